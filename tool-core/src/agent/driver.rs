@@ -1,0 +1,99 @@
+//! Drives a run: asks the model, makes the calls, records both.
+
+use std::time::{Instant, SystemTime};
+
+use futures_channel::mpsc;
+use futures_util::{SinkExt, StreamExt, stream};
+
+use super::{Agent, Event};
+use crate::run::{Kind, Run, RunError, Step};
+use crate::{
+    Answer, ChatModel, ChatRequest, ChatResponse, Delta, ModelError, ToolCall, ToolContext, ToolExecution,
+    ToolSet,
+};
+
+/// Who hears of what happens on the way.
+pub(super) enum Listener {
+    Nobody,
+    Events(mpsc::Sender<Event>),
+}
+
+impl Listener {
+    /// Tells of an event, which is made only if somebody listens. A listener that went away took the
+    /// driver with it, so there is nobody to tell of that.
+    async fn hear(&mut self, event: impl FnOnce() -> Event) {
+        if let Self::Events(events) = self {
+            let _ = events.send(event()).await;
+        }
+    }
+}
+
+pub(super) async fn drive(
+    agent: Agent,
+    mut run: Run,
+    context: ToolContext,
+    mut listener: Listener,
+) -> Result<Answer, RunError> {
+    let tools = &agent.0.tools;
+    loop {
+        let recorded = match run.next(tools.definitions()) {
+            Step::CallModel(request) => {
+                let (turn, messages) = (run.turns() + 1, request.messages().len());
+                listener.hear(|| Event::TurnStarted { turn, messages }).await;
+                match ask(&*agent.0.model, &request, &mut listener).await {
+                    Ok(response) => {
+                        let usage = response.usage;
+                        listener.hear(|| Event::TurnFinished { turn, usage }).await;
+                        run.replied(response)
+                    }
+                    Err(error) => return Err(RunError::new(Kind::Model(error), run)),
+                }
+            }
+            Step::CallTools(calls) => {
+                for call in &calls {
+                    listener.hear(|| Event::CallStarted(call.clone())).await;
+                }
+                let executions = calls.into_iter().map(|call| execute(tools, call, &context));
+                let mut executions = stream::iter(executions).buffer_unordered(agent.0.max_concurrent_calls);
+                let mut recorded = Ok(());
+                while let Some(execution) = executions.next().await {
+                    listener.hear(|| Event::CallFinished(execution.clone())).await;
+                    recorded = recorded.and(run.called(execution));
+                }
+                recorded
+            }
+            Step::Done => return run.finish(),
+        };
+        if let Err(error) = recorded {
+            return Err(RunError::new(Kind::OutOfStep(error), run));
+        }
+    }
+}
+
+/// Asks the model; streamed if somebody listens.
+async fn ask(
+    model: &dyn ChatModel,
+    request: &ChatRequest<'_>,
+    listener: &mut Listener,
+) -> Result<ChatResponse, ModelError> {
+    if matches!(listener, Listener::Nobody) {
+        return model.chat(request).await;
+    }
+    let mut deltas = model.stream(request);
+    while let Some(delta) = deltas.next().await {
+        match delta? {
+            Delta::Text(text) => listener.hear(|| Event::Text(text)).await,
+            Delta::Reasoning(text) => listener.hear(|| Event::Reasoning(text)).await,
+            Delta::Done(response) => return Ok(response),
+            Delta::ToolCall { .. } | Delta::Arguments { .. } => {}
+        }
+    }
+    Err(ModelError::new("the stream ended before the response was whole"))
+}
+
+async fn execute(tools: &ToolSet, call: ToolCall, context: &ToolContext) -> ToolExecution {
+    let started_at = SystemTime::now();
+    let clock = Instant::now();
+    let outcome = tools.call(&call, context).await;
+    ToolExecution::new(call, outcome).with_timing(started_at, clock.elapsed())
+}

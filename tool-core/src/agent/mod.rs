@@ -1,0 +1,93 @@
+//! An agent: a model, its instructions and its tools; and the drivers of its runs.
+
+mod ask;
+mod builder;
+mod driver;
+mod event;
+
+use std::fmt;
+use std::sync::Arc;
+
+pub use self::ask::Ask;
+pub use self::builder::{AgentBuilder, BuildError};
+pub use self::event::{Event, EventStream};
+use crate::{ChatModel, Content, Message, Run, ToolChoice, ToolContext, ToolSet};
+
+/// A model with instructions and tools, which can be asked. Cloning shares it.
+///
+#[cfg_attr(feature = "testing", doc = "```")]
+#[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+/// use tool_core::testing::ScriptedModel;
+/// use tool_core::{Agent, tool, tools};
+///
+/// /// Sums two numbers.
+/// #[tool]
+/// fn sum(a: f64, b: f64) -> f64 {
+///     a + b
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let model = ScriptedModel::new().calls("sum", r#"{"a": 2, "b": 40}"#).says("It is 42.");
+/// let agent = Agent::builder(model)
+///     .instructions("Use the tools for arithmetic.")
+///     .tools(tools![sum])
+///     .build()?;
+/// let answer = agent.ask("What is 2 + 40?").await?;
+/// assert_eq!(answer.text(), "It is 42.");
+/// assert_eq!(answer.tool_executions()[0].outcome()?.to_string(), "42.0");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Agent(Arc<Shared>);
+
+struct Shared {
+    model: Arc<dyn ChatModel>,
+    instructions: Option<Content>,
+    tools: ToolSet,
+    context: ToolContext,
+    tool_choice: ToolChoice,
+    parallel_tool_calls: Option<bool>,
+    max_turns: Option<u32>,
+    max_concurrent_calls: usize,
+}
+
+impl Agent {
+    /// An agent on this model.
+    pub fn builder(model: impl ChatModel + 'static) -> AgentBuilder {
+        AgentBuilder::new(Arc::new(model))
+    }
+
+    /// Asks; await it for the [`Answer`](crate::Answer), or call [`stream`](Ask::stream) on it for what
+    /// happens on the way. Nothing happens before that.
+    pub fn ask(&self, question: impl Into<Content>) -> Ask {
+        Ask::new(self.clone(), question.into())
+    }
+
+    /// The tools that the model is offered.
+    #[must_use]
+    pub fn tools(&self) -> &ToolSet {
+        &self.0.tools
+    }
+
+    /// A run of this agent: its instructions, what was said before, and the question.
+    fn run(&self, history: Vec<Message>, question: Content) -> Run {
+        let instructions = self.0.instructions.clone().map(Message::System);
+        let messages: Vec<_> =
+            instructions.into_iter().chain(history).chain([Message::User(question)]).collect();
+        let run = Run::new(messages)
+            .tool_choice(self.0.tool_choice.clone())
+            .parallel_tool_calls(self.0.parallel_tool_calls);
+        match self.0.max_turns {
+            Some(turns) => run.max_turns(turns),
+            None => run,
+        }
+    }
+}
+
+impl fmt::Debug for Agent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Agent").field("tools", &self.0.tools).finish_non_exhaustive()
+    }
+}

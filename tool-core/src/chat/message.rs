@@ -1,0 +1,164 @@
+//! The messages of a conversation.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Content, ToolError, ToolOutput};
+
+/// One message of a conversation.
+///
+/// ```
+/// use tool_core::Message;
+///
+/// let conversation = [Message::system("Be brief."), Message::user("What is 2 + 2?")];
+/// assert_eq!(conversation[1].text(), "What is 2 + 2?");
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "role", content = "message", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Message {
+    /// What the application tells the model to do.
+    System(Content),
+    /// What the user said.
+    User(Content),
+    /// What the model said, or which tools it called.
+    Assistant(AssistantMessage),
+    /// What a call gave back.
+    Tool(ToolMessage),
+}
+
+impl Message {
+    /// What the application tells the model to do.
+    #[must_use]
+    pub fn system(content: impl Into<Content>) -> Self {
+        Self::System(content.into())
+    }
+
+    /// What the user said.
+    #[must_use]
+    pub fn user(content: impl Into<Content>) -> Self {
+        Self::User(content.into())
+    }
+
+    /// What the model said, in plain text.
+    #[must_use]
+    pub fn assistant(text: impl Into<String>) -> Self {
+        Self::Assistant(AssistantMessage::text(text))
+    }
+
+    /// What a call gave back: its output, or the error in words.
+    #[must_use]
+    pub fn tool(call: &ToolCall, outcome: &Result<ToolOutput, ToolError>) -> Self {
+        let (content, is_error) = match outcome {
+            Ok(output) => (output.content().clone(), false),
+            Err(error) => (Content::from(error.to_string()), true),
+        };
+        Self::Tool(ToolMessage { call_id: call.id.clone(), name: call.name.clone(), content, is_error })
+    }
+
+    /// The text of the message; empty if it has none.
+    #[must_use]
+    pub fn text(&self) -> std::borrow::Cow<'_, str> {
+        match self {
+            Self::System(content) | Self::User(content) => content.text(),
+            Self::Assistant(message) => (&*message.text).into(),
+            Self::Tool(message) => message.content.text(),
+        }
+    }
+}
+
+/// What the model said, or which tools it called, or both.
+#[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct AssistantMessage {
+    /// What the model said; empty when it only called tools.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub text: String,
+    /// What the model thought aloud, where a provider tells it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reasoning: Option<String>,
+    /// Why the model would not answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<String>,
+    /// The calls that the model asks for, in its order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<ToolCall>,
+}
+
+impl AssistantMessage {
+    /// A plain text.
+    #[must_use]
+    pub fn text(text: impl Into<String>) -> Self {
+        Self { text: text.into(), ..Self::default() }
+    }
+
+    /// The same message with calls of tools.
+    #[must_use]
+    pub fn with_tool_calls(mut self, calls: impl IntoIterator<Item = ToolCall>) -> Self {
+        self.tool_calls = calls.into_iter().collect();
+        self
+    }
+}
+
+/// Tells how much there is, not what: conversations are private.
+impl fmt::Debug for AssistantMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AssistantMessage")
+            .field("text", &format_args!("{} bytes", self.text.len()))
+            .field("tool_calls", &self.tool_calls)
+            .finish_non_exhaustive()
+    }
+}
+
+/// One call of a tool that the model asks for.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolCall {
+    /// Ties the result to the call. Unique in a run.
+    pub id: String,
+    /// The tool's name.
+    pub name: String,
+    /// The arguments, as the model wrote them: a JSON object, or what was meant as one.
+    pub arguments: String,
+}
+
+impl ToolCall {
+    /// A call.
+    ///
+    /// ```
+    /// use tool_core::ToolCall;
+    ///
+    /// let call = ToolCall::new("call_1", "sum", r#"{"a": 2, "b": 40}"#);
+    /// assert_eq!(call.name, "sum");
+    /// ```
+    #[must_use]
+    pub fn new(id: impl Into<String>, name: impl Into<String>, arguments: impl Into<String>) -> Self {
+        Self { id: id.into(), name: name.into(), arguments: arguments.into() }
+    }
+}
+
+/// Leaves the arguments out: they may be secrets.
+impl fmt::Debug for ToolCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ToolCall")
+            .field("id", &self.id)
+            .field("name", &self.name)
+            .field("arguments", &format_args!("{} bytes", self.arguments.len()))
+            .finish()
+    }
+}
+
+/// What a call gave back.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ToolMessage {
+    /// The [`id`](ToolCall::id) of the call.
+    pub call_id: String,
+    /// The tool's name.
+    pub name: String,
+    /// The output, or the error in words.
+    pub content: Content,
+    /// The call failed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_error: bool,
+}

@@ -1,0 +1,137 @@
+//! The trait that a provider implements.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures_util::Stream;
+use futures_util::stream::{self, StreamExt};
+
+use crate::{ChatRequest, ChatResponse, ModelError};
+
+/// The future of one [`ChatModel::chat`].
+pub type ModelFuture<'a> = Pin<Box<dyn Future<Output = Result<ChatResponse, ModelError>> + Send + 'a>>;
+
+/// The stream of one [`ChatModel::stream`].
+pub type ChatStream<'a> = Pin<Box<dyn Stream<Item = Result<Delta, ModelError>> + Send + 'a>>;
+
+/// A model that can be talked with.
+///
+/// # Contract
+///
+/// - A request is answered from what is in it alone: a model keeps no conversation.
+/// - A stream ends with [`Delta::Done`], which holds the whole response, or with an error.
+/// - Dropping the future or the stream gives up the request.
+///
+/// # Examples
+///
+/// ```
+/// use tool_core::{AssistantMessage, ChatModel, ChatRequest, ChatResponse, ModelFuture};
+///
+/// struct Parrot;
+///
+/// impl ChatModel for Parrot {
+///     fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+///         let last = request.messages().last().map(|message| message.text().into_owned());
+///         Box::pin(async { Ok(ChatResponse::new(AssistantMessage::text(last.unwrap_or_default()))) })
+///     }
+/// }
+/// ```
+pub trait ChatModel: Send + Sync {
+    /// Asks the model and waits for the whole response.
+    ///
+    /// # Errors
+    ///
+    /// The future gives a [`ModelError`] when the model cannot be reached or refuses the request.
+    fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a>;
+
+    /// Asks the model and gives the response as it comes. Unless the model can do better, it comes in one piece.
+    ///
+    /// # Errors
+    ///
+    /// The stream ends with a [`ModelError`] when the model cannot be reached, refuses the request or breaks off.
+    fn stream<'a>(&'a self, request: &'a ChatRequest<'_>) -> ChatStream<'a> {
+        let deltas = async move {
+            let deltas = match self.chat(request).await {
+                Ok(response) => Delta::all_of(response).into_iter().map(Ok).collect(),
+                Err(error) => vec![Err(error)],
+            };
+            stream::iter(deltas)
+        };
+        Box::pin(stream::once(deltas).flatten())
+    }
+}
+
+impl<M: ChatModel + ?Sized> ChatModel for Arc<M> {
+    fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        (**self).chat(request)
+    }
+
+    fn stream<'a>(&'a self, request: &'a ChatRequest<'_>) -> ChatStream<'a> {
+        (**self).stream(request)
+    }
+}
+
+/// A piece of a response, as it comes.
+///
+/// The pieces are for showing; [`Done`](Delta::Done) holds the whole response, put together by the
+/// provider who knows how its pieces fit.
+#[derive(Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Delta {
+    /// More of the text.
+    Text(String),
+    /// More of the reasoning.
+    Reasoning(String),
+    /// A call begins.
+    ToolCall {
+        /// Its position among the calls of the response.
+        index: usize,
+        /// Its id.
+        id: String,
+        /// The tool's name.
+        name: String,
+    },
+    /// More of a call's arguments.
+    Arguments {
+        /// The position of the call among the calls of the response.
+        index: usize,
+        /// More of the JSON text.
+        text: String,
+    },
+    /// The response is whole. The last piece.
+    Done(ChatResponse),
+}
+
+impl Delta {
+    /// A whole response as pieces, as many as it has parts.
+    #[must_use]
+    pub fn all_of(response: ChatResponse) -> Vec<Self> {
+        let message = &response.message;
+        let mut deltas = Vec::new();
+        deltas.extend(message.reasoning.clone().map(Self::Reasoning));
+        if !message.text.is_empty() {
+            deltas.push(Self::Text(message.text.clone()));
+        }
+        for (index, call) in message.tool_calls.iter().enumerate() {
+            deltas.push(Self::ToolCall { index, id: call.id.clone(), name: call.name.clone() });
+            deltas.push(Self::Arguments { index, text: call.arguments.clone() });
+        }
+        deltas.push(Self::Done(response));
+        deltas
+    }
+}
+
+/// Tells how much there is, not what: conversations are private.
+impl fmt::Debug for Delta {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => write!(f, "Text({} bytes)", text.len()),
+            Self::Reasoning(text) => write!(f, "Reasoning({} bytes)", text.len()),
+            Self::ToolCall { index, id, name } => write!(f, "ToolCall({index}, {id}, {name})"),
+            Self::Arguments { index, text } => write!(f, "Arguments({index}, {} bytes)", text.len()),
+            Self::Done(response) => f.debug_tuple("Done").field(response).finish(),
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! What a model is asked.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Message, ToolDefinitions};
+
+/// One request to a model: the conversation so far and the tools on offer.
+///
+/// It borrows or owns the conversation, so a run asks turn after turn without copying its history.
+///
+/// ```
+/// use tool_core::{ChatRequest, Message, ToolChoice};
+///
+/// let request = ChatRequest::new([Message::user("Good morning!")]).tool_choice(ToolChoice::None);
+/// assert_eq!(request.messages().len(), 1);
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct ChatRequest<'a> {
+    messages: Cow<'a, [Message]>,
+    tools: ToolDefinitions,
+    tool_choice: ToolChoice,
+    parallel_tool_calls: Option<bool>,
+}
+
+impl ChatRequest<'static> {
+    /// A request that owns its messages.
+    #[must_use]
+    pub fn new(messages: impl Into<Vec<Message>>) -> Self {
+        Self::over(Cow::Owned(messages.into()))
+    }
+}
+
+impl<'a> ChatRequest<'a> {
+    /// A request that borrows its messages.
+    #[must_use]
+    pub fn borrowing(messages: &'a [Message]) -> Self {
+        Self::over(Cow::Borrowed(messages))
+    }
+
+    fn over(messages: Cow<'a, [Message]>) -> Self {
+        Self {
+            messages,
+            tools: ToolDefinitions::default(),
+            tool_choice: ToolChoice::Auto,
+            parallel_tool_calls: None,
+        }
+    }
+
+    /// Offers tools to the model.
+    #[must_use]
+    pub fn tools(mut self, tools: ToolDefinitions) -> Self {
+        self.tools = tools;
+        self
+    }
+
+    /// Whether the model may, must or must not call a tool.
+    #[must_use]
+    pub fn tool_choice(mut self, choice: ToolChoice) -> Self {
+        self.tool_choice = choice;
+        self
+    }
+
+    /// Whether the model may call several tools in one turn; unset, the provider decides.
+    #[must_use]
+    pub fn parallel_tool_calls(mut self, may: impl Into<Option<bool>>) -> Self {
+        self.parallel_tool_calls = may.into();
+        self
+    }
+
+    /// The conversation so far.
+    #[must_use]
+    pub fn messages(&self) -> &[Message] {
+        &self.messages
+    }
+
+    /// The tools on offer.
+    #[must_use]
+    pub fn definitions(&self) -> &ToolDefinitions {
+        &self.tools
+    }
+
+    /// Whether the model may, must or must not call a tool.
+    #[must_use]
+    pub fn choice(&self) -> &ToolChoice {
+        &self.tool_choice
+    }
+
+    /// Whether the model may call several tools in one turn.
+    #[must_use]
+    pub fn may_call_in_parallel(&self) -> Option<bool> {
+        self.parallel_tool_calls
+    }
+}
+
+/// Whether the model may, must or must not call a tool.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ToolChoice {
+    /// The model decides.
+    #[default]
+    Auto,
+    /// The model calls no tool.
+    None,
+    /// The model calls at least one tool.
+    Required,
+    /// The model calls this tool.
+    Tool(String),
+}

@@ -1,0 +1,91 @@
+//! Annotate a function, and a language model can call it.
+//!
+//! # Write a tool
+//!
+//! ```
+//! use tool_core::tool;
+//!
+//! /// Sums two numbers.
+//! #[tool]
+//! fn sum(a: f64, b: f64) -> f64 {
+//!     a + b
+//! }
+//!
+//! assert_eq!(sum(2.0, 40.0), 42.0); // it stays a function
+//! ```
+//!
+//! What `#[tool]` and `#[param]` can say stands at [`tool`](macro@tool).
+//!
+//! # List tools
+//!
+//! [`tools!`] makes a [`ToolSet`] of functions; [`ToolSet::named`] chooses by name among all of the
+//! program.
+//!
+//! # Ask
+//!
+//! An [`Agent`] asks a [`ChatModel`], makes the calls that the model asks for, and asks again until the
+//! model has an answer. A provider crate such as `tool-openai` has the model;
+#![cfg_attr(feature = "testing", doc = "[`testing`] has models for tests, which need no network.")]
+#![cfg_attr(
+    not(feature = "testing"),
+    doc = "the feature `testing` has models for tests, which need no network."
+)]
+//!
+#![cfg_attr(feature = "testing", doc = "```")]
+#![cfg_attr(not(feature = "testing"), doc = "```ignore")]
+//! use tool_core::testing::OfflineModel;
+//! use tool_core::{Agent, tool, tools};
+//!
+//! /// Sums two numbers.
+//! #[tool]
+//! fn sum(a: f64, b: f64) -> f64 {
+//!     a + b
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let agent = Agent::builder(OfflineModel::new()).tools(tools![sum]).build()?;
+//! let answer = agent.ask("What is the sum of 2.5 and 40?").await?;
+//! assert!(answer.text().contains("42.5"));
+//! assert_eq!(answer.tool_executions()[0].call().name, "sum");
+//! # Ok(())
+//! # }
+//! ```
+
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
+mod agent;
+mod chat;
+mod registry;
+mod run;
+mod schema;
+#[cfg(feature = "testing")]
+pub mod testing;
+mod tool;
+mod toolset;
+
+#[doc(hidden)]
+#[path = "private.rs"]
+#[allow(missing_docs, reason = "for generated code only")]
+pub mod __private;
+
+#[doc = include_str!("../docs/tools.md")]
+#[macro_export]
+macro_rules! tools {
+    ($($list:tt)*) => {
+        $crate::__private::expand_tools! { ($crate) $($list)* }
+    };
+}
+
+pub use schemars;
+pub use tool_macros::tool;
+
+pub use self::agent::{Agent, AgentBuilder, Ask, BuildError, Event, EventStream};
+pub use self::chat::{
+    AssistantMessage, ChatModel, ChatRequest, ChatResponse, ChatStream, Content, Delta, FinishReason,
+    Message, ModelError, ModelFuture, Part, ToolCall, ToolChoice, ToolMessage, Usage,
+};
+pub use self::registry::registered;
+pub use self::run::{Answer, OutOfStep, Run, RunError, Step, ToolExecution};
+pub use self::tool::{Tool, ToolContext, ToolDefinition, ToolDefinitions, ToolError, ToolFuture, ToolOutput};
+pub use self::toolset::{ToolSet, ToolSetError};

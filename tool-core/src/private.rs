@@ -1,0 +1,142 @@
+//! What generated code may name. Not part of the public interface: it changes without notice.
+
+use std::panic::Location;
+
+pub use inventory;
+pub use tool_macros::expand_tools;
+
+use crate::ToolSet;
+pub use crate::registry::Registration;
+pub use crate::tool::private::*;
+
+/// One entry of a `tools!` list.
+#[derive(Clone, Copy, Debug)]
+pub struct Listed {
+    name: &'static str,
+    declared_at: &'static Location<'static>,
+    tool: fn() -> &'static FunctionTool,
+}
+
+impl Listed {
+    #[must_use]
+    pub const fn new<T: StaticTool>() -> Self {
+        Self { name: T::NAME, declared_at: T::DECLARED_AT, tool: T::tool }
+    }
+}
+
+/// What `tools![..]` evaluates to.
+#[must_use]
+pub fn tool_set(list: &[Listed]) -> ToolSet {
+    ToolSet::of_distinct(list.iter().map(|listed| (listed.tool)()))
+}
+
+/// Refuses, while the program is compiled, a `tools!` list in which the tool at `index` has the name of an earlier one.
+///
+/// # Panics
+///
+/// When it has: the text names both places.
+pub const fn refuse_duplicate(list: &[Listed], index: usize) {
+    let Listed { name, declared_at: second, .. } = list[index];
+    let mut earlier = 0;
+    while earlier < index {
+        let Listed { name: other, declared_at: first, .. } = list[earlier];
+        if is_equal(name, other) {
+            let mut text = Text::EMPTY;
+            text.push("two tools are named `");
+            text.push(name);
+            text.push("`: one at ");
+            text.push_place(first);
+            text.push(", one at ");
+            text.push_place(second);
+            text.push("; give one of them another name with `#[tool(name = \"…\")]`, or leave it out");
+            panic!("{}", text.as_str());
+        }
+        earlier += 1;
+    }
+}
+
+const fn is_equal(a: &str, b: &str) -> bool {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    if a.len() != b.len() {
+        return false;
+    }
+    let mut i = 0;
+    while i < a.len() {
+        if a[i] != b[i] {
+            return false;
+        }
+        i += 1;
+    }
+    true
+}
+
+/// A text put together while the program is compiled; what does not fit is cut off.
+struct Text {
+    bytes: [u8; 1024],
+    len: usize,
+}
+
+impl Text {
+    const EMPTY: Self = Self { bytes: [0; 1024], len: 0 };
+
+    const fn push(&mut self, text: &str) {
+        let text = text.as_bytes();
+        let mut i = 0;
+        while i < text.len() && self.len < self.bytes.len() {
+            self.bytes[self.len] = text[i];
+            self.len += 1;
+            i += 1;
+        }
+    }
+
+    const fn push_place(&mut self, place: &Location<'_>) {
+        self.push(place.file());
+        self.push(":");
+        let mut digits = [0; 10];
+        let mut rest = place.line();
+        let mut i = digits.len();
+        while i == digits.len() || rest > 0 {
+            i -= 1;
+            digits[i] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+        }
+        let (_, digits) = digits.split_at(i);
+        if let Ok(digits) = str::from_utf8(digits) {
+            self.push(digits);
+        }
+    }
+
+    const fn as_str(&self) -> &str {
+        match str::from_utf8(self.bytes.split_at(self.len).0) {
+            Ok(text) => text,
+            Err(_) => "two tools of this list have one name",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listed<const N: usize>(names: [&'static str; N]) -> [Listed; N] {
+        names.map(|name| Listed { name, declared_at: Location::caller(), tool: || unreachable!() })
+    }
+
+    #[test]
+    fn names_that_differ_pass() {
+        let list = listed(["sum", "sums", "mus"]);
+        for index in 0..list.len() {
+            refuse_duplicate(&list, index);
+        }
+    }
+
+    #[test]
+    fn the_text_names_both_places() {
+        let list = listed(["sum", "root", "sum"]);
+        let panic = std::panic::catch_unwind(|| refuse_duplicate(&list, 2)).unwrap_err();
+        let line = list[0].declared_at.line();
+        let place = format!("one at {}:{line}, one at {}:{line};", file!(), file!());
+        let text = panic.downcast_ref::<String>().unwrap();
+        assert!(text.starts_with(&format!("two tools are named `sum`: {place}")), "{text}");
+    }
+}

@@ -1,0 +1,70 @@
+//! What a run ends with.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{FinishReason, Message, ToolExecution, Usage};
+
+/// What the model answered, and how it came to it. `Display` is the text.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Answer {
+    pub(crate) text: String,
+    pub(crate) finish_reason: FinishReason,
+    pub(crate) tool_executions: Vec<ToolExecution>,
+    pub(crate) usage: Usage,
+    pub(crate) turns: u32,
+    pub(crate) messages: Vec<Message>,
+}
+
+impl Answer {
+    /// The text of the model's last message.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Why the model stopped: [`FinishReason::Length`] says that the text is not whole.
+    #[must_use]
+    pub fn finish_reason(&self) -> &FinishReason {
+        &self.finish_reason
+    }
+
+    /// The calls that were made, in the order in which the model asked for them.
+    #[must_use]
+    pub fn tool_executions(&self) -> &[ToolExecution] {
+        &self.tool_executions
+    }
+
+    /// The tokens of all turns together.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        self.usage
+    }
+
+    /// How often the model was asked.
+    #[must_use]
+    pub fn turns(&self) -> u32 {
+        self.turns
+    }
+
+    /// The messages that the run added to the conversation, from the user's on: the next ask may go on
+    /// from them, through [`Ask::history`](crate::Ask::history).
+    #[must_use]
+    pub fn messages(&self) -> &[Message] {
+        &self.messages
+    }
+
+    /// The same messages, taken out.
+    #[must_use]
+    pub fn into_messages(self) -> Vec<Message> {
+        self.messages
+    }
+}
+
+/// The text.
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}

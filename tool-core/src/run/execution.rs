@@ -1,0 +1,65 @@
+//! The record of one call.
+
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{ToolCall, ToolError, ToolOutput};
+
+/// One call that was made, and what came of it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ToolExecution {
+    call: ToolCall,
+    outcome: Result<ToolOutput, ToolError>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    started_at: Option<SystemTime>,
+    #[serde(default)]
+    duration: Duration,
+}
+
+impl ToolExecution {
+    /// The record of a call that took no time that anybody measured.
+    #[must_use]
+    pub fn new(call: ToolCall, outcome: Result<ToolOutput, ToolError>) -> Self {
+        Self { call, outcome, started_at: None, duration: Duration::ZERO }
+    }
+
+    /// The same record with when the call began and how long it took.
+    #[must_use]
+    pub fn with_timing(mut self, started_at: SystemTime, duration: Duration) -> Self {
+        self.started_at = Some(started_at);
+        self.duration = duration;
+        self
+    }
+
+    /// What was called, with what.
+    #[must_use]
+    pub fn call(&self) -> &ToolCall {
+        &self.call
+    }
+
+    /// What came back.
+    ///
+    /// # Errors
+    ///
+    /// Why the call failed.
+    pub fn outcome(&self) -> Result<&ToolOutput, &ToolError> {
+        self.outcome.as_ref()
+    }
+
+    pub(crate) fn result(&self) -> &Result<ToolOutput, ToolError> {
+        &self.outcome
+    }
+
+    /// When the call began, if it was measured.
+    #[must_use]
+    pub fn started_at(&self) -> Option<SystemTime> {
+        self.started_at
+    }
+
+    /// How long the call took; zero if it was not measured.
+    #[must_use]
+    pub fn duration(&self) -> Duration {
+        self.duration
+    }
+}

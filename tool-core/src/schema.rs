@@ -1,0 +1,154 @@
+//! JSON Schemas from Rust types.
+
+use schemars::generate::SchemaSettings;
+use schemars::transform::{RecursiveTransform, Transform};
+use schemars::{Schema, SchemaGenerator};
+use serde_json::{Map, Value, json};
+
+use crate::tool::private::Parameter;
+
+/// The object schema of a tool's parameters, in their order; everything is inlined but recursion.
+pub(crate) fn of_parameters(parameters: &[Parameter]) -> Value {
+    let mut generator = generator();
+    let mut properties = Map::new();
+    for parameter in parameters {
+        let mut schema = (parameter.schema)(&mut generator);
+        RecursiveTransform(drop_number_format).transform(&mut schema);
+        if let Some(description) = parameter.description {
+            schema.insert("description".into(), description.into());
+        }
+        properties.insert(parameter.name.into(), schema.to_value());
+    }
+    let required: Vec<_> = parameters.iter().filter(|one| one.is_required).map(|one| one.name).collect();
+    let mut object = json!({
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": false,
+    });
+    let definitions = generator.take_definitions(true);
+    if !definitions.is_empty() {
+        object["$defs"] = Value::Object(definitions);
+    }
+    object
+}
+
+/// The schema of one parameter, for words about it.
+pub(crate) fn of_parameter(parameter: &Parameter) -> Value {
+    (parameter.schema)(&mut generator()).to_value()
+}
+
+fn generator() -> SchemaGenerator {
+    SchemaSettings::draft2020_12()
+        .for_deserialize()
+        .with(|settings| settings.inline_subschemas = true)
+        .with_transform(RecursiveTransform(drop_number_format))
+        .into_generator()
+}
+
+/// `format: "uint8"` and the like say nothing that type and bounds do not, and providers refuse unknown formats.
+fn drop_number_format(schema: &mut Schema) {
+    let is_number_format = |format: &str| {
+        matches!(format, "float" | "double") || format.trim_start_matches('u').starts_with("int")
+    };
+    if schema.get("format").and_then(Value::as_str).is_some_and(is_number_format) {
+        schema.remove("format");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use schemars::JsonSchema;
+
+    use super::*;
+    use crate::tool::private::ToolParameter;
+
+    fn schema_of<T: ToolParameter>() -> Value {
+        of_parameters(&[Parameter::new::<T>("it", None, true)])
+    }
+
+    fn property_of<T: ToolParameter>() -> Value {
+        schema_of::<T>()["properties"]["it"].clone()
+    }
+
+    /// A place on Earth.
+    #[derive(serde::Deserialize, JsonSchema)]
+    #[expect(dead_code, reason = "only its schema is looked at")]
+    struct Place {
+        /// In degrees.
+        latitude: f64,
+        name: Option<String>,
+    }
+
+    #[derive(serde::Deserialize, JsonSchema)]
+    #[expect(dead_code, reason = "only its schema is looked at")]
+    struct Tree {
+        children: Vec<Tree>,
+    }
+
+    #[derive(serde::Deserialize, JsonSchema)]
+    enum Unit {
+        Celsius,
+        Fahrenheit,
+    }
+
+    #[test]
+    fn plain_types() {
+        assert_eq!(property_of::<f64>(), json!({ "type": "number" }));
+        assert_eq!(property_of::<u8>(), json!({ "type": "integer", "minimum": 0, "maximum": 255 }));
+        assert_eq!(property_of::<i64>(), json!({ "type": "integer" }));
+        assert_eq!(property_of::<String>(), json!({ "type": "string" }));
+        assert_eq!(property_of::<bool>(), json!({ "type": "boolean" }));
+        assert_eq!(property_of::<Unit>(), json!({ "type": "string", "enum": ["Celsius", "Fahrenheit"] }));
+        assert_eq!(property_of::<Option<String>>(), json!({ "type": ["string", "null"] }));
+    }
+
+    #[test]
+    fn collections() {
+        let numbers = json!({ "type": "array", "items": { "type": "number" } });
+        assert_eq!(property_of::<Vec<f64>>(), numbers);
+        let set = json!({ "type": "array", "uniqueItems": true, "items": { "type": "string" } });
+        assert_eq!(property_of::<BTreeSet<String>>(), set);
+        let map = json!({ "type": "object", "additionalProperties": { "type": "boolean" } });
+        assert_eq!(property_of::<BTreeMap<String, bool>>(), map);
+    }
+
+    #[test]
+    fn a_struct_is_inlined_with_its_docs() {
+        let schema = schema_of::<Place>();
+        assert!(schema.get("$defs").is_none());
+        let place = &schema["properties"]["it"];
+        assert_eq!(place["description"], "A place on Earth.");
+        assert_eq!(
+            place["properties"]["latitude"],
+            json!({ "description": "In degrees.", "type": "number" })
+        );
+        assert_eq!(place["required"], json!(["latitude"]));
+    }
+
+    #[test]
+    fn only_recursion_refers() {
+        let schema = schema_of::<Tree>();
+        let reference = &schema["properties"]["it"];
+        let items = &reference["properties"]["children"]["items"]["$ref"];
+        assert!(reference["$ref"] == "#/$defs/Tree" || *items == "#/$defs/Tree", "{schema}");
+        assert_eq!(schema["$defs"]["Tree"]["properties"]["children"]["items"]["$ref"], "#/$defs/Tree");
+    }
+
+    #[test]
+    fn the_order_is_that_of_the_parameters_and_each_use_keeps_its_description() {
+        let schema = of_parameters(&[
+            Parameter::new::<Place>("to", Some("where to"), true),
+            Parameter::new::<Place>("from", None, true),
+            Parameter::new::<Option<u32>>("days", None, false),
+        ]);
+        let names: Vec<_> = schema["properties"].as_object().unwrap().keys().collect();
+        assert_eq!(names, ["to", "from", "days"]);
+        assert_eq!(schema["required"], json!(["to", "from"]));
+        assert_eq!(schema["additionalProperties"], json!(false));
+        assert_eq!(schema["properties"]["to"]["description"], "where to");
+        assert_eq!(schema["properties"]["from"]["description"], "A place on Earth.");
+    }
+}

@@ -1,0 +1,73 @@
+//! What the application hands to its tools, out of the model's sight.
+
+use std::any::{Any, TypeId, type_name};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// Values that the application hands to its tools, one per type; the model never sees them.
+///
+/// Cloning shares the values.
+///
+/// ```
+/// use tool_core::ToolContext;
+///
+/// struct UserId(u32);
+///
+/// let context = ToolContext::new().with(UserId(7));
+/// assert_eq!(context.get::<UserId>().map(|user| user.0), Some(7));
+/// assert!(context.get::<String>().is_none());
+/// ```
+#[derive(Clone, Default)]
+pub struct ToolContext {
+    // Most runs hand over nothing: no allocation then.
+    values: Option<Arc<HashMap<TypeId, Entry>>>,
+}
+
+#[derive(Clone)]
+struct Entry {
+    type_name: &'static str,
+    value: Arc<dyn Any + Send + Sync>,
+}
+
+impl ToolContext {
+    /// A context that holds nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The same context with one more value; it takes the place of an earlier one of its type.
+    #[must_use]
+    pub fn with<T: Any + Send + Sync>(mut self, value: T) -> Self {
+        let values = Arc::make_mut(self.values.get_or_insert_default());
+        values.insert(TypeId::of::<T>(), Entry { type_name: type_name::<T>(), value: Arc::new(value) });
+        self
+    }
+
+    /// The value of this type, if there is one.
+    #[must_use]
+    pub fn get<T: Any>(&self) -> Option<&T> {
+        self.values.as_ref()?.get(&TypeId::of::<T>())?.value.downcast_ref()
+    }
+
+    /// This context, filled with what only `defaults` has.
+    pub(crate) fn or(mut self, defaults: &Self) -> Self {
+        let Some(more) = &defaults.values else { return self };
+        let values = Arc::make_mut(self.values.get_or_insert_default());
+        for (id, entry) in more.iter() {
+            values.entry(*id).or_insert_with(|| entry.clone());
+        }
+        self
+    }
+}
+
+/// Names the types only: values may be secrets.
+impl fmt::Debug for ToolContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut names: Vec<_> =
+            self.values.iter().flat_map(|map| map.values()).map(|entry| entry.type_name).collect();
+        names.sort_unstable();
+        f.debug_tuple("ToolContext").field(&names).finish()
+    }
+}

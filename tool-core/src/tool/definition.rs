@@ -1,0 +1,135 @@
+//! What a model is told of a tool.
+
+use std::any::{Any, TypeId};
+use std::fmt;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// What a model is told of one tool: its name, what it does, and the JSON Schema of its arguments.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ToolDefinition {
+    name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    description: Option<String>,
+    parameters: Value,
+}
+
+impl ToolDefinition {
+    /// A tool without parameters; [`with_parameters`](Self::with_parameters) gives it some.
+    ///
+    /// ```
+    /// use tool_core::ToolDefinition;
+    ///
+    /// let definition = ToolDefinition::new("now", "Tells the time");
+    /// assert_eq!(definition.parameters()["type"], "object");
+    /// ```
+    #[must_use]
+    pub fn new(name: impl Into<String>, description: impl Into<String>) -> Self {
+        Self::from_parts(name.into(), Some(description.into()), no_parameters())
+    }
+
+    pub(crate) fn from_parts(name: String, description: Option<String>, parameters: Value) -> Self {
+        Self { name, description, parameters }
+    }
+
+    /// The same tool with the JSON Schema of its arguments, an object schema.
+    #[must_use]
+    pub fn with_parameters(mut self, parameters: Value) -> Self {
+        self.parameters = parameters;
+        self
+    }
+
+    /// The name that the model calls it by.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it does, in words for the model.
+    #[must_use]
+    pub fn description(&self) -> Option<&str> {
+        self.description.as_deref()
+    }
+
+    /// The JSON Schema (draft 2020-12) of the arguments, an object schema.
+    #[must_use]
+    pub fn parameters(&self) -> &Value {
+        &self.parameters
+    }
+}
+
+fn no_parameters() -> Value {
+    json!({ "type": "object", "properties": {}, "required": [], "additionalProperties": false })
+}
+
+/// The definitions of a set of tools, in order: cheap to clone, and the place where a provider keeps
+/// what it made of them.
+///
+/// Every request of a run carries the same `ToolDefinitions`, so a provider turns them into its wire
+/// format once, through [`encoded`](Self::encoded), and not once per turn.
+#[derive(Clone, Default)]
+pub struct ToolDefinitions(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    list: Vec<ToolDefinition>,
+    encodings: Mutex<Vec<(TypeId, Arc<dyn Any + Send + Sync>)>>,
+}
+
+impl ToolDefinitions {
+    /// What a provider made of the definitions: `encode` runs the first time that this type is asked
+    /// for, later calls give the same value.
+    ///
+    /// ```
+    /// use tool_core::{ToolDefinition, ToolDefinitions};
+    ///
+    /// struct Names(String);
+    ///
+    /// let definitions = ToolDefinitions::from_iter([ToolDefinition::new("now", "Tells the time")]);
+    /// let names = definitions.encoded(|list| Names(list[0].name().to_owned()));
+    /// assert_eq!(names.0, "now");
+    /// let again = definitions.encoded::<Names>(|_| unreachable!("it is made once"));
+    /// assert_eq!(again.0, "now");
+    /// ```
+    pub fn encoded<T: Any + Send + Sync>(&self, encode: impl FnOnce(&[ToolDefinition]) -> T) -> Arc<T> {
+        // A poisoned lock only says that some `encode` panicked: the list itself is whole.
+        let mut encodings = self.0.encodings.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = encodings.iter().find(|(id, _)| *id == TypeId::of::<T>());
+        if let Some(encoding) = found.and_then(|(_, any)| Arc::clone(any).downcast::<T>().ok()) {
+            return encoding;
+        }
+        let encoding = Arc::new(encode(&self.0.list));
+        encodings.push((TypeId::of::<T>(), Arc::clone(&encoding) as Arc<dyn Any + Send + Sync>));
+        encoding
+    }
+}
+
+impl Deref for ToolDefinitions {
+    type Target = [ToolDefinition];
+
+    fn deref(&self) -> &[ToolDefinition] {
+        &self.0.list
+    }
+}
+
+impl FromIterator<ToolDefinition> for ToolDefinitions {
+    fn from_iter<I: IntoIterator<Item = ToolDefinition>>(definitions: I) -> Self {
+        let list = definitions.into_iter().collect();
+        Self(Arc::new(Shared { list, encodings: Mutex::default() }))
+    }
+}
+
+impl PartialEq for ToolDefinitions {
+    fn eq(&self, other: &Self) -> bool {
+        self[..] == other[..]
+    }
+}
+
+impl fmt::Debug for ToolDefinitions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter().map(ToolDefinition::name)).finish()
+    }
+}

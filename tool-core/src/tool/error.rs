@@ -1,0 +1,234 @@
+//! What can go wrong with one call.
+
+use std::error::Error;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Why one call of a tool gave no output. By default the model is told, and goes on.
+///
+/// `Display` is what the model reads. Serialising keeps that text and the kind, not the source.
+#[derive(Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ToolError(Box<Inner>);
+
+#[derive(Serialize, Deserialize)]
+struct Inner {
+    kind: Kind,
+    message: String,
+    #[serde(skip)]
+    failure: Option<Box<dyn Error + Send + Sync>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Kind {
+    UnknownTool,
+    InvalidArguments,
+    Failed,
+    Panicked,
+    NotMade,
+}
+
+impl ToolError {
+    /// The tool ran and failed. The model reads the error and its sources.
+    ///
+    /// ```
+    /// use tool_core::ToolError;
+    ///
+    /// let error = ToolError::failed("no such city");
+    /// assert!(error.is_failed());
+    /// assert_eq!(error.to_string(), "no such city");
+    /// ```
+    #[must_use]
+    pub fn failed(failure: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::from_failure(failure.into(), "error")
+    }
+
+    /// A failure of which only the type may be known: its name stands in for a blank message.
+    pub(crate) fn from_failure(failure: Box<dyn Error + Send + Sync>, type_name: &str) -> Self {
+        let failure = match failure.downcast::<ToolError>() {
+            Ok(error) => return *error,
+            Err(other) => other,
+        };
+        let mut message = failure.to_string();
+        if message.trim().is_empty() {
+            type_name.clone_into(&mut message);
+        }
+        let mut source = failure.source();
+        while let Some(error) = source {
+            let text = error.to_string();
+            // Many errors repeat their source in their own text.
+            if !text.trim().is_empty() && !message.ends_with(&text) {
+                message.push_str(": ");
+                message.push_str(&text);
+            }
+            source = error.source();
+        }
+        Self(Box::new(Inner { kind: Kind::Failed, message, failure: Some(failure) }))
+    }
+
+    /// The arguments are not what the tool takes: `message` says which, what was expected and what came.
+    #[must_use]
+    pub fn invalid_arguments(message: impl Into<String>) -> Self {
+        Self::new(Kind::InvalidArguments, message.into())
+    }
+
+    pub(crate) fn unknown_tool<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> Self {
+        let mut message = format!("there is no tool `{name}`");
+        match list(known.clone()) {
+            Some(known) => message.extend(["; the tools are ", &known]),
+            None => message.push_str("; there are no tools"),
+        }
+        if let Some(nearest) = nearest(name, known) {
+            message.extend(["; did you mean `", nearest, "`?"]);
+        }
+        Self::new(Kind::UnknownTool, message)
+    }
+
+    /// The panic's text stays with the application; the model gets a reference to it.
+    pub(crate) fn panicked(reference: &str, panic: &str) -> Self {
+        let message = format!("the tool failed (reference {reference})");
+        Self(Box::new(Inner { kind: Kind::Panicked, message, failure: Some(panic.into()) }))
+    }
+
+    pub(crate) fn not_made(why: &str) -> Self {
+        Self::new(Kind::NotMade, format!("the call was not made: {why}"))
+    }
+
+    fn new(kind: Kind, message: String) -> Self {
+        Self(Box::new(Inner { kind, message, failure: None }))
+    }
+
+    /// The model called a tool that the set does not have.
+    #[must_use]
+    pub fn is_unknown_tool(&self) -> bool {
+        self.0.kind == Kind::UnknownTool
+    }
+
+    /// The arguments were not what the tool takes; it did not run.
+    #[must_use]
+    pub fn is_invalid_arguments(&self) -> bool {
+        self.0.kind == Kind::InvalidArguments
+    }
+
+    /// The tool ran and returned an error.
+    #[must_use]
+    pub fn is_failed(&self) -> bool {
+        self.0.kind == Kind::Failed
+    }
+
+    /// The tool panicked; [`failure`](Self::failure) has the text of the panic.
+    #[must_use]
+    pub fn is_panicked(&self) -> bool {
+        self.0.kind == Kind::Panicked
+    }
+
+    /// The run asked for no call, because it was over or the model's reply was cut short.
+    #[must_use]
+    pub fn is_not_made(&self) -> bool {
+        self.0.kind == Kind::NotMade
+    }
+
+    /// The error that the tool returned, or the text of its panic, as long as it was not serialised.
+    #[must_use]
+    pub fn failure(&self) -> Option<&(dyn Error + Send + Sync + 'static)> {
+        self.0.failure.as_deref()
+    }
+}
+
+/// What the model reads.
+impl fmt::Display for ToolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.message)
+    }
+}
+
+impl fmt::Debug for ToolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ToolError").field("kind", &self.0.kind).field("message", &self.0.message).finish()
+    }
+}
+
+/// The message holds the tool's error and its sources already, so there is no source below it.
+impl Error for ToolError {}
+
+/// A copy for a record: the text and the kind, not the source.
+impl Clone for ToolError {
+    fn clone(&self) -> Self {
+        Self::new(self.0.kind, self.0.message.clone())
+    }
+}
+
+/// `a`, `b` and `c` in back-ticks; nothing for no names.
+pub(crate) fn list<'a>(names: impl Iterator<Item = &'a str>) -> Option<String> {
+    let names: Vec<_> = names.map(|name| format!("`{name}`")).collect();
+    (!names.is_empty()).then(|| names.join(", "))
+}
+
+/// The name that was likely meant, if one is near.
+pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let folded = fold(name);
+    known
+        .map(|other| (strsim::jaro_winkler(&folded, &fold(other)), other))
+        .filter(|(similarity, _)| *similarity > 0.85)
+        .max_by(|(a, _), (b, _)| a.total_cmp(b))
+        .map(|(_, other)| other)
+}
+
+/// `squareRoot`, `square-root` and `square_root` are near to each other.
+fn fold(name: &str) -> String {
+    name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Layer(&'static str, Option<Box<Layer>>);
+
+    impl fmt::Display for Layer {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+    }
+
+    impl Error for Layer {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            self.1.as_deref().map(|layer| layer as _)
+        }
+    }
+
+    #[test]
+    fn the_model_reads_the_error_and_its_sources() {
+        let error = Layer("booking failed", Some(Box::new(Layer("timed out", None))));
+        assert_eq!(ToolError::failed(error).to_string(), "booking failed: timed out");
+        let repeated = Layer("booking failed: timed out", Some(Box::new(Layer("timed out", None))));
+        assert_eq!(ToolError::failed(repeated).to_string(), "booking failed: timed out");
+    }
+
+    #[test]
+    fn a_blank_message_becomes_the_types_name() {
+        let error = ToolError::from_failure(Box::new(Layer(" ", None)), "Layer");
+        assert_eq!(error.to_string(), "Layer");
+    }
+
+    #[test]
+    fn a_tool_error_stays_what_it_is() {
+        let error = ToolError::failed(ToolError::invalid_arguments("`x` is odd"));
+        assert!(error.is_invalid_arguments());
+    }
+
+    #[test]
+    fn an_unknown_tool_names_the_known_and_the_nearest() {
+        let error = ToolError::unknown_tool("squareRoot", ["sum", "square_root"].into_iter());
+        let expected =
+            "there is no tool `squareRoot`; the tools are `sum`, `square_root`; did you mean `square_root`?";
+        assert_eq!(error.to_string(), expected);
+        let error = ToolError::unknown_tool("weather", ["sum"].into_iter());
+        assert_eq!(error.to_string(), "there is no tool `weather`; the tools are `sum`");
+        let error = ToolError::unknown_tool("weather", [].into_iter());
+        assert_eq!(error.to_string(), "there is no tool `weather`; there are no tools");
+    }
+}

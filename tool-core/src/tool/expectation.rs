@@ -1,0 +1,323 @@
+//! Words about a wrong argument: where it is wrong, what was expected, what came.
+
+use serde_json::Value;
+
+use super::function::Parameter;
+use crate::schema;
+
+/// How much of a wrong value is repeated to the model that wrote it, in characters.
+const LONGEST_QUOTE: usize = 60;
+
+/// How deep a wrong value is looked for: serde_json reads no deeper.
+const DEEPEST: usize = 128;
+
+pub(super) fn missing(parameter: &Parameter) -> String {
+    let expected = of_schema(&schema::of_parameter(parameter));
+    let mut mistake = format!("`{}` is missing, expected {expected}", parameter.name);
+    if let Some(description) = parameter.description {
+        mistake.extend([" (", description, ")"]);
+    }
+    mistake
+}
+
+/// The text is not a JSON object.
+pub(super) fn unreadable(text: &str, error: &serde_json::Error) -> String {
+    if error.is_data() {
+        format!("expected a JSON object, got {}", quote(text))
+    } else {
+        format!("not valid JSON: {error}")
+    }
+}
+
+pub(super) fn wrong(parameter: &Parameter, text: &str, error: &serde_json::Error) -> String {
+    if error.is_syntax() && error.to_string().starts_with("recursion limit") {
+        return format!("`{}` is nested too deeply, {DEEPEST} levels are read at most", parameter.name);
+    }
+    let (path, value) = Locator::locate(text, offset(text, error));
+    let place = format!("`{}{path}`", parameter.name);
+    let reason = error.to_string();
+    let reason = reason.rsplit_once(" at line ").map_or(&*reason, |(reason, _)| reason);
+    if reason.starts_with("missing field ") {
+        return format!("{place}: {reason}");
+    }
+    let Some(expected) = reason
+        .strip_prefix("invalid ")
+        .or_else(|| reason.strip_prefix("unknown variant "))
+        .and_then(|reason| reason.rsplit_once(", expected "))
+        .map(|(_, expected)| expected)
+    else {
+        return format!("{place}: {reason}");
+    };
+    let expected = match range_of(expected) {
+        // The top of an argument is best described by its schema, what lies below by serde's own words.
+        None if path.is_empty() => of_schema(&schema::of_parameter(parameter)),
+        None => of_type(expected).to_owned(),
+        Some(range) => range,
+    };
+    format!("{place}: expected {expected}, got {}", quote(value))
+}
+
+/// `an integer from 0 to 255` for `u8`.
+fn range_of(type_name: &str) -> Option<String> {
+    let (lowest, highest) = match type_name {
+        "u8" => (0, i128::from(u8::MAX)),
+        "u16" => (0, i128::from(u16::MAX)),
+        "u32" => (0, i128::from(u32::MAX)),
+        "u64" | "usize" => (0, i128::from(u64::MAX)),
+        "i8" => (i128::from(i8::MIN), i128::from(i8::MAX)),
+        "i16" => (i128::from(i16::MIN), i128::from(i16::MAX)),
+        "i32" => (i128::from(i32::MIN), i128::from(i32::MAX)),
+        "i64" | "isize" => (i128::from(i64::MIN), i128::from(i64::MAX)),
+        _ => return None,
+    };
+    Some(format!("an integer from {lowest} to {highest}"))
+}
+
+/// A type in serde's words, in words for a model.
+fn of_type(expected: &str) -> &str {
+    match expected {
+        "f32" | "f64" => "a number",
+        "a boolean" => "true or false",
+        "a sequence" => "a list",
+        "a map" => "an object",
+        other if other.starts_with("struct ") => "an object",
+        other => other,
+    }
+}
+
+/// A schema in words: `an integer from 0 to 255`, `one of "a", "b"`, `a list`.
+fn of_schema(schema: &Value) -> String {
+    if let Some(variants) = schema["enum"].as_array() {
+        let variants: Vec<_> = variants.iter().map(Value::to_string).collect();
+        return format!("one of {}", variants.join(", "));
+    }
+    if let Some(variant) = schema.get("const") {
+        return variant.to_string();
+    }
+    if let Some(choices) = schema["anyOf"].as_array().or_else(|| schema["oneOf"].as_array()) {
+        return choices.iter().map(of_schema).collect::<Vec<_>>().join(" or ");
+    }
+    match &schema["type"] {
+        Value::Array(types) => {
+            let mut single = schema.clone();
+            let words = types.iter().map(|one| {
+                single["type"] = one.clone();
+                of_schema(&single)
+            });
+            words.collect::<Vec<_>>().join(" or ")
+        }
+        Value::String(name) => match (&**name, &schema["minimum"], &schema["maximum"]) {
+            ("integer", Value::Null, Value::Null) => "an integer".into(),
+            ("integer", lowest, Value::Null) => format!("an integer from {lowest}"),
+            ("integer", Value::Null, highest) => format!("an integer up to {highest}"),
+            ("integer", lowest, highest) => format!("an integer from {lowest} to {highest}"),
+            ("boolean", ..) => "true or false".into(),
+            ("array", ..) => "a list".into(),
+            ("object", ..) => "an object".into(),
+            ("null", ..) => "null".into(),
+            (name, ..) => format!("a {name}"),
+        },
+        _ => "another value".into(),
+    }
+}
+
+/// What came, as the model wrote it if that is short.
+fn quote(value: &str) -> String {
+    let value = value.trim_ascii();
+    match value.as_bytes().first() {
+        Some(b'{') => "an object".into(),
+        Some(b'[') => "a list".into(),
+        _ if value.chars().count() <= LONGEST_QUOTE => value.into(),
+        _ => value.chars().take(LONGEST_QUOTE).chain(['…']).collect(),
+    }
+}
+
+/// Where in the text the error was met: behind the value that is wrong, or on the first byte of it.
+fn offset(text: &str, error: &serde_json::Error) -> usize {
+    let lines_before: usize =
+        text.split_inclusive('\n').take(error.line().saturating_sub(1)).map(str::len).sum();
+    (lines_before + error.column()).clamp(1, text.len().max(1))
+}
+
+/// Finds the innermost value around an offset of a valid JSON text, and the path to it.
+struct Locator<'a> {
+    text: &'a str,
+    position: usize,
+    offset: usize,
+}
+
+impl<'a> Locator<'a> {
+    /// The path (`.stops[2].name`, empty at the top) and the text of the value.
+    fn locate(text: &'a str, offset: usize) -> (String, &'a str) {
+        let mut locator = Self { text, position: 0, offset };
+        locator.value(0).unwrap_or_else(|| (String::new(), text))
+    }
+
+    /// Passes over one value; gives what it found if the offset is in it.
+    fn value(&mut self, depth: usize) -> Option<(String, &'a str)> {
+        if depth > DEEPEST {
+            self.position = self.text.len();
+            return None;
+        }
+        self.blanks();
+        let start = self.position;
+        let mut inner = None;
+        match self.peek() {
+            Some(open @ (b'{' | b'[')) => {
+                self.position += 1;
+                for index in 0.. {
+                    self.blanks();
+                    if matches!(self.peek(), None | Some(b'}' | b']')) {
+                        break;
+                    }
+                    let name = (open == b'{').then(|| self.name());
+                    let found = self.value(depth + 1).map(|(path, value)| match name {
+                        Some(name) => (format!(".{name}{path}"), value),
+                        None => (format!("[{index}]{path}"), value),
+                    });
+                    inner = inner.or(found);
+                    self.blanks();
+                    if self.peek() == Some(b',') {
+                        self.position += 1;
+                    }
+                }
+                self.position += 1;
+            }
+            Some(b'"') => {
+                self.string();
+            }
+            _ => {
+                let rest = &self.text[self.position.min(self.text.len())..];
+                self.position += rest.find([',', '}', ']', ' ', '\n', '\r', '\t']).unwrap_or(rest.len());
+            }
+        }
+        let end = self.position.min(self.text.len());
+        let is_around = start < self.offset && self.offset <= end;
+        inner.or_else(|| is_around.then(|| (String::new(), &self.text[start.min(end)..end])))
+    }
+
+    /// Passes over a name and the colon behind it.
+    fn name(&mut self) -> &'a str {
+        let name = self.string();
+        self.blanks();
+        self.position += 1;
+        name.trim_matches('"')
+    }
+
+    fn string(&mut self) -> &'a str {
+        let start = self.position;
+        self.position += 1;
+        while let Some(byte) = self.peek() {
+            self.position += if byte == b'\\' { 2 } else { 1 };
+            if byte == b'"' {
+                break;
+            }
+        }
+        self.text.get(start..self.position).unwrap_or_default()
+    }
+
+    fn blanks(&mut self) {
+        while self.peek().is_some_and(|byte| byte.is_ascii_whitespace()) {
+            self.position += 1;
+        }
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.position).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use schemars::JsonSchema;
+    use serde::Deserialize;
+
+    use super::*;
+    use crate::tool::function::ToolParameter;
+
+    #[derive(Debug, Deserialize, JsonSchema)]
+    #[expect(dead_code, reason = "never read rightly here")]
+    struct Trip {
+        name: String,
+        stops: Vec<Stop>,
+        prices: Option<BTreeMap<String, f64>>,
+    }
+
+    #[derive(Debug, Deserialize, JsonSchema)]
+    #[expect(dead_code, reason = "never read rightly here")]
+    struct Stop {
+        nights: u8,
+        by: Option<By>,
+    }
+
+    #[derive(Debug, Deserialize, JsonSchema)]
+    enum By {
+        Train,
+        Boat,
+    }
+
+    fn mistake<T: ToolParameter + std::fmt::Debug>(text: &str) -> String {
+        let parameter = Parameter::new::<T>("it", None, true);
+        wrong(&parameter, text, &serde_json::from_str::<T>(text).unwrap_err())
+    }
+
+    #[test]
+    fn at_the_top() {
+        assert_eq!(
+            mistake::<i32>("\"abc\""),
+            "`it`: expected an integer from -2147483648 to 2147483647, got \"abc\""
+        );
+        assert_eq!(mistake::<u8>("300"), "`it`: expected an integer from 0 to 255, got 300");
+        assert_eq!(mistake::<f64>("[1]"), "`it`: expected a number, got a list");
+        assert_eq!(mistake::<String>("{\"a\": 1}"), "`it`: expected a string, got an object");
+        assert_eq!(mistake::<By>("\"Plane\""), "`it`: expected one of \"Train\", \"Boat\", got \"Plane\"");
+        assert_eq!(mistake::<Vec<u8>>("3"), "`it`: expected a list, got 3");
+        assert_eq!(mistake::<Trip>("3"), "`it`: expected an object, got 3");
+    }
+
+    #[test]
+    fn below_the_top() {
+        let cases = [
+            (r#"{"name": 5, "stops": []}"#, "`it.name`: expected a string, got 5"),
+            (
+                r#"{"name": "x", "stops": [{"nights": 1}, {"nights": -1}]}"#,
+                "`it.stops[1].nights`: expected an integer from 0 to 255, got -1",
+            ),
+            (r#"{"name": "x", "stops": [{"nights": 1}, {}]}"#, "`it.stops[1]`: missing field `nights`"),
+            (r#"{"name": "x"}"#, "`it`: missing field `stops`"),
+            (
+                "{\n  \"name\": \"a } , ]\\\"\",\n  \"stops\": [],\n  \"prices\": {\"wine\": \"dear\"}\n}",
+                "`it.prices.wine`: expected a number, got \"dear\"",
+            ),
+            (
+                r#"{"name": "x", "stops": [{"nights": 1, "by": "Plane"}]}"#,
+                "`it.stops[0].by`: expected `Train` or `Boat`, got \"Plane\"",
+            ),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(mistake::<Trip>(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_long_value_is_cut_between_characters() {
+        let mistake = mistake::<u8>(&format!("{:?}", "é".repeat(1000)));
+        assert!(mistake.ends_with("é…") && mistake.chars().count() < 120, "{mistake}");
+    }
+
+    #[test]
+    fn depth_is_no_danger() {
+        let text = "[".repeat(1_000_000) + &"]".repeat(1_000_000);
+        assert!(mistake::<serde_json::Value>(&text).starts_with("`it` is nested too deeply"));
+    }
+
+    #[test]
+    fn any_offset_of_any_text_is_located() {
+        let text = r#" {"a": [1, {"b\"": "c"}, []], "d": {}, "e": null} "#;
+        for offset in 0..=text.len() + 2 {
+            let _ = Locator::locate(text, offset);
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! What `#[tool]` makes of a function: a table of its parameters and one function pointer.
+
+use std::marker::PhantomData;
+use std::panic::Location;
+use std::sync::OnceLock;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::de::DeserializeOwned;
+
+use crate::{Tool, ToolContext, ToolDefinition, ToolFuture, schema};
+
+type Call = for<'a> fn(&'a str, &'a ToolContext) -> ToolFuture<'a>;
+
+/// A tool that is a function: all of it is in statics, and its definition is made when it is first asked for.
+#[derive(Debug)]
+pub struct FunctionTool {
+    name: &'static str,
+    description: Option<&'static str>,
+    parameters: &'static [Parameter],
+    call: Call,
+    declared_at: &'static Location<'static>,
+    definition: OnceLock<ToolDefinition>,
+}
+
+impl FunctionTool {
+    /// All that there is to a tool, put into one static.
+    #[must_use]
+    pub const fn new(
+        name: &'static str,
+        description: Option<&'static str>,
+        parameters: &'static [Parameter],
+        declared_at: &'static Location<'static>,
+        call: Call,
+    ) -> Self {
+        Self { name, description, parameters, call, declared_at, definition: OnceLock::new() }
+    }
+}
+
+impl Tool for FunctionTool {
+    fn definition(&self) -> &ToolDefinition {
+        self.definition.get_or_init(|| {
+            let parameters = schema::of_parameters(self.parameters);
+            ToolDefinition::from_parts(self.name.into(), self.description.map(Into::into), parameters)
+        })
+    }
+
+    fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
+        (self.call)(arguments, context)
+    }
+
+    fn declared_at(&self) -> Option<&'static Location<'static>> {
+        Some(self.declared_at)
+    }
+}
+
+/// One declared parameter.
+#[derive(Debug)]
+pub struct Parameter {
+    pub(crate) name: &'static str,
+    pub(crate) description: Option<&'static str>,
+    pub(crate) is_required: bool,
+    pub(crate) schema: fn(&mut SchemaGenerator) -> Schema,
+}
+
+impl Parameter {
+    /// The one place where the bound on a parameter's type is named.
+    #[must_use]
+    pub const fn new<T: ToolParameter>(
+        name: &'static str,
+        description: Option<&'static str>,
+        is_required: bool,
+    ) -> Self {
+        Self { name, description, is_required, schema: SchemaGenerator::subschema_for::<T> }
+    }
+}
+
+/// What stands in `tools![..]`: the type `sum` that stands beside the function `sum`: through it `tools![sum]` finds the tool.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a tool",
+    label = "not a function with `#[tool]`",
+    note = "write `#[tool]` above the function, and import the function from where it is declared"
+)]
+pub trait StaticTool {
+    /// The name for the model.
+    const NAME: &'static str;
+    /// Where the function stands.
+    const DECLARED_AT: &'static Location<'static>;
+
+    /// The tool itself.
+    fn tool() -> &'static FunctionTool;
+}
+
+impl<T: StaticTool + Send + Sync> Tool for T {
+    fn definition(&self) -> &ToolDefinition {
+        T::tool().definition()
+    }
+
+    fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
+        T::tool().call(arguments, context)
+    }
+
+    fn declared_at(&self) -> Option<&'static Location<'static>> {
+        T::tool().declared_at()
+    }
+}
+
+/// What a parameter's type must be able to do.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a parameter of a tool",
+    label = "needs `serde::Deserialize` and `schemars::JsonSchema`",
+    note = "write `#[derive(serde::Deserialize, schemars::JsonSchema)]` above the type"
+)]
+pub trait ToolParameter: DeserializeOwned + JsonSchema {}
+
+#[diagnostic::do_not_recommend]
+impl<T: DeserializeOwned + JsonSchema> ToolParameter for T {}
+
+/// What a parameter's type must be if the parameter may be left out.
+#[diagnostic::on_unimplemented(
+    message = "a parameter of type `{Self}` cannot be left out",
+    label = "with `required = false`, write `Option<{Self}>`"
+)]
+pub trait Omittable {}
+
+#[diagnostic::do_not_recommend]
+impl<T> Omittable for Option<T> {}
+
+/// What `required = false` says of a parameter that may be left out: that it is not required.
+#[must_use]
+pub const fn left_out<T: Omittable>() -> bool {
+    false
+}
+
+/// Tells by type, not by name, whether a parameter is an `Option`: the inherent constant wins over the trait's.
+#[derive(Debug)]
+pub struct OptionalProbe<T>(PhantomData<T>);
+
+impl<T> OptionalProbe<Option<T>> {
+    /// An `Option` may be left out.
+    pub const IS_REQUIRED: bool = false;
+}
+
+/// What holds for all types that are no `Option`.
+pub trait RequiredByDefault {
+    /// Any other type must be given.
+    const IS_REQUIRED: bool = true;
+}
+
+impl<T> RequiredByDefault for OptionalProbe<T> {}

@@ -1,0 +1,72 @@
+//! The future of one call.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use crate::{ToolError, ToolOutput};
+
+type Outcome = Result<ToolOutput, ToolError>;
+
+/// The future of one call of a [`Tool`](crate::Tool).
+///
+/// A synchronous tool is done when it returns, so its future holds the outcome and costs no allocation;
+/// an asynchronous one is boxed.
+pub struct ToolFuture<'a>(State<'a>);
+
+enum State<'a> {
+    Ready(Option<Outcome>),
+    Boxed(Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>),
+}
+
+impl<'a> ToolFuture<'a> {
+    /// A call that is already over.
+    ///
+    /// ```
+    /// use tool_core::{ToolFuture, ToolOutput};
+    ///
+    /// let future = ToolFuture::ready(Ok(ToolOutput::text("done")));
+    /// # let _ = future;
+    /// ```
+    #[must_use]
+    pub fn ready(outcome: Result<ToolOutput, ToolError>) -> Self {
+        Self(State::Ready(Some(outcome)))
+    }
+
+    /// A call that has to be awaited.
+    ///
+    /// ```
+    /// use tool_core::{ToolFuture, ToolOutput};
+    ///
+    /// let future = ToolFuture::boxed(async { Ok(ToolOutput::text("done")) });
+    /// # let _ = future;
+    /// ```
+    #[must_use]
+    pub fn boxed(future: impl Future<Output = Result<ToolOutput, ToolError>> + Send + 'a) -> Self {
+        Self(State::Boxed(Box::pin(future)))
+    }
+}
+
+impl Future for ToolFuture<'_> {
+    type Output = Outcome;
+
+    /// # Panics
+    ///
+    /// When it is polled again after it was ready, as any future may.
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
+        match &mut self.0 {
+            State::Ready(outcome) => Poll::Ready(outcome.take().expect("polled after it was ready")),
+            State::Boxed(future) => future.as_mut().poll(context),
+        }
+    }
+}
+
+impl fmt::Debug for ToolFuture<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            State::Ready(_) => "ToolFuture(ready)",
+            State::Boxed(_) => "ToolFuture(boxed)",
+        })
+    }
+}

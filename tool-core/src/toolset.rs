@@ -1,0 +1,249 @@
+//! Sets of tools: what a model is offered and what its calls are looked up in.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+
+use crate::tool::private::FunctionTool;
+use crate::tool::{ToolDefinitions, nearest};
+use crate::{Tool, ToolCall, ToolContext, ToolError, ToolFuture, ToolOutput, registered};
+
+/// A set of tools, in order, with names that differ. Cloning shares it.
+///
+/// ```
+/// use tool_core::{ToolCall, ToolContext, tool, tools};
+///
+/// /// Sums two numbers.
+/// #[tool]
+/// fn sum(a: f64, b: f64) -> f64 {
+///     a + b
+/// }
+///
+/// # let outcome = futures_util::FutureExt::now_or_never(async {
+/// let set = tools![sum];
+/// let call = ToolCall::new("call_1", "sum", r#"{"a": 2, "b": 40}"#);
+/// let output = set.call(&call, &ToolContext::new()).await?;
+/// assert_eq!(output.to_string(), "42.0");
+/// # Ok::<_, tool_core::ToolError>(())
+/// # });
+/// # outcome.unwrap().unwrap();
+/// ```
+#[derive(Clone, Default)]
+pub struct ToolSet(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    tools: Vec<ToolRef>,
+    positions: HashMap<String, usize>,
+    definitions: ToolDefinitions,
+}
+
+#[derive(Clone)]
+enum ToolRef {
+    Static(&'static dyn Tool),
+    Shared(Arc<dyn Tool>),
+}
+
+impl ToolRef {
+    fn get(&self) -> &dyn Tool {
+        match self {
+            Self::Static(tool) => *tool,
+            Self::Shared(tool) => &**tool,
+        }
+    }
+}
+
+impl ToolSet {
+    /// A set of any tools.
+    ///
+    /// # Errors
+    ///
+    /// Two tools have one name: the error names both places.
+    pub fn new(tools: impl IntoIterator<Item = Arc<dyn Tool>>) -> Result<Self, ToolSetError> {
+        Self::of(tools.into_iter().map(ToolRef::Shared).collect())
+    }
+
+    /// The tools of these names, out of all `#[tool]` functions of the program, as a configuration
+    /// would choose them.
+    ///
+    /// # Errors
+    ///
+    /// There is no tool of a name, or two functions share it, or the name is given twice.
+    pub fn named<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Self, ToolSetError> {
+        let all = registered();
+        let mut tools = Vec::new();
+        for name in names {
+            let mut found = all.iter().filter(|tool| tool.definition().name() == name);
+            let Some(tool) = found.next() else {
+                let known: Vec<_> = all.iter().map(|tool| tool.definition().name()).collect();
+                return Err(ToolSetError::unknown(name, &known));
+            };
+            if let Some(other) = found.next() {
+                return Err(ToolSetError::duplicate(*tool, *other));
+            }
+            tools.push(ToolRef::Static(*tool));
+        }
+        Self::of(tools)
+    }
+
+    /// This set and another, as one.
+    ///
+    /// # Errors
+    ///
+    /// Both have a tool of one name: the error names both places.
+    pub fn union(&self, other: &Self) -> Result<Self, ToolSetError> {
+        Self::of(self.0.tools.iter().chain(&other.0.tools).cloned().collect())
+    }
+
+    fn of(tools: Vec<ToolRef>) -> Result<Self, ToolSetError> {
+        let mut positions = HashMap::with_capacity(tools.len());
+        for (position, tool) in tools.iter().enumerate() {
+            match positions.entry(tool.get().definition().name().to_owned()) {
+                Entry::Vacant(vacant) => vacant.insert(position),
+                Entry::Occupied(other) => {
+                    return Err(ToolSetError::duplicate(tools[*other.get()].get(), tool.get()));
+                }
+            };
+        }
+        let definitions = tools.iter().map(|tool| tool.get().definition().clone()).collect();
+        Ok(Self(Arc::new(Shared { tools, positions, definitions })))
+    }
+
+    /// What `tools!` makes: that the names differ was checked when the list was compiled.
+    pub(crate) fn of_distinct(tools: impl Iterator<Item = &'static FunctionTool>) -> Self {
+        Self::of(tools.map(|tool| ToolRef::Static(tool)).collect())
+            .expect("the names of a `tools!` list differ")
+    }
+
+    /// The definitions of all tools, in order, for a [`ChatRequest`](crate::ChatRequest).
+    #[must_use]
+    pub fn definitions(&self) -> &ToolDefinitions {
+        &self.0.definitions
+    }
+
+    /// The tool of this name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&dyn Tool> {
+        self.0.positions.get(name).map(|position| self.0.tools[*position].get())
+    }
+
+    /// How many tools there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.tools.len()
+    }
+
+    /// There is no tool.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.tools.is_empty()
+    }
+
+    /// The tools, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &dyn Tool> {
+        self.0.tools.iter().map(ToolRef::get)
+    }
+
+    /// Makes one call.
+    ///
+    /// A tool that panics fails its call and nothing else.
+    ///
+    /// # Errors
+    ///
+    /// There is no such tool, the arguments are wrong, or the tool failed or panicked. The text of the
+    /// error is meant for the model.
+    pub async fn call(&self, call: &ToolCall, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        let Some(tool) = self.get(&call.name) else {
+            let known = self.definitions().iter().map(|definition| definition.name());
+            return Err(ToolError::unknown_tool(&call.name, known));
+        };
+        // A tool is not looked at again after it panicked other than through its own methods, and
+        // what it shares with them it has to keep sound itself: hence the assertions.
+        let started = catch_unwind(AssertUnwindSafe(|| tool.call(&call.arguments, context)));
+        let outcome = match started {
+            Ok(future) => AssertUnwindSafe(future).catch_unwind().await,
+            Err(panic) => Err(panic),
+        };
+        outcome.unwrap_or_else(|panic| Err(ToolError::panicked(&call.id, &text_of_panic(&*panic))))
+    }
+}
+
+fn text_of_panic(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("panicked: {}", text.unwrap_or("no text"))
+}
+
+/// Names the tools.
+impl fmt::Debug for ToolSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ToolSet").field(self.definitions()).finish()
+    }
+}
+
+/// Why tools do not make a set.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct ToolSetError {
+    message: String,
+    kind: Kind,
+}
+
+#[derive(Debug, PartialEq)]
+enum Kind {
+    Duplicate,
+    Unknown,
+}
+
+impl ToolSetError {
+    /// Two tools have one name.
+    #[must_use]
+    pub fn is_duplicate(&self) -> bool {
+        self.kind == Kind::Duplicate
+    }
+
+    /// There is no tool of a name.
+    #[must_use]
+    pub fn is_unknown(&self) -> bool {
+        self.kind == Kind::Unknown
+    }
+
+    fn duplicate(first: &dyn Tool, second: &dyn Tool) -> Self {
+        let message = format!(
+            "two tools are named `{}`: one {}, one {}; give one of them another name, or leave it out",
+            first.definition().name(),
+            place(first.declared_at()),
+            place(second.declared_at()),
+        );
+        Self { message, kind: Kind::Duplicate }
+    }
+
+    fn unknown(name: &str, known: &[&str]) -> Self {
+        let mut message = format!("there is no tool `{name}` among the {} of this program", known.len());
+        if let Some(nearest) = nearest(name, known.iter().copied()) {
+            message.extend(["; did you mean `", nearest, "`?"]);
+        }
+        Self { message, kind: Kind::Unknown }
+    }
+}
+
+fn place(location: Option<&Location<'_>>) -> String {
+    match location {
+        Some(location) => format!("at {}:{}", location.file(), location.line()),
+        None => "made at run time".to_owned(),
+    }
+}
+
+#[expect(dead_code, reason = "the auto traits are what is asserted")]
+fn assert_auto_traits(set: ToolSet, error: ToolSetError, future: ToolFuture<'_>) {
+    fn is_send(_: impl Send) {}
+    fn is_sync(_: impl Send + Sync + 'static) {}
+    is_sync(set);
+    is_sync(error);
+    is_send(future);
+}

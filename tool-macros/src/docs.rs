@@ -1,0 +1,76 @@
+//! Reads doc comments.
+
+use syn::{Attribute, Expr, ExprLit, Lit, Meta};
+
+pub(crate) fn is_doc(attribute: &Attribute) -> bool {
+    attribute.path().is_ident("doc")
+}
+
+/// The doc comment as a text: one line per line, without the blank that rustdoc also drops; nothing if blank.
+pub(crate) fn text(attributes: &[Attribute]) -> Option<String> {
+    let docs = attributes.iter().filter(|one| is_doc(one)).filter_map(line);
+    let lines: Vec<_> = docs.map(|doc| if doc.contains('\n') { block(&doc) } else { dedent(&doc) }).collect();
+    let text = lines.join("\n");
+    let text = text.trim();
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+/// The text of a `///` line, a `/** */` block or `#[doc = "…"]`; nothing for `#[doc(hidden)]` and the like.
+fn line(attribute: &Attribute) -> Option<String> {
+    let Meta::NameValue(meta) = &attribute.meta else { return None };
+    match &meta.value {
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text.value()),
+        _ => None,
+    }
+}
+
+fn dedent(line: &str) -> String {
+    line.strip_prefix(' ').unwrap_or(line).trim_end().to_owned()
+}
+
+/// The text of a block comment: without indentation, and without the column of stars if there is one.
+fn block(doc: &str) -> String {
+    let lines: Vec<_> = doc.lines().map(str::trim).collect();
+    let has_stars = lines.iter().skip(1).filter(|line| !line.is_empty()).all(|line| line.starts_with('*'));
+    let lines = lines.into_iter().map(|line| match line.strip_prefix('*') {
+        Some(rest) if has_stars => rest.strip_prefix(' ').unwrap_or(rest),
+        _ => line,
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use syn::parse_quote;
+
+    use super::*;
+
+    fn text_of(item: syn::ItemStruct) -> Option<String> {
+        text(&item.attrs)
+    }
+
+    #[test]
+    fn lines_blocks_and_attributes() {
+        let lines = parse_quote! {
+            /// One.
+            #[allow(unused)]
+            ///
+            ///   Two.
+            #[doc(hidden)]
+            struct S;
+        };
+        assert_eq!(text_of(lines).unwrap(), "One.\n\n  Two.");
+        let stars = parse_quote! { #[doc = "\n     * One.\n     *  - two\n     "] struct S; };
+        assert_eq!(text_of(stars).unwrap(), "One.\n - two");
+        let bullets = parse_quote! { #[doc = " One:\n * two\n three\n"] struct S; };
+        assert_eq!(text_of(bullets).unwrap(), "One:\n* two\nthree");
+        let list = parse_quote! {
+            /// One:
+            /// * two
+            struct S;
+        };
+        assert_eq!(text_of(list).unwrap(), "One:\n* two");
+        assert_eq!(text_of(parse_quote! { struct S; }), None);
+        assert_eq!(text_of(parse_quote! { #[doc = "  "] struct S; }), None);
+    }
+}

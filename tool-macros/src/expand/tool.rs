@@ -1,0 +1,188 @@
+//! `#[tool]` on a function.
+
+use proc_macro2::{Literal, Span, TokenStream};
+use quote::{ToTokens, format_ident, quote, quote_spanned};
+use syn::{Attribute, Ident};
+
+use crate::tool_fn::{Parameter, ParameterType, ToolFn};
+
+/// Of
+///
+/// ```ignore
+/// /// Sums two numbers.
+/// #[tool]
+/// fn sum(a: f64, b: Option<f64>) -> f64 { … }
+/// ```
+///
+/// makes the function as it stands, and
+///
+/// ```ignore
+/// #[doc = "The tool `sum`."]
+/// struct sum {}
+///
+/// const _: () = {
+///     use ::tool_core::__private as private;
+///     use private::{PlainKind as _, RequiredByDefault as _};
+///
+///     static PARAMETERS: [private::Parameter; 2] = [
+///         private::Parameter::new::<f64>("a", None, private::OptionalProbe::<f64>::IS_REQUIRED),
+///         private::Parameter::new::<Option<f64>>("b", None, private::OptionalProbe::<Option<f64>>::IS_REQUIRED),
+///     ];
+///     const DECLARED_AT: &Location = Location::caller();
+///     static TOOL: private::FunctionTool = private::FunctionTool::new(
+///         "sum",
+///         Some("Sums two numbers."),
+///         &PARAMETERS,
+///         DECLARED_AT,
+///         |text, _| {
+///             let mut slots = [private::Slot::EMPTY; 2];
+///             let mut arguments = private::Arguments::read(&PARAMETERS, text, &mut slots);
+///             let a = arguments.take::<f64>(0);
+///             let b = arguments.take::<Option<f64>>(1);
+///             let (Some(a), Some(b), true) = (a, b, arguments.are_right()) else {
+///                 return arguments.refuse();
+///             };
+///             let output = sum(a, b);
+///             private::ToolFuture::ready(private::Returned::of(&output).kind().convert(output))
+///         },
+///     );
+///     impl private::StaticTool for sum { … }
+///     private::inventory::submit! { private::Registration(&TOOL) }
+/// };
+/// ```
+pub(crate) fn expand_tool(tool: &ToolFn) -> TokenStream {
+    let function = &tool.function;
+    let ident = &function.sig.ident;
+    let vis = &function.vis;
+    let copied = function.attrs.iter().filter(|attribute| is_copied(attribute)).collect::<Vec<_>>();
+    let cfgs = copied.iter().filter(|attribute| is_cfg(attribute)).collect::<Vec<_>>();
+    let krate = &tool.krate;
+    let private = quote!(#krate::__private);
+
+    let name = &tool.name.text;
+    let doc = format!("The tool `{name}`, for `tools![{ident}]`.");
+    let description = expand_option(tool.description.as_ref());
+    let count = Literal::usize_unsuffixed(tool.parameters.len());
+    let parameters = tool.parameters.iter().map(|parameter| expand_parameter(parameter, &private));
+    let call = expand_call(tool, &private);
+
+    quote! {
+        #function
+
+        #[doc = #doc]
+        #(#copied)*
+        #[allow(dead_code, non_camel_case_types, missing_copy_implementations, missing_debug_implementations)]
+        #vis struct #ident {}
+
+        #(#cfgs)*
+        #[allow(deprecated, unused_imports)]
+        const _: () = {
+            use #private::{PlainKind as _, RequiredByDefault as _};
+
+            static __PARAMETERS: [#private::Parameter; #count] = [#(#parameters),*];
+            const __DECLARED_AT: &::core::panic::Location<'static> = ::core::panic::Location::caller();
+            static __TOOL: #private::FunctionTool =
+                #private::FunctionTool::new(#name, #description, &__PARAMETERS, __DECLARED_AT, #call);
+
+            impl #private::StaticTool for #ident {
+                const NAME: &'static str = #name;
+                const DECLARED_AT: &'static ::core::panic::Location<'static> = __DECLARED_AT;
+
+                fn tool() -> &'static #private::FunctionTool {
+                    &__TOOL
+                }
+            }
+
+            #private::inventory::submit! { #private::Registration(&__TOOL) }
+        };
+    }
+}
+
+/// `Parameter::new::<f64>("a", Some("the first number"), OptionalProbe::<f64>::IS_REQUIRED)`
+fn expand_parameter(parameter: &Parameter, private: &TokenStream) -> TokenStream {
+    let ty = &parameter.ty;
+    let name = &parameter.name.text;
+    let description = expand_option(parameter.description.as_ref());
+    let span = ty.span();
+    let is_required = match &parameter.required {
+        Some(required) if !required.value => quote_spanned!(span=> #private::left_out::<#ty>()),
+        Some(_) => quote!(true),
+        None => quote!(#private::OptionalProbe::<#ty>::IS_REQUIRED),
+    };
+    quote_spanned!(span=> #private::Parameter::new::<#ty>(#name, #description, #is_required))
+}
+
+/// The closure that reads the arguments, calls the function and converts what it returns.
+fn expand_call(tool: &ToolFn, private: &TokenStream) -> TokenStream {
+    let function = &tool.function.sig.ident;
+    let count = Literal::usize_unsuffixed(tool.parameters.len());
+    let locals: Vec<_> = (0..tool.parameters.len()).map(local).collect();
+    let takes = tool.parameters.iter().zip(&locals).enumerate().map(|(index, (parameter, local))| {
+        let index = Literal::usize_unsuffixed(index);
+        let ty = &parameter.ty;
+        quote_spanned!(ty.span()=> let #local = arguments.take::<#ty>(#index);)
+    });
+    let given = tool.parameters.iter().zip(&locals).map(|(parameter, local)| match parameter.ty {
+        ParameterType::Owned(_) => quote!(#local),
+        ParameterType::Borrowed { .. } => quote!(&#local),
+    });
+    let convert = quote_spanned! {tool.output_span()=>
+        #private::Returned::of(&output).kind().convert(output)
+    };
+    let call = if tool.function.sig.asyncness.is_some() {
+        quote_spanned! {function.span()=>
+            #private::ToolFuture::boxed(async move {
+                let output = #function(#(#given),*).await;
+                #convert
+            })
+        }
+    } else {
+        quote! {
+            {
+                let output = #function(#(#given),*);
+                #private::ToolFuture::ready(#convert)
+            }
+        }
+    };
+    quote! {
+        |text, _| {
+            let mut slots = [#private::Slot::EMPTY; #count];
+            let mut arguments = #private::Arguments::read(&__PARAMETERS, text, &mut slots);
+            #(#takes)*
+            let (#(::core::option::Option::Some(#locals),)* true) = (#(#locals,)* arguments.are_right()) else {
+                return arguments.refuse();
+            };
+            #call
+        }
+    }
+}
+
+/// A local of generated code, which no name of the user can meet.
+fn local(index: usize) -> Ident {
+    format_ident!("argument{index}", span = Span::mixed_site())
+}
+
+fn expand_option(text: Option<&String>) -> TokenStream {
+    match text {
+        Some(text) => quote!(::core::option::Option::Some(#text)),
+        None => quote!(::core::option::Option::None),
+    }
+}
+
+/// What holds for the function holds for its tool.
+fn is_copied(attribute: &Attribute) -> bool {
+    is_cfg(attribute) || attribute.path().is_ident("deprecated")
+}
+
+fn is_cfg(attribute: &Attribute) -> bool {
+    attribute.path().is_ident("cfg")
+}
+
+impl ToTokens for ParameterType {
+    fn to_tokens(&self, tokens: &mut TokenStream) {
+        match self {
+            Self::Owned(ty) => ty.to_tokens(tokens),
+            Self::Borrowed { owned, .. } => owned.to_tokens(tokens),
+        }
+    }
+}
