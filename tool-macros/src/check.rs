@@ -20,6 +20,14 @@ pub(crate) fn check(tool: &ToolFn, diagnostics: &mut Diagnostics) {
 /// A tool is called by safe code, at run time.
 fn check_qualifiers(tool: &ToolFn, diagnostics: &mut Diagnostics) {
     let signature = &tool.function.sig;
+    // `unsafe` and `extern` follow from it.
+    if let Some(variadic) = &signature.variadic {
+        diagnostics.error(
+            variadic,
+            "a tool takes a fixed list of parameters; use a `Vec<T>` for any number of values",
+        );
+        return;
+    }
     if let Some(constness) = &signature.constness {
         diagnostics.error(constness, "a tool cannot be a `const fn`; leave `const` out");
     }
@@ -31,12 +39,6 @@ fn check_qualifiers(tool: &ToolFn, diagnostics: &mut Diagnostics) {
     }
     if let Some(abi) = &signature.abi {
         diagnostics.error(abi, "a tool cannot be an `extern` function; write a Rust function around it");
-    }
-    if let Some(variadic) = &signature.variadic {
-        diagnostics.error(
-            variadic,
-            "a tool takes a fixed list of parameters; use a `Vec<T>` for any number of values",
-        );
     }
 }
 
@@ -123,10 +125,11 @@ fn check_name(tool: &ToolFn, diagnostics: &mut Diagnostics) {
     if text.is_empty() {
         diagnostics.error_at(name.span, "a tool needs a name: one letter at least");
     } else if let Some(wrong) = text.chars().find(|c| !is_right(*c)) {
-        let way_out =
-            if name.is_explicit { "leave it out" } else { "choose another with `#[tool(name = \"…\")]`" };
-        let message =
-            format!("a tool's name has letters a to z, digits, `_` and `-` only, not `{wrong}`; {way_out}");
+        let accepted: String = text.chars().map(|c| if is_right(c) { c } else { '_' }).collect();
+        let message = format!(
+            "a tool's name has ASCII letters, digits, `_` and `-` only, not `{wrong}`; \
+             choose another, such as `name = \"{accepted}\"`"
+        );
         diagnostics.error_at(name.span, message);
     } else if text.len() > LONGEST_TOOL_NAME {
         let message = format!(

@@ -1,9 +1,19 @@
 //! The user's item, cleaned of what only we understand.
 
+use proc_macro2::TokenStream;
+use quote::quote;
 use syn::{FnArg, ItemFn};
 
 use crate::docs;
 use crate::names::PARAM;
+
+/// What is emitted beside our errors: the item, so that nothing else misses it; but no variadics, which
+/// rustc would refuse once more.
+pub(crate) fn with_errors(function: &ItemFn, errors: &TokenStream) -> TokenStream {
+    let mut function = function.clone();
+    function.sig.variadic = None;
+    quote!(#function #errors)
+}
 
 /// Takes our attributes and the docs off the parameters: rustc knows the one not, and allows the other
 /// not there. It is done on the way to errors too, so that one mistake gives one message.

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::error::{list, nearest};
 use super::expectation;
-use super::function::{Parameter, ToolParameter};
+use super::function::{Call, Parameter, ToolParameter};
 use crate::{ToolError, ToolFuture};
 
 /// The text of one argument, if it was given.
@@ -34,7 +34,11 @@ pub struct Arguments<'a, 's> {
 impl<'a, 's> Arguments<'a, 's> {
     /// Reads the object into the slots, one per parameter, and notes what is missing or unknown.
     #[must_use]
-    pub fn read(parameters: &'static [Parameter], text: &'a str, slots: &'s mut [Slot<'a>]) -> Self {
+    pub fn read(call: &Call<'a>, slots: &'s mut [Slot<'a>]) -> Self {
+        Self::read_text(call.parameters, call.text, slots)
+    }
+
+    fn read_text(parameters: &'static [Parameter], text: &'a str, slots: &'s mut [Slot<'a>]) -> Self {
         let mut arguments = Self { parameters, slots, mistakes: Vec::new() };
         // Models without anything to say send these.
         if matches!(text.trim_ascii(), "" | "null") {
@@ -170,7 +174,7 @@ mod tests {
 
     fn read(text: &str) -> Result<Booking, String> {
         let mut slots = [Slot::EMPTY; 4];
-        let mut arguments = Arguments::read(&PARAMETERS, text, &mut slots);
+        let mut arguments = Arguments::read_text(&PARAMETERS, text, &mut slots);
         match (arguments.take(0), arguments.take(1), arguments.take(2), arguments.take(3)) {
             (Some(nights), Some(city), Some(price), Some(breakfast)) if arguments.are_right() => {
                 Ok((nights, city, price, breakfast))

@@ -9,7 +9,14 @@ use serde::de::DeserializeOwned;
 
 use crate::{Tool, ToolContext, ToolDefinition, ToolFuture, schema};
 
-type Call = for<'a> fn(&'a str, &'a ToolContext) -> ToolFuture<'a>;
+/// One call, as the generated code gets it.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'a> {
+    pub(super) parameters: &'static [Parameter],
+    pub(super) text: &'a str,
+    #[expect(dead_code, reason = "for parameters that come from the context")]
+    pub(super) context: &'a ToolContext,
+}
 
 /// A tool that is a function: all of it is in statics, and its definition is made when it is first asked for.
 #[derive(Debug)]
@@ -17,7 +24,7 @@ pub struct FunctionTool {
     name: &'static str,
     description: Option<&'static str>,
     parameters: &'static [Parameter],
-    call: Call,
+    call: for<'a> fn(Call<'a>) -> ToolFuture<'a>,
     declared_at: &'static Location<'static>,
     definition: OnceLock<ToolDefinition>,
 }
@@ -30,7 +37,7 @@ impl FunctionTool {
         description: Option<&'static str>,
         parameters: &'static [Parameter],
         declared_at: &'static Location<'static>,
-        call: Call,
+        call: for<'a> fn(Call<'a>) -> ToolFuture<'a>,
     ) -> Self {
         Self { name, description, parameters, call, declared_at, definition: OnceLock::new() }
     }
@@ -45,7 +52,7 @@ impl Tool for FunctionTool {
     }
 
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
-        (self.call)(arguments, context)
+        (self.call)(Call { parameters: self.parameters, text: arguments, context })
     }
 
     fn declared_at(&self) -> Option<&'static Location<'static>> {

@@ -24,19 +24,18 @@ use crate::tool_fn::{Parameter, ParameterType, ToolFn};
 ///     use ::tool_core::__private as private;
 ///     use private::{PlainKind as _, RequiredByDefault as _};
 ///
-///     static PARAMETERS: [private::Parameter; 2] = [
-///         private::Parameter::new::<f64>("a", None, private::OptionalProbe::<f64>::IS_REQUIRED),
-///         private::Parameter::new::<Option<f64>>("b", None, private::OptionalProbe::<Option<f64>>::IS_REQUIRED),
-///     ];
 ///     const DECLARED_AT: &Location = Location::caller();
 ///     static TOOL: private::FunctionTool = private::FunctionTool::new(
 ///         "sum",
 ///         Some("Sums two numbers."),
-///         &PARAMETERS,
+///         &[
+///             private::Parameter::new::<f64>("a", None, private::OptionalProbe::<f64>::IS_REQUIRED),
+///             private::Parameter::new::<Option<f64>>("b", None, private::OptionalProbe::<Option<f64>>::IS_REQUIRED),
+///         ],
 ///         DECLARED_AT,
-///         |text, _| {
+///         |call| {
 ///             let mut slots = [private::Slot::EMPTY; 2];
-///             let mut arguments = private::Arguments::read(&PARAMETERS, text, &mut slots);
+///             let mut arguments = private::Arguments::read(&call, &mut slots);
 ///             let a = arguments.take::<f64>(0);
 ///             let b = arguments.take::<Option<f64>>(1);
 ///             let (Some(a), Some(b), true) = (a, b, arguments.are_right()) else {
@@ -50,6 +49,8 @@ use crate::tool_fn::{Parameter, ParameterType, ToolFn};
 ///     private::inventory::submit! { private::Registration(&TOOL) }
 /// };
 /// ```
+///
+/// All types of parameters are named in the one static, so that rustc tells only once of a bound that does not hold.
 pub(crate) fn expand_tool(tool: &ToolFn) -> TokenStream {
     let function = &tool.function;
     let ident = &function.sig.ident;
@@ -62,7 +63,6 @@ pub(crate) fn expand_tool(tool: &ToolFn) -> TokenStream {
     let name = &tool.name.text;
     let doc = format!("The tool `{name}`, for `tools![{ident}]`.");
     let description = expand_option(tool.description.as_ref());
-    let count = Literal::usize_unsuffixed(tool.parameters.len());
     let parameters = tool.parameters.iter().map(|parameter| expand_parameter(parameter, &private));
     let call = expand_call(tool, &private);
 
@@ -79,10 +79,9 @@ pub(crate) fn expand_tool(tool: &ToolFn) -> TokenStream {
         const _: () = {
             use #private::{PlainKind as _, RequiredByDefault as _};
 
-            static __PARAMETERS: [#private::Parameter; #count] = [#(#parameters),*];
             const __DECLARED_AT: &::core::panic::Location<'static> = ::core::panic::Location::caller();
             static __TOOL: #private::FunctionTool =
-                #private::FunctionTool::new(#name, #description, &__PARAMETERS, __DECLARED_AT, #call);
+                #private::FunctionTool::new(#name, #description, &[#(#parameters),*], __DECLARED_AT, #call);
 
             impl #private::StaticTool for #ident {
                 const NAME: &'static str = #name;
@@ -113,6 +112,8 @@ fn expand_parameter(parameter: &Parameter, private: &TokenStream) -> TokenStream
 }
 
 /// The closure that reads the arguments, calls the function and converts what it returns.
+///
+/// Its locals are of the macro's own hygiene, so that a function `text` is not shadowed by the local `text`.
 fn expand_call(tool: &ToolFn, private: &TokenStream) -> TokenStream {
     let function = &tool.function.sig.ident;
     let count = Literal::usize_unsuffixed(tool.parameters.len());
@@ -120,34 +121,34 @@ fn expand_call(tool: &ToolFn, private: &TokenStream) -> TokenStream {
     let takes = tool.parameters.iter().zip(&locals).enumerate().map(|(index, (parameter, local))| {
         let index = Literal::usize_unsuffixed(index);
         let ty = &parameter.ty;
-        quote_spanned!(ty.span()=> let #local = arguments.take::<#ty>(#index);)
+        quote_spanned!(own_at(ty.span())=> let #local = arguments.take::<#ty>(#index);)
     });
     let given = tool.parameters.iter().zip(&locals).map(|(parameter, local)| match parameter.ty {
         ParameterType::Owned(_) => quote!(#local),
         ParameterType::Borrowed { .. } => quote!(&#local),
     });
-    let convert = quote_spanned! {tool.output_span()=>
+    let convert = quote_spanned! {own_at(tool.output_span())=>
         #private::Returned::of(&output).kind().convert(output)
     };
     let call = if tool.function.sig.asyncness.is_some() {
-        quote_spanned! {function.span()=>
+        quote_spanned! {own_at(function.span())=>
             #private::ToolFuture::boxed(async move {
                 let output = #function(#(#given),*).await;
                 #convert
             })
         }
     } else {
-        quote! {
+        quote_spanned! {Span::mixed_site()=>
             {
                 let output = #function(#(#given),*);
                 #private::ToolFuture::ready(#convert)
             }
         }
     };
-    quote! {
-        |text, _| {
+    quote_spanned! {Span::mixed_site()=>
+        |call| {
             let mut slots = [#private::Slot::EMPTY; #count];
-            let mut arguments = #private::Arguments::read(&__PARAMETERS, text, &mut slots);
+            let mut arguments = #private::Arguments::read(&call, &mut slots);
             #(#takes)*
             let (#(::core::option::Option::Some(#locals),)* true) = (#(#locals,)* arguments.are_right()) else {
                 return arguments.refuse();
@@ -157,7 +158,11 @@ fn expand_call(tool: &ToolFn, private: &TokenStream) -> TokenStream {
     }
 }
 
-/// A local of generated code, which no name of the user can meet.
+/// The macro's own hygiene, shown at a place of the user's.
+fn own_at(place: Span) -> Span {
+    Span::mixed_site().located_at(place)
+}
+
 fn local(index: usize) -> Ident {
     format_ident!("argument{index}", span = Span::mixed_site())
 }

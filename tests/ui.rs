@@ -1,0 +1,86 @@
+//! Wrong programs, one mistake each: every one must give one message, which says what to write instead.
+//!
+//! The exact text is compared on the toolchain that it was blessed on; on any other it is only checked that
+//! our own sentence, the first line, is still there. `TRYBUILD=overwrite cargo test --test ui` blesses.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The toolchain that the `.stderr` files are blessed on.
+const BLESSED: &str = "rustc 1.95.";
+
+/// Where several mistakes stand in one item, and so several messages.
+const SEVERAL: &str = "ui/several";
+
+fn main() {
+    let programs = wrong_programs();
+    assert!(programs.len() > 40, "the wrong programs are not where they should be");
+    if is_blessed_toolchain() {
+        compare_all();
+    } else {
+        compare_first_lines(&programs);
+    }
+    for program in &programs {
+        let text = fs::read_to_string(program.with_extension("stderr")).unwrap();
+        check_count(program, &text);
+    }
+}
+
+fn is_blessed_toolchain() -> bool {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let version = Command::new(rustc).arg("--version").output().expect("rustc runs").stdout;
+    let is_forced = std::env::var_os("UI_FIRST_LINES").is_some();
+    String::from_utf8_lossy(&version).starts_with(BLESSED) && !is_forced
+}
+
+fn wrong_programs() -> Vec<PathBuf> {
+    let folders = fs::read_dir("ui").unwrap().map(|folder| folder.unwrap().path());
+    let folders = folders.filter(|folder| !folder.ends_with("pass"));
+    let files = folders.flat_map(|folder| fs::read_dir(folder).unwrap()).map(|file| file.unwrap().path());
+    files.filter(|file| file.extension().is_some_and(|extension| extension == "rs")).collect()
+}
+
+fn compare_all() {
+    let cases = trybuild::TestCases::new();
+    cases.pass("ui/pass/*.rs");
+    for folder in ["attribute", "list", "parameter", "several", "signature", "type"] {
+        cases.compile_fail(format!("ui/{folder}/*.rs"));
+    }
+}
+
+/// Compiles copies without the blessed texts, and looks for the first line of each in what is printed.
+fn compare_first_lines(programs: &[PathBuf]) {
+    let copies = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ui");
+    let printed = Path::new("wip");
+    let _ = fs::remove_dir_all(&copies);
+    let _ = fs::remove_dir_all(printed);
+    fs::create_dir_all(&copies).unwrap();
+    trybuild::TestCases::new().pass("ui/pass/*.rs");
+    for program in programs {
+        fs::copy(program, copies.join(flat_name(program))).unwrap();
+    }
+    // The cases run when they are dropped. Without texts to compare with, trybuild writes what is printed
+    // into files, and panics to say so: the files are what is wanted.
+    let _ = std::panic::catch_unwind(|| {
+        trybuild::TestCases::new().compile_fail(copies.join("*.rs"));
+    });
+    for program in programs {
+        let text = fs::read_to_string(printed.join(flat_name(program)).with_extension("stderr")).unwrap();
+        let blessed = fs::read_to_string(program.with_extension("stderr")).unwrap();
+        let sentence = blessed.lines().next().and_then(|line| line.split_once(": ")).unwrap().1;
+        assert!(text.contains(sentence), "{}: `{sentence}` is not in:\n{text}", program.display());
+        check_count(program, &text);
+    }
+}
+
+fn flat_name(program: &Path) -> String {
+    program.strip_prefix("ui").unwrap().to_str().unwrap().replace(['/', '\\'], "_")
+}
+
+/// One mistake gives one message.
+fn check_count(program: &Path, text: &str) {
+    let count = text.lines().filter(|line| line.starts_with("error")).count();
+    let is_right = if program.starts_with(SEVERAL) { count > 1 } else { count == 1 };
+    assert!(is_right, "{} gives {count} messages:\n{text}", program.display());
+}

@@ -1,0 +1,8 @@
+#![allow(dead_code)]
+
+use tool_core::tool;
+
+#[tool]
+struct Calculator;
+
+fn main() {}

@@ -1,0 +1,10 @@
+#![allow(dead_code)]
+
+use tool_core::tool;
+
+#[tool]
+fn square_root(#[param("a number")] #[param(required = true)] x: f64) -> f64 {
+    x.sqrt()
+}
+
+fn main() {}

@@ -1,0 +1,10 @@
+#![allow(dead_code)]
+
+use tool_core::tool;
+
+#[tool]
+fn square_root(#[param(required = "no")] x: Option<f64>) -> f64 {
+    x.unwrap_or(0.0).sqrt()
+}
+
+fn main() {}

@@ -1,0 +1,10 @@
+#![allow(dead_code)]
+
+use tool_core::tool;
+
+#[tool(name = "root", name = "square_root")]
+fn square_root(x: f64) -> f64 {
+    x.sqrt()
+}
+
+fn main() {}

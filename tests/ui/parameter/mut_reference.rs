@@ -1,0 +1,10 @@
+#![allow(dead_code)]
+
+use tool_core::tool;
+
+#[tool]
+fn clear(text: &mut String) {
+    text.clear();
+}
+
+fn main() {}

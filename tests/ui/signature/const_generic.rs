@@ -1,0 +1,10 @@
+#![allow(dead_code)]
+
+use tool_core::tool;
+
+#[tool]
+fn zeros<const N: usize>() -> Vec<u8> {
+    vec![0; N]
+}
+
+fn main() {}

@@ -1,0 +1,10 @@
+#![allow(dead_code)]
+
+use tool_core::tool;
+
+#[tool]
+fn sum((a, b): (f64, f64)) -> f64 {
+    a + b
+}
+
+fn main() {}

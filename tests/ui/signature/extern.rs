@@ -1,0 +1,10 @@
+#![allow(dead_code)]
+
+use tool_core::tool;
+
+#[tool]
+extern "C" fn read() -> u8 {
+    0
+}
+
+fn main() {}

@@ -1,0 +1,10 @@
+#![allow(dead_code)]
+
+use tool_core::tool;
+
+#[tool]
+fn show(value: impl ToString) -> String {
+    value.to_string()
+}
+
+fn main() {}
