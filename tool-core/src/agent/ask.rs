@@ -40,7 +40,7 @@ impl Ask {
     #[must_use]
     pub fn stream(self) -> EventStream {
         let (agent, run, context) = self.into_parts();
-        EventStream::new(|events| Box::pin(drive(agent, run, context, Listener::Events(events))))
+        EventStream::of(|events| drive(agent, run, context, Listener::Events(events)))
     }
 
     fn into_parts(self) -> (Agent, Run, ToolContext) {

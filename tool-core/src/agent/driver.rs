@@ -2,9 +2,9 @@
 
 use std::time::{Instant, SystemTime};
 
-use futures_channel::mpsc;
 use futures_util::{SinkExt, StreamExt, stream};
 
+use super::event::EventSender;
 use super::{Agent, Event};
 use crate::run::{Kind, Run, RunError, Step};
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
 /// Who hears of what happens on the way.
 pub(super) enum Listener {
     Nobody,
-    Events(mpsc::Sender<Event>),
+    Events(EventSender),
 }
 
 impl Listener {
@@ -23,7 +23,7 @@ impl Listener {
     /// driver with it, so there is nobody to tell of that.
     async fn hear(&mut self, event: impl FnOnce() -> Event) {
         if let Self::Events(events) = self {
-            let _ = events.send(event()).await;
+            let _ = events.send(Ok(event())).await;
         }
     }
 }

@@ -1,12 +1,13 @@
 //! What happens on the way to an answer.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, ready};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use futures_channel::mpsc;
-use futures_util::Stream;
+use futures_util::SinkExt;
+use futures_util::stream::{self, Stream, StreamExt};
 
 use crate::{Answer, RunError, ToolCall, ToolExecution, Usage};
 
@@ -43,21 +44,29 @@ pub enum Event {
 /// How many events wait for the reader before the run waits for it, too.
 const BUFFERED_EVENTS: usize = 16;
 
-type Driver = Pin<Box<dyn Future<Output = Result<Answer, RunError>> + Send>>;
-
 /// The [`Event`]s of a run: a [`Stream`] that ends with [`Event::Done`] or an error.
 ///
 /// The run goes on only while the stream is read, and is cancelled when the stream is dropped.
-pub struct EventStream {
-    events: mpsc::Receiver<Event>,
-    driver: Option<Driver>,
-    end: Option<Result<Event, RunError>>,
-}
+pub struct EventStream(Pin<Box<dyn Stream<Item = Result<Event, RunError>> + Send>>);
+
+/// Where a driver tells of events.
+pub(super) type EventSender = mpsc::Sender<Result<Event, RunError>>;
 
 impl EventStream {
-    pub(super) fn new(driver: impl FnOnce(mpsc::Sender<Event>) -> Driver) -> Self {
-        let (sender, events) = mpsc::channel(BUFFERED_EVENTS);
-        Self { events, driver: Some(driver(sender)), end: None }
+    /// The events that a driver sends; the last of them is its outcome.
+    pub(super) fn of<D>(driver: impl FnOnce(EventSender) -> D) -> Self
+    where
+        D: Future<Output = Result<Answer, RunError>> + Send + 'static,
+    {
+        let (mut sender, events) = mpsc::channel(BUFFERED_EVENTS);
+        let driver = driver(sender.clone());
+        let driver = async move {
+            // Whoever drops the stream drops this too: there is always somebody to send to.
+            let _ = sender.send(driver.await.map(Event::Done)).await;
+        };
+        // One task polls both, so nothing runs on when the stream is dropped.
+        let silent = stream::once(driver).filter_map(|()| ready(None));
+        Self(Box::pin(stream::select(events, silent)))
     }
 
     /// The next event; `None` after the last. The same as `StreamExt::next`, without the import.
@@ -66,7 +75,7 @@ impl EventStream {
     ///
     /// The run ended without an answer.
     pub async fn next(&mut self) -> Option<Result<Event, RunError>> {
-        std::future::poll_fn(|context| Pin::new(&mut *self).poll_next(context)).await
+        self.0.next().await
     }
 }
 
@@ -74,17 +83,7 @@ impl Stream for EventStream {
     type Item = Result<Event, RunError>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        if let Some(driver) = &mut self.driver
-            && let Poll::Ready(outcome) = driver.as_mut().poll(context)
-        {
-            self.driver = None;
-            self.end = Some(outcome.map(Event::Done));
-        }
-        match Pin::new(&mut self.events).poll_next(context) {
-            Poll::Ready(Some(event)) => Poll::Ready(Some(Ok(event))),
-            Poll::Ready(None) => Poll::Ready(self.end.take()),
-            Poll::Pending => Poll::Pending,
-        }
+        self.0.as_mut().poll_next(context)
     }
 }
 

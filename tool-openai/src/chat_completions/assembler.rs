@@ -1,0 +1,153 @@
+//! Puts a response together from its pieces; a whole answer is one piece.
+
+use tool_core::{AssistantMessage, ChatResponse, Delta, FinishReason, ToolCall, Usage};
+
+use super::response::{Completion, WireCall, WireMessage};
+
+/// What has come of a response.
+#[derive(Default)]
+pub(super) struct Assembler {
+    id: Option<String>,
+    model: Option<String>,
+    message: AssistantMessage,
+    calls: Vec<Slot>,
+    finish_reason: Option<FinishReason>,
+    usage: Option<Usage>,
+}
+
+/// One call that is coming.
+struct Slot {
+    index: Option<u32>,
+    call: ToolCall,
+    /// Its position among the calls that were told of, once it has a name.
+    told: Option<usize>,
+}
+
+impl Assembler {
+    /// Takes in a piece, and tells what is new.
+    pub(super) fn add(&mut self, piece: Completion<'_>, mut tell: impl FnMut(Delta)) {
+        self.id = self.id.take().or(piece.id.filter(|id| !id.is_empty()));
+        self.model = self.model.take().or(piece.model.filter(|model| !model.is_empty()));
+        if let Some(usage) = piece.usage {
+            self.usage = Some(usage.into());
+        }
+        let choices = piece.choices.into_iter().flatten();
+        for choice in choices.filter(|choice| choice.index.unwrap_or(0) == 0) {
+            if let Some(message) = choice.message.or(choice.delta) {
+                self.add_message(message, &mut tell);
+            }
+            if let Some(reason) = choice.finish_reason.filter(|reason| !reason.is_empty()) {
+                self.finish_reason = Some(finish_reason(reason));
+            }
+        }
+    }
+
+    fn add_message(&mut self, message: WireMessage, tell: &mut impl FnMut(Delta)) {
+        let content = message.content.unwrap_or_default();
+        for thought in [message.reasoning_content.or(message.reasoning), Some(content.thinking)] {
+            if let Some(thought) = thought.filter(|thought| !thought.is_empty()) {
+                self.message.reasoning.get_or_insert_default().push_str(&thought);
+                tell(Delta::Reasoning(thought));
+            }
+        }
+        if let Some(refusal) = message.refusal.filter(|refusal| !refusal.is_empty()) {
+            self.message.refusal.get_or_insert_default().push_str(&refusal);
+        }
+        if !content.text.is_empty() {
+            self.message.text.push_str(&content.text);
+            tell(Delta::Text(content.text));
+        }
+        for call in message.tool_calls.into_iter().flatten() {
+            self.add_call(call, tell);
+        }
+    }
+
+    fn add_call(&mut self, fragment: WireCall, tell: &mut impl FnMut(Delta)) {
+        let id = fragment.id.filter(|id| !id.trim().is_empty());
+        let (name, arguments) =
+            fragment.function.map_or((None, None), |function| (function.name, function.arguments));
+        let position = self.slot(fragment.index, id.as_deref());
+        let told_so_far = self.calls.iter().filter(|slot| slot.told.is_some()).count();
+        let slot = &mut self.calls[position];
+        if let Some(id) = id {
+            slot.call.id = id;
+        }
+        // Some servers repeat the name in every fragment: it is set once.
+        if let Some(name) = name.filter(|name| slot.call.name.is_empty() && !name.trim().is_empty()) {
+            slot.call.name = name;
+        }
+        let arguments = arguments.unwrap_or_default();
+        slot.call.arguments.push_str(&arguments);
+        // Arguments that came before the name are told with it.
+        match slot.told {
+            Some(index) if !arguments.is_empty() => tell(Delta::Arguments { index, text: arguments }),
+            None if !slot.call.name.is_empty() => {
+                slot.told = Some(told_so_far);
+                if slot.call.id.is_empty() {
+                    slot.call.id = made_up_id(self.id.as_deref(), position);
+                }
+                tell(Delta::ToolCall {
+                    index: told_so_far,
+                    id: slot.call.id.clone(),
+                    name: slot.call.name.clone(),
+                });
+                if !slot.call.arguments.is_empty() {
+                    tell(Delta::Arguments { index: told_so_far, text: slot.call.arguments.clone() });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The slot that a fragment belongs to. The index is the key, where there is one; but one index with
+    /// two ids are two calls, and without an index a new id is a new call.
+    fn slot(&mut self, index: Option<u32>, id: Option<&str>) -> usize {
+        let is_same_id = |slot: &Slot| id.is_none_or(|id| slot.call.id.is_empty() || slot.call.id == id);
+        let found = match (index, id) {
+            (Some(_), _) => self.calls.iter().rposition(|slot| slot.index == index && is_same_id(slot)),
+            (None, Some(id)) => self.calls.iter().rposition(|slot| slot.call.id == id),
+            (None, None) => self.calls.len().checked_sub(1),
+        };
+        found.unwrap_or_else(|| {
+            self.calls.push(Slot { index, call: ToolCall::new("", "", ""), told: None });
+            self.calls.len() - 1
+        })
+    }
+
+    /// A reason to finish has come.
+    pub(super) fn is_finished(&self) -> bool {
+        self.finish_reason.is_some()
+    }
+
+    /// The response, of what has come.
+    pub(super) fn into_response(self) -> ChatResponse {
+        let Self { id, model, mut message, calls, finish_reason, usage } = self;
+        let calls = calls.into_iter().map(|slot| slot.call);
+        // DeepSeek ends with a call that is nothing.
+        let calls = calls.filter(|call| !(call.name.is_empty() && call.arguments.is_empty()));
+        message.tool_calls = calls.collect();
+        let mut response = ChatResponse::new(message);
+        if let Some(reason) = finish_reason {
+            response.finish_reason = reason;
+        }
+        response.usage = usage;
+        response.id = id;
+        response.model = model;
+        response
+    }
+}
+
+/// An id for a call that came without: the response's name and the call's position, which no other call has.
+fn made_up_id(response: Option<&str>, position: usize) -> String {
+    format!("call_{}_{position}", response.unwrap_or_default())
+}
+
+fn finish_reason(wire: String) -> FinishReason {
+    match &*wire {
+        "stop" => FinishReason::Stop,
+        "tool_calls" | "function_call" => FinishReason::ToolCalls,
+        "length" => FinishReason::Length,
+        "content_filter" => FinishReason::ContentFilter,
+        _ => FinishReason::Other(wire),
+    }
+}

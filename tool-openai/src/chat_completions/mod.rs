@@ -1,0 +1,85 @@
+//! Chat Completions: `POST /chat/completions`, plain and streamed.
+
+mod assembler;
+mod request;
+mod response;
+mod stream;
+
+use std::fmt;
+use std::sync::Arc;
+
+use futures_util::stream::{StreamExt, TryStreamExt, once};
+use reqwest::Response;
+use reqwest::header::CONTENT_TYPE;
+use tool_core::{ChatModel, ChatRequest, ChatResponse, ChatStream, Delta, ModelError, ModelFuture};
+
+use crate::Error;
+use crate::client::{Client, request_id};
+
+const PATH: &str = "chat/completions";
+
+/// A model of an OpenAI-compatible endpoint, through Chat Completions. Made by
+/// [`OpenAi::chat_model`](crate::OpenAi::chat_model); cloning shares the connections.
+#[derive(Clone)]
+pub struct ChatCompletions {
+    client: Arc<Client>,
+    model: String,
+}
+
+impl ChatCompletions {
+    pub(crate) fn new(client: Arc<Client>, model: String) -> Self {
+        Self { client, model }
+    }
+
+    /// The model's name, as the endpoint knows it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.model
+    }
+
+    async fn ask(&self, request: &ChatRequest<'_>) -> Result<ChatResponse, Error> {
+        let body = request::body(&self.model, request, false)?;
+        let response = self.client.post(PATH, body, "application/json").await?;
+        self.read_whole(response).await
+    }
+
+    async fn open(&self, request: &ChatRequest<'_>) -> Result<ChatStream<'_>, Error> {
+        let body = request::body(&self.model, request, true)?;
+        let response = self.client.post(PATH, body, "text/event-stream").await?;
+        if content_type(&response).is_some_and(|value| value.starts_with("text/event-stream")) {
+            return Ok(stream::deltas(&self.client, response)?.map_err(ModelError::from).boxed());
+        }
+        // Some servers do not stream, though they are asked to; and an error under status 200 is not streamed.
+        let response = self.read_whole(response).await?;
+        Ok(futures_util::stream::iter(Delta::all_of(response).into_iter().map(Ok)).boxed())
+    }
+
+    async fn read_whole(&self, response: Response) -> Result<ChatResponse, Error> {
+        let content_type = content_type(&response);
+        let request_id = request_id(&response);
+        let body = self.client.body(PATH, response).await?;
+        response::read(&body, request_id, |why| {
+            Error::unreadable(content_type.as_deref(), &self.client.text(&body), why)
+        })
+    }
+}
+
+impl ChatModel for ChatCompletions {
+    fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        Box::pin(async move { Ok(self.ask(request).await?) })
+    }
+
+    fn stream<'a>(&'a self, request: &'a ChatRequest<'_>) -> ChatStream<'a> {
+        Box::pin(once(async move { self.open(request).await.map_err(ModelError::from) }).try_flatten())
+    }
+}
+
+impl fmt::Debug for ChatCompletions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChatCompletions").field("model", &self.model).field("client", &self.client).finish()
+    }
+}
+
+fn content_type(response: &Response) -> Option<String> {
+    response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).map(str::to_owned)
+}

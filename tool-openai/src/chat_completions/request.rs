@@ -1,0 +1,291 @@
+//! The request, written straight from the core types.
+
+use serde::Serialize;
+use serde::ser::{SerializeMap, SerializeSeq, Serializer};
+use serde_json::value::RawValue;
+use tool_core::{
+    AssistantMessage, ChatRequest, Content, Message, ToolCall, ToolChoice, ToolDefinition, ToolDefinitions,
+};
+
+use crate::{Error, quirks};
+
+/// The tools of a set, as they stand in every request of it.
+struct WireTools(Result<Box<RawValue>, String>);
+
+/// The body of a request.
+///
+/// What stays the same from turn to turn stands first and the messages, which only grow, behind it: so a
+/// turn's body begins with the bytes of the one before, and the provider's cache of prompts hits.
+pub(crate) fn body(model: &str, request: &ChatRequest<'_>, is_streamed: bool) -> Result<Vec<u8>, Error> {
+    let tools = wire_tools(request.definitions());
+    let tools = match tools.as_deref() {
+        None => None,
+        Some(WireTools(Ok(tools))) => Some(&**tools),
+        Some(WireTools(Err(why))) => {
+            return Err(Error::config(format!("the tools cannot be written as JSON: {why}")));
+        }
+    };
+    let mut body = Vec::with_capacity(1024);
+    let mut json = serde_json::Serializer::new(&mut body);
+    write(model, request, tools, is_streamed, &mut json)
+        .map_err(|error| Error::config(format!("the request cannot be written as JSON: {error}")))?;
+    Ok(body)
+}
+
+fn write<S: Serializer>(
+    model: &str,
+    request: &ChatRequest<'_>,
+    tools: Option<&RawValue>,
+    is_streamed: bool,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let mut body = serializer.serialize_map(None)?;
+    body.serialize_entry("model", model)?;
+    if is_streamed {
+        body.serialize_entry("stream", &true)?;
+        body.serialize_entry("stream_options", &serde_json::json!({ "include_usage": true }))?;
+    }
+    // The API refuses an empty list, and these words without tools.
+    if let Some(tools) = tools {
+        body.serialize_entry("tools", tools)?;
+        if let Some(may) = request.may_call_in_parallel() {
+            body.serialize_entry("parallel_tool_calls", &may)?;
+        }
+    }
+    body.serialize_entry("messages", &Messages(request.messages()))?;
+    if tools.is_some() && *request.choice() != ToolChoice::Auto {
+        body.serialize_entry("tool_choice", &Choice(request.choice()))?;
+    }
+    body.end()
+}
+
+fn wire_tools(definitions: &ToolDefinitions) -> Option<std::sync::Arc<WireTools>> {
+    let encode = |list: &[ToolDefinition]| {
+        let tools: Vec<_> = list.iter().map(Tool).collect();
+        WireTools(serde_json::value::to_raw_value(&tools).map_err(|error| error.to_string()))
+    };
+    (!definitions.is_empty()).then(|| definitions.encoded(encode))
+}
+
+struct Tool<'a>(&'a ToolDefinition);
+
+impl Serialize for Tool<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        struct Function<'a>(&'a ToolDefinition);
+
+        impl Serialize for Function<'_> {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                let mut function = serializer.serialize_map(None)?;
+                function.serialize_entry("name", self.0.name())?;
+                if let Some(description) = self.0.description() {
+                    function.serialize_entry("description", description)?;
+                }
+                function.serialize_entry("parameters", self.0.parameters())?;
+                // Left out, it means `true` to one API and `false` to the other.
+                function.serialize_entry("strict", &false)?;
+                function.end()
+            }
+        }
+
+        let mut tool = serializer.serialize_map(Some(2))?;
+        tool.serialize_entry("type", "function")?;
+        tool.serialize_entry("function", &Function(self.0))?;
+        tool.end()
+    }
+}
+
+struct Choice<'a>(&'a ToolChoice);
+
+impl Serialize for Choice<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            ToolChoice::None => serializer.serialize_str("none"),
+            ToolChoice::Required => serializer.serialize_str("required"),
+            ToolChoice::Tool(name) => {
+                let choice = serde_json::json!({ "type": "function", "function": { "name": name } });
+                choice.serialize(serializer)
+            }
+            _ => serializer.serialize_str("auto"),
+        }
+    }
+}
+
+struct Messages<'a>(&'a [Message]);
+
+impl Serialize for Messages<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut messages = serializer.serialize_seq(Some(self.0.len()))?;
+        for message in self.0 {
+            messages.serialize_element(&WireMessage(message))?;
+        }
+        messages.end()
+    }
+}
+
+struct WireMessage<'a>(&'a Message);
+
+impl Serialize for WireMessage<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        match self.0 {
+            Message::System(content) => {
+                map.serialize_entry("role", "system")?;
+                map.serialize_entry("content", &Text(content))?;
+            }
+            Message::User(content) => {
+                map.serialize_entry("role", "user")?;
+                map.serialize_entry("content", &Text(content))?;
+            }
+            Message::Assistant(message) => write_assistant(message, &mut map)?,
+            Message::Tool(message) => {
+                map.serialize_entry("role", "tool")?;
+                map.serialize_entry("tool_call_id", &message.call_id)?;
+                map.serialize_entry("content", &Text(&message.content))?;
+            }
+            other => {
+                return Err(serde::ser::Error::custom(format_args!(
+                    "Chat Completions has no message like {other:?}"
+                )));
+            }
+        }
+        map.end()
+    }
+}
+
+fn write_assistant<M: SerializeMap>(message: &AssistantMessage, map: &mut M) -> Result<(), M::Error> {
+    map.serialize_entry("role", "assistant")?;
+    // The key is always there; null only beside calls.
+    let text = (!message.text.is_empty() || message.tool_calls.is_empty()).then_some(&*message.text);
+    map.serialize_entry("content", &text)?;
+    if let Some(refusal) = &message.refusal {
+        map.serialize_entry("refusal", refusal)?;
+    }
+    if !message.tool_calls.is_empty() {
+        let calls: Vec<_> = message.tool_calls.iter().map(Call).collect();
+        map.serialize_entry("tool_calls", &calls)?;
+    }
+    Ok(())
+}
+
+struct Call<'a>(&'a ToolCall);
+
+impl Serialize for Call<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Function<'a> {
+            name: &'a str,
+            arguments: &'a str,
+        }
+
+        let mut call = serializer.serialize_map(Some(3))?;
+        call.serialize_entry("id", &self.0.id)?;
+        call.serialize_entry("type", "function")?;
+        let arguments = quirks::arguments_sent_back(&self.0.arguments);
+        call.serialize_entry("function", &Function { name: &self.0.name, arguments: &arguments })?;
+        call.end()
+    }
+}
+
+struct Text<'a>(&'a Content);
+
+impl Serialize for Text<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0.text())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use tool_core::{ToolDefinitions, ToolOutput};
+
+    use super::*;
+
+    fn written(request: &ChatRequest<'_>) -> Value {
+        serde_json::from_slice(&body("m", request, false).unwrap()).unwrap()
+    }
+
+    fn now() -> ToolDefinitions {
+        ToolDefinitions::from_iter([ToolDefinition::new("now", "Tells the time")])
+    }
+
+    #[test]
+    fn a_plain_request() {
+        let request = ChatRequest::new([Message::system("Be brief."), Message::user("Hello")]);
+        let messages =
+            json!([{ "role": "system", "content": "Be brief." }, { "role": "user", "content": "Hello" }]);
+        assert_eq!(written(&request), json!({ "model": "m", "messages": messages }));
+    }
+
+    #[test]
+    fn a_streamed_request_asks_for_usage() {
+        let request = ChatRequest::new([Message::user("Hello")]);
+        let body: Value = serde_json::from_slice(&body("m", &request, true).unwrap()).unwrap();
+        assert_eq!(body["stream"], true);
+        assert_eq!(body["stream_options"], json!({ "include_usage": true }));
+    }
+
+    #[test]
+    fn tools_and_the_choice_among_them() {
+        let request = ChatRequest::new([Message::user("Hello")]).tools(now()).parallel_tool_calls(false);
+        let body = written(&request);
+        let parameters =
+            json!({ "type": "object", "properties": {}, "required": [], "additionalProperties": false });
+        let function = json!({ "name": "now", "description": "Tells the time", "parameters": parameters, "strict": false });
+        assert_eq!(body["tools"], json!([{ "type": "function", "function": function }]));
+        assert_eq!(body["parallel_tool_calls"], false);
+        assert_eq!(body.get("tool_choice"), None);
+        let choices = [
+            (ToolChoice::None, json!("none")),
+            (ToolChoice::Required, json!("required")),
+            (ToolChoice::Tool("now".into()), json!({ "type": "function", "function": { "name": "now" } })),
+        ];
+        for (choice, expected) in choices {
+            assert_eq!(written(&request.clone().tool_choice(choice))["tool_choice"], expected);
+        }
+    }
+
+    #[test]
+    fn without_tools_there_is_no_word_of_tools() {
+        let request = ChatRequest::new([Message::user("Hello")])
+            .tool_choice(ToolChoice::None)
+            .parallel_tool_calls(true);
+        assert_eq!(written(&request).as_object().unwrap().keys().collect::<Vec<_>>(), ["model", "messages"]);
+    }
+
+    #[test]
+    fn calls_and_results() {
+        let calls = [ToolCall::new("1", "now", r#"{"zone": "UTC"}"#), ToolCall::new("2", "now", "{broken")];
+        let results = calls.clone().map(|call| Message::tool(&call, &Ok(ToolOutput::text("noon"))));
+        let mut messages = vec![Message::user("When?")];
+        messages.push(Message::Assistant(AssistantMessage::default().with_tool_calls(calls)));
+        messages.extend(results);
+        messages.push(Message::assistant(""));
+        let body = written(&ChatRequest::new(messages));
+        assert_eq!(body["messages"][1]["content"], Value::Null);
+        assert_eq!(body["messages"][1]["tool_calls"][0]["id"], "1");
+        assert_eq!(body["messages"][1]["tool_calls"][0]["type"], "function");
+        assert_eq!(body["messages"][1]["tool_calls"][0]["function"]["arguments"], r#"{"zone": "UTC"}"#);
+        let mended = body["messages"][1]["tool_calls"][1]["function"]["arguments"].as_str().unwrap();
+        assert!(serde_json::from_str::<Value>(mended).unwrap().is_object());
+        assert_eq!(body["messages"][2], json!({ "role": "tool", "tool_call_id": "1", "content": "noon" }));
+        assert_eq!(body["messages"][4], json!({ "role": "assistant", "content": "" }));
+    }
+
+    #[test]
+    fn a_turn_begins_with_the_bytes_of_the_one_before() {
+        let mut messages = vec![Message::user("When?")];
+        let first = body("m", &ChatRequest::borrowing(&messages).tools(now()), true).unwrap();
+        messages.push(Message::assistant("Now."));
+        let second = body("m", &ChatRequest::borrowing(&messages).tools(now()), true).unwrap();
+        let end = "]}".len();
+        assert!(second.starts_with(&first[..first.len() - end]));
+    }
+
+    #[test]
+    fn tools_are_written_once_per_set() {
+        let definitions = now();
+        let first = wire_tools(&definitions).unwrap();
+        assert!(std::sync::Arc::ptr_eq(&first, &wire_tools(&definitions.clone()).unwrap()));
+    }
+}

@@ -1,0 +1,99 @@
+//! The streamed answer: server-sent events, each a chunk of the response.
+
+use std::collections::VecDeque;
+
+use futures_util::stream::{self, Stream, StreamExt};
+use reqwest::{Response, Url};
+use sse_stream::{Sse, SseByteStream};
+use tool_core::Delta;
+
+use super::PATH;
+use super::assembler::Assembler;
+use super::response::Completion;
+use crate::client::{Client, request_id};
+use crate::{Error, quirks};
+
+/// What the API sends behind the last chunk.
+const DONE: &str = "[DONE]";
+
+/// The pieces of a streamed answer, as they come.
+pub(super) fn deltas<'a>(
+    client: &'a Client,
+    response: Response,
+) -> Result<impl Stream<Item = Result<Delta, Error>> + Send + 'a, Error> {
+    let state = State {
+        client,
+        url: client.url(PATH)?,
+        request_id: request_id(&response),
+        events: SseByteStream::new(response.bytes_stream().boxed()),
+        assembler: Some(Assembler::default()),
+        ready: VecDeque::new(),
+    };
+    Ok(stream::try_unfold(state, State::next))
+}
+
+struct State<'a, E> {
+    client: &'a Client,
+    url: Url,
+    request_id: Option<String>,
+    events: E,
+    /// Gone once the response is told to be whole.
+    assembler: Option<Assembler>,
+    ready: VecDeque<Delta>,
+}
+
+impl<E: Stream<Item = Result<Sse, sse_stream::Error>> + Unpin> State<'_, E> {
+    async fn next(mut self) -> Result<Option<(Delta, Self)>, Error> {
+        loop {
+            if let Some(delta) = self.ready.pop_front() {
+                return Ok(Some((delta, self)));
+            }
+            let Some(mut assembler) = self.assembler.take() else { return Ok(None) };
+            let is_done = match self.events.next().await {
+                Some(event) => {
+                    let event = event.map_err(|error| self.broken(error))?;
+                    self.read(&event, &mut assembler)?
+                }
+                None if assembler.is_finished() => true,
+                None => return Err(Error::incomplete(assembler.into_response())),
+            };
+            if is_done {
+                self.ready.push_back(Delta::Done(assembler.into_response()));
+            } else {
+                self.assembler = Some(assembler);
+            }
+        }
+    }
+
+    /// Reads one event; whether it is the last.
+    fn read(&mut self, event: &Sse, assembler: &mut Assembler) -> Result<bool, Error> {
+        let Some(data) = event.data.as_deref().filter(|data| !data.trim().is_empty()) else {
+            return Ok(false);
+        };
+        if data.trim() == DONE {
+            return Ok(true);
+        }
+        let error = || Error::api(None, &self.client.text(data.as_bytes()), self.request_id.clone());
+        if event.event.as_deref() == Some("error") {
+            return Err(error());
+        }
+        let chunk: Completion<'_> = serde_json::from_str(data).map_err(|why| {
+            Error::unreadable(Some("text/event-stream"), &self.client.text(data.as_bytes()), &why)
+        })?;
+        if chunk.error.is_some() || (chunk.choices.is_none() && quirks::api_error(data).is_some()) {
+            return Err(error());
+        }
+        assembler.add(chunk, |delta| self.ready.push_back(delta));
+        Ok(false)
+    }
+
+    fn broken(&self, error: sse_stream::Error) -> Error {
+        match error {
+            sse_stream::Error::Body(error) => match error.downcast::<reqwest::Error>() {
+                Ok(error) => Error::transport(&self.url, *error),
+                Err(other) => Error::invalid_response(format!("the stream cannot be read: {other}")),
+            },
+            other => Error::invalid_response(format!("the stream cannot be read: {other}")),
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! What answers: a model, or an agent.
+
+use std::future::ready;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures_util::stream::{self, Stream, StreamExt};
+use tokio::sync::mpsc;
+use tool_core::{Agent, Answer, Ask, AssistantMessage, ChatModel, ChatResponse, Delta, Event, Message};
+
+use super::error::ApiError;
+use super::request::Request;
+
+/// What answers under one name.
+#[derive(Clone)]
+pub(super) enum Backend {
+    Model(Arc<dyn ChatModel>),
+    Agent(Agent),
+}
+
+/// How many pieces wait for the caller before the model waits for it, too.
+const BUFFERED_DELTAS: usize = 16;
+
+pub(super) type Deltas = Pin<Box<dyn Stream<Item = Result<Delta, ApiError>> + Send>>;
+
+impl Backend {
+    pub(super) async fn respond(&self, request: Request) -> Result<ChatResponse, ApiError> {
+        match self {
+            Self::Model(model) => model.chat(&request.chat).await.map_err(|error| ApiError::server(&error)),
+            Self::Agent(agent) => match ask(agent, request)?.await {
+                Ok(answer) => Ok(response_of(answer)),
+                Err(error) => Err(ApiError::server(&error)),
+            },
+        }
+    }
+
+    /// The pieces of the answer. An error before the first of them is one of the request.
+    pub(super) async fn stream(self, request: Request) -> Result<Deltas, ApiError> {
+        let mut deltas = match self {
+            Self::Model(model) => stream_model(model, request),
+            Self::Agent(agent) => stream_agent(ask(&agent, request)?),
+        };
+        match deltas.next().await {
+            Some(Ok(first)) => Ok(stream::once(ready(Ok(first))).chain(deltas).boxed()),
+            Some(Err(error)) => Err(error),
+            None => Ok(deltas),
+        }
+    }
+}
+
+/// A stream that owns the request of which the model's own stream borrows. One task polls both, so
+/// nothing runs on when the caller goes away.
+fn stream_model(model: Arc<dyn ChatModel>, request: Request) -> Deltas {
+    let (sender, mut receiver) = mpsc::channel(BUFFERED_DELTAS);
+    let driver = async move {
+        let mut deltas = model.stream(&request.chat);
+        while let Some(delta) = deltas.next().await {
+            let delta = delta.map_err(|error| ApiError::server(&error));
+            if sender.send(delta).await.is_err() {
+                break;
+            }
+        }
+    };
+    let silent = stream::once(driver).filter_map(|()| ready(None));
+    let received = stream::poll_fn(move |context| receiver.poll_recv(context));
+    stream::select(received, silent).boxed()
+}
+
+fn stream_agent(ask: Ask) -> Deltas {
+    let deltas = ask.stream().filter_map(|event| {
+        ready(match event {
+            Ok(Event::Text(text)) => Some(Ok(Delta::Text(text))),
+            Ok(Event::Reasoning(text)) => Some(Ok(Delta::Reasoning(text))),
+            Ok(Event::Done(answer)) => Some(Ok(Delta::Done(response_of(answer)))),
+            Ok(_) => None,
+            Err(error) => Some(Err(ApiError::server(&error))),
+        })
+    });
+    deltas.boxed()
+}
+
+/// The question of a request to an agent: its last message; what stands before it is history.
+fn ask(agent: &Agent, request: Request) -> Result<Ask, ApiError> {
+    if !request.chat.definitions().is_empty() {
+        return Err(ApiError::invalid(
+            "tools",
+            "this model has tools of its own and takes none; leave `tools` out",
+        ));
+    }
+    let mut messages = request.chat.messages().to_vec();
+    match messages.pop() {
+        Some(Message::User(question)) => Ok(agent.ask(question).history(messages)),
+        _ => Err(ApiError::invalid("messages", "the last message must be the user's")),
+    }
+}
+
+fn response_of(answer: Answer) -> ChatResponse {
+    ChatResponse::new(AssistantMessage::text(answer.text()))
+        .with_usage(answer.usage())
+        .with_finish_reason(answer.finish_reason().clone())
+}

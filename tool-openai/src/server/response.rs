@@ -1,0 +1,128 @@
+//! Writes responses in the API's shape, whole and in chunks.
+
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use futures_util::stream::{self, Stream, StreamExt};
+use serde_json::{Value, json};
+use tool_core::{ChatResponse, Delta, FinishReason, Usage};
+
+use super::backend::Deltas;
+use super::error::ApiError;
+
+/// What is the same in all chunks of a response.
+pub(super) struct About {
+    id: String,
+    model: String,
+    created: u64,
+}
+
+impl About {
+    pub(super) fn new(model: String, created: u64) -> Self {
+        static COUNTER: AtomicU64 = AtomicU64::new(0);
+        let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+        Self { id: format!("chatcmpl-{created:x}-{number:x}"), model, created }
+    }
+
+    /// A whole response.
+    pub(super) fn whole(&self, response: &ChatResponse) -> Value {
+        let message = &response.message;
+        let mut wire = json!({ "role": "assistant", "content": message.text, "refusal": message.refusal });
+        if let Some(reasoning) = &message.reasoning {
+            wire["reasoning_content"] = json!(reasoning);
+        }
+        if !message.tool_calls.is_empty() {
+            if message.text.is_empty() {
+                wire["content"] = Value::Null;
+            }
+            let calls = message.tool_calls.iter().map(|call| {
+                let function = json!({ "name": call.name, "arguments": call.arguments });
+                json!({ "id": call.id, "type": "function", "function": function })
+            });
+            wire["tool_calls"] = calls.collect();
+        }
+        let choice = json!({ "index": 0, "message": wire, "logprobs": null, "finish_reason": finish_reason(response) });
+        let mut whole = self.with("chat.completion", json!([choice]));
+        if let Some(usage) = response.usage {
+            whole["usage"] = usage_json(usage);
+        }
+        whole
+    }
+
+    /// The server-sent events of a streamed response.
+    pub(super) fn events(
+        self,
+        deltas: Deltas,
+        includes_usage: bool,
+    ) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
+        let first = event(&self.chunk(&json!({ "role": "assistant", "content": "" }), None));
+        let rest = deltas.flat_map(move |delta| stream::iter(self.events_of(delta, includes_usage)));
+        stream::iter([first]).chain(rest).map(Ok)
+    }
+
+    fn events_of(&self, delta: Result<Delta, ApiError>, includes_usage: bool) -> Vec<Bytes> {
+        let delta = match delta {
+            Ok(Delta::Text(text)) => json!({ "content": text }),
+            Ok(Delta::Reasoning(text)) => json!({ "reasoning_content": text }),
+            Ok(Delta::ToolCall { index, id, name }) => {
+                let function = json!({ "name": name, "arguments": "" });
+                json!({ "tool_calls": [{ "index": index, "id": id, "type": "function", "function": function }] })
+            }
+            Ok(Delta::Arguments { index, text }) => {
+                json!({ "tool_calls": [{ "index": index, "function": { "arguments": text } }] })
+            }
+            Ok(Delta::Done(response)) => return self.last_events(&response, includes_usage),
+            Ok(_) => return Vec::new(),
+            Err(error) => return vec![event(&error.body())],
+        };
+        vec![event(&self.chunk(&delta, None))]
+    }
+
+    fn last_events(&self, response: &ChatResponse, includes_usage: bool) -> Vec<Bytes> {
+        let mut last = Vec::new();
+        if let Some(refusal) = &response.message.refusal {
+            last.push(event(&self.chunk(&json!({ "refusal": refusal }), None)));
+        }
+        last.push(event(&self.chunk(&json!({}), Some(finish_reason(response)))));
+        if includes_usage {
+            let mut usage = self.with("chat.completion.chunk", json!([]));
+            usage["usage"] = usage_json(response.usage.unwrap_or_default());
+            last.push(event(&usage));
+        }
+        last.push(Bytes::from_static(b"data: [DONE]\n\n"));
+        last
+    }
+
+    fn chunk(&self, delta: &Value, finish_reason: Option<&str>) -> Value {
+        let choice = json!({ "index": 0, "delta": delta, "logprobs": null, "finish_reason": finish_reason });
+        self.with("chat.completion.chunk", json!([choice]))
+    }
+
+    fn with(&self, object: &str, choices: Value) -> Value {
+        json!({ "id": self.id, "object": object, "created": self.created, "model": self.model, "choices": choices })
+    }
+}
+
+fn event(data: &Value) -> Bytes {
+    format!("data: {data}\n\n").into()
+}
+
+fn finish_reason(response: &ChatResponse) -> &str {
+    match &response.finish_reason {
+        FinishReason::Length => "length",
+        FinishReason::ContentFilter => "content_filter",
+        _ if !response.message.tool_calls.is_empty() => "tool_calls",
+        _ => "stop",
+    }
+}
+
+fn usage_json(usage: Usage) -> Value {
+    json!({
+        "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": usage.total_tokens,
+        "prompt_tokens_details": { "cached_tokens": usage.cached_tokens.unwrap_or(0) },
+        "completion_tokens_details": { "reasoning_tokens": usage.reasoning_tokens.unwrap_or(0) },
+    })
+}
