@@ -1,1 +1,489 @@
-fn main() {}
+//! The loop: every scripted run is awaited, streamed, and driven by hand with the run serialised and restored
+//! at every step; all three must come to the same.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use serde_json::{Value, json};
+use tool_core::testing::ScriptedModel;
+use tool_core::{
+    Agent, AgentBuilder, Answer, AssistantMessage, ChatModel, ChatResponse, Event, FinishReason, Message,
+    Run, RunError, Step, ToolCall, ToolChoice, ToolContext, ToolError, ToolExecution, ToolOutput, Usage,
+    tool, tools,
+};
+
+/// Sums two numbers.
+#[tool]
+fn sum(a: f64, b: f64) -> f64 {
+    a + b
+}
+
+/// Returns the square root of a number.
+#[tool]
+fn square_root(x: f64) -> Result<f64, String> {
+    if x < 0.0 { Err("must not be negative".into()) } else { Ok(x.sqrt()) }
+}
+
+/// Takes as long as it is told.
+#[tool]
+async fn wait(milliseconds: u64) -> u64 {
+    tokio::time::sleep(Duration::from_millis(milliseconds)).await;
+    milliseconds
+}
+
+#[tool]
+fn panics() -> u8 {
+    panic!("secret")
+}
+
+fn agent(model: impl ChatModel + 'static) -> AgentBuilder {
+    Agent::builder(model).tools(tools![sum, square_root, wait, panics])
+}
+
+/// What a run came to, in a form that can be compared: times differ from run to run.
+fn summary(outcome: &Result<Answer, RunError>) -> Value {
+    let executions = |executions: &[ToolExecution]| -> Value {
+        let summary = |one: &ToolExecution| {
+            let outcome = match one.outcome() {
+                Ok(output) => output.to_string(),
+                Err(error) => format!("error: {error}"),
+            };
+            json!([one.call().id, one.call().name, one.call().arguments, outcome])
+        };
+        executions.iter().map(summary).collect()
+    };
+    match outcome {
+        Ok(answer) => json!({
+            "text": answer.text(),
+            "finish_reason": answer.finish_reason(),
+            "executions": executions(answer.tool_executions()),
+            "usage": answer.usage(),
+            "turns": answer.turns(),
+            "messages": answer.messages(),
+        }),
+        Err(error) => json!({
+            "error": format!("{error:?}"),
+            "executions": executions(error.tool_executions()),
+            "messages": error.messages(),
+        }),
+    }
+}
+
+async fn stream(agent: &Agent, question: &str) -> Result<Answer, RunError> {
+    let mut events = agent.ask(question).stream();
+    while let Some(event) = events.next().await {
+        if let Event::Done(answer) = event? {
+            assert!(events.next().await.is_none(), "there is nothing behind the end");
+            return Ok(answer);
+        }
+    }
+    panic!("the stream ended without an end");
+}
+
+fn restored(run: Run) -> Run {
+    let state = serde_json::to_string(&run).unwrap();
+    let run: Run = serde_json::from_str(&state).unwrap();
+    assert_eq!(serde_json::to_string(&run).unwrap(), state);
+    run
+}
+
+/// The calls of a turn are made in the opposite order, and the run is restored between any two of them.
+async fn drive_by_hand(agent: &Agent, model: &ScriptedModel, question: &str) -> Result<Answer, String> {
+    let mut run = agent.start(question);
+    loop {
+        run = restored(run);
+        match run.next(agent.tools().definitions()) {
+            Step::CallModel(request) => {
+                let response = model.chat(&request).await.map_err(|error| error.to_string())?;
+                run.replied(response).unwrap();
+            }
+            Step::CallTools(mut calls) => {
+                let call = calls.pop().unwrap();
+                let execution = agent.tools().execute(call, &ToolContext::new()).await;
+                run.called(execution).unwrap();
+            }
+            _ => return run.finish().map_err(|error| format!("{error:?}")),
+        }
+    }
+}
+
+/// Runs a script in all three ways, and gives what the first came to.
+async fn run(
+    script: impl Fn() -> ScriptedModel,
+    build: impl Fn(AgentBuilder) -> AgentBuilder,
+) -> Result<Answer, RunError> {
+    let question = "What now?";
+    let awaited = build(agent(script())).build().unwrap().ask(question).await;
+    let streamed = stream(&build(agent(script())).build().unwrap(), question).await;
+    assert_eq!(summary(&awaited), summary(&streamed), "awaited and streamed");
+    let model = script();
+    let by_hand = drive_by_hand(&build(agent(model.clone())).build().unwrap(), &model, question).await;
+    match (&awaited, &by_hand) {
+        (Ok(_), Ok(_)) => {
+            let by_hand = by_hand.map_err(|_| unreachable!());
+            assert_eq!(summary(&awaited), summary(&by_hand), "awaited and by hand");
+        }
+        (Err(error), Err(other)) => {
+            assert!(format!("{error:?}").ends_with(other.as_str()), "{error:?} {other}")
+        }
+        (awaited, by_hand) => panic!("{awaited:?} {by_hand:?}"),
+    }
+    awaited
+}
+
+async fn run_plain(script: impl Fn() -> ScriptedModel) -> Result<Answer, RunError> {
+    run(script, |builder| builder).await
+}
+
+#[tokio::test]
+async fn an_answer_at_once() {
+    let answer =
+        run_plain(|| ScriptedModel::new().says("Good morning!").with_usage(Usage::new(10, 2))).await.unwrap();
+    assert_eq!((answer.text(), answer.turns(), answer.usage()), ("Good morning!", 1, Usage::new(10, 2)));
+    assert_eq!(answer.messages(), [Message::user("What now?"), Message::assistant("Good morning!")]);
+    assert!(answer.tool_executions().is_empty());
+    assert_eq!(answer.to_string(), "Good morning!");
+}
+
+#[tokio::test]
+async fn one_call_after_another() {
+    let script = || {
+        ScriptedModel::new()
+            .expects(|request| request.definitions().len() == 4 && request.messages().len() == 2)
+            .calls("sum", r#"{"a": 9, "b": 16}"#)
+            .with_usage(Usage::new(100, 10))
+            .expects(|request| request.messages().last().unwrap().text() == "25.0")
+            .calls("square_root", r#"{"x": 25.0}"#)
+            .with_usage(Usage::new(120, 10))
+            .expects(|request| request.messages().last().unwrap().text() == "5.0")
+            .says("It is 5.")
+            .with_usage(Usage::new(140, 5))
+    };
+    let answer = run(script, |builder| builder.instructions("Use the tools.")).await.unwrap();
+    assert_eq!((answer.text(), answer.turns(), answer.usage()), ("It is 5.", 3, Usage::new(360, 25)));
+    let names: Vec<_> = answer.tool_executions().iter().map(|execution| &*execution.call().name).collect();
+    assert_eq!(names, ["sum", "square_root"]);
+    // The instructions are not among what the run added.
+    assert_eq!(answer.messages().len(), 6);
+    assert_eq!(answer.messages()[0], Message::user("What now?"));
+}
+
+#[tokio::test]
+async fn results_come_in_the_order_of_the_calls() {
+    let script = || {
+        let calls = [
+            ("wait", r#"{"milliseconds": 60}"#),
+            ("wait", r#"{"milliseconds": 1}"#),
+            ("sum", r#"{"a": 1, "b": 2}"#),
+        ];
+        let results = |messages: &[Message]| {
+            let results: Vec<_> =
+                messages.iter().rev().take(3).map(|message| message.text().into_owned()).collect();
+            results == ["3.0", "1", "60"]
+        };
+        ScriptedModel::new()
+            .calls_all(calls)
+            .expects(move |request| results(request.messages()))
+            .says("Done.")
+    };
+    let answer = run_plain(script).await.unwrap();
+    let outputs: Vec<_> =
+        answer.tool_executions().iter().map(|one| one.outcome().unwrap().to_string()).collect();
+    assert_eq!(outputs, ["60", "1", "3.0"]);
+}
+
+#[tokio::test]
+async fn calls_of_one_turn_run_side_by_side() {
+    let script = |calls: usize| {
+        ScriptedModel::new().calls_all(vec![("wait", r#"{"milliseconds": 100}"#); calls]).says("Done.")
+    };
+    let clock = Instant::now();
+    let answer = agent(script(8)).build().unwrap().ask("Wait").await.unwrap();
+    assert!(clock.elapsed() < Duration::from_millis(400), "{:?}", clock.elapsed());
+    assert!(answer.tool_executions().iter().all(|one| one.duration() >= Duration::from_millis(90)));
+    assert!(answer.tool_executions().iter().all(|one| one.started_at().is_some()));
+    let clock = Instant::now();
+    agent(script(4)).max_concurrent_calls(1).build().unwrap().ask("Wait").await.unwrap();
+    assert!(clock.elapsed() >= Duration::from_millis(390), "{:?}", clock.elapsed());
+}
+
+#[tokio::test]
+async fn what_fails_is_told_to_the_model_and_the_run_goes_on() {
+    let table = [
+        (
+            "squareroot",
+            "{}",
+            "there is no tool `squareroot`; the tools are `sum`, `square_root`, `wait`, `panics`; did you mean `square_root`?",
+        ),
+        ("sum", "{\"a\": 1}", "invalid arguments: `b` is missing, expected a number"),
+        ("sum", "{ broken", "invalid arguments: not valid JSON: key must be a string at line 1 column 3"),
+        ("square_root", "{\"x\": -1}", "must not be negative"),
+        ("panics", "{}", "the tool failed (reference call_10)"),
+    ];
+    for (name, arguments, expected) in table {
+        let script = || {
+            let check = move |messages: &[Message]| match messages.last() {
+                Some(Message::Tool(message)) => message.is_error && message.content.text() == expected,
+                _ => false,
+            };
+            ScriptedModel::new()
+                .calls(name, arguments)
+                .expects(move |request| check(request.messages()))
+                .says("Sorry.")
+        };
+        let answer = run_plain(script).await.unwrap();
+        assert_eq!(answer.text(), "Sorry.", "{name}");
+        assert!(answer.tool_executions()[0].outcome().is_err(), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn the_limit_of_turns_ends_the_run_with_what_was_done() {
+    let script = || {
+        let model = ScriptedModel::new();
+        (0..3).fold(model, |model, _| model.calls("sum", r#"{"a": 1, "b": 1}"#).with_usage(Usage::new(1, 1)))
+    };
+    let error = run(script, |builder| builder.max_turns(3)).await.unwrap_err();
+    assert!(error.is_turn_limit());
+    assert!(error.to_string().starts_with("the model still called tools after 3 turns"), "{error}");
+    // Nobody would read the results of the third turn, so its call was not made; but it has a result.
+    assert_eq!(error.tool_executions().len(), 2);
+    assert_eq!(error.messages().len(), 7);
+    assert!(error.messages()[6].text().starts_with("the call was not made"));
+    assert_eq!(error.into_run().turns(), 3);
+}
+
+#[tokio::test]
+async fn ten_turns_are_the_default() {
+    let script = || (0..10).fold(ScriptedModel::new(), |model, _| model.calls("sum", r#"{"a": 1, "b": 1}"#));
+    let error = run_plain(script).await.unwrap_err();
+    assert!(error.is_turn_limit() && error.tool_executions().len() == 9);
+}
+
+#[tokio::test]
+async fn calls_of_a_reply_cut_short_are_never_made() {
+    let script = || {
+        let call = ToolCall::new("1", "sum", r#"{"a": 1, "b": 2}"#);
+        let message = AssistantMessage::default().with_tool_calls([call]);
+        ScriptedModel::new().replies(ChatResponse::new(message).with_finish_reason(FinishReason::Length))
+    };
+    let error = run_plain(script).await.unwrap_err();
+    assert!(error.is_cut_short() && error.tool_executions().is_empty());
+    assert_eq!(error.messages().last().unwrap().text(), "the call was not made: the reply was cut short");
+}
+
+#[tokio::test]
+async fn a_text_cut_short_is_an_answer_that_says_so() {
+    let response =
+        || ChatResponse::new(AssistantMessage::text("It is")).with_finish_reason(FinishReason::Length);
+    let answer = run_plain(move || ScriptedModel::new().replies(response())).await.unwrap();
+    assert_eq!((answer.text(), answer.finish_reason()), ("It is", &FinishReason::Length));
+}
+
+#[tokio::test]
+async fn ids_are_made_unique() {
+    let reply = |ids: &[&str]| {
+        let calls = ids.iter().map(|id| ToolCall::new(*id, "sum", r#"{"a": 1, "b": 2}"#));
+        ChatResponse::new(AssistantMessage::default().with_tool_calls(calls))
+    };
+    let script = move || {
+        ScriptedModel::new()
+            .replies(reply(&["", "0", "0", " "]))
+            .replies(reply(&["0", "call_1_0"]))
+            .says("Done.")
+    };
+    let answer = run_plain(script).await.unwrap();
+    let ids: Vec<_> = answer.tool_executions().iter().map(|one| &*one.call().id).collect();
+    assert_eq!(ids, ["call_1_0", "0", "call_1_2", "call_1_3", "call_2_0", "call_2_1"]);
+}
+
+#[tokio::test]
+async fn a_model_that_fails_leaves_the_run_to_be_driven_on() {
+    let script = || ScriptedModel::new().calls("sum", r#"{"a": 1, "b": 2}"#).fails("the line is dead");
+    let error = run_plain(script).await.unwrap_err();
+    assert!(error.is_model());
+    assert_eq!(error.to_string(), "the model could not be asked");
+    assert_eq!(format!("{error:?}"), "the model could not be asked: the line is dead");
+    let mut run = error.into_run();
+    assert!(
+        matches!(run.next(&Default::default()), Step::CallModel(request) if request.messages().len() == 3)
+    );
+    run.replied(ChatResponse::new(AssistantMessage::text("3"))).unwrap();
+    let answer = run.finish().unwrap();
+    assert_eq!((answer.text(), answer.tool_executions().len()), ("3", 1));
+}
+
+#[tokio::test]
+async fn what_the_model_must_call_it_must_call_once() {
+    let script = || {
+        ScriptedModel::new()
+            .expects(|request| *request.choice() == ToolChoice::Required)
+            .calls("sum", r#"{"a": 1, "b": 2}"#)
+            .expects(|request| {
+                *request.choice() == ToolChoice::Auto && request.may_call_in_parallel() == Some(false)
+            })
+            .says("3")
+    };
+    run(script, |builder| builder.tool_choice(ToolChoice::Required).parallel_tool_calls(false))
+        .await
+        .unwrap();
+    let error = Agent::builder(ScriptedModel::new()).tool_choice(ToolChoice::Required).build().unwrap_err();
+    assert_eq!(error.to_string(), "the model must call a tool, but there is none; add some with `tools`");
+    let error = agent(ScriptedModel::new()).tool_choice(ToolChoice::Tool("root".into())).build().unwrap_err();
+    assert_eq!(error.to_string(), "the model must call the tool `root`, but there is none of that name");
+}
+
+#[tokio::test]
+async fn an_agent_refuses_a_name_twice() {
+    let error = agent(ScriptedModel::new()).tools(tools![sum]).build().unwrap_err();
+    assert!(error.to_string().starts_with("two tools are named `sum`: one at tests/running.rs:"), "{error}");
+}
+
+#[tokio::test]
+async fn a_conversation_goes_on_from_its_messages() {
+    let model = ScriptedModel::new()
+        .calls("sum", r#"{"a": 1, "b": 2}"#)
+        .says("3")
+        .expects(|request| request.messages().len() == 6 && request.messages()[0].text() == "Be brief.")
+        .says("You are welcome.");
+    let agent = agent(model).instructions("Be brief.").build().unwrap();
+    let first = agent.ask("What is 1 + 2?").await.unwrap();
+    let second = agent.ask("Thanks!").history(first.into_messages()).await.unwrap();
+    assert_eq!(second.messages(), [Message::user("Thanks!"), Message::assistant("You are welcome.")]);
+}
+
+#[tokio::test]
+async fn a_stream_tells_what_happens() {
+    let model = ScriptedModel::new()
+        .calls_all([("wait", r#"{"milliseconds": 30}"#), ("sum", r#"{"a": 1, "b": 2}"#)])
+        .with_usage(Usage::new(5, 1))
+        .says("Three.");
+    let events: Vec<_> =
+        agent(model).build().unwrap().ask("What?").stream().map(Result::unwrap).collect().await;
+    let told: Vec<_> = events
+        .iter()
+        .map(|event| match event {
+            Event::TurnStarted { turn, messages } => format!("turn {turn} with {messages}"),
+            Event::TurnFinished { turn, usage } => {
+                format!("turn {turn} took {}", usage.map_or(0, |one| one.total_tokens))
+            }
+            Event::Text(text) => text.clone(),
+            Event::CallStarted(call) => format!("{} starts", call.name),
+            Event::CallFinished(execution) => {
+                format!("{} gives {}", execution.call().name, execution.outcome().unwrap())
+            }
+            Event::Done(answer) => format!("done: {answer}"),
+            other => format!("{other:?}"),
+        })
+        .collect();
+    let expected = [
+        "turn 1 with 1",
+        "turn 1 took 6",
+        "wait starts",
+        "sum starts",
+        "sum gives 3.0",
+        "wait gives 30",
+        "turn 2 with 4",
+        "Three.",
+        "turn 2 took 0",
+        "done: Three.",
+    ];
+    assert_eq!(told, expected);
+}
+
+static BEGUN: AtomicUsize = AtomicUsize::new(0);
+static ENDED: AtomicUsize = AtomicUsize::new(0);
+
+/// Takes for ever.
+#[tool]
+async fn sleep() {
+    BEGUN.fetch_add(1, Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    ENDED.fetch_add(1, Ordering::SeqCst);
+}
+
+#[tokio::test]
+async fn dropping_a_stream_cancels_what_is_under_way() {
+    let model = ScriptedModel::new().calls("sleep", "{}").says("Done.");
+    let mut events = Agent::builder(model).tools(tools![sleep]).build().unwrap().ask("Sleep").stream();
+    while !matches!(events.next().await.unwrap().unwrap(), Event::CallStarted(_)) {}
+    let _ = tokio::time::timeout(Duration::from_millis(50), events.next()).await;
+    assert_eq!(BEGUN.load(Ordering::SeqCst), 1);
+    drop(events);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(ENDED.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn a_run_takes_only_what_it_asked_for() {
+    let reply = |calls: &[&str]| {
+        let calls = calls.iter().map(|id| ToolCall::new(*id, "sum", "{}"));
+        ChatResponse::new(AssistantMessage::default().with_tool_calls(calls))
+    };
+    let outcome = |id: &str| ToolExecution::new(ToolCall::new(id, "sum", "{}"), Ok(ToolOutput::text("1")));
+    let mut run = Run::new([Message::user("What now?")]);
+    assert!(run.called(outcome("a")).is_err());
+    assert!(run.clone().finish().unwrap_err().is_out_of_step());
+    run.replied(reply(&["a", "b"])).unwrap();
+    assert!(run.replied(reply(&["c"])).is_err());
+    assert!(run.called(outcome("c")).is_err());
+    run.called(outcome("a")).unwrap();
+    assert!(run.called(outcome("a")).is_err(), "an outcome is recorded once");
+    assert!(
+        matches!(run.next(&Default::default()), Step::CallTools(calls) if calls.len() == 1 && calls[0].id == "b")
+    );
+    let failed = Err(ToolError::failed("no"));
+    run.called(ToolExecution::new(ToolCall::new("b", "sum", "{}"), failed)).unwrap();
+    assert_eq!(run.messages().len(), 4);
+    run.replied(ChatResponse::new(AssistantMessage::text("Done."))).unwrap();
+    assert!(matches!(run.next(&Default::default()), Step::Done));
+    assert!(run.replied(reply(&[])).is_err());
+}
+
+#[test]
+fn a_state_of_another_format_is_refused() {
+    let mut state = serde_json::to_value(Run::new([Message::user("What now?")])).unwrap();
+    assert_eq!(state["format"], 1);
+    state["format"] = json!(2);
+    let error = serde_json::from_value::<Run>(state).unwrap_err();
+    assert!(
+        error.to_string().contains("format 2 cannot be read here; this version reads format 1"),
+        "{error}"
+    );
+}
+
+#[test]
+fn errors_of_a_restored_run_keep_kind_and_text() {
+    let execution =
+        ToolExecution::new(ToolCall::new("a", "sum", "{}"), Err(ToolError::failed("no such city")));
+    let state = serde_json::to_string(&execution).unwrap();
+    let execution: ToolExecution = serde_json::from_str(&state).unwrap();
+    let error = execution.outcome().unwrap_err();
+    assert!(error.is_failed());
+    assert_eq!(error.to_string(), "no such city");
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct UserId(u32);
+
+#[test]
+fn debug_tells_no_arguments() {
+    let mut run = Run::new([Message::user("secret 1")]);
+    let call = ToolCall::new("a", "sum", "{\"secret\": 2}");
+    run.replied(ChatResponse::new(AssistantMessage::text("secret 3").with_tool_calls([call.clone()])))
+        .unwrap();
+    run.called(ToolExecution::new(call, Ok(ToolOutput::text("secret 4")))).unwrap();
+    assert!(!format!("{run:?}").contains("secret"), "{run:?}");
+    let context = ToolContext::new().with(UserId(7));
+    assert_eq!(context.get::<UserId>(), Some(&UserId(7)));
+}
+
+#[test]
+fn futures_can_be_sent_between_threads() {
+    fn assert_send<T: Send + 'static>(_: T) {}
+    let agent = agent(ScriptedModel::new()).build().unwrap();
+    assert_send(agent.ask("What now?").into_future());
+    assert_send(agent.ask("What now?").stream());
+    assert_send(agent);
+}

@@ -6,12 +6,13 @@ use std::collections::hash_map::Entry;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::Arc;
+use std::time::{Instant, SystemTime};
 
 use futures_util::FutureExt;
 
 use crate::tool::private::FunctionTool;
 use crate::tool::{ToolDefinitions, nearest};
-use crate::{Tool, ToolCall, ToolContext, ToolError, ToolFuture, ToolOutput, registered};
+use crate::{Tool, ToolCall, ToolContext, ToolError, ToolExecution, ToolFuture, ToolOutput, registered};
 
 /// A set of tools, in order, with names that differ. Cloning shares it.
 ///
@@ -170,6 +171,14 @@ impl ToolSet {
             Err(panic) => Err(panic),
         };
         outcome.unwrap_or_else(|panic| Err(ToolError::panicked(&call.id, &text_of_panic(&*panic))))
+    }
+
+    /// Makes one call and records it, for [`Run::called`](crate::Run::called).
+    pub async fn execute(&self, call: ToolCall, context: &ToolContext) -> ToolExecution {
+        let started_at = SystemTime::now();
+        let clock = Instant::now();
+        let outcome = self.call(&call, context).await;
+        ToolExecution::new(call, outcome).with_timing(started_at, clock.elapsed())
     }
 }
 

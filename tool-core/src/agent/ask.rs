@@ -43,6 +43,12 @@ impl Ask {
         EventStream::of(|events| drive(agent, run, context, Listener::Events(events)))
     }
 
+    /// The [`Run`] of this question, for a caller who drives it by hand: nothing is asked yet. What it
+    /// needs beside it is the model, the agent's [`tools`](Agent::tools), and a [`ToolContext`].
+    pub fn start(self) -> Run {
+        self.into_parts().1
+    }
+
     fn into_parts(self) -> (Agent, Run, ToolContext) {
         let context = self.context.or(&self.agent.0.context);
         let run = self.agent.run(self.history, self.question);

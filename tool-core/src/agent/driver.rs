@@ -1,16 +1,11 @@
 //! Drives a run: asks the model, makes the calls, records both.
 
-use std::time::{Instant, SystemTime};
-
 use futures_util::{SinkExt, StreamExt, stream};
 
 use super::event::EventSender;
 use super::{Agent, Event};
 use crate::run::{Kind, Run, RunError, Step};
-use crate::{
-    Answer, ChatModel, ChatRequest, ChatResponse, Delta, ModelError, ToolCall, ToolContext, ToolExecution,
-    ToolSet,
-};
+use crate::{Answer, ChatModel, ChatRequest, ChatResponse, Delta, ModelError, ToolContext};
 
 /// Who hears of what happens on the way.
 pub(super) enum Listener {
@@ -53,7 +48,7 @@ pub(super) async fn drive(
                 for call in &calls {
                     listener.hear(|| Event::CallStarted(call.clone())).await;
                 }
-                let executions = calls.into_iter().map(|call| execute(tools, call, &context));
+                let executions = calls.into_iter().map(|call| tools.execute(call, &context));
                 let mut executions = stream::iter(executions).buffer_unordered(agent.0.max_concurrent_calls);
                 let mut recorded = Ok(());
                 while let Some(execution) = executions.next().await {
@@ -89,11 +84,4 @@ async fn ask(
         }
     }
     Err(ModelError::new("the stream ended before the response was whole"))
-}
-
-async fn execute(tools: &ToolSet, call: ToolCall, context: &ToolContext) -> ToolExecution {
-    let started_at = SystemTime::now();
-    let clock = Instant::now();
-    let outcome = tools.call(&call, context).await;
-    ToolExecution::new(call, outcome).with_timing(started_at, clock.elapsed())
 }

@@ -65,6 +65,11 @@ impl Agent {
         Ask::new(self.clone(), question.into())
     }
 
+    /// The [`Run`] of a question, for a caller who drives it by hand. The same as [`Ask::start`].
+    pub fn start(&self, question: impl Into<Content>) -> Run {
+        self.ask(question).start()
+    }
+
     /// The tools that the model is offered.
     #[must_use]
     pub fn tools(&self) -> &ToolSet {

@@ -23,6 +23,13 @@ struct Slot {
     told: Option<usize>,
 }
 
+/// What the entries of a list of calls are.
+#[derive(Clone, Copy)]
+enum Calls {
+    Whole,
+    Fragments,
+}
+
 impl Assembler {
     /// Takes in a piece, and tells what is new.
     pub(super) fn add(&mut self, piece: Completion<'_>, mut tell: impl FnMut(Delta)) {
@@ -33,8 +40,11 @@ impl Assembler {
         }
         let choices = piece.choices.into_iter().flatten();
         for choice in choices.filter(|choice| choice.index.unwrap_or(0) == 0) {
-            if let Some(message) = choice.message.or(choice.delta) {
-                self.add_message(message, &mut tell);
+            if let Some(message) = choice.message {
+                self.add_message(message, Calls::Whole, &mut tell);
+            }
+            if let Some(delta) = choice.delta {
+                self.add_message(delta, Calls::Fragments, &mut tell);
             }
             if let Some(reason) = choice.finish_reason.filter(|reason| !reason.is_empty()) {
                 self.finish_reason = Some(finish_reason(reason));
@@ -42,7 +52,7 @@ impl Assembler {
         }
     }
 
-    fn add_message(&mut self, message: WireMessage, tell: &mut impl FnMut(Delta)) {
+    fn add_message(&mut self, message: WireMessage, calls: Calls, tell: &mut impl FnMut(Delta)) {
         let content = message.content.unwrap_or_default();
         for thought in [message.reasoning_content.or(message.reasoning), Some(content.thinking)] {
             if let Some(thought) = thought.filter(|thought| !thought.is_empty()) {
@@ -58,15 +68,18 @@ impl Assembler {
             tell(Delta::Text(content.text));
         }
         for call in message.tool_calls.into_iter().flatten() {
-            self.add_call(call, tell);
+            self.add_call(call, calls, tell);
         }
     }
 
-    fn add_call(&mut self, fragment: WireCall, tell: &mut impl FnMut(Delta)) {
+    fn add_call(&mut self, fragment: WireCall, calls: Calls, tell: &mut impl FnMut(Delta)) {
         let id = fragment.id.filter(|id| !id.trim().is_empty());
         let (name, arguments) =
             fragment.function.map_or((None, None), |function| (function.name, function.arguments));
-        let position = self.slot(fragment.index, id.as_deref());
+        let position = match calls {
+            Calls::Whole => self.new_slot(None),
+            Calls::Fragments => self.slot(fragment.index, id.as_deref()),
+        };
         let told_so_far = self.calls.iter().filter(|slot| slot.told.is_some()).count();
         let slot = &mut self.calls[position];
         if let Some(id) = id {
@@ -108,10 +121,12 @@ impl Assembler {
             (None, Some(id)) => self.calls.iter().rposition(|slot| slot.call.id == id),
             (None, None) => self.calls.len().checked_sub(1),
         };
-        found.unwrap_or_else(|| {
-            self.calls.push(Slot { index, call: ToolCall::new("", "", ""), told: None });
-            self.calls.len() - 1
-        })
+        found.unwrap_or_else(|| self.new_slot(index))
+    }
+
+    fn new_slot(&mut self, index: Option<u32>) -> usize {
+        self.calls.push(Slot { index, call: ToolCall::new("", "", ""), told: None });
+        self.calls.len() - 1
     }
 
     /// A reason to finish has come.

@@ -1,0 +1,94 @@
+//! A server that answers every connection with the same bytes, and keeps what it was sent.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+/// A server that answers every connection with the same bytes.
+pub(crate) struct RawServer {
+    pub(crate) address: SocketAddr,
+    requests: Arc<Mutex<Vec<String>>>,
+    task: JoinHandle<()>,
+}
+
+impl RawServer {
+    /// Answers with these pieces, with a pause between two of them.
+    pub(crate) async fn start(pieces: Vec<Vec<u8>>, pause: Duration) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&requests);
+        let task = tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let request = read_request(&mut stream).await;
+                seen.lock().unwrap().push(request);
+                for piece in &pieces {
+                    if stream.write_all(piece).await.is_err() {
+                        break;
+                    }
+                    if !pause.is_zero() {
+                        tokio::time::sleep(pause).await;
+                    }
+                }
+                let _ = stream.shutdown().await;
+            }
+        });
+        Self { address, requests, task }
+    }
+
+    /// Answers with a body of this type, under a status such as `200 OK`.
+    pub(crate) async fn answering(status: &str, headers: &[(&str, &str)], body: &[u8]) -> Self {
+        Self::start(vec![whole_answer(status, headers, body)], Duration::ZERO).await
+    }
+
+    pub(crate) fn base_url(&self) -> String {
+        format!("http://{}/v1", self.address)
+    }
+
+    /// The requests so far, head and body.
+    pub(crate) fn requests(&self) -> Vec<String> {
+        self.requests.lock().unwrap().clone()
+    }
+}
+
+impl Drop for RawServer {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// An answer whose body ends with the connection.
+pub(crate) fn whole_answer(status: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
+    let mut answer = format!("HTTP/1.1 {status}\r\nconnection: close\r\n");
+    for (name, value) in headers {
+        answer.push_str(&format!("{name}: {value}\r\n"));
+    }
+    answer.push_str("\r\n");
+    let mut answer = answer.into_bytes();
+    answer.extend_from_slice(body);
+    answer
+}
+
+async fn read_request(stream: &mut TcpStream) -> String {
+    let mut request = Vec::new();
+    let mut buffer = [0; 4096];
+    loop {
+        let count = stream.read(&mut buffer).await.unwrap_or(0);
+        request.extend_from_slice(&buffer[..count]);
+        let text = String::from_utf8_lossy(&request);
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+            if body.len() >= length.unwrap_or(0) {
+                return text.into_owned();
+            }
+        }
+        if count == 0 {
+            return text.into_owned();
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! Cuts a text into tokens: words, numbers, quotations, addresses, dates, marks.
+
+use std::ops::Range;
+
+use serde_json::Number;
+
+/// A text and its tokens.
+#[derive(Debug)]
+pub(super) struct Text {
+    source: String,
+    pub(super) tokens: Vec<Token>,
+}
+
+#[derive(Debug)]
+pub(super) struct Token {
+    pub(super) kind: Kind,
+    /// As written; of a quotation, what is between the marks.
+    pub(super) text: String,
+    pub(super) lower: String,
+    bytes: Range<usize>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Kind {
+    Word,
+    Number(Number),
+    Quoted,
+    Email,
+    Url,
+    /// Of the form `2026-03-01`, with or without a time.
+    Date,
+    Time,
+    Mark,
+}
+
+impl Text {
+    pub(super) fn new(source: &str) -> Self {
+        let mut tokens: Vec<Token> = Vec::new();
+        let mut at = 0;
+        while let Some(rest) = source.get(at..)
+            && let Some(first) = rest.chars().next()
+        {
+            let before = source.get(..at).and_then(|text| text.chars().next_back());
+            let after_value = tokens.last().is_some_and(|last| matches!(last.kind, Kind::Number(_)));
+            let (length, kind) = if first.is_whitespace() {
+                (first.len_utf8(), None)
+            } else {
+                let (length, kind) = next(rest, first, before, after_value);
+                (length.max(first.len_utf8()), Some(kind))
+            };
+            if let (Some(kind), Some(text)) = (kind, rest.get(..length)) {
+                let text = match kind {
+                    Kind::Quoted => between_the_marks(text),
+                    _ => text,
+                };
+                let bytes = at..at + length;
+                tokens.push(Token { kind, text: text.to_owned(), lower: text.to_lowercase(), bytes });
+            }
+            at += length;
+        }
+        Self { source: source.to_owned(), tokens }
+    }
+
+    pub(super) fn token(&self, at: usize) -> Option<&Token> {
+        self.tokens.get(at)
+    }
+
+    /// The word or mark at a place, in lower case; empty beyond the ends and for anything else.
+    pub(super) fn word(&self, at: usize) -> &str {
+        match self.tokens.get(at) {
+            Some(token) if matches!(token.kind, Kind::Word | Kind::Mark) => &token.lower,
+            _ => "",
+        }
+    }
+
+    /// What is written from one token to another.
+    pub(super) fn slice(&self, tokens: Range<usize>) -> &str {
+        let inside = self.tokens.get(tokens).unwrap_or_default();
+        match (inside.first(), inside.last()) {
+            (Some(first), Some(last)) => self.source.get(first.bytes.start..last.bytes.end).unwrap_or(""),
+            _ => "",
+        }
+    }
+
+    pub(super) fn all(&self) -> Range<usize> {
+        0..self.tokens.len()
+    }
+}
+
+/// The length of the token that begins here, and what it is.
+fn next(rest: &str, first: char, before: Option<char>, after_value: bool) -> (usize, Kind) {
+    let joined = before.is_some_and(char::is_alphanumeric);
+    if let Some(length) = quotation(rest, first, joined) {
+        return (length, Kind::Quoted);
+    }
+    // The end of "what's" and of "Bob's".
+    if joined && matches!(first, '\'' | '’') && is_possessive(rest) {
+        return (first.len_utf8() + 1, Kind::Word);
+    }
+    for (find, kind) in [(url as fn(&str) -> _, Kind::Url), (email, Kind::Email), (date, Kind::Date), (time, Kind::Time)] {
+        if let Some(length) = find(rest) {
+            return (length, kind);
+        }
+    }
+    if let Some((length, number)) = number(rest, first, joined || after_value) {
+        return (length, Kind::Number(number));
+    }
+    let is_path = matches!(first, '/' | '~' | '.') && !joined && !after_value;
+    if is_path && rest.chars().nth(1).is_some_and(|second| second.is_alphanumeric() || second == '/') {
+        let length = run(rest, |c| c.is_alphanumeric() || "/._-~".contains(c));
+        return (rest.get(..length).map_or(0, |path| path.trim_end_matches('.').len()), Kind::Word);
+    }
+    match word(rest) {
+        0 => (first.len_utf8(), Kind::Mark),
+        length => (length, Kind::Word),
+    }
+}
+
+/// How many bytes at the start are such characters.
+fn run(text: &str, is_such: impl Fn(char) -> bool) -> usize {
+    text.find(|c| !is_such(c)).unwrap_or(text.len())
+}
+
+fn digits(text: &str) -> usize {
+    run(text, |c| c.is_ascii_digit())
+}
+
+fn rest_of(text: &str, at: usize) -> &str {
+    text.get(at..).unwrap_or("")
+}
+
+fn starts_alphanumeric(text: &str) -> bool {
+    text.chars().next().is_some_and(char::is_alphanumeric)
+}
+
+fn is_possessive(rest: &str) -> bool {
+    let mut after = rest.chars().skip(1);
+    after.next() == Some('s') && !after.next().is_some_and(char::is_alphanumeric)
+}
+
+fn quotation(rest: &str, open: char, joined: bool) -> Option<usize> {
+    let close = match open {
+        '"' | '`' => open,
+        '\'' if !joined => '\'',
+        '‘' if !joined => '’',
+        '“' => '”',
+        '„' => '“',
+        '«' => '»',
+        '「' => '」',
+        '『' => '』',
+        '《' => '》',
+        _ => return None,
+    };
+    // An apostrophe inside a word does not end a quotation.
+    let ends = |after: &str| !matches!(close, '\'' | '’') || !starts_alphanumeric(after);
+    let mut places = rest.char_indices().skip(1).map(|(at, c)| (at + c.len_utf8(), c));
+    places.find(|&(end, c)| c == close && ends(rest_of(rest, end))).map(|(end, _)| end)
+}
+
+fn between_the_marks(quotation: &str) -> &str {
+    let mut inside = quotation.chars();
+    inside.next();
+    inside.next_back();
+    inside.as_str()
+}
+
+fn url(rest: &str) -> Option<usize> {
+    ["http://", "https://", "www."].iter().find(|start| rest.starts_with(**start))?;
+    let length = run(rest, |c| !c.is_whitespace() && !"\"'<>“”‘’「」《》".contains(c));
+    Some(rest.get(..length)?.trim_end_matches(['.', ',', ';', ':', '!', '?', ')']).len())
+}
+
+fn email(rest: &str) -> Option<usize> {
+    let user = run(rest, |c| c.is_ascii_alphanumeric() || "._%+-".contains(c));
+    let domain = rest_of(rest, user).strip_prefix('@').filter(|_| user > 0)?;
+    let length = run(domain, |c| c.is_ascii_alphanumeric() || ".-".contains(c));
+    let domain = domain.get(..length)?.trim_end_matches(['.', '-']);
+    domain.trim_start_matches('.').contains('.').then(|| user + 1 + domain.len())
+}
+
+fn date(rest: &str) -> Option<usize> {
+    let parts = rest.get(..10)?;
+    let is_date = parts.bytes().enumerate().all(|(at, byte)| match at {
+        4 | 7 => byte == b'-',
+        _ => byte.is_ascii_digit(),
+    });
+    let after = rest_of(rest, 10);
+    let time = match after.strip_prefix('T').filter(|time| digits(time) == 2) {
+        Some(time) => 1 + run(time, |c| c.is_ascii_digit() || ":.+-Z".contains(c)),
+        None => 0,
+    };
+    (is_date && !starts_alphanumeric(rest_of(after, time))).then_some(10 + time)
+}
+
+/// `19:30`, `19:30:05`, `5 pm`.
+fn time(rest: &str) -> Option<usize> {
+    let hour = digits(rest);
+    let mut length = hour;
+    while let Some(part) = rest_of(rest, length).strip_prefix(':').filter(|part| digits(part) == 2) {
+        length += 1 + digits(part);
+    }
+    let after = rest_of(rest, length);
+    let half = after.trim_start_matches(' ');
+    let is_half = half.get(..2).is_some_and(|half| matches!(&*half.to_lowercase(), "am" | "pm"));
+    if is_half && !starts_alphanumeric(rest_of(half, 2)) {
+        length += after.len() - half.len() + 2;
+    }
+    (matches!(hour, 1 | 2) && length > hour && !starts_alphanumeric(rest_of(rest, length))).then_some(length)
+}
+
+/// A number as people write it. Behind a word or a value, `-` is an operator and no sign.
+fn number(rest: &str, first: char, joined: bool) -> Option<(usize, Number)> {
+    let sign = if matches!(first, '-' | '−') && !joined { first.len_utf8() } else { 0 };
+    let body = rest_of(rest, sign);
+    let whole = digits(body);
+    let mut length = whole;
+    while (1..=3).contains(&whole) && rest_of(body, length).strip_prefix(',').is_some_and(|part| digits(part) == 3) {
+        length += 4;
+    }
+    if let Some(fraction) = rest_of(body, length).strip_prefix('.').map(digits).filter(|digits| *digits > 0) {
+        length += 1 + fraction;
+    }
+    if length == 0 || rest_of(body, length).strip_prefix('.').is_some_and(|more| digits(more) > 0) {
+        return None; // an address such as 10.0.0.1 is a word
+    }
+    if let Some(exponent) = rest_of(body, length).strip_prefix(['e', 'E']) {
+        let signed = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
+        if digits(signed) > 0 && !starts_alphanumeric(rest_of(signed, digits(signed))) {
+            length += 1 + (exponent.len() - signed.len()) + digits(signed);
+        }
+    }
+    // JSON wants a digit before the point, and no zero before the digits.
+    let plain = body.get(..length)?.replace(',', "");
+    let plain = plain.trim_start_matches('0');
+    let zero = if starts_alphanumeric(plain) && !plain.starts_with(['e', 'E']) { "" } else { "0" };
+    let text = format!("{}{zero}{plain}", if sign > 0 { "-" } else { "" });
+    Some((sign + length, text.parse().ok()?))
+}
+
+/// Letters and digits, and what joins them inside a word: `e-mail`, `don't`, `notes/today.txt`.
+fn word(rest: &str) -> usize {
+    let is_inner = |c: char| c.is_alphanumeric() || c == '_';
+    let Some(first) = rest.chars().next().filter(|c| is_inner(*c)) else {
+        return 0;
+    };
+    let mut length = 0;
+    loop {
+        // A script without spaces is no part of the word before it.
+        length += run(rest_of(rest, length), |c| is_inner(c) && is_ideograph(c) == is_ideograph(first));
+        let after = rest_of(rest, length);
+        let joint = run(after, |c| "-'’./@&".contains(c));
+        let ends = after.chars().count() == 0 || joint == 0 || is_possessive(after);
+        let is_single = after.get(..joint).is_some_and(|joint| joint.chars().count() == 1);
+        if ends || !is_single || !starts_alphanumeric(rest_of(after, joint)) {
+            return length;
+        }
+        length += joint;
+    }
+}
+
+pub(super) fn is_ideograph(c: char) -> bool {
+    matches!(c, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{ac00}'..='\u{d7af}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_cut_where_people_read_them() {
+        for (text, tokens) in [
+            ("What's Bob's e-mail?", "What|'s|Bob|'s|e-mail|?"),
+            ("a=3, b=-11.", "a|=|3|,|b|=|-11|."),
+            ("5-3 and 5 - 3", "5|-|3|and|5|-|3"),
+            ("1,000.5 or 1,2", "1,000.5|or|1|,|2"),
+            ("$100, 15% of 6cm at 5 pm", "$|100|,|15|%|of|6|cm|at|5 pm"),
+            ("don't 'say “it's”' now", "don't|say “it's”|now"),
+            ("see https://a.org/b?c=1, a@b.org.", "see|https://a.org/b?c=1|,|a@b.org|."),
+            ("10.0.0.1 on 2026-03-01T10:00Z", "10.0.0.1|on|2026-03-01T10:00Z"),
+            ("./a/b.txt 16的平方根", "./a/b.txt|16|的平方根"),
+            ("\"open 'end", "\"|open|'|end"),
+        ] {
+            let cut: Vec<_> = Text::new(text).tokens.into_iter().map(|token| token.text).collect();
+            assert_eq!(cut.join("|"), tokens);
+        }
+    }
+
+    #[test]
+    fn numbers_are_exact() {
+        for (text, number) in
+            [("475695037565", "475695037565"), ("007", "7"), (".5", "0.5"), ("1e5", "100000.0"), ("−2.50", "-2.5"), ("0", "0")]
+        {
+            let [token] = &Text::new(text).tokens[..] else { panic!("{text}") };
+            let Kind::Number(found) = &token.kind else { panic!("{text}: {:?}", token.kind) };
+            assert_eq!(found.to_string(), number);
+        }
+    }
+}
