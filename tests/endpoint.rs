@@ -1,1 +1,568 @@
-fn main() {}
+//! The server and the client, over HTTP on this machine: what the one writes the other reads, and what goes wrong is
+//! told clearly.
+
+#[path = "../examples/weather/recording.rs"]
+#[expect(dead_code, reason = "shared with an example, which needs other parts of it")]
+mod recording;
+mod support;
+
+use std::error::Error as _;
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use recording::Recording;
+use serde_json::{Value, json};
+use support::RawServer;
+use tool_core::testing::{OfflineModel, ScriptedModel};
+use tool_core::{
+    Agent, Answer, AssistantMessage, ChatModel, ChatRequest, ChatResponse, Delta, Event, FinishReason,
+    Message, ToolCall, ToolChoice, ToolDefinition, ToolDefinitions, ToolSet, Usage, tool, tools,
+};
+use tool_openai::server::{RunningServer, Server};
+use tool_openai::{ChatCompletions, OpenAi};
+
+/// Sums two numbers.
+#[tool]
+fn sum(a: f64, b: f64) -> f64 {
+    a + b
+}
+
+/// Returns the square root of a number.
+#[tool]
+fn square_root(x: f64) -> f64 {
+    x.sqrt()
+}
+
+#[tool("模拟获取天气的工具")]
+async fn get_current_weather(location: String) -> String {
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    format!("{location}的天气是晴朗的，22摄氏度。")
+}
+
+#[tool("模拟发送邮件的工具")]
+async fn send_email(to: String, subject: String, body: String) -> String {
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let _ = (subject, body);
+    format!("邮件已成功发送至 {to}。")
+}
+
+async fn serve(model: impl ChatModel + 'static) -> (RunningServer, ChatCompletions) {
+    let server = Server::new().model("m", model).spawn("127.0.0.1:0").await.unwrap();
+    let model = client(&server.base_url()).chat_model("m");
+    (server, model)
+}
+
+fn client(base_url: &str) -> OpenAi {
+    OpenAi::builder()
+        .base_url(base_url)
+        .api_key("sk-very-secret")
+        .connect_timeout(Duration::from_secs(2))
+        .read_timeout(Duration::from_millis(500))
+        .build()
+        .unwrap()
+}
+
+/// Streams to the end: the pieces and the whole.
+async fn stream(model: &ChatCompletions, request: &ChatRequest<'_>) -> (Vec<Delta>, ChatResponse) {
+    let mut deltas: Vec<_> = model.stream(request).map(Result::unwrap).collect().await;
+    match deltas.pop() {
+        Some(Delta::Done(response)) => (deltas, response),
+        other => panic!("expected the end, got {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_response_comes_through_whole_and_streamed() {
+    let mut message = AssistantMessage::text("Let me see: “22 °C”\n")
+        .with_tool_calls([ToolCall::new("a", "sum", r#"{"a": 1}"#), ToolCall::new("b", "sum", "")]);
+    message.reasoning = Some("Hm.".into());
+    let responses = [
+        ChatResponse::new(message).with_usage(Usage::new(10, 2)),
+        ChatResponse::new(AssistantMessage::text("It is")).with_finish_reason(FinishReason::Length),
+        ChatResponse::new(AssistantMessage::text("It is")).with_finish_reason(FinishReason::ContentFilter),
+        ChatResponse::new(AssistantMessage::text("")),
+    ];
+    for response in responses {
+        let script = ScriptedModel::new().replies(response.clone()).replies(response.clone());
+        let (_server, model) = serve(script).await;
+        let request = ChatRequest::new([Message::user("Hello")]);
+        let whole = model.chat(&request).await.unwrap();
+        let (_, streamed) = stream(&model, &request).await;
+        assert_eq!(whole.message, response.message);
+        assert_eq!(streamed.message, response.message);
+        assert_eq!(whole.finish_reason, response.finish_reason);
+        assert_eq!(streamed.finish_reason, response.finish_reason);
+        let usage = whole.usage.map(|usage| (usage.input_tokens, usage.output_tokens, usage.total_tokens));
+        assert_eq!(
+            usage,
+            response.usage.map(|usage| (usage.input_tokens, usage.output_tokens, usage.total_tokens))
+        );
+        assert_eq!(streamed.usage.unwrap().total_tokens, response.usage.unwrap_or_default().total_tokens);
+        assert_eq!(whole.model.as_deref(), Some("m"));
+    }
+}
+
+#[tokio::test]
+async fn a_request_comes_through() {
+    let definition = ToolDefinition::new("now", "Tells the time")
+        .with_parameters(json!({ "type": "object", "properties": { "zone": { "type": "string" } } }));
+    let definitions = ToolDefinitions::from_iter([definition]);
+    let call = ToolCall::new("a", "now", r#"{"zone": "UTC"}"#);
+    let messages = vec![
+        Message::system("Be brief."),
+        Message::user("When?"),
+        Message::Assistant(AssistantMessage::default().with_tool_calls([call.clone()])),
+        Message::tool(&call, &Ok(tool_core::ToolOutput::text("noon"))),
+        Message::assistant("At noon."),
+        Message::user("Really?"),
+    ];
+    let (sent, offered) = (messages.clone(), definitions.clone());
+    let choice = ToolChoice::Tool("now".into());
+    let expected_choice = choice.clone();
+    let script = ScriptedModel::new()
+        .expects(move |request| request.messages() == sent)
+        .expects(move |request| *request.definitions() == offered)
+        .expects(move |request| *request.choice() == expected_choice)
+        .expects(|request| request.may_call_in_parallel() == Some(false))
+        .says("Yes.");
+    let (_server, model) = serve(script).await;
+    let request =
+        ChatRequest::new(messages).tools(definitions).tool_choice(choice).parallel_tool_calls(false);
+    assert_eq!(model.chat(&request).await.unwrap().message.text, "Yes.");
+}
+
+#[tokio::test]
+async fn the_key_is_sent_as_a_bearer_token_and_a_set_once_encoded() {
+    let body = br#"{"choices":[{"message":{"content":"Hi."}}]}"#;
+    let server = RawServer::answering("200 OK", &[("content-type", "application/json")], body).await;
+    let openai = OpenAi::builder()
+        .base_url(server.base_url())
+        .api_key("sk-1")
+        .organization("org-1")
+        .project("proj-1")
+        .build()
+        .unwrap();
+    let request = ChatRequest::new([Message::user("Hello")]).tools(tools![sum].definitions().clone());
+    openai.chat_model("m").chat(&request).await.unwrap();
+    let sent = &server.requests()[0];
+    assert!(sent.starts_with("POST /v1/chat/completions HTTP/1.1\r\n"), "{sent}");
+    for header in ["authorization: Bearer sk-1", "openai-organization: org-1", "openai-project: proj-1"] {
+        assert!(sent.contains(header), "{sent}");
+    }
+}
+
+/// The outcome of an agent's run against a recorded conversation, over HTTP.
+async fn replay(transcript: &str, tools: ToolSet, is_streamed: bool) -> (Recording, Answer, ScriptedModel) {
+    let recording = Recording::read(transcript).unwrap();
+    let script = recording.model();
+    let (_server, model) = serve(script.clone()).await;
+    let agent = Agent::builder(model).tools(tools).build().unwrap();
+    if !is_streamed {
+        let answer = agent.ask(&*recording.user).await.unwrap();
+        return (recording, answer, script);
+    }
+    let mut events = agent.ask(&*recording.user).stream();
+    while let Some(event) = events.next().await {
+        if let Event::Done(answer) = event.unwrap() {
+            return (recording, answer, script);
+        }
+    }
+    panic!("the stream ended without an end");
+}
+
+#[tokio::test]
+async fn the_recorded_conversations_end_to_end() {
+    let transcripts = [
+        include_str!("../examples/weather/transcripts/weather.json"),
+        include_str!("../examples/weather/transcripts/parallel.json"),
+        include_str!("../examples/weather/transcripts/serial.json"),
+    ];
+    for (transcript, is_streamed) in transcripts.iter().flat_map(|one| [(*one, false), (*one, true)]) {
+        let (recording, answer, script) =
+            replay(transcript, tools![get_current_weather, send_email], is_streamed).await;
+        assert_eq!(script.remaining(), 0);
+        let calls: Vec<_> = recording.turns.iter().flat_map(|turn| &turn.tool_calls).collect();
+        let results: Vec<_> = recording.turns.iter().flat_map(|turn| &turn.results).collect();
+        assert_eq!(answer.tool_executions().len(), calls.len());
+        for ((execution, call), result) in answer.tool_executions().iter().zip(calls).zip(results) {
+            assert_eq!(Some(&execution.call().id), call.id.as_ref());
+            assert_eq!(execution.call().name, call.name);
+            let arguments: Value = serde_json::from_str(&execution.call().arguments).unwrap();
+            assert_eq!(arguments, call.arguments);
+            assert_eq!(execution.outcome().unwrap().to_string(), *result);
+        }
+        let told = answer.messages().iter().filter(|message| matches!(message, Message::Tool(_))).count();
+        assert_eq!(told, answer.tool_executions().len());
+        if let Some(text) = &recording.answer {
+            assert_eq!(answer.text(), text);
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_tokens_of_the_recorded_turns_are_summed() {
+    let transcript = include_str!("../examples/weather/transcripts/serial.json");
+    for is_streamed in [false, true] {
+        let (_, answer, _) = replay(transcript, tools![get_current_weather, send_email], is_streamed).await;
+        let usage = answer.usage();
+        assert_eq!(usage.input_tokens, 781 + 838 + 1198);
+        assert_eq!(usage.output_tokens, 21 + 74 + 33);
+        assert_eq!(usage.total_tokens, 802 + 912 + 1231);
+        assert_eq!(answer.turns(), 3);
+    }
+}
+
+#[tokio::test]
+async fn the_recorded_square_root() {
+    #[tool(name = "squareRoot")]
+    fn recorded_root(x: f64) -> String {
+        format!("{:.6}", x.sqrt())
+    }
+
+    let transcript = include_str!("transcripts/square_root.json");
+    let (recording, answer, _) = replay(transcript, tools![sum, recorded_root], false).await;
+    let execution = &answer.tool_executions()[0];
+    assert!(!execution.call().id.is_empty(), "a call without an id is given one");
+    assert_eq!(execution.outcome().unwrap().to_string(), recording.turns[0].results[0]);
+    assert_eq!(answer.text(), "The square root of 475695037565 is 689706.486532.");
+}
+
+#[tokio::test]
+async fn the_quickstarts_question() {
+    let (_server, model) = serve(OfflineModel::new()).await;
+    let question = "What is the square root of 475695037565?";
+    let agent = Agent::builder(model.clone()).tools(tools![sum, square_root]).build().unwrap();
+    let answer = agent.ask(question).await.unwrap();
+    assert!(answer.text().contains("689706.486532"), "{answer}");
+
+    // The number is the tool's: another tool, another number.
+    #[tool("Returns the square root of a number", name = "square_root")]
+    fn half(x: f64) -> f64 {
+        x / 2.0
+    }
+    let agent = Agent::builder(model).tools(tools![sum, half]).build().unwrap();
+    let answer = agent.ask(question).await.unwrap();
+    assert!(answer.text().contains("237847518782.5"), "{answer}");
+}
+
+#[tokio::test]
+async fn an_agent_behind_the_wire_makes_its_calls_there() {
+    let model = || {
+        ScriptedModel::new()
+            .calls("sum", r#"{"a": 2.5, "b": 40}"#)
+            .with_usage(Usage::new(10, 5))
+            .says("42.5")
+            .with_usage(Usage::new(20, 1))
+    };
+    let agent =
+        |model| Agent::builder(model).instructions("Use the tools.").tools(tools![sum]).build().unwrap();
+    let first = model();
+    let server = Server::new().agent("calculator", agent(first.clone())).agent("again", agent(model()));
+    let server = server.spawn("127.0.0.1:0").await.unwrap();
+    let openai = client(&server.base_url());
+    let request = ChatRequest::new([
+        Message::user("Hello"),
+        Message::assistant("Good morning!"),
+        Message::user("What is 2.5 plus 40?"),
+    ]);
+    let response = openai.chat_model("calculator").chat(&request).await.unwrap();
+    assert_eq!(response.message, AssistantMessage::text("42.5"));
+    assert_eq!(response.usage.unwrap().total_tokens, 36);
+    let seen: Vec<_> = first.requests()[0].iter().map(|message| message.text().into_owned()).collect();
+    assert_eq!(seen, ["Use the tools.", "Hello", "Good morning!", "What is 2.5 plus 40?"]);
+    let (deltas, response) = stream(&openai.chat_model("again"), &request).await;
+    assert_eq!(deltas, [Delta::Text("42.5".into())]);
+    assert_eq!(response.usage.unwrap().total_tokens, 36);
+}
+
+#[tokio::test]
+async fn requests_by_hand_as_any_client_would_send_them() {
+    let (server, _) = serve(ScriptedModel::new().says("Good morning!").says("Good morning!")).await;
+    let http = reqwest::Client::builder().tls_backend_preconfigured(no_tls()).build().unwrap();
+    let models: Value = get(&http, &format!("{}/models", server.base_url())).await.1;
+    assert_eq!(models["object"], "list");
+    assert_eq!(models["data"][0]["id"], "m");
+    assert_eq!(models["data"][0]["object"], "model");
+
+    let request = json!({ "model": "m", "messages": [{ "role": "user", "content": [{ "type": "text", "text": "Hi" }] }] });
+    let (status, body) = post(&http, &server, request.to_string()).await;
+    assert_eq!(status, 200);
+    assert_eq!(body["object"], "chat.completion");
+    assert!(body["id"].as_str().unwrap().starts_with("chatcmpl-") && body["created"].as_u64().unwrap() > 0);
+    assert_eq!(
+        body["choices"][0]["message"],
+        json!({ "role": "assistant", "content": "Good morning!", "refusal": null })
+    );
+    assert_eq!(body["choices"][0]["finish_reason"], "stop");
+
+    let request = json!({ "model": "m", "stream": true, "messages": [{ "role": "user", "content": "Hi" }] });
+    let url = format!("{}/chat/completions", server.base_url());
+    let response = http.post(url).body(request.to_string()).send().await.unwrap();
+    assert_eq!(response.headers()["content-type"], "text/event-stream");
+    let body = String::from_utf8(response.bytes().await.unwrap().to_vec()).unwrap();
+    let lines: Vec<_> =
+        body.split("\n\n").map(|event| event.strip_prefix("data: ").unwrap_or(event)).collect();
+    assert_eq!(lines.len(), 5, "role, text, finish, done, and nothing: {lines:?}");
+    assert_eq!(lines[3..], ["[DONE]", ""]);
+    let chunk: Value = serde_json::from_str(lines[1]).unwrap();
+    assert_eq!(chunk["object"], "chat.completion.chunk");
+    assert_eq!(chunk["choices"][0]["delta"], json!({ "content": "Good morning!" }));
+}
+
+fn no_tls() -> rustls::ClientConfig {
+    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+    let builder =
+        rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    builder.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth()
+}
+
+async fn get(http: &reqwest::Client, url: &str) -> (u16, Value) {
+    read(http.get(url).send().await.unwrap()).await
+}
+
+async fn post(http: &reqwest::Client, server: &RunningServer, body: String) -> (u16, Value) {
+    read(http.post(format!("{}/chat/completions", server.base_url())).body(body).send().await.unwrap()).await
+}
+
+async fn read(response: reqwest::Response) -> (u16, Value) {
+    let status = response.status().as_u16();
+    (status, serde_json::from_slice(&response.bytes().await.unwrap()).unwrap())
+}
+
+#[tokio::test]
+async fn bad_requests_get_the_apis_error_shape_and_status() {
+    let agent = Agent::builder(ScriptedModel::new()).build().unwrap();
+    let model = ScriptedModel::new().fails("the line is dead").fails("the line is dead");
+    let server = Server::new().model("m", model).agent("agent", agent).spawn("127.0.0.1:0").await.unwrap();
+    let http = reqwest::Client::builder().tls_backend_preconfigured(no_tls()).build().unwrap();
+    let user = json!({ "role": "user", "content": "Hi" });
+    let call = json!({ "id": "a", "type": "function", "function": { "name": "f", "arguments": "{}" } });
+    let function = json!({ "type": "function", "function": { "name": "f" } });
+    let image = json!([{ "type": "image_url", "image_url": { "url": "data:" } }]);
+    let with = |messages: Value| json!({ "model": "m", "messages": messages }).to_string();
+    let table = [
+        ("".to_owned(), 400, "", "the request is not valid JSON: EOF"),
+        ("{".to_owned(), 400, "", "the request is not valid JSON: EOF"),
+        ("[]".to_owned(), 400, "", "the request cannot be read: "),
+        (r#"{"model": "m"}"#.to_owned(), 400, "", "the request cannot be read: missing field `messages`"),
+        (with(json!([])), 400, "messages", "there is no message"),
+        (with(json!([{ "role": "robot", "content": "" }])), 400, "messages[0].role", "`robot` is none of"),
+        (with(json!([{ "role": "user" }])), 400, "messages[0].content", "the message has no content"),
+        (
+            with(json!([{ "role": "user", "content": image }])),
+            400,
+            "messages[0].content",
+            "parts of the type `text`",
+        ),
+        (
+            with(json!([user, { "role": "tool", "content": "" }])),
+            400,
+            "messages[1].tool_call_id",
+            "a tool message",
+        ),
+        (
+            with(json!([user, { "role": "tool", "tool_call_id": "a", "content": "" }])),
+            400,
+            "messages[1].tool_call_id",
+            "no call before this message is open under that id",
+        ),
+        (
+            with(json!([
+                user,
+                { "role": "assistant", "content": null, "tool_calls": [call] },
+                { "role": "tool", "tool_call_id": "a", "content": "" },
+                { "role": "tool", "tool_call_id": "a", "content": "" },
+            ])),
+            400,
+            "messages[3].tool_call_id",
+            "no call before this message is open under that id",
+        ),
+        (json!({ "model": "x", "messages": [user] }).to_string(), 404, "model", "there is no model `x` here"),
+        (json!({ "model": "m", "messages": [user], "n": 2 }).to_string(), 400, "n", "one choice"),
+        (
+            json!({ "model": "m", "messages": [user], "tools": [{ "type": "retrieval" }] }).to_string(),
+            400,
+            "tools[0]",
+            "only tools of the type `function`",
+        ),
+        (
+            json!({ "model": "m", "messages": [user], "tools": [function], "tool_choice": "always" })
+                .to_string(),
+            400,
+            "tool_choice",
+            "`always` is none of",
+        ),
+        (
+            json!({ "model": "m", "messages": [user], "tool_choice": "required" }).to_string(),
+            400,
+            "tool_choice",
+            "a tool is required, but there is none",
+        ),
+        (
+            json!({ "model": "agent", "messages": [user], "tools": [function] }).to_string(),
+            400,
+            "tools",
+            "this model has tools of its own",
+        ),
+        (
+            json!({ "model": "agent", "messages": [{ "role": "system", "content": "" }] }).to_string(),
+            400,
+            "messages",
+            "the last message must be the user's",
+        ),
+    ];
+    for (body, status, param, message) in table {
+        let (told, error) = post(&http, &server, body.clone()).await;
+        assert_eq!(told, status, "{body}");
+        assert_eq!(error["error"]["type"], "invalid_request_error", "{body}");
+        assert_eq!(error["error"]["param"], param, "{body}");
+        assert!(error["error"]["message"].as_str().unwrap().starts_with(message), "{body}: {error}");
+    }
+    for is_streamed in [false, true] {
+        let body = json!({ "model": "m", "messages": [user], "stream": is_streamed });
+        let (status, error) = post(&http, &server, body.to_string()).await;
+        assert_eq!((status, &error["error"]["type"]), (500, &json!("server_error")));
+        assert_eq!(error["error"]["message"], "the line is dead");
+    }
+    let (status, error) = get(&http, &format!("{}/nothing", server.base_url())).await;
+    assert_eq!((status, &error["error"]["type"]), (404, &json!("invalid_request_error")));
+    let (status, error) = get(&http, &format!("{}/chat/completions", server.base_url())).await;
+    assert_eq!((status, &error["error"]["type"]), (405, &json!("invalid_request_error")));
+    let (status, error) = post(&http, &server, " ".repeat((32 << 20) + 1)).await;
+    assert_eq!((status, &error["error"]["type"]), (413, &json!("invalid_request_error")));
+}
+
+/// What the user sees of an error: no part of it may hold the key.
+async fn failure(base_url: &str) -> tool_openai::Error {
+    let model = client(base_url).chat_model("m");
+    let request = ChatRequest::new([Message::user("Hello")]);
+    let clock = Instant::now();
+    let streamed = model.stream(&request).next().await.unwrap().unwrap_err();
+    let run = Agent::builder(model).build().unwrap().ask("Hello").await.unwrap_err();
+    assert!(clock.elapsed() < Duration::from_secs(5));
+    let error = run.model_error().unwrap();
+    assert_eq!(streamed.to_string(), error.to_string());
+    let mut shown = format!("{run} {run:?} {error} {error:?} {streamed:?}");
+    let mut source = run.source();
+    while let Some(error) = source {
+        shown.push_str(&format!(" {error} {error:?}"));
+        source = error.source();
+    }
+    assert!(!shown.contains("sk-very-secret"), "{shown}");
+    let kind = take(streamed);
+    assert!(shown.contains(&kind.to_string()));
+    kind
+}
+
+fn take(error: tool_core::ModelError) -> tool_openai::Error {
+    error.downcast().unwrap()
+}
+
+#[tokio::test]
+async fn nobody_listens() {
+    let error = failure("http://127.0.0.1:9/v1").await;
+    assert!(error.is_connect());
+    assert_eq!(error.to_string(), "could not connect to http://127.0.0.1:9/v1/chat/completions");
+}
+
+#[tokio::test]
+async fn there_is_no_such_host() {
+    let error = failure("http://no-such-host.invalid/v1").await;
+    assert!(error.is_connect(), "{error:?}");
+}
+
+#[tokio::test]
+async fn nobody_answers() {
+    let server = RawServer::start(vec![vec![]], Duration::from_secs(60)).await;
+    let error = failure(&server.base_url()).await;
+    assert!(error.is_timeout(), "{error:?}");
+    assert_eq!(error.to_string(), format!("{}/chat/completions took too long", server.base_url()));
+}
+
+#[tokio::test]
+async fn the_key_is_wrong() {
+    let body = br#"{"error": {"message": "Incorrect API key provided: sk-very-secret.", "type": "invalid_request_error", "param": null, "code": "invalid_api_key"}}"#;
+    let headers = [("content-type", "application/json"), ("x-request-id", "req_1")];
+    let server = RawServer::answering("401 Unauthorized", &headers, body).await;
+    let error = failure(&server.base_url()).await;
+    assert_eq!((error.status(), error.code()), (Some(401), Some("invalid_api_key")));
+    assert_eq!(error.error_type(), Some("invalid_request_error"));
+    let expected = "the API answered with an error, status 401, invalid_api_key: Incorrect API key provided: [key]. (request req_1)";
+    assert_eq!(error.to_string(), expected);
+}
+
+#[tokio::test]
+async fn the_answer_is_html() {
+    let body = b"<!doctype html>\n<html><head><title>Welcome to nginx!</title></head></html>";
+    let server = RawServer::answering("200 OK", &[("content-type", "text/html; charset=utf-8")], body).await;
+    let error = failure(&server.base_url()).await;
+    assert!(error.is_invalid_response());
+    let text = error.to_string();
+    assert!(
+        text.starts_with("the answer is not one of the API (text/html; charset=utf-8: expected value"),
+        "{text}"
+    );
+    assert!(text.ends_with("is the base URL right? It begins: <!doctype html> <html><head><title>Welcome to nginx!</title></head></html>"), "{text}");
+
+    let server =
+        RawServer::answering("502 Bad Gateway", &[("content-type", "text/html")], b"<html>502</html>").await;
+    let error = failure(&server.base_url()).await;
+    assert_eq!(error.status(), Some(502));
+    assert_eq!(error.to_string(), "the API answered with an error, status 502: it says: <html>502</html>");
+}
+
+#[tokio::test]
+async fn the_answer_is_no_http_or_nothing() {
+    let server = RawServer::start(vec![b"SSH-2.0-OpenSSH_9.2\r\n".to_vec()], Duration::ZERO).await;
+    let error = failure(&server.base_url()).await;
+    assert!(error.to_string().ends_with("broke"), "{error}");
+    let server = RawServer::answering("200 OK", &[("content-type", "application/json")], b"").await;
+    let error = failure(&server.base_url()).await;
+    assert!(error.is_invalid_response(), "{error}");
+}
+
+#[tokio::test]
+async fn a_redirect_is_not_followed() {
+    let other = RawServer::answering("200 OK", &[("content-type", "application/json")], b"{}").await;
+    let location = other.base_url();
+    let server = RawServer::answering("307 Temporary Redirect", &[("location", &location)], b"").await;
+    let error = failure(&server.base_url()).await;
+    assert_eq!(
+        error.to_string(),
+        format!("the endpoint redirects to {location} (status 307); set the base URL to that")
+    );
+    assert!(other.requests().is_empty());
+}
+
+#[tokio::test]
+async fn a_stream_that_breaks_off() {
+    let head = support::whole_answer("200 OK", &[("content-type", "text/event-stream")], b"");
+    let chunk = b"data: {\"choices\":[{\"delta\":{\"content\":\"It is\"}}]}\n\n".to_vec();
+    let server = RawServer::start(vec![head.clone(), chunk.clone()], Duration::ZERO).await;
+    let request = ChatRequest::new([Message::user("Hello")]);
+    let model = client(&server.base_url()).chat_model("m");
+    let mut deltas = model.stream(&request);
+    assert_eq!(deltas.next().await.unwrap().unwrap(), Delta::Text("It is".into()));
+    let error = take(deltas.next().await.unwrap().unwrap_err());
+    assert!(error.is_incomplete());
+    assert_eq!(error.partial().unwrap().message.text, "It is");
+    assert!(deltas.next().await.is_none());
+
+    // Silence in the middle.
+    let server = RawServer::start(vec![head, chunk], Duration::from_secs(60)).await;
+    let model = client(&server.base_url()).chat_model("m");
+    let error = take(model.stream(&request).filter_map(|delta| async { delta.err() }).next().await.unwrap());
+    assert!(error.is_timeout(), "{error:?}");
+}
+
+#[test]
+fn the_environment_names_the_endpoint() {
+    // What is in the environment is the caller's; here it is only that a missing key is told clearly.
+    if std::env::var_os("OPENAI_API_KEY").is_none() && std::env::var_os("OPENAI_BASE_URL").is_none() {
+        let error = OpenAi::from_env().unwrap_err();
+        assert!(error.is_config());
+        let expected =
+            "OPENAI_API_KEY is not set; set it, or set OPENAI_BASE_URL to a server that needs no key";
+        assert_eq!(error.to_string(), expected);
+    }
+}

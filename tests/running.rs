@@ -2,7 +2,7 @@
 //! at every step; all three must come to the same.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use serde_json::{Value, json};
@@ -193,19 +193,31 @@ async fn results_come_in_the_order_of_the_calls() {
     assert_eq!(outputs, ["60", "1", "3.0"]);
 }
 
+static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
+static MOST_UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
+
+/// Tells how many of it are under way.
+#[tool]
+async fn crowd() {
+    MOST_UNDER_WAY.fetch_max(UNDER_WAY.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+    UNDER_WAY.fetch_sub(1, Ordering::SeqCst);
+}
+
 #[tokio::test]
-async fn calls_of_one_turn_run_side_by_side() {
-    let script = |calls: usize| {
-        ScriptedModel::new().calls_all(vec![("wait", r#"{"milliseconds": 100}"#); calls]).says("Done.")
-    };
-    let clock = Instant::now();
-    let answer = agent(script(8)).build().unwrap().ask("Wait").await.unwrap();
-    assert!(clock.elapsed() < Duration::from_millis(400), "{:?}", clock.elapsed());
-    assert!(answer.tool_executions().iter().all(|one| one.duration() >= Duration::from_millis(90)));
-    assert!(answer.tool_executions().iter().all(|one| one.started_at().is_some()));
-    let clock = Instant::now();
-    agent(script(4)).max_concurrent_calls(1).build().unwrap().ask("Wait").await.unwrap();
-    assert!(clock.elapsed() >= Duration::from_millis(390), "{:?}", clock.elapsed());
+async fn calls_of_one_turn_run_side_by_side_up_to_a_limit() {
+    for (limit, expected) in [(None, 8), (Some(1), 1), (Some(3), 3), (Some(0), 1)] {
+        MOST_UNDER_WAY.store(0, Ordering::SeqCst);
+        let model = ScriptedModel::new().calls_all([("crowd", "{}"); 20]).says("Done.");
+        let builder = Agent::builder(model).tools(tools![crowd]);
+        let builder = if let Some(limit) = limit { builder.max_concurrent_calls(limit) } else { builder };
+        let answer = builder.build().unwrap().ask("Gather").await.unwrap();
+        assert_eq!(MOST_UNDER_WAY.load(Ordering::SeqCst), expected);
+        assert_eq!(answer.tool_executions().len(), 20);
+        assert!(answer.tool_executions().iter().all(|one| one.started_at().is_some()));
+    }
 }
 
 #[tokio::test]
@@ -365,9 +377,10 @@ async fn a_stream_tells_what_happens() {
         .iter()
         .map(|event| match event {
             Event::TurnStarted { turn, messages } => format!("turn {turn} with {messages}"),
-            Event::TurnFinished { turn, usage } => {
-                format!("turn {turn} took {}", usage.map_or(0, |one| one.total_tokens))
+            Event::TurnFinished { turn, response } => {
+                format!("turn {turn} took {}", response.usage.map_or(0, |one| one.total_tokens))
             }
+
             Event::Text(text) => text.clone(),
             Event::CallStarted(call) => format!("{} starts", call.name),
             Event::CallFinished(execution) => {

@@ -37,8 +37,7 @@ pub(super) async fn drive(
                 listener.hear(|| Event::TurnStarted { turn, messages }).await;
                 match ask(&*agent.0.model, &request, &mut listener).await {
                     Ok(response) => {
-                        let usage = response.usage;
-                        listener.hear(|| Event::TurnFinished { turn, usage }).await;
+                        listener.hear(|| Event::TurnFinished { turn, response: response.clone() }).await;
                         run.replied(response)
                     }
                     Err(error) => return Err(RunError::new(Kind::Model(error), run)),

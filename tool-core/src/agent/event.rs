@@ -9,7 +9,7 @@ use futures_channel::mpsc;
 use futures_util::SinkExt;
 use futures_util::stream::{self, Stream, StreamExt};
 
-use crate::{Answer, RunError, ToolCall, ToolExecution, Usage};
+use crate::{Answer, ChatResponse, RunError, ToolCall, ToolExecution};
 
 /// What happens on the way to an answer.
 #[derive(Clone, Debug)]
@@ -30,8 +30,8 @@ pub enum Event {
     TurnFinished {
         /// Which turn it was, from 1.
         turn: u32,
-        /// The tokens that it took, if the provider told.
-        usage: Option<Usage>,
+        /// The reply, with the tokens that it took if the provider told.
+        response: ChatResponse,
     },
     /// A call is about to be made.
     CallStarted(ToolCall),

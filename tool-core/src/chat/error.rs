@@ -26,6 +26,15 @@ impl ModelError {
     pub fn downcast_ref<E: Error + 'static>(&self) -> Option<&E> {
         self.0.downcast_ref()
     }
+
+    /// The provider's error, taken out, if it is of this type.
+    ///
+    /// # Errors
+    ///
+    /// It is of another type; it is given back.
+    pub fn downcast<E: Error + 'static>(self) -> Result<E, Self> {
+        self.0.downcast().map(|error| *error).map_err(Self)
+    }
 }
 
 impl fmt::Display for ModelError {

@@ -1,0 +1,1 @@
+//! Programs to start from, one idea each: `cargo run --example quickstart`.

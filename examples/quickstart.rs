@@ -1,0 +1,78 @@
+//! Asks a question that needs tools, and shows what goes back and forth.
+//!
+//! Without a key it talks to the offline model, over HTTP on this machine; with `OPENAI_API_KEY` or
+//! `OPENAI_BASE_URL` set, to the real endpoint, with the model named in `OPENAI_MODEL`.
+
+use std::env;
+
+use anyhow::Result;
+use tool_core::testing::OfflineModel;
+use tool_core::{Agent, Event, tool, tools};
+use tool_openai::OpenAi;
+use tool_openai::server::Server;
+
+/// Sums two numbers.
+#[tool]
+fn sum(a: f64, b: f64) -> f64 {
+    a + b
+}
+
+#[tool("Returns the square root of a number")]
+fn square_root(
+    /** must not be negative */
+    x: f64,
+) -> Result<f64> {
+    anyhow::ensure!(x >= 0.0, "{x} is negative and has no real square root");
+    Ok(x.sqrt())
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let question = env::args().skip(1).collect::<Vec<_>>().join(" ");
+    let question = if question.is_empty() { "What is the square root of 475695037565?" } else { &question };
+
+    let is_set = |name| env::var(name).is_ok_and(|value| !value.trim().is_empty());
+    let (openai, model, _server) = if is_set("OPENAI_API_KEY") || is_set("OPENAI_BASE_URL") {
+        let model = env::var("OPENAI_MODEL").unwrap_or_else(|_| "gpt-4.1-mini".into());
+        (OpenAi::from_env()?, model, None)
+    } else {
+        let server = Server::new().model("offline", OfflineModel::new()).spawn("127.0.0.1:0").await?;
+        println!("No OPENAI_API_KEY: asking the offline model, at {}", server.base_url());
+        (OpenAi::builder().base_url(server.base_url()).build()?, "offline".into(), Some(server))
+    };
+
+    let agent = Agent::builder(openai.chat_model(model))
+        .instructions("Use the tools for arithmetic.")
+        .tools(tools![sum, square_root])
+        .build()?;
+
+    println!("Question: {question}\n");
+    let mut events = agent.ask(question).stream();
+    while let Some(event) = events.next().await {
+        match event? {
+            Event::TurnStarted { turn, messages } => {
+                println!("--> request {turn}: {messages} messages, {} tools", agent.tools().len());
+            }
+            Event::TurnFinished { turn, response } => {
+                let tokens = response.usage.unwrap_or_default();
+                println!(
+                    "<-- response {turn}: {} tokens read, {} written",
+                    tokens.input_tokens, tokens.output_tokens
+                );
+                if !response.message.text.is_empty() {
+                    println!("    says {:?}", response.message.text);
+                }
+            }
+            Event::CallStarted(call) => println!("    calls {} {}", call.name, call.arguments),
+            Event::CallFinished(execution) => match execution.outcome() {
+                Ok(output) => {
+                    println!("    {} gives {output} ({:?})", execution.call().name, execution.duration())
+                }
+                Err(error) => println!("    {} fails: {error}", execution.call().name),
+            },
+            Event::Done(answer) => println!("\nAnswer: {answer}"),
+            _ => {}
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,293 @@
+//! The values that a text holds, and those that a result holds.
+
+use std::ops::Range;
+
+use serde_json::{Number, Value};
+
+use super::thesaurus::{Term, is_stop, terms};
+use super::words::{Kind, Text, Token};
+
+/// One value that an argument can be made of.
+#[derive(Clone, Debug)]
+pub(super) struct Fact {
+    pub(super) holds: Holds,
+    pub(super) text: String,
+    /// The tokens that it was read from; empty if it is not from the question.
+    pub(super) at: Range<usize>,
+    /// The preposition before it.
+    pub(super) preposition: String,
+    /// It stands behind another value, with a comma, `and` or `or` between.
+    pub(super) continues_list: bool,
+    /// The name of the field, if it is from a result.
+    pub(super) field: Vec<Term>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Holds {
+    Number(Number),
+    Quoted,
+    Email,
+    Url,
+    /// `2026-03-01`, or a word such as `tomorrow`.
+    Date { is_iso: bool },
+    Time,
+    /// Capitalised words.
+    Name,
+    /// Words that no tool explains; as a whole, or cut where a list or a name cuts them.
+    Phrase { is_whole: bool },
+    /// What somebody is to be told: "saying …".
+    Speech,
+    /// A chain such as `2 + 3 * 4`.
+    Formula,
+    /// What the step of this number will give.
+    Pending(usize),
+    /// What a step gave.
+    Known,
+}
+
+const PREPOSITIONS: &str = "to into from in at near on by for with about of between until named called titled as";
+const DAYS: &str = "today tomorrow yesterday tonight monday tuesday wednesday thursday friday saturday sunday";
+const UNITS: [&str; 20] = [
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+    "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
+];
+const TENS: [&str; 8] = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"];
+const SCALES: [(&str, u64); 4] =
+    [("dozen", 12), ("hundred", 100), ("thousand", 1_000), ("million", 1_000_000)];
+
+pub(super) fn is_listed(list: &str, word: &str) -> bool {
+    list.split(' ').any(|one| one == word)
+}
+
+pub(super) fn is_list_separator(word: &str) -> bool {
+    matches!(word, "," | "、" | "and" | "or" | "&")
+}
+
+impl Fact {
+    pub(super) fn new(text: &Text, at: Range<usize>, holds: Holds) -> Self {
+        let source = match (at.len(), text.token(at.start)) {
+            (1, Some(token)) => &token.text,
+            _ => text.slice(at.clone()),
+        };
+        let mut before = at.start.wrapping_sub(1);
+        while is_listed("the a an my our your", text.word(before)) {
+            before = before.wrapping_sub(1);
+        }
+        let preposition = text.word(before);
+        let is_preposition = is_listed(PREPOSITIONS, preposition);
+        let list = if is_preposition { before.wrapping_sub(1) } else { before };
+        Self {
+            holds,
+            text: source.to_owned(),
+            preposition: if is_preposition { preposition.to_owned() } else { String::new() },
+            continues_list: is_list_separator(text.word(list)),
+            at,
+            field: Vec::new(),
+        }
+    }
+
+    /// What a step gave, or will give; it stands where the words stand that mean it.
+    pub(super) fn result(step: usize, at: Range<usize>) -> Self {
+        Self { at, ..Self::known("", Vec::new(), Holds::Pending(step)) }
+    }
+
+    pub(super) fn known(text: &str, field: Vec<Term>, holds: Holds) -> Self {
+        let (text, preposition) = (text.to_owned(), String::new());
+        Self { holds, text, at: 0..0, preposition, continues_list: false, field }
+    }
+
+    pub(super) fn overlaps(&self, range: &Range<usize>) -> bool {
+        self.at.start < range.end && range.start < self.at.end
+    }
+}
+
+/// The values that can be told by their form alone.
+pub(super) fn plain(text: &Text) -> Vec<Fact> {
+    let mut facts = Vec::new();
+    let mut at = 0;
+    while let Some(token) = text.token(at) {
+        let holds = match &token.kind {
+            Kind::Number(number) => Some(Holds::Number(number.clone())),
+            Kind::Quoted => Some(Holds::Quoted),
+            Kind::Email => Some(Holds::Email),
+            Kind::Url => Some(Holds::Url),
+            Kind::Date => Some(Holds::Date { is_iso: true }),
+            Kind::Time => Some(Holds::Time),
+            Kind::Word if is_listed(DAYS, &token.lower) => Some(Holds::Date { is_iso: false }),
+            Kind::Word | Kind::Mark => None,
+        };
+        let spoken = if holds.is_none() { number_in_words(text, at) } else { None };
+        let (length, holds) = match spoken {
+            Some((length, number)) => (length, Some(Holds::Number(number.into()))),
+            None => (1, holds),
+        };
+        facts.extend(holds.map(|holds| Fact::new(text, at..at + length, holds)));
+        at += length;
+    }
+    facts
+}
+
+/// `twenty-five`, `two hundred and one`, `a dozen`; but not the `two` of "two numbers".
+fn number_in_words(text: &Text, start: usize) -> Option<(usize, u64)> {
+    let (mut total, mut current, mut length) = (0_u64, 0_u64, 0);
+    'words: loop {
+        let word = text.word(start + length);
+        if length > 0 && word == "and" && current > 0 && current % 100 == 0 {
+            let more = text.word(start + length + 1).split('-').next().and_then(small);
+            if more.is_none() {
+                break;
+            }
+            length += 1;
+            continue;
+        }
+        for part in word.split('-') {
+            if let Some(number) = small(part) {
+                let fits = length == 0 || current % 100 == 0 || current % 10 == 0 && current % 100 >= 20 && number < 10;
+                if !fits {
+                    break 'words;
+                }
+                current = current.saturating_add(number);
+            } else if let Some((_, scale)) = SCALES.iter().find(|(scale, _)| *scale == part) {
+                current = current.max(1).saturating_mul(*scale);
+                if *scale >= 1_000 {
+                    total = total.saturating_add(std::mem::take(&mut current));
+                }
+            } else {
+                break 'words;
+            }
+        }
+        length += 1;
+    }
+    let is_generic = is_listed("number numbers values integers sides of dates", text.word(start + length))
+        || text.word(start) == "one" && is_listed("this that which the no", text.word(start.wrapping_sub(1)));
+    (length > 0 && !is_generic).then(|| (length, total.saturating_add(current)))
+}
+
+fn small(word: &str) -> Option<u64> {
+    let unit = UNITS.iter().position(|unit| *unit == word);
+    let ten = || TENS.iter().position(|ten| *ten == word).map(|at| (at + 2) * 10);
+    unit.or_else(ten).and_then(|number| u64::try_from(number).ok())
+}
+
+/// Capitalised words, except those that the tool itself explains and those that only begin a sentence.
+pub(super) fn names(text: &Text, range: Range<usize>, is_explained: &dyn Fn(usize) -> bool) -> Vec<Fact> {
+    let is_name = |at: usize| {
+        let Some(token) = text.token(at).filter(|token| token.kind == Kind::Word && at < range.end) else {
+            return false;
+        };
+        let begins = at == 0 || matches!(text.word(at - 1), "." | "!" | "?" | ":");
+        let capital = token.text.chars().next().is_some_and(char::is_uppercase);
+        let is_plain = is_listed(DAYS, &token.lower) || is_stop(&token.lower);
+        !is_explained(at) && (is_code(token) || capital && !begins && !is_plain)
+    };
+    let mut names = Vec::new();
+    let mut at = range.start;
+    while at < range.end {
+        let mut end = at;
+        while is_name(end) {
+            end += 1;
+        }
+        if end > at {
+            // "Paris, France" is one name; "Paris, France and Spain" is a list.
+            let second = end + 1;
+            let more = (second..range.end).take_while(|at| is_name(*at)).count();
+            if text.word(end) == "," && more > 0 && !is_list_separator(text.word(second + more)) {
+                let continues = is_list_separator(text.word(at.wrapping_sub(1)));
+                end = if continues { end } else { second + more };
+            }
+            names.push(Fact::new(text, at..end, Holds::Name));
+        }
+        at = end.max(at + 1);
+    }
+    names
+}
+
+/// Written like a code: `ACME`, `BRCA1`, `notes/today.txt`.
+fn is_code(token: &Token) -> bool {
+    let text = &token.text;
+    let mixed = text.chars().any(|c| c.is_ascii_digit() || c == '/' || c == '.');
+    let capitals = text.chars().filter(|c| c.is_uppercase()).count();
+    text.len() > 1 && (capitals > 1 && !text.contains('-') || mixed)
+}
+
+/// The runs of words that nothing else explains, without the small words at their ends.
+pub(super) fn phrases(text: &Text, range: Range<usize>, is_explained: &dyn Fn(usize) -> bool) -> Vec<Fact> {
+    let breaks = |at: usize| {
+        let ends = |token: &Token| match token.kind {
+            Kind::Mark => matches!(&*token.lower, "." | "!" | "?" | ";" | "=" | "(" | ")"),
+            Kind::Word | Kind::Number(_) => false,
+            _ => true,
+        };
+        at >= range.end || is_explained(at) || text.token(at).is_none_or(ends)
+    };
+    let mut phrases = Vec::new();
+    let mut add = |at: Range<usize>, is_whole: bool| {
+        let small = |at: &usize| is_stop(text.word(*at)) || is_list_separator(text.word(*at)) || text.word(*at) == ":";
+        let start = at.clone().find(|at| !small(at)).unwrap_or(at.end);
+        let end = (start..at.end).rev().find(|at| !small(at)).map_or(start, |last| last + 1);
+        let is_number = |at: usize| text.token(at).is_some_and(|token| matches!(token.kind, Kind::Number(_)));
+        if end > start && !(start..end).all(is_number) {
+            phrases.push(Fact::new(text, start..end, Holds::Phrase { is_whole }));
+        }
+    };
+    let mut at = range.start;
+    while at < range.end {
+        let end = (at..range.end).find(|at| breaks(*at)).unwrap_or(range.end);
+        if end > at {
+            add(at..end, true);
+            let mut start = at;
+            for cut in (at..=end).filter(|at| *at == end || is_cut(text, *at)) {
+                add(start..cut, false);
+                start = cut;
+            }
+        }
+        at = end + 1;
+    }
+    let says = |at: &usize| is_listed("saying says say reading stating :", text.word(*at)) && !is_explained(*at);
+    if let Some(start) = range.clone().find(says).map(|at| at + 1) {
+        let ends = |at: &usize| matches!(text.word(*at), "." | "!" | "?") && at + 1 == range.end;
+        let end = (start..range.end).find(ends).unwrap_or(range.end);
+        if start < end {
+            phrases.push(Fact::new(text, start..end, Holds::Speech));
+        }
+    }
+    phrases
+}
+
+/// A list or a preposition begins something new.
+fn is_cut(text: &Text, at: usize) -> bool {
+    is_list_separator(text.word(at)) || is_listed(PREPOSITIONS, text.word(at)) || text.word(at) == "saying"
+}
+
+/// What a result holds: the fields of an object, one fact for each.
+pub(super) fn fields(result: &str) -> Vec<Fact> {
+    let Ok(Value::Object(object)) = serde_json::from_str(result) else {
+        return Vec::new();
+    };
+    let known = |(name, value): (&String, &Value)| {
+        let text = value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
+        Fact::known(&text, terms([(0, &**name)]), Holds::Known)
+    };
+    object.iter().map(known).collect()
+}
+
+/// The number that a result is, or the only one in it.
+pub(super) fn number_of(result: &str) -> Option<Number> {
+    if let Ok(number) = result.trim().parse() {
+        return Some(number);
+    }
+    let numbers = plain(&Text::new(result)).into_iter().filter_map(|fact| match fact.holds {
+        Holds::Number(number) => Some(number),
+        _ => None,
+    });
+    only(numbers)
+}
+
+/// The only e-mail address in a result.
+pub(super) fn email_of(result: &str) -> Option<String> {
+    only(plain(&Text::new(result)).into_iter().filter(|fact| fact.holds == Holds::Email)).map(|fact| fact.text)
+}
+
+pub(super) fn only<T>(mut several: impl Iterator<Item = T>) -> Option<T> {
+    several.next().filter(|_| several.next().is_none())
+}

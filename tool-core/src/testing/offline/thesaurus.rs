@@ -1,0 +1,303 @@
+//! What words have to do with each other: stems, synonyms, and words that say nothing.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::LazyLock;
+
+use super::words::{Kind, Text, is_ideograph};
+
+/// Operations, each with its synonyms. A question that wants one wants no other. What begins with `=` is
+/// not stemmed: `times` is not `time`.
+const OPERATIONS: &[&str] = &[
+    "sum, add, plus, total, addition, +",
+    "subtract, subtraction, minus, difference, deduct, take away, -",
+    "multiply, multiplication, product, =times, *, ×",
+    "divide, division, quotient, ratio, /, ÷",
+    "power, exponent, exponentiate, raise, ^",
+    "modulo, mod, remainder",
+    "average, mean",
+    "median",
+    "round, rounding",
+    "send, mail, email, forward, deliver, write",
+    "write, save, store, compose",
+    "create, make, add, new, register, generate, insert, set up",
+    "delete, remove, erase, drop, cancel, get rid of",
+    "update, change, modify, edit, rename, set",
+    "book, reserve, reservation, booking",
+    "buy, purchase, order",
+    "sell, sale",
+    "convert, conversion, transform, turn into, exchange, change",
+    "translate, translation, say",
+    "reverse, backwards, invert, flip",
+    "count, how many, number of, length, how long",
+    "sort, order",
+    "roll, throw, toss, flip",
+    "play, listen",
+    "turn, switch, toggle, set, turn on, turn off, switch on, switch off",
+    "start, begin, launch, run, execute",
+    "stop, end, halt, quit",
+    "remind, reminder, alarm",
+    "schedule, plan, appointment, meeting",
+    "pay, payment, transfer",
+    "greet, greeting, welcome, say hello, say hi",
+    "search, look for, google",
+    "read, open",
+    "encrypt, encode",
+    "decrypt, decode",
+    "draw, plot, chart",
+    "upload",
+    "download",
+    "unlock",
+    "lock",
+    "summarize, summarise, summary",
+    "define, definition, mean, meaning, dictionary",
+    "compare, comparison",
+    "walk, drive, move, go",
+];
+
+/// Things, each with its synonyms.
+const THINGS: &[&str] = &[
+    "sqrt, square root, root",
+    "maximum, max, largest, biggest, highest, greatest",
+    "minimum, min, smallest, lowest, least",
+    "weather, forecast, rain, snow, sunny, umbrella",
+    "temperature, warm, hot, cold, how hot, how warm, how cold, weather, degree",
+    "time, clock, now, hour, what time",
+    "date, today, day, calendar",
+    "price, cost, how much, fee, quote, worth",
+    "stock, share, ticker",
+    "mail, email, message",
+    "text, string, sentence, phrase",
+    "letter, character, char",
+    "dice, die",
+    "city, place, location, town, where",
+    "country, nation, state",
+    "distance, far, how far",
+    "duration, long, how long",
+    "route, direction, way, path",
+    "population, inhabitant",
+    "age, old, how old",
+    "weight, heavy, how heavy",
+    "height, tall, high, how tall, how high",
+    "speed, velocity, fast, how fast",
+    "image, picture, photo",
+    "song, music, track, tune",
+    "film, movie",
+    "car, vehicle",
+    "flight, plane, fly",
+    "hotel, room, accommodation",
+    "restaurant, food, eat",
+    "file, document",
+    "folder, directory",
+    "website, site, url, link, web page",
+    "news, headline, article",
+    "light, lamp",
+    "task, todo, to do",
+    "user, account",
+    "language, tongue",
+    "currency, money",
+    "random, chance",
+    "http, web, internet, online",
+];
+
+/// Words that carry a sentence and say nothing about what it wants.
+const STOP: &str = " a an the this that these those it its they them their there here he she his her him of to in on \
+    at for from by with without and or but if then than as into onto about out up down off between through per via \
+    i me my we us our you your is are was were be been am 's s do does did doing have has had can could would will \
+    should shall may might must what which who whom whose when where why how not no so just also too very some any \
+    all each every both please thanks number value given result thing like following named called using \
+    number numbers values after that first next finally let ";
+
+/// Verbs that ask for something, whatever it is.
+const LIGHT: &str = " get fetch find show tell give display retrieve return calculate compute determine evaluate \
+    check look see know want need use take help perform provide obtain work lookup ";
+
+/// A word or phrase, and what it means the same as.
+#[derive(Clone, Debug)]
+pub(super) struct Term {
+    pub(super) stem: String,
+    groups: Vec<usize>,
+    /// It is a verb such as `get`, which fits nearly every tool.
+    pub(super) is_light: bool,
+    /// The tokens that it stands at.
+    pub(super) at: Range<usize>,
+}
+
+impl Term {
+    /// How much two terms mean the same: 1 for one word, less for a synonym, 0 for neither.
+    pub(super) fn likeness(&self, other: &Self) -> f64 {
+        match self.stem == other.stem {
+            true => 1.0,
+            false if self.groups.iter().any(|group| other.groups.contains(group)) => 0.8,
+            false => 0.0,
+        }
+    }
+
+    pub(super) fn likeness_to_any(&self, others: &[Self]) -> f64 {
+        others.iter().map(|other| self.likeness(other)).fold(0.0, f64::max)
+    }
+
+    /// It says what is to be done.
+    pub(super) fn is_operation(&self) -> bool {
+        self.groups.iter().any(|group| *group < OPERATIONS.len())
+    }
+}
+
+/// The groups of every word and phrase; a phrase is its words with spaces between.
+static GROUPS: LazyLock<HashMap<String, Vec<usize>>> = LazyLock::new(|| {
+    let mut groups: HashMap<String, Vec<usize>> = HashMap::new();
+    for (group, words) in OPERATIONS.iter().chain(THINGS).enumerate() {
+        for word in words.split(", ") {
+            let stems: Vec<_> = word.split(' ').map(stem_of_entry).collect();
+            groups.entry(stems.join(" ")).or_default().push(group);
+        }
+    }
+    groups
+});
+
+fn stem_of_entry(word: &str) -> String {
+    word.strip_prefix('=').map_or_else(|| stem(word), ToOwned::to_owned)
+}
+
+pub(super) fn is_stop(lower: &str) -> bool {
+    is_in(STOP, lower)
+}
+
+fn is_in(list: &str, word: &str) -> bool {
+    list.split(' ').any(|one| one == word) && !word.is_empty()
+}
+
+/// The terms of words that stand at these places. Stop words are left out, unless a phrase needs them.
+pub(super) fn terms<'a>(words: impl IntoIterator<Item = (usize, &'a str)>) -> Vec<Term> {
+    let words: Vec<(usize, String)> = words
+        .into_iter()
+        .flat_map(|(at, word)| parts(word).into_iter().map(move |part| (at, part)))
+        .collect();
+    let mut terms = Vec::new();
+    let mut rest = &words[..];
+    while let Some((at, first)) = rest.first() {
+        let phrase = (2..=3).rev().find_map(|length| {
+            let stems: Vec<_> = rest.get(..length)?.iter().map(|(_, word)| stem(word)).collect();
+            let stem = stems.join(" ");
+            Some((length, GROUPS.get(&stem)?.clone(), stem))
+        });
+        let (length, groups, stem) = phrase.unwrap_or_else(|| {
+            let stem = if GROUPS.contains_key(first) { first.clone() } else { stem(first) };
+            (1, GROUPS.get(&stem).cloned().unwrap_or_default(), stem)
+        });
+        let end = rest.get(length - 1).map_or(*at, |(end, _)| *end) + 1;
+        // What is left of `e-mail` and `num1`.
+        let is_scrap = first.len() == 1 && first.chars().all(char::is_alphanumeric);
+        if length > 1 || !is_scrap && !is_stop(first) {
+            terms.push(Term { stem, groups, is_light: length == 1 && is_in(LIGHT, first), at: *at..end });
+        }
+        rest = rest.get(length..).unwrap_or_default();
+    }
+    terms
+}
+
+/// The terms of a description.
+pub(super) fn terms_of(text: &str) -> Vec<Term> {
+    let text = Text::new(text);
+    terms(words_of(&text, text.all()))
+}
+
+/// The words among some tokens, each with its place.
+pub(super) fn words_of(text: &Text, range: Range<usize>) -> impl Iterator<Item = (usize, &str)> {
+    let tokens = text.tokens.iter().enumerate().skip(range.start).take(range.len());
+    tokens.filter(|(_, token)| token.kind == Kind::Word).map(|(at, token)| (at, &*token.text))
+}
+
+/// The words inside an identifier, in lower case: `squareRoot`, `square_root` and `square-root` have the
+/// same. Of a script without spaces, each pair of neighbours counts as a word.
+pub(super) fn parts(word: &str) -> Vec<String> {
+    let characters: Vec<char> = word.chars().collect();
+    if characters.first().is_some_and(|c| is_ideograph(*c)) {
+        return characters.windows(2.min(characters.len())).map(|pair| pair.iter().collect()).collect();
+    }
+    if word.chars().all(|c| !c.is_alphanumeric()) {
+        return vec![word.to_owned()];
+    }
+    let mut parts = vec![String::new()];
+    let mut before = ' ';
+    for c in characters {
+        let begins = c.is_uppercase() && before.is_lowercase() || c.is_numeric() && before.is_alphabetic();
+        if begins || !c.is_alphanumeric() && c != '\'' {
+            parts.push(String::new());
+        }
+        if let Some(part) = parts.last_mut().filter(|_| c.is_alphanumeric() || c == '\'') {
+            part.extend(c.to_lowercase());
+        }
+        before = c;
+    }
+    parts.retain(|part| !part.is_empty());
+    parts
+}
+
+/// Takes the usual endings off, so that `cities` and `city`, `adding` and `add` are one.
+fn stem(word: &str) -> String {
+    let strip = |ending: &str, least: usize| word.strip_suffix(ending).filter(|stem| stem.chars().count() >= least);
+    let stem = if let Some(stem) = strip("ies", 2).or_else(|| strip("ied", 2)) {
+        format!("{stem}y")
+    } else if let Some(stem) = strip("sses", 1) {
+        format!("{stem}ss")
+    } else if let Some(stem) = strip("ing", 3).or_else(|| strip("ed", 3)) {
+        without_doubling(stem).to_owned()
+    } else if let Some(stem) = strip("es", 3).filter(|stem| stem.ends_with(['x', 'h', 'o'])) {
+        stem.to_owned()
+    } else if let Some(stem) = strip("s", 2).filter(|stem| !stem.ends_with(['s', 'u', 'i'])) {
+        stem.to_owned()
+    } else {
+        word.to_owned()
+    };
+    match stem.strip_suffix('e').filter(|stem| stem.chars().count() > 2) {
+        Some(stem) => stem.to_owned(),
+        None => stem,
+    }
+}
+
+fn without_doubling(stem: &str) -> &str {
+    let mut letters = stem.chars().rev();
+    match (letters.next(), letters.next()) {
+        (Some(last), Some(before)) if last == before && !"lszd".contains(last) && last.is_alphabetic() => {
+            stem.strip_suffix(last).unwrap_or(stem)
+        }
+        _ => stem,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stems_and_synonyms_meet() {
+        for (one, other) in [
+            ("cities", "city"),
+            ("summing", "sums"),
+            ("Adding", "plus"),
+            ("dividing", "divides"),
+            ("multiplied", "times"),
+            ("squareRoot", "sqrt"),
+            ("how many", "count"),
+            ("e-mails", "email"),
+            ("raining", "forecast"),
+            ("dishes", "dish"),
+        ] {
+            let (one, other) = (terms_of(one), terms_of(other));
+            let best = one.iter().map(|term| term.likeness_to_any(&other)).fold(0.0, f64::max);
+            assert!(best > 0.0, "{one:?} {other:?}");
+        }
+        let (times, time) = (terms_of("times"), terms_of("time"));
+        assert!(times[0].likeness(&time[0]) == 0.0);
+    }
+
+    #[test]
+    fn identifiers_are_words() {
+        for name in ["daysBetweenDates", "days_between-dates", "days between.dates"] {
+            assert_eq!(parts(name), ["days", "between", "dates"]);
+        }
+        assert_eq!(parts("天气好"), ["天气", "气好"]);
+        assert_eq!(parts("height_m2"), ["height", "m", "2"]);
+    }
+}
