@@ -12,15 +12,14 @@ pub use crate::tool::private::*;
 /// One entry of a `tools!` list.
 #[derive(Clone, Copy, Debug)]
 pub struct Listed {
-    name: &'static str,
-    declared_at: &'static Location<'static>,
+    name: ToolName,
     tool: fn() -> &'static FunctionTool,
 }
 
 impl Listed {
     #[must_use]
     pub const fn new<T: StaticTool>() -> Self {
-        Self { name: T::NAME, declared_at: T::DECLARED_AT, tool: T::tool }
+        Self { name: T::NAME, tool: T::tool }
     }
 }
 
@@ -36,10 +35,10 @@ pub fn tool_set(list: &[Listed]) -> ToolSet {
 ///
 /// When it has: the text names both places.
 pub const fn refuse_duplicate(list: &[Listed], index: usize) {
-    let Listed { name, declared_at: second, .. } = list[index];
+    let ToolName { name, declared_at: second } = list[index].name;
     let mut earlier = 0;
     while earlier < index {
-        let Listed { name: other, declared_at: first, .. } = list[earlier];
+        let ToolName { name: other, declared_at: first } = list[earlier].name;
         if is_equal(name, other) {
             let mut text = Text::EMPTY;
             text.push("two tools are named `");
@@ -119,7 +118,7 @@ mod tests {
     use super::*;
 
     fn listed<const N: usize>(names: [&'static str; N]) -> [Listed; N] {
-        names.map(|name| Listed { name, declared_at: Location::caller(), tool: || unreachable!() })
+        names.map(|name| Listed { name: ToolName::new(name), tool: || unreachable!() })
     }
 
     #[test]
@@ -134,7 +133,7 @@ mod tests {
     fn the_text_names_both_places() {
         let list = listed(["sum", "root", "sum"]);
         let panic = std::panic::catch_unwind(|| refuse_duplicate(&list, 2)).unwrap_err();
-        let line = list[0].declared_at.line();
+        let line = list[0].name.declared_at.line();
         let place = format!("one at {}:{line}, one at {}:{line};", file!(), file!());
         let text = panic.downcast_ref::<String>().unwrap();
         assert!(text.starts_with(&format!("two tools are named `sum`: {place}")), "{text}");

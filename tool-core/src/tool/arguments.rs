@@ -8,17 +8,11 @@ use serde_json::value::RawValue;
 
 use super::error::{list, nearest};
 use super::expectation;
-use super::function::{Call, Parameter, ToolParameter};
+use super::function::{Parameter, ToolParameter};
 use crate::{ToolError, ToolFuture};
 
 /// The text of one argument, if it was given.
-#[derive(Clone, Copy, Debug)]
-pub struct Slot<'a>(Option<&'a str>);
-
-impl Slot<'_> {
-    /// Not given.
-    pub const EMPTY: Self = Self(None);
-}
+pub(super) type Slot<'a> = Option<&'a str>;
 
 /// The arguments of one call: first the object is read into slots, one per parameter, then each slot into its type.
 ///
@@ -28,18 +22,13 @@ impl Slot<'_> {
 pub struct Arguments<'a, 's> {
     parameters: &'static [Parameter],
     slots: &'s mut [Slot<'a>],
-    mistakes: Vec<String>,
+    mistakes: String,
 }
 
 impl<'a, 's> Arguments<'a, 's> {
     /// Reads the object into the slots, one per parameter, and notes what is missing or unknown.
-    #[must_use]
-    pub fn read(call: &Call<'a>, slots: &'s mut [Slot<'a>]) -> Self {
-        Self::read_text(call.parameters, call.text, slots)
-    }
-
-    fn read_text(parameters: &'static [Parameter], text: &'a str, slots: &'s mut [Slot<'a>]) -> Self {
-        let mut arguments = Self { parameters, slots, mistakes: Vec::new() };
+    pub(super) fn read(parameters: &'static [Parameter], text: &'a str, slots: &'s mut [Slot<'a>]) -> Self {
+        let mut arguments = Self { parameters, slots, mistakes: String::new() };
         // Models without anything to say send these.
         if matches!(text.trim_ascii(), "" | "null") {
             arguments.note_missing();
@@ -73,14 +62,13 @@ impl<'a, 's> Arguments<'a, 's> {
 
     /// The outcome of the call when there are mistakes.
     #[cold]
-    #[must_use]
-    pub fn refuse<'f>(self) -> ToolFuture<'f> {
-        let message = format!("invalid arguments: {}", self.mistakes.join("; "));
+    pub(super) fn refuse<'f>(self) -> ToolFuture<'f> {
+        let message = format!("invalid arguments: {}", self.mistakes);
         ToolFuture::ready(Err(ToolError::invalid_arguments(message)))
     }
 
     fn text(&self, index: usize) -> Option<&'a str> {
-        match self.slots.get(index)?.0 {
+        match *self.slots.get(index)? {
             Some(text) => Some(text),
             // Left out, as it may be: its type reads that as it reads `null`.
             None if !self.parameters.get(index)?.is_required => Some("null"),
@@ -90,22 +78,22 @@ impl<'a, 's> Arguments<'a, 's> {
 
     fn note_missing(&mut self) {
         for (parameter, slot) in self.parameters.iter().zip(&*self.slots) {
-            if parameter.is_required && slot.0.is_none() {
-                self.mistakes.push(expectation::missing(parameter));
+            if parameter.is_required && slot.is_none() {
+                note(&mut self.mistakes, &expectation::missing(parameter));
             }
         }
     }
 
     #[cold]
     fn note_unreadable(&mut self, text: &str, error: &serde_json::Error) {
-        self.slots.fill(Slot::EMPTY);
-        self.mistakes = vec![expectation::unreadable(text, error)];
+        self.slots.fill(None);
+        self.mistakes = expectation::unreadable(text, error);
     }
 
     #[cold]
     fn note_wrong(&mut self, index: usize, text: &str, error: &serde_json::Error) {
         if let Some(parameter) = self.parameters.get(index) {
-            self.mistakes.push(expectation::wrong(parameter, text, error));
+            note(&mut self.mistakes, &expectation::wrong(parameter, text, error));
         }
     }
 
@@ -120,8 +108,16 @@ impl<'a, 's> Arguments<'a, 's> {
         if let Some(nearest) = nearest(name, known) {
             mistake.extend([", did you mean `", nearest, "`?"]);
         }
-        self.mistakes.push(mistake);
+        note(&mut self.mistakes, &mistake);
     }
+}
+
+#[cold]
+fn note(mistakes: &mut String, mistake: &str) {
+    if !mistakes.is_empty() {
+        mistakes.push_str("; ");
+    }
+    mistakes.push_str(mistake);
 }
 
 impl<'a> DeserializeSeed<'a> for &mut Arguments<'a, '_> {
@@ -147,8 +143,8 @@ impl<'a> Visitor<'a> for &mut Arguments<'a, '_> {
                 continue;
             };
             let text = object.next_value::<&'a RawValue>()?.get();
-            if self.slots[index].0.replace(text).is_some() {
-                self.mistakes.push(format!("`{name}` is given twice"));
+            if self.slots[index].replace(text).is_some() {
+                note(&mut self.mistakes, &format!("`{name}` is given twice"));
             }
         }
         Ok(())
@@ -173,13 +169,13 @@ mod tests {
     type Booking = (u8, String, Option<f64>, Option<bool>);
 
     fn read(text: &str) -> Result<Booking, String> {
-        let mut slots = [Slot::EMPTY; 4];
-        let mut arguments = Arguments::read_text(&PARAMETERS, text, &mut slots);
+        let mut slots = [None; 4];
+        let mut arguments = Arguments::read(&PARAMETERS, text, &mut slots);
         match (arguments.take(0), arguments.take(1), arguments.take(2), arguments.take(3)) {
             (Some(nights), Some(city), Some(price), Some(breakfast)) if arguments.are_right() => {
                 Ok((nights, city, price, breakfast))
             }
-            _ => Err(arguments.mistakes.join("; ")),
+            _ => Err(arguments.mistakes),
         }
     }
 

@@ -7,39 +7,38 @@ use std::sync::OnceLock;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
 
+use super::arguments::Arguments;
 use crate::{Tool, ToolContext, ToolDefinition, ToolFuture, schema};
 
-/// One call, as the generated code gets it.
-#[derive(Clone, Copy, Debug)]
-pub struct Call<'a> {
-    pub(super) parameters: &'static [Parameter],
-    pub(super) text: &'a str,
-    #[expect(dead_code, reason = "for parameters that come from the context")]
-    pub(super) context: &'a ToolContext,
-}
+/// Takes the arguments, calls the function and converts what it returns; `None` if an argument is wrong.
+///
+/// This is all the code that there is per tool, so everything that can be done outside of it is.
+type Call = for<'a> fn(&mut Arguments<'a, '_>, &'a ToolContext) -> Option<ToolFuture<'a>>;
+
+/// How many parameters need no allocation for their slots.
+const FEW: usize = 12;
 
 /// A tool that is a function: all of it is in statics, and its definition is made when it is first asked for.
 #[derive(Debug)]
 pub struct FunctionTool {
-    name: &'static str,
+    name: ToolName,
     description: Option<&'static str>,
     parameters: &'static [Parameter],
-    call: for<'a> fn(Call<'a>) -> ToolFuture<'a>,
-    declared_at: &'static Location<'static>,
-    definition: OnceLock<ToolDefinition>,
+    call: Call,
+    // Boxed, as it would take room in the program for every tool otherwise.
+    definition: OnceLock<Box<ToolDefinition>>,
 }
 
 impl FunctionTool {
     /// All that there is to a tool, put into one static.
     #[must_use]
     pub const fn new(
-        name: &'static str,
+        name: ToolName,
         description: Option<&'static str>,
         parameters: &'static [Parameter],
-        declared_at: &'static Location<'static>,
-        call: for<'a> fn(Call<'a>) -> ToolFuture<'a>,
+        call: Call,
     ) -> Self {
-        Self { name, description, parameters, call, declared_at, definition: OnceLock::new() }
+        Self { name, description, parameters, call, definition: OnceLock::new() }
     }
 }
 
@@ -47,16 +46,30 @@ impl Tool for FunctionTool {
     fn definition(&self) -> &ToolDefinition {
         self.definition.get_or_init(|| {
             let parameters = schema::of_parameters(self.parameters);
-            ToolDefinition::from_parts(self.name.into(), self.description.map(Into::into), parameters)
+            let description = self.description.map(Into::into);
+            Box::new(ToolDefinition::from_parts(self.name.name.into(), description, parameters))
         })
     }
 
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
-        (self.call)(Call { parameters: self.parameters, text: arguments, context })
+        let mut few = [None; FEW];
+        let mut many = Vec::new();
+        let slots = match few.get_mut(..self.parameters.len()) {
+            Some(slots) => slots,
+            None => {
+                many.resize(self.parameters.len(), None);
+                &mut many
+            }
+        };
+        let mut arguments = Arguments::read(self.parameters, arguments, slots);
+        match (self.call)(&mut arguments, context) {
+            Some(future) => future,
+            None => arguments.refuse(),
+        }
     }
 
     fn declared_at(&self) -> Option<&'static Location<'static>> {
-        Some(self.declared_at)
+        Some(self.name.declared_at)
     }
 }
 
@@ -81,6 +94,22 @@ impl Parameter {
     }
 }
 
+/// The name of a tool, and where it is declared.
+#[derive(Clone, Copy, Debug)]
+pub struct ToolName {
+    pub(crate) name: &'static str,
+    pub(crate) declared_at: &'static Location<'static>,
+}
+
+impl ToolName {
+    /// A name that is declared where this is called.
+    #[track_caller]
+    #[must_use]
+    pub const fn new(name: &'static str) -> Self {
+        Self { name, declared_at: Location::caller() }
+    }
+}
+
 /// What stands in `tools![..]`: the type `sum` that stands beside the function `sum`: through it `tools![sum]` finds the tool.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a tool",
@@ -88,10 +117,8 @@ impl Parameter {
     note = "write `#[tool]` above the function, and import the function from where it is declared"
 )]
 pub trait StaticTool {
-    /// The name for the model.
-    const NAME: &'static str;
-    /// Where the function stands.
-    const DECLARED_AT: &'static Location<'static>;
+    /// What tells two tools apart.
+    const NAME: ToolName;
 
     /// The tool itself.
     fn tool() -> &'static FunctionTool;

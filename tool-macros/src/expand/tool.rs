@@ -24,25 +24,19 @@ use crate::tool_fn::{Parameter, ParameterType, ToolFn};
 ///     use ::tool_core::__private as private;
 ///     use private::{PlainKind as _, RequiredByDefault as _};
 ///
-///     const DECLARED_AT: &Location = Location::caller();
 ///     static TOOL: private::FunctionTool = private::FunctionTool::new(
-///         "sum",
+///         <sum as private::StaticTool>::NAME,
 ///         Some("Sums two numbers."),
 ///         &[
 ///             private::Parameter::new::<f64>("a", None, private::OptionalProbe::<f64>::IS_REQUIRED),
 ///             private::Parameter::new::<Option<f64>>("b", None, private::OptionalProbe::<Option<f64>>::IS_REQUIRED),
 ///         ],
-///         DECLARED_AT,
-///         |call| {
-///             let mut slots = [private::Slot::EMPTY; 2];
-///             let mut arguments = private::Arguments::read(&call, &mut slots);
+///         |arguments, _| {
 ///             let a = arguments.take::<f64>(0);
 ///             let b = arguments.take::<Option<f64>>(1);
-///             let (Some(a), Some(b), true) = (a, b, arguments.are_right()) else {
-///                 return arguments.refuse();
-///             };
+///             let (Some(a), Some(b), true) = (a, b, arguments.are_right()) else { return None };
 ///             let output = sum(a, b);
-///             private::ToolFuture::ready(private::Returned::of(&output).kind().convert(output))
+///             Some(private::ToolFuture::ready(private::Returned::of(&output).kind().convert(output)))
 ///         },
 ///     );
 ///     impl private::StaticTool for sum { … }
@@ -79,13 +73,11 @@ pub(crate) fn expand_tool(tool: &ToolFn) -> TokenStream {
         const _: () = {
             use #private::{PlainKind as _, RequiredByDefault as _};
 
-            const __DECLARED_AT: &::core::panic::Location<'static> = ::core::panic::Location::caller();
             static __TOOL: #private::FunctionTool =
-                #private::FunctionTool::new(#name, #description, &[#(#parameters),*], __DECLARED_AT, #call);
+                #private::FunctionTool::new(<#ident as #private::StaticTool>::NAME, #description, &[#(#parameters),*], #call);
 
             impl #private::StaticTool for #ident {
-                const NAME: &'static str = #name;
-                const DECLARED_AT: &'static ::core::panic::Location<'static> = __DECLARED_AT;
+                const NAME: #private::ToolName = #private::ToolName::new(#name);
 
                 fn tool() -> &'static #private::FunctionTool {
                     &__TOOL
@@ -116,7 +108,6 @@ fn expand_parameter(parameter: &Parameter, private: &TokenStream) -> TokenStream
 /// Its locals are of the macro's own hygiene, so that a function `text` is not shadowed by the local `text`.
 fn expand_call(tool: &ToolFn, private: &TokenStream) -> TokenStream {
     let function = &tool.function.sig.ident;
-    let count = Literal::usize_unsuffixed(tool.parameters.len());
     let locals: Vec<_> = (0..tool.parameters.len()).map(local).collect();
     let takes = tool.parameters.iter().zip(&locals).enumerate().map(|(index, (parameter, local))| {
         let index = Literal::usize_unsuffixed(index);
@@ -130,7 +121,13 @@ fn expand_call(tool: &ToolFn, private: &TokenStream) -> TokenStream {
     let convert = quote_spanned! {own_at(tool.output_span())=>
         #private::Returned::of(&output).kind().convert(output)
     };
-    let call = if tool.function.sig.asyncness.is_some() {
+    let is_borrowing =
+        tool.parameters.iter().any(|parameter| matches!(parameter.ty, ParameterType::Borrowed { .. }));
+    let call = if tool.function.sig.asyncness.is_some() && !is_borrowing {
+        quote_spanned! {own_at(function.span())=>
+            #private::later(#function(#(#given),*), |output| #convert)
+        }
+    } else if tool.function.sig.asyncness.is_some() {
         quote_spanned! {own_at(function.span())=>
             #private::ToolFuture::boxed(async move {
                 let output = #function(#(#given),*).await;
@@ -146,14 +143,12 @@ fn expand_call(tool: &ToolFn, private: &TokenStream) -> TokenStream {
         }
     };
     quote_spanned! {Span::mixed_site()=>
-        |call| {
-            let mut slots = [#private::Slot::EMPTY; #count];
-            let mut arguments = #private::Arguments::read(&call, &mut slots);
+        |arguments, _| {
             #(#takes)*
             let (#(::core::option::Option::Some(#locals),)* true) = (#(#locals,)* arguments.are_right()) else {
-                return arguments.refuse();
+                return ::core::option::Option::None;
             };
-            #call
+            ::core::option::Option::Some(#call)
         }
     }
 }
