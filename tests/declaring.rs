@@ -372,8 +372,9 @@ mod twice {
 fn a_name_twice_is_refused_with_both_places() {
     let union = tools![twice::twin].union(&tools![twice::again::twin]).unwrap_err();
     let named = ToolSet::named(["sum", "twin"]).unwrap_err();
+    let all = ToolSet::registered().unwrap_err();
     let line = twice::twin {}.declared_at().unwrap().line();
-    for error in [union, named] {
+    for error in [union, named, all] {
         assert!(error.is_duplicate());
         let text = error.to_string();
         assert!(text.starts_with("two tools are named `twin`: one at tests/declaring.rs:"), "{text}");

@@ -69,6 +69,15 @@ impl ToolSet {
         Self::of(tools.into_iter().map(ToolRef::Shared).collect())
     }
 
+    /// All `#[tool]` functions of the program, sorted by name: see [`registered`].
+    ///
+    /// # Errors
+    ///
+    /// Two functions have one name: the error names both places.
+    pub fn registered() -> Result<Self, ToolSetError> {
+        Self::of(registered().into_iter().map(ToolRef::Static).collect())
+    }
+
     /// The tools of these names, out of all `#[tool]` functions of the program, as a configuration
     /// would choose them.
     ///
