@@ -152,6 +152,25 @@ async fn borrowed_arguments() {
     assert_eq!(call(&tools, "borrowing_later", json!({ "text": "four" })).await.unwrap(), "4");
 }
 
+#[tool]
+fn first_word<'a>(text: &'a str, _other: &str) -> &'a str {
+    text.split(' ').next().unwrap_or_default()
+}
+
+#[tool]
+async fn last_word(text: &str) -> &str {
+    tokio::task::yield_now().await;
+    text.split(' ').next_back().unwrap_or_default()
+}
+
+#[tokio::test]
+async fn a_text_may_be_borrowed_from_an_argument() {
+    let tools = tools![first_word, last_word];
+    let arguments = json!({ "text": "good morning", "_other": "" });
+    assert_eq!(call(&tools, "first_word", arguments).await.unwrap(), "good");
+    assert_eq!(call(&tools, "last_word", json!({ "text": "good morning" })).await.unwrap(), "morning");
+}
+
 /// Names that the generated code uses itself.
 mod names {
     #[tool_core::tool]

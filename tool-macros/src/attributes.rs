@@ -175,6 +175,11 @@ fn span_of(word: &Ident, value: Option<&Expr>) -> Span {
 }
 
 fn unknown_word(word: &str, attribute: &str, known: &[&str]) -> String {
+    if matches!(word, "description" | "desc" | "doc") {
+        return format!(
+            "there is no word `{word}` here; write the description first, in quotes: `#[{attribute}(\"…\")]`"
+        );
+    }
     if let Some(nearest) = nearest(word, known) {
         return format!("there is no word `{word}` here; did you mean `{nearest}`?");
     }

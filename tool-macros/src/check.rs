@@ -2,19 +2,31 @@
 
 use std::collections::HashMap;
 
-use syn::{FnArg, GenericParam, Pat, ReceiverKind, Safety, Type, TypeReference};
+use proc_macro2::{Span, TokenStream, TokenTree};
+use quote::ToTokens;
+use syn::{Attribute, FnArg, GenericParam, Pat, ReceiverKind, ReturnType, Safety, Type, TypeReference};
 
 use crate::diagnostics::Diagnostics;
-use crate::names::{LONGEST_TOOL_NAME, PRIMITIVE_TYPES};
-use crate::tool_fn::{Parameter, ToolFn};
+use crate::names::{LONGEST_TOOL_NAME, PRIMITIVE_TYPES, TOOL};
+use crate::tool_fn::{self, Parameter, ToolFn};
 
 pub(crate) fn check(tool: &ToolFn, diagnostics: &mut Diagnostics) {
+    check_attributes(tool, diagnostics);
     check_qualifiers(tool, diagnostics);
     check_generics(tool, diagnostics);
     check_receiver(tool, diagnostics);
     check_inputs(tool, diagnostics);
+    check_borrows(tool, diagnostics);
     check_name(tool, diagnostics);
     check_parameter_names(tool, diagnostics);
+}
+
+fn check_attributes(tool: &ToolFn, diagnostics: &mut Diagnostics) {
+    let is_tool =
+        |attribute: &&Attribute| attribute.path().segments.last().is_some_and(|last| last.ident == TOOL);
+    for second in tool.function.attrs.iter().filter(is_tool) {
+        diagnostics.error(second, "`#[tool]` is given twice; leave one out");
+    }
 }
 
 /// A tool is called by safe code, at run time.
@@ -115,6 +127,51 @@ fn check_inputs(tool: &ToolFn, diagnostics: &mut Diagnostics) {
             );
         }
     }
+}
+
+/// The arguments live as long as the call, and the result longer; so only a whole argument can be borrowed.
+fn check_borrows(tool: &ToolFn, diagnostics: &mut Diagnostics) {
+    for parameter in &tool.parameters {
+        if let Some(place) = borrow_in(parameter.ty.to_token_stream()) {
+            let message = "only a parameter as a whole can be borrowed, such as `&str`; write an owned type here, such as `String`";
+            diagnostics.error_at(place, message);
+        }
+    }
+    if let ReturnType::Type(_, ty) = &tool.function.sig.output
+        && !tool_fn::is_text(ty)
+        && let Some(place) = borrow_in(ty.to_token_stream())
+    {
+        let message =
+            "what a tool returns outlives its arguments; write an owned type here, such as `String`";
+        diagnostics.error_at(place, message);
+    }
+}
+
+/// Where a type borrows for less than `'static`.
+fn borrow_in(ty: TokenStream) -> Option<Span> {
+    let mut tokens = ty.into_iter().peekable();
+    while let Some(token) = tokens.next() {
+        match token {
+            TokenTree::Group(group) => {
+                if let Some(place) = borrow_in(group.stream()) {
+                    return Some(place);
+                }
+            }
+            // A reference: its lifetime, if it is written, comes next.
+            TokenTree::Punct(punct) if punct.as_char() == '&' => {
+                if !matches!(tokens.peek(), Some(TokenTree::Punct(next)) if next.as_char() == '\'') {
+                    return Some(punct.span());
+                }
+            }
+            TokenTree::Punct(punct) if punct.as_char() == '\'' => {
+                if !matches!(tokens.next(), Some(TokenTree::Ident(name)) if name == "static") {
+                    return Some(punct.span());
+                }
+            }
+            _ => {}
+        }
+    }
+    None
 }
 
 /// What the providers accept: <https://platform.openai.com/docs/api-reference/chat/create>.

@@ -10,6 +10,9 @@ pub(crate) const TOOL_WORDS: &[&str] = &[NAME, CRATE];
 /// The words of `#[param("…", …)]`.
 pub(crate) const PARAM_WORDS: &[&str] = &[NAME, REQUIRED];
 
+/// The attribute on a function.
+pub(crate) const TOOL: &str = "tool";
+
 /// The attribute on a parameter.
 pub(crate) const PARAM: &str = "param";
 

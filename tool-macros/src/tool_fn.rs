@@ -76,6 +76,11 @@ impl ToolFn {
         Self { name, description, parameters, krate: attribute.krate, function }
     }
 
+    /// It returns a `&str`.
+    pub(crate) fn returns_text(&self) -> bool {
+        matches!(&self.function.sig.output, ReturnType::Type(_, ty) if is_text(ty))
+    }
+
     /// The type that the function returns, `()` at the name if none is written.
     pub(crate) fn output_span(&self) -> Span {
         match &self.function.sig.output {
@@ -120,7 +125,7 @@ impl Parameter {
 impl ParameterType {
     fn of(ty: &Type) -> Self {
         match ty {
-            Type::Reference(TypeReference { mutability: None, elem, .. }) => {
+            Type::Reference(TypeReference { elem, .. }) => {
                 let span = ty.span();
                 Self::Borrowed { owned: owned(elem, span), span }
             }
@@ -136,6 +141,12 @@ impl ParameterType {
             Self::Borrowed { span, .. } => *span,
         }
     }
+}
+
+/// `&str`, for any lifetime: a result that is copied, as it may borrow from an argument.
+pub(crate) fn is_text(ty: &Type) -> bool {
+    matches!(ty, Type::Reference(TypeReference { mutability: None, elem, .. })
+        if matches!(&**elem, Type::Path(path) if path.path.is_ident("str")))
 }
 
 /// `String` for `str`, `Vec<T>` for `[T]`, else the type itself; without asking for `Clone`, as `ToOwned` would.

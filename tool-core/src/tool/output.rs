@@ -108,7 +108,7 @@ fn json_output(json: serde_json::Result<String>) -> Result<ToolOutput, ToolError
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the error of a tool",
     label = "needs to convert into `Box<dyn Error + Send + Sync>`",
-    note = "implement `std::error::Error` for it, or return a `String` as the error"
+    note = "implement `std::error::Error` for it, or return a `String` as the error; of a boxed error write `Box<dyn Error + Send + Sync>`"
 )]
 pub trait ToolFailure: Sized {
     /// The error as the model reads it.

@@ -118,8 +118,16 @@ fn expand_call(tool: &ToolFn, private: &TokenStream) -> TokenStream {
         ParameterType::Owned(_) => quote!(#local),
         ParameterType::Borrowed { .. } => quote!(&#local),
     });
-    let convert = quote_spanned! {own_at(tool.output_span())=>
+    let own = own_at(tool.output_span());
+    let convert = quote_spanned! {own=>
         #private::Returned::of(&output).kind().convert(output)
+    };
+    // A result that borrows from an argument is copied while the argument is there.
+    let copied =
+        tool.returns_text().then(|| quote_spanned!(own=> let output = ::std::string::String::from(output);));
+    let convert = match copied {
+        Some(copied) => quote_spanned!(own=> { #copied #convert }),
+        None => convert,
     };
     let is_borrowing =
         tool.parameters.iter().any(|parameter| matches!(parameter.ty, ParameterType::Borrowed { .. }));

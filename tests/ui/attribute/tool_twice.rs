@@ -1,0 +1,11 @@
+#![allow(dead_code)]
+
+use tool_core::tool;
+
+#[tool]
+#[tool]
+fn square_root(x: f64) -> f64 {
+    x.sqrt()
+}
+
+fn main() {}

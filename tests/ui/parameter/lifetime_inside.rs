@@ -1,0 +1,12 @@
+#![allow(dead_code)]
+
+use tool_core::tool;
+
+use std::borrow::Cow;
+
+#[tool]
+fn count<'a>(text: Cow<'a, str>) -> usize {
+    text.len()
+}
+
+fn main() {}
