@@ -4,8 +4,8 @@
 //! `OPENAI_BASE_URL` set, to the real endpoint, with the model named in `OPENAI_MODEL`.
 
 use std::env;
+use std::error::Error;
 
-use anyhow::Result;
 use tool_core::testing::OfflineModel;
 use tool_core::{Agent, Event, tool, tools};
 use tool_openai::OpenAi;
@@ -27,7 +27,7 @@ fn square_root(
 }
 
 #[tokio::main]
-async fn main() -> Result<()> {
+async fn main() -> Result<(), Box<dyn Error>> {
     let question = env::args().skip(1).collect::<Vec<_>>().join(" ");
     let question = if question.is_empty() { "What is the square root of 475695037565?" } else { &question };
 

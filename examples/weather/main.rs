@@ -3,11 +3,11 @@
 
 mod recording;
 
+use std::error::Error;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, Result};
 use recording::Recording;
-use tool_core::{Agent, Answer, tool, tools};
+use tool_core::{Agent, Answer, ToolExecution, tool, tools};
 use tool_openai::OpenAi;
 use tool_openai::server::Server;
 
@@ -25,16 +25,16 @@ async fn send_email(to: String, subject: String, body: String) -> String {
 }
 
 #[tokio::main]
-async fn main() -> Result<()> {
+async fn main() -> Result<(), Box<dyn Error>> {
     replay("One call", include_str!("transcripts/weather.json")).await?;
     let parallel = replay("Two calls at once", include_str!("transcripts/parallel.json")).await?;
-    anyhow::ensure!(overlap(&parallel)? > Duration::ZERO, "the two calls did not overlap");
-    println!("the two calls were under way together for {:.0?}", overlap(&parallel)?);
+    let overlap = overlap(parallel.tool_executions()).ok_or("the two calls did not overlap")?;
+    println!("the two calls were under way together for {overlap:.0?}");
     replay("One call after another", include_str!("transcripts/serial.json")).await?;
     Ok(())
 }
 
-async fn replay(title: &str, transcript: &str) -> Result<Answer> {
+async fn replay(title: &str, transcript: &str) -> Result<Answer, Box<dyn Error>> {
     let recording = Recording::read(transcript)?;
     let server = Server::new().model("recorded", recording.model()).spawn("127.0.0.1:0").await?;
     let openai = OpenAi::builder().base_url(server.base_url()).build()?;
@@ -44,32 +44,23 @@ async fn replay(title: &str, transcript: &str) -> Result<Answer> {
 
     println!("\n== {title} ==\nuser:  {}", recording.user);
     let answer = agent.ask(&*recording.user).await?;
-    let begin = answer
-        .tool_executions()
-        .iter()
-        .filter_map(|one| one.started_at())
-        .min()
-        .context("no call was made")?;
+    let begin = answer.tool_executions().iter().filter_map(ToolExecution::started_at).min();
     for execution in answer.tool_executions() {
-        let (start, end) = span(execution.started_at().context("no time")?, execution.duration(), begin);
+        let started_at =
+            execution.started_at().zip(begin).and_then(|(start, begin)| start.duration_since(begin).ok());
+        let start = started_at.unwrap_or_default();
+        let output = execution.output().ok_or("the call failed")?;
         println!("call:  {} {}", execution.call().name, execution.call().arguments);
-        println!("       {} [{start:.0?} to {end:.0?}]", execution.outcome()?);
+        println!("       {output} [{start:.0?} to {:.0?}]", start + execution.duration());
     }
     println!("model: {answer}");
     Ok(answer)
 }
 
-/// From when to when a call was under way, counted from the first call.
-fn span(started_at: SystemTime, duration: Duration, begin: SystemTime) -> (Duration, Duration) {
-    let start = started_at.duration_since(begin).unwrap_or_default();
-    (start, start + duration)
-}
-
 /// For how long all calls were under way together.
-fn overlap(answer: &Answer) -> Result<Duration> {
-    let starts = answer.tool_executions().iter().map(|one| one.started_at().context("no time"));
-    let starts = starts.collect::<Result<Vec<_>>>()?;
-    let ends = answer.tool_executions().iter().zip(&starts).map(|(one, start)| *start + one.duration());
-    let (last_start, first_end) = (starts.iter().max().context("no call")?, ends.min().context("no call")?);
-    Ok(first_end.duration_since(*last_start).unwrap_or_default())
+fn overlap(executions: &[ToolExecution]) -> Option<Duration> {
+    let end = |one: &ToolExecution| -> Option<SystemTime> { Some(one.started_at()? + one.duration()) };
+    let last_start = executions.iter().filter_map(ToolExecution::started_at).max()?;
+    let first_end = executions.iter().filter_map(end).min()?;
+    first_end.duration_since(last_start).ok()
 }

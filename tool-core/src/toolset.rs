@@ -205,14 +205,14 @@ impl fmt::Debug for ToolSet {
 }
 
 /// Why tools do not make a set.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("{message}")]
 pub struct ToolSetError {
     message: String,
     kind: Kind,
 }
 
-#[derive(Debug, PartialEq)]
+#[derive(PartialEq)]
 enum Kind {
     Duplicate,
     Unknown,
@@ -247,6 +247,13 @@ impl ToolSetError {
             message.extend(["; did you mean `", nearest, "`?"]);
         }
         Self { message, kind: Kind::Unknown }
+    }
+}
+
+/// The text, so that a `main` that returns the error shows it readably.
+impl fmt::Debug for ToolSetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

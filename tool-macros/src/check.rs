@@ -159,12 +159,15 @@ fn borrow_in(ty: TokenStream) -> Option<Span> {
             }
             // A reference: its lifetime, if it is written, comes next.
             TokenTree::Punct(punct) if punct.as_char() == '&' => {
-                if !matches!(tokens.peek(), Some(TokenTree::Punct(next)) if next.as_char() == '\'') {
+                let has_lifetime =
+                    matches!(tokens.peek(), Some(TokenTree::Punct(next)) if next.as_char() == '\'');
+                if !has_lifetime {
                     return Some(punct.span());
                 }
             }
             TokenTree::Punct(punct) if punct.as_char() == '\'' => {
-                if !matches!(tokens.next(), Some(TokenTree::Ident(name)) if name == "static") {
+                let is_static = matches!(tokens.next(), Some(TokenTree::Ident(name)) if name == "static");
+                if !is_static {
                     return Some(punct.span());
                 }
             }

@@ -14,7 +14,6 @@ const LONGEST_EXCERPT: usize = 120;
 /// Why the endpoint gave no response. Neither its text nor its `Debug` holds the key or a header.
 pub struct Error(Box<Kind>);
 
-#[derive(Debug)]
 enum Kind {
     Config(String),
     Transport { url: String, error: reqwest::Error },
@@ -200,9 +199,16 @@ impl fmt::Display for ApiError {
     }
 }
 
+/// The text and the sources, so that a `main` that returns the error shows it readably.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.0, f)
+        write!(f, "{self}")?;
+        let mut source = self.source();
+        while let Some(error) = source {
+            write!(f, ": {error}")?;
+            source = error.source();
+        }
+        Ok(())
     }
 }
 

@@ -107,7 +107,7 @@ impl fmt::Debug for AgentBuilder {
 }
 
 /// Why there is no agent.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
     /// The tools do not make a set.
@@ -119,4 +119,11 @@ pub enum BuildError {
     /// `ToolChoice::Tool` with a name that no tool has.
     #[error("the model must call the tool `{0}`, but there is none of that name")]
     UnknownChoice(String),
+}
+
+/// The text, so that a `main` that returns the error shows it readably.
+impl fmt::Debug for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }

@@ -35,7 +35,8 @@ use crate::{ChatModel, Content, Message, Run, ToolChoice, ToolContext, ToolSet};
 ///     .build()?;
 /// let answer = agent.ask("What is 2 + 40?").await?;
 /// assert_eq!(answer.text(), "It is 42.");
-/// assert_eq!(answer.tool_executions()[0].outcome()?.to_string(), "42.0");
+/// let output = answer.tool_executions()[0].output().map(ToString::to_string);
+/// assert_eq!(output.as_deref(), Some("42.0"));
 /// # Ok(())
 /// # }
 /// ```

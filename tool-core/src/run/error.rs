@@ -94,6 +94,7 @@ impl fmt::Display for RunError {
     }
 }
 
+/// The text and the sources, so that a `main` that returns the error shows it readably.
 impl fmt::Debug for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}")?;

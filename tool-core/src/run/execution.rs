@@ -47,6 +47,12 @@ impl ToolExecution {
         self.outcome.as_ref()
     }
 
+    /// The output, unless the call failed.
+    #[must_use]
+    pub fn output(&self) -> Option<&ToolOutput> {
+        self.outcome.as_ref().ok()
+    }
+
     pub(crate) fn result(&self) -> &Result<ToolOutput, ToolError> {
         &self.outcome
     }
