@@ -21,9 +21,8 @@ fn sum(a: f64, b: f64) -> f64 {
 fn square_root(
     /** must not be negative */
     x: f64,
-) -> Result<f64> {
-    anyhow::ensure!(x >= 0.0, "{x} is negative and has no real square root");
-    Ok(x.sqrt())
+) -> Result<f64, String> {
+    if x < 0.0 { Err(format!("{x} is negative and has no real square root")) } else { Ok(x.sqrt()) }
 }
 
 #[tokio::main]

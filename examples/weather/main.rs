@@ -45,11 +45,13 @@ async fn replay(title: &str, transcript: &str) -> Result<Answer, Box<dyn Error>>
     println!("\n== {title} ==\nuser:  {}", recording.user);
     let answer = agent.ask(&*recording.user).await?;
     let begin = answer.tool_executions().iter().filter_map(ToolExecution::started_at).min();
-    for execution in answer.tool_executions() {
+    let recorded = recording.turns.iter().flat_map(|turn| &turn.results);
+    for (execution, recorded) in answer.tool_executions().iter().zip(recorded) {
         let started_at =
             execution.started_at().zip(begin).and_then(|(start, begin)| start.duration_since(begin).ok());
         let start = started_at.unwrap_or_default();
-        let output = execution.output().ok_or("the call failed")?;
+        let output = execution.output().ok_or("the call failed")?.to_string();
+        assert_eq!(output, *recorded, "the tools are those of the recording");
         println!("call:  {} {}", execution.call().name, execution.call().arguments);
         println!("       {output} [{start:.0?} to {:.0?}]", start + execution.duration());
     }
