@@ -60,6 +60,7 @@ struct Stop {
 }
 
 #[tool]
+#[expect(clippy::too_many_arguments, reason = "one of each kind")]
 fn everything(
     #[param("a flag")] flag: bool,
     #[param("a letter", name = "letter")] _letter: char,

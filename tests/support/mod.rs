@@ -1,5 +1,7 @@
 //! A server that answers every connection with the same bytes, and keeps what it was sent.
 
+#![allow(dead_code, reason = "each test crate needs another part of it")]
+
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
