@@ -15,7 +15,7 @@ inventory::collect!(Registration);
 /// crate of which nothing else is used may be left out by the linker, and its tools with it: refer to
 /// them, through `tools!` or a plain `use`, where they matter.
 ///
-/// ```
+/// ```standalone_crate
 /// use tool_core::{Tool, registered, tool};
 ///
 /// /// Tells the answer.

@@ -1,9 +1,11 @@
 //! Chooses tools: matches the words of a question with the names, descriptions and parameters on offer.
 
+use std::ops::Range;
+
 use super::facts::is_listed;
 use super::schema::{self, Shape, Slot};
 use super::thesaurus::{Term, parts, terms, terms_of};
-use super::words::Text;
+use super::words::{Kind, Text};
 use crate::ToolDefinition;
 
 /// What a word is worth by where the tool has it.
@@ -14,14 +16,21 @@ const IN_PARAMETER: f64 = 1.0;
 /// A rarity below which a word of a description is on offer everywhere and tells no tools apart.
 const COMMON: f64 = 0.3;
 
+/// How many tools a part of a question can mean, one inside the other.
+const DEEPEST: usize = 8;
+
 /// A tool on offer, and its words.
 #[derive(Debug)]
 pub(super) struct Tool<'a> {
     pub(super) definition: &'a ToolDefinition,
     pub(super) slots: Vec<Slot>,
     name: Vec<Term>,
+    /// The words of the name that a question must have: for a parameter, its value stands.
+    needed: Vec<Term>,
     about: Vec<Term>,
     parameters: Vec<Term>,
+    /// What it does, if its name says that: the question must want it.
+    action: Option<Term>,
 }
 
 /// The tools on offer.
@@ -33,15 +42,23 @@ pub(super) struct Tools<'a>(pub(super) Vec<Tool<'a>>);
 pub(super) struct Mention {
     pub(super) tool: usize,
     pub(super) score: f64,
-    /// The terms, by position, that the tool's name explains, and those that its parameters explain.
-    pub(super) named: Vec<usize>,
-    pub(super) parameters: Vec<usize>,
-    /// The first token of what its name explains; else of the part.
-    pub(super) at: usize,
+    /// The tokens that the tool's name explains; of these, those that are its very words; and those that its
+    /// parameters and its description explain.
+    pub(super) named: Vec<Range<usize>>,
+    pub(super) exact: Vec<Range<usize>>,
+    pub(super) parameters: Vec<Range<usize>>,
+    told: Vec<Range<usize>>,
     /// Every word of its name is there.
-    pub(super) is_complete: bool,
+    is_complete: bool,
     /// It may be meant; not merely one word of many.
     opens: bool,
+}
+
+impl Mention {
+    /// The first token of what its name explains.
+    pub(super) fn at(&self) -> usize {
+        self.named.first().map_or(0, |named| named.start)
+    }
 }
 
 impl<'a> Tool<'a> {
@@ -60,11 +77,24 @@ impl<'a> Tool<'a> {
         }
         let about = of_words(how).into_iter().chain(terms_of(description)).filter(|term| !term.is_light);
         let values = slots.iter().flat_map(|slot| match &slot.kind {
-            Shape::OneOf(values) => values.iter().filter_map(|value| value.as_str()).flat_map(terms_of).collect(),
+            Shape::OneOf(values) => {
+                values.iter().filter_map(|value| value.as_str()).flat_map(terms_of).collect()
+            }
             _ => Vec::new(),
         });
         let parameters = slots.iter().flat_map(|slot| slot.name.clone()).chain(values).collect();
-        Self { definition, about: about.collect(), name, parameters, slots }
+        let is_parameter =
+            |term: &Term| slots.iter().any(|slot| slot.name.iter().any(|name| name.stem == term.stem));
+        let mut needed = name.clone();
+        if !name.iter().all(is_parameter) {
+            needed.retain(|term| !is_parameter(term));
+        }
+        // The name's operation; else the verb that the description begins with, if the name has it.
+        let verb = terms_of(description).into_iter().next();
+        let is_action =
+            |term: &&Term| term.is_operation() || verb.as_ref().is_some_and(|verb| verb.stem == term.stem);
+        let action = needed.iter().find(is_action).filter(|_| needed.len() > 1).cloned();
+        Self { definition, about: about.collect(), name, needed, parameters, action, slots }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -81,52 +111,80 @@ impl<'a> Tool<'a> {
         named.max(told).max(IN_PARAMETER * term.likeness_to_any(&self.parameters))
     }
 
-    pub(super) fn explains(&self, term: &Term) -> bool {
+    fn explains(&self, term: &Term) -> bool {
         self.weight(term) > 0.0
     }
 
     /// A part of a question, read as one that means this tool.
     fn mention(&self, tool: usize, terms: &[Term], rarity: &[f64]) -> Mention {
-        let mut score = 0.0;
-        let (mut named, mut parameters) = (Vec::new(), Vec::new());
-        let (mut told, mut meant) = (0, 0);
+        let none = Vec::new;
+        let (named, exact, parameters, told) = (none(), none(), none(), none());
+        let mut mention =
+            Mention { tool, score: 0.0, named, exact, parameters, told, is_complete: false, opens: false };
+        let (mut found, mut meant) = (vec![false; self.needed.len()], 0);
         let all_light = self.name.iter().all(|word| word.is_light);
         for (at, (term, rarity)) in terms.iter().zip(rarity).enumerate() {
             if term.is_light && !all_light {
                 continue;
             }
             meant += 1;
-            score += self.weight(term) * rarity;
+            mention.score += self.weight(term) * rarity;
             // Of a word that is there twice, the second may be a value: "count the words of word salad".
             let is_first = !terms.iter().take(at).any(|before| before.stem == term.stem);
             if is_first && term.likeness_to_any(&self.name) > 0.0 {
-                named.push(at);
+                mention.named.push(term.at.clone());
+                mention
+                    .exact
+                    .extend(self.name.iter().find(|word| word.stem == term.stem).map(|_| term.at.clone()));
+                found
+                    .iter_mut()
+                    .zip(&self.needed)
+                    .for_each(|(found, word)| *found |= term.likeness(word) > 0.0);
             } else if is_first && term.likeness_to_any(&self.parameters) > 0.0 {
-                parameters.push(at);
+                mention.parameters.push(term.at.clone());
             } else if term.likeness_to_any(&self.about) > 0.0 && *rarity > COMMON {
-                told += 1;
+                mention.told.push(term.at.clone());
             }
         }
-        let of_name = |at: &usize| terms.get(*at);
-        let found = |word: &&Term| named.iter().filter_map(of_name).any(|term| term.likeness(word) > 0.0);
-        let (count, has_head) = (self.name.iter().filter(found).count(), self.name.last().is_some_and(|last| found(&last)));
-        let is_complete = count > 0 && count == self.name.len();
-        let left = meant - named.len() - parameters.len() - told;
-        let mostly = 2 * count > self.name.len() || 2 * count == self.name.len() && has_head;
-        let opens = count > 0 && mostly
-            || told >= 2 && named.len() + told + parameters.len() > left
-            || count == 0 && told > 0 && 2 * told > meant;
-        let at = named.first().map_or(0, |at| terms.get(*at).map_or(0, |term| term.at.start));
-        if count > 0 {
-            score += 2.0 * f64::from(u8::try_from(count).unwrap_or(u8::MAX)) / self.name.len() as f64;
-        }
-        Mention { tool, score, named, parameters, at, is_complete, opens }
+        let (count, told) = (found.iter().filter(|found| **found).count(), mention.told.len());
+        let explained = mention.named.len() + mention.parameters.len() + told;
+        // Half of a name is enough only if it is what the name is about, in that very word.
+        let has_head = self.needed.last().is_some_and(|head| terms.iter().any(|term| term.stem == head.stem));
+        let mostly = 2 * count > self.needed.len() || 2 * count == self.needed.len() && has_head;
+        mention.is_complete = count > 0 && count == self.needed.len();
+        mention.opens =
+            count > 0 && mostly || told > 1 && 2 * explained > meant || count == 0 && 2 * told > meant;
+        mention.score += if count > 0 { 2.0 * count as f64 / self.needed.len() as f64 } else { 0.0 };
+        mention
+    }
+
+    /// The tool's verb, and only values behind it: "Play Imagine by John Lennon", "Delete 12".
+    fn has_object(&self, text: &Text, terms: &[Term]) -> bool {
+        let [verb, others @ ..] = terms else { return false };
+        let is_value = |at: usize| {
+            text.token(at)
+                .is_some_and(|token| token.kind != Kind::Mark && !token.text.starts_with(char::is_lowercase))
+        };
+        self.action.as_ref().is_some_and(|action| action.stem == verb.stem)
+            && is_value(verb.at.end)
+            && others.iter().all(|other| is_value(other.at.start))
+    }
+
+    /// The question wants what the tool does, if the tool's name says what that is.
+    fn is_wanted(&self, text: &Text, terms: &[Term]) -> bool {
+        // In "show me my mails", the mails do not ask for sending; in "mail Bob", they do.
+        let is_thing = |term: &Term| self.needed.iter().any(|word| word.stem == term.stem);
+        let wants = |action: &Term, term: &Term| {
+            term.stem == action.stem
+                || term.likeness(action) > 0.0 && (!is_thing(term) || begins(text, term.at.start))
+        };
+        self.action.as_ref().is_none_or(|action| terms.iter().any(|term| wants(action, term)))
     }
 }
 
 impl<'a> Tools<'a> {
-    pub(super) fn new(definitions: &'a [ToolDefinition]) -> Self {
-        Self(definitions.iter().map(Tool::new).collect())
+    pub(super) fn new(definitions: impl Iterator<Item = &'a ToolDefinition>) -> Self {
+        Self(definitions.map(Tool::new).collect())
     }
 
     pub(super) fn get(&self, tool: usize) -> Option<&Tool<'a>> {
@@ -150,40 +208,40 @@ impl<'a> Tools<'a> {
     /// The tools that a part of a question may mean, the best first.
     pub(super) fn meant(&self, text: &Text, terms: &[Term]) -> Vec<Mention> {
         let ranked = self.ranked(terms);
-        let complete: Vec<_> = ranked.iter().filter(|mention| mention.is_complete).map(|one| one.tool).collect();
-        let is_wanted = |mention: &&Mention| {
+        let complete: Vec<_> =
+            ranked.iter().filter(|mention| mention.is_complete).map(|one| one.tool).collect();
+        let is_meant = |mention: &&Mention| {
+            let Some(tool) = self.get(mention.tool) else { return false };
+            let opens = mention.opens || tool.has_object(text, terms);
             // What is to be done first must be this tool's doing, or that of another which is asked for too.
             let does = |term: &Term| {
-                let mut doers = complete.iter().chain([&mention.tool]).filter_map(|tool| self.get(*tool));
-                doers.any(|tool| tool.explains(term))
+                tool.explains(term)
+                    || complete.iter().filter_map(|tool| self.get(*tool)).any(|tool| tool.explains(term))
             };
-            let first_named = mention.named.first().copied().unwrap_or(terms.len());
-            let before = || terms.iter().take(first_named);
-            mention.opens && before().all(|term| does(term) || !is_demand(text, term, terms))
+            let mut before = terms.iter().take_while(|term| mention.named.first() != Some(&term.at));
+            opens
+                && tool.is_wanted(text, terms)
+                && !is_denied(text, mention.at())
+                && before.all(|term| does(term) || !is_demand(text, term, terms))
         };
-        ranked.iter().filter(is_wanted).cloned().collect()
+        ranked.iter().filter(is_meant).cloned().collect()
     }
 
-    /// The other tools that a part of a question means, which gave up the words of the first: all of their
-    /// names is in what is left.
-    pub(super) fn nested(&self, text: &Text, terms: &[Term], main: &Mention) -> Vec<Mention> {
+    /// All that a part of a question means, in the order of its words: the main tool, and those whose names
+    /// are in the words that it leaves over. A tool that lacks something leaves the words of its description.
+    pub(super) fn mentions(&self, terms: &[Term], main: &Mention, lacks: bool) -> Vec<Mention> {
         let mut found = vec![main.clone()];
-        let mut taken: Vec<usize> = main.named.iter().chain(&main.parameters).copied().collect();
-        loop {
-            let (places, left): (Vec<_>, Vec<_>) =
-                terms.iter().enumerate().filter(|(at, _)| !taken.contains(at)).map(|(at, term)| (at, term.clone())).unzip();
-            let is_new = |mention: &Mention| mention.is_complete && found.iter().all(|one| one.tool != mention.tool);
-            let Some(mut next) = self.ranked(&left).into_iter().find(is_new) else {
+        let told = main.told.iter().filter(|_| !lacks);
+        let mut taken: Vec<_> = main.named.iter().chain(&main.parameters).chain(told).cloned().collect();
+        while found.len() < DEEPEST {
+            let left: Vec<_> = terms.iter().filter(|term| !taken.contains(&term.at)).cloned().collect();
+            let Some(next) = self.ranked(&left).into_iter().find(|mention| mention.is_complete) else {
                 break;
             };
-            let original = |at: &mut usize| *at = places.get(*at).copied().unwrap_or(usize::MAX);
-            next.named.iter_mut().for_each(original);
-            next.parameters.clear();
-            taken.extend(&next.named);
-            found.push(next);
+            taken.extend(next.named.iter().cloned());
+            found.push(Mention { parameters: Vec::new(), ..next });
         }
-        found.sort_by_key(|mention| mention.at);
-        found.retain(|mention| mention.at < text.all().end);
+        found.sort_by_key(Mention::at);
         found
     }
 }
@@ -193,7 +251,17 @@ impl<'a> Tools<'a> {
 pub(super) fn is_demand(text: &Text, term: &Term, terms: &[Term]) -> bool {
     let is_first = terms.first().is_some_and(|first| first.at == term.at);
     let object = is_listed("the a an my our this that it all me us him her", text.word(term.at.end));
-    !term.is_light && (term.is_operation() || is_first && object && begins(text, term.at.start))
+    // "New York" is no order.
+    let capital = text
+        .token(term.at.start)
+        .is_some_and(|token| token.text.chars().next().is_some_and(char::is_uppercase));
+    let is_name = capital && !matches!(text.word(term.at.start.wrapping_sub(1)), "" | "." | "!" | "?" | ":");
+    // Nor is "starting from 10 m/s", nor "how many".
+    let is_gerund = text.word(term.at.start).ends_with("ing") || text.word(term.at.start) == "how";
+    !term.is_light
+        && !is_name
+        && !is_gerund
+        && (term.is_operation() || is_first && object && begins(text, term.at.start))
 }
 
 /// Nothing but politeness and joints stand before.
@@ -201,4 +269,11 @@ fn begins(text: &Text, at: usize) -> bool {
     let mut before = (0..at).rev().map(|at| text.word(at));
     let polite = |word: &&str| is_listed("please and then also can could would you so now", word);
     !before.find(|word| !polite(word)).is_some_and(|word| !matches!(word, "." | "," | ";" | "!" | "?" | ":"))
+}
+
+/// "Do not …" stands before.
+fn is_denied(text: &Text, at: usize) -> bool {
+    let mut before =
+        (at.saturating_sub(4)..at).rev().map(|at| text.word(at)).take_while(|word| !".,;:?!".contains(word));
+    before.any(|word| is_listed("not never don't don’t dont avoid", word))
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use serde_json::{Number, Value};
 
-use super::thesaurus::{Term, is_stop, terms};
+use super::thesaurus::{Term, is_light, is_stop, terms};
 use super::words::{Kind, Text, Token};
 
 /// One value that an argument can be made of.
@@ -16,10 +16,10 @@ pub(super) struct Fact {
     pub(super) at: Range<usize>,
     /// The preposition before it.
     pub(super) preposition: String,
-    /// It stands behind another value, with a comma, `and` or `or` between.
-    pub(super) continues_list: bool,
     /// The name of the field, if it is from a result.
     pub(super) field: Vec<Term>,
+    /// The step that it is, or will be, the result of.
+    pub(super) step: Option<usize>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -29,12 +29,16 @@ pub(super) enum Holds {
     Email,
     Url,
     /// `2026-03-01`, or a word such as `tomorrow`.
-    Date { is_iso: bool },
+    Date {
+        is_iso: bool,
+    },
     Time,
     /// Capitalised words.
     Name,
     /// Words that no tool explains; as a whole, or cut where a list or a name cuts them.
-    Phrase { is_whole: bool },
+    Phrase {
+        is_whole: bool,
+    },
     /// What somebody is to be told: "saying …".
     Speech,
     /// A chain such as `2 + 3 * 4`.
@@ -45,18 +49,23 @@ pub(super) enum Holds {
     Known,
 }
 
-const PREPOSITIONS: &str = "to into from in at near on by for with about of between until named called titled as";
-const DAYS: &str = "today tomorrow yesterday tonight monday tuesday wednesday thursday friday saturday sunday";
-const UNITS: [&str; 20] = [
-    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
-    "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
-];
-const TENS: [&str; 8] = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"];
+const PREPOSITIONS: &str =
+    "to into from in at near on by for with about of between until named called titled as";
+const DAYS: &str =
+    "today tomorrow yesterday tonight monday tuesday wednesday thursday friday saturday sunday";
+const UNITS: &str = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen \
+    sixteen seventeen eighteen nineteen";
+const TENS: &str = "ten twenty thirty forty fifty sixty seventy eighty ninety";
 const SCALES: [(&str, u64); 4] =
     [("dozen", 12), ("hundred", 100), ("thousand", 1_000), ("million", 1_000_000)];
 
 pub(super) fn is_listed(list: &str, word: &str) -> bool {
     list.split(' ').any(|one| one == word)
+}
+
+/// What follows is what somebody is to be told.
+pub(super) fn speaks(word: &str) -> bool {
+    is_listed("saying says stating", word)
 }
 
 pub(super) fn is_list_separator(word: &str) -> bool {
@@ -75,30 +84,41 @@ impl Fact {
         }
         let preposition = text.word(before);
         let is_preposition = is_listed(PREPOSITIONS, preposition);
-        let list = if is_preposition { before.wrapping_sub(1) } else { before };
         Self {
             holds,
             text: source.to_owned(),
             preposition: if is_preposition { preposition.to_owned() } else { String::new() },
-            continues_list: is_list_separator(text.word(list)),
             at,
             field: Vec::new(),
+            step: None,
         }
     }
 
-    /// What a step gave, or will give; it stands where the words stand that mean it.
-    pub(super) fn result(step: usize, at: Range<usize>) -> Self {
-        Self { at, ..Self::known("", Vec::new(), Holds::Pending(step)) }
+    /// What a step will give; it stands where the words stand that mean it.
+    pub(super) fn pending(step: usize, at: Range<usize>) -> Self {
+        Self { holds: Holds::Pending(step), at, step: Some(step), ..Self::known("") }
     }
 
-    pub(super) fn known(text: &str, field: Vec<Term>, holds: Holds) -> Self {
+    /// What a step gave.
+    pub(super) fn known(text: &str) -> Self {
         let (text, preposition) = (text.to_owned(), String::new());
-        Self { holds, text, at: 0..0, preposition, continues_list: false, field }
+        Self { holds: Holds::Known, text, at: 0..0, preposition, field: Vec::new(), step: None }
     }
 
     pub(super) fn overlaps(&self, range: &Range<usize>) -> bool {
         self.at.start < range.end && range.start < self.at.end
     }
+}
+
+/// Between two values there is what stands between the items of a list: "in Paris, in Rome and in Bonn".
+pub(super) fn is_next_in_list(text: &Text, one: &Range<usize>, next: &Range<usize>) -> bool {
+    let between = || (one.end..next.start).map(|at| text.word(at));
+    let is_joint = |word| {
+        is_list_separator(word)
+            || is_listed(PREPOSITIONS, word)
+            || is_listed("the a an also ? what how about", word)
+    };
+    between().all(is_joint) && between().any(is_list_separator)
 }
 
 /// The values that can be told by their form alone.
@@ -107,6 +127,8 @@ pub(super) fn plain(text: &Text) -> Vec<Fact> {
     let mut at = 0;
     while let Some(token) = text.token(at) {
         let holds = match &token.kind {
+            // The exponent of "m/s^2" is no value.
+            Kind::Number(_) if at > 1 && text.word(at - 1) == "^" && !is_number(text, at - 2) => None,
             Kind::Number(number) => Some(Holds::Number(number.clone())),
             Kind::Quoted => Some(Holds::Quoted),
             Kind::Email => Some(Holds::Email),
@@ -127,25 +149,17 @@ pub(super) fn plain(text: &Text) -> Vec<Fact> {
     facts
 }
 
-/// `twenty-five`, `two hundred and one`, `a dozen`; but not the `two` of "two numbers".
+fn is_number(text: &Text, at: usize) -> bool {
+    text.token(at).is_some_and(|token| matches!(token.kind, Kind::Number(_)))
+}
+
+/// `twenty-five`, `two hundred`, `a dozen`; but not the `two` of "two numbers".
 fn number_in_words(text: &Text, start: usize) -> Option<(usize, u64)> {
-    let (mut total, mut current, mut length) = (0_u64, 0_u64, 0);
+    let (mut total, mut current, mut end) = (0_u64, 0_u64, start);
     'words: loop {
-        let word = text.word(start + length);
-        if length > 0 && word == "and" && current > 0 && current % 100 == 0 {
-            let more = text.word(start + length + 1).split('-').next().and_then(small);
-            if more.is_none() {
-                break;
-            }
-            length += 1;
-            continue;
-        }
-        for part in word.split('-') {
-            if let Some(number) = small(part) {
-                let fits = length == 0 || current % 100 == 0 || current % 10 == 0 && current % 100 >= 20 && number < 10;
-                if !fits {
-                    break 'words;
-                }
+        for part in text.word(end).split('-') {
+            let fits = |number: u64| current % 100 == 0 || current % 10 == 0 && current > 10 && number < 10;
+            if let Some(number) = small(part).filter(|number| fits(*number)) {
                 current = current.saturating_add(number);
             } else if let Some((_, scale)) = SCALES.iter().find(|(scale, _)| *scale == part) {
                 current = current.max(1).saturating_mul(*scale);
@@ -156,17 +170,20 @@ fn number_in_words(text: &Text, start: usize) -> Option<(usize, u64)> {
                 break 'words;
             }
         }
-        length += 1;
+        end += 1;
     }
-    let is_generic = is_listed("number numbers values integers sides of dates", text.word(start + length))
+    // Nor that of "two charges of 5 and 7", nor the one of "this one".
+    let counts = |at: usize| matches!(text.word(at), "of" | ":") && is_number(text, at + 1);
+    let is_generic = is_listed("number numbers values integers sides of dates", text.word(end))
+        || (end + 1..end + 4).any(counts)
         || text.word(start) == "one" && is_listed("this that which the no", text.word(start.wrapping_sub(1)));
-    (length > 0 && !is_generic).then(|| (length, total.saturating_add(current)))
+    (end > start && !is_generic).then(|| (end - start, total.saturating_add(current)))
 }
 
 fn small(word: &str) -> Option<u64> {
-    let unit = UNITS.iter().position(|unit| *unit == word);
-    let ten = || TENS.iter().position(|ten| *ten == word).map(|at| (at + 2) * 10);
-    unit.or_else(ten).and_then(|number| u64::try_from(number).ok())
+    let place = |list: &str| list.split(' ').position(|one| one == word);
+    let number = place(UNITS).or_else(|| Some((place(TENS)? + 1) * 10))?;
+    u64::try_from(number).ok()
 }
 
 /// Capitalised words, except those that the tool itself explains and those that only begin a sentence.
@@ -222,12 +239,16 @@ pub(super) fn phrases(text: &Text, range: Range<usize>, is_explained: &dyn Fn(us
     };
     let mut phrases = Vec::new();
     let mut add = |at: Range<usize>, is_whole: bool| {
-        let small = |at: &usize| is_stop(text.word(*at)) || is_list_separator(text.word(*at)) || text.word(*at) == ":";
-        let start = at.clone().find(|at| !small(at)).unwrap_or(at.end);
-        let end = (start..at.end).rev().find(|at| !small(at)).map_or(start, |last| last + 1);
-        let is_number = |at: usize| text.token(at).is_some_and(|token| matches!(token.kind, Kind::Number(_)));
-        if end > start && !(start..end).all(is_number) {
-            phrases.push(Fact::new(text, start..end, Holds::Phrase { is_whole }));
+        let is_small = |word: &str| {
+            is_stop(word) || is_light(word) || speaks(word) || is_list_separator(word) || word == ":"
+        };
+        let mut words = at.skip_while(|at| is_small(text.word(*at)));
+        let start = words.next();
+        let last = words.filter(|at| !is_small(text.word(*at))).last().or(start);
+        if let Some((start, last)) = start.zip(last)
+            && !(start..=last).all(|at| is_number(text, at))
+        {
+            phrases.push(Fact::new(text, start..last + 1, Holds::Phrase { is_whole }));
         }
     };
     let mut at = range.start;
@@ -243,30 +264,27 @@ pub(super) fn phrases(text: &Text, range: Range<usize>, is_explained: &dyn Fn(us
         }
         at = end + 1;
     }
-    let says = |at: &usize| is_listed("saying says say reading stating :", text.word(*at)) && !is_explained(*at);
-    if let Some(start) = range.clone().find(says).map(|at| at + 1) {
-        let ends = |at: &usize| matches!(text.word(*at), "." | "!" | "?") && at + 1 == range.end;
-        let end = (start..range.end).find(ends).unwrap_or(range.end);
-        if start < end {
-            phrases.push(Fact::new(text, start..end, Holds::Speech));
-        }
-    }
+    let says = |at: &usize| (speaks(text.word(*at)) || text.word(*at) == ":") && !is_explained(*at);
+    let is_stop = matches!(text.word(range.end.wrapping_sub(1)), "." | "!" | "?");
+    let end = range.end.saturating_sub(usize::from(is_stop));
+    let start = range.clone().find(says).map(|at| at + 1).filter(|start| *start < end);
+    phrases.extend(start.map(|start| Fact::new(text, start..end, Holds::Speech)));
     phrases
 }
 
 /// A list or a preposition begins something new.
 fn is_cut(text: &Text, at: usize) -> bool {
-    is_list_separator(text.word(at)) || is_listed(PREPOSITIONS, text.word(at)) || text.word(at) == "saying"
+    is_list_separator(text.word(at)) || is_listed(PREPOSITIONS, text.word(at)) || speaks(text.word(at))
 }
 
-/// What a result holds: the fields of an object, one fact for each.
-pub(super) fn fields(result: &str) -> Vec<Fact> {
+/// What a step's result holds: the fields of an object, one fact for each.
+pub(super) fn fields(result: &str, step: usize) -> Vec<Fact> {
     let Ok(Value::Object(object)) = serde_json::from_str(result) else {
         return Vec::new();
     };
     let known = |(name, value): (&String, &Value)| {
         let text = value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
-        Fact::known(&text, terms([(0, &**name)]), Holds::Known)
+        Fact { field: terms([(0, &**name)]), step: Some(step), ..Fact::known(&text) }
     };
     object.iter().map(known).collect()
 }
@@ -285,7 +303,8 @@ pub(super) fn number_of(result: &str) -> Option<Number> {
 
 /// The only e-mail address in a result.
 pub(super) fn email_of(result: &str) -> Option<String> {
-    only(plain(&Text::new(result)).into_iter().filter(|fact| fact.holds == Holds::Email)).map(|fact| fact.text)
+    only(plain(&Text::new(&result.replace('"', " "))).into_iter().filter(|fact| fact.holds == Holds::Email))
+        .map(|fact| fact.text)
 }
 
 pub(super) fn only<T>(mut several: impl Iterator<Item = T>) -> Option<T> {

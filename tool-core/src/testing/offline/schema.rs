@@ -31,7 +31,9 @@ pub(super) struct Slot {
 /// What a value must be.
 #[derive(Debug)]
 pub(super) enum Shape {
-    Number { is_integer: bool },
+    Number {
+        is_integer: bool,
+    },
     Boolean,
     OneOf(Vec<Value>),
     List(Box<Shape>),
@@ -47,11 +49,17 @@ pub(super) enum Flavour {
     /// Words of the user's own, such as a message.
     Long,
     /// An e-mail address; strictly, if the format says so.
-    Mail { is_strict: bool },
+    Mail {
+        is_strict: bool,
+    },
     Link,
-    Date { is_strict: bool },
+    Date {
+        is_strict: bool,
+    },
     Time,
     Formula,
+    /// What may well be a number, such as an id.
+    Code,
 }
 
 pub(super) fn slots(schema: &Value, description: &str) -> Vec<Slot> {
@@ -83,11 +91,16 @@ impl<'a> Reader<'a> {
             } else if is_object && depth < DEEPEST {
                 self.read(schema, &path, is_required && in_object, depth + 1);
             } else {
-                let told = |schema: &Value| schema.get("description").and_then(Value::as_str).map(ToOwned::to_owned);
+                let told =
+                    |schema: &Value| schema.get("description").and_then(Value::as_str).map(ToOwned::to_owned);
                 let description = told(written).or_else(|| told(schema)).unwrap_or_default();
                 let words = parts(name);
                 self.slots.push(Slot {
-                    kind: if is_object { Shape::Other } else { self.shape(schema, &words, &description, depth) },
+                    kind: if is_object {
+                        Shape::Other
+                    } else {
+                        self.shape(schema, &words, &description, depth)
+                    },
                     is_required: is_required && in_object,
                     required_in: in_object.then(|| path.len() - 1),
                     prepositions: self.prepositions(&words),
@@ -127,7 +140,9 @@ impl<'a> Reader<'a> {
             return Shape::OneOf(values.into_iter().filter(|value| !value.is_null()).take(MOST).collect());
         }
         let kind = schema.get("type").map(|kind| match kind {
-            Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).find(|kind| *kind != "null").unwrap_or(""),
+            Value::Array(kinds) => {
+                kinds.iter().filter_map(Value::as_str).find(|kind| *kind != "null").unwrap_or("")
+            }
             kind => kind.as_str().unwrap_or(""),
         });
         match kind {
@@ -141,7 +156,9 @@ impl<'a> Reader<'a> {
             }
             Some("string") => Shape::Text(flavour(schema, words, description)),
             // Without a type, any value will do.
-            None if schema.get("$ref").is_none() => Shape::Text(Flavour::Plain),
+            None if schema.get("$ref").or_else(|| schema.get("properties")).is_none() => {
+                Shape::Text(Flavour::Plain)
+            }
             _ => Shape::Other,
         }
     }
@@ -184,9 +201,13 @@ fn flavour(schema: &Value, words: &[String], description: &str) -> Flavour {
         _ if is_listed("date day deadline due when", last) => Flavour::Date { is_strict: false },
         _ if is_listed("time hour", last) => Flavour::Time,
         _ if has("expression formula equation function calculation") => Flavour::Formula,
-        _ if has("text message body content query sentence string phrase prompt note comment question input") => {
+        _ if has(
+            "text message body content query sentence string phrase prompt note comment question input",
+        ) =>
+        {
             Flavour::Long
         }
+        _ if has("id number code phone zip isbn order") => Flavour::Code,
         _ => Flavour::Plain,
     }
 }

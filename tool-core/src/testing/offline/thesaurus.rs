@@ -6,99 +6,39 @@ use std::sync::LazyLock;
 
 use super::words::{Kind, Text, is_ideograph};
 
-/// Operations, each with its synonyms. A question that wants one wants no other. What begins with `=` is
-/// not stemmed: `times` is not `time`.
-const OPERATIONS: &[&str] = &[
-    "sum, add, plus, total, addition, +",
-    "subtract, subtraction, minus, difference, deduct, take away, -",
-    "multiply, multiplication, product, =times, *, ×",
-    "divide, division, quotient, ratio, /, ÷",
-    "power, exponent, exponentiate, raise, ^",
-    "modulo, mod, remainder",
-    "average, mean",
-    "median",
-    "round, rounding",
-    "send, mail, email, forward, deliver, write",
-    "write, save, store, compose",
-    "create, make, add, new, register, generate, insert, set up",
-    "delete, remove, erase, drop, cancel, get rid of",
-    "update, change, modify, edit, rename, set",
-    "book, reserve, reservation, booking",
-    "buy, purchase, order",
-    "sell, sale",
-    "convert, conversion, transform, turn into, exchange, change",
-    "translate, translation, say",
-    "reverse, backwards, invert, flip",
-    "count, how many, number of, length, how long",
-    "sort, order",
-    "roll, throw, toss, flip",
-    "play, listen",
-    "turn, switch, toggle, set, turn on, turn off, switch on, switch off",
-    "start, begin, launch, run, execute",
-    "stop, end, halt, quit",
-    "remind, reminder, alarm",
-    "schedule, plan, appointment, meeting",
-    "pay, payment, transfer",
-    "greet, greeting, welcome, say hello, say hi",
-    "search, look for, google",
-    "read, open",
-    "encrypt, encode",
-    "decrypt, decode",
-    "draw, plot, chart",
-    "upload",
-    "download",
-    "unlock",
-    "lock",
-    "summarize, summarise, summary",
-    "define, definition, mean, meaning, dictionary",
-    "compare, comparison",
-    "walk, drive, move, go",
-];
+/// Operations, each with its synonyms. What begins with `=` is not stemmed: `times` is not `time`.
+const OPERATIONS: &str = "sum, add, plus, total, addition, +; subtract, subtraction, minus, difference, deduct, take away, -; \
+    multiply, multiplication, product, =times, *, ×; divide, division, quotient, ratio, /, ÷; \
+    power, exponent, exponentiate, raise, ^; modulo, mod, remainder; average, mean; median; \
+    round, rounding; send, mail, email, forward, deliver, write; write, save, store, compose; \
+    create, make, add, new, register, generate, insert, set up; \
+    delete, remove, erase, drop, cancel, get rid of; update, change, modify, edit, rename, set; \
+    book, reserve, reservation, booking; buy, purchase, order; sell, sale; \
+    convert, conversion, transform, turn into, exchange, change; translate, translation, say; \
+    reverse, backwards, invert, flip; count, how many, number of, length, how long; sort, order; \
+    roll, throw, toss, flip; play, listen; \
+    turn, switch, toggle, set, turn on, turn off, switch on, switch off; \
+    start, begin, launch, run, execute; stop, end, halt, quit; remind, reminder, alarm; \
+    schedule, plan, appointment, meeting; pay, payment, transfer; \
+    greet, greeting, welcome, say hello, say hi; read, open; encrypt, encode; decrypt, decode; \
+    draw, plot, chart; upload; download; unlock; lock; summarize, summarise, summary; \
+    define, definition, mean, meaning, dictionary; walk, drive, move, go";
 
 /// Things, each with its synonyms.
-const THINGS: &[&str] = &[
-    "sqrt, square root, root",
-    "maximum, max, largest, biggest, highest, greatest",
-    "minimum, min, smallest, lowest, least",
-    "weather, forecast, rain, snow, sunny, umbrella",
-    "temperature, warm, hot, cold, how hot, how warm, how cold, weather, degree",
-    "time, clock, now, hour, what time",
-    "date, today, day, calendar",
-    "price, cost, how much, fee, quote, worth",
-    "stock, share, ticker",
-    "mail, email, message",
-    "text, string, sentence, phrase",
-    "letter, character, char",
-    "dice, die",
-    "city, place, location, town, where",
-    "country, nation, state",
-    "distance, far, how far",
-    "duration, long, how long",
-    "route, direction, way, path",
-    "population, inhabitant",
-    "age, old, how old",
-    "weight, heavy, how heavy",
-    "height, tall, high, how tall, how high",
-    "speed, velocity, fast, how fast",
-    "image, picture, photo",
-    "song, music, track, tune",
-    "film, movie",
-    "car, vehicle",
-    "flight, plane, fly",
-    "hotel, room, accommodation",
-    "restaurant, food, eat",
-    "file, document",
-    "folder, directory",
-    "website, site, url, link, web page",
-    "news, headline, article",
-    "light, lamp",
-    "task, todo, to do",
-    "user, account",
-    "language, tongue",
-    "currency, money",
-    "random, chance",
-    "http, web, internet, online",
-];
+const THINGS: &str = "sqrt, square root, root; maximum, max, largest, biggest, highest, greatest; \
+    minimum, min, smallest, lowest, least; weather, forecast, rain, snow, sunny, umbrella; \
+    temperature, warm, hot, cold, how hot, how warm, how cold, weather, degree; \
+    time, clock, now, hour, what time; date, today, day, calendar; \
+    price, cost, how much, fee, quote, worth; stock, share, ticker; mail, email, message; \
+    text, string, sentence, phrase; letter, character, char; dice, die; \
+    city, place, location, town, where; country, nation, state; distance, far, how far; \
+    duration, long, how long; route, direction, way, path; population, inhabitant; age, old, how old; \
+    weight, heavy, how heavy; height, tall, high, how tall, how high; speed, velocity, fast, how fast; \
+    image, picture, photo; song, music, track, tune; film, movie; car, vehicle; flight, plane, fly; \
+    hotel, room, accommodation; restaurant, food, eat; file, document; folder, directory; \
+    website, site, url, link, web page; news, headline, article; light, lamp; task, todo, to do; \
+    user, account; language, tongue; currency, money, dollar, euro, pound, yen, usd, eur, gbp; \
+    random, chance; http, web, internet, online";
 
 /// Words that carry a sentence and say nothing about what it wants.
 const STOP: &str = " a an the this that these those it its they them their there here he she his her him of to in on \
@@ -110,7 +50,8 @@ const STOP: &str = " a an the this that these those it its they them their there
 
 /// Verbs that ask for something, whatever it is.
 const LIGHT: &str = " get fetch find show tell give display retrieve return calculate compute determine evaluate \
-    check look see know want need use take help perform provide obtain work lookup ";
+    check look see know want need use take help perform provide obtain work lookup identify locate solve estimate \
+    describe suggest report print search browse query list compare current currently ";
 
 /// A word or phrase, and what it means the same as.
 #[derive(Clone, Debug)]
@@ -126,9 +67,15 @@ pub(super) struct Term {
 impl Term {
     /// How much two terms mean the same: 1 for one word, less for a synonym, 0 for neither.
     pub(super) fn likeness(&self, other: &Self) -> f64 {
-        match self.stem == other.stem {
+        let mut stems = [&self.stem, &other.stem];
+        stems.sort_by_key(|stem| stem.len());
+        let [short, long] = stems;
+        let is_synonym = || self.groups.iter().any(|group| other.groups.contains(group));
+        // `calculate` and `calculator`; not `count` and `country`.
+        let is_derived = || short.len() >= 6 && long.starts_with(&**short) && long.len() <= short.len() + 5;
+        match short == long {
             true => 1.0,
-            false if self.groups.iter().any(|group| other.groups.contains(group)) => 0.8,
+            false if is_synonym() || is_derived() => 0.8,
             false => 0.0,
         }
     }
@@ -139,14 +86,14 @@ impl Term {
 
     /// It says what is to be done.
     pub(super) fn is_operation(&self) -> bool {
-        self.groups.iter().any(|group| *group < OPERATIONS.len())
+        self.groups.iter().any(|group| *group < *OPERATION_COUNT)
     }
 }
 
 /// The groups of every word and phrase; a phrase is its words with spaces between.
 static GROUPS: LazyLock<HashMap<String, Vec<usize>>> = LazyLock::new(|| {
     let mut groups: HashMap<String, Vec<usize>> = HashMap::new();
-    for (group, words) in OPERATIONS.iter().chain(THINGS).enumerate() {
+    for (group, words) in OPERATIONS.split("; ").chain(THINGS.split("; ")).enumerate() {
         for word in words.split(", ") {
             let stems: Vec<_> = word.split(' ').map(stem_of_entry).collect();
             groups.entry(stems.join(" ")).or_default().push(group);
@@ -155,8 +102,15 @@ static GROUPS: LazyLock<HashMap<String, Vec<usize>>> = LazyLock::new(|| {
     groups
 });
 
+static OPERATION_COUNT: LazyLock<usize> = LazyLock::new(|| OPERATIONS.split("; ").count());
+
 fn stem_of_entry(word: &str) -> String {
     word.strip_prefix('=').map_or_else(|| stem(word), ToOwned::to_owned)
+}
+
+/// It is a verb such as `get`, which fits nearly every tool.
+pub(super) fn is_light(lower: &str) -> bool {
+    is_in(LIGHT, lower)
 }
 
 pub(super) fn is_stop(lower: &str) -> bool {
@@ -177,7 +131,11 @@ pub(super) fn terms<'a>(words: impl IntoIterator<Item = (usize, &'a str)>) -> Ve
     let mut rest = &words[..];
     while let Some((at, first)) = rest.first() {
         let phrase = (2..=3).rev().find_map(|length| {
-            let stems: Vec<_> = rest.get(..length)?.iter().map(|(_, word)| stem(word)).collect();
+            let words = rest.get(..length)?;
+            let is_row = words
+                .windows(2)
+                .all(|pair| matches!(pair, [(one, _), (next, _)] if next.abs_diff(*one) <= 1));
+            let stems: Vec<_> = words.iter().filter(|_| is_row).map(|(_, word)| stem(word)).collect();
             let stem = stems.join(" ");
             Some((length, GROUPS.get(&stem)?.clone(), stem))
         });
@@ -189,7 +147,7 @@ pub(super) fn terms<'a>(words: impl IntoIterator<Item = (usize, &'a str)>) -> Ve
         // What is left of `e-mail` and `num1`.
         let is_scrap = first.len() == 1 && first.chars().all(char::is_alphanumeric);
         if length > 1 || !is_scrap && !is_stop(first) {
-            terms.push(Term { stem, groups, is_light: length == 1 && is_in(LIGHT, first), at: *at..end });
+            terms.push(Term { stem, groups, is_light: length == 1 && is_light(first), at: *at..end });
         }
         rest = rest.get(length..).unwrap_or_default();
     }
@@ -236,7 +194,8 @@ pub(super) fn parts(word: &str) -> Vec<String> {
 
 /// Takes the usual endings off, so that `cities` and `city`, `adding` and `add` are one.
 fn stem(word: &str) -> String {
-    let strip = |ending: &str, least: usize| word.strip_suffix(ending).filter(|stem| stem.chars().count() >= least);
+    let strip =
+        |ending: &str, least: usize| word.strip_suffix(ending).filter(|stem| stem.chars().count() >= least);
     let stem = if let Some(stem) = strip("ies", 2).or_else(|| strip("ied", 2)) {
         format!("{stem}y")
     } else if let Some(stem) = strip("sses", 1) {

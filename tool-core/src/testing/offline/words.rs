@@ -4,6 +4,9 @@ use std::ops::Range;
 
 use serde_json::Number;
 
+/// So many tokens of a text are read; a question that goes on is no question.
+const MOST: usize = 4_000;
+
 /// A text and its tokens.
 #[derive(Debug)]
 pub(super) struct Text {
@@ -39,6 +42,7 @@ impl Text {
         let mut at = 0;
         while let Some(rest) = source.get(at..)
             && let Some(first) = rest.chars().next()
+            && tokens.len() < MOST
         {
             let before = source.get(..at).and_then(|text| text.chars().next_back());
             let after_value = tokens.last().is_some_and(|last| matches!(last.kind, Kind::Number(_)));
@@ -97,7 +101,9 @@ fn next(rest: &str, first: char, before: Option<char>, after_value: bool) -> (us
     if joined && matches!(first, '\'' | '’') && is_possessive(rest) {
         return (first.len_utf8() + 1, Kind::Word);
     }
-    for (find, kind) in [(url as fn(&str) -> _, Kind::Url), (email, Kind::Email), (date, Kind::Date), (time, Kind::Time)] {
+    for (find, kind) in
+        [(url as fn(&str) -> _, Kind::Url), (email, Kind::Email), (date, Kind::Date), (time, Kind::Time)]
+    {
         if let Some(length) = find(rest) {
             return (length, kind);
         }
@@ -214,7 +220,9 @@ fn number(rest: &str, first: char, joined: bool) -> Option<(usize, Number)> {
     let body = rest_of(rest, sign);
     let whole = digits(body);
     let mut length = whole;
-    while (1..=3).contains(&whole) && rest_of(body, length).strip_prefix(',').is_some_and(|part| digits(part) == 3) {
+    while (1..=3).contains(&whole)
+        && rest_of(body, length).strip_prefix(',').is_some_and(|part| digits(part) == 3)
+    {
         length += 4;
     }
     if let Some(fraction) = rest_of(body, length).strip_prefix('.').map(digits).filter(|digits| *digits > 0) {
@@ -287,9 +295,14 @@ mod tests {
 
     #[test]
     fn numbers_are_exact() {
-        for (text, number) in
-            [("475695037565", "475695037565"), ("007", "7"), (".5", "0.5"), ("1e5", "100000.0"), ("−2.50", "-2.5"), ("0", "0")]
-        {
+        for (text, number) in [
+            ("475695037565", "475695037565"),
+            ("007", "7"),
+            (".5", "0.5"),
+            ("1e5", "100000.0"),
+            ("−2.50", "-2.5"),
+            ("0", "0"),
+        ] {
             let [token] = &Text::new(text).tokens[..] else { panic!("{text}") };
             let Kind::Number(found) = &token.kind else { panic!("{text}: {:?}", token.kind) };
             assert_eq!(found.to_string(), number);

@@ -1,0 +1,87 @@
+//! Works off chains of operators, such as `2 + 3 * 4` and "10 minus 3".
+
+use super::choose::Mention;
+use super::facts::{Fact, Holds};
+use super::plan::Planner;
+use super::schema::Shape;
+use super::thesaurus::terms;
+use super::words::Text;
+
+/// The words that stand between two numbers, the operation that they mean, and how tightly they bind.
+const OPERATORS: [(&[&str], &str, u8); 15] = [
+    (&["to", "the", "power", "of"], "power", 3),
+    (&["^"], "power", 3),
+    (&["multiplied", "by"], "times", 2),
+    (&["times"], "times", 2),
+    (&["*"], "times", 2),
+    (&["×"], "times", 2),
+    (&["divided", "by"], "divide", 2),
+    (&["over"], "divide", 2),
+    (&["/"], "divide", 2),
+    (&["÷"], "divide", 2),
+    (&["modulo"], "modulo", 2),
+    (&["plus"], "plus", 1),
+    (&["+"], "plus", 1),
+    (&["minus"], "minus", 1),
+    (&["-"], "minus", 1),
+];
+
+impl Planner<'_> {
+    /// Makes a step of every operator between two numbers, the tight ones first.
+    pub(super) fn work_off_chains(&mut self) {
+        let mut facts = std::mem::take(&mut self.facts).into_iter().peekable();
+        while let Some(first) = facts.next() {
+            let (mut operands, mut operators) = (vec![first], Vec::new());
+            while let Some(before) = operands.last().filter(|fact| matches!(fact.holds, Holds::Number(_)))
+                && let Some((length, operation, level)) = operator(&self.text, before.at.end)
+                && let at = before.at.end + length
+                && let Some(next) =
+                    facts.next_if(|next| next.at.start == at && matches!(next.holds, Holds::Number(_)))
+            {
+                operands.push(next);
+                operators.push((self.tool_between(operation), level));
+            }
+            if let (false, [first, .., last]) = (operators.is_empty(), &operands[..]) {
+                let range = first.at.start..last.at.end;
+                self.chained.push(range.clone());
+                if operators.iter().any(|(tool, _)| tool.is_none()) {
+                    operands = vec![Fact::new(&self.text, range, Holds::Formula)];
+                }
+            }
+            for level in [3, 2, 1] {
+                while let Some(at) =
+                    operators.iter().position(|(_, one)| *one == level).filter(|at| *at + 1 < operands.len())
+                {
+                    let (tool, _) = operators.remove(at);
+                    let pair: Vec<_> = operands.drain(at..at + 2).collect();
+                    if let ([left, right], Some(tool)) = (&pair[..], tool) {
+                        let range = left.at.start..right.at.end;
+                        let step = self.add(tool, range.clone(), pair);
+                        operands.insert(at, Fact::pending(step, range));
+                    }
+                }
+            }
+            self.facts.extend(operands);
+        }
+    }
+
+    /// The tool for an operation on two numbers.
+    fn tool_between(&self, operation: &str) -> Option<usize> {
+        let takes_two = |mention: &Mention| {
+            let slots = self.tools.get(mention.tool).map_or(&[][..], |tool| &tool.slots);
+            let required = slots.iter().filter(|slot| slot.is_required);
+            required.clone().count() == 2
+                && required.clone().all(|slot| matches!(slot.kind, Shape::Number { .. }))
+        };
+        let meant = self.tools.meant(&Text::new(operation), &terms([(0, operation)]));
+        meant.into_iter().find(takes_two).map(|mention| mention.tool)
+    }
+}
+
+/// The operator at a place: its length, the operation, and how tightly it binds.
+pub(super) fn operator(text: &Text, at: usize) -> Option<(usize, &'static str, u8)> {
+    let is_here =
+        |words: &&[&str]| words.iter().enumerate().all(|(offset, word)| text.word(at + offset) == *word);
+    let found = OPERATORS.iter().find(|(words, _, _)| is_here(words));
+    found.map(|(words, operation, level)| (words.len(), *operation, *level))
+}

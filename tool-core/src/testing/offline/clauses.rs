@@ -1,0 +1,114 @@
+//! Cuts a question into clauses, each of which asks for one thing.
+
+use std::ops::Range;
+
+use super::chains::operator;
+use super::choose::is_demand;
+use super::facts::{self, Holds, is_listed};
+use super::plan::Planner;
+use super::thesaurus::{Term, is_light, terms};
+use super::words::Kind;
+
+/// A part of the question that asks for one thing.
+pub(super) struct Clause {
+    pub(super) range: Range<usize>,
+    /// "then" stands before it.
+    pub(super) is_sequel: bool,
+    /// The tool that it speaks of first.
+    tool: Option<usize>,
+    /// It asks for something, whether or not there is a tool for it.
+    asks: bool,
+}
+
+impl Planner<'_> {
+    /// The terms of a part, without what chains of operators have taken.
+    pub(super) fn terms(&self, range: &Range<usize>) -> Vec<Term> {
+        let says = |at: &usize| {
+            let is_word = self.text.token(*at).is_some_and(|token| token.kind == Kind::Word);
+            let behind_value = self.facts.iter().any(|fact| fact.at.end == *at);
+            !self.is_chained(*at) && (is_word || behind_value && operator(&self.text, *at).is_some())
+        };
+        let words = range
+            .clone()
+            .take_while(|at| !facts::speaks(self.text.word(*at)))
+            .filter(says)
+            .filter_map(|at| Some((at, &*self.text.token(at)?.text)));
+        let formula = self.facts.iter().find(|fact| fact.holds == Holds::Formula && fact.overlaps(range));
+        // A tool that takes formulas speaks of such things; the question need not.
+        let implied = ["calculate", "arithmetic", "math", "expression"].iter().filter(|_| formula.is_some());
+        terms(words.chain(implied.map(|word| (range.start, *word))))
+    }
+
+    /// Cuts the question where something new is asked for. What asks for nothing belongs to what is before.
+    pub(super) fn clauses(&self) -> Vec<Clause> {
+        let mut clauses: Vec<Clause> = Vec::new();
+        let (mut start, mut is_sequel, mut speaks) = (0, false, false);
+        for at in 0..=self.text.tokens.len() {
+            let word = self.text.word(at);
+            speaks = (speaks || facts::speaks(word)) && !matches!(word, "." | "!" | "?");
+            let separates =
+                matches!(word, "and" | "then" | "also" | "afterwards" | "," | ";" | "." | "!" | "?");
+            if at < self.text.tokens.len() && (speaks || !separates || self.is_chained(at)) {
+                continue;
+            }
+            if start < at {
+                self.append(&mut clauses, start..at, is_sequel);
+                is_sequel = false;
+            }
+            is_sequel |= matches!(word, "then" | "afterwards");
+            start = at + 1;
+        }
+        clauses
+    }
+
+    fn append(&self, clauses: &mut Vec<Clause>, range: Range<usize>, is_sequel: bool) {
+        let first_meant =
+            |terms: &[Term]| self.tools.meant(&self.text, terms).first().map(|meant| meant.tool);
+        let mut terms = self.terms(&range);
+        let Some(last) = clauses.last_mut() else {
+            let (asks, tool) = (self.asks(&range, &terms), first_meant(&terms));
+            return clauses.push(Clause { range, is_sequel, tool, asks });
+        };
+        // What names a parameter of the tool before belongs to that.
+        let slots = last.tool.and_then(|tool| self.tools.get(tool)).map_or(&[][..], |tool| &tool.slots);
+        terms.retain(|term| slots.iter().all(|slot| term.likeness_to_any(&slot.name) == 0.0));
+        let (asks, tool) = (self.asks(&range, &terms), first_meant(&terms));
+        let has_chain = |range: &Range<usize>| self.facts_in(range).iter().any(|fact| fact.step.is_some());
+        let is_new = tool.is_some() || asks || last.tool.is_none() && has_chain(&range);
+        let is_whole = last.tool.is_some() || last.asks || has_chain(&last.range);
+        // "the sum of 9 and the square root of 16": the sum lacks what comes.
+        let is_object = is_listed("the a an its", self.text.word(range.start));
+        let lacks = |tool: usize| {
+            let facts = self.facts_in(&last.range);
+            let filled = self.fill(tool, &last.range, &facts);
+            is_object && !facts.is_empty() && filled.is_some_and(|filled| filled.missing.len() == 1)
+        };
+        if is_new && is_whole && !last.tool.is_some_and(lacks) {
+            clauses.push(Clause { range, is_sequel, tool, asks });
+        } else {
+            last.range.end = range.end;
+            last.tool = last.tool.or(tool);
+        }
+    }
+
+    /// It wants something, whether or not there is a tool for it.
+    fn asks(&self, range: &Range<usize>, terms: &[Term]) -> bool {
+        let is_question = is_listed("what who which when where why how", self.text.word(range.start))
+            && self.text.word(range.start + 1) != "about";
+        let first = terms.first().filter(|term| term.at.start <= range.start + 1);
+        let is_order = is_light(self.text.word(range.start));
+        terms.iter().any(|term| !term.is_light) && (is_question || is_order)
+            || first.is_some_and(|first| is_demand(&self.text, first, terms))
+    }
+
+    /// A word for what came before; but not the "it" of "what time is it".
+    pub(super) fn is_anaphor(&self, at: usize) -> bool {
+        let (before, word, after) =
+            (self.text.word(at.wrapping_sub(1)), self.text.word(at), self.text.word(at + 1));
+        match word {
+            "it" => before != "is" && after != "is" && after != "'s",
+            "that" | "this" | "them" | "these" | "those" | "its" | "result" => true,
+            _ => false,
+        }
+    }
+}
