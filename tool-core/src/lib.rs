@@ -78,6 +78,7 @@ macro_rules! tools {
 }
 
 pub use schemars;
+#[doc = include_str!("../docs/tool.md")]
 pub use tool_macros::tool;
 
 pub use self::agent::{Agent, AgentBuilder, Ask, BuildError, Event, EventStream};

@@ -16,7 +16,7 @@ use syn::ItemFn;
 use crate::diagnostics::Diagnostics;
 use crate::tool_fn::ToolFn;
 
-#[doc = include_str!("../docs/tool.md")]
+/// Documented where it is used from: `tool_core::tool`.
 #[proc_macro_attribute]
 pub fn tool(attribute: TokenStream, item: TokenStream) -> TokenStream {
     let original = proc_macro2::TokenStream::from(item.clone());
