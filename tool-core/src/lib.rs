@@ -88,5 +88,7 @@ pub use self::chat::{
 };
 pub use self::registry::registered;
 pub use self::run::{Answer, OutOfStep, Run, RunError, Step, ToolExecution};
-pub use self::tool::{Tool, ToolContext, ToolDefinition, ToolDefinitions, ToolError, ToolFuture, ToolOutput};
+pub use self::tool::{
+    Repair, Tool, ToolContext, ToolDefinition, ToolDefinitions, ToolError, ToolFuture, ToolOutput,
+};
 pub use self::toolset::{ToolSet, ToolSetError};

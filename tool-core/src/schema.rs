@@ -33,9 +33,15 @@ pub(crate) fn of_parameters(parameters: &[Parameter]) -> Value {
     object
 }
 
-/// The schema of one parameter, for words about it.
+/// The schema of one parameter, for reading what is wrong with an argument.
 pub(crate) fn of_parameter(parameter: &Parameter) -> Value {
-    (parameter.schema)(&mut generator()).to_value()
+    let mut generator = generator();
+    let mut schema = (parameter.schema)(&mut generator);
+    let definitions = generator.take_definitions(true);
+    if !definitions.is_empty() {
+        schema.insert("$defs".into(), Value::Object(definitions));
+    }
+    schema.to_value()
 }
 
 fn generator() -> SchemaGenerator {

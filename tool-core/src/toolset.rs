@@ -12,7 +12,9 @@ use futures_util::FutureExt;
 
 use crate::tool::private::FunctionTool;
 use crate::tool::{ToolDefinitions, nearest};
-use crate::{Tool, ToolCall, ToolContext, ToolError, ToolExecution, ToolFuture, ToolOutput, registered};
+use crate::{
+    Repair, Tool, ToolCall, ToolContext, ToolError, ToolExecution, ToolFuture, ToolOutput, registered,
+};
 
 /// A set of tools, in order, with names that differ. Cloning shares it.
 ///
@@ -37,11 +39,12 @@ use crate::{Tool, ToolCall, ToolContext, ToolError, ToolExecution, ToolFuture, T
 #[derive(Clone, Default)]
 pub struct ToolSet(Arc<Shared>);
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Shared {
     tools: Vec<ToolRef>,
     positions: HashMap<String, usize>,
     definitions: ToolDefinitions,
+    has_strict_arguments: bool,
 }
 
 #[derive(Clone)]
@@ -107,7 +110,9 @@ impl ToolSet {
     ///
     /// Both have a tool of one name: the error names both places.
     pub fn union(&self, other: &Self) -> Result<Self, ToolSetError> {
-        Self::of(self.0.tools.iter().chain(&other.0.tools).cloned().collect())
+        let union = Self::of(self.0.tools.iter().chain(&other.0.tools).cloned().collect())?;
+        let is_strict = self.0.has_strict_arguments || other.0.has_strict_arguments;
+        Ok(if is_strict { union.strict_arguments() } else { union })
     }
 
     fn of(tools: Vec<ToolRef>) -> Result<Self, ToolSetError> {
@@ -121,13 +126,20 @@ impl ToolSet {
             };
         }
         let definitions = tools.iter().map(|tool| tool.get().definition().clone()).collect();
-        Ok(Self(Arc::new(Shared { tools, positions, definitions })))
+        Ok(Self(Arc::new(Shared { tools, positions, definitions, has_strict_arguments: false })))
     }
 
     /// What `tools!` makes: that the names differ was checked when the list was compiled.
     pub(crate) fn of_distinct(tools: impl Iterator<Item = &'static FunctionTool>) -> Self {
         Self::of(tools.map(|tool| ToolRef::Static(tool)).collect())
             .expect("the names of a `tools!` list differ")
+    }
+
+    /// The same tools, but their arguments are taken as they come: nothing is mended, and what is not
+    /// of the form that the schema asks for is an error.
+    #[must_use]
+    pub fn strict_arguments(self) -> Self {
+        Self(Arc::new(Shared { has_strict_arguments: true, ..Shared::clone(&self.0) }))
     }
 
     /// The definitions of all tools, in order, for a [`ChatRequest`](crate::ChatRequest).
@@ -168,26 +180,46 @@ impl ToolSet {
     /// There is no such tool, the arguments are wrong, or the tool failed or panicked. The text of the
     /// error is meant for the model.
     pub async fn call(&self, call: &ToolCall, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        self.call_with_repairs(call, context).await.0
+    }
+
+    async fn call_with_repairs(
+        &self,
+        call: &ToolCall,
+        context: &ToolContext,
+    ) -> (Result<ToolOutput, ToolError>, Vec<Repair>) {
         let Some(tool) = self.get(&call.name) else {
             let known = self.definitions().iter().map(|definition| definition.name());
-            return Err(ToolError::unknown_tool(&call.name, known));
+            return (Err(ToolError::unknown_tool(&call.name, known)), Vec::new());
+        };
+        let strict;
+        let context = if self.0.has_strict_arguments {
+            strict = context.clone().with_strict_arguments();
+            &strict
+        } else {
+            context
         };
         // A tool is not looked at again after it panicked other than through its own methods, and
         // what it shares with them it has to keep sound itself: hence the assertions.
         let started = catch_unwind(AssertUnwindSafe(|| tool.call(&call.arguments, context)));
-        let outcome = match started {
-            Ok(future) => AssertUnwindSafe(future).catch_unwind().await,
-            Err(panic) => Err(panic),
+        let (outcome, repairs) = match started {
+            Ok(mut future) => {
+                let repairs = future.take_repairs();
+                (AssertUnwindSafe(future).catch_unwind().await, repairs)
+            }
+            Err(panic) => (Err(panic), Vec::new()),
         };
-        outcome.unwrap_or_else(|panic| Err(ToolError::panicked(&call.id, &text_of_panic(&*panic))))
+        let panicked =
+            |panic: Box<dyn Any + Send>| Err(ToolError::panicked(&call.id, &text_of_panic(&*panic)));
+        (outcome.unwrap_or_else(panicked), repairs)
     }
 
     /// Makes one call and records it, for [`Run::called`](crate::Run::called).
     pub async fn execute(&self, call: ToolCall, context: &ToolContext) -> ToolExecution {
         let started_at = SystemTime::now();
         let clock = Instant::now();
-        let outcome = self.call(&call, context).await;
-        ToolExecution::new(call, outcome).with_timing(started_at, clock.elapsed())
+        let (outcome, repairs) = self.call_with_repairs(&call, context).await;
+        ToolExecution::new(call, outcome).with_repairs(repairs).with_timing(started_at, clock.elapsed())
     }
 }
 

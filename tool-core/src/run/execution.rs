@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ToolCall, ToolError, ToolOutput};
+use crate::{Repair, ToolCall, ToolError, ToolOutput};
 
 /// One call that was made, and what came of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -15,13 +15,15 @@ pub struct ToolExecution {
     started_at: Option<SystemTime>,
     #[serde(default)]
     duration: Duration,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    repairs: Vec<Repair>,
 }
 
 impl ToolExecution {
     /// The record of a call that took no time that anybody measured.
     #[must_use]
     pub fn new(call: ToolCall, outcome: Result<ToolOutput, ToolError>) -> Self {
-        Self { call, outcome, started_at: None, duration: Duration::ZERO }
+        Self { call, outcome, started_at: None, duration: Duration::ZERO, repairs: Vec::new() }
     }
 
     /// The same record with when the call began and how long it took.
@@ -30,6 +32,17 @@ impl ToolExecution {
         self.started_at = Some(started_at);
         self.duration = duration;
         self
+    }
+
+    pub(crate) fn with_repairs(mut self, repairs: Vec<Repair>) -> Self {
+        self.repairs = repairs;
+        self
+    }
+
+    /// What was mended in the arguments before the tool was called.
+    #[must_use]
+    pub fn repairs(&self) -> &[Repair] {
+        &self.repairs
     }
 
     /// What was called, with what.

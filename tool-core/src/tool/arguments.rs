@@ -9,7 +9,11 @@ use serde_json::value::RawValue;
 use super::error::{list, nearest};
 use super::expectation;
 use super::function::{Parameter, ToolParameter};
-use crate::{ToolError, ToolFuture};
+use super::repair::{self, Repair};
+use crate::{ToolError, ToolFuture, schema};
+
+/// How much of an unknown name is repeated to the model that wrote it, in bytes.
+const LONGEST_NAME: usize = 100;
 
 /// The text of one argument, if it was given.
 pub(super) type Slot<'a> = Option<&'a str>;
@@ -23,12 +27,28 @@ pub struct Arguments<'a, 's> {
     parameters: &'static [Parameter],
     slots: &'s mut [Slot<'a>],
     mistakes: String,
+    /// The text is no JSON object at all.
+    is_unreadable: bool,
+    is_strict: bool,
+    repairs: Vec<Repair>,
 }
 
 impl<'a, 's> Arguments<'a, 's> {
     /// Reads the object into the slots, one per parameter, and notes what is missing or unknown.
-    pub(super) fn read(parameters: &'static [Parameter], text: &'a str, slots: &'s mut [Slot<'a>]) -> Self {
-        let mut arguments = Self { parameters, slots, mistakes: String::new() };
+    pub(super) fn read(
+        parameters: &'static [Parameter],
+        text: &'a str,
+        slots: &'s mut [Slot<'a>],
+        is_strict: bool,
+    ) -> Self {
+        let mut arguments = Self {
+            parameters,
+            slots,
+            mistakes: String::new(),
+            is_unreadable: false,
+            is_strict,
+            repairs: Vec::new(),
+        };
         // Models without anything to say send these.
         if matches!(text.trim_ascii(), "" | "null") {
             arguments.note_missing();
@@ -48,10 +68,42 @@ impl<'a, 's> Arguments<'a, 's> {
         match serde_json::from_str(text) {
             Ok(value) => Some(value),
             Err(error) => {
-                self.note_wrong(index, text, &error);
-                None
+                let mended = self.mend(index, text).and_then(|mended| {
+                    let value = serde_json::from_str(&mended).ok()?;
+                    self.note_repair(index, text, &mended);
+                    Some(value)
+                });
+                if mended.is_none() {
+                    self.note_wrong(index, text, &error);
+                }
+                mended
             }
         }
+    }
+
+    /// The text of an argument as its schema asks for it, if it is wrong in form only.
+    #[cold]
+    fn mend(&self, index: usize, text: &str) -> Option<String> {
+        if self.is_strict {
+            return None;
+        }
+        let schema = schema::of_parameter(self.parameters.get(index)?);
+        repair::mend_value(&schema, text)
+    }
+
+    #[cold]
+    fn note_repair(&mut self, index: usize, from: &str, to: &str) {
+        if let Some(parameter) = self.parameters.get(index) {
+            self.repairs.push(Repair::of_argument(parameter.name, from, to));
+        }
+    }
+
+    pub(super) fn is_unreadable(&self) -> bool {
+        self.is_unreadable
+    }
+
+    pub(super) fn take_repairs(&mut self) -> Vec<Repair> {
+        std::mem::take(&mut self.repairs)
     }
 
     /// The arguments are whole: there is no mistake in any.
@@ -88,6 +140,7 @@ impl<'a, 's> Arguments<'a, 's> {
     fn note_unreadable(&mut self, text: &str, error: &serde_json::Error) {
         self.slots.fill(None);
         self.mistakes = expectation::unreadable(text, error);
+        self.is_unreadable = true;
     }
 
     #[cold]
@@ -99,6 +152,10 @@ impl<'a, 's> Arguments<'a, 's> {
 
     #[cold]
     fn note_unknown(&mut self, name: &str) {
+        if self.mistakes.len() > LONGEST_ACCOUNT {
+            return;
+        }
+        let name = name.get(..name.floor_char_boundary(LONGEST_NAME)).unwrap_or(name);
         let known = self.parameters.iter().map(|parameter| parameter.name);
         let mut mistake = format!("there is no argument `{name}`");
         match list(known.clone()) {
@@ -112,12 +169,21 @@ impl<'a, 's> Arguments<'a, 's> {
     }
 }
 
+/// How long the account of all mistakes may grow, in bytes; what comes behind that is not told.
+const LONGEST_ACCOUNT: usize = 4096;
+
 #[cold]
 fn note(mistakes: &mut String, mistake: &str) {
+    if mistakes.len() > LONGEST_ACCOUNT {
+        return;
+    }
     if !mistakes.is_empty() {
         mistakes.push_str("; ");
     }
     mistakes.push_str(mistake);
+    if mistakes.len() > LONGEST_ACCOUNT {
+        mistakes.push_str("; and more");
+    }
 }
 
 impl<'a> DeserializeSeed<'a> for &mut Arguments<'a, '_> {
@@ -170,7 +236,7 @@ mod tests {
 
     fn read(text: &str) -> Result<Booking, String> {
         let mut slots = [None; 4];
-        let mut arguments = Arguments::read(&PARAMETERS, text, &mut slots);
+        let mut arguments = Arguments::read(&PARAMETERS, text, &mut slots, true);
         match (arguments.take(0), arguments.take(1), arguments.take(2), arguments.take(3)) {
             (Some(nights), Some(city), Some(price), Some(breakfast)) if arguments.are_right() => {
                 Ok((nights, city, price, breakfast))
@@ -227,6 +293,15 @@ mod tests {
         let error = read(r#"{"nights": 1} and more"#).unwrap_err();
         assert_eq!(error, "not valid JSON: trailing characters at line 1 column 15");
         assert!(read(r#"{"nights": 1"#).unwrap_err().starts_with("not valid JSON: EOF"));
+    }
+
+    #[test]
+    fn hostile_names_are_told_briefly() {
+        let many: Vec<_> = (0..100_000).map(|number| format!("\"name{number}\":0")).collect();
+        let error = read(&format!("{{{}}}", many.join(","))).unwrap_err();
+        assert!(error.len() < 5000 && error.contains("; and more"), "{error}");
+        let error = read(&format!("{{\"{}\":0}}", "é".repeat(1_000_000))).unwrap_err();
+        assert!(error.len() < 1000, "{error}");
     }
 
     #[test]

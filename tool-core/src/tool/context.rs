@@ -22,6 +22,7 @@ use std::sync::Arc;
 pub struct ToolContext {
     // Most runs hand over nothing: no allocation then.
     values: Option<Arc<HashMap<TypeId, Entry>>>,
+    has_strict_arguments: bool,
 }
 
 #[derive(Clone)]
@@ -49,6 +50,16 @@ impl ToolContext {
     #[must_use]
     pub fn get<T: Any>(&self) -> Option<&T> {
         self.values.as_ref()?.get(&TypeId::of::<T>())?.value.downcast_ref()
+    }
+
+    /// Arguments are read as they are, and not mended.
+    pub(crate) fn has_strict_arguments(&self) -> bool {
+        self.has_strict_arguments
+    }
+
+    pub(crate) fn with_strict_arguments(mut self) -> Self {
+        self.has_strict_arguments = true;
+        self
     }
 
     /// This context, filled with what only `defaults` has.

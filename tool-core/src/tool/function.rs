@@ -8,12 +8,13 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
 
 use super::arguments::Arguments;
+use super::repair::{self, Repair};
 use crate::{Tool, ToolContext, ToolDefinition, ToolFuture, schema};
 
 /// Takes the arguments, calls the function and converts what it returns; `None` if an argument is wrong.
 ///
 /// This is all the code that there is per tool, so everything that can be done outside of it is.
-type Call = for<'a> fn(&mut Arguments<'a, '_>, &'a ToolContext) -> Option<ToolFuture<'a>>;
+type Call = for<'a> fn(&mut Arguments<'_, '_>, &'a ToolContext) -> Option<ToolFuture<'a>>;
 
 /// How many parameters need no allocation for their slots.
 const FEW: usize = 12;
@@ -42,6 +43,39 @@ impl FunctionTool {
     }
 }
 
+impl FunctionTool {
+    /// Calls the function with the arguments in a text.
+    ///
+    /// # Errors
+    ///
+    /// The text is no JSON object: the refusal of the call.
+    fn call_with<'a>(
+        &'a self,
+        text: &str,
+        context: &'a ToolContext,
+        is_strict: bool,
+    ) -> Result<ToolFuture<'a>, ToolFuture<'a>> {
+        let mut few = [None; FEW];
+        let mut many = Vec::new();
+        let slots = match few.get_mut(..self.parameters.len()) {
+            Some(slots) => slots,
+            None => {
+                many.resize(self.parameters.len(), None);
+                &mut many
+            }
+        };
+        let mut arguments = Arguments::read(self.parameters, text, slots, is_strict);
+        let future = (self.call)(&mut arguments, context);
+        let (repairs, is_unreadable) = (arguments.take_repairs(), arguments.is_unreadable());
+        match future {
+            Some(future) if repairs.is_empty() => Ok(future),
+            Some(future) => Ok(future.with_repairs(repairs)),
+            None if is_unreadable => Err(arguments.refuse()),
+            None => Ok(arguments.refuse()),
+        }
+    }
+}
+
 impl Tool for FunctionTool {
     fn definition(&self) -> &ToolDefinition {
         self.definition.get_or_init(|| {
@@ -52,20 +86,17 @@ impl Tool for FunctionTool {
     }
 
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
-        let mut few = [None; FEW];
-        let mut many = Vec::new();
-        let slots = match few.get_mut(..self.parameters.len()) {
-            Some(slots) => slots,
-            None => {
-                many.resize(self.parameters.len(), None);
-                &mut many
-            }
-        };
-        let mut arguments = Arguments::read(self.parameters, arguments, slots);
-        match (self.call)(&mut arguments, context) {
-            Some(future) => future,
-            None => arguments.refuse(),
+        let is_strict = context.has_strict_arguments();
+        let mut future = self.call_with(arguments, context, is_strict);
+        if let Err(unreadable) = future {
+            future = match repair::mend_text(arguments).filter(|_| !is_strict) {
+                Some(mended) => self
+                    .call_with(&mended, context, is_strict)
+                    .map(|future| future.with_repairs(vec![Repair::of_text(arguments, &mended)])),
+                None => Err(unreadable),
+            };
         }
+        future.unwrap_or_else(|unreadable| unreadable)
     }
 
     fn declared_at(&self) -> Option<&'static Location<'static>> {

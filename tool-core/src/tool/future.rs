@@ -5,6 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use super::Repair;
 use crate::{ToolError, ToolOutput};
 
 type Outcome = Result<ToolOutput, ToolError>;
@@ -13,7 +14,10 @@ type Outcome = Result<ToolOutput, ToolError>;
 ///
 /// A synchronous tool is done when it returns, so its future holds the outcome and costs no allocation;
 /// an asynchronous one is boxed.
-pub struct ToolFuture<'a>(State<'a>);
+pub struct ToolFuture<'a> {
+    state: State<'a>,
+    repairs: Vec<Repair>,
+}
 
 enum State<'a> {
     Ready(Option<Outcome>),
@@ -31,7 +35,7 @@ impl<'a> ToolFuture<'a> {
     /// ```
     #[must_use]
     pub fn ready(outcome: Result<ToolOutput, ToolError>) -> Self {
-        Self(State::Ready(Some(outcome)))
+        Self::of(State::Ready(Some(outcome)))
     }
 
     /// A call that has to be awaited.
@@ -44,7 +48,23 @@ impl<'a> ToolFuture<'a> {
     /// ```
     #[must_use]
     pub fn boxed(future: impl Future<Output = Result<ToolOutput, ToolError>> + Send + 'a) -> Self {
-        Self(State::Boxed(Box::pin(future)))
+        Self::of(State::Boxed(Box::pin(future)))
+    }
+
+    fn of(state: State<'a>) -> Self {
+        Self { state, repairs: Vec::new() }
+    }
+
+    /// The same call, with what was mended in its arguments; in front of what was mended already.
+    pub(crate) fn with_repairs(mut self, mut repairs: Vec<Repair>) -> Self {
+        repairs.extend(self.take_repairs());
+        self.repairs = repairs;
+        self
+    }
+
+    /// What was mended in the arguments.
+    pub(crate) fn take_repairs(&mut self) -> Vec<Repair> {
+        std::mem::take(&mut self.repairs)
     }
 }
 
@@ -56,7 +76,7 @@ where
     F: Future + Send + 'a,
     F::Output: 'a,
 {
-    ToolFuture(State::Boxed(Box::pin(Later { future, convert })))
+    ToolFuture::of(State::Boxed(Box::pin(Later { future, convert })))
 }
 
 pin_project_lite::pin_project! {
@@ -83,7 +103,7 @@ impl Future for ToolFuture<'_> {
     ///
     /// When it is polled again after it was ready, as any future may.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
-        match &mut self.0 {
+        match &mut self.state {
             State::Ready(outcome) => Poll::Ready(outcome.take().expect("polled after it was ready")),
             State::Boxed(future) => future.as_mut().poll(context),
         }
@@ -92,7 +112,7 @@ impl Future for ToolFuture<'_> {
 
 impl fmt::Debug for ToolFuture<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.0 {
+        f.write_str(match self.state {
             State::Ready(_) => "ToolFuture(ready)",
             State::Boxed(_) => "ToolFuture(boxed)",
         })

@@ -8,6 +8,7 @@ mod expectation;
 mod function;
 mod future;
 mod output;
+mod repair;
 
 use std::panic::Location;
 
@@ -17,6 +18,7 @@ pub use self::error::ToolError;
 pub(crate) use self::error::nearest;
 pub use self::future::ToolFuture;
 pub use self::output::ToolOutput;
+pub use self::repair::Repair;
 
 /// What generated code may name of this module.
 pub(crate) mod private {

@@ -1,0 +1,283 @@
+//! Tables of input and what comes of it: the arguments' text, and each argument read as a type.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tool_core::schemars::JsonSchema;
+use tool_core::{Repair, ToolCall, ToolContext, ToolExecution, ToolSet, tool, tools};
+
+async fn execute(set: &ToolSet, name: &str, arguments: &str) -> ToolExecution {
+    set.execute(ToolCall::new("call_1", name, arguments), &ToolContext::new()).await
+}
+
+fn outcome(execution: &ToolExecution) -> Result<String, String> {
+    execution.outcome().map(ToString::to_string).map_err(ToString::to_string)
+}
+
+#[tool]
+fn echo(foo: Option<String>, qux: Option<i32>, deep: Option<Value>) -> Value {
+    json!([foo, qux, deep])
+}
+
+#[tokio::test]
+async fn the_argument_text() {
+    let nothing = "[null,null,null]";
+    let table: &[(&str, Result<&str, &str>)] = &[
+        ("", Ok(nothing)),
+        (" \n", Ok(nothing)),
+        ("null", Ok(nothing)),
+        ("{}", Ok(nothing)),
+        ("{,}", Ok(nothing)),
+        (r#"{"foo":"bar","qux":12,}"#, Ok(r#"["bar",12,null]"#)),
+        (r#"{"foo":"a,}b", "deep":{"x":[1,2,],"y":",]",},}"#, Ok(r#"["a,}b",null,{"x":[1,2],"y":",]"}]"#)),
+        (r#""{\"foo\":\"bar\"}""#, Ok(r#"["bar",null,null]"#)),
+        (
+            "{ invalid JSON }",
+            Err("invalid arguments: not valid JSON: key must be a string at line 1 column 3"),
+        ),
+        ("[]", Err("invalid arguments: expected a JSON object, got a list")),
+        ("[,]", Err("invalid arguments: expected a JSON object, got a list")),
+        (r#""value""#, Err(r#"invalid arguments: expected a JSON object, got "value""#)),
+        ("123", Err("invalid arguments: expected a JSON object, got 123")),
+        ("true", Err("invalid arguments: expected a JSON object, got true")),
+        (
+            r#"{"fo":1}"#,
+            Err(
+                "invalid arguments: there is no argument `fo`, the arguments are `foo`, `qux`, `deep`, did you mean `foo`?",
+            ),
+        ),
+    ];
+    for (text, expected) in table {
+        let told = outcome(&execute(&tools![echo], "echo", text).await);
+        assert_eq!(told.as_deref().map_err(|error| &**error), *expected, "{text}");
+    }
+}
+
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+enum Letter {
+    A,
+    B,
+}
+
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+enum Twin {
+    On,
+    #[serde(rename = "ON")]
+    Loud,
+}
+
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+struct Point {
+    x: i32,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    y: i32,
+    by: Option<Letter>,
+}
+
+fn is_zero(y: &i32) -> bool {
+    *y == 0
+}
+
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+enum Shape {
+    Circle { radius: u32 },
+    Square(u32),
+    Dot,
+}
+
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+struct Tree {
+    size: u32,
+    children: Vec<Tree>,
+}
+
+/// A tool per type, each of which gives back what it was given, and its rows.
+macro_rules! rows {
+    ($($type:ty { $($given:expr => $expected:expr),* $(,)? })*) => {{
+        let mut failures = Vec::new();
+        $({
+            #[tool]
+            fn read(it: $type) -> $type {
+                it
+            }
+            for (given, expected) in [$(row($given, $expected)),*] {
+                failures.extend(check(&tools![read], stringify!($type), given, expected).await);
+            }
+        })*
+        assert!(failures.is_empty(), "{}", failures.join("\n"));
+    }};
+}
+
+/// What an argument comes to: the value as the strict reading has it, the value as it is mended, or an error.
+#[derive(Clone, Copy)]
+enum Comes {
+    AsItIs(&'static str),
+    Mended(&'static str),
+    Wrong(&'static str),
+}
+
+use Comes::{AsItIs, Mended, Wrong};
+
+fn row(given: &'static str, expected: Comes) -> (&'static str, Comes) {
+    (given, expected)
+}
+
+async fn check(set: &ToolSet, kind: &str, given: &str, expected: Comes) -> Option<String> {
+    let arguments = format!("{{\"it\": {given}}}");
+    let execution = execute(set, "read", &arguments).await;
+    let strictly = execute(&set.clone().strict_arguments(), "read", &arguments).await;
+    let (told, repairs) = (outcome(&execution), execution.repairs());
+    let is_right = match expected {
+        AsItIs(value) => told.as_deref() == Ok(value) && repairs.is_empty() && strictly.outcome().is_ok(),
+        Mended(value) => {
+            let is_reported = matches!(repairs, [one] if one.argument() == Some("it") && one.from() == given);
+            told.as_deref() == Ok(value) && is_reported && strictly.outcome().is_err()
+        }
+        Wrong(words) => {
+            let expected = format!("invalid arguments: {words}");
+            told == Err(expected) && repairs.is_empty() && strictly.outcome().is_err()
+        }
+    };
+    (!is_right).then(|| {
+        format!(
+            "{kind} from {given}: {told:?}, mended: {:?}",
+            repairs.iter().map(Repair::to).collect::<Vec<_>>()
+        )
+    })
+}
+
+#[tokio::test]
+async fn reading_a_value() {
+    rows! {
+        i32 {
+            "1" => AsItIs("1"),
+            "1.0" => Mended("1"),
+            "\"2.0\"" => Mended("2"),
+            "\"1.5E7\"" => Mended("15000000"),
+            "\" 7 \"" => Mended("7"),
+            "1.5" => Wrong("`it`: expected an integer from -2147483648 to 2147483647, got 1.5"),
+            "\"1.5\"" => Wrong("`it`: expected an integer from -2147483648 to 2147483647, got \"1.5\""),
+            "2147483648" => Wrong("`it`: expected an integer from -2147483648 to 2147483647, got 2147483648"),
+            "2147483648.0" => Wrong("`it`: expected an integer from -2147483648 to 2147483647, got 2147483648.0"),
+            "\"abc\"" => Wrong("`it`: expected an integer from -2147483648 to 2147483647, got \"abc\""),
+            "\"50%\"" => Wrong("`it`: expected an integer from -2147483648 to 2147483647, got \"50%\""),
+            "\"1/5\"" => Wrong("`it`: expected an integer from -2147483648 to 2147483647, got \"1/5\""),
+            "\"about 7\"" => Wrong("`it`: expected an integer from -2147483648 to 2147483647, got \"about 7\""),
+            "null" => Wrong("`it`: expected an integer from -2147483648 to 2147483647, got null"),
+            "true" => Wrong("`it`: expected an integer from -2147483648 to 2147483647, got true"),
+            "[1]" => Wrong("`it`: expected an integer from -2147483648 to 2147483647, got a list"),
+        }
+        u8 {
+            "255" => AsItIs("255"),
+            "\"255\"" => Mended("255"),
+            "300" => Wrong("`it`: expected an integer from 0 to 255, got 300"),
+            "-1" => Wrong("`it`: expected an integer from 0 to 255, got -1"),
+        }
+        i64 {
+            "9007199254740993" => AsItIs("9007199254740993"),
+            "9223372036854775807" => AsItIs("9223372036854775807"),
+            "\"9007199254740993\"" => Mended("9007199254740993"),
+            "9007199254740993.0" => Mended("9007199254740993"),
+        }
+        u64 {
+            "18446744073709551615" => AsItIs("18446744073709551615"),
+            "\"18446744073709551615\"" => Mended("18446744073709551615"),
+        }
+        i128 {
+            "\"170141183460469231731687303715884105727\"" => Mended("170141183460469231731687303715884105727"),
+        }
+        f64 {
+            "1" => AsItIs("1.0"),
+            "\"1.1\"" => Mended("1.1"),
+            "\"1.1 EUR\"" => Wrong("`it`: expected a number, got \"1.1 EUR\""),
+        }
+        bool {
+            "true" => AsItIs("true"),
+            "\"true\"" => Mended("true"),
+            "\"False\"" => Mended("false"),
+            "\"yes\"" => Wrong("`it`: expected true or false, got \"yes\""),
+            "1" => Wrong("`it`: expected true or false, got 1"),
+        }
+        String {
+            "\"12\"" => AsItIs("12"),
+            "12" => Mended("12"),
+            "1.50" => Mended("1.50"),
+            "{\"a\":1}" => Wrong("`it`: expected a string, got an object"),
+            "[\"a\"]" => Wrong("`it`: expected a string, got a list"),
+        }
+        Letter {
+            "\"A\"" => AsItIs("\"A\""),
+            "\"a\"" => Mended("\"A\""),
+            "\"D\"" => Wrong("`it`: expected one of \"A\", \"B\", got \"D\""),
+        }
+        Twin {
+            "\"On\"" => AsItIs("\"On\""),
+            "\"on\"" => Wrong("`it`: expected one of \"On\", \"ON\", got \"on\""),
+        }
+        Vec<i32> {
+            "[1, 2]" => AsItIs("[1,2]"),
+            "[1.0,2.0]" => Mended("[1,2]"),
+            "\"[1,2]\"" => Mended("[1,2]"),
+            "\"[1.0, \\\"2\\\"]\"" => Mended("[1,2]"),
+            "3" => Mended("[3]"),
+            "\"3\"" => Mended("[3]"),
+            "[1, 2.5]" => Wrong("`it[1]`: expected an integer from -2147483648 to 2147483647, got 2.5"),
+        }
+        Vec<String> {
+            "\"a\"" => Mended("[\"a\"]"),
+            "\"[\\\"a\\\"]\"" => Mended("[\"a\"]"),
+            "[1, \"b\"]" => Mended("[\"1\",\"b\"]"),
+        }
+        BTreeSet<u8> {
+            "[1, 1, \"2\"]" => Mended("[1,2]"),
+        }
+        BTreeMap<String, i32> {
+            "{\"A\":1.0}" => Mended("{\"A\":1}"),
+            "\"{\\\"A\\\":1}\"" => Mended("{\"A\":1}"),
+        }
+        (u8, String) {
+            "[\"1\", 2]" => Mended("[1,\"2\"]"),
+        }
+        Point {
+            "{\"x\":1}" => AsItIs("{\"x\":1,\"by\":null}"),
+            "\"{\\\"x\\\":1}\"" => Mended("{\"x\":1,\"by\":null}"),
+            "{\"x\":\"1\",\"y\":null,\"by\":\"b\"}" => Mended("{\"x\":1,\"by\":\"B\"}"),
+            "{\"x\":\"one\"}" => Wrong("`it.x`: expected an integer from -2147483648 to 2147483647, got \"one\""),
+            "{}" => Wrong("`it`: missing field `x`"),
+        }
+        Shape {
+            "\"Dot\"" => AsItIs("\"Dot\""),
+            "\"dot\"" => Mended("\"Dot\""),
+            "{\"Circle\":{\"radius\":\"3\"}}" => Mended("{\"Circle\":{\"radius\":3}}"),
+            "{\"Square\":\"3\"}" => Mended("{\"Square\":3}"),
+        }
+        Tree {
+            "{\"size\":\"1\",\"children\":[{\"size\":2.0,\"children\":[]}]}"
+                => Mended("{\"size\":1,\"children\":[{\"size\":2,\"children\":[]}]}"),
+        }
+        Option<String> {
+            "null" => AsItIs("null"),
+            "\"Null\"" => AsItIs("\"Null\""),
+            "\"None\"" => AsItIs("\"None\""),
+            "5" => Mended("\"5\""),
+        }
+        Option<i32> {
+            "null" => AsItIs("null"),
+            "\"5\"" => Mended("5"),
+            "\"null\"" => Wrong("`it`: expected an integer from -2147483648 to 2147483647, got \"null\""),
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_was_mended_is_reported_and_never_shown_in_debug() {
+    let execution = execute(&tools![echo], "echo", r#"{"foo": 12, "qux": "7",}"#).await;
+    let repairs: Vec<_> =
+        execution.repairs().iter().map(|one| (one.argument(), one.from(), one.to())).collect();
+    let text = (None, r#"{"foo": 12, "qux": "7",}"#, r#"{"foo": 12, "qux": "7"}"#);
+    assert_eq!(repairs, [text, (Some("foo"), "12", "\"12\""), (Some("qux"), "\"7\"", "7")]);
+    assert_eq!(format!("{:?}", execution.repairs()[1]), r#"Repair { argument: Some("foo"), .. }"#);
+    let restored: ToolExecution = serde_json::from_str(&serde_json::to_string(&execution).unwrap()).unwrap();
+    assert_eq!(restored.repairs(), execution.repairs());
+}
