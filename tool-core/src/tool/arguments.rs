@@ -12,7 +12,7 @@ use super::function::{Parameter, ToolParameter};
 use super::repair::{self, Repair};
 use crate::{ToolError, ToolFuture, schema};
 
-/// How much of an unknown name is repeated to the model that wrote it, in bytes.
+/// How much of an unknown name is repeated to the model that wrote it, in characters.
 const LONGEST_NAME: usize = 100;
 
 /// The text of one argument, if it was given.
@@ -155,7 +155,8 @@ impl<'a, 's> Arguments<'a, 's> {
         if self.mistakes.len() > LONGEST_ACCOUNT {
             return;
         }
-        let name = name.get(..name.floor_char_boundary(LONGEST_NAME)).unwrap_or(name);
+        let end = name.char_indices().nth(LONGEST_NAME).map_or(name.len(), |(end, _)| end);
+        let name = &name[..end];
         let known = self.parameters.iter().map(|parameter| parameter.name);
         let mut mistake = format!("there is no argument `{name}`");
         match list(known.clone()) {
