@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Response, Url, redirect};
+use reqwest::{Response, StatusCode, Url, redirect};
 use rustls::ClientConfig;
 use rustls_platform_verifier::BuilderVerifierExt;
 use secrecy::{ExposeSecret, SecretString};
@@ -14,7 +14,7 @@ use secrecy::{ExposeSecret, SecretString};
 use crate::Error;
 
 /// How long an answer may be, in bytes: beyond any that a model gives.
-const LONGEST_BODY: usize = 64 << 20;
+pub(crate) const LONGEST_BODY: usize = 64 << 20;
 
 /// How much of an error's body is read, in bytes.
 const LONGEST_ERROR_BODY: usize = 64 << 10;
@@ -64,7 +64,7 @@ impl Client {
         body: Vec<u8>,
         accept: &'static str,
     ) -> Result<Response, Error> {
-        let url = self.url(path)?;
+        let url = self.url(path);
         let request =
             self.http.post(url.clone()).header(CONTENT_TYPE, "application/json").header(ACCEPT, accept);
         let sent = request.body(body).send().await;
@@ -79,12 +79,12 @@ impl Client {
         }
         let request_id = request_id(&response);
         let body = read(&url, response, LONGEST_ERROR_BODY).await.unwrap_or_default();
-        Err(Error::api(Some(status), &self.text(&body), request_id))
+        Err(self.api_error(Some(status), &body, request_id))
     }
 
     /// The whole body of an answer.
     pub(crate) async fn body(&self, path: &str, response: Response) -> Result<Bytes, Error> {
-        let url = self.url(path)?;
+        let url = self.url(path);
         let body = read(&url, response, LONGEST_BODY + 1).await?;
         if body.len() > LONGEST_BODY {
             return Err(Error::invalid_response(format!("the answer is longer than {LONGEST_BODY} bytes")));
@@ -92,26 +92,44 @@ impl Client {
         Ok(body)
     }
 
-    /// A body as text, without the key, should the server have sent it back.
-    pub(crate) fn text(&self, body: &[u8]) -> String {
-        let text = String::from_utf8_lossy(body);
-        match &self.key {
-            Some(key) if !key.expose_secret().is_empty() => text.replace(key.expose_secret(), "[key]"),
-            _ => text.into_owned(),
+    /// The error that a body tells of, without the key, should the server have sent it back.
+    pub(crate) fn api_error(
+        &self,
+        status: Option<StatusCode>,
+        body: &[u8],
+        request_id: Option<String>,
+    ) -> Error {
+        Error::api(status, &String::from_utf8_lossy(body), request_id, |text| self.without_key(text))
+    }
+
+    /// A text of the server without the key, should it have sent it back.
+    pub(crate) fn without_key(&self, text: &str) -> String {
+        match self.key.as_ref().map(ExposeSecret::expose_secret) {
+            Some(key) if !key.is_empty() => text.replace(key, "[key]"),
+            _ => text.to_owned(),
         }
     }
 
-    pub(crate) fn url(&self, path: &str) -> Result<Url, Error> {
-        self.base_url
-            .join(path)
-            .map_err(|error| Error::config(format!("the base URL cannot take `{path}`: {error}")))
+    /// The base URL with a path put behind its own; its query stays.
+    pub(crate) fn url(&self, path: &str) -> Url {
+        let mut url = self.base_url.clone();
+        url.set_path(&format!("{}/{path}", self.base_url.path().trim_end_matches('/')));
+        url
     }
 }
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").field("base_url", &self.base_url.as_str()).finish_non_exhaustive()
+        f.debug_struct("Client").field("base_url", &shown(&self.base_url)).finish_non_exhaustive()
     }
+}
+
+/// A URL without its query, which may hold a secret.
+pub(crate) fn shown(url: &Url) -> String {
+    let mut url = url.clone();
+    url.set_query(None);
+    url.set_fragment(None);
+    url.to_string()
 }
 
 pub(crate) fn request_id(response: &Response) -> Option<String> {

@@ -195,12 +195,17 @@ mod tests {
     #[test]
     fn a_base_url_may_end_with_a_slash_or_not() {
         for text in ["http://localhost:1/v1", "http://localhost:1/v1/"] {
-            let url = parse_base_url(text).unwrap();
-            assert_eq!(
-                url.join("chat/completions").unwrap().as_str(),
-                "http://localhost:1/v1/chat/completions"
-            );
+            let openai = OpenAi::builder().base_url(text).build().unwrap();
+            assert_eq!(openai.0.url("chat/completions").as_str(), "http://localhost:1/v1/chat/completions");
         }
+    }
+
+    #[test]
+    fn a_query_stays_and_is_not_shown() {
+        let openai = OpenAi::builder().base_url("http://localhost:1/v1?version=1&secret=x").build().unwrap();
+        let url = openai.0.url("chat/completions");
+        assert_eq!(url.as_str(), "http://localhost:1/v1/chat/completions?version=1&secret=x");
+        assert!(!format!("{openai:?}").contains("secret"), "{openai:?}");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::fmt;
 use reqwest::{StatusCode, Url};
 use tool_core::{ChatResponse, ModelError};
 
+use crate::client::shown;
 use crate::quirks;
 
 /// How much of an answer that cannot be read is shown, in characters.
@@ -39,18 +40,28 @@ impl Error {
     }
 
     pub(crate) fn transport(url: &Url, error: reqwest::Error) -> Self {
-        Self(Box::new(Kind::Transport { url: url.to_string(), error: error.without_url() }))
+        Self(Box::new(Kind::Transport { url: shown(url), error: error.without_url() }))
     }
 
-    /// An error by the status of the answer, or by its body under any status.
-    pub(crate) fn api(status: Option<StatusCode>, body: &str, request_id: Option<String>) -> Self {
-        let mut error = quirks::api_error(body).unwrap_or_else(|| ApiError {
+    /// An error by the status of the answer, or by its body under any status. `clean` takes the key out of a text.
+    pub(crate) fn api(
+        status: Option<StatusCode>,
+        body: &str,
+        request_id: Option<String>,
+        clean: impl Fn(&str) -> String,
+    ) -> Self {
+        let told = quirks::api_error(body).unwrap_or_else(|| ApiError {
             message: format!("it says: {}", excerpt(body)),
             ..ApiError::default()
         });
-        error.status = status;
-        error.request_id = request_id;
-        Self(Box::new(Kind::Api(error)))
+        // The body is read first, because in JSON the key may be written with escapes.
+        Self(Box::new(Kind::Api(ApiError {
+            message: clean(&told.message),
+            kind: told.kind.as_deref().map(&clean),
+            code: told.code.as_deref().map(&clean),
+            status,
+            request_id,
+        })))
     }
 
     pub(crate) fn redirected(status: StatusCode, location: &str) -> Self {

@@ -12,7 +12,7 @@ use futures_util::stream::{self, Stream, StreamExt};
 use crate::{Answer, ChatResponse, RunError, ToolCall, ToolExecution};
 
 /// What happens on the way to an answer.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub enum Event {
     /// The model is asked.
@@ -39,6 +39,21 @@ pub enum Event {
     CallFinished(ToolExecution),
     /// The answer. The last event.
     Done(Answer),
+}
+
+/// Tells how much there is, not what: conversations are private.
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TurnStarted { turn, messages } => write!(f, "TurnStarted({turn}, {messages} messages)"),
+            Self::Text(text) => write!(f, "Text({} bytes)", text.len()),
+            Self::Reasoning(text) => write!(f, "Reasoning({} bytes)", text.len()),
+            Self::TurnFinished { turn, .. } => write!(f, "TurnFinished({turn})"),
+            Self::CallStarted(call) => f.debug_tuple("CallStarted").field(call).finish(),
+            Self::CallFinished(execution) => f.debug_tuple("CallFinished").field(execution).finish(),
+            Self::Done(answer) => f.debug_tuple("Done").field(answer).finish(),
+        }
+    }
 }
 
 /// How many events wait for the reader before the run waits for it, too.

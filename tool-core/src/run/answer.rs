@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{FinishReason, Message, ToolExecution, Usage};
 
 /// What the model answered, and how it came to it. `Display` is the text.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct Answer {
     pub(crate) text: String,
     pub(crate) finish_reason: FinishReason,
@@ -59,6 +59,18 @@ impl Answer {
     #[must_use]
     pub fn into_messages(self) -> Vec<Message> {
         self.messages
+    }
+}
+
+/// Tells how much there is, not what: conversations are private.
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Answer")
+            .field("text", &format_args!("{} bytes", self.text.len()))
+            .field("tool_executions", &self.tool_executions)
+            .field("usage", &self.usage)
+            .field("turns", &self.turns)
+            .finish_non_exhaustive()
     }
 }
 

@@ -87,7 +87,7 @@ impl fmt::Display for RunError {
                  allow more with `max_turns`, or see in `tool_executions()` what it is after"
             ),
             Kind::CutShort => f.write_str(
-                "the model's reply was cut short in the middle of its calls, so none was made; allow it more tokens",
+                "the model's reply was cut short in the middle of its calls, so none was made; ask for less at once",
             ),
             Kind::OutOfStep(error) => fmt::Display::fmt(error, f),
         }

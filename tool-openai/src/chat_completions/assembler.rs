@@ -13,6 +13,7 @@ pub(super) struct Assembler {
     calls: Vec<Slot>,
     finish_reason: Option<FinishReason>,
     usage: Option<Usage>,
+    has_choice: bool,
 }
 
 /// One call that is coming.
@@ -40,6 +41,7 @@ impl Assembler {
         }
         let choices = piece.choices.into_iter().flatten();
         for choice in choices.filter(|choice| choice.index.unwrap_or(0) == 0) {
+            self.has_choice = true;
             if let Some(message) = choice.message {
                 self.add_message(message, Calls::Whole, &mut tell);
             }
@@ -129,6 +131,11 @@ impl Assembler {
         self.calls.len() - 1
     }
 
+    /// Something of the response has come.
+    pub(super) fn has_choice(&self) -> bool {
+        self.has_choice
+    }
+
     /// A reason to finish has come.
     pub(super) fn is_finished(&self) -> bool {
         self.finish_reason.is_some()
@@ -136,7 +143,7 @@ impl Assembler {
 
     /// The response, of what has come.
     pub(super) fn into_response(self) -> ChatResponse {
-        let Self { id, model, mut message, calls, finish_reason, usage } = self;
+        let Self { id, model, mut message, calls, finish_reason, usage, has_choice: _ } = self;
         let calls = calls.into_iter().map(|slot| slot.call);
         // DeepSeek ends with a call that is nothing.
         let calls = calls.filter(|call| !(call.name.is_empty() && call.arguments.is_empty()));

@@ -8,6 +8,7 @@ mod stream;
 use std::fmt;
 use std::sync::Arc;
 
+use self::response::Problem;
 use futures_util::stream::{StreamExt, TryStreamExt, once};
 use reqwest::Response;
 use reqwest::header::CONTENT_TYPE;
@@ -47,7 +48,7 @@ impl ChatCompletions {
         let body = request::body(&self.model, request, true)?;
         let response = self.client.post(PATH, body, "text/event-stream").await?;
         if content_type(&response).is_some_and(|value| value.starts_with("text/event-stream")) {
-            return Ok(stream::deltas(&self.client, response)?.map_err(ModelError::from).boxed());
+            return Ok(stream::deltas(&self.client, response).map_err(ModelError::from).boxed());
         }
         // Some servers do not stream, though they are asked to; and an error under status 200 is not streamed.
         let response = self.read_whole(response).await?;
@@ -58,8 +59,12 @@ impl ChatCompletions {
         let content_type = content_type(&response);
         let request_id = request_id(&response);
         let body = self.client.body(PATH, response).await?;
-        response::read(&body, request_id, |why| {
-            Error::unreadable(content_type.as_deref(), &self.client.text(&body), why)
+        let text = String::from_utf8_lossy(&body);
+        response::read(&text).map_err(|problem| match problem {
+            Problem::Api => self.client.api_error(None, &body, request_id),
+            Problem::Unreadable(why) => {
+                Error::unreadable(content_type.as_deref(), &self.client.without_key(&text), &why)
+            }
         })
     }
 }

@@ -5,11 +5,11 @@ use serde_json::value::RawValue;
 use tool_core::{ChatResponse, Usage};
 
 use super::assembler::Assembler;
-use crate::Error;
 use crate::quirks::{self, WireContent};
 
 /// A whole answer, or a chunk of a streamed one.
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 pub(super) struct Completion<'a> {
     pub(super) id: Option<String>,
     pub(super) model: Option<String>,
@@ -84,21 +84,24 @@ impl From<WireUsage> for Usage {
     }
 }
 
-/// Reads a whole answer. `unreadable` makes the error for what is not an answer of the API.
-pub(super) fn read(
-    body: &[u8],
-    request_id: Option<String>,
-    unreadable: impl Fn(&dyn std::fmt::Display) -> Error,
-) -> Result<ChatResponse, Error> {
-    let text = std::str::from_utf8(body).map_err(|error| unreadable(&error))?;
-    let completion: Completion<'_> = serde_json::from_str(text).map_err(|error| unreadable(&error))?;
-    // Some servers tell of errors under status 200.
+/// Why an answer gives no response.
+pub(super) enum Problem {
+    /// It tells of an error; some servers do so under status 200.
+    Api,
+    /// It is not one of the API.
+    Unreadable(String),
+}
+
+/// Reads a whole answer.
+pub(super) fn read(text: &str) -> Result<ChatResponse, Problem> {
+    let completion: Completion<'_> =
+        serde_json::from_str(text).map_err(|error| Problem::Unreadable(error.to_string()))?;
     let has_choice = completion.choices.as_ref().is_some_and(|choices| !choices.is_empty());
     if completion.error.is_some() || (!has_choice && quirks::api_error(text).is_some()) {
-        return Err(Error::api(None, text, request_id));
+        return Err(Problem::Api);
     }
     if !has_choice {
-        return Err(unreadable(&"it has no choices"));
+        return Err(Problem::Unreadable("it has no choices".into()));
     }
     let mut assembler = Assembler::default();
     assembler.add(completion, |_| {});

@@ -1,7 +1,10 @@
 //! The streamed answer: server-sent events, each a chunk of the response.
 
 use std::collections::VecDeque;
+use std::fmt::Display;
+use std::io;
 
+use bytes::Bytes;
 use futures_util::stream::{self, Stream, StreamExt};
 use reqwest::{Response, Url};
 use sse_stream::{Sse, SseByteStream};
@@ -10,7 +13,7 @@ use tool_core::Delta;
 use super::PATH;
 use super::assembler::Assembler;
 use super::response::Completion;
-use crate::client::{Client, request_id};
+use crate::client::{Client, LONGEST_BODY, request_id};
 use crate::{Error, quirks};
 
 /// What the API sends behind the last chunk.
@@ -20,16 +23,27 @@ const DONE: &str = "[DONE]";
 pub(super) fn deltas<'a>(
     client: &'a Client,
     response: Response,
-) -> Result<impl Stream<Item = Result<Delta, Error>> + Send + 'a, Error> {
+) -> impl Stream<Item = Result<Delta, Error>> + Send + 'a {
     let state = State {
         client,
-        url: client.url(PATH)?,
+        url: client.url(PATH),
         request_id: request_id(&response),
-        events: SseByteStream::new(response.bytes_stream().boxed()),
+        events: SseByteStream::new(bounded(response).boxed()),
         assembler: Some(Assembler::default()),
         ready: VecDeque::new(),
     };
-    Ok(stream::try_unfold(state, State::next))
+    stream::try_unfold(state, State::next)
+}
+
+/// The bytes of an answer, up to the length that no answer has.
+fn bounded(response: Response) -> impl Stream<Item = io::Result<Bytes>> + Send {
+    let mut left = LONGEST_BODY;
+    response.bytes_stream().map(move |chunk| {
+        let chunk = chunk.map_err(io::Error::other)?;
+        let too_long = || io::Error::other(format!("it is longer than {LONGEST_BODY} bytes"));
+        left = left.checked_sub(chunk.len()).ok_or_else(too_long)?;
+        Ok(chunk)
+    })
 }
 
 struct State<'a, E> {
@@ -57,6 +71,9 @@ impl<E: Stream<Item = Result<Sse, sse_stream::Error>> + Unpin> State<'_, E> {
                 None if assembler.is_finished() => true,
                 None => return Err(Error::incomplete(assembler.into_response())),
             };
+            if is_done && !assembler.has_choice() {
+                return Err(Error::invalid_response("the stream ended before it had begun"));
+            }
             if is_done {
                 self.ready.push_back(Delta::Done(assembler.into_response()));
             } else {
@@ -73,12 +90,12 @@ impl<E: Stream<Item = Result<Sse, sse_stream::Error>> + Unpin> State<'_, E> {
         if data.trim() == DONE {
             return Ok(true);
         }
-        let error = || Error::api(None, &self.client.text(data.as_bytes()), self.request_id.clone());
+        let error = || self.client.api_error(None, data.as_bytes(), self.request_id.clone());
         if event.event.as_deref() == Some("error") {
             return Err(error());
         }
         let chunk: Completion<'_> = serde_json::from_str(data).map_err(|why| {
-            Error::unreadable(Some("text/event-stream"), &self.client.text(data.as_bytes()), &why)
+            Error::unreadable(Some("text/event-stream"), &self.client.without_key(data), &why)
         })?;
         if chunk.error.is_some() || (chunk.choices.is_none() && quirks::api_error(data).is_some()) {
             return Err(error());
@@ -88,12 +105,14 @@ impl<E: Stream<Item = Result<Sse, sse_stream::Error>> + Unpin> State<'_, E> {
     }
 
     fn broken(&self, error: sse_stream::Error) -> Error {
-        match error {
-            sse_stream::Error::Body(error) => match error.downcast::<reqwest::Error>() {
-                Ok(error) => Error::transport(&self.url, *error),
-                Err(other) => Error::invalid_response(format!("the stream cannot be read: {other}")),
-            },
-            other => Error::invalid_response(format!("the stream cannot be read: {other}")),
+        let unreadable =
+            |why: &dyn Display| Error::invalid_response(format!("the stream cannot be read: {why}"));
+        let sse_stream::Error::Body(error) = error else { return unreadable(&error) };
+        // It was wrapped in `bounded`.
+        match error.downcast::<io::Error>().map(|error| error.downcast::<reqwest::Error>()) {
+            Ok(Ok(error)) => Error::transport(&self.url, error),
+            Ok(Err(other)) => unreadable(&other),
+            Err(other) => unreadable(&other),
         }
     }
 }

@@ -20,6 +20,7 @@ pub(super) struct Request {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct WireRequest {
     model: String,
     messages: Vec<WireMessage>,

@@ -81,6 +81,9 @@ fn sentence(told: &str, tool: &str, result: &str) -> String {
     if is_sentence(result) {
         return result.to_owned();
     }
+    if is_prose(result) {
+        return format!("{result}.");
+    }
     if result.is_empty() || result.eq_ignore_ascii_case("success") || result == "null" {
         return format!("Done: {tool}.");
     }
@@ -104,6 +107,13 @@ fn sentence(told: &str, tool: &str, result: &str) -> String {
 fn is_sentence(result: &str) -> bool {
     let ends = result.ends_with(['.', '!', '?', '。', '！', '？']);
     ends && (result.contains(char::is_whitespace) || result.ends_with(['。', '！', '？']))
+}
+
+/// Words enough to stand for themselves, such as the error of a tool.
+fn is_prose(result: &str) -> bool {
+    let is_data = result.starts_with(['{', '[', '"']) || result.contains('\n');
+    let is_word = |word: &&str| word.chars().filter(|c| c.is_alphabetic()).count() > 1;
+    !is_data && result.split_whitespace().filter(is_word).count() >= 4
 }
 
 fn is_yes_or_no(word: &str) -> bool {
