@@ -116,10 +116,14 @@ impl Parse for Words {
 impl Words {
     /// Every word is known and stands once.
     fn check(&self, attribute: &str, known: &[&str], diagnostics: &mut Diagnostics) {
-        for (index, Word { name, .. }) in self.words.iter().enumerate() {
+        for (index, Word { name, value }) in self.words.iter().enumerate() {
             let word = name.unraw().to_string();
             if !known.contains(&&*word) {
-                diagnostics.error(name, unknown_word(&word, attribute, known));
+                let mut message = unknown_word(&word, attribute, known);
+                if value.is_none() {
+                    message.push_str("; a description is a text in quotes");
+                }
+                diagnostics.error(name, message);
             } else if self.words[..index].iter().any(|earlier| earlier.name == *name) {
                 diagnostics.error(name, format!("`{word}` is given twice; leave one out"));
             }
@@ -129,7 +133,12 @@ impl Words {
     fn description(&self, diagnostics: &mut Diagnostics) -> Option<LitStr> {
         let mut literals = self.literals.iter();
         let description = match literals.next()? {
-            Lit::Str(text) => Some(text.clone()),
+            Lit::Str(text) => {
+                if text.value().trim().is_empty() {
+                    diagnostics.error(text, "the description is blank; say what it is, or leave it out");
+                }
+                Some(text.clone())
+            }
             other => {
                 diagnostics.error(other, "a description is a text: write it in quotes");
                 None

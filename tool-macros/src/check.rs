@@ -4,14 +4,13 @@ use std::collections::HashMap;
 
 use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::ToTokens;
-use syn::{Attribute, FnArg, GenericParam, Pat, ReceiverKind, ReturnType, Safety, Type, TypeReference};
+use syn::{FnArg, GenericParam, Ident, Pat, ReceiverKind, ReturnType, Safety, Type, TypeReference};
 
 use crate::diagnostics::Diagnostics;
-use crate::names::{LONGEST_TOOL_NAME, PRIMITIVE_TYPES, TOOL};
-use crate::tool_fn::{self, Parameter, ToolFn};
+use crate::names::{LONGEST_TOOL_NAME, PRIMITIVE_TYPES};
+use crate::tool_fn::{self, Parameter, ParameterType, ToolFn};
 
 pub(crate) fn check(tool: &ToolFn, diagnostics: &mut Diagnostics) {
-    check_attributes(tool, diagnostics);
     check_qualifiers(tool, diagnostics);
     check_generics(tool, diagnostics);
     check_receiver(tool, diagnostics);
@@ -19,14 +18,6 @@ pub(crate) fn check(tool: &ToolFn, diagnostics: &mut Diagnostics) {
     check_borrows(tool, diagnostics);
     check_name(tool, diagnostics);
     check_parameter_names(tool, diagnostics);
-}
-
-fn check_attributes(tool: &ToolFn, diagnostics: &mut Diagnostics) {
-    let is_tool =
-        |attribute: &&Attribute| attribute.path().segments.last().is_some_and(|last| last.ident == TOOL);
-    for second in tool.function.attrs.iter().filter(is_tool) {
-        diagnostics.error(second, "`#[tool]` is given twice; leave one out");
-    }
 }
 
 /// A tool is called by safe code, at run time.
@@ -73,14 +64,23 @@ fn check_generics(tool: &ToolFn, diagnostics: &mut Diagnostics) {
         }
     }
     for input in &tool.function.sig.inputs {
-        if let FnArg::Typed(input) = input
-            && let Type::ImplTrait(ty) = &*input.ty
-        {
-            let message = "a tool cannot be generic, because the model has to be told the type; \
-                           write a type instead of `impl Trait`";
-            diagnostics.error(ty, message);
+        let FnArg::Typed(input) = input else { continue };
+        if let Some(word) = word_in(input.ty.to_token_stream(), &["impl", "dyn"]) {
+            let message = format!(
+                "a tool cannot be generic, because the model has to be told the type; write a type instead of `{word} Trait`"
+            );
+            diagnostics.error(word, message);
         }
     }
+}
+
+/// The first of these words in a type.
+fn word_in(ty: TokenStream, words: &[&str]) -> Option<Ident> {
+    ty.into_iter().find_map(|token| match token {
+        TokenTree::Ident(ident) if words.iter().any(|word| ident == word) => Some(ident),
+        TokenTree::Group(group) => word_in(group.stream(), words),
+        _ => None,
+    })
 }
 
 fn check_receiver(tool: &ToolFn, diagnostics: &mut Diagnostics) {
@@ -132,6 +132,11 @@ fn check_inputs(tool: &ToolFn, diagnostics: &mut Diagnostics) {
 /// The arguments live as long as the call, and the result longer; so only a whole argument can be borrowed.
 fn check_borrows(tool: &ToolFn, diagnostics: &mut Diagnostics) {
     for parameter in &tool.parameters {
+        if let ParameterType::Borrowed { lifetime: Some(lifetime), .. } = &parameter.ty
+            && lifetime.ident == "static"
+        {
+            diagnostics.error(lifetime, "an argument lives as long as the call only; leave `'static` out");
+        }
         if let Some(place) = borrow_in(parameter.ty.to_token_stream()) {
             let message = "only a parameter as a whole can be borrowed, such as `&str`; write an owned type here, such as `String`";
             diagnostics.error_at(place, message);

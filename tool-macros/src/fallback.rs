@@ -2,22 +2,29 @@
 
 use proc_macro2::TokenStream;
 use quote::quote;
-use syn::{FnArg, ItemFn};
+use syn::{Attribute, FnArg, ItemFn};
 
 use crate::docs;
-use crate::names::PARAM;
+use crate::expand;
+use crate::names::{PARAM, PRIMITIVE_TYPES, TOOL};
+use crate::tool_fn::ToolFn;
 
-/// What is emitted beside our errors: the item, so that nothing else misses it; but no variadics, which
-/// rustc would refuse once more.
-pub(crate) fn with_errors(function: &ItemFn, errors: &TokenStream) -> TokenStream {
-    let mut function = function.clone();
+/// What is emitted beside our errors: the item and a stand-in for its tool, so that nothing else misses
+/// them; but no variadics, which rustc would refuse once more.
+pub(crate) fn with_errors(tool: &ToolFn, errors: &TokenStream) -> TokenStream {
+    let mut function = tool.function.clone();
     function.sig.variadic = None;
-    quote!(#function #errors)
+    // No type can stand in an `impl` block, and none may hide a primitive one.
+    let is_method = function.sig.receiver().is_some();
+    let is_primitive = PRIMITIVE_TYPES.iter().any(|name| function.sig.ident == name);
+    let stub = (!is_method && !is_primitive).then(|| expand::tool::expand_stub(tool));
+    quote!(#function #stub #errors)
 }
 
 /// Takes our attributes and the docs off the parameters: rustc knows the one not, and allows the other
 /// not there. It is done on the way to errors too, so that one mistake gives one message.
 pub(crate) fn clean(function: &mut ItemFn) {
+    function.attrs.retain(|attribute| !is_tool(attribute) && !attribute.path().is_ident(PARAM));
     for input in &mut function.sig.inputs {
         let attributes = match input {
             FnArg::Typed(input) => &mut input.attrs,
@@ -25,4 +32,9 @@ pub(crate) fn clean(function: &mut ItemFn) {
         };
         attributes.retain(|attribute| !docs::is_doc(attribute) && !attribute.path().is_ident(PARAM));
     }
+}
+
+/// It is `#[tool]`, by whatever path.
+pub(crate) fn is_tool(attribute: &Attribute) -> bool {
+    attribute.path().segments.last().is_some_and(|last| last.ident == TOOL)
 }

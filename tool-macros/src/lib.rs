@@ -32,7 +32,7 @@ pub fn tool(attribute: TokenStream, item: TokenStream) -> TokenStream {
     check::check(&tool, &mut diagnostics);
     match diagnostics.into_compile_errors() {
         None => expand::tool::expand_tool(&tool).into(),
-        Some(errors) => fallback::with_errors(&tool.function, &errors).into(),
+        Some(errors) => fallback::with_errors(&tool, &errors).into(),
     }
 }
 

@@ -4,7 +4,9 @@ use proc_macro2::{Span, TokenStream};
 use quote::ToTokens;
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
-use syn::{Attribute, FnArg, Ident, ItemFn, LitBool, Pat, PatType, Path, ReturnType, Type, TypeReference};
+use syn::{
+    Attribute, FnArg, Ident, ItemFn, Lifetime, LitBool, Pat, PatType, Path, ReturnType, Type, TypeReference,
+};
 
 use crate::attributes::{ParamAttribute, ToolAttribute};
 use crate::diagnostics::Diagnostics;
@@ -46,6 +48,7 @@ pub(crate) enum ParameterType {
     /// `&str`, `&[T]`, `&T`: the owned type, of which the function borrows.
     Borrowed {
         owned: TokenStream,
+        lifetime: Option<Lifetime>,
         span: Span,
     },
 }
@@ -57,6 +60,14 @@ impl ToolFn {
         diagnostics: &mut Diagnostics,
     ) -> Self {
         let attribute = ToolAttribute::from_tokens(attribute, diagnostics);
+        for misplaced in &function.attrs {
+            if fallback::is_tool(misplaced) {
+                diagnostics.error(misplaced, "`#[tool]` is given twice; leave one out");
+            } else if misplaced.path().is_ident(PARAM) {
+                let message = "`#[param]` belongs in front of a parameter: `fn sum(#[param(\"…\")] a: f64)`";
+                diagnostics.error(misplaced, message);
+            }
+        }
         let name = match attribute.name {
             Some(name) => Name::explicit(&name),
             None => Name::of(&function.sig.ident),
@@ -125,9 +136,9 @@ impl Parameter {
 impl ParameterType {
     fn of(ty: &Type) -> Self {
         match ty {
-            Type::Reference(TypeReference { elem, .. }) => {
+            Type::Reference(TypeReference { elem, lifetime, .. }) => {
                 let span = ty.span();
-                Self::Borrowed { owned: owned(elem, span), span }
+                Self::Borrowed { owned: owned(elem, span), lifetime: lifetime.clone(), span }
             }
             Type::Paren(inner) => Self::of(&inner.elem),
             Type::Group(inner) => Self::of(&inner.elem),
@@ -149,10 +160,14 @@ pub(crate) fn is_text(ty: &Type) -> bool {
         if matches!(&**elem, Type::Path(path) if path.path.is_ident("str")))
 }
 
-/// `String` for `str`, `Vec<T>` for `[T]`, else the type itself; without asking for `Clone`, as `ToOwned` would.
+/// `String` for `str`, `Vec<T>` for `[T]`, `PathBuf` for `Path`, else the type itself; without asking for `Clone`, as `ToOwned` would.
 fn owned(borrowed: &Type, span: Span) -> TokenStream {
     match borrowed {
         Type::Path(path) if path.path.is_ident("str") => quote::quote_spanned!(span=> ::std::string::String),
+        // Of these alone the owned type has another name.
+        Type::Path(path) if path.path.segments.last().is_some_and(|last| last.ident == "Path") => {
+            quote::quote_spanned!(span=> <#borrowed as ::std::borrow::ToOwned>::Owned)
+        }
         Type::Slice(slice) => {
             let element = &slice.elem;
             quote::quote_spanned!(span=> ::std::vec::Vec<#element>)

@@ -7,4 +7,6 @@ fn square_root(#[param(required = "no")] x: Option<f64>) -> f64 {
     x.unwrap_or(0.0).sqrt()
 }
 
-fn main() {}
+fn main() {
+    let _ = tool_core::tools![square_root];
+}

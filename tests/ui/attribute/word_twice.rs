@@ -7,4 +7,6 @@ fn square_root(x: f64) -> f64 {
     x.sqrt()
 }
 
-fn main() {}
+fn main() {
+    let _ = tool_core::tools![square_root];
+}

@@ -7,4 +7,6 @@ fn count(text: Option<&str>) -> usize {
     text.map_or(0, str::len)
 }
 
-fn main() {}
+fn main() {
+    let _ = tool_core::tools![count];
+}

@@ -9,4 +9,6 @@ fn count<'a>(text: Cow<'a, str>) -> usize {
     text.len()
 }
 
-fn main() {}
+fn main() {
+    let _ = tool_core::tools![count];
+}

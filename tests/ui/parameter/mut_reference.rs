@@ -7,4 +7,6 @@ fn clear(text: &mut String) {
     text.clear();
 }
 
-fn main() {}
+fn main() {
+    let _ = tool_core::tools![clear];
+}

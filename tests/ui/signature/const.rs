@@ -7,4 +7,6 @@ const fn answer() -> u8 {
     42
 }
 
-fn main() {}
+fn main() {
+    let _ = tool_core::tools![answer];
+}

@@ -7,4 +7,6 @@ fn zeros<const N: usize>() -> Vec<u8> {
     vec![0; N]
 }
 
-fn main() {}
+fn main() {
+    let _ = tool_core::tools![zeros];
+}

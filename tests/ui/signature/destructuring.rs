@@ -7,4 +7,6 @@ fn sum((a, b): (f64, f64)) -> f64 {
     a + b
 }
 
-fn main() {}
+fn main() {
+    let _ = tool_core::tools![sum];
+}

@@ -7,4 +7,6 @@ extern "C" fn read() -> u8 {
     0
 }
 
-fn main() {}
+fn main() {
+    let _ = tool_core::tools![read];
+}

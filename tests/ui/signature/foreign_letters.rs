@@ -7,4 +7,6 @@ fn größe() -> u8 {
     1
 }
 
-fn main() {}
+fn main() {
+    let _ = tool_core::tools![größe];
+}

@@ -7,4 +7,6 @@ fn show<T: ToString>(value: T) -> String {
     value.to_string()
 }
 
-fn main() {}
+fn main() {
+    let _ = tool_core::tools![show];
+}

@@ -7,4 +7,6 @@ fn show(value: impl ToString) -> String {
     value.to_string()
 }
 
-fn main() {}
+fn main() {
+    let _ = tool_core::tools![show];
+}

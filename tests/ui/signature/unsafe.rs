@@ -7,4 +7,6 @@ unsafe fn read() -> u8 {
     0
 }
 
-fn main() {}
+fn main() {
+    let _ = tool_core::tools![read];
+}

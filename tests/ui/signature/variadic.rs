@@ -7,4 +7,6 @@ unsafe extern "C" fn sum(first: u8, _: ...) -> u8 {
     first
 }
 
-fn main() {}
+fn main() {
+    let _ = tool_core::tools![sum];
+}

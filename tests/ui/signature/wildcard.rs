@@ -5,4 +5,6 @@ use tool_core::tool;
 #[tool]
 fn ignore(_: String) {}
 
-fn main() {}
+fn main() {
+    let _ = tool_core::tools![ignore];
+}

@@ -173,7 +173,8 @@ impl<T: StaticTool + Send + Sync> Tool for T {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a parameter of a tool",
     label = "needs `serde::Deserialize` and `schemars::JsonSchema`",
-    note = "write `#[derive(serde::Deserialize, schemars::JsonSchema)]` above the type"
+    note = "above a type of your own, write `#[derive(serde::Deserialize, schemars::JsonSchema)]`",
+    note = "of any other type, take what it can be made of, such as a `String`"
 )]
 pub trait ToolParameter: DeserializeOwned + JsonSchema {}
 
@@ -197,18 +198,20 @@ pub const fn left_out<T: Omittable>() -> bool {
 }
 
 /// Tells by type, not by name, whether a parameter is an `Option`: the inherent constant wins over the trait's.
+///
+/// It is looked up where the user's own traits are in scope, so its name is one that no trait has.
 #[derive(Debug)]
-pub struct OptionalProbe<T>(PhantomData<T>);
+pub struct OptionalProbe<T: ?Sized>(PhantomData<T>);
 
 impl<T> OptionalProbe<Option<T>> {
     /// An `Option` may be left out.
-    pub const IS_REQUIRED: bool = false;
+    pub const __TOOL_CORE_IS_REQUIRED: bool = false;
 }
 
 /// What holds for all types that are no `Option`.
 pub trait RequiredByDefault {
     /// Any other type must be given.
-    const IS_REQUIRED: bool = true;
+    const __TOOL_CORE_IS_REQUIRED: bool = true;
 }
 
-impl<T> RequiredByDefault for OptionalProbe<T> {}
+impl<T: ?Sized> RequiredByDefault for OptionalProbe<T> {}

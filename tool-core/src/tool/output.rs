@@ -63,7 +63,7 @@ impl fmt::Debug for ToolOutput {
 #[diagnostic::on_unimplemented(
     message = "a tool cannot return `{Self}`",
     label = "needs `serde::Serialize`, and to own what it holds",
-    note = "write `#[derive(serde::Serialize)]` above the type"
+    note = "above a type of your own, write `#[derive(serde::Serialize)]`; instead of a future, write `async fn`"
 )]
 pub trait ToolReturn: Sized {
     /// The value as the model reads it.
@@ -137,9 +137,10 @@ impl<T> Returned<T> {
 }
 
 impl<T, E> Returned<Result<T, E>> {
-    /// The inherent method, which wins.
+    /// The inherent method, which wins. It is looked up where the user's own traits are in scope, so its name
+    /// is one that no trait has.
     #[must_use]
-    pub fn kind(self) -> Fallible {
+    pub fn __tool_core_kind(self) -> Fallible {
         Fallible
     }
 }
@@ -147,7 +148,7 @@ impl<T, E> Returned<Result<T, E>> {
 /// What holds for all types that are no `Result`.
 pub trait PlainKind: Sized {
     /// The trait's method, for the rest.
-    fn kind(self) -> Plain {
+    fn __tool_core_kind(self) -> Plain {
         Plain
     }
 }

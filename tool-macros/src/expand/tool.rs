@@ -28,15 +28,15 @@ use crate::tool_fn::{Parameter, ParameterType, ToolFn};
 ///         <sum as private::StaticTool>::NAME,
 ///         Some("Sums two numbers."),
 ///         &[
-///             private::Parameter::new::<f64>("a", None, private::OptionalProbe::<f64>::IS_REQUIRED),
-///             private::Parameter::new::<Option<f64>>("b", None, private::OptionalProbe::<Option<f64>>::IS_REQUIRED),
+///             private::Parameter::new::<f64>("a", None, private::OptionalProbe::<f64>::__TOOL_CORE_IS_REQUIRED),
+///             private::Parameter::new::<Option<f64>>("b", None, private::OptionalProbe::<Option<f64>>::__TOOL_CORE_IS_REQUIRED),
 ///         ],
 ///         |arguments, _| {
 ///             let a = arguments.take::<f64>(0);
 ///             let b = arguments.take::<Option<f64>>(1);
 ///             let (Some(a), Some(b), true) = (a, b, arguments.are_right()) else { return None };
 ///             let output = sum(a, b);
-///             Some(private::ToolFuture::ready(private::Returned::of(&output).kind().convert(output)))
+///             Some(private::ToolFuture::ready(private::Returned::of(&output).__tool_core_kind().convert(output)))
 ///         },
 ///     );
 ///     impl private::StaticTool for sum { … }
@@ -48,14 +48,12 @@ use crate::tool_fn::{Parameter, ParameterType, ToolFn};
 pub(crate) fn expand_tool(tool: &ToolFn) -> TokenStream {
     let function = &tool.function;
     let ident = &function.sig.ident;
-    let vis = &function.vis;
-    let copied = function.attrs.iter().filter(|attribute| is_copied(attribute)).collect::<Vec<_>>();
-    let cfgs = copied.iter().filter(|attribute| is_cfg(attribute)).collect::<Vec<_>>();
+    let cfgs = function.attrs.iter().filter(|attribute| is_cfg(attribute));
+    let carrier = expand_carrier(tool);
     let krate = &tool.krate;
     let private = quote!(#krate::__private);
 
     let name = &tool.name.text;
-    let doc = format!("The tool `{name}`, for `tools![{ident}]`.");
     let description = expand_option(tool.description.as_ref());
     let parameters = tool.parameters.iter().map(|parameter| expand_parameter(parameter, &private));
     let call = expand_call(tool, &private);
@@ -63,10 +61,7 @@ pub(crate) fn expand_tool(tool: &ToolFn) -> TokenStream {
     quote! {
         #function
 
-        #[doc = #doc]
-        #(#copied)*
-        #[allow(dead_code, non_camel_case_types, missing_copy_implementations, missing_debug_implementations)]
-        #vis struct #ident {}
+        #carrier
 
         #(#cfgs)*
         #[allow(deprecated, unused_imports)]
@@ -89,7 +84,46 @@ pub(crate) fn expand_tool(tool: &ToolFn) -> TokenStream {
     }
 }
 
-/// `Parameter::new::<f64>("a", Some("the first number"), OptionalProbe::<f64>::IS_REQUIRED)`
+/// What stands in for a tool that was refused, so that what uses it is not refused as well.
+pub(crate) fn expand_stub(tool: &ToolFn) -> TokenStream {
+    let ident = &tool.function.sig.ident;
+    let cfgs = tool.function.attrs.iter().filter(|attribute| is_cfg(attribute));
+    let carrier = expand_carrier(tool);
+    let name = ident.to_string();
+    let krate = &tool.krate;
+    let private = quote!(#krate::__private);
+    quote! {
+        #carrier
+
+        #(#cfgs)*
+        #[allow(deprecated)]
+        const _: () = {
+            impl #private::StaticTool for #ident {
+                const NAME: #private::ToolName = #private::ToolName::new(#name);
+
+                fn tool() -> &'static #private::FunctionTool {
+                    ::core::unreachable!()
+                }
+            }
+        };
+    }
+}
+
+/// `struct sum {}`
+fn expand_carrier(tool: &ToolFn) -> TokenStream {
+    let function = &tool.function;
+    let (ident, vis) = (&function.sig.ident, &function.vis);
+    let copied = function.attrs.iter().filter(|attribute| is_copied(attribute));
+    let doc = format!("The tool `{}`, for `tools![{ident}]`.", tool.name.text);
+    quote! {
+        #[doc = #doc]
+        #(#copied)*
+        #[allow(dead_code, non_camel_case_types, missing_copy_implementations, missing_debug_implementations)]
+        #vis struct #ident {}
+    }
+}
+
+/// `Parameter::new::<f64>("a", Some("the first number"), OptionalProbe::<f64>::__TOOL_CORE_IS_REQUIRED)`
 fn expand_parameter(parameter: &Parameter, private: &TokenStream) -> TokenStream {
     let ty = &parameter.ty;
     let name = &parameter.name.text;
@@ -98,7 +132,7 @@ fn expand_parameter(parameter: &Parameter, private: &TokenStream) -> TokenStream
     let is_required = match &parameter.required {
         Some(required) if !required.value => quote_spanned!(span=> #private::left_out::<#ty>()),
         Some(_) => quote!(true),
-        None => quote!(#private::OptionalProbe::<#ty>::IS_REQUIRED),
+        None => quote!(#private::OptionalProbe::<#ty>::__TOOL_CORE_IS_REQUIRED),
     };
     quote_spanned!(span=> #private::Parameter::new::<#ty>(#name, #description, #is_required))
 }
@@ -120,7 +154,7 @@ fn expand_call(tool: &ToolFn, private: &TokenStream) -> TokenStream {
     });
     let own = own_at(tool.output_span());
     let convert = quote_spanned! {own=>
-        #private::Returned::of(&output).kind().convert(output)
+        #private::Returned::of(&output).__tool_core_kind().convert(output)
     };
     // A result that borrows from an argument is copied while the argument is there.
     let copied =

@@ -1,0 +1,14 @@
+#![allow(dead_code)]
+
+use tool_core::tool;
+
+const DESCRIPTION: &str = "Returns the square root";
+
+#[tool(DESCRIPTION)]
+fn square_root(x: f64) -> f64 {
+    x.sqrt()
+}
+
+fn main() {
+    let _ = tool_core::tools![square_root];
+}

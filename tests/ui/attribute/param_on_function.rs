@@ -1,0 +1,13 @@
+#![allow(dead_code)]
+
+use tool_core::tool;
+
+#[tool]
+#[param("a number")]
+fn square_root(x: f64) -> f64 {
+    x.sqrt()
+}
+
+fn main() {
+    let _ = tool_core::tools![square_root];
+}

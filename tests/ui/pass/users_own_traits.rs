@@ -1,0 +1,28 @@
+//! Traits of the user's own, for every type, with the names that one would use.
+
+use tool_core::{tool, tools};
+
+trait Everything: Sized {
+    const IS_REQUIRED: u8 = 0;
+
+    fn kind(self) {}
+    fn convert(self) {}
+    fn take(self) {}
+    fn of(self) {}
+}
+
+impl<T> Everything for T {}
+
+#[tool]
+fn sum(a: f64, b: Option<f64>) -> f64 {
+    a + b.unwrap_or(0.0)
+}
+
+#[tool]
+async fn path(path: &std::path::Path) -> Result<usize, String> {
+    Ok(path.components().count())
+}
+
+fn main() {
+    assert_eq!(tools![sum, path].len(), 2);
+}
