@@ -32,7 +32,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let is_set = |name| env::var(name).is_ok_and(|value| !value.trim().is_empty());
     let (openai, model, _server) = if is_set("OPENAI_API_KEY") || is_set("OPENAI_BASE_URL") {
-        let model = env::var("OPENAI_MODEL").unwrap_or_else(|_| "gpt-4.1-mini".into());
+        let model = env::var("OPENAI_MODEL").ok().filter(|name| !name.trim().is_empty());
+        let model = model.unwrap_or_else(|| "gpt-4.1-mini".into());
         (OpenAi::from_env()?, model, None)
     } else {
         let server = Server::new().model("offline", OfflineModel::new()).spawn("127.0.0.1:0").await?;

@@ -16,6 +16,7 @@ fn outcome(execution: &ToolExecution) -> Result<String, String> {
 }
 
 #[tool]
+#[expect(clippy::disallowed_names, reason = "as the table has them")]
 fn echo(foo: Option<String>, qux: Option<i32>, deep: Option<Value>) -> Value {
     json!([foo, qux, deep])
 }

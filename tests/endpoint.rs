@@ -152,7 +152,7 @@ async fn an_agent_behind_the_wire_makes_its_calls_there() {
 #[tokio::test]
 async fn requests_by_hand_as_any_client_would_send_them() {
     let (server, _) = serve(ScriptedModel::new().says("Good morning!").says("Good morning!")).await;
-    let http = reqwest::Client::builder().tls_backend_preconfigured(no_tls()).build().unwrap();
+    let http = reqwest::Client::builder().no_proxy().tls_backend_preconfigured(no_tls()).build().unwrap();
     let models: Value = get(&http, &format!("{}/models", server.base_url())).await.1;
     assert_eq!(models["object"], "list");
     assert_eq!(models["data"][0]["id"], "m");
@@ -208,7 +208,7 @@ async fn bad_requests_get_the_apis_error_shape_and_status() {
     let agent = Agent::builder(ScriptedModel::new()).build().unwrap();
     let model = ScriptedModel::new().fails("the line is dead").fails("the line is dead");
     let server = Server::new().model("m", model).agent("agent", agent).spawn("127.0.0.1:0").await.unwrap();
-    let http = reqwest::Client::builder().tls_backend_preconfigured(no_tls()).build().unwrap();
+    let http = reqwest::Client::builder().no_proxy().tls_backend_preconfigured(no_tls()).build().unwrap();
     let user = json!({ "role": "user", "content": "Hi" });
     let call = json!({ "id": "a", "type": "function", "function": { "name": "f", "arguments": "{}" } });
     let function = json!({ "type": "function", "function": { "name": "f" } });

@@ -48,9 +48,10 @@ fn take(error: tool_core::ModelError) -> tool_openai::Error {
 
 #[tokio::test]
 async fn nobody_listens() {
-    let error = failure("http://127.0.0.1:9/v1").await;
+    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let error = failure(&format!("http://{address}/v1")).await;
     assert!(error.is_connect());
-    assert_eq!(error.to_string(), "could not connect to http://127.0.0.1:9/v1/chat/completions");
+    assert_eq!(error.to_string(), format!("could not connect to http://{address}/v1/chat/completions"));
 }
 
 #[tokio::test]
@@ -116,27 +117,93 @@ async fn a_redirect_is_not_followed() {
     assert!(other.requests().is_empty());
 }
 
-#[tokio::test]
-async fn a_stream_that_breaks_off() {
-    let head = support::whole_answer("200 OK", &[("content-type", "text/event-stream")], b"");
-    let chunk = b"data: {\"choices\":[{\"delta\":{\"content\":\"It is\"}}]}\n\n".to_vec();
-    let server = RawServer::start(vec![head.clone(), chunk.clone()], Duration::ZERO).await;
-    let request = ChatRequest::new([Message::user("Hello")]);
-    let model = client(&server.base_url()).chat_model("m");
-    let mut deltas = model.stream(&request);
-    assert_eq!(deltas.next().await.unwrap().unwrap(), Delta::Text("It is".into()));
-    let error = take(deltas.next().await.unwrap().unwrap_err());
-    assert!(error.is_incomplete());
-    assert_eq!(error.partial().unwrap().message.text, "It is");
-    assert!(deltas.next().await.is_none());
-
-    // Silence in the middle.
-    let server = RawServer::start(vec![head, chunk], Duration::from_secs(60)).await;
-    let model = client(&server.base_url()).chat_model("m");
-    let error = take(
-        model.stream(&request).filter_map(|delta| std::future::ready(delta.err())).next().await.unwrap(),
+/// An answer in chunks, as servers send them: a cut is an error of the connection then.
+fn chunked(chunks: &[&str]) -> Vec<u8> {
+    let mut answer = String::from(
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n",
     );
-    assert!(error.is_timeout(), "{error:?}");
+    for chunk in chunks {
+        let data = format!("data: {chunk}\n\n");
+        answer.push_str(&format!("{:x}\r\n{data}\r\n", data.len()));
+    }
+    answer.into_bytes()
+}
+
+const TEXT: &str = r#"{"choices":[{"delta":{"content":"It is"}}]}"#;
+const FINISH: &str = r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#;
+
+#[tokio::test]
+async fn a_stream_that_breaks_off_keeps_what_came() {
+    let plain = support::whole_answer(
+        "200 OK",
+        &[("content-type", "text/event-stream")],
+        format!("data: {TEXT}\n\n").as_bytes(),
+    );
+    let request = ChatRequest::new([Message::user("Hello")]);
+    // The end of the connection, a cut connection, and silence.
+    let cases = [
+        (plain, Duration::ZERO),
+        (chunked(&[TEXT]), Duration::ZERO),
+        (chunked(&[TEXT]), Duration::from_secs(60)),
+    ];
+    for (answer, pause) in cases {
+        let server = RawServer::start(vec![answer], pause).await;
+        let model = client(&server.base_url()).chat_model("m");
+        let mut deltas = model.stream(&request);
+        assert_eq!(deltas.next().await.unwrap().unwrap(), Delta::Text("It is".into()));
+        let error = take(deltas.next().await.unwrap().unwrap_err());
+        assert!(error.is_incomplete(), "{error:?}");
+        assert_eq!(error.is_timeout(), !pause.is_zero(), "{error:?}");
+        assert_eq!(error.partial().unwrap().message.text, "It is");
+        assert!(deltas.next().await.is_none());
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_breaks_off_behind_its_end_is_whole() {
+    let server = RawServer::start(vec![chunked(&[TEXT, FINISH])], Duration::ZERO).await;
+    let model = client(&server.base_url()).chat_model("m");
+    let request = ChatRequest::new([Message::user("Hello")]);
+    let last = model.stream(&request).map(Result::unwrap).collect::<Vec<_>>().await.pop();
+    assert!(matches!(last, Some(Delta::Done(response)) if response.message.text == "It is"));
+}
+
+#[tokio::test]
+async fn a_stream_of_nothing_is_an_error() {
+    let server = RawServer::start(vec![chunked(&["[DONE]"])], Duration::ZERO).await;
+    let error = failure_of_stream(&server.base_url()).await;
+    assert_eq!(error.to_string(), "the stream ended before it had begun");
+}
+
+#[tokio::test]
+async fn a_line_without_end_is_given_up() {
+    let piece = vec![b'x'; 1 << 20];
+    let mut pieces =
+        vec![support::whole_answer("200 OK", &[("content-type", "text/event-stream")], b"data: ")];
+    pieces.extend(std::iter::repeat_n(piece, 70));
+    let server = RawServer::start(pieces, Duration::ZERO).await;
+    let error = failure_of_stream(&server.base_url()).await;
+    assert!(error.is_incomplete());
+    assert!(format!("{error:?}").ends_with("it is longer than 67108864 bytes"), "{error:?}");
+}
+
+async fn failure_of_stream(base_url: &str) -> tool_openai::Error {
+    let model = client(base_url).chat_model("m");
+    let request = ChatRequest::new([Message::user("Hello")]);
+    take(model.stream(&request).next().await.unwrap().unwrap_err())
+}
+
+#[tokio::test]
+async fn a_key_that_comes_back_is_not_shown() {
+    let body = br#"{"error": {"message": "bad key sk-very\u002dsecret", "code": "sk-very-secret"}}"#;
+    let headers = [("x-request-id", "sk-very-secret")];
+    let server = RawServer::answering("400 Bad Request", &headers, body).await;
+    let error = failure(&server.base_url()).await;
+    let expected = "the API answered with an error, status 400, [key]: bad key [key] (request [key])";
+    assert_eq!(error.to_string(), expected);
+    let headers = [("location", "http://elsewhere/?key=sk-very-secret")];
+    let server = RawServer::answering("302 Found", &headers, b"").await;
+    failure(&server.base_url()).await;
 }
 
 #[test]

@@ -176,6 +176,22 @@ async fn every_stream_of_the_corpus() {
 }
 
 #[tokio::test]
+async fn an_id_behind_the_name_makes_no_second_call() {
+    let call =
+        |call: &str| format!(r#"data: {{"choices":[{{"delta":{{"tool_calls":[{call}]}}}}]}}"#) + "\n\n";
+    let body = call(r#"{"index":0,"function":{"name":"get_tide"}}"#)
+        + &call(r#"{"index":0,"id":"call_1","function":{"arguments":"{}"}}"#)
+        + "data: [DONE]\n\n";
+    let server =
+        RawServer::answering("200 OK", &[("content-type", "text/event-stream")], body.as_bytes()).await;
+    let (pieces, outcome) = stream(server.base_url()).await;
+    let response = outcome.unwrap();
+    check_pieces("an id behind the name", &pieces, &response);
+    assert_eq!(response.message.tool_calls.len(), 1);
+    assert_eq!(response.message.tool_calls[0].arguments, "{}");
+}
+
+#[tokio::test]
 async fn every_stream_again_in_small_pieces() {
     for case in cases("streams", ".sse") {
         let head = support::whole_answer("200 OK", &[("content-type", "text/event-stream")], b"");

@@ -10,6 +10,7 @@ use reqwest::{Response, StatusCode, Url, redirect};
 use rustls::ClientConfig;
 use rustls_platform_verifier::BuilderVerifierExt;
 use secrecy::{ExposeSecret, SecretString};
+use url::Host;
 
 use crate::Error;
 
@@ -45,7 +46,12 @@ impl Client {
             value.set_sensitive(name == "authorization");
             map.insert(HeaderName::from_static(name), value);
         }
-        let http = reqwest::Client::builder()
+        let mut http = reqwest::Client::builder();
+        if is_loopback(&base_url) {
+            // A proxy would look for the server on its own machine.
+            http = http.no_proxy();
+        }
+        let http = http
             .default_headers(map)
             .tls_backend_preconfigured(tls(&base_url)?)
             .connect_timeout(connect_timeout)
@@ -75,7 +81,7 @@ impl Client {
         }
         if status.is_redirection() {
             let location = response.headers().get("location").and_then(|value| value.to_str().ok());
-            return Err(Error::redirected(status, location.unwrap_or("nowhere")));
+            return Err(Error::redirected(status, &self.without_key(location.unwrap_or("nowhere"))));
         }
         let request_id = request_id(&response);
         let body = read(&url, response, LONGEST_ERROR_BODY).await.unwrap_or_default();
@@ -99,6 +105,7 @@ impl Client {
         body: &[u8],
         request_id: Option<String>,
     ) -> Error {
+        let request_id = request_id.map(|id| self.without_key(&id));
         Error::api(status, &String::from_utf8_lossy(body), request_id, |text| self.without_key(text))
     }
 
@@ -121,6 +128,15 @@ impl Client {
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client").field("base_url", &shown(&self.base_url)).finish_non_exhaustive()
+    }
+}
+
+fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        None => false,
     }
 }
 

@@ -1,5 +1,6 @@
 //! Where the endpoint is, and how it is reached.
 
+use std::env::VarError;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,8 +38,12 @@ impl OpenAi {
     ///
     /// Neither variable is set, or one of them holds what cannot be used.
     pub fn from_env() -> Result<Self, Error> {
-        let read = |name| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
-        let (key, base_url) = (read(KEY_VARIABLE), read(BASE_URL_VARIABLE));
+        let read = |name| match std::env::var(name) {
+            Ok(value) => Ok(Some(value).filter(|value| !value.trim().is_empty())),
+            Err(VarError::NotPresent) => Ok(None),
+            Err(VarError::NotUnicode(_)) => Err(Error::config(format!("{name} holds what is no text"))),
+        };
+        let (key, base_url) = (read(KEY_VARIABLE)?, read(BASE_URL_VARIABLE)?);
         if key.is_none() && base_url.is_none() {
             return Err(Error::config(format!(
                 "{KEY_VARIABLE} is not set; set it, or set {BASE_URL_VARIABLE} to a server that needs no key"
@@ -164,7 +169,9 @@ impl OpenAiBuilder {
 
 fn parse_base_url(text: &str) -> Result<Url, Error> {
     let wrong = |why: &str| {
-        Error::config(format!("the base URL {why}; write one such as `{DEFAULT_BASE_URL}`, not `{text}`"))
+        // A user name and a password may stand in front of the `@`.
+        let came = if text.contains('@') { String::new() } else { format!(", not `{text}`") };
+        Error::config(format!("the base URL {why}; write one such as `{DEFAULT_BASE_URL}`{came}"))
     };
     let mut url = Url::parse(text).map_err(|error| wrong(&format!("is not one ({error})")))?;
     if !matches!(url.scheme(), "http" | "https") {
@@ -210,7 +217,15 @@ mod tests {
 
     #[test]
     fn what_is_no_base_url_is_refused() {
-        for text in ["", "localhost", "localhost:80/v1", "file:///etc/passwd", "http://user:secret@host/v1"] {
+        for text in [
+            "",
+            "localhost",
+            "localhost:80/v1",
+            "file:///etc/passwd",
+            "http://user:secret@host/v1",
+            "ftp://user:secret@host",
+            "http://user:secret@ho st/v1",
+        ] {
             let error = OpenAi::builder().base_url(text).build().unwrap_err();
             assert!(error.is_config());
             assert!(!error.to_string().contains("secret"), "{error}");

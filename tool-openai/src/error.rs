@@ -21,7 +21,7 @@ enum Kind {
     Api(ApiError),
     Redirected { status: StatusCode, location: String },
     InvalidResponse(String),
-    Incomplete(ChatResponse),
+    Incomplete { partial: ChatResponse, why: Option<Error> },
 }
 
 /// What the API says of an error.
@@ -81,8 +81,8 @@ impl Error {
         ))
     }
 
-    pub(crate) fn incomplete(partial: ChatResponse) -> Self {
-        Self(Box::new(Kind::Incomplete(partial)))
+    pub(crate) fn incomplete(partial: ChatResponse, why: Option<Self>) -> Self {
+        Self(Box::new(Kind::Incomplete { partial, why }))
     }
 
     /// The endpoint cannot be used as it is set.
@@ -100,7 +100,11 @@ impl Error {
     /// The endpoint took too long.
     #[must_use]
     pub fn is_timeout(&self) -> bool {
-        matches!(&*self.0, Kind::Transport { error, .. } if error.is_timeout())
+        match &*self.0 {
+            Kind::Transport { error, .. } => error.is_timeout(),
+            Kind::Incomplete { why: Some(why), .. } => why.is_timeout(),
+            _ => false,
+        }
     }
 
     /// The API refused the request or failed: see [`status`](Self::status), [`code`](Self::code) and
@@ -119,7 +123,7 @@ impl Error {
     /// The stream ended before the response was whole: see [`partial`](Self::partial).
     #[must_use]
     pub fn is_incomplete(&self) -> bool {
-        matches!(*self.0, Kind::Incomplete(_))
+        matches!(*self.0, Kind::Incomplete { .. })
     }
 
     /// The HTTP status, if the error is the API's and came with one.
@@ -159,7 +163,7 @@ impl Error {
     #[must_use]
     pub fn partial(&self) -> Option<&ChatResponse> {
         match &*self.0 {
-            Kind::Incomplete(partial) => Some(partial),
+            Kind::Incomplete { partial, .. } => Some(partial),
             _ => None,
         }
     }
@@ -188,7 +192,7 @@ impl fmt::Display for Error {
                 )
             }
             Kind::InvalidResponse(message) => f.write_str(message),
-            Kind::Incomplete(_) => f.write_str("the stream ended before the response was whole"),
+            Kind::Incomplete { .. } => f.write_str("the stream ended before the response was whole"),
         }
     }
 }
@@ -227,6 +231,7 @@ impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match &*self.0 {
             Kind::Transport { error, .. } => Some(error),
+            Kind::Incomplete { why: Some(why), .. } => Some(why),
             _ => None,
         }
     }

@@ -6,6 +6,7 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::error::ApiError;
 
@@ -102,11 +103,26 @@ impl<'de> Visitor<'de> for ContentVisitor {
 /// The arguments of a call as text. The API has text; llama.cpp and others have the object itself, which
 /// is then written compactly.
 pub(crate) fn arguments<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
-    Ok(match Value::deserialize(deserializer)? {
-        Value::Null => None,
-        Value::String(text) => Some(text),
-        other => Some(other.to_string()),
-    })
+    // As text, so that numbers of any length keep all their digits.
+    let Some(value) = Option::<Box<RawValue>>::deserialize(deserializer)? else { return Ok(None) };
+    if value.get().starts_with('"') {
+        return serde_json::from_str(value.get()).map(Some).map_err(serde::de::Error::custom);
+    }
+    Ok(Some(compact(value.get())))
+}
+
+/// A JSON text without the blanks between its tokens.
+fn compact(json: &str) -> String {
+    let (mut is_in_string, mut is_escaped) = (false, false);
+    let keep = |character: &char| {
+        let is_kept = is_in_string || !character.is_ascii_whitespace();
+        if *character == '"' && !is_escaped {
+            is_in_string = !is_in_string;
+        }
+        is_escaped = is_in_string && *character == '\\' && !is_escaped;
+        is_kept
+    };
+    json.chars().filter(keep).collect()
 }
 
 /// The arguments of an earlier call as they are sent back: always the text of a JSON object, because
@@ -148,6 +164,12 @@ mod tests {
                 error.as_ref().map(|error| (&*error.message, error.kind.as_deref(), error.code.as_deref()));
             assert_eq!(found, expected, "{body}");
         }
+    }
+
+    #[test]
+    fn objects_are_written_compactly_and_keep_their_digits() {
+        let json = "{ \"a\\\" b\" : [ 1, 12345678901234567890123 ],\n \"c\": \" \\\\\" }";
+        assert_eq!(compact(json), "{\"a\\\" b\":[1,12345678901234567890123],\"c\":\" \\\\\"}");
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub(super) struct Assembler {
 struct Slot {
     index: Option<u32>,
     call: ToolCall,
+    /// The call had no id when it was told of; it keeps the one that it was given then.
+    has_made_up_id: bool,
     /// Its position among the calls that were told of, once it has a name.
     told: Option<usize>,
 }
@@ -84,7 +86,7 @@ impl Assembler {
         };
         let told_so_far = self.calls.iter().filter(|slot| slot.told.is_some()).count();
         let slot = &mut self.calls[position];
-        if let Some(id) = id {
+        if let Some(id) = id.filter(|_| !slot.has_made_up_id) {
             slot.call.id = id;
         }
         // Some servers repeat the name in every fragment: it is set once.
@@ -100,6 +102,7 @@ impl Assembler {
                 slot.told = Some(told_so_far);
                 if slot.call.id.is_empty() {
                     slot.call.id = made_up_id(self.id.as_deref(), position);
+                    slot.has_made_up_id = true;
                 }
                 tell(Delta::ToolCall {
                     index: told_so_far,
@@ -117,7 +120,9 @@ impl Assembler {
     /// The slot that a fragment belongs to. The index is the key, where there is one; but one index with
     /// two ids are two calls, and without an index a new id is a new call.
     fn slot(&mut self, index: Option<u32>, id: Option<&str>) -> usize {
-        let is_same_id = |slot: &Slot| id.is_none_or(|id| slot.call.id.is_empty() || slot.call.id == id);
+        let is_same_id = |slot: &Slot| {
+            id.is_none_or(|id| slot.call.id.is_empty() || slot.has_made_up_id || slot.call.id == id)
+        };
         let found = match (index, id) {
             (Some(_), _) => self.calls.iter().rposition(|slot| slot.index == index && is_same_id(slot)),
             (None, Some(id)) => self.calls.iter().rposition(|slot| slot.call.id == id),
@@ -127,7 +132,7 @@ impl Assembler {
     }
 
     fn new_slot(&mut self, index: Option<u32>) -> usize {
-        self.calls.push(Slot { index, call: ToolCall::new("", "", ""), told: None });
+        self.calls.push(Slot { index, call: ToolCall::new("", "", ""), has_made_up_id: false, told: None });
         self.calls.len() - 1
     }
 

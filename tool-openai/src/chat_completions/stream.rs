@@ -64,12 +64,13 @@ impl<E: Stream<Item = Result<Sse, sse_stream::Error>> + Unpin> State<'_, E> {
             }
             let Some(mut assembler) = self.assembler.take() else { return Ok(None) };
             let is_done = match self.events.next().await {
-                Some(event) => {
-                    let event = event.map_err(|error| self.broken(error))?;
-                    self.read(&event, &mut assembler)?
+                Some(Ok(event)) => self.read(&event, &mut assembler)?,
+                // Nothing but the usage can be missing then.
+                _ if assembler.is_finished() => true,
+                Some(Err(error)) => {
+                    return Err(Error::incomplete(assembler.into_response(), Some(self.broken(error))));
                 }
-                None if assembler.is_finished() => true,
-                None => return Err(Error::incomplete(assembler.into_response())),
+                None => return Err(Error::incomplete(assembler.into_response(), None)),
             };
             if is_done && !assembler.has_choice() {
                 return Err(Error::invalid_response("the stream ended before it had begun"));
