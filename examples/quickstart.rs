@@ -50,10 +50,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mut events = agent.ask(question).stream();
     while let Some(event) = events.next().await {
         match event? {
-            Event::TurnStarted { turn, messages } => {
+            Event::TurnStarted { turn, messages, .. } => {
                 println!("--> request {turn}: {messages} messages, {} tools", agent.tools().len());
             }
-            Event::TurnFinished { turn, response } => {
+            Event::TurnFinished { turn, response, .. } => {
                 let tokens = response.usage.unwrap_or_default();
                 println!(
                     "<-- response {turn}: {} tokens read, {} written",

@@ -89,13 +89,15 @@ async fn a_request_comes_through() {
     let expected_choice = choice.clone();
     let script = ScriptedModel::new()
         .expects(move |request| request.messages() == sent)
-        .expects(move |request| *request.definitions() == offered)
-        .expects(move |request| *request.choice() == expected_choice)
-        .expects(|request| request.may_call_in_parallel() == Some(false))
+        .expects(move |request| *request.tools() == offered)
+        .expects(move |request| *request.tool_choice() == expected_choice)
+        .expects(|request| request.parallel_tool_calls() == Some(false))
         .says("Yes.");
     let (_server, model) = serve(script).await;
-    let request =
-        ChatRequest::new(messages).tools(definitions).tool_choice(choice).parallel_tool_calls(false);
+    let request = ChatRequest::new(messages)
+        .with_tools(definitions)
+        .with_tool_choice(choice)
+        .with_parallel_tool_calls(false);
     assert_eq!(model.chat(&request).await.unwrap().message.text, "Yes.");
 }
 
@@ -110,7 +112,7 @@ async fn the_key_is_sent_as_a_bearer_token() {
         .project("proj-1")
         .build()
         .unwrap();
-    let request = ChatRequest::new([Message::user("Hello")]).tools(tools![sum].definitions().clone());
+    let request = ChatRequest::new([Message::user("Hello")]).with_tools(tools![sum].definitions().clone());
     openai.chat_model("m").chat(&request).await.unwrap();
     let sent = &server.requests()[0];
     assert!(sent.starts_with("POST /v1/chat/completions HTTP/1.1\r\n"), "{sent}");
@@ -147,6 +149,24 @@ async fn an_agent_behind_the_wire_makes_its_calls_there() {
     let (deltas, response) = stream(&openai.chat_model("again"), &request).await;
     assert_eq!(deltas, [Delta::Text("42.5".into())]);
     assert_eq!(response.usage.unwrap().total_tokens, 36);
+}
+
+#[tokio::test]
+async fn an_agent_says_the_same_streamed_and_whole() {
+    let call = || ToolCall::new("a", "sum", r#"{"a": 1, "b": 2}"#);
+    let model = || {
+        let message = AssistantMessage::text("Let me see. ").with_tool_calls([call()]);
+        ScriptedModel::new().replies(ChatResponse::new(message)).says("It is 3.")
+    };
+    let agent = || Agent::builder(model()).tools(tools![sum]).build().unwrap();
+    let server =
+        Server::new().agent("whole", agent()).agent("streamed", agent()).spawn("127.0.0.1:0").await.unwrap();
+    let openai = client(&server.base_url());
+    let request = ChatRequest::new([Message::user("What is 1 + 2?")]);
+    let whole = openai.chat_model("whole").chat(&request).await.unwrap();
+    let (_, streamed) = stream(&openai.chat_model("streamed"), &request).await;
+    assert_eq!(whole.message.text, "Let me see. It is 3.");
+    assert_eq!(streamed.message, whole.message);
 }
 
 #[tokio::test]

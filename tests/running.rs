@@ -9,8 +9,7 @@ use serde_json::{Value, json};
 use tool_core::testing::ScriptedModel;
 use tool_core::{
     Agent, AgentBuilder, Answer, AssistantMessage, ChatModel, ChatResponse, Event, FinishReason, Message,
-    Run, RunError, Step, ToolCall, ToolChoice, ToolContext, ToolError, ToolExecution, ToolOutput, Usage,
-    tool, tools,
+    Run, RunError, Step, ToolCall, ToolChoice, ToolError, ToolExecution, ToolOutput, Usage, tool, tools,
 };
 
 /// Sums two numbers.
@@ -43,16 +42,6 @@ fn agent(model: impl ChatModel + 'static) -> AgentBuilder {
 
 /// What a run came to, in a form that can be compared: times differ from run to run.
 fn summary(outcome: &Result<Answer, RunError>) -> Value {
-    let executions = |executions: &[ToolExecution]| -> Value {
-        let summary = |one: &ToolExecution| {
-            let outcome = match one.outcome() {
-                Ok(output) => output.to_string(),
-                Err(error) => format!("error: {error}"),
-            };
-            json!([one.call().id, one.call().name, one.call().arguments, outcome])
-        };
-        executions.iter().map(summary).collect()
-    };
     match outcome {
         Ok(answer) => json!({
             "text": answer.text(),
@@ -62,12 +51,23 @@ fn summary(outcome: &Result<Answer, RunError>) -> Value {
             "turns": answer.turns(),
             "messages": answer.messages(),
         }),
-        Err(error) => json!({
-            "error": format!("{error:?}"),
-            "executions": executions(error.tool_executions()),
-            "messages": error.messages(),
-        }),
+        Err(error) => failure(format!("{error:?}"), error.tool_executions(), error.messages()),
     }
+}
+
+fn failure(error: String, made: &[ToolExecution], messages: &[Message]) -> Value {
+    json!({ "error": error, "executions": executions(made), "messages": messages })
+}
+
+fn executions(made: &[ToolExecution]) -> Value {
+    let summary = |one: &ToolExecution| {
+        let outcome = match one.outcome() {
+            Ok(output) => output.to_string(),
+            Err(error) => format!("error: {error}"),
+        };
+        json!([one.call().id, one.call().name, one.call().arguments, outcome])
+    };
+    made.iter().map(summary).collect()
 }
 
 async fn stream(agent: &Agent, question: &str) -> Result<Answer, RunError> {
@@ -89,21 +89,25 @@ fn restored(run: Run) -> Run {
 }
 
 /// The calls of a turn are made in the opposite order, and the run is restored between any two of them.
-async fn drive_by_hand(agent: &Agent, model: &ScriptedModel, question: &str) -> Result<Answer, String> {
-    let mut run = agent.start(question);
+async fn drive_by_hand(agent: &Agent, question: &str) -> Value {
+    let (mut run, context) = agent.ask(question).start();
     loop {
         run = restored(run);
         match run.next(agent.tools().definitions()) {
-            Step::CallModel(request) => {
-                let response = model.chat(&request).await.map_err(|error| error.to_string())?;
-                run.replied(response).unwrap();
-            }
+            Step::CallModel(request) => match agent.model().chat(&request).await {
+                Ok(response) => run.replied(response).unwrap(),
+                Err(error) => {
+                    let error = format!("the model could not be asked: {error}");
+                    return failure(error, run.tool_executions(), run.added());
+                }
+            },
             Step::CallTools(mut calls) => {
                 let call = calls.pop().unwrap();
-                let execution = agent.tools().execute(call, &ToolContext::new()).await;
+                let execution = agent.tools().execute(call, &context).await;
                 run.called(execution).unwrap();
             }
-            _ => return run.finish().map_err(|error| format!("{error:?}")),
+            Step::Done => return summary(&run.finish()),
+            other => panic!("there is no such step: {other:?}"),
         }
     }
 }
@@ -114,21 +118,10 @@ async fn run(
     build: impl Fn(AgentBuilder) -> AgentBuilder,
 ) -> Result<Answer, RunError> {
     let question = "What now?";
-    let awaited = build(agent(script())).build().unwrap().ask(question).await;
-    let streamed = stream(&build(agent(script())).build().unwrap(), question).await;
-    assert_eq!(summary(&awaited), summary(&streamed), "awaited and streamed");
-    let model = script();
-    let by_hand = drive_by_hand(&build(agent(model.clone())).build().unwrap(), &model, question).await;
-    match (&awaited, &by_hand) {
-        (Ok(_), Ok(_)) => {
-            let by_hand = by_hand.map_err(|_| unreachable!());
-            assert_eq!(summary(&awaited), summary(&by_hand), "awaited and by hand");
-        }
-        (Err(error), Err(other)) => {
-            assert!(format!("{error:?}").ends_with(other.as_str()), "{error:?} {other}")
-        }
-        (awaited, by_hand) => panic!("{awaited:?} {by_hand:?}"),
-    }
+    let agent = || build(agent(script())).build().unwrap();
+    let awaited = agent().ask(question).await;
+    assert_eq!(summary(&awaited), summary(&stream(&agent(), question).await), "awaited and streamed");
+    assert_eq!(summary(&awaited), drive_by_hand(&agent(), question).await, "awaited and by hand");
     awaited
 }
 
@@ -150,7 +143,7 @@ async fn an_answer_at_once() {
 async fn one_call_after_another() {
     let script = || {
         ScriptedModel::new()
-            .expects(|request| request.definitions().len() == 4 && request.messages().len() == 2)
+            .expects(|request| request.tools().len() == 4 && request.messages().len() == 2)
             .calls("sum", r#"{"a": 9, "b": 16}"#)
             .with_usage(Usage::new(100, 10))
             .expects(|request| request.messages().last().unwrap().text() == "25.0")
@@ -231,7 +224,7 @@ async fn what_fails_is_told_to_the_model_and_the_run_goes_on() {
         ("sum", "{\"a\": 1}", "invalid arguments: `b` is missing, expected a number"),
         ("sum", "{ broken", "invalid arguments: not valid JSON: key must be a string at line 1 column 3"),
         ("square_root", "{\"x\": -1}", "must not be negative"),
-        ("panics", "{}", "the tool failed (reference call_10)"),
+        ("panics", "{}", "the tool failed (reference call_1_0)"),
     ];
     for (name, arguments, expected) in table {
         let script = || {
@@ -330,10 +323,10 @@ async fn a_model_that_fails_leaves_the_run_to_be_driven_on() {
 async fn what_the_model_must_call_it_must_call_once() {
     let script = || {
         ScriptedModel::new()
-            .expects(|request| *request.choice() == ToolChoice::Required)
+            .expects(|request| *request.tool_choice() == ToolChoice::Required)
             .calls("sum", r#"{"a": 1, "b": 2}"#)
             .expects(|request| {
-                *request.choice() == ToolChoice::Auto && request.may_call_in_parallel() == Some(false)
+                *request.tool_choice() == ToolChoice::Auto && request.parallel_tool_calls() == Some(false)
             })
             .says("3")
     };
@@ -376,8 +369,8 @@ async fn a_stream_tells_what_happens() {
     let told: Vec<_> = events
         .iter()
         .map(|event| match event {
-            Event::TurnStarted { turn, messages } => format!("turn {turn} with {messages}"),
-            Event::TurnFinished { turn, response } => {
+            Event::TurnStarted { turn, messages, .. } => format!("turn {turn} with {messages}"),
+            Event::TurnFinished { turn, response, .. } => {
                 format!("turn {turn} took {}", response.usage.map_or(0, |one| one.total_tokens))
             }
 
@@ -454,6 +447,79 @@ fn a_run_takes_only_what_it_asked_for() {
     assert!(run.replied(reply(&[])).is_err());
 }
 
+#[tokio::test]
+async fn a_refusal_is_an_answer_that_says_so() {
+    let refusal = || {
+        let mut message = AssistantMessage::default();
+        message.refusal = Some("I will not.".into());
+        ChatResponse::new(message)
+    };
+    let answer = run_plain(move || ScriptedModel::new().replies(refusal())).await.unwrap();
+    assert_eq!((answer.text(), answer.refusal()), ("", Some("I will not.")));
+    assert_eq!(answer.to_string(), "I will not.");
+}
+
+#[tokio::test]
+async fn events_have_the_ids_of_the_run_and_the_failures_of_the_tools() {
+    let calls = ["", ""].map(|id| ToolCall::new(id, "panics", "{}"));
+    let response = ChatResponse::new(AssistantMessage::default().with_tool_calls(calls));
+    let model = ScriptedModel::new().replies(response).says("Sorry.");
+    let events: Vec<_> = agent(model).build().unwrap().ask("?").stream().map(Result::unwrap).collect().await;
+    let mut ids = [Vec::new(), Vec::new(), Vec::new()];
+    for event in &events {
+        match event {
+            Event::TurnFinished { turn: 1, response, .. } => {
+                ids[0].extend(response.message.tool_calls.iter().map(|call| call.id.clone()));
+            }
+            Event::CallStarted(call) => ids[1].push(call.id.clone()),
+            Event::CallFinished(execution) => {
+                ids[2].push(execution.call().id.clone());
+                let failure = execution.outcome().unwrap_err().failure().unwrap();
+                assert_eq!(failure.to_string(), "panicked: secret");
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(ids[0], ["call_1_0", "call_1_1"]);
+    assert!(ids[0] == ids[1] && ids[1] == ids[2], "{ids:?}");
+}
+
+#[tokio::test]
+async fn the_context_reaches_the_driver_by_hand() {
+    let agent =
+        agent(ScriptedModel::new()).context(UserId(1)).context(String::from("agent's")).build().unwrap();
+    let (_, context) = agent.ask("?").context(UserId(2)).start();
+    assert_eq!(context.get::<UserId>(), Some(&UserId(2)));
+    assert_eq!(context.get::<String>().map(String::as_str), Some("agent's"));
+}
+
+#[test]
+fn a_state_that_contradicts_itself_is_refused() {
+    let mut run = Run::new([Message::user("What now?")]);
+    let calls = ["a", "b"].map(|id| ToolCall::new(id, "sum", "{}"));
+    run.replied(ChatResponse::new(AssistantMessage::default().with_tool_calls(calls))).unwrap();
+    run.called(ToolExecution::new(ToolCall::new("a", "sum", "{}"), Ok(ToolOutput::text("1")))).unwrap();
+    let state = serde_json::to_value(&run).unwrap();
+    let broken: [fn(&mut Value); 6] = [
+        |state| state["given"] = json!(9),
+        |state| state["standing"]["calling"] = json!([]),
+        |state| state["standing"]["calling"][0]["call"]["id"] = json!("b"),
+        |state| state["standing"] = json!("asking"),
+        |state| state["messages"] = json!([]),
+        |state| {
+            state["standing"]["calling"][1] = state["standing"]["calling"][0].clone();
+            state["standing"]["calling"][1]["call"]["id"] = json!("b");
+        },
+    ];
+    assert!(serde_json::from_value::<Run>(state.clone()).is_ok());
+    for (index, break_it) in broken.iter().enumerate() {
+        let mut state = state.clone();
+        break_it(&mut state);
+        let error = serde_json::from_value::<Run>(state).expect_err(&index.to_string());
+        assert!(error.to_string().contains("contradicts itself"), "{error}");
+    }
+}
+
 #[test]
 fn a_state_of_another_format_is_refused() {
     let mut state = serde_json::to_value(Run::new([Message::user("What now?")])).unwrap();
@@ -488,8 +554,11 @@ fn debug_tells_no_arguments() {
         .unwrap();
     run.called(ToolExecution::new(call, Ok(ToolOutput::text("secret 4")))).unwrap();
     assert!(!format!("{run:?}").contains("secret"), "{run:?}");
-    let context = ToolContext::new().with(UserId(7));
-    assert_eq!(context.get::<UserId>(), Some(&UserId(7)));
+    let failed = ToolError::invalid_arguments("expected a number, got secret 5");
+    assert!(!format!("{failed:?} {:?}", Event::Text("secret 6".into())).contains("secret"), "{failed:?}");
+    run.replied(ChatResponse::new(AssistantMessage::text("secret 7"))).unwrap();
+    let answer = run.finish().unwrap();
+    assert!(!format!("{answer:?} {:?}", Event::Done(answer.clone())).contains("secret"), "{answer:?}");
 }
 
 #[test]

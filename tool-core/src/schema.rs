@@ -55,7 +55,9 @@ fn generator() -> SchemaGenerator {
 /// `format: "uint8"` and the like say nothing that type and bounds do not, and providers refuse unknown formats.
 fn drop_number_format(schema: &mut Schema) {
     let is_number_format = |format: &str| {
-        matches!(format, "float" | "double") || format.trim_start_matches('u').starts_with("int")
+        let integer = format.strip_prefix("uint").or_else(|| format.strip_prefix("int"));
+        matches!(format, "float" | "double")
+            || integer.is_some_and(|bits| bits.is_empty() || bits.parse::<u8>().is_ok())
     };
     if schema.get("format").and_then(Value::as_str).is_some_and(is_number_format) {
         schema.remove("format");

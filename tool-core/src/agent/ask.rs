@@ -14,19 +14,31 @@ use crate::{Answer, Content, Message, Run, RunError, ToolContext};
 #[must_use = "nothing is asked until it is awaited or streamed"]
 pub struct Ask {
     agent: Agent,
-    question: Content,
-    history: Vec<Message>,
+    from: Start,
     context: ToolContext,
+}
+
+/// Where the run begins.
+enum Start {
+    Question { question: Content, history: Vec<Message> },
+    Run(Box<Run>),
 }
 
 impl Ask {
     pub(super) fn new(agent: Agent, question: Content) -> Self {
-        Self { agent, question, history: Vec::new(), context: ToolContext::new() }
+        Self { agent, from: Start::Question { question, history: Vec::new() }, context: ToolContext::new() }
     }
 
-    /// What was said before: the messages of earlier answers, oldest first.
+    pub(super) fn resume(agent: Agent, run: Run) -> Self {
+        Self { agent, from: Start::Run(Box::new(run)), context: ToolContext::new() }
+    }
+
+    /// What was said before: the messages of earlier answers, oldest first. A run that is resumed has its
+    /// own, and takes no other.
     pub fn history(mut self, messages: impl IntoIterator<Item = Message>) -> Self {
-        self.history.extend(messages);
+        if let Start::Question { history, .. } = &mut self.from {
+            history.extend(messages);
+        }
         self
     }
 
@@ -43,15 +55,20 @@ impl Ask {
         EventStream::of(|events| drive(agent, run, context, Listener::Events(events)))
     }
 
-    /// The [`Run`] of this question, for a caller who drives it by hand: nothing is asked yet. What it
-    /// needs beside it is the model, the agent's [`tools`](Agent::tools), and a [`ToolContext`].
-    pub fn start(self) -> Run {
-        self.into_parts().1
+    /// The [`Run`] of this question and the context of its tools, for a caller who drives it by hand:
+    /// nothing is asked yet. What it needs beside them is the agent's [`model`](Agent::model) and
+    /// [`tools`](Agent::tools).
+    pub fn start(self) -> (Run, ToolContext) {
+        let (_, run, context) = self.into_parts();
+        (run, context)
     }
 
     fn into_parts(self) -> (Agent, Run, ToolContext) {
         let context = self.context.or(&self.agent.0.context);
-        let run = self.agent.run(self.history, self.question);
+        let run = match self.from {
+            Start::Question { question, history } => self.agent.run(history, question),
+            Start::Run(run) => *run,
+        };
         (self.agent, run, context)
     }
 }

@@ -87,12 +87,15 @@ impl AgentBuilder {
     /// Two tools have one name, or the model must call a tool that there is not.
     pub fn build(mut self) -> Result<Agent, BuildError> {
         for more in &self.tools {
-            self.agent.tools = self.agent.tools.union(more).map_err(BuildError::Tools)?;
+            self.agent.tools =
+                self.agent.tools.union(more).map_err(|error| BuildError(Kind::Tools(error)))?;
         }
         match &self.agent.tool_choice {
-            ToolChoice::Required if self.agent.tools.is_empty() => return Err(BuildError::NothingToChoose),
+            ToolChoice::Required if self.agent.tools.is_empty() => {
+                return Err(BuildError(Kind::NothingToChoose));
+            }
             ToolChoice::Tool(name) if self.agent.tools.get(name).is_none() => {
-                return Err(BuildError::UnknownChoice(name.clone()));
+                return Err(BuildError(Kind::UnknownChoice(name.clone())));
             }
             _ => {}
         }
@@ -108,17 +111,31 @@ impl fmt::Debug for AgentBuilder {
 
 /// Why there is no agent.
 #[derive(thiserror::Error)]
-#[non_exhaustive]
-pub enum BuildError {
-    /// The tools do not make a set.
+#[error(transparent)]
+pub struct BuildError(Kind);
+
+#[derive(Debug, thiserror::Error)]
+enum Kind {
     #[error(transparent)]
     Tools(ToolSetError),
-    /// `ToolChoice::Required` without tools.
     #[error("the model must call a tool, but there is none; add some with `tools`")]
     NothingToChoose,
-    /// `ToolChoice::Tool` with a name that no tool has.
     #[error("the model must call the tool `{0}`, but there is none of that name")]
     UnknownChoice(String),
+}
+
+impl BuildError {
+    /// Two tools have one name.
+    #[must_use]
+    pub fn is_duplicate(&self) -> bool {
+        matches!(&self.0, Kind::Tools(error) if error.is_duplicate())
+    }
+
+    /// The model must call a tool that there is not.
+    #[must_use]
+    pub fn is_impossible_choice(&self) -> bool {
+        matches!(self.0, Kind::NothingToChoose | Kind::UnknownChoice(_))
+    }
 }
 
 /// The text, so that a `main` that returns the error shows it readably.

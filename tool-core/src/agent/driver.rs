@@ -5,15 +5,20 @@ use futures_util::{SinkExt, StreamExt, stream};
 use super::event::EventSender;
 use super::{Agent, Event};
 use crate::run::{Kind, Run, RunError, Step};
-use crate::{Answer, ChatModel, ChatRequest, ChatResponse, Delta, ModelError, ToolContext};
+use crate::{Answer, ChatModel, ChatRequest, ChatResponse, Delta, Message, ModelError, ToolContext};
 
 /// Who hears of what happens on the way.
+#[derive(Clone)]
 pub(super) enum Listener {
     Nobody,
     Events(EventSender),
 }
 
 impl Listener {
+    fn is_there(&self) -> bool {
+        matches!(self, Self::Events(_))
+    }
+
     /// Tells of an event, which is made only if somebody listens. A listener that went away took the
     /// driver with it, so there is nobody to tell of that.
     async fn hear(&mut self, event: impl FnOnce() -> Event) {
@@ -37,17 +42,29 @@ pub(super) async fn drive(
                 listener.hear(|| Event::TurnStarted { turn, messages }).await;
                 match ask(&*agent.0.model, &request, &mut listener).await {
                     Ok(response) => {
-                        listener.hear(|| Event::TurnFinished { turn, response: response.clone() }).await;
-                        run.replied(response)
+                        let told = listener.is_there().then(|| response.clone());
+                        let recorded = run.replied(response);
+                        if let Some(mut response) = told {
+                            // With the ids that the run gave the calls.
+                            let replies = run.messages().iter().rev();
+                            let mut replies = replies.filter_map(Message::as_assistant);
+                            response.message = replies.next().cloned().unwrap_or_default();
+                            listener.hear(|| Event::TurnFinished { turn, response }).await;
+                        }
+                        recorded
                     }
                     Err(error) => return Err(RunError::new(Kind::Model(error), run)),
                 }
             }
             Step::CallTools(calls) => {
-                for call in &calls {
-                    listener.hear(|| Event::CallStarted(call.clone())).await;
-                }
-                let executions = calls.into_iter().map(|call| tools.execute(call, &context));
+                let (caller, context) = (listener.clone(), &context);
+                let executions = calls.into_iter().map(|call| {
+                    let mut listener = caller.clone();
+                    async move {
+                        listener.hear(|| Event::CallStarted(call.clone())).await;
+                        tools.execute(call, context).await
+                    }
+                });
                 let mut executions = stream::iter(executions).buffer_unordered(agent.0.max_concurrent_calls);
                 let mut recorded = Ok(());
                 while let Some(execution) = executions.next().await {
@@ -70,7 +87,7 @@ async fn ask(
     request: &ChatRequest<'_>,
     listener: &mut Listener,
 ) -> Result<ChatResponse, ModelError> {
-    if matches!(listener, Listener::Nobody) {
+    if !listener.is_there() {
         return model.chat(request).await;
     }
     let mut deltas = model.stream(request);

@@ -16,6 +16,7 @@ use crate::{Answer, ChatResponse, RunError, ToolCall, ToolExecution};
 #[non_exhaustive]
 pub enum Event {
     /// The model is asked.
+    #[non_exhaustive]
     TurnStarted {
         /// Which turn it is, from 1.
         turn: u32,
@@ -27,13 +28,14 @@ pub enum Event {
     /// More of the model's reasoning, where a provider tells it.
     Reasoning(String),
     /// The model's reply is whole.
+    #[non_exhaustive]
     TurnFinished {
         /// Which turn it was, from 1.
         turn: u32,
         /// The reply, with the tokens that it took if the provider told.
         response: ChatResponse,
     },
-    /// A call is about to be made.
+    /// A call is made now.
     CallStarted(ToolCall),
     /// A call is over: what came of it.
     CallFinished(ToolExecution),

@@ -66,9 +66,31 @@ impl Agent {
         Ask::new(self.clone(), question.into())
     }
 
-    /// The [`Run`] of a question, for a caller who drives it by hand. The same as [`Ask::start`].
-    pub fn start(&self, question: impl Into<Content>) -> Run {
-        self.ask(question).start()
+    /// Drives on a run that was kept, by this agent's model and tools: it asks for what has no record yet.
+    /// Await it or stream it, as a question.
+    ///
+    #[cfg_attr(feature = "testing", doc = "```")]
+    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// use tool_core::Agent;
+    /// use tool_core::testing::ScriptedModel;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let agent = Agent::builder(ScriptedModel::new().fails("the line is dead").says("Good morning!")).build()?;
+    /// let error = agent.ask("Hello").await.unwrap_err();
+    /// let answer = agent.resume(error.into_run()).await?;
+    /// assert_eq!(answer.text(), "Good morning!");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn resume(&self, run: Run) -> Ask {
+        Ask::resume(self.clone(), run)
+    }
+
+    /// The model.
+    #[must_use]
+    pub fn model(&self) -> &dyn ChatModel {
+        &*self.0.model
     }
 
     /// The tools that the model is offered.
@@ -83,10 +105,10 @@ impl Agent {
         let messages: Vec<_> =
             instructions.into_iter().chain(history).chain([Message::User(question)]).collect();
         let run = Run::new(messages)
-            .tool_choice(self.0.tool_choice.clone())
-            .parallel_tool_calls(self.0.parallel_tool_calls);
+            .with_tool_choice(self.0.tool_choice.clone())
+            .with_parallel_tool_calls(self.0.parallel_tool_calls);
         match self.0.max_turns {
-            Some(turns) => run.max_turns(turns),
+            Some(turns) => run.with_max_turns(turns),
             None => run,
         }
     }

@@ -18,7 +18,10 @@ impl ModelError {
     /// Wraps the provider's error.
     #[must_use]
     pub fn new(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self(error.into())
+        match error.into().downcast::<Self>() {
+            Ok(error) => *error,
+            Err(other) => Self(other),
+        }
     }
 
     /// The provider's error, if it is of this type.

@@ -57,6 +57,15 @@ impl Message {
         Self::Tool(ToolMessage { call_id: call.id.clone(), name: call.name.clone(), content, is_error })
     }
 
+    /// The model's message, if it is one.
+    #[must_use]
+    pub fn as_assistant(&self) -> Option<&AssistantMessage> {
+        match self {
+            Self::Assistant(message) => Some(message),
+            _ => None,
+        }
+    }
+
     /// The text of the message; empty if it has none.
     #[must_use]
     pub fn text(&self) -> std::borrow::Cow<'_, str> {
@@ -114,6 +123,7 @@ impl fmt::Debug for AssistantMessage {
 
 /// One call of a tool that the model asks for.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct ToolCall {
     /// Ties the result to the call. Unique in a run.
     pub id: String,
@@ -151,6 +161,7 @@ impl fmt::Debug for ToolCall {
 
 /// What a call gave back.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct ToolMessage {
     /// The [`id`](ToolCall::id) of the call.
     pub call_id: String,
@@ -161,4 +172,12 @@ pub struct ToolMessage {
     /// The call failed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_error: bool,
+}
+
+impl ToolMessage {
+    /// What a call of this id and name gave back.
+    #[must_use]
+    pub fn new(call_id: impl Into<String>, name: impl Into<String>, content: impl Into<Content>) -> Self {
+        Self { call_id: call_id.into(), name: name.into(), content: content.into(), is_error: false }
+    }
 }

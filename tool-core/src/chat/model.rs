@@ -38,6 +38,11 @@ pub type ChatStream<'a> = Pin<Box<dyn Stream<Item = Result<Delta, ModelError>> +
 ///     }
 /// }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a model",
+    label = "not a `ChatModel`",
+    note = "of an endpoint such as `OpenAi`, take a model: `.chat_model(\"…\")`"
+)]
 pub trait ChatModel: Send + Sync {
     /// Asks the model and waits for the whole response.
     ///
@@ -60,6 +65,16 @@ pub trait ChatModel: Send + Sync {
             stream::iter(deltas)
         };
         Box::pin(stream::once(deltas).flatten())
+    }
+}
+
+impl<M: ChatModel + ?Sized> ChatModel for Box<M> {
+    fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        (**self).chat(request)
+    }
+
+    fn stream<'a>(&'a self, request: &'a ChatRequest<'_>) -> ChatStream<'a> {
+        (**self).stream(request)
     }
 }
 

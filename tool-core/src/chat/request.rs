@@ -13,7 +13,7 @@ use crate::{Message, ToolDefinitions};
 /// ```
 /// use tool_core::{ChatRequest, Message, ToolChoice};
 ///
-/// let request = ChatRequest::new([Message::user("Good morning!")]).tool_choice(ToolChoice::None);
+/// let request = ChatRequest::new([Message::user("Good morning!")]).with_tool_choice(ToolChoice::None);
 /// assert_eq!(request.messages().len(), 1);
 /// ```
 #[derive(Clone, Debug, PartialEq)]
@@ -50,21 +50,21 @@ impl<'a> ChatRequest<'a> {
 
     /// Offers tools to the model.
     #[must_use]
-    pub fn tools(mut self, tools: ToolDefinitions) -> Self {
+    pub fn with_tools(mut self, tools: ToolDefinitions) -> Self {
         self.tools = tools;
         self
     }
 
     /// Whether the model may, must or must not call a tool.
     #[must_use]
-    pub fn tool_choice(mut self, choice: ToolChoice) -> Self {
+    pub fn with_tool_choice(mut self, choice: ToolChoice) -> Self {
         self.tool_choice = choice;
         self
     }
 
     /// Whether the model may call several tools in one turn; unset, the provider decides.
     #[must_use]
-    pub fn parallel_tool_calls(mut self, may: impl Into<Option<bool>>) -> Self {
+    pub fn with_parallel_tool_calls(mut self, may: impl Into<Option<bool>>) -> Self {
         self.parallel_tool_calls = may.into();
         self
     }
@@ -77,19 +77,19 @@ impl<'a> ChatRequest<'a> {
 
     /// The tools on offer.
     #[must_use]
-    pub fn definitions(&self) -> &ToolDefinitions {
+    pub fn tools(&self) -> &ToolDefinitions {
         &self.tools
     }
 
     /// Whether the model may, must or must not call a tool.
     #[must_use]
-    pub fn choice(&self) -> &ToolChoice {
+    pub fn tool_choice(&self) -> &ToolChoice {
         &self.tool_choice
     }
 
     /// Whether the model may call several tools in one turn.
     #[must_use]
-    pub fn may_call_in_parallel(&self) -> Option<bool> {
+    pub fn parallel_tool_calls(&self) -> Option<bool> {
         self.parallel_tool_calls
     }
 }

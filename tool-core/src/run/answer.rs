@@ -10,6 +10,8 @@ use crate::{FinishReason, Message, ToolExecution, Usage};
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Answer {
     pub(crate) text: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) refusal: Option<String>,
     pub(crate) finish_reason: FinishReason,
     pub(crate) tool_executions: Vec<ToolExecution>,
     pub(crate) usage: Usage,
@@ -22,6 +24,12 @@ impl Answer {
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
+    }
+
+    /// Why the model would not answer, if it refused; the text is empty then.
+    #[must_use]
+    pub fn refusal(&self) -> Option<&str> {
+        self.refusal.as_deref()
     }
 
     /// Why the model stopped: [`FinishReason::Length`] says that the text is not whole.
@@ -74,9 +82,12 @@ impl fmt::Debug for Answer {
     }
 }
 
-/// The text.
+/// The text, or the refusal if that is all there is.
 impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
+        f.write_str(match &self.refusal {
+            Some(refusal) if self.text.is_empty() => refusal,
+            _ => &self.text,
+        })
     }
 }

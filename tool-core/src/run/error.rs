@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 
 use super::OutOfStep;
-use crate::{Message, ModelError, Run, ToolExecution};
+use crate::{FinishReason, Message, ModelError, Run, ToolExecution};
 
 /// Why a run ended without an answer. It carries the run, so nothing of what was done is lost.
 pub struct RunError {
@@ -16,7 +16,7 @@ pub struct RunError {
 pub(crate) enum Kind {
     Model(ModelError),
     TurnLimit(u32),
-    CutShort,
+    CutShort(FinishReason),
     OutOfStep(OutOfStep),
 }
 
@@ -40,7 +40,7 @@ impl RunError {
     /// The model's reply was cut short in the middle of its calls.
     #[must_use]
     pub fn is_cut_short(&self) -> bool {
-        matches!(self.kind, Kind::CutShort)
+        matches!(self.kind, Kind::CutShort(_))
     }
 
     /// The run was handed what it had not asked for.
@@ -86,7 +86,10 @@ impl fmt::Display for RunError {
                 "the model still called tools after {limit} turns; \
                  allow more with `max_turns`, or see in `tool_executions()` what it is after"
             ),
-            Kind::CutShort => f.write_str(
+            Kind::CutShort(FinishReason::ContentFilter) => f.write_str(
+                "a filter of the provider cut the model's reply short in the middle of its calls, so none was made",
+            ),
+            Kind::CutShort(_) => f.write_str(
                 "the model's reply was cut short in the middle of its calls, so none was made; ask for less at once",
             ),
             Kind::OutOfStep(error) => fmt::Display::fmt(error, f),

@@ -1,7 +1,6 @@
 //! The state of a run, and the rules by which it moves.
 
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
 use super::error::Kind;
 use super::{Answer, RunError, Step, ToolExecution};
@@ -42,15 +41,16 @@ const DEFAULT_MAX_TURNS: u32 = 10;
 ///                 run.called(ToolExecution::new(call, Ok(output)))?;
 ///             }
 ///         }
-///         _ => break run.finish()?,
+///         Step::Done => break run.finish()?,
+///         other => return Err(format!("this loop knows no such step: {other:?}").into()),
 ///     }
 /// };
 /// assert_eq!(answer.text(), "Good morning!");
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(try_from = "Restored")]
 pub struct Run {
-    #[serde(deserialize_with = "known_format")]
     format: u32,
     messages: Vec<Message>,
     /// How many of the messages were there before the run added its own, the user's first.
@@ -77,7 +77,7 @@ enum Standing {
     /// The run took all its turns.
     OutOfTurns,
     /// The last reply was cut short in the middle of its calls.
-    CutShort,
+    CutShort(FinishReason),
 }
 
 /// A run was handed something that it had not asked for; it stands as it stood.
@@ -106,7 +106,7 @@ impl Run {
 
     /// How often the model is asked at most; 10 unless it is set, and at least 1.
     #[must_use]
-    pub fn max_turns(mut self, turns: u32) -> Self {
+    pub fn with_max_turns(mut self, turns: u32) -> Self {
         self.max_turns = turns.max(1);
         self
     }
@@ -114,14 +114,14 @@ impl Run {
     /// Whether the model may, must or must not call a tool. What it must, it must until it did: with tools
     /// called, the model is free again, so that the run can end.
     #[must_use]
-    pub fn tool_choice(mut self, choice: ToolChoice) -> Self {
+    pub fn with_tool_choice(mut self, choice: ToolChoice) -> Self {
         self.tool_choice = choice;
         self
     }
 
     /// Whether the model may call several tools in one turn; unset, the provider decides.
     #[must_use]
-    pub fn parallel_tool_calls(mut self, may: impl Into<Option<bool>>) -> Self {
+    pub fn with_parallel_tool_calls(mut self, may: impl Into<Option<bool>>) -> Self {
         self.parallel_tool_calls = may.into();
         self
     }
@@ -132,15 +132,15 @@ impl Run {
         match &self.standing {
             Standing::Asking => Step::CallModel(
                 ChatRequest::borrowing(&self.messages)
-                    .tools(tools.clone())
-                    .tool_choice(self.choice_of_this_turn())
-                    .parallel_tool_calls(self.parallel_tool_calls),
+                    .with_tools(tools.clone())
+                    .with_tool_choice(self.choice_of_this_turn())
+                    .with_parallel_tool_calls(self.parallel_tool_calls),
             ),
             Standing::Calling(outcomes) => {
                 let open = self.calls().iter().zip(outcomes).filter(|(_, outcome)| outcome.is_none());
                 Step::CallTools(open.map(|(call, _)| call.clone()).collect())
             }
-            Standing::Answered(_) | Standing::OutOfTurns | Standing::CutShort => Step::Done,
+            Standing::Answered(_) | Standing::OutOfTurns | Standing::CutShort(_) => Step::Done,
         }
     }
 
@@ -172,7 +172,7 @@ impl Run {
             self.standing = Standing::Answered(finish_reason);
         } else if finish_reason.is_cut_short() {
             self.make_no_call("the reply was cut short");
-            self.standing = Standing::CutShort;
+            self.standing = Standing::CutShort(finish_reason);
         } else if self.turns >= self.max_turns {
             self.make_no_call("the run had taken all its turns");
             self.standing = Standing::OutOfTurns;
@@ -218,8 +218,13 @@ impl Run {
         let kind = match self.standing {
             Standing::Answered(finish_reason) => {
                 let messages = self.messages.split_off(self.given);
+                let (text, refusal) = match messages.last() {
+                    Some(Message::Assistant(last)) => (last.text.clone(), last.refusal.clone()),
+                    _ => Default::default(),
+                };
                 return Ok(Answer {
-                    text: messages.last().map(|message| message.text().into_owned()).unwrap_or_default(),
+                    text,
+                    refusal,
                     finish_reason,
                     tool_executions: self.tool_executions,
                     usage: self.usage,
@@ -228,7 +233,7 @@ impl Run {
                 });
             }
             Standing::OutOfTurns => Kind::TurnLimit(self.max_turns),
-            Standing::CutShort => Kind::CutShort,
+            Standing::CutShort(ref reason) => Kind::CutShort(reason.clone()),
             Standing::Asking | Standing::Calling(_) => {
                 Kind::OutOfStep(OutOfStep("to finish before it is done"))
             }
@@ -245,7 +250,7 @@ impl Run {
     /// The messages that the run added to the conversation, the user's first.
     #[must_use]
     pub fn added(&self) -> &[Message] {
-        &self.messages[self.given.min(self.messages.len())..]
+        &self.messages[self.given..]
     }
 
     /// How often the model has replied.
@@ -293,6 +298,25 @@ impl Run {
         }
     }
 
+    /// What the rules take for granted, which a state that was read need not keep.
+    fn is_consistent(&self) -> bool {
+        let calls = self.calls();
+        let stands = match &self.standing {
+            Standing::Calling(outcomes) => {
+                let is_of = |(call, outcome): (&ToolCall, &Option<ToolExecution>)| {
+                    outcome.as_ref().is_none_or(|execution| execution.call().id == call.id)
+                };
+                outcomes.len() == calls.len()
+                    && outcomes.iter().any(Option::is_none)
+                    && calls.iter().zip(outcomes).all(is_of)
+            }
+            Standing::Asking => calls.is_empty(),
+            Standing::Answered(_) => matches!(self.messages.last(), Some(Message::Assistant(_))),
+            Standing::OutOfTurns | Standing::CutShort(_) => true,
+        };
+        stands && self.given <= self.messages.len()
+    }
+
     fn has_call(&self, id: &str) -> bool {
         self.messages.iter().any(|message| match message {
             Message::Assistant(message) => message.tool_calls.iter().any(|call| call.id == id),
@@ -308,11 +332,43 @@ impl Run {
     }
 }
 
-fn known_format<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
-    match u32::deserialize(deserializer)? {
-        FORMAT => Ok(FORMAT),
-        other => Err(D::Error::custom(format_args!(
-            "a run of format {other} cannot be read here; this version reads format {FORMAT}"
-        ))),
+/// A state that was read, and may be anything.
+#[derive(Deserialize)]
+struct Restored {
+    format: u32,
+    messages: Vec<Message>,
+    given: usize,
+    max_turns: u32,
+    tool_choice: ToolChoice,
+    parallel_tool_calls: Option<bool>,
+    turns: u32,
+    usage: Usage,
+    tool_executions: Vec<ToolExecution>,
+    standing: Standing,
+}
+
+impl TryFrom<Restored> for Run {
+    type Error = String;
+
+    fn try_from(state: Restored) -> Result<Self, String> {
+        if state.format != FORMAT {
+            let format = state.format;
+            return Err(format!(
+                "a run of format {format} cannot be read here; this version reads format {FORMAT}"
+            ));
+        }
+        let run = Self {
+            format: state.format,
+            messages: state.messages,
+            given: state.given,
+            max_turns: state.max_turns,
+            tool_choice: state.tool_choice,
+            parallel_tool_calls: state.parallel_tool_calls,
+            turns: state.turns,
+            usage: state.usage,
+            tool_executions: state.tool_executions,
+            standing: state.standing,
+        };
+        if run.is_consistent() { Ok(run) } else { Err("the state of the run contradicts itself".into()) }
     }
 }

@@ -83,7 +83,7 @@ impl ScriptedModel {
         let turn = self.script().replies.len() + 1;
         let calls = calls.into_iter().enumerate();
         let calls = calls.map(|(position, (name, arguments))| {
-            ToolCall::new(format!("call_{turn}{position}"), name, arguments)
+            ToolCall::new(format!("call_{turn}_{position}"), name, arguments)
         });
         self.replies(ChatResponse::new(AssistantMessage::default().with_tool_calls(calls)))
     }

@@ -6,14 +6,11 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::error::{list, nearest};
+use super::error::{LONGEST_NAME, list, nearest};
 use super::expectation;
 use super::function::{Parameter, ToolParameter};
 use super::repair::{self, Repair};
 use crate::{ToolError, ToolFuture, schema};
-
-/// How much of an unknown name is repeated to the model that wrote it, in characters.
-const LONGEST_NAME: usize = 100;
 
 /// The text of one argument, if it was given.
 pub(super) type Slot<'a> = Option<&'a str>;

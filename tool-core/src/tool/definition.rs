@@ -1,9 +1,10 @@
 //! What a model is told of a tool.
 
 use std::any::{Any, TypeId};
+use std::collections::HashMap;
 use std::fmt;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -18,7 +19,8 @@ pub struct ToolDefinition {
 }
 
 impl ToolDefinition {
-    /// A tool without parameters; [`with_parameters`](Self::with_parameters) gives it some.
+    /// A tool without parameters; [`with_parameters`](Self::with_parameters) gives it some. A blank
+    /// description is none.
     ///
     /// ```
     /// use tool_core::ToolDefinition;
@@ -28,7 +30,8 @@ impl ToolDefinition {
     /// ```
     #[must_use]
     pub fn new(name: impl Into<String>, description: impl Into<String>) -> Self {
-        Self::from_parts(name.into(), Some(description.into()), no_parameters())
+        let description = Some(description.into()).filter(|text: &String| !text.trim().is_empty());
+        Self::from_parts(name.into(), description, no_parameters())
     }
 
     pub(crate) fn from_parts(name: String, description: Option<String>, parameters: Value) -> Self {
@@ -76,12 +79,13 @@ pub struct ToolDefinitions(Arc<Shared>);
 #[derive(Default)]
 struct Shared {
     list: Vec<ToolDefinition>,
-    encodings: Mutex<Vec<(TypeId, Arc<dyn Any + Send + Sync>)>>,
+    encodings: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
 }
 
 impl ToolDefinitions {
     /// What a provider made of the definitions: `encode` runs the first time that this type is asked
-    /// for, later calls give the same value.
+    /// for, later calls give the same value. So it must follow from the definitions and the type alone:
+    /// what depends on settings takes a type per setting.
     ///
     /// ```
     /// use tool_core::{ToolDefinition, ToolDefinitions};
@@ -95,15 +99,28 @@ impl ToolDefinitions {
     /// assert_eq!(again.0, "now");
     /// ```
     pub fn encoded<T: Any + Send + Sync>(&self, encode: impl FnOnce(&[ToolDefinition]) -> T) -> Arc<T> {
-        // A poisoned lock only says that some `encode` panicked: the list itself is whole.
-        let mut encodings = self.0.encodings.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = encodings.iter().find(|(id, _)| *id == TypeId::of::<T>());
-        if let Some(encoding) = found.and_then(|(_, any)| Arc::clone(any).downcast::<T>().ok()) {
+        if let Some(encoding) = self.encoding() {
             return encoding;
         }
-        let encoding = Arc::new(encode(&self.0.list));
-        encodings.push((TypeId::of::<T>(), Arc::clone(&encoding) as Arc<dyn Any + Send + Sync>));
-        encoding
+        // Made without the lock, as `encode` may ask for another encoding.
+        let made = Arc::new(encode(&self.0.list));
+        let mut encodings = self.encodings();
+        match encodings.get(&TypeId::of::<T>()).and_then(|any| Arc::clone(any).downcast().ok()) {
+            Some(earlier) => earlier,
+            None => {
+                encodings.insert(TypeId::of::<T>(), Arc::clone(&made) as Arc<dyn Any + Send + Sync>);
+                made
+            }
+        }
+    }
+
+    fn encoding<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        Arc::clone(self.encodings().get(&TypeId::of::<T>())?).downcast().ok()
+    }
+
+    fn encodings(&self) -> MutexGuard<'_, HashMap<TypeId, Arc<dyn Any + Send + Sync>>> {
+        // A poisoned lock only says that a thread panicked: the map itself is whole.
+        self.0.encodings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

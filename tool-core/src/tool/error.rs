@@ -2,22 +2,26 @@
 
 use std::error::Error;
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+
+/// How much of an unknown name is repeated to the model that wrote it, in characters.
+pub(super) const LONGEST_NAME: usize = 100;
 
 /// Why one call of a tool gave no output. By default the model is told, and goes on.
 ///
 /// `Display` is what the model reads. Serialising keeps that text and the kind, not the source.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ToolError(Box<Inner>);
 
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 struct Inner {
     kind: Kind,
     message: String,
     #[serde(skip)]
-    failure: Option<Box<dyn Error + Send + Sync>>,
+    failure: Option<Arc<dyn Error + Send + Sync>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -65,7 +69,7 @@ impl ToolError {
             }
             source = error.source();
         }
-        Self(Box::new(Inner { kind: Kind::Failed, message, failure: Some(failure) }))
+        Self(Box::new(Inner { kind: Kind::Failed, message, failure: Some(failure.into()) }))
     }
 
     /// The arguments are not what the tool takes: `message` says which, what was expected and what came.
@@ -75,6 +79,8 @@ impl ToolError {
     }
 
     pub(crate) fn unknown_tool<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> Self {
+        let name: String = name.chars().take(LONGEST_NAME).collect();
+        let name = &*name;
         let mut message = format!("there is no tool `{name}`");
         match list(known.clone()) {
             Some(known) => message.extend(["; the tools are ", &known]),
@@ -89,7 +95,11 @@ impl ToolError {
     /// The panic's text stays with the application; the model gets a reference to it.
     pub(crate) fn panicked(reference: &str, panic: &str) -> Self {
         let message = format!("the tool failed (reference {reference})");
-        Self(Box::new(Inner { kind: Kind::Panicked, message, failure: Some(panic.into()) }))
+        Self(Box::new(Inner {
+            kind: Kind::Panicked,
+            message,
+            failure: Some(Box::<dyn Error + Send + Sync>::from(panic).into()),
+        }))
     }
 
     pub(crate) fn not_made(why: &str) -> Self {
@@ -153,13 +163,6 @@ impl fmt::Debug for ToolError {
 
 /// The message holds the tool's error and its sources already, so there is no source below it.
 impl Error for ToolError {}
-
-/// A copy for a record: the text and the kind, not the source.
-impl Clone for ToolError {
-    fn clone(&self) -> Self {
-        Self::new(self.0.kind, self.0.message.clone())
-    }
-}
 
 /// `a`, `b` and `c` in back-ticks; nothing for no names.
 pub(crate) fn list<'a>(names: impl Iterator<Item = &'a str>) -> Option<String> {

@@ -39,6 +39,18 @@ impl ToolOutput {
     }
 }
 
+impl From<String> for ToolOutput {
+    fn from(text: String) -> Self {
+        Self::text(text)
+    }
+}
+
+impl From<&str> for ToolOutput {
+    fn from(text: &str) -> Self {
+        Self::text(text)
+    }
+}
+
 impl From<Content> for ToolOutput {
     fn from(content: Content) -> Self {
         Self { content }

@@ -17,7 +17,7 @@ struct WireTools(Result<Box<RawValue>, String>);
 /// What stays the same from turn to turn stands first and the messages, which only grow, behind it: so a
 /// turn's body begins with the bytes of the one before, and the provider's cache of prompts hits.
 pub(crate) fn body(model: &str, request: &ChatRequest<'_>, is_streamed: bool) -> Result<Vec<u8>, Error> {
-    let tools = wire_tools(request.definitions());
+    let tools = wire_tools(request.tools());
     let tools = match tools.as_deref() {
         None => None,
         Some(WireTools(Ok(tools))) => Some(&**tools),
@@ -48,13 +48,13 @@ fn write<S: Serializer>(
     // The API refuses an empty list, and these words without tools.
     if let Some(tools) = tools {
         body.serialize_entry("tools", tools)?;
-        if let Some(may) = request.may_call_in_parallel() {
+        if let Some(may) = request.parallel_tool_calls() {
             body.serialize_entry("parallel_tool_calls", &may)?;
         }
     }
     body.serialize_entry("messages", &Messages(request.messages()))?;
-    if tools.is_some() && *request.choice() != ToolChoice::Auto {
-        body.serialize_entry("tool_choice", &Choice(request.choice()))?;
+    if tools.is_some() && *request.tool_choice() != ToolChoice::Auto {
+        body.serialize_entry("tool_choice", &Choice(request.tool_choice()))?;
     }
     body.end()
 }
@@ -227,7 +227,8 @@ mod tests {
 
     #[test]
     fn tools_and_the_choice_among_them() {
-        let request = ChatRequest::new([Message::user("Hello")]).tools(now()).parallel_tool_calls(false);
+        let request =
+            ChatRequest::new([Message::user("Hello")]).with_tools(now()).with_parallel_tool_calls(false);
         let body = written(&request);
         let parameters =
             json!({ "type": "object", "properties": {}, "required": [], "additionalProperties": false });
@@ -241,15 +242,15 @@ mod tests {
             (ToolChoice::Tool("now".into()), json!({ "type": "function", "function": { "name": "now" } })),
         ];
         for (choice, expected) in choices {
-            assert_eq!(written(&request.clone().tool_choice(choice))["tool_choice"], expected);
+            assert_eq!(written(&request.clone().with_tool_choice(choice))["tool_choice"], expected);
         }
     }
 
     #[test]
     fn without_tools_there_is_no_word_of_tools() {
         let request = ChatRequest::new([Message::user("Hello")])
-            .tool_choice(ToolChoice::None)
-            .parallel_tool_calls(true);
+            .with_tool_choice(ToolChoice::None)
+            .with_parallel_tool_calls(true);
         assert_eq!(written(&request).as_object().unwrap().keys().collect::<Vec<_>>(), ["model", "messages"]);
     }
 
@@ -275,9 +276,9 @@ mod tests {
     #[test]
     fn a_turn_begins_with_the_bytes_of_the_one_before() {
         let mut messages = vec![Message::user("When?")];
-        let first = body("m", &ChatRequest::borrowing(&messages).tools(now()), true).unwrap();
+        let first = body("m", &ChatRequest::borrowing(&messages).with_tools(now()), true).unwrap();
         messages.push(Message::assistant("Now."));
-        let second = body("m", &ChatRequest::borrowing(&messages).tools(now()), true).unwrap();
+        let second = body("m", &ChatRequest::borrowing(&messages).with_tools(now()), true).unwrap();
         let end = "]}".len();
         assert!(second.starts_with(&first[..first.len() - end]));
     }

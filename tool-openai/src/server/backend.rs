@@ -81,7 +81,7 @@ fn stream_agent(ask: Ask) -> Deltas {
 
 /// The question of a request to an agent: its last message; what stands before it is history.
 fn ask(agent: &Agent, request: Request) -> Result<Ask, ApiError> {
-    if !request.chat.definitions().is_empty() {
+    if !request.chat.tools().is_empty() {
         return Err(ApiError::invalid(
             "tools",
             "this model has tools of its own and takes none; leave `tools` out",
@@ -94,8 +94,10 @@ fn ask(agent: &Agent, request: Request) -> Result<Ask, ApiError> {
     }
 }
 
+/// The answer as one message. The texts of all turns are in it, as they are when it is streamed.
 fn response_of(answer: Answer) -> ChatResponse {
-    ChatResponse::new(AssistantMessage::text(answer.text()))
-        .with_usage(answer.usage())
-        .with_finish_reason(answer.finish_reason().clone())
+    let texts = answer.messages().iter().filter_map(Message::as_assistant).map(|message| &*message.text);
+    let mut message = AssistantMessage::text(texts.collect::<String>());
+    message.refusal = answer.refusal().map(str::to_owned);
+    ChatResponse::new(message).with_usage(answer.usage()).with_finish_reason(answer.finish_reason().clone())
 }

@@ -111,9 +111,9 @@ pub(super) fn read(body: &[u8]) -> Result<Request, ApiError> {
     let definitions = read_tools(wire.tools.unwrap_or_default())?;
     let choice = read_choice(wire.tool_choice, &definitions)?;
     let chat = ChatRequest::new(read_messages(wire.messages)?)
-        .tools(definitions)
-        .tool_choice(choice)
-        .parallel_tool_calls(wire.parallel_tool_calls);
+        .with_tools(definitions)
+        .with_tool_choice(choice)
+        .with_parallel_tool_calls(wire.parallel_tool_calls);
     Ok(Request {
         model: wire.model,
         chat,
@@ -213,12 +213,7 @@ fn read_message(
             let Some(name) = tool_names.remove(&call_id) else {
                 return Err(ApiError::invalid(param, "no call before this message is open under that id"));
             };
-            Message::Tool(ToolMessage {
-                call_id,
-                name,
-                content: read_content(wire.content, place)?,
-                is_error: false,
-            })
+            Message::Tool(ToolMessage::new(call_id, name, read_content(wire.content, place)?))
         }
         other => {
             let message =

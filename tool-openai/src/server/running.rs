@@ -11,6 +11,7 @@ use tokio::task::JoinHandle;
 /// A server at work, made by [`Server::spawn`](super::Server::spawn). Dropping it closes the port; a request under
 /// way is still answered.
 #[derive(Debug)]
+#[must_use = "the port is closed when it is dropped"]
 pub struct RunningServer {
     address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,

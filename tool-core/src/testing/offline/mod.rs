@@ -109,7 +109,7 @@ impl ChatModel for OfflineModel {
 fn reply(request: &ChatRequest<'_>) -> ChatResponse {
     let message = message(request);
     let read: usize = request.messages().iter().map(|message| message.text().len()).sum();
-    let offered = request.definitions().iter();
+    let offered = request.tools().iter();
     let offered: usize = offered.map(|tool| tool.name().len() + tool.description().unwrap_or("").len()).sum();
     let written = message.tool_calls.iter().map(|call| call.name.len() + call.arguments.len()).sum::<usize>();
     let usage = Usage::new(tokens(read + offered), tokens(written + message.text.len()));
@@ -129,14 +129,14 @@ fn message(request: &ChatRequest<'_>) -> AssistantMessage {
     let (before, rest) = messages.split_at(last.unwrap_or(0));
     let question = rest.first().map(Message::text).filter(|_| last.is_some()).unwrap_or_default();
     let made = progress::made(rest);
-    let choice = request.choice();
+    let choice = request.tool_choice();
     let is_offered = |tool: &&ToolDefinition| match choice {
         ToolChoice::None => !made.is_empty(),
         ToolChoice::Tool(name) => tool.name() == name,
         _ => true,
     };
     let must = matches!(choice, ToolChoice::Required | ToolChoice::Tool(_));
-    let tools = Tools::new(request.definitions().iter().filter(is_offered));
+    let tools = Tools::new(request.tools().iter().filter(is_offered));
     let earlier = before.iter().rev().find_map(|message| match message {
         Message::Tool(result) if !result.is_error => Some(result.content.text()),
         _ => None,
@@ -154,7 +154,7 @@ fn message(request: &ChatRequest<'_>) -> AssistantMessage {
     }
     if *choice == ToolChoice::None {
         calls.clear();
-    } else if request.may_call_in_parallel() == Some(false) {
+    } else if request.parallel_tool_calls() == Some(false) {
         calls.truncate(1);
     }
     if calls.is_empty() {

@@ -33,9 +33,9 @@ impl<'a> Question<'a> {
         let (mut turns, mut choice) = (Vec::new(), self.choice);
         for _ in 0..12 {
             let request = ChatRequest::borrowing(&messages)
-                .tools(self.tools.clone())
-                .tool_choice(choice.clone())
-                .parallel_tool_calls(self.parallel);
+                .with_tools(self.tools.clone())
+                .with_tool_choice(choice.clone())
+                .with_parallel_tool_calls(self.parallel);
             let message = reply(&request).message;
             if message.tool_calls.is_empty() {
                 assert!(!message.text.is_empty(), "{}", self.text);
@@ -318,7 +318,7 @@ fn an_earlier_result_is_used_when_the_question_lacks_a_value() {
     assert_eq!(question.told(&[]).0, r#"squareRoot {"x":25.0}"#);
 
     let messages: Vec<_> = history.into_iter().chain([Message::user("And the square root of 4?")]).collect();
-    let response = reply(&ChatRequest::new(messages).tools(some_tools().into_iter().collect()));
+    let response = reply(&ChatRequest::new(messages).with_tools(some_tools().into_iter().collect()));
     assert_eq!(response.message.tool_calls[0].id, "call_8");
     assert_eq!(response.model.as_deref(), Some("offline"));
     assert!(response.usage.is_some_and(|usage| usage.input_tokens > 1 && usage.output_tokens > 0));
@@ -344,6 +344,6 @@ fn a_call_that_was_changed_on_the_way_is_not_made_again() {
         Message::Assistant(AssistantMessage::default().with_tool_calls([changed.clone()])),
         Message::tool(&changed, &Ok(ToolOutput::text("hot"))),
     ];
-    let response = reply(&ChatRequest::new(messages).tools(some_tools().into_iter().collect()));
+    let response = reply(&ChatRequest::new(messages).with_tools(some_tools().into_iter().collect()));
     assert_eq!(response.message.text, "The weather in Paris is hot.");
 }
