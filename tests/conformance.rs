@@ -210,11 +210,11 @@ async fn reading_a_value() {
         Letter {
             "\"A\"" => AsItIs("\"A\""),
             "\"a\"" => Mended("\"A\""),
-            "\"D\"" => Wrong("`it`: expected one of \"A\", \"B\", got \"D\""),
+            "\"D\"" => Wrong("`it`: expected `A` or `B`, got \"D\""),
         }
         Twin {
             "\"On\"" => AsItIs("\"On\""),
-            "\"on\"" => Wrong("`it`: expected one of \"On\", \"ON\", got \"on\""),
+            "\"on\"" => Wrong("`it`: expected `On` or `ON`, got \"on\""),
         }
         Vec<i32> {
             "[1, 2]" => AsItIs("[1,2]"),
@@ -245,7 +245,7 @@ async fn reading_a_value() {
             "\"{\\\"x\\\":1}\"" => Mended("{\"x\":1,\"by\":null}"),
             "{\"x\":\"1\",\"y\":null,\"by\":\"b\"}" => Mended("{\"x\":1,\"by\":\"B\"}"),
             "{\"x\":\"one\"}" => Wrong("`it.x`: expected an integer from -2147483648 to 2147483647, got \"one\""),
-            "{}" => Wrong("`it`: missing field `x`"),
+            "{}" => Wrong("`it.x` is missing"),
         }
         Shape {
             "\"Dot\"" => AsItIs("\"Dot\""),

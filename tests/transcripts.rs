@@ -8,7 +8,7 @@ use std::time::Duration;
 use recording::Recording;
 use serde_json::Value;
 use tool_core::testing::{OfflineModel, ScriptedModel};
-use tool_core::{Agent, Answer, ChatModel, Event, Message, ToolSet, tool, tools};
+use tool_core::{Agent, Answer, ChatModel, Event, Message, Step, ToolSet, tool, tools};
 use tool_openai::server::{RunningServer, Server};
 use tool_openai::{ChatCompletions, OpenAi};
 
@@ -88,6 +88,38 @@ async fn the_recorded_conversations_end_to_end() {
         if let Some(text) = &recording.answer {
             assert_eq!(answer.text(), text);
         }
+    }
+}
+
+#[tokio::test]
+async fn the_recorded_conversations_with_the_run_restored_at_every_step() {
+    let transcripts = [
+        include_str!("../examples/weather/transcripts/weather.json"),
+        include_str!("../examples/weather/transcripts/parallel.json"),
+        include_str!("../examples/weather/transcripts/serial.json"),
+    ];
+    for transcript in transcripts {
+        let recording = Recording::read(transcript).unwrap();
+        let (_server, model) = serve(recording.model()).await;
+        let agent = Agent::builder(model).tools(tools![get_current_weather, send_email]).build().unwrap();
+        let (mut run, context) = agent.ask(&*recording.user).start();
+        let answer = loop {
+            run = serde_json::from_str(&serde_json::to_string(&run).unwrap()).unwrap();
+            match run.next(agent.tools().definitions()) {
+                Step::CallModel(request) => {
+                    let response = agent.model().chat(&request).await.unwrap();
+                    run.replied(response).unwrap();
+                }
+                Step::CallTools(calls) => {
+                    let execution = agent.tools().execute(calls[0].clone(), &context).await;
+                    run.called(execution).unwrap();
+                }
+                _ => break run.finish().unwrap(),
+            }
+        };
+        let (_, expected, _) = replay(transcript, tools![get_current_weather, send_email], false).await;
+        assert_eq!(answer.messages(), expected.messages());
+        assert_eq!(answer.usage(), expected.usage());
     }
 }
 

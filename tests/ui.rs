@@ -75,6 +75,7 @@ fn compare_first_lines(programs: &[PathBuf]) {
         assert!(text.contains(sentence), "{}: `{sentence}` is not in:\n{text}", program.display());
         check_count(program, &text);
     }
+    let _ = fs::remove_dir_all(printed);
 }
 
 /// The first line without what rustc puts before it and without paths; nothing where rustc says it in its own words.

@@ -13,7 +13,7 @@ pub(crate) fn of_parameters(parameters: &[Parameter]) -> Value {
     let mut properties = Map::new();
     for parameter in parameters {
         let mut schema = (parameter.schema)(&mut generator);
-        RecursiveTransform(drop_number_format).transform(&mut schema);
+        RecursiveTransform(as_providers_take_it).transform(&mut schema);
         if let Some(description) = parameter.description {
             schema.insert("description".into(), description.into());
         }
@@ -48,8 +48,29 @@ fn generator() -> SchemaGenerator {
     SchemaSettings::draft2020_12()
         .for_deserialize()
         .with(|settings| settings.inline_subschemas = true)
-        .with_transform(RecursiveTransform(drop_number_format))
+        .with_transform(RecursiveTransform(as_providers_take_it))
         .into_generator()
+}
+
+/// The same schema, in the words that providers take.
+fn as_providers_take_it(schema: &mut Schema) {
+    drop_number_format(schema);
+    // "Anything" is `{}` to them, not `true`.
+    if schema.as_bool() == Some(true) {
+        schema.ensure_object();
+    }
+    // A list has `items` to them, though nothing can stand behind those of a tuple.
+    let prefix = schema.get("prefixItems").and_then(Value::as_array);
+    if let Some(prefix) = prefix.filter(|_| schema.get("items").is_none()) {
+        let mut kinds: Vec<Value> = Vec::new();
+        for kind in prefix {
+            if !kinds.contains(kind) {
+                kinds.push(kind.clone());
+            }
+        }
+        let items = if kinds.len() == 1 { kinds.remove(0) } else { json!({ "anyOf": kinds }) };
+        schema.insert("items".into(), items);
+    }
 }
 
 /// `format: "uint8"` and the like say nothing that type and bounds do not, and providers refuse unknown formats.
@@ -121,6 +142,18 @@ mod tests {
         assert_eq!(property_of::<BTreeSet<String>>(), set);
         let map = json!({ "type": "object", "additionalProperties": { "type": "boolean" } });
         assert_eq!(property_of::<BTreeMap<String, bool>>(), map);
+    }
+
+    #[test]
+    fn a_tuple_has_items_and_anything_is_an_object() {
+        let (byte, text) =
+            (json!({ "type": "integer", "minimum": 0, "maximum": 255 }), json!({ "type": "string" }));
+        let pair = property_of::<(u8, String)>();
+        assert_eq!(pair["prefixItems"], json!([byte, text]));
+        assert_eq!(pair["items"], json!({ "anyOf": [byte, text] }));
+        assert_eq!(property_of::<(u8, u8)>()["items"], byte);
+        assert_eq!(property_of::<Value>(), json!({}));
+        assert_eq!(property_of::<Vec<Value>>()["items"], json!({}));
     }
 
     #[test]

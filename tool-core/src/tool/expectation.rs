@@ -30,31 +30,61 @@ pub(super) fn unreadable(text: &str, error: &serde_json::Error) -> String {
 }
 
 pub(super) fn wrong(parameter: &Parameter, text: &str, error: &serde_json::Error) -> String {
-    if error.is_syntax() && error.to_string().starts_with("recursion limit") {
-        return format!("`{}` is nested too deeply, {DEEPEST} levels are read at most", parameter.name);
-    }
-    let (path, value) = Locator::locate(text, offset(text, error));
-    let place = format!("`{}{path}`", parameter.name);
+    let name = parameter.name;
     let reason = error.to_string();
     let reason = reason.rsplit_once(" at line ").map_or(&*reason, |(reason, _)| reason);
-    if reason.starts_with("missing field ") {
-        return format!("{place}: {reason}");
+    if error.is_syntax() && reason.starts_with("recursion limit") {
+        return format!("`{name}` is nested too deeply, {DEEPEST} levels are read at most");
     }
-    let Some(expected) = reason
-        .strip_prefix("invalid ")
-        .or_else(|| reason.strip_prefix("unknown variant "))
-        .and_then(|reason| reason.rsplit_once(", expected "))
-        .map(|(_, expected)| expected)
-    else {
-        return format!("{place}: {reason}");
+    let (path, value) = Locator::locate(text, offset(text, error));
+    if let Some(field) = reason.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`')) {
+        return format!("`{name}{path}.{field}` is missing");
+    }
+    let expected = match Reason::of(reason, error) {
+        Reason::Type(expected) => match range_of(expected) {
+            Some(range) => range,
+            // The top of an argument is best described by its schema, what lies below by serde's own words.
+            None if path.is_empty() && expected != "a character" => {
+                of_schema(&schema::of_parameter(parameter))
+            }
+            None => of_type(expected).to_owned(),
+        },
+        Reason::Words(expected) => expected.to_owned(),
+        Reason::Unknown if path.is_empty() => of_schema(&schema::of_parameter(parameter)),
+        Reason::Unknown => "another value".into(),
+        Reason::Own(reason) => return format!("`{name}{path}`: {reason}"),
     };
-    let expected = match range_of(expected) {
-        // The top of an argument is best described by its schema, what lies below by serde's own words.
-        None if path.is_empty() => of_schema(&schema::of_parameter(parameter)),
-        None => of_type(expected).to_owned(),
-        Some(range) => range,
-    };
-    format!("{place}: expected {expected}, got {}", quote(value))
+    format!("`{name}{path}`: expected {expected}, got {}", quote(value))
+}
+
+/// What serde says of a value that it could not read.
+enum Reason<'a> {
+    /// Another type was expected.
+    Type(&'a str),
+    /// What was expected, in words for a reader.
+    Words(&'a str),
+    /// Nothing that helps.
+    Unknown,
+    /// What the type itself has to say, such as `must not be negative`.
+    Own(&'a str),
+}
+
+impl<'a> Reason<'a> {
+    fn of(reason: &'a str, error: &serde_json::Error) -> Self {
+        let expected = || reason.rsplit_once(", expected ").map(|(_, expected)| expected);
+        // A number that is too long, or has a fraction where none can be, is no number to the reader of integers.
+        if error.is_syntax() || reason.starts_with("data did not match any variant") {
+            return Self::Unknown;
+        }
+        if reason.starts_with("unknown variant ") {
+            return expected()
+                .map_or(Self::Unknown, |words| Self::Words(words.trim_start_matches("one of ")));
+        }
+        if reason.starts_with("invalid type: ") || reason.starts_with("invalid value: ") {
+            return expected().map_or(Self::Own(reason), Self::Type);
+        }
+        Self::Own(reason)
+    }
 }
 
 /// `an integer from 0 to 255` for `u8`.
@@ -94,6 +124,13 @@ fn of_schema(schema: &Value) -> String {
     if let Some(variant) = schema.get("const") {
         return variant.to_string();
     }
+    // A variant that holds data.
+    if let (Some([name]), Some(_)) = (
+        schema["required"].as_array().map(Vec::as_slice),
+        schema["additionalProperties"].as_bool().filter(|may| !may),
+    ) {
+        return format!("an object with {name}");
+    }
     if let Some(choices) = schema["anyOf"].as_array().or_else(|| schema["oneOf"].as_array()) {
         return choices.iter().map(of_schema).collect::<Vec<_>>().join(" or ");
     }
@@ -117,7 +154,7 @@ fn of_schema(schema: &Value) -> String {
             ("null", ..) => "null".into(),
             (name, ..) => format!("a {name}"),
         },
-        _ => "another value".into(),
+        _ => "a value".into(),
     }
 }
 
@@ -272,9 +309,52 @@ mod tests {
         assert_eq!(mistake::<u8>("300"), "`it`: expected an integer from 0 to 255, got 300");
         assert_eq!(mistake::<f64>("[1]"), "`it`: expected a number, got a list");
         assert_eq!(mistake::<String>("{\"a\": 1}"), "`it`: expected a string, got an object");
-        assert_eq!(mistake::<By>("\"Plane\""), "`it`: expected one of \"Train\", \"Boat\", got \"Plane\"");
+        assert_eq!(mistake::<By>("\"Plane\""), "`it`: expected `Train` or `Boat`, got \"Plane\"");
         assert_eq!(mistake::<Vec<u8>>("3"), "`it`: expected a list, got 3");
         assert_eq!(mistake::<Trip>("3"), "`it`: expected an object, got 3");
+    }
+
+    #[derive(Debug, Deserialize, JsonSchema)]
+    #[expect(dead_code, reason = "never read rightly here")]
+    enum Shape {
+        Circle { radius: u8 },
+        Square(u8),
+        Dot,
+    }
+
+    #[derive(Debug, Deserialize, JsonSchema)]
+    #[serde(untagged)]
+    #[expect(dead_code, reason = "never read rightly here")]
+    enum Either {
+        Number(u8),
+        Text(String),
+    }
+
+    #[derive(Debug, Deserialize, JsonSchema)]
+    #[serde(try_from = "i32")]
+    struct Positive;
+
+    impl TryFrom<i32> for Positive {
+        type Error = String;
+
+        fn try_from(_: i32) -> Result<Self, String> {
+            Err("must not be negative".into())
+        }
+    }
+
+    #[test]
+    fn of_unusual_types() {
+        assert_eq!(mistake::<(u8, String)>("[1]"), "`it`: invalid length 1, expected a tuple of size 2");
+        assert_eq!(mistake::<Shape>("\"Circl\""), "`it`: expected `Circle`, `Square`, `Dot`, got \"Circl\"");
+        assert_eq!(mistake::<Shape>("{\"Circle\":{}}"), "`it.Circle.radius` is missing");
+        assert_eq!(mistake::<char>("\"éé\""), "`it`: expected a character, got \"éé\"");
+        assert_eq!(mistake::<i128>("1e3"), "`it`: expected an integer, got 1e3");
+        assert_eq!(mistake::<u128>("-1"), "`it`: expected an integer from 0, got -1");
+        assert_eq!(
+            mistake::<Either>("[]"),
+            "`it`: expected an integer from 0 to 255 or a string, got a list"
+        );
+        assert_eq!(mistake::<Positive>("-1"), "`it`: must not be negative");
     }
 
     #[test]
@@ -285,8 +365,8 @@ mod tests {
                 r#"{"name": "x", "stops": [{"nights": 1}, {"nights": -1}]}"#,
                 "`it.stops[1].nights`: expected an integer from 0 to 255, got -1",
             ),
-            (r#"{"name": "x", "stops": [{"nights": 1}, {}]}"#, "`it.stops[1]`: missing field `nights`"),
-            (r#"{"name": "x"}"#, "`it`: missing field `stops`"),
+            (r#"{"name": "x", "stops": [{"nights": 1}, {}]}"#, "`it.stops[1].nights` is missing"),
+            (r#"{"name": "x"}"#, "`it.stops` is missing"),
             (
                 "{\n  \"name\": \"a } , ]\\\"\",\n  \"stops\": [],\n  \"prices\": {\"wine\": \"dear\"}\n}",
                 "`it.prices.wine`: expected a number, got \"dear\"",
