@@ -29,11 +29,16 @@ inventory::collect!(Registration);
 /// ```
 #[must_use]
 pub fn registered() -> Vec<&'static dyn Tool> {
-    let mut tools: Vec<&'static dyn Tool> =
-        inventory::iter::<Registration>.into_iter().map(|registration| registration.0 as _).collect();
-    tools.sort_by_key(|tool| {
-        let place = tool.declared_at().map(|place| (place.file(), place.line()));
-        (tool.definition().name(), place)
-    });
+    let mut tools: Vec<&'static dyn Tool> = Vec::new();
+    for Registration(tool) in inventory::iter::<Registration> {
+        let place = tools.partition_point(|other| key(*other) < key(*tool));
+        tools.insert(place, *tool);
+    }
     tools
+}
+
+/// What the tools are sorted by.
+fn key(tool: &'static dyn Tool) -> (&'static str, Option<(&'static str, u32)>) {
+    let place = tool.declared_at().map(|place| (place.file(), place.line()));
+    (tool.definition().name(), place)
 }

@@ -1,8 +1,6 @@
 //! Sets of tools: what a model is offered and what its calls are looked up in.
 
 use std::any::Any;
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::Arc;
@@ -42,7 +40,8 @@ pub struct ToolSet(Arc<Shared>);
 #[derive(Clone, Default)]
 struct Shared {
     tools: Vec<ToolRef>,
-    positions: HashMap<String, usize>,
+    /// The positions of the tools, sorted by their names.
+    by_name: Vec<usize>,
     definitions: ToolDefinitions,
     has_strict_arguments: bool,
 }
@@ -116,17 +115,16 @@ impl ToolSet {
     }
 
     fn of(tools: Vec<ToolRef>) -> Result<Self, ToolSetError> {
-        let mut positions = HashMap::with_capacity(tools.len());
+        let mut by_name: Vec<usize> = Vec::with_capacity(tools.len());
         for (position, tool) in tools.iter().enumerate() {
-            match positions.entry(tool.get().definition().name().to_owned()) {
-                Entry::Vacant(vacant) => vacant.insert(position),
-                Entry::Occupied(other) => {
-                    return Err(ToolSetError::duplicate(tools[*other.get()].get(), tool.get()));
-                }
-            };
+            let name = tool.get().definition().name();
+            match by_name.binary_search_by_key(&name, |other| tools[*other].get().definition().name()) {
+                Ok(other) => return Err(ToolSetError::duplicate(tools[by_name[other]].get(), tool.get())),
+                Err(place) => by_name.insert(place, position),
+            }
         }
         let definitions = tools.iter().map(|tool| tool.get().definition().clone()).collect();
-        Ok(Self(Arc::new(Shared { tools, positions, definitions, has_strict_arguments: false })))
+        Ok(Self(Arc::new(Shared { tools, by_name, definitions, has_strict_arguments: false })))
     }
 
     /// What `tools!` makes: that the names differ was checked when the list was compiled.
@@ -151,7 +149,10 @@ impl ToolSet {
     /// The tool of this name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&dyn Tool> {
-        self.0.positions.get(name).map(|position| self.0.tools[*position].get())
+        let Shared { tools, by_name, .. } = &*self.0;
+        let name_at = |position: &usize| tools[*position].get().definition().name();
+        let found = by_name.binary_search_by_key(&name, name_at).ok()?;
+        Some(tools[by_name[found]].get())
     }
 
     /// How many tools there are.

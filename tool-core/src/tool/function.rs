@@ -8,13 +8,14 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
 
 use super::arguments::Arguments;
+use super::future::Pending;
 use super::repair::{self, Repair};
 use crate::{Tool, ToolContext, ToolDefinition, ToolFuture, schema};
 
 /// Takes the arguments, calls the function and converts what it returns; `None` if an argument is wrong.
 ///
 /// This is all the code that there is per tool, so everything that can be done outside of it is.
-type Call = for<'a> fn(&mut Arguments<'_, '_>, &'a ToolContext) -> Option<ToolFuture<'a>>;
+type Call = for<'a> fn(&mut Arguments<'_, '_>, &'a ToolContext) -> Option<Pending<'a>>;
 
 /// How many parameters need no allocation for their slots.
 const FEW: usize = 12;
@@ -65,11 +66,10 @@ impl FunctionTool {
             }
         };
         let mut arguments = Arguments::read(self.parameters, text, slots, is_strict);
-        let future = (self.call)(&mut arguments, context);
+        let pending = (self.call)(&mut arguments, context);
         let (repairs, is_unreadable) = (arguments.take_repairs(), arguments.is_unreadable());
-        match future {
-            Some(future) if repairs.is_empty() => Ok(future),
-            Some(future) => Ok(future.with_repairs(repairs)),
+        match pending {
+            Some(pending) => Ok(ToolFuture::from(pending).with_repairs(repairs)),
             None if is_unreadable => Err(arguments.refuse()),
             None => Ok(arguments.refuse()),
         }

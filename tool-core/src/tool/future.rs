@@ -15,13 +15,30 @@ type Outcome = Result<ToolOutput, ToolError>;
 /// A synchronous tool is done when it returns, so its future holds the outcome and costs no allocation;
 /// an asynchronous one is boxed.
 pub struct ToolFuture<'a> {
-    state: State<'a>,
+    pending: Pending<'a>,
     repairs: Vec<Repair>,
 }
 
-enum State<'a> {
+/// What the code of one tool gives: as little as there is to a call, because that code is there for every tool.
+pub enum Pending<'a> {
+    /// A call that is over; nothing once the outcome was taken.
     Ready(Option<Outcome>),
+    /// A call that has to be awaited.
     Boxed(Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>),
+}
+
+impl<'a> Pending<'a> {
+    /// A call that is already over.
+    #[must_use]
+    pub fn ready(outcome: Outcome) -> Self {
+        Self::Ready(Some(outcome))
+    }
+
+    /// A call that has to be awaited.
+    #[must_use]
+    pub fn boxed(future: impl Future<Output = Outcome> + Send + 'a) -> Self {
+        Self::Boxed(Box::pin(future))
+    }
 }
 
 impl<'a> ToolFuture<'a> {
@@ -35,7 +52,7 @@ impl<'a> ToolFuture<'a> {
     /// ```
     #[must_use]
     pub fn ready(outcome: Result<ToolOutput, ToolError>) -> Self {
-        Self::of(State::Ready(Some(outcome)))
+        Self::from(Pending::ready(outcome))
     }
 
     /// A call that has to be awaited.
@@ -48,11 +65,7 @@ impl<'a> ToolFuture<'a> {
     /// ```
     #[must_use]
     pub fn boxed(future: impl Future<Output = Result<ToolOutput, ToolError>> + Send + 'a) -> Self {
-        Self::of(State::Boxed(Box::pin(future)))
-    }
-
-    fn of(state: State<'a>) -> Self {
-        Self { state, repairs: Vec::new() }
+        Self::from(Pending::boxed(future))
     }
 
     /// The same call, with what was mended in its arguments; in front of what was mended already.
@@ -68,15 +81,21 @@ impl<'a> ToolFuture<'a> {
     }
 }
 
+impl<'a> From<Pending<'a>> for ToolFuture<'a> {
+    fn from(pending: Pending<'a>) -> Self {
+        Self { pending, repairs: Vec::new() }
+    }
+}
+
 /// The call of an asynchronous function: its future, and what makes an outcome of what it gives.
 ///
 /// The same as an `async` block around both, but cheaper to compile: no state machine is made per tool.
-pub fn later<'a, F>(future: F, convert: fn(F::Output) -> Outcome) -> ToolFuture<'a>
+pub fn later<'a, F>(future: F, convert: fn(F::Output) -> Outcome) -> Pending<'a>
 where
     F: Future + Send + 'a,
     F::Output: 'a,
 {
-    ToolFuture::of(State::Boxed(Box::pin(Later { future, convert })))
+    Pending::boxed(Later { future, convert })
 }
 
 pin_project_lite::pin_project! {
@@ -103,18 +122,24 @@ impl Future for ToolFuture<'_> {
     ///
     /// When it is polled again after it was ready, as any future may.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
-        match &mut self.state {
-            State::Ready(outcome) => Poll::Ready(outcome.take().expect("polled after it was ready")),
-            State::Boxed(future) => future.as_mut().poll(context),
+        match &mut self.pending {
+            Pending::Ready(outcome) => Poll::Ready(outcome.take().expect("polled after it was ready")),
+            Pending::Boxed(future) => future.as_mut().poll(context),
         }
     }
 }
 
 impl fmt::Debug for ToolFuture<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.state {
-            State::Ready(_) => "ToolFuture(ready)",
-            State::Boxed(_) => "ToolFuture(boxed)",
+        f.write_str(match self.pending {
+            Pending::Ready(_) => "ToolFuture(ready)",
+            Pending::Boxed(_) => "ToolFuture(boxed)",
         })
+    }
+}
+
+impl fmt::Debug for Pending<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Pending")
     }
 }

@@ -22,13 +22,12 @@ pub use self::repair::Repair;
 
 /// What generated code may name of this module.
 pub(crate) mod private {
-    pub use super::ToolFuture;
     pub use super::arguments::Arguments;
     pub use super::function::{
         FunctionTool, Omittable, OptionalProbe, Parameter, RequiredByDefault, StaticTool, ToolName,
         ToolParameter, left_out,
     };
-    pub use super::future::later;
+    pub use super::future::{Pending, later};
     pub use super::output::{PlainKind, Returned, ToolFailure, ToolReturn};
 }
 

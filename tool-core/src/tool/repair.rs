@@ -270,14 +270,19 @@ impl Mender<'_> {
 
 /// One of some words: as it is, or in another case if just one of them is meant.
 fn mend_word<'a>(words: &[Value], text: &'a str) -> Option<Cow<'a, str>> {
-    let came: Value = serde_json::from_str(text).ok()?;
-    if words.contains(&came) {
+    let Ok(came) = serde_json::from_str::<String>(text) else {
+        let mut written = words.iter().map(Value::to_string);
+        return written.any(|word| word == text).then_some(Cow::Borrowed(text));
+    };
+    let words = || words.iter().filter_map(Value::as_str);
+    if words().any(|word| word == came) {
         return Some(Cow::Borrowed(text));
     }
-    let came = came.as_str()?.to_lowercase();
-    let mut alike = words.iter().filter(|word| word.as_str().is_some_and(|word| word.to_lowercase() == came));
+    let folded = |word: &str| word.chars().flat_map(char::to_lowercase).collect::<String>();
+    let came = folded(&came);
+    let mut alike = words().filter(|word| folded(word) == came);
     match (alike.next(), alike.next()) {
-        (Some(word), None) => Some(Cow::Owned(word.to_string())),
+        (Some(word), None) => serde_json::to_string(word).ok().map(Cow::Owned),
         _ => None,
     }
 }

@@ -36,7 +36,7 @@ use crate::tool_fn::{Parameter, ParameterType, ToolFn};
 ///             let b = arguments.take::<Option<f64>>(1);
 ///             let (Some(a), Some(b), true) = (a, b, arguments.are_right()) else { return None };
 ///             let output = sum(a, b);
-///             Some(private::ToolFuture::ready(private::Returned::of(&output).__tool_core_kind().convert(output)))
+///             Some(private::Pending::ready(private::Returned::of(&output).__tool_core_kind().convert(output)))
 ///         },
 ///     );
 ///     impl private::StaticTool for sum { … }
@@ -171,7 +171,7 @@ fn expand_call(tool: &ToolFn, private: &TokenStream) -> TokenStream {
         }
     } else if tool.function.sig.asyncness.is_some() {
         quote_spanned! {own_at(function.span())=>
-            #private::ToolFuture::boxed(async move {
+            #private::Pending::boxed(async move {
                 let output = #function(#(#given),*).await;
                 #convert
             })
@@ -180,7 +180,7 @@ fn expand_call(tool: &ToolFn, private: &TokenStream) -> TokenStream {
         quote_spanned! {Span::mixed_site()=>
             {
                 let output = #function(#(#given),*);
-                #private::ToolFuture::ready(#convert)
+                #private::Pending::ready(#convert)
             }
         }
     };
