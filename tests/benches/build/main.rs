@@ -37,7 +37,7 @@ fn main() -> Result<()> {
     let release = compare("cargo build --release", &ours, &hand, &["build", "--release"])?;
     let (our_size, hand_size) = (ours.size()?, hand.size()?);
     let size = our_size as f64 / hand_size as f64;
-    println!("stripped size          {our_size:>9} B {hand_size:>9} B  {size:.2}  {SIZE_BOUND}");
+    println!("stripped size          {our_size:>9} B {hand_size:>9} B  {size:.3}  {SIZE_BOUND}");
 
     let is_within = check <= CHECK_BOUND && release <= RELEASE_BOUND && size <= SIZE_BOUND;
     if is_within { Ok(()) } else { Err("a ratio is over its bound".into()) }
@@ -57,7 +57,7 @@ fn compare(title: &str, ours: &Crate, hand: &Crate, arguments: &[&str]) -> Resul
     let [our_time, hand_time] = times.map(median);
     let ratio = our_time.as_secs_f64() / hand_time.as_secs_f64();
     let bound = if arguments[0] == "check" { CHECK_BOUND } else { RELEASE_BOUND };
-    println!("{title:<22} {our_time:>9.2?}   {hand_time:>9.2?}    {ratio:.2}  {bound}");
+    println!("{title:<22} {our_time:>9.2?}   {hand_time:>9.2?}    {ratio:.3}  {bound}");
     Ok(ratio)
 }
 
