@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tool_core::testing::ScriptedModel;
 use tool_core::{
     Agent, AgentBuilder, Answer, AssistantMessage, ChatModel, ChatResponse, Event, FinishReason, Message,
-    Run, RunError, Step, ToolCall, ToolChoice, ToolError, ToolExecution, ToolOutput, Usage, tool, tools,
+    Run, RunError, Step, ToolCall, ToolChoice, ToolExecution, Usage, tool, tools,
 };
 
 /// Sums two numbers.
@@ -421,32 +421,6 @@ async fn dropping_a_stream_cancels_what_is_under_way() {
     assert_eq!(ENDED.load(Ordering::SeqCst), 0);
 }
 
-#[test]
-fn a_run_takes_only_what_it_asked_for() {
-    let reply = |calls: &[&str]| {
-        let calls = calls.iter().map(|id| ToolCall::new(*id, "sum", "{}"));
-        ChatResponse::new(AssistantMessage::default().with_tool_calls(calls))
-    };
-    let outcome = |id: &str| ToolExecution::new(ToolCall::new(id, "sum", "{}"), Ok(ToolOutput::text("1")));
-    let mut run = Run::new([Message::user("What now?")]);
-    assert!(run.called(outcome("a")).is_err());
-    assert!(run.clone().finish().unwrap_err().is_out_of_step());
-    run.replied(reply(&["a", "b"])).unwrap();
-    assert!(run.replied(reply(&["c"])).is_err());
-    assert!(run.called(outcome("c")).is_err());
-    run.called(outcome("a")).unwrap();
-    assert!(run.called(outcome("a")).is_err(), "an outcome is recorded once");
-    assert!(
-        matches!(run.next(&Default::default()), Step::CallTools(calls) if calls.len() == 1 && calls[0].id == "b")
-    );
-    let failed = Err(ToolError::failed("no"));
-    run.called(ToolExecution::new(ToolCall::new("b", "sum", "{}"), failed)).unwrap();
-    assert_eq!(run.messages().len(), 4);
-    run.replied(ChatResponse::new(AssistantMessage::text("Done."))).unwrap();
-    assert!(matches!(run.next(&Default::default()), Step::Done));
-    assert!(run.replied(reply(&[])).is_err());
-}
-
 #[tokio::test]
 async fn a_refusal_is_an_answer_that_says_so() {
     let refusal = || {
@@ -493,73 +467,8 @@ async fn the_context_reaches_the_driver_by_hand() {
     assert_eq!(context.get::<String>().map(String::as_str), Some("agent's"));
 }
 
-#[test]
-fn a_state_that_contradicts_itself_is_refused() {
-    let mut run = Run::new([Message::user("What now?")]);
-    let calls = ["a", "b"].map(|id| ToolCall::new(id, "sum", "{}"));
-    run.replied(ChatResponse::new(AssistantMessage::default().with_tool_calls(calls))).unwrap();
-    run.called(ToolExecution::new(ToolCall::new("a", "sum", "{}"), Ok(ToolOutput::text("1")))).unwrap();
-    let state = serde_json::to_value(&run).unwrap();
-    let broken: [fn(&mut Value); 6] = [
-        |state| state["given"] = json!(9),
-        |state| state["standing"]["calling"] = json!([]),
-        |state| state["standing"]["calling"][0]["call"]["id"] = json!("b"),
-        |state| state["standing"] = json!("asking"),
-        |state| state["messages"] = json!([]),
-        |state| {
-            state["standing"]["calling"][1] = state["standing"]["calling"][0].clone();
-            state["standing"]["calling"][1]["call"]["id"] = json!("b");
-        },
-    ];
-    assert!(serde_json::from_value::<Run>(state.clone()).is_ok());
-    for (index, break_it) in broken.iter().enumerate() {
-        let mut state = state.clone();
-        break_it(&mut state);
-        let error = serde_json::from_value::<Run>(state).expect_err(&index.to_string());
-        assert!(error.to_string().contains("contradicts itself"), "{error}");
-    }
-}
-
-#[test]
-fn a_state_of_another_format_is_refused() {
-    let mut state = serde_json::to_value(Run::new([Message::user("What now?")])).unwrap();
-    assert_eq!(state["format"], 1);
-    state["format"] = json!(2);
-    let error = serde_json::from_value::<Run>(state).unwrap_err();
-    assert!(
-        error.to_string().contains("format 2 cannot be read here; this version reads format 1"),
-        "{error}"
-    );
-}
-
-#[test]
-fn errors_of_a_restored_run_keep_kind_and_text() {
-    let execution =
-        ToolExecution::new(ToolCall::new("a", "sum", "{}"), Err(ToolError::failed("no such city")));
-    let state = serde_json::to_string(&execution).unwrap();
-    let execution: ToolExecution = serde_json::from_str(&state).unwrap();
-    let error = execution.outcome().unwrap_err();
-    assert!(error.is_failed());
-    assert_eq!(error.to_string(), "no such city");
-}
-
 #[derive(Clone, Debug, PartialEq)]
 struct UserId(u32);
-
-#[test]
-fn debug_tells_no_arguments() {
-    let mut run = Run::new([Message::user("secret 1")]);
-    let call = ToolCall::new("a", "sum", "{\"secret\": 2}");
-    run.replied(ChatResponse::new(AssistantMessage::text("secret 3").with_tool_calls([call.clone()])))
-        .unwrap();
-    run.called(ToolExecution::new(call, Ok(ToolOutput::text("secret 4")))).unwrap();
-    assert!(!format!("{run:?}").contains("secret"), "{run:?}");
-    let failed = ToolError::invalid_arguments("expected a number, got secret 5");
-    assert!(!format!("{failed:?} {:?}", Event::Text("secret 6".into())).contains("secret"), "{failed:?}");
-    run.replied(ChatResponse::new(AssistantMessage::text("secret 7"))).unwrap();
-    let answer = run.finish().unwrap();
-    assert!(!format!("{answer:?} {:?}", Event::Done(answer.clone())).contains("secret"), "{answer:?}");
-}
 
 #[test]
 fn futures_can_be_sent_between_threads() {

@@ -1,6 +1,7 @@
 //! The state of a run, and the rules by which it moves.
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::error::Kind;
 use super::{Answer, RunError, Step, ToolExecution};
@@ -49,8 +50,9 @@ const DEFAULT_MAX_TURNS: u32 = 10;
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(try_from = "Restored")]
+#[serde(remote = "Self")]
 pub struct Run {
+    #[serde(deserialize_with = "known_format")]
     format: u32,
     messages: Vec<Message>,
     /// How many of the messages were there before the run added its own, the user's first.
@@ -332,43 +334,30 @@ impl Run {
     }
 }
 
-/// A state that was read, and may be anything.
-#[derive(Deserialize)]
-struct Restored {
-    format: u32,
-    messages: Vec<Message>,
-    given: usize,
-    max_turns: u32,
-    tool_choice: ToolChoice,
-    parallel_tool_calls: Option<bool>,
-    turns: u32,
-    usage: Usage,
-    tool_executions: Vec<ToolExecution>,
-    standing: Standing,
+impl Serialize for Run {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // The one that `remote = "Self"` derives.
+        Self::serialize(self, serializer)
+    }
 }
 
-impl TryFrom<Restored> for Run {
-    type Error = String;
-
-    fn try_from(state: Restored) -> Result<Self, String> {
-        if state.format != FORMAT {
-            let format = state.format;
-            return Err(format!(
-                "a run of format {format} cannot be read here; this version reads format {FORMAT}"
-            ));
+/// What is read is checked, as it may be anything.
+impl<'de> Deserialize<'de> for Run {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let run = Self::deserialize(deserializer)?;
+        if run.is_consistent() {
+            Ok(run)
+        } else {
+            Err(D::Error::custom("the state of the run contradicts itself"))
         }
-        let run = Self {
-            format: state.format,
-            messages: state.messages,
-            given: state.given,
-            max_turns: state.max_turns,
-            tool_choice: state.tool_choice,
-            parallel_tool_calls: state.parallel_tool_calls,
-            turns: state.turns,
-            usage: state.usage,
-            tool_executions: state.tool_executions,
-            standing: state.standing,
-        };
-        if run.is_consistent() { Ok(run) } else { Err("the state of the run contradicts itself".into()) }
+    }
+}
+
+fn known_format<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    match u32::deserialize(deserializer)? {
+        FORMAT => Ok(FORMAT),
+        other => Err(D::Error::custom(format_args!(
+            "a run of format {other} cannot be read here; this version reads format {FORMAT}"
+        ))),
     }
 }
