@@ -308,7 +308,7 @@ async fn a_model_that_fails_leaves_the_run_to_be_driven_on() {
     let script = || ScriptedModel::new().calls("sum", r#"{"a": 1, "b": 2}"#).fails("the line is dead");
     let error = run_plain(script).await.unwrap_err();
     assert!(error.is_model());
-    assert_eq!(error.to_string(), "the model could not be asked");
+    assert_eq!(error.to_string(), "the model could not be asked: the line is dead");
     assert_eq!(format!("{error:?}"), "the model could not be asked: the line is dead");
     let mut run = error.into_run();
     assert!(

@@ -25,7 +25,7 @@ impl RunError {
         Self { kind, run: Box::new(run) }
     }
 
-    /// The model could not be asked: [`source`](Error::source) says why.
+    /// The model could not be asked: [`model_error`](Self::model_error) says why.
     #[must_use]
     pub fn is_model(&self) -> bool {
         matches!(self.kind, Kind::Model(_))
@@ -80,7 +80,7 @@ impl RunError {
 impl fmt::Display for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
-            Kind::Model(_) => f.write_str("the model could not be asked"),
+            Kind::Model(error) => write!(f, "the model could not be asked: {error}"),
             Kind::TurnLimit(limit) => write!(
                 f,
                 "the model still called tools after {limit} turns; \
@@ -113,7 +113,8 @@ impl fmt::Debug for RunError {
 impl Error for RunError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match &self.kind {
-            Kind::Model(error) => Some(error),
+            // The model's error is in the text already.
+            Kind::Model(error) => error.source(),
             _ => None,
         }
     }
