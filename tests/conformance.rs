@@ -193,6 +193,13 @@ async fn reading_a_value() {
             "\"1.1\"" => Mended("1.1"),
             "\"1.1 EUR\"" => Wrong("`it`: expected a number, got \"1.1 EUR\""),
         }
+        f32 {
+            "1.5" => AsItIs("1.5"),
+            "1e39" => Wrong("`it`: expected a number from -3.4028235e38 to 3.4028235e38, got 1e39"),
+        }
+        Option<f32> {
+            "-1e39" => Wrong("`it`: expected a number from -3.4028235e38 to 3.4028235e38, got -1e39"),
+        }
         bool {
             "true" => AsItIs("true"),
             "\"true\"" => Mended("true"),

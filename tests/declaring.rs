@@ -228,6 +228,14 @@ mod returns {
         None
     }
     #[tool]
+    pub(crate) fn not_a_number() -> Result<f64, String> {
+        Ok(f64::NAN)
+    }
+    #[tool]
+    pub(crate) fn infinite() -> f32 {
+        f32::NEG_INFINITY
+    }
+    #[tool]
     pub(crate) fn list() -> Vec<u8> {
         vec![]
     }
@@ -266,6 +274,8 @@ async fn returns_of_all_kinds() {
     use returns::*;
     let tools = tools![
         nothing,
+        not_a_number,
+        infinite,
         fallible_nothing,
         text,
         static_text,
@@ -287,6 +297,8 @@ async fn returns_of_all_kinds() {
         ("static_text", Ok("")),
         ("cow", Ok("cow")),
         ("none", Ok("null")),
+        ("not_a_number", Ok("NaN")),
+        ("infinite", Ok("-inf")),
         ("list", Ok("[]")),
         ("map", Ok("{}")),
         ("output", Ok("as it is")),

@@ -1,5 +1,6 @@
 //! Reading the arguments of a call: once, straight from the model's text into the function's types.
 
+use std::any::Any;
 use std::borrow::Cow;
 use std::fmt;
 
@@ -63,6 +64,10 @@ impl<'a, 's> Arguments<'a, 's> {
     pub fn take<T: ToolParameter>(&mut self, index: usize) -> Option<T> {
         let text = self.text(index)?;
         match serde_json::from_str(text) {
+            Ok(value) if is_infinite(&value) => {
+                self.note_too_large(index, text);
+                None
+            }
             Ok(value) => Some(value),
             Err(error) => {
                 let mended = self.mend(index, text).and_then(|mended| {
@@ -148,6 +153,13 @@ impl<'a, 's> Arguments<'a, 's> {
     }
 
     #[cold]
+    fn note_too_large(&mut self, index: usize, text: &str) {
+        if let Some(parameter) = self.parameters.get(index) {
+            note(&mut self.mistakes, &expectation::too_large(parameter, text));
+        }
+    }
+
+    #[cold]
     fn note_unknown(&mut self, name: &str) {
         if self.mistakes.len() > LONGEST_ACCOUNT {
             return;
@@ -165,6 +177,15 @@ impl<'a, 's> Arguments<'a, 's> {
         }
         note(&mut self.mistakes, &mistake);
     }
+}
+
+/// A number that an `f32` cannot hold is read as infinite. JSON has no infinite numbers, so it is nothing else.
+fn is_infinite(value: &dyn Any) -> bool {
+    let number = value
+        .downcast_ref::<f32>()
+        .copied()
+        .or_else(|| value.downcast_ref::<Option<f32>>().copied().flatten());
+    number.is_some_and(f32::is_infinite)
 }
 
 /// How long the account of all mistakes may grow, in bytes; what comes behind that is not told.

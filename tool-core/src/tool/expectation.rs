@@ -29,6 +29,12 @@ pub(super) fn unreadable(text: &str, error: &serde_json::Error) -> String {
     }
 }
 
+/// A number that its type cannot hold.
+pub(super) fn too_large(parameter: &Parameter, text: &str) -> String {
+    let (name, most) = (parameter.name, f32::MAX);
+    format!("`{name}`: expected a number from -{most:e} to {most:e}, got {}", quote(text))
+}
+
 pub(super) fn wrong(parameter: &Parameter, text: &str, error: &serde_json::Error) -> String {
     let name = parameter.name;
     let reason = error.to_string();

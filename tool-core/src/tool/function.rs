@@ -176,10 +176,10 @@ impl<T: StaticTool + Send + Sync> Tool for T {
     note = "above a type of your own, write `#[derive(serde::Deserialize, schemars::JsonSchema)]`",
     note = "of any other type, take what it can be made of, such as a `String`"
 )]
-pub trait ToolParameter: DeserializeOwned + JsonSchema {}
+pub trait ToolParameter: DeserializeOwned + JsonSchema + 'static {}
 
 #[diagnostic::do_not_recommend]
-impl<T: DeserializeOwned + JsonSchema> ToolParameter for T {}
+impl<T: DeserializeOwned + JsonSchema + 'static> ToolParameter for T {}
 
 /// What a parameter's type must be if the parameter may be left out.
 #[diagnostic::on_unimplemented(

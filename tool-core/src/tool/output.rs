@@ -109,7 +109,18 @@ fn verbatim(value: &mut dyn Any) -> Option<ToolOutput> {
     if let Some(text) = value.downcast_mut::<Option<Cow<'static, str>>>() {
         return text.take().map(ToolOutput::text);
     }
+    if let Some(number) = float(value).filter(|number| !number.is_finite()) {
+        // JSON has no word for it, and would say `null`.
+        return Some(ToolOutput::text(number.to_string()));
+    }
     value.is::<Option<()>>().then(|| ToolOutput::text("Success"))
+}
+
+fn float(value: &dyn Any) -> Option<f64> {
+    match value.downcast_ref::<Option<f64>>() {
+        Some(number) => *number,
+        None => value.downcast_ref::<Option<f32>>()?.map(f64::from),
+    }
 }
 
 fn json_output(json: serde_json::Result<String>) -> Result<ToolOutput, ToolError> {
