@@ -29,10 +29,10 @@ pub(super) fn unreadable(text: &str, error: &serde_json::Error) -> String {
     }
 }
 
-/// A number that its type cannot hold.
+/// A number that an `f32` cannot hold.
 pub(super) fn too_large(parameter: &Parameter, text: &str) -> String {
-    let (name, most) = (parameter.name, f32::MAX);
-    format!("`{name}`: expected a number from -{most:e} to {most:e}, got {}", quote(text))
+    let name = parameter.name;
+    format!("`{name}`: expected a number from -3.4028235e38 to 3.4028235e38, got {}", quote(text))
 }
 
 pub(super) fn wrong(parameter: &Parameter, text: &str, error: &serde_json::Error) -> String {

@@ -111,7 +111,14 @@ fn verbatim(value: &mut dyn Any) -> Option<ToolOutput> {
     }
     if let Some(number) = float(value).filter(|number| !number.is_finite()) {
         // JSON has no word for it, and would say `null`.
-        return Some(ToolOutput::text(number.to_string()));
+        let word = if number.is_nan() {
+            "NaN"
+        } else if number > 0.0 {
+            "inf"
+        } else {
+            "-inf"
+        };
+        return Some(ToolOutput::text(word));
     }
     value.is::<Option<()>>().then(|| ToolOutput::text("Success"))
 }
