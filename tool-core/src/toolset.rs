@@ -103,7 +103,8 @@ impl ToolSet {
         Self::of(tools)
     }
 
-    /// This set and another, as one.
+    /// This set and another, as one. If one of them has [`strict_arguments`](Self::strict_arguments), so
+    /// has the whole.
     ///
     /// # Errors
     ///

@@ -160,11 +160,11 @@ pub(crate) fn is_text(ty: &Type) -> bool {
         if matches!(&**elem, Type::Path(path) if path.path.is_ident("str")))
 }
 
-/// `String` for `str`, `Vec<T>` for `[T]`, `PathBuf` for `Path`, else the type itself; without asking for `Clone`, as `ToOwned` would.
+/// `String` for `str`, `Vec<T>` for `[T]`, `PathBuf` for `Path`, else the type itself, which need not be `Clone`.
 fn owned(borrowed: &Type, span: Span) -> TokenStream {
     match borrowed {
         Type::Path(path) if path.path.is_ident("str") => quote::quote_spanned!(span=> ::std::string::String),
-        // Of these alone the owned type has another name.
+        // By `ToOwned`, as a user may have a `Path` of their own.
         Type::Path(path) if path.path.segments.last().is_some_and(|last| last.ident == "Path") => {
             quote::quote_spanned!(span=> <#borrowed as ::std::borrow::ToOwned>::Owned)
         }

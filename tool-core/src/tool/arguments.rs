@@ -71,7 +71,7 @@ impl<'a, 's> Arguments<'a, 's> {
             Ok(value) => Some(value),
             Err(error) => {
                 let mended = self.mend(index, text).and_then(|mended| {
-                    let value = serde_json::from_str(&mended).ok()?;
+                    let value = serde_json::from_str(&mended).ok().filter(|value| !is_infinite(value))?;
                     self.note_repair(index, text, &mended);
                     Some(value)
                 });

@@ -42,9 +42,7 @@ impl FunctionTool {
     ) -> Self {
         Self { name, description, parameters, call, definition: OnceLock::new() }
     }
-}
 
-impl FunctionTool {
     /// Calls the function with the arguments in a text.
     ///
     /// # Errors
@@ -54,7 +52,6 @@ impl FunctionTool {
         &'a self,
         text: &str,
         context: &'a ToolContext,
-        is_strict: bool,
     ) -> Result<ToolFuture<'a>, ToolFuture<'a>> {
         let mut few = [None; FEW];
         let mut many = Vec::new();
@@ -65,7 +62,7 @@ impl FunctionTool {
                 &mut many
             }
         };
-        let mut arguments = Arguments::read(self.parameters, text, slots, is_strict);
+        let mut arguments = Arguments::read(self.parameters, text, slots, context.has_strict_arguments());
         let pending = (self.call)(&mut arguments, context);
         let (repairs, is_unreadable) = (arguments.take_repairs(), arguments.is_unreadable());
         match pending {
@@ -86,17 +83,16 @@ impl Tool for FunctionTool {
     }
 
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
-        let is_strict = context.has_strict_arguments();
-        let mut future = self.call_with(arguments, context, is_strict);
-        if let Err(unreadable) = future {
-            future = match repair::mend_text(arguments).filter(|_| !is_strict) {
-                Some(mended) => self
-                    .call_with(&mended, context, is_strict)
-                    .map(|future| future.with_repairs(vec![Repair::of_text(arguments, &mended)])),
-                None => Err(unreadable),
-            };
+        let refusal = match self.call_with(arguments, context) {
+            Ok(future) => return future,
+            Err(refusal) if context.has_strict_arguments() => return refusal,
+            Err(refusal) => refusal,
+        };
+        let Some(mended) = repair::mend_text(arguments) else { return refusal };
+        match self.call_with(&mended, context) {
+            Ok(future) => future.with_repairs(vec![Repair::of_text(arguments, &mended)]),
+            Err(refusal) => refusal,
         }
-        future.unwrap_or_else(|unreadable| unreadable)
     }
 
     fn declared_at(&self) -> Option<&'static Location<'static>> {
@@ -114,7 +110,7 @@ pub struct Parameter {
 }
 
 impl Parameter {
-    /// The one place where the bound on a parameter's type is named.
+    /// A parameter of this type.
     #[must_use]
     pub const fn new<T: ToolParameter>(
         name: &'static str,
@@ -141,7 +137,7 @@ impl ToolName {
     }
 }
 
-/// What stands in `tools![..]`: the type `sum` that stands beside the function `sum`: through it `tools![sum]` finds the tool.
+/// The type `sum` that stands beside the function `sum`: through it `tools![sum]` finds the tool.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a tool",
     label = "not a function with `#[tool]`",

@@ -8,12 +8,12 @@ mod stream;
 use std::fmt;
 use std::sync::Arc;
 
-use self::response::Problem;
 use futures_util::stream::{StreamExt, TryStreamExt, once};
 use reqwest::Response;
 use reqwest::header::CONTENT_TYPE;
 use tool_core::{ChatModel, ChatRequest, ChatResponse, ChatStream, Delta, ModelError, ModelFuture};
 
+use self::response::Problem;
 use crate::Error;
 use crate::client::{Client, request_id};
 

@@ -20,8 +20,7 @@ impl ApiError {
 
     /// The request is wrong, at this place of it.
     pub(super) fn invalid(param: impl Into<String>, message: impl Into<String>) -> Self {
-        let param = Some(param.into()).filter(|param| !param.is_empty());
-        Self { param, ..Self::new(StatusCode::BAD_REQUEST, message) }
+        Self { param: Some(param.into()), ..Self::new(StatusCode::BAD_REQUEST, message) }
     }
 
     pub(super) fn unknown_model(name: &str) -> Self {

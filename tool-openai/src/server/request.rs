@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use axum::http::StatusCode;
 use serde::Deserialize;
 use serde_json::Value;
 use tool_core::{
@@ -103,7 +104,7 @@ pub(super) fn read(body: &[u8]) -> Result<Request, ApiError> {
     let wire: WireRequest = serde_json::from_slice(body).map_err(|error| {
         let what =
             if error.is_data() { "the request cannot be read" } else { "the request is not valid JSON" };
-        ApiError::invalid("", format!("{what}: {error}"))
+        ApiError::new(StatusCode::BAD_REQUEST, format!("{what}: {error}"))
     })?;
     if wire.n.is_some_and(|n| n != 1) {
         return Err(ApiError::invalid("n", "one choice is all that there is here; leave `n` out"));
