@@ -8,6 +8,7 @@ use std::time::{Instant, SystemTime};
 
 use futures_util::FutureExt;
 
+use crate::tool::context::Reading;
 use crate::tool::private::FunctionTool;
 use crate::tool::{ToolDefinitions, nearest};
 use crate::{
@@ -43,7 +44,7 @@ struct Shared {
     /// The positions of the tools, sorted by their names.
     by_name: Vec<usize>,
     definitions: ToolDefinitions,
-    has_strict_arguments: bool,
+    reading: Reading,
 }
 
 #[derive(Clone)]
@@ -111,7 +112,7 @@ impl ToolSet {
     /// Both have a tool of one name: the error names both places.
     pub fn union(&self, other: &Self) -> Result<Self, ToolSetError> {
         let union = Self::of(self.0.tools.iter().chain(&other.0.tools).cloned().collect())?;
-        let is_strict = self.0.has_strict_arguments || other.0.has_strict_arguments;
+        let is_strict = self.0.reading.is_strict || other.0.reading.is_strict;
         Ok(if is_strict { union.strict_arguments() } else { union })
     }
 
@@ -125,7 +126,7 @@ impl ToolSet {
             }
         }
         let definitions = tools.iter().map(|tool| tool.get().definition().clone()).collect();
-        Ok(Self(Arc::new(Shared { tools, by_name, definitions, has_strict_arguments: false })))
+        Ok(Self(Arc::new(Shared { tools, by_name, definitions, reading: Reading::default() })))
     }
 
     /// What `tools!` makes: that the names differ was checked when the list was compiled.
@@ -138,7 +139,8 @@ impl ToolSet {
     /// of the form that the schema asks for is an error.
     #[must_use]
     pub fn strict_arguments(self) -> Self {
-        Self(Arc::new(Shared { has_strict_arguments: true, ..Shared::clone(&self.0) }))
+        let reading = Reading { is_strict: true, ..self.0.reading };
+        Self(Arc::new(Shared { reading, ..Shared::clone(&self.0) }))
     }
 
     /// The definitions of all tools, in order, for a [`ChatRequest`](crate::ChatRequest).
@@ -194,12 +196,13 @@ impl ToolSet {
             let known = self.definitions().iter().map(|definition| definition.name());
             return (Err(ToolError::unknown_tool(&call.name, known)), Vec::new());
         };
-        let strict;
-        let context = if self.0.has_strict_arguments {
-            strict = context.clone().with_strict_arguments();
-            &strict
-        } else {
+        let of_call;
+        let context = if tool.injections().is_some_and(<[_]>::is_empty) && self.0.reading == context.reading()
+        {
             context
+        } else {
+            of_call = context.of_call(call).with_reading(self.0.reading);
+            &of_call
         };
         // A tool is not looked at again after it panicked other than through its own methods, and
         // what it shares with them it has to keep sound itself: hence the assertions.

@@ -1,6 +1,7 @@
 //! Talking with a model: messages, requests, responses, and the trait that a provider implements.
 
 mod content;
+mod conversation;
 mod error;
 mod message;
 mod model;
@@ -8,6 +9,7 @@ mod request;
 mod response;
 
 pub use self::content::{Content, Part};
+pub use self::conversation::ConversationId;
 pub use self::error::ModelError;
 pub use self::message::{AssistantMessage, Message, ToolCall, ToolMessage};
 pub use self::model::{ChatModel, ChatStream, Delta, ModelFuture};

@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::{ConversationId, ToolCall};
+
 /// Values that the application hands to its tools, one per type; the model never sees them.
 ///
 /// Cloning shares the values.
@@ -22,7 +24,17 @@ use std::sync::Arc;
 pub struct ToolContext {
     // Most runs hand over nothing: no allocation then.
     values: Option<Arc<HashMap<TypeId, Entry>>>,
-    has_strict_arguments: bool,
+    call: Option<Arc<ToolCall>>,
+    reading: Reading,
+}
+
+/// How a set wants the arguments of its tools read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reading {
+    /// Arguments are taken as they are, and not mended.
+    pub(crate) is_strict: bool,
+    /// Arguments that the tool does not have are left out, and not refused.
+    pub(crate) ignores_unknown: bool,
 }
 
 #[derive(Clone)]
@@ -46,20 +58,43 @@ impl ToolContext {
         self
     }
 
-    /// The value of this type, if there is one.
+    /// The value of this type, if there is one. While a tool is called, its [`ToolCall`] and the
+    /// [`ConversationId`](crate::ConversationId) are there, and the context itself always is.
     #[must_use]
     pub fn get<T: Any>(&self) -> Option<&T> {
-        self.values.as_ref()?.get(&TypeId::of::<T>())?.value.downcast_ref()
+        let of_the_call = || (self.call.as_deref()? as &dyn Any).downcast_ref();
+        let given = || self.values.as_ref()?.get(&TypeId::of::<T>())?.value.downcast_ref();
+        (self as &dyn Any).downcast_ref().or_else(of_the_call).or_else(given)
+    }
+
+    /// The call that is made, while it is made.
+    #[must_use]
+    pub fn call(&self) -> Option<&ToolCall> {
+        self.call.as_deref()
+    }
+
+    /// This context, as the tool of a call sees it.
+    pub(crate) fn of_call(&self, call: &ToolCall) -> Self {
+        let mut context = self.clone();
+        if context.get::<ConversationId>().is_none() {
+            context = context.with(ConversationId::unique());
+        }
+        context.call = Some(Arc::new(call.clone()));
+        context
+    }
+
+    pub(crate) fn reading(&self) -> Reading {
+        self.reading
+    }
+
+    pub(crate) fn with_reading(mut self, reading: Reading) -> Self {
+        self.reading = reading;
+        self
     }
 
     /// Arguments are read as they are, and not mended.
     pub(crate) fn has_strict_arguments(&self) -> bool {
-        self.has_strict_arguments
-    }
-
-    pub(crate) fn with_strict_arguments(mut self) -> Self {
-        self.has_strict_arguments = true;
-        self
+        self.reading.is_strict
     }
 
     /// This context, filled with what only `defaults` has.

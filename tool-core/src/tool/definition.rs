@@ -16,6 +16,42 @@ pub struct ToolDefinition {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     description: Option<String>,
     parameters: Value,
+    #[serde(default, skip_serializing_if = "ToolPolicy::is_default")]
+    policy: ToolPolicy,
+}
+
+/// How the run deals with the calls of a tool.
+///
+/// ```
+/// use tool_core::{ToolDefinition, ToolPolicy};
+///
+/// let mut policy = ToolPolicy::default();
+/// policy.needs_approval = true;
+/// let delete = ToolDefinition::new("delete_account", "Deletes the account").with_policy(policy);
+/// assert!(delete.policy().needs_approval);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct ToolPolicy {
+    /// What the tool gives back is the answer: the model is not asked again.
+    pub return_direct: bool,
+    /// A person has to approve each call before it is made.
+    pub needs_approval: bool,
+    /// Its calls are made one by one, and never beside another call.
+    pub exclusive: bool,
+    /// A call of which the outcome was lost is not made again.
+    pub at_most_once: bool,
+}
+
+impl ToolPolicy {
+    /// Nothing out of the ordinary.
+    pub(crate) const DEFAULT: Self =
+        Self { return_direct: false, needs_approval: false, exclusive: false, at_most_once: false };
+
+    fn is_default(&self) -> bool {
+        *self == Self::DEFAULT
+    }
 }
 
 impl ToolDefinition {
@@ -35,7 +71,7 @@ impl ToolDefinition {
     }
 
     pub(crate) fn from_parts(name: String, description: Option<String>, parameters: Value) -> Self {
-        Self { name, description, parameters }
+        Self { name, description, parameters, policy: ToolPolicy::DEFAULT }
     }
 
     /// The same tool with the JSON Schema of its arguments, an object schema.
@@ -43,6 +79,26 @@ impl ToolDefinition {
     pub fn with_parameters(mut self, parameters: Value) -> Self {
         self.parameters = parameters;
         self
+    }
+
+    /// The same tool by another name.
+    #[must_use]
+    pub fn with_name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// The same tool with how the run deals with its calls.
+    #[must_use]
+    pub fn with_policy(mut self, policy: ToolPolicy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// How the run deals with its calls.
+    #[must_use]
+    pub fn policy(&self) -> ToolPolicy {
+        self.policy
     }
 
     /// The name that the model calls it by.

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use super::arguments::Arguments;
 use super::future::Pending;
 use super::repair::{self, Repair};
-use crate::{Tool, ToolContext, ToolDefinition, ToolFuture, schema};
+use crate::{Injection, Tool, ToolContext, ToolDefinition, ToolFuture, schema};
 
 /// Takes the arguments, calls the function and converts what it returns; `None` if an argument is wrong.
 ///
@@ -95,6 +95,10 @@ impl Tool for FunctionTool {
         }
     }
 
+    fn injections(&self) -> Option<&[Injection]> {
+        Some(&[])
+    }
+
     fn declared_at(&self) -> Option<&'static Location<'static>> {
         Some(self.name.declared_at)
     }
@@ -158,6 +162,10 @@ impl<T: StaticTool + Send + Sync> Tool for T {
 
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
         T::tool().call(arguments, context)
+    }
+
+    fn injections(&self) -> Option<&[Injection]> {
+        T::tool().injections()
     }
 
     fn declared_at(&self) -> Option<&'static Location<'static>> {

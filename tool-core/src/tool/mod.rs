@@ -1,22 +1,24 @@
 //! One tool: what it says of itself, how it is called, what it gives back.
 
 mod arguments;
-mod context;
+pub(crate) mod context;
 mod definition;
 mod error;
 mod expectation;
 mod function;
 mod future;
+mod injection;
 mod output;
 mod repair;
 
 use std::panic::Location;
 
 pub use self::context::ToolContext;
-pub use self::definition::{ToolDefinition, ToolDefinitions};
+pub use self::definition::{ToolDefinition, ToolDefinitions, ToolPolicy};
 pub use self::error::ToolError;
 pub(crate) use self::error::nearest;
 pub use self::future::ToolFuture;
+pub use self::injection::Injection;
 pub use self::output::ToolOutput;
 pub use self::repair::Repair;
 
@@ -75,6 +77,12 @@ pub trait Tool: Send + Sync {
     ///
     /// The future gives a [`ToolError`] when the arguments are wrong or the tool fails.
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a>;
+
+    /// What the tool takes from the context; `None` if it does not say. A run that lacks something is
+    /// refused before the model is asked.
+    fn injections(&self) -> Option<&[Injection]> {
+        None
+    }
 
     /// Where the tool is declared, if that is known: named when two tools of a set clash.
     fn declared_at(&self) -> Option<&'static Location<'static>> {

@@ -1,0 +1,72 @@
+//! What tells one conversation from another.
+
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+/// What tells one conversation from another. Tools may have it injected, as `#[inject] id: &ConversationId`.
+///
+/// ```
+/// use tool_core::ConversationId;
+///
+/// let id = ConversationId::new("user-7/support");
+/// assert_eq!(id.as_str(), "user-7/support");
+/// assert_ne!(ConversationId::unique(), ConversationId::unique());
+/// ```
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub struct ConversationId(Arc<str>);
+
+impl ConversationId {
+    /// The id that the application gave it.
+    #[must_use]
+    pub fn new(id: impl Into<String>) -> Self {
+        Self::from(id.into())
+    }
+
+    /// An id that no other conversation has: 128 random bits.
+    #[must_use]
+    pub fn unique() -> Self {
+        // Every `RandomState` has keys of its own, of which the first is random.
+        let bits = || RandomState::new().hash_one(std::process::id());
+        Self::from(format!("conversation_{:016x}{:016x}", bits(), bits()))
+    }
+
+    /// The id as a text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<String> for ConversationId {
+    fn from(id: String) -> Self {
+        Self(id.into())
+    }
+}
+
+impl From<&str> for ConversationId {
+    fn from(id: &str) -> Self {
+        Self(id.into())
+    }
+}
+
+impl From<ConversationId> for String {
+    fn from(id: ConversationId) -> Self {
+        id.0.as_ref().into()
+    }
+}
+
+impl fmt::Display for ConversationId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for ConversationId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ConversationId").field(&self.0).finish()
+    }
+}
