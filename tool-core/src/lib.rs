@@ -80,6 +80,8 @@ macro_rules! tools {
 pub use schemars;
 #[doc = include_str!("../docs/tool.md")]
 pub use tool_macros::tool;
+#[doc = include_str!("../docs/toolbox.md")]
+pub use tool_macros::toolbox;
 
 pub use self::agent::{Agent, AgentBuilder, Ask, BuildError, Event, EventStream};
 pub use self::chat::{
@@ -90,6 +92,6 @@ pub use self::registry::registered;
 pub use self::run::{Answer, OutOfStep, Run, RunError, Step, ToolExecution};
 pub use self::tool::{
     Injection, Repair, Tool, ToolContext, ToolDefinition, ToolDefinitions, ToolError, ToolFuture, ToolOutput,
-    ToolPolicy,
+    ToolPolicy, Toolbox,
 };
 pub use self::toolset::{ToolSet, ToolSetError};

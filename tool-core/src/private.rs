@@ -5,15 +5,15 @@ use std::panic::Location;
 pub use inventory;
 pub use tool_macros::expand_tools;
 
-use crate::ToolSet;
 pub use crate::registry::Registration;
 pub use crate::tool::private::*;
+pub use crate::{Injection, ToolSet};
 
 /// One entry of a `tools!` list.
 #[derive(Clone, Copy, Debug)]
 pub struct Listed {
     name: ToolName,
-    tool: fn() -> &'static FunctionTool,
+    tool: fn() -> &'static DeclaredTool,
 }
 
 impl Listed {

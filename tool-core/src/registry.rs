@@ -1,11 +1,11 @@
 //! All `#[tool]` functions of the program.
 
 use crate::Tool;
-use crate::tool::private::FunctionTool;
+use crate::tool::private::DeclaredTool;
 
 /// One `#[tool]` function, as generated code submits it.
 #[derive(Debug)]
-pub struct Registration(pub &'static FunctionTool);
+pub struct Registration(pub &'static DeclaredTool);
 
 inventory::collect!(Registration);
 

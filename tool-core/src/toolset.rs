@@ -9,7 +9,7 @@ use std::time::{Instant, SystemTime};
 use futures_util::FutureExt;
 
 use crate::tool::context::Reading;
-use crate::tool::private::FunctionTool;
+use crate::tool::private::DeclaredTool;
 use crate::tool::{ToolDefinitions, nearest};
 use crate::{
     Repair, Tool, ToolCall, ToolContext, ToolError, ToolExecution, ToolFuture, ToolOutput, registered,
@@ -130,9 +130,14 @@ impl ToolSet {
     }
 
     /// What `tools!` makes: that the names differ was checked when the list was compiled.
-    pub(crate) fn of_distinct(tools: impl Iterator<Item = &'static FunctionTool>) -> Self {
+    pub(crate) fn of_distinct(tools: impl Iterator<Item = &'static DeclaredTool>) -> Self {
         Self::of(tools.map(|tool| ToolRef::Static(tool)).collect())
             .expect("the names of a `tools!` list differ")
+    }
+
+    /// The tools of a toolbox: that the names differ was checked when it was compiled.
+    pub(crate) fn of_distinct_shared(tools: impl Iterator<Item = Arc<dyn Tool>>) -> Self {
+        Self::of(tools.map(ToolRef::Shared).collect()).expect("the names of a toolbox differ")
     }
 
     /// The same tools, but their arguments are taken as they come: nothing is mended, and what is not

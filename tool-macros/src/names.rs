@@ -2,19 +2,58 @@
 
 pub(crate) const NAME: &str = "name";
 pub(crate) const CRATE: &str = "crate";
+pub(crate) const RETURN_DIRECT: &str = "return_direct";
+pub(crate) const BLOCKING: &str = "blocking";
+pub(crate) const STRICT: &str = "strict";
+pub(crate) const TIMEOUT: &str = "timeout";
+pub(crate) const NEEDS_APPROVAL: &str = "needs_approval";
+pub(crate) const EXCLUSIVE: &str = "exclusive";
+pub(crate) const AT_MOST_ONCE: &str = "at_most_once";
+pub(crate) const CONVERT: &str = "convert";
+pub(crate) const MAX_OUTPUT: &str = "max_output";
+
 pub(crate) const REQUIRED: &str = "required";
+pub(crate) const DEFAULT: &str = "default";
+pub(crate) const RANGE: &str = "range";
+pub(crate) const LENGTH: &str = "length";
+pub(crate) const PATTERN: &str = "pattern";
+pub(crate) const EXAMPLE: &str = "example";
 
 /// The words of `#[tool("…", …)]`.
-pub(crate) const TOOL_WORDS: &[&str] = &[NAME, CRATE];
+pub(crate) const TOOL_WORDS: &[&str] = &[
+    NAME,
+    RETURN_DIRECT,
+    BLOCKING,
+    STRICT,
+    TIMEOUT,
+    NEEDS_APPROVAL,
+    EXCLUSIVE,
+    AT_MOST_ONCE,
+    CONVERT,
+    MAX_OUTPUT,
+    CRATE,
+];
 
 /// The words of `#[param("…", …)]`.
-pub(crate) const PARAM_WORDS: &[&str] = &[NAME, REQUIRED];
+pub(crate) const PARAM_WORDS: &[&str] = &[NAME, REQUIRED, DEFAULT, RANGE, LENGTH, PATTERN, EXAMPLE];
+
+/// The words of `#[toolbox(…)]`.
+pub(crate) const TOOLBOX_WORDS: &[&str] = &[CRATE];
 
 /// The attribute on a function.
 pub(crate) const TOOL: &str = "tool";
 
-/// The attribute on a parameter.
+/// The attribute on a parameter that the model fills.
 pub(crate) const PARAM: &str = "param";
+
+/// The attribute on a parameter that the application fills.
+pub(crate) const INJECT: &str = "inject";
+
+/// The attribute on an `impl` block.
+pub(crate) const TOOLBOX: &str = "toolbox";
+
+/// Types that are always there to be injected, and never an argument.
+pub(crate) const CONTEXT_TYPES: &[&str] = &["ToolContext", "ToolCall", "ConversationId"];
 
 /// Where generated code finds what it needs, unless `crate = "…"` says otherwise.
 pub(crate) const DEFAULT_CRATE: &str = "::tool_core";

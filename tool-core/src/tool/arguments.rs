@@ -4,14 +4,17 @@ use std::any::Any;
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
+use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::context::Reading;
+use super::declaration::Declaration;
 use super::error::{LONGEST_NAME, list, nearest};
 use super::expectation;
-use super::function::{Parameter, ToolParameter};
+use super::parameter::{Injectable, Parameter, ToolParameter};
 use super::repair::{self, Repair};
-use crate::{ToolError, ToolFuture, schema};
+use crate::{ToolContext, ToolError, ToolFuture, schema};
 
 /// The text of one argument, if it was given.
 pub(super) type Slot<'a> = Option<&'a str>;
@@ -22,31 +25,41 @@ pub(super) type Slot<'a> = Option<&'a str>;
 /// them all in one turn.
 #[derive(Debug)]
 pub struct Arguments<'a, 's> {
-    parameters: &'static [Parameter],
+    declaration: &'s Declaration,
     slots: &'s mut [Slot<'a>],
     mistakes: String,
+    /// The type of a value that the context lacks.
+    lacks: Option<&'static str>,
     /// The text is no JSON object at all.
     is_unreadable: bool,
-    is_strict: bool,
+    reading: Reading,
     repairs: Vec<Repair>,
+    /// Where defaults are noted, when nothing is called and only they are asked for.
+    defaults: Option<Vec<(usize, Value)>>,
 }
 
 impl<'a, 's> Arguments<'a, 's> {
-    /// Reads the object into the slots, one per parameter, and notes what is missing or unknown.
-    pub(super) fn read(
-        parameters: &'static [Parameter],
-        text: &'a str,
-        slots: &'s mut [Slot<'a>],
-        is_strict: bool,
-    ) -> Self {
-        let mut arguments = Self {
-            parameters,
+    fn new(declaration: &'s Declaration, slots: &'s mut [Slot<'a>], reading: Reading) -> Self {
+        Self {
+            declaration,
             slots,
             mistakes: String::new(),
+            lacks: None,
             is_unreadable: false,
-            is_strict,
+            reading,
             repairs: Vec::new(),
-        };
+            defaults: None,
+        }
+    }
+
+    /// Reads the object into the slots, one per parameter, and notes what is missing or unknown.
+    pub(super) fn read(
+        declaration: &'s Declaration,
+        text: &'a str,
+        slots: &'s mut [Slot<'a>],
+        reading: Reading,
+    ) -> Self {
+        let mut arguments = Self::new(declaration, slots, reading);
         // Models without anything to say send these.
         if matches!(text.trim_ascii(), "" | "null") {
             arguments.note_missing();
@@ -60,6 +73,18 @@ impl<'a, 's> Arguments<'a, 's> {
         arguments
     }
 
+    /// No arguments: what is taken of them is nothing, and only the defaults are noted.
+    pub(super) fn describing(declaration: &'s Declaration, slots: &'s mut [Slot<'a>]) -> Self {
+        let mut arguments = Self::new(declaration, slots, Reading::default());
+        arguments.mistakes.push_str("nothing is called");
+        arguments.defaults = Some(Vec::new());
+        arguments
+    }
+
+    pub(super) fn into_defaults(self) -> Vec<(usize, Value)> {
+        self.defaults.unwrap_or_default()
+    }
+
     /// The argument as the function's type; `None` when there is a mistake in it, which is then noted.
     pub fn take<T: ToolParameter>(&mut self, index: usize) -> Option<T> {
         let text = self.text(index)?;
@@ -68,34 +93,81 @@ impl<'a, 's> Arguments<'a, 's> {
                 self.note_too_large(index, text);
                 None
             }
-            Ok(value) => Some(value),
+            Ok(value) => self.is_within_limits(index, text, text).then_some(value),
             Err(error) => {
                 let mended = self.mend(index, text).and_then(|mended| {
                     let value = serde_json::from_str(&mended).ok().filter(|value| !is_infinite(value))?;
-                    self.note_repair(index, text, &mended);
-                    Some(value)
+                    Some((value, mended))
                 });
-                if mended.is_none() {
+                let Some((value, mended)) = mended else {
                     self.note_wrong(index, text, &error);
-                }
-                mended
+                    return None;
+                };
+                self.note_repair(index, text, &mended);
+                self.is_within_limits(index, text, &mended).then_some(value)
             }
         }
+    }
+
+    /// The argument, or a default made anew if it is left out or `null`.
+    pub fn take_or<T: ToolParameter>(
+        &mut self,
+        index: usize,
+        default: impl FnOnce() -> T,
+        json: fn(&T) -> Option<Value>,
+    ) -> Option<T> {
+        if self.is_given(index) {
+            return self.take(index);
+        }
+        let default = default();
+        match &mut self.defaults {
+            None => Some(default),
+            Some(defaults) => {
+                defaults.extend(json(&default).map(|json| (index, json)));
+                None
+            }
+        }
+    }
+
+    /// A value of the context; `None` when it is not there, which is then noted.
+    pub fn inject<'c, T: Injectable>(&mut self, context: &'c ToolContext) -> Option<&'c T> {
+        let value = context.get::<T>();
+        if value.is_none() {
+            self.lacks = Some(std::any::type_name::<T>());
+        }
+        value
+    }
+
+    fn is_given(&self, index: usize) -> bool {
+        matches!(self.slots.get(index), Some(Some(text)) if *text != "null")
+    }
+
+    fn parameter(&self, index: usize) -> Option<&'static Parameter> {
+        self.declaration.parameters.get(index)
+    }
+
+    /// The argument keeps to the limits of its parameter; `text` is what it is, `came` what came.
+    fn is_within_limits(&mut self, index: usize, came: &str, text: &str) -> bool {
+        let is_within = self.declaration.details.is_none_or(|details| details.allows(index, text));
+        if !is_within {
+            self.note_beyond(index, came);
+        }
+        is_within
     }
 
     /// The text of an argument as its schema asks for it, if it is wrong in form only.
     #[cold]
     fn mend(&self, index: usize, text: &str) -> Option<String> {
-        if self.is_strict {
+        if self.reading.is_strict {
             return None;
         }
-        let schema = schema::of_parameter(self.parameters.get(index)?);
+        let schema = schema::of_parameter(self.parameter(index)?);
         repair::mend_value(&schema, text)
     }
 
     #[cold]
     fn note_repair(&mut self, index: usize, from: &str, to: &str) {
-        if let Some(parameter) = self.parameters.get(index) {
+        if let Some(parameter) = self.parameter(index) {
             self.repairs.push(Repair::of_argument(parameter.name, from, to));
         }
     }
@@ -117,25 +189,39 @@ impl<'a, 's> Arguments<'a, 's> {
     /// The outcome of the call when there are mistakes.
     #[cold]
     pub(super) fn refuse<'f>(self) -> ToolFuture<'f> {
-        let message = format!("invalid arguments: {}", self.mistakes);
-        ToolFuture::ready(Err(ToolError::invalid_arguments(message)))
+        let error = match self.lacks {
+            Some(type_name) if self.mistakes.is_empty() => ToolError::missing_context(type_name),
+            _ => ToolError::invalid_arguments(format!("invalid arguments: {}", self.mistakes)),
+        };
+        ToolFuture::ready(Err(error))
     }
 
     fn text(&self, index: usize) -> Option<&'a str> {
         match *self.slots.get(index)? {
             Some(text) => Some(text),
             // Left out, as it may be: its type reads that as it reads `null`.
-            None if !self.parameters.get(index)?.is_required => Some("null"),
+            None if !self.parameter(index)?.is_required => Some("null"),
             None => None,
         }
     }
 
     fn note_missing(&mut self) {
-        for (parameter, slot) in self.parameters.iter().zip(&*self.slots) {
-            if parameter.is_required && slot.is_none() {
-                note(&mut self.mistakes, &expectation::missing(parameter));
+        for (index, parameter) in self.declaration.parameters.iter().enumerate() {
+            if parameter.is_required && self.slots.get(index).is_some_and(Option::is_none) {
+                let mistake = expectation::missing(parameter, &self.schema_of(index));
+                note(&mut self.mistakes, &mistake);
             }
         }
+    }
+
+    /// The schema of a parameter, for words about its argument.
+    #[cold]
+    fn schema_of(&self, index: usize) -> Value {
+        let mut schema = self.parameter(index).map(schema::of_parameter).unwrap_or_default();
+        if let Some(details) = self.declaration.details {
+            details.describe(index, &mut schema);
+        }
+        schema
     }
 
     #[cold]
@@ -147,26 +233,39 @@ impl<'a, 's> Arguments<'a, 's> {
 
     #[cold]
     fn note_wrong(&mut self, index: usize, text: &str, error: &serde_json::Error) {
-        if let Some(parameter) = self.parameters.get(index) {
-            note(&mut self.mistakes, &expectation::wrong(parameter, text, error));
+        if let Some(parameter) = self.parameter(index) {
+            let mistake = expectation::wrong(parameter, &self.schema_of(index), text, error);
+            note(&mut self.mistakes, &mistake);
+        }
+    }
+
+    #[cold]
+    fn note_beyond(&mut self, index: usize, text: &str) {
+        if let Some(parameter) = self.parameter(index) {
+            let mistake = expectation::beyond(parameter, &self.schema_of(index), text);
+            note(&mut self.mistakes, &mistake);
         }
     }
 
     #[cold]
     fn note_too_large(&mut self, index: usize, text: &str) {
-        if let Some(parameter) = self.parameters.get(index) {
+        if let Some(parameter) = self.parameter(index) {
             note(&mut self.mistakes, &expectation::too_large(parameter, text));
         }
     }
 
     #[cold]
-    fn note_unknown(&mut self, name: &str) {
+    fn note_unknown(&mut self, name: &str, text: &str) {
+        if self.reading.ignores_unknown {
+            self.repairs.push(Repair::of_ignored(name, text));
+            return;
+        }
         if self.mistakes.len() > LONGEST_ACCOUNT {
             return;
         }
         let end = name.char_indices().nth(LONGEST_NAME).map_or(name.len(), |(end, _)| end);
         let name = &name[..end];
-        let known = self.parameters.iter().map(|parameter| parameter.name);
+        let known = self.declaration.parameters.iter().map(|parameter| parameter.name);
         let mut mistake = format!("there is no argument `{name}`");
         match list(known.clone()) {
             Some(known) => mistake.extend([", the arguments are ", &known]),
@@ -222,9 +321,10 @@ impl<'a> Visitor<'a> for &mut Arguments<'a, '_> {
 
     fn visit_map<A: MapAccess<'a>>(self, mut object: A) -> Result<(), A::Error> {
         while let Some(Name(name)) = object.next_key()? {
-            let Some(index) = self.parameters.iter().position(|parameter| parameter.name == name) else {
-                object.next_value::<IgnoredAny>()?;
-                self.note_unknown(&name);
+            let Some(index) = self.declaration.parameters.iter().position(|parameter| parameter.name == name)
+            else {
+                let text = object.next_value::<&'a RawValue>()?.get();
+                self.note_unknown(&name, text);
                 continue;
             };
             let text = object.next_value::<&'a RawValue>()?.get();
@@ -243,6 +343,7 @@ struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tool::declaration::ToolName;
 
     static PARAMETERS: [Parameter; 4] = [
         Parameter::new::<u8>("nights", Some("how long to stay"), true),
@@ -251,11 +352,14 @@ mod tests {
         Parameter::new::<Option<bool>>("breakfast", None, true),
     ];
 
+    static BOOK: Declaration = Declaration::new(ToolName::new("book"), None, &PARAMETERS, None);
+
     type Booking = (u8, String, Option<f64>, Option<bool>);
 
     fn read(text: &str) -> Result<Booking, String> {
         let mut slots = [None; 4];
-        let mut arguments = Arguments::read(&PARAMETERS, text, &mut slots, true);
+        let mut arguments =
+            Arguments::read(&BOOK, text, &mut slots, Reading { is_strict: true, ignores_unknown: false });
         match (arguments.take(0), arguments.take(1), arguments.take(2), arguments.take(3)) {
             (Some(nights), Some(city), Some(price), Some(breakfast)) if arguments.are_right() => {
                 Ok((nights, city, price, breakfast))

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +32,8 @@ enum Kind {
     InvalidArguments,
     Failed,
     Panicked,
+    TimedOut,
+    MissingContext,
     NotMade,
 }
 
@@ -102,6 +105,15 @@ impl ToolError {
         }))
     }
 
+    pub(crate) fn timed_out(after: Duration) -> Self {
+        Self::new(Kind::TimedOut, format!("the tool was stopped, as it took longer than {after:?}"))
+    }
+
+    pub(crate) fn missing_context(type_name: &str) -> Self {
+        let message = format!("the tool cannot be called: the application did not hand over a `{type_name}`");
+        Self::new(Kind::MissingContext, message)
+    }
+
     pub(crate) fn not_made(why: &str) -> Self {
         Self::new(Kind::NotMade, format!("the call was not made: {why}"))
     }
@@ -132,6 +144,18 @@ impl ToolError {
     #[must_use]
     pub fn is_panicked(&self) -> bool {
         self.0.kind == Kind::Panicked
+    }
+
+    /// The tool took longer than its `timeout`.
+    #[must_use]
+    pub fn is_timed_out(&self) -> bool {
+        self.0.kind == Kind::TimedOut
+    }
+
+    /// The tool takes a value from its context that is not there; it did not run.
+    #[must_use]
+    pub fn is_missing_context(&self) -> bool {
+        self.0.kind == Kind::MissingContext
     }
 
     /// The run asked for no call, because it was over or the model's reply was cut short.

@@ -2,8 +2,7 @@
 
 use serde_json::Value;
 
-use super::function::Parameter;
-use crate::schema;
+use super::parameter::Parameter;
 
 /// How much of a wrong value is repeated to the model that wrote it, in characters.
 const LONGEST_QUOTE: usize = 60;
@@ -11,8 +10,8 @@ const LONGEST_QUOTE: usize = 60;
 /// How deep a wrong value is looked for: serde_json reads no deeper.
 const DEEPEST: usize = 128;
 
-pub(super) fn missing(parameter: &Parameter) -> String {
-    let expected = of_schema(&schema::of_parameter(parameter));
+pub(super) fn missing(parameter: &Parameter, schema: &Value) -> String {
+    let expected = of_schema(schema);
     let mut mistake = format!("`{}` is missing, expected {expected}", parameter.name);
     if let Some(description) = parameter.description {
         mistake.extend([" (", description, ")"]);
@@ -35,7 +34,12 @@ pub(super) fn too_large(parameter: &Parameter, text: &str) -> String {
     format!("`{name}`: expected a number from -3.4028235e38 to 3.4028235e38, got {}", quote(text))
 }
 
-pub(super) fn wrong(parameter: &Parameter, text: &str, error: &serde_json::Error) -> String {
+/// A value that its type takes, and a limit of the parameter does not.
+pub(super) fn beyond(parameter: &Parameter, schema: &Value, text: &str) -> String {
+    format!("`{}`: expected {}, got {}", parameter.name, of_schema(schema), quote(text))
+}
+
+pub(super) fn wrong(parameter: &Parameter, schema: &Value, text: &str, error: &serde_json::Error) -> String {
     let name = parameter.name;
     let reason = error.to_string();
     let reason = reason.rsplit_once(" at line ").map_or(&*reason, |(reason, _)| reason);
@@ -50,13 +54,11 @@ pub(super) fn wrong(parameter: &Parameter, text: &str, error: &serde_json::Error
         Reason::Type(expected) => match range_of(expected) {
             Some(range) => range,
             // The top of an argument is best described by its schema, what lies below by serde's own words.
-            None if path.is_empty() && expected != "a character" => {
-                of_schema(&schema::of_parameter(parameter))
-            }
+            None if path.is_empty() && expected != "a character" => of_schema(schema),
             None => of_type(expected).to_owned(),
         },
         Reason::Words(expected) => expected.to_owned(),
-        Reason::Unknown if path.is_empty() => of_schema(&schema::of_parameter(parameter)),
+        Reason::Unknown if path.is_empty() => of_schema(schema),
         Reason::Unknown => "another value".into(),
         Reason::Own(reason) => return format!("`{name}{path}`: {reason}"),
     };
@@ -149,18 +151,53 @@ fn of_schema(schema: &Value) -> String {
             });
             words.collect::<Vec<_>>().join(" or ")
         }
-        Value::String(name) => match (&**name, &schema["minimum"], &schema["maximum"]) {
-            ("integer", Value::Null, Value::Null) => "an integer".into(),
-            ("integer", lowest, Value::Null) => format!("an integer from {lowest}"),
-            ("integer", Value::Null, highest) => format!("an integer up to {highest}"),
-            ("integer", lowest, highest) => format!("an integer from {lowest} to {highest}"),
-            ("boolean", ..) => "true or false".into(),
-            ("array", ..) => "a list".into(),
-            ("object", ..) => "an object".into(),
-            ("null", ..) => "null".into(),
-            (name, ..) => format!("a {name}"),
+        Value::String(name) => match &**name {
+            "integer" => format!("an integer{}", range_in(schema)),
+            "number" => format!("a number{}", range_in(schema)),
+            "string" => format!("a string{}", text_in(schema)),
+            "boolean" => "true or false".into(),
+            "array" => format!("a list{}", lengths(&schema["minItems"], &schema["maxItems"], "items")),
+            "object" => {
+                format!("an object{}", lengths(&schema["minProperties"], &schema["maxProperties"], "entries"))
+            }
+            "null" => "null".into(),
+            name => format!("a {name}"),
         },
         _ => "a value".into(),
+    }
+}
+
+/// ` from 1 to 100`, as far as the schema has bounds.
+fn range_in(schema: &Value) -> String {
+    let mut range = match (&schema["minimum"], &schema["maximum"]) {
+        (Value::Null, Value::Null) => String::new(),
+        (lowest, Value::Null) => format!(" from {lowest}"),
+        (Value::Null, highest) => format!(" up to {highest}"),
+        (lowest, highest) => format!(" from {lowest} to {highest}"),
+    };
+    if let Some(bound) = schema.get("exclusiveMaximum") {
+        range = format!("{range} below {bound}");
+    }
+    range
+}
+
+/// ` of 1 to 64 characters that matches …`, as far as the schema says it.
+fn text_in(schema: &Value) -> String {
+    let mut words = lengths(&schema["minLength"], &schema["maxLength"], "characters");
+    if let Some(pattern) = schema["pattern"].as_str() {
+        words = format!("{words} that matches `{pattern}`");
+    }
+    words
+}
+
+/// ` of 1 to 64 characters`
+fn lengths(shortest: &Value, longest: &Value, units: &str) -> String {
+    match (shortest, longest) {
+        (Value::Null, Value::Null) => String::new(),
+        (shortest, Value::Null) => format!(" of at least {shortest} {units}"),
+        (Value::Null, longest) => format!(" of at most {longest} {units}"),
+        (shortest, longest) if shortest == longest => format!(" of {shortest} {units}"),
+        (shortest, longest) => format!(" of {shortest} to {longest} {units}"),
     }
 }
 
@@ -278,7 +315,7 @@ mod tests {
     use serde::Deserialize;
 
     use super::*;
-    use crate::tool::function::ToolParameter;
+    use crate::tool::parameter::ToolParameter;
 
     #[derive(Debug, Deserialize, JsonSchema)]
     #[expect(dead_code, reason = "never read rightly here")]
@@ -303,7 +340,8 @@ mod tests {
 
     fn mistake<T: ToolParameter + std::fmt::Debug>(text: &str) -> String {
         let parameter = Parameter::new::<T>("it", None, true);
-        wrong(&parameter, text, &serde_json::from_str::<T>(text).unwrap_err())
+        let schema = crate::schema::of_parameter(&parameter);
+        wrong(&parameter, &schema, text, &serde_json::from_str::<T>(text).unwrap_err())
     }
 
     #[test]

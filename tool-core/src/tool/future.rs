@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use super::Repair;
 use crate::{ToolError, ToolOutput};
@@ -96,6 +97,36 @@ where
     F::Output: 'a,
 {
     Pending::boxed(Later { future, convert })
+}
+
+/// The call of a function that may block: it runs on tokio's pool of threads for that.
+///
+/// A thread cannot be stopped, so the function runs to its end even when nobody waits for it any more.
+#[must_use]
+pub fn blocking<'a>(function: impl FnOnce() -> Outcome + Send + 'static) -> Pending<'a> {
+    Pending::boxed(async move {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return Err(ToolError::failed("a tool with `blocking` needs a tokio runtime around it"));
+        };
+        match runtime.spawn_blocking(function).await {
+            Ok(outcome) => outcome,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(_) => Err(ToolError::failed("the runtime was shut down before the tool was called")),
+            },
+        }
+    })
+}
+
+/// The same call, ended when it takes longer than it may.
+pub(super) fn within<'a>(pending: Pending<'a>, duration: Duration) -> Pending<'a> {
+    let Pending::Boxed(future) = pending else { return pending };
+    Pending::boxed(async move {
+        match tokio::time::timeout(duration, future).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(ToolError::timed_out(duration)),
+        }
+    })
 }
 
 pin_project_lite::pin_project! {

@@ -2,14 +2,21 @@
 
 mod arguments;
 pub(crate) mod context;
+mod declaration;
 mod definition;
+#[allow(missing_docs, reason = "for generated code only")]
+mod details;
 mod error;
 mod expectation;
 mod function;
 mod future;
 mod injection;
+#[allow(missing_docs, reason = "for generated code only")]
+mod limits;
 mod output;
+mod parameter;
 mod repair;
+mod toolbox;
 
 use std::panic::Location;
 
@@ -21,16 +28,24 @@ pub use self::future::ToolFuture;
 pub use self::injection::Injection;
 pub use self::output::ToolOutput;
 pub use self::repair::Repair;
+pub use self::toolbox::Toolbox;
 
 /// What generated code may name of this module.
 pub(crate) mod private {
     pub use super::arguments::Arguments;
-    pub use super::function::{
-        FunctionTool, Omittable, OptionalProbe, Parameter, RequiredByDefault, StaticTool, ToolName,
-        ToolParameter, left_out,
+    pub use super::declaration::ToolName;
+    pub use super::details::{Details, ParameterDetails};
+    pub use super::function::{DeclaredTool, StaticTool};
+    pub use super::future::{Pending, blocking, later};
+    pub use super::limits::{
+        Bound, Bounds, Length, Measured, Pattern, PatternCell, Range, Ranged, Textual, compiled,
     };
-    pub use super::future::{Pending, later};
     pub use super::output::{PlainKind, Returned, ToolFailure, ToolReturn};
+    pub use super::parameter::{
+        FromText, Injectable, InjectableByValue, NotShown, Omittable, OptionalProbe, Parameter,
+        RequiredByDefault, Shown, ToolParameter, example, for_call, lacks, left_out, look_up,
+    };
+    pub use super::toolbox::{Method, tool_set_of};
 }
 
 /// Something that a language model can call.

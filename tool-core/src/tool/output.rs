@@ -190,6 +190,15 @@ impl<T> PlainKind for Returned<T> {}
 pub struct Plain;
 
 impl Plain {
+    /// Makes the outcome of the value by a function of the user's.
+    pub fn and_then<T>(
+        self,
+        value: T,
+        convert: impl FnOnce(T) -> Result<ToolOutput, ToolError>,
+    ) -> Result<ToolOutput, ToolError> {
+        convert(value)
+    }
+
     pub fn convert<T: ToolReturn>(self, value: T) -> Result<ToolOutput, ToolError> {
         value.into_output()
     }
@@ -200,6 +209,15 @@ impl Plain {
 pub struct Fallible;
 
 impl Fallible {
+    /// Makes the outcome of the value by a function of the user's, if there is one.
+    pub fn and_then<T, E: ToolFailure>(
+        self,
+        value: Result<T, E>,
+        convert: impl FnOnce(T) -> Result<ToolOutput, ToolError>,
+    ) -> Result<ToolOutput, ToolError> {
+        value.map_err(ToolFailure::into_error).and_then(convert)
+    }
+
     pub fn convert<T: ToolReturn, E: ToolFailure>(
         self,
         value: Result<T, E>,

@@ -35,6 +35,11 @@ impl Repair {
         Self { argument: Some(name.into()), from: from.into(), to: to.into() }
     }
 
+    /// An argument that the tool does not have, and that was left out.
+    pub(super) fn of_ignored(name: &str, from: &str) -> Self {
+        Self { argument: Some(name.into()), from: from.into(), to: String::new() }
+    }
+
     pub(super) fn of_text(from: &str, to: &str) -> Self {
         Self { argument: None, from: from.into(), to: to.into() }
     }
@@ -51,10 +56,19 @@ impl Repair {
         &self.from
     }
 
-    /// What the tool was given, as JSON.
+    /// What the tool was given, as JSON; empty if the argument [is ignored](Self::is_ignored).
     #[must_use]
     pub fn to(&self) -> &str {
         &self.to
+    }
+}
+
+impl Repair {
+    /// The tool has no such argument, and its set
+    /// [ignores](crate::ToolSet::ignore_unknown_arguments) those.
+    #[must_use]
+    pub fn is_ignored(&self) -> bool {
+        self.to.is_empty()
     }
 }
 

@@ -1,0 +1,124 @@
+//! What `#[tool]` says of a function or a method, and how its calls are made.
+
+use std::panic::Location;
+
+use super::arguments::Arguments;
+use super::details::Details;
+use super::future::Pending;
+use super::parameter::Parameter;
+use super::repair::{self, Repair};
+use crate::{Injection, ToolContext, ToolDefinition, ToolFuture, schema};
+
+/// How many parameters need no allocation for their slots.
+const FEW: usize = 12;
+
+/// What `#[tool]` says: all of it is in statics.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Declaration {
+    pub(crate) name: ToolName,
+    pub(super) description: Option<&'static str>,
+    pub(crate) parameters: &'static [Parameter],
+    pub(super) details: Option<&'static Details>,
+}
+
+/// The name of a tool, and where it is declared.
+#[derive(Clone, Copy, Debug)]
+pub struct ToolName {
+    pub(crate) name: &'static str,
+    pub(crate) declared_at: &'static Location<'static>,
+}
+
+impl ToolName {
+    /// A name that is declared where this is called.
+    #[track_caller]
+    #[must_use]
+    pub const fn new(name: &'static str) -> Self {
+        Self { name, declared_at: Location::caller() }
+    }
+}
+
+/// Takes the arguments, calls the function and converts what it returns; `None` if an argument is wrong.
+type Call<'c, 'f> = &'c dyn Fn(&mut Arguments<'_, '_>) -> Option<Pending<'f>>;
+
+impl Declaration {
+    #[must_use]
+    pub(super) const fn new(
+        name: ToolName,
+        description: Option<&'static str>,
+        parameters: &'static [Parameter],
+        details: Option<&'static Details>,
+    ) -> Self {
+        Self { name, description, parameters, details }
+    }
+
+    /// What the model is told. `call` is asked for the defaults of its parameters, and calls nothing.
+    #[cold]
+    pub(super) fn definition(&self, call: &dyn Fn(&mut Arguments<'_, '_>)) -> ToolDefinition {
+        let parameters = schema::of_parameters(self.parameters);
+        let description = self.description.map(Into::into);
+        let definition = ToolDefinition::from_parts(self.name.name.into(), description, parameters);
+        match self.details {
+            None => definition,
+            Some(details) => {
+                let mut slots = vec![None; self.parameters.len()];
+                let mut arguments = Arguments::describing(self, &mut slots);
+                call(&mut arguments);
+                details.complete(definition, self, &arguments.into_defaults())
+            }
+        }
+    }
+
+    pub(super) fn injections(&self) -> &'static [Injection] {
+        self.details.map_or(&[], |details| details.injections)
+    }
+
+    /// Calls the function with the arguments in a text.
+    pub(super) fn call<'f>(&self, text: &str, context: &ToolContext, call: Call<'_, 'f>) -> ToolFuture<'f> {
+        let refusal = match self.call_with(text, context, call) {
+            Ok(future) => return future,
+            Err(refusal) if context.has_strict_arguments() => return refusal,
+            Err(refusal) => refusal,
+        };
+        let Some(mended) = repair::mend_text(text) else { return refusal };
+        match self.call_with(&mended, context, call) {
+            Ok(future) => future.with_repairs(vec![Repair::of_text(text, &mended)]),
+            Err(refusal) => refusal,
+        }
+    }
+
+    /// As [`call`](Self::call), but the text is taken as it is.
+    ///
+    /// # Errors
+    ///
+    /// The text is no JSON object: the refusal of the call.
+    fn call_with<'f>(
+        &self,
+        text: &str,
+        context: &ToolContext,
+        call: Call<'_, 'f>,
+    ) -> Result<ToolFuture<'f>, ToolFuture<'f>> {
+        let mut few = [None; FEW];
+        let mut many = Vec::new();
+        let slots = match few.get_mut(..self.parameters.len()) {
+            Some(slots) => slots,
+            None => {
+                many.resize(self.parameters.len(), None);
+                &mut many
+            }
+        };
+        let mut arguments = Arguments::read(self, text, slots, context.reading());
+        let pending = call(&mut arguments);
+        let (repairs, is_unreadable) = (arguments.take_repairs(), arguments.is_unreadable());
+        match pending {
+            Some(pending) => {
+                let pending = match self.details {
+                    Some(details) => details.around(pending),
+                    None => pending,
+                };
+                Ok(ToolFuture::from(pending).with_repairs(repairs))
+            }
+            None if is_unreadable => Err(arguments.refuse()),
+            None => Ok(arguments.refuse()),
+        }
+    }
+}

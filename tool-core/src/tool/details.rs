@@ -1,0 +1,149 @@
+//! What only some tools say of themselves: so a tool that says none of it pays for none of it.
+//!
+//! What takes code, such as a timer, stands here as a function pointer that the macro writes where the
+//! word stands: a program without the word is built without the code.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::declaration::Declaration;
+use super::definition::ToolPolicy;
+use super::future::{self, Pending};
+use super::limits::Limit;
+use crate::{Injection, ToolDefinition};
+
+/// The words of `#[tool(…)]` beyond name and description, and of its parameters.
+#[derive(Debug)]
+pub struct Details {
+    policy: ToolPolicy,
+    timeout: Option<(Duration, Within)>,
+    pub(super) injections: &'static [Injection],
+    parameters: &'static [ParameterDetails],
+}
+
+/// Ends a call that takes longer than it may.
+type Within = for<'a> fn(Pending<'a>, Duration) -> Pending<'a>;
+
+impl Details {
+    /// Nothing out of the ordinary.
+    pub const NONE: Self =
+        Self { policy: ToolPolicy::DEFAULT, timeout: None, injections: &[], parameters: &[] };
+
+    #[must_use]
+    pub const fn return_direct(mut self) -> Self {
+        self.policy.return_direct = true;
+        self
+    }
+
+    #[must_use]
+    pub const fn needs_approval(mut self) -> Self {
+        self.policy.needs_approval = true;
+        self
+    }
+
+    #[must_use]
+    pub const fn exclusive(mut self) -> Self {
+        self.policy.exclusive = true;
+        self
+    }
+
+    #[must_use]
+    pub const fn at_most_once(mut self) -> Self {
+        self.policy.at_most_once = true;
+        self
+    }
+
+    #[must_use]
+    pub const fn strict(self) -> Self {
+        self
+    }
+
+    #[must_use]
+    pub const fn max_output(self, _characters: usize) -> Self {
+        self
+    }
+
+    #[must_use]
+    pub const fn timeout(mut self, milliseconds: u64) -> Self {
+        self.timeout = Some((Duration::from_millis(milliseconds), future::within));
+        self
+    }
+
+    #[must_use]
+    pub const fn injections(mut self, injections: &'static [Injection]) -> Self {
+        self.injections = injections;
+        self
+    }
+
+    #[must_use]
+    pub const fn parameters(mut self, parameters: &'static [ParameterDetails]) -> Self {
+        self.parameters = parameters;
+        self
+    }
+
+    /// The definition with all that stands here.
+    pub(super) fn complete(
+        &self,
+        definition: ToolDefinition,
+        declaration: &Declaration,
+        defaults: &[(usize, Value)],
+    ) -> ToolDefinition {
+        let mut parameters = definition.parameters().clone();
+        for (index, parameter) in declaration.parameters.iter().enumerate() {
+            let Some(property) = parameters["properties"].get_mut(parameter.name) else { continue };
+            self.describe(index, property);
+            if let Some((_, default)) = defaults.iter().find(|(with_default, _)| *with_default == index) {
+                property["default"] = default.clone();
+            }
+        }
+        definition.with_parameters(parameters).with_policy(self.policy)
+    }
+
+    /// Adds to the schema of a parameter what its words say.
+    pub(super) fn describe(&self, index: usize, schema: &mut Value) {
+        for parameter in self.parameters.iter().filter(|parameter| parameter.index == index) {
+            for limit in parameter.limits {
+                limit.describe(schema);
+            }
+            if let Some(example) = parameter.example.and_then(|example| example()) {
+                schema["examples"] = Value::Array(vec![example]);
+            }
+        }
+    }
+
+    /// The argument keeps to all limits of its parameter.
+    pub(super) fn allows(&self, index: usize, text: &str) -> bool {
+        let mut parameters = self.parameters.iter().filter(|parameter| parameter.index == index);
+        // `null` stands for an argument that is left out.
+        text == "null" || parameters.all(|parameter| parameter.limits.iter().all(|limit| limit.allows(text)))
+    }
+
+    /// The call with what is put around it.
+    pub(super) fn around<'a>(&self, pending: Pending<'a>) -> Pending<'a> {
+        match self.timeout {
+            Some((duration, within)) => within(pending, duration),
+            None => pending,
+        }
+    }
+}
+
+/// The words of one parameter beyond name, description and `required`.
+#[derive(Debug)]
+pub struct ParameterDetails {
+    index: usize,
+    limits: &'static [&'static dyn Limit],
+    example: Option<fn() -> Option<Value>>,
+}
+
+impl ParameterDetails {
+    /// Of the parameter at this place.
+    #[must_use]
+    pub const fn of(
+        index: usize,
+        limits: &'static [&'static dyn Limit],
+        example: Option<fn() -> Option<Value>>,
+    ) -> Self {
+        Self { index, limits, example }
+    }
+}

@@ -1,0 +1,60 @@
+//! The names of a tool and of its parameters.
+
+use std::collections::HashMap;
+
+use crate::diagnostics::Diagnostics;
+use crate::input::Argument;
+use crate::names::{LONGEST_TOOL_NAME, PRIMITIVE_TYPES};
+use crate::tool_fn::ToolFn;
+
+/// What the providers accept: <https://platform.openai.com/docs/api-reference/chat/create>.
+pub(super) fn check_name(tool: &ToolFn, diagnostics: &mut Diagnostics) {
+    let name = &tool.name;
+    let text = &*name.text;
+    let is_right = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if text.is_empty() {
+        diagnostics.error_at(name.span, "a tool needs a name: one letter at least");
+    } else if let Some(wrong) = text.chars().find(|c| !is_right(*c)) {
+        let accepted: String = text.chars().map(|c| if is_right(c) { c } else { '_' }).collect();
+        let message = format!(
+            "a tool's name has ASCII letters, digits, `_` and `-` only, not `{wrong}`; \
+             choose another, such as `name = \"{accepted}\"`"
+        );
+        diagnostics.error_at(name.span, message);
+    } else if text.len() > LONGEST_TOOL_NAME {
+        let message = format!(
+            "a tool's name has at most {LONGEST_TOOL_NAME} characters, not {}; choose a shorter one with `name = \"…\"`",
+            text.len()
+        );
+        diagnostics.error_at(name.span, message);
+    }
+    if tool.is_method {
+        return;
+    }
+    let ident = &tool.signature.ident;
+    let ident_text = ident.to_string();
+    if PRIMITIVE_TYPES.contains(&&*ident_text) {
+        let message = format!(
+            "a tool named like the type `{ident}` would hide that type; \
+             rename the function, and give it `#[tool(name = \"{ident}\")]` to keep the name for the model"
+        );
+        diagnostics.error(ident, message);
+    }
+}
+
+pub(super) fn check_argument_names(tool: &ToolFn, diagnostics: &mut Diagnostics) {
+    let mut earlier: HashMap<&str, bool> = HashMap::new();
+    for Argument { name, .. } in tool.arguments() {
+        if name.is_explicit && name.text.is_empty() {
+            diagnostics.error_at(name.span, "a parameter needs a name: one letter at least");
+        }
+        // Where the same identifier stands twice, rustc says so itself.
+        let is_ours = earlier.insert(&name.text, name.is_explicit).map(|other| other || name.is_explicit);
+        if is_ours == Some(true) && !name.text.is_empty() {
+            diagnostics.error_at(
+                name.span,
+                format!("two parameters are named `{}`; choose another name", name.text),
+            );
+        }
+    }
+}

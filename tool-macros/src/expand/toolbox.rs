@@ -1,0 +1,115 @@
+//! `#[toolbox]` on an `impl` block.
+
+use proc_macro2::TokenStream;
+use quote::{quote, quote_spanned};
+use syn::spanned::Spanned;
+
+use super::call::expand_call;
+use super::declaration::expand_declaration;
+use super::is_cfg;
+use crate::tool_fn::ToolFn;
+use crate::toolbox::Toolbox;
+
+/// Of
+///
+/// ```ignore
+/// #[toolbox]
+/// impl Calculator {
+///     /// Sums two numbers.
+///     #[tool]
+///     fn sum(&self, a: f64, b: f64) -> f64 { … }
+/// }
+/// ```
+///
+/// makes the block as it stands, and
+///
+/// ```ignore
+/// impl ::tool_core::Toolbox for Calculator {
+///     fn methods() -> &'static [private::Method<Self>] {
+///         const { &[private::Method::new(
+///             private::ToolName::new("sum"),
+///             Some("Sums two numbers."),
+///             &[…],
+///             None,
+///             |this, arguments, _| { … <Self>::sum(&**this, a, b) … },
+///         )] }
+///     }
+/// }
+/// ```
+///
+/// With `fn name` in the attribute it is a function of that name that gives the set, instead of the trait: so a type has
+/// as many toolboxes as it likes.
+pub(crate) fn expand_toolbox(toolbox: &Toolbox) -> TokenStream {
+    let block = &toolbox.block;
+    let krate = &toolbox.words.krate;
+    let private = quote!(#krate::__private);
+    let methods = toolbox.tools.iter().map(|tool| expand_method(tool, toolbox, &private));
+    let methods = quote!(const { &[#(#methods),*] });
+    let tools = expand_tools(toolbox, &methods, &private);
+    quote!(#block #tools)
+}
+
+/// What stands in for a toolbox that was refused.
+pub(crate) fn expand_stub(toolbox: &Toolbox) -> TokenStream {
+    let krate = &toolbox.words.krate;
+    let private = quote!(#krate::__private);
+    expand_tools(toolbox, &quote!(&[]), &private)
+}
+
+fn expand_tools(toolbox: &Toolbox, methods: &TokenStream, private: &TokenStream) -> TokenStream {
+    let block = &toolbox.block;
+    let krate = &toolbox.words.krate;
+    let (ty, (generics, _, bounds)) = (&block.self_ty, block.generics.split_for_impl());
+    let cfgs = block.attrs.iter().filter(|attribute| is_cfg(attribute));
+    let traits = quote! {
+        #[allow(unused_imports)]
+        use #private::{NotShown as _, PlainKind as _, RequiredByDefault as _};
+    };
+    let tools = match &toolbox.words.function {
+        None => quote_spanned! {ty.span()=>
+            impl #generics #krate::Toolbox for #ty #bounds {
+                fn methods() -> &'static [#private::Method<Self>] {
+                    #traits
+                    #methods
+                }
+            }
+        },
+        Some((visibility, name)) => {
+            let doc = "The tools of this value.";
+            quote_spanned! {ty.span()=>
+                impl #generics #ty #bounds {
+                    #[doc = #doc]
+                    #visibility fn #name(toolbox: impl ::core::convert::Into<::std::sync::Arc<Self>>) -> #krate::ToolSet {
+                        #traits
+                        #private::tool_set_of(toolbox.into(), #methods)
+                    }
+                }
+            }
+        }
+    };
+    quote! {
+        #(#cfgs)*
+        #[allow(deprecated)]
+        const _: () = {
+            #tools
+        };
+    }
+}
+
+/// `Method::new(ToolName::new("sum"), …)`
+fn expand_method(tool: &ToolFn, toolbox: &Toolbox, private: &TokenStream) -> TokenStream {
+    let name = &tool.name.text;
+    let declared_at = quote_spanned!(tool.signature.ident.span()=> #private::ToolName::new(#name));
+    let declaration = expand_declaration(tool, private);
+    let ident = &tool.signature.ident;
+    let path = match &toolbox.block.trait_ {
+        Some((path, _)) => quote_spanned!(ident.span()=> <Self as #path>::#ident),
+        None => quote_spanned!(ident.span()=> <Self>::#ident),
+    };
+    let call = expand_call(tool, &path, private);
+    let cfgs = tool.attributes.iter().filter(|attribute| is_cfg(attribute));
+    quote! {
+        #(#cfgs)*
+        #private::Method::new(#declared_at, #declaration, #call)
+    }
+}
