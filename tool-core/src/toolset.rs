@@ -206,7 +206,7 @@ impl ToolSet {
         {
             context
         } else {
-            of_call = context.of_call(call).with_reading(self.0.reading);
+            of_call = context.of_call(call, self.0.reading);
             &of_call
         };
         // A tool is not looked at again after it panicked other than through its own methods, and

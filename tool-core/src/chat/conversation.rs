@@ -28,6 +28,7 @@ impl ConversationId {
 
     /// An id that no other conversation has: 128 random bits.
     #[must_use]
+    #[inline]
     pub fn unique() -> Self {
         // Every `RandomState` has keys of its own, of which the first is random.
         let bits = || RandomState::new().hash_one(std::process::id());

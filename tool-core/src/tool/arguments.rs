@@ -74,6 +74,7 @@ impl<'a, 's> Arguments<'a, 's> {
     }
 
     /// No arguments: what is taken of them is nothing, and only the defaults are noted.
+    #[inline]
     pub(super) fn describing(declaration: &'s Declaration, slots: &'s mut [Slot<'a>]) -> Self {
         let mut arguments = Self::new(declaration, slots, Reading::default());
         arguments.mistakes.push_str("nothing is called");
@@ -81,30 +82,28 @@ impl<'a, 's> Arguments<'a, 's> {
         arguments
     }
 
+    #[inline]
     pub(super) fn into_defaults(self) -> Vec<(usize, Value)> {
         self.defaults.unwrap_or_default()
     }
 
     /// The argument as the function's type; `None` when there is a mistake in it, which is then noted.
+    ///
+    /// There is one of this for every type, so what does not need the type is done elsewhere.
     pub fn take<T: ToolParameter>(&mut self, index: usize) -> Option<T> {
         let text = self.text(index)?;
-        match serde_json::from_str(text) {
-            Ok(value) if is_infinite(&value) => {
-                self.note_too_large(index, text);
-                None
-            }
-            Ok(value) => self.is_within_limits(index, text, text).then_some(value),
+        match serde_json::from_str::<T>(text) {
+            Ok(value) => self.accepts(index, text, text, &value).then_some(value),
             Err(error) => {
-                let mended = self.mend(index, text).and_then(|mended| {
-                    let value = serde_json::from_str(&mended).ok().filter(|value| !is_infinite(value))?;
-                    Some((value, mended))
-                });
-                let Some((value, mended)) = mended else {
-                    self.note_wrong(index, text, &error);
-                    return None;
-                };
-                self.note_repair(index, text, &mended);
-                self.is_within_limits(index, text, &mended).then_some(value)
+                let mended = self.mend(index, text);
+                let value = mended.as_deref().and_then(|mended| serde_json::from_str::<T>(mended).ok());
+                match (value, mended) {
+                    (Some(value), Some(mended)) => self.accepts(index, text, &mended, &value).then_some(value),
+                    _ => {
+                        self.note_wrong(index, text, &error);
+                        None
+                    }
+                }
             }
         }
     }
@@ -146,13 +145,22 @@ impl<'a, 's> Arguments<'a, 's> {
         self.declaration.parameters.get(index)
     }
 
-    /// The argument keeps to the limits of its parameter; `text` is what it is, `came` what came.
-    fn is_within_limits(&mut self, index: usize, came: &str, text: &str) -> bool {
-        let is_within = self.declaration.details.is_none_or(|details| details.allows(index, text));
-        if !is_within {
-            self.note_beyond(index, came);
+    /// The value that was read of `text` is within its limits; `came` is what the model wrote. What is wrong or was
+    /// mended is noted.
+    #[inline(never)]
+    fn accepts(&mut self, index: usize, came: &str, text: &str, value: &dyn Any) -> bool {
+        if is_infinite(value) {
+            self.note_too_large(index, came);
+            return false;
         }
-        is_within
+        if self.declaration.details.is_some_and(|details| !details.allows(index, text)) {
+            self.note_beyond(index, came);
+            return false;
+        }
+        if !std::ptr::eq(came, text) {
+            self.note_repair(index, came, text);
+        }
+        true
     }
 
     /// The text of an argument as its schema asks for it, if it is wrong in form only.

@@ -3,7 +3,7 @@
 use std::any::{Any, TypeId, type_name};
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::{ConversationId, ToolCall};
 
@@ -25,6 +25,8 @@ pub struct ToolContext {
     // Most runs hand over nothing: no allocation then.
     values: Option<Arc<HashMap<TypeId, Entry>>>,
     call: Option<Arc<ToolCall>>,
+    // Made when it is first asked for, if nobody gave one.
+    conversation: OnceLock<ConversationId>,
     reading: Reading,
 }
 
@@ -62,6 +64,10 @@ impl ToolContext {
     /// [`ConversationId`](crate::ConversationId) are there, and the context itself always is.
     #[must_use]
     pub fn get<T: Any>(&self) -> Option<&T> {
+        // Which type it is, is known when the program is compiled.
+        if TypeId::of::<T>() == TypeId::of::<ConversationId>() {
+            return (self.conversation() as &dyn Any).downcast_ref();
+        }
         let of_the_call = || (self.call.as_deref()? as &dyn Any).downcast_ref();
         let given = || self.values.as_ref()?.get(&TypeId::of::<T>())?.value.downcast_ref();
         (self as &dyn Any).downcast_ref().or_else(of_the_call).or_else(given)
@@ -73,13 +79,16 @@ impl ToolContext {
         self.call.as_deref()
     }
 
+    /// The conversation that the call belongs to.
+    pub fn conversation(&self) -> &ConversationId {
+        self.conversation.get_or_init(ConversationId::unique)
+    }
+
     /// This context, as the tool of a call sees it.
-    pub(crate) fn of_call(&self, call: &ToolCall) -> Self {
+    pub(crate) fn of_call(&self, call: &ToolCall, reading: Reading) -> Self {
         let mut context = self.clone();
-        if context.get::<ConversationId>().is_none() {
-            context = context.with(ConversationId::unique());
-        }
         context.call = Some(Arc::new(call.clone()));
+        context.reading = reading;
         context
     }
 
@@ -87,8 +96,8 @@ impl ToolContext {
         self.reading
     }
 
-    pub(crate) fn with_reading(mut self, reading: Reading) -> Self {
-        self.reading = reading;
+    pub(crate) fn with_conversation(mut self, id: ConversationId) -> Self {
+        self.conversation = id.into();
         self
     }
 

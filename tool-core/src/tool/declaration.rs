@@ -3,7 +3,7 @@
 use std::panic::Location;
 
 use super::arguments::Arguments;
-use super::details::Details;
+use super::details::Words;
 use super::future::Pending;
 use super::parameter::Parameter;
 use super::repair::{self, Repair};
@@ -18,7 +18,7 @@ pub(crate) struct Declaration {
     pub(crate) name: ToolName,
     pub(super) description: Option<&'static str>,
     pub(crate) parameters: &'static [Parameter],
-    pub(super) details: Option<&'static Details>,
+    pub(super) details: Option<&'static dyn Words>,
 }
 
 /// The name of a tool, and where it is declared.
@@ -40,36 +40,34 @@ impl ToolName {
 /// Takes the arguments, calls the function and converts what it returns; `None` if an argument is wrong.
 type Call<'c, 'f> = &'c dyn Fn(&mut Arguments<'_, '_>) -> Option<Pending<'f>>;
 
+/// The same, of arguments that are there to be asked for and not to call anything.
+pub(super) type Describe<'c> = &'c dyn Fn(&mut Arguments<'_, '_>);
+
 impl Declaration {
     #[must_use]
     pub(super) const fn new(
         name: ToolName,
         description: Option<&'static str>,
         parameters: &'static [Parameter],
-        details: Option<&'static Details>,
+        details: Option<&'static dyn Words>,
     ) -> Self {
         Self { name, description, parameters, details }
     }
 
     /// What the model is told. `call` is asked for the defaults of its parameters, and calls nothing.
     #[cold]
-    pub(super) fn definition(&self, call: &dyn Fn(&mut Arguments<'_, '_>)) -> ToolDefinition {
+    pub(super) fn definition(&self, call: Describe<'_>) -> ToolDefinition {
         let parameters = schema::of_parameters(self.parameters);
         let description = self.description.map(Into::into);
         let definition = ToolDefinition::from_parts(self.name.name.into(), description, parameters);
         match self.details {
             None => definition,
-            Some(details) => {
-                let mut slots = vec![None; self.parameters.len()];
-                let mut arguments = Arguments::describing(self, &mut slots);
-                call(&mut arguments);
-                details.complete(definition, self, &arguments.into_defaults())
-            }
+            Some(details) => details.complete(definition, self, call),
         }
     }
 
     pub(super) fn injections(&self) -> &'static [Injection] {
-        self.details.map_or(&[], |details| details.injections)
+        self.details.map_or(&[], |details| details.injections())
     }
 
     /// Calls the function with the arguments in a text.

@@ -1,13 +1,16 @@
 //! What only some tools say of themselves: so a tool that says none of it pays for none of it.
 //!
-//! What takes code, such as a timer, stands here as a function pointer that the macro writes where the
-//! word stands: a program without the word is built without the code.
+//! Tools see them through the trait [`Words`], and what takes more code, such as a timer, stands here as a function
+//! pointer that is written where the word stands: a program without the word is linked without the code. Its functions
+//! are `#[inline]` for the same end: they are compiled where they are used, and leave no tables of theirs elsewhere.
 
+use std::fmt;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use super::declaration::Declaration;
+use super::arguments::Arguments;
+use super::declaration::{Declaration, Describe};
 use super::definition::ToolPolicy;
 use super::future::{self, Pending};
 use super::limits::Limit;
@@ -18,7 +21,7 @@ use crate::{Injection, ToolDefinition};
 pub struct Details {
     policy: ToolPolicy,
     timeout: Option<(Duration, Within)>,
-    pub(super) injections: &'static [Injection],
+    injections: &'static [Injection],
     parameters: &'static [ParameterDetails],
 }
 
@@ -81,14 +84,52 @@ impl Details {
         self.parameters = parameters;
         self
     }
+}
 
-    /// The definition with all that stands here.
-    pub(super) fn complete(
+/// The details as a declaration sees them. Where there are none, this leaves nothing in the program.
+#[inline]
+pub(super) const fn words(details: Option<&'static Details>) -> Option<&'static dyn Words> {
+    match details {
+        Some(details) => Some(details),
+        None => None,
+    }
+}
+
+/// What a [`Declaration`] sees of its details.
+pub(super) trait Words: fmt::Debug + Sync {
+    /// The definition with all that is said; `call` is asked for the defaults of its parameters, and calls nothing.
+    fn complete(
         &self,
         definition: ToolDefinition,
         declaration: &Declaration,
-        defaults: &[(usize, Value)],
+        call: Describe<'_>,
+    ) -> ToolDefinition;
+
+    /// Adds to the schema of a parameter what its words say.
+    fn describe(&self, index: usize, schema: &mut Value);
+
+    /// The argument keeps to all limits of its parameter.
+    fn allows(&self, index: usize, text: &str) -> bool;
+
+    /// The call with what is put around it.
+    fn around<'a>(&self, pending: Pending<'a>) -> Pending<'a>;
+
+    /// What is taken from the context.
+    fn injections(&self) -> &'static [Injection];
+}
+
+impl Words for Details {
+    #[inline]
+    fn complete(
+        &self,
+        definition: ToolDefinition,
+        declaration: &Declaration,
+        call: Describe<'_>,
     ) -> ToolDefinition {
+        let mut slots = vec![None; declaration.parameters.len()];
+        let mut arguments = Arguments::describing(declaration, &mut slots);
+        call(&mut arguments);
+        let defaults = arguments.into_defaults();
         let mut parameters = definition.parameters().clone();
         for (index, parameter) in declaration.parameters.iter().enumerate() {
             let Some(property) = parameters["properties"].get_mut(parameter.name) else { continue };
@@ -100,8 +141,8 @@ impl Details {
         definition.with_parameters(parameters).with_policy(self.policy)
     }
 
-    /// Adds to the schema of a parameter what its words say.
-    pub(super) fn describe(&self, index: usize, schema: &mut Value) {
+    #[inline]
+    fn describe(&self, index: usize, schema: &mut Value) {
         for parameter in self.parameters.iter().filter(|parameter| parameter.index == index) {
             for limit in parameter.limits {
                 limit.describe(schema);
@@ -112,19 +153,24 @@ impl Details {
         }
     }
 
-    /// The argument keeps to all limits of its parameter.
-    pub(super) fn allows(&self, index: usize, text: &str) -> bool {
+    #[inline]
+    fn allows(&self, index: usize, text: &str) -> bool {
         let mut parameters = self.parameters.iter().filter(|parameter| parameter.index == index);
         // `null` stands for an argument that is left out.
         text == "null" || parameters.all(|parameter| parameter.limits.iter().all(|limit| limit.allows(text)))
     }
 
-    /// The call with what is put around it.
-    pub(super) fn around<'a>(&self, pending: Pending<'a>) -> Pending<'a> {
+    #[inline]
+    fn around<'a>(&self, pending: Pending<'a>) -> Pending<'a> {
         match self.timeout {
             Some((duration, within)) => within(pending, duration),
             None => pending,
         }
+    }
+
+    #[inline]
+    fn injections(&self) -> &'static [Injection] {
+        self.injections
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use super::arguments::Arguments;
 use super::declaration::{Declaration, ToolName};
-use super::details::Details;
+use super::details::{Details, words};
 use super::future::Pending;
 use super::parameter::Parameter;
 use crate::{Injection, Tool, ToolContext, ToolDefinition, ToolFuture};
@@ -34,7 +34,7 @@ impl DeclaredTool {
         details: Option<&'static Details>,
         call: Call,
     ) -> Self {
-        let declaration = Declaration::new(name, description, parameters, details);
+        let declaration = Declaration::new(name, description, parameters, words(details));
         Self { declaration, call, definition: OnceLock::new() }
     }
 }

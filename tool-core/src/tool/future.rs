@@ -119,6 +119,7 @@ pub fn blocking<'a>(function: impl FnOnce() -> Outcome + Send + 'static) -> Pend
 }
 
 /// The same call, ended when it takes longer than it may.
+#[inline]
 pub(super) fn within<'a>(pending: Pending<'a>, duration: Duration) -> Pending<'a> {
     let Pending::Boxed(future) = pending else { return pending };
     Pending::boxed(async move {

@@ -50,6 +50,7 @@ impl Range {
 }
 
 impl Limit for Range {
+    #[inline]
     fn describe(&self, schema: &mut Value) {
         let Bounds { lowest, highest, is_open } = (self.bounds)();
         if let Some(lowest) = lowest {
@@ -68,6 +69,7 @@ impl Limit for Range {
         }
     }
 
+    #[inline]
     fn allows(&self, text: &str) -> bool {
         let Bounds { lowest, highest, is_open } = (self.bounds)();
         let is_above = lowest.is_none_or(|bound| bound.is_at_most(text));
@@ -79,6 +81,7 @@ impl Limit for Range {
     }
 }
 
+#[inline]
 fn schema_is_of_integers(schema: &Value) -> bool {
     match &schema["type"] {
         Value::Array(types) => types.iter().any(|name| name == "integer"),
@@ -87,6 +90,7 @@ fn schema_is_of_integers(schema: &Value) -> bool {
 }
 
 impl Bound {
+    #[inline]
     fn json(self) -> Value {
         match self {
             Self::Integer(integer) => match (i64::try_from(integer), u64::try_from(integer)) {
@@ -98,6 +102,7 @@ impl Bound {
         }
     }
 
+    #[inline]
     fn is_at_most(self, text: &str) -> bool {
         match (self, text.parse::<i128>()) {
             (Self::Integer(bound), Ok(number)) => bound <= number,
@@ -105,6 +110,7 @@ impl Bound {
         }
     }
 
+    #[inline]
     fn is_at_least(self, text: &str) -> bool {
         match (self, text.parse::<i128>()) {
             (Self::Integer(bound), Ok(number)) => bound >= number,
@@ -112,6 +118,7 @@ impl Bound {
         }
     }
 
+    #[inline]
     fn number(self) -> f64 {
         match self {
             Self::Integer(integer) => integer as f64,
@@ -178,6 +185,7 @@ impl Length {
 }
 
 impl Limit for Length {
+    #[inline]
     fn describe(&self, schema: &mut Value) {
         let is_of = |name: &str| match &schema["type"] {
             Value::Array(types) => types.iter().any(|one| one == name),
@@ -197,6 +205,7 @@ impl Limit for Length {
         }
     }
 
+    #[inline]
     fn allows(&self, text: &str) -> bool {
         let length = match text.as_bytes().first() {
             Some(b'"') => serde_json::from_str::<Cow<'_, str>>(text).ok().map(|text| text.chars().count()),
@@ -271,15 +280,18 @@ impl Pattern {
 pub type PatternCell = std::sync::OnceLock<Option<Regex>>;
 
 /// The pattern of a place, compiled when it is first asked for. The macro saw to it that it is one.
+#[inline]
 pub fn compiled(cell: &'static PatternCell, pattern: &str) -> Option<&'static Regex> {
     cell.get_or_init(|| Regex::new(pattern).ok()).as_ref()
 }
 
 impl Limit for Pattern {
+    #[inline]
     fn describe(&self, schema: &mut Value) {
         schema["pattern"] = self.pattern.into();
     }
 
+    #[inline]
     fn allows(&self, text: &str) -> bool {
         let Ok(text) = serde_json::from_str::<Cow<'_, str>>(text) else { return true };
         (self.regex)().is_some_and(|regex| regex.is_match(&text))

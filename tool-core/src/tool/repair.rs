@@ -155,7 +155,7 @@ struct Mender<'s> {
 impl Mender<'_> {
     /// The value as the schema asks for it: borrowed if it is that already, `None` if it cannot be had.
     fn mend<'a>(&self, schema: &Value, text: &'a str, depth: usize) -> Option<Cow<'a, str>> {
-        if depth > DEEPEST || *schema == Value::Bool(false) {
+        if depth > DEEPEST || matches!(schema, Value::Bool(false)) {
             return None;
         }
         self.left.set(self.left.get().checked_sub(text.len())?);

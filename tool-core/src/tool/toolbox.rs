@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::arguments::Arguments;
 use super::declaration::{Declaration, ToolName};
-use super::details::Details;
+use super::details::{Details, words};
 use super::future::Pending;
 use super::parameter::Parameter;
 use crate::{Injection, Tool, ToolContext, ToolDefinition, ToolFuture, ToolSet};
@@ -65,7 +65,7 @@ impl<S> Method<S> {
         details: Option<&'static Details>,
         call: Call<S>,
     ) -> Self {
-        Self { declaration: Declaration::new(name, description, parameters, details), call }
+        Self { declaration: Declaration::new(name, description, parameters, words(details)), call }
     }
 }
 
