@@ -136,6 +136,7 @@ macro_rules! numbers {
                 }
             }
 
+            #[diagnostic::do_not_recommend]
             impl Ranged for $number {
                 type Number = $number;
             }
@@ -156,6 +157,7 @@ pub trait Ranged {
 numbers!(Integer as i128: u8 u16 u32 u64 usize i8 i16 i32 i64 i128 isize);
 numbers!(Number as f64: f32 f64);
 
+#[diagnostic::do_not_recommend]
 impl Ranged for u128 {
     type Number = u64;
 }
@@ -238,8 +240,10 @@ pub trait Textual {}
 macro_rules! texts {
     ($($text:ty)*) => {
         $(
+            #[diagnostic::do_not_recommend]
             impl Textual for $text {}
 
+            #[diagnostic::do_not_recommend]
             impl Measured for $text {}
         )*
     };
@@ -253,12 +257,20 @@ impl<T: Textual> Textual for Option<T> {}
 #[diagnostic::do_not_recommend]
 impl<T: Measured> Measured for Option<T> {}
 
+#[diagnostic::do_not_recommend]
 impl<T> Measured for Vec<T> {}
+#[diagnostic::do_not_recommend]
+#[diagnostic::do_not_recommend]
 impl<T> Measured for VecDeque<T> {}
+#[diagnostic::do_not_recommend]
 impl<T> Measured for Box<[T]> {}
+#[diagnostic::do_not_recommend]
 impl<T> Measured for BTreeSet<T> {}
+#[diagnostic::do_not_recommend]
 impl<T, S> Measured for HashSet<T, S> {}
+#[diagnostic::do_not_recommend]
 impl<K, V> Measured for BTreeMap<K, V> {}
+#[diagnostic::do_not_recommend]
 impl<K, V, S> Measured for HashMap<K, V, S> {}
 
 /// `pattern = "^[a-z]+$"`: a text in which the regular expression is found.

@@ -59,9 +59,8 @@ fn check_default(argument: &Argument, diagnostics: &mut Diagnostics) {
     }
     let Some((kind, name)) = Kind::of(&argument.ty) else { return };
     if !literal.is_of(kind) {
-        let message =
-            format!("`default` of another type: the parameter is a `{name}`; write {}", kind.in_words());
-        diagnostics.error(default, message);
+        let message = not_of(&literal, default, kind, &name);
+        diagnostics.error(default, format!("`default` of another type: {message}"));
     } else if let Some(number) = literal.number()
         && let Some(range) = &argument.range
         && !is_in(number, range)
@@ -92,14 +91,8 @@ fn check_range(argument: &Argument, diagnostics: &mut Diagnostics) {
         // A whole number is a bound of any number.
         let is_whole = kind == Kind::Float && matches!(literal, Literal::Integer(_));
         if !literal.is_of(kind) && !is_whole {
-            let message = match kind {
-                Kind::Integer { lowest, highest } => format!(
-                    "the `range` does not fit: {} is not a `{name}`, which goes from {lowest} to {highest}",
-                    written(bound)
-                ),
-                _ => format!("the `range` does not fit: {} is not a `{name}`", written(bound)),
-            };
-            diagnostics.error(bound, message);
+            let message = not_of(&literal, bound, kind, &name);
+            diagnostics.error(bound, format!("the `range` does not fit: {message}"));
         }
     }
 }
@@ -141,9 +134,22 @@ fn check_example(argument: &Argument, diagnostics: &mut Diagnostics) {
     let (Some(literal), Some((kind, name))) = (Literal::of(example), Kind::of(&argument.ty)) else { return };
     let is_whole = kind == Kind::Float && matches!(literal, Literal::Integer(_));
     if !literal.is_of(kind) && !is_whole {
-        let message =
-            format!("`example` of another type: the parameter is a `{name}`; write {}", kind.in_words());
-        diagnostics.error(example, message);
+        let message = not_of(&literal, example, kind, &name);
+        diagnostics.error(example, format!("`example` of another type: {message}"));
+    }
+}
+
+/// What is wrong with a literal that is not of the parameter's kind.
+fn not_of(literal: &Literal, expression: &Expr, kind: Kind, name: &str) -> String {
+    let written = written(expression);
+    match (literal, kind) {
+        (Literal::Integer(_) | Literal::Float(_), Kind::Integer { lowest, highest }) => {
+            format!("{written} is not a `{name}`, which goes from {lowest} to {highest}")
+        }
+        (Literal::Integer(_), Kind::Float) => {
+            format!("the parameter is a `{name}`; write {written}.0")
+        }
+        _ => format!("the parameter is a `{name}`; write {}", kind.in_words()),
     }
 }
 

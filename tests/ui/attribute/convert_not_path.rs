@@ -1,0 +1,10 @@
+#![allow(dead_code, unused_variables)]
+
+use tool_core::tool;
+
+#[tool(convert = "as_table")]
+fn order() -> u32 {
+    1
+}
+
+fn main() {}

@@ -1,0 +1,10 @@
+#![allow(dead_code, unused_variables)]
+
+use tool_core::tool;
+
+struct Shop;
+
+#[tool]
+fn order(shop: &Shop) {}
+
+fn main() {}

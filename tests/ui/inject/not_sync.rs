@@ -1,0 +1,8 @@
+#![allow(dead_code, unused_variables)]
+
+use tool_core::tool;
+
+#[tool]
+fn order(#[inject] shop: &std::cell::Cell<u32>) {}
+
+fn main() {}

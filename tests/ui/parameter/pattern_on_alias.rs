@@ -1,0 +1,12 @@
+#![allow(dead_code, unused_variables)]
+
+use tool_core::tool;
+
+type Count = u32;
+
+#[tool]
+fn order(#[param(pattern = "^[0-9]+$")] amount: Count) {
+    let _ = amount;
+}
+
+fn main() {}

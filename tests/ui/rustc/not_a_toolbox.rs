@@ -1,0 +1,11 @@
+#![allow(dead_code, unused_variables)]
+
+use tool_core::ToolSet;
+
+struct Shop;
+
+fn tools() -> ToolSet {
+    ToolSet::from(Shop)
+}
+
+fn main() {}

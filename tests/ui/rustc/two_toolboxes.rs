@@ -1,0 +1,19 @@
+#![allow(dead_code, unused_variables)]
+
+use tool_core::toolbox;
+
+struct Shop;
+
+#[toolbox]
+impl Shop {
+    #[tool]
+    fn order(&self) {}
+}
+
+#[toolbox]
+impl Shop {
+    #[tool]
+    fn buy(&self) {}
+}
+
+fn main() {}

@@ -1,0 +1,15 @@
+#![allow(dead_code, unused_variables)]
+
+use tool_core::toolbox;
+
+struct Shop;
+
+#[toolbox]
+impl Shop {
+    #[tool]
+    fn order(&self) -> std::time::Instant {
+        std::time::Instant::now()
+    }
+}
+
+fn main() {}

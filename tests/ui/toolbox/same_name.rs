@@ -1,0 +1,16 @@
+#![allow(dead_code, unused_variables)]
+
+use tool_core::toolbox;
+
+struct Shop;
+
+#[toolbox]
+impl Shop {
+    #[tool]
+    fn order(&self) {}
+
+    #[tool(name = "order")]
+    fn buy(&self) {}
+}
+
+fn main() {}

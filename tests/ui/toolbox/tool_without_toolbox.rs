@@ -1,0 +1,12 @@
+#![allow(dead_code, unused_variables)]
+
+use tool_core::tool;
+
+struct Shop;
+
+impl Shop {
+    #[tool]
+    fn order(&self) {}
+}
+
+fn main() {}

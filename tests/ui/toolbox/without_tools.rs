@@ -1,0 +1,12 @@
+#![allow(dead_code, unused_variables)]
+
+use tool_core::toolbox;
+
+struct Shop;
+
+#[toolbox]
+impl Shop {
+    fn order(&self) {}
+}
+
+fn main() {}
