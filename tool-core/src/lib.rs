@@ -83,8 +83,8 @@ pub use tool_macros::tool;
 
 pub use self::agent::{Agent, AgentBuilder, Ask, BuildError, Event, EventStream};
 pub use self::chat::{
-    AssistantMessage, ChatModel, ChatRequest, ChatResponse, ChatStream, Content, Delta, FinishReason,
-    Message, ModelError, ModelFuture, Part, ToolCall, ToolChoice, ToolMessage, Usage,
+    AssistantMessage, ChatModel, ChatRequest, ChatResponse, ChatStream, Content, Delta, FinishReason, Image,
+    Json, Message, ModelError, ModelFuture, Part, ToolCall, ToolChoice, ToolMessage, Usage,
 };
 pub use self::registry::registered;
 pub use self::run::{Answer, OutOfStep, Run, RunError, Step, ToolExecution};

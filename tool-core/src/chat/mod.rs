@@ -2,14 +2,18 @@
 
 mod content;
 mod error;
+mod image;
 mod message;
 mod model;
+mod part;
 mod request;
 mod response;
 
-pub use self::content::{Content, Part};
+pub use self::content::Content;
 pub use self::error::ModelError;
+pub use self::image::Image;
 pub use self::message::{AssistantMessage, Message, ToolCall, ToolMessage};
 pub use self::model::{ChatModel, ChatStream, Delta, ModelFuture};
+pub use self::part::{Json, Part};
 pub use self::request::{ChatRequest, ToolChoice};
 pub use self::response::{ChatResponse, FinishReason, Usage};

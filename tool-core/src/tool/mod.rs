@@ -1,6 +1,7 @@
 //! One tool: what it says of itself, how it is called, what it gives back.
 
 mod arguments;
+mod budget;
 mod context;
 mod definition;
 mod error;
@@ -9,15 +10,18 @@ mod function;
 mod future;
 mod output;
 mod repair;
+mod value;
 
 use std::panic::Location;
 
+pub(crate) use self::budget::Budget;
 pub use self::context::ToolContext;
 pub use self::definition::{ToolDefinition, ToolDefinitions};
 pub use self::error::ToolError;
 pub(crate) use self::error::nearest;
 pub use self::future::ToolFuture;
 pub use self::output::ToolOutput;
+pub(crate) use self::output::write_outcome;
 pub use self::repair::Repair;
 
 /// What generated code may name of this module.
@@ -28,7 +32,8 @@ pub(crate) mod private {
         ToolParameter, left_out,
     };
     pub use super::future::{Pending, later};
-    pub use super::output::{PlainKind, Returned, ToolFailure, ToolReturn};
+    pub use super::output::{PlainKind, Returned, ToolFailure};
+    pub use super::value::ToolReturn;
 }
 
 /// Something that a language model can call.
