@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
 use super::budget;
-use super::value::ToolReturn;
+use super::value::{ToolReturn, no_json};
 use crate::{Content, Image, Json, Part, ToolError};
 
 /// What a tool gives back to the model.
@@ -60,8 +60,11 @@ impl ToolOutput {
     /// # Errors
     ///
     /// The value has no JSON, such as a map whose keys are no strings.
-    pub fn json<T: Serialize + ?Sized>(value: &T) -> Result<Self, serde_json::Error> {
-        Json::of(value).map(|json| Self::from(Content::from(Part::from(json))))
+    pub fn json<T: Serialize + ?Sized>(value: &T) -> Result<Self, ToolError> {
+        match Json::of(value) {
+            Ok(json) => Ok(Self::from(Content::from(Part::from(json)))),
+            Err(error) => Err(no_json(&error)),
+        }
     }
 
     /// A picture.

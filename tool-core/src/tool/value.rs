@@ -92,8 +92,13 @@ fn float(value: &dyn Any) -> Option<f64> {
 fn json_output(json: serde_json::Result<String>) -> Result<ToolOutput, ToolError> {
     match json {
         Ok(json) => Ok(ToolOutput::text(json)),
-        Err(error) => Err(ToolError::failed(format!("the output cannot be written as JSON: {error}"))),
+        Err(error) => Err(no_json(&error)),
     }
+}
+
+#[cold]
+pub(super) fn no_json(error: &serde_json::Error) -> ToolError {
+    ToolError::failed(format!("the output cannot be written as JSON: {error}"))
 }
 
 const RESULT: &str = "core::result::Result<";
