@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use support::RawServer;
 use tool_core::testing::ScriptedModel;
 use tool_core::{
-    Agent, AssistantMessage, ChatModel, ChatRequest, ChatResponse, Delta, FinishReason, Message, ToolCall,
-    ToolChoice, ToolDefinition, ToolDefinitions, Usage, tool, tools,
+    Agent, AssistantMessage, ChatModel, ChatRequest, ChatResponse, Content, Delta, FinishReason, Image,
+    Message, Part, ToolCall, ToolChoice, ToolDefinition, ToolDefinitions, Usage, tool, tools,
 };
 use tool_openai::server::{RunningServer, Server};
 use tool_openai::{ChatCompletions, OpenAi};
@@ -82,7 +82,12 @@ async fn a_request_comes_through() {
         Message::Assistant(AssistantMessage::default().with_tool_calls([call.clone()])),
         Message::tool(&call, &Ok(tool_core::ToolOutput::text("noon"))),
         Message::assistant("At noon."),
-        Message::user("Really?"),
+        Message::User(Content::from_iter([
+            Part::from("Really? At this one?"),
+            Image::from_url("https://example.org/clock.png").into(),
+            Image::from_bytes("image/png", [0, 1, 2, 3]).into(),
+            Part::from("Or at that?"),
+        ])),
     ];
     let (sent, offered) = (messages.clone(), definitions.clone());
     let choice = ToolChoice::Tool("now".into());
@@ -243,10 +248,22 @@ async fn bad_requests_get_the_apis_error_shape_and_status() {
         (with(json!([{ "role": "robot", "content": "" }])), 400, "messages[0].role", "`robot` is none of"),
         (with(json!([{ "role": "user" }])), 400, "messages[0].content", "the message has no content"),
         (
-            with(json!([{ "role": "user", "content": image }])),
+            with(json!([{ "role": "system", "content": image }])),
             400,
             "messages[0].content",
-            "parts of the type `text`",
+            "parts of the type `text` are all",
+        ),
+        (
+            with(json!([{ "role": "user", "content": [{ "type": "input_audio", "input_audio": {} }] }])),
+            400,
+            "messages[0].content",
+            "parts of the type `text` and `image_url` are all",
+        ),
+        (
+            with(json!([{ "role": "user", "content": [{ "type": "image_url" }] }])),
+            400,
+            "messages[0].content",
+            "a part of the type `image_url` has an object",
         ),
         (
             with(json!([user, { "role": "tool", "content": "" }])),

@@ -82,6 +82,27 @@ fn errors_of_a_restored_run_keep_kind_and_text() {
 }
 
 #[test]
+fn outputs_of_earlier_states_are_read() {
+    let table = [
+        (json!({ "content": "a" }), ToolOutput::text("a")),
+        (json!({ "content": [{ "type": "text", "text": "a" }] }), ToolOutput::text("a")),
+        (
+            json!({ "content": [{ "type": "text", "text": "a" }, { "type": "text", "text": "b" }] }),
+            ToolOutput::from_iter(["a".into(), "b".into()]),
+        ),
+    ];
+    for (output, expected) in table {
+        let call = json!({ "id": "a", "name": "sum", "arguments": "{}" });
+        let state =
+            json!({ "call": call, "outcome": { "Ok": output }, "duration": { "secs": 0, "nanos": 0 } });
+        let execution: ToolExecution = serde_json::from_value(state).unwrap();
+        assert_eq!(execution.output(), Some(&expected));
+    }
+    let plain = ToolExecution::new(ToolCall::new("a", "sum", "{}"), Ok(ToolOutput::text("a")));
+    assert_eq!(serde_json::to_value(&plain).unwrap()["outcome"], json!({ "Ok": { "content": "a" } }));
+}
+
+#[test]
 fn debug_tells_no_arguments() {
     let mut run = Run::new([Message::user("secret 1")]);
     let call = ToolCall::new("a", "sum", "{\"secret\": 2}");

@@ -86,7 +86,8 @@ pub use tool_macros::toolbox;
 pub use self::agent::{Agent, AgentBuilder, Ask, BuildError, Event, EventStream};
 pub use self::chat::{
     AssistantMessage, ChatModel, ChatRequest, ChatResponse, ChatStream, Content, ConversationId, Delta,
-    FinishReason, Message, ModelError, ModelFuture, Part, ToolCall, ToolChoice, ToolMessage, Usage,
+    FinishReason, Image, Json, Message, ModelError, ModelFuture, Part, ToolCall, ToolChoice, ToolMessage,
+    Usage,
 };
 pub use self::registry::registered;
 pub use self::run::{Answer, OutOfStep, Run, RunError, Step, ToolExecution};

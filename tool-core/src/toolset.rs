@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 
 use crate::tool::context::Reading;
 use crate::tool::private::DeclaredTool;
-use crate::tool::{ToolDefinitions, nearest};
+use crate::tool::{Budget, ToolDefinitions, nearest};
 use crate::{
     Repair, Tool, ToolCall, ToolContext, ToolError, ToolExecution, ToolFuture, ToolOutput, registered,
 };
@@ -45,6 +45,7 @@ struct Shared {
     by_name: Vec<usize>,
     definitions: ToolDefinitions,
     reading: Reading,
+    budget: Option<Budget>,
 }
 
 #[derive(Clone)]
@@ -104,8 +105,8 @@ impl ToolSet {
         Self::of(tools)
     }
 
-    /// This set and another, as one. If one of them has [`strict_arguments`](Self::strict_arguments), so
-    /// has the whole.
+    /// This set and another, as one. If one of them has [`strict_arguments`](Self::strict_arguments) or a
+    /// [`max_output`](Self::max_output), so has the whole.
     ///
     /// # Errors
     ///
@@ -113,7 +114,11 @@ impl ToolSet {
     pub fn union(&self, other: &Self) -> Result<Self, ToolSetError> {
         let union = Self::of(self.0.tools.iter().chain(&other.0.tools).cloned().collect())?;
         let is_strict = self.0.reading.is_strict || other.0.reading.is_strict;
-        Ok(if is_strict { union.strict_arguments() } else { union })
+        let union = if is_strict { union.strict_arguments() } else { union };
+        Ok(match Budget::tighter(self.0.budget, other.0.budget) {
+            Some(budget) => union.with_budget(budget),
+            None => union,
+        })
     }
 
     fn of(tools: Vec<ToolRef>) -> Result<Self, ToolSetError> {
@@ -126,7 +131,7 @@ impl ToolSet {
             }
         }
         let definitions = tools.iter().map(|tool| tool.get().definition().clone()).collect();
-        Ok(Self(Arc::new(Shared { tools, by_name, definitions, reading: Reading::default() })))
+        Ok(Self(Arc::new(Shared { tools, by_name, definitions, reading: Reading::default(), budget: None })))
     }
 
     /// What `tools!` makes: that the names differ was checked when the list was compiled.
@@ -146,6 +151,36 @@ impl ToolSet {
     pub fn strict_arguments(self) -> Self {
         let reading = Reading { is_strict: true, ..self.0.reading };
         Self(Arc::new(Shared { reading, ..Shared::clone(&self.0) }))
+    }
+
+    /// The same tools, but the model reads so many characters of what a call gives back at most, be it an output or an
+    /// error: see [`ToolOutput::truncated`]. Of several limits the smallest holds.
+    ///
+    /// ```
+    /// use tool_core::{ToolCall, ToolContext, tool, tools};
+    ///
+    /// /// Reads the log.
+    /// #[tool]
+    /// fn log() -> String {
+    ///     "all is well\n".repeat(10_000)
+    /// }
+    ///
+    /// # let outcome = futures_util::FutureExt::now_or_never(async {
+    /// let set = tools![log].max_output(4000);
+    /// let output = set.call(&ToolCall::new("call_1", "log", "{}"), &ToolContext::new()).await?;
+    /// assert!(output.to_string().chars().count() <= 4000);
+    /// # Ok::<_, tool_core::ToolError>(())
+    /// # });
+    /// # outcome.unwrap().unwrap();
+    /// ```
+    #[must_use]
+    pub fn max_output(self, characters: usize) -> Self {
+        self.with_budget(Budget::new(characters))
+    }
+
+    pub(crate) fn with_budget(self, budget: Budget) -> Self {
+        let budget = Budget::tighter(Some(budget), self.0.budget);
+        Self(Arc::new(Shared { budget, ..Shared::clone(&self.0) }))
     }
 
     /// The definitions of all tools, in order, for a [`ChatRequest`](crate::ChatRequest).
@@ -193,6 +228,18 @@ impl ToolSet {
     }
 
     async fn call_with_repairs(
+        &self,
+        call: &ToolCall,
+        context: &ToolContext,
+    ) -> (Result<ToolOutput, ToolError>, Vec<Repair>) {
+        let (outcome, repairs) = self.call_without_limit(call, context).await;
+        match self.0.budget {
+            Some(budget) => (budget.apply(outcome), repairs),
+            None => (outcome, repairs),
+        }
+    }
+
+    async fn call_without_limit(
         &self,
         call: &ToolCall,
         context: &ToolContext,

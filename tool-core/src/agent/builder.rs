@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::{Agent, Shared};
+use crate::tool::Budget;
 use crate::{ChatModel, Content, ToolChoice, ToolContext, ToolSet, ToolSetError};
 
 /// How many calls of one turn run at once unless it is set.
@@ -14,6 +15,7 @@ const DEFAULT_MAX_CONCURRENT_CALLS: usize = 8;
 pub struct AgentBuilder {
     agent: Shared,
     tools: Vec<ToolSet>,
+    max_output: Option<Budget>,
 }
 
 impl AgentBuilder {
@@ -28,7 +30,7 @@ impl AgentBuilder {
             max_turns: None,
             max_concurrent_calls: DEFAULT_MAX_CONCURRENT_CALLS,
         };
-        Self { agent, tools: Vec::new() }
+        Self { agent, tools: Vec::new(), max_output: None }
     }
 
     /// What the model is told before every conversation.
@@ -80,6 +82,14 @@ impl AgentBuilder {
         self
     }
 
+    /// How many characters of what one call gives back the model reads at most; without a limit unless it is set.
+    /// See [`ToolSet::max_output`].
+    #[must_use]
+    pub fn max_output(mut self, characters: usize) -> Self {
+        self.max_output = Some(Budget::new(characters));
+        self
+    }
+
     /// The agent.
     ///
     /// # Errors
@@ -89,6 +99,9 @@ impl AgentBuilder {
         for more in &self.tools {
             self.agent.tools =
                 self.agent.tools.union(more).map_err(|error| BuildError(Kind::Tools(error)))?;
+        }
+        if let Some(budget) = self.max_output {
+            self.agent.tools = self.agent.tools.with_budget(budget);
         }
         match &self.agent.tool_choice {
             ToolChoice::Required if self.agent.tools.is_empty() => {

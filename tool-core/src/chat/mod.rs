@@ -3,15 +3,19 @@
 mod content;
 mod conversation;
 mod error;
+mod image;
 mod message;
 mod model;
+mod part;
 mod request;
 mod response;
 
-pub use self::content::{Content, Part};
+pub use self::content::Content;
 pub use self::conversation::ConversationId;
 pub use self::error::ModelError;
+pub use self::image::Image;
 pub use self::message::{AssistantMessage, Message, ToolCall, ToolMessage};
 pub use self::model::{ChatModel, ChatStream, Delta, ModelFuture};
+pub use self::part::{Json, Part};
 pub use self::request::{ChatRequest, ToolChoice};
 pub use self::response::{ChatResponse, FinishReason, Usage};

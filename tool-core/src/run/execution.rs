@@ -4,12 +4,14 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
+use crate::tool::write_outcome;
 use crate::{Repair, ToolCall, ToolError, ToolOutput};
 
 /// One call that was made, and what came of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ToolExecution {
     call: ToolCall,
+    #[serde(serialize_with = "write_outcome")]
     outcome: Result<ToolOutput, ToolError>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     started_at: Option<SystemTime>,

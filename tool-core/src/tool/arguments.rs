@@ -98,7 +98,9 @@ impl<'a, 's> Arguments<'a, 's> {
                 let mended = self.mend(index, text);
                 let value = mended.as_deref().and_then(|mended| serde_json::from_str::<T>(mended).ok());
                 match (value, mended) {
-                    (Some(value), Some(mended)) => self.accepts(index, text, &mended, &value).then_some(value),
+                    (Some(value), Some(mended)) => {
+                        self.accepts(index, text, &mended, &value).then_some(value)
+                    }
                     _ => {
                         self.note_wrong(index, text, &error);
                         None

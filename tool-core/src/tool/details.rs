@@ -21,6 +21,7 @@ use crate::{Injection, ToolDefinition};
 pub struct Details {
     policy: ToolPolicy,
     timeout: Option<(Duration, Within)>,
+    max_output: Option<(usize, Cut)>,
     injections: &'static [Injection],
     parameters: &'static [ParameterDetails],
 }
@@ -28,10 +29,18 @@ pub struct Details {
 /// Ends a call that takes longer than it may.
 type Within = for<'a> fn(Pending<'a>, Duration) -> Pending<'a>;
 
+/// Cuts what a call gives back when it is longer than it may be.
+type Cut = for<'a> fn(Pending<'a>, usize) -> Pending<'a>;
+
 impl Details {
     /// Nothing out of the ordinary.
-    pub const NONE: Self =
-        Self { policy: ToolPolicy::DEFAULT, timeout: None, injections: &[], parameters: &[] };
+    pub const NONE: Self = Self {
+        policy: ToolPolicy::DEFAULT,
+        timeout: None,
+        max_output: None,
+        injections: &[],
+        parameters: &[],
+    };
 
     #[must_use]
     pub const fn return_direct(mut self) -> Self {
@@ -63,7 +72,8 @@ impl Details {
     }
 
     #[must_use]
-    pub const fn max_output(self, _characters: usize) -> Self {
+    pub const fn max_output(mut self, characters: usize) -> Self {
+        self.max_output = Some((characters, future::cut));
         self
     }
 
@@ -162,8 +172,12 @@ impl Words for Details {
 
     #[inline]
     fn around<'a>(&self, pending: Pending<'a>) -> Pending<'a> {
-        match self.timeout {
+        let pending = match self.timeout {
             Some((duration, within)) => within(pending, duration),
+            None => pending,
+        };
+        match self.max_output {
+            Some((characters, cut)) => cut(pending, characters),
             None => pending,
         }
     }

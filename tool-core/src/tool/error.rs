@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::budget;
+
 /// How much of an unknown name is repeated to the model that wrote it, in characters.
 pub(super) const LONGEST_NAME: usize = 100;
 
@@ -116,6 +118,15 @@ impl ToolError {
 
     pub(crate) fn not_made(why: &str) -> Self {
         Self::new(Kind::NotMade, format!("the call was not made: {why}"))
+    }
+
+    /// The same error with so many characters at most for the model, as in
+    /// [`ToolOutput::truncated`](crate::ToolOutput::truncated). The [`failure`](Self::failure) stays whole.
+    pub(crate) fn truncated(mut self, limit: usize) -> Self {
+        if let Some(message) = budget::cut_text(&self.0.message, limit) {
+            self.0.message = message;
+        }
+        self
     }
 
     fn new(kind: Kind, message: String) -> Self {

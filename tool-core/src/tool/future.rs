@@ -6,7 +6,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_util::FutureExt;
+
 use super::Repair;
+use super::budget::keep_within;
 use crate::{ToolError, ToolOutput};
 
 type Outcome = Result<ToolOutput, ToolError>;
@@ -128,6 +131,15 @@ pub(super) fn within<'a>(pending: Pending<'a>, duration: Duration) -> Pending<'a
             Err(_) => Err(ToolError::timed_out(duration)),
         }
     })
+}
+
+/// The same call, with what it gives back cut to so many characters.
+#[inline]
+pub(super) fn cut(pending: Pending<'_>, characters: usize) -> Pending<'_> {
+    match pending {
+        Pending::Ready(outcome) => Pending::Ready(outcome.map(|outcome| keep_within(outcome, characters))),
+        Pending::Boxed(future) => Pending::boxed(future.map(move |outcome| keep_within(outcome, characters))),
+    }
 }
 
 pin_project_lite::pin_project! {

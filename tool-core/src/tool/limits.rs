@@ -260,7 +260,6 @@ impl<T: Measured> Measured for Option<T> {}
 #[diagnostic::do_not_recommend]
 impl<T> Measured for Vec<T> {}
 #[diagnostic::do_not_recommend]
-#[diagnostic::do_not_recommend]
 impl<T> Measured for VecDeque<T> {}
 #[diagnostic::do_not_recommend]
 impl<T> Measured for Box<[T]> {}

@@ -1,6 +1,7 @@
 //! One tool: what it says of itself, how it is called, what it gives back.
 
 mod arguments;
+mod budget;
 pub(crate) mod context;
 mod declaration;
 mod definition;
@@ -17,9 +18,11 @@ mod output;
 mod parameter;
 mod repair;
 mod toolbox;
+mod value;
 
 use std::panic::Location;
 
+pub(crate) use self::budget::Budget;
 pub use self::context::ToolContext;
 pub use self::definition::{ToolDefinition, ToolDefinitions, ToolPolicy};
 pub use self::error::ToolError;
@@ -27,6 +30,7 @@ pub(crate) use self::error::nearest;
 pub use self::future::ToolFuture;
 pub use self::injection::Injection;
 pub use self::output::ToolOutput;
+pub(crate) use self::output::write_outcome;
 pub use self::repair::Repair;
 pub use self::toolbox::Toolbox;
 
@@ -40,12 +44,13 @@ pub(crate) mod private {
     pub use super::limits::{
         Bound, Bounds, Length, Measured, Pattern, PatternCell, Range, Ranged, Textual, compiled,
     };
-    pub use super::output::{PlainKind, Returned, ToolFailure, ToolReturn};
+    pub use super::output::{PlainKind, Returned, ToolFailure};
     pub use super::parameter::{
         FromText, Injectable, InjectableByValue, NotShown, Omittable, OptionalProbe, Parameter,
         RequiredByDefault, Shown, ToolParameter, example, for_call, lacks, left_out, look_up,
     };
     pub use super::toolbox::{Method, tool_set_of};
+    pub use super::value::ToolReturn;
 }
 
 /// Something that a language model can call.

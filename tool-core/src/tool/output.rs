@@ -1,41 +1,141 @@
-//! What a tool gives back, and how a function's return value becomes that.
+//! What a tool gives back, and how the one that a function returns is found by its type.
 
-use std::any::{Any, type_name};
+use std::any::type_name;
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::Value;
 
-use crate::{Content, ToolError};
+use super::budget;
+use super::value::{ToolReturn, no_json};
+use crate::{Content, Image, Json, Part, ToolError};
 
 /// What a tool gives back to the model.
 ///
-/// A function may return one; any other value becomes one: `()` as `Success`, a string as it is, the
-/// rest as its JSON.
+/// A function may return one; any other value becomes one: `()` as `Success`, a string as it is, an
+/// [`Image`] as a picture, the rest as its JSON.
+///
+/// It cannot be serialised by itself, so that a tool which returns it inside of another value is refused: its data
+/// would come to the model. The [`ToolExecution`](crate::ToolExecution) that has it can.
 ///
 /// ```
-/// use tool_core::ToolOutput;
+/// use serde_json::json;
+/// use tool_core::{Image, ToolOutput};
 ///
 /// assert_eq!(ToolOutput::text("22 °C").to_string(), "22 °C");
+///
+/// let output = ToolOutput::text("The temperature of this week:")
+///     .with_part(Image::from_url("https://example.org/week.png"))
+///     .with_data(json!({ "sensor": 17 }));
+/// assert_eq!(output.content().images().count(), 1);
+/// assert_eq!(output.data().unwrap()["sensor"], 17);
 /// ```
-#[derive(Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Deserialize)]
+#[serde(from = "OutputState<'static>")]
 pub struct ToolOutput {
     content: Content,
+    // Few outputs have anything beside, but all are moved and dropped, in the code of every tool.
+    beside: Option<Arc<Beside>>,
+}
+
+/// What an output has beside its content.
+#[derive(Clone, Default)]
+struct Beside {
+    data: Option<Value>,
+    left_out: usize,
 }
 
 impl ToolOutput {
     /// A text, given to the model as it is.
     #[must_use]
     pub fn text(text: impl Into<String>) -> Self {
-        Self { content: Content::from(text.into()) }
+        Self::from(Content::from(text.into()))
+    }
+
+    /// A value, which the model reads as its JSON, and the application as a value: see [`Json`].
+    ///
+    /// # Errors
+    ///
+    /// The value has no JSON, such as a map whose keys are no strings.
+    pub fn json<T: Serialize + ?Sized>(value: &T) -> Result<Self, ToolError> {
+        match Json::of(value) {
+            Ok(json) => Ok(Self::from(Content::from(Part::from(json)))),
+            Err(error) => Err(no_json(&error)),
+        }
+    }
+
+    /// A picture.
+    #[must_use]
+    pub fn image(image: Image) -> Self {
+        Self::from(Content::from(Part::from(image)))
+    }
+
+    /// The same output with one more part behind the others.
+    #[must_use]
+    pub fn with_part(mut self, part: impl Into<Part>) -> Self {
+        self.content = self.content.into_parts().into_iter().chain([part.into()]).collect();
+        self
+    }
+
+    /// The same output with data for the application, in the place of earlier data; `null` is none. The
+    /// model never sees it: it is on the [`ToolExecution`](crate::ToolExecution) only.
+    #[must_use]
+    pub fn with_data(mut self, data: impl Into<Value>) -> Self {
+        self.beside_mut().data = Some(data.into()).filter(|data| !data.is_null());
+        self
     }
 
     /// What the model gets to read.
     #[must_use]
     pub fn content(&self) -> &Content {
         &self.content
+    }
+
+    /// The data for the application, which the model does not see.
+    #[must_use]
+    pub fn data(&self) -> Option<&Value> {
+        self.beside.as_ref()?.data.as_ref()
+    }
+
+    /// The same output with so many characters of text at most: of a longer one the model reads head and
+    /// tail, and between them how many characters were left out. Pictures and data stay, and so do parts
+    /// that are whole.
+    ///
+    /// What is left out is kept nowhere, so that it takes no room in the state of a run either;
+    /// [`left_out`](Self::left_out) tells how much it was. A tool that wants it kept hands it to
+    /// [`with_data`](Self::with_data).
+    ///
+    /// ```
+    /// use tool_core::ToolOutput;
+    ///
+    /// let output = ToolOutput::text("a".repeat(100_000)).truncated(100);
+    /// assert!(output.to_string().contains("\n[… 99934 characters left out …]\n"));
+    /// assert!(output.to_string().chars().count() <= 100);
+    /// assert_eq!(output.left_out(), Some(99_934));
+    /// ```
+    #[must_use]
+    pub fn truncated(mut self, limit: usize) -> Self {
+        if let Some((content, left_out)) =
+            budget::cut_content(&self.content, limit, self.left_out().unwrap_or(0))
+        {
+            self.content = content;
+            self.beside_mut().left_out = left_out;
+        }
+        self
+    }
+
+    fn beside_mut(&mut self) -> &mut Beside {
+        Arc::make_mut(self.beside.get_or_insert_default())
+    }
+
+    /// How many characters were left out for the sake of a limit, if any were.
+    #[must_use]
+    pub fn left_out(&self) -> Option<usize> {
+        self.beside.as_ref().map(|beside| beside.left_out).filter(|left_out| *left_out > 0)
     }
 }
 
@@ -53,7 +153,25 @@ impl From<&str> for ToolOutput {
 
 impl From<Content> for ToolOutput {
     fn from(content: Content) -> Self {
-        Self { content }
+        Self { content, beside: None }
+    }
+}
+
+impl From<Image> for ToolOutput {
+    fn from(image: Image) -> Self {
+        Self::image(image)
+    }
+}
+
+impl FromIterator<Part> for ToolOutput {
+    fn from_iter<I: IntoIterator<Item = Part>>(parts: I) -> Self {
+        Self::from(Content::from_iter(parts))
+    }
+}
+
+impl PartialEq for ToolOutput {
+    fn eq(&self, other: &Self) -> bool {
+        self.content == other.content && self.data() == other.data() && self.left_out() == other.left_out()
     }
 }
 
@@ -67,71 +185,46 @@ impl fmt::Display for ToolOutput {
 /// Tells how much there is, not what: outputs may be secrets.
 impl fmt::Debug for ToolOutput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ToolOutput({} bytes)", self.content.len())
+        f.write_str("ToolOutput(")?;
+        self.content.write_size(f)?;
+        f.write_str(if self.data().is_some() { ", with data)" } else { ")" })
     }
 }
 
-/// What a tool may return.
-#[diagnostic::on_unimplemented(
-    message = "a tool cannot return `{Self}`",
-    label = "needs `serde::Serialize`, and to own what it holds",
-    note = "above a type of your own, write `#[derive(serde::Serialize)]`; instead of a future, write `async fn`"
-)]
-pub trait ToolReturn: Sized {
-    /// The value as the model reads it.
-    fn into_output(self) -> Result<ToolOutput, ToolError>;
+/// An output as it is kept.
+#[derive(Serialize, Deserialize)]
+struct OutputState<'a> {
+    content: Cow<'a, Content>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    data: Option<Cow<'a, Value>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    left_out: Option<usize>,
 }
 
-#[diagnostic::do_not_recommend]
-impl<T: Serialize + 'static> ToolReturn for T {
-    fn into_output(self) -> Result<ToolOutput, ToolError> {
-        let mut value = Some(self);
-        match verbatim(&mut value) {
-            Some(output) => Ok(output),
-            None => json_output(serde_json::to_string(&value)),
+impl From<OutputState<'static>> for ToolOutput {
+    fn from(state: OutputState<'static>) -> Self {
+        let mut output = Self::from(state.content.into_owned());
+        if let Some(data) = state.data {
+            output = output.with_data(data.into_owned());
         }
+        if let Some(left_out) = state.left_out {
+            output.beside_mut().left_out = left_out;
+        }
+        output
     }
 }
 
-/// The output of a value that is not sent as JSON; `value` is an `Option` that holds it.
-///
-/// Not generic, so that it is compiled once and not once per return type.
-fn verbatim(value: &mut dyn Any) -> Option<ToolOutput> {
-    if let Some(text) = value.downcast_mut::<Option<String>>() {
-        return text.take().map(ToolOutput::text);
-    }
-    if let Some(output) = value.downcast_mut::<Option<ToolOutput>>() {
-        return output.take();
-    }
-    if let Some(text) = value.downcast_ref::<Option<&'static str>>() {
-        return text.map(ToolOutput::text);
-    }
-    if let Some(text) = value.downcast_mut::<Option<Cow<'static, str>>>() {
-        return text.take().map(ToolOutput::text);
-    }
-    if let Some(number) = float(value).filter(|number| !number.is_finite()) {
-        // JSON has no word for it, and would say `null`.
-        let word = if number.is_nan() {
-            "NaN"
-        } else if number > 0.0 {
-            "inf"
-        } else {
-            "-inf"
-        };
-        return Some(ToolOutput::text(word));
-    }
-    value.is::<Option<()>>().then(|| ToolOutput::text("Success"))
-}
-
-fn float(value: &dyn Any) -> Option<f64> {
-    match value.downcast_ref::<Option<f64>>() {
-        Some(number) => *number,
-        None => value.downcast_ref::<Option<f32>>()?.map(f64::from),
-    }
-}
-
-fn json_output(json: serde_json::Result<String>) -> Result<ToolOutput, ToolError> {
-    json.map(ToolOutput::text).map_err(ToolError::failed)
+/// Writes the outcome of a call for keeping.
+pub(crate) fn write_outcome<S: Serializer>(
+    outcome: &Result<ToolOutput, ToolError>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let state = outcome.as_ref().map(|output| OutputState {
+        content: Cow::Borrowed(&output.content),
+        data: output.data().map(Cow::Borrowed),
+        left_out: output.left_out(),
+    });
+    state.serialize(serializer)
 }
 
 /// What the error of a fallible tool must be able to do.

@@ -1,13 +1,12 @@
 //! The request, written straight from the core types.
 
 use serde::Serialize;
-use serde::ser::{SerializeMap, SerializeSeq, Serializer};
+use serde::ser::{SerializeMap, Serializer};
 use serde_json::value::RawValue;
-use tool_core::{
-    AssistantMessage, ChatRequest, Content, Message, ToolCall, ToolChoice, ToolDefinition, ToolDefinitions,
-};
+use tool_core::{ChatRequest, ToolChoice, ToolDefinition, ToolDefinitions};
 
-use crate::{Error, quirks};
+use super::messages::Messages;
+use crate::Error;
 
 /// The tools of a set, as they stand in every request of it.
 struct WireTools(Result<Box<RawValue>, String>);
@@ -110,94 +109,10 @@ impl Serialize for Choice<'_> {
     }
 }
 
-struct Messages<'a>(&'a [Message]);
-
-impl Serialize for Messages<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut messages = serializer.serialize_seq(Some(self.0.len()))?;
-        for message in self.0 {
-            messages.serialize_element(&WireMessage(message))?;
-        }
-        messages.end()
-    }
-}
-
-struct WireMessage<'a>(&'a Message);
-
-impl Serialize for WireMessage<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(None)?;
-        match self.0 {
-            Message::System(content) => {
-                map.serialize_entry("role", "system")?;
-                map.serialize_entry("content", &Text(content))?;
-            }
-            Message::User(content) => {
-                map.serialize_entry("role", "user")?;
-                map.serialize_entry("content", &Text(content))?;
-            }
-            Message::Assistant(message) => write_assistant(message, &mut map)?,
-            Message::Tool(message) => {
-                map.serialize_entry("role", "tool")?;
-                map.serialize_entry("tool_call_id", &message.call_id)?;
-                map.serialize_entry("content", &Text(&message.content))?;
-            }
-            other => {
-                return Err(serde::ser::Error::custom(format_args!(
-                    "Chat Completions has no message like {other:?}"
-                )));
-            }
-        }
-        map.end()
-    }
-}
-
-fn write_assistant<M: SerializeMap>(message: &AssistantMessage, map: &mut M) -> Result<(), M::Error> {
-    map.serialize_entry("role", "assistant")?;
-    // The key is always there; null only beside calls.
-    let text = (!message.text.is_empty() || message.tool_calls.is_empty()).then_some(&*message.text);
-    map.serialize_entry("content", &text)?;
-    if let Some(refusal) = &message.refusal {
-        map.serialize_entry("refusal", refusal)?;
-    }
-    if !message.tool_calls.is_empty() {
-        let calls: Vec<_> = message.tool_calls.iter().map(Call).collect();
-        map.serialize_entry("tool_calls", &calls)?;
-    }
-    Ok(())
-}
-
-struct Call<'a>(&'a ToolCall);
-
-impl Serialize for Call<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Function<'a> {
-            name: &'a str,
-            arguments: &'a str,
-        }
-
-        let mut call = serializer.serialize_map(Some(3))?;
-        call.serialize_entry("id", &self.0.id)?;
-        call.serialize_entry("type", "function")?;
-        let arguments = quirks::arguments_sent_back(&self.0.arguments);
-        call.serialize_entry("function", &Function { name: &self.0.name, arguments: &arguments })?;
-        call.end()
-    }
-}
-
-struct Text<'a>(&'a Content);
-
-impl Serialize for Text<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.0.text())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
-    use tool_core::{ToolDefinitions, ToolOutput};
+    use tool_core::{AssistantMessage, Message, ToolCall, ToolDefinitions, ToolOutput};
 
     use super::*;
 

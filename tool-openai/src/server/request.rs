@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use serde::Deserialize;
 use serde_json::Value;
 use tool_core::{
-    AssistantMessage, ChatRequest, Content, Message, Part, ToolCall, ToolChoice, ToolDefinition,
+    AssistantMessage, ChatRequest, Content, Image, Message, Part, ToolCall, ToolChoice, ToolDefinition,
     ToolDefinitions, ToolMessage,
 };
 
@@ -70,6 +70,13 @@ struct WirePart {
     r#type: String,
     #[serde(default)]
     text: Option<String>,
+    #[serde(default)]
+    image_url: Option<WireImage>,
+}
+
+#[derive(Deserialize)]
+struct WireImage {
+    url: String,
 }
 
 #[derive(Deserialize)]
@@ -194,7 +201,7 @@ fn read_message(
 ) -> Result<Message, ApiError> {
     Ok(match &*wire.role {
         "system" | "developer" => Message::System(read_content(wire.content, place)?),
-        "user" => Message::User(read_content(wire.content, place)?),
+        "user" => Message::User(read_parts(wire.content, place, true)?),
         "assistant" => {
             let text = match wire.content {
                 Some(content) => read_content(Some(content), place)?.text().into_owned(),
@@ -224,15 +231,28 @@ fn read_message(
     })
 }
 
+/// The content of a message that can only be text.
 fn read_content(content: Option<WireContent>, place: &str) -> Result<Content, ApiError> {
+    read_parts(content, place, false)
+}
+
+fn read_parts(content: Option<WireContent>, place: &str, may_have_images: bool) -> Result<Content, ApiError> {
     match content {
         Some(WireContent::Text(text)) => Ok(Content::from(text)),
         Some(WireContent::Parts(parts)) => {
-            let read = |part: WirePart| match (&*part.r#type, part.text) {
-                ("text", Some(text)) => Ok(Part::Text { text }),
-                (other, _) => {
+            let read = |part: WirePart| match (&*part.r#type, part.text, part.image_url) {
+                ("text", Some(text), _) => Ok(Part::from(text)),
+                ("image_url", _, Some(image)) if may_have_images => {
+                    Ok(Part::from(Image::from_url(image.url)))
+                }
+                ("image_url", _, None) if may_have_images => {
+                    let message = "a part of the type `image_url` has an object `image_url` with the `url`";
+                    Err(ApiError::invalid(format!("{place}.content"), message))
+                }
+                (other, ..) => {
+                    let known = if may_have_images { "`text` and `image_url`" } else { "`text`" };
                     let message =
-                        format!("parts of the type `text` are all that is read here, not `{other}`");
+                        format!("parts of the type {known} are all that is read here, not `{other}`");
                     Err(ApiError::invalid(format!("{place}.content"), message))
                 }
             };
