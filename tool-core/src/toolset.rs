@@ -10,9 +10,10 @@ use futures_util::FutureExt;
 
 use crate::tool::context::Reading;
 use crate::tool::private::FunctionTool;
-use crate::tool::{ToolDefinitions, nearest};
+use crate::tool::{StrictTool, ToolDefinitions, nearest};
 use crate::{
-    Repair, Tool, ToolCall, ToolContext, ToolError, ToolExecution, ToolFuture, ToolOutput, registered,
+    Repair, StrictError, Tool, ToolCall, ToolContext, ToolError, ToolExecution, ToolFuture, ToolOutput,
+    registered,
 };
 
 /// A set of tools, in order, with names that differ. Cloning shares it.
@@ -55,6 +56,12 @@ enum ToolRef {
 
 impl ToolRef {
     fn get(&self) -> &dyn Tool {
+        self.as_ref()
+    }
+}
+
+impl AsRef<dyn Tool> for ToolRef {
+    fn as_ref(&self) -> &(dyn Tool + 'static) {
         match self {
             Self::Static(tool) => *tool,
             Self::Shared(tool) => &**tool,
@@ -141,6 +148,40 @@ impl ToolSet {
     pub fn strict_arguments(self) -> Self {
         let reading = Reading { is_strict: true, ..self.0.reading };
         Self(Arc::new(Shared { reading, ..Shared::clone(&self.0) }))
+    }
+
+    /// The same tools, each in its [strict form](crate::ToolDefinition::into_strict): a provider that can holds the model
+    /// to the schemas, so that no argument of another form comes.
+    ///
+    /// ```
+    /// use tool_core::{tool, tools};
+    ///
+    /// /// Books a hotel.
+    /// #[tool]
+    /// fn stay(city: String, nights: Option<u8>) -> String {
+    ///     format!("{} nights in {city}", nights.unwrap_or(1))
+    /// }
+    ///
+    /// let set = tools![stay].strict()?;
+    /// let stay = set.get("stay").unwrap().definition();
+    /// assert_eq!(stay.parameters()["required"], serde_json::json!(["city", "nights"]));
+    /// # Ok::<_, tool_core::ToolSetError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Strict mode cannot say what a tool takes: the error names the tool and the place in its parameters.
+    pub fn strict(self) -> Result<Self, ToolSetError> {
+        let tools = self.0.tools.iter().map(|tool| {
+            if tool.get().definition().is_strict() {
+                return Ok(tool.clone());
+            }
+            let strict =
+                StrictTool::new(tool.clone()).map_err(|error| ToolSetError::no_strict_form(&error))?;
+            Ok(ToolRef::Shared(Arc::new(strict)))
+        });
+        let Self(strict) = Self::of(tools.collect::<Result<_, _>>()?)?;
+        Ok(Self(Arc::new(Shared { reading: self.0.reading, ..Shared::clone(&strict) })))
     }
 
     /// The definitions of all tools, in order, for a [`ChatRequest`](crate::ChatRequest).
@@ -253,6 +294,7 @@ pub struct ToolSetError {
 enum Kind {
     Duplicate,
     Unknown,
+    NoStrictForm,
 }
 
 impl ToolSetError {
@@ -266,6 +308,16 @@ impl ToolSetError {
     #[must_use]
     pub fn is_unknown(&self) -> bool {
         self.kind == Kind::Unknown
+    }
+
+    /// Strict mode cannot say what a tool takes.
+    #[must_use]
+    pub fn is_strict_refusal(&self) -> bool {
+        self.kind == Kind::NoStrictForm
+    }
+
+    fn no_strict_form(error: &StrictError) -> Self {
+        Self { message: error.to_string(), kind: Kind::NoStrictForm }
     }
 
     fn duplicate(first: &dyn Tool, second: &dyn Tool) -> Self {

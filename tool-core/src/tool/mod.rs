@@ -1,5 +1,6 @@
 //! One tool: what it says of itself, how it is called, what it gives back.
 
+mod absent;
 mod arguments;
 pub(crate) mod context;
 mod definition;
@@ -10,6 +11,7 @@ mod future;
 mod injection;
 mod output;
 mod repair;
+mod strict;
 
 use std::panic::Location;
 
@@ -21,6 +23,8 @@ pub use self::future::ToolFuture;
 pub use self::injection::Injection;
 pub use self::output::ToolOutput;
 pub use self::repair::Repair;
+pub use self::strict::StrictError;
+pub(crate) use self::strict::StrictTool;
 
 /// What generated code may name of this module.
 pub(crate) mod private {

@@ -82,7 +82,7 @@ impl Serialize for Tool<'_> {
                 }
                 function.serialize_entry("parameters", self.0.parameters())?;
                 // Left out, it means `true` to one API and `false` to the other.
-                function.serialize_entry("strict", &false)?;
+                function.serialize_entry("strict", &self.0.is_strict())?;
                 function.end()
             }
         }

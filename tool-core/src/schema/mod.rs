@@ -1,10 +1,15 @@
-//! JSON Schemas from Rust types.
+//! JSON Schemas from Rust types, and what is made of schemas.
+
+mod choices;
+mod strict;
 
 use schemars::generate::SchemaSettings;
 use schemars::transform::{RecursiveTransform, Transform};
 use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
+pub(crate) use self::choices::{Choices, is_nullable};
+pub(crate) use self::strict::{Refusal, strict_form};
 use crate::tool::private::Parameter;
 
 /// The object schema of a tool's parameters, in their order; everything is inlined but recursion.
@@ -59,12 +64,32 @@ fn as_providers_take_it(schema: &mut Schema) {
     if schema.as_bool() == Some(true) {
         schema.ensure_object();
     }
-    // A list has `items` to them, though nothing can stand behind those of a tuple.
-    let prefix = schema.get("prefixItems").and_then(Value::as_array);
-    if let Some(prefix) = prefix.filter(|_| schema.get("items").is_none()) {
-        let items = json!({ "anyOf": prefix });
-        schema.insert("items".into(), items);
+    // The Responses API refuses `oneOf`; where just one can fit, as here, both say the same.
+    if let Some(choices) = schema.remove("oneOf") {
+        match schema.get("anyOf") {
+            None => schema.insert("anyOf".into(), choices),
+            Some(_) => schema.insert("oneOf".into(), choices),
+        };
     }
+    give_items(schema);
+}
+
+/// A list has `items` to providers, though nothing can stand behind those of a tuple.
+fn give_items(schema: &mut Schema) {
+    let prefix = schema.get("prefixItems").and_then(Value::as_array);
+    let Some([first, rest @ ..]) = prefix.map(Vec::as_slice) else { return };
+    if schema.get("items").is_some() {
+        return;
+    }
+    let length = Value::from(rest.len() + 1);
+    let has_length = ["minItems", "maxItems"].into_iter().all(|word| schema.get(word) == Some(&length));
+    let are_alike = rest.iter().all(|other| other == first);
+    let items = if are_alike { first.clone() } else { json!({ "anyOf": prefix }) };
+    // Of items that are alike, the length says the rest.
+    if are_alike && has_length {
+        schema.remove("prefixItems");
+    }
+    schema.insert("items".into(), items);
 }
 
 /// `format: "uint8"` and the like say nothing that type and bounds do not, and providers refuse unknown formats.
