@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn hostile_texts_and_schemas_are_left_as_they_are() {
-        let deep = r#"{"it":"#.repeat(100_000) + "null" + &"}".repeat(100_000);
+        let deep = r#"{"it":"#.repeat(10_000) + "null" + &"}".repeat(10_000);
         let circle = json!({
             "$defs": { "It": { "anyOf": [{ "$ref": "#/$defs/It" }, { "$ref": "#/$defs/Object" }] },
                 "Object": { "type": "object", "properties": { "it": { "$ref": "#/$defs/It" } } } },
@@ -190,7 +190,7 @@ mod tests {
         });
         assert_eq!(without_absent(&circle, &deep), None);
         assert_eq!(without_absent(&circle, r#"{"it":{"it":null}}"#).as_deref(), Some(r#"{"it":{}}"#));
-        let many = format!(r#"{{"it":[{}]}}"#, vec![r#"{"it":null}"#; 200_000].join(","));
+        let many = format!(r#"{{"it":[{}]}}"#, vec![r#"{"it":null}"#; 50_000].join(","));
         assert_eq!(without_absent(&json!({ "properties": { "it": { "items": circle } } }), &many), None);
     }
 }

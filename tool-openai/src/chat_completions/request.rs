@@ -247,6 +247,15 @@ mod tests {
     }
 
     #[test]
+    fn a_strict_tool_is_sent_as_such() {
+        let strict = ToolDefinition::new("now", "Tells the time").into_strict().unwrap();
+        let tools = ToolDefinitions::from_iter([strict, ToolDefinition::new("then", "Tells it later")]);
+        let body = written(&ChatRequest::new([Message::user("Hello")]).with_tools(tools));
+        let is_strict = [0, 1].map(|index| body["tools"][index]["function"]["strict"].clone());
+        assert_eq!(is_strict, [json!(true), json!(false)]);
+    }
+
+    #[test]
     fn without_tools_there_is_no_word_of_tools() {
         let request = ChatRequest::new([Message::user("Hello")])
             .with_tool_choice(ToolChoice::None)
