@@ -128,6 +128,13 @@ fn inner() -> Value {
     json!({ "type": "object", "properties": { "a": byte() }, "required": ["a"] })
 }
 
+fn tuple(items: &[Value]) -> Value {
+    let length = items.len();
+    json!({
+        "type": "array", "prefixItems": items, "items": { "anyOf": items }, "minItems": length, "maxItems": length,
+    })
+}
+
 fn described(mut schema: Value, description: &str) -> Value {
     schema["description"] = description.into();
     schema
@@ -192,15 +199,9 @@ fn collections() {
         [u8; 2] => of(json!({ "type": "array", "items": byte(), "minItems": 2, "maxItems": 2 }), [json!([1, 2])]),
         BTreeSet<String> => of(json!({ "type": "array", "items": text(), "uniqueItems": true }), [json!(["a"])]),
         HashSet<u8> => of(json!({ "type": "array", "items": byte(), "uniqueItems": true }), [json!([1])]),
-        (u8,) => of(json!({ "type": "array", "items": byte(), "minItems": 1, "maxItems": 1 }), [json!([1])]),
-        (u8, u8) => of(json!({ "type": "array", "items": byte(), "minItems": 2, "maxItems": 2 }), [json!([1, 2])]),
-        (u8, String) => of(
-            json!({
-                "type": "array", "prefixItems": [byte(), text()], "items": { "anyOf": [byte(), text()] },
-                "minItems": 2, "maxItems": 2,
-            }),
-            [json!([1, "a"])],
-        ),
+        (u8,) => of(tuple(&[byte()]), [json!([1])]),
+        (u8, u8) => of(tuple(&[byte(), byte()]), [json!([1, 2])]),
+        (u8, String) => of(tuple(&[byte(), text()]), [json!([1, "a"])]),
         BTreeMap<String, bool> => refused(map(json!({ "type": "boolean" })), "", MAP),
         HashMap<String, Inner> => refused(map(inner()), "", MAP),
         BTreeMap<u8, bool> => refused(
@@ -232,15 +233,11 @@ fn shape() -> Value {
         "required": ["radius"],
     });
     let variant = |name: &str, schema: Value| json!({ "type": "object", "properties": { name: schema }, "required": [name], "additionalProperties": false });
-    let pair = json!({
-        "type": "array", "prefixItems": [byte(), text()], "items": { "anyOf": [byte(), text()] },
-        "minItems": 2, "maxItems": 2,
-    });
     json!({ "anyOf": [
         { "type": "string", "enum": ["Dot"] },
         described(variant("Circle", circle), "A round one."),
         variant("Square", json!({ "type": "integer", "minimum": 0 })),
-        variant("Pair", pair),
+        variant("Pair", tuple(&[byte(), text()])),
     ] })
 }
 
@@ -468,12 +465,6 @@ fn recursion() {
         }),
         "A tree with another trunk.",
     );
-    let pair = |one: Value, other: Value| {
-        json!({
-            "type": "array", "prefixItems": [one, other], "items": { "anyOf": [one, other] },
-            "minItems": 2, "maxItems": 2,
-        })
-    };
     let small = || json!({ "size": 1, "more": [] });
     let count = check! {
         Tree => of(tree("A tree."), [small(), json!({ "size": 1, "left": small(), "more": [small(), small()] })]),
@@ -482,11 +473,11 @@ fn recursion() {
         Term => of(term(), [json!({ "Number": 1 }), json!({ "Minus": { "of": { "Minus": { "of": { "Number": 1 } } } } })]),
         // Two types of one name.
         (Tree, forest::Tree) => of(
-            pair(tree("A tree."), forest),
+            tuple(&[tree("A tree."), forest]),
             [json!([small(), { "branches": [{ "branches": [] }] }])],
         ),
         (Holder<u8>, Holder<String>) => of(
-            pair(holder(byte(), "Holder"), holder(text(), "Holder2")),
+            tuple(&[holder(byte(), "Holder"), holder(text(), "Holder2")]),
             [json!([{ "held": [1], "next": { "held": [] } }, { "held": ["a"] }])],
         ),
     };

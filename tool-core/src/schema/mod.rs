@@ -64,32 +64,18 @@ fn as_providers_take_it(schema: &mut Schema) {
     if schema.as_bool() == Some(true) {
         schema.ensure_object();
     }
-    // The Responses API refuses `oneOf`; where just one can fit, as here, both say the same.
-    if let Some(choices) = schema.remove("oneOf") {
-        match schema.get("anyOf") {
-            None => schema.insert("anyOf".into(), choices),
-            Some(_) => schema.insert("oneOf".into(), choices),
-        };
+    // The Responses API refuses `oneOf`; of the variants of a type just one can fit, so both say the same.
+    if schema.get("anyOf").is_none()
+        && let Some(choices) = schema.remove("oneOf")
+    {
+        schema.insert("anyOf".into(), choices);
     }
-    give_items(schema);
-}
-
-/// A list has `items` to providers, though nothing can stand behind those of a tuple.
-fn give_items(schema: &mut Schema) {
+    // A list has `items` to them, though nothing can stand behind those of a tuple.
     let prefix = schema.get("prefixItems").and_then(Value::as_array);
-    let Some([first, rest @ ..]) = prefix.map(Vec::as_slice) else { return };
-    if schema.get("items").is_some() {
-        return;
+    if let Some(prefix) = prefix.filter(|_| schema.get("items").is_none()) {
+        let items = json!({ "anyOf": prefix });
+        schema.insert("items".into(), items);
     }
-    let length = Value::from(rest.len() + 1);
-    let has_length = ["minItems", "maxItems"].into_iter().all(|word| schema.get(word) == Some(&length));
-    let are_alike = rest.iter().all(|other| other == first);
-    let items = if are_alike { first.clone() } else { json!({ "anyOf": prefix }) };
-    // Of items that are alike, the length says the rest.
-    if are_alike && has_length {
-        schema.remove("prefixItems");
-    }
-    schema.insert("items".into(), items);
 }
 
 /// `format: "uint8"` and the like say nothing that type and bounds do not, and providers refuse unknown formats.
