@@ -92,7 +92,7 @@ pub use self::chat::{
 pub use self::registry::registered;
 pub use self::run::{Answer, OutOfStep, Run, RunError, Step, ToolExecution};
 pub use self::tool::{
-    Injection, Repair, Tool, ToolContext, ToolDefinition, ToolDefinitions, ToolError, ToolFuture, ToolOutput,
-    ToolPolicy, Toolbox,
+    Injection, Repair, StrictError, Tool, ToolContext, ToolDefinition, ToolDefinitions, ToolError,
+    ToolFuture, ToolOutput, ToolPolicy, Toolbox,
 };
 pub use self::toolset::{ToolSet, ToolSetError};

@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 
 use crate::tool::context::Reading;
 use crate::tool::private::DeclaredTool;
-use crate::tool::{Budget, ToolDefinitions, nearest};
+use crate::tool::{Budget, StrictTool, ToolDefinitions, nearest};
 use crate::{
     Repair, Tool, ToolCall, ToolContext, ToolError, ToolExecution, ToolFuture, ToolOutput, registered,
 };
@@ -56,6 +56,12 @@ enum ToolRef {
 
 impl ToolRef {
     fn get(&self) -> &dyn Tool {
+        self.as_ref()
+    }
+}
+
+impl AsRef<dyn Tool> for ToolRef {
+    fn as_ref(&self) -> &(dyn Tool + 'static) {
         match self {
             Self::Static(tool) => *tool,
             Self::Shared(tool) => &**tool,
@@ -122,6 +128,15 @@ impl ToolSet {
     }
 
     fn of(tools: Vec<ToolRef>) -> Result<Self, ToolSetError> {
+        let set = Self::in_order(tools)?;
+        match set.0.tools.iter().find_map(|tool| tool.get().definition().refusal()) {
+            Some(refusal) => Err(ToolSetError::no_strict_form(refusal)),
+            None => Ok(set),
+        }
+    }
+
+    /// A set of tools whose definitions may have been refused: that is told when an agent is built with it.
+    fn in_order(tools: Vec<ToolRef>) -> Result<Self, ToolSetError> {
         let mut by_name: Vec<usize> = Vec::with_capacity(tools.len());
         for (position, tool) in tools.iter().enumerate() {
             let name = tool.get().definition().name();
@@ -136,13 +151,13 @@ impl ToolSet {
 
     /// What `tools!` makes: that the names differ was checked when the list was compiled.
     pub(crate) fn of_distinct(tools: impl Iterator<Item = &'static DeclaredTool>) -> Self {
-        Self::of(tools.map(|tool| ToolRef::Static(tool)).collect())
+        Self::in_order(tools.map(|tool| ToolRef::Static(tool)).collect())
             .expect("the names of a `tools!` list differ")
     }
 
     /// The tools of a toolbox: that the names differ was checked when it was compiled.
     pub(crate) fn of_distinct_shared(tools: impl Iterator<Item = Arc<dyn Tool>>) -> Self {
-        Self::of(tools.map(ToolRef::Shared).collect()).expect("the names of a toolbox differ")
+        Self::in_order(tools.map(ToolRef::Shared).collect()).expect("the names of a toolbox differ")
     }
 
     /// The same tools, but their arguments are taken as they come: nothing is mended, and what is not
@@ -181,6 +196,44 @@ impl ToolSet {
     pub(crate) fn with_budget(self, budget: Budget) -> Self {
         let budget = Budget::tighter(Some(budget), self.0.budget);
         Self(Arc::new(Shared { budget, ..Shared::clone(&self.0) }))
+    }
+
+    /// The same tools, each in its [strict form](crate::ToolDefinition::into_strict): a provider that can holds the model
+    /// to the schemas, so that no argument of another form comes.
+    ///
+    /// ```
+    /// use tool_core::{tool, tools};
+    ///
+    /// /// Books a hotel.
+    /// #[tool]
+    /// fn stay(city: String, nights: Option<u8>) -> String {
+    ///     format!("{} nights in {city}", nights.unwrap_or(1))
+    /// }
+    ///
+    /// let set = tools![stay].strict()?;
+    /// let stay = set.get("stay").unwrap().definition();
+    /// assert_eq!(stay.parameters()["required"], serde_json::json!(["city", "nights"]));
+    /// # Ok::<_, tool_core::ToolSetError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Strict mode cannot say what a tool takes: the error names the tool and the place in its parameters.
+    pub fn strict(self) -> Result<Self, ToolSetError> {
+        let tools = self.0.tools.iter().map(|tool| {
+            if tool.get().definition().is_strict() {
+                return Ok(tool.clone());
+            }
+            let strict = StrictTool::new(tool.clone())
+                .map_err(|error| ToolSetError::no_strict_form(&error.to_string()))?;
+            Ok(ToolRef::Shared(Arc::new(strict)))
+        });
+        let Self(strict) = Self::of(tools.collect::<Result<_, _>>()?)?;
+        Ok(Self(Arc::new(Shared {
+            reading: self.0.reading,
+            budget: self.0.budget,
+            ..Shared::clone(&strict)
+        })))
     }
 
     /// The definitions of all tools, in order, for a [`ChatRequest`](crate::ChatRequest).
@@ -305,6 +358,7 @@ pub struct ToolSetError {
 enum Kind {
     Duplicate,
     Unknown,
+    NoStrictForm,
 }
 
 impl ToolSetError {
@@ -318,6 +372,16 @@ impl ToolSetError {
     #[must_use]
     pub fn is_unknown(&self) -> bool {
         self.kind == Kind::Unknown
+    }
+
+    /// Strict mode cannot say what a tool takes.
+    #[must_use]
+    pub fn is_strict_refusal(&self) -> bool {
+        self.kind == Kind::NoStrictForm
+    }
+
+    fn no_strict_form(refusal: &str) -> Self {
+        Self { message: refusal.to_owned(), kind: Kind::NoStrictForm }
     }
 
     fn duplicate(first: &dyn Tool, second: &dyn Tool) -> Self {

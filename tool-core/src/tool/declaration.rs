@@ -72,6 +72,8 @@ impl Declaration {
 
     /// Calls the function with the arguments in a text.
     pub(super) fn call<'f>(&self, text: &str, context: &ToolContext, call: Call<'_, 'f>) -> ToolFuture<'f> {
+        let prepared = self.details.and_then(|details| details.prepare(text, self));
+        let text = prepared.as_deref().unwrap_or(text);
         let refusal = match self.call_with(text, context, call) {
             Ok(future) => return future,
             Err(refusal) if context.has_strict_arguments() => return refusal,

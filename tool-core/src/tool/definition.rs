@@ -9,6 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::StrictError;
+use crate::schema::strict_form;
+
 /// What a model is told of one tool: its name, what it does, and the JSON Schema of its arguments.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolDefinition {
@@ -18,6 +21,11 @@ pub struct ToolDefinition {
     parameters: Value,
     #[serde(default, skip_serializing_if = "ToolPolicy::is_default")]
     policy: ToolPolicy,
+    #[serde(default, rename = "strict", skip_serializing_if = "std::ops::Not::not")]
+    is_strict: bool,
+    /// Why it is not strict, though it was asked to be.
+    #[serde(skip)]
+    refusal: Option<String>,
 }
 
 /// How the run deals with the calls of a tool.
@@ -71,14 +79,74 @@ impl ToolDefinition {
     }
 
     pub(crate) fn from_parts(name: String, description: Option<String>, parameters: Value) -> Self {
-        Self { name, description, parameters, policy: ToolPolicy::DEFAULT }
+        Self { name, description, parameters, policy: ToolPolicy::DEFAULT, is_strict: false, refusal: None }
     }
 
-    /// The same tool with the JSON Schema of its arguments, an object schema.
+    /// The same tool with the JSON Schema of its arguments, an object schema. It is not
+    /// [strict](Self::into_strict).
     #[must_use]
     pub fn with_parameters(mut self, parameters: Value) -> Self {
         self.parameters = parameters;
+        self.is_strict = false;
         self
+    }
+
+    /// The same tool in the strict form that OpenAI's structured outputs ask for: the provider then holds the
+    /// model to the schema, letter by letter.
+    ///
+    /// Every object is closed and has all of its properties: for what may be left out the model gives `null`, which the
+    /// tool reads as if it were absent. What strict mode has no word for, such as `maxLength` or `default`, is told
+    /// in descriptions. [`ToolSet::strict`](crate::ToolSet::strict) does this for all tools of a set, and takes such a
+    /// `null` out of the arguments before the tool sees them.
+    ///
+    /// ```
+    /// use serde_json::json;
+    /// use tool_core::ToolDefinition;
+    ///
+    /// let definition = ToolDefinition::new("stay", "Books a hotel").with_parameters(json!({
+    ///     "type": "object",
+    ///     "properties": { "nights": { "type": "integer", "default": 1 } },
+    /// }));
+    /// let strict = definition.into_strict()?;
+    /// assert!(strict.is_strict());
+    /// let nights = &strict.parameters()["properties"]["nights"];
+    /// assert_eq!(*nights, json!({ "type": ["integer", "null"], "description": "`null` means 1." }));
+    /// # Ok::<_, tool_core::StrictError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Strict mode cannot say what the tool takes: an object with names of any kind, a choice at the top, a value of any
+    /// type, too many levels or properties. The error names the tool and the place.
+    pub fn into_strict(mut self) -> Result<Self, StrictError> {
+        if !self.is_strict {
+            match strict_form(&self.parameters) {
+                Ok(form) => self.parameters = form,
+                Err(refusal) => return Err(StrictError::new(self.name, refusal)),
+            }
+            self.is_strict = true;
+        }
+        Ok(self)
+    }
+
+    /// The strict form, or the same with the reason why there is none: a set with it is refused.
+    #[inline]
+    pub(super) fn into_strict_or_refused(self) -> Self {
+        match self.clone().into_strict() {
+            Ok(strict) => strict,
+            Err(error) => Self { refusal: Some(error.to_string()), ..self },
+        }
+    }
+
+    /// Why there is no strict form, though the tool asks for it.
+    pub(crate) fn refusal(&self) -> Option<&str> {
+        self.refusal.as_deref()
+    }
+
+    /// The parameters are in [strict form](Self::into_strict), and a provider is asked to hold the model to them.
+    #[must_use]
+    pub fn is_strict(&self) -> bool {
+        self.is_strict
     }
 
     /// The same tool by another name.

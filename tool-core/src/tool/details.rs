@@ -9,21 +9,30 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::absent::without_absent;
 use super::arguments::Arguments;
 use super::declaration::{Declaration, Describe};
 use super::definition::ToolPolicy;
 use super::future::{self, Pending};
 use super::limits::Limit;
-use crate::{Injection, ToolDefinition};
+use crate::{Injection, ToolDefinition, schema};
 
 /// The words of `#[tool(…)]` beyond name and description, and of its parameters.
 #[derive(Debug)]
 pub struct Details {
     policy: ToolPolicy,
+    strict: Option<Strict>,
     timeout: Option<(Duration, Within)>,
     max_output: Option<(usize, Cut)>,
     injections: &'static [Injection],
     parameters: &'static [ParameterDetails],
+}
+
+/// What makes a tool strict.
+#[derive(Clone, Copy, Debug)]
+struct Strict {
+    form: fn(ToolDefinition) -> ToolDefinition,
+    without_absent: fn(&Value, &str) -> Option<String>,
 }
 
 /// Ends a call that takes longer than it may.
@@ -36,6 +45,7 @@ impl Details {
     /// Nothing out of the ordinary.
     pub const NONE: Self = Self {
         policy: ToolPolicy::DEFAULT,
+        strict: None,
         timeout: None,
         max_output: None,
         injections: &[],
@@ -67,7 +77,8 @@ impl Details {
     }
 
     #[must_use]
-    pub const fn strict(self) -> Self {
+    pub const fn strict(mut self) -> Self {
+        self.strict = Some(Strict { form: ToolDefinition::into_strict_or_refused, without_absent });
         self
     }
 
@@ -118,6 +129,9 @@ pub(super) trait Words: fmt::Debug + Sync {
     /// Adds to the schema of a parameter what its words say.
     fn describe(&self, index: usize, schema: &mut Value);
 
+    /// The text of the arguments without what a strict tool's model leaves out by `null`; nothing if it stays as it is.
+    fn prepare(&self, text: &str, declaration: &Declaration) -> Option<String>;
+
     /// The argument keeps to all limits of its parameter.
     fn allows(&self, index: usize, text: &str) -> bool;
 
@@ -148,7 +162,11 @@ impl Words for Details {
                 property["default"] = default.clone();
             }
         }
-        definition.with_parameters(parameters).with_policy(self.policy)
+        let definition = definition.with_parameters(parameters).with_policy(self.policy);
+        match self.strict {
+            Some(strict) => (strict.form)(definition),
+            None => definition,
+        }
     }
 
     #[inline]
@@ -161,6 +179,12 @@ impl Words for Details {
                 schema["examples"] = Value::Array(vec![example]);
             }
         }
+    }
+
+    #[inline]
+    fn prepare(&self, text: &str, declaration: &Declaration) -> Option<String> {
+        let strict = self.strict.filter(|_| text.contains("null"))?;
+        (strict.without_absent)(&schema::of_parameters(declaration.parameters), text)
     }
 
     #[inline]

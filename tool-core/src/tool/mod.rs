@@ -1,5 +1,6 @@
 //! One tool: what it says of itself, how it is called, what it gives back.
 
+mod absent;
 mod arguments;
 mod budget;
 pub(crate) mod context;
@@ -17,6 +18,7 @@ mod limits;
 mod output;
 mod parameter;
 mod repair;
+mod strict;
 mod toolbox;
 mod value;
 
@@ -32,6 +34,8 @@ pub use self::injection::Injection;
 pub use self::output::ToolOutput;
 pub(crate) use self::output::write_outcome;
 pub use self::repair::Repair;
+pub use self::strict::StrictError;
+pub(crate) use self::strict::StrictTool;
 pub use self::toolbox::Toolbox;
 
 /// What generated code may name of this module.

@@ -328,7 +328,7 @@ fn integer(text: &str) -> Option<Cow<'_, str>> {
 }
 
 /// The members of an object in their order, the values as they are written.
-struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+pub(super) struct Members<'a>(pub(super) Vec<(Cow<'a, str>, &'a RawValue)>);
 
 impl<'a> Deserialize<'a> for Members<'a> {
     fn deserialize<D: Deserializer<'a>>(deserializer: D) -> Result<Self, D::Error> {

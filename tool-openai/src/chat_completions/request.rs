@@ -81,7 +81,7 @@ impl Serialize for Tool<'_> {
                 }
                 function.serialize_entry("parameters", self.0.parameters())?;
                 // Left out, it means `true` to one API and `false` to the other.
-                function.serialize_entry("strict", &false)?;
+                function.serialize_entry("strict", &self.0.is_strict())?;
                 function.end()
             }
         }
@@ -159,6 +159,15 @@ mod tests {
         for (choice, expected) in choices {
             assert_eq!(written(&request.clone().with_tool_choice(choice))["tool_choice"], expected);
         }
+    }
+
+    #[test]
+    fn a_strict_tool_is_sent_as_such() {
+        let strict = ToolDefinition::new("now", "Tells the time").into_strict().unwrap();
+        let tools = ToolDefinitions::from_iter([strict, ToolDefinition::new("then", "Tells it later")]);
+        let body = written(&ChatRequest::new([Message::user("Hello")]).with_tools(tools));
+        let is_strict = [0, 1].map(|index| body["tools"][index]["function"]["strict"].clone());
+        assert_eq!(is_strict, [json!(true), json!(false)]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::candidates::{CLEARLY, Candidate, Words};
 use super::choose::Tool;
 use super::facts::{self, Fact, Holds};
-use super::schema::Slot;
+use super::schema::{Slot, fill_with_nulls};
 use super::words::Text;
 
 /// A call as far as it can be filled.
@@ -63,7 +63,9 @@ pub(super) fn fill(tool: &Tool<'_>, text: &Text, range: &Range<usize>, facts: &[
         let left = facts::only(candidates.iter().filter(fits));
         chosen.extend(left);
     }
-    assemble(&tool.slots, chosen)
+    let mut filled = assemble(&tool.slots, chosen);
+    fill_with_nulls(tool.definition.parameters(), &mut filled.arguments);
+    filled
 }
 
 fn assemble(slots: &[Slot], mut chosen: Vec<&Candidate>) -> Filled {

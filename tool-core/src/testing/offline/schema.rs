@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::facts::is_listed;
 use super::thesaurus::{Term, parts, terms, terms_of};
 use super::words::Text;
+use crate::schema::Choices;
 
 /// How deep references and nested objects are followed, and how many slots a tool can have: a schema may
 /// refer to itself.
@@ -63,13 +64,37 @@ pub(super) enum Flavour {
 }
 
 pub(super) fn slots(schema: &Value, description: &str) -> Vec<Slot> {
-    let mut reader = Reader { root: schema, told: Text::new(description), slots: Vec::new() };
+    let choices = Choices::new(schema);
+    let mut reader = Reader { root: schema, choices, told: Text::new(description), slots: Vec::new() };
     reader.read(schema, &[], true, 0);
     reader.slots
 }
 
+/// Says `null` for what the schema asks for, lets be `null`, and nothing fills.
+pub(super) fn fill_with_nulls(schema: &Value, arguments: &mut Value) {
+    fill_object(&Choices::new(schema), schema, arguments, 0);
+}
+
+fn fill_object<'s>(choices: &Choices<'s>, schema: &'s Value, object: &mut Value, depth: usize) {
+    let (Value::Object(object), true) = (object, depth <= DEEPEST) else { return };
+    for words in choices.of([schema]).unwrap_or_default() {
+        let properties = words.get("properties").and_then(Value::as_object);
+        let required = words.get("required").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        for (name, property) in properties.into_iter().flatten().take(MOST) {
+            match object.get_mut(name) {
+                Some(inner) => fill_object(choices, property, inner, depth + 1),
+                None if required.iter().any(|one| one == name) && choices.admit_null([property]) => {
+                    object.insert(name.clone(), Value::Null);
+                }
+                None => {}
+            }
+        }
+    }
+}
+
 struct Reader<'a> {
     root: &'a Value,
+    choices: Choices<'a>,
     told: Text,
     slots: Vec<Slot>,
 }
@@ -82,7 +107,8 @@ impl<'a> Reader<'a> {
         let required = object.get("required").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         for (name, written) in properties {
             let schema = self.plain(written, depth);
-            let in_object = required.iter().any(|one| one == name);
+            // What may be null may be left out, by saying so.
+            let in_object = required.iter().any(|one| one == name) && !self.choices.admit_null([written]);
             let path: Vec<_> = path.iter().chain([name]).cloned().collect();
             let inner = schema.get("properties").and_then(Value::as_object);
             let is_object = inner.is_some_and(|properties| !properties.is_empty());

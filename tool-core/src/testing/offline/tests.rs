@@ -232,6 +232,8 @@ with breakfast | {"breakfast": "boolean"} | {"breakfast": true}
 without breakfast | {"breakfast": "boolean", "dinner?": "boolean"} | {"breakfast": false}
 for 3 | {"people": {"type": ["integer", "null"]}} | {"people": 3}
 for 3 | {"people?": {"anyOf": [{"type": "null"}, {"type": "integer"}]}} | {"people": 3}
+in Rome | {"city": "string", "people": {"type": ["integer", "null"]}} | {"city": "Rome", "people": null}
+in Rome | {"at": {"properties": {"city": {"type": "string"}, "zip": {"type": ["number", "null"]}}, "required": ["city", "zip"]}} | {"at": {"city": "Rome", "zip": null}}
 in Rome for 3 | {"city": "string", "people?": "integer", "note?": "string"} | {"city": "Rome", "people": 3}
 for guests Alice, Bob and Eve Smith | {"guests": "strings"} | {"guests": ["Alice", "Bob", "Eve Smith"]}
 with numbers 1, 2 and 3 | {"numbers": "integers"} | {"numbers": [1, 2, 3]}

@@ -1,10 +1,15 @@
-//! JSON Schemas from Rust types.
+//! JSON Schemas from Rust types, and what is made of schemas.
+
+mod choices;
+mod strict;
 
 use schemars::generate::SchemaSettings;
 use schemars::transform::{RecursiveTransform, Transform};
 use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
+pub(crate) use self::choices::{Choices, is_nullable};
+pub(crate) use self::strict::{Refusal, strict_form};
 use crate::tool::private::Parameter;
 
 /// The object schema of a tool's parameters, in their order; everything is inlined but recursion.
@@ -58,6 +63,12 @@ fn as_providers_take_it(schema: &mut Schema) {
     // "Anything" is `{}` to them, not `true`.
     if schema.as_bool() == Some(true) {
         schema.ensure_object();
+    }
+    // The Responses API refuses `oneOf`; of the variants of a type just one can fit, so both say the same.
+    if schema.get("anyOf").is_none()
+        && let Some(choices) = schema.remove("oneOf")
+    {
+        schema.insert("anyOf".into(), choices);
     }
     // A list has `items` to them, though nothing can stand behind those of a tuple.
     let prefix = schema.get("prefixItems").and_then(Value::as_array);

@@ -1,0 +1,537 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+/// The strict form of a parameter `it` that must be given, or is optional for a name with `?`.
+fn form_of(name: &str, schema: Value) -> Result<Value, String> {
+    let required: &[&str] = if name == "it" { &["it"] } else { &[] };
+    let mut whole = json!({ "type": "object", "properties": { "it": schema }, "required": required });
+    whole["$defs"] = json!({
+        "Tree": { "type": "object", "properties": { "left": { "$ref": "#/$defs/Tree" } } },
+        "Word": { "type": ["string", "null"] },
+        "Not used": true,
+    });
+    match strict_form(&whole) {
+        Ok(form) => Ok(form["properties"]["it"].clone()),
+        Err(refusal) => Err(refusal.to_string()),
+    }
+}
+
+#[test]
+fn plain_values() {
+    let table = [
+        (json!({ "type": "string" }), json!({ "type": "string" })),
+        (
+            json!({ "type": "string", "minLength": 1, "maxLength": 64, "description": "a name" }),
+            json!({ "type": "string", "description": "a name. 1 to 64 characters." }),
+        ),
+        (
+            json!({ "type": "string", "minLength": 1, "maxLength": 1 }),
+            json!({ "type": "string", "description": "Exactly 1 character." }),
+        ),
+        (
+            json!({ "type": "string", "maxLength": 1 }),
+            json!({ "type": "string", "description": "At most 1 character." }),
+        ),
+        (
+            json!({ "type": "string", "minLength": 2 }),
+            json!({ "type": "string", "description": "At least 2 characters." }),
+        ),
+        (json!({ "type": "string", "minLength": 0 }), json!({ "type": "string" })),
+        (
+            json!({ "type": "string", "pattern": "^[a-z]+$", "format": "uuid" }),
+            json!({ "type": "string", "pattern": "^[a-z]+$", "format": "uuid" }),
+        ),
+        (
+            json!({ "type": "string", "pattern": "^(?!a)", "format": "uri" }),
+            json!({ "type": "string", "description": "Matches the regular expression `^(?!a)`. Format: uri." }),
+        ),
+        (
+            json!({ "type": "string", "contentEncoding": "base64", "contentMediaType": "image/png" }),
+            json!({ "type": "string", "description": "Encoded as base64. Media type: image/png." }),
+        ),
+        (json!({ "type": "string", "title": "Name" }), json!({ "type": "string", "description": "Name" })),
+        (
+            json!({ "type": "string", "title": "Name", "description": "whose?" }),
+            json!({ "type": "string", "description": "whose?" }),
+        ),
+        (
+            json!({ "type": "integer", "minimum": 0, "exclusiveMaximum": 9, "multipleOf": 3, "examples": [3, 6] }),
+            json!({
+                "type": "integer", "minimum": 0, "exclusiveMaximum": 9, "multipleOf": 3, "description": "Examples: 3, 6.",
+            }),
+        ),
+        (
+            json!({ "type": "number", "example": 0.5 }),
+            json!({ "type": "number", "description": "Example: 0.5." }),
+        ),
+        (
+            json!({ "type": "integer", "not": { "const": 0 }, "default": 5 }),
+            json!({ "type": "integer", "description": "Not 0. The default is 5." }),
+        ),
+        (
+            json!({ "type": "boolean", "deprecated": true }),
+            json!({ "type": "boolean", "description": "Deprecated." }),
+        ),
+        (json!({ "type": "null" }), json!({ "type": "null" })),
+        (json!({ "minimum": 1 }), json!({ "type": "number", "minimum": 1 })),
+        (json!({ "type": ["integer", "number"] }), json!({ "type": "number" })),
+        (
+            json!({ "type": ["string", "integer"], "minLength": 2, "minimum": 1 }),
+            json!({
+                "anyOf": [{ "type": "string" }, { "type": "integer", "minimum": 1 }],
+                "description": "At least 2 characters.",
+            }),
+        ),
+        (json!({ "type": "string", "x-own": true, "$comment": "none" }), json!({ "type": "string" })),
+    ];
+    for (schema, expected) in table {
+        assert_eq!(form_of("it", schema.clone()), Ok(expected), "{schema}");
+    }
+}
+
+#[test]
+fn values_that_are_listed() {
+    let table = [
+        (json!({ "enum": ["a", "b"] }), json!({ "type": "string", "enum": ["a", "b"] })),
+        (json!({ "type": "string", "enum": ["a", 1] }), json!({ "type": "string", "enum": ["a"] })),
+        (
+            json!({ "enum": ["a", 1, null] }),
+            json!({ "anyOf": [{ "type": "string", "enum": ["a"] }, { "type": "integer", "enum": [1] }, { "type": "null" }] }),
+        ),
+        (json!({ "const": "a" }), json!({ "type": "string", "const": "a" })),
+        (json!({ "const": null }), json!({ "type": "null" })),
+        (
+            json!({ "type": ["string", "null"], "enum": ["a", null] }),
+            json!({ "type": ["string", "null"], "enum": ["a", null] }),
+        ),
+        (json!({ "type": ["string", "null"], "const": "a" }), json!({ "type": "string", "const": "a" })),
+        (
+            json!({ "oneOf": [{ "const": "a", "description": "first" }, { "type": "string", "enum": ["b"] }] }),
+            json!({ "anyOf": [
+                { "type": "string", "const": "a", "description": "first" },
+                { "type": "string", "enum": ["b"] },
+            ] }),
+        ),
+    ];
+    for (schema, expected) in table {
+        assert_eq!(form_of("it", schema.clone()), Ok(expected), "{schema}");
+    }
+}
+
+#[test]
+fn what_may_be_left_out_may_be_null() {
+    let table = [
+        (json!({ "type": "string" }), json!({ "type": ["string", "null"] })),
+        (json!({ "type": ["string", "null"] }), json!({ "type": ["string", "null"] })),
+        (json!({ "type": "string", "nullable": true }), json!({ "type": ["string", "null"] })),
+        (json!({ "enum": ["a"] }), json!({ "type": ["string", "null"], "enum": ["a", null] })),
+        (json!({ "const": "a" }), json!({ "type": ["string", "null"], "enum": ["a", null] })),
+        (
+            json!({ "type": ["string", "integer"] }),
+            json!({ "anyOf": [{ "type": "string" }, { "type": "integer" }, { "type": "null" }] }),
+        ),
+        (
+            json!({ "anyOf": [{ "type": "string" }, { "type": "integer" }] }),
+            json!({ "anyOf": [{ "type": "string" }, { "type": "integer" }, { "type": "null" }] }),
+        ),
+        (
+            json!({ "anyOf": [{ "oneOf": [{ "type": "string" }, { "type": "integer" }] }, { "type": "null" }] }),
+            json!({ "anyOf": [{ "type": "string" }, { "type": "integer" }, { "type": "null" }] }),
+        ),
+        (
+            json!({ "$ref": "#/$defs/Tree", "description": "the root" }),
+            json!({ "anyOf": [{ "$ref": "#/$defs/Tree" }, { "type": "null" }], "description": "the root" }),
+        ),
+        (json!({ "$ref": "#/$defs/Word" }), json!({ "$ref": "#/$defs/Word" })),
+        (
+            json!({ "type": "object", "properties": {} }),
+            json!({ "type": ["object", "null"], "properties": {}, "required": [], "additionalProperties": false }),
+        ),
+        (
+            json!({ "type": "integer", "default": 5, "description": "how many" }),
+            json!({ "type": ["integer", "null"], "description": "how many. `null` means 5." }),
+        ),
+        (
+            json!({ "type": ["integer", "null"], "default": 5 }),
+            json!({ "type": ["integer", "null"], "description": "The default is 5." }),
+        ),
+        (json!({ "type": ["integer", "null"], "default": null }), json!({ "type": ["integer", "null"] })),
+    ];
+    for (schema, expected) in table {
+        assert_eq!(form_of("it?", schema.clone()), Ok(expected), "{schema}");
+    }
+}
+
+#[test]
+fn objects_and_lists() {
+    let closed = |properties: Value, required: Value| json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false });
+    let text = json!({ "type": "string" });
+    let table = [
+        (
+            json!({ "type": "object", "properties": { "b": text, "a": text }, "required": ["a"] }),
+            closed(json!({ "b": { "type": ["string", "null"] }, "a": text }), json!(["b", "a"])),
+        ),
+        (
+            json!({ "properties": { "a": text }, "required": ["a"], "additionalProperties": false, "minProperties": 1 }),
+            {
+                let mut closed = closed(json!({ "a": text }), json!(["a"]));
+                closed["description"] = json!("At least 1 field.");
+                closed
+            },
+        ),
+        (
+            json!({ "type": "array", "items": text, "minItems": 1, "maxItems": 3, "uniqueItems": true }),
+            json!({ "type": "array", "items": text, "minItems": 1, "maxItems": 3, "description": "No item twice." }),
+        ),
+        (
+            json!({ "type": "array", "prefixItems": [text, text], "minItems": 2 }),
+            json!({ "type": "array", "items": text, "minItems": 2, "maxItems": 2 }),
+        ),
+        (
+            json!({
+                "type": "array", "prefixItems": [{ "type": "integer", "description": "the year." }, text],
+                "items": { "anyOf": [text] }, "minItems": 2, "maxItems": 2, "description": "when",
+            }),
+            json!({
+                "type": "array", "items": { "anyOf": [{ "type": "integer", "description": "the year." }, text] },
+                "minItems": 2, "maxItems": 2, "description": "when. In this order: the year, string.",
+            }),
+        ),
+        (
+            json!({ "type": "array", "prefixItems": [text], "items": { "type": "integer" } }),
+            json!({
+                "type": "array", "items": { "anyOf": [text, { "type": "integer" }] },
+                "description": "In this order: string.",
+            }),
+        ),
+        (
+            json!({ "type": "array", "items": [text, text] }),
+            json!({ "type": "array", "items": text, "maxItems": 2 }),
+        ),
+        // Schemas that are merged.
+        (json!({ "allOf": [text], "description": "one" }), json!({ "type": "string", "description": "one" })),
+        (
+            json!({ "allOf": [{ "$ref": "#/$defs/Tree" }], "description": "one" }),
+            json!({ "anyOf": [{ "$ref": "#/$defs/Tree" }], "description": "one" }),
+        ),
+        (json!({ "allOf": [{ "$ref": "#/$defs/Tree" }] }), json!({ "$ref": "#/$defs/Tree" })),
+        (
+            json!({ "type": "object", "properties": { "a": text }, "allOf": [
+                { "properties": { "b": text, "a": text }, "required": ["b"] },
+                { "type": "object", "required": ["a"] },
+            ] }),
+            closed(json!({ "a": text, "b": text }), json!(["a", "b"])),
+        ),
+        (
+            json!({ "type": "object", "properties": { "a": text }, "required": ["a"], "description": "one", "oneOf": [
+                { "properties": { "b": text }, "required": ["b"], "description": "with b" },
+                { "properties": { "c": text }, "required": ["c"] },
+            ] }),
+            {
+                let mut with_b = closed(json!({ "a": text, "b": text }), json!(["a", "b"]));
+                with_b["description"] = json!("with b");
+                let with_c = closed(json!({ "a": text, "c": text }), json!(["a", "c"]));
+                json!({ "anyOf": [with_b, with_c], "description": "one" })
+            },
+        ),
+        (
+            json!({ "properties": { "a": text }, "anyOf": [{ "required": ["a"] }, {}] }),
+            json!({ "anyOf": [
+                closed(json!({ "a": text }), json!(["a"])),
+                closed(json!({ "a": { "type": ["string", "null"] } }), json!(["a"])),
+            ] }),
+        ),
+    ];
+    for (schema, expected) in table {
+        assert_eq!(form_of("it", schema.clone()), Ok(expected), "{schema}");
+    }
+}
+
+#[test]
+fn the_whole() {
+    let none = json!({ "type": "object", "properties": {}, "required": [], "additionalProperties": false });
+    assert_eq!(strict_form(&json!({ "type": "object" })), Ok(none.clone()));
+    assert_eq!(strict_form(&none), Ok(none));
+
+    // References are kept, definitions written once, those of earlier drafts as well, and what is not used left out.
+    let node = json!({ "properties": { "next": { "$ref": "#/definitions/a~1b" }, "top": { "$ref": "#" } } });
+    let schema = json!({
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "$ref": "#/definitions/Arguments",
+        "definitions": { "a/b": node, "other": true, "Arguments": {
+            "type": "object", "description": "all", "properties": { "it": { "$ref": "#/definitions/a~1b" } },
+        } },
+    });
+    let or_null = |reference: &str| json!({ "anyOf": [{ "$ref": reference }, { "type": "null" }] });
+    let expected = json!({
+        "type": "object",
+        "properties": { "it": or_null("#/$defs/a~1b") },
+        "required": ["it"],
+        "additionalProperties": false,
+        "description": "all",
+        "$defs": { "a/b": {
+            "type": "object",
+            "properties": { "next": or_null("#/$defs/a~1b"), "top": or_null("#") },
+            "required": ["next", "top"],
+            "additionalProperties": false,
+        } },
+    });
+    assert_eq!(strict_form(&schema), Ok(expected));
+
+    // A strict form is its own.
+    let strict = strict_form(&schema).unwrap();
+    assert_eq!(strict_form(&strict), Ok(strict));
+}
+
+#[test]
+fn what_cannot_be_said() {
+    let map = "an open map cannot be said in strict mode; make it a list of pairs";
+    let list = "a list of anything cannot be said in strict mode; say what its `items` are";
+    let table = [
+        (json!({}), "$.properties.it", kinds::ANYTHING),
+        (json!(true), "$.properties.it", kinds::ANYTHING),
+        (json!(false), "$.properties.it", "no value is right here; leave it out"),
+        (json!(5), "$.properties.it", "a schema must be an object"),
+        (json!({ "description": "any" }), "$.properties.it", kinds::ANYTHING),
+        (json!({ "type": "object", "additionalProperties": true }), "$.properties.it", map),
+        (json!({ "type": "object", "additionalProperties": { "type": "string" } }), "$.properties.it", map),
+        (
+            json!({ "type": "object", "properties": {}, "patternProperties": { "a": {} } }),
+            "$.properties.it",
+            map,
+        ),
+        (
+            json!({ "type": "object" }),
+            "$.properties.it",
+            "an object of any kind cannot be said in strict mode; say what its `properties` are",
+        ),
+        (
+            json!({ "type": "object", "properties": {}, "required": ["a"] }),
+            "$.properties.it",
+            "`a` is required and not in `properties`; say what it is",
+        ),
+        (json!({ "type": "array" }), "$.properties.it", list),
+        (json!({ "type": "array", "items": {} }), "$.properties.it.items", kinds::ANYTHING),
+        (json!({ "type": "array", "prefixItems": [] }), "$.properties.it", list),
+        (
+            json!({ "type": "object", "properties": { "a": { "anyOf": [{ "type": "string" }, {}] } } }),
+            "$.properties.it.properties.a.anyOf[1]",
+            kinds::ANYTHING,
+        ),
+        (json!({ "anyOf": [] }), "$.properties.it", "`anyOf` must be a list of schemas"),
+        (json!({ "type": "date" }), "$.properties.it", "`type` must name types of JSON"),
+        (json!({ "type": "integer", "minimum": true }), "$.properties.it", "`minimum` must be a number"),
+        (
+            json!({ "type": "string", "maxLength": -1 }),
+            "$.properties.it",
+            "`maxLength` must be a whole number",
+        ),
+        (
+            json!({ "type": "string", "enum": [1] }),
+            "$.properties.it",
+            "no value of `enum` is of the type that is asked for",
+        ),
+        (
+            json!({ "enum": [[1]] }),
+            "$.properties.it",
+            "a list or an object in `enum` or `const` cannot be said in strict mode",
+        ),
+        (
+            json!({ "type": "string", "not": { "type": "null" } }),
+            "$.properties.it",
+            "`not` cannot be said in strict mode; say what is right instead",
+        ),
+        (
+            json!({ "type": "string", "if": {}, "then": {} }),
+            "$.properties.it",
+            "`if` cannot be said in strict mode; tell of it in the description",
+        ),
+        (
+            json!({ "type": "string", "allOf": [{ "type": "integer" }] }),
+            "$.properties.it",
+            "`type` is given twice and cannot be merged for strict mode; write one schema of both",
+        ),
+        (
+            json!({ "allOf": [{ "$ref": "#/$defs/Tree" }, { "properties": { "a": {} } }] }),
+            "$.properties.it",
+            "a `$ref` cannot be merged with more in strict mode; write out what it refers to",
+        ),
+        (
+            json!({ "$ref": "#/$defs/Tree", "minProperties": 1 }),
+            "$.properties.it",
+            "`minProperties` cannot stand beside `$ref` in strict mode; write out what it refers to",
+        ),
+        (json!({ "$ref": "#/$defs/None" }), "$.properties.it", "there is no `None` in `$defs`"),
+        (
+            json!({ "$ref": "#/properties/it" }),
+            "$.properties.it",
+            "`#/properties/it` cannot be referred to in strict mode; refer to `#` or to a schema in `#/$defs`",
+        ),
+        (
+            json!({ "$ref": "other.json#/$defs/Tree" }),
+            "$.properties.it",
+            "`other.json#/$defs/Tree` cannot be referred to in strict mode; refer to `#` or to a schema in `#/$defs`",
+        ),
+    ];
+    for (schema, path, why) in table {
+        assert_eq!(form_of("it", schema.clone()), Err(format!("`{path}`: {why}")), "{schema}");
+    }
+}
+
+#[test]
+fn what_cannot_be_said_of_the_whole() {
+    let object = "the arguments of a tool are an object; write `\"type\": \"object\"`";
+    let choice = "a choice at the top cannot be said in strict mode; make it several tools, or one parameter";
+    let table = [
+        (json!({ "type": "string" }), "$", object),
+        (json!({ "type": ["object", "null"] }), "$", object),
+        (json!({ "$ref": "#" }), "$", object),
+        (json!({ "anyOf": [{ "type": "object" }] }), "$", choice),
+        (json!({ "$ref": "#/$defs/A", "$defs": { "A": { "oneOf": [] } } }), "$", choice),
+        (json!({}), "$", kinds::ANYTHING),
+        (json!([]), "$", "a schema must be an object"),
+        (
+            json!({ "properties": { "a": { "$ref": "#/$defs/A" } }, "$defs": { "A": { "properties": { "b": {} } } } }),
+            "$.$defs.A.properties.b",
+            kinds::ANYTHING,
+        ),
+        (
+            json!({ "properties": { "a": { "$ref": "#/$defs/A" } }, "$defs": { "A": true }, "definitions": { "A": {} } }),
+            "$.properties.a",
+            "`A` is in `$defs` and in `definitions`; rename one of them",
+        ),
+        (
+            json!({
+                "properties": { "a": { "$ref": "#/$defs/A" } },
+                "$defs": { "A": { "$ref": "#/$defs/B" }, "B": { "$ref": "#/$defs/A" } },
+            }),
+            "$.properties.a",
+            "the reference leads only to more references; refer to what is meant",
+        ),
+    ];
+    for (schema, path, why) in table {
+        let refusal = Refusal { path: path.into(), why: why.into() };
+        assert_eq!(strict_form(&schema), Err(refusal), "{schema}");
+    }
+}
+
+fn nested(levels: usize) -> Value {
+    (1..levels).fold(json!({ "properties": {} }), |inner, _| {
+        let properties = Form::from_iter([("it".to_owned(), inner)]);
+        Form::from_iter([("properties".to_owned(), properties.into())]).into()
+    })
+}
+
+fn texts(count: usize, length: usize) -> Value {
+    (0..count).map(|number| Value::from(format!("{number:0length$}"))).collect()
+}
+
+#[test]
+fn limits() {
+    let properties = |count: usize| {
+        let properties: Form =
+            (0..count).map(|number| (format!("p{number}"), json!({ "type": "null" }))).collect();
+        json!({ "properties": properties })
+    };
+    let listing = |values: Value| json!({ "properties": { "it": { "enum": values } }, "required": ["it"] });
+    assert!(strict_form(&nested(10)).is_ok());
+    assert!(strict_form(&properties(5_000)).is_ok());
+    assert!(strict_form(&listing(texts(1_000, 15))).is_ok());
+    assert!(strict_form(&listing(texts(250, 400))).is_ok());
+    let table = [
+        (
+            nested(11),
+            "more than 10 objects and lists in each other are too deep for strict mode; make it flatter",
+        ),
+        (
+            properties(5_001),
+            "more than 5000 properties are too many for strict mode; make several tools of it",
+        ),
+        (
+            listing(texts(1_001, 1)),
+            "more than 1000 `enum` values are too many for strict mode; make several tools of it",
+        ),
+        (
+            listing(texts(250, 480)),
+            "more than 120000 characters in names and `enum` values are too many for strict mode; make several tools of it",
+        ),
+        (
+            listing(texts(251, 60)),
+            "an `enum` of more than 250 values may have at most 15000 characters in strict mode",
+        ),
+        (
+            json!({ "type": "object", "description": "x".repeat(1_000_001) }),
+            "more than 1000000 bytes in descriptions are too many for strict mode; make several tools of it",
+        ),
+    ];
+    for (schema, why) in table {
+        assert_eq!(strict_form(&schema).unwrap_err().why, why);
+    }
+}
+
+/// What is deep in one way or another, refers to itself, or grows when it is written out, is refused or has a form of
+/// bounded size.
+#[test]
+fn hostile_schemas() {
+    // Put together by hand: `json!` would copy the inside of each level, on the stack.
+    let around = |inner: Value, word: &str| Value::from(Form::from_iter([(word.into(), inner)]));
+    let deep = |word: &str, is_list: bool| {
+        (0..1_000).fold(json!({ "type": "string" }), |inner, _| {
+            let mut outer = around(if is_list { Value::from(vec![inner]) } else { inner }, word);
+            outer["type"] = "array".into();
+            outer
+        })
+    };
+    let only = |word: &str| (0..1_000).fold(json!({}), |inner, _| around(Value::from(vec![inner]), word));
+    let parameter = |schema: Value| around(around(schema, "it"), "properties");
+    let chain = |count: usize, link: &dyn Fn(usize) -> Value| -> Form {
+        (0..count).map(|number| (format!("d{number}"), link(number))).collect()
+    };
+    let next = |number: usize| json!({ "$ref": format!("#/$defs/d{}", number + 1) });
+    let last = |mut definitions: Form, count: usize| {
+        definitions.insert(format!("d{count}"), json!({ "type": "string" }));
+        json!({ "properties": { "it": { "$ref": "#/$defs/d0" } }, "$defs": definitions })
+    };
+    let base: Form = (0..400).map(|number| (format!("p{number}"), json!({ "type": "null" }))).collect();
+    let branches: Vec<_> =
+        (0..1_000).map(|number| json!({ "required": [format!("p{}", number % 400)] })).collect();
+    let table = [
+        (nested(1_000), false),
+        (deep("items", false), false),
+        (deep("prefixItems", true), false),
+        (parameter(deep("anyOf", true)), false),
+        (parameter(only("allOf")), false),
+        (parameter(only("anyOf")), false),
+        (parameter((0..1_000).fold(json!({}), |inner, _| around(inner, "not"))), false),
+        // A bomb of references stays as small as it is.
+        (
+            last(chain(40, &|number| json!({ "properties": { "a": next(number), "b": next(number) } })), 40),
+            true,
+        ),
+        (last(chain(40, &|number| json!({ "anyOf": [next(number), next(number)] })), 40), true),
+        (last(chain(40, &|number| json!({ "allOf": [next(number), next(number)] })), 40), false),
+        (last(chain(100_000, &next), 100_000), false),
+        (
+            json!({ "properties": { "it": { "$ref": "#/$defs/A" } }, "$defs": { "A": { "anyOf": [{ "$ref": "#/$defs/A" }] } } }),
+            true,
+        ),
+        // The base would be written a thousand times.
+        (json!({ "properties": { "it": { "properties": base, "anyOf": branches } } }), false),
+        (json!({ "properties": { "it": { "anyOf": vec![json!({ "type": "string" }); 100_000] } } }), false),
+        (json!({ "properties": { "it": { "type": vec!["string"; 1_000_000] } } }), false),
+        (json!({ "type": "object", "$defs": { "a": vec![json!({}); 1_000_000] } }), true),
+        (json!({ "type": "object", "required": vec!["a"; 1_000_000] }), false),
+        (json!({ "properties": { "é".repeat(1_000_000): {} } }), false),
+    ];
+    let clock = std::time::Instant::now();
+    for (index, (schema, has_form)) in table.iter().enumerate() {
+        let form = strict_form(schema);
+        assert_eq!(form.is_ok(), *has_form, "{index}: {:?}", form.err());
+        if let Err(refusal) = form {
+            assert!(refusal.to_string().len() < 5_000, "{index}");
+        }
+    }
+    // Some milliseconds on any machine, hours if something were expanded.
+    assert!(clock.elapsed().as_secs() < 60);
+}

@@ -1,0 +1,184 @@
+//! Tools of which the provider holds the model to the schema.
+
+use std::fmt;
+use std::panic::Location;
+
+use super::absent::without_absent;
+use crate::schema::Refusal;
+use crate::{Injection, Tool, ToolContext, ToolDefinition, ToolFuture};
+
+/// A tool with a strict definition.
+///
+/// It is the same tool: a `null` with which the model leaves something out, because strict mode makes it give every
+/// property, is taken out before the tool sees it.
+pub(crate) struct StrictTool<T> {
+    tool: T,
+    definition: ToolDefinition,
+}
+
+impl<T: AsRef<dyn Tool>> StrictTool<T> {
+    pub(crate) fn new(tool: T) -> Result<Self, StrictError> {
+        let definition = tool.as_ref().definition().clone().into_strict()?;
+        Ok(Self { tool, definition })
+    }
+}
+
+impl<T: AsRef<dyn Tool> + Send + Sync> Tool for StrictTool<T> {
+    fn definition(&self) -> &ToolDefinition {
+        &self.definition
+    }
+
+    fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
+        let tool = self.tool.as_ref();
+        match without_absent(tool.definition().parameters(), arguments) {
+            None => tool.call(arguments, context),
+            Some(arguments) => ToolFuture::boxed(async move { tool.call(&arguments, context).await }),
+        }
+    }
+
+    fn injections(&self) -> Option<&[Injection]> {
+        self.tool.as_ref().injections()
+    }
+
+    fn declared_at(&self) -> Option<&'static Location<'static>> {
+        self.tool.as_ref().declared_at()
+    }
+}
+
+/// Why the parameters of a tool have no strict form.
+#[derive(thiserror::Error)]
+#[error("the tool `{tool}` has no strict form: {refusal}")]
+pub struct StrictError {
+    tool: String,
+    refusal: Refusal,
+}
+
+impl StrictError {
+    pub(super) fn new(tool: String, refusal: Refusal) -> Self {
+        Self { tool, refusal }
+    }
+
+    /// The name of the tool.
+    #[must_use]
+    pub fn tool(&self) -> &str {
+        &self.tool
+    }
+
+    /// The place in its parameters, such as `$.properties.labels`.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.refusal.path
+    }
+}
+
+/// The text, so that a `main` that returns the error shows it readably.
+impl fmt::Debug for StrictError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use futures_util::FutureExt;
+    use serde_json::json;
+
+    use super::*;
+    use crate::{ToolCall, ToolOutput, ToolSet};
+
+    /// Keeps the arguments of its calls.
+    struct Recorder {
+        definition: ToolDefinition,
+        calls: Mutex<Vec<String>>,
+    }
+
+    impl Recorder {
+        fn new(parameters: serde_json::Value) -> Arc<Self> {
+            let definition = ToolDefinition::new("record", "").with_parameters(parameters);
+            Arc::new(Self { definition, calls: Mutex::default() })
+        }
+    }
+
+    impl Tool for Recorder {
+        fn definition(&self) -> &ToolDefinition {
+            &self.definition
+        }
+
+        fn call<'a>(&'a self, arguments: &'a str, _: &'a ToolContext) -> ToolFuture<'a> {
+            self.calls.lock().unwrap().push(arguments.to_owned());
+            ToolFuture::boxed(async move { Ok(ToolOutput::text(arguments)) })
+        }
+
+        fn injections(&self) -> Option<&[Injection]> {
+            Some(&[])
+        }
+
+        fn declared_at(&self) -> Option<&'static Location<'static>> {
+            Some(Location::caller())
+        }
+    }
+
+    fn open() -> serde_json::Value {
+        json!({ "type": "object", "properties": { "labels": { "type": "object", "additionalProperties": true } } })
+    }
+
+    #[test]
+    fn the_tool_gets_what_its_own_schema_asks_for() {
+        let tool = Recorder::new(json!({
+            "type": "object",
+            "properties": { "a": { "type": "integer" }, "b": { "type": ["integer", "null"] } },
+        }));
+        let set = ToolSet::new([Arc::clone(&tool) as Arc<dyn Tool>]).unwrap();
+        let strict = set.clone().strict_arguments().strict().unwrap();
+        for (given, expected) in [
+            (r#"{"a": null, "b": null}"#, r#"{"b":null}"#),
+            (r#"{"a": 1, "b": null}"#, r#"{"a": 1, "b": null}"#),
+            ("{broken: null", "{broken: null"),
+        ] {
+            let call = ToolCall::new("1", "record", given);
+            let output = strict.call(&call, &ToolContext::new()).now_or_never().unwrap().unwrap();
+            assert_eq!(output.to_string(), expected);
+            assert_eq!(tool.calls.lock().unwrap().pop().unwrap(), expected);
+        }
+        let wrapped = strict.get("record").unwrap();
+        assert!(wrapped.definition().is_strict() && !set.get("record").unwrap().definition().is_strict());
+        assert!(wrapped.declared_at().is_some() && wrapped.injections().is_some());
+    }
+
+    #[test]
+    fn what_is_strict_stays_as_it_is() {
+        let set = ToolSet::new([Recorder::new(json!({ "type": "object" })) as Arc<dyn Tool>]).unwrap();
+        let once = set.strict().unwrap();
+        let twice = once.clone().strict().unwrap();
+        assert_eq!(once.definitions(), twice.definitions());
+        let address = |set: &ToolSet| std::ptr::from_ref(set.get("record").unwrap()).cast::<u8>();
+        assert_eq!(address(&once), address(&twice));
+    }
+
+    #[test]
+    fn a_refusal_names_the_tool_and_the_place() {
+        let text = "the tool `record` has no strict form: `$.properties.labels`: an open map cannot be said in strict \
+                    mode; make it a list of pairs";
+        let error = Recorder::new(open()).definition.clone().into_strict().unwrap_err();
+        assert_eq!((error.tool(), error.path()), ("record", "$.properties.labels"));
+        assert_eq!((error.to_string(), format!("{error:?}")), (text.to_owned(), text.to_owned()));
+        let set = ToolSet::new([Recorder::new(open()) as Arc<dyn Tool>]).unwrap();
+        let error = set.strict().unwrap_err();
+        assert!(error.is_strict_refusal() && !error.is_duplicate() && !error.is_unknown());
+        assert_eq!(error.to_string(), text);
+    }
+
+    #[test]
+    fn a_definition_says_that_it_is_strict() {
+        let definition = ToolDefinition::new("now", "");
+        assert_eq!(serde_json::to_value(&definition).unwrap().get("strict"), None);
+        let strict = definition.clone().into_strict().unwrap();
+        let written = serde_json::to_value(&strict).unwrap();
+        assert_eq!(written["strict"], true);
+        assert_eq!(serde_json::from_value::<ToolDefinition>(written).unwrap(), strict);
+        assert_ne!(strict, definition);
+        assert!(!strict.with_parameters(open()).is_strict());
+    }
+}
