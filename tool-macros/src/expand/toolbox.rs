@@ -1,6 +1,6 @@
 //! `#[toolbox]` on an `impl` block.
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Group, Span, TokenStream, TokenTree};
 use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
 
@@ -99,7 +99,8 @@ fn expand_tools(toolbox: &Toolbox, methods: &TokenStream, private: &TokenStream)
 /// `Method::new(ToolName::new("sum"), …)`
 fn expand_method(tool: &ToolFn, toolbox: &Toolbox, private: &TokenStream) -> TokenStream {
     let name = &tool.name.text;
-    let declared_at = quote_spanned!(tool.signature.ident.span()=> #private::ToolName::new(#name));
+    // With the span of the method alone: the place of a tool is where its method stands, and not its toolbox.
+    let declared_at = at(tool.signature.ident.span(), quote!(#private::ToolName::new(#name)));
     let declaration = expand_declaration(tool, private);
     let ident = &tool.signature.ident;
     let path = match &toolbox.block.trait_ {
@@ -112,4 +113,16 @@ fn expand_method(tool: &ToolFn, toolbox: &Toolbox, private: &TokenStream) -> Tok
         #(#cfgs)*
         #private::Method::new(#declared_at, #declaration, #call)
     }
+}
+
+/// The same tokens, all of them at this place.
+fn at(place: Span, tokens: TokenStream) -> TokenStream {
+    let tokens = tokens.into_iter().map(|mut token| {
+        if let TokenTree::Group(group) = &token {
+            token = Group::new(group.delimiter(), at(place, group.stream())).into();
+        }
+        token.set_span(place);
+        token
+    });
+    tokens.collect()
 }
