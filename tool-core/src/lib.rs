@@ -81,7 +81,7 @@ pub use schemars;
 #[doc = include_str!("../docs/tool.md")]
 pub use tool_macros::tool;
 
-pub use self::agent::{Agent, AgentBuilder, Ask, BuildError, Event, EventStream};
+pub use self::agent::{Agent, AgentBuilder, Ask, BuildError, Event, EventStream, RunTools};
 pub use self::chat::{
     AssistantMessage, ChatModel, ChatRequest, ChatResponse, ChatStream, Content, ConversationId, Delta,
     FinishReason, Message, ModelError, ModelFuture, Part, ToolCall, ToolChoice, ToolMessage, Usage,
@@ -92,4 +92,7 @@ pub use self::tool::{
     Injection, Repair, Tool, ToolContext, ToolDefinition, ToolDefinitions, ToolError, ToolFuture, ToolOutput,
     ToolPolicy,
 };
-pub use self::toolset::{ToolSet, ToolSetError};
+pub use self::toolset::{
+    Augmentation, Finding, FindingKind, MissingContext, ToolCost, ToolProvider, ToolProviderFuture,
+    ToolProviderRequest, ToolReport, ToolSet, ToolSetError,
+};

@@ -21,7 +21,7 @@ pub(super) fn missing(parameter: &Parameter) -> String {
 }
 
 /// The text is not a JSON object.
-pub(super) fn unreadable(text: &str, error: &serde_json::Error) -> String {
+pub(crate) fn unreadable(text: &str, error: &serde_json::Error) -> String {
     if error.is_data() {
         format!("expected a JSON object, got {}", quote(text))
     } else {
@@ -35,7 +35,7 @@ pub(super) fn too_large(parameter: &Parameter, text: &str) -> String {
     format!("`{name}`: expected a number from -3.4028235e38 to 3.4028235e38, got {}", quote(text))
 }
 
-pub(super) fn wrong(parameter: &Parameter, text: &str, error: &serde_json::Error) -> String {
+pub(crate) fn wrong(parameter: &Parameter, text: &str, error: &serde_json::Error) -> String {
     let name = parameter.name;
     let reason = error.to_string();
     let reason = reason.rsplit_once(" at line ").map_or(&*reason, |(reason, _)| reason);
@@ -122,7 +122,7 @@ fn of_type(expected: &str) -> &str {
 }
 
 /// A schema in words: `an integer from 0 to 255`, `one of "a", "b"`, `a list`.
-fn of_schema(schema: &Value) -> String {
+pub(crate) fn of_schema(schema: &Value) -> String {
     if let Some(variants) = schema["enum"].as_array() {
         let variants: Vec<_> = variants.iter().map(Value::to_string).collect();
         return format!("one of {}", variants.join(", "));

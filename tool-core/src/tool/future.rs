@@ -25,6 +25,8 @@ pub enum Pending<'a> {
     Ready(Option<Outcome>),
     /// A call that has to be awaited.
     Boxed(Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>),
+    /// A call that makes another, and knows what was mended when that is over.
+    Around(Pin<Box<dyn Future<Output = (Outcome, Vec<Repair>)> + Send + 'a>>),
 }
 
 impl<'a> Pending<'a> {
@@ -68,6 +70,11 @@ impl<'a> ToolFuture<'a> {
         Self::from(Pending::boxed(future))
     }
 
+    /// A call that makes another one, and gives its outcome and what was mended for it.
+    pub(crate) fn around(call: impl Future<Output = (Outcome, Vec<Repair>)> + Send + 'a) -> Self {
+        Self::from(Pending::Around(Box::pin(call)))
+    }
+
     /// The same call, with what was mended in its arguments; in front of what was mended already.
     pub(crate) fn with_repairs(mut self, mut repairs: Vec<Repair>) -> Self {
         repairs.extend(self.take_repairs());
@@ -75,7 +82,7 @@ impl<'a> ToolFuture<'a> {
         self
     }
 
-    /// What was mended in the arguments.
+    /// What was mended in the arguments; all of it when the call is over.
     pub(crate) fn take_repairs(&mut self) -> Vec<Repair> {
         std::mem::take(&mut self.repairs)
     }
@@ -125,6 +132,10 @@ impl Future for ToolFuture<'_> {
         match &mut self.pending {
             Pending::Ready(outcome) => Poll::Ready(outcome.take().expect("polled after it was ready")),
             Pending::Boxed(future) => future.as_mut().poll(context),
+            Pending::Around(future) => future.as_mut().poll(context).map(|(outcome, repairs)| {
+                self.repairs.extend(repairs);
+                outcome
+            }),
         }
     }
 }
@@ -133,7 +144,7 @@ impl fmt::Debug for ToolFuture<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.pending {
             Pending::Ready(_) => "ToolFuture(ready)",
-            Pending::Boxed(_) => "ToolFuture(boxed)",
+            Pending::Boxed(_) | Pending::Around(_) => "ToolFuture(boxed)",
         })
     }
 }

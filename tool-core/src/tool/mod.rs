@@ -4,12 +4,12 @@ mod arguments;
 pub(crate) mod context;
 mod definition;
 mod error;
-mod expectation;
+pub(crate) mod expectation;
 mod function;
 mod future;
 mod injection;
 mod output;
-mod repair;
+pub(crate) mod repair;
 
 use std::panic::Location;
 

@@ -1,19 +1,26 @@
 //! Sets of tools: what a model is offered and what its calls are looked up in.
 
-use std::any::Any;
+mod augmentation;
+mod call;
+mod error;
+mod missing;
+mod provider;
+mod rename;
+mod report;
+mod select;
+
 use std::fmt;
-use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
 
-use futures_util::FutureExt;
-
+pub use self::augmentation::Augmentation;
+pub use self::error::ToolSetError;
+pub use self::missing::MissingContext;
+pub use self::provider::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
+pub use self::report::{Finding, FindingKind, ToolCost, ToolReport};
+use crate::tool::ToolDefinitions;
 use crate::tool::context::Reading;
 use crate::tool::private::FunctionTool;
-use crate::tool::{ToolDefinitions, nearest};
-use crate::{
-    Repair, Tool, ToolCall, ToolContext, ToolError, ToolExecution, ToolFuture, ToolOutput, registered,
-};
+use crate::{Tool, ToolFuture, registered};
 
 /// A set of tools, in order, with names that differ. Cloning shares it.
 ///
@@ -67,7 +74,8 @@ impl ToolSet {
     ///
     /// # Errors
     ///
-    /// Two tools have one name: the error names both places.
+    /// Two tools have one name: the error names both places. Or a name is not 1 to 64 letters from a to z
+    /// or A to Z, digits, `_` and `-`.
     pub fn new(tools: impl IntoIterator<Item = Arc<dyn Tool>>) -> Result<Self, ToolSetError> {
         Self::of(tools.into_iter().map(ToolRef::Shared).collect())
     }
@@ -82,7 +90,7 @@ impl ToolSet {
     }
 
     /// The tools of these names, out of all `#[tool]` functions of the program, as a configuration
-    /// would choose them.
+    /// would choose them. [`only`](Self::only) chooses among the tools of a set.
     ///
     /// # Errors
     ///
@@ -93,8 +101,9 @@ impl ToolSet {
         for name in names {
             let mut found = all.iter().filter(|tool| tool.definition().name() == name);
             let Some(tool) = found.next() else {
-                let known: Vec<_> = all.iter().map(|tool| tool.definition().name()).collect();
-                return Err(ToolSetError::unknown(name, &known));
+                let among = format!("among the {} of this program", all.len());
+                let known = all.iter().map(|tool| tool.definition().name());
+                return Err(ToolSetError::unknown(name, &among, known));
             };
             if let Some(other) = found.next() {
                 return Err(ToolSetError::duplicate(*tool, *other));
@@ -104,35 +113,96 @@ impl ToolSet {
         Self::of(tools)
     }
 
-    /// This set and another, as one. If one of them has [`strict_arguments`](Self::strict_arguments), so
-    /// has the whole.
+    /// This set and one tool more, behind the others.
+    ///
+    /// ```
+    /// use tool_core::{Tool, ToolContext, ToolDefinition, ToolFuture, ToolOutput, ToolSet};
+    ///
+    /// struct Dice(ToolDefinition);
+    ///
+    /// impl Tool for Dice {
+    ///     fn definition(&self) -> &ToolDefinition {
+    ///         &self.0
+    ///     }
+    ///
+    ///     fn call<'a>(&'a self, _arguments: &'a str, _context: &'a ToolContext) -> ToolFuture<'a> {
+    ///         ToolFuture::ready(Ok(ToolOutput::text("4")))
+    ///     }
+    /// }
+    ///
+    /// let tools = ToolSet::default().with(Dice(ToolDefinition::new("roll", "Rolls a die")))?;
+    /// assert_eq!(tools.len(), 1);
+    /// # Ok::<_, tool_core::ToolSetError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The set has a tool of that name: the error names both places. Or the name is not 1 to 64 letters
+    /// from a to z or A to Z, digits, `_` and `-`.
+    pub fn with(&self, tool: impl Tool + 'static) -> Result<Self, ToolSetError> {
+        let mut tools = self.0.tools.clone();
+        tools.push(ToolRef::Shared(Arc::new(tool)));
+        Ok(Self::of(tools)?.with_reading(self.0.reading))
+    }
+
+    /// This set and another, as one: first the tools of this set.
+    ///
+    /// How arguments are read goes for the whole of a set, so the stricter of both ways is taken: the union
+    /// has [`strict_arguments`](Self::strict_arguments) if one of them has, and
+    /// [`ignore_unknown_arguments`](Self::ignore_unknown_arguments) only if both have. A set without tools
+    /// has no say in the latter.
     ///
     /// # Errors
     ///
     /// Both have a tool of one name: the error names both places.
     pub fn union(&self, other: &Self) -> Result<Self, ToolSetError> {
-        let union = Self::of(self.0.tools.iter().chain(&other.0.tools).cloned().collect())?;
-        let is_strict = self.0.reading.is_strict || other.0.reading.is_strict;
-        Ok(if is_strict { union.strict_arguments() } else { union })
+        let (left, right) = (self.0.reading, other.0.reading);
+        let is_strict = left.is_strict || right.is_strict;
+        // Nothing to put together: what a provider made of the definitions stays with them.
+        let (union, ignores_unknown) = if self.is_empty() {
+            (other.clone(), right.ignores_unknown)
+        } else if other.is_empty() {
+            (self.clone(), left.ignores_unknown)
+        } else {
+            let tools = self.0.tools.iter().chain(&other.0.tools).cloned().collect();
+            (Self::of(tools)?, left.ignores_unknown && right.ignores_unknown)
+        };
+        Ok(union.with_reading(Reading { is_strict, ignores_unknown }))
     }
 
     fn of(tools: Vec<ToolRef>) -> Result<Self, ToolSetError> {
         let mut by_name: Vec<usize> = Vec::with_capacity(tools.len());
         for (position, tool) in tools.iter().enumerate() {
             let name = tool.get().definition().name();
+            if !is_name(name) {
+                return Err(ToolSetError::invalid_name(tool.get()));
+            }
             match by_name.binary_search_by_key(&name, |other| tools[*other].get().definition().name()) {
                 Ok(other) => return Err(ToolSetError::duplicate(tools[by_name[other]].get(), tool.get())),
                 Err(place) => by_name.insert(place, position),
             }
         }
-        let definitions = tools.iter().map(|tool| tool.get().definition().clone()).collect();
-        Ok(Self(Arc::new(Shared { tools, by_name, definitions, reading: Reading::default() })))
+        Ok(Self::sorted(tools, by_name, Reading::default()))
     }
 
-    /// What `tools!` makes: that the names differ was checked when the list was compiled.
+    fn sorted(tools: Vec<ToolRef>, by_name: Vec<usize>, reading: Reading) -> Self {
+        let definitions = tools.iter().map(|tool| tool.get().definition().clone()).collect();
+        Self(Arc::new(Shared { tools, by_name, definitions, reading }))
+    }
+
+    /// What `tools!` makes: that the names differ, and are such, was checked when the list was compiled.
     pub(crate) fn of_distinct(tools: impl Iterator<Item = &'static FunctionTool>) -> Self {
         Self::of(tools.map(|tool| ToolRef::Static(tool)).collect())
             .expect("the names of a `tools!` list differ")
+    }
+
+    /// The same set with something else in the place of its tools.
+    fn map(
+        &self,
+        change: impl FnMut(&ToolRef) -> Result<ToolRef, ToolSetError>,
+    ) -> Result<Self, ToolSetError> {
+        let tools = self.0.tools.iter().map(change).collect::<Result<_, _>>()?;
+        Ok(Self::of(tools)?.with_reading(self.0.reading))
     }
 
     /// The same tools, but their arguments are taken as they come: nothing is mended, and what is not
@@ -140,6 +210,26 @@ impl ToolSet {
     #[must_use]
     pub fn strict_arguments(self) -> Self {
         let reading = Reading { is_strict: true, ..self.0.reading };
+        self.with_reading(reading)
+    }
+
+    /// The same tools, but arguments that a tool does not have are left out and told of on the
+    /// [`ToolExecution`](crate::ToolExecution), and the call is made all the same.
+    ///
+    /// Without this such a call is refused, and the refusal names the arguments that the tool has: a model
+    /// that writes `dry_run` means to say something with it. The switch is for models which invent
+    /// arguments again and again. It goes for `#[tool]` functions; any other tool gets the arguments as the
+    /// model wrote them.
+    #[must_use]
+    pub fn ignore_unknown_arguments(self) -> Self {
+        let reading = Reading { ignores_unknown: true, ..self.0.reading };
+        self.with_reading(reading)
+    }
+
+    fn with_reading(self, reading: Reading) -> Self {
+        if self.0.reading == reading {
+            return self;
+        }
         Self(Arc::new(Shared { reading, ..Shared::clone(&self.0) }))
     }
 
@@ -175,129 +265,28 @@ impl ToolSet {
         self.0.tools.iter().map(ToolRef::get)
     }
 
-    /// Makes one call.
-    ///
-    /// A tool that panics fails its call and nothing else.
-    ///
-    /// # Errors
-    ///
-    /// There is no such tool, the arguments are wrong, or the tool failed or panicked. The text of the
-    /// error is meant for the model.
-    pub async fn call(&self, call: &ToolCall, context: &ToolContext) -> Result<ToolOutput, ToolError> {
-        self.call_with_repairs(call, context).await.0
-    }
-
-    async fn call_with_repairs(
-        &self,
-        call: &ToolCall,
-        context: &ToolContext,
-    ) -> (Result<ToolOutput, ToolError>, Vec<Repair>) {
-        let Some(tool) = self.get(&call.name) else {
-            let known = self.definitions().iter().map(|definition| definition.name());
-            return (Err(ToolError::unknown_tool(&call.name, known)), Vec::new());
-        };
-        let of_call;
-        let context = if tool.injections().is_some_and(<[_]>::is_empty) && self.0.reading == context.reading()
-        {
-            context
-        } else {
-            of_call = context.of_call(call).with_reading(self.0.reading);
-            &of_call
-        };
-        // A tool is not looked at again after it panicked other than through its own methods, and
-        // what it shares with them it has to keep sound itself: hence the assertions.
-        let started = catch_unwind(AssertUnwindSafe(|| tool.call(&call.arguments, context)));
-        let (outcome, repairs) = match started {
-            Ok(mut future) => {
-                let repairs = future.take_repairs();
-                (AssertUnwindSafe(future).catch_unwind().await, repairs)
-            }
-            Err(panic) => (Err(panic), Vec::new()),
-        };
-        let panicked =
-            |panic: Box<dyn Any + Send>| Err(ToolError::panicked(&call.id, &text_of_panic(&*panic)));
-        (outcome.unwrap_or_else(panicked), repairs)
-    }
-
-    /// Makes one call and records it, for [`Run::called`](crate::Run::called).
-    pub async fn execute(&self, call: ToolCall, context: &ToolContext) -> ToolExecution {
-        let started_at = SystemTime::now();
-        let clock = Instant::now();
-        let (outcome, repairs) = self.call_with_repairs(&call, context).await;
-        ToolExecution::new(call, outcome).with_repairs(repairs).with_timing(started_at, clock.elapsed())
+    /// Both are clones of one set.
+    pub(crate) fn is_shared_with(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
-fn text_of_panic(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    format!("panicked: {}", text.unwrap_or("no text"))
+/// A name that providers take.
+fn is_name(name: &str) -> bool {
+    (1..=error::LONGEST_NAME).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+}
+
+impl From<&ToolSet> for ToolSet {
+    fn from(set: &ToolSet) -> Self {
+        set.clone()
+    }
 }
 
 /// Names the tools.
 impl fmt::Debug for ToolSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("ToolSet").field(self.definitions()).finish()
-    }
-}
-
-/// Why tools do not make a set.
-#[derive(thiserror::Error)]
-#[error("{message}")]
-pub struct ToolSetError {
-    message: String,
-    kind: Kind,
-}
-
-#[derive(PartialEq)]
-enum Kind {
-    Duplicate,
-    Unknown,
-}
-
-impl ToolSetError {
-    /// Two tools have one name.
-    #[must_use]
-    pub fn is_duplicate(&self) -> bool {
-        self.kind == Kind::Duplicate
-    }
-
-    /// There is no tool of a name.
-    #[must_use]
-    pub fn is_unknown(&self) -> bool {
-        self.kind == Kind::Unknown
-    }
-
-    fn duplicate(first: &dyn Tool, second: &dyn Tool) -> Self {
-        let message = format!(
-            "two tools are named `{}`: one {}, one {}; give one of them another name, or leave it out",
-            first.definition().name(),
-            place(first.declared_at()),
-            place(second.declared_at()),
-        );
-        Self { message, kind: Kind::Duplicate }
-    }
-
-    fn unknown(name: &str, known: &[&str]) -> Self {
-        let mut message = format!("there is no tool `{name}` among the {} of this program", known.len());
-        if let Some(nearest) = nearest(name, known.iter().copied()) {
-            message.extend(["; did you mean `", nearest, "`?"]);
-        }
-        Self { message, kind: Kind::Unknown }
-    }
-}
-
-/// The text, so that a `main` that returns the error shows it readably.
-impl fmt::Debug for ToolSetError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-fn place(location: Option<&Location<'_>>) -> String {
-    match location {
-        Some(location) => format!("at {}:{}", location.file(), location.line()),
-        None => "made at run time".to_owned(),
     }
 }
 
