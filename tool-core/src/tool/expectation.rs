@@ -179,7 +179,13 @@ fn quote(value: &str) -> String {
 fn offset(text: &str, error: &serde_json::Error) -> usize {
     let lines_before: usize =
         text.split_inclusive('\n').take(error.line().saturating_sub(1)).map(str::len).sum();
-    (lines_before + error.column()).clamp(1, text.len().max(1))
+    let offset = lines_before + error.column();
+    // A list or an object where something else is expected is told of from in front of it.
+    let is_in_front = matches!(text.as_bytes().get(offset), Some(b'{' | b'['))
+        && ["invalid type: map", "invalid type: sequence"]
+            .iter()
+            .any(|one| error.to_string().starts_with(one));
+    (offset + usize::from(is_in_front)).clamp(1, text.len().max(1))
 }
 
 /// Finds the innermost value around an offset of a valid JSON text, and the path to it.
@@ -318,6 +324,22 @@ mod tests {
         assert_eq!(mistake::<By>("\"Plane\""), "`it`: expected `Train` or `Boat`, got \"Plane\"");
         assert_eq!(mistake::<Vec<u8>>("3"), "`it`: expected a list, got 3");
         assert_eq!(mistake::<Trip>("3"), "`it`: expected an object, got 3");
+    }
+
+    #[test]
+    fn a_list_or_an_object_where_something_else_is_expected() {
+        let table = [
+            (r#"{"name": {"x": 1}, "stops": []}"#, "`it.name`: expected a string, got an object"),
+            (r#"{"name":["x"],"stops":[]}"#, "`it.name`: expected a string, got a list"),
+            (r#"{"name": "x", "stops": {"a": 1}}"#, "`it.stops`: expected a list, got an object"),
+            (
+                r#"{"name": "x", "stops": [{"nights": [1]}]}"#,
+                "`it.stops[0].nights`: expected an integer from 0 to 255, got a list",
+            ),
+        ];
+        for (text, expected) in table {
+            assert_eq!(mistake::<Trip>(text), expected, "{text}");
+        }
     }
 
     #[derive(Debug, Deserialize, JsonSchema)]
