@@ -298,3 +298,58 @@ fn assert_auto_traits(set: ToolSet, error: ToolSetError, future: ToolFuture<'_>)
     is_sync(error);
     is_send(future);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Tool, ToolContext, ToolDefinition};
+
+    struct Named(ToolDefinition);
+
+    impl Tool for Named {
+        fn definition(&self) -> &ToolDefinition {
+            &self.0
+        }
+
+        fn call<'a>(&'a self, _: &'a str, _: &'a ToolContext) -> ToolFuture<'a> {
+            ToolFuture::ready(Ok("".into()))
+        }
+    }
+
+    fn set(name: &str) -> ToolSet {
+        ToolSet::default().with(Named(ToolDefinition::new(name, ""))).unwrap()
+    }
+
+    #[test]
+    fn the_stricter_way_of_reading_wins() {
+        let (plain, other, none) = (|| set("plain"), || set("other"), ToolSet::default);
+        let union = |left: ToolSet, right: ToolSet| left.union(&right).unwrap();
+        let (ignoring, ignores) =
+            (|set: ToolSet| set.ignore_unknown_arguments(), |set: &ToolSet| set.0.reading.ignores_unknown);
+        let table = [
+            (ignoring(plain()), true),
+            (plain(), false),
+            (union(ignoring(plain()), other()), false),
+            (union(plain(), ignoring(other())), false),
+            (union(ignoring(plain()), ignoring(other())), true),
+            (union(none(), ignoring(other())), true),
+            (union(ignoring(other()), none()), true),
+            (union(ignoring(none()), other()), false),
+            (union(other(), ignoring(none())), false),
+            (union(none(), none()), false),
+            (union(none(), none()).with(Named(ToolDefinition::new("a", ""))).unwrap(), false),
+            (ignoring(plain()).with(Named(ToolDefinition::new("a", ""))).unwrap(), true),
+            (ignoring(plain()).rename("plain", "a").unwrap(), true),
+            (ignoring(plain()).prefix("a").unwrap(), true),
+            (ignoring(union(plain(), other())).without(["plain"]).unwrap(), true),
+            (ignoring(plain()).strict_arguments(), true),
+        ];
+        for (position, (set, expected)) in table.iter().enumerate() {
+            assert_eq!(ignores(set), *expected, "{position}");
+        }
+        let both = union(plain().strict_arguments(), ignoring(other()));
+        assert_eq!(both.0.reading, Reading { is_strict: true, ignores_unknown: false });
+        assert!(union(none().strict_arguments(), other()).0.reading.is_strict);
+        assert!(union(other(), none().strict_arguments()).0.reading.is_strict);
+    }
+}
