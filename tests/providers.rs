@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use tool_core::testing::ScriptedModel;
 use tool_core::{
-    Agent, AgentBuilder, Answer, ChatModel, ConversationId, Event, Injection, RunError, Step, Tool,
-    ToolChoice, ToolContext, ToolDefinition, ToolFuture, ToolOutput, ToolProvider, ToolProviderFuture,
+    Agent, AgentBuilder, Answer, ConversationId, Event, Injection, RunError, Step, Tool, ToolChoice,
+    ToolContext, ToolDefinition, ToolFuture, ToolOutput, ToolProvider, ToolProviderFuture,
     ToolProviderRequest, ToolSet, tool, tools,
 };
 

@@ -177,12 +177,12 @@ fn two_tools_of_one_name_are_refused_wherever_they_meet() {
 fn names_that_providers_refuse_are_refused() {
     let long = "a".repeat(65);
     let table = [
-        ("", "``"),
-        (&*long, &*format!("`{long}`, which is too long")),
-        ("two words", "`two words`"),
-        ("naïve", "`naïve`"),
-        ("a.b", "`a.b`"),
-        ("a\nb", "`a\\nb`"),
+        ("", "\"\""),
+        (&*long, &*format!("\"{long}\", which is too long")),
+        ("two words", "\"two words\""),
+        ("naïve", "\"naïve\""),
+        ("a.b", "\"a.b\""),
+        ("a\nb", "\"a\\nb\""),
     ];
     for (name, told) in table {
         let errors = [

@@ -42,7 +42,7 @@ pub(crate) fn wrong(parameter: &Parameter, text: &str, error: &serde_json::Error
     if error.is_syntax() && reason.starts_with("recursion limit") {
         return format!("`{name}` is nested too deeply, {DEEPEST} levels are read at most");
     }
-    let (path, value) = Locator::locate(text, offset(text, error));
+    let (path, value) = Locator::locate(text, offset(text, error, reason));
     if let Some(field) = reason.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`')) {
         return format!("`{name}{path}.{field}` is missing");
     }
@@ -176,15 +176,13 @@ fn quote(value: &str) -> String {
 }
 
 /// Where in the text the error was met: behind the value that is wrong, or on the first byte of it.
-fn offset(text: &str, error: &serde_json::Error) -> usize {
+fn offset(text: &str, error: &serde_json::Error, reason: &str) -> usize {
     let lines_before: usize =
         text.split_inclusive('\n').take(error.line().saturating_sub(1)).map(str::len).sum();
     let offset = lines_before + error.column();
     // A list or an object where something else is expected is told of from in front of it.
     let is_in_front = matches!(text.as_bytes().get(offset), Some(b'{' | b'['))
-        && ["invalid type: map", "invalid type: sequence"]
-            .iter()
-            .any(|one| error.to_string().starts_with(one));
+        && (reason.starts_with("invalid type: map") || reason.starts_with("invalid type: sequence"));
     (offset + usize::from(is_in_front)).clamp(1, text.len().max(1))
 }
 

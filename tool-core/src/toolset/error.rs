@@ -68,7 +68,7 @@ impl ToolSetError {
     /// `among` says where it was looked for, such as `in the set`.
     #[cold]
     pub(super) fn unknown<'a>(name: &str, among: &str, known: impl Iterator<Item = &'a str>) -> Self {
-        let mut message = format!("there is no tool `{}` {among}", quote(name));
+        let mut message = format!("there is no tool `{}` {among}", cut(name));
         if let Some(nearest) = nearest(name, known) {
             message.extend(["; did you mean `", nearest, "`?"]);
         }
@@ -83,10 +83,10 @@ impl ToolSetError {
             false => "",
         };
         let message = format!(
-            "a tool {} is named `{}`{length}; a name is 1 to {LONGEST_NAME} letters from a to z or A to Z, \
+            "a tool {} is named {:?}{length}; a name is 1 to {LONGEST_NAME} letters from a to z or A to Z, \
              digits, `_` and `-`",
             place(tool.declared_at()),
-            quote(name),
+            cut(name),
         );
         Self { message, kind: Kind::InvalidName }
     }
@@ -103,9 +103,10 @@ impl fmt::Debug for ToolSetError {
     }
 }
 
-/// A name that may come from anywhere: in one line, and not too long.
-fn quote(name: &str) -> String {
-    name.chars().take(LONGEST_QUOTE).flat_map(char::escape_debug).collect()
+/// The beginning of a name that may come from anywhere.
+fn cut(name: &str) -> &str {
+    let end = name.char_indices().nth(LONGEST_QUOTE).map_or(name.len(), |(end, _)| end);
+    &name[..end]
 }
 
 fn place(location: Option<&Location<'_>>) -> String {
