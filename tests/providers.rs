@@ -146,6 +146,25 @@ async fn a_static_provider_is_asked_once_per_ask_and_a_dynamic_one_once_per_repl
 }
 
 #[tokio::test]
+async fn a_static_provider_beside_a_dynamic_one_is_asked_once_all_the_same() {
+    for way in WAYS {
+        let (fixed, dynamic) =
+            (Arc::new(AtomicUsize::new(0)), Counting { is_dynamic: true, ..Default::default() });
+        let asked = Arc::clone(&fixed);
+        let provider = move |_: &ToolProviderRequest<'_>| {
+            asked.fetch_add(1, Ordering::SeqCst);
+            Ok::<_, Refused>(tools![sum])
+        };
+        let agent = Agent::builder(turning()).tool_provider(dynamic.clone()).tool_provider(provider);
+        let agent = agent.build().unwrap();
+        let answer = drive(way, agent.ask("Turn"), &agent).await.unwrap();
+        assert_eq!(outputs(&answer), ["of turn 1", "3", "of turn 1", "of turn 2"], "{way:?}");
+        let asked = (fixed.load(Ordering::SeqCst), dynamic.asked.load(Ordering::SeqCst));
+        assert_eq!(asked, (1, 3), "{way:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_second_ask_and_a_resumed_run_ask_again() {
     let provider = Counting::default();
     let model = ScriptedModel::new().fails("the line is dead").says("One.").says("Two.");

@@ -91,6 +91,7 @@ pub trait ToolProvider: Send + Sync {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<F, E> ToolProvider for F
 where
     F: Fn(&ToolProviderRequest<'_>) -> Result<ToolSet, E> + Send + Sync,
