@@ -71,6 +71,19 @@ fn a_state_of_another_format_is_refused() {
 }
 
 #[test]
+fn a_state_may_say_which_conversation_it_is_of() {
+    let run = Run::new([Message::user("What now?")]);
+    let state = serde_json::to_value(&run).unwrap();
+    // As states were before there were conversations.
+    assert_eq!(state.get("conversation"), None);
+    assert_eq!(serde_json::from_value::<Run>(state).unwrap().conversation(), None);
+    let state = serde_json::to_value(run.with_conversation("user-7")).unwrap();
+    assert_eq!(state["conversation"], "user-7");
+    let run: Run = serde_json::from_value(state).unwrap();
+    assert_eq!(run.conversation().map(ToString::to_string).as_deref(), Some("user-7"));
+}
+
+#[test]
 fn errors_of_a_restored_run_keep_kind_and_text() {
     let execution =
         ToolExecution::new(ToolCall::new("a", "sum", "{}"), Err(ToolError::failed("no such city")));

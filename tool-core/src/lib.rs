@@ -83,7 +83,7 @@ pub use tool_macros::tool;
 #[doc = include_str!("../docs/toolbox.md")]
 pub use tool_macros::toolbox;
 
-pub use self::agent::{Agent, AgentBuilder, Ask, BuildError, Event, EventStream};
+pub use self::agent::{Agent, AgentBuilder, Ask, BuildError, Event, EventStream, RunTools};
 pub use self::chat::{
     AssistantMessage, ChatModel, ChatRequest, ChatResponse, ChatStream, Content, ConversationId, Delta,
     FinishReason, Image, Json, Message, ModelError, ModelFuture, Part, ToolCall, ToolChoice, ToolMessage,
@@ -95,4 +95,7 @@ pub use self::tool::{
     Injection, Repair, StrictError, Tool, ToolContext, ToolDefinition, ToolDefinitions, ToolError,
     ToolFuture, ToolOutput, ToolPolicy, Toolbox,
 };
-pub use self::toolset::{ToolSet, ToolSetError};
+pub use self::toolset::{
+    Augmentation, Finding, FindingKind, MissingContext, ToolCost, ToolProvider, ToolProviderFuture,
+    ToolProviderRequest, ToolReport, ToolSet, ToolSetError,
+};

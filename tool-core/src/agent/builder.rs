@@ -4,9 +4,10 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
+use super::tools::ask_providers;
 use super::{Agent, Shared};
 use crate::tool::Budget;
-use crate::{ChatModel, Content, ToolChoice, ToolContext, ToolSet, ToolSetError};
+use crate::{ChatModel, Content, ToolChoice, ToolContext, ToolProvider, ToolSet, ToolSetError};
 
 /// How many calls of one turn run at once unless it is set.
 const DEFAULT_MAX_CONCURRENT_CALLS: usize = 8;
@@ -24,6 +25,8 @@ impl AgentBuilder {
             model,
             instructions: None,
             tools: ToolSet::default(),
+            providers: Vec::new(),
+            ask_providers: None,
             context: ToolContext::new(),
             tool_choice: ToolChoice::Auto,
             parallel_tool_calls: None,
@@ -44,6 +47,43 @@ impl AgentBuilder {
     #[must_use]
     pub fn tools(mut self, tools: impl Into<ToolSet>) -> Self {
         self.tools.push(tools.into());
+        self
+    }
+
+    /// Offers the tools that the provider gives for a question, behind the agent's own. Called again, it
+    /// adds one more.
+    ///
+    #[cfg_attr(feature = "testing", doc = "```")]
+    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// use tool_core::testing::ScriptedModel;
+    /// use tool_core::{Agent, ToolProviderRequest, tool, tools};
+    ///
+    /// #[tool("Reads a file")]
+    /// fn read_file(path: String) -> String {
+    ///     path
+    /// }
+    ///
+    /// #[tool("Deletes a file")]
+    /// fn delete_file(path: String) {}
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let model = ScriptedModel::new().expects(|request| request.tools().len() == 1).says("It says: hello");
+    /// let files = tools![read_file, delete_file];
+    /// let agent = Agent::builder(model)
+    ///     .tool_provider(move |request: &ToolProviderRequest<'_>| match request.question().contains("delete") {
+    ///         true => Ok(files.clone()),
+    ///         false => files.without(["delete_file"]),
+    ///     })
+    ///     .build()?;
+    /// agent.ask("What is in notes.txt?").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn tool_provider(mut self, provider: impl ToolProvider + 'static) -> Self {
+        self.agent.providers.push(Box::new(provider));
+        self.agent.ask_providers = Some(ask_providers);
         self
     }
 
@@ -103,16 +143,22 @@ impl AgentBuilder {
         if let Some(budget) = self.max_output {
             self.agent.tools = self.agent.tools.with_budget(budget);
         }
-        match &self.agent.tool_choice {
-            ToolChoice::Required if self.agent.tools.is_empty() => {
-                return Err(BuildError(Kind::NothingToChoose));
-            }
-            ToolChoice::Tool(name) if self.agent.tools.get(name).is_none() => {
-                return Err(BuildError(Kind::UnknownChoice(name.clone())));
-            }
-            _ => {}
+        // What providers give is known when they are asked.
+        if self.agent.providers.is_empty() {
+            refuse_choice(&self.agent.tool_choice, &self.agent.tools)?;
         }
         Ok(Agent(Arc::new(self.agent)))
+    }
+}
+
+/// Refuses what the model must call if there is no such tool.
+pub(super) fn refuse_choice(choice: &ToolChoice, tools: &ToolSet) -> Result<(), BuildError> {
+    match choice {
+        ToolChoice::Required if tools.is_empty() => Err(BuildError(Kind::NothingToChoose)),
+        ToolChoice::Tool(name) if tools.get(name).is_none() => {
+            Err(BuildError(Kind::UnknownChoice(name.clone())))
+        }
+        _ => Ok(()),
     }
 }
 

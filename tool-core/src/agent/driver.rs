@@ -2,10 +2,11 @@
 
 use futures_util::{SinkExt, StreamExt, stream};
 
+use super::Event;
 use super::event::EventSender;
-use super::{Agent, Event};
+use super::tools::RunTools;
 use crate::run::{Kind, Run, RunError, Step};
-use crate::{Answer, ChatModel, ChatRequest, ChatResponse, Delta, Message, ModelError, ToolContext};
+use crate::{Answer, ChatModel, ChatRequest, ChatResponse, Delta, Message, ModelError};
 
 /// Who hears of what happens on the way.
 #[derive(Clone)]
@@ -29,13 +30,17 @@ impl Listener {
 }
 
 pub(super) async fn drive(
-    agent: Agent,
+    mut run_tools: RunTools,
     mut run: Run,
-    context: ToolContext,
     mut listener: Listener,
 ) -> Result<Answer, RunError> {
-    let tools = &agent.0.tools;
+    let agent = run_tools.agent().clone();
     loop {
+        // Calls are looked up in the very set that the model was offered.
+        let tools = match run_tools.resolve(&run).await {
+            Ok(tools) => tools,
+            Err(kind) => return Err(RunError::new(kind, run)),
+        };
         let recorded = match run.next(tools.definitions()) {
             Step::CallModel(request) => {
                 let (turn, messages) = (run.turns() + 1, request.messages().len());
@@ -57,7 +62,7 @@ pub(super) async fn drive(
                 }
             }
             Step::CallTools(calls) => {
-                let (caller, context) = (listener.clone(), &context);
+                let (caller, context, tools) = (listener.clone(), run_tools.context(), &tools);
                 let executions = calls.into_iter().map(|call| {
                     let mut listener = caller.clone();
                     async move {

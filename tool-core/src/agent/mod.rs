@@ -4,6 +4,7 @@ mod ask;
 mod builder;
 mod driver;
 mod event;
+mod tools;
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +12,9 @@ use std::sync::Arc;
 pub use self::ask::Ask;
 pub use self::builder::{AgentBuilder, BuildError};
 pub use self::event::{Event, EventStream};
-use crate::{ChatModel, Content, Message, Run, ToolChoice, ToolContext, ToolSet};
+use self::tools::AskProviders;
+pub use self::tools::RunTools;
+use crate::{ChatModel, Content, Message, Run, ToolChoice, ToolContext, ToolProvider, ToolSet};
 
 /// A model with instructions and tools, which can be asked. Cloning shares it.
 ///
@@ -47,6 +50,8 @@ struct Shared {
     model: Arc<dyn ChatModel>,
     instructions: Option<Content>,
     tools: ToolSet,
+    providers: Vec<Box<dyn ToolProvider>>,
+    ask_providers: Option<AskProviders>,
     context: ToolContext,
     tool_choice: ToolChoice,
     parallel_tool_calls: Option<bool>,
@@ -93,7 +98,8 @@ impl Agent {
         &*self.0.model
     }
 
-    /// The tools that the model is offered.
+    /// The agent's own tools. The model is offered them, beside those of the
+    /// [question](Ask::tools) and of the [providers](AgentBuilder::tool_provider).
     #[must_use]
     pub fn tools(&self) -> &ToolSet {
         &self.0.tools

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 
 use super::OutOfStep;
-use crate::{FinishReason, Message, ModelError, Run, ToolExecution};
+use crate::{FinishReason, Message, MissingContext, ModelError, Run, ToolExecution};
 
 /// Why a run ended without an answer. It carries the run, so nothing of what was done is lost.
 pub struct RunError {
@@ -18,6 +18,16 @@ pub(crate) enum Kind {
     TurnLimit(u32),
     CutShort(FinishReason),
     OutOfStep(OutOfStep),
+    MissingContext(MissingContext),
+    Tools { what: String, error: Box<dyn Error + Send + Sync> },
+}
+
+impl Kind {
+    /// The tools of a turn could not be had: what of it failed, and why.
+    #[cold]
+    pub(crate) fn tools(what: String, error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::Tools { what, error: error.into() }
+    }
 }
 
 impl RunError {
@@ -49,6 +59,39 @@ impl RunError {
         matches!(self.kind, Kind::OutOfStep(_))
     }
 
+    /// Tools lack what they take from the context; [`missing_context`](Self::missing_context) says which and
+    /// what. The model was not asked for this turn.
+    #[must_use]
+    pub fn is_missing_context(&self) -> bool {
+        matches!(self.kind, Kind::MissingContext(_))
+    }
+
+    /// The tools of a turn could not be put together: a [provider](crate::ToolProvider) failed, or two tools
+    /// have one name. [`tools_error`](Self::tools_error) says why. The model was not asked for this turn.
+    #[must_use]
+    pub fn is_tools(&self) -> bool {
+        matches!(self.kind, Kind::Tools { .. })
+    }
+
+    /// What tools lack, if that is what ended the run.
+    #[must_use]
+    pub fn missing_context(&self) -> Option<&MissingContext> {
+        match &self.kind {
+            Kind::MissingContext(missing) => Some(missing),
+            _ => None,
+        }
+    }
+
+    /// The error of the provider, or the [`ToolSetError`](crate::ToolSetError), if the tools could not be put
+    /// together.
+    #[must_use]
+    pub fn tools_error(&self) -> Option<&(dyn Error + Send + Sync + 'static)> {
+        match &self.kind {
+            Kind::Tools { error, .. } => Some(&**error),
+            _ => None,
+        }
+    }
+
     /// The model's error, if that is what ended the run.
     #[must_use]
     pub fn model_error(&self) -> Option<&ModelError> {
@@ -70,7 +113,8 @@ impl RunError {
         self.run.added()
     }
 
-    /// The run as it stands. After [`is_model`](Self::is_model) it can be driven on: it asks the model again.
+    /// The run as it stands. After [`is_model`](Self::is_model), [`is_tools`](Self::is_tools) and
+    /// [`is_missing_context`](Self::is_missing_context) it can be driven on: it goes on with what failed.
     #[must_use]
     pub fn into_run(self) -> Run {
         *self.run
@@ -93,6 +137,8 @@ impl fmt::Display for RunError {
                 "the model's reply was cut short in the middle of its calls, so none was made; ask for less at once",
             ),
             Kind::OutOfStep(error) => fmt::Display::fmt(error, f),
+            Kind::MissingContext(missing) => fmt::Display::fmt(missing, f),
+            Kind::Tools { what, error } => write!(f, "{what}: {error}"),
         }
     }
 }
@@ -113,8 +159,9 @@ impl fmt::Debug for RunError {
 impl Error for RunError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match &self.kind {
-            // The model's error is in the text already.
+            // These errors are in the text already.
             Kind::Model(error) => error.source(),
+            Kind::Tools { error, .. } => error.source(),
             _ => None,
         }
     }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::error::Kind;
 use super::{Answer, RunError, Step, ToolExecution};
 use crate::{
-    AssistantMessage, ChatRequest, ChatResponse, FinishReason, Message, ToolCall, ToolChoice,
+    AssistantMessage, ChatRequest, ChatResponse, ConversationId, FinishReason, Message, ToolCall, ToolChoice,
     ToolDefinitions, ToolError, Usage,
 };
 
@@ -60,6 +60,8 @@ pub struct Run {
     max_turns: u32,
     tool_choice: ToolChoice,
     parallel_tool_calls: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    conversation: Option<ConversationId>,
     turns: u32,
     usage: Usage,
     tool_executions: Vec<ToolExecution>,
@@ -99,6 +101,7 @@ impl Run {
             max_turns: DEFAULT_MAX_TURNS,
             tool_choice: ToolChoice::Auto,
             parallel_tool_calls: None,
+            conversation: None,
             turns: 0,
             usage: Usage::default(),
             tool_executions: Vec::new(),
@@ -128,6 +131,13 @@ impl Run {
         self
     }
 
+    /// Which conversation the run belongs to; [`Agent::resume`](crate::Agent::resume) hands it to the tools.
+    #[must_use]
+    pub fn with_conversation(mut self, id: impl Into<ConversationId>) -> Self {
+        self.conversation = Some(id.into());
+        self
+    }
+
     /// What is to be done next. Asking changes nothing.
     #[must_use]
     pub fn next<'a>(&'a self, tools: &ToolDefinitions) -> Step<'a> {
@@ -135,7 +145,7 @@ impl Run {
             Standing::Asking => Step::CallModel(
                 ChatRequest::borrowing(&self.messages)
                     .with_tools(tools.clone())
-                    .with_tool_choice(self.choice_of_this_turn())
+                    .with_tool_choice(self.choice_of_this_turn().clone())
                     .with_parallel_tool_calls(self.parallel_tool_calls),
             ),
             Standing::Calling(outcomes) => {
@@ -146,12 +156,22 @@ impl Run {
         }
     }
 
-    fn choice_of_this_turn(&self) -> ToolChoice {
+    /// The model is to be asked next.
+    pub(crate) fn is_asking(&self) -> bool {
+        matches!(self.standing, Standing::Asking)
+    }
+
+    /// There is nothing left to do.
+    pub(crate) fn is_done(&self) -> bool {
+        !matches!(self.standing, Standing::Asking | Standing::Calling(_))
+    }
+
+    pub(crate) fn choice_of_this_turn(&self) -> &ToolChoice {
         match &self.tool_choice {
             ToolChoice::Required | ToolChoice::Tool(_) if !self.tool_executions.is_empty() => {
-                ToolChoice::Auto
+                &ToolChoice::Auto
             }
-            choice => choice.clone(),
+            choice => choice,
         }
     }
 
@@ -253,6 +273,12 @@ impl Run {
     #[must_use]
     pub fn added(&self) -> &[Message] {
         &self.messages[self.given..]
+    }
+
+    /// Which conversation the run belongs to, if it was told.
+    #[must_use]
+    pub fn conversation(&self) -> Option<&ConversationId> {
+        self.conversation.as_ref()
     }
 
     /// How often the model has replied.

@@ -64,24 +64,25 @@ impl ToolContext {
     /// [`ConversationId`](crate::ConversationId) are there, and the context itself always is.
     #[must_use]
     pub fn get<T: Any>(&self) -> Option<&T> {
-        // Which type it is, is known when the program is compiled.
-        if TypeId::of::<T>() == TypeId::of::<ConversationId>() {
-            return (self.conversation() as &dyn Any).downcast_ref();
-        }
         let of_the_call = || (self.call.as_deref()? as &dyn Any).downcast_ref();
-        let given = || self.values.as_ref()?.get(&TypeId::of::<T>())?.value.downcast_ref();
-        (self as &dyn Any).downcast_ref().or_else(of_the_call).or_else(given)
+        let own = (self as &dyn Any).downcast_ref().or_else(of_the_call);
+        let found = own.or_else(|| self.given());
+        // Which type it is, is known when the program is compiled.
+        if found.is_none() && TypeId::of::<T>() == TypeId::of::<ConversationId>() {
+            return (self.conversation.get_or_init(ConversationId::unique) as &dyn Any).downcast_ref();
+        }
+        found
+    }
+
+    /// The value of this type that the application handed over.
+    pub(crate) fn given<T: Any>(&self) -> Option<&T> {
+        self.values.as_ref()?.get(&TypeId::of::<T>())?.value.downcast_ref()
     }
 
     /// The call that is made, while it is made.
     #[must_use]
     pub fn call(&self) -> Option<&ToolCall> {
         self.call.as_deref()
-    }
-
-    /// The conversation that the call belongs to.
-    pub fn conversation(&self) -> &ConversationId {
-        self.conversation.get_or_init(ConversationId::unique)
     }
 
     /// This context, as the tool of a call sees it.
@@ -94,11 +95,6 @@ impl ToolContext {
 
     pub(crate) fn reading(&self) -> Reading {
         self.reading
-    }
-
-    pub(crate) fn with_conversation(mut self, id: ConversationId) -> Self {
-        self.conversation = id.into();
-        self
     }
 
     /// Arguments are read as they are, and not mended.

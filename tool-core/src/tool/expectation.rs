@@ -20,7 +20,7 @@ pub(super) fn missing(parameter: &Parameter, schema: &Value) -> String {
 }
 
 /// The text is not a JSON object.
-pub(super) fn unreadable(text: &str, error: &serde_json::Error) -> String {
+pub(crate) fn unreadable(text: &str, error: &serde_json::Error) -> String {
     if error.is_data() {
         format!("expected a JSON object, got {}", quote(text))
     } else {
@@ -39,14 +39,14 @@ pub(super) fn beyond(parameter: &Parameter, schema: &Value, text: &str) -> Strin
     format!("`{}`: expected {}, got {}", parameter.name, of_schema(schema), quote(text))
 }
 
-pub(super) fn wrong(parameter: &Parameter, schema: &Value, text: &str, error: &serde_json::Error) -> String {
+pub(crate) fn wrong(parameter: &Parameter, schema: &Value, text: &str, error: &serde_json::Error) -> String {
     let name = parameter.name;
     let reason = error.to_string();
     let reason = reason.rsplit_once(" at line ").map_or(&*reason, |(reason, _)| reason);
     if error.is_syntax() && reason.starts_with("recursion limit") {
         return format!("`{name}` is nested too deeply, {DEEPEST} levels are read at most");
     }
-    let (path, value) = Locator::locate(text, offset(text, error));
+    let (path, value) = Locator::locate(text, offset(text, error, reason));
     if let Some(field) = reason.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`')) {
         return format!("`{name}{path}.{field}` is missing");
     }
@@ -124,7 +124,7 @@ fn of_type(expected: &str) -> &str {
 }
 
 /// A schema in words: `an integer from 0 to 255`, `one of "a", "b"`, `a list`.
-fn of_schema(schema: &Value) -> String {
+pub(crate) fn of_schema(schema: &Value) -> String {
     if let Some(variants) = schema["enum"].as_array() {
         let variants: Vec<_> = variants.iter().map(Value::to_string).collect();
         return format!("one of {}", variants.join(", "));
@@ -213,10 +213,14 @@ fn quote(value: &str) -> String {
 }
 
 /// Where in the text the error was met: behind the value that is wrong, or on the first byte of it.
-fn offset(text: &str, error: &serde_json::Error) -> usize {
+fn offset(text: &str, error: &serde_json::Error, reason: &str) -> usize {
     let lines_before: usize =
         text.split_inclusive('\n').take(error.line().saturating_sub(1)).map(str::len).sum();
-    (lines_before + error.column()).clamp(1, text.len().max(1))
+    let offset = lines_before + error.column();
+    // A list or an object where something else is expected is told of from in front of it.
+    let is_in_front = matches!(text.as_bytes().get(offset), Some(b'{' | b'['))
+        && (reason.starts_with("invalid type: map") || reason.starts_with("invalid type: sequence"));
+    (offset + usize::from(is_in_front)).clamp(1, text.len().max(1))
 }
 
 /// Finds the innermost value around an offset of a valid JSON text, and the path to it.
@@ -356,6 +360,22 @@ mod tests {
         assert_eq!(mistake::<By>("\"Plane\""), "`it`: expected `Train` or `Boat`, got \"Plane\"");
         assert_eq!(mistake::<Vec<u8>>("3"), "`it`: expected a list, got 3");
         assert_eq!(mistake::<Trip>("3"), "`it`: expected an object, got 3");
+    }
+
+    #[test]
+    fn a_list_or_an_object_where_something_else_is_expected() {
+        let table = [
+            (r#"{"name": {"x": 1}, "stops": []}"#, "`it.name`: expected a string, got an object"),
+            (r#"{"name":["x"],"stops":[]}"#, "`it.name`: expected a string, got a list"),
+            (r#"{"name": "x", "stops": {"a": 1}}"#, "`it.stops`: expected a list, got an object"),
+            (
+                r#"{"name": "x", "stops": [{"nights": [1]}]}"#,
+                "`it.stops[0].nights`: expected an integer from 0 to 255, got a list",
+            ),
+        ];
+        for (text, expected) in table {
+            assert_eq!(mistake::<Trip>(text), expected, "{text}");
+        }
     }
 
     #[derive(Debug, Deserialize, JsonSchema)]

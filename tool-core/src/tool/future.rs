@@ -29,6 +29,8 @@ pub enum Pending<'a> {
     Ready(Option<Outcome>),
     /// A call that has to be awaited.
     Boxed(Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>),
+    /// A call that makes another, and knows what was mended when that is over.
+    Around(Pin<Box<dyn Future<Output = (Outcome, Vec<Repair>)> + Send + 'a>>),
 }
 
 impl<'a> Pending<'a> {
@@ -72,6 +74,11 @@ impl<'a> ToolFuture<'a> {
         Self::from(Pending::boxed(future))
     }
 
+    /// A call that makes another one, and gives its outcome and what was mended for it.
+    pub(crate) fn around(call: impl Future<Output = (Outcome, Vec<Repair>)> + Send + 'a) -> Self {
+        Self::from(Pending::Around(Box::pin(call)))
+    }
+
     /// The same call, with what was mended in its arguments; in front of what was mended already.
     pub(crate) fn with_repairs(mut self, mut repairs: Vec<Repair>) -> Self {
         repairs.extend(self.take_repairs());
@@ -79,7 +86,7 @@ impl<'a> ToolFuture<'a> {
         self
     }
 
-    /// What was mended in the arguments.
+    /// What was mended in the arguments; all of it when the call is over.
     pub(crate) fn take_repairs(&mut self) -> Vec<Repair> {
         std::mem::take(&mut self.repairs)
     }
@@ -139,6 +146,8 @@ pub(super) fn cut(pending: Pending<'_>, characters: usize) -> Pending<'_> {
     match pending {
         Pending::Ready(outcome) => Pending::Ready(outcome.map(|outcome| keep_within(outcome, characters))),
         Pending::Boxed(future) => Pending::boxed(future.map(move |outcome| keep_within(outcome, characters))),
+        // No `#[tool]` makes one.
+        around @ Pending::Around(_) => around,
     }
 }
 
@@ -169,6 +178,10 @@ impl Future for ToolFuture<'_> {
         match &mut self.pending {
             Pending::Ready(outcome) => Poll::Ready(outcome.take().expect("polled after it was ready")),
             Pending::Boxed(future) => future.as_mut().poll(context),
+            Pending::Around(future) => future.as_mut().poll(context).map(|(outcome, repairs)| {
+                self.repairs.extend(repairs);
+                outcome
+            }),
         }
     }
 }
@@ -177,7 +190,7 @@ impl fmt::Debug for ToolFuture<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.pending {
             Pending::Ready(_) => "ToolFuture(ready)",
-            Pending::Boxed(_) => "ToolFuture(boxed)",
+            Pending::Boxed(_) | Pending::Around(_) => "ToolFuture(boxed)",
         })
     }
 }

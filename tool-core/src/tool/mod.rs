@@ -9,7 +9,7 @@ mod definition;
 #[allow(missing_docs, reason = "for generated code only")]
 mod details;
 mod error;
-mod expectation;
+pub(crate) mod expectation;
 mod function;
 mod future;
 mod injection;
@@ -17,7 +17,7 @@ mod injection;
 mod limits;
 mod output;
 mod parameter;
-mod repair;
+pub(crate) mod repair;
 mod strict;
 mod toolbox;
 mod value;

@@ -31,16 +31,16 @@ pub struct Repair {
 }
 
 impl Repair {
-    pub(super) fn of_argument(name: &str, from: &str, to: &str) -> Self {
+    pub(crate) fn of_argument(name: &str, from: &str, to: &str) -> Self {
         Self { argument: Some(name.into()), from: from.into(), to: to.into() }
     }
 
     /// An argument that the tool does not have, and that was left out.
-    pub(super) fn of_ignored(name: &str, from: &str) -> Self {
+    pub(crate) fn of_ignored(name: &str, from: &str) -> Self {
         Self { argument: Some(name.into()), from: from.into(), to: String::new() }
     }
 
-    pub(super) fn of_text(from: &str, to: &str) -> Self {
+    pub(crate) fn of_text(from: &str, to: &str) -> Self {
         Self { argument: None, from: from.into(), to: to.into() }
     }
 
@@ -80,7 +80,7 @@ impl fmt::Debug for Repair {
 }
 
 /// The text of an object, out of a text that is none: encoded twice, or with commas too many.
-pub(super) fn mend_text(text: &str) -> Option<String> {
+pub(crate) fn mend_text(text: &str) -> Option<String> {
     if let Ok(decoded) = serde_json::from_str::<String>(text) {
         return is_object(&decoded).then_some(decoded);
     }
@@ -136,7 +136,7 @@ fn without_loose_commas(text: &str) -> String {
 }
 
 /// The text of a value as the schema asks for it; `None` if it cannot be had, or is there already.
-pub(super) fn mend_value(schema: &Value, text: &str) -> Option<String> {
+pub(crate) fn mend_value(schema: &Value, text: &str) -> Option<String> {
     let mender = Mender { root: schema, left: Cell::new(text.len().saturating_mul(MOST_READINGS)) };
     match mender.mend(schema, text.trim_ascii(), 0)? {
         Cow::Owned(mended) => Some(mended),

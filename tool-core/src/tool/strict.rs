@@ -32,7 +32,11 @@ impl<T: AsRef<dyn Tool> + Send + Sync> Tool for StrictTool<T> {
         let tool = self.tool.as_ref();
         match without_absent(tool.definition().parameters(), arguments) {
             None => tool.call(arguments, context),
-            Some(arguments) => ToolFuture::boxed(async move { tool.call(&arguments, context).await }),
+            Some(arguments) => ToolFuture::around(async move {
+                let mut call = tool.call(&arguments, context);
+                let outcome = (&mut call).await;
+                (outcome, call.take_repairs())
+            }),
         }
     }
 

@@ -1,0 +1,197 @@
+//! What tools take from the context: that it is there before the model is asked, and which conversation it is.
+
+use tool_core::testing::ScriptedModel;
+use tool_core::{
+    Agent, Answer, ConversationId, Injection, Run, RunError, Tool, ToolCall, ToolContext, ToolDefinition,
+    ToolFuture, ToolOutput, ToolSet, tool, tools,
+};
+
+mod app {
+    pub(crate) struct Database;
+    pub(crate) struct User;
+    pub(crate) struct Clock;
+}
+
+/// A tool that says what it takes.
+struct Takes {
+    definition: ToolDefinition,
+    injections: Option<Vec<Injection>>,
+}
+
+impl Takes {
+    fn new<const N: usize>(name: &str, injections: [Injection; N]) -> Self {
+        let definition = ToolDefinition::new(name, "Takes something");
+        Self { definition, injections: Some(injections.into()) }
+    }
+}
+
+impl Tool for Takes {
+    fn definition(&self) -> &ToolDefinition {
+        &self.definition
+    }
+
+    fn call<'a>(&'a self, _arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
+        let id = context.get::<ConversationId>().map_or("none", |id| id.as_str());
+        ToolFuture::ready(Ok(ToolOutput::text(id)))
+    }
+
+    fn injections(&self) -> Option<&[Injection]> {
+        self.injections.as_deref()
+    }
+}
+
+#[tool("Tells the time")]
+fn now() -> u32 {
+    12
+}
+
+fn banking() -> ToolSet {
+    let (database, user) = (Injection::of::<app::Database>(), Injection::of::<app::User>());
+    let of_the_call =
+        [Injection::of::<ToolCall>(), Injection::of::<ToolContext>(), Injection::of::<ConversationId>()];
+    let says_nothing = Takes { injections: None, ..Takes::new("quiet", []) };
+    tools![now]
+        .with(Takes::new("refund", [database, user, user]))
+        .and_then(|tools| tools.with(Takes::new("cancel", [Injection::of::<app::Clock>().optional(), user])))
+        .and_then(|tools| tools.with(Takes::new("look", of_the_call)))
+        .and_then(|tools| tools.with(says_nothing))
+        .unwrap()
+}
+
+const ALL_MISSING: &str = "the tools lack what they take from the context: \
+     `refund` takes `context::app::Database` and `context::app::User`, `cancel` takes `context::app::User`; \
+     hand it in with `context(…)` on the agent or on the question";
+
+const USER_MISSING: &str = "the tools lack what they take from the context: \
+     `refund` takes `context::app::User`, `cancel` takes `context::app::User`; \
+     hand it in with `context(…)` on the agent or on the question";
+
+#[test]
+fn a_set_says_what_it_lacks() {
+    let missing = |context: &ToolContext| banking().missing_from(context);
+    let all = missing(&ToolContext::new()).unwrap();
+    assert_eq!(all.to_string(), ALL_MISSING);
+    assert_eq!(format!("{all:?}"), ALL_MISSING);
+    let user = ["context::app::User"];
+    let database_and_user = ["context::app::Database", "context::app::User"];
+    assert_eq!(all.iter().collect::<Vec<_>>(), [("refund", &database_and_user[..]), ("cancel", &user[..])]);
+    let some = ToolContext::new().with(app::Database);
+    assert_eq!(missing(&some).unwrap().to_string(), USER_MISSING);
+    assert!(missing(&some.with(app::User)).is_none());
+    let renamed = banking().prefix("bank_").unwrap().missing_from(&ToolContext::new()).unwrap();
+    assert!(renamed.to_string().contains("`bank_refund` takes `context::app::Database`"), "{renamed}");
+    let three = [Injection::of::<u8>(), Injection::of::<u16>(), Injection::of::<u32>()];
+    let three =
+        ToolSet::default().with(Takes::new("three", three)).unwrap().missing_from(&ToolContext::new());
+    assert!(three.unwrap().to_string().contains("`three` takes `u8`, `u16` and `u32`;"));
+}
+
+async fn last(mut events: tool_core::EventStream) -> Result<(), RunError> {
+    let mut last = None;
+    while let Some(event) = events.next().await {
+        last = Some(event);
+    }
+    last.unwrap().map(|_| ())
+}
+
+#[tokio::test]
+async fn a_run_whose_tools_lack_something_never_reaches_the_model() {
+    let model = ScriptedModel::new().says("Hello.");
+    let agent = Agent::builder(model.clone()).tools(banking()).context(app::Database).build().unwrap();
+    let refusals = [
+        agent.ask("Hello").await.map(|_| ()),
+        last(agent.ask("Hello").stream()).await,
+        agent.resume(Run::new([tool_core::Message::user("Hello")])).await.map(|_| ()),
+        last(agent.resume(Run::new([tool_core::Message::user("Hello")])).stream()).await,
+    ];
+    for refusal in refusals {
+        let error = refusal.unwrap_err();
+        assert!(error.is_missing_context() && !error.is_tools() && !error.is_model());
+        assert_eq!(error.to_string(), USER_MISSING);
+        assert_eq!(error.missing_context().unwrap().iter().count(), 2);
+        assert_eq!(error.messages().len(), 1);
+    }
+    let (run, context, mut tools) = agent.ask("Hello").start_with_tools();
+    let error = tools.of_turn(&run).await.unwrap_err();
+    assert!(error.is_missing_context());
+    assert!(tools.of_turn(&run).await.is_err(), "it stays so");
+    assert_eq!(agent.tools().missing_from(&context).as_ref(), error.missing_context());
+    assert_eq!(model.requests().len(), 0);
+    // With the user of the question it is asked, and the run that was refused goes on.
+    assert_eq!(agent.ask("Hello").context(app::User).await.unwrap().text(), "Hello.");
+    let _ = model.clone().says("Hello again.");
+    let answer = agent.resume(error.into_run()).context(app::User).await.unwrap();
+    assert_eq!((answer.text(), answer.messages().len()), ("Hello again.", 2));
+}
+
+#[tokio::test]
+async fn the_tools_of_a_question_are_looked_at_too() {
+    let agent = Agent::builder(ScriptedModel::new().says("Hello.")).build().unwrap();
+    let error = agent.ask("Hello").tools(banking()).await.unwrap_err();
+    assert_eq!(error.to_string(), ALL_MISSING);
+    let asked = agent.ask("Hello").tools(banking()).context(app::User).context(app::Database).await;
+    assert_eq!(asked.unwrap().text(), "Hello.");
+}
+
+#[tokio::test]
+async fn a_run_in_the_middle_of_its_calls_is_refused_before_they_are_made() {
+    let model = ScriptedModel::new().calls("look", "{}").says("Done.");
+    let agent = Agent::builder(model).tools(banking()).build().unwrap();
+    let ask = || agent.ask("Look").context(app::Database).context(app::User);
+    let (mut run, _) = ask().start();
+    if let tool_core::Step::CallModel(request) = run.next(agent.tools().definitions()) {
+        let response = agent.model().chat(&request).await.unwrap();
+        run.replied(response).unwrap();
+    }
+    let error = agent.resume(run).await.unwrap_err();
+    assert!(error.is_missing_context() && error.tool_executions().is_empty());
+    let answer = agent.resume(error.into_run()).context(app::Database).context(app::User).await.unwrap();
+    assert_eq!(answer.tool_executions().len(), 1);
+}
+
+#[tokio::test]
+async fn a_finished_run_needs_no_context() {
+    let mut run = Run::new([tool_core::Message::user("Hello")]);
+    run.replied(tool_core::ChatResponse::new(tool_core::AssistantMessage::text("Hello."))).unwrap();
+    let agent = Agent::builder(ScriptedModel::new()).tools(banking()).build().unwrap();
+    assert_eq!(agent.resume(run).await.unwrap().text(), "Hello.");
+}
+
+fn outputs(answer: &Answer) -> Vec<String> {
+    answer.tool_executions().iter().map(|one| one.output().unwrap().to_string()).collect()
+}
+
+fn looking(turns: usize) -> Agent {
+    let model = (0..turns).fold(ScriptedModel::new(), |model, _| model.calls("look", "{}"));
+    let tools = ToolSet::default().with(Takes::new("look", [Injection::of::<ConversationId>()])).unwrap();
+    Agent::builder(model.says("Done.")).tools(tools).build().unwrap()
+}
+
+#[tokio::test]
+async fn all_calls_of_a_question_are_of_one_conversation() {
+    assert_eq!(outputs(&looking(1).ask("Look").conversation("user-7").await.unwrap()), ["user-7"]);
+    let id = ConversationId::new("user-8");
+    assert_eq!(outputs(&looking(1).ask("Look").context(id).await.unwrap()), ["user-8"]);
+    let first = outputs(&looking(2).ask("Look").await.unwrap());
+    assert!(first[0].starts_with("conversation_") && first[0] == first[1], "{first:?}");
+    assert_ne!(outputs(&looking(1).ask("Look").await.unwrap())[0], first[0]);
+}
+
+#[tokio::test]
+async fn a_run_keeps_its_conversation() {
+    for id in [Some("user-7"), None] {
+        let ask = looking(1).ask("Look");
+        let (run, context) = match id {
+            Some(id) => ask.conversation(id).start(),
+            None => ask.start(),
+        };
+        let id = context.get::<ConversationId>().unwrap().clone();
+        assert_eq!(run.conversation(), Some(&id));
+        let state = serde_json::to_string(&run).unwrap();
+        let run: Run = serde_json::from_str(&state).unwrap();
+        assert_eq!(outputs(&looking(1).resume(run.clone()).await.unwrap()), [id.as_str()]);
+        // Another one that is given wins.
+        let other = looking(1).resume(run).conversation("other").await.unwrap();
+        assert_eq!(outputs(&other), ["other"]);
+    }
+}
