@@ -40,7 +40,7 @@ pub use self::toolbox::Toolbox;
 
 /// What generated code may name of this module.
 pub(crate) mod private {
-    pub use super::arguments::Arguments;
+    pub use super::arguments::{Arguments, Taken};
     pub use super::declaration::ToolName;
     pub use super::details::{Details, ParameterDetails};
     pub use super::function::{DeclaredTool, StaticTool};

@@ -4,7 +4,7 @@
 
 use proc_macro2::{Literal, Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
-use syn::Ident;
+use syn::{Expr, Ident};
 
 use super::details::expand_default;
 use super::own_at;
@@ -15,11 +15,11 @@ use crate::tool_fn::ToolFn;
 /// Of a function `|arguments, context| { … }`; of a method `|this, arguments, context| { … }`, where `path`
 /// has the type in front: `<Self>::add`.
 pub(super) fn expand_call(tool: &ToolFn, path: &TokenStream, private: &TokenStream) -> TokenStream {
-    let call = Call { tool, path, private };
-    let takes = call.takes();
-    let locals = (0..tool.inputs.len()).map(local).collect::<Vec<_>>();
-    let pending = call.pending();
     let own = Span::mixed_site();
+    let call = Call { tool, path, private };
+    let (plain, plain_locals) = call.taken();
+    let (takes, locals): (Vec<_>, Vec<_>) = call.others().unzip();
+    let pending = call.pending();
     let this = tool.is_method.then(|| match tool.signature.receiver() {
         Some(_) => quote_spanned!(own=> this,),
         None => quote!(_,),
@@ -30,8 +30,11 @@ pub(super) fn expand_call(tool: &ToolFn, path: &TokenStream, private: &TokenStre
     };
     quote_spanned! {own=>
         |#this arguments, #context| {
+            let taken = #plain;
             #(#takes)*
-            let (#(::core::option::Option::Some(#locals),)* true) = (#(#locals,)* arguments.are_right()) else {
+            let (::core::option::Option::Some(#plain_locals), #(::core::option::Option::Some(#locals),)*) =
+                (taken.whole(arguments), #(#locals,)*)
+            else {
                 return ::core::option::Option::None;
             };
             ::core::option::Option::Some(#pending)
@@ -50,30 +53,54 @@ impl Call<'_> {
         self.tool.words.blocking.is_some()
     }
 
-    /// `let argument0 = arguments.take::<f64>(0);` for each parameter of the function.
-    fn takes(&self) -> Vec<TokenStream> {
+    /// Every parameter with its place in the function, and an argument with its place in the table as well.
+    fn inputs(&self) -> impl Iterator<Item = (usize, usize, &Input)> {
         let mut index = 0;
-        let inputs = self.tool.inputs.iter().enumerate();
-        let takes = inputs.map(|(position, input)| match input {
-            Input::Argument(argument) => {
-                index += 1;
-                self.take(&local(position), index - 1, argument)
-            }
-            Input::Injected(injected) => self.inject(&local(position), injected),
-        });
-        takes.collect()
+        self.tool.inputs.iter().enumerate().map(move |(position, input)| {
+            let place = (position, index, input);
+            index += usize::from(matches!(input, Input::Argument(_)));
+            place
+        })
     }
 
-    fn take(&self, local: &Ident, index: usize, argument: &Argument) -> TokenStream {
+    /// `Taken::nothing().and::<f64>(arguments, 0)` for the arguments without a default, and the pattern for what it holds.
+    fn taken(&self) -> (TokenStream, TokenStream) {
+        let private = self.private;
+        let mut taken = quote!(#private::Taken::nothing());
+        let mut pattern = quote!(());
+        for (position, index, input) in self.inputs() {
+            if let Input::Argument(argument) = input
+                && argument.default.is_none()
+            {
+                let index = Literal::usize_unsuffixed(index);
+                let (local, ty) = (local(position), &argument.ty);
+                taken = quote_spanned!(own_at(ty.span())=> #taken.and::<#ty>(arguments, #index));
+                pattern = quote!((#pattern, #local));
+            }
+        }
+        (taken, pattern)
+    }
+
+    /// `let argument0 = …;` for every other parameter, and its name.
+    fn others(&self) -> impl Iterator<Item = (TokenStream, Ident)> {
+        self.inputs().filter_map(|(position, index, input)| {
+            let local = local(position);
+            let take = match input {
+                Input::Argument(argument) => {
+                    self.take_or(&local, index, argument, argument.default.as_ref()?)
+                }
+                Input::Injected(injected) => self.inject(&local, injected),
+            };
+            Some((take, local))
+        })
+    }
+
+    fn take_or(&self, local: &Ident, index: usize, argument: &Argument, default: &Expr) -> TokenStream {
         let private = self.private;
         let index = Literal::usize_unsuffixed(index);
         let ty = &argument.ty;
-        let own = own_at(ty.span());
-        let Some(default) = &argument.default else {
-            return quote_spanned!(own=> let #local = arguments.take::<#ty>(#index););
-        };
         let default = expand_default(argument, default, private);
-        quote_spanned! {own=>
+        quote_spanned! {own_at(ty.span())=>
             let #local = arguments.take_or::<#ty>(#index, #default, |value| #private::Shown(value).__tool_core_json());
         }
     }
