@@ -6,7 +6,9 @@ use super::Event;
 use super::event::EventSender;
 use super::tools::RunTools;
 use crate::run::{Kind, Run, RunError, Step};
-use crate::{Answer, ChatModel, ChatRequest, ChatResponse, Delta, Message, ModelError};
+use crate::{
+    Answer, ChatModel, ChatRequest, ChatResponse, Delta, Message, ModelError, ToolError, ToolExecution,
+};
 
 /// Who hears of what happens on the way.
 #[derive(Clone)]
@@ -66,6 +68,12 @@ pub(super) async fn drive(
                 let executions = calls.into_iter().map(|call| {
                     let mut listener = caller.clone();
                     async move {
+                        let policy = tools.definitions().policy_of(&call.name);
+                        if policy.is_some_and(|policy| policy.needs_approval) {
+                            // Nobody is there to give it.
+                            let why = "it needs the approval of a person";
+                            return ToolExecution::new(call, Err(ToolError::not_made(why)));
+                        }
                         listener.hear(|| Event::CallStarted(call.clone())).await;
                         tools.execute(call, context).await
                     }

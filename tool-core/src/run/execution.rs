@@ -19,13 +19,22 @@ pub struct ToolExecution {
     duration: Duration,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     repairs: Vec<Repair>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    returns_direct: bool,
 }
 
 impl ToolExecution {
     /// The record of a call that took no time that anybody measured.
     #[must_use]
     pub fn new(call: ToolCall, outcome: Result<ToolOutput, ToolError>) -> Self {
-        Self { call, outcome, started_at: None, duration: Duration::ZERO, repairs: Vec::new() }
+        Self {
+            call,
+            outcome,
+            started_at: None,
+            duration: Duration::ZERO,
+            repairs: Vec::new(),
+            returns_direct: false,
+        }
     }
 
     /// The same record with when the call began and how long it took.
@@ -39,6 +48,17 @@ impl ToolExecution {
     pub(crate) fn with_repairs(mut self, repairs: Vec<Repair>) -> Self {
         self.repairs = repairs;
         self
+    }
+
+    /// The same record of a call whose output is the answer of the run.
+    pub(crate) fn returning_direct(mut self, returns_direct: bool) -> Self {
+        self.returns_direct = returns_direct;
+        self
+    }
+
+    /// The call gave back what the run answers with: its tool says so, and it did not fail.
+    pub(crate) fn is_answer(&self) -> bool {
+        self.returns_direct && self.outcome.is_ok()
     }
 
     /// What was mended in the arguments before the tool was called.

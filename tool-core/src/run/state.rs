@@ -78,6 +78,8 @@ enum Standing {
     Calling(Vec<Option<ToolExecution>>),
     /// The last message is the answer.
     Answered(FinishReason),
+    /// What the last calls gave back is the answer.
+    Returned,
     /// The run took all its turns.
     OutOfTurns,
     /// The last reply was cut short in the middle of its calls.
@@ -150,9 +152,18 @@ impl Run {
             ),
             Standing::Calling(outcomes) => {
                 let open = self.calls().iter().zip(outcomes).filter(|(_, outcome)| outcome.is_none());
-                Step::CallTools(open.map(|(call, _)| call.clone()).collect())
+                let is_exclusive =
+                    |call: &&ToolCall| tools.policy_of(&call.name).is_some_and(|policy| policy.exclusive);
+                let (exclusive, together): (Vec<_>, Vec<_>) =
+                    open.map(|(call, _)| call).partition(is_exclusive);
+                // Those that run alone come one by one, when all others are over.
+                let calls =
+                    if together.is_empty() { exclusive.into_iter().take(1).collect() } else { together };
+                Step::CallTools(calls.into_iter().cloned().collect())
             }
-            Standing::Answered(_) | Standing::OutOfTurns | Standing::CutShort(_) => Step::Done,
+            Standing::Answered(_) | Standing::Returned | Standing::OutOfTurns | Standing::CutShort(_) => {
+                Step::Done
+            }
         }
     }
 
@@ -222,11 +233,12 @@ impl Run {
         }
         *outcome = Some(execution);
         if outcomes.iter().all(Option::is_some) {
+            let is_answer = outcomes.iter().flatten().all(ToolExecution::is_answer);
             for execution in std::mem::take(outcomes).into_iter().flatten() {
                 self.messages.push(Message::tool(execution.call(), execution.result()));
                 self.tool_executions.push(execution);
             }
-            self.standing = Standing::Asking;
+            self.standing = if is_answer { Standing::Returned } else { Standing::Asking };
         }
         Ok(())
     }
@@ -248,6 +260,24 @@ impl Run {
                     text,
                     refusal,
                     finish_reason,
+                    tool_executions: self.tool_executions,
+                    usage: self.usage,
+                    turns: self.turns,
+                    messages,
+                });
+            }
+            Standing::Returned => {
+                let messages = self.messages.split_off(self.given);
+                let outputs = messages.iter().rev().map_while(|message| match message {
+                    Message::Tool(result) => Some(result.content.text()),
+                    _ => None,
+                });
+                let mut outputs: Vec<_> = outputs.collect();
+                outputs.reverse();
+                return Ok(Answer {
+                    text: outputs.join("\n"),
+                    refusal: None,
+                    finish_reason: FinishReason::ToolCalls,
                     tool_executions: self.tool_executions,
                     usage: self.usage,
                     turns: self.turns,
@@ -340,6 +370,7 @@ impl Run {
             }
             Standing::Asking => calls.is_empty(),
             Standing::Answered(_) => matches!(self.messages.last(), Some(Message::Assistant(_))),
+            Standing::Returned => matches!(self.messages.last(), Some(Message::Tool(_))),
             Standing::OutOfTurns | Standing::CutShort(_) => true,
         };
         stands && self.given <= self.messages.len()

@@ -169,7 +169,7 @@ impl ToolError {
         self.0.kind == Kind::MissingContext
     }
 
-    /// The run asked for no call, because it was over or the model's reply was cut short.
+    /// The call was not made: the run was over, the reply cut short, or a person has to approve it first.
     #[must_use]
     pub fn is_not_made(&self) -> bool {
         self.0.kind == Kind::NotMade

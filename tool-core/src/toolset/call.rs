@@ -74,7 +74,12 @@ impl ToolSet {
         let started_at = SystemTime::now();
         let clock = Instant::now();
         let (outcome, repairs) = self.call_with_repairs(&call, context).await;
-        ToolExecution::new(call, outcome).with_repairs(repairs).with_timing(started_at, clock.elapsed())
+        let returns_direct =
+            self.definitions().policy_of(&call.name).is_some_and(|policy| policy.return_direct);
+        ToolExecution::new(call, outcome)
+            .with_repairs(repairs)
+            .with_timing(started_at, clock.elapsed())
+            .returning_direct(returns_direct)
     }
 }
 

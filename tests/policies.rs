@@ -1,0 +1,116 @@
+//! What the words on a tool make of a run: `return_direct`, `needs_approval`, `exclusive`.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use tool_core::testing::ScriptedModel;
+use tool_core::{Agent, Answer, Run, tool, tools};
+
+static AT_ONCE: AtomicU32 = AtomicU32::new(0);
+static MOST_AT_ONCE: AtomicU32 = AtomicU32::new(0);
+
+async fn work() -> u32 {
+    let now = AT_ONCE.fetch_add(1, Ordering::SeqCst) + 1;
+    MOST_AT_ONCE.fetch_max(now, Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    AT_ONCE.fetch_sub(1, Ordering::SeqCst);
+    now
+}
+
+#[tool(exclusive)]
+async fn alone() -> u32 {
+    work().await
+}
+
+#[tool]
+async fn together() -> u32 {
+    work().await
+}
+
+#[tokio::test]
+async fn an_exclusive_call_runs_beside_no_other() {
+    let model = ScriptedModel::new()
+        .calls_all(["alone", "together", "alone", "together"].map(|name| (name, "{}")))
+        .says("done");
+    let agent = Agent::builder(model).tools(tools![alone, together]).build().unwrap();
+    let answer = agent.ask("go").await.unwrap();
+    let outputs: Vec<_> =
+        answer.tool_executions().iter().map(|execution| execution.output().unwrap().to_string()).collect();
+    // Each tells how many were under way when it began; results stand in the order of the calls.
+    assert_eq!((&*outputs[0], &*outputs[2]), ("1", "1"));
+    assert_eq!(MOST_AT_ONCE.load(Ordering::SeqCst), 2);
+}
+
+#[tool(return_direct)]
+fn ticket(number: u32) -> Result<String, String> {
+    if number == 0 { Err("there is no ticket 0".into()) } else { Ok(format!("Ticket {number}")) }
+}
+
+#[tool]
+fn look() -> &'static str {
+    "seen"
+}
+
+async fn ask(model: ScriptedModel) -> Answer {
+    let agent = Agent::builder(model).tools(tools![ticket, look]).build().unwrap();
+    agent.ask("go").await.unwrap()
+}
+
+const FIRST: (&str, &str) = ("ticket", r#"{"number": 1}"#);
+
+#[tokio::test]
+async fn what_is_returned_directly_is_the_answer() {
+    let answer = ask(ScriptedModel::new().calls("ticket", r#"{"number": 7}"#)).await;
+    assert_eq!((answer.text(), answer.turns()), ("Ticket 7", 1));
+    assert_eq!(answer.messages().len(), 3);
+
+    let both = [FIRST, ("ticket", r#"{"number": 2}"#)];
+    assert_eq!(ask(ScriptedModel::new().calls_all(both)).await.text(), "Ticket 1\nTicket 2");
+
+    // Beside another tool, or when one failed, the model is asked again.
+    let mixed = [FIRST, ("look", "{}")];
+    assert_eq!(ask(ScriptedModel::new().calls_all(mixed).says("both")).await.text(), "both");
+    let failed = [FIRST, ("ticket", r#"{"number": 0}"#)];
+    assert_eq!(ask(ScriptedModel::new().calls_all(failed).says("one failed")).await.text(), "one failed");
+}
+
+#[tokio::test]
+async fn a_run_that_ended_directly_can_be_kept() {
+    let model = ScriptedModel::new().calls("ticket", r#"{"number": 7}"#);
+    let agent = Agent::builder(model).tools(tools![ticket]).build().unwrap();
+    let (mut run, context) = agent.ask("go").start();
+    loop {
+        run = serde_json::from_str::<Run>(&serde_json::to_string(&run).unwrap()).unwrap();
+        match run.next(agent.tools().definitions()) {
+            tool_core::Step::CallModel(request) => {
+                let response = agent.model().chat(&request).await.unwrap();
+                run.replied(response).unwrap();
+            }
+            tool_core::Step::CallTools(calls) => {
+                for call in calls {
+                    run.called(agent.tools().execute(call, &context).await).unwrap();
+                }
+            }
+            _ => break,
+        }
+    }
+    assert_eq!(run.finish().unwrap().text(), "Ticket 7");
+}
+
+static DELETED: AtomicU32 = AtomicU32::new(0);
+
+#[tool(needs_approval)]
+fn delete() {
+    DELETED.fetch_add(1, Ordering::SeqCst);
+}
+
+#[tokio::test]
+async fn what_needs_approval_is_not_done_without() {
+    let model = ScriptedModel::new().calls("delete", "{}").says("I may not.");
+    let agent = Agent::builder(model).tools(tools![delete]).build().unwrap();
+    let answer = agent.ask("go").await.unwrap();
+    let error = answer.tool_executions()[0].outcome().unwrap_err();
+    assert!(error.is_not_made());
+    assert_eq!(error.to_string(), "the call was not made: it needs the approval of a person");
+    assert_eq!(DELETED.load(Ordering::SeqCst), 0);
+}
