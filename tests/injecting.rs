@@ -64,6 +64,7 @@ fn blocked(
     format!("{} {} {key}", database.0, user.0)
 }
 
+#[expect(clippy::needless_lifetimes, reason = "a named lifetime is what is tested")]
 #[tool]
 fn borrowed<'a>(#[inject] user: &'a User) -> &'a str {
     user.0

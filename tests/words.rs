@@ -27,6 +27,7 @@ fn property(set: &ToolSet, tool: &str, parameter: &str) -> Value {
 const MOST_GUESTS: u8 = 12;
 
 /// The words of parameters, on types of every kind.
+#[expect(clippy::too_many_arguments, reason = "one for each case")]
 #[tool]
 fn limits(
     #[param(range = 1..=14)] nights: Option<u8>,
@@ -166,6 +167,7 @@ enum Unit {
     Imperial,
 }
 
+#[expect(clippy::too_many_arguments, reason = "one for each case")]
 #[tool]
 fn defaults(
     #[param(default = 10, range = 1..=50)] limit: u32,

@@ -1,0 +1,9 @@
+//! Every word of the macros, in the strictest of crates, in edition 2021: the file is the one that the tests of
+//! edition 2024 have.
+#![cfg(test)]
+#![deny(warnings, clippy::all, clippy::pedantic)]
+#![deny(missing_docs, missing_debug_implementations, missing_copy_implementations, unreachable_pub, unused)]
+#![deny(unused_qualifications, unused_results, unused_lifetimes, let_underscore_drop, nonstandard_style)]
+
+#[path = "../every_word/every_word.rs"]
+mod every_word;
