@@ -5,7 +5,7 @@ use crate::tool::Budget;
 
 impl ToolSet {
     /// The same tools, but the model reads so many characters of what a call gives back at most, be it an output or an
-    /// error: see [`ToolOutput::truncated`]. Of several limits the smallest holds.
+    /// error: see [`ToolOutput::truncated`](crate::ToolOutput::truncated). Of several limits the smallest holds.
     ///
     /// ```
     /// use tool_core::{ToolCall, ToolContext, tool, tools};
