@@ -88,7 +88,10 @@ pub use self::chat::{
 };
 pub use self::registry::registered;
 pub use self::run::{Answer, OutOfStep, Run, RunError, Step, ToolExecution};
+#[cfg(feature = "dynamic")]
+pub use self::tool::{DynamicTool, DynamicToolError};
 pub use self::tool::{
-    Repair, Tool, ToolContext, ToolDefinition, ToolDefinitions, ToolError, ToolFuture, ToolOutput,
+    FunctionTool, IntoToolOutput, Json, Repair, Tool, ToolArguments, ToolContext, ToolDefinition,
+    ToolDefinitions, ToolError, ToolFuture, ToolHandler, ToolOutput,
 };
 pub use self::toolset::{ToolSet, ToolSetError};

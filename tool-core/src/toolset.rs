@@ -66,9 +66,15 @@ impl ToolSet {
     ///
     /// # Errors
     ///
-    /// Two tools have one name: the error names both places.
+    /// Two tools have one name: the error names both places. Or the arguments of a tool are no object.
     pub fn new(tools: impl IntoIterator<Item = Arc<dyn Tool>>) -> Result<Self, ToolSetError> {
-        Self::of(tools.into_iter().map(ToolRef::Shared).collect())
+        let tools: Vec<_> = tools.into_iter().map(ToolRef::Shared).collect();
+        for tool in &tools {
+            if tool.get().definition().parameters().get("type").is_none_or(|kind| kind != "object") {
+                return Err(ToolSetError::no_object(tool.get()));
+            }
+        }
+        Self::of(tools)
     }
 
     /// All `#[tool]` functions of the program, sorted by name: see [`registered`].
@@ -250,6 +256,7 @@ pub struct ToolSetError {
 enum Kind {
     Duplicate,
     Unknown,
+    NoObject,
 }
 
 impl ToolSetError {
@@ -263,6 +270,21 @@ impl ToolSetError {
     #[must_use]
     pub fn is_unknown(&self) -> bool {
         self.kind == Kind::Unknown
+    }
+
+    /// The arguments of a tool are no object by its schema, but models give arguments by name.
+    #[must_use]
+    pub fn is_no_object(&self) -> bool {
+        self.kind == Kind::NoObject
+    }
+
+    fn no_object(tool: &dyn Tool) -> Self {
+        let message = format!(
+            "the arguments of the tool `{}`, {}, are not an object; let it take a struct, each field of which is one argument",
+            tool.definition().name(),
+            place(tool.declared_at()),
+        );
+        Self { message, kind: Kind::NoObject }
     }
 
     fn duplicate(first: &dyn Tool, second: &dyn Tool) -> Self {

@@ -2,20 +2,46 @@
 
 use serde_json::Value;
 
+use super::error::{LONGEST_NAME, list, nearest};
 use super::function::Parameter;
 use crate::schema;
 
 /// How much of a wrong value is repeated to the model that wrote it, in characters.
 const LONGEST_QUOTE: usize = 60;
 
+/// How many known names are listed where an unknown one came.
+const MOST_NAMES: usize = 100;
+
 /// How deep a wrong value is looked for: serde_json reads no deeper.
-const DEEPEST: usize = 128;
+pub(super) const DEEPEST: usize = 128;
 
 pub(super) fn missing(parameter: &Parameter) -> String {
     let expected = of_schema(&schema::of_parameter(parameter));
-    let mut mistake = format!("`{}` is missing, expected {expected}", parameter.name);
-    if let Some(description) = parameter.description {
+    absent(parameter.name, &expected, parameter.description)
+}
+
+pub(super) fn absent(path: &str, expected: &str, description: Option<&str>) -> String {
+    let mut mistake = format!("`{path}` is missing, expected {expected}");
+    if let Some(description) = description {
         mistake.extend([" (", description, ")"]);
+    }
+    mistake
+}
+
+/// An argument that the tool does not have.
+pub(super) fn unknown<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
+    let end = name.char_indices().nth(LONGEST_NAME).map_or(name.len(), |(end, _)| end);
+    let name = &name[..end];
+    let mut mistake = format!("there is no argument `{name}`");
+    match list(known.clone().take(MOST_NAMES)) {
+        Some(known) => mistake.extend([", the arguments are ", &known]),
+        None => mistake.push_str(", the tool takes no arguments"),
+    }
+    if known.clone().nth(MOST_NAMES).is_some() {
+        mistake.push_str(" and more");
+    }
+    if let Some(nearest) = nearest(name, known) {
+        mistake.extend([", did you mean `", nearest, "`?"]);
     }
     mistake
 }
@@ -30,19 +56,38 @@ pub(super) fn unreadable(text: &str, error: &serde_json::Error) -> String {
 }
 
 /// A number that an `f32` cannot hold.
-pub(super) fn too_large(parameter: &Parameter, text: &str) -> String {
-    let name = parameter.name;
+pub(super) fn too_large(name: &str, text: &str) -> String {
     format!("`{name}`: expected a number from -3.4028235e38 to 3.4028235e38, got {}", quote(text))
 }
 
+pub(super) fn too_deep(name: &str) -> String {
+    format!("`{name}` is nested too deeply, {DEEPEST} levels are read at most")
+}
+
+/// What serde found wrong in the text of one argument.
 pub(super) fn wrong(parameter: &Parameter, text: &str, error: &serde_json::Error) -> String {
-    let name = parameter.name;
+    let schema = || schema::of_parameter(parameter);
+    wrong_at(parameter.name, text, offset(text, error), error, &schema)
+}
+
+/// The same of an error that was met at an offset in the argument's text.
+pub(super) fn wrong_at(
+    name: &str,
+    text: &str,
+    offset: usize,
+    error: &serde_json::Error,
+    schema: &dyn Fn() -> Value,
+) -> String {
     let reason = error.to_string();
-    let reason = reason.rsplit_once(" at line ").map_or(&*reason, |(reason, _)| reason);
+    let reason = without_place(&reason);
     if error.is_syntax() && reason.starts_with("recursion limit") {
-        return format!("`{name}` is nested too deeply, {DEEPEST} levels are read at most");
+        return too_deep(name);
     }
-    let (path, value) = Locator::locate(text, offset(text, error));
+    // With its feature `float_roundtrip`, which any crate of a program can switch on, serde_json sees that itself.
+    if error.is_syntax() && reason == "number out of range" && schema()["format"] == "float" {
+        return too_large(name, text);
+    }
+    let (path, value) = Locator::locate(text, offset);
     if let Some(field) = reason.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`')) {
         return format!("`{name}{path}.{field}` is missing");
     }
@@ -50,17 +95,20 @@ pub(super) fn wrong(parameter: &Parameter, text: &str, error: &serde_json::Error
         Reason::Type(expected) => match range_of(expected) {
             Some(range) => range,
             // The top of an argument is best described by its schema, what lies below by serde's own words.
-            None if path.is_empty() && expected != "a character" => {
-                of_schema(&schema::of_parameter(parameter))
-            }
+            None if path.is_empty() && expected != "a character" => of_schema(&schema()),
             None => of_type(expected).to_owned(),
         },
         Reason::Words(expected) => expected.to_owned(),
-        Reason::Unknown if path.is_empty() => of_schema(&schema::of_parameter(parameter)),
+        Reason::Unknown if path.is_empty() => of_schema(&schema()),
         Reason::Unknown => "another value".into(),
         Reason::Own(reason) => return format!("`{name}{path}`: {reason}"),
     };
     format!("`{name}{path}`: expected {expected}, got {}", quote(value))
+}
+
+/// What serde_json says of an error, without the line and the column.
+pub(super) fn without_place(reason: &str) -> &str {
+    reason.rsplit_once(" at line ").map_or(reason, |(reason, _)| reason)
 }
 
 /// What serde says of a value that it could not read.
@@ -94,8 +142,13 @@ impl<'a> Reason<'a> {
 }
 
 /// `an integer from 0 to 255` for `u8`.
-fn range_of(type_name: &str) -> Option<String> {
-    let (lowest, highest) = match type_name {
+pub(super) fn range_of(type_name: &str) -> Option<String> {
+    let (lowest, highest) = bounds_of(type_name)?;
+    Some(format!("an integer from {lowest} to {highest}"))
+}
+
+pub(super) fn bounds_of(type_name: &str) -> Option<(i128, i128)> {
+    Some(match type_name {
         "u8" => (0, i128::from(u8::MAX)),
         "u16" => (0, i128::from(u16::MAX)),
         "u32" => (0, i128::from(u32::MAX)),
@@ -105,8 +158,7 @@ fn range_of(type_name: &str) -> Option<String> {
         "i32" => (i128::from(i32::MIN), i128::from(i32::MAX)),
         "i64" | "isize" => (i128::from(i64::MIN), i128::from(i64::MAX)),
         _ => return None,
-    };
-    Some(format!("an integer from {lowest} to {highest}"))
+    })
 }
 
 /// A type in serde's words, in words for a model.
@@ -122,7 +174,7 @@ fn of_type(expected: &str) -> &str {
 }
 
 /// A schema in words: `an integer from 0 to 255`, `one of "a", "b"`, `a list`.
-fn of_schema(schema: &Value) -> String {
+pub(super) fn of_schema(schema: &Value) -> String {
     if let Some(variants) = schema["enum"].as_array() {
         let variants: Vec<_> = variants.iter().map(Value::to_string).collect();
         return format!("one of {}", variants.join(", "));
@@ -165,7 +217,7 @@ fn of_schema(schema: &Value) -> String {
 }
 
 /// What came, as the model wrote it if that is short.
-fn quote(value: &str) -> String {
+pub(super) fn quote(value: &str) -> String {
     let value = value.trim_ascii();
     match value.as_bytes().first() {
         Some(b'{') => "an object".into(),
@@ -176,7 +228,7 @@ fn quote(value: &str) -> String {
 }
 
 /// Where in the text the error was met: behind the value that is wrong, or on the first byte of it.
-fn offset(text: &str, error: &serde_json::Error) -> usize {
+pub(super) fn offset(text: &str, error: &serde_json::Error) -> usize {
     let lines_before: usize =
         text.split_inclusive('\n').take(error.line().saturating_sub(1)).map(str::len).sum();
     (lines_before + error.column()).clamp(1, text.len().max(1))

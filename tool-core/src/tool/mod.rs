@@ -1,22 +1,34 @@
 //! One tool: what it says of itself, how it is called, what it gives back.
 
 mod arguments;
+mod closure;
 mod context;
 mod definition;
+#[cfg(feature = "dynamic")]
+mod dynamic;
 mod error;
 mod expectation;
 mod function;
 mod future;
+mod handler;
+mod inspection;
+mod into_output;
+mod object;
 mod output;
 mod repair;
 
 use std::panic::Location;
 
+pub use self::closure::{FunctionTool, ToolArguments};
 pub use self::context::ToolContext;
 pub use self::definition::{ToolDefinition, ToolDefinitions};
+#[cfg(feature = "dynamic")]
+pub use self::dynamic::{DynamicTool, DynamicToolError};
 pub use self::error::ToolError;
 pub(crate) use self::error::nearest;
 pub use self::future::ToolFuture;
+pub use self::handler::ToolHandler;
+pub use self::into_output::{IntoToolOutput, Json};
 pub use self::output::ToolOutput;
 pub use self::repair::Repair;
 

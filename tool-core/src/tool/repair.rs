@@ -123,11 +123,17 @@ fn without_loose_commas(text: &str) -> String {
 
 /// The text of a value as the schema asks for it; `None` if it cannot be had, or is there already.
 pub(super) fn mend_value(schema: &Value, text: &str) -> Option<String> {
-    let mender = Mender { root: schema, left: Cell::new(text.len().saturating_mul(MOST_READINGS)) };
-    match mender.mend(schema, text.trim_ascii(), 0)? {
+    match fit(schema, schema, text)? {
         Cow::Owned(mended) => Some(mended),
         Cow::Borrowed(_) => None,
     }
+}
+
+/// The text of a value as the schema asks for it, which is a part of `root`: borrowed if it is that already,
+/// `None` if it cannot be had.
+pub(super) fn fit<'a>(root: &Value, schema: &Value, text: &'a str) -> Option<Cow<'a, str>> {
+    let mender = Mender { root, left: Cell::new(text.len().saturating_mul(MOST_READINGS)) };
+    mender.mend(schema, text.trim_ascii(), 0)
 }
 
 struct Mender<'s> {
@@ -288,7 +294,7 @@ fn mend_word<'a>(words: &[Value], text: &'a str) -> Option<Cow<'a, str>> {
 }
 
 /// An integer without fraction and exponent, if the number is one: `15000000` for `1.5E7`.
-fn integer(text: &str) -> Option<Cow<'_, str>> {
+pub(super) fn integer(text: &str) -> Option<Cow<'_, str>> {
     if !text.contains(['.', 'e', 'E']) {
         return Some(Cow::Borrowed(text));
     }
@@ -314,7 +320,7 @@ fn integer(text: &str) -> Option<Cow<'_, str>> {
 }
 
 /// The members of an object in their order, the values as they are written.
-struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+pub(super) struct Members<'a>(pub(super) Vec<(Cow<'a, str>, &'a RawValue)>);
 
 impl<'a> Deserialize<'a> for Members<'a> {
     fn deserialize<D: Deserializer<'a>>(deserializer: D) -> Result<Self, D::Error> {
