@@ -22,8 +22,14 @@ const MOST_VALUES: usize = 200_000;
 /// How long the words for what was expected may be, in bytes.
 const LONGEST_EXPECTATION: usize = 1000;
 
+/// The words of a schema that give several to choose from.
+const CHOICES: [&str; 2] = ["anyOf", "oneOf"];
+
+/// The words of a schema about members that are not listed in it.
+const BY_PATTERN: [&str; 2] = ["patternProperties", "additionalProperties"];
+
 /// What is told of a value by looking at it, or says nothing of it. The judge is asked for all others.
-const LOOKED_AT: [&str; 18] = [
+const LOOKED_AT: [&str; 19] = [
     "$ref",
     "$defs",
     "definitions",
@@ -40,6 +46,7 @@ const LOOKED_AT: [&str; 18] = [
     "const",
     "allOf",
     "properties",
+    "patternProperties",
     "required",
     "prefixItems",
 ];
@@ -198,22 +205,35 @@ impl<'s> Inspection<'s> {
             let place = below(name);
             self.tell(&place, &expectation::absent(&place, cut(&expected), description));
         }
-        let more = schema.get("additionalProperties").filter(|_| !schema.contains_key("patternProperties"));
+        let patterns = schema.get("patternProperties").and_then(Value::as_object);
+        let more = schema.get("additionalProperties").filter(|_| patterns.is_none());
         for (name, value) in &members {
             if self.is_full() {
                 return;
             }
-            match property(name).or(more) {
+            match (property(name), more) {
+                (Some(schema), _) => self.value(&below(name), schema, value.get(), depth + 1),
                 // What the tool does not have at all is told by name before.
-                Some(Value::Bool(false)) if property(name).is_none() => {
-                    if !place.is_empty() {
-                        let known = properties.into_iter().flat_map(|known| known.keys()).map(String::as_str);
-                        let mistake = expectation::unknown(&below(name), known);
-                        self.tell(&below(name), &mistake);
-                    }
+                (None, Some(Value::Bool(false))) if place.is_empty() => {}
+                (None, Some(Value::Bool(false))) => {
+                    let known = properties.into_iter().flat_map(|known| known.keys()).map(String::as_str);
+                    self.tell(&below(name), &format!("`{place}`: {}", expectation::unknown(name, known)));
                 }
-                Some(schema) => self.value(&below(name), schema, value.get(), depth + 1),
-                None => {}
+                (None, Some(schema)) => self.value(&below(name), schema, value.get(), depth + 1),
+                (None, None) => {}
+            }
+            let Some(patterns) = patterns.filter(|_| property(name).is_none()) else { continue };
+            let asked = |_: &Map<String, Value>| {
+                let asked = schema.iter().filter(|(keyword, _)| BY_PATTERN.contains(&keyword.as_str()));
+                asked.map(|(keyword, value)| (keyword.clone(), value.clone())).collect()
+            };
+            let member = format!("{{{}:{value}}}", Value::from(&**name));
+            if !self.fits(patterns, &member, asked) {
+                self.wrong(
+                    &below(name),
+                    "what `patternProperties` of the schema allows",
+                    &quote(value.get()),
+                );
             }
         }
     }
@@ -238,7 +258,7 @@ impl<'s> Inspection<'s> {
     /// Asks about all that is not looked at here: patterns, lengths, what else there may be.
     fn ask_judge(&mut self, place: &str, schema: &Map<String, Value>, text: &str) {
         // What these look at is what other words of the schema leave over.
-        let needs_all = ["unevaluatedProperties", "unevaluatedItems", "patternProperties", "additionalItems"];
+        let needs_all = ["unevaluatedProperties", "unevaluatedItems", "additionalItems"];
         let needs_all = needs_all.iter().any(|keyword| schema.contains_key(*keyword));
         let is_asked = |keyword: &str| match keyword {
             "items" | "additionalProperties" => needs_all,
@@ -280,7 +300,7 @@ impl<'s> Inspection<'s> {
 
     /// Of several choices the one that the value can be meant for: `Some(None)` if there is none, `None` if there are more.
     fn only_choice(&self, schema: &'s Map<String, Value>, text: &str) -> Option<Option<&'s Value>> {
-        let choices = ["anyOf", "oneOf"].into_iter().find_map(|keyword| schema.get(keyword)?.as_array())?;
+        let choices = CHOICES.into_iter().find_map(|keyword| schema.get(keyword)?.as_array())?;
         let mut fitting = choices.iter().filter(|choice| self.can_be_meant(choice, text));
         match (fitting.next(), fitting.next()) {
             (one, None) => Some(one),
@@ -345,7 +365,7 @@ impl<'s> Inspection<'s> {
             let is_optional = schema.get("type").is_some_and(Value::is_array);
             return if is_optional { range + " or null" } else { range };
         }
-        let choices = ["anyOf", "oneOf"].into_iter().find_map(|keyword| schema.get(keyword)?.as_array());
+        let choices = CHOICES.into_iter().find_map(|keyword| schema.get(keyword)?.as_array());
         let is_named = ["type", "enum", "const"].iter().any(|keyword| schema.contains_key(*keyword));
         match choices.filter(|_| !is_named) {
             Some(choices) => {
@@ -358,7 +378,11 @@ impl<'s> Inspection<'s> {
                 }
                 words.join(" or ")
             }
-            None => expectation::of_schema(&Value::Object(schema.clone())),
+            None => {
+                let mut schema = schema.clone();
+                schema.retain(|keyword, _| !CHOICES.contains(&keyword.as_str()));
+                expectation::of_schema(&Value::Object(schema))
+            }
         }
     }
 
@@ -400,7 +424,6 @@ impl<'s> Inspection<'s> {
             "if",
             "contains",
             "propertyNames",
-            "patternProperties",
             "dependentRequired",
             "dependentSchemas",
             "dependencies",

@@ -98,10 +98,18 @@ pub(super) fn check_references(root: &Value) -> Result<(), Flaw> {
     Ok(())
 }
 
+/// What it takes to judge a value by a schema.
+#[derive(Clone, Copy)]
+struct Cost {
+    /// How many schemas judge it.
+    schemas: usize,
+    /// Through how many others one of them does.
+    chain: usize,
+}
+
 struct Walk<'s> {
     root: &'s Value,
-    /// How many schemas judge a value that this one judges.
-    costs: HashMap<*const Value, usize>,
+    costs: HashMap<*const Value, Cost>,
     patterns: usize,
 }
 
@@ -126,25 +134,30 @@ impl<'s> Walk<'s> {
         Ok(())
     }
 
-    /// How many schemas judge a value that this one judges. It recurses no deeper than the longest chain may be.
-    fn cost(&mut self, schema: &'s Value, path: &str, chain: usize) -> Result<usize, Flaw> {
+    /// What it takes to judge a value by a schema. It recurses no deeper than the longest chain may be.
+    fn cost(&mut self, schema: &'s Value, path: &str, depth: usize) -> Result<Cost, Flaw> {
         let key = std::ptr::from_ref(schema);
         if let Some(cost) = self.costs.get(&key) {
             return Ok(*cost);
         }
-        if chain > LONGEST_CHAIN {
-            let reason = format!(
-                "more than {LONGEST_CHAIN} schemas lead one to another{} without going into a value, or in a circle",
-                at(path)
-            );
-            return Err(Flaw::new(Kind::TooLarge, reason));
-        }
-        let mut cost = 1_usize;
+        let mut cost = Cost { schemas: 1, chain: 0 };
         let parts = self.parts(schema, path, &SAME_VALUE, &SAME_VALUE_LISTS, &SAME_VALUE_MAPS);
         let target = self.target(schema, path)?.map(|target| (target, path.to_owned()));
         for (part, path) in parts.into_iter().chain(target) {
-            cost += self.cost(part, &path, chain + 1)?;
-            if cost > MOST_AT_ONE_PLACE {
+            // Where references lead in a circle, no part ever comes to an end.
+            let Cost { schemas, chain } = match depth {
+                LONGEST_CHAIN.. => Cost { schemas: 0, chain: LONGEST_CHAIN },
+                _ => self.cost(part, &path, depth + 1)?,
+            };
+            cost = Cost { schemas: cost.schemas + schemas, chain: cost.chain.max(chain + 1) };
+            if cost.chain > LONGEST_CHAIN {
+                let reason = format!(
+                    "more than {LONGEST_CHAIN} schemas lead one to another{} without going into a value, or in a circle",
+                    at(&path)
+                );
+                return Err(Flaw::new(Kind::TooLarge, reason));
+            }
+            if cost.schemas > MOST_AT_ONE_PLACE {
                 let reason = format!("more than {MOST_AT_ONE_PLACE} schemas judge one value{}", at(&path));
                 return Err(Flaw::new(Kind::TooLarge, reason));
             }
