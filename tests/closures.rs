@@ -131,7 +131,7 @@ async fn what_a_tool_may_return() {
         (FunctionTool::new("it", "", || u64::MAX), "18446744073709551615"),
         (FunctionTool::new("it", "", || f32::NAN), "NaN"),
         (FunctionTool::new("it", "", || "  "), "  "),
-        (FunctionTool::new("it", "", || String::new()), ""),
+        (FunctionTool::new("it", "", String::new), ""),
         (FunctionTool::new("it", "", || Cow::Borrowed("cow")), "cow"),
         (FunctionTool::new("it", "", || ToolOutput::text("as it is")), "as it is"),
         (FunctionTool::new("it", "", || json!({ "a": [1] })), r#"{"a":[1]}"#),

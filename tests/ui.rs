@@ -47,7 +47,7 @@ fn wrong_programs() -> Vec<PathBuf> {
 fn compare_all() {
     let cases = trybuild::TestCases::new();
     cases.pass("ui/pass/*.rs");
-    for folder in ["attribute", "list", "parameter", "rustc", "several", "signature", "type"] {
+    for folder in ["attribute", "closure", "list", "parameter", "rustc", "several", "signature", "type"] {
         cases.compile_fail(format!("ui/{folder}/*.rs"));
     }
 }

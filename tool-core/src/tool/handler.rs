@@ -12,6 +12,9 @@ use crate::ToolContext;
 /// What it gives is [`IntoToolOutput`]. As calls may run side by side and on any thread, it is `Fn + Send + Sync +
 /// 'static`, and so is its future `Send + 'static`: what it works on, it owns, or shares by an `Arc`.
 ///
+/// A closure written `async |..|` is one only if it captures nothing, as its future borrows what it captures: write
+/// `move |args: Args| { let shared = Arc::clone(&shared); async move { … } }`.
+///
 /// The trait is there for all such functions; nobody has to implement it. `Marker` only tells them apart.
 ///
 /// ```
@@ -37,7 +40,7 @@ use crate::ToolContext;
 /// # let _ = tools;
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be made a tool",
+    message = "this function or closure cannot be made a tool",
     label = "not a function that a tool can call",
     note = "write `|args: Args| …` or `|args: Args, context: ToolContext| …`, with the types named, or `async move {{ … }}` behind the bars",
     note = "it must return what `IntoToolOutput` is there for, such as `String`, `Json<T>` or `Result<T, E>`",

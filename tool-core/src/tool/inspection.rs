@@ -19,7 +19,7 @@ const DEEPEST: usize = 128;
 /// How many values are looked at.
 const MOST_VALUES: usize = 200_000;
 
-/// How long the words for what was expected may be, in bytes.
+/// How long the words for what was expected may be, in characters.
 const LONGEST_EXPECTATION: usize = 1000;
 
 /// The words of a schema that give several to choose from.
@@ -447,7 +447,7 @@ fn list<'a>(schema: &'a Map<String, Value>, keyword: &str) -> &'a [Value] {
 }
 
 fn cut(words: &str) -> &str {
-    &words[..words.floor_char_boundary(LONGEST_EXPECTATION)]
+    words.char_indices().nth(LONGEST_EXPECTATION).map_or(words, |(end, _)| &words[..end])
 }
 
 /// `int32` and `uint8` as Rust says it.

@@ -19,6 +19,12 @@ const DEEPEST: usize = 128;
 /// How often, on average, every byte of a value may be read.
 const MOST_READINGS: usize = 64;
 
+/// How much may be done for the shortest value, such as looking it up among the words of a long list.
+const FREE_WORK: usize = 1 << 16;
+
+/// How many comparisons of two names or words cost as much as reading a byte.
+const COMPARISONS: usize = 8;
+
 /// How many digits an integer may have that is written with an exponent.
 const MOST_DIGITS: usize = 40;
 
@@ -132,7 +138,8 @@ pub(super) fn mend_value(schema: &Value, text: &str) -> Option<String> {
 /// The text of a value as the schema asks for it, which is a part of `root`: borrowed if it is that already,
 /// `None` if it cannot be had.
 pub(super) fn fit<'a>(root: &Value, schema: &Value, text: &'a str) -> Option<Cow<'a, str>> {
-    let mender = Mender { root, left: Cell::new(text.len().saturating_mul(MOST_READINGS)) };
+    let left = text.len().saturating_mul(MOST_READINGS).saturating_add(FREE_WORK);
+    let mender = Mender { root, left: Cell::new(left) };
     mender.mend(schema, text.trim_ascii(), 0)
 }
 
@@ -145,12 +152,17 @@ struct Mender<'s> {
 }
 
 impl Mender<'_> {
+    fn pay(&self, work: usize) -> Option<()> {
+        self.left.set(self.left.get().checked_sub(work)?);
+        Some(())
+    }
+
     /// The value as the schema asks for it: borrowed if it is that already, `None` if it cannot be had.
     fn mend<'a>(&self, schema: &Value, text: &'a str, depth: usize) -> Option<Cow<'a, str>> {
         if depth > DEEPEST || *schema == Value::Bool(false) {
             return None;
         }
-        self.left.set(self.left.get().checked_sub(text.len())?);
+        self.pay(text.len())?;
         if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
             return self.mend(self.root.pointer(reference.strip_prefix('#')?)?, text, depth + 1);
         }
@@ -169,6 +181,7 @@ impl Mender<'_> {
             return mend_word(std::slice::from_ref(wanted), text);
         }
         if let Some(words) = schema.get("enum").and_then(Value::as_array) {
+            self.pay(words.len() / COMPARISONS)?;
             return mend_word(words, text);
         }
         let wants = |name: &str| match schema.get("type") {
@@ -242,6 +255,7 @@ impl Mender<'_> {
     fn mend_object<'a>(&self, schema: &Value, text: &'a str, depth: usize) -> Option<Cow<'a, str>> {
         let Members(members) = serde_json::from_str(text).ok()?;
         let required = schema.get("required").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        self.pay(required.len().saturating_mul(members.len()) / COMPARISONS)?;
         let is_required = |name: &str| required.iter().any(|one| one == name);
         if !required.iter().all(|one| members.iter().any(|(name, _)| one == &**name)) {
             return None;
