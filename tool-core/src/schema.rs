@@ -44,6 +44,8 @@ pub(crate) fn of_parameter(parameter: &Parameter) -> Value {
     schema.to_value()
 }
 
+// Each program has it twice otherwise.
+#[inline(never)]
 fn generator() -> SchemaGenerator {
     settings().with_transform(RecursiveTransform(as_providers_take_it)).into_generator()
 }

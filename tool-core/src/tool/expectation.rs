@@ -9,9 +9,6 @@ use crate::schema;
 /// How much of a wrong value is repeated to the model that wrote it, in characters.
 const LONGEST_QUOTE: usize = 60;
 
-/// How many known names are listed where an unknown one came.
-const MOST_NAMES: usize = 100;
-
 /// How deep a wrong value is looked for: serde_json reads no deeper.
 pub(super) const DEEPEST: usize = 128;
 
@@ -33,12 +30,9 @@ pub(super) fn unknown<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clo
     let end = name.char_indices().nth(LONGEST_NAME).map_or(name.len(), |(end, _)| end);
     let name = &name[..end];
     let mut mistake = format!("there is no argument `{name}`");
-    match list(known.clone().take(MOST_NAMES)) {
+    match list(known.clone()) {
         Some(known) => mistake.extend([", the arguments are ", &known]),
         None => mistake.push_str(", the tool takes no arguments"),
-    }
-    if known.clone().nth(MOST_NAMES).is_some() {
-        mistake.push_str(" and more");
     }
     if let Some(nearest) = nearest(name, known) {
         mistake.extend([", did you mean `", nearest, "`?"]);

@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 
 use super::arguments::{LONGEST_ACCOUNT, note};
 use super::expectation::{self, quote};
+use super::object;
 use super::repair::{self, Members};
 
 /// How deep a value is looked into: serde_json reads no deeper.
@@ -216,8 +217,7 @@ impl<'s> Inspection<'s> {
                 // What the tool does not have at all is told by name before.
                 (None, Some(Value::Bool(false))) if place.is_empty() => {}
                 (None, Some(Value::Bool(false))) => {
-                    let known = properties.into_iter().flat_map(|known| known.keys()).map(String::as_str);
-                    self.tell(&below(name), &format!("`{place}`: {}", expectation::unknown(name, known)));
+                    self.tell(&below(name), &format!("`{place}`: {}", object::unknown(name, properties)));
                 }
                 (None, Some(schema)) => self.value(&below(name), schema, value.get(), depth + 1),
                 (None, None) => {}

@@ -22,8 +22,11 @@ const MOST_READINGS: usize = 64;
 /// How much may be done for the shortest value, such as looking it up among the words of a long list.
 const FREE_WORK: usize = 1 << 16;
 
-/// How many comparisons of two names or words cost as much as reading a byte.
+/// How many comparisons of two names cost as much as reading a byte.
 const COMPARISONS: usize = 8;
+
+/// How many bytes could be read while a word is compared with another in any case.
+const COMPARISON_IN_ANY_CASE: usize = 8;
 
 /// How many digits an integer may have that is written with an exponent.
 const MOST_DIGITS: usize = 40;
@@ -181,7 +184,7 @@ impl Mender<'_> {
             return mend_word(std::slice::from_ref(wanted), text);
         }
         if let Some(words) = schema.get("enum").and_then(Value::as_array) {
-            self.pay(words.len() / COMPARISONS)?;
+            self.pay(words.len().saturating_mul(COMPARISON_IN_ANY_CASE))?;
             return mend_word(words, text);
         }
         let wants = |name: &str| match schema.get("type") {
@@ -298,9 +301,11 @@ fn mend_word<'a>(words: &[Value], text: &'a str) -> Option<Cow<'a, str>> {
     if words().any(|word| word == came) {
         return Some(Cow::Borrowed(text));
     }
-    let folded = |word: &str| word.chars().flat_map(char::to_lowercase).collect::<String>();
-    let came = folded(&came);
-    let mut alike = words().filter(|word| folded(word) == came);
+    let is_alike = |word: &&str| {
+        let (word, came) = (word.chars(), came.chars());
+        word.flat_map(char::to_lowercase).eq(came.flat_map(char::to_lowercase))
+    };
+    let mut alike = words().filter(is_alike);
     match (alike.next(), alike.next()) {
         (Some(word), None) => serde_json::to_string(word).ok().map(Cow::Owned),
         _ => None,
