@@ -196,7 +196,7 @@ async fn reading_a_value() {
         f32 {
             "1.5" => AsItIs("1.5"),
             "\"1.5\"" => Mended("1.5"),
-            "\"1e39\"" => Wrong("`it`: expected a number from -3.4028235e38 to 3.4028235e38, got \"1e39\""),
+            "\"1e39\"" => Wrong("`it`: expected a number, got \"1e39\""),
             "1e39" => Wrong("`it`: expected a number from -3.4028235e38 to 3.4028235e38, got 1e39"),
         }
         Option<f32> {

@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 use support::RawServer;
 use tool_core::testing::ScriptedModel;
 use tool_core::{
-    Agent, Content, Image, Json, Message, Part, Run, Step, ToolCall, ToolContext, ToolError, ToolExecution,
-    ToolOutput, ToolSet, tool, tools,
+    Agent, Content, Image, JsonText, Message, Part, Run, Step, ToolCall, ToolContext, ToolError,
+    ToolExecution, ToolOutput, ToolSet, tool, tools,
 };
 use tool_openai::OpenAi;
 use tool_openai::server::Server;
@@ -329,7 +329,7 @@ async fn outputs_of_parts() {
         ToolOutput {
             ToolOutput::text("as it is") => Ok("as it is"),
             ToolOutput::json(&city(None)).unwrap() => Ok(r#"{"name":"Ulm","at":[48.4,10.0],"letters":["A","bee"]}"#),
-            ToolOutput::text("one").with_part("two").with_part(Json::from(json!(3))) => Ok("onetwo\n3"),
+            ToolOutput::text("one").with_part("two").with_part(JsonText::from(json!(3))) => Ok("onetwo\n3"),
             ToolOutput::image(Image::from_bytes("image/gif", GIF)) => Ok(""),
             ToolOutput::from_iter([Part::from("a"), Image::from_url("https://a").into(), "b".into()]) => Ok("ab"),
             ToolOutput::text("with data").with_data("secret") => Ok("with data"),

@@ -47,9 +47,18 @@ fn wrong_programs() -> Vec<PathBuf> {
 fn compare_all() {
     let cases = trybuild::TestCases::new();
     cases.pass("ui/pass/*.rs");
-    for folder in
-        ["attribute", "inject", "list", "parameter", "rustc", "several", "signature", "toolbox", "type"]
-    {
+    for folder in [
+        "attribute",
+        "closure",
+        "inject",
+        "list",
+        "parameter",
+        "rustc",
+        "several",
+        "signature",
+        "toolbox",
+        "type",
+    ] {
         cases.compile_fail(format!("ui/{folder}/*.rs"));
     }
 }

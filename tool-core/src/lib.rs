@@ -86,14 +86,16 @@ pub use tool_macros::toolbox;
 pub use self::agent::{Agent, AgentBuilder, Ask, BuildError, Event, EventStream, RunTools};
 pub use self::chat::{
     AssistantMessage, ChatModel, ChatRequest, ChatResponse, ChatStream, Content, ConversationId, Delta,
-    FinishReason, Image, Json, Message, ModelError, ModelFuture, Part, ToolCall, ToolChoice, ToolMessage,
+    FinishReason, Image, JsonText, Message, ModelError, ModelFuture, Part, ToolCall, ToolChoice, ToolMessage,
     Usage,
 };
 pub use self::registry::registered;
 pub use self::run::{Answer, OutOfStep, Run, RunError, Step, ToolExecution};
+#[cfg(feature = "dynamic")]
+pub use self::tool::{DynamicTool, DynamicToolError};
 pub use self::tool::{
-    Injection, Repair, StrictError, Tool, ToolContext, ToolDefinition, ToolDefinitions, ToolError,
-    ToolFuture, ToolOutput, ToolPolicy, Toolbox,
+    FunctionTool, Injection, IntoToolOutput, Json, Repair, StrictError, Tool, ToolArguments, ToolContext,
+    ToolDefinition, ToolDefinitions, ToolError, ToolFuture, ToolHandler, ToolOutput, ToolPolicy, Toolbox,
 };
 pub use self::toolset::{
     Augmentation, Finding, FindingKind, MissingContext, ToolCost, ToolProvider, ToolProviderFuture,

@@ -58,7 +58,7 @@ impl Content {
         })
     }
 
-    /// The text of all parts, one after another; a [`Json`](crate::Json) stands on lines of its own.
+    /// The text of all parts, one after another; a [`JsonText`](crate::JsonText) stands on lines of its own.
     #[must_use]
     pub fn text(&self) -> Cow<'_, str> {
         match &self.0 {
@@ -197,14 +197,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::Json;
+    use crate::JsonText;
 
     fn image() -> Part {
         Part::from(Image::from_bytes("image/png", b"secret"))
     }
 
     fn value(value: serde_json::Value) -> Part {
-        Part::from(Json::from(value))
+        Part::from(JsonText::from(value))
     }
 
     #[test]

@@ -16,6 +16,6 @@ pub use self::error::ModelError;
 pub use self::image::Image;
 pub use self::message::{AssistantMessage, Message, ToolCall, ToolMessage};
 pub use self::model::{ChatModel, ChatStream, Delta, ModelFuture};
-pub use self::part::{Json, Part};
+pub use self::part::{JsonText, Part};
 pub use self::request::{ChatRequest, ToolChoice};
 pub use self::response::{ChatResponse, FinishReason, Usage};

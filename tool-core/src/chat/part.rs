@@ -21,7 +21,7 @@ pub enum Part {
     /// A picture.
     Image(Image),
     /// A value, which the model reads as its JSON.
-    Json(Json),
+    Json(JsonText),
 }
 
 impl Part {
@@ -54,8 +54,8 @@ impl From<Image> for Part {
     }
 }
 
-impl From<Json> for Part {
-    fn from(json: Json) -> Self {
+impl From<JsonText> for Part {
+    fn from(json: JsonText) -> Self {
         Self::Json(json)
     }
 }
@@ -76,17 +76,17 @@ impl fmt::Debug for Part {
 /// It is kept as text, so that no digit of a number changes on the way.
 ///
 /// ```
-/// use tool_core::Json;
+/// use tool_core::JsonText;
 ///
-/// let json = Json::of(&[1, 2])?;
+/// let json = JsonText::of(&[1, 2])?;
 /// assert_eq!(json.as_str(), "[1,2]");
 /// assert_eq!(json.parse::<Vec<u8>>()?, [1, 2]);
 /// # Ok::<_, serde_json::Error>(())
 /// ```
 #[derive(Clone, PartialEq, Eq)]
-pub struct Json(Box<str>);
+pub struct JsonText(Box<str>);
 
-impl Json {
+impl JsonText {
     /// The JSON of a value.
     ///
     /// # Errors
@@ -112,21 +112,21 @@ impl Json {
     }
 }
 
-impl From<Value> for Json {
+impl From<Value> for JsonText {
     fn from(value: Value) -> Self {
         Self(value.to_string().into())
     }
 }
 
 /// The text.
-impl fmt::Display for Json {
+impl fmt::Display for JsonText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
 /// Tells how much there is, not what.
-impl fmt::Debug for Json {
+impl fmt::Debug for JsonText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Json({} bytes)", self.0.len())
     }
@@ -163,7 +163,7 @@ impl TryFrom<PartState<'_>> for Part {
             PartState::Image { url } => Self::from(Image::from_url(&*url)),
             PartState::Json { json } => {
                 serde_json::from_str::<IgnoredAny>(&json)?;
-                Self::Json(Json(json.into()))
+                Self::Json(JsonText(json.into()))
             }
         })
     }

@@ -10,7 +10,6 @@ use serde_json::value::RawValue;
 
 use super::context::Reading;
 use super::declaration::Declaration;
-use super::error::{LONGEST_NAME, list, nearest};
 use super::expectation;
 use super::parameter::{Injectable, Parameter, ToolParameter};
 use super::repair::{self, Repair};
@@ -260,7 +259,7 @@ impl<'a, 's> Arguments<'a, 's> {
     #[cold]
     fn note_too_large(&mut self, index: usize, text: &str) {
         if let Some(parameter) = self.parameter(index) {
-            note(&mut self.mistakes, &expectation::too_large(parameter, text));
+            note(&mut self.mistakes, &expectation::too_large(parameter.name, text));
         }
     }
 
@@ -273,18 +272,8 @@ impl<'a, 's> Arguments<'a, 's> {
         if self.mistakes.len() > LONGEST_ACCOUNT {
             return;
         }
-        let end = name.char_indices().nth(LONGEST_NAME).map_or(name.len(), |(end, _)| end);
-        let name = &name[..end];
         let known = self.declaration.parameters.iter().map(|parameter| parameter.name);
-        let mut mistake = format!("there is no argument `{name}`");
-        match list(known.clone()) {
-            Some(known) => mistake.extend([", the arguments are ", &known]),
-            None => mistake.push_str(", the tool takes no arguments"),
-        }
-        if let Some(nearest) = nearest(name, known) {
-            mistake.extend([", did you mean `", nearest, "`?"]);
-        }
-        note(&mut self.mistakes, &mistake);
+        note(&mut self.mistakes, &expectation::unknown(name, known));
     }
 }
 
@@ -329,10 +318,10 @@ fn is_infinite(value: &dyn Any) -> bool {
 }
 
 /// How long the account of all mistakes may grow, in bytes; what comes behind that is not told.
-const LONGEST_ACCOUNT: usize = 4096;
+pub(super) const LONGEST_ACCOUNT: usize = 4096;
 
 #[cold]
-fn note(mistakes: &mut String, mistake: &str) {
+pub(super) fn note(mistakes: &mut String, mistake: &str) {
     if mistakes.len() > LONGEST_ACCOUNT {
         return;
     }

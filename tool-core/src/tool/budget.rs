@@ -142,7 +142,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{Image, Json};
+    use crate::{Image, JsonText};
 
     #[test]
     fn a_text_within_the_limit_stays() {
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn parts_that_are_whole_stay_what_they_are() {
         let (one, two) = (Image::from_url("https://a/1.png"), Image::from_url("https://a/2.png"));
-        let value = |length: usize| Part::from(Json::from(json!("v".repeat(length))));
+        let value = |length: usize| Part::from(JsonText::from(json!("v".repeat(length))));
         let text = |text: &str| Part::from(text);
         let table = [
             // The limit, the parts, what is left of them.

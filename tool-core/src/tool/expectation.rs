@@ -2,19 +2,38 @@
 
 use serde_json::Value;
 
+use super::error::{LONGEST_NAME, list, nearest};
 use super::parameter::Parameter;
 
 /// How much of a wrong value is repeated to the model that wrote it, in characters.
 const LONGEST_QUOTE: usize = 60;
 
 /// How deep a wrong value is looked for: serde_json reads no deeper.
-const DEEPEST: usize = 128;
+pub(super) const DEEPEST: usize = 128;
 
 pub(super) fn missing(parameter: &Parameter, schema: &Value) -> String {
-    let expected = of_schema(schema);
-    let mut mistake = format!("`{}` is missing, expected {expected}", parameter.name);
-    if let Some(description) = parameter.description {
+    absent(parameter.name, &of_schema(schema), parameter.description)
+}
+
+pub(super) fn absent(path: &str, expected: &str, description: Option<&str>) -> String {
+    let mut mistake = format!("`{path}` is missing, expected {expected}");
+    if let Some(description) = description {
         mistake.extend([" (", description, ")"]);
+    }
+    mistake
+}
+
+/// An argument that the tool does not have.
+pub(super) fn unknown<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
+    let end = name.char_indices().nth(LONGEST_NAME).map_or(name.len(), |(end, _)| end);
+    let name = &name[..end];
+    let mut mistake = format!("there is no argument `{name}`");
+    match list(known.clone()) {
+        Some(known) => mistake.extend([", the arguments are ", &known]),
+        None => mistake.push_str(", the tool takes no arguments"),
+    }
+    if let Some(nearest) = nearest(name, known) {
+        mistake.extend([", did you mean `", nearest, "`?"]);
     }
     mistake
 }
@@ -29,8 +48,7 @@ pub(crate) fn unreadable(text: &str, error: &serde_json::Error) -> String {
 }
 
 /// A number that an `f32` cannot hold.
-pub(super) fn too_large(parameter: &Parameter, text: &str) -> String {
-    let name = parameter.name;
+pub(super) fn too_large(name: &str, text: &str) -> String {
     format!("`{name}`: expected a number from -3.4028235e38 to 3.4028235e38, got {}", quote(text))
 }
 
@@ -39,14 +57,33 @@ pub(super) fn beyond(parameter: &Parameter, schema: &Value, text: &str) -> Strin
     format!("`{}`: expected {}, got {}", parameter.name, of_schema(schema), quote(text))
 }
 
+pub(super) fn too_deep(name: &str) -> String {
+    format!("`{name}` is nested too deeply, {DEEPEST} levels are read at most")
+}
+
+/// What serde found wrong in the text of one argument.
 pub(crate) fn wrong(parameter: &Parameter, schema: &Value, text: &str, error: &serde_json::Error) -> String {
-    let name = parameter.name;
+    wrong_at(parameter.name, text, offset(text, error), error, &|| schema.clone())
+}
+
+/// The same of an error that was met at an offset in the argument's text.
+pub(super) fn wrong_at(
+    name: &str,
+    text: &str,
+    offset: usize,
+    error: &serde_json::Error,
+    schema: &dyn Fn() -> Value,
+) -> String {
     let reason = error.to_string();
-    let reason = reason.rsplit_once(" at line ").map_or(&*reason, |(reason, _)| reason);
+    let reason = without_place(&reason);
     if error.is_syntax() && reason.starts_with("recursion limit") {
-        return format!("`{name}` is nested too deeply, {DEEPEST} levels are read at most");
+        return too_deep(name);
     }
-    let (path, value) = Locator::locate(text, offset(text, error, reason));
+    // With its feature `float_roundtrip`, which any crate of a program can switch on, serde_json sees that itself.
+    if error.is_syntax() && reason == "number out of range" && schema()["format"] == "float" {
+        return too_large(name, text);
+    }
+    let (path, value) = Locator::locate(text, offset);
     if let Some(field) = reason.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`')) {
         return format!("`{name}{path}.{field}` is missing");
     }
@@ -54,15 +91,20 @@ pub(crate) fn wrong(parameter: &Parameter, schema: &Value, text: &str, error: &s
         Reason::Type(expected) => match range_of(expected) {
             Some(range) => range,
             // The top of an argument is best described by its schema, what lies below by serde's own words.
-            None if path.is_empty() && expected != "a character" => of_schema(schema),
+            None if path.is_empty() && expected != "a character" => of_schema(&schema()),
             None => of_type(expected).to_owned(),
         },
         Reason::Words(expected) => expected.to_owned(),
-        Reason::Unknown if path.is_empty() => of_schema(schema),
+        Reason::Unknown if path.is_empty() => of_schema(&schema()),
         Reason::Unknown => "another value".into(),
         Reason::Own(reason) => return format!("`{name}{path}`: {reason}"),
     };
     format!("`{name}{path}`: expected {expected}, got {}", quote(value))
+}
+
+/// What serde_json says of an error, without the line and the column.
+pub(super) fn without_place(reason: &str) -> &str {
+    reason.rsplit_once(" at line ").map_or(reason, |(reason, _)| reason)
 }
 
 /// What serde says of a value that it could not read.
@@ -96,8 +138,13 @@ impl<'a> Reason<'a> {
 }
 
 /// `an integer from 0 to 255` for `u8`.
-fn range_of(type_name: &str) -> Option<String> {
-    let (lowest, highest) = match type_name {
+pub(super) fn range_of(type_name: &str) -> Option<String> {
+    let (lowest, highest) = bounds_of(type_name)?;
+    Some(format!("an integer from {lowest} to {highest}"))
+}
+
+pub(super) fn bounds_of(type_name: &str) -> Option<(i128, i128)> {
+    Some(match type_name {
         "u8" => (0, i128::from(u8::MAX)),
         "u16" => (0, i128::from(u16::MAX)),
         "u32" => (0, i128::from(u32::MAX)),
@@ -107,8 +154,7 @@ fn range_of(type_name: &str) -> Option<String> {
         "i32" => (i128::from(i32::MIN), i128::from(i32::MAX)),
         "i64" | "isize" => (i128::from(i64::MIN), i128::from(i64::MAX)),
         _ => return None,
-    };
-    Some(format!("an integer from {lowest} to {highest}"))
+    })
 }
 
 /// A type in serde's words, in words for a model.
@@ -202,7 +248,7 @@ fn lengths(shortest: &Value, longest: &Value, units: &str) -> String {
 }
 
 /// What came, as the model wrote it if that is short.
-fn quote(value: &str) -> String {
+pub(super) fn quote(value: &str) -> String {
     let value = value.trim_ascii();
     match value.as_bytes().first() {
         Some(b'{') => "an object".into(),
@@ -213,7 +259,8 @@ fn quote(value: &str) -> String {
 }
 
 /// Where in the text the error was met: behind the value that is wrong, or on the first byte of it.
-fn offset(text: &str, error: &serde_json::Error, reason: &str) -> usize {
+pub(super) fn offset(text: &str, error: &serde_json::Error) -> usize {
+    let reason = error.to_string();
     let lines_before: usize =
         text.split_inclusive('\n').take(error.line().saturating_sub(1)).map(str::len).sum();
     let offset = lines_before + error.column();

@@ -3,18 +3,25 @@
 mod absent;
 mod arguments;
 mod budget;
+mod closure;
 pub(crate) mod context;
 mod declaration;
 mod definition;
 #[allow(missing_docs, reason = "for generated code only")]
 mod details;
+#[cfg(feature = "dynamic")]
+mod dynamic;
 mod error;
 pub(crate) mod expectation;
 mod function;
 mod future;
+mod handler;
 mod injection;
+mod inspection;
+mod into_output;
 #[allow(missing_docs, reason = "for generated code only")]
 mod limits;
+mod object;
 mod output;
 mod parameter;
 pub(crate) mod repair;
@@ -25,12 +32,17 @@ mod value;
 use std::panic::Location;
 
 pub(crate) use self::budget::Budget;
+pub use self::closure::{FunctionTool, ToolArguments};
 pub use self::context::ToolContext;
 pub use self::definition::{ToolDefinition, ToolDefinitions, ToolPolicy};
+#[cfg(feature = "dynamic")]
+pub use self::dynamic::{DynamicTool, DynamicToolError};
 pub use self::error::ToolError;
 pub(crate) use self::error::nearest;
 pub use self::future::ToolFuture;
+pub use self::handler::ToolHandler;
 pub use self::injection::Injection;
+pub use self::into_output::{IntoToolOutput, Json};
 pub use self::output::ToolOutput;
 pub(crate) use self::output::write_outcome;
 pub use self::repair::Repair;

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::budget;
 use super::value::{ToolReturn, no_json};
-use crate::{Content, Image, Json, Part, ToolError};
+use crate::{Content, Image, JsonText, Part, ToolError};
 
 /// What a tool gives back to the model.
 ///
@@ -56,13 +56,13 @@ impl ToolOutput {
         Self::from(Content::from(text.into()))
     }
 
-    /// A value, which the model reads as its JSON, and the application as a value: see [`Json`].
+    /// A value, which the model reads as its JSON, and the application as a value: see [`JsonText`].
     ///
     /// # Errors
     ///
     /// The value has no JSON, such as a map whose keys are no strings.
     pub fn json<T: Serialize + ?Sized>(value: &T) -> Result<Self, ToolError> {
-        match Json::of(value) {
+        match JsonText::of(value) {
             Ok(json) => Ok(Self::from(Content::from(Part::from(json)))),
             Err(error) => Err(no_json(&error)),
         }

@@ -19,6 +19,15 @@ const DEEPEST: usize = 128;
 /// How often, on average, every byte of a value may be read.
 const MOST_READINGS: usize = 64;
 
+/// How much may be done for the shortest value, such as looking it up among the words of a long list.
+const FREE_WORK: usize = 1 << 16;
+
+/// How many comparisons of two names cost as much as reading a byte.
+const COMPARISONS: usize = 8;
+
+/// How many bytes could be read while a word is compared with another in any case.
+const COMPARISON_IN_ANY_CASE: usize = 8;
+
 /// How many digits an integer may have that is written with an exponent.
 const MOST_DIGITS: usize = 40;
 
@@ -137,11 +146,18 @@ fn without_loose_commas(text: &str) -> String {
 
 /// The text of a value as the schema asks for it; `None` if it cannot be had, or is there already.
 pub(crate) fn mend_value(schema: &Value, text: &str) -> Option<String> {
-    let mender = Mender { root: schema, left: Cell::new(text.len().saturating_mul(MOST_READINGS)) };
-    match mender.mend(schema, text.trim_ascii(), 0)? {
+    match fit(schema, schema, text)? {
         Cow::Owned(mended) => Some(mended),
         Cow::Borrowed(_) => None,
     }
+}
+
+/// The text of a value as the schema asks for it, which is a part of `root`: borrowed if it is that already,
+/// `None` if it cannot be had.
+pub(super) fn fit<'a>(root: &Value, schema: &Value, text: &'a str) -> Option<Cow<'a, str>> {
+    let left = text.len().saturating_mul(MOST_READINGS).saturating_add(FREE_WORK);
+    let mender = Mender { root, left: Cell::new(left) };
+    mender.mend(schema, text.trim_ascii(), 0)
 }
 
 struct Mender<'s> {
@@ -153,12 +169,17 @@ struct Mender<'s> {
 }
 
 impl Mender<'_> {
+    fn pay(&self, work: usize) -> Option<()> {
+        self.left.set(self.left.get().checked_sub(work)?);
+        Some(())
+    }
+
     /// The value as the schema asks for it: borrowed if it is that already, `None` if it cannot be had.
     fn mend<'a>(&self, schema: &Value, text: &'a str, depth: usize) -> Option<Cow<'a, str>> {
         if depth > DEEPEST || matches!(schema, Value::Bool(false)) {
             return None;
         }
-        self.left.set(self.left.get().checked_sub(text.len())?);
+        self.pay(text.len())?;
         if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
             return self.mend(self.root.pointer(reference.strip_prefix('#')?)?, text, depth + 1);
         }
@@ -177,6 +198,7 @@ impl Mender<'_> {
             return mend_word(std::slice::from_ref(wanted), text);
         }
         if let Some(words) = schema.get("enum").and_then(Value::as_array) {
+            self.pay(words.len().saturating_mul(COMPARISON_IN_ANY_CASE))?;
             return mend_word(words, text);
         }
         let wants = |name: &str| match schema.get("type") {
@@ -250,6 +272,7 @@ impl Mender<'_> {
     fn mend_object<'a>(&self, schema: &Value, text: &'a str, depth: usize) -> Option<Cow<'a, str>> {
         let Members(members) = serde_json::from_str(text).ok()?;
         let required = schema.get("required").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        self.pay(required.len().saturating_mul(members.len()) / COMPARISONS)?;
         let is_required = |name: &str| required.iter().any(|one| one == name);
         if !required.iter().all(|one| members.iter().any(|(name, _)| one == &**name)) {
             return None;
@@ -292,9 +315,11 @@ fn mend_word<'a>(words: &[Value], text: &'a str) -> Option<Cow<'a, str>> {
     if words().any(|word| word == came) {
         return Some(Cow::Borrowed(text));
     }
-    let folded = |word: &str| word.chars().flat_map(char::to_lowercase).collect::<String>();
-    let came = folded(&came);
-    let mut alike = words().filter(|word| folded(word) == came);
+    let is_alike = |word: &&str| {
+        let (word, came) = (word.chars(), came.chars());
+        word.flat_map(char::to_lowercase).eq(came.flat_map(char::to_lowercase))
+    };
+    let mut alike = words().filter(is_alike);
     match (alike.next(), alike.next()) {
         (Some(word), None) => serde_json::to_string(word).ok().map(Cow::Owned),
         _ => None,
@@ -302,7 +327,7 @@ fn mend_word<'a>(words: &[Value], text: &'a str) -> Option<Cow<'a, str>> {
 }
 
 /// An integer without fraction and exponent, if the number is one: `15000000` for `1.5E7`.
-fn integer(text: &str) -> Option<Cow<'_, str>> {
+pub(super) fn integer(text: &str) -> Option<Cow<'_, str>> {
     if !text.contains(['.', 'e', 'E']) {
         return Some(Cow::Borrowed(text));
     }

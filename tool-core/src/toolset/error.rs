@@ -27,6 +27,7 @@ enum Kind {
     InvalidName,
     Augmentation,
     NoStrictForm,
+    NoObject,
 }
 
 impl ToolSetError {
@@ -59,6 +60,22 @@ impl ToolSetError {
     #[must_use]
     pub fn is_strict_refusal(&self) -> bool {
         self.kind == Kind::NoStrictForm
+    }
+
+    /// The arguments of a tool are no object by its schema, but models give arguments by name.
+    #[must_use]
+    pub fn is_no_object(&self) -> bool {
+        self.kind == Kind::NoObject
+    }
+
+    #[cold]
+    pub(super) fn no_object(tool: &dyn Tool) -> Self {
+        let message = format!(
+            "the arguments of the tool `{}`, {}, are not an object; let it take a struct, each field of which is one argument",
+            tool.definition().name(),
+            place(tool.declared_at()),
+        );
+        Self { message, kind: Kind::NoObject }
     }
 
     #[cold]

@@ -84,9 +84,11 @@ impl ToolSet {
     /// # Errors
     ///
     /// Two tools have one name: the error names both places. Or a name is not 1 to 64 letters from a to z
-    /// or A to Z, digits, `_` and `-`.
+    /// or A to Z, digits, `_` and `-`. Or the arguments of a tool are no object.
     pub fn new(tools: impl IntoIterator<Item = Arc<dyn Tool>>) -> Result<Self, ToolSetError> {
-        Self::of(tools.into_iter().map(ToolRef::Shared).collect())
+        let tools: Vec<_> = tools.into_iter().map(ToolRef::Shared).collect();
+        tools.iter().try_for_each(|tool| refuse_no_object(tool.get()))?;
+        Self::of(tools)
     }
 
     /// All `#[tool]` functions of the program, sorted by name: see [`registered`].
@@ -149,6 +151,7 @@ impl ToolSet {
     /// The set has a tool of that name: the error names both places. Or the name is not 1 to 64 letters
     /// from a to z or A to Z, digits, `_` and `-`.
     pub fn with(&self, tool: impl Tool + 'static) -> Result<Self, ToolSetError> {
+        refuse_no_object(&tool)?;
         let mut tools = self.0.tools.clone();
         tools.push(ToolRef::Shared(Arc::new(tool)));
         Ok(Self::of(tools)?.with_settings(self.0.settings))
@@ -300,6 +303,19 @@ impl ToolSet {
     pub(crate) fn is_shared_with(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
+}
+
+/// Models give arguments by name. What the macro makes takes them so.
+fn refuse_no_object(tool: &dyn Tool) -> Result<(), ToolSetError> {
+    let parameters = tool.definition().parameters();
+    let is_object = match parameters.get("type") {
+        Some(kind) => kind == "object",
+        // What says nothing of its type is taken for one, unless it says so in another way.
+        None => {
+            !["anyOf", "oneOf", "enum", "const", "$ref"].iter().any(|word| parameters.get(word).is_some())
+        }
+    };
+    if is_object { Ok(()) } else { Err(ToolSetError::no_object(tool)) }
 }
 
 /// A name that providers take.

@@ -199,7 +199,7 @@ impl Serialize for Pictures<'_> {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
-    use tool_core::{ChatRequest, Json, ToolOutput};
+    use tool_core::{ChatRequest, JsonText, ToolOutput};
 
     use super::*;
     use crate::chat_completions::request::body;
@@ -232,13 +232,13 @@ mod tests {
         let table = [
             (Content::from("Hi"), json!("Hi")),
             (Content::from_iter(["Hi ".into(), "there".into()]), json!("Hi there")),
-            (Content::from(Part::from(Json::from(json!({ "a": [1] })))), json!("{\"a\":[1]}")),
+            (Content::from(Part::from(JsonText::from(json!({ "a": [1] })))), json!("{\"a\":[1]}")),
             (
                 Content::from_iter([
                     "What is ".into(),
                     image("a").into(),
                     "this?".into(),
-                    Json::from(json!(1)).into(),
+                    JsonText::from(json!(1)).into(),
                 ]),
                 json!([wire_text("What is "), wire_image("a"), wire_text("this?"), wire_text("1")]),
             ),

@@ -1,0 +1,13 @@
+//! The arguments' type has no schema.
+
+use tool_core::FunctionTool;
+
+#[derive(serde::Deserialize)]
+struct Pair {
+    a: f64,
+    b: f64,
+}
+
+fn main() {
+    FunctionTool::new("sum", "Sums two numbers", |pair: Pair| pair.a + pair.b);
+}

@@ -1,0 +1,13 @@
+//! What the future holds cannot be sent to another thread.
+
+use std::rc::Rc;
+
+use tool_core::FunctionTool;
+
+fn main() {
+    FunctionTool::new("count", "Counts", || async {
+        let count = Rc::new(1);
+        std::future::ready(()).await;
+        *count
+    });
+}
