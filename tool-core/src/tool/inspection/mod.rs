@@ -3,16 +3,19 @@
 //! It runs only after the object was refused. It follows the text, so that what came is told as it was written,
 //! and it is bounded in depth and in work: both the text and the schema may be a stranger's.
 
-use std::borrow::Cow;
+mod fitting;
+mod words;
+
 use std::collections::{HashMap, HashSet};
 
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use self::fitting::{has_type, is_in_range, is_one_of};
 use super::arguments::{LONGEST_ACCOUNT, note};
 use super::expectation::{self, quote};
 use super::object;
-use super::repair::{self, Members};
+use super::repair::Members;
 
 /// How deep a value is looked into: serde_json reads no deeper.
 const DEEPEST: usize = 128;
@@ -350,96 +353,6 @@ impl<'s> Inspection<'s> {
         let draft = self.root.get("$schema").and_then(Value::as_str);
         draft.is_some_and(|draft| draft.contains("draft-0"))
     }
-
-    /// What is expected, in short.
-    fn expectation(&self, schema: &Value) -> String {
-        match self.resolved(schema) {
-            Value::Object(schema) => self.words(schema),
-            _ => "a value".into(),
-        }
-    }
-
-    fn words(&self, schema: &Map<String, Value>) -> String {
-        let format = schema.get("format").and_then(Value::as_str);
-        if let Some(range) = format.and_then(number_format).and_then(expectation::range_of) {
-            let is_optional = schema.get("type").is_some_and(Value::is_array);
-            return if is_optional { range + " or null" } else { range };
-        }
-        let choices = CHOICES.into_iter().find_map(|keyword| schema.get(keyword)?.as_array());
-        let is_named = ["type", "enum", "const"].iter().any(|keyword| schema.contains_key(*keyword));
-        match choices.filter(|_| !is_named) {
-            Some(choices) => {
-                let mut words = Vec::new();
-                for choice in choices.iter().map(|choice| self.resolved(choice)) {
-                    let word = expectation::of_schema(choice);
-                    if !words.contains(&word) {
-                        words.push(word);
-                    }
-                }
-                words.join(" or ")
-            }
-            None => {
-                let mut schema = schema.clone();
-                schema.retain(|keyword, _| !CHOICES.contains(&keyword.as_str()));
-                expectation::of_schema(&Value::Object(schema))
-            }
-        }
-    }
-
-    /// What is expected, with all that a value of the right type must keep to.
-    fn constraints_of(&self, schema: &Map<String, Value>) -> String {
-        let mut words = self.words(schema);
-        let mut span = |from: &str, to: &str, unit: &str| match (schema.get(from), schema.get(to)) {
-            (Some(from), Some(to)) => words.push_str(&format!(" of {from} to {to} {unit}")),
-            (Some(from), None) => words.push_str(&format!(" of at least {from} {unit}")),
-            (None, Some(to)) => words.push_str(&format!(" of at most {to} {unit}")),
-            (None, None) => {}
-        };
-        span("minLength", "maxLength", "characters");
-        span("minItems", "maxItems", "values");
-        span("minProperties", "maxProperties", "members");
-        let is_integer = schema.get("type").is_some_and(|kind| kind == "integer");
-        let told = [
-            ("minimum", "from", !is_integer),
-            ("maximum", "up to", !is_integer),
-            ("exclusiveMinimum", "above", true),
-            ("exclusiveMaximum", "below", true),
-            ("multipleOf", "that is a multiple of", true),
-        ];
-        for (keyword, word, _) in told.iter().filter(|(.., is_told)| *is_told) {
-            if let Some(limit) = schema.get(*keyword) {
-                words.push_str(&format!(" {word} {limit}"));
-            }
-        }
-        if let Some(pattern) = schema.get("pattern").and_then(Value::as_str) {
-            words.push_str(&format!(" that matches `{pattern}`"));
-        }
-        if schema.get("uniqueItems").is_some_and(|unique| *unique == Value::Bool(true)) {
-            words.push_str(" without repetitions");
-        }
-        let others = [
-            "anyOf",
-            "oneOf",
-            "not",
-            "if",
-            "contains",
-            "propertyNames",
-            "dependentRequired",
-            "dependentSchemas",
-            "dependencies",
-            "unevaluatedProperties",
-            "unevaluatedItems",
-        ];
-        let others: Vec<_> = others
-            .into_iter()
-            .filter(|keyword| schema.contains_key(*keyword))
-            .map(|keyword| format!("`{keyword}`"))
-            .collect();
-        if !others.is_empty() {
-            words.push_str(&format!(" that keeps to {} of its schema", others.join(" and ")));
-        }
-        words
-    }
 }
 
 fn list<'a>(schema: &'a Map<String, Value>, keyword: &str) -> &'a [Value] {
@@ -448,70 +361,4 @@ fn list<'a>(schema: &'a Map<String, Value>, keyword: &str) -> &'a [Value] {
 
 fn cut(words: &str) -> &str {
     words.char_indices().nth(LONGEST_EXPECTATION).map_or(words, |(end, _)| &words[..end])
-}
-
-/// `int32` and `uint8` as Rust says it.
-fn number_format(format: &str) -> Option<&'static str> {
-    Some(match format {
-        "int8" => "i8",
-        "int16" => "i16",
-        "int32" => "i32",
-        "int64" | "int" => "i64",
-        "uint8" => "u8",
-        "uint16" => "u16",
-        "uint32" => "u32",
-        "uint64" | "uint" => "u64",
-        _ => return None,
-    })
-}
-
-fn has_type(schema: &Map<String, Value>, text: &str) -> bool {
-    let is = |name: &Value| match (name.as_str(), text.as_bytes().first()) {
-        (Some("string"), Some(b'"'))
-        | (Some("object"), Some(b'{'))
-        | (Some("array"), Some(b'['))
-        | (Some("boolean"), Some(b't' | b'f'))
-        | (Some("null"), Some(b'n'))
-        | (Some("number"), Some(b'-' | b'0'..=b'9')) => true,
-        (Some("integer"), Some(b'-' | b'0'..=b'9')) => repair::integer(text).is_some(),
-        _ => false,
-    };
-    match schema.get("type") {
-        Some(Value::Array(names)) => names.iter().any(is),
-        Some(name) => is(name),
-        None => true,
-    }
-}
-
-/// The value is one of those that `enum` and `const` name, if they are there.
-fn is_one_of(schema: &Map<String, Value>, text: &str) -> bool {
-    let named = ["enum", "const"].map(|keyword| schema.get(keyword));
-    if named == [None, None] {
-        return true;
-    }
-    let Ok(came) = serde_json::from_str::<Value>(text) else { return true };
-    let is_same = |other: &Value| *other == came || (other.is_number() && other.as_f64() == came.as_f64());
-    match named {
-        [Some(Value::Array(words)), _] => words.iter().any(is_same),
-        [_, Some(word)] => is_same(word),
-        _ => true,
-    }
-}
-
-/// The integer is in the range of its format, and between `minimum` and `maximum`, if they are there.
-fn is_in_range(schema: &Map<String, Value>, text: &str) -> bool {
-    if !matches!(text.as_bytes().first(), Some(b'-' | b'0'..=b'9')) {
-        return true;
-    }
-    let integer = repair::integer(text).unwrap_or(Cow::Borrowed(text));
-    let Ok(integer) = integer.parse::<i128>() else { return true };
-    let bound = |keyword: &str| {
-        let bound = schema.get(keyword)?;
-        bound.as_i64().map(i128::from).or_else(|| bound.as_u64().map(i128::from))
-    };
-    let format = schema.get("format").and_then(Value::as_str).and_then(number_format);
-    let (lowest, highest) = format.and_then(expectation::bounds_of).unwrap_or((i128::MIN, i128::MAX));
-    (lowest..=highest).contains(&integer)
-        && bound("minimum").is_none_or(|lowest| lowest <= integer)
-        && bound("maximum").is_none_or(|highest| integer <= highest)
 }
