@@ -310,10 +310,7 @@ fn refuse_no_object(tool: &dyn Tool) -> Result<(), ToolSetError> {
     let parameters = tool.definition().parameters();
     let is_object = match parameters.get("type") {
         Some(kind) => kind == "object",
-        // What says nothing of its type is taken for one, unless it says so in another way.
-        None => {
-            !["anyOf", "oneOf", "enum", "const", "$ref"].iter().any(|word| parameters.get(word).is_some())
-        }
+        None => parameters.get("properties").is_some(),
     };
     if is_object { Ok(()) } else { Err(ToolSetError::no_object(tool)) }
 }
