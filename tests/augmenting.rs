@@ -394,7 +394,15 @@ async fn what_the_tool_takes_from_the_context_is_asked_for_all_the_same() {
     let missing = tools.missing_from(&ToolContext::new()).unwrap();
     assert!(missing.to_string().contains("`echo` takes `augmenting::"), "{missing}");
     assert!(tools.missing_from(&ToolContext::new().with(Database)).is_none());
-    assert!(Echo::set(json!({ "type": "object" })).augment(thoughts().0).unwrap().get("echo").unwrap().injections().is_none());
+    assert!(
+        Echo::set(json!({ "type": "object" }))
+            .augment(thoughts().0)
+            .unwrap()
+            .get("echo")
+            .unwrap()
+            .injections()
+            .is_none()
+    );
 }
 
 #[tokio::test]

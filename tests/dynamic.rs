@@ -188,7 +188,7 @@ async fn one_argument_of_each_kind() {
         (
             "tags",
             r#"["a", "a"]"#,
-            Wrong("`tags`: expected a list of at most 3 values without repetitions, got a list of 2"),
+            Wrong("`tags`: expected a list of at most 3 items without repetitions, got a list of 2"),
         ),
         (
             "tags",
@@ -283,7 +283,7 @@ async fn one_argument_of_each_kind() {
 #[tokio::test]
 async fn the_text_of_all_arguments() {
     let set = set_of(echo(trip()));
-    let missing = "`city` is missing, expected a string (where to); \
+    let missing = "`city` is missing, expected a string of 1 to 10 characters (where to); \
          `nights` is missing, expected an integer from 1 to 30";
     let table = [
         ("", missing),
@@ -362,7 +362,7 @@ async fn what_spans_several_arguments() {
             r#"{"a": 1}"#,
             "expected an object that keeps to `if` of its schema",
         ),
-        (json!({ "minProperties": 1 }), "{}", "expected an object of at least 1 members"),
+        (json!({ "minProperties": 1 }), "{}", "expected an object of at least 1 entries"),
         (json!({ "allOf": [{ "required": ["b"] }] }), r#"{"a": 1}"#, "`b` is missing, expected a value"),
     ];
     for (more, text, expected) in table {

@@ -45,30 +45,31 @@ impl Inspection<'_> {
     /// What is expected, with all that a value of the right type must keep to.
     pub(super) fn constraints_of(&self, schema: &Map<String, Value>) -> String {
         let mut words = self.words(schema);
-        let mut span = |from: &str, to: &str, unit: &str| match (schema.get(from), schema.get(to)) {
-            (Some(from), Some(to)) => words.push_str(&format!(" of {from} to {to} {unit}")),
-            (Some(from), None) => words.push_str(&format!(" of at least {from} {unit}")),
-            (None, Some(to)) => words.push_str(&format!(" of at most {to} {unit}")),
-            (None, None) => {}
-        };
-        span("minLength", "maxLength", "characters");
-        span("minItems", "maxItems", "values");
-        span("minProperties", "maxProperties", "members");
-        let is_integer = schema.get("type").is_some_and(|kind| kind == "integer");
-        let told = [
-            ("minimum", "from", !is_integer),
-            ("maximum", "up to", !is_integer),
-            ("exclusiveMinimum", "above", true),
-            ("exclusiveMaximum", "below", true),
-            ("multipleOf", "that is a multiple of", true),
-        ];
-        for (keyword, word, _) in told.iter().filter(|(.., is_told)| *is_told) {
-            if let Some(limit) = schema.get(*keyword) {
-                words.push_str(&format!(" {word} {limit}"));
+        // With a type, its limits stand in its words already.
+        if schema.get("type").is_none() {
+            let mut span = |from: &str, to: &str, unit: &str| match (schema.get(from), schema.get(to)) {
+                (Some(from), Some(to)) => words.push_str(&format!(" of {from} to {to} {unit}")),
+                (Some(from), None) => words.push_str(&format!(" of at least {from} {unit}")),
+                (None, Some(to)) => words.push_str(&format!(" of at most {to} {unit}")),
+                (None, None) => {}
+            };
+            span("minLength", "maxLength", "characters");
+            span("minItems", "maxItems", "items");
+            span("minProperties", "maxProperties", "entries");
+            for (keyword, word) in [("minimum", "from"), ("maximum", "up to"), ("exclusiveMaximum", "below")]
+            {
+                if let Some(limit) = schema.get(keyword) {
+                    words.push_str(&format!(" {word} {limit}"));
+                }
+            }
+            if let Some(pattern) = schema.get("pattern").and_then(Value::as_str) {
+                words.push_str(&format!(" that matches `{pattern}`"));
             }
         }
-        if let Some(pattern) = schema.get("pattern").and_then(Value::as_str) {
-            words.push_str(&format!(" that matches `{pattern}`"));
+        for (keyword, word) in [("exclusiveMinimum", "above"), ("multipleOf", "that is a multiple of")] {
+            if let Some(limit) = schema.get(keyword) {
+                words.push_str(&format!(" {word} {limit}"));
+            }
         }
         if schema.get("uniqueItems").is_some_and(|unique| *unique == Value::Bool(true)) {
             words.push_str(" without repetitions");
