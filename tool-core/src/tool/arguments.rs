@@ -293,18 +293,19 @@ impl Taken<()> {
 }
 
 impl<T> Taken<T> {
-    /// These and one more. It is taken whatever became of the others, so that every mistake is noted.
+    /// These and one more, if there is no mistake so far. It is taken whatever became of the others, so that every mistake
+    /// is noted.
     #[inline(never)]
     #[must_use]
     pub fn and<U: ToolParameter>(self, arguments: &mut Arguments<'_, '_>, index: usize) -> Taken<(T, U)> {
         let next = arguments.take(index);
-        Taken(self.0.zip(next))
+        Taken(self.0.zip(next).filter(|_| arguments.are_right()))
     }
 
-    /// All of them, if there is no mistake in any argument.
+    /// All of them.
     #[must_use]
-    pub fn whole(self, arguments: &Arguments<'_, '_>) -> Option<T> {
-        self.0.filter(|_| arguments.are_right())
+    pub fn whole(self) -> Option<T> {
+        self.0
     }
 }
 

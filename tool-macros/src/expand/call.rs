@@ -28,12 +28,18 @@ pub(super) fn expand_call(tool: &ToolFn, path: &TokenStream, private: &TokenStre
         Some(_) => quote_spanned!(own=> context),
         None => quote!(_),
     };
+    // What is taken last sees the mistakes of all before it.
+    let (are_right, is_true) =
+        match tool.arguments().any(|argument| argument.default.is_none()) && locals.is_empty() {
+            true => (quote!(), quote!()),
+            false => (quote_spanned!(own=> arguments.are_right(),), quote!(true,)),
+        };
     quote_spanned! {own=>
         |#this arguments, #context| {
             let taken = #plain;
             #(#takes)*
-            let (::core::option::Option::Some(#plain_locals), #(::core::option::Option::Some(#locals),)*) =
-                (taken.whole(arguments), #(#locals,)*)
+            let (::core::option::Option::Some(#plain_locals), #(::core::option::Option::Some(#locals),)* #is_true) =
+                (taken.whole(), #(#locals,)* #are_right)
             else {
                 return ::core::option::Option::None;
             };
