@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tool_core::schemars::JsonSchema;
-use tool_core::{Repair, ToolCall, ToolContext, ToolExecution, ToolSet, tool, tools};
+use tool_core::{
+    DynamicTool, FunctionTool, Repair, ToolCall, ToolContext, ToolExecution, ToolSet, tool, tools,
+};
 
 async fn execute(set: &ToolSet, name: &str, arguments: &str) -> ToolExecution {
     set.execute(ToolCall::new("call_1", name, arguments), &ToolContext::new()).await
@@ -290,4 +292,55 @@ async fn what_was_mended_is_reported_and_never_shown_in_debug() {
     assert_eq!(format!("{:?}", execution.repairs()[1]), r#"Repair { argument: Some("foo"), .. }"#);
     let restored: ToolExecution = serde_json::from_str(&serde_json::to_string(&execution).unwrap()).unwrap();
     assert_eq!(restored.repairs(), execution.repairs());
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct EchoArguments {
+    foo: Option<String>,
+    qux: Option<i32>,
+}
+
+struct Box;
+
+#[tool_core::toolbox]
+impl Box {
+    #[tool(name = "method")]
+    fn method(&self, foo: Option<String>, qux: Option<i32>) -> Value {
+        json!([foo, qux, null])
+    }
+}
+
+/// An argument that a tool does not have is refused, or left out and reported, whatever the tool is made of.
+#[tokio::test]
+async fn arguments_that_a_tool_does_not_have() {
+    let closure = FunctionTool::new("closure", "", |it: EchoArguments| json!([it.foo, it.qux, null]));
+    let schema = json!({
+        "type": "object",
+        "properties": { "foo": { "type": "string" }, "qux": { "type": "integer" } },
+    });
+    let dynamic =
+        DynamicTool::new("dynamic", "", schema, |it: Value| json!([it["foo"], it["qux"], null])).unwrap();
+    let set = tools![echo].union(&ToolSet::from(Box)).unwrap().with(closure).unwrap().with(dynamic).unwrap();
+    let text = r#"{"foo": "a", "dry_run": [true], "qux": "2"}"#;
+    for name in ["echo", "method", "closure", "dynamic"] {
+        let refused = outcome(&execute(&set, name, text).await).unwrap_err();
+        assert!(
+            refused.contains("there is no argument `dry_run`, the arguments are `foo`, `qux`"),
+            "{name}: {refused}"
+        );
+
+        let ignoring = set.clone().ignore_unknown_arguments();
+        let execution = execute(&ignoring, name, text).await;
+        assert_eq!(outcome(&execution).as_deref(), Ok(r#"["a",2,null]"#), "{name}");
+        let ignored = execution.repairs().iter().find(|repair| repair.is_ignored()).unwrap();
+        assert_eq!((ignored.argument(), ignored.from()), (Some("dry_run"), "[true]"), "{name}");
+        assert_eq!(execution.repairs().len(), 2, "{name}");
+
+        let both = ignoring.strict_arguments();
+        let refused = outcome(&execute(&both, name, text).await).unwrap_err();
+        assert!(
+            refused.contains("`qux`: expected an integer") && !refused.contains("dry_run"),
+            "{name}: {refused}"
+        );
+    }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::tools::ask_providers;
 use super::{Agent, Shared};
 use crate::tool::Budget;
-use crate::{ChatModel, Content, ToolChoice, ToolContext, ToolProvider, ToolSet, ToolSetError};
+use crate::{ChatModel, Content, Tool, ToolChoice, ToolContext, ToolProvider, ToolSet, ToolSetError};
 
 /// How many calls of one turn run at once unless it is set.
 const DEFAULT_MAX_CONCURRENT_CALLS: usize = 8;
@@ -17,6 +17,7 @@ pub struct AgentBuilder {
     agent: Shared,
     tools: Vec<ToolSet>,
     max_output: Option<Budget>,
+    refused: Option<ToolSetError>,
 }
 
 impl AgentBuilder {
@@ -33,7 +34,7 @@ impl AgentBuilder {
             max_turns: None,
             max_concurrent_calls: DEFAULT_MAX_CONCURRENT_CALLS,
         };
-        Self { agent, tools: Vec::new(), max_output: None }
+        Self { agent, tools: Vec::new(), max_output: None, refused: None }
     }
 
     /// What the model is told before every conversation.
@@ -47,6 +48,30 @@ impl AgentBuilder {
     #[must_use]
     pub fn tools(mut self, tools: impl Into<ToolSet>) -> Self {
         self.tools.push(tools.into());
+        self
+    }
+
+    /// Offers one more tool to the model: one made of a closure, or any other [`Tool`].
+    ///
+    #[cfg_attr(feature = "testing", doc = "```")]
+    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// use tool_core::testing::OfflineModel;
+    /// use tool_core::{Agent, FunctionTool};
+    ///
+    /// # fn main() -> Result<(), tool_core::BuildError> {
+    /// let now = FunctionTool::new("now", "Tells the time", || "12:30");
+    /// let agent = Agent::builder(OfflineModel::new()).tool(now).build()?;
+    /// assert_eq!(agent.tools().len(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn tool(mut self, tool: impl Tool + 'static) -> Self {
+        match ToolSet::default().with(tool) {
+            Ok(set) => self.tools.push(set),
+            // Told of when the agent is built.
+            Err(error) => self.refused = self.refused.or(Some(error)),
+        }
         self
     }
 
@@ -134,8 +159,11 @@ impl AgentBuilder {
     ///
     /// # Errors
     ///
-    /// Two tools have one name, or the model must call a tool that there is not.
+    /// Two tools have one name, a tool cannot be offered as it is, or the model must call a tool that there is not.
     pub fn build(mut self) -> Result<Agent, BuildError> {
+        if let Some(error) = self.refused {
+            return Err(BuildError(Kind::Tools(error)));
+        }
         for more in &self.tools {
             self.agent.tools =
                 self.agent.tools.union(more).map_err(|error| BuildError(Kind::Tools(error)))?;

@@ -61,7 +61,7 @@ pub(super) fn call(tool: &dyn ObjectTool, text: &str, context: &ToolContext) -> 
     // Models without anything to say send these.
     let text = if matches!(text.trim_ascii(), "" | "null") { "{}" } else { text };
     let error = match serde_json::from_str(text) {
-        Ok(Members(members)) => return call_with(tool, text, &members, context),
+        Ok(Members(members)) => return call_with_known(tool, text, members, context),
         Err(error) => error,
     };
     let mended = (!context.has_strict_arguments()).then(|| repair::mend_text(text)).flatten();
@@ -69,9 +69,40 @@ pub(super) fn call(tool: &dyn ObjectTool, text: &str, context: &ToolContext) -> 
         && let Ok(Members(members)) = serde_json::from_str(&mended)
     {
         let repair = Repair::of_text(text, &mended);
-        return call_with(tool, &mended, &members, context).with_repairs(vec![repair]);
+        return call_with_known(tool, &mended, members, context).with_repairs(vec![repair]);
     }
     refuse(&expectation::unreadable(text, &error))
+}
+
+/// As [`call_with`], after what the tool does not have was left out, if its set says so.
+fn call_with_known(
+    tool: &dyn ObjectTool,
+    text: &str,
+    members: Vec<(Cow<'_, str>, &RawValue)>,
+    context: &ToolContext,
+) -> ToolFuture<'static> {
+    if !context.reading().ignores_unknown {
+        return call_with(tool, text, &members, context);
+    }
+    let is_known = knows(tool);
+    let (known, unknown): (Vec<_>, Vec<_>) =
+        members.into_iter().partition(|(name, value)| is_known(name, value));
+    let known_text =
+        object_of(&known.iter().map(|(name, value)| (&**name, value.get().into())).collect::<Vec<_>>());
+    let ignored = unknown.iter().map(|(name, value)| Repair::of_ignored(name, value.get())).collect();
+    call_with(tool, &known_text, &known, context).with_repairs(ignored)
+}
+
+/// Whether the tool takes a member of a name.
+fn knows<'a>(tool: &'a dyn ObjectTool) -> impl Fn(&str, &RawValue) -> bool + 'a {
+    let parameters = tool.parameters();
+    let properties = parameters.get("properties").and_then(Value::as_object);
+    let is_closed = parameters.as_object().is_some_and(lists_all_names);
+    move |name, value| {
+        !is_closed
+            || properties.is_some_and(|properties| properties.contains_key(name))
+            || tool.takes(name, value)
+    }
 }
 
 fn call_with(
@@ -124,16 +155,14 @@ fn refuse(mistakes: &str) -> ToolFuture<'static> {
 
 /// What is given twice, what the tool does not have, and numbers that their type cannot hold; no more than will be told.
 fn mistakes_in_names(tool: &dyn ObjectTool, members: &[(Cow<'_, str>, &RawValue)]) -> Vec<String> {
-    let parameters = tool.parameters();
-    let properties = parameters.get("properties").and_then(Value::as_object);
-    let is_listed = |name: &str| properties.is_some_and(|properties| properties.contains_key(name));
-    let is_closed = parameters.as_object().is_some_and(lists_all_names);
+    let properties = tool.parameters().get("properties").and_then(Value::as_object);
+    let is_known = knows(tool);
     let (mut mistakes, mut length) = (Vec::new(), 0);
     let mut names = HashSet::new();
     for (name, value) in members {
         let mistake = if !names.insert(&**name) {
             format!("`{name}` is given twice")
-        } else if is_closed && !is_listed(name) && !tool.takes(name, value) {
+        } else if !is_known(name, value) {
             unknown(name, properties)
         } else if tool.is_too_large(name, value) {
             expectation::too_large(name, value.get())

@@ -250,8 +250,8 @@ impl ToolSet {
     ///
     /// Without this such a call is refused, and the refusal names the arguments that the tool has: a model
     /// that writes `dry_run` means to say something with it. The switch is for models which invent
-    /// arguments again and again. It goes for `#[tool]` functions; any other tool gets the arguments as the
-    /// model wrote them.
+    /// arguments again and again. It goes for all tools of this crate; a hand-written [`Tool`] gets the arguments
+    /// as the model wrote them.
     #[must_use]
     pub fn ignore_unknown_arguments(self) -> Self {
         let reading = Reading { ignores_unknown: true, ..self.0.settings.reading };
