@@ -300,10 +300,11 @@ struct EchoArguments {
     qux: Option<i32>,
 }
 
-struct Box;
+struct Shelf;
 
 #[tool_core::toolbox]
-impl Box {
+#[expect(clippy::disallowed_names, reason = "as the table has them")]
+impl Shelf {
     #[tool(name = "method")]
     fn method(&self, foo: Option<String>, qux: Option<i32>) -> Value {
         json!([foo, qux, null])
@@ -320,7 +321,8 @@ async fn arguments_that_a_tool_does_not_have() {
     });
     let dynamic =
         DynamicTool::new("dynamic", "", schema, |it: Value| json!([it["foo"], it["qux"], null])).unwrap();
-    let set = tools![echo].union(&ToolSet::from(Box)).unwrap().with(closure).unwrap().with(dynamic).unwrap();
+    let set =
+        tools![echo].union(&ToolSet::from(Shelf)).unwrap().with(closure).unwrap().with(dynamic).unwrap();
     let text = r#"{"foo": "a", "dry_run": [true], "qux": "2"}"#;
     for name in ["echo", "method", "closure", "dynamic"] {
         let refused = outcome(&execute(&set, name, text).await).unwrap_err();

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::repair::Members;
+use super::members::Members;
 use crate::schema::{Choices, is_nullable};
 
 /// How deep a text is read.

@@ -21,11 +21,13 @@ mod inspection;
 mod into_output;
 #[allow(missing_docs, reason = "for generated code only")]
 mod limits;
+mod members;
 mod object;
 mod output;
 mod parameter;
 pub(crate) mod repair;
 mod strict;
+mod taken;
 mod toolbox;
 mod value;
 
@@ -52,7 +54,7 @@ pub use self::toolbox::Toolbox;
 
 /// What generated code may name of this module.
 pub(crate) mod private {
-    pub use super::arguments::{Arguments, Taken};
+    pub use super::arguments::Arguments;
     pub use super::declaration::ToolName;
     pub use super::details::{Details, ParameterDetails};
     pub use super::function::{DeclaredTool, StaticTool};
@@ -65,6 +67,7 @@ pub(crate) mod private {
         FromText, Injectable, InjectableByValue, NotShown, Omittable, OptionalProbe, Parameter,
         RequiredByDefault, Shown, ToolParameter, example, for_call, lacks, left_out, look_up,
     };
+    pub use super::taken::Taken;
     pub use super::toolbox::{Method, tool_set_of};
     pub use super::value::ToolReturn;
 }

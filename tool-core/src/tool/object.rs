@@ -10,7 +10,8 @@ use super::arguments::{LONGEST_ACCOUNT, note};
 use super::error::nearest;
 use super::expectation;
 use super::inspection::{Inspection, Judge};
-use super::repair::{self, Members, Repair};
+use super::members::Members;
+use super::repair::{self, Repair};
 use crate::schema::lists_all_names;
 use crate::{ToolContext, ToolError, ToolFuture};
 

@@ -8,10 +8,11 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt;
 
-use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
+
+use super::members::Members;
 
 /// How deep a value is mended: serde_json reads no deeper.
 const DEEPEST: usize = 128;
@@ -70,9 +71,7 @@ impl Repair {
     pub fn to(&self) -> &str {
         &self.to
     }
-}
 
-impl Repair {
     /// The tool has no such argument, and its set
     /// [ignores](crate::ToolSet::ignore_unknown_arguments) those.
     #[must_use]
@@ -350,33 +349,6 @@ pub(super) fn integer(text: &str) -> Option<Cow<'_, str>> {
     let kept = format!("{kept:0<point$}");
     let kept = kept.trim_start_matches('0');
     Some(Cow::Owned(if kept.is_empty() { "0".into() } else { format!("{sign}{kept}") }))
-}
-
-/// The members of an object in their order, the values as they are written.
-pub(super) struct Members<'a>(pub(super) Vec<(Cow<'a, str>, &'a RawValue)>);
-
-impl<'a> Deserialize<'a> for Members<'a> {
-    fn deserialize<D: Deserializer<'a>>(deserializer: D) -> Result<Self, D::Error> {
-        struct MembersVisitor;
-
-        impl<'a> Visitor<'a> for MembersVisitor {
-            type Value = Members<'a>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'a>>(self, mut object: A) -> Result<Members<'a>, A::Error> {
-                let mut members = Vec::new();
-                while let Some(name) = object.next_key::<String>()? {
-                    members.push((Cow::Owned(name), object.next_value()?));
-                }
-                Ok(Members(members))
-            }
-        }
-
-        deserializer.deserialize_map(MembersVisitor)
-    }
 }
 
 #[cfg(test)]

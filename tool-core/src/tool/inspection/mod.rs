@@ -14,8 +14,8 @@ use serde_json::{Map, Value};
 use self::fitting::{has_type, is_in_range, is_one_of};
 use super::arguments::{LONGEST_ACCOUNT, note};
 use super::expectation::{self, quote};
+use super::members::Members;
 use super::object;
-use super::repair::Members;
 
 /// How deep a value is looked into: serde_json reads no deeper.
 const DEEPEST: usize = 128;

@@ -1,6 +1,12 @@
 //! Words about a wrong argument: where it is wrong, what was expected, what came.
 
+mod locator;
+mod words;
+
 use serde_json::Value;
+
+use self::locator::Locator;
+pub(crate) use self::words::of_schema;
 
 use super::error::{LONGEST_NAME, list, nearest};
 use super::parameter::Parameter;
@@ -169,84 +175,6 @@ fn of_type(expected: &str) -> &str {
     }
 }
 
-/// A schema in words: `an integer from 0 to 255`, `one of "a", "b"`, `a list`.
-pub(crate) fn of_schema(schema: &Value) -> String {
-    if let Some(variants) = schema["enum"].as_array() {
-        let variants: Vec<_> = variants.iter().map(Value::to_string).collect();
-        return format!("one of {}", variants.join(", "));
-    }
-    if let Some(variant) = schema.get("const") {
-        return variant.to_string();
-    }
-    // A variant that holds data.
-    if let (Some([name]), Some(_)) = (
-        schema["required"].as_array().map(Vec::as_slice),
-        schema["additionalProperties"].as_bool().filter(|may| !may),
-    ) {
-        return format!("an object with {name}");
-    }
-    if let Some(choices) = schema["anyOf"].as_array().or_else(|| schema["oneOf"].as_array()) {
-        return choices.iter().map(of_schema).collect::<Vec<_>>().join(" or ");
-    }
-    match &schema["type"] {
-        Value::Array(types) => {
-            let mut single = schema.clone();
-            let words = types.iter().map(|one| {
-                single["type"] = one.clone();
-                of_schema(&single)
-            });
-            words.collect::<Vec<_>>().join(" or ")
-        }
-        Value::String(name) => match &**name {
-            "integer" => format!("an integer{}", range_in(schema)),
-            "number" => format!("a number{}", range_in(schema)),
-            "string" => format!("a string{}", text_in(schema)),
-            "boolean" => "true or false".into(),
-            "array" => format!("a list{}", lengths(&schema["minItems"], &schema["maxItems"], "items")),
-            "object" => {
-                format!("an object{}", lengths(&schema["minProperties"], &schema["maxProperties"], "entries"))
-            }
-            "null" => "null".into(),
-            name => format!("a {name}"),
-        },
-        _ => "a value".into(),
-    }
-}
-
-/// ` from 1 to 100`, as far as the schema has bounds.
-fn range_in(schema: &Value) -> String {
-    let mut range = match (&schema["minimum"], &schema["maximum"]) {
-        (Value::Null, Value::Null) => String::new(),
-        (lowest, Value::Null) => format!(" from {lowest}"),
-        (Value::Null, highest) => format!(" up to {highest}"),
-        (lowest, highest) => format!(" from {lowest} to {highest}"),
-    };
-    if let Some(bound) = schema.get("exclusiveMaximum") {
-        range = format!("{range} below {bound}");
-    }
-    range
-}
-
-/// ` of 1 to 64 characters that matches …`, as far as the schema says it.
-fn text_in(schema: &Value) -> String {
-    let mut words = lengths(&schema["minLength"], &schema["maxLength"], "characters");
-    if let Some(pattern) = schema["pattern"].as_str() {
-        words = format!("{words} that matches `{pattern}`");
-    }
-    words
-}
-
-/// ` of 1 to 64 characters`
-fn lengths(shortest: &Value, longest: &Value, units: &str) -> String {
-    match (shortest, longest) {
-        (Value::Null, Value::Null) => String::new(),
-        (shortest, Value::Null) => format!(" of at least {shortest} {units}"),
-        (Value::Null, longest) => format!(" of at most {longest} {units}"),
-        (shortest, longest) if shortest == longest => format!(" of {shortest} {units}"),
-        (shortest, longest) => format!(" of {shortest} to {longest} {units}"),
-    }
-}
-
 /// What came, as the model wrote it if that is short.
 pub(super) fn quote(value: &str) -> String {
     let value = value.trim_ascii();
@@ -268,94 +196,6 @@ pub(super) fn offset(text: &str, error: &serde_json::Error) -> usize {
     let is_in_front = matches!(text.as_bytes().get(offset), Some(b'{' | b'['))
         && (reason.starts_with("invalid type: map") || reason.starts_with("invalid type: sequence"));
     (offset + usize::from(is_in_front)).clamp(1, text.len().max(1))
-}
-
-/// Finds the innermost value around an offset of a valid JSON text, and the path to it.
-struct Locator<'a> {
-    text: &'a str,
-    position: usize,
-    offset: usize,
-}
-
-impl<'a> Locator<'a> {
-    /// The path (`.stops[2].name`, empty at the top) and the text of the value.
-    fn locate(text: &'a str, offset: usize) -> (String, &'a str) {
-        let mut locator = Self { text, position: 0, offset };
-        locator.value(0).unwrap_or_else(|| (String::new(), text))
-    }
-
-    /// Passes over one value; gives what it found if the offset is in it.
-    fn value(&mut self, depth: usize) -> Option<(String, &'a str)> {
-        if depth > DEEPEST {
-            self.position = self.text.len();
-            return None;
-        }
-        self.blanks();
-        let start = self.position;
-        let mut inner = None;
-        match self.peek() {
-            Some(open @ (b'{' | b'[')) => {
-                self.position += 1;
-                for index in 0.. {
-                    self.blanks();
-                    if matches!(self.peek(), None | Some(b'}' | b']')) {
-                        break;
-                    }
-                    let name = (open == b'{').then(|| self.name());
-                    let found = self.value(depth + 1).map(|(path, value)| match name {
-                        Some(name) => (format!(".{name}{path}"), value),
-                        None => (format!("[{index}]{path}"), value),
-                    });
-                    inner = inner.or(found);
-                    self.blanks();
-                    if self.peek() == Some(b',') {
-                        self.position += 1;
-                    }
-                }
-                self.position += 1;
-            }
-            Some(b'"') => {
-                self.string();
-            }
-            _ => {
-                let rest = &self.text[self.position.min(self.text.len())..];
-                self.position += rest.find([',', '}', ']', ' ', '\n', '\r', '\t']).unwrap_or(rest.len());
-            }
-        }
-        let end = self.position.min(self.text.len());
-        let is_around = start < self.offset && self.offset <= end;
-        inner.or_else(|| is_around.then(|| (String::new(), &self.text[start.min(end)..end])))
-    }
-
-    /// Passes over a name and the colon behind it.
-    fn name(&mut self) -> &'a str {
-        let name = self.string();
-        self.blanks();
-        self.position += 1;
-        name.trim_matches('"')
-    }
-
-    fn string(&mut self) -> &'a str {
-        let start = self.position;
-        self.position += 1;
-        while let Some(byte) = self.peek() {
-            self.position += if byte == b'\\' { 2 } else { 1 };
-            if byte == b'"' {
-                break;
-            }
-        }
-        self.text.get(start..self.position).unwrap_or_default()
-    }
-
-    fn blanks(&mut self) {
-        while self.peek().is_some_and(|byte| byte.is_ascii_whitespace()) {
-            self.position += 1;
-        }
-    }
-
-    fn peek(&self) -> Option<u8> {
-        self.text.as_bytes().get(self.position).copied()
-    }
 }
 
 #[cfg(test)]
