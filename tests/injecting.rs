@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use tool_core::{ConversationId, Injection, ToolCall, ToolContext, ToolSet, tool, toolbox, tools};
+use tool_core::testing::ScriptedModel;
+use tool_core::{Agent, ConversationId, Injection, ToolCall, ToolContext, ToolSet, tool, toolbox, tools};
 
 #[derive(Clone, Debug)]
 struct User(&'static str);
@@ -158,4 +159,30 @@ async fn a_call_that_lacks_something_is_refused() {
 fn values_in_a_context_are_not_shown() {
     let shown = format!("{:?}", context());
     assert!(shown.contains("injecting::User") && !shown.contains("ada"), "{shown}");
+}
+
+#[tokio::test]
+async fn a_run_that_lacks_something_is_refused_before_the_model_is_asked() {
+    let model = ScriptedModel::new().calls("lookup", r#"{"key": "x"}"#).says("done");
+    let agent = Agent::builder(model.clone())
+        .tools(tools![lookup, blocked, whoami])
+        .context(Database(1))
+        .build()
+        .unwrap();
+    let error = agent.ask("go").await.unwrap_err();
+    assert!(error.is_missing_context());
+    let text = error.to_string();
+    for lacks in [
+        "`lookup` takes `injecting::User` and `alloc::sync::Arc<dyn injecting::Clock>`",
+        "`blocked` takes `injecting::User`",
+    ] {
+        assert!(text.contains(lacks), "{text}");
+    }
+    assert!(model.requests().is_empty() && !text.contains("Database"), "{text}");
+
+    // What the question hands over wins over the agent's.
+    let clock = Arc::new(Stopped) as Arc<dyn Clock>;
+    let ask = agent.ask("go").context(User("ada")).context(clock).context(Database(2));
+    let answer = ask.await.unwrap();
+    assert_eq!(answer.tool_executions()[0].output().unwrap().to_string(), "2 x ada 7 None 1 None");
 }
