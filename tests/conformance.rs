@@ -346,3 +346,120 @@ async fn arguments_that_a_tool_does_not_have() {
         );
     }
 }
+
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+struct Stay {
+    #[schemars(range(min = 1, max = 30))]
+    nights: u16,
+    #[schemars(length(min = 1, max = 5))]
+    name: String,
+    #[schemars(length(min = 1, max = 2))]
+    #[serde(default = "nobody")]
+    guests: Vec<Guest>,
+    factor: Option<f32>,
+    room: Option<Room>,
+    next: Option<Rc>,
+}
+
+/// In a box, as it holds itself.
+type Rc = std::boxed::Box<Stay>;
+
+fn nobody() -> Vec<Guest> {
+    vec![Guest { age: 1.0 }]
+}
+
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+struct Guest {
+    #[schemars(range(min = 0.5, max = 150.0))]
+    age: f64,
+}
+
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(tag = "kind")]
+enum Room {
+    Single {
+        #[schemars(range(max = 9))]
+        floor: u8,
+    },
+    Suite {
+        #[schemars(range(min = 10))]
+        floor: u8,
+    },
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct StayArguments {
+    it: Stay,
+}
+
+#[tool]
+fn stay(it: Stay) -> u16 {
+    it.nights
+}
+
+#[tool]
+fn factors(it: Vec<f32>, pair: Option<(u8, f32)>) -> usize {
+    it.len() + usize::from(pair.is_some())
+}
+
+/// What a type's own schema promises is kept, wherever in the argument it stands.
+#[tokio::test]
+async fn promises_of_types() {
+    let closure = FunctionTool::new("closure", "", |arguments: StayArguments| arguments.it.nights);
+    let set = tools![stay, factors].with(closure).unwrap();
+    let table: &[(&str, Result<&str, &str>)] = &[
+        (r#"{"nights": 30, "name": "ééééé"}"#, Ok("30")),
+        (r#"{"nights": 31, "name": "a"}"#, Err("`it.nights`: expected an integer from 1 to 30, got 31")),
+        (r#"{"nights": "31", "name": "a"}"#, Err("`it.nights`: expected an integer from 1 to 30, got 31")),
+        (
+            r#"{"nights": 1, "name": "éééééé"}"#,
+            Err("`it.name`: expected a string of 1 to 5 characters, got \"éééééé\""),
+        ),
+        (
+            r#"{"nights": 1, "name": "a", "guests": []}"#,
+            Err("`it.guests`: expected a list of 1 to 2 items, got a list"),
+        ),
+        (
+            r#"{"nights": 1, "name": "a", "guests": [{"age": 2}, {"age": 0.4}]}"#,
+            Err("`it.guests[1].age`: expected a number from 0.5 to 150.0, got 0.4"),
+        ),
+        (
+            r#"{"nights": 1, "name": "a", "factor": 1e39}"#,
+            Err("`it.factor`: expected a number from -3.4028235e38 to 3.4028235e38, got 1e39"),
+        ),
+        (r#"{"nights": 1, "name": "a", "factor": null, "room": null, "next": null}"#, Ok("1")),
+        (r#"{"nights": 1, "name": "a", "room": {"kind": "Suite", "floor": 12}}"#, Ok("1")),
+        (r#"{"nights": 1, "name": "a", "room": {"kind": "Single", "floor": 9}}"#, Ok("1")),
+        (
+            r#"{"nights": 1, "name": "a", "room": {"kind": "Single", "floor": 10}}"#,
+            Err("`it.room.floor`: expected an integer from 0 to 9, got 10"),
+        ),
+        (
+            r#"{"nights": 1, "name": "a", "next": {"nights": 2, "name": "b", "next": {"nights": 0, "name": "c"}}}"#,
+            Err("`it.next.next.nights`: expected an integer from 1 to 30, got 0"),
+        ),
+    ];
+    for (text, expected) in table {
+        for name in ["stay", "closure"] {
+            let told = outcome(&execute(&set, name, &format!("{{\"it\": {text}}}")).await);
+            let told = told.as_deref().map_err(|error| error.trim_start_matches("invalid arguments: "));
+            assert_eq!(told, *expected, "{name} {text}");
+        }
+    }
+    let table = [
+        (r#"{"it": [1, 2.5e38], "pair": [1, 2]}"#, Ok("3")),
+        (
+            r#"{"it": [1, 1e39]}"#,
+            Err("`it[1]`: expected a number from -3.4028235e38 to 3.4028235e38, got 1e39"),
+        ),
+        (
+            r#"{"it": [], "pair": [1, -1e39]}"#,
+            Err("`pair[1]`: expected a number from -3.4028235e38 to 3.4028235e38, got -1e39"),
+        ),
+    ];
+    for (text, expected) in table {
+        let told = outcome(&execute(&set, "factors", text).await);
+        let told = told.as_deref().map_err(|error| error.trim_start_matches("invalid arguments: "));
+        assert_eq!(told, expected, "{text}");
+    }
+}

@@ -38,6 +38,20 @@ pub(crate) fn of_parameters(parameters: &[Parameter]) -> Value {
     object
 }
 
+/// The schemas of parameters as their types' crates have them: the formats of numbers are still there.
+#[inline]
+pub(crate) fn of_parameters_as_they_are(parameters: &[Parameter]) -> Value {
+    let mut generator = settings().into_generator();
+    let mut properties = Map::new();
+    for parameter in parameters {
+        properties.insert(parameter.name.into(), (parameter.schema)(&mut generator).to_value());
+    }
+    let mut object = Map::new();
+    object.insert("properties".into(), properties.into());
+    object.insert("$defs".into(), generator.take_definitions(false).into());
+    object.into()
+}
+
 /// The schema of one parameter, for reading what is wrong with an argument.
 pub(crate) fn of_parameter(parameter: &Parameter) -> Value {
     let mut generator = generator();

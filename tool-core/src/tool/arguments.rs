@@ -1,6 +1,5 @@
 //! Reading the arguments of a call: once, straight from the model's text into the function's types.
 
-use std::any::Any;
 use std::borrow::Cow;
 use std::fmt;
 
@@ -12,6 +11,7 @@ use super::context::Reading;
 use super::declaration::Declaration;
 use super::expectation;
 use super::parameter::{Injectable, Parameter, ToolParameter};
+use super::promises::Broken;
 use super::repair::{self, Repair};
 use crate::{ToolContext, ToolError, ToolFuture, schema};
 
@@ -25,6 +25,8 @@ pub(super) type Slot<'a> = Option<&'a str>;
 #[derive(Debug)]
 pub struct Arguments<'a, 's> {
     declaration: &'s Declaration,
+    /// The schemas of the parameters, if they promise what reading the types does not see to.
+    promises: Option<&'s Value>,
     slots: &'s mut [Slot<'a>],
     mistakes: String,
     /// The type of a value that the context lacks.
@@ -41,6 +43,7 @@ impl<'a, 's> Arguments<'a, 's> {
     fn new(declaration: &'s Declaration, slots: &'s mut [Slot<'a>], reading: Reading) -> Self {
         Self {
             declaration,
+            promises: None,
             slots,
             mistakes: String::new(),
             lacks: None,
@@ -57,8 +60,9 @@ impl<'a, 's> Arguments<'a, 's> {
         text: &'a str,
         slots: &'s mut [Slot<'a>],
         reading: Reading,
+        promises: Option<&'s Value>,
     ) -> Self {
-        let mut arguments = Self::new(declaration, slots, reading);
+        let mut arguments = Self { promises, ..Self::new(declaration, slots, reading) };
         // Models without anything to say send these.
         if matches!(text.trim_ascii(), "" | "null") {
             arguments.note_missing();
@@ -92,14 +96,12 @@ impl<'a, 's> Arguments<'a, 's> {
     pub fn take<T: ToolParameter>(&mut self, index: usize) -> Option<T> {
         let text = self.text(index)?;
         match serde_json::from_str::<T>(text) {
-            Ok(value) => self.accepts(index, text, text, &value).then_some(value),
+            Ok(value) => self.accepts(index, text, text).then_some(value),
             Err(error) => {
                 let mended = self.mend(index, text);
                 let value = mended.as_deref().and_then(|mended| serde_json::from_str::<T>(mended).ok());
                 match (value, mended) {
-                    (Some(value), Some(mended)) => {
-                        self.accepts(index, text, &mended, &value).then_some(value)
-                    }
+                    (Some(value), Some(mended)) => self.accepts(index, text, &mended).then_some(value),
                     _ => {
                         self.note_wrong(index, text, &error);
                         None
@@ -149,9 +151,8 @@ impl<'a, 's> Arguments<'a, 's> {
     /// The value that was read of `text` is within its limits; `came` is what the model wrote. What is wrong or was
     /// mended is noted.
     #[inline(never)]
-    fn accepts(&mut self, index: usize, came: &str, text: &str, value: &dyn Any) -> bool {
-        if is_infinite(value) {
-            self.note_too_large(index, came);
+    fn accepts(&mut self, index: usize, came: &str, text: &str) -> bool {
+        if self.promises.is_some_and(|promises| self.breaks(promises, index, text)) {
             return false;
         }
         if self.declaration.details.is_some_and(|details| !details.allows(index, text)) {
@@ -162,6 +163,19 @@ impl<'a, 's> Arguments<'a, 's> {
             self.note_repair(index, came, text);
         }
         true
+    }
+
+    /// The argument breaks a promise of its type's schema, which is then noted.
+    #[cold]
+    fn breaks(&mut self, promises: &Value, index: usize, text: &str) -> bool {
+        let Some(parameter) = self.parameter(index) else { return false };
+        let schema = &promises["properties"][parameter.name];
+        let broken = self.declaration.details.and_then(|details| details.broken(promises, schema, text));
+        if let Some(Broken { path, expected, value }) = &broken {
+            let mistake = expectation::broken(parameter.name, path, expected, value);
+            note(&mut self.mistakes, &mistake);
+        }
+        broken.is_some()
     }
 
     /// The text of an argument as its schema asks for it, if it is wrong in form only.
@@ -242,6 +256,11 @@ impl<'a, 's> Arguments<'a, 's> {
 
     #[cold]
     fn note_wrong(&mut self, index: usize, text: &str, error: &serde_json::Error) {
+        // A number that is too large, where serde_json sees that itself: which one is told by the schema.
+        let may_be_too_large = error.is_syntax();
+        if may_be_too_large && self.promises.is_some_and(|promises| self.breaks(promises, index, text)) {
+            return;
+        }
         if let Some(parameter) = self.parameter(index) {
             let mistake = expectation::wrong(parameter, &self.schema_of(index), text, error);
             note(&mut self.mistakes, &mistake);
@@ -257,13 +276,6 @@ impl<'a, 's> Arguments<'a, 's> {
     }
 
     #[cold]
-    fn note_too_large(&mut self, index: usize, text: &str) {
-        if let Some(parameter) = self.parameter(index) {
-            note(&mut self.mistakes, &expectation::too_large(parameter.name, text));
-        }
-    }
-
-    #[cold]
     fn note_unknown(&mut self, name: &str, text: &str) {
         if self.reading.ignores_unknown {
             self.repairs.push(Repair::of_ignored(name, text));
@@ -275,15 +287,6 @@ impl<'a, 's> Arguments<'a, 's> {
         let known = self.declaration.parameters.iter().map(|parameter| parameter.name);
         note(&mut self.mistakes, &expectation::unknown(name, known));
     }
-}
-
-/// A number that an `f32` cannot hold is read as infinite. JSON has no infinite numbers, so it is nothing else.
-fn is_infinite(value: &dyn Any) -> bool {
-    let number = value
-        .downcast_ref::<f32>()
-        .copied()
-        .or_else(|| value.downcast_ref::<Option<f32>>().copied().flatten());
-    number.is_some_and(f32::is_infinite)
 }
 
 /// How long the account of all mistakes may grow, in bytes; what comes behind that is not told.
@@ -357,8 +360,13 @@ mod tests {
 
     fn read(text: &str) -> Result<Booking, String> {
         let mut slots = [None; 4];
-        let mut arguments =
-            Arguments::read(&BOOK, text, &mut slots, Reading { is_strict: true, ignores_unknown: false });
+        let mut arguments = Arguments::read(
+            &BOOK,
+            text,
+            &mut slots,
+            Reading { is_strict: true, ignores_unknown: false },
+            None,
+        );
         match (arguments.take(0), arguments.take(1), arguments.take(2), arguments.take(3)) {
             (Some(nights), Some(city), Some(price), Some(breakfast)) if arguments.are_right() => {
                 Ok((nights, city, price, breakfast))

@@ -10,7 +10,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::expectation;
 use super::object::{self, ObjectTool};
+use super::promises::{self, Broken};
 use super::{Tool, ToolHandler};
 use crate::{ToolContext, ToolDefinition, ToolFuture, schema};
 
@@ -66,8 +68,8 @@ impl<T: DeserializeOwned + JsonSchema + 'static> ToolArguments for T {}
 pub struct FunctionTool {
     definition: ToolDefinition,
     declared_at: &'static Location<'static>,
-    /// The arguments that are an `f32`, which is read as infinite where it cannot hold a number.
-    narrow: Vec<String>,
+    /// The schema of the arguments' type, if it promises what reading the type does not see to.
+    promises: Option<Value>,
     code: Box<dyn Code>,
 }
 
@@ -102,17 +104,14 @@ impl FunctionTool {
         declared_at: &'static Location<'static>,
     ) -> Self {
         let schema = code.schema();
-        let properties = schema.get("properties").and_then(Value::as_object);
-        let is_narrow = |schema: &Value| schema.get("format").is_some_and(|format| format == "float");
-        let narrow = properties.into_iter().flatten().filter(|(_, schema)| is_narrow(schema));
-        let narrow = narrow.map(|(name, _)| name.clone()).collect();
+        let promises = promises::are_in(&schema).then(|| schema.clone());
         let (parameters, documentation) = schema::of_arguments_for_providers(schema);
         let description = match description.trim() {
             "" => documentation.unwrap_or_default(),
             _ => description,
         };
         let definition = ToolDefinition::new(name, description).with_parameters(parameters);
-        Self { definition, declared_at, narrow, code }
+        Self { definition, declared_at, promises, code }
     }
 }
 
@@ -163,9 +162,12 @@ impl ObjectTool for FunctionTool {
         self.code.error(&twice).is_some_and(|error| error.to_string().starts_with("duplicate field"))
     }
 
-    fn is_too_large(&self, name: &str, value: &RawValue) -> bool {
-        let is_narrow = self.narrow.iter().any(|narrow| narrow == name);
-        is_narrow && value.get().parse::<f32>().is_ok_and(f32::is_infinite)
+    fn broken(&self, name: &str, value: &str) -> Option<String> {
+        let promises = self.promises.as_ref()?;
+        let properties = promises.get("properties").and_then(|properties| properties.get(name));
+        let schema = properties.or_else(|| promises.get("additionalProperties"))?;
+        let Broken { path, expected, value } = promises::broken(promises, schema, value)?;
+        Some(expectation::broken(name, &path, &expected, value))
     }
 
     fn error(&self, object: &str) -> Option<serde_json::Error> {

@@ -2,6 +2,8 @@
 
 use std::panic::Location;
 
+use serde_json::Value;
+
 use super::arguments::Arguments;
 use super::details::Words;
 use super::future::Pending;
@@ -19,6 +21,14 @@ pub(crate) struct Declaration {
     pub(super) description: Option<&'static str>,
     pub(crate) parameters: &'static [Parameter],
     pub(super) details: Option<&'static dyn Words>,
+}
+
+/// What is known of a tool once its schemas are made.
+#[derive(Debug)]
+pub(super) struct Defined {
+    pub(super) definition: ToolDefinition,
+    /// The schemas of the parameters' types, if they promise what reading the types does not see to.
+    pub(super) promises: Option<Value>,
 }
 
 /// The name of a tool, and where it is declared.
@@ -54,16 +64,18 @@ impl Declaration {
         Self { name, description, parameters, details }
     }
 
-    /// What the model is told. `call` is asked for the defaults of its parameters, and calls nothing.
+    /// What is known once the schemas are made. `call` is asked for the defaults of its parameters, and calls nothing.
     #[cold]
-    pub(super) fn definition(&self, call: Describe<'_>) -> ToolDefinition {
+    pub(super) fn define(&self, call: Describe<'_>) -> Defined {
         let parameters = schema::of_parameters(self.parameters);
         let description = self.description.map(Into::into);
         let definition = ToolDefinition::from_parts(self.name.name.into(), description, parameters);
-        match self.details {
+        let definition = match self.details {
             None => definition,
             Some(details) => details.complete(definition, self, call),
-        }
+        };
+        let promises = self.details.and_then(|details| details.promises(self.parameters));
+        Defined { definition, promises }
     }
 
     pub(super) fn injections(&self) -> &'static [Injection] {
@@ -71,16 +83,22 @@ impl Declaration {
     }
 
     /// Calls the function with the arguments in a text.
-    pub(super) fn call<'f>(&self, text: &str, context: &ToolContext, call: Call<'_, 'f>) -> ToolFuture<'f> {
+    pub(super) fn call<'f>(
+        &self,
+        text: &str,
+        context: &ToolContext,
+        promises: Option<&Value>,
+        call: Call<'_, 'f>,
+    ) -> ToolFuture<'f> {
         let prepared = self.details.and_then(|details| details.prepare(text, self));
         let text = prepared.as_deref().unwrap_or(text);
-        let refusal = match self.call_with(text, context, call) {
+        let refusal = match self.call_with(text, context, promises, call) {
             Ok(future) => return future,
             Err(refusal) if context.has_strict_arguments() => return refusal,
             Err(refusal) => refusal,
         };
         let Some(mended) = repair::mend_text(text) else { return refusal };
-        match self.call_with(&mended, context, call) {
+        match self.call_with(&mended, context, promises, call) {
             Ok(future) => future.with_repairs(vec![Repair::of_text(text, &mended)]),
             Err(refusal) => refusal,
         }
@@ -95,6 +113,7 @@ impl Declaration {
         &self,
         text: &str,
         context: &ToolContext,
+        promises: Option<&Value>,
         call: Call<'_, 'f>,
     ) -> Result<ToolFuture<'f>, ToolFuture<'f>> {
         let mut few = [None; FEW];
@@ -106,7 +125,7 @@ impl Declaration {
                 &mut many
             }
         };
-        let mut arguments = Arguments::read(self, text, slots, context.reading());
+        let mut arguments = Arguments::read(self, text, slots, context.reading(), promises);
         let pending = call(&mut arguments);
         let (repairs, is_unreadable) = (arguments.take_repairs(), arguments.is_unreadable());
         match pending {

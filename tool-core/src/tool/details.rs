@@ -15,6 +15,8 @@ use super::declaration::{Declaration, Describe};
 use super::definition::ToolPolicy;
 use super::future::{self, Pending};
 use super::limits::Limit;
+use super::parameter::Parameter;
+use super::promises::{self, Broken};
 use crate::{Injection, ToolDefinition, schema};
 
 /// The words of `#[tool(…)]` beyond name and description, and of its parameters.
@@ -22,6 +24,7 @@ use crate::{Injection, ToolDefinition, schema};
 pub struct Details {
     policy: ToolPolicy,
     strict: Option<Strict>,
+    promises: Option<Promises>,
     timeout: Option<(Duration, Within)>,
     max_output: Option<(usize, Cut)>,
     injections: &'static [Injection],
@@ -35,6 +38,13 @@ struct Strict {
     without_absent: fn(&Value, &str) -> Option<String>,
 }
 
+/// What sees to the promises of types.
+#[derive(Clone, Copy, Debug)]
+struct Promises {
+    of: fn(&[Parameter]) -> Option<Value>,
+    broken: for<'t> fn(&Value, &Value, &'t str) -> Option<Broken<'t>>,
+}
+
 /// Ends a call that takes longer than it may.
 type Within = for<'a> fn(Pending<'a>, Duration) -> Pending<'a>;
 
@@ -46,6 +56,7 @@ impl Details {
     pub const NONE: Self = Self {
         policy: ToolPolicy::DEFAULT,
         strict: None,
+        promises: None,
         timeout: None,
         max_output: None,
         injections: &[],
@@ -79,6 +90,13 @@ impl Details {
     #[must_use]
     pub const fn strict(mut self) -> Self {
         self.strict = Some(Strict { form: ToolDefinition::into_strict_or_refused, without_absent });
+        self
+    }
+
+    /// A parameter is of a type that may promise more than reading it sees to.
+    #[must_use]
+    pub const fn promises(mut self) -> Self {
+        self.promises = Some(Promises { of: promises::of, broken: promises::broken });
         self
     }
 
@@ -131,6 +149,12 @@ pub(super) trait Words: fmt::Debug + Sync {
 
     /// The text of the arguments without what a strict tool's model leaves out by `null`; nothing if it stays as it is.
     fn prepare(&self, text: &str, declaration: &Declaration) -> Option<String>;
+
+    /// The schemas of the parameters' types, if they promise what reading the types does not see to.
+    fn promises(&self, parameters: &[Parameter]) -> Option<Value>;
+
+    /// The first value of an argument that breaks such a promise of its schema.
+    fn broken<'t>(&self, promises: &Value, schema: &Value, text: &'t str) -> Option<Broken<'t>>;
 
     /// The argument keeps to all limits of its parameter.
     fn allows(&self, index: usize, text: &str) -> bool;
@@ -185,6 +209,16 @@ impl Words for Details {
     fn prepare(&self, text: &str, declaration: &Declaration) -> Option<String> {
         let strict = self.strict.filter(|_| text.contains("null"))?;
         (strict.without_absent)(&schema::of_parameters(declaration.parameters), text)
+    }
+
+    #[inline]
+    fn promises(&self, parameters: &[Parameter]) -> Option<Value> {
+        (self.promises?.of)(parameters)
+    }
+
+    #[inline]
+    fn broken<'t>(&self, promises: &Value, schema: &Value, text: &'t str) -> Option<Broken<'t>> {
+        (self.promises?.broken)(promises, schema, text)
     }
 
     #[inline]

@@ -4,7 +4,7 @@ use std::panic::Location;
 use std::sync::OnceLock;
 
 use super::arguments::Arguments;
-use super::declaration::{Declaration, ToolName};
+use super::declaration::{Declaration, Defined, ToolName};
 use super::details::{Details, words};
 use super::future::Pending;
 use super::parameter::Parameter;
@@ -21,7 +21,7 @@ pub struct DeclaredTool {
     declaration: Declaration,
     call: Call,
     // Boxed, as it would take room in the program for every tool otherwise.
-    definition: OnceLock<Box<ToolDefinition>>,
+    defined: OnceLock<Box<Defined>>,
 }
 
 impl DeclaredTool {
@@ -35,20 +35,27 @@ impl DeclaredTool {
         call: Call,
     ) -> Self {
         let declaration = Declaration::new(name, description, parameters, words(details));
-        Self { declaration, call, definition: OnceLock::new() }
+        Self { declaration, call, defined: OnceLock::new() }
+    }
+}
+
+impl DeclaredTool {
+    fn defined(&self) -> &Defined {
+        self.defined.get_or_init(|| {
+            let nothing = ToolContext::new();
+            Box::new(self.declaration.define(&|arguments| drop((self.call)(arguments, &nothing))))
+        })
     }
 }
 
 impl Tool for DeclaredTool {
     fn definition(&self) -> &ToolDefinition {
-        self.definition.get_or_init(|| {
-            let nothing = ToolContext::new();
-            Box::new(self.declaration.definition(&|arguments| drop((self.call)(arguments, &nothing))))
-        })
+        &self.defined().definition
     }
 
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
-        self.declaration.call(arguments, context, &|arguments| (self.call)(arguments, context))
+        let promises = self.defined().promises.as_ref();
+        self.declaration.call(arguments, context, promises, &|arguments| (self.call)(arguments, context))
     }
 
     fn injections(&self) -> Option<&[Injection]> {

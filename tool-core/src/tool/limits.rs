@@ -90,6 +90,12 @@ fn schema_is_of_integers(schema: &Value) -> bool {
 }
 
 impl Bound {
+    /// A number of a schema.
+    pub(super) fn of(number: &Value) -> Option<Self> {
+        let integer = number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from));
+        integer.map(Self::Integer).or_else(|| number.as_f64().map(Self::Number))
+    }
+
     #[inline]
     fn json(self) -> Value {
         match self {
@@ -103,18 +109,18 @@ impl Bound {
     }
 
     #[inline]
-    fn is_at_most(self, text: &str) -> bool {
+    pub(super) fn is_at_most(self, text: &str) -> bool {
         match (self, text.parse::<i128>()) {
             (Self::Integer(bound), Ok(number)) => bound <= number,
-            (bound, _) => text.parse::<f64>().is_ok_and(|number| bound.number() <= number),
+            (bound, _) => number(text).is_some_and(|number| bound.number() <= number),
         }
     }
 
     #[inline]
-    fn is_at_least(self, text: &str) -> bool {
+    pub(super) fn is_at_least(self, text: &str) -> bool {
         match (self, text.parse::<i128>()) {
             (Self::Integer(bound), Ok(number)) => bound >= number,
-            (bound, _) => text.parse::<f64>().is_ok_and(|number| bound.number() >= number),
+            (bound, _) => number(text).is_some_and(|number| bound.number() >= number),
         }
     }
 
@@ -125,6 +131,11 @@ impl Bound {
             Self::Number(number) => number,
         }
     }
+}
+
+/// The number in a text. The standard library's own reader would be one more in every program.
+pub(super) fn number(text: &str) -> Option<f64> {
+    serde_json::from_str(text).ok()
 }
 
 macro_rules! numbers {

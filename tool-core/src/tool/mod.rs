@@ -25,6 +25,7 @@ mod members;
 mod object;
 mod output;
 mod parameter;
+mod promises;
 pub(crate) mod repair;
 mod strict;
 mod taken;

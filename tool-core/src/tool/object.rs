@@ -38,9 +38,9 @@ pub(super) trait ObjectTool {
         false
     }
 
-    /// The number is one that its type cannot hold and reads all the same.
-    fn is_too_large(&self, _name: &str, _value: &RawValue) -> bool {
-        false
+    /// What is wrong with an argument that its type reads all the same.
+    fn broken(&self, _name: &str, _value: &str) -> Option<String> {
+        None
     }
 
     /// Why the object cannot be read, if its type says so.
@@ -121,6 +121,11 @@ fn call_with(
     let schema = tool.schema();
     let (members, repairs) = mend(&schema, members, context.has_strict_arguments());
     let text = object_of(&members);
+    // What was mended may be wrong still.
+    let mut names = names;
+    if names.is_empty() {
+        names.extend(members.iter().find_map(|(name, value)| tool.broken(name, value)));
+    }
     if names.is_empty()
         && let Some(future) = tool.call(&text, context, true)
     {
@@ -165,8 +170,8 @@ fn mistakes_in_names(tool: &dyn ObjectTool, members: &[(Cow<'_, str>, &RawValue)
             format!("`{name}` is given twice")
         } else if !is_known(name, value) {
             unknown(name, properties)
-        } else if tool.is_too_large(name, value) {
-            expectation::too_large(name, value.get())
+        } else if let Some(broken) = tool.broken(name, value.get()) {
+            broken
         } else {
             continue;
         };

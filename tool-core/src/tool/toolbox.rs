@@ -6,7 +6,7 @@ use std::panic::Location;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::arguments::Arguments;
-use super::declaration::{Declaration, ToolName};
+use super::declaration::{Declaration, Defined, ToolName};
 use super::details::{Details, words};
 use super::future::Pending;
 use super::parameter::Parameter;
@@ -93,7 +93,7 @@ impl<T: Toolbox> From<Arc<T>> for ToolSet {
     }
 }
 
-type Definitions = Arc<[ToolDefinition]>;
+type Definitions = Arc<[Defined]>;
 
 /// The definitions of methods, made once per process and not once per value.
 fn definitions<S: 'static>(this: &Arc<S>, methods: &'static [Method<S>]) -> Definitions {
@@ -108,7 +108,7 @@ fn definitions<S: 'static>(this: &Arc<S>, methods: &'static [Method<S>]) -> Defi
     // Made without the lock, as a default may make a toolbox of its own.
     let nothing = ToolContext::new();
     let define = |method: &'static Method<S>| {
-        method.declaration.definition(&|arguments| drop((method.call)(this, arguments, &nothing)))
+        method.declaration.define(&|arguments| drop((method.call)(this, arguments, &nothing)))
     };
     let definitions: Definitions = methods.iter().map(define).collect();
     let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -126,12 +126,13 @@ struct MethodTool<S: 'static> {
 
 impl<S: Send + Sync + 'static> Tool for MethodTool<S> {
     fn definition(&self) -> &ToolDefinition {
-        &self.definitions[self.index]
+        &self.definitions[self.index].definition
     }
 
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
         let call = |arguments: &mut Arguments<'_, '_>| (self.method.call)(&self.this, arguments, context);
-        self.method.declaration.call(arguments, context, &call)
+        let promises = self.definitions[self.index].promises.as_ref();
+        self.method.declaration.call(arguments, context, promises, &call)
     }
 
     fn injections(&self) -> Option<&[Injection]> {

@@ -1,12 +1,13 @@
 //! The words that only some tools have.
 
-use proc_macro2::{Literal, TokenStream};
+use proc_macro2::{Literal, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::{Expr, ExprLit, ExprRange, ExprUnary, Lit, RangeLimits, UnOp};
 
 use super::declaration::lasting;
 use super::expand_option;
 use crate::input::{Argument, Injected};
+use crate::names::PLAIN_TYPES;
 use crate::tool_fn::ToolFn;
 
 /// `&Details::NONE.return_direct().timeout(5000)`; nothing where no word calls for it.
@@ -25,6 +26,9 @@ pub(super) fn expand_details(tool: &ToolFn, private: &TokenStream) -> Option<Tok
     if let Some(limit) = &words.max_output {
         details.extend(quote!(.max_output(#limit)));
     }
+    if tool.arguments().any(|argument| !is_plain(argument.ty.to_token_stream())) {
+        details.extend(quote!(.promises()));
+    }
     let injections: Vec<_> = tool.injected().map(|injected| expand_injection(injected, private)).collect();
     if !injections.is_empty() {
         let injections = lasting(tool, quote!([#(#injections),*]));
@@ -40,6 +44,16 @@ pub(super) fn expand_details(tool: &ToolFn, private: &TokenStream) -> Option<Tok
         details.extend(quote!(.parameters(#parameters)));
     }
     (!details.is_empty()).then(|| lasting(tool, quote!(#private::Details::NONE #details)))
+}
+
+/// The type is put together of types of the standard library that take all that their schemas allow: an `f32` does not, and a
+/// type of the user's may say more in its schema than it refuses.
+fn is_plain(ty: TokenStream) -> bool {
+    ty.into_iter().all(|token| match token {
+        TokenTree::Ident(name) => PLAIN_TYPES.iter().any(|plain| name == plain),
+        TokenTree::Group(group) => is_plain(group.stream()),
+        _ => true,
+    })
 }
 
 /// `Injection::of::<Database>()`

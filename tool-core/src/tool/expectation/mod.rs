@@ -55,8 +55,16 @@ pub(crate) fn unreadable(text: &str, error: &serde_json::Error) -> String {
 
 /// A number that an `f32` cannot hold.
 pub(super) fn too_large(name: &str, text: &str) -> String {
-    format!("`{name}`: expected a number from -3.4028235e38 to 3.4028235e38, got {}", quote(text))
+    broken(name, "", RANGE_OF_F32, text)
 }
+
+/// A value that its type takes, and a promise of the type's schema does not.
+pub(super) fn broken(name: &str, path: &str, expected: &str, value: &str) -> String {
+    format!("`{name}{path}`: expected {expected}, got {}", quote(value))
+}
+
+/// The numbers that an `f32` can hold.
+pub(super) const RANGE_OF_F32: &str = "a number from -3.4028235e38 to 3.4028235e38";
 
 /// A value that its type takes, and a limit of the parameter does not.
 pub(super) fn beyond(parameter: &Parameter, schema: &Value, text: &str) -> String {
