@@ -157,7 +157,9 @@ impl Keeper<'_> {
             return self.is_meant(referred, text, depth + 1);
         }
         if let Some(constant) = words.get("const") {
-            return constant.to_string() == text;
+            // As text, for whose reading there is no need.
+            let written = constant.to_string();
+            return written == text;
         }
         let kinds: &[&str] = match text.as_bytes().first() {
             Some(b'{') => &["object"],
