@@ -463,3 +463,37 @@ async fn promises_of_types() {
         assert_eq!(told, expected, "{text}");
     }
 }
+
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Closed {
+    a: Option<i32>,
+    b: i32,
+}
+
+#[tool]
+fn map(it: BTreeMap<String, i32>) -> usize {
+    it.len()
+}
+
+#[tool]
+fn closed(it: Closed) -> i32 {
+    it.b
+}
+
+/// `null` says that something is left out, and nothing else is dropped.
+#[tokio::test]
+async fn nothing_is_dropped_that_is_not_optional() {
+    let set = tools![map, closed];
+    let table = [
+        ("map", r#"{"A": 1, "B": "2"}"#, Ok("2")),
+        ("map", r#"{"A": null, "B": 1}"#, Err("`it.A`: expected an integer from -2147483648 to 2147483647, got null")),
+        ("closed", r#"{"a": null, "b": "1"}"#, Ok("1")),
+        ("closed", r#"{"b": "1", "c": null}"#, Err("`it`: unknown field `c`, expected `a` or `b`")),
+    ];
+    for (name, text, expected) in table {
+        let told = outcome(&execute(&set, name, &format!("{{\"it\": {text}}}")).await);
+        let told = told.as_deref().map_err(|error| error.trim_start_matches("invalid arguments: "));
+        assert_eq!(told, expected, "{name} {text}");
+    }
+}

@@ -435,3 +435,42 @@ async fn a_tool_stays_a_function() {
     assert_eq!(weather().len(), 2);
     assert_eq!(lengthy(false).unwrap().len(), 1000);
 }
+
+const LANGUAGE: &str = "en";
+
+/// No word but defaults.
+#[tool]
+fn defaults_alone(
+    #[param(default = 3)] number: u8,
+    #[param(default = LANGUAGE)] language: &str,
+    #[param(default = [1, 2])] list: &[i32],
+    #[param(default = Some(4))] option: Option<u8>,
+) -> String {
+    format!("{number} {language} {list:?} {option:?}")
+}
+
+#[tool]
+fn broken_default(#[param(default = panic!("no default"))] number: u8) -> u8 {
+    number
+}
+
+#[tokio::test]
+async fn defaults_without_any_other_word() {
+    let set = tools![defaults_alone];
+    let shown = |name: &str| property(&set, "defaults_alone", name);
+    assert_eq!(shown("number")["default"], 3);
+    assert_eq!(shown("language")["default"], "en");
+    assert_eq!(shown("list")["default"], json!([1, 2]));
+    assert_eq!(shown("option")["default"], 4);
+    // `null` stands for the default.
+    assert_eq!(shown("option")["type"], json!(["integer"]));
+    assert_eq!(told(&set, "defaults_alone", r#"{"option": null}"#).await, "3 en [1, 2] Some(4)");
+}
+
+#[tokio::test]
+async fn a_default_that_panics_fails_its_calls_alone() {
+    let set = ToolSet::named(["broken_default", "defaults_alone"]).unwrap();
+    assert_eq!(property(&set, "broken_default", "number").get("default"), None);
+    assert_eq!(told(&set, "broken_default", r#"{"number": 3}"#).await, "3");
+    assert!(execute(&set, "broken_default", "{}").await.outcome().unwrap_err().is_panicked());
+}

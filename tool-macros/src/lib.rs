@@ -57,7 +57,10 @@ pub fn toolbox(attribute: TokenStream, item: TokenStream) -> TokenStream {
     match diagnostics.into_compile_errors() {
         None => expand::toolbox::expand_toolbox(&toolbox).into(),
         Some(errors) => {
-            let (block, stub) = (&toolbox.block, expand::toolbox::expand_stub(&toolbox));
+            let block = &toolbox.block;
+            // Nothing can stand in for what lasts too short.
+            let has_lifetimes = block.generics.lifetimes().next().is_some();
+            let stub = (!has_lifetimes).then(|| expand::toolbox::expand_stub(&toolbox));
             quote!(#block #stub #errors).into()
         }
     }

@@ -49,6 +49,10 @@ impl Toolbox {
             let message = "a toolbox needs a tool; write `#[tool]` above a method of this block";
             diagnostics.error(self.block.impl_token, message);
         }
+        for lifetime in self.block.generics.lifetimes() {
+            let message = "a toolbox may outlive what it borrows from; let it own what it holds, or share it in an `Arc`";
+            diagnostics.error(lifetime, message);
+        }
         let mut earlier = HashMap::new();
         for tool in &self.tools {
             // Of two methods with `#[cfg]`, one may be there only without the other.

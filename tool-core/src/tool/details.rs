@@ -5,6 +5,7 @@
 //! are `#[inline]` for the same end: they are compiled where they are used, and leave no tables of theirs elsewhere.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -176,7 +177,8 @@ impl Words for Details {
     ) -> ToolDefinition {
         let mut slots = vec![None; declaration.parameters.len()];
         let mut arguments = Arguments::describing(declaration, &mut slots);
-        call(&mut arguments);
+        // A default that panics shows nothing; it fails the calls that need it, and nothing else.
+        let _ = catch_unwind(AssertUnwindSafe(|| call(&mut arguments)));
         let defaults = arguments.into_defaults();
         let mut parameters = definition.parameters().clone();
         for (index, parameter) in declaration.parameters.iter().enumerate() {
@@ -184,6 +186,10 @@ impl Words for Details {
             self.describe(index, property);
             if let Some((_, default)) = defaults.iter().find(|(with_default, _)| *with_default == index) {
                 property["default"] = default.clone();
+                // `null` stands for the default, and for nothing else.
+                if let Some(Value::Array(types)) = property.get_mut("type") {
+                    types.retain(|name| name != "null");
+                }
             }
         }
         let definition = definition.with_parameters(parameters).with_policy(self.policy);

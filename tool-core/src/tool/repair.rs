@@ -279,13 +279,13 @@ impl Mender<'_> {
         let mut mended = String::from("{");
         let mut is_as_it_was = true;
         for (name, value) in members {
-            let property = schema.get("properties").and_then(|properties| properties.get(&*name));
+            let listed = schema.get("properties").and_then(|properties| properties.get(&*name));
             let property =
-                property.or_else(|| schema.get("additionalProperties")).unwrap_or(&Value::Bool(true));
+                listed.or_else(|| schema.get("additionalProperties")).unwrap_or(&Value::Bool(true));
             let value = match self.mend(property, value.get(), depth + 1) {
                 Some(value) => value,
                 // `null` for what may be left out says that it is left out.
-                None if value.get() == "null" && !is_required(&name) => {
+                None if value.get() == "null" && listed.is_some() && !is_required(&name) => {
                     is_as_it_was = false;
                     continue;
                 }

@@ -37,7 +37,8 @@ use crate::{Injection, Tool, ToolContext, ToolDefinition, ToolFuture, ToolSet};
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a toolbox",
-    label = "an `impl` block of this type needs `#[toolbox]`, and its methods `#[tool]`"
+    label = "an `impl` block of this type needs `#[toolbox]`, and its methods `#[tool]`",
+    note = "a `#[tool]` function is put into a set by `tools![…]`; a toolbox is handed over by value or in an `Arc`"
 )]
 pub trait Toolbox: Sized + Send + Sync + 'static {
     /// The methods that are tools.

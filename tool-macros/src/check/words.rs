@@ -1,6 +1,6 @@
 //! The words of the attributes: where each has a meaning, and what it fits.
 
-use syn::{Expr, ExprRange, RangeLimits, Type};
+use syn::{Expr, ExprLit, ExprRange, Lit, RangeLimits, Type};
 
 use super::literal::{Kind, Literal, written};
 use crate::diagnostics::Diagnostics;
@@ -66,6 +66,16 @@ fn check_default(argument: &Argument, diagnostics: &mut Diagnostics) {
         && !is_in(number, range)
     {
         diagnostics.error(default, "the default is outside of the `range`");
+    }
+    let Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) = default else { return };
+    let length = text.value().chars().count();
+    if argument.length.as_ref().is_some_and(|limit| !is_in(length as f64, limit)) {
+        diagnostics.error(default, "the default is not of the `length` that is asked for");
+    }
+    if let Some(pattern) = &argument.pattern
+        && regex_lite::Regex::new(&pattern.value()).is_ok_and(|regex| !regex.is_match(&text.value()))
+    {
+        diagnostics.error(default, "the default does not match the `pattern`");
     }
 }
 

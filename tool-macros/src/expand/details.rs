@@ -6,7 +6,7 @@ use syn::{Expr, ExprLit, ExprRange, ExprUnary, Lit, RangeLimits, UnOp};
 
 use super::declaration::lasting;
 use super::expand_option;
-use crate::input::{Argument, Injected};
+use crate::input::{Argument, ArgumentType, Injected};
 use crate::names::PLAIN_TYPES;
 use crate::tool_fn::ToolFn;
 
@@ -43,7 +43,9 @@ pub(super) fn expand_details(tool: &ToolFn, private: &TokenStream) -> Option<Tok
         let parameters = lasting(tool, quote!([#(#parameters),*]));
         details.extend(quote!(.parameters(#parameters)));
     }
-    (!details.is_empty()).then(|| lasting(tool, quote!(#private::Details::NONE #details)))
+    // What is there shows in the schema, through the details.
+    let has_default = tool.arguments().any(|argument| argument.default.is_some());
+    (has_default || !details.is_empty()).then(|| lasting(tool, quote!(#private::Details::NONE #details)))
 }
 
 /// The type is put together of types of the standard library that take all that their schemas allow: an `f32` does not, and a
@@ -54,6 +56,12 @@ fn is_plain(ty: TokenStream) -> bool {
         TokenTree::Group(group) => is_plain(group.stream()),
         _ => true,
     })
+}
+
+/// It is the `String` of a `&str`, or the `Vec` of a slice.
+fn is_text_or_list(ty: &ArgumentType) -> bool {
+    let tokens = ty.to_token_stream().to_string().replace(' ', "");
+    tokens.starts_with("::std::string::String") || tokens.starts_with("::std::vec::Vec")
 }
 
 /// `Injection::of::<Database>()`
@@ -148,7 +156,13 @@ pub(super) fn expand_default(argument: &Argument, default: &Expr, private: &Toke
         }
         other => {
             let other = other.to_token_stream();
-            quote!(|| #other)
+            match &argument.ty {
+                // The type that is owned is not one that the user wrote.
+                ArgumentType::Borrowed { .. } if is_text_or_list(ty) => {
+                    quote!(|| <#ty as ::core::convert::From<_>>::from(#other))
+                }
+                _ => quote!(|| #other),
+            }
         }
     }
 }

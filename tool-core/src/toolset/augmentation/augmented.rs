@@ -41,7 +41,14 @@ impl Augmented {
     pub(super) fn new(tool: ToolRef, shared: Arc<Shared>) -> Result<Self, String> {
         let definition = tool.get().definition();
         let parameters = shared.extra.added_to(definition.parameters())?;
-        let definition = definition.clone().with_parameters(parameters);
+        let augmented = definition.clone().with_parameters(parameters);
+        // What was strict stays so.
+        let definition = match definition.is_strict() {
+            true => augmented
+                .into_strict()
+                .map_err(|error| format!("has no strict form with them, at {}", error.path()))?,
+            false => augmented,
+        };
         let injections = tool.get().injections();
         let injections =
             injections.map(|own| own.iter().copied().chain([Injection::of::<ToolCall>()]).collect());
