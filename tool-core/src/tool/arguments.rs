@@ -4,7 +4,7 @@ use std::any::Any;
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -12,6 +12,7 @@ use super::context::Reading;
 use super::declaration::Declaration;
 use super::error::{LONGEST_NAME, list, nearest};
 use super::expectation;
+use super::in_order::InOrder;
 use super::parameter::{Injectable, Parameter, ToolParameter};
 use super::repair::{self, Repair};
 use crate::{ToolContext, ToolError, ToolFuture, schema};
@@ -19,14 +20,18 @@ use crate::{ToolContext, ToolError, ToolFuture, schema};
 /// The text of one argument, if it was given.
 pub(super) type Slot<'a> = Option<&'a str>;
 
-/// The arguments of one call: first the object is read into slots, one per parameter, then each slot into its type.
+/// The arguments of one call, each read into its type.
 ///
-/// Every mistake is noted and nothing is called as long as there is one, so that the model can mend
-/// them all in one turn.
+/// Arguments [in order](InOrder) are read where they stand. For any others the object is first read into slots, one per
+/// parameter, and then each slot into its type. Every mistake is noted and nothing is called as long as there is one, so that
+/// the model can mend them all in one turn.
 #[derive(Debug)]
 pub struct Arguments<'a, 's> {
     declaration: &'s Declaration,
-    slots: &'s mut [Slot<'a>],
+    given: Given<'a, 's>,
+    /// Not zero as long as the arguments are not whole: all that a tool's own code asks for, in which a number takes less
+    /// room than a flag.
+    wrong: usize,
     mistakes: String,
     /// The type of a value that the context lacks.
     lacks: Option<&'static str>,
@@ -38,11 +43,24 @@ pub struct Arguments<'a, 's> {
     defaults: Option<Vec<(usize, Value)>>,
 }
 
+/// Where the arguments are taken from.
+#[derive(Debug)]
+enum Given<'a, 's> {
+    /// Nothing is noted of these: where one is not as it should be, the place is lost.
+    InOrder(InOrder<'a>),
+    Slots(&'s mut [Slot<'a>]),
+}
+
 impl<'a, 's> Arguments<'a, 's> {
-    fn new(declaration: &'s Declaration, slots: &'s mut [Slot<'a>], reading: Reading) -> Self {
+    fn new(declaration: &'s Declaration, given: Given<'a, 's>, reading: Reading) -> Self {
+        let wrong = match &given {
+            Given::InOrder(place) if !place.is_over() => 1,
+            _ => 0,
+        };
         Self {
             declaration,
-            slots,
+            given,
+            wrong,
             mistakes: String::new(),
             lacks: None,
             is_unreadable: false,
@@ -52,6 +70,12 @@ impl<'a, 's> Arguments<'a, 's> {
         }
     }
 
+    /// The arguments in a text in which they stand in the order of the parameters, and are all right. If it is not so, what
+    /// is taken of them is nothing.
+    pub(super) fn in_order(declaration: &'s Declaration, text: &'a str) -> Self {
+        Self::new(declaration, Given::InOrder(InOrder::new(text)), Reading::default())
+    }
+
     /// Reads the object into the slots, one per parameter, and notes what is missing or unknown.
     pub(super) fn read(
         declaration: &'s Declaration,
@@ -59,7 +83,7 @@ impl<'a, 's> Arguments<'a, 's> {
         slots: &'s mut [Slot<'a>],
         reading: Reading,
     ) -> Self {
-        let mut arguments = Self::new(declaration, slots, reading);
+        let mut arguments = Self::new(declaration, Given::Slots(slots), reading);
         // Models without anything to say send these.
         if matches!(text.trim_ascii(), "" | "null") {
             arguments.note_missing();
@@ -76,8 +100,8 @@ impl<'a, 's> Arguments<'a, 's> {
     /// No arguments: what is taken of them is nothing, and only the defaults are noted.
     #[inline]
     pub(super) fn describing(declaration: &'s Declaration, slots: &'s mut [Slot<'a>]) -> Self {
-        let mut arguments = Self::new(declaration, slots, Reading::default());
-        arguments.mistakes.push_str("nothing is called");
+        let mut arguments = Self::new(declaration, Given::Slots(slots), Reading::default());
+        arguments.wrong = 1;
         arguments.defaults = Some(Vec::new());
         arguments
     }
@@ -92,14 +116,13 @@ impl<'a, 's> Arguments<'a, 's> {
     /// There is one of this for every type, so what does not need the type is done elsewhere.
     pub fn take<T: ToolParameter>(&mut self, index: usize) -> Option<T> {
         let text = self.text(index)?;
-        match serde_json::from_str::<T>(text) {
-            Ok(value) => self.accepts(index, text, text, &value).then_some(value),
+        match read::<T>(text) {
+            Ok((value, end)) => self.accepts(index, text, end, is_infinite(&value)).then_some(value),
             Err(error) => {
                 let mended = self.mend(index, text);
-                let value = mended.as_deref().and_then(|mended| serde_json::from_str::<T>(mended).ok());
-                match (value, mended) {
-                    (Some(value), Some(mended)) => {
-                        self.accepts(index, text, &mended, &value).then_some(value)
+                match mended.as_deref().map(|mended| (mended, read::<T>(mended))) {
+                    Some((mended, Ok((value, end)))) if end == mended.len() => {
+                        self.accepts_mended(index, text, mended, is_infinite(&value)).then_some(value)
                     }
                     _ => {
                         self.note_wrong(index, text, &error);
@@ -117,7 +140,7 @@ impl<'a, 's> Arguments<'a, 's> {
         default: impl FnOnce() -> T,
         json: fn(&T) -> Option<Value>,
     ) -> Option<T> {
-        if self.is_given(index) {
+        if self.is_given(index)? {
             return self.take(index);
         }
         let default = default();
@@ -139,36 +162,73 @@ impl<'a, 's> Arguments<'a, 's> {
         value
     }
 
-    fn is_given(&self, index: usize) -> bool {
-        matches!(self.slots.get(index), Some(Some(text)) if *text != "null")
+    /// The argument is there and not `null`; nothing if that cannot be told.
+    fn is_given(&mut self, index: usize) -> Option<bool> {
+        let parameter = self.parameter(index)?;
+        match &mut self.given {
+            Given::Slots(slots) => Some(matches!(slots.get(index), Some(Some(text)) if *text != "null")),
+            Given::InOrder(place) => match place.value_of(parameter) {
+                Some(text) if !text.starts_with("null") => Some(true),
+                None if place.is_over() => Some(false),
+                // It may come later.
+                _ => {
+                    self.lose();
+                    None
+                }
+            },
+        }
     }
 
     fn parameter(&self, index: usize) -> Option<&'static Parameter> {
         self.declaration.parameters.get(index)
     }
 
-    /// The value that was read of `text` is within its limits; `came` is what the model wrote. What is wrong or was
-    /// mended is noted.
+    /// The value that was read of the beginning of `text`, up to `end`, keeps to its limits, and nothing is behind it that does
+    /// not belong there. What is wrong is noted.
     #[inline(never)]
-    fn accepts(&mut self, index: usize, came: &str, text: &str, value: &dyn Any) -> bool {
-        if is_infinite(value) {
-            self.note_too_large(index, came);
-            return false;
+    fn accepts(&mut self, index: usize, text: &'a str, end: usize, is_infinite: bool) -> bool {
+        let (value, behind) = text.split_at_checked(end).unwrap_or((text, ""));
+        let keeps_limits = !is_infinite && self.keeps_limits(index, value);
+        match &mut self.given {
+            Given::InOrder(_) if !keeps_limits => self.lose(),
+            // Left out; or the text ends here, and so the place stays in front of it.
+            Given::InOrder(_) if behind.is_empty() => {}
+            Given::InOrder(place) => {
+                place.go_on(behind);
+                self.wrong = usize::from(!place.is_over());
+            }
+            Given::Slots(_) if !keeps_limits => self.note_limit(index, text, is_infinite),
+            Given::Slots(_) => {
+                // Its type read only a part of it.
+                if let Err(error) = serde_json::Deserializer::from_str(behind).end() {
+                    self.note_wrong(index, text, &error);
+                    return false;
+                }
+            }
         }
-        if self.declaration.details.is_some_and(|details| !details.allows(index, text)) {
-            self.note_beyond(index, came);
-            return false;
+        keeps_limits
+    }
+
+    /// The value that was read of the mended text keeps to its limits. What is wrong is noted, and else what was mended.
+    #[cold]
+    fn accepts_mended(&mut self, index: usize, text: &str, mended: &str, is_infinite: bool) -> bool {
+        let keeps_limits = !is_infinite && self.keeps_limits(index, mended);
+        if keeps_limits {
+            self.note_repair(index, text, mended);
+        } else {
+            self.note_limit(index, text, is_infinite);
         }
-        if !std::ptr::eq(came, text) {
-            self.note_repair(index, came, text);
-        }
-        true
+        keeps_limits
+    }
+
+    fn keeps_limits(&self, index: usize, text: &str) -> bool {
+        self.declaration.details.is_none_or(|details| details.allows(index, text))
     }
 
     /// The text of an argument as its schema asks for it, if it is wrong in form only.
     #[cold]
     fn mend(&self, index: usize, text: &str) -> Option<String> {
-        if self.reading.is_strict {
+        if self.reading.is_strict || matches!(self.given, Given::InOrder(_)) {
             return None;
         }
         let schema = schema::of_parameter(self.parameter(index)?);
@@ -193,7 +253,7 @@ impl<'a, 's> Arguments<'a, 's> {
     /// The arguments are whole: there is no mistake in any.
     #[must_use]
     pub fn are_right(&self) -> bool {
-        self.mistakes.is_empty()
+        self.wrong == 0
     }
 
     /// The outcome of the call when there are mistakes.
@@ -206,20 +266,38 @@ impl<'a, 's> Arguments<'a, 's> {
         ToolFuture::ready(Err(error))
     }
 
-    fn text(&self, index: usize) -> Option<&'a str> {
-        match *self.slots.get(index)? {
+    /// The text of an argument, or the one that begins with it.
+    fn text(&mut self, index: usize) -> Option<&'a str> {
+        let parameter = self.parameter(index)?;
+        let given = match &self.given {
+            Given::InOrder(place) => place.value_of(parameter),
+            Given::Slots(slots) => *slots.get(index)?,
+        };
+        match given {
             Some(text) => Some(text),
             // Left out, as it may be: its type reads that as it reads `null`.
-            None if !self.parameter(index)?.is_required => Some("null"),
-            None => None,
+            None if !parameter.is_required => Some("null"),
+            None => {
+                self.lose();
+                None
+            }
+        }
+    }
+
+    /// Arguments that were taken to be in order are not.
+    #[cold]
+    fn lose(&mut self) {
+        if let Given::InOrder(place) = &mut self.given {
+            place.lose();
+            self.wrong = 1;
         }
     }
 
     fn note_missing(&mut self) {
         for (index, parameter) in self.declaration.parameters.iter().enumerate() {
-            if parameter.is_required && self.slots.get(index).is_some_and(Option::is_none) {
+            if parameter.is_required && self.slot(index).is_some_and(|slot| slot.is_none()) {
                 let mistake = expectation::missing(parameter, &self.schema_of(index));
-                note(&mut self.mistakes, &mistake);
+                self.note(&mistake);
             }
         }
     }
@@ -235,33 +313,56 @@ impl<'a, 's> Arguments<'a, 's> {
     }
 
     #[cold]
+    fn note(&mut self, mistake: &str) {
+        self.wrong = 1;
+        let mistakes = &mut self.mistakes;
+        if mistakes.len() > LONGEST_ACCOUNT {
+            return;
+        }
+        if !mistakes.is_empty() {
+            mistakes.push_str("; ");
+        }
+        mistakes.push_str(mistake);
+        if mistakes.len() > LONGEST_ACCOUNT {
+            mistakes.push_str("; and more");
+        }
+    }
+
+    #[cold]
     fn note_unreadable(&mut self, text: &str, error: &serde_json::Error) {
-        self.slots.fill(None);
+        if let Given::Slots(slots) = &mut self.given {
+            slots.fill(None);
+        }
+        self.wrong = 1;
         self.mistakes = expectation::unreadable(text, error);
         self.is_unreadable = true;
     }
 
+    fn slot(&mut self, index: usize) -> Option<&mut Slot<'a>> {
+        match &mut self.given {
+            Given::Slots(slots) => slots.get_mut(index),
+            Given::InOrder(_) => None,
+        }
+    }
+
     #[cold]
     fn note_wrong(&mut self, index: usize, text: &str, error: &serde_json::Error) {
-        if let Some(parameter) = self.parameter(index) {
+        if let Given::InOrder(_) = self.given {
+            self.lose();
+        } else if let Some(parameter) = self.parameter(index) {
             let mistake = expectation::wrong(parameter, &self.schema_of(index), text, error);
-            note(&mut self.mistakes, &mistake);
+            self.note(&mistake);
         }
     }
 
     #[cold]
-    fn note_beyond(&mut self, index: usize, text: &str) {
-        if let Some(parameter) = self.parameter(index) {
-            let mistake = expectation::beyond(parameter, &self.schema_of(index), text);
-            note(&mut self.mistakes, &mistake);
-        }
-    }
-
-    #[cold]
-    fn note_too_large(&mut self, index: usize, text: &str) {
-        if let Some(parameter) = self.parameter(index) {
-            note(&mut self.mistakes, &expectation::too_large(parameter, text));
-        }
+    fn note_limit(&mut self, index: usize, text: &str, is_infinite: bool) {
+        let Some(parameter) = self.parameter(index) else { return };
+        let mistake = match is_infinite {
+            true => expectation::too_large(parameter, text),
+            false => expectation::beyond(parameter, &self.schema_of(index), text),
+        };
+        self.note(&mistake);
     }
 
     #[cold]
@@ -284,7 +385,7 @@ impl<'a, 's> Arguments<'a, 's> {
         if let Some(nearest) = nearest(name, known) {
             mistake.extend([", did you mean `", nearest, "`?"]);
         }
-        note(&mut self.mistakes, &mistake);
+        self.note(&mistake);
     }
 }
 
@@ -319,31 +420,28 @@ impl<T> Taken<T> {
     }
 }
 
+/// The value at the beginning of a text, and where it ends.
+#[inline(never)]
+fn read<T: ToolParameter>(text: &str) -> Result<(T, usize), serde_json::Error> {
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let value = T::deserialize(&mut deserializer)?;
+    Ok((value, deserializer.into_iter::<IgnoredAny>().byte_offset()))
+}
+
 /// A number that an `f32` cannot hold is read as infinite. JSON has no infinite numbers, so it is nothing else.
-fn is_infinite(value: &dyn Any) -> bool {
-    let number = value
-        .downcast_ref::<f32>()
-        .copied()
-        .or_else(|| value.downcast_ref::<Option<f32>>().copied().flatten());
+#[inline]
+fn is_infinite<T: 'static>(value: &T) -> bool {
+    // Known when the program is compiled: for any other type there is none of this.
+    let value = value as &dyn Any;
+    let number = match value.downcast_ref::<f32>() {
+        Some(number) => Some(*number),
+        None => value.downcast_ref::<Option<f32>>().copied().flatten(),
+    };
     number.is_some_and(f32::is_infinite)
 }
 
 /// How long the account of all mistakes may grow, in bytes; what comes behind that is not told.
 const LONGEST_ACCOUNT: usize = 4096;
-
-#[cold]
-fn note(mistakes: &mut String, mistake: &str) {
-    if mistakes.len() > LONGEST_ACCOUNT {
-        return;
-    }
-    if !mistakes.is_empty() {
-        mistakes.push_str("; ");
-    }
-    mistakes.push_str(mistake);
-    if mistakes.len() > LONGEST_ACCOUNT {
-        mistakes.push_str("; and more");
-    }
-}
 
 impl<'a> DeserializeSeed<'a> for &mut Arguments<'a, '_> {
     type Value = ();
@@ -369,8 +467,8 @@ impl<'a> Visitor<'a> for &mut Arguments<'a, '_> {
                 continue;
             };
             let text = object.next_value::<&'a RawValue>()?.get();
-            if self.slots[index].replace(text).is_some() {
-                note(&mut self.mistakes, &format!("`{name}` is given twice"));
+            if self.slot(index).and_then(|slot| slot.replace(text)).is_some() {
+                self.note(&format!("`{name}` is given twice"));
             }
         }
         Ok(())

@@ -12,6 +12,7 @@ mod error;
 pub(crate) mod expectation;
 mod function;
 mod future;
+mod in_order;
 mod injection;
 #[allow(missing_docs, reason = "for generated code only")]
 mod limits;

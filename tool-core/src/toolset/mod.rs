@@ -50,7 +50,7 @@ pub struct ToolSet(Arc<Shared>);
 #[derive(Clone, Default)]
 struct Shared {
     tools: Vec<ToolRef>,
-    /// The positions of the tools, sorted by their names.
+    /// The positions of the tools, sorted as they are [looked up](look_up_key).
     by_name: Vec<usize>,
     definitions: ToolDefinitions,
     settings: Settings,
@@ -201,7 +201,9 @@ impl ToolSet {
             if !is_name(name) {
                 return Err(ToolSetError::invalid_name(tool.get()));
             }
-            match by_name.binary_search_by_key(&name, |other| tools[*other].get().definition().name()) {
+            match by_name.binary_search_by_key(&look_up_key(name), |other| {
+                look_up_key(tools[*other].get().definition().name())
+            }) {
                 Ok(other) => return Err(ToolSetError::duplicate(tools[by_name[other]].get(), tool.get())),
                 Err(place) => by_name.insert(place, position),
             }
@@ -273,9 +275,9 @@ impl ToolSet {
     /// The tool of this name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&dyn Tool> {
-        let Shared { tools, by_name, .. } = &*self.0;
-        let name_at = |position: &usize| tools[*position].get().definition().name();
-        let found = by_name.binary_search_by_key(&name, name_at).ok()?;
+        let Shared { tools, by_name, definitions, .. } = &*self.0;
+        let key_at = |position: &usize| look_up_key(definitions[*position].name());
+        let found = by_name.binary_search_by_key(&look_up_key(name), key_at).ok()?;
         Some(tools[by_name[found]].get())
     }
 
@@ -300,6 +302,11 @@ impl ToolSet {
     pub(crate) fn is_shared_with(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
+}
+
+/// What names are compared by: their lengths first, as that is done at once.
+fn look_up_key(name: &str) -> (usize, &str) {
+    (name.len(), name)
 }
 
 /// A name that providers take.
