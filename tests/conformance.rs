@@ -1,6 +1,7 @@
 //! Tables of input and what comes of it: the arguments' text, and each argument read as a type.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -282,6 +283,70 @@ async fn reading_a_value() {
     }
 }
 
+static DEFAULTS: AtomicUsize = AtomicUsize::new(0);
+
+#[tool]
+fn in_order(
+    a: u8,
+    #[param(default = { DEFAULTS.fetch_add(1, Ordering::Relaxed); 7 })] b: u8,
+    c: Option<String>,
+    #[param(range = 0..=9)] d: f32,
+    #[param(default = 8)] e: u8,
+) -> String {
+    format!("{a} {b} {c:?} {d} {e}")
+}
+
+/// All orders of the members.
+fn orders(members: &[&'static str]) -> Vec<Vec<&'static str>> {
+    if members.is_empty() {
+        return vec![Vec::new()];
+    }
+    let mut all = Vec::new();
+    for (index, first) in members.iter().enumerate() {
+        let rest: Vec<_> = members.iter().enumerate().filter(|(other, _)| *other != index).collect();
+        let rest: Vec<_> = rest.into_iter().map(|(_, member)| *member).collect();
+        all.extend(orders(&rest).into_iter().map(|rest| [&[*first], &*rest].concat()));
+    }
+    all
+}
+
+#[tokio::test]
+async fn the_order_of_the_arguments_makes_no_difference() {
+    let expected = "expected a number from 0 to 9";
+    let table: &[(&[&str], Result<&str, &str>)] = &[
+        (&["'a':1", "'b':2", "'c':'x'", "'d':4", "'e':5"], Ok("1 2 Some(\"x\") 4 5")),
+        (&["'a':1", "'d':4"], Ok("1 7 None 4 8")),
+        (&["'a':1", "'b':2", "'d':4"], Ok("1 2 None 4 8")),
+        (&["'a':1", "'b':null", "'c':null", "'d':4", "'e':null"], Ok("1 7 None 4 8")),
+        (&["'\\u0061':1", "'c':'x'", "'d':4"], Ok("1 7 Some(\"x\") 4 8")),
+        (&["'a':'1'", "'c':2", "'d':4", "'e':5"], Ok("1 7 Some(\"2\") 4 5")),
+        (&["'a':1", "'c':'x'"], Err("`d` is missing, EXPECTED")),
+        (&["'a':1", "'d':10"], Err("`d`: EXPECTED, got 10")),
+        (&["'a':1", "'d':1e39"], Err("`d`: expected a number from -3.4028235e38 to 3.4028235e38, got 1e39")),
+        (&["'a':true", "'d':4"], Err("`a`: expected an integer from 0 to 255, got true")),
+        (&["'a':1", "'a':1", "'d':4"], Err("`a` is given twice")),
+        (
+            &["'a':1", "'d':4", "'f':0"],
+            Err("there is no argument `f`, the arguments are `a`, `b`, `c`, `d`, `e`"),
+        ),
+    ];
+    let set = tools![in_order];
+    set.definitions();
+    for (members, comes) in table {
+        let comes = comes
+            .map(str::to_owned)
+            .map_err(|words| format!("invalid arguments: {}", words.replace("EXPECTED", expected)));
+        for order in orders(members) {
+            let text = format!("{{{}}}", order.join(", ")).replace('\'', "\"");
+            let before = DEFAULTS.load(Ordering::Relaxed);
+            let told = outcome(&execute(&set, "in_order", &text).await);
+            assert_eq!(told, comes, "{text}");
+            let made = DEFAULTS.load(Ordering::Relaxed) - before;
+            assert!(made <= 1, "{text}: {made} defaults");
+        }
+    }
+}
+
 #[tokio::test]
 async fn what_was_mended_is_reported_and_never_shown_in_debug() {
     let execution = execute(&tools![echo], "echo", r#"{"foo": 12, "qux": "7",}"#).await;
@@ -487,7 +552,11 @@ async fn nothing_is_dropped_that_is_not_optional() {
     let set = tools![map, closed];
     let table = [
         ("map", r#"{"A": 1, "B": "2"}"#, Ok("2")),
-        ("map", r#"{"A": null, "B": 1}"#, Err("`it.A`: expected an integer from -2147483648 to 2147483647, got null")),
+        (
+            "map",
+            r#"{"A": null, "B": 1}"#,
+            Err("`it.A`: expected an integer from -2147483648 to 2147483647, got null"),
+        ),
         ("closed", r#"{"a": null, "b": "1"}"#, Ok("1")),
         ("closed", r#"{"b": "1", "c": null}"#, Err("`it`: unknown field `c`, expected `a` or `b`")),
     ];

@@ -3,13 +3,14 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::context::Reading;
 use super::declaration::Declaration;
 use super::expectation;
+use super::in_order::InOrder;
 use super::parameter::{Injectable, Parameter, ToolParameter};
 use super::promises::Broken;
 use super::repair::{self, Repair};
@@ -18,16 +19,20 @@ use crate::{ToolContext, ToolError, ToolFuture, schema};
 /// The text of one argument, if it was given.
 pub(super) type Slot<'a> = Option<&'a str>;
 
-/// The arguments of one call: first the object is read into slots, one per parameter, then each slot into its type.
+/// The arguments of one call, each read into its type.
 ///
-/// Every mistake is noted and nothing is called as long as there is one, so that the model can mend
-/// them all in one turn.
+/// Arguments [in order](InOrder) are read where they stand. For any others the object is first read into slots, one per
+/// parameter, and then each slot into its type. Every mistake is noted and nothing is called as long as there is one, so that
+/// the model can mend them all in one turn.
 #[derive(Debug)]
 pub struct Arguments<'a, 's> {
     declaration: &'s Declaration,
     /// The schemas of the parameters, if they promise what reading the types does not see to.
     promises: Option<&'s Value>,
-    slots: &'s mut [Slot<'a>],
+    given: Given<'a, 's>,
+    /// Not zero as long as the arguments are not whole: all that a tool's own code asks for, in which a number takes less
+    /// room than a flag.
+    wrong: usize,
     mistakes: String,
     /// The type of a value that the context lacks.
     lacks: Option<&'static str>,
@@ -39,12 +44,25 @@ pub struct Arguments<'a, 's> {
     defaults: Option<Vec<(usize, Value)>>,
 }
 
+/// Where the arguments are taken from.
+#[derive(Debug)]
+enum Given<'a, 's> {
+    /// Nothing is noted of these: where one is not as it should be, the place is lost.
+    InOrder(InOrder<'a>),
+    Slots(&'s mut [Slot<'a>]),
+}
+
 impl<'a, 's> Arguments<'a, 's> {
-    fn new(declaration: &'s Declaration, slots: &'s mut [Slot<'a>], reading: Reading) -> Self {
+    fn new(declaration: &'s Declaration, given: Given<'a, 's>, reading: Reading) -> Self {
+        let wrong = match &given {
+            Given::InOrder(place) if !place.is_over() => 1,
+            _ => 0,
+        };
         Self {
             declaration,
             promises: None,
-            slots,
+            given,
+            wrong,
             mistakes: String::new(),
             lacks: None,
             is_unreadable: false,
@@ -52,6 +70,12 @@ impl<'a, 's> Arguments<'a, 's> {
             repairs: Vec::new(),
             defaults: None,
         }
+    }
+
+    /// The arguments in a text in which they stand in the order of the parameters, and are all right. If it is not so, what
+    /// is taken of them is nothing.
+    pub(super) fn in_order(declaration: &'s Declaration, text: &'a str, promises: Option<&'s Value>) -> Self {
+        Self { promises, ..Self::new(declaration, Given::InOrder(InOrder::new(text)), Reading::default()) }
     }
 
     /// Reads the object into the slots, one per parameter, and notes what is missing or unknown.
@@ -62,7 +86,7 @@ impl<'a, 's> Arguments<'a, 's> {
         reading: Reading,
         promises: Option<&'s Value>,
     ) -> Self {
-        let mut arguments = Self { promises, ..Self::new(declaration, slots, reading) };
+        let mut arguments = Self { promises, ..Self::new(declaration, Given::Slots(slots), reading) };
         // Models without anything to say send these.
         if matches!(text.trim_ascii(), "" | "null") {
             arguments.note_missing();
@@ -79,8 +103,8 @@ impl<'a, 's> Arguments<'a, 's> {
     /// No arguments: what is taken of them is nothing, and only the defaults are noted.
     #[inline]
     pub(super) fn describing(declaration: &'s Declaration, slots: &'s mut [Slot<'a>]) -> Self {
-        let mut arguments = Self::new(declaration, slots, Reading::default());
-        arguments.mistakes.push_str("nothing is called");
+        let mut arguments = Self::new(declaration, Given::Slots(slots), Reading::default());
+        arguments.wrong = 1;
         arguments.defaults = Some(Vec::new());
         arguments
     }
@@ -95,13 +119,14 @@ impl<'a, 's> Arguments<'a, 's> {
     /// There is one of this for every type, so what does not need the type is done elsewhere.
     pub fn take<T: ToolParameter>(&mut self, index: usize) -> Option<T> {
         let text = self.text(index)?;
-        match serde_json::from_str::<T>(text) {
-            Ok(value) => self.accepts(index, text, text).then_some(value),
+        match read::<T>(text) {
+            Ok((value, end)) => self.accepts(index, text, end).then_some(value),
             Err(error) => {
                 let mended = self.mend(index, text);
-                let value = mended.as_deref().and_then(|mended| serde_json::from_str::<T>(mended).ok());
-                match (value, mended) {
-                    (Some(value), Some(mended)) => self.accepts(index, text, &mended).then_some(value),
+                match mended.as_deref().map(|mended| (mended, read::<T>(mended))) {
+                    Some((mended, Ok((value, end)))) if end == mended.len() => {
+                        self.accepts_mended(index, text, mended).then_some(value)
+                    }
                     _ => {
                         self.note_wrong(index, text, &error);
                         None
@@ -118,7 +143,7 @@ impl<'a, 's> Arguments<'a, 's> {
         default: impl FnOnce() -> T,
         json: fn(&T) -> Option<Value>,
     ) -> Option<T> {
-        if self.is_given(index) {
+        if self.is_given(index)? {
             return self.take(index);
         }
         let default = default();
@@ -140,48 +165,81 @@ impl<'a, 's> Arguments<'a, 's> {
         value
     }
 
-    fn is_given(&self, index: usize) -> bool {
-        matches!(self.slots.get(index), Some(Some(text)) if *text != "null")
+    /// The argument is there and not `null`; nothing if that cannot be told.
+    fn is_given(&mut self, index: usize) -> Option<bool> {
+        let parameter = self.parameter(index)?;
+        match &mut self.given {
+            Given::Slots(slots) => Some(matches!(slots.get(index), Some(Some(text)) if *text != "null")),
+            Given::InOrder(place) => match place.value_of(parameter) {
+                Some(text) if !text.starts_with("null") => Some(true),
+                None if place.is_over() => Some(false),
+                // It may come later.
+                _ => {
+                    self.lose();
+                    None
+                }
+            },
+        }
     }
 
     fn parameter(&self, index: usize) -> Option<&'static Parameter> {
         self.declaration.parameters.get(index)
     }
 
-    /// The value that was read of `text` is within its limits; `came` is what the model wrote. What is wrong or was
-    /// mended is noted.
+    /// The value that was read of the beginning of `text`, up to `end`, keeps to its limits, and nothing is behind it that does
+    /// not belong there. What is wrong is noted.
     #[inline(never)]
-    fn accepts(&mut self, index: usize, came: &str, text: &str) -> bool {
-        if self.promises.is_some_and(|promises| self.breaks(promises, index, text)) {
-            return false;
+    fn accepts(&mut self, index: usize, text: &'a str, end: usize) -> bool {
+        let (value, behind) = text.split_at_checked(end).unwrap_or((text, ""));
+        let keeps_limits = self.keeps_limits(index, value);
+        match &mut self.given {
+            Given::InOrder(_) if !keeps_limits => self.lose(),
+            // Left out; or the text ends here, and so the place stays in front of it.
+            Given::InOrder(_) if behind.is_empty() => {}
+            Given::InOrder(place) => {
+                place.go_on(behind);
+                self.wrong = usize::from(!place.is_over());
+            }
+            Given::Slots(_) if !keeps_limits => self.note_limit(index, text, text),
+            Given::Slots(_) => {
+                // Its type read only a part of it.
+                if let Err(error) = serde_json::Deserializer::from_str(behind).end() {
+                    self.note_wrong(index, text, &error);
+                    return false;
+                }
+            }
         }
-        if self.declaration.details.is_some_and(|details| !details.allows(index, text)) {
-            self.note_beyond(index, came);
-            return false;
-        }
-        if !std::ptr::eq(came, text) {
-            self.note_repair(index, came, text);
-        }
-        true
+        keeps_limits
     }
 
-    /// The argument breaks a promise of its type's schema, which is then noted.
+    /// The value that was read of the mended text keeps to its limits. What is wrong is noted, and else what was mended.
     #[cold]
-    fn breaks(&mut self, promises: &Value, index: usize, text: &str) -> bool {
-        let Some(parameter) = self.parameter(index) else { return false };
-        let schema = &promises["properties"][parameter.name];
-        let broken = self.declaration.details.and_then(|details| details.broken(promises, schema, text));
-        if let Some(Broken { path, expected, value }) = &broken {
-            let mistake = expectation::broken(parameter.name, path, expected, value);
-            note(&mut self.mistakes, &mistake);
+    fn accepts_mended(&mut self, index: usize, text: &str, mended: &str) -> bool {
+        let keeps_limits = self.keeps_limits(index, mended);
+        if keeps_limits {
+            self.note_repair(index, text, mended);
+        } else {
+            self.note_limit(index, text, mended);
         }
-        broken.is_some()
+        keeps_limits
+    }
+
+    fn keeps_limits(&self, index: usize, text: &str) -> bool {
+        self.declaration.details.is_none_or(|details| details.allows(index, text))
+            && self.promises.is_none_or(|promises| self.broken(promises, index, text).is_none())
+    }
+
+    /// The first value in the argument that breaks a promise of its type's schema.
+    #[cold]
+    fn broken<'t>(&self, promises: &Value, index: usize, text: &'t str) -> Option<Broken<'t>> {
+        let schema = &promises["properties"][self.parameter(index)?.name];
+        self.declaration.details?.broken(promises, schema, text)
     }
 
     /// The text of an argument as its schema asks for it, if it is wrong in form only.
     #[cold]
     fn mend(&self, index: usize, text: &str) -> Option<String> {
-        if self.reading.is_strict {
+        if self.reading.is_strict || matches!(self.given, Given::InOrder(_)) {
             return None;
         }
         let schema = schema::of_parameter(self.parameter(index)?);
@@ -206,7 +264,7 @@ impl<'a, 's> Arguments<'a, 's> {
     /// The arguments are whole: there is no mistake in any.
     #[must_use]
     pub fn are_right(&self) -> bool {
-        self.mistakes.is_empty()
+        self.wrong == 0
     }
 
     /// The outcome of the call when there are mistakes.
@@ -219,20 +277,38 @@ impl<'a, 's> Arguments<'a, 's> {
         ToolFuture::ready(Err(error))
     }
 
-    fn text(&self, index: usize) -> Option<&'a str> {
-        match *self.slots.get(index)? {
+    /// The text of an argument, or the one that begins with it.
+    fn text(&mut self, index: usize) -> Option<&'a str> {
+        let parameter = self.parameter(index)?;
+        let given = match &self.given {
+            Given::InOrder(place) => place.value_of(parameter),
+            Given::Slots(slots) => *slots.get(index)?,
+        };
+        match given {
             Some(text) => Some(text),
             // Left out, as it may be: its type reads that as it reads `null`.
-            None if !self.parameter(index)?.is_required => Some("null"),
-            None => None,
+            None if !parameter.is_required => Some("null"),
+            None => {
+                self.lose();
+                None
+            }
+        }
+    }
+
+    /// Arguments that were taken to be in order are not.
+    #[cold]
+    fn lose(&mut self) {
+        if let Given::InOrder(place) = &mut self.given {
+            place.lose();
+            self.wrong = 1;
         }
     }
 
     fn note_missing(&mut self) {
         for (index, parameter) in self.declaration.parameters.iter().enumerate() {
-            if parameter.is_required && self.slots.get(index).is_some_and(Option::is_none) {
+            if parameter.is_required && self.slot(index).is_some_and(|slot| slot.is_none()) {
                 let mistake = expectation::missing(parameter, &self.schema_of(index));
-                note(&mut self.mistakes, &mistake);
+                self.note(&mistake);
             }
         }
     }
@@ -248,31 +324,53 @@ impl<'a, 's> Arguments<'a, 's> {
     }
 
     #[cold]
+    fn note(&mut self, mistake: &str) {
+        self.wrong = 1;
+        note(&mut self.mistakes, mistake);
+    }
+
+    #[cold]
     fn note_unreadable(&mut self, text: &str, error: &serde_json::Error) {
-        self.slots.fill(None);
+        if let Given::Slots(slots) = &mut self.given {
+            slots.fill(None);
+        }
+        self.wrong = 1;
         self.mistakes = expectation::unreadable(text, error);
         self.is_unreadable = true;
     }
 
-    #[cold]
-    fn note_wrong(&mut self, index: usize, text: &str, error: &serde_json::Error) {
-        // A number that is too large, where serde_json sees that itself: which one is told by the schema.
-        let may_be_too_large = error.is_syntax();
-        if may_be_too_large && self.promises.is_some_and(|promises| self.breaks(promises, index, text)) {
-            return;
-        }
-        if let Some(parameter) = self.parameter(index) {
-            let mistake = expectation::wrong(parameter, &self.schema_of(index), text, error);
-            note(&mut self.mistakes, &mistake);
+    fn slot(&mut self, index: usize) -> Option<&mut Slot<'a>> {
+        match &mut self.given {
+            Given::Slots(slots) => slots.get_mut(index),
+            Given::InOrder(_) => None,
         }
     }
 
     #[cold]
-    fn note_beyond(&mut self, index: usize, text: &str) {
-        if let Some(parameter) = self.parameter(index) {
-            let mistake = expectation::beyond(parameter, &self.schema_of(index), text);
-            note(&mut self.mistakes, &mistake);
+    fn note_wrong(&mut self, index: usize, text: &str, error: &serde_json::Error) {
+        if let Given::InOrder(_) = self.given {
+            self.lose();
+        } else if error.is_syntax() && !self.keeps_limits(index, text) {
+            // A number that is too large, where serde_json sees that itself: which one is told by the schema.
+            self.note_limit(index, text, text);
+        } else if let Some(parameter) = self.parameter(index) {
+            let mistake = expectation::wrong(parameter, &self.schema_of(index), text, error);
+            self.note(&mistake);
         }
+    }
+
+    /// Notes that an argument is beyond its limits; `text` is what it is, `came` what came.
+    #[cold]
+    fn note_limit(&mut self, index: usize, came: &str, text: &str) {
+        let Some(parameter) = self.parameter(index) else { return };
+        let broken = self.promises.and_then(|promises| self.broken(promises, index, text));
+        let mistake = match broken {
+            Some(Broken { path, expected, value }) => {
+                expectation::broken(parameter.name, &path, &expected, value)
+            }
+            None => expectation::beyond(parameter, &self.schema_of(index), came),
+        };
+        self.note(&mistake);
     }
 
     #[cold]
@@ -285,13 +383,23 @@ impl<'a, 's> Arguments<'a, 's> {
             return;
         }
         let known = self.declaration.parameters.iter().map(|parameter| parameter.name);
-        note(&mut self.mistakes, &expectation::unknown(name, known));
+        let mistake = expectation::unknown(name, known);
+        self.note(&mistake);
     }
+}
+
+/// The value at the beginning of a text, and where it ends.
+#[inline(never)]
+fn read<T: ToolParameter>(text: &str) -> Result<(T, usize), serde_json::Error> {
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let value = T::deserialize(&mut deserializer)?;
+    Ok((value, deserializer.into_iter::<IgnoredAny>().byte_offset()))
 }
 
 /// How long the account of all mistakes may grow, in bytes; what comes behind that is not told.
 pub(super) const LONGEST_ACCOUNT: usize = 4096;
 
+/// Adds a mistake to an account of them.
 #[cold]
 pub(super) fn note(mistakes: &mut String, mistake: &str) {
     if mistakes.len() > LONGEST_ACCOUNT {
@@ -330,8 +438,8 @@ impl<'a> Visitor<'a> for &mut Arguments<'a, '_> {
                 continue;
             };
             let text = object.next_value::<&'a RawValue>()?.get();
-            if self.slots[index].replace(text).is_some() {
-                note(&mut self.mistakes, &format!("`{name}` is given twice"));
+            if self.slot(index).and_then(|slot| slot.replace(text)).is_some() {
+                self.note(&format!("`{name}` is given twice"));
             }
         }
         Ok(())

@@ -92,6 +92,9 @@ impl Declaration {
     ) -> ToolFuture<'f> {
         let prepared = self.details.and_then(|details| details.prepare(text, self));
         let text = prepared.as_deref().unwrap_or(text);
+        if let Some(pending) = call(&mut Arguments::in_order(self, text, promises)) {
+            return self.future(pending);
+        }
         let refusal = match self.call_with(text, context, promises, call) {
             Ok(future) => return future,
             Err(refusal) if context.has_strict_arguments() => return refusal,
@@ -104,7 +107,7 @@ impl Declaration {
         }
     }
 
-    /// As [`call`](Self::call), but the text is taken as it is.
+    /// As [`call`](Self::call), but the text is taken as it is, and the arguments in any order.
     ///
     /// # Errors
     ///
@@ -129,15 +132,17 @@ impl Declaration {
         let pending = call(&mut arguments);
         let (repairs, is_unreadable) = (arguments.take_repairs(), arguments.is_unreadable());
         match pending {
-            Some(pending) => {
-                let pending = match self.details {
-                    Some(details) => details.around(pending),
-                    None => pending,
-                };
-                Ok(ToolFuture::from(pending).with_repairs(repairs))
-            }
+            Some(pending) => Ok(self.future(pending).with_repairs(repairs)),
             None if is_unreadable => Err(arguments.refuse()),
             None => Ok(arguments.refuse()),
         }
+    }
+
+    /// The call with what the declaration puts around it.
+    fn future<'f>(&self, pending: Pending<'f>) -> ToolFuture<'f> {
+        ToolFuture::from(match self.details {
+            Some(details) => details.around(pending),
+            None => pending,
+        })
     }
 }

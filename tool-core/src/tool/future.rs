@@ -79,6 +79,15 @@ impl<'a> ToolFuture<'a> {
         Self::from(Pending::Around(Box::pin(call)))
     }
 
+    /// The outcome and what was mended, if the call is over already.
+    #[inline]
+    pub(crate) fn into_outcome(self) -> Result<(Outcome, Vec<Repair>), Self> {
+        match self {
+            Self { pending: Pending::Ready(Some(outcome)), repairs } => Ok((outcome, repairs)),
+            under_way => Err(under_way),
+        }
+    }
+
     /// The same call, with what was mended in its arguments; in front of what was mended already.
     pub(crate) fn with_repairs(mut self, mut repairs: Vec<Repair>) -> Self {
         repairs.extend(self.take_repairs());

@@ -16,6 +16,7 @@ pub(crate) mod expectation;
 mod function;
 mod future;
 mod handler;
+mod in_order;
 mod injection;
 mod inspection;
 mod into_output;

@@ -16,6 +16,8 @@ pub struct Parameter {
     pub(crate) name: &'static str,
     pub(crate) description: Option<&'static str>,
     pub(crate) is_required: bool,
+    /// The name stands in JSON as it is, between quotes.
+    pub(super) is_plain: bool,
     pub(crate) schema: fn(&mut SchemaGenerator) -> Schema,
 }
 
@@ -27,8 +29,21 @@ impl Parameter {
         description: Option<&'static str>,
         is_required: bool,
     ) -> Self {
-        Self { name, description, is_required, schema: SchemaGenerator::subschema_for::<T> }
+        let (is_plain, schema) = (is_plain(name), SchemaGenerator::subschema_for::<T>);
+        Self { name, description, is_required, is_plain, schema }
     }
+}
+
+const fn is_plain(name: &str) -> bool {
+    let bytes = name.as_bytes();
+    let mut place = 0;
+    while place < bytes.len() {
+        if matches!(bytes[place], b'"' | b'\\' | ..b' ') {
+            return false;
+        }
+        place += 1;
+    }
+    true
 }
 
 /// What a parameter's type must be able to do.

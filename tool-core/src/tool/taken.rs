@@ -19,13 +19,24 @@ impl Taken<()> {
 }
 
 impl<T> Taken<T> {
-    /// These and one more, if there is no mistake so far. It is taken whatever became of the others, so that every mistake
-    /// is noted.
+    /// These and one more. It is taken whatever became of the others, so that every mistake is noted.
     #[inline(never)]
     #[must_use]
     pub fn and<U: ToolParameter>(self, arguments: &mut Arguments<'_, '_>, index: usize) -> Taken<(T, U)> {
         let next = arguments.take(index);
-        Taken(self.0.zip(next).filter(|_| arguments.are_right()))
+        Taken(self.0.zip(next))
+    }
+
+    /// These and the last one, if there is no mistake in any argument.
+    #[inline(never)]
+    #[must_use]
+    pub fn and_last<U: ToolParameter>(
+        self,
+        arguments: &mut Arguments<'_, '_>,
+        index: usize,
+    ) -> Taken<(T, U)> {
+        let last = arguments.take(index);
+        Taken(self.0.zip(last).filter(|_| arguments.are_right()))
     }
 
     /// All of them.

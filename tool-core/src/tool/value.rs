@@ -1,6 +1,6 @@
 //! What the value that a function returns becomes.
 
-use std::any::{Any, type_name};
+use std::any::{Any, TypeId, type_name};
 use std::borrow::Cow;
 
 use serde::Serialize;
@@ -21,12 +21,12 @@ pub trait ToolReturn: Sized {
 #[diagnostic::do_not_recommend]
 impl<T: Serialize + 'static> ToolReturn for T {
     fn into_output(self) -> Result<ToolOutput, ToolError> {
-        let mut value = Some(self);
-        if let Some(output) = verbatim(&mut value) {
-            return Ok(output);
+        // What is asked here of the type is known when the program is compiled: no other type has any of the code.
+        if is_verbatim::<T>() {
+            let mut value = Some(self);
+            return verbatim(&mut value).map_or_else(|| json_output(serde_json::to_string(&value)), Ok);
         }
-        let json = serde_json::to_string(&value);
-        // Known when the program is compiled: no other type has any of this code.
+        let json = serde_json::to_string(&self);
         if has_result_inside(type_name::<T>()) {
             unwrap_results(json, type_name::<T>())
         } else {
@@ -47,6 +47,22 @@ impl ToolReturn for Image {
     fn into_output(self) -> Result<ToolOutput, ToolError> {
         Ok(ToolOutput::image(self))
     }
+}
+
+/// Values of the type are not sent as JSON, or not all of them.
+#[inline]
+fn is_verbatim<T: 'static>() -> bool {
+    let ids = [
+        TypeId::of::<String>(),
+        TypeId::of::<Content>(),
+        TypeId::of::<&'static str>(),
+        TypeId::of::<Cow<'static, str>>(),
+        TypeId::of::<Box<str>>(),
+        TypeId::of::<f64>(),
+        TypeId::of::<f32>(),
+        TypeId::of::<()>(),
+    ];
+    ids.contains(&TypeId::of::<T>())
 }
 
 /// The output of a value that is not sent as JSON; `value` is an `Option` that holds it.

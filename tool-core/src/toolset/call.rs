@@ -1,13 +1,17 @@
 //! Making the calls of a model.
 
 use std::any::Any;
+use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::Poll;
 use std::time::{Instant, SystemTime};
 
 use futures_util::FutureExt;
 
 use super::ToolSet;
-use crate::{Repair, Tool, ToolCall, ToolContext, ToolError, ToolExecution, ToolOutput};
+use crate::{Repair, ToolCall, ToolContext, ToolError, ToolExecution, ToolFuture, ToolOutput};
+
+type Outcome = Result<ToolOutput, ToolError>;
 
 impl ToolSet {
     /// Makes one call.
@@ -19,35 +23,19 @@ impl ToolSet {
     /// There is no such tool, the arguments are wrong, or the tool failed or panicked. The text of the
     /// error is meant for the model.
     pub async fn call(&self, call: &ToolCall, context: &ToolContext) -> Result<ToolOutput, ToolError> {
-        self.call_with_repairs(call, context).await.0
+        self.make(call, context, None).await
     }
 
-    async fn call_with_repairs(
-        &self,
-        call: &ToolCall,
-        context: &ToolContext,
-    ) -> (Result<ToolOutput, ToolError>, Vec<Repair>) {
-        let (outcome, repairs) = match self.get(&call.name) {
-            Some(tool) => self.make(tool, call, context).await,
-            None => {
-                let known = self.definitions().iter().map(|definition| definition.name());
-                (Err(ToolError::unknown_tool(&call.name, known)), Vec::new())
-            }
-        };
-        match self.0.settings.budget {
-            Some(budget) => (budget.apply(outcome), repairs),
-            None => (outcome, repairs),
-        }
-    }
-
+    /// Makes one call, and notes what was mended for it.
     async fn make(
         &self,
-        tool: &dyn Tool,
         call: &ToolCall,
         context: &ToolContext,
-    ) -> (Result<ToolOutput, ToolError>, Vec<Repair>) {
-        let of_call;
+        repairs: Option<&mut Vec<Repair>>,
+    ) -> Outcome {
+        let Some(tool) = self.get(&call.name) else { return self.within_budget(self.unknown_tool(call)) };
         let reading = self.0.settings.reading;
+        let of_call;
         let context = if tool.injections().is_some_and(<[_]>::is_empty) && reading == context.reading() {
             context
         } else {
@@ -57,23 +45,43 @@ impl ToolSet {
         // A tool is not looked at again after it panicked other than through its own methods, and
         // what it shares with them it has to keep sound itself: hence the assertions.
         let started = catch_unwind(AssertUnwindSafe(|| tool.call(&call.arguments, context)));
-        let (outcome, repairs) = match started {
-            Ok(mut future) => {
-                let outcome = AssertUnwindSafe(&mut future).catch_unwind().await;
-                (outcome, future.take_repairs())
+        let (outcome, mended) = match started.map(ToolFuture::into_outcome) {
+            Ok(Ok(over)) => over,
+            Ok(Err(mut future)) => {
+                let outcome = poll_fn(|waker| {
+                    let polled = catch_unwind(AssertUnwindSafe(|| future.poll_unpin(waker)));
+                    polled.unwrap_or_else(|panic| Poll::Ready(panicked(call, &*panic)))
+                });
+                (outcome.await, future.take_repairs())
             }
-            Err(panic) => (Err(panic), Vec::new()),
+            Err(panic) => (panicked(call, &*panic), Vec::new()),
         };
-        let panicked =
-            |panic: Box<dyn Any + Send>| Err(ToolError::panicked(&call.id, &text_of_panic(&*panic)));
-        (outcome.unwrap_or_else(panicked), repairs)
+        if let Some(repairs) = repairs {
+            *repairs = mended;
+        }
+        self.within_budget(outcome)
+    }
+
+    #[inline]
+    fn within_budget(&self, outcome: Outcome) -> Outcome {
+        match self.0.settings.budget {
+            Some(budget) => budget.apply(outcome),
+            None => outcome,
+        }
+    }
+
+    #[cold]
+    fn unknown_tool(&self, call: &ToolCall) -> Outcome {
+        let known = self.definitions().iter().map(|definition| definition.name());
+        Err(ToolError::unknown_tool(&call.name, known))
     }
 
     /// Makes one call and records it, for [`Run::called`](crate::Run::called).
     pub async fn execute(&self, call: ToolCall, context: &ToolContext) -> ToolExecution {
         let started_at = SystemTime::now();
         let clock = Instant::now();
-        let (outcome, repairs) = self.call_with_repairs(&call, context).await;
+        let mut repairs = Vec::new();
+        let outcome = self.make(&call, context, Some(&mut repairs)).await;
         let returns_direct =
             self.definitions().policy_of(&call.name).is_some_and(|policy| policy.return_direct);
         ToolExecution::new(call, outcome)
@@ -81,6 +89,11 @@ impl ToolSet {
             .with_timing(started_at, clock.elapsed())
             .returning_direct(returns_direct)
     }
+}
+
+#[cold]
+fn panicked(call: &ToolCall, panic: &(dyn Any + Send)) -> Outcome {
+    Err(ToolError::panicked(&call.id, &text_of_panic(panic)))
 }
 
 fn text_of_panic(panic: &(dyn Any + Send)) -> String {

@@ -50,7 +50,7 @@ pub struct ToolSet(Arc<Shared>);
 #[derive(Clone, Default)]
 struct Shared {
     tools: Vec<ToolRef>,
-    /// The positions of the tools, sorted by their names.
+    /// The positions of the tools, sorted as they are [looked up](look_up_key).
     by_name: Vec<usize>,
     definitions: ToolDefinitions,
     settings: Settings,
@@ -204,7 +204,9 @@ impl ToolSet {
             if !is_name(name) {
                 return Err(ToolSetError::invalid_name(tool.get()));
             }
-            match by_name.binary_search_by_key(&name, |other| tools[*other].get().definition().name()) {
+            match by_name.binary_search_by_key(&look_up_key(name), |other| {
+                look_up_key(tools[*other].get().definition().name())
+            }) {
                 Ok(other) => return Err(ToolSetError::duplicate(tools[by_name[other]].get(), tool.get())),
                 Err(place) => by_name.insert(place, position),
             }
@@ -276,9 +278,9 @@ impl ToolSet {
     /// The tool of this name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&dyn Tool> {
-        let Shared { tools, by_name, .. } = &*self.0;
-        let name_at = |position: &usize| tools[*position].get().definition().name();
-        let found = by_name.binary_search_by_key(&name, name_at).ok()?;
+        let Shared { tools, by_name, definitions, .. } = &*self.0;
+        let key_at = |position: &usize| look_up_key(definitions[*position].name());
+        let found = by_name.binary_search_by_key(&look_up_key(name), key_at).ok()?;
         Some(tools[by_name[found]].get())
     }
 
@@ -313,6 +315,11 @@ fn refuse_no_object(tool: &dyn Tool) -> Result<(), ToolSetError> {
         None => parameters.get("properties").is_some(),
     };
     if is_object { Ok(()) } else { Err(ToolSetError::no_object(tool)) }
+}
+
+/// What names are compared by: their lengths first, as that is done at once.
+fn look_up_key(name: &str) -> (usize, &str) {
+    (name.len(), name)
 }
 
 /// A name that providers take.

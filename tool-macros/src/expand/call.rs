@@ -29,11 +29,10 @@ pub(super) fn expand_call(tool: &ToolFn, path: &TokenStream, private: &TokenStre
         None => quote!(_),
     };
     // What is taken last sees the mistakes of all before it.
-    let (are_right, is_true) =
-        match tool.arguments().any(|argument| argument.default.is_none()) && locals.is_empty() {
-            true => (quote!(), quote!()),
-            false => (quote_spanned!(own=> arguments.are_right(),), quote!(true,)),
-        };
+    let (are_right, is_true) = match call.last_sees_all() {
+        true => (quote!(), quote!()),
+        false => (quote_spanned!(own=> arguments.are_right(),), quote!(true,)),
+    };
     quote_spanned! {own=>
         |#this arguments, #context| {
             let taken = #plain;
@@ -69,6 +68,13 @@ impl Call<'_> {
         })
     }
 
+    /// Arguments are all that there is, so the last of them tells whether all are right.
+    fn last_sees_all(&self) -> bool {
+        let is_plain =
+            |input: &Input| matches!(input, Input::Argument(argument) if argument.default.is_none());
+        !self.tool.inputs.is_empty() && self.tool.inputs.iter().all(is_plain)
+    }
+
     /// `Taken::nothing().and::<f64>(arguments, 0)` for the arguments without a default, and the pattern for what it holds.
     fn taken(&self) -> (TokenStream, TokenStream) {
         let private = self.private;
@@ -80,7 +86,10 @@ impl Call<'_> {
             {
                 let index = Literal::usize_unsuffixed(index);
                 let (local, ty) = (local(position), &argument.ty);
-                taken = quote_spanned!(own_at(ty.span())=> #taken.and::<#ty>(arguments, #index));
+                let is_last = position + 1 == self.tool.inputs.len() && self.last_sees_all();
+                let and =
+                    format_ident!("{}", if is_last { "and_last" } else { "and" }, span = own_at(ty.span()));
+                taken = quote_spanned!(own_at(ty.span())=> #taken.#and::<#ty>(arguments, #index));
                 pattern = quote!((#pattern, #local));
             }
         }

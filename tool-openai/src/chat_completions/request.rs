@@ -24,7 +24,7 @@ pub(crate) fn body(model: &str, request: &ChatRequest<'_>, is_streamed: bool) ->
             return Err(Error::config(format!("the tools cannot be written as JSON: {why}")));
         }
     };
-    let mut body = Vec::with_capacity(1024);
+    let mut body = Vec::with_capacity(1024 + tools.map_or(0, |tools| tools.get().len()));
     let mut json = serde_json::Serializer::new(&mut body);
     write(model, request, tools, is_streamed, &mut json)
         .map_err(|error| Error::config(format!("the request cannot be written as JSON: {error}")))?;
@@ -212,5 +212,22 @@ mod tests {
         let definitions = now();
         let first = wire_tools(&definitions).unwrap();
         assert!(std::sync::Arc::ptr_eq(&first, &wire_tools(&definitions.clone()).unwrap()));
+    }
+
+    #[test]
+    fn one_more_turn_costs_no_more_allocations_with_many_tools() {
+        let messages = vec![Message::user("When?"), Message::assistant("Now.")];
+        let counts = [0, 1, 10, 100, 1000].map(|number| {
+            let tools =
+                (0..number).map(|number| ToolDefinition::new(format!("now_{number}"), "Tells the time"));
+            let tools = ToolDefinitions::from_iter(tools);
+            let write = || {
+                let request = ChatRequest::borrowing(&messages).with_tools(tools.clone());
+                drop(body("m", &request, true).unwrap());
+            };
+            write();
+            allocation_counter::measure(write).count_total
+        });
+        assert!(counts.iter().all(|count| *count == counts[0]), "{counts:?}");
     }
 }
