@@ -542,14 +542,19 @@ fn map(it: BTreeMap<String, i32>) -> usize {
 }
 
 #[tool]
+fn numbers(it: Vec<i32>) -> usize {
+    it.len()
+}
+
+#[tool]
 fn closed(it: Closed) -> i32 {
     it.b
 }
 
-/// `null` says that something is left out, and nothing else is dropped.
+/// `null` says that something is left out, and nothing else is dropped; what could be mended is not to blame.
 #[tokio::test]
 async fn nothing_is_dropped_that_is_not_optional() {
-    let set = tools![map, closed];
+    let set = tools![map, closed, numbers];
     let table = [
         ("map", r#"{"A": 1, "B": "2"}"#, Ok("2")),
         (
@@ -558,6 +563,21 @@ async fn nothing_is_dropped_that_is_not_optional() {
             Err("`it.A`: expected an integer from -2147483648 to 2147483647, got null"),
         ),
         ("closed", r#"{"a": null, "b": "1"}"#, Ok("1")),
+        (
+            "numbers",
+            "[1.0, 2.5]",
+            Err("`it[1]`: expected an integer from -2147483648 to 2147483647, got 2.5"),
+        ),
+        (
+            "numbers",
+            r#"["1", "q", 3]"#,
+            Err("`it[1]`: expected an integer from -2147483648 to 2147483647, got \"q\""),
+        ),
+        (
+            "closed",
+            r#"{"b": "1", "a": 2.5}"#,
+            Err("`it.a`: expected an integer from -2147483648 to 2147483647, got 2.5"),
+        ),
         ("closed", r#"{"b": "1", "c": null}"#, Err("`it`: unknown field `c`, expected `a` or `b`")),
     ];
     for (name, text, expected) in table {

@@ -13,6 +13,7 @@ const DEEPEST: usize = 128;
 
 /// The text of the arguments as the schema has them: without each `null` of a property that may be left out and may not be
 /// `null`. Nothing if there is none.
+#[inline]
 pub(super) fn without_absent(schema: &Value, text: &str) -> Option<String> {
     if !text.contains("null") {
         return None;
@@ -29,6 +30,7 @@ struct Reader<'s> {
 
 impl<'s> Reader<'s> {
     /// The text of a value that one of the schemas is about, at least; `None` if it cannot be told.
+    #[inline]
     fn read<'a>(&self, schemas: &[&'s Value], text: &'a str, depth: usize) -> Option<Cow<'a, str>> {
         if depth > DEEPEST || !text.contains("null") {
             return Some(Cow::Borrowed(text));
@@ -40,6 +42,7 @@ impl<'s> Reader<'s> {
         }
     }
 
+    #[inline]
     fn read_object<'a>(
         &self,
         found: &[&'s Map<String, Value>],
@@ -75,6 +78,7 @@ impl<'s> Reader<'s> {
         Some(if is_as_it_was { Cow::Borrowed(text) } else { Cow::Owned(read) })
     }
 
+    #[inline]
     fn read_list<'a>(
         &self,
         found: &[&'s Map<String, Value>],
@@ -95,6 +99,7 @@ impl<'s> Reader<'s> {
 }
 
 /// The object has such a property, and may be without it.
+#[inline]
 fn may_be_left_out(words: &Map<String, Value>, name: &str) -> bool {
     let is_property = words.get("properties").is_some_and(|properties| properties.get(name).is_some());
     let required = words.get("required").and_then(Value::as_array);
@@ -102,6 +107,7 @@ fn may_be_left_out(words: &Map<String, Value>, name: &str) -> bool {
 }
 
 /// Another variant is meant: a property has another constant.
+#[inline]
 fn is_another<'a>(words: &Map<String, Value>, value_of: impl Fn(&str) -> Option<&'a str>) -> bool {
     let properties = words.get("properties").and_then(Value::as_object);
     properties.into_iter().flatten().any(|(name, schema)| {

@@ -128,7 +128,12 @@ impl<'a, 's> Arguments<'a, 's> {
                         self.accepts_mended(index, text, mended).then_some(value)
                     }
                     _ => {
-                        self.note_wrong(index, text, &error);
+                        // Not what could have been mended is to blame, but what could not.
+                        let mended = self.mend_partly(index, text);
+                        match mended.as_deref().map(|mended| (mended, read::<T>(mended))) {
+                            Some((mended, Err(error))) => self.note_wrong(index, mended, &error),
+                            _ => self.note_wrong(index, text, &error),
+                        }
                         None
                     }
                 }
@@ -244,6 +249,17 @@ impl<'a, 's> Arguments<'a, 's> {
         }
         let schema = schema::of_parameter(self.parameter(index)?);
         repair::mend_value(&schema, text)
+    }
+
+    /// The same with all mended that can be, when that is not enough.
+    #[cold]
+    fn mend_partly(&self, index: usize, text: &str) -> Option<String> {
+        // A value that holds no others is told of as it came.
+        let holds_others = text.starts_with(['[', '{']);
+        if !holds_others || self.reading.is_strict || matches!(self.given, Given::InOrder(_)) {
+            return None;
+        }
+        repair::mend_partly(&schema::of_parameter(self.parameter(index)?), text)
     }
 
     #[cold]

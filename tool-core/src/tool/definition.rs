@@ -118,6 +118,7 @@ impl ToolDefinition {
     ///
     /// Strict mode cannot say what the tool takes: an object with names of any kind, a choice at the top, a value of any
     /// type, too many levels or properties. The error names the tool and the place.
+    #[inline]
     pub fn into_strict(mut self) -> Result<Self, StrictError> {
         if !self.is_strict {
             match strict_form(&self.parameters) {

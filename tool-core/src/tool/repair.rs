@@ -151,12 +151,21 @@ pub(crate) fn mend_value(schema: &Value, text: &str) -> Option<String> {
     }
 }
 
+/// The text with all mended that can be, though the whole is still not what the schema asks for; nothing if that is nothing.
+/// What is wrong in it is wrong for sure.
+pub(super) fn mend_partly(schema: &Value, text: &str) -> Option<String> {
+    let mender = Mender::new(schema, text);
+    mender.is_partial.set(true);
+    match mender.mend(schema, text.trim_ascii(), 0)? {
+        Cow::Owned(mended) => Some(mended),
+        Cow::Borrowed(_) => None,
+    }
+}
+
 /// The text of a value as the schema asks for it, which is a part of `root`: borrowed if it is that already,
 /// `None` if it cannot be had.
 pub(super) fn fit<'a>(root: &Value, schema: &Value, text: &'a str) -> Option<Cow<'a, str>> {
-    let left = text.len().saturating_mul(MOST_READINGS).saturating_add(FREE_WORK);
-    let mender = Mender { root, left: Cell::new(left) };
-    mender.mend(schema, text.trim_ascii(), 0)
+    Mender::new(root, text).mend(schema, text.trim_ascii(), 0)
 }
 
 struct Mender<'s> {
@@ -165,9 +174,22 @@ struct Mender<'s> {
     /// How many bytes may still be read. Where several choices fit one value, and others what is in it,
     /// all of them together are more than can be tried.
     left: Cell<usize>,
+    /// What cannot be mended stays as it is.
+    is_partial: Cell<bool>,
 }
 
-impl Mender<'_> {
+impl<'s> Mender<'s> {
+    fn new(root: &'s Value, text: &str) -> Self {
+        let left = text.len().saturating_mul(MOST_READINGS).saturating_add(FREE_WORK);
+        Self { root, left: Cell::new(left), is_partial: Cell::new(false) }
+    }
+
+    /// A value inside of another, which may stay as it is if the whole need not be right.
+    fn mend_inside<'a>(&self, schema: &Value, text: &'a str, depth: usize) -> Option<Cow<'a, str>> {
+        let mended = self.mend(schema, text, depth);
+        mended.or_else(|| self.is_partial.get().then_some(Cow::Borrowed(text)))
+    }
+
     fn pay(&self, work: usize) -> Option<()> {
         self.left.set(self.left.get().checked_sub(work)?);
         Some(())
@@ -183,14 +205,20 @@ impl Mender<'_> {
             return self.mend(self.root.pointer(reference.strip_prefix('#')?)?, text, depth + 1);
         }
         if let Some(choices) = schema.get("anyOf").or_else(|| schema.get("oneOf")).and_then(Value::as_array) {
+            // A choice is taken as a whole.
+            let is_partial = self.is_partial.replace(false);
             // One that fits as it is, wins over one that would have to be mended.
             let mut first = None;
             for choice in choices {
                 match self.mend(choice, text, depth + 1) {
-                    Some(Cow::Borrowed(text)) => return Some(Cow::Borrowed(text)),
+                    Some(Cow::Borrowed(text)) => {
+                        first = Some(Cow::Borrowed(text));
+                        break;
+                    }
                     mended => first = first.or(mended),
                 }
             }
+            self.is_partial.set(is_partial);
             return first;
         }
         if let Some(wanted) = schema.get("const") {
@@ -252,7 +280,7 @@ impl Mender<'_> {
                 let prefix = schema.get("prefixItems").and_then(Value::as_array);
                 let values = values.into_iter().enumerate().map(|(index, value)| {
                     let schema = prefix.and_then(|prefix| prefix.get(index)).unwrap_or_else(items);
-                    self.mend(schema, value.get(), depth + 1)
+                    self.mend_inside(schema, value.get(), depth + 1)
                 });
                 let values: Vec<_> = values.collect::<Option<_>>()?;
                 let is_as_it_was = values.iter().all(|value| matches!(value, Cow::Borrowed(_)));
@@ -273,7 +301,9 @@ impl Mender<'_> {
         let required = schema.get("required").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         self.pay(required.len().saturating_mul(members.len()) / COMPARISONS)?;
         let is_required = |name: &str| required.iter().any(|one| one == name);
-        if !required.iter().all(|one| members.iter().any(|(name, _)| one == &**name)) {
+        if !self.is_partial.get()
+            && !required.iter().all(|one| members.iter().any(|(name, _)| one == &**name))
+        {
             return None;
         }
         let mut mended = String::from("{");
@@ -289,6 +319,7 @@ impl Mender<'_> {
                     is_as_it_was = false;
                     continue;
                 }
+                None if self.is_partial.get() => Cow::Borrowed(value.get()),
                 None => return None,
             };
             is_as_it_was &= matches!(value, Cow::Borrowed(_));

@@ -17,6 +17,7 @@ pub(crate) struct StrictTool<T> {
 }
 
 impl<T: AsRef<dyn Tool>> StrictTool<T> {
+    #[inline]
     pub(crate) fn new(tool: T) -> Result<Self, StrictError> {
         let definition = tool.as_ref().definition().clone().into_strict()?;
         Ok(Self { tool, definition })
@@ -24,10 +25,12 @@ impl<T: AsRef<dyn Tool>> StrictTool<T> {
 }
 
 impl<T: AsRef<dyn Tool> + Send + Sync> Tool for StrictTool<T> {
+    #[inline]
     fn definition(&self) -> &ToolDefinition {
         &self.definition
     }
 
+    #[inline]
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
         let tool = self.tool.as_ref();
         match without_absent(tool.definition().parameters(), arguments) {
@@ -40,10 +43,12 @@ impl<T: AsRef<dyn Tool> + Send + Sync> Tool for StrictTool<T> {
         }
     }
 
+    #[inline]
     fn injections(&self) -> Option<&[Injection]> {
         self.tool.as_ref().injections()
     }
 
+    #[inline]
     fn declared_at(&self) -> Option<&'static Location<'static>> {
         self.tool.as_ref().declared_at()
     }
@@ -58,18 +63,21 @@ pub struct StrictError {
 }
 
 impl StrictError {
+    #[inline]
     pub(super) fn new(tool: String, refusal: Refusal) -> Self {
         Self { tool, refusal }
     }
 
     /// The name of the tool.
     #[must_use]
+    #[inline]
     pub fn tool(&self) -> &str {
         &self.tool
     }
 
     /// The place in its parameters, such as `$.properties.labels`.
     #[must_use]
+    #[inline]
     pub fn path(&self) -> &str {
         &self.refusal.path
     }
@@ -77,6 +85,7 @@ impl StrictError {
 
 /// The text, so that a `main` that returns the error shows it readably.
 impl fmt::Debug for StrictError {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }

@@ -28,6 +28,7 @@ impl ToolSet {
     /// # Errors
     ///
     /// Strict mode cannot say what a tool takes: the error names the tool and the place in its parameters.
+    #[inline]
     pub fn strict(self) -> Result<Self, ToolSetError> {
         self.map(|tool| {
             if tool.get().definition().is_strict() {
@@ -42,6 +43,7 @@ impl ToolSet {
 }
 
 impl AsRef<dyn Tool> for ToolRef {
+    #[inline]
     fn as_ref(&self) -> &(dyn Tool + 'static) {
         match self {
             Self::Static(tool) => *tool,

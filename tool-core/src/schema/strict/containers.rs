@@ -19,6 +19,7 @@ const MOST_REQUIRED: usize = 5_000;
 
 impl<'s> Writer<'s> {
     /// A closed object that has all of its properties.
+    #[inline]
     pub(super) fn write_object(
         &mut self,
         node: &Node<'s>,
@@ -69,6 +70,7 @@ impl<'s> Writer<'s> {
         Ok(form)
     }
 
+    #[inline]
     fn refuse_open(&self, node: &Node<'s>) -> Result<(), Refusal> {
         let is_closed = |word| node.each(word).all(|more| *more == Value::Bool(false));
         let has_patterns = node.each("patternProperties").any(|more| *more != json!({}));
@@ -85,6 +87,7 @@ impl<'s> Writer<'s> {
         Ok(())
     }
 
+    #[inline]
     fn required(&self, node: &Node<'s>) -> Result<BTreeMap<&'s str, ()>, Refusal> {
         let mut required = BTreeMap::new();
         for names in node.each("required") {
@@ -102,6 +105,7 @@ impl<'s> Writer<'s> {
     }
 
     /// A list of items that are all of one schema, or of one of several.
+    #[inline]
     pub(super) fn write_list(
         &mut self,
         node: &Node<'s>,
@@ -141,6 +145,7 @@ impl<'s> Writer<'s> {
     }
 
     /// The items of a tuple: any of them, in an order that only words can tell.
+    #[inline]
     fn write_tuple(
         &mut self,
         prefix: &'s [Value],

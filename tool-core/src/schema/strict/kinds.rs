@@ -40,6 +40,7 @@ pub(super) enum Kind {
 impl Kind {
     const ALL: [Self; 6] = [Self::Object, Self::List, Self::Text, Self::Number, Self::Integer, Self::Boolean];
 
+    #[inline]
     fn name(self) -> &'static str {
         match self {
             Self::Object => "object",
@@ -52,10 +53,12 @@ impl Kind {
     }
 
     /// The schema of any value of this type.
+    #[inline]
     pub(super) fn form(self) -> Form {
         Form::from_iter([("type".into(), self.name().into())])
     }
 
+    #[inline]
     pub(super) fn is_of(self, value: &Value) -> bool {
         match self {
             Self::Object | Self::List => false,
@@ -68,6 +71,7 @@ impl Kind {
 }
 
 /// The types that a value may be of, and whether it may be `null`.
+#[inline]
 pub(super) fn of(node: &Node<'_>) -> Result<(Vec<Kind>, bool), String> {
     let values = values(node)?;
     let has_null = |values: &[&Value]| values.contains(&&Value::Null);
@@ -111,6 +115,7 @@ pub(super) fn of(node: &Node<'_>) -> Result<(Vec<Kind>, bool), String> {
 }
 
 /// Integers are numbers.
+#[inline]
 fn without_doubles(mut kinds: Vec<Kind>) -> Vec<Kind> {
     if kinds.contains(&Kind::Number) {
         kinds.retain(|kind| *kind != Kind::Integer);
@@ -119,6 +124,7 @@ fn without_doubles(mut kinds: Vec<Kind>) -> Vec<Kind> {
 }
 
 /// The values of `const` or `enum`.
+#[inline]
 pub(super) fn values<'s>(node: &Node<'s>) -> Result<Option<Vec<&'s Value>>, String> {
     match (node.get("const"), node.get("enum")) {
         (Some(value), _) => Ok(Some(vec![value])),
@@ -128,6 +134,7 @@ pub(super) fn values<'s>(node: &Node<'s>) -> Result<Option<Vec<&'s Value>>, Stri
     }
 }
 
+#[inline]
 pub(super) fn text(node: &Node<'_>, words: &mut Words) -> Result<Form, String> {
     let mut form = Kind::Text.form();
     if let Some(pattern) = texts(node, "pattern")? {
@@ -155,12 +162,14 @@ pub(super) fn text(node: &Node<'_>, words: &mut Words) -> Result<Form, String> {
 }
 
 /// Strict mode knows only patterns that are read from front to back.
+#[inline]
 fn looks_around(pattern: &str) -> bool {
     let refers_back =
         pattern.as_bytes().windows(2).any(|two| two[0] == b'\\' && matches!(two[1], b'1'..=b'9' | b'k'));
     refers_back || ["(?=", "(?!", "(?<=", "(?<!"].iter().any(|group| pattern.contains(group))
 }
 
+#[inline]
 pub(super) fn number(kind: Kind, node: &Node<'_>) -> Result<Form, String> {
     let mut form = kind.form();
     for word in NUMBER_WORDS {
@@ -175,17 +184,20 @@ pub(super) fn number(kind: Kind, node: &Node<'_>) -> Result<Form, String> {
     Ok(form)
 }
 
+#[inline]
 fn texts<'s>(node: &Node<'s>, word: &str) -> Result<Option<&'s str>, String> {
     node.get(word).map(|value| value.as_str().ok_or_else(|| format!("`{word}` must be a text"))).transpose()
 }
 
 /// A length or a number of items.
+#[inline]
 pub(super) fn whole(node: &Node<'_>, word: &str) -> Result<Option<u64>, String> {
     let Some(value) = node.get(word) else { return Ok(None) };
     value.as_u64().map(Some).ok_or_else(|| format!("`{word}` must be a whole number"))
 }
 
 /// `not` in words, if it leaves out single values.
+#[inline]
 pub(super) fn left_out(not: &Value) -> Result<String, String> {
     let is_alone = not.as_object().is_some_and(|words| words.len() == 1);
     let values = match (not.get("const"), not.get("enum")) {

@@ -33,6 +33,7 @@ pub(super) struct Limits {
 type Checked = Result<(), String>;
 
 impl Limits {
+    #[inline]
     pub(super) fn level(level: usize) -> Checked {
         if level > DEEPEST {
             return Err(format!(
@@ -42,14 +43,17 @@ impl Limits {
         Ok(())
     }
 
+    #[inline]
     pub(super) fn schema(&mut self) -> Checked {
         count(&mut self.schemas, 1, MOST_SCHEMAS, "schemas")
     }
 
+    #[inline]
     pub(super) fn properties(&mut self, more: usize) -> Checked {
         count(&mut self.properties, more, MOST_PROPERTIES, "properties")
     }
 
+    #[inline]
     pub(super) fn name(&mut self, name: &str) -> Checked {
         count(
             &mut self.characters,
@@ -59,14 +63,17 @@ impl Limits {
         )
     }
 
+    #[inline]
     pub(super) fn text(&mut self, text: &str) -> Checked {
         count(&mut self.text, text.len(), MOST_TEXT, "bytes in descriptions")
     }
 
+    #[inline]
     pub(super) fn constant(&mut self, value: &Value) -> Checked {
         self.name(value.as_str().unwrap_or_default())
     }
 
+    #[inline]
     pub(super) fn enum_values(&mut self, values: &[&Value]) -> Checked {
         count(&mut self.enum_values, values.len(), MOST_ENUM_VALUES, "`enum` values")?;
         let before = self.characters;
@@ -83,6 +90,7 @@ impl Limits {
     }
 }
 
+#[inline]
 fn count(sum: &mut usize, more: usize, most: usize, what: &str) -> Checked {
     *sum = sum.saturating_add(more);
     if *sum > most {

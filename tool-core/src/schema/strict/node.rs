@@ -62,17 +62,20 @@ pub(super) struct Node<'s> {
 
 impl<'s> Node<'s> {
     /// The schema as it is written in one place.
+    #[inline]
     pub(super) fn new(words: &'s Map<String, Value>) -> Result<Self, String> {
         Self::with_around(Vec::new(), words)
     }
 
     /// The schema of a choice: what bounds the whole bounds it as well.
+    #[inline]
     pub(super) fn choice(&self, words: &'s Map<String, Value>) -> Result<Self, String> {
         let around = if self.has_bounds() { self.parts.clone() } else { Vec::new() };
         Self::with_around(around, words)
     }
 
     /// The schema of a value that several schemas are given for.
+    #[inline]
     pub(super) fn all(several: &[&'s Map<String, Value>]) -> Result<Self, String> {
         let mut node = Self { parts: Vec::new(), around: 0 };
         for words in several {
@@ -82,6 +85,7 @@ impl<'s> Node<'s> {
         Ok(node)
     }
 
+    #[inline]
     fn with_around(
         around: Vec<&'s Map<String, Value>>,
         words: &'s Map<String, Value>,
@@ -93,6 +97,7 @@ impl<'s> Node<'s> {
     }
 
     /// Adds a schema, and those in its `allOf`.
+    #[inline]
     fn push(&mut self, words: &'s Map<String, Value>) -> Result<(), String> {
         let mut waiting = vec![words];
         while let Some(words) = waiting.pop() {
@@ -112,6 +117,7 @@ impl<'s> Node<'s> {
     }
 
     /// Of what cannot be merged, both must say the same.
+    #[inline]
     fn refuse_conflicts(&self) -> Result<(), String> {
         if self.parts.len() < 2 {
             return Ok(());
@@ -137,11 +143,13 @@ impl<'s> Node<'s> {
     }
 
     /// The first that is said of this word.
+    #[inline]
     pub(super) fn get(&self, word: &str) -> Option<&'s Value> {
         self.each(word).next()
     }
 
     /// All that is said of this word.
+    #[inline]
     pub(super) fn each<'n>(&'n self, word: &str) -> impl Iterator<Item = &'s Value> + use<'n, 's> {
         let skipped = if BOUNDS.contains(&word) { 0 } else { self.around };
         let word = word.to_owned();
@@ -149,21 +157,25 @@ impl<'s> Node<'s> {
     }
 
     /// It says what a value must be, and not only which of several schemas holds.
+    #[inline]
     pub(super) fn has_bounds(&self) -> bool {
         self.parts.iter().any(|part| has_bounds(part))
     }
 
     /// It says so in the word of OpenAPI.
+    #[inline]
     pub(super) fn is_nullable(&self) -> bool {
         self.get("nullable") == Some(&Value::Bool(true))
     }
 
     /// The words that say what a value must be, of whichever part.
+    #[inline]
     pub(super) fn bounds(&self) -> impl Iterator<Item = &'static str> + use<'_, 's> {
         BOUNDS.into_iter().filter(|word| self.get(word).is_some())
     }
 }
 
+#[inline]
 fn has_bounds(words: &Map<String, Value>) -> bool {
     BOUNDS.iter().any(|word| words.contains_key(*word))
 }

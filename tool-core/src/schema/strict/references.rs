@@ -11,6 +11,7 @@ const LONGEST_CHAIN: usize = 32;
 
 impl<'s> Writer<'s> {
     /// The schema of the arguments: an object, perhaps behind a reference.
+    #[inline]
     pub(super) fn arguments(&self) -> Result<Node<'s>, Refusal> {
         let mut schema = self.root;
         for _ in 0..LONGEST_CHAIN {
@@ -30,6 +31,7 @@ impl<'s> Writer<'s> {
     }
 
     /// A reference; says also whether `null` was right before.
+    #[inline]
     pub(super) fn write_reference(
         &mut self,
         reference: &'s Value,
@@ -65,6 +67,7 @@ impl<'s> Writer<'s> {
     }
 
     /// The definitions that were referred to, each once.
+    #[inline]
     pub(super) fn definitions(&mut self) -> Result<Form, Refusal> {
         let mut definitions = Form::new();
         while let Some(name) = self.waiting.pop_front() {
@@ -78,6 +81,7 @@ impl<'s> Writer<'s> {
     }
 
     /// The name and the schema of the definition that is referred to.
+    #[inline]
     fn definition(&self, reference: &Value) -> Result<(String, &'s Value), Refusal> {
         let Some(path) = reference.as_str() else { return self.refuse("`$ref` must be a text") };
         let segment = ["#/$defs/", "#/definitions/"].iter().find_map(|folder| path.strip_prefix(folder));
@@ -98,11 +102,13 @@ impl<'s> Writer<'s> {
     }
 
     /// What the two folders of definitions have of this name.
+    #[inline]
     fn named(&self, name: &str) -> [Option<&'s Value>; 2] {
         ["$defs", "definitions"].map(|folder| self.root.get(folder)?.get(name))
     }
 
     /// Refuses a definition that is nothing but a reference, which in the end refers to itself.
+    #[inline]
     fn refuse_endless(&self, mut schema: &'s Value) -> Result<(), Refusal> {
         for _ in 0..LONGEST_CHAIN {
             match schema.get("$ref") {

@@ -23,6 +23,7 @@ pub(super) struct Words(String);
 
 impl Words {
     /// What the schema itself tells, of whatever type its values are.
+    #[inline]
     pub(super) fn of(node: &Node<'_>) -> Result<Self, String> {
         let is_said = |word: &&&str| node.get(word).is_some_and(|value| *value != Value::Bool(false));
         if let Some(word) = UNSAYABLE.iter().find(is_said) {
@@ -55,6 +56,7 @@ impl Words {
     }
 
     /// What it means to leave the value out.
+    #[inline]
     pub(super) fn add_default(&mut self, default: Option<&Value>, is_said_with_null: bool) {
         match default {
             None | Some(Value::Null) => {}
@@ -63,6 +65,7 @@ impl Words {
         }
     }
 
+    #[inline]
     pub(super) fn add(&mut self, sentence: &str) {
         let sentence = sentence.trim();
         // Merged schemas often say the same.
@@ -78,16 +81,19 @@ impl Words {
         self.0.push_str(sentence);
     }
 
+    #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
+    #[inline]
     pub(super) fn into_text(self) -> String {
         self.0
     }
 }
 
 /// `At most 64 characters.`; nothing if no bound is given.
+#[inline]
 pub(super) fn between(least: Option<u64>, most: Option<u64>, what: &str) -> String {
     let whats = |number: u64| if number == 1 { what.to_owned() } else { format!("{what}s") };
     match (least.filter(|least| *least > 0), most) {
@@ -100,11 +106,13 @@ pub(super) fn between(least: Option<u64>, most: Option<u64>, what: &str) -> Stri
 }
 
 /// `1, 2, "three"`
+#[inline]
 pub(super) fn list(values: &[Value]) -> String {
     values.iter().map(Value::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// A schema in strict form in a word or two, for the order of a tuple's items.
+#[inline]
 pub(super) fn briefly(schema: &Value) -> String {
     if let Some(description) = schema["description"].as_str() {
         return description.trim_end_matches('.').to_owned();
