@@ -114,3 +114,26 @@ async fn what_needs_approval_is_not_done_without() {
     assert_eq!(error.to_string(), "the call was not made: it needs the approval of a person");
     assert_eq!(DELETED.load(Ordering::SeqCst), 0);
 }
+
+#[tokio::test]
+async fn calls_are_made_as_they_were_meant() {
+    let several = r#"{"tool_uses": [
+        {"recipient_name": "functions.look", "parameters": {}},
+        {"recipient_name": "functions.ticket", "parameters": {"number": 3}}
+    ]}"#;
+    let model =
+        ScriptedModel::new().calls("look\" />", "{}").calls("multi_tool_use.parallel", several).says("done");
+    let answer = ask(model.clone()).await;
+    let made: Vec<_> = answer
+        .tool_executions()
+        .iter()
+        .map(|execution| (&*execution.call().name, execution.output().map(ToString::to_string)))
+        .collect();
+    let seen = Some("seen".to_owned());
+    assert_eq!(made, [("look", seen.clone()), ("look", seen), ("ticket", Some("Ticket 3".into()))]);
+    // What goes back to the provider is what was made.
+    let last = model.requests().pop().unwrap();
+    let names =
+        last.iter().filter_map(tool_core::Message::as_assistant).flat_map(|message| &message.tool_calls);
+    assert_eq!(names.map(|call| &*call.name).collect::<Vec<_>>(), ["look", "look", "ticket"]);
+}

@@ -1,6 +1,7 @@
 //! The loop as a state machine: every rule of it, and neither I/O nor clock.
 
 mod answer;
+mod calls;
 mod error;
 mod execution;
 mod state;

@@ -198,6 +198,7 @@ impl Run {
         let ChatResponse { mut message, finish_reason, usage, .. } = response;
         self.turns += 1;
         self.usage += usage.unwrap_or_default();
+        message.tool_calls = super::calls::as_meant(std::mem::take(&mut message.tool_calls));
         self.name_calls(&mut message);
         let calls = message.tool_calls.len();
         self.messages.push(Message::Assistant(message));
