@@ -331,7 +331,7 @@ async fn the_order_of_the_arguments_makes_no_difference() {
         ),
     ];
     let set = tools![in_order];
-    set.definitions();
+    let _ = set.definitions();
     for (members, comes) in table {
         let comes = comes
             .map(str::to_owned)
