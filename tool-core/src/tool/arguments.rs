@@ -21,7 +21,7 @@ pub(super) type Slot<'a> = Option<&'a str>;
 
 /// The arguments of one call, each read into its type.
 ///
-/// Arguments [in order](InOrder) are read where they stand. For any others the object is first read into slots, one per
+/// Arguments in the order of the parameters are read where they stand. For any others the object is first read into slots, one per
 /// parameter, and then each slot into its type. Every mistake is noted and nothing is called as long as there is one, so that
 /// the model can mend them all in one turn.
 #[derive(Debug)]
