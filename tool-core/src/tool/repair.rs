@@ -29,6 +29,9 @@ const COMPARISONS: usize = 8;
 /// How many bytes could be read while a word is compared with another in any case.
 const COMPARISON_IN_ANY_CASE: usize = 8;
 
+/// How many lists of one value stand inside each other.
+const MOST_LISTS: u8 = 3;
+
 /// How many digits an integer may have that is written with an exponent.
 const MOST_DIGITS: usize = 40;
 
@@ -176,12 +179,14 @@ struct Mender<'s> {
     left: Cell<usize>,
     /// What cannot be mended stays as it is.
     is_partial: Cell<bool>,
+    /// How many lists are made around the value that is looked at: a type that is a list of itself asks for no end of them.
+    lists: Cell<u8>,
 }
 
 impl<'s> Mender<'s> {
     fn new(root: &'s Value, text: &str) -> Self {
         let left = text.len().saturating_mul(MOST_READINGS).saturating_add(FREE_WORK);
-        Self { root, left: Cell::new(left), is_partial: Cell::new(false) }
+        Self { root, left: Cell::new(left), is_partial: Cell::new(false), lists: Cell::new(0) }
     }
 
     /// A value inside of another, which may stay as it is if the whole need not be right.
@@ -235,9 +240,15 @@ impl<'s> Mender<'s> {
         };
         let items = || schema.get("items").unwrap_or(&Value::Bool(true));
         // One value for a list of such.
-        let as_list = |text: &'a str| match wants("array") && schema.get("type").is_some() {
-            true => Some(Cow::Owned(format!("[{}]", self.mend(items(), text, depth + 1)?))),
-            false => None,
+        let as_list = |text: &'a str| {
+            let lists = self.lists.get();
+            if !wants("array") || schema.get("type").is_none() || lists == MOST_LISTS {
+                return None;
+            }
+            self.lists.set(lists + 1);
+            let item = self.mend(items(), text, depth + 1);
+            self.lists.set(lists);
+            Some(Cow::Owned(format!("[{}]", item?)))
         };
         match text.as_bytes().first()? {
             b'"' => {

@@ -1,5 +1,7 @@
 //! The parameters that a model is told nothing of.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value};
 
 /// How deep a schema is looked into.
@@ -13,7 +15,7 @@ pub(super) fn undescribed(parameters: &Value) -> Vec<String> {
     let mut search = Search {
         root: parameters,
         found: Vec::new(),
-        entered: Vec::new(),
+        entered: BTreeSet::new(),
         around: Vec::new(),
         left: MOST_SCHEMAS,
     };
@@ -21,12 +23,15 @@ pub(super) fn undescribed(parameters: &Value) -> Vec<String> {
     search.found
 }
 
+/// How many characters of a name are shown in a path.
+const LONGEST_NAME: usize = 64;
+
 struct Search<'s> {
     /// What `$ref` refers to.
     root: &'s Value,
     found: Vec<String>,
     /// The references that were followed: what they refer to is told of once.
-    entered: Vec<&'s str>,
+    entered: BTreeSet<&'s str>,
     /// The properties of the objects around the one that is looked at.
     around: Vec<&'s Value>,
     left: usize,
@@ -45,7 +50,11 @@ impl<'s> Search<'s> {
             // A variant that holds data: the description is that of the variant.
             let is_variant = is_choice && properties.len() == 1 && has_text(schema);
             for (name, property) in properties {
-                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                if self.left == 0 {
+                    break;
+                }
+                let name: String = name.chars().take(LONGEST_NAME).collect();
+                let path = if path.is_empty() { name } else { format!("{path}.{name}") };
                 if !is_variant && !self.is_described(property, 0) {
                     self.found.push(path.clone());
                 }
@@ -82,8 +91,7 @@ impl<'s> Search<'s> {
     /// What a reference refers to, unless it was looked at already. A type that holds itself is there twice:
     /// as it is, and under its name.
     fn enter(&mut self, reference: &'s str) -> Option<&'s Value> {
-        let target = self.target(reference).filter(|_| !self.entered.contains(&reference))?;
-        self.entered.push(reference);
+        let target = self.target(reference).filter(|_| self.entered.insert(reference))?;
         let is_around = target.get("properties").is_some_and(|properties| self.around.contains(&properties));
         (!is_around).then_some(target)
     }
@@ -175,8 +183,12 @@ mod tests {
         for _ in 0..100 {
             deep = json!({ "properties": { "a": deep } });
         }
-        assert!(undescribed(&wide).len() <= MOST_SCHEMAS + 100);
+        assert!(undescribed(&wide).len() <= MOST_SCHEMAS);
         assert_eq!(undescribed(&deep).len(), DEEPEST);
+        let many = (0..100_000).map(|number| (format!("p{number}"), json!({})));
+        let below = json!({ "properties": Map::from_iter(many) });
+        let found = undescribed(&json!({ "properties": { "é".repeat(100_000): below } }));
+        assert!(found.len() <= MOST_SCHEMAS && found.iter().all(|path| path.chars().count() < 100));
         let endless = json!({
             "properties": { "a": { "$ref": "#/$defs/A" }, "b": { "$ref": "#/nowhere" } },
             "$defs": { "A": { "$ref": "#/$defs/A" } },

@@ -34,10 +34,15 @@ pub(super) fn check(tools: &[ToolDefinition], costs: &[ToolCost]) -> Vec<Finding
         );
         findings.push(Finding::of_set(FindingKind::ManyTools, says));
     }
+    // Each is folded once, as there may be many and long ones.
+    let descriptions: Vec<_> = tools.iter().map(|tool| folded(description(tool))).collect();
     for (position, (tool, cost)) in tools.iter().zip(costs).enumerate() {
         let earlier = &tools[..position];
         findings.extend(check_name(tool, earlier));
-        findings.extend(check_description(tool, earlier));
+        let folded = &*descriptions[position];
+        let is_same = |other: &String| *other == *folded && !folded.is_empty();
+        let same = descriptions[..position].iter().position(is_same);
+        findings.extend(check_description(tool, folded, same.map(|same| &tools[same])));
         findings.extend(undescribed(tool.parameters()).into_iter().map(|path| {
             let says = format!("the parameter `{path}` has no description");
             Finding { path: Some(path), ..Finding::of_tool(FindingKind::UndescribedParameter, tool, says) }
@@ -72,8 +77,13 @@ fn check_name(tool: &ToolDefinition, earlier: &[ToolDefinition]) -> Vec<Finding>
     findings
 }
 
-fn check_description(tool: &ToolDefinition, earlier: &[ToolDefinition]) -> Vec<Finding> {
-    let description = tool.description().unwrap_or_default().trim();
+/// `same` is an earlier tool with the same description.
+fn check_description(
+    tool: &ToolDefinition,
+    folded_text: &str,
+    same: Option<&ToolDefinition>,
+) -> Vec<Finding> {
+    let description = description(tool);
     if description.is_empty() {
         let says = "has no description; write what it does, and when to call it, above it";
         return vec![Finding::of_tool(FindingKind::NoDescription, tool, says)];
@@ -81,7 +91,7 @@ fn check_description(tool: &ToolDefinition, earlier: &[ToolDefinition]) -> Vec<F
     let mut findings = Vec::new();
     let mut words = description.split_whitespace();
     let is_one_word = words.next().is_some() && words.next().is_none();
-    if is_one_word || folded(description) == folded(tool.name()) {
+    if is_one_word || folded_text == folded(tool.name()) {
         let says =
             "has a description that says no more than its name; write what it does, and when to call it";
         findings.push(Finding::of_tool(FindingKind::ShortDescription, tool, says));
@@ -93,12 +103,15 @@ fn check_description(tool: &ToolDefinition, earlier: &[ToolDefinition]) -> Vec<F
         );
         findings.push(Finding::of_tool(FindingKind::LongDescription, tool, says));
     }
-    let is_same = |other: &&ToolDefinition| other.description().map(folded) == Some(folded(description));
-    if let Some(other) = earlier.iter().find(is_same) {
+    if let Some(other) = same {
         let says = format!("has the description of `{}`; write what tells them apart", other.name());
         findings.push(Finding::of_tool(FindingKind::SameDescription, tool, says));
     }
     findings
+}
+
+fn description(tool: &ToolDefinition) -> &str {
+    tool.description().unwrap_or_default().trim()
 }
 
 /// The letters and digits alone, so that `getUser` is `get_user`.

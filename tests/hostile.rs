@@ -1,0 +1,454 @@
+//! Arguments and schemas that somebody wrote to do harm: nothing hangs, no stack overflows, and no more memory is taken than
+//! belongs to their size.
+//!
+//! Every case runs in a thread of its own with a small stack, and has some seconds.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use tool_core::{
+    Augmentation, Tool, ToolCall, ToolContext, ToolDefinition, ToolFuture, ToolOutput, ToolSet, tool,
+    toolbox, tools,
+};
+
+/// What a thread has unless it is said otherwise.
+const STACK: usize = 2 * 1024 * 1024;
+
+/// How long one case may take: it is a fraction of a second on any machine, and hours if something is tried over and over.
+const TIME: Duration = Duration::from_secs(60);
+
+const HUGE: usize = 10_000_000;
+
+/// How much memory a call may take for every byte of its text. A list of one digit each is read as a list of pointers.
+const MOST_MEMORY: u64 = 100;
+
+/// How many bytes the words about what is wrong may be.
+const LONGEST_REFUSAL: usize = 10_000;
+
+/// What a thread has by default: to clone a `Value` of a thousand levels alone takes more than half a megabyte.
+const STACK_FOR_SCHEMAS: usize = 2 * 1024 * 1024;
+
+/// Runs in a thread with a small stack, and fails if that takes too long.
+fn guarded(name: &str, stack: usize, act: impl FnOnce() + Send + 'static) {
+    let (sender, receiver) = mpsc::channel();
+    let case = thread::Builder::new().name(name.to_owned()).stack_size(stack);
+    let case = case
+        .spawn(move || {
+            act();
+            let _ = sender.send(());
+        })
+        .unwrap();
+    match receiver.recv_timeout(TIME) {
+        Ok(()) => case.join().unwrap(),
+        Err(RecvTimeoutError::Timeout) => panic!("{name} takes too long"),
+        Err(RecvTimeoutError::Disconnected) => panic!("{name} panicked"),
+    }
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[expect(dead_code, reason = "nobody looks at it")]
+struct Tree {
+    size: u32,
+    children: Vec<Tree>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[expect(dead_code, reason = "nobody looks at it")]
+struct Chain {
+    it: Option<Box<Chain>>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "nobody looks at it")]
+enum Either {
+    Number(u32),
+    Text(String),
+    Deeper { it: Box<Either> },
+    List(Vec<Either>),
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+#[expect(dead_code, reason = "nobody looks at it")]
+enum Shape {
+    Dot,
+    Group { it: Vec<Shape> },
+}
+
+#[derive(Deserialize, JsonSchema)]
+enum Word {
+    Yes,
+    No,
+}
+
+/// A tool of each kind of argument, all of them with the one argument `it`.
+macro_rules! reading {
+    ($($name:ident: $type:ty),* $(,)?) => {
+        $(
+            #[tool]
+            fn $name(it: $type) {
+                let _ = it;
+            }
+        )*
+
+        fn plain() -> ToolSet {
+            tools![$($name),*, limited, left_out, held]
+        }
+    };
+}
+
+reading! {
+    integer: i64,
+    small: u8,
+    big: i128,
+    fraction: f64,
+    half: f32,
+    flag: bool,
+    letter: char,
+    text: String,
+    texts: Vec<String>,
+    integers: Vec<i64>,
+    table: BTreeMap<String, i64>,
+    pair: (u8, String),
+    tree: Tree,
+    chain: Chain,
+    either: Either,
+    shape: Shape,
+    word: Word,
+    words: Option<Vec<Word>>,
+    anything: Value,
+}
+
+#[tool]
+fn limited(#[param(length = 1..=64, pattern = "^(a+)+$")] it: Option<String>) {
+    let _ = it;
+}
+
+#[tool]
+fn left_out(#[param(default = Vec::new(), length = ..10)] it: Vec<String>, reason: Option<String>) {
+    drop((it, reason));
+}
+
+#[tool(strict)]
+fn held(it: Option<Vec<Chain>>) {
+    drop(it);
+}
+
+struct Garden;
+
+#[toolbox]
+impl Garden {
+    #[tool]
+    fn plant(&self, it: Tree) {
+        drop(it);
+    }
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[expect(dead_code, reason = "nobody looks at it")]
+struct Thought {
+    reason: Option<String>,
+    confidence: Option<f64>,
+}
+
+/// A tool that takes whatever comes.
+struct Raw(ToolDefinition);
+
+impl Tool for Raw {
+    fn definition(&self) -> &ToolDefinition {
+        &self.0
+    }
+
+    fn call<'a>(&'a self, arguments: &'a str, _: &'a ToolContext) -> ToolFuture<'a> {
+        ToolFuture::ready(Ok(ToolOutput::text(arguments.len().to_string())))
+    }
+}
+
+/// The sets, each of which reads arguments in another way.
+fn sets() -> Vec<(&'static str, ToolSet)> {
+    let plain = plain();
+    let thought = || Augmentation::new(|_: &ToolCall, thought: Thought| drop(thought));
+    let without_left_out = plain.without(["left_out"]).unwrap();
+    let sayable = plain.without(["table", "anything"]).unwrap();
+    vec![
+        ("strict arguments", plain.clone().strict_arguments()),
+        ("unknown ones ignored", plain.clone().ignore_unknown_arguments()),
+        ("augmented", without_left_out.augment(thought()).unwrap()),
+        ("strict", sayable.strict().unwrap()),
+        ("toolbox", ToolSet::from(Garden)),
+        ("plain", plain),
+    ]
+}
+
+fn call(set: &ToolSet, name: &str, text: &str) -> Result<String, String> {
+    let call = ToolCall::new("1", name, text);
+    let outcome = set.call(&call, &ToolContext::new()).now_or_never().expect("no tool here waits");
+    outcome.map(|output| output.to_string()).map_err(|error| error.to_string())
+}
+
+/// Makes the call, and looks at the words and at the memory that it takes.
+fn check(set: &ToolSet, kind: &str, name: &str, text: &str) {
+    let mut outcome = Ok(String::new());
+    let taken = allocation_counter::measure(|| outcome = call(set, name, text)).bytes_max;
+    if let Err(error) = outcome {
+        assert!(error.len() < LONGEST_REFUSAL, "{kind}, {name}: {} bytes", error.len());
+    }
+    let most = MOST_MEMORY * text.len() as u64 + 1_000_000;
+    assert!(taken < most, "{kind}, {name}: {taken} bytes for {}", text.len());
+}
+
+/// The argument `it` with this value.
+fn it(value: &str) -> String {
+    format!("{{\"it\":{value}}}")
+}
+
+fn list(item: &str, count: usize) -> String {
+    format!("[{}]", vec![item; count].join(","))
+}
+
+fn members(count: usize) -> String {
+    let members: Vec<_> = (0..count).map(|number| format!("\"m{number}\":null")).collect();
+    format!("{{{}}}", members.join(","))
+}
+
+fn nested(open: &str, inside: &str, close: &str, levels: usize) -> String {
+    open.repeat(levels) + inside + &close.repeat(levels)
+}
+
+/// Each of these texts goes to every tool of every set.
+macro_rules! calls_of_all {
+    ($($name:ident: $text:expr,)*) => {
+        $(
+            #[test]
+            fn $name() {
+                guarded(stringify!($name), STACK, || {
+                    let text: String = $text;
+                    for (kind, set) in sets() {
+                        for definition in set.definitions().iter() {
+                            check(&set, kind, definition.name(), &text);
+                        }
+                    }
+                });
+            }
+        )*
+    };
+}
+
+calls_of_all! {
+    a_long_text: it(&format!("\"{}\"", "a".repeat(20_000))),
+    a_long_text_of_escapes: it(&format!("\"{}\"", "\\u0041\\\"".repeat(2_000))),
+    a_list_to_be_mended: it(&list("\"1.0\"", 2_000)),
+    a_list_of_objects: it(&list("{\"it\":null}", 1_000)),
+    a_list_of_words: it(&list("\"YES\"", 1_000)),
+    a_list_of_shapes: it(&list("{\"kind\":\"DOT\"}", 1_000)),
+    a_list_with_its_last_item_wrong: it(&format!("[{}true]", "1,\n".repeat(5_000))),
+    many_members: it(&members(2_000)),
+    many_arguments: members(2_000),
+    one_argument_many_times: format!("{{{}}}", vec!["\"it\":null"; 2_000].join(",")),
+    one_member_many_times: it(&format!("{{{}}}", vec!["\"it\":null"; 2_000].join(","))),
+    lists_in_lists: it(&nested("[", "", "]", 1_000)),
+    lists_up_to_the_limit: it(&nested("[", "", "]", 126)),
+    lists_without_end: it(&"[".repeat(10_000)),
+    objects_in_objects: nested("{\"it\":", "null", "}", 1_000),
+    objects_up_to_the_limit: nested("{\"it\":", "\"1\"", "}", 127),
+    objects_of_what_is_wrong: nested("{\"it\":", "true", "}", 100),
+    trees_up_to_the_limit: it(&nested("{\"size\":\"1\",\"children\":[", "", "]}", 60)),
+    shapes_up_to_the_limit: it(&nested("{\"kind\":\"GROUP\",\"it\":[", "", "]}", 60)),
+    many_trees: it(&nested("{\"size\":1,\"children\":", &list("{\"size\":\"1\",\"children\":[]}", 500), "}", 1)),
+    a_huge_exponent: it("1e999999999999"),
+    a_huge_exponent_in_a_text: it("\"1e999999999999\""),
+    a_tiny_exponent: it("-1e-999999999999"),
+    an_exponent_of_many_digits: it(&format!("\"1e{}\"", "9".repeat(20_000))),
+    many_digits: it(&"9".repeat(20_000)),
+    many_digits_in_a_text: it(&format!("\"{}.0e-7\"", "9".repeat(20_000))),
+    many_zeros: it(&format!("0.{}1e20001", "0".repeat(20_000))),
+    half_a_pair_of_surrogates: it("\"\\ud800\""),
+    surrogates_the_wrong_way_round: it("\"\\udc00\\ud800\""),
+    an_escape_without_end: it("\"\\u12\""),
+    a_name_of_half_a_pair: "{\"\\ud800\":1}".to_owned(),
+    a_hostile_name: format!("{{\"{}\":1}}", "é\\u0000\\n`".repeat(2_000)),
+    only_commas: nested("{", &",".repeat(20_000), "}", 1),
+    commas_everywhere: it(&format!("[{}]", "1,, ,".repeat(4_000))),
+    commas_and_blanks: it(&format!("[{}", "[1,                    ],".repeat(1_000))),
+    blanks: " ".repeat(20_000) + "{}" + &"\n".repeat(20_000),
+    no_object: "a".repeat(20_000),
+    a_text_without_end: format!("{{\"it\":\"{}", "a".repeat(20_000)),
+    a_text_in_texts: (0..12).fold("{\"it\":1}".to_owned(), |text, _| json!(text).to_string()),
+    a_list_in_texts: it(&(0..12).fold("[1]".to_owned(), |text, _| json!(text).to_string())),
+}
+
+/// Each of these texts, which are huge, goes to some of the tools.
+macro_rules! calls {
+    ($($name:ident: [$($tool:ident),*] $text:expr,)*) => {
+        $(
+            #[test]
+            fn $name() {
+                guarded(stringify!($name), STACK, || {
+                    let text: String = $text;
+                    for tool in [$(stringify!($tool)),*] {
+                        check(&plain(), "plain", tool, &text);
+                    }
+                });
+            }
+        )*
+    };
+}
+
+calls! {
+    huge_text: [integer, text, texts, limited] it(&format!("\"{}\"", "a".repeat(HUGE))),
+    huge_text_of_escapes: [letter, words] it(&format!("\"{}\"", "\\u0041".repeat(HUGE / 6))),
+    huge_list: [text, small] it(&list("1", HUGE / 2)),
+    huge_list_to_be_mended: [texts] it(&list("1", HUGE / 20)),
+    huge_list_of_objects: [either, table, held] it(&list("{\"it\":null}", HUGE / 12)),
+    huge_list_in_a_text: [integers] it(&json!(list("\"1.0\"", HUGE / 100)).to_string()),
+    huge_number_of_members: [tree, table, anything] it(&members(HUGE / 16)),
+    huge_number_of_arguments: [text, left_out] members(100_000),
+    huge_number_of_one_argument: [text, words] format!("{{{}}}", vec!["\"it\":null"; 100_000].join(",")),
+    huge_depth: [tree, anything] it(&nested("[", "", "]", 1_000_000)),
+    huge_depth_of_objects: [chain, either] nested("{\"it\":", "null", "}", 1_000_000),
+    huge_depth_of_what_may_be_left_out: [held] nested("{\"it\":", "null", "}", 100_000),
+    huge_depth_without_end: [chain] it(&"[{\"it\":".repeat(1_000_000)),
+    huge_number: [integer, big, fraction, half, text, anything] it(&"9".repeat(100_000)),
+    huge_number_of_commas: [text, anything] nested("{", &",".repeat(HUGE / 4), "}", 1),
+    huge_number_of_loose_commas: [texts] it(&format!("[{}]", "[1,      ],".repeat(HUGE / 40))),
+    huge_text_of_nothing: [text] "\\".repeat(HUGE),
+}
+
+/// A schema with another one in it.
+fn around(inner: Value, word: &str) -> Value {
+    Value::from(Map::from_iter([(word.to_owned(), inner)]))
+}
+
+fn deep(word: &str) -> Value {
+    (0..1_000).fold(json!({ "type": "string" }), |inner, _| around(inner, word))
+}
+
+fn deep_list(word: &str) -> Value {
+    (0..500).fold(json!({ "type": "string" }), |inner, _| around(Value::from(vec![inner]), word))
+}
+
+/// The parameters of a tool with the one parameter `it`.
+fn parameter(schema: Value) -> Value {
+    around(around(schema, "it"), "properties")
+}
+
+/// Definitions each of which refers to the next, and the last to the first.
+fn circle(link: impl Fn(Value) -> Value) -> Value {
+    let next = |number: usize| json!({ "$ref": format!("#/$defs/d{}", (number + 1) % 1_000) });
+    let definitions = (0..1_000).map(|number| (format!("d{number}"), link(next(number))));
+    json!({ "properties": { "it": { "$ref": "#/$defs/d0" } }, "$defs": Map::from_iter(definitions) })
+}
+
+fn many_properties() -> Value {
+    let properties = (0..100_000).map(|number| (format!("p{number}"), json!({ "type": "string" })));
+    json!({ "properties": Map::from_iter(properties) })
+}
+
+fn many_references() -> Value {
+    let names = (0..9_000).map(|number| format!("{number:0100}"));
+    let definitions = names.clone().map(|name| (name, json!({ "type": "string" })));
+    let properties = names.map(|name| (name.clone(), json!({ "$ref": format!("#/$defs/{name}") })));
+    json!({ "properties": Map::from_iter(properties), "$defs": Map::from_iter(definitions) })
+}
+
+/// A tool with such a schema is put into sets in every way, and called.
+fn offer(name: &'static str, schema: fn() -> Value) {
+    guarded(name, STACK_FOR_SCHEMAS, move || {
+        let definition = ToolDefinition::new("raw", "Takes whatever comes").with_parameters(schema());
+        let set = match ToolSet::default().with(Raw(definition)) {
+            Ok(set) => set,
+            Err(error) => {
+                assert!(error.is_no_object() && error.to_string().len() < LONGEST_REFUSAL);
+                return;
+            }
+        };
+        assert!(set.check().findings().len() <= 10_000);
+        let augment =
+            |set: &ToolSet| set.augment(Augmentation::new(|_: &ToolCall, thought: Thought| drop(thought)));
+        let strict = set.clone().strict();
+        if let Err(error) = &strict {
+            assert!(error.to_string().len() < LONGEST_REFUSAL, "{} bytes", error.to_string().len());
+        }
+        let both = strict.as_ref().ok().and_then(|set| augment(set).ok());
+        let texts = [
+            nested("{\"it\":", "null", "}", 120),
+            nested("{\"a\":null,\"it\":", "null", "}", 120),
+            nested("{\"it\":", &list("{\"it\":null}", 2_000), "}", 1),
+            nested("{\"it\":", &list("[null]", 2_000), "}", 1),
+            members(2_000),
+        ];
+        let augmented = augment(&set);
+        for set in [Ok(set), strict, augmented].into_iter().flatten().chain(both) {
+            for text in &texts {
+                assert!(call(&set, "raw", text).is_ok());
+            }
+            drop(set.rename("raw", "other").unwrap().union(&set).unwrap());
+        }
+    });
+}
+
+macro_rules! schemas {
+    ($($name:ident: $schema:expr,)*) => {
+        $(
+            #[test]
+            fn $name() {
+                offer(stringify!($name), || $schema);
+            }
+        )*
+    };
+}
+
+schemas! {
+    schema_of_objects_in_objects: (0..500).fold(json!({}), |inner, _| parameter(inner)),
+    schema_of_lists_in_lists: parameter(deep("items")),
+    schema_of_tuples_in_tuples: parameter(deep_list("prefixItems")),
+    schema_of_choices_in_choices: parameter(deep_list("anyOf")),
+    schema_of_unions_in_unions: parameter(deep_list("allOf")),
+    schema_of_maps_in_maps: parameter(deep("additionalProperties")),
+    schema_of_a_circle: circle(|next| next),
+    schema_of_a_tree_of_references: circle(|next| json!({ "properties": { "a": next, "it": next } })),
+    schema_of_choices_among_references: circle(|next| json!({ "anyOf": [next, next, next] })),
+    schema_of_unions_of_references: circle(|next| json!({ "allOf": [next, next, next] })),
+    schema_that_refers_to_itself: json!({ "$ref": "#" }),
+    schema_of_a_parameter_that_is_the_whole: parameter(json!({ "anyOf": [{ "$ref": "#" }, { "$ref": "#/properties/it" }] })),
+    schema_of_many_properties: many_properties(),
+    schema_of_many_references: many_references(),
+    schema_of_many_values: parameter(json!({ "enum": (0..100_000).collect::<Vec<_>>() })),
+    schema_of_many_choices: parameter(json!({ "anyOf": vec![json!({ "properties": { "it": { "$ref": "#" } } }); 10_000] })),
+    schema_with_a_long_description: json!({ "type": "object", "description": "é".repeat(1_000_000) }),
+    schema_with_a_long_name: json!({ "properties": { "é".repeat(1_000_000): many_properties() } }),
+    schema_that_is_none: json!([null]),
+}
+
+/// The report compares every tool with every other one.
+#[test]
+fn many_tools_with_long_descriptions() {
+    guarded("many_tools_with_long_descriptions", STACK, || {
+        let description = "Tells the time. ".repeat(2_000);
+        let tools = (0..200).map(|number| {
+            let definition = ToolDefinition::new(format!("tool{number}"), format!("{description}{number}"));
+            Arc::new(Raw(definition)) as Arc<dyn Tool>
+        });
+        let report = ToolSet::new(tools).unwrap().check();
+        assert!(report.findings().len() > 200);
+    });
+}
+
+/// A name of a tool that a model made up.
+#[test]
+fn hostile_names_of_tools() {
+    guarded("hostile_names_of_tools", STACK, || {
+        for name in ["", "\0", "é".repeat(HUGE / 2).as_str(), "`".repeat(HUGE).as_str(), "text\u{202e}"] {
+            let error = call(&plain(), name, "{}").unwrap_err();
+            assert!(error.len() < LONGEST_REFUSAL, "{} bytes", error.len());
+        }
+    });
+}
