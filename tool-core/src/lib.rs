@@ -94,8 +94,9 @@ pub use self::run::{Answer, OutOfStep, Run, RunError, Step, ToolExecution};
 #[cfg(feature = "dynamic")]
 pub use self::tool::{DynamicTool, DynamicToolError};
 pub use self::tool::{
-    FunctionTool, Injection, IntoToolOutput, Json, Repair, StrictError, Tool, ToolArguments, ToolContext,
-    ToolDefinition, ToolDefinitions, ToolError, ToolFuture, ToolHandler, ToolOutput, ToolPolicy, Toolbox,
+    FunctionTool, Injection, IntoToolOutput, Json, Repair, ReturnDirect, StrictError, Tool, ToolArguments,
+    ToolContext, ToolDefinition, ToolDefinitions, ToolError, ToolFuture, ToolHandler, ToolOutput, ToolPolicy,
+    Toolbox,
 };
 pub use self::toolset::{
     Augmentation, Finding, FindingKind, MissingContext, ToolCost, ToolProvider, ToolProviderFuture,

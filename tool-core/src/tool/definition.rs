@@ -21,6 +21,8 @@ pub struct ToolDefinition {
     parameters: Value,
     #[serde(default, skip_serializing_if = "ToolPolicy::is_default")]
     policy: ToolPolicy,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    undo: Option<String>,
     #[serde(default, rename = "strict", skip_serializing_if = "std::ops::Not::not")]
     is_strict: bool,
     /// Why it is not strict, though it was asked to be.
@@ -38,27 +40,61 @@ pub struct ToolDefinition {
 /// let delete = ToolDefinition::new("delete_account", "Deletes the account").with_policy(policy);
 /// assert!(delete.policy().needs_approval);
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct ToolPolicy {
-    /// What the tool gives back is the answer: the model is not asked again.
-    pub return_direct: bool,
+    /// Whether what the tool gives back is the answer, so that the model is not asked again.
+    pub return_direct: ReturnDirect,
     /// A person has to approve each call before it is made.
     pub needs_approval: bool,
     /// Its calls are made one by one, and never beside another call.
     pub exclusive: bool,
     /// A call of which the outcome was lost is not made again.
     pub at_most_once: bool,
+    /// The same arguments always give the same output and change nothing, so the output of an earlier call of the
+    /// run may stand for a later one.
+    pub pure: bool,
+    /// How often one call is made, at most, as long as it fails or takes too long; 0 is 1.
+    pub attempts: u32,
+}
+
+/// Whether what a tool gives back is the answer of the run, so that the model is not asked again. A call that failed
+/// never is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ReturnDirect {
+    /// The model reads it and goes on.
+    #[default]
+    Never,
+    /// It is if every call of the turn returns directly and none failed.
+    IfAll,
+    /// It is also if the last call of the turn returns directly and none of the turn failed.
+    IfLast,
+    /// It is, whatever else was called in the turn: the tool ends the run.
+    Always,
 }
 
 impl ToolPolicy {
     /// Nothing out of the ordinary.
-    pub(crate) const DEFAULT: Self =
-        Self { return_direct: false, needs_approval: false, exclusive: false, at_most_once: false };
+    pub(crate) const DEFAULT: Self = Self {
+        return_direct: ReturnDirect::Never,
+        needs_approval: false,
+        exclusive: false,
+        at_most_once: false,
+        pure: false,
+        attempts: 1,
+    };
 
     fn is_default(&self) -> bool {
         *self == Self::DEFAULT
+    }
+}
+
+impl Default for ToolPolicy {
+    fn default() -> Self {
+        Self::DEFAULT
     }
 }
 
@@ -79,7 +115,15 @@ impl ToolDefinition {
     }
 
     pub(crate) fn from_parts(name: String, description: Option<String>, parameters: Value) -> Self {
-        Self { name, description, parameters, policy: ToolPolicy::DEFAULT, is_strict: false, refusal: None }
+        Self {
+            name,
+            description,
+            parameters,
+            policy: ToolPolicy::DEFAULT,
+            undo: None,
+            is_strict: false,
+            refusal: None,
+        }
     }
 
     /// The same tool with the JSON Schema of its arguments, an object schema. It is not
@@ -168,6 +212,20 @@ impl ToolDefinition {
     #[must_use]
     pub fn policy(&self) -> ToolPolicy {
         self.policy
+    }
+
+    /// The same tool with the name of another that undoes what it did: if the run fails, the calls that were made are
+    /// undone in reverse order.
+    #[must_use]
+    pub fn with_undo(mut self, tool: impl Into<String>) -> Self {
+        self.undo = Some(tool.into());
+        self
+    }
+
+    /// The name of the tool that undoes what this one did.
+    #[must_use]
+    pub fn undo(&self) -> Option<&str> {
+        self.undo.as_deref()
     }
 
     /// The name that the model calls it by.

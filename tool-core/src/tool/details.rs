@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::absent::without_absent;
 use super::arguments::Arguments;
 use super::declaration::{Declaration, Describe};
-use super::definition::ToolPolicy;
+use super::definition::{ReturnDirect, ToolPolicy};
 use super::future::{self, Pending};
 use super::limits::Limit;
 use super::parameter::Parameter;
@@ -66,7 +66,7 @@ impl Details {
 
     #[must_use]
     pub const fn return_direct(mut self) -> Self {
-        self.policy.return_direct = true;
+        self.policy.return_direct = ReturnDirect::IfAll;
         self
     }
 

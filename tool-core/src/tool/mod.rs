@@ -38,7 +38,7 @@ use std::panic::Location;
 pub(crate) use self::budget::Budget;
 pub use self::closure::{FunctionTool, ToolArguments};
 pub use self::context::ToolContext;
-pub use self::definition::{ToolDefinition, ToolDefinitions, ToolPolicy};
+pub use self::definition::{ReturnDirect, ToolDefinition, ToolDefinitions, ToolPolicy};
 #[cfg(feature = "dynamic")]
 pub use self::dynamic::{DynamicTool, DynamicToolError};
 pub use self::error::ToolError;
