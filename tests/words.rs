@@ -244,24 +244,6 @@ fn examples(
     format!("{city} {unit:?} {factor:?}")
 }
 
-#[tool(return_direct, needs_approval, exclusive, at_most_once)]
-fn everything() {}
-
-#[tool(exclusive = true, needs_approval = false)]
-fn written_out() {}
-
-#[test]
-fn policies_are_in_the_definition() {
-    let set = tools![everything, written_out, examples];
-    let policy = |name: &str| {
-        let policy = set.get(name).unwrap().definition().policy();
-        [policy.return_direct, policy.needs_approval, policy.exclusive, policy.at_most_once]
-    };
-    assert_eq!(policy("everything"), [true; 4]);
-    assert_eq!(policy("written_out"), [false, false, true, false]);
-    assert_eq!(policy("examples"), [false; 4]);
-}
-
 #[tool(timeout = "20ms")]
 async fn endless() {
     std::future::pending::<()>().await;

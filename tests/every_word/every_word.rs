@@ -15,12 +15,13 @@ struct User {
 #[tool(
     "Orders a meal",
     name = "order_meal",
-    return_direct,
+    return_direct = "if_last",
     strict,
     timeout = "5s",
     needs_approval,
     exclusive,
     at_most_once,
+    undo = "cancel_meal",
     convert = shown,
     max_output = 4000,
     crate = "tool_core"
@@ -55,7 +56,7 @@ fn shown(number: u32) -> String {
 }
 
 /// Waits.
-#[tool(blocking, timeout = "1m")]
+#[tool(blocking, timeout = "1m", pure, attempts = 3)]
 fn wait(#[param(range = 0.5..)] seconds: f64, text: &str, #[inject] user: &User) -> String {
     format!("{seconds} {text} {}", user.name)
 }
@@ -71,7 +72,7 @@ struct Counter(AtomicU32);
 #[toolbox]
 impl Counter {
     /// Counts.
-    #[tool(exclusive)]
+    #[tool(exclusive, attempts = 2, undo = "reset", return_direct = "always")]
     fn count(&self, #[param("by how much", range = 1..=9, default = 1)] by: u32) -> u32 {
         self.0.fetch_add(by, Ordering::Relaxed) + by
     }
@@ -90,7 +91,7 @@ impl Counter {
     }
 
     /// Knows nothing.
-    #[tool]
+    #[tool(pure, return_direct)]
     fn nothing() {}
 }
 

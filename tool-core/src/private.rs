@@ -7,7 +7,7 @@ pub use tool_macros::expand_tools;
 
 pub use crate::registry::Registration;
 pub use crate::tool::private::*;
-pub use crate::{Injection, ToolSet};
+pub use crate::{Injection, ReturnDirect, ToolSet};
 
 /// One entry of a `tools!` list.
 #[derive(Clone, Copy, Debug)]

@@ -9,6 +9,9 @@ pub(crate) const TIMEOUT: &str = "timeout";
 pub(crate) const NEEDS_APPROVAL: &str = "needs_approval";
 pub(crate) const EXCLUSIVE: &str = "exclusive";
 pub(crate) const AT_MOST_ONCE: &str = "at_most_once";
+pub(crate) const PURE: &str = "pure";
+pub(crate) const ATTEMPTS: &str = "attempts";
+pub(crate) const UNDO: &str = "undo";
 pub(crate) const CONVERT: &str = "convert";
 pub(crate) const MAX_OUTPUT: &str = "max_output";
 
@@ -29,10 +32,20 @@ pub(crate) const TOOL_WORDS: &[&str] = &[
     NEEDS_APPROVAL,
     EXCLUSIVE,
     AT_MOST_ONCE,
+    PURE,
+    ATTEMPTS,
+    UNDO,
     CONVERT,
     MAX_OUTPUT,
     CRATE,
 ];
+
+pub(crate) const IF_ALL: &str = "if_all";
+pub(crate) const IF_LAST: &str = "if_last";
+pub(crate) const ALWAYS: &str = "always";
+
+/// The texts of `return_direct = "…"`; alone it is the first.
+pub(crate) const RETURN_DIRECT_CHOICES: &[&str] = &[IF_ALL, IF_LAST, ALWAYS];
 
 /// The words of `#[param("…", …)]`.
 pub(crate) const PARAM_WORDS: &[&str] = &[NAME, REQUIRED, DEFAULT, RANGE, LENGTH, PATTERN, EXAMPLE];
@@ -109,6 +122,9 @@ pub(crate) const PLAIN_TYPES: &[&str] = &[
     "Owned",
     "as",
 ];
+
+/// How often a call may be made, at most.
+pub(crate) const MOST_ATTEMPTS: u32 = 100;
 
 /// How long a tool's name may be: <https://platform.openai.com/docs/api-reference/chat/create>.
 pub(crate) const LONGEST_TOOL_NAME: usize = 64;

@@ -24,6 +24,7 @@ use crate::{Injection, ToolDefinition, schema};
 #[derive(Debug)]
 pub struct Details {
     policy: ToolPolicy,
+    undo: Option<&'static str>,
     strict: Option<Strict>,
     promises: Option<Promises>,
     timeout: Option<(Duration, Within)>,
@@ -56,6 +57,7 @@ impl Details {
     /// Nothing out of the ordinary.
     pub const NONE: Self = Self {
         policy: ToolPolicy::DEFAULT,
+        undo: None,
         strict: None,
         promises: None,
         timeout: None,
@@ -65,8 +67,8 @@ impl Details {
     };
 
     #[must_use]
-    pub const fn return_direct(mut self) -> Self {
-        self.policy.return_direct = ReturnDirect::IfAll;
+    pub const fn return_direct(mut self, return_direct: ReturnDirect) -> Self {
+        self.policy.return_direct = return_direct;
         self
     }
 
@@ -85,6 +87,25 @@ impl Details {
     #[must_use]
     pub const fn at_most_once(mut self) -> Self {
         self.policy.at_most_once = true;
+        self
+    }
+
+    #[must_use]
+    pub const fn pure(mut self) -> Self {
+        self.policy.pure = true;
+        self
+    }
+
+    #[must_use]
+    pub const fn attempts(mut self, attempts: u32) -> Self {
+        self.policy.attempts = attempts;
+        self
+    }
+
+    /// The name of the tool that undoes what this one does.
+    #[must_use]
+    pub const fn undo(mut self, tool: &'static str) -> Self {
+        self.undo = Some(tool);
         self
     }
 
@@ -193,6 +214,10 @@ impl Words for Details {
             }
         }
         let definition = definition.with_parameters(parameters).with_policy(self.policy);
+        let definition = match self.undo {
+            Some(undo) => definition.with_undo(undo),
+            None => definition,
+        };
         match self.strict {
             Some(strict) => (strict.form)(definition),
             None => definition,

@@ -7,7 +7,8 @@ use super::{ToolRef, ToolSet, ToolSetError};
 use crate::{Injection, Tool, ToolContext, ToolDefinition, ToolFuture};
 
 impl ToolSet {
-    /// The same tools, one of them by another name. Nothing else of it changes.
+    /// The same tools, one of them by another name. Nothing else of it changes, and tools that it
+    /// [undoes](ToolDefinition::undo) name it by the new one.
     ///
     /// ```
     /// use tool_core::{tool, tools};
@@ -35,6 +36,7 @@ impl ToolSet {
     }
 
     /// The same tools with names that begin with this: `github_` makes `github_search` of `search`.
+    /// So do the names of the tools that [undo](ToolDefinition::undo) others, if they are in the set.
     ///
     /// ```
     /// use tool_core::{tool, tools};
@@ -60,18 +62,25 @@ impl ToolSet {
     fn renamed(&self, new_name: impl Fn(&str) -> Option<String>) -> Result<Self, ToolSetError> {
         self.map(|tool| {
             let definition = tool.get().definition();
-            Ok(match new_name(definition.name()) {
-                Some(name) => {
-                    let definition = definition.clone().with_name(name);
-                    ToolRef::Shared(Arc::new(Renamed { tool: tool.clone(), definition }))
-                }
-                None => tool.clone(),
-            })
+            let name = new_name(definition.name());
+            // A tool that is not in the set keeps its name.
+            let undo = definition.undo().filter(|undo| self.get(undo).is_some()).and_then(&new_name);
+            if name.is_none() && undo.is_none() {
+                return Ok(tool.clone());
+            }
+            let mut definition = definition.clone();
+            if let Some(name) = name {
+                definition = definition.with_name(name);
+            }
+            if let Some(undo) = undo {
+                definition = definition.with_undo(undo);
+            }
+            Ok(ToolRef::Shared(Arc::new(Renamed { tool: tool.clone(), definition })))
         })
     }
 }
 
-/// A tool by another name.
+/// A tool by another name, or whose undoing has another.
 struct Renamed {
     tool: ToolRef,
     definition: ToolDefinition,

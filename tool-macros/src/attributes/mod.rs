@@ -6,5 +6,5 @@ mod toolbox;
 mod words;
 
 pub(crate) use self::param::ParamAttribute;
-pub(crate) use self::tool::ToolAttribute;
+pub(crate) use self::tool::{ReturnDirect, ToolAttribute};
 pub(crate) use self::toolbox::ToolboxAttribute;

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use proc_macro2::{Span, TokenStream};
-use syn::{Expr, Ident, LitStr, Path};
+use syn::{Expr, ExprLit, Ident, Lit, LitStr, Path};
 
 use super::words::{Words, default_crate};
 use crate::diagnostics::Diagnostics;
 use crate::names::{
-    AT_MOST_ONCE, BLOCKING, CONVERT, CRATE, EXCLUSIVE, MAX_OUTPUT, NAME, NEEDS_APPROVAL, RETURN_DIRECT,
-    STRICT, TIMEOUT, TOOL, TOOL_WORDS,
+    ALWAYS, AT_MOST_ONCE, ATTEMPTS, BLOCKING, CONVERT, CRATE, EXCLUSIVE, IF_LAST, MAX_OUTPUT, MOST_ATTEMPTS,
+    NAME, NEEDS_APPROVAL, PURE, RETURN_DIRECT, RETURN_DIRECT_CHOICES, STRICT, TIMEOUT, TOOL, TOOL_WORDS,
+    UNDO,
 };
 
 /// `#[tool("description", name = "…", timeout = "5s", …)]`
@@ -18,15 +19,28 @@ pub(crate) struct ToolAttribute {
     pub(crate) name: Option<LitStr>,
     pub(crate) krate: Path,
     pub(crate) crate_is_given: bool,
-    pub(crate) return_direct: Option<Ident>,
+    pub(crate) return_direct: Option<ReturnDirect>,
     pub(crate) blocking: Option<Ident>,
     pub(crate) strict: Option<Ident>,
     pub(crate) needs_approval: Option<Ident>,
     pub(crate) exclusive: Option<Ident>,
     pub(crate) at_most_once: Option<Ident>,
+    pub(crate) pure: Option<Ident>,
+    pub(crate) attempts: Option<u32>,
+    pub(crate) undo: Option<LitStr>,
     pub(crate) timeout: Option<Timeout>,
     pub(crate) convert: Option<Path>,
     pub(crate) max_output: Option<Expr>,
+    /// All words, in the order in which they stand.
+    pub(crate) order: Vec<Ident>,
+}
+
+/// `return_direct`, `return_direct = "if_last"`, `return_direct = "always"`
+#[derive(Clone, Copy)]
+pub(crate) enum ReturnDirect {
+    IfAll,
+    IfLast,
+    Always,
 }
 
 /// `timeout = "5s"`
@@ -47,17 +61,54 @@ impl ToolAttribute {
             name: words.string(NAME, diagnostics),
             krate: words.path_in_quotes(CRATE, diagnostics).unwrap_or_else(default_crate),
             crate_is_given: words.has(CRATE),
-            return_direct: words.flag(RETURN_DIRECT, diagnostics),
+            return_direct: ReturnDirect::of(&words, diagnostics),
             blocking: words.flag(BLOCKING, diagnostics),
             strict: words.flag(STRICT, diagnostics),
             needs_approval: words.flag(NEEDS_APPROVAL, diagnostics),
             exclusive: words.flag(EXCLUSIVE, diagnostics),
             at_most_once: words.flag(AT_MOST_ONCE, diagnostics),
+            pure: words.flag(PURE, diagnostics),
+            attempts: words
+                .expression(ATTEMPTS, "attempts = 3", diagnostics)
+                .and_then(|count| attempts(&count, diagnostics)),
+            undo: words.string(UNDO, diagnostics),
             timeout: words.string(TIMEOUT, diagnostics).and_then(|text| Timeout::parse(&text, diagnostics)),
             convert: words.path(CONVERT, diagnostics),
             max_output: words.expression(MAX_OUTPUT, "max_output = 4000", diagnostics),
+            order: words.order(),
         }
     }
+}
+
+impl ReturnDirect {
+    fn of(words: &Words, diagnostics: &mut Diagnostics) -> Option<Self> {
+        match words.choice(RETURN_DIRECT, RETURN_DIRECT_CHOICES, diagnostics)? {
+            IF_LAST => Some(Self::IfLast),
+            ALWAYS => Some(Self::Always),
+            _ => Some(Self::IfAll),
+        }
+    }
+}
+
+/// How often a call is made at most.
+fn attempts(count: &Expr, diagnostics: &mut Diagnostics) -> Option<u32> {
+    let number = match count {
+        Expr::Lit(ExprLit { lit: Lit::Int(integer), .. }) if integer.suffix().is_empty() => {
+            integer.base10_parse().ok()
+        }
+        _ => None,
+    };
+    match number {
+        Some(1..=MOST_ATTEMPTS) => return number,
+        Some(0) => {
+            diagnostics.error(count, "a call is made once at least; write more, or leave `attempts` out");
+        }
+        _ => {
+            let message = format!("`attempts` is a number from 1 to {MOST_ATTEMPTS}: `attempts = 3`");
+            diagnostics.error(count, message);
+        }
+    }
+    None
 }
 
 impl Timeout {

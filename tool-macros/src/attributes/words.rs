@@ -132,6 +132,39 @@ impl Words {
         }
     }
 
+    /// A word that stands alone, or with one of these texts: alone it is the first.
+    pub(super) fn choice<'c>(
+        &self,
+        word: &str,
+        choices: &[&'c str],
+        diagnostics: &mut Diagnostics,
+    ) -> Option<&'c str> {
+        let (place, value) = self.value(word)?;
+        let text = match value {
+            None => return choices.first().copied(),
+            Some(Expr::Lit(ExprLit { lit: Lit::Bool(value), .. })) => {
+                return choices.first().copied().filter(|_| value.value);
+            }
+            Some(Expr::Lit(ExprLit { lit: Lit::Str(text), .. })) => text,
+            other => {
+                let message =
+                    format!("`{word}` stands alone, or takes one of the texts {}, in quotes", list(choices));
+                diagnostics.error_at(span_of(place, other), message);
+                return None;
+            }
+        };
+        let value = text.value();
+        let choice = choices.iter().copied().find(|choice| *choice == value);
+        if choice.is_none() {
+            let instead = match nearest(&value, choices) {
+                Some(nearest) => format!("did you mean `{word} = \"{nearest}\"`?"),
+                None => format!("the texts that it takes are {}", list(choices)),
+            };
+            diagnostics.error(text, format!("`{word}` does not take \"{value}\"; {instead}"));
+        }
+        choice
+    }
+
     pub(super) fn expression(
         &self,
         word: &str,
@@ -188,6 +221,11 @@ impl Words {
                 .error(text, format!("`{word}` takes a path, such as `{word} = \"my_crate::tool_core\"`"));
         }
         path
+    }
+
+    /// All words, in the order in which they stand.
+    pub(super) fn order(&self) -> Vec<Ident> {
+        self.words.iter().map(|word| word.name.clone()).collect()
     }
 
     fn value(&self, word: &str) -> Option<(&Ident, Option<&Expr>)> {

@@ -6,18 +6,28 @@ use syn::{Expr, ExprLit, ExprRange, ExprUnary, Lit, RangeLimits, UnOp};
 
 use super::declaration::lasting;
 use super::expand_option;
+use crate::attributes::ReturnDirect;
 use crate::input::{Argument, ArgumentType, Injected};
 use crate::names::PLAIN_TYPES;
 use crate::tool_fn::ToolFn;
 
-/// `&Details::NONE.return_direct().timeout(5000)`; nothing where no word calls for it.
+/// `&Details::NONE.exclusive().timeout(5000)`; nothing where no word calls for it.
 pub(super) fn expand_details(tool: &ToolFn, private: &TokenStream) -> Option<TokenStream> {
     let words = &tool.words;
     let mut details = TokenStream::new();
-    let flags =
-        [&words.return_direct, &words.needs_approval, &words.exclusive, &words.at_most_once, &words.strict];
+    if let Some(return_direct) = words.return_direct {
+        let return_direct = expand_return_direct(return_direct, private);
+        details.extend(quote!(.return_direct(#return_direct)));
+    }
+    let flags = [&words.needs_approval, &words.exclusive, &words.at_most_once, &words.pure, &words.strict];
     for flag in flags.into_iter().flatten() {
         details.extend(quote!(.#flag()));
+    }
+    if let Some(attempts) = words.attempts {
+        details.extend(quote!(.attempts(#attempts)));
+    }
+    if let Some(undo) = &words.undo {
+        details.extend(quote!(.undo(#undo)));
     }
     if let Some(timeout) = &words.timeout {
         let milliseconds = timeout.milliseconds;
@@ -62,6 +72,15 @@ fn is_plain(ty: TokenStream) -> bool {
 fn is_text_or_list(ty: &ArgumentType) -> bool {
     let tokens = ty.to_token_stream().to_string().replace(' ', "");
     tokens.starts_with("::std::string::String") || tokens.starts_with("::std::vec::Vec")
+}
+
+/// `ReturnDirect::IfAll`
+fn expand_return_direct(return_direct: ReturnDirect, private: &TokenStream) -> TokenStream {
+    match return_direct {
+        ReturnDirect::IfAll => quote!(#private::ReturnDirect::IfAll),
+        ReturnDirect::IfLast => quote!(#private::ReturnDirect::IfLast),
+        ReturnDirect::Always => quote!(#private::ReturnDirect::Always),
+    }
 }
 
 /// `Injection::of::<Database>()`
