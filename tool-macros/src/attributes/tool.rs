@@ -104,7 +104,8 @@ fn attempts(count: &Expr, diagnostics: &mut Diagnostics) -> Option<u32> {
             diagnostics.error(count, "a call is made once at least; write more, or leave `attempts` out");
         }
         _ => {
-            let message = format!("`attempts` is a number from 1 to {MOST_ATTEMPTS}: `attempts = 3`");
+            let message =
+                format!("`attempts` is a number from 1 to {MOST_ATTEMPTS}, in digits: `attempts = 3`");
             diagnostics.error(count, message);
         }
     }
