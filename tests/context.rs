@@ -111,11 +111,11 @@ async fn a_run_whose_tools_lack_something_never_reaches_the_model() {
         assert_eq!(error.missing_context().unwrap().iter().count(), 2);
         assert_eq!(error.messages().len(), 1);
     }
-    let (run, context, mut tools) = agent.ask("Hello").start_with_tools();
-    let error = tools.of_turn(&run).await.unwrap_err();
+    let mut run = agent.start("Hello");
+    let error = run.next().await.unwrap_err();
     assert!(error.is_missing_context());
-    assert!(tools.of_turn(&run).await.is_err(), "it stays so");
-    assert_eq!(agent.tools().missing_from(&context).as_ref(), error.missing_context());
+    assert!(run.next().await.is_err(), "it stays so");
+    assert_eq!(agent.tools().missing_from(run.context()).as_ref(), error.missing_context());
     assert_eq!(model.requests().len(), 0);
     // With the user of the question it is asked, and the run that was refused goes on.
     assert_eq!(agent.ask("Hello").context(app::User).await.unwrap().text(), "Hello.");
@@ -138,12 +138,9 @@ async fn a_run_in_the_middle_of_its_calls_is_refused_before_they_are_made() {
     let model = ScriptedModel::new().calls("look", "{}").says("Done.");
     let agent = Agent::builder(model).tools(banking()).build().unwrap();
     let ask = || agent.ask("Look").context(app::Database).context(app::User);
-    let (mut run, _) = ask().start();
-    if let tool_core::Step::CallModel(request) = run.next(agent.tools().definitions()) {
-        let response = agent.model().chat(&request).await.unwrap();
-        run.replied(response).unwrap();
-    }
-    let error = agent.resume(run).await.unwrap_err();
+    let mut run = ask().start();
+    run.advance().await.unwrap();
+    let error = agent.resume(run.into_state()).await.unwrap_err();
     assert!(error.is_missing_context() && error.tool_executions().is_empty());
     let answer = agent.resume(error.into_run()).context(app::Database).context(app::User).await.unwrap();
     assert_eq!(answer.tool_executions().len(), 1);
@@ -181,11 +178,12 @@ async fn all_calls_of_a_question_are_of_one_conversation() {
 async fn a_run_keeps_its_conversation() {
     for id in [Some("user-7"), None] {
         let ask = looking(1).ask("Look");
-        let (run, context) = match id {
+        let run = match id {
             Some(id) => ask.conversation(id).start(),
             None => ask.start(),
         };
-        let id = context.get::<ConversationId>().unwrap().clone();
+        let id = run.context().get::<ConversationId>().unwrap().clone();
+        let run = run.into_state();
         assert_eq!(run.conversation(), Some(&id));
         let state = serde_json::to_string(&run).unwrap();
         let run: Run = serde_json::from_str(&state).unwrap();

@@ -78,23 +78,12 @@ async fn what_is_returned_directly_is_the_answer() {
 async fn a_run_that_ended_directly_can_be_kept() {
     let model = ScriptedModel::new().calls("ticket", r#"{"number": 7}"#);
     let agent = Agent::builder(model).tools(tools![ticket]).build().unwrap();
-    let (mut run, context) = agent.ask("go").start();
-    loop {
-        run = serde_json::from_str::<Run>(&serde_json::to_string(&run).unwrap()).unwrap();
-        match run.next(agent.tools().definitions()) {
-            tool_core::Step::CallModel(request) => {
-                let response = agent.model().chat(&request).await.unwrap();
-                run.replied(response).unwrap();
-            }
-            tool_core::Step::CallTools(calls) => {
-                for call in calls {
-                    run.called(agent.tools().execute(call, &context).await).unwrap();
-                }
-            }
-            _ => break,
-        }
+    let mut run = agent.start("go");
+    while run.advance().await.unwrap() {
+        let state = serde_json::to_string(run.state()).unwrap();
+        run = agent.resume(serde_json::from_str::<Run>(&state).unwrap()).start();
     }
-    assert_eq!(run.finish().unwrap().text(), "Ticket 7");
+    assert_eq!(run.finish().await.unwrap().text(), "Ticket 7");
 }
 
 static DELETED: AtomicU32 = AtomicU32::new(0);
@@ -108,10 +97,9 @@ fn delete() {
 async fn what_needs_approval_is_not_done_without() {
     let model = ScriptedModel::new().calls("delete", "{}").says("I may not.");
     let agent = Agent::builder(model).tools(tools![delete]).build().unwrap();
-    let answer = agent.ask("go").await.unwrap();
-    let error = answer.tool_executions()[0].outcome().unwrap_err();
-    assert!(error.is_not_made());
-    assert_eq!(error.to_string(), "the call was not made: it needs the approval of a person");
+    let error = agent.ask("go").await.unwrap_err();
+    assert!(error.is_approval_needed() && error.is_resumable());
+    assert_eq!(error.waiting().map(|call| &*call.name).collect::<Vec<_>>(), ["delete"]);
     assert_eq!(DELETED.load(Ordering::SeqCst), 0);
 }
 

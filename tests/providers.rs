@@ -89,19 +89,19 @@ async fn drive(way: Way, ask: tool_core::Ask, agent: &Agent) -> Result<Answer, R
             }
         }
         Way::ByHand => {
-            let (mut run, context, mut run_tools) = ask.start_with_tools();
+            let mut run = ask.start();
             loop {
-                let tools = run_tools.of_turn(&run).await?;
-                match run.next(tools.definitions()) {
+                match run.next().await? {
                     Step::CallModel(request) => {
                         let response = agent.model().chat(&request).await.unwrap();
-                        run.replied(response).unwrap();
+                        run.replied(response).await?;
                     }
                     // One by one, asking for the tools before each.
                     Step::CallTools(calls) => {
-                        run.called(tools.execute(calls[0].clone(), &context).await).unwrap();
+                        let execution = run.execute(calls[0].clone()).await?;
+                        run.called(execution).await?;
                     }
-                    _ => return run.finish(),
+                    _ => return run.finish().await,
                 }
             }
         }
@@ -181,10 +181,10 @@ async fn nobody_is_asked_before_there_is_an_await_nor_for_a_finished_run() {
     let agent = Agent::builder(ScriptedModel::new()).tool_provider(provider.clone()).build().unwrap();
     drop(agent.ask("Turn"));
     drop(agent.ask("Turn").stream());
-    let (mut run, _, mut tools) = agent.ask("Turn").start_with_tools();
-    run.replied(tool_core::ChatResponse::new(tool_core::AssistantMessage::text("Done."))).unwrap();
-    assert!(tools.of_turn(&run).await.unwrap().is_empty());
-    assert_eq!(agent.resume(run).await.unwrap().text(), "Done.");
+    let mut run = agent.start("Turn");
+    run.replied(tool_core::ChatResponse::new(tool_core::AssistantMessage::text("Done."))).await.unwrap();
+    assert!(matches!(run.next().await.unwrap(), Step::Done));
+    assert_eq!(agent.resume(run.into_state()).await.unwrap().text(), "Done.");
     assert_eq!(provider.asked.load(Ordering::SeqCst), 0);
 }
 
@@ -343,10 +343,10 @@ async fn after_a_failure_of_a_turn_its_tools_are_put_together_anew() {
     let passing = [needy(), tools![sum]];
     let provider = scripted([Ok(passing[1].clone()), Ok(passing[0].clone()), Ok(passing[0].clone())]);
     let agent = Agent::builder(ScriptedModel::new()).tool_provider(provider).build().unwrap();
-    let (run, _, mut tools) = agent.ask("Hello").start_with_tools();
-    assert_eq!(tools.of_turn(&run).await.unwrap().len(), 1);
-    assert!(tools.of_turn(&run).await.unwrap_err().is_missing_context());
-    assert!(tools.of_turn(&run).await.unwrap_err().is_missing_context(), "not the tools of the turn before");
+    let mut run = agent.start("Hello");
+    assert!(matches!(run.next().await.unwrap(), Step::CallModel(request) if request.tools().len() == 1));
+    assert!(run.next().await.unwrap_err().is_missing_context());
+    assert!(run.next().await.unwrap_err().is_missing_context(), "not the tools of the turn before");
 }
 
 #[tokio::test]

@@ -442,7 +442,9 @@ async fn images_and_data_are_in_the_state_of_a_run() {
     let model = ScriptedModel::new().calls("plot", "{}").says("Warm.");
     let agent = Agent::builder(model).tools(tools![plot]).build().unwrap();
     let question = Content::from_iter([Part::from("How was it?"), Image::from_url("https://a/b.png").into()]);
-    let (mut run, context) = agent.ask(question.clone()).start();
+    let live = agent.start(question.clone());
+    let context = live.context().clone();
+    let mut run = live.into_state();
     loop {
         let state = serde_json::to_string(&run).unwrap();
         let restored: Run = serde_json::from_str(&state).unwrap();

@@ -90,23 +90,22 @@ fn restored(run: Run) -> Run {
 
 /// The calls of a turn are made in the opposite order, and the run is restored between any two of them.
 async fn drive_by_hand(agent: &Agent, question: &str) -> Value {
-    let (mut run, context) = agent.ask(question).start();
+    let mut run = agent.start(question);
     loop {
-        run = restored(run);
-        match run.next(agent.tools().definitions()) {
+        run = agent.resume(restored(run.into_state())).start();
+        match run.next().await.unwrap() {
             Step::CallModel(request) => match agent.model().chat(&request).await {
-                Ok(response) => run.replied(response).unwrap(),
+                Ok(response) => run.replied(response).await.unwrap(),
                 Err(error) => {
                     let error = format!("the model could not be asked: {error}");
-                    return failure(error, run.tool_executions(), run.added());
+                    return failure(error, run.state().tool_executions(), run.state().added());
                 }
             },
             Step::CallTools(mut calls) => {
-                let call = calls.pop().unwrap();
-                let execution = agent.tools().execute(call, &context).await;
-                run.called(execution).unwrap();
+                let execution = run.execute(calls.pop().unwrap()).await.unwrap();
+                run.called(execution).await.unwrap();
             }
-            Step::Done => return summary(&run.finish()),
+            Step::Done => return summary(&run.finish().await),
             other => panic!("there is no such step: {other:?}"),
         }
     }
@@ -204,7 +203,7 @@ async fn calls_of_one_turn_run_side_by_side_up_to_a_limit() {
     for (limit, expected) in [(None, 8), (Some(1), 1), (Some(3), 3), (Some(0), 1)] {
         MOST_UNDER_WAY.store(0, Ordering::SeqCst);
         let model = ScriptedModel::new().calls_all([("crowd", "{}"); 20]).says("Done.");
-        let builder = Agent::builder(model).tools(tools![crowd]);
+        let builder = Agent::builder(model).tools(tools![crowd]).max_repeated_calls(20);
         let builder = if let Some(limit) = limit { builder.max_concurrent_calls(limit) } else { builder };
         let answer = builder.build().unwrap().ask("Gather").await.unwrap();
         assert_eq!(MOST_UNDER_WAY.load(Ordering::SeqCst), expected);
@@ -261,7 +260,11 @@ async fn the_limit_of_turns_ends_the_run_with_what_was_done() {
 
 #[tokio::test]
 async fn ten_turns_are_the_default() {
-    let script = || (0..10).fold(ScriptedModel::new(), |model, _| model.calls("sum", r#"{"a": 1, "b": 1}"#));
+    let script = || {
+        (0..10).fold(ScriptedModel::new(), |model, turn| {
+            model.calls("sum", format!(r#"{{"a": {turn}, "b": 1}}"#))
+        })
+    };
     let error = run_plain(script).await.unwrap_err();
     assert!(error.is_turn_limit() && error.tool_executions().len() == 9);
 }
@@ -375,6 +378,9 @@ async fn a_stream_tells_what_happens() {
             }
 
             Event::Text(text) => text.clone(),
+            Event::CallAnnounced { index, name, .. } => format!("{index} is {name}"),
+            Event::Arguments { index, text, .. } => format!("{index} has {text}"),
+            Event::CallReady(call) => format!("{} is ready", call.name),
             Event::CallStarted(call) => format!("{} starts", call.name),
             Event::CallFinished(execution) => {
                 format!("{} gives {}", execution.call().name, execution.outcome().unwrap())
@@ -385,6 +391,12 @@ async fn a_stream_tells_what_happens() {
         .collect();
     let expected = [
         "turn 1 with 1",
+        "0 is wait",
+        r#"0 has {"milliseconds": 30}"#,
+        "1 is sum",
+        r#"1 has {"a": 1, "b": 2}"#,
+        "wait is ready",
+        "sum is ready",
         "turn 1 took 6",
         "wait starts",
         "sum starts",
@@ -462,7 +474,8 @@ async fn events_have_the_ids_of_the_run_and_the_failures_of_the_tools() {
 async fn the_context_reaches_the_driver_by_hand() {
     let agent =
         agent(ScriptedModel::new()).context(UserId(1)).context(String::from("agent's")).build().unwrap();
-    let (_, context) = agent.ask("?").context(UserId(2)).start();
+    let run = agent.ask("?").context(UserId(2)).start();
+    let context = run.context();
     assert_eq!(context.get::<UserId>(), Some(&UserId(2)));
     assert_eq!(context.get::<String>().map(String::as_str), Some("agent's"));
 }

@@ -40,13 +40,14 @@ fn a_state_that_contradicts_itself_is_refused() {
     let state = serde_json::to_value(&run).unwrap();
     let broken: [fn(&mut Value); 6] = [
         |state| state["given"] = json!(9),
-        |state| state["standing"]["calling"] = json!([]),
-        |state| state["standing"]["calling"][0]["call"]["id"] = json!("b"),
-        |state| state["standing"] = json!("asking"),
+        |state| state["stage"]["calling"]["calls"] = json!([]),
+        |state| state["stage"]["calling"]["calls"][0]["outcome"]["call"]["id"] = json!("b"),
+        |state| state["stage"] = json!("asking"),
         |state| state["messages"] = json!([]),
         |state| {
-            state["standing"]["calling"][1] = state["standing"]["calling"][0].clone();
-            state["standing"]["calling"][1]["call"]["id"] = json!("b");
+            let calls = &mut state["stage"]["calling"]["calls"];
+            calls[1] = calls[0].clone();
+            calls[1]["outcome"]["call"]["id"] = json!("b");
         },
     ];
     assert!(serde_json::from_value::<Run>(state.clone()).is_ok());
@@ -61,11 +62,11 @@ fn a_state_that_contradicts_itself_is_refused() {
 #[test]
 fn a_state_of_another_format_is_refused() {
     let mut state = serde_json::to_value(Run::new([Message::user("What now?")])).unwrap();
-    assert_eq!(state["format"], 1);
-    state["format"] = json!(2);
+    assert_eq!(state["format"], 2);
+    state["format"] = json!(3);
     let error = serde_json::from_value::<Run>(state).unwrap_err();
     assert!(
-        error.to_string().contains("format 2 cannot be read here; this version reads format 1"),
+        error.to_string().contains("format 3 cannot be read here; this version reads formats 1 to 2"),
         "{error}"
     );
 }

@@ -102,19 +102,20 @@ async fn the_recorded_conversations_with_the_run_restored_at_every_step() {
         let recording = Recording::read(transcript).unwrap();
         let (_server, model) = serve(recording.model()).await;
         let agent = Agent::builder(model).tools(tools![get_current_weather, send_email]).build().unwrap();
-        let (mut run, context) = agent.ask(&*recording.user).start();
+        let mut run = agent.start(&*recording.user);
         let answer = loop {
-            run = serde_json::from_str(&serde_json::to_string(&run).unwrap()).unwrap();
-            match run.next(agent.tools().definitions()) {
+            let state = serde_json::to_string(run.state()).unwrap();
+            run = agent.resume(serde_json::from_str(&state).unwrap()).start();
+            match run.next().await.unwrap() {
                 Step::CallModel(request) => {
                     let response = agent.model().chat(&request).await.unwrap();
-                    run.replied(response).unwrap();
+                    run.replied(response).await.unwrap();
                 }
                 Step::CallTools(calls) => {
-                    let execution = agent.tools().execute(calls[0].clone(), &context).await;
-                    run.called(execution).unwrap();
+                    let execution = run.execute(calls[0].clone()).await.unwrap();
+                    run.called(execution).await.unwrap();
                 }
-                _ => break run.finish().unwrap(),
+                _ => break run.finish().await.unwrap(),
             }
         };
         let (_, expected, _) = replay(transcript, tools![get_current_weather, send_email], false).await;

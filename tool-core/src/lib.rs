@@ -83,21 +83,26 @@ pub use tool_macros::tool;
 #[doc = include_str!("../docs/toolbox.md")]
 pub use tool_macros::toolbox;
 
-pub use self::agent::{Agent, AgentBuilder, Ask, BuildError, Event, EventStream, RunTools};
+pub use self::agent::{
+    Agent, AgentBuilder, Approver, ApproverFuture, Ask, BuildError, Event, EventStream, LiveRun,
+};
 pub use self::chat::{
     AssistantMessage, ChatModel, ChatRequest, ChatResponse, ChatStream, Content, ConversationId, Delta,
     FinishReason, Image, JsonText, Message, ModelError, ModelFuture, Part, ToolCall, ToolChoice, ToolMessage,
     Usage,
 };
 pub use self::registry::registered;
-pub use self::run::{Answer, OutOfStep, Run, RunError, Step, ToolExecution};
+pub use self::run::{
+    Answer, Approval, Attempt, IdempotencyKey, OnError, OutOfStep, Run, RunError, RunId, RunLimits, Step,
+    ToolExecution, Undone,
+};
+pub use self::tool::{
+    Cancellation, FunctionTool, Injection, IntoToolOutput, Json, Progress, Repair, ReturnDirect, StrictError,
+    Tool, ToolArguments, ToolContext, ToolDefinition, ToolDefinitions, ToolError, ToolErrorKind, ToolFuture,
+    ToolHandler, ToolOutput, ToolPolicy, ToolProgress, Toolbox,
+};
 #[cfg(feature = "dynamic")]
 pub use self::tool::{DynamicTool, DynamicToolError};
-pub use self::tool::{
-    FunctionTool, Injection, IntoToolOutput, Json, Repair, ReturnDirect, StrictError, Tool, ToolArguments,
-    ToolContext, ToolDefinition, ToolDefinitions, ToolError, ToolFuture, ToolHandler, ToolOutput, ToolPolicy,
-    Toolbox,
-};
 pub use self::toolset::{
     Augmentation, Finding, FindingKind, MissingContext, ToolCost, ToolProvider, ToolProviderFuture,
     ToolProviderRequest, ToolReport, ToolSet, ToolSetError,

@@ -5,10 +5,14 @@ use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 
-use super::driver::{Listener, drive};
+use super::observers::Observers;
 use super::tools::RunTools;
-use super::{Agent, EventStream};
-use crate::{Answer, Content, ConversationId, Message, Run, RunError, ToolContext, ToolSet, ToolSetError};
+use super::{Agent, Approver, Event, EventStream, LiveRun};
+use crate::{
+    Answer, Cancellation, Content, ConversationId, Message, Run, RunError, RunLimits, ToolContext, ToolSet,
+    ToolSetError,
+};
+use std::sync::Arc;
 
 /// One question to an agent. Await it, or [`stream`](Self::stream) it; dropping either cancels what is
 /// under way.
@@ -18,6 +22,10 @@ pub struct Ask {
     from: Start,
     context: ToolContext,
     tools: Result<ToolSet, ToolSetError>,
+    limits: Option<RunLimits>,
+    observers: Observers,
+    cancelled_by: Option<Cancellation>,
+    approver: Option<Arc<dyn Approver>>,
 }
 
 /// Where the run begins.
@@ -37,7 +45,10 @@ impl Ask {
 
     fn from(agent: Agent, from: Start) -> Self {
         let tools = Ok(agent.0.tools.clone());
-        Self { agent, from, context: ToolContext::new(), tools }
+        let observers = Observers { hooks: agent.0.hooks.clone(), stream: None };
+        let approver = agent.0.approver.clone();
+        let (context, limits, cancelled_by) = (ToolContext::new(), None, None);
+        Self { agent, from, context, tools, limits, observers, cancelled_by, approver }
     }
 
     /// What was said before: the messages of earlier answers, oldest first. A run that is resumed has its
@@ -96,8 +107,8 @@ impl Ask {
     ///
     /// # fn main() -> Result<(), tool_core::BuildError> {
     /// let agent = Agent::builder(ScriptedModel::new()).build()?;
-    /// let (run, _) = agent.ask("Hello").conversation("user-7/support").start();
-    /// assert_eq!(run.conversation(), Some(&ConversationId::new("user-7/support")));
+    /// let run = agent.ask("Hello").conversation("user-7/support").start();
+    /// assert_eq!(run.state().conversation(), Some(&ConversationId::new("user-7/support")));
     /// # Ok(())
     /// # }
     /// ```
@@ -105,66 +116,66 @@ impl Ask {
         self.context(id.into())
     }
 
-    /// What happens on the way to the answer, as it happens: the model is asked for a streamed reply.
-    #[must_use]
-    pub fn stream(self) -> EventStream {
-        let (run, tools) = self.into_parts();
-        EventStream::of(|events| drive(tools, run, Listener::Events(events)))
+    /// How far the run may go, in place of what the agent says.
+    pub fn limits(mut self, limits: RunLimits) -> Self {
+        self.limits = Some(limits);
+        self
     }
 
-    /// The [`Run`] of this question and the context of its tools, for a caller who drives it by hand:
-    /// nothing is asked yet. What it needs beside them is the agent's [`model`](Agent::model) and
-    /// [`tools`](Agent::tools). With [`tools`](Self::tools) of the question or providers of tools,
-    /// [`start_with_tools`](Self::start_with_tools) is the one to call.
-    pub fn start(self) -> (Run, ToolContext) {
-        let (run, context, _) = self.start_with_tools();
-        (run, context)
+    /// Hears of every event of this run, as it happens and in the thread where it happens: so it must not block.
+    pub fn on_event(mut self, hook: impl Fn(&Event) + Send + Sync + 'static) -> Self {
+        self.observers.hooks.push(Arc::new(hook));
+        self
     }
 
-    /// The same as [`start`](Self::start), with what gives the tools of each turn: the agent's, those of the
-    /// question and those of the providers, checked against the context.
+    /// Approves the calls of this run, in the place of the agent's [approver](crate::AgentBuilder::approver).
+    pub fn approver(mut self, approver: impl Approver + 'static) -> Self {
+        self.approver = Some(Arc::new(approver));
+        self
+    }
+
+    /// Lets the run be cancelled from elsewhere: it ends with an error that carries what was done, and what was done is
+    /// undone by the tools that can.
     ///
     #[cfg_attr(feature = "testing", doc = "```")]
     #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
     /// use tool_core::testing::ScriptedModel;
-    /// use tool_core::{Agent, Step, tool, tools};
-    ///
-    /// #[tool("Sums two numbers")]
-    /// fn sum(a: f64, b: f64) -> f64 {
-    ///     a + b
-    /// }
+    /// use tool_core::{Agent, Cancellation};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let model = ScriptedModel::new().calls("sum", r#"{"a": 2, "b": 40}"#).says("It is 42.");
-    /// let agent = Agent::builder(model).build()?;
-    /// let (mut run, context, mut run_tools) =
-    ///     agent.ask("What is 2 + 40?").tools(tools![sum]).start_with_tools();
-    /// let answer = loop {
-    ///     let tools = run_tools.of_turn(&run).await?;
-    ///     match run.next(tools.definitions()) {
-    ///         Step::CallModel(request) => run.replied(agent.model().chat(&request).await?)?,
-    ///         Step::CallTools(calls) => {
-    ///             for call in calls {
-    ///                 run.called(tools.execute(call, &context).await)?;
-    ///             }
-    ///         }
-    ///         _ => break run.finish()?,
-    ///     }
-    /// };
-    /// assert_eq!(answer.text(), "It is 42.");
+    /// let agent = Agent::builder(ScriptedModel::new().says("Good morning!")).build()?;
+    /// let cancellation = Cancellation::new();
+    /// let ask = agent.ask("Hello").cancelled_by(&cancellation);
+    /// cancellation.cancel(); // from any thread
+    /// assert!(ask.await.unwrap_err().is_cancelled());
     /// # Ok(())
     /// # }
     /// ```
-    pub fn start_with_tools(self) -> (Run, ToolContext, RunTools) {
-        let (run, tools) = self.into_parts();
-        (run, tools.context().clone(), tools)
+    pub fn cancelled_by(mut self, cancellation: &Cancellation) -> Self {
+        self.cancelled_by = Some(cancellation.clone());
+        self
     }
 
-    fn into_parts(self) -> (Run, RunTools) {
+    /// What happens on the way to the answer, as it happens: the model is asked for a streamed reply.
+    #[must_use]
+    pub fn stream(mut self) -> EventStream {
+        EventStream::of(|events| {
+            self.observers.stream = Some(events);
+            self.start().drive()
+        })
+    }
+
+    /// The run of this question, for a caller who drives it by hand: nothing is asked yet. All that the agent and the
+    /// question say holds for it.
+    pub fn start(self) -> LiveRun {
         let run = match self.from {
             Start::Question { question, history } => self.agent.run(history, question),
             Start::Run(run) => *run,
+        };
+        let run = match self.limits {
+            Some(limits) => run.with_limits(limits),
+            None => run,
         };
         let id = |context: &ToolContext| context.given::<ConversationId>().cloned();
         // What the question says, then what the run remembers, then what the agent says.
@@ -172,7 +183,9 @@ impl Ask {
         let conversation = conversation.or_else(|| id(&self.agent.0.context));
         let conversation = conversation.unwrap_or_else(ConversationId::unique);
         let context = self.context.or(&self.agent.0.context).with(conversation.clone());
-        (run.with_conversation(conversation), RunTools::new(self.agent, context, self.tools))
+        let run = run.with_conversation(conversation);
+        let tools = RunTools::new(self.agent, context, self.tools);
+        LiveRun::new(run, tools, self.observers, self.cancelled_by, self.approver)
     }
 }
 
@@ -181,8 +194,7 @@ impl IntoFuture for Ask {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let (run, tools) = self.into_parts();
-        Box::pin(drive(tools, run, Listener::Nobody))
+        Box::pin(self.start().drive())
     }
 }
 

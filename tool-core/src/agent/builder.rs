@@ -6,16 +6,20 @@ use std::sync::Arc;
 
 use super::tools::ask_providers;
 use super::{Agent, Shared};
+use crate::run::ErrorPolicy;
 use crate::tool::Budget;
-use crate::{ChatModel, Content, Tool, ToolChoice, ToolContext, ToolProvider, ToolSet, ToolSetError};
+use crate::{
+    ChatModel, Content, RunLimits, Tool, ToolChoice, ToolContext, ToolProvider, ToolSet, ToolSetError,
+};
 
 /// How many calls of one turn run at once unless it is set.
 const DEFAULT_MAX_CONCURRENT_CALLS: usize = 8;
 
 /// Puts an [`Agent`] together; made by [`Agent::builder`].
 pub struct AgentBuilder {
-    agent: Shared,
+    pub(super) agent: Shared,
     tools: Vec<ToolSet>,
+    pub(super) undo_tools: Vec<ToolSet>,
     max_output: Option<Budget>,
     refused: Option<ToolSetError>,
 }
@@ -31,10 +35,17 @@ impl AgentBuilder {
             context: ToolContext::new(),
             tool_choice: ToolChoice::Auto,
             parallel_tool_calls: None,
-            max_turns: None,
+            limits: RunLimits::default(),
+            on_error: ErrorPolicy::default(),
+            error_handler: None,
+            needs_approval: None,
+            approver: None,
+            undo_tools: ToolSet::default(),
+            hooks: Vec::new(),
+            call_timeout: None,
             max_concurrent_calls: DEFAULT_MAX_CONCURRENT_CALLS,
         };
-        Self { agent, tools: Vec::new(), max_output: None, refused: None }
+        Self { agent, tools: Vec::new(), undo_tools: Vec::new(), max_output: None, refused: None }
     }
 
     /// What the model is told before every conversation.
@@ -133,20 +144,6 @@ impl AgentBuilder {
         self
     }
 
-    /// How often the model is asked in one run at most; 10 unless it is set, and at least 1.
-    #[must_use]
-    pub fn max_turns(mut self, turns: u32) -> Self {
-        self.agent.max_turns = Some(turns);
-        self
-    }
-
-    /// How many calls of one turn run at once; 8 unless it is set, and at least 1.
-    #[must_use]
-    pub fn max_concurrent_calls(mut self, calls: usize) -> Self {
-        self.agent.max_concurrent_calls = calls.max(1);
-        self
-    }
-
     /// How many characters of what one call gives back the model reads at most; without a limit unless it is set.
     /// See [`ToolSet::max_output`].
     #[must_use]
@@ -168,6 +165,11 @@ impl AgentBuilder {
             self.agent.tools =
                 self.agent.tools.union(more).map_err(|error| BuildError(Kind::Tools(error)))?;
         }
+        for more in &self.undo_tools {
+            self.agent.undo_tools =
+                self.agent.undo_tools.union(more).map_err(|error| BuildError(Kind::Tools(error)))?;
+        }
+        refuse_missing_undo(&self.agent.tools, &self.agent.undo_tools)?;
         if let Some(budget) = self.max_output {
             self.agent.tools = self.agent.tools.with_budget(budget);
         }
@@ -190,6 +192,21 @@ pub(super) fn refuse_choice(choice: &ToolChoice, tools: &ToolSet) -> Result<(), 
     }
 }
 
+/// Refuses tools whose calls could not be undone as they say.
+pub(super) fn refuse_missing_undo(tools: &ToolSet, undo_tools: &ToolSet) -> Result<(), BuildError> {
+    for definition in tools.definitions().iter() {
+        if let Some(undo) =
+            definition.undo().filter(|undo| tools.get(undo).or(undo_tools.get(undo)).is_none())
+        {
+            return Err(BuildError(Kind::MissingUndo {
+                tool: definition.name().to_owned(),
+                undo: undo.to_owned(),
+            }));
+        }
+    }
+    Ok(())
+}
+
 impl fmt::Debug for AgentBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AgentBuilder").field("tools", &self.tools).finish_non_exhaustive()
@@ -209,6 +226,10 @@ enum Kind {
     NothingToChoose,
     #[error("the model must call the tool `{0}`, but there is none of that name")]
     UnknownChoice(String),
+    #[error(
+        "the tool `{tool}` is undone by `{undo}`, but there is none of that name; add it with `undo_tools`"
+    )]
+    MissingUndo { tool: String, undo: String },
 }
 
 impl BuildError {

@@ -9,7 +9,7 @@ use futures_channel::mpsc;
 use futures_util::SinkExt;
 use futures_util::stream::{self, Stream, StreamExt};
 
-use crate::{Answer, ChatResponse, RunError, ToolCall, ToolExecution};
+use crate::{Answer, ChatResponse, RunError, ToolCall, ToolExecution, ToolProgress};
 
 /// What happens on the way to an answer.
 #[derive(Clone)]
@@ -27,6 +27,26 @@ pub enum Event {
     Text(String),
     /// More of the model's reasoning, where a provider tells it.
     Reasoning(String),
+    /// The model begins a call.
+    #[non_exhaustive]
+    CallAnnounced {
+        /// Its position among the calls of the reply.
+        index: usize,
+        /// The id that the model gave it, which is not unique with all servers: that of [`CallReady`](Self::CallReady) is.
+        id: String,
+        /// The tool's name.
+        name: String,
+    },
+    /// More of a call's arguments.
+    #[non_exhaustive]
+    Arguments {
+        /// The position of the call among the calls of the reply.
+        index: usize,
+        /// More of the JSON text.
+        text: String,
+    },
+    /// A call is whole, and is going to be made unless a person denies it.
+    CallReady(ToolCall),
     /// The model's reply is whole.
     #[non_exhaustive]
     TurnFinished {
@@ -37,10 +57,27 @@ pub enum Event {
     },
     /// A call is made now.
     CallStarted(ToolCall),
-    /// A call is over: what came of it.
+    /// What a tool tells of its progress.
+    #[non_exhaustive]
+    CallProgress {
+        /// The id of the call.
+        id: String,
+        /// The tool's name.
+        name: String,
+        /// How far it has come.
+        progress: ToolProgress,
+    },
+    /// A call failed, and is made again.
+    CallTriedAgain(ToolExecution),
+    /// A call is over: what came of it, how long it took, what was mended in its arguments.
     CallFinished(ToolExecution),
+    /// Nothing can be done but to ask a person about these calls.
+    ApprovalNeeded(Vec<ToolCall>),
     /// The answer. The last event.
     Done(Answer),
+    /// The run ended without an answer, or cannot go on for now: the text of the error. It is told to
+    /// [hooks](crate::AgentBuilder::on_event) only, as a stream ends with the error itself.
+    Failed(String),
 }
 
 /// Tells how much there is, not what: conversations are private.
@@ -50,6 +87,15 @@ impl fmt::Debug for Event {
             Self::TurnStarted { turn, messages } => write!(f, "TurnStarted({turn}, {messages} messages)"),
             Self::Text(text) => write!(f, "Text({} bytes)", text.len()),
             Self::Reasoning(text) => write!(f, "Reasoning({} bytes)", text.len()),
+            Self::CallAnnounced { index, id, name } => write!(f, "CallAnnounced({index}, {id}, {name})"),
+            Self::Arguments { index, text } => write!(f, "Arguments({index}, {} bytes)", text.len()),
+            Self::CallReady(call) => f.debug_tuple("CallReady").field(call).finish(),
+            Self::CallProgress { id, name, progress } => {
+                write!(f, "CallProgress({id}, {name}, {progress:?})")
+            }
+            Self::CallTriedAgain(execution) => f.debug_tuple("CallTriedAgain").field(execution).finish(),
+            Self::ApprovalNeeded(calls) => f.debug_tuple("ApprovalNeeded").field(calls).finish(),
+            Self::Failed(text) => write!(f, "Failed({} bytes)", text.len()),
             Self::TurnFinished { turn, .. } => write!(f, "TurnFinished({turn})"),
             Self::CallStarted(call) => f.debug_tuple("CallStarted").field(call).finish(),
             Self::CallFinished(execution) => f.debug_tuple("CallFinished").field(execution).finish(),

@@ -1,20 +1,31 @@
 //! An agent: a model, its instructions and its tools; and the drivers of its runs.
 
+mod approver;
 mod ask;
 mod builder;
-mod driver;
+mod caller;
+mod control;
 mod event;
+mod live;
+mod observers;
 mod tools;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
+pub use self::approver::{Approver, ApproverFuture};
 pub use self::ask::Ask;
 pub use self::builder::{AgentBuilder, BuildError};
 pub use self::event::{Event, EventStream};
+pub use self::live::LiveRun;
+use self::observers::Hook;
 use self::tools::AskProviders;
-pub use self::tools::RunTools;
-use crate::{ChatModel, Content, Message, Run, ToolChoice, ToolContext, ToolProvider, ToolSet};
+use crate::run::ErrorPolicy;
+use crate::{
+    ChatModel, Content, Message, Run, RunLimits, ToolCall, ToolChoice, ToolContext, ToolError, ToolOutput,
+    ToolProvider, ToolSet,
+};
 
 /// A model with instructions and tools, which can be asked. Cloning shares it.
 ///
@@ -55,9 +66,22 @@ struct Shared {
     context: ToolContext,
     tool_choice: ToolChoice,
     parallel_tool_calls: Option<bool>,
-    max_turns: Option<u32>,
+    limits: RunLimits,
+    on_error: ErrorPolicy,
+    error_handler: Option<Box<ErrorHandler>>,
+    needs_approval: Option<Box<NeedsApproval>>,
+    approver: Option<Arc<dyn Approver>>,
+    undo_tools: ToolSet,
+    hooks: Vec<Hook>,
+    call_timeout: Option<Duration>,
     max_concurrent_calls: usize,
 }
+
+/// Answers in the place of a call that failed.
+type ErrorHandler = dyn Fn(&ToolCall, &ToolError) -> Option<Result<ToolOutput, ToolError>> + Send + Sync;
+
+/// Whether a person has to approve a call.
+type NeedsApproval = dyn Fn(&ToolCall) -> bool + Send + Sync;
 
 impl Agent {
     /// An agent on this model.
@@ -69,6 +93,12 @@ impl Agent {
     /// happens on the way. Nothing happens before that.
     pub fn ask(&self, question: impl Into<Content>) -> Ask {
         Ask::new(self.clone(), question.into())
+    }
+
+    /// Starts a run that the caller drives by hand, step by step; nothing is asked yet. The same as
+    /// [`ask(..).start()`](Ask::start).
+    pub fn start(&self, question: impl Into<Content>) -> LiveRun {
+        self.ask(question).start()
     }
 
     /// Drives on a run that was kept, by this agent's model and tools: it asks for what has no record yet.
@@ -105,18 +135,22 @@ impl Agent {
         &self.0.tools
     }
 
+    /// The agent has an [approver](AgentBuilder::approver), so no run of it waits for a person.
+    #[must_use]
+    pub fn has_approver(&self) -> bool {
+        self.0.approver.is_some()
+    }
+
     /// A run of this agent: its instructions, what was said before, and the question.
     fn run(&self, history: Vec<Message>, question: Content) -> Run {
         let instructions = self.0.instructions.clone().map(Message::System);
         let messages: Vec<_> =
             instructions.into_iter().chain(history).chain([Message::User(question)]).collect();
-        let run = Run::new(messages)
+        Run::new(messages)
+            .with_limits(self.0.limits.clone())
+            .with_error_policy(self.0.on_error.clone())
             .with_tool_choice(self.0.tool_choice.clone())
-            .with_parallel_tool_calls(self.0.parallel_tool_calls);
-        match self.0.max_turns {
-            Some(turns) => run.with_max_turns(turns),
-            None => run,
-        }
+            .with_parallel_tool_calls(self.0.parallel_tool_calls)
     }
 }
 

@@ -1,19 +1,16 @@
 //! What the model is offered, turn by turn.
 
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 
 use super::Agent;
-use super::builder::refuse_choice;
-use crate::run::{Kind, Run, RunError};
+use super::builder::{refuse_choice, refuse_missing_undo};
+use crate::run::{Kind, Run};
 use crate::{ToolContext, ToolProvider, ToolProviderRequest, ToolSet, ToolSetError};
 
 /// The tools of one run: the agent's own, those of the question, and those of the
 /// [providers](ToolProvider).
-///
-/// [`Ask::start_with_tools`](crate::Ask::start_with_tools) gives one to a caller who drives a run by hand.
-pub struct RunTools {
+pub(super) struct RunTools {
     agent: Agent,
     context: ToolContext,
     /// The agent's and those of the question.
@@ -45,16 +42,8 @@ impl RunTools {
         &self.context
     }
 
-    /// The tools for what the run does next: those to offer to the model if that is to be asked, and those
-    /// that it was offered if it has called some. To be asked for before each step.
-    ///
-    /// # Errors
-    ///
-    /// A provider gave no tools, two tools have one name, or tools lack what they take from the context.
-    pub async fn of_turn(&mut self, run: &Run) -> Result<ToolSet, RunError> {
-        self.resolve(run).await.map_err(|kind| RunError::new(kind, run.clone()))
-    }
-
+    /// The tools for what the run does next: those to offer to the model if that is to be asked, and those that it was
+    /// offered if it has called some.
     pub(super) async fn resolve(&mut self, run: &Run) -> Result<ToolSet, Kind> {
         if run.is_done() {
             return Ok(self.offered.clone().unwrap_or_default());
@@ -68,10 +57,13 @@ impl RunTools {
             None => self.own()?,
         };
         if !self.offered.as_ref().is_some_and(|offered| offered.is_shared_with(&tools)) {
-            if let Some(missing) = tools.missing_from(&self.context) {
+            let missing = tools.missing_from(&self.context);
+            if let Some(missing) = missing.or_else(|| self.agent.0.undo_tools.missing_from(&self.context)) {
                 self.offered = None;
                 return Err(Kind::MissingContext(missing));
             }
+            refuse_missing_undo(&tools, &self.agent.0.undo_tools)
+                .map_err(|error| Kind::tools("the model cannot be asked".into(), error))?;
             self.offered = Some(tools.clone());
         }
         Ok(tools)
@@ -81,13 +73,6 @@ impl RunTools {
         self.own
             .clone()
             .map_err(|error| Kind::tools("the tools of the question cannot be offered".into(), error))
-    }
-}
-
-/// Names the tools that were offered last.
-impl fmt::Debug for RunTools {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RunTools").field("offered", &self.offered).finish_non_exhaustive()
     }
 }
 

@@ -4,7 +4,8 @@ use std::error::Error;
 use std::fmt;
 
 use super::OutOfStep;
-use crate::{FinishReason, Message, MissingContext, ModelError, Run, ToolExecution};
+use super::ending::Ending;
+use crate::{Message, MissingContext, ModelError, Run, ToolCall, ToolError, ToolExecution};
 
 /// Why a run ended without an answer. It carries the run, so nothing of what was done is lost.
 pub struct RunError {
@@ -15,8 +16,9 @@ pub struct RunError {
 #[derive(Debug)]
 pub(crate) enum Kind {
     Model(ModelError),
-    TurnLimit(u32),
-    CutShort(FinishReason),
+    Ended(Ending),
+    ApprovalNeeded,
+    NotKept(Box<dyn Error + Send + Sync>),
     OutOfStep(OutOfStep),
     MissingContext(MissingContext),
     Tools { what: String, error: Box<dyn Error + Send + Sync> },
@@ -41,16 +43,110 @@ impl RunError {
         matches!(self.kind, Kind::Model(_))
     }
 
+    /// Calls wait for a person, and nothing else is left to do: see [`waiting`](Self::waiting). Keep the
+    /// [run](Self::into_run), [decide](Run::decide) on each call, and [resume](crate::Agent::resume) it.
+    #[must_use]
+    pub fn is_approval_needed(&self) -> bool {
+        matches!(self.kind, Kind::ApprovalNeeded)
+    }
+
+    /// The calls that wait for a person.
+    pub fn waiting(&self) -> impl Iterator<Item = &ToolCall> {
+        self.run.waiting()
+    }
+
+    fn ending(&self) -> Option<&Ending> {
+        match &self.kind {
+            Kind::Ended(ending) => Some(ending),
+            _ => None,
+        }
+    }
+
+    /// The run would have gone beyond one of its [limits](crate::RunLimits).
+    #[must_use]
+    pub fn is_limit(&self) -> bool {
+        self.ending().is_some_and(Ending::is_limit)
+    }
+
     /// The model still called tools when the run had taken all its turns.
     #[must_use]
     pub fn is_turn_limit(&self) -> bool {
-        matches!(self.kind, Kind::TurnLimit(_))
+        matches!(self.ending(), Some(Ending::Turns(_)))
+    }
+
+    /// The model asked for more calls than the run may make.
+    #[must_use]
+    pub fn is_call_limit(&self) -> bool {
+        matches!(self.ending(), Some(Ending::Calls(_)))
+    }
+
+    /// The run used more tokens than it may.
+    #[must_use]
+    pub fn is_token_limit(&self) -> bool {
+        matches!(self.ending(), Some(Ending::Tokens(_)))
+    }
+
+    /// The run was under way for longer than it may.
+    #[must_use]
+    pub fn is_time_limit(&self) -> bool {
+        matches!(self.ending(), Some(Ending::Time(_)))
+    }
+
+    /// The calls gave back more than the run may read.
+    #[must_use]
+    pub fn is_output_limit(&self) -> bool {
+        matches!(self.ending(), Some(Ending::Output(_)))
+    }
+
+    /// The model repeated one call again and again.
+    #[must_use]
+    pub fn is_repeat_limit(&self) -> bool {
+        matches!(self.ending(), Some(Ending::Repeated(_)))
     }
 
     /// The model's reply was cut short in the middle of its calls.
     #[must_use]
     pub fn is_cut_short(&self) -> bool {
-        matches!(self.kind, Kind::CutShort(_))
+        matches!(self.ending(), Some(Ending::CutShort(_)))
+    }
+
+    /// The model's answer was not of the form that was asked for, however often it was told.
+    #[must_use]
+    pub fn is_wrong_answer(&self) -> bool {
+        matches!(self.ending(), Some(Ending::WrongAnswer(_)))
+    }
+
+    /// The run was cancelled.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        matches!(self.ending(), Some(Ending::Cancelled))
+    }
+
+    /// A call failed in a way that ends the run: [`tool_error`](Self::tool_error) says how.
+    #[must_use]
+    pub fn is_tool(&self) -> bool {
+        matches!(self.ending(), Some(Ending::Tool { .. }))
+    }
+
+    /// The error of the call that ended the run, if one did.
+    #[must_use]
+    pub fn tool_error(&self) -> Option<&ToolError> {
+        match self.ending() {
+            Some(Ending::Tool { error, .. }) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// The run could not be kept, or what was said before could not be had; the [source](Error::source) says why.
+    #[must_use]
+    pub fn is_not_kept(&self) -> bool {
+        matches!(self.kind, Kind::NotKept(_))
+    }
+
+    /// The [run](Self::into_run) can be driven on: it goes on with what failed, or waits for a person.
+    #[must_use]
+    pub fn is_resumable(&self) -> bool {
+        !self.run.is_done()
     }
 
     /// The run was handed what it had not asked for.
@@ -113,8 +209,13 @@ impl RunError {
         self.run.added()
     }
 
-    /// The run as it stands. After [`is_model`](Self::is_model), [`is_tools`](Self::is_tools) and
-    /// [`is_missing_context`](Self::is_missing_context) it can be driven on: it goes on with what failed.
+    /// The run as it stands.
+    #[must_use]
+    pub fn run(&self) -> &Run {
+        &self.run
+    }
+
+    /// The run as it stands. If it [`is_resumable`](Self::is_resumable) it can be driven on: it goes on with what failed.
     #[must_use]
     pub fn into_run(self) -> Run {
         *self.run
@@ -125,17 +226,17 @@ impl fmt::Display for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
             Kind::Model(error) => write!(f, "the model could not be asked: {error}"),
-            Kind::TurnLimit(limit) => write!(
-                f,
-                "the model still called tools after {limit} turns; \
-                 allow more with `max_turns`, or see in `tool_executions()` what it is after"
-            ),
-            Kind::CutShort(FinishReason::ContentFilter) => f.write_str(
-                "a filter of the provider cut the model's reply short in the middle of its calls, so none was made",
-            ),
-            Kind::CutShort(_) => f.write_str(
-                "the model's reply was cut short in the middle of its calls, so none was made; ask for less at once",
-            ),
+            Kind::Ended(ending) => fmt::Display::fmt(ending, f),
+            Kind::ApprovalNeeded => {
+                let calls: Vec<_> = self.run.waiting().map(|call| format!("`{}`", call.name)).collect();
+                write!(
+                    f,
+                    "a person has to approve the call of {}: keep `into_run()`, `decide` on each of `waiting()`, \
+                     and `resume` it",
+                    calls.join(", ")
+                )
+            }
+            Kind::NotKept(error) => write!(f, "the run could not be kept: {error}"),
             Kind::OutOfStep(error) => fmt::Display::fmt(error, f),
             Kind::MissingContext(missing) => fmt::Display::fmt(missing, f),
             Kind::Tools { what, error } => write!(f, "{what}: {error}"),
@@ -161,7 +262,7 @@ impl Error for RunError {
         match &self.kind {
             // These errors are in the text already.
             Kind::Model(error) => error.source(),
-            Kind::Tools { error, .. } => error.source(),
+            Kind::Tools { error, .. } | Kind::NotKept(error) => error.source(),
             _ => None,
         }
     }

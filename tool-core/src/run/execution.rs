@@ -10,67 +10,101 @@ use crate::{Repair, ToolCall, ToolError, ToolOutput};
 /// One call that was made, and what came of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ToolExecution {
-    call: ToolCall,
+    pub(super) call: ToolCall,
     #[serde(serialize_with = "write_outcome")]
-    outcome: Result<ToolOutput, ToolError>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    started_at: Option<SystemTime>,
-    #[serde(default)]
-    duration: Duration,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    repairs: Vec<Repair>,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    returns_direct: bool,
+    pub(super) outcome: Result<ToolOutput, ToolError>,
+    #[serde(flatten)]
+    pub(super) notes: Notes,
+}
+
+/// What is known of a call beside what was called and what came back.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Notes {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) started_at: Option<SystemTime>,
+    #[serde(skip_serializing_if = "Duration::is_zero")]
+    pub(super) duration: Duration,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) repairs: Vec<Repair>,
+    /// How often it was begun, if more than once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) attempts: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) asked: Option<String>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) from_record: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) undo: Option<String>,
 }
 
 impl ToolExecution {
     /// The record of a call that took no time that anybody measured.
     #[must_use]
     pub fn new(call: ToolCall, outcome: Result<ToolOutput, ToolError>) -> Self {
-        Self {
-            call,
-            outcome,
-            started_at: None,
-            duration: Duration::ZERO,
-            repairs: Vec::new(),
-            returns_direct: false,
-        }
+        Self { call, outcome, notes: Notes::default() }
     }
 
     /// The same record with when the call began and how long it took.
     #[must_use]
     pub fn with_timing(mut self, started_at: SystemTime, duration: Duration) -> Self {
-        self.started_at = Some(started_at);
-        self.duration = duration;
+        self.notes.started_at = Some(started_at);
+        self.notes.duration = duration;
         self
     }
 
     pub(crate) fn with_repairs(mut self, repairs: Vec<Repair>) -> Self {
-        self.repairs = repairs;
+        self.notes.repairs = repairs;
         self
     }
 
-    /// The same record of a call whose output is the answer of the run.
-    pub(crate) fn returning_direct(mut self, returns_direct: bool) -> Self {
-        self.returns_direct = returns_direct;
+    /// The same record with another outcome.
+    pub(crate) fn with_outcome(mut self, outcome: Result<ToolOutput, ToolError>) -> Self {
+        self.outcome = outcome;
         self
     }
 
-    /// The call gave back what the run answers with: its tool says so, and it did not fail.
-    pub(crate) fn is_answer(&self) -> bool {
-        self.returns_direct && self.outcome.is_ok()
+    /// The record of a call that was not made, as its outcome was known.
+    pub(super) fn of_record(mut self) -> Self {
+        self.notes.from_record = true;
+        self
+    }
+
+    /// It is of a call of the same tool with the same arguments.
+    pub(super) fn is_of(&self, call: &ToolCall) -> bool {
+        self.call.name == call.name && self.asked_arguments() == call.arguments
     }
 
     /// What was mended in the arguments before the tool was called.
     #[must_use]
     pub fn repairs(&self) -> &[Repair] {
-        &self.repairs
+        &self.notes.repairs
     }
 
     /// What was called, with what.
     #[must_use]
     pub fn call(&self) -> &ToolCall {
         &self.call
+    }
+
+    /// The arguments that the model asked for, which are other than those of the [`call`](Self::call) if a person
+    /// changed them.
+    #[must_use]
+    pub fn asked_arguments(&self) -> &str {
+        self.notes.asked.as_deref().unwrap_or(&self.call.arguments)
+    }
+
+    /// How often the call was begun: more than once if its tool is tried [again](crate::ToolPolicy::attempts), or the
+    /// process ended while it was under way.
+    #[must_use]
+    pub fn attempts(&self) -> u32 {
+        self.notes.attempts.unwrap_or(1)
+    }
+
+    /// The call was not made: its outcome is that of the same call, made before in this run.
+    #[must_use]
+    pub fn is_from_record(&self) -> bool {
+        self.notes.from_record
     }
 
     /// What came back.
@@ -95,12 +129,12 @@ impl ToolExecution {
     /// When the call began, if it was measured.
     #[must_use]
     pub fn started_at(&self) -> Option<SystemTime> {
-        self.started_at
+        self.notes.started_at
     }
 
     /// How long the call took; zero if it was not measured.
     #[must_use]
     pub fn duration(&self) -> Duration {
-        self.duration
+        self.notes.duration
     }
 }

@@ -1,15 +1,30 @@
 //! The loop as a state machine: every rule of it, and neither I/O nor clock.
 
 mod answer;
+mod approval;
 mod calls;
+mod ending;
 mod error;
 mod execution;
+mod id;
+mod ids;
+mod limits;
+mod policy;
+mod saved;
 mod state;
 mod step;
+mod turn;
+mod undo;
 
 pub use self::answer::Answer;
+pub use self::approval::Approval;
 pub(crate) use self::error::Kind;
 pub use self::error::RunError;
 pub use self::execution::ToolExecution;
-pub use self::state::{OutOfStep, Run};
+pub use self::id::{IdempotencyKey, RunId};
+pub use self::limits::RunLimits;
+pub(crate) use self::policy::ErrorPolicy;
+pub use self::policy::OnError;
+pub use self::state::{Attempt, OutOfStep, Run};
 pub use self::step::Step;
+pub use self::undo::Undone;

@@ -1,21 +1,18 @@
 //! The state of a run, and the rules by which it moves.
 
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
+use super::ending::Ending;
 use super::error::Kind;
-use super::{Answer, RunError, Step, ToolExecution};
+use super::policy::{ErrorPolicy, OnError};
+use super::turn::{Standing, Turn};
+use super::{Answer, IdempotencyKey, RunError, RunId, RunLimits, Step, ToolExecution};
 use crate::{
-    AssistantMessage, ChatRequest, ChatResponse, ConversationId, FinishReason, Message, ToolCall, ToolChoice,
-    ToolDefinitions, ToolError, Usage,
+    ChatRequest, ChatResponse, ConversationId, FinishReason, Message, ToolCall, ToolChoice, ToolDefinitions,
+    ToolError, ToolErrorKind, Usage,
 };
-
-/// The version of the serialised form. A change of the form that old states do not fit raises it, and
-/// reading then takes both.
-const FORMAT: u32 = 1;
-
-/// How often a run asks the model unless it is told otherwise.
-const DEFAULT_MAX_TURNS: u32 = 10;
 
 /// The loop between a model and its tools, as a state machine: it says what is to be done next, is told
 /// what came of it, and holds everything that is needed to go on.
@@ -49,47 +46,68 @@ const DEFAULT_MAX_TURNS: u32 = 10;
 /// assert_eq!(answer.text(), "Good morning!");
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(remote = "Self")]
+#[derive(Clone, Debug)]
 pub struct Run {
-    #[serde(deserialize_with = "known_format")]
-    format: u32,
-    messages: Vec<Message>,
+    pub(super) id: RunId,
+    pub(super) messages: Vec<Message>,
     /// How many of the messages were there before the run added its own, the user's first.
-    given: usize,
-    max_turns: u32,
-    tool_choice: ToolChoice,
-    parallel_tool_calls: Option<bool>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    conversation: Option<ConversationId>,
-    turns: u32,
-    usage: Usage,
-    tool_executions: Vec<ToolExecution>,
-    standing: Standing,
+    pub(super) given: usize,
+    pub(super) settings: Settings,
+    pub(super) conversation: Option<ConversationId>,
+    /// What was said before was put in front: it is not looked for again.
+    pub(super) remembers: bool,
+    pub(super) turns: u32,
+    pub(super) usage: Usage,
+    pub(super) time: Duration,
+    pub(super) tool_executions: Vec<ToolExecution>,
+    pub(super) undone: Vec<ToolExecution>,
+    pub(super) stage: Stage,
+}
+
+/// What a run was told to keep to.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Settings {
+    pub(super) limits: RunLimits,
+    pub(super) tool_choice: ToolChoice,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) parallel_tool_calls: Option<bool>,
+    #[serde(skip_serializing_if = "ErrorPolicy::is_empty")]
+    pub(super) on_error: ErrorPolicy,
 }
 
 /// Where a run stands.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Standing {
+pub(super) enum Stage {
     /// The model is to be asked.
     Asking,
-    /// The calls of the last message are to be made; the outcomes that are there, by their position.
-    Calling(Vec<Option<ToolExecution>>),
+    /// The calls of the last message are to be made.
+    Calling(Turn),
     /// The last message is the answer.
     Answered(FinishReason),
-    /// What the last calls gave back is the answer.
-    Returned,
-    /// The run took all its turns.
-    OutOfTurns,
-    /// The last reply was cut short in the middle of its calls.
-    CutShort(FinishReason),
+    /// The messages at these positions are the answer: what the last calls gave back.
+    Returned(Vec<usize>),
+    /// The run ended, and what its calls did is undone one by one.
+    Undoing { ending: Ending, standing: Standing },
+    /// The run ended without an answer.
+    Ended(Ending),
 }
 
 /// A run was handed something that it had not asked for; it stands as it stood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the run did not ask for this: {0}")]
-pub struct OutOfStep(&'static str);
+pub struct OutOfStep(pub(super) &'static str);
+
+/// What a call is made under: [`Run::begin`] gives it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Attempt {
+    /// Stays the same however often the call is made.
+    pub key: IdempotencyKey,
+    /// Which attempt it is, from 1.
+    pub number: u32,
+}
 
 impl Run {
     /// A run over a conversation. Its last message is the user's; [`Answer::messages`] begin with that one.
@@ -97,24 +115,32 @@ impl Run {
     pub fn new(messages: impl Into<Vec<Message>>) -> Self {
         let messages = messages.into();
         Self {
-            format: FORMAT,
+            id: RunId::unique(),
             given: messages.len().saturating_sub(1),
             messages,
-            max_turns: DEFAULT_MAX_TURNS,
-            tool_choice: ToolChoice::Auto,
-            parallel_tool_calls: None,
+            settings: Settings::default(),
             conversation: None,
+            remembers: false,
             turns: 0,
             usage: Usage::default(),
+            time: Duration::ZERO,
             tool_executions: Vec::new(),
-            standing: Standing::Asking,
+            undone: Vec::new(),
+            stage: Stage::Asking,
         }
+    }
+
+    /// How far the run may go.
+    #[must_use]
+    pub fn with_limits(mut self, limits: RunLimits) -> Self {
+        self.settings.limits = limits;
+        self
     }
 
     /// How often the model is asked at most; 10 unless it is set, and at least 1.
     #[must_use]
     pub fn with_max_turns(mut self, turns: u32) -> Self {
-        self.max_turns = turns.max(1);
+        self.settings.limits.turns = turns;
         self
     }
 
@@ -122,14 +148,21 @@ impl Run {
     /// called, the model is free again, so that the run can end.
     #[must_use]
     pub fn with_tool_choice(mut self, choice: ToolChoice) -> Self {
-        self.tool_choice = choice;
+        self.settings.tool_choice = choice;
         self
     }
 
     /// Whether the model may call several tools in one turn; unset, the provider decides.
     #[must_use]
     pub fn with_parallel_tool_calls(mut self, may: impl Into<Option<bool>>) -> Self {
-        self.parallel_tool_calls = may.into();
+        self.settings.parallel_tool_calls = may.into();
+        self
+    }
+
+    /// What is done about calls that fail in this way; unless it is set, the model is told.
+    #[must_use]
+    pub fn on_error(mut self, kind: ToolErrorKind, on_error: OnError) -> Self {
+        self.settings.on_error.set(kind, on_error);
         self
     }
 
@@ -140,45 +173,84 @@ impl Run {
         self
     }
 
-    /// What is to be done next. Asking changes nothing.
+    pub(crate) fn with_error_policy(mut self, policy: ErrorPolicy) -> Self {
+        self.settings.on_error = policy;
+        self
+    }
+
+    /// Puts what was said before in front of what the run has, behind the instructions.
+    pub(crate) fn remember(&mut self, history: &[Message]) {
+        let is_system = |message: &&Message| matches!(message, Message::System(_));
+        let place = self.messages.iter().take_while(is_system).count().min(self.given);
+        self.messages.splice(place..place, history.iter().cloned());
+        self.given += history.len();
+        self.remembers = true;
+    }
+
+    pub(crate) fn remembers(&self) -> bool {
+        self.remembers
+    }
+
+    /// What is to be done next. The calls are those that have no outcome yet, so it is asked again when those that
+    /// it gave are over, or given up: a call that was [begun](Self::begin) and is still without an outcome has been
+    /// interrupted.
     #[must_use]
-    pub fn next<'a>(&'a self, tools: &ToolDefinitions) -> Step<'a> {
-        match &self.standing {
-            Standing::Asking => Step::CallModel(
+    pub fn next<'a>(&'a mut self, tools: &ToolDefinitions) -> Step<'a> {
+        self.settle(tools);
+        match &self.stage {
+            Stage::Asking => Step::CallModel(
                 ChatRequest::borrowing(&self.messages)
                     .with_tools(tools.clone())
                     .with_tool_choice(self.choice_of_this_turn().clone())
-                    .with_parallel_tool_calls(self.parallel_tool_calls),
+                    .with_parallel_tool_calls(self.settings.parallel_tool_calls),
             ),
-            Standing::Calling(outcomes) => {
-                let open = self.calls().iter().zip(outcomes).filter(|(_, outcome)| outcome.is_none());
+            Stage::Calling(turn) => {
+                let ready = self.calls().iter().zip(&turn.calls).filter(|(_, standing)| standing.is_ready());
                 let is_exclusive =
-                    |call: &&ToolCall| tools.policy_of(&call.name).is_some_and(|policy| policy.exclusive);
-                let (exclusive, together): (Vec<_>, Vec<_>) =
-                    open.map(|(call, _)| call).partition(is_exclusive);
+                    |(_, standing): &(_, &Standing)| standing.policy.is_some_and(|policy| policy.exclusive);
+                let (exclusive, together): (Vec<_>, Vec<_>) = ready.partition(is_exclusive);
                 // Those that run alone come one by one, when all others are over.
                 let calls =
                     if together.is_empty() { exclusive.into_iter().take(1).collect() } else { together };
-                Step::CallTools(calls.into_iter().cloned().collect())
+                if calls.is_empty() {
+                    Step::NeedsApproval(self.waiting().cloned().collect())
+                } else {
+                    Step::CallTools(calls.into_iter().map(|(call, _)| call.clone()).collect())
+                }
             }
-            Standing::Answered(_) | Standing::Returned | Standing::OutOfTurns | Standing::CutShort(_) => {
-                Step::Done
-            }
+            Stage::Undoing { .. } => Step::CallTools(self.undo_call().into_iter().collect()),
+            Stage::Answered(_) | Stage::Returned(_) | Stage::Ended(_) => Step::Done,
         }
+    }
+
+    /// Takes in what the tools say of the open calls, and settles what needs no tool.
+    fn settle(&mut self, tools: &ToolDefinitions) {
+        if let Stage::Calling(turn) = &mut self.stage {
+            let calls = match self.messages.last() {
+                Some(Message::Assistant(message)) => &*message.tool_calls,
+                _ => &[],
+            };
+            for (call, standing) in calls.iter().zip(&mut turn.calls) {
+                standing.settle(call, tools, &self.tool_executions);
+            }
+            self.close_turn_if_over();
+        }
+        self.settle_undoing(tools);
     }
 
     /// The model is to be asked next.
     pub(crate) fn is_asking(&self) -> bool {
-        matches!(self.standing, Standing::Asking)
+        matches!(self.stage, Stage::Asking)
     }
 
     /// There is nothing left to do.
-    pub(crate) fn is_done(&self) -> bool {
-        !matches!(self.standing, Standing::Asking | Standing::Calling(_))
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        matches!(self.stage, Stage::Answered(_) | Stage::Returned(_) | Stage::Ended(_))
     }
 
     pub(crate) fn choice_of_this_turn(&self) -> &ToolChoice {
-        match &self.tool_choice {
+        match &self.settings.tool_choice {
             ToolChoice::Required | ToolChoice::Tool(_) if !self.tool_executions.is_empty() => {
                 &ToolChoice::Auto
             }
@@ -192,56 +264,203 @@ impl Run {
     ///
     /// The run had not asked for the model.
     pub fn replied(&mut self, response: ChatResponse) -> Result<(), OutOfStep> {
-        if !matches!(self.standing, Standing::Asking) {
+        if !self.is_asking() {
             return Err(OutOfStep("a reply of the model"));
         }
         let ChatResponse { mut message, finish_reason, usage, .. } = response;
         self.turns += 1;
         self.usage += usage.unwrap_or_default();
         message.tool_calls = super::calls::as_meant(std::mem::take(&mut message.tool_calls));
-        self.name_calls(&mut message);
+        let known = self.name_calls(&mut message);
         let calls = message.tool_calls.len();
         self.messages.push(Message::Assistant(message));
         if calls == 0 {
-            self.standing = Standing::Answered(finish_reason);
-        } else if finish_reason.is_cut_short() {
-            self.make_no_call("the reply was cut short");
-            self.standing = Standing::CutShort(finish_reason);
-        } else if self.turns >= self.max_turns {
-            self.make_no_call("the run had taken all its turns");
-            self.standing = Standing::OutOfTurns;
-        } else {
-            self.standing = Standing::Calling(vec![None; calls]);
+            self.stage = Stage::Answered(finish_reason);
+            return Ok(());
         }
+        let calls = known.into_iter().map(Standing::with_outcome).collect();
+        self.stage = Stage::Calling(Turn { calls, said: Vec::new() });
+        match self.ending_of_this_turn(finish_reason) {
+            Some(ending) => self.end(ending),
+            None => self.tell_of_repeated_calls(),
+        }
+        self.close_turn_if_over();
         Ok(())
     }
 
-    /// Records the outcome of a call, which is found by its id.
+    /// Why the calls of the turn that began are not made, and the run ends.
+    fn ending_of_this_turn(&self, finish_reason: FinishReason) -> Option<Ending> {
+        let limits = &self.settings.limits;
+        let calls = self.tool_executions.len() + self.calls().len();
+        if finish_reason.is_cut_short() {
+            Some(Ending::CutShort(finish_reason))
+        } else if self.turns >= limits.turns.max(1) {
+            Some(Ending::Turns(limits.turns.max(1)))
+        } else if let Some(limit) = limits.calls.filter(|limit| calls as u64 > u64::from(*limit)) {
+            Some(Ending::Calls(limit))
+        } else {
+            let tokens = limits.tokens.filter(|limit| self.usage.total_tokens > *limit);
+            tokens.map(Ending::Tokens)
+        }
+    }
+
+    /// Records that a call is begun, before it is made: should the process end then, the restored run knows that the
+    /// call may have had its effect. A run whose calls are not begun has all rules but this one.
+    ///
+    /// # Errors
+    ///
+    /// The run has not asked for such a call, or has its outcome already.
+    pub fn begin(&mut self, call_id: &str) -> Result<Attempt, OutOfStep> {
+        let key = IdempotencyKey::new(&self.id, call_id);
+        let standing = self.standing_of(call_id)?;
+        if standing.is_waiting() {
+            return Err(OutOfStep("to begin a call that waits for approval"));
+        }
+        standing.attempts += 1;
+        standing.is_begun = true;
+        Ok(Attempt { key, number: standing.attempts })
+    }
+
+    /// Records the outcome of a call, which is found by its id. If the call failed and its tool is tried again, the
+    /// call stays open.
     ///
     /// # Errors
     ///
     /// The run has not asked for such a call, or has its outcome already.
     pub fn called(&mut self, execution: ToolExecution) -> Result<(), OutOfStep> {
-        let position = self.calls().iter().position(|call| call.id == execution.call().id);
-        let Standing::Calling(outcomes) = &mut self.standing else {
-            return Err(OutOfStep("the outcome of a call, while no call is open"));
-        };
-        let Some(outcome) = position.and_then(|position| outcomes.get_mut(position)) else {
-            return Err(OutOfStep("the outcome of a call that is not of this turn"));
-        };
-        if outcome.is_some() {
-            return Err(OutOfStep("a second outcome of one call"));
+        let id = execution.call.id.clone();
+        let is_tried_again = self.would_try_again(&execution);
+        let standing = self.standing_of(&id)?;
+        standing.attempts = standing.attempt();
+        standing.is_begun = false;
+        if is_tried_again {
+            return Ok(());
         }
-        *outcome = Some(execution);
-        if outcomes.iter().all(Option::is_some) {
-            let is_answer = outcomes.iter().flatten().all(ToolExecution::is_answer);
-            for execution in std::mem::take(outcomes).into_iter().flatten() {
-                self.messages.push(Message::tool(execution.call(), execution.result()));
-                self.tool_executions.push(execution);
-            }
-            self.standing = if is_answer { Standing::Returned } else { Standing::Asking };
+        if matches!(self.stage, Stage::Undoing { .. }) {
+            self.record_undone(execution);
+            return Ok(());
+        }
+        let (outcome, ending) = self.judge(&execution);
+        let standing = self.standing_of(&id)?;
+        standing.outcome = Some(execution.with_outcome(outcome));
+        match ending.or_else(|| self.has_read_too_much()) {
+            Some(ending) => self.end(ending),
+            None => self.close_turn_if_over(),
         }
         Ok(())
+    }
+
+    /// The call failed, and is made again.
+    pub(crate) fn would_try_again(&self, execution: &ToolExecution) -> bool {
+        let Err(error) = &execution.outcome else { return false };
+        let standing = match &self.stage {
+            Stage::Undoing { standing, .. } => Some(standing),
+            Stage::Calling(turn) => {
+                self.position_of(&execution.call.id).and_then(|position| turn.calls.get(position))
+            }
+            _ => None,
+        };
+        standing.is_some_and(|standing| standing.is_open() && standing.is_worth_another_attempt(error))
+    }
+
+    /// What the model reads of the outcome, and whether the run ends with it.
+    fn judge(&self, execution: &ToolExecution) -> (Result<crate::ToolOutput, ToolError>, Option<Ending>) {
+        let error = match &execution.outcome {
+            Ok(output) => return (Ok(output.clone()), None),
+            Err(error) => error.clone(),
+        };
+        match self.settings.on_error.of(&error) {
+            OnError::Tell => (Err(error), None),
+            OnError::Hide => (Err(error.hidden(&execution.call.id)), None),
+            OnError::EndRun => {
+                let ending = Ending::Tool { tool: execution.call.name.clone(), error: error.clone() };
+                (Err(error), Some(ending))
+            }
+        }
+    }
+
+    fn has_read_too_much(&self) -> Option<Ending> {
+        let limit = self.settings.limits.output?;
+        let Stage::Calling(turn) = &self.stage else { return None };
+        let of_turn = turn.calls.iter().filter_map(|standing| standing.outcome.as_ref());
+        let length = |one: &ToolExecution| one.output().map_or(0, |output| output.content().len());
+        let read: usize = self.tool_executions.iter().chain(of_turn).map(length).sum();
+        (read > limit).then_some(Ending::Output(limit))
+    }
+
+    /// Adds to the time that the run was under way; a run without a clock is told by its driver.
+    pub fn spend(&mut self, time: Duration) {
+        self.time = self.time.saturating_add(time);
+        if let Some(limit) = self.settings.limits.time.filter(|limit| self.time >= *limit)
+            && matches!(self.stage, Stage::Asking | Stage::Calling(_))
+        {
+            self.end(Ending::Time(limit));
+        }
+    }
+
+    /// How long the run may still be under way, if that is limited.
+    #[must_use]
+    pub fn time_left(&self) -> Option<Duration> {
+        // What is undone is undone, however long it takes.
+        let is_limited = matches!(self.stage, Stage::Asking | Stage::Calling(_));
+        let limit = self.settings.limits.time.filter(|_| is_limited)?;
+        Some(limit.saturating_sub(self.time))
+    }
+
+    /// Ends the run: what is open is not made any more, and what was done is undone by the tools that can.
+    pub fn cancel(&mut self) {
+        if matches!(self.stage, Stage::Asking | Stage::Calling(_)) {
+            self.end(Ending::Cancelled);
+        }
+    }
+
+    /// Ends the run without an answer. Every call gets a result, so that the conversation stays one that a model
+    /// accepts.
+    pub(super) fn end(&mut self, ending: Ending) {
+        if let Stage::Calling(turn) = &mut self.stage {
+            let turn = std::mem::take(turn);
+            self.close(turn, ending.why_not_made());
+        }
+        self.stage = self.undoing(ending);
+    }
+
+    pub(super) fn close_turn_if_over(&mut self) {
+        if let Stage::Calling(turn) = &mut self.stage
+            && turn.is_over()
+        {
+            let turn = std::mem::take(turn);
+            let answering = turn.answering();
+            let first = self.messages.len();
+            self.close(turn, "the run had ended");
+            self.stage = match &*answering {
+                [] => Stage::Asking,
+                positions => Stage::Returned(positions.iter().map(|position| first + position).collect()),
+            };
+        }
+    }
+
+    /// Puts the results of the turn into the conversation, in the order of the calls.
+    fn close(&mut self, turn: Turn, why_not_made: &str) {
+        let calls: Vec<_> = self.calls().to_vec();
+        for (call, standing) in calls.into_iter().zip(turn.calls) {
+            let execution = match standing.outcome {
+                Some(execution) => Some(execution),
+                None if standing.is_begun => {
+                    Some(ToolExecution::new(call.clone(), Err(ToolError::interrupted())))
+                }
+                None => None,
+            };
+            let Some(mut execution) = execution else {
+                self.messages.push(Message::tool(&call, &Err(ToolError::not_made(why_not_made))));
+                continue;
+            };
+            execution.notes.attempts = Some(standing.attempts).filter(|attempts| *attempts > 1);
+            execution.notes.asked = standing.asked;
+            execution.notes.undo = standing.undo;
+            self.messages.push(Message::tool(&call, execution.result()));
+            self.tool_executions.push(execution);
+        }
+        self.messages.extend(turn.said.into_iter().map(Message::User));
     }
 
     /// The answer of a run that is [`Done`](Step::Done).
@@ -250,48 +469,39 @@ impl Run {
     ///
     /// The run ended without an answer, or is not done yet.
     pub fn finish(mut self) -> Result<Answer, RunError> {
-        let kind = match self.standing {
-            Standing::Answered(finish_reason) => {
-                let messages = self.messages.split_off(self.given);
-                let (text, refusal) = match messages.last() {
-                    Some(Message::Assistant(last)) => (last.text.clone(), last.refusal.clone()),
-                    _ => Default::default(),
-                };
-                return Ok(Answer {
-                    text,
-                    refusal,
-                    finish_reason,
-                    tool_executions: self.tool_executions,
-                    usage: self.usage,
-                    turns: self.turns,
-                    messages,
-                });
+        let (finish_reason, text, refusal) = match &self.stage {
+            Stage::Answered(finish_reason) => match self.messages.last() {
+                Some(Message::Assistant(last)) => {
+                    (finish_reason.clone(), last.text.clone(), last.refusal.clone())
+                }
+                _ => (finish_reason.clone(), String::new(), None),
+            },
+            Stage::Returned(positions) => {
+                let outputs = positions.iter().filter_map(|position| self.messages.get(*position));
+                let outputs: Vec<_> = outputs.map(Message::text).collect();
+                (FinishReason::ToolCalls, outputs.join("\n"), None)
             }
-            Standing::Returned => {
-                let messages = self.messages.split_off(self.given);
-                let outputs = messages.iter().rev().map_while(|message| match message {
-                    Message::Tool(result) => Some(result.content.text()),
-                    _ => None,
-                });
-                let mut outputs: Vec<_> = outputs.collect();
-                outputs.reverse();
-                return Ok(Answer {
-                    text: outputs.join("\n"),
-                    refusal: None,
-                    finish_reason: FinishReason::ToolCalls,
-                    tool_executions: self.tool_executions,
-                    usage: self.usage,
-                    turns: self.turns,
-                    messages,
-                });
-            }
-            Standing::OutOfTurns => Kind::TurnLimit(self.max_turns),
-            Standing::CutShort(ref reason) => Kind::CutShort(reason.clone()),
-            Standing::Asking | Standing::Calling(_) => {
-                Kind::OutOfStep(OutOfStep("to finish before it is done"))
+            Stage::Ended(ending) => return Err(RunError::new(Kind::Ended(ending.clone()), self)),
+            Stage::Asking | Stage::Calling(_) | Stage::Undoing { .. } => {
+                return Err(RunError::new(Kind::OutOfStep(OutOfStep("to finish before it is done")), self));
             }
         };
-        Err(RunError::new(kind, self))
+        let messages = self.messages.split_off(self.given);
+        Ok(Answer {
+            text,
+            refusal,
+            finish_reason,
+            tool_executions: self.tool_executions,
+            usage: self.usage,
+            turns: self.turns,
+            messages,
+        })
+    }
+
+    /// What tells this run from every other.
+    #[must_use]
+    pub fn id(&self) -> &RunId {
+        &self.id
     }
 
     /// The conversation so far.
@@ -324,98 +534,54 @@ impl Run {
         self.usage
     }
 
+    /// How long the run was under way, as far as its driver [told](Self::spend).
+    #[must_use]
+    pub fn time(&self) -> Duration {
+        self.time
+    }
+
+    /// How far the run may go.
+    #[must_use]
+    pub fn limits(&self) -> &RunLimits {
+        &self.settings.limits
+    }
+
     /// The calls of all turns that are over, in the order in which the model asked for them.
     #[must_use]
     pub fn tool_executions(&self) -> &[ToolExecution] {
         &self.tool_executions
     }
 
+    /// What was called to undo the calls of a run that failed, in the order in which it was called.
+    #[must_use]
+    pub fn undone(&self) -> &[ToolExecution] {
+        &self.undone
+    }
+
     /// The calls of the last message.
-    fn calls(&self) -> &[ToolCall] {
+    pub(super) fn calls(&self) -> &[ToolCall] {
         match self.messages.last() {
             Some(Message::Assistant(message)) => &message.tool_calls,
             _ => &[],
         }
     }
 
-    /// Gives a name of its own to every call whose id is blank or was there before: an id ties a result
-    /// to its call, and some servers count their ids from zero in every reply.
-    fn name_calls(&self, message: &mut AssistantMessage) {
-        for position in 0..message.tool_calls.len() {
-            let (earlier, rest) = message.tool_calls.split_at_mut(position);
-            let is_taken = |id: &str| {
-                self.has_call(id) || earlier.iter().any(|call| call.id == id) || id.trim().is_empty()
-            };
-            let call = &mut rest[0];
-            if is_taken(&call.id) {
-                let mut id = format!("call_{}_{position}", self.turns);
-                while is_taken(&id) {
-                    id.push('_');
-                }
-                call.id = id;
-            }
-        }
+    pub(super) fn position_of(&self, call_id: &str) -> Option<usize> {
+        self.calls().iter().position(|call| call.id == call_id)
     }
 
-    /// What the rules take for granted, which a state that was read need not keep.
-    fn is_consistent(&self) -> bool {
-        let calls = self.calls();
-        let stands = match &self.standing {
-            Standing::Calling(outcomes) => {
-                let is_of = |(call, outcome): (&ToolCall, &Option<ToolExecution>)| {
-                    outcome.as_ref().is_none_or(|execution| execution.call().id == call.id)
-                };
-                outcomes.len() == calls.len()
-                    && outcomes.iter().any(Option::is_none)
-                    && calls.iter().zip(outcomes).all(is_of)
+    /// Where an open call stands.
+    pub(super) fn standing_of(&mut self, call_id: &str) -> Result<&mut Standing, OutOfStep> {
+        let undo_id = self.undo_call().map(|call| call.id);
+        let position = self.position_of(call_id);
+        let standing = match &mut self.stage {
+            Stage::Undoing { standing, .. } if undo_id.as_deref() == Some(call_id) => standing,
+            Stage::Calling(turn) => {
+                let found = position.and_then(|position| turn.calls.get_mut(position));
+                found.ok_or(OutOfStep("a call that is not of this turn"))?
             }
-            Standing::Asking => calls.is_empty(),
-            Standing::Answered(_) => matches!(self.messages.last(), Some(Message::Assistant(_))),
-            Standing::Returned => matches!(self.messages.last(), Some(Message::Tool(_))),
-            Standing::OutOfTurns | Standing::CutShort(_) => true,
+            _ => return Err(OutOfStep("a call, while no such call is open")),
         };
-        stands && self.given <= self.messages.len()
-    }
-
-    fn has_call(&self, id: &str) -> bool {
-        self.messages.iter().any(|message| match message {
-            Message::Assistant(message) => message.tool_calls.iter().any(|call| call.id == id),
-            _ => false,
-        })
-    }
-
-    /// Answers the open calls, so that the conversation stays one that a model accepts.
-    fn make_no_call(&mut self, why: &str) {
-        let results: Vec<_> =
-            self.calls().iter().map(|call| Message::tool(call, &Err(ToolError::not_made(why)))).collect();
-        self.messages.extend(results);
-    }
-}
-
-impl Serialize for Run {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        // The one that `remote = "Self"` derives.
-        Self::serialize(self, serializer)
-    }
-}
-
-/// What is read is checked, as it may be anything.
-impl<'de> Deserialize<'de> for Run {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let run = Self::deserialize(deserializer)?;
-        if run.is_consistent() {
-            Ok(run)
-        } else {
-            Err(D::Error::custom("the state of the run contradicts itself"))
-        }
-    }
-}
-
-fn known_format<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
-    match u32::deserialize(deserializer)? {
-        FORMAT => Ok(FORMAT),
-        other => Err(D::Error::custom(format_args!(
-            "a run of format {other} cannot be read here; this version reads format {FORMAT}"
-        ))),
+        if standing.is_open() { Ok(standing) } else { Err(OutOfStep("a second outcome of one call")) }
     }
 }

@@ -9,8 +9,12 @@ pub enum Step<'a> {
     /// Ask the model, and hand the response to [`Run::replied`](crate::Run::replied).
     CallModel(ChatRequest<'a>),
     /// Make these calls, in any order or all at once, and hand each outcome to
-    /// [`Run::called`](crate::Run::called). They are the calls of the turn that have no outcome yet.
+    /// [`Run::called`](crate::Run::called). They are the calls of the turn that have no outcome yet and wait for nobody;
+    /// or, of a run that failed, the call that undoes what is to be undone next.
     CallTools(Vec<ToolCall>),
+    /// Nothing can be done but to ask a person about these calls, now or next week: keep the run, and hand each answer
+    /// to [`Run::decide`](crate::Run::decide).
+    NeedsApproval(Vec<ToolCall>),
     /// There is nothing left to do: [`Run::finish`](crate::Run::finish) gives the answer.
     Done,
 }

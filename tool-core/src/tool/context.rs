@@ -3,9 +3,10 @@
 use std::any::{Any, TypeId, type_name};
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
-use crate::{ConversationId, ToolCall};
+use super::{Cancellation, Progress};
+use crate::{ConversationId, IdempotencyKey, ToolCall, Undone};
 
 /// Values that the application hands to its tools, one per type; the model never sees them.
 ///
@@ -24,10 +25,39 @@ use crate::{ConversationId, ToolCall};
 pub struct ToolContext {
     // Most runs hand over nothing: no allocation then.
     values: Option<Arc<HashMap<TypeId, Entry>>>,
-    call: Option<Arc<ToolCall>>,
+    call: Option<Arc<CallInHand>>,
+    /// What the run says of the call that is about to be made.
+    attempt: Option<Arc<dyn OfAttempt>>,
     // Made when it is first asked for, if nobody gave one.
     conversation: OnceLock<ConversationId>,
     reading: Reading,
+}
+
+/// The call that is made, and what it is made under.
+struct CallInHand {
+    call: ToolCall,
+    attempt: Option<Arc<dyn OfAttempt>>,
+    key: OnceLock<IdempotencyKey>,
+}
+
+/// What a run says of a call that it has made.
+pub(crate) struct AttemptContext {
+    pub(crate) key: IdempotencyKey,
+    pub(crate) number: u32,
+    pub(crate) progress: Progress,
+    pub(crate) cancellation: Cancellation,
+    pub(crate) undone: Option<Undone>,
+}
+
+/// It is seen through this trait, so that a program without runs is linked without what it takes to drop one.
+trait OfAttempt: Send + Sync {
+    fn get(&self) -> &AttemptContext;
+}
+
+impl OfAttempt for AttemptContext {
+    fn get(&self) -> &AttemptContext {
+        self
+    }
 }
 
 /// How a set wants the arguments of its tools read.
@@ -60,18 +90,91 @@ impl ToolContext {
         self
     }
 
-    /// The value of this type, if there is one. While a tool is called, its [`ToolCall`] and the
-    /// [`ConversationId`](crate::ConversationId) are there, and the context itself always is.
+    /// The value of this type, if there is one. While a tool is called, its [`ToolCall`] and [`IdempotencyKey`] are
+    /// there; the [`ConversationId`], the [`Cancellation`], the [`Progress`] and the context itself always are.
     #[must_use]
     pub fn get<T: Any>(&self) -> Option<&T> {
-        let of_the_call = || (self.call.as_deref()? as &dyn Any).downcast_ref();
-        let own = (self as &dyn Any).downcast_ref().or_else(of_the_call);
-        let found = own.or_else(|| self.given());
-        // Which type it is, is known when the program is compiled.
-        if found.is_none() && TypeId::of::<T>() == TypeId::of::<ConversationId>() {
+        // Which type it is, is known when the program is compiled: of all this one line is left.
+        let type_id = TypeId::of::<T>();
+        let own = if type_id == TypeId::of::<Self>() {
+            Some(self as &dyn Any)
+        } else if type_id == TypeId::of::<ToolCall>() {
+            self.call().map(|call| call as &dyn Any)
+        } else if type_id == TypeId::of::<IdempotencyKey>() {
+            self.idempotency_key().map(|key| key as &dyn Any)
+        } else if type_id == TypeId::of::<Progress>() {
+            Some(self.progress() as &dyn Any)
+        } else if type_id == TypeId::of::<Cancellation>() {
+            Some(self.cancellation() as &dyn Any)
+        } else if type_id == TypeId::of::<Undone>() {
+            self.in_hand().and_then(|attempt| attempt.undone.as_ref()).map(|undone| undone as &dyn Any)
+        } else {
+            None
+        };
+        if let Some(own) = own {
+            return own.downcast_ref();
+        }
+        if let Some(given) = self.given() {
+            return Some(given);
+        }
+        if type_id == TypeId::of::<ConversationId>() {
             return (self.conversation.get_or_init(ConversationId::unique) as &dyn Any).downcast_ref();
         }
-        found
+        None
+    }
+
+    /// These are there when a call is made, whoever makes it.
+    pub(crate) fn is_of_every_call(type_id: TypeId) -> bool {
+        [
+            TypeId::of::<Self>(),
+            TypeId::of::<ToolCall>(),
+            TypeId::of::<ConversationId>(),
+            TypeId::of::<IdempotencyKey>(),
+            TypeId::of::<Progress>(),
+            TypeId::of::<Cancellation>(),
+            // Of every call that undoes another.
+            TypeId::of::<Undone>(),
+        ]
+        .contains(&type_id)
+    }
+
+    /// Tells when nobody waits for the call any more; outside a run that is never.
+    #[must_use]
+    pub fn cancellation(&self) -> &Cancellation {
+        static NEVER: LazyLock<Cancellation> = LazyLock::new(Cancellation::new);
+        self.in_hand().map_or_else(|| &*NEVER, |attempt| &attempt.cancellation)
+    }
+
+    /// Where the call tells of its progress.
+    #[must_use]
+    pub fn progress(&self) -> &Progress {
+        static UNHEARD: Progress = Progress::UNHEARD;
+        self.in_hand().map_or(&UNHEARD, |attempt| &attempt.progress)
+    }
+
+    /// What tells the call that is made from every other, however often it is made.
+    #[must_use]
+    pub fn idempotency_key(&self) -> Option<&IdempotencyKey> {
+        let call = self.call.as_ref()?;
+        match &call.attempt {
+            Some(attempt) => Some(&attempt.get().key),
+            None => Some(call.key.get_or_init(|| IdempotencyKey::unique(&call.call.id))),
+        }
+    }
+
+    /// Which attempt of the call it is, from 1.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.in_hand().map_or(1, |attempt| attempt.number)
+    }
+
+    fn in_hand(&self) -> Option<&AttemptContext> {
+        self.call.as_ref()?.attempt.as_deref().map(OfAttempt::get)
+    }
+
+    /// This context, for the call that is about to be made under this.
+    pub(crate) fn for_attempt(&self, attempt: AttemptContext) -> Self {
+        Self { attempt: Some(Arc::new(attempt)), ..self.clone() }
     }
 
     /// The value of this type that the application handed over.
@@ -82,13 +185,14 @@ impl ToolContext {
     /// The call that is made, while it is made.
     #[must_use]
     pub fn call(&self) -> Option<&ToolCall> {
-        self.call.as_deref()
+        self.call.as_deref().map(|in_hand| &in_hand.call)
     }
 
     /// This context, as the tool of a call sees it.
     pub(crate) fn of_call(&self, call: &ToolCall, reading: Reading) -> Self {
         let mut context = self.clone();
-        context.call = Some(Arc::new(call.clone()));
+        let attempt = context.attempt.take();
+        context.call = Some(Arc::new(CallInHand { call: call.clone(), attempt, key: OnceLock::new() }));
         context.reading = reading;
         context
     }

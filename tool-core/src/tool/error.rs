@@ -21,22 +21,37 @@ pub struct ToolError(Box<Inner>);
 
 #[derive(Clone, Serialize, Deserialize)]
 struct Inner {
-    kind: Kind,
+    kind: ToolErrorKind,
     message: String,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_fatal: bool,
     #[serde(skip)]
     failure: Option<Arc<dyn Error + Send + Sync>>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+/// What kind of thing went wrong with a call: what a policy of a run is chosen by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Kind {
+#[non_exhaustive]
+pub enum ToolErrorKind {
+    /// The model called a tool that the set does not have.
     UnknownTool,
+    /// The arguments were not what the tool takes; it did not run.
     InvalidArguments,
+    /// The tool ran and returned an error.
     Failed,
+    /// The tool panicked.
     Panicked,
+    /// The tool took longer than it may.
     TimedOut,
+    /// The tool takes a value from its context that is not there; it did not run.
     MissingContext,
+    /// A person denied the call.
+    Denied,
+    /// The call was not made.
     NotMade,
+    /// The call was started, and nobody knows what came of it.
+    OutcomeUnknown,
 }
 
 impl ToolError {
@@ -74,13 +89,33 @@ impl ToolError {
             }
             source = error.source();
         }
-        Self(Box::new(Inner { kind: Kind::Failed, message, failure: Some(failure.into()) }))
+        let failure = Some(failure.into());
+        Self(Box::new(Inner { kind: ToolErrorKind::Failed, message, is_fatal: false, failure }))
+    }
+
+    /// The tool failed in a way that the model can do nothing about: the run ends, with this error.
+    ///
+    /// ```
+    /// use tool_core::{ToolError, tool};
+    ///
+    /// #[tool("Charges the customer's card")]
+    /// fn charge(cents: u32) -> Result<(), ToolError> {
+    ///     Err(ToolError::fatal("the payment service has revoked our key"))
+    /// }
+    ///
+    /// assert!(charge(500).unwrap_err().is_fatal());
+    /// ```
+    #[must_use]
+    pub fn fatal(failure: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        let mut error = Self::failed(failure);
+        error.0.is_fatal = true;
+        error
     }
 
     /// The arguments are not what the tool takes: `message` says which, what was expected and what came.
     #[must_use]
     pub fn invalid_arguments(message: impl Into<String>) -> Self {
-        Self::new(Kind::InvalidArguments, message.into())
+        Self::new(ToolErrorKind::InvalidArguments, message.into())
     }
 
     pub(crate) fn unknown_tool<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> Self {
@@ -94,30 +129,66 @@ impl ToolError {
         if let Some(nearest) = nearest(name, known) {
             message.extend(["; did you mean `", nearest, "`?"]);
         }
-        Self::new(Kind::UnknownTool, message)
+        Self::new(ToolErrorKind::UnknownTool, message)
     }
 
     /// The panic's text stays with the application; the model gets a reference to it.
     pub(crate) fn panicked(reference: &str, panic: &str) -> Self {
         let message = format!("the tool failed (reference {reference})");
         Self(Box::new(Inner {
-            kind: Kind::Panicked,
+            kind: ToolErrorKind::Panicked,
             message,
+            is_fatal: false,
             failure: Some(Box::<dyn Error + Send + Sync>::from(panic).into()),
         }))
     }
 
     pub(crate) fn timed_out(after: Duration) -> Self {
-        Self::new(Kind::TimedOut, format!("the tool was stopped, as it took longer than {after:?}"))
+        Self::new(ToolErrorKind::TimedOut, format!("the tool was stopped, as it took longer than {after:?}"))
     }
 
     pub(crate) fn missing_context(type_name: &str) -> Self {
         let message = format!("the tool cannot be called: the application did not hand over a `{type_name}`");
-        Self::new(Kind::MissingContext, message)
+        Self::new(ToolErrorKind::MissingContext, message)
     }
 
     pub(crate) fn not_made(why: &str) -> Self {
-        Self::new(Kind::NotMade, format!("the call was not made: {why}"))
+        Self::new(ToolErrorKind::NotMade, format!("the call was not made: {why}"))
+    }
+
+    pub(crate) fn denied(reason: Option<&str>) -> Self {
+        let message = match reason.map(str::trim).filter(|reason| !reason.is_empty()) {
+            Some(reason) => format!("the call was denied: {reason}"),
+            None => "the call was denied".into(),
+        };
+        Self::new(ToolErrorKind::Denied, message)
+    }
+
+    /// The run ended, or the process did, while the call was under way.
+    pub(crate) fn interrupted() -> Self {
+        let message = "the call was interrupted before a result was produced";
+        Self::new(ToolErrorKind::OutcomeUnknown, message.into())
+    }
+
+    /// The same, of a call that must not be made twice.
+    pub(crate) fn lost() -> Self {
+        let message = "the outcome of the call is unknown: it was interrupted, and may or may not have had its effect; \
+                       it is not made again, so find out before you go on";
+        Self::new(ToolErrorKind::OutcomeUnknown, message.into())
+    }
+
+    /// An error that was kept.
+    pub(crate) fn restored(kind: ToolErrorKind, message: String, is_fatal: bool) -> Self {
+        Self(Box::new(Inner { kind, message, is_fatal, failure: None }))
+    }
+
+    /// The same error with a text that tells nothing of what happened; the application still has the
+    /// [`failure`](Self::failure).
+    pub(crate) fn hidden(mut self, reference: &str) -> Self {
+        let neutral = format!("the tool failed (reference {reference})");
+        let message = std::mem::replace(&mut self.0.message, neutral);
+        self.0.failure.get_or_insert_with(|| Box::<dyn Error + Send + Sync>::from(message).into());
+        self
     }
 
     /// The same error with so many characters at most for the model, as in
@@ -129,50 +200,74 @@ impl ToolError {
         self
     }
 
-    fn new(kind: Kind, message: String) -> Self {
-        Self(Box::new(Inner { kind, message, failure: None }))
+    fn new(kind: ToolErrorKind, message: String) -> Self {
+        Self(Box::new(Inner { kind, message, is_fatal: false, failure: None }))
+    }
+
+    /// What kind of thing went wrong.
+    #[must_use]
+    pub fn kind(&self) -> ToolErrorKind {
+        self.0.kind
+    }
+
+    /// The run ends with this error.
+    #[must_use]
+    pub fn is_fatal(&self) -> bool {
+        self.0.is_fatal
+    }
+
+    /// A person denied the call.
+    #[must_use]
+    pub fn is_denied(&self) -> bool {
+        self.0.kind == ToolErrorKind::Denied
+    }
+
+    /// The call was started, and nobody knows what came of it.
+    #[must_use]
+    pub fn is_outcome_unknown(&self) -> bool {
+        self.0.kind == ToolErrorKind::OutcomeUnknown
     }
 
     /// The model called a tool that the set does not have.
     #[must_use]
     pub fn is_unknown_tool(&self) -> bool {
-        self.0.kind == Kind::UnknownTool
+        self.0.kind == ToolErrorKind::UnknownTool
     }
 
     /// The arguments were not what the tool takes; it did not run.
     #[must_use]
     pub fn is_invalid_arguments(&self) -> bool {
-        self.0.kind == Kind::InvalidArguments
+        self.0.kind == ToolErrorKind::InvalidArguments
     }
 
     /// The tool ran and returned an error.
     #[must_use]
     pub fn is_failed(&self) -> bool {
-        self.0.kind == Kind::Failed
+        self.0.kind == ToolErrorKind::Failed
     }
 
     /// The tool panicked; [`failure`](Self::failure) has the text of the panic.
     #[must_use]
     pub fn is_panicked(&self) -> bool {
-        self.0.kind == Kind::Panicked
+        self.0.kind == ToolErrorKind::Panicked
     }
 
     /// The tool took longer than its `timeout`.
     #[must_use]
     pub fn is_timed_out(&self) -> bool {
-        self.0.kind == Kind::TimedOut
+        self.0.kind == ToolErrorKind::TimedOut
     }
 
     /// The tool takes a value from its context that is not there; it did not run.
     #[must_use]
     pub fn is_missing_context(&self) -> bool {
-        self.0.kind == Kind::MissingContext
+        self.0.kind == ToolErrorKind::MissingContext
     }
 
-    /// The call was not made: the run was over, the reply cut short, or a person has to approve it first.
+    /// The call was not made: the run was over, the reply cut short, or the same call was made too often.
     #[must_use]
     pub fn is_not_made(&self) -> bool {
-        self.0.kind == Kind::NotMade
+        self.0.kind == ToolErrorKind::NotMade
     }
 
     /// The error that the tool returned, or the text of its panic, as long as it was not serialised.

@@ -3,7 +3,7 @@
 use std::any::{Any, TypeId, type_name};
 use std::fmt;
 
-use crate::{ConversationId, ToolCall, ToolContext};
+use crate::ToolContext;
 
 /// One value that a tool takes from its [`ToolContext`], by type: a parameter with `#[inject]`.
 ///
@@ -54,11 +54,7 @@ impl Injection {
 }
 
 fn is_in<T: Any>(context: &ToolContext) -> bool {
-    // These are there when the call is made.
-    let is_of_the_call =
-        [TypeId::of::<ToolContext>(), TypeId::of::<ToolCall>(), TypeId::of::<ConversationId>()]
-            .contains(&TypeId::of::<T>());
-    is_of_the_call || context.get::<T>().is_some()
+    ToolContext::is_of_every_call(TypeId::of::<T>()) || context.get::<T>().is_some()
 }
 
 impl fmt::Debug for Injection {

@@ -128,6 +128,14 @@ impl ToolOutput {
         self
     }
 
+    /// The same output of which so many characters were left out, as it was kept.
+    pub(crate) fn with_left_out(mut self, left_out: Option<usize>) -> Self {
+        if let Some(left_out) = left_out {
+            self.beside_mut().left_out = left_out;
+        }
+        self
+    }
+
     fn beside_mut(&mut self) -> &mut Beside {
         Arc::make_mut(self.beside.get_or_insert_default())
     }

@@ -9,7 +9,7 @@ use std::time::{Instant, SystemTime};
 use futures_util::FutureExt;
 
 use super::ToolSet;
-use crate::{Repair, ReturnDirect, ToolCall, ToolContext, ToolError, ToolExecution, ToolFuture, ToolOutput};
+use crate::{Repair, ToolCall, ToolContext, ToolError, ToolExecution, ToolFuture, ToolOutput};
 
 type Outcome = Result<ToolOutput, ToolError>;
 
@@ -82,14 +82,7 @@ impl ToolSet {
         let clock = Instant::now();
         let mut repairs = Vec::new();
         let outcome = self.make(&call, context, Some(&mut repairs)).await;
-        let returns_direct = self
-            .definitions()
-            .policy_of(&call.name)
-            .is_some_and(|policy| policy.return_direct != ReturnDirect::Never);
-        ToolExecution::new(call, outcome)
-            .with_repairs(repairs)
-            .with_timing(started_at, clock.elapsed())
-            .returning_direct(returns_direct)
+        ToolExecution::new(call, outcome).with_repairs(repairs).with_timing(started_at, clock.elapsed())
     }
 }
 

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use futures_util::stream::{self, Stream, StreamExt};
 use tokio::sync::mpsc;
-use tool_core::{Agent, Answer, Ask, AssistantMessage, ChatModel, ChatResponse, Delta, Event, Message};
+use tool_core::{
+    Agent, Answer, Approval, Ask, AssistantMessage, ChatModel, ChatResponse, Delta, Event, Message, ToolCall,
+};
 
 use super::error::ApiError;
 use super::request::Request;
@@ -89,9 +91,17 @@ fn ask(agent: &Agent, request: Request) -> Result<Ask, ApiError> {
     }
     let mut messages = request.chat.messages().to_vec();
     match messages.pop() {
-        Some(Message::User(question)) => Ok(agent.ask(question).history(messages)),
+        Some(Message::User(question)) => {
+            let ask = agent.ask(question).history(messages);
+            Ok(if agent.has_approver() { ask } else { ask.approver(deny) })
+        }
         _ => Err(ApiError::invalid("messages", "the last message must be the user's")),
     }
+}
+
+/// The protocol has no word for a call that waits for a person.
+fn deny(_: &ToolCall) -> Approval {
+    Approval::denied("nobody is there to approve it")
 }
 
 /// The answer as one message. The texts of all turns are in it, as they are when it is streamed.

@@ -1,0 +1,65 @@
+//! Makes the calls of a run.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use super::Event;
+use super::observers::Observers;
+use crate::run::{Attempt, Undone};
+use crate::tool::AttemptContext;
+use crate::{Cancellation, Progress, ToolCall, ToolContext, ToolError, ToolExecution, ToolSet};
+
+/// How long a call that failed waits for its second attempt; each further one waits twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+
+/// How long it waits at most.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// What the calls of a turn are made with. It is apart from the run, which is written to while they are under way.
+pub(super) struct Caller {
+    pub(super) tools: ToolSet,
+    pub(super) undo_tools: ToolSet,
+    pub(super) context: ToolContext,
+    pub(super) observers: Observers,
+    pub(super) cancellation: Cancellation,
+    pub(super) timeout: Option<Duration>,
+    pub(super) undone: Option<Undone>,
+}
+
+impl Caller {
+    /// Makes a call that was begun.
+    pub(super) async fn make(&self, call: ToolCall, attempt: Attempt) -> ToolExecution {
+        let Attempt { key, number } = attempt;
+        if number > 1 {
+            pause(number).await;
+        }
+        self.observers.clone().tell(|| Event::CallStarted(call.clone())).await;
+        let progress = self.observers.progress_of(&call).map(Progress::to).unwrap_or_default();
+        let context = self.context.for_attempt(AttemptContext {
+            key,
+            number,
+            progress,
+            cancellation: self.cancellation.clone(),
+            undone: self.undone.clone(),
+        });
+        let tools = if self.undone.is_some() && self.tools.get(&call.name).is_none() {
+            &self.undo_tools
+        } else {
+            &self.tools
+        };
+        let Some(timeout) = self.timeout else { return tools.execute(call, &context).await };
+        let (started_at, clock) = (SystemTime::now(), Instant::now());
+        match tokio::time::timeout(timeout, tools.execute(call.clone(), &context)).await {
+            Ok(execution) => execution,
+            Err(_) => ToolExecution::new(call, Err(ToolError::timed_out(timeout)))
+                .with_timing(started_at, clock.elapsed()),
+        }
+    }
+}
+
+/// Waits before a further attempt, where there are timers.
+async fn pause(attempt: u32) {
+    if tokio::runtime::Handle::try_current().is_ok() {
+        let doublings = attempt.saturating_sub(2).min(16);
+        tokio::time::sleep(FIRST_PAUSE.saturating_mul(1 << doublings).min(LONGEST_PAUSE)).await;
+    }
+}

@@ -1,0 +1,167 @@
+//! How an agent keeps its runs under control: limits, errors, approval, undoing, hooks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{AgentBuilder, Approver, Event};
+use crate::{OnError, RunLimits, ToolCall, ToolError, ToolErrorKind, ToolOutput, ToolSet};
+
+impl AgentBuilder {
+    /// How far a run may go. A run that would go further ends with an error that carries all that was done.
+    #[must_use]
+    pub fn limits(mut self, limits: RunLimits) -> Self {
+        self.agent.limits = limits;
+        self
+    }
+
+    /// How often the model is asked in one run at most; 10 unless it is set, and at least 1.
+    #[must_use]
+    pub fn max_turns(mut self, turns: u32) -> Self {
+        self.agent.limits.turns = turns;
+        self
+    }
+
+    /// How many calls the model may ask for in one run; a turn that would go beyond runs none of its calls.
+    #[must_use]
+    pub fn max_calls(mut self, calls: u32) -> Self {
+        self.agent.limits.calls = Some(calls);
+        self
+    }
+
+    /// How many tokens one run may use, read and written.
+    #[must_use]
+    pub fn max_tokens(mut self, tokens: u64) -> Self {
+        self.agent.limits.tokens = Some(tokens);
+        self
+    }
+
+    /// How long one run may be under way; the time in which it waits for a person does not count. What is under way
+    /// then is dropped, for which tokio's timers are needed; without them the time is looked at between two steps.
+    #[must_use]
+    pub fn max_time(mut self, time: Duration) -> Self {
+        self.agent.limits.time = Some(time);
+        self
+    }
+
+    /// How many bytes of text all calls of one run may give back together.
+    #[must_use]
+    pub fn max_run_output(mut self, bytes: usize) -> Self {
+        self.agent.limits.output = Some(bytes);
+        self
+    }
+
+    /// How often a call of one name with the same arguments is made in a run; 3 unless it is set. After that the model
+    /// is told in place of the call, and after as many times again the run ends.
+    #[must_use]
+    pub fn max_repeated_calls(mut self, calls: u32) -> Self {
+        self.agent.limits.repeated_calls = calls;
+        self
+    }
+
+    /// How many calls of one turn run at once; 8 unless it is set, and at least 1.
+    #[must_use]
+    pub fn max_concurrent_calls(mut self, calls: usize) -> Self {
+        self.agent.max_concurrent_calls = calls.max(1);
+        self
+    }
+
+    /// How long each call may take; a tool's own `timeout` is looked at besides. It needs tokio's timers, and cannot end
+    /// a tool that does not await anything.
+    #[must_use]
+    pub fn call_timeout(mut self, timeout: Duration) -> Self {
+        self.agent.call_timeout = Some(timeout);
+        self
+    }
+
+    /// What is done about calls that fail in this way; unless it is set, the model is told.
+    ///
+    #[cfg_attr(feature = "testing", doc = "```")]
+    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// use tool_core::testing::ScriptedModel;
+    /// use tool_core::{Agent, OnError, ToolErrorKind, tool, tools};
+    ///
+    /// #[tool("Looks up an order")]
+    /// fn order(id: u32) -> Result<String, String> {
+    ///     Err(format!("no row {id} in shop.orders at 10.0.0.7"))
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let model = ScriptedModel::new().calls("order", r#"{"id": 7}"#).says("That did not work.");
+    /// let agent = Agent::builder(model)
+    ///     .tools(tools![order])
+    ///     .on_error(ToolErrorKind::Failed, OnError::Hide)
+    ///     .on_error(ToolErrorKind::Panicked, OnError::EndRun)
+    ///     .build()?;
+    /// let answer = agent.ask("Where is order 7?").await?;
+    /// let error = answer.tool_executions()[0].outcome().unwrap_err();
+    /// assert_eq!(error.to_string(), "the tool failed (reference call_1_0)"); // what the model reads
+    /// assert_eq!(error.failure().unwrap().to_string(), "no row 7 in shop.orders at 10.0.0.7");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn on_error(mut self, kind: ToolErrorKind, on_error: OnError) -> Self {
+        self.agent.on_error.set(kind, on_error);
+        self
+    }
+
+    /// Answers in the place of calls that failed: with an output, which the model reads as the tool's, or with another
+    /// error. `None` leaves the error as it is. It hears of a call once, after its last attempt.
+    ///
+    #[cfg_attr(feature = "testing", doc = "```")]
+    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// use tool_core::testing::ScriptedModel;
+    /// use tool_core::{Agent, ToolOutput};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let model = ScriptedModel::new().calls("google", r#"{"q": "rust"}"#).says("I cannot search.");
+    /// let agent = Agent::builder(model)
+    ///     .error_handler(|call, error| {
+    ///         error.is_unknown_tool().then(|| Ok(ToolOutput::text(format!("`{}` is switched off", call.name))))
+    ///     })
+    ///     .build()?;
+    /// let answer = agent.ask("What is Rust?").await?;
+    /// assert_eq!(answer.messages()[2].text(), "`google` is switched off");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn error_handler(
+        mut self,
+        handler: impl Fn(&ToolCall, &ToolError) -> Option<Result<ToolOutput, ToolError>> + Send + Sync + 'static,
+    ) -> Self {
+        self.agent.error_handler = Some(Box::new(handler));
+        self
+    }
+
+    /// Lets a person approve the calls for which this holds, beside those of tools that say so themselves.
+    #[must_use]
+    pub fn needs_approval(mut self, needs: impl Fn(&ToolCall) -> bool + Send + Sync + 'static) -> Self {
+        self.agent.needs_approval = Some(Box::new(needs));
+        self
+    }
+
+    /// Approves calls while the run is under way. Without one, a run with nothing else left to do
+    /// [ends for now](crate::RunError::is_approval_needed), and is resumed when a person has decided.
+    #[must_use]
+    pub fn approver(mut self, approver: impl Approver + 'static) -> Self {
+        self.agent.approver = Some(Arc::new(approver));
+        self
+    }
+
+    /// Tools that undo what others did, and are not offered to the model. A tool that is offered may undo others, too.
+    #[must_use]
+    pub fn undo_tools(mut self, tools: impl Into<ToolSet>) -> Self {
+        self.undo_tools.push(tools.into());
+        self
+    }
+
+    /// Hears of every event of every run, as it happens and in the thread where it happens: so it must not block.
+    #[must_use]
+    pub fn on_event(mut self, hook: impl Fn(&Event) + Send + Sync + 'static) -> Self {
+        self.agent.hooks.push(Arc::new(hook));
+        self
+    }
+}

@@ -1,0 +1,517 @@
+//! A run in the hands of its agent.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::{self, Either};
+use futures_util::stream::FuturesUnordered;
+use futures_util::{StreamExt, pin_mut};
+
+use super::caller::Caller;
+use super::observers::Observers;
+use super::tools::RunTools;
+use super::{Approver, Event};
+use crate::run::{Kind, OutOfStep, Run, RunError, Step};
+use crate::tool::CancelOnDrop;
+use crate::{
+    Answer, Approval, Cancellation, ChatModel, ChatRequest, ChatResponse, Content, Delta, ModelError,
+    ToolCall, ToolContext, ToolError, ToolExecution, ToolSet,
+};
+
+/// A [`Run`] in the hands of its agent: beside the rules, which are the run's own, it has the model, the tools of each
+/// turn, the memory, the handlers and the hooks of the agent. [`Agent::start`](crate::Agent::start) gives one to a
+/// caller who drives it by hand; `ask(..).await` and `ask(..).stream()` drive one by themselves, so that all three
+/// behave the same.
+///
+/// Step by step, with the caller's own way of asking and calling:
+///
+#[cfg_attr(feature = "testing", doc = "```")]
+#[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+/// use tool_core::testing::ScriptedModel;
+/// use tool_core::{Agent, Step, tool, tools};
+///
+/// #[tool("Sums two numbers")]
+/// fn sum(a: f64, b: f64) -> f64 {
+///     a + b
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let model = ScriptedModel::new().calls("sum", r#"{"a": 2, "b": 40}"#).says("It is 42.");
+/// let agent = Agent::builder(model).tools(tools![sum]).build()?;
+/// let mut run = agent.start("What is 2 + 40?");
+/// loop {
+///     match run.next().await? {
+///         Step::CallModel(request) => {
+///             let response = agent.model().chat(&request).await?;
+///             run.replied(response).await?;
+///         }
+///         Step::CallTools(calls) => {
+///             for call in calls {
+///                 let execution = run.execute(call).await?;
+///                 run.called(execution).await?;
+///             }
+///         }
+///         _ => break,
+///     }
+///     // Between any two steps the run can be kept, and resumed elsewhere.
+///     let _state = serde_json::to_string(run.state())?;
+/// }
+/// assert_eq!(run.finish().await?.text(), "It is 42.");
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Or with the agent's: `while run.advance().await? {}`.
+///
+/// Dropping it cancels what is under way.
+pub struct LiveRun {
+    run: Run,
+    tools: RunTools,
+    observers: Observers,
+    /// Tells the tools that nobody waits any more.
+    cancellation: Cancellation,
+    /// Who may cancel the run from elsewhere.
+    cancelled_by: Option<Cancellation>,
+    on_drop: CancelOnDrop,
+    approver: Option<Arc<dyn Approver>>,
+    /// Runs while the run is under way, and not while it waits for a person.
+    clock: Option<Instant>,
+    /// The turn that the observers were told of last.
+    turn_told: u32,
+    /// The tools of the step.
+    offered: ToolSet,
+}
+
+/// Why what was under way is given up.
+enum Stop {
+    OutOfTime,
+    Cancelled,
+}
+
+impl LiveRun {
+    pub(super) fn new(
+        run: Run,
+        tools: RunTools,
+        observers: Observers,
+        cancelled_by: Option<Cancellation>,
+        approver: Option<Arc<dyn Approver>>,
+    ) -> Self {
+        let cancellation = cancelled_by.as_ref().map_or_else(Cancellation::new, Cancellation::child);
+        Self {
+            turn_told: 0,
+            run,
+            tools,
+            observers,
+            on_drop: CancelOnDrop::new(cancellation.clone()),
+            cancellation,
+            cancelled_by,
+            approver,
+            clock: None,
+            offered: ToolSet::default(),
+        }
+    }
+
+    /// The run as it stands: what is to be kept between two steps.
+    #[must_use]
+    pub fn state(&self) -> &Run {
+        &self.run
+    }
+
+    /// The run as it stands, to be kept and [resumed](crate::Agent::resume).
+    #[must_use]
+    pub fn into_state(self) -> Run {
+        self.run
+    }
+
+    /// What the tools of this run are handed: the values of the agent and of the question.
+    #[must_use]
+    pub fn context(&self) -> &ToolContext {
+        self.tools.context()
+    }
+
+    /// The tools of this step: what the model is offered, and its calls are looked up in.
+    #[must_use]
+    pub fn tools(&self) -> &ToolSet {
+        &self.offered
+    }
+
+    /// What is to be done next; as [`Run::next`].
+    ///
+    /// # Errors
+    ///
+    /// The tools of the turn cannot be had, or lack something in the context.
+    pub async fn next(&mut self) -> Result<Step<'_>, RunError> {
+        if let Err(kind) = self.prepare().await {
+            return Err(self.failed(kind));
+        }
+        Ok(self.run.next(self.offered.definitions()))
+    }
+
+    /// Records what the model replied.
+    ///
+    /// # Errors
+    ///
+    /// The run had not asked for the model.
+    pub async fn replied(&mut self, response: ChatResponse) -> Result<(), RunError> {
+        self.record_reply(response).await.map_err(|kind| self.failed(kind))
+    }
+
+    /// Makes a call that the run asked for, by the tools of this turn. The outcome is to be handed to
+    /// [`called`](Self::called).
+    ///
+    /// # Errors
+    ///
+    /// The run has not asked for such a call.
+    pub async fn execute(&mut self, call: ToolCall) -> Result<ToolExecution, RunError> {
+        let attempt = match self.run.begin(&call.id) {
+            Ok(attempt) => attempt,
+            Err(error) => return Err(self.failed(Kind::OutOfStep(error))),
+        };
+        let caller = self.caller();
+        match self.unless_stopped(caller.make(call.clone(), attempt)).await {
+            Ok(execution) => Ok(execution),
+            Err(stop) => {
+                self.stop(&stop);
+                Ok(ToolExecution::new(call, Err(ToolError::interrupted())))
+            }
+        }
+    }
+
+    /// Records the outcome of a call. If a handler of the agent answers in the place of an error, its answer is
+    /// recorded.
+    ///
+    /// # Errors
+    ///
+    /// The run has not asked for such a call, or has its outcome already.
+    pub async fn called(&mut self, execution: ToolExecution) -> Result<(), RunError> {
+        self.record_call(execution).await.map(|_| ()).map_err(|kind| self.failed(kind))
+    }
+
+    /// Records what a person says to a call that waits for it.
+    ///
+    /// # Errors
+    ///
+    /// There is no such call, or it does not wait.
+    pub fn decide(&mut self, call_id: &str, approval: Approval) -> Result<(), OutOfStep> {
+        self.run.decide(call_id, approval)
+    }
+
+    /// Says the same to all calls that wait.
+    pub fn decide_all(&mut self, approval: &Approval) {
+        self.run.decide_all(approval);
+    }
+
+    /// Adds what the user says while the run is under way; as [`Run::say`].
+    ///
+    /// # Errors
+    ///
+    /// The run is over.
+    pub fn say(&mut self, message: impl Into<Content>) -> Result<(), OutOfStep> {
+        self.run.say(message)
+    }
+
+    /// Ends the run: what is open is not made any more, and what was done is undone by the tools that can, in the steps
+    /// that follow.
+    pub fn cancel(&mut self) {
+        self.cancellation.cancel();
+        self.run.cancel();
+    }
+
+    /// Takes the next step by the agent's model and tools: asks the model, or makes all calls that can be made. `false`
+    /// when there is nothing left to do.
+    ///
+    /// # Errors
+    ///
+    /// The model could not be asked, the tools of the turn cannot be had, or a person has to approve what is left. The
+    /// run stands as it stood, and the step can be taken again.
+    pub async fn advance(&mut self) -> Result<bool, RunError> {
+        self.take_step().await.map_err(|kind| self.failed(kind))
+    }
+
+    /// The answer, when there is nothing left to do.
+    ///
+    /// # Errors
+    ///
+    /// The run ended without an answer, or is not done yet.
+    pub async fn finish(mut self) -> Result<Answer, RunError> {
+        self.on_drop.disarm();
+        match self.run.finish() {
+            Ok(answer) => {
+                if !self.observers.hooks.is_empty() {
+                    self.observers.tell_hooks(&Event::Done(answer.clone()));
+                }
+                Ok(answer)
+            }
+            Err(error) => {
+                tell_failure(&self.observers, &error);
+                Err(error)
+            }
+        }
+    }
+
+    /// Drives the run to its end.
+    pub(super) async fn drive(mut self) -> Result<Answer, RunError> {
+        loop {
+            match self.take_step().await {
+                Ok(true) => {}
+                Ok(false) => return self.finish().await,
+                Err(kind) => {
+                    let error = RunError::new(kind, self.run);
+                    tell_failure(&self.observers, &error);
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// The error of a step; the caller keeps the run.
+    fn failed(&self, kind: Kind) -> RunError {
+        let error = RunError::new(kind, self.run.clone());
+        tell_failure(&self.observers, &error);
+        error
+    }
+
+    async fn take_step(&mut self) -> Result<bool, Kind> {
+        self.prepare().await?;
+        let time_left = self.time_left();
+        match self.run.next(self.offered.definitions()) {
+            Step::CallModel(request) => {
+                let model = &*self.tools.agent().0.model;
+                let asked = ask(model, &request, &mut self.observers);
+                let stopping = unless_stopped(asked, self.cancelled_by.as_ref(), time_left);
+                match stopping.await {
+                    Ok(response) => self.record_reply(response.map_err(Kind::Model)?).await?,
+                    Err(stop) => self.stop(&stop),
+                }
+                Ok(true)
+            }
+            Step::CallTools(calls) => self.make(calls).await.map(|()| true),
+            Step::NeedsApproval(_) => Err(Kind::ApprovalNeeded),
+            Step::Done => Ok(false),
+        }
+    }
+
+    /// Makes ready what the next step needs.
+    async fn prepare(&mut self) -> Result<(), Kind> {
+        self.count_time();
+        if self.cancelled_by.as_ref().is_some_and(Cancellation::is_cancelled) {
+            self.run.cancel();
+        }
+        // Calls are looked up in the very set that the model was offered.
+        self.offered = self.tools.resolve(&self.run).await?;
+        loop {
+            let waiting = match self.run.next(self.offered.definitions()) {
+                Step::NeedsApproval(calls) => calls,
+                _ => break,
+            };
+            let Some(approver) = &self.approver else {
+                self.clock = None;
+                self.observers.tell(|| Event::ApprovalNeeded(waiting)).await;
+                return Ok(());
+            };
+            for call in waiting {
+                let approval = approver.approve(&call).await;
+                self.run.decide(&call.id, approval).map_err(Kind::OutOfStep)?;
+            }
+        }
+        let turn = self.run.turns() + 1;
+        if self.run.is_asking() && self.turn_told != turn {
+            self.turn_told = turn;
+            let messages = self.run.messages().len();
+            self.observers.tell(|| Event::TurnStarted { turn, messages }).await;
+        }
+        Ok(())
+    }
+
+    async fn record_reply(&mut self, response: ChatResponse) -> Result<(), Kind> {
+        let told = self.observers.are_there().then(|| response.clone());
+        self.run.replied(response).map_err(Kind::OutOfStep)?;
+        self.count_time();
+        let agent = self.tools.agent().clone();
+        if let Some(needs_approval) = &agent.0.needs_approval {
+            for call in self.run.open_calls() {
+                if needs_approval(&call) {
+                    self.run.require_approval(&call.id).map_err(Kind::OutOfStep)?;
+                }
+            }
+        }
+        if let Some(mut response) = told {
+            // With the ids that the run gave the calls.
+            let replies = self.run.messages().iter().rev();
+            let mut replies = replies.filter_map(crate::Message::as_assistant);
+            response.message = replies.next().cloned().unwrap_or_default();
+            for call in self.run.open_calls() {
+                self.observers.tell(|| Event::CallReady(call)).await;
+            }
+            let turn = self.run.turns();
+            self.observers.tell(|| Event::TurnFinished { turn, response }).await;
+        }
+        Ok(())
+    }
+
+    /// Makes the calls side by side, as many at once as may be, and records each as it is over.
+    async fn make(&mut self, calls: Vec<ToolCall>) -> Result<(), Kind> {
+        let caller = self.caller();
+        let most = self.tools.agent().0.max_concurrent_calls;
+        let mut queue = VecDeque::from(calls);
+        let mut under_way = FuturesUnordered::new();
+        loop {
+            while under_way.len() < most
+                && let Some(call) = queue.pop_front()
+            {
+                let attempt = self.run.begin(&call.id).map_err(Kind::OutOfStep)?;
+                under_way.push(caller.make(call, attempt));
+            }
+            let execution = match self.unless_stopped(under_way.next()).await {
+                Ok(Some(execution)) => execution,
+                Ok(None) => return Ok(()),
+                Err(stop) => {
+                    self.stop(&stop);
+                    return Ok(());
+                }
+            };
+            let is_undoing = self.run.is_undoing();
+            queue.extend(self.record_call(execution).await?);
+            // A call may have ended the run: what else is under way is given up.
+            if self.run.is_done() || self.run.is_undoing() != is_undoing {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Records the outcome of a call; gives the call if it is made again.
+    async fn record_call(&mut self, mut execution: ToolExecution) -> Result<Option<ToolCall>, Kind> {
+        if self.run.would_try_again(&execution) {
+            let again = execution.call().clone();
+            self.run.called(execution.clone()).map_err(Kind::OutOfStep)?;
+            self.observers.tell(|| Event::CallTriedAgain(execution)).await;
+            self.count_time();
+            return Ok(Some(again));
+        }
+        let handler = self.tools.agent().0.error_handler.as_ref();
+        if let (Some(handler), Err(error)) = (handler, execution.outcome())
+            && let Some(outcome) = handler(execution.call(), error)
+        {
+            execution = execution.with_outcome(outcome);
+        }
+        let told = self.observers.are_there().then(|| execution.clone());
+        self.run.called(execution).map_err(Kind::OutOfStep)?;
+        if let Some(told) = told {
+            self.observers.tell(|| Event::CallFinished(told)).await;
+        }
+        self.count_time();
+        Ok(None)
+    }
+
+    fn caller(&self) -> Caller {
+        let agent = self.tools.agent();
+        Caller {
+            tools: self.offered.clone(),
+            undo_tools: agent.0.undo_tools.clone(),
+            context: self.tools.context().clone(),
+            observers: self.observers.clone(),
+            cancellation: self.cancellation.clone(),
+            timeout: agent.0.call_timeout,
+            undone: self.run.to_undo(),
+        }
+    }
+
+    fn time_left(&self) -> Option<Duration> {
+        let since = self.clock.map_or(Duration::ZERO, |clock| clock.elapsed());
+        self.run.time_left().map(|left| left.saturating_sub(since))
+    }
+
+    fn count_time(&mut self) {
+        let now = Instant::now();
+        if let Some(clock) = self.clock.replace(now) {
+            self.run.spend(now - clock);
+        }
+    }
+
+    /// What is undone is undone to its end.
+    async fn unless_stopped<T>(&self, future: impl Future<Output = T>) -> Result<T, Stop> {
+        let cancelled_by = self.cancelled_by.as_ref().filter(|_| !self.run.is_undoing());
+        unless_stopped(future, cancelled_by, self.time_left()).await
+    }
+
+    fn stop(&mut self, stop: &Stop) {
+        match stop {
+            Stop::OutOfTime => self.run.spend(self.run.limits().time.unwrap_or_default()),
+            Stop::Cancelled => self.run.cancel(),
+        }
+    }
+}
+
+async fn unless_stopped<T>(
+    future: impl Future<Output = T>,
+    cancelled_by: Option<&Cancellation>,
+    time_left: Option<Duration>,
+) -> Result<T, Stop> {
+    if cancelled_by.is_none() && time_left.is_none() {
+        return Ok(future.await);
+    }
+    let stop = async {
+        let cancelled = match cancelled_by {
+            Some(cancellation) => Either::Left(cancellation.cancelled()),
+            None => Either::Right(future::pending()),
+        };
+        let out_of_time = async {
+            match time_left {
+                // Without timers the limit is looked at between two steps.
+                Some(left) if tokio::runtime::Handle::try_current().is_ok() => tokio::time::sleep(left).await,
+                _ => future::pending().await,
+            }
+        };
+        pin_mut!(out_of_time);
+        match future::select(cancelled, out_of_time).await {
+            Either::Left(_) => Stop::Cancelled,
+            Either::Right(_) => Stop::OutOfTime,
+        }
+    };
+    pin_mut!(future, stop);
+    match future::select(future, stop).await {
+        Either::Left((value, _)) => Ok(value),
+        Either::Right((stop, _)) => Err(stop),
+    }
+}
+
+fn tell_failure(observers: &Observers, error: &RunError) {
+    if !observers.hooks.is_empty() {
+        observers.tell_hooks(&Event::Failed(error.to_string()));
+    }
+}
+
+/// Asks the model; streamed if somebody reads along.
+async fn ask(
+    model: &dyn ChatModel,
+    request: &ChatRequest<'_>,
+    observers: &mut Observers,
+) -> Result<ChatResponse, ModelError> {
+    if observers.stream.is_none() {
+        return model.chat(request).await;
+    }
+    let mut deltas = model.stream(request);
+    while let Some(delta) = deltas.next().await {
+        match delta? {
+            Delta::Text(text) => observers.tell(|| Event::Text(text)).await,
+            Delta::Reasoning(text) => observers.tell(|| Event::Reasoning(text)).await,
+            Delta::ToolCall { index, id, name } => {
+                observers.tell(|| Event::CallAnnounced { index, id, name }).await;
+            }
+            Delta::Arguments { index, text } => observers.tell(|| Event::Arguments { index, text }).await,
+            Delta::Done(response) => return Ok(response),
+        }
+    }
+    Err(ModelError::new("the stream ended before the response was whole"))
+}
+
+/// Tells where the run stands, not what is in it.
+impl fmt::Debug for LiveRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LiveRun").field("run", &self.run).finish_non_exhaustive()
+    }
+}

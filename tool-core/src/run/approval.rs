@@ -1,0 +1,157 @@
+//! Calls that a person has to approve.
+
+use super::state::Stage;
+use super::turn::Leave;
+use super::{OutOfStep, Run, ToolExecution};
+use crate::{Content, Message, ToolCall, ToolError};
+
+/// What a person says to a call that waits for it.
+///
+/// ```
+/// use tool_core::Approval;
+///
+/// let approval = Approval::denied("not on a Sunday");
+/// assert_eq!(approval, Approval::Denied(Some("not on a Sunday".into())));
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Approval {
+    /// The call is made.
+    Approved,
+    /// The call is made with these arguments, a JSON object, in place of the model's.
+    Changed(String),
+    /// The call is not made; the model reads why, if a reason is given.
+    Denied(Option<String>),
+}
+
+impl Approval {
+    /// The call is not made, and the model reads this reason.
+    #[must_use]
+    pub fn denied(reason: impl Into<String>) -> Self {
+        Self::Denied(Some(reason.into()))
+    }
+}
+
+/// Leaves arguments and reasons out.
+impl std::fmt::Debug for Approval {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Approved => "Approved",
+            Self::Changed(_) => "Changed(…)",
+            Self::Denied(_) => "Denied(…)",
+        })
+    }
+}
+
+impl Run {
+    /// The calls that wait for a person, in their order.
+    pub fn waiting(&self) -> impl Iterator<Item = &ToolCall> {
+        let standings = match &self.stage {
+            Stage::Calling(turn) => &*turn.calls,
+            _ => &[],
+        };
+        self.calls().iter().zip(standings).filter(|(_, one)| one.is_waiting()).map(|(call, _)| call)
+    }
+
+    /// The calls that have no outcome yet, in their order.
+    pub(crate) fn open_calls(&self) -> Vec<ToolCall> {
+        let Stage::Calling(turn) = &self.stage else { return Vec::new() };
+        let open = self.calls().iter().zip(&turn.calls).filter(|(_, one)| one.is_open());
+        open.map(|(call, _)| call.clone()).collect()
+    }
+
+    /// Lets an open call wait for a person, whatever its tool says.
+    ///
+    /// # Errors
+    ///
+    /// There is no such open call.
+    pub fn require_approval(&mut self, call_id: &str) -> Result<(), OutOfStep> {
+        let standing = self.standing_of(call_id)?;
+        if standing.leave == Leave::NotNeeded {
+            standing.leave = Leave::Waiting;
+        }
+        Ok(())
+    }
+
+    /// Records what a person says to a call that waits for it.
+    ///
+    /// ```
+    /// use tool_core::{Approval, AssistantMessage, ChatResponse, Message, Run, Step, ToolCall};
+    /// use tool_core::{ToolDefinition, ToolDefinitions, ToolPolicy};
+    ///
+    /// let mut policy = ToolPolicy::default();
+    /// policy.needs_approval = true;
+    /// let delete = ToolDefinition::new("delete", "Deletes all").with_policy(policy);
+    /// let tools = ToolDefinitions::from_iter([delete]);
+    ///
+    /// let mut run = Run::new([Message::user("Delete all")]);
+    /// let call = ToolCall::new("call_1", "delete", "{}");
+    /// run.replied(ChatResponse::new(AssistantMessage::default().with_tool_calls([call])))?;
+    /// assert!(matches!(run.next(&tools), Step::NeedsApproval(calls) if calls.len() == 1));
+    ///
+    /// // A week later, in another process:
+    /// let mut run: Run = serde_json::from_str(&serde_json::to_string(&run)?)?;
+    /// run.decide("call_1", Approval::denied("not on a Sunday"))?;
+    /// assert_eq!(run.messages().last().unwrap().text(), "the call was denied: not on a Sunday");
+    /// assert!(matches!(run.next(&tools), Step::CallModel(_)));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// There is no such call, or it does not wait.
+    pub fn decide(&mut self, call_id: &str, approval: Approval) -> Result<(), OutOfStep> {
+        let position = self.position_of(call_id);
+        let standing = self.standing_of(call_id)?;
+        if !standing.is_waiting() {
+            return Err(OutOfStep("to decide on a call that does not wait for approval"));
+        }
+        standing.leave = Leave::Given;
+        let Some(Message::Assistant(message)) = self.messages.last_mut() else { return Ok(()) };
+        let Some(call) = position.and_then(|position| message.tool_calls.get_mut(position)) else {
+            return Ok(());
+        };
+        match approval {
+            Approval::Approved => {}
+            Approval::Changed(arguments) => {
+                // What the model reads later is what was done.
+                let asked = std::mem::replace(&mut call.arguments, arguments);
+                self.standing_of(call_id)?.asked = Some(asked);
+            }
+            Approval::Denied(reason) => {
+                let denied = ToolExecution::new(call.clone(), Err(ToolError::denied(reason.as_deref())));
+                self.standing_of(call_id)?.outcome = Some(denied);
+                self.close_turn_if_over();
+            }
+        }
+        Ok(())
+    }
+
+    /// Says the same to all calls that wait.
+    pub fn decide_all(&mut self, approval: &Approval) {
+        let waiting: Vec<_> = self.waiting().map(|call| call.id.clone()).collect();
+        for id in waiting {
+            // They wait, as was just asked.
+            let _ = self.decide(&id, approval.clone());
+        }
+    }
+
+    /// Adds what the user says while the run is under way. Calls that wait for a person are thereby denied; those
+    /// that are open otherwise are made, and the message comes behind their results.
+    ///
+    /// # Errors
+    ///
+    /// The run is over: what the user says now is another question.
+    pub fn say(&mut self, message: impl Into<Content>) -> Result<(), OutOfStep> {
+        let message = message.into();
+        match &mut self.stage {
+            Stage::Asking => self.messages.push(Message::User(message)),
+            Stage::Calling(turn) => {
+                turn.said.push(message);
+                self.decide_all(&Approval::denied("the user said something else"));
+            }
+            _ => return Err(OutOfStep("a message of the user, after its end")),
+        }
+        Ok(())
+    }
+}

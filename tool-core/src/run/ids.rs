@@ -1,0 +1,116 @@
+//! Calls that come again: ids that were there before, and calls of the same tool with the same arguments.
+
+use super::ToolExecution;
+use super::ending::Ending;
+use super::state::{Run, Stage};
+use crate::{AssistantMessage, Message, ToolCall, ToolError};
+
+impl Run {
+    /// Gives an id of its own to every call whose id is blank or was there before: an id ties a result to its call.
+    /// Gives the outcomes of the calls that are known by their ids already, by position.
+    ///
+    /// Two calls of one reply are two calls, whatever their ids. An id of an earlier turn that comes again names the
+    /// call of that turn: with the same arguments its outcome stands, with others the call is refused. But some servers
+    /// count their calls from zero in every reply, so an id that is such a count names nothing.
+    pub(super) fn name_calls(&self, message: &mut AssistantMessage) -> Vec<Option<ToolExecution>> {
+        let mut known = Vec::with_capacity(message.tool_calls.len());
+        for position in 0..message.tool_calls.len() {
+            let (earlier, rest) = message.tool_calls.split_at_mut(position);
+            let call = &mut rest[0];
+            let came_in_this_reply = |id: &str| earlier.iter().any(|call| call.id == id);
+            let is_taken = |id: &str| came_in_this_reply(id) || id.trim().is_empty() || self.has_call(id);
+            let mut outcome = None;
+            if is_taken(&call.id) {
+                let again = !came_in_this_reply(&call.id) && !is_count(&call.id);
+                let before = self.tool_executions.iter().find(|one| one.call().id == call.id);
+                let before = before.filter(|_| again).cloned();
+                let mut id = format!("call_{}_{position}", self.turns);
+                while is_taken(&id) {
+                    id.push('_');
+                }
+                call.id = id;
+                outcome = before.map(|before| {
+                    if before.is_of(call) {
+                        ToolExecution::new(call.clone(), before.result().clone()).of_record()
+                    } else {
+                        let why = "its id is that of an earlier call with other arguments; give each call an id of its own";
+                        ToolExecution::new(call.clone(), Err(ToolError::not_made(why)))
+                    }
+                });
+            }
+            known.push(outcome);
+        }
+        known
+    }
+
+    fn has_call(&self, id: &str) -> bool {
+        self.messages.iter().any(|message| match message {
+            Message::Assistant(message) => message.tool_calls.iter().any(|call| call.id == id),
+            _ => false,
+        })
+    }
+
+    /// Tells the model of calls that it makes again and again, in place of making them; ends the run if that does not
+    /// help.
+    pub(super) fn tell_of_repeated_calls(&mut self) {
+        let limit = self.settings.limits.repeated_calls.max(1) as usize;
+        let calls = self.calls().to_vec();
+        let mut ending = None;
+        for (position, call) in calls.iter().enumerate() {
+            let is_same = |other: &&ToolCall| other.name == call.name && other.arguments == call.arguments;
+            let before = self.tool_executions.iter().filter(|one| one.is_of(call)).count()
+                + calls[..position].iter().filter(is_same).count();
+            if before < limit {
+                continue;
+            }
+            if before >= limit.saturating_mul(2) {
+                ending = Some(Ending::Repeated(call.name.clone()));
+            }
+            let why = format!(
+                "it was made {before} times with these arguments already; \
+                 go on with what it gave, or call with other arguments"
+            );
+            let told = ToolExecution::new(call.clone(), Err(ToolError::not_made(&why)));
+            if let Stage::Calling(turn) = &mut self.stage
+                && let Some(standing) = turn.calls.get_mut(position)
+            {
+                standing.outcome.get_or_insert(told);
+            }
+        }
+        if let Some(ending) = ending {
+            self.end(ending);
+        }
+    }
+}
+
+/// An id made of words and small numbers only, such as `0`, `call_1` or `functions.sum:0`.
+fn is_count(id: &str) -> bool {
+    let is_number = |piece: &str| piece.len() <= 3 && piece.bytes().all(|byte| byte.is_ascii_digit());
+    let is_word = |piece: &str| piece.chars().all(char::is_alphabetic);
+    let mut pieces = id.split(|c: char| !c.is_alphanumeric()).filter(|piece| !piece.is_empty()).peekable();
+    pieces.clone().any(is_number) && pieces.all(|piece| is_number(piece) || is_word(piece))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_count;
+
+    #[test]
+    fn ids_that_are_counts() {
+        for id in ["0", "12", "call_0", "call-7", "functions.get_weather:0", "tool_call_3", "call_1_0"] {
+            assert!(is_count(id), "{id}");
+        }
+        for id in [
+            "",
+            "a",
+            "call_abc",
+            "call_abc123",
+            "call_9xT2",
+            "f4f1d9c0-0d65-4d1b",
+            "call_17639",
+            "toolu_01A0",
+        ] {
+            assert!(!is_count(id), "{id}");
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! What a run does about calls that fail.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{ToolError, ToolErrorKind};
+
+/// What a run does about a call that failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum OnError {
+    /// The model reads the error, and goes on.
+    #[default]
+    Tell,
+    /// The model reads that the tool failed, and nothing more: what the error says stays with the application.
+    Hide,
+    /// The run ends with the error.
+    EndRun,
+}
+
+/// What is done about each kind of error; about a kind that is not listed, the model is told.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct ErrorPolicy(Vec<(ToolErrorKind, OnError)>);
+
+impl ErrorPolicy {
+    pub(crate) fn set(&mut self, kind: ToolErrorKind, on_error: OnError) {
+        self.0.retain(|(other, _)| *other != kind);
+        self.0.push((kind, on_error));
+    }
+
+    pub(crate) fn of(&self, error: &ToolError) -> OnError {
+        if error.is_fatal() {
+            return OnError::EndRun;
+        }
+        let found = self.0.iter().find(|(kind, _)| *kind == error.kind());
+        found.map_or(OnError::Tell, |(_, on_error)| *on_error)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}

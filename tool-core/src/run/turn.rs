@@ -1,0 +1,152 @@
+//! The calls of one turn, and where each of them stands.
+
+use serde::{Deserialize, Serialize};
+
+use super::ToolExecution;
+use crate::{Content, ReturnDirect, ToolCall, ToolDefinitions, ToolError, ToolPolicy};
+
+/// The calls of the last message, in its order.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Turn {
+    pub(super) calls: Vec<Standing>,
+    /// What the user said while the calls were open; it comes behind their results.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) said: Vec<Content>,
+}
+
+/// Where one call stands.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Standing {
+    /// What its tool says of it, once the run was told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) policy: Option<ToolPolicy>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) undo: Option<String>,
+    #[serde(skip_serializing_if = "Leave::is_not_needed")]
+    pub(super) leave: Leave,
+    /// The model's arguments, if a person changed them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) asked: Option<String>,
+    /// How often it was begun.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(super) attempts: u32,
+    /// It was begun, and nothing came of it yet.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_begun: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) outcome: Option<ToolExecution>,
+}
+
+/// Whether a person has to approve a call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Leave {
+    #[default]
+    NotNeeded,
+    Waiting,
+    Given,
+}
+
+impl Leave {
+    fn is_not_needed(&self) -> bool {
+        *self == Self::NotNeeded
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+impl Standing {
+    pub(super) fn with_outcome(outcome: Option<ToolExecution>) -> Self {
+        Self { outcome, ..Self::default() }
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.outcome.is_none()
+    }
+
+    pub(super) fn is_waiting(&self) -> bool {
+        self.is_open() && self.leave == Leave::Waiting
+    }
+
+    pub(super) fn is_ready(&self) -> bool {
+        self.is_open() && self.leave != Leave::Waiting
+    }
+
+    pub(super) fn returns(&self) -> ReturnDirect {
+        self.policy.map_or(ReturnDirect::Never, |policy| policy.return_direct)
+    }
+
+    pub(super) fn has_failed(&self) -> bool {
+        self.outcome.as_ref().is_none_or(|execution| execution.outcome().is_err())
+    }
+
+    /// Which attempt is under way, also when nobody said that it began.
+    pub(super) fn attempt(&self) -> u32 {
+        self.attempts + u32::from(!self.is_begun)
+    }
+
+    /// A failure after which the call is made again.
+    pub(super) fn is_worth_another_attempt(&self, error: &ToolError) -> bool {
+        let allowed = self.policy.map_or(1, |policy| policy.attempts);
+        (error.is_failed() || error.is_timed_out()) && !error.is_fatal() && self.attempt() < allowed
+    }
+
+    /// Takes in what the tool says of its calls, and settles what needs no tool.
+    pub(super) fn settle(&mut self, call: &ToolCall, tools: &ToolDefinitions, made: &[ToolExecution]) {
+        if !self.is_open() {
+            return;
+        }
+        if self.policy.is_none()
+            && let Some(definition) = tools.iter().find(|definition| definition.name() == call.name)
+        {
+            self.policy = Some(definition.policy());
+            self.undo = definition.undo().map(str::to_owned);
+        }
+        let Some(policy) = self.policy else { return };
+        if policy.pure {
+            let same = made.iter().rfind(|one| one.is_of(call) && one.outcome().is_ok());
+            if let Some(output) = same.and_then(ToolExecution::output) {
+                self.outcome = Some(ToolExecution::new(call.clone(), Ok(output.clone())).of_record());
+            }
+        } else if policy.at_most_once && self.is_begun {
+            self.outcome = Some(ToolExecution::new(call.clone(), Err(ToolError::lost())));
+        } else if policy.needs_approval && self.leave == Leave::NotNeeded {
+            self.leave = Leave::Waiting;
+        }
+    }
+}
+
+impl Turn {
+    pub(super) fn is_over(&self) -> bool {
+        self.calls.iter().all(|one| !one.is_open())
+    }
+
+    /// The calls whose outputs are the answer, by position: none if the model is to be asked again.
+    pub(super) fn answering(&self) -> Vec<usize> {
+        let positions = |is_answer: fn(&Standing) -> bool| -> Vec<usize> {
+            let found = self.calls.iter().enumerate().filter(|(_, one)| is_answer(one));
+            found.map(|(position, _)| position).collect()
+        };
+        if !self.said.is_empty() || self.calls.is_empty() {
+            return Vec::new();
+        }
+        let ending = positions(|one| one.returns() == ReturnDirect::Always && !one.has_failed());
+        if !ending.is_empty() {
+            return ending;
+        }
+        let returning = positions(|one| one.returns() != ReturnDirect::Never && !one.has_failed());
+        let has_failures = self.calls.iter().any(Standing::has_failed);
+        if returning.len() == self.calls.len() {
+            returning
+        } else if !has_failures && self.calls.last().is_some_and(|one| one.returns() == ReturnDirect::IfLast)
+        {
+            vec![self.calls.len() - 1]
+        } else {
+            Vec::new()
+        }
+    }
+}

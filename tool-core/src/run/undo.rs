@@ -1,0 +1,91 @@
+//! Undoing what the calls of a run did, if the run fails.
+
+use super::ending::Ending;
+use super::state::{Run, Stage};
+use super::turn::Standing;
+use super::{OutOfStep, ToolExecution};
+use crate::{ToolCall, ToolDefinitions, ToolOutput};
+
+/// The call that a tool is asked to undo. A tool that undoes another takes it with `#[inject] undone: &Undone`; its own
+/// arguments are those of that call.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Undone {
+    /// The call.
+    pub call: ToolCall,
+    /// What it gave back; nothing if the call was interrupted, so that nobody knows whether it had its effect.
+    pub output: Option<ToolOutput>,
+}
+
+impl Run {
+    /// The calls that are to be undone when the run fails, the last first.
+    fn undoable(&self) -> impl Iterator<Item = (&ToolExecution, &str)> {
+        self.tool_executions.iter().rev().filter_map(|execution| {
+            let may_have_had_effect = match execution.outcome() {
+                Ok(_) => !execution.is_from_record(),
+                Err(error) => error.is_outcome_unknown(),
+            };
+            execution.notes.undo.as_deref().filter(|_| may_have_had_effect).map(|undo| (execution, undo))
+        })
+    }
+
+    /// Undoes what the calls of the run did, as it is given up: a run that ended for good does so by itself, one that
+    /// could be driven on is told so.
+    ///
+    /// # Errors
+    ///
+    /// The run has an answer.
+    pub fn give_up(&mut self) -> Result<(), OutOfStep> {
+        match self.stage {
+            Stage::Asking | Stage::Calling(_) => self.end(Ending::Cancelled),
+            Stage::Undoing { .. } | Stage::Ended(_) => {}
+            Stage::Answered(_) | Stage::Returned(_) => return Err(OutOfStep("to give up an answer")),
+        }
+        Ok(())
+    }
+
+    /// How the run goes on when it has ended so.
+    pub(super) fn undoing(&self, ending: Ending) -> Stage {
+        if self.undoable().nth(self.undone.len()).is_some() {
+            Stage::Undoing { ending, standing: Standing::default() }
+        } else {
+            Stage::Ended(ending)
+        }
+    }
+
+    pub(crate) fn is_undoing(&self) -> bool {
+        matches!(self.stage, Stage::Undoing { .. })
+    }
+
+    /// The call that undoes what is to be undone next.
+    pub(crate) fn undo_call(&self) -> Option<ToolCall> {
+        let Stage::Undoing { .. } = self.stage else { return None };
+        let (execution, undo) = self.undoable().nth(self.undone.len())?;
+        let id = format!("undo_{}", execution.call.id);
+        Some(ToolCall::new(id, undo, &*execution.call.arguments))
+    }
+
+    /// What is to be undone next.
+    pub(crate) fn to_undo(&self) -> Option<Undone> {
+        let Stage::Undoing { .. } = self.stage else { return None };
+        let (execution, _) = self.undoable().nth(self.undone.len())?;
+        Some(Undone { call: execution.call.clone(), output: execution.output().cloned() })
+    }
+
+    pub(super) fn settle_undoing(&mut self, tools: &ToolDefinitions) {
+        let Some(call) = self.undo_call() else { return };
+        if let Stage::Undoing { standing, .. } = &mut self.stage
+            && standing.policy.is_none()
+        {
+            let definition = tools.iter().find(|definition| definition.name() == call.name);
+            standing.policy = definition.map(crate::ToolDefinition::policy);
+        }
+    }
+
+    pub(super) fn record_undone(&mut self, execution: ToolExecution) {
+        self.undone.push(execution);
+        if let Stage::Undoing { ending, .. } = &self.stage {
+            self.stage = self.undoing(ending.clone());
+        }
+    }
+}
