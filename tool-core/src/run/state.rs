@@ -89,7 +89,7 @@ pub(super) enum Stage {
     /// The messages at these positions are the answer: what the last calls gave back.
     Returned(Vec<usize>),
     /// The run ended, and what its calls did is undone one by one.
-    Undoing { ending: Ending, standing: Standing },
+    Undoing { ending: Ending, standing: Box<Standing> },
     /// The run ended without an answer.
     Ended(Ending),
 }

@@ -47,7 +47,7 @@ impl Run {
     /// How the run goes on when it has ended so.
     pub(super) fn undoing(&self, ending: Ending) -> Stage {
         if self.undoable().nth(self.undone.len()).is_some() {
-            Stage::Undoing { ending, standing: Standing::default() }
+            Stage::Undoing { ending, standing: Box::default() }
         } else {
             Stage::Ended(ending)
         }

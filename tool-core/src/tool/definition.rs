@@ -297,11 +297,6 @@ impl ToolDefinitions {
         }
     }
 
-    /// How the run deals with the calls of a tool.
-    pub(crate) fn policy_of(&self, name: &str) -> Option<ToolPolicy> {
-        self.iter().find(|definition| definition.name() == name).map(ToolDefinition::policy)
-    }
-
     fn encoding<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
         Arc::clone(self.encodings().get(&TypeId::of::<T>())?).downcast().ok()
     }
