@@ -56,6 +56,7 @@
 
 mod agent;
 mod chat;
+mod memory;
 mod registry;
 mod run;
 mod schema;
@@ -90,6 +91,12 @@ pub use self::chat::{
     AssistantMessage, ChatModel, ChatRequest, ChatResponse, ChatStream, Content, ConversationId, Delta,
     FinishReason, Image, JsonText, Message, ModelError, ModelFuture, Part, ToolCall, ToolChoice, ToolMessage,
     Usage,
+};
+#[cfg(feature = "sqlite")]
+pub use self::memory::SqliteStore;
+pub use self::memory::{
+    ChatMemory, ChatStore, InMemoryStore, MemoryError, OpenConversation, RunStore, StoreFuture, Window,
+    repair_history,
 };
 pub use self::registry::registered;
 pub use self::run::{

@@ -1,0 +1,327 @@
+//! Conversations and runs on the disk.
+
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+
+use futures_util::FutureExt;
+use rusqlite::Connection;
+use tool_core::{
+    AssistantMessage, ChatMemory, ChatStore, Content, ConversationId, Image, JsonText, Message, Part, Run,
+    RunStore, SqliteStore, ToolCall, ToolMessage,
+};
+
+/// A directory of one test's own.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new() -> Self {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::SeqCst);
+        let path = std::env::temp_dir().join(format!("memory-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.join("a.db")
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Awaits a future where there is no runtime.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+fn open(path: &Path) -> SqliteStore {
+    block_on(SqliteStore::open(path)).unwrap()
+}
+
+fn id() -> ConversationId {
+    ConversationId::new("user-7")
+}
+
+/// One message of every kind.
+fn conversation() -> Vec<Message> {
+    let call = ToolCall::new("1", "draw", "{\"big\": 18446744073709551615.10}");
+    let mut asking = AssistantMessage::text("\0 \u{1F600} '\"").with_tool_calls([call]);
+    asking.reasoning = Some("hm".to_owned());
+    let parts = [
+        Part::from("a"),
+        Image::from_bytes("image/png", b"1").into(),
+        JsonText::from(serde_json::json!([0.1])).into(),
+    ];
+    let mut result = ToolMessage::new("1", "draw", Content::from_iter(parts));
+    result.is_error = true;
+    vec![
+        Message::system("s"),
+        Message::user("u"),
+        Message::Assistant(asking),
+        Message::Tool(result),
+        Message::assistant(""),
+    ]
+}
+
+// Without any runtime around it.
+#[test]
+fn what_is_kept_is_there_when_the_file_is_opened_again() {
+    let directory = Directory::new();
+    let store = open(&directory.file());
+    block_on(store.append(&id(), &conversation())).unwrap();
+    block_on(store.append(&id(), &[Message::user("last")])).unwrap();
+    block_on(store.save_run("r", &Run::new(conversation()))).unwrap();
+    drop(store);
+    let store = open(&directory.file());
+    let mut expected = conversation();
+    expected.push(Message::user("last"));
+    assert_eq!(block_on(store.load(&id())).unwrap(), expected);
+    assert_eq!(block_on(store.load_run("r")).unwrap().unwrap().messages(), conversation());
+    let mode = Connection::open(directory.file()).unwrap();
+    let mode: String = mode.query_row("PRAGMA journal_mode", [], |row| row.get(0)).unwrap();
+    assert_eq!(mode, "wal");
+}
+
+#[test]
+fn ids_may_be_any_text() {
+    let directory = Directory::new();
+    let ids = [
+        "",
+        "\0",
+        "\0a",
+        " ",
+        "'; DROP TABLE messages; --",
+        "A",
+        "a",
+        "a%",
+        "e\u{301}",
+        "\u{e9}",
+        "\u{1F600}",
+    ];
+    let store = open(&directory.file());
+    for id in ids {
+        block_on(store.append(&id.into(), &[Message::user(id)])).unwrap();
+    }
+    let store = open(&directory.file());
+    for id in ids {
+        assert_eq!(block_on(store.load(&id.into())).unwrap(), [Message::user(id)], "{id:?}");
+    }
+    assert_eq!(block_on(store.conversations()).unwrap(), ids.map(ConversationId::from));
+    block_on(store.clear(&"a%".into())).unwrap();
+    assert_eq!(block_on(store.conversations()).unwrap().len(), ids.len() - 1);
+}
+
+#[test]
+fn an_append_of_many_is_whole() {
+    let directory = Directory::new();
+    let store = open(&directory.file());
+    let many: Vec<_> = (0..20_000).map(|number| Message::user(number.to_string())).collect();
+    block_on(store.append(&id(), &many)).unwrap();
+    assert_eq!(block_on(store.load(&id())).unwrap(), many);
+}
+
+#[test]
+fn what_fails_midway_leaves_nothing() {
+    let directory = Directory::new();
+    let store = open(&directory.file());
+    let trigger = "CREATE TRIGGER refuse BEFORE INSERT ON messages WHEN new.message LIKE '%bad%' \
+                   BEGIN SELECT RAISE(ABORT, 'refused'); END";
+    Connection::open(directory.file()).unwrap().execute_batch(trigger).unwrap();
+    let memory = ChatMemory::new(store);
+    let error = block_on(memory.commit(&id(), &[Message::user("good"), Message::user("bad")])).unwrap_err();
+    assert_eq!(error.to_string(), "the conversation `user-7` could not be added to: refused");
+    assert_eq!(block_on(memory.messages(&id())).unwrap(), []);
+    block_on(memory.commit(&id(), &[Message::user("good")])).unwrap();
+    assert_eq!(block_on(memory.messages(&id())).unwrap().len(), 1);
+}
+
+#[test]
+fn an_append_that_is_dropped_midway_is_whole_or_not_at_all() {
+    let directory = Directory::new();
+    let memory = ChatMemory::new(open(&directory.file()));
+    let mut kept = 0;
+    for round in 0..200 {
+        let turn: Vec<_> = (0..20).map(|_| Message::user(round.to_string())).collect();
+        let open = block_on(memory.open(&id())).unwrap();
+        // What was dropped before is seen here already, if it is kept at all.
+        assert_eq!(open.messages().len() % 20, 0);
+        assert!(open.messages().len() >= kept);
+        kept = open.messages().len();
+        if round % 2 == 0 {
+            let _ = open.commit(&turn).now_or_never();
+        } else {
+            block_on(open.commit(&turn)).unwrap();
+        }
+    }
+    let messages = block_on(memory.messages(&id())).unwrap();
+    assert!(messages.len() >= 2_000);
+    for turn in messages.chunks(20) {
+        assert!(turn.len() == 20 && turn.iter().all(|message| message == &turn[0]));
+    }
+}
+
+#[test]
+fn several_may_work_on_one_file() {
+    const TURNS: usize = 40;
+    let directory = Directory::new();
+    // Opened at once as well, so that all of them may try to make the tables.
+    thread::scope(|scope| {
+        for worker in 0..6 {
+            let path = directory.file();
+            scope.spawn(move || {
+                let memory = ChatMemory::new(open(&path));
+                for turn in 0..TURNS {
+                    let added = vec![Message::user(format!("{worker} {turn}")); 3];
+                    block_on(memory.open(&id())).unwrap();
+                    block_on(memory.commit(&id(), &added)).unwrap();
+                }
+            });
+        }
+    });
+    let messages = block_on(open(&directory.file()).load(&id())).unwrap();
+    assert_eq!(messages.len(), 6 * TURNS * 3);
+    let mut next = [0; 6];
+    for turn in messages.chunks(3) {
+        assert!(turn.iter().all(|message| message == &turn[0]));
+        let text = turn[0].text();
+        let (worker, number) = text.split_once(' ').unwrap();
+        let next = &mut next[worker.parse::<usize>().unwrap()];
+        assert_eq!(number, next.to_string());
+        *next += 1;
+    }
+}
+
+#[test]
+fn a_damaged_row_is_an_error_that_says_which_and_not_what() {
+    let directory = Directory::new();
+    let memory = ChatMemory::new(open(&directory.file()));
+    let table = [
+        ("'{\"role\": \"user\"'", "line 1, column 15"),
+        ("''", "line 1, column 0"),
+        ("'{\"role\": \"spy\", \"message\": \"secret\"}'", "line 1, column 14"),
+        ("'{\"role\": \"assistant\", \"message\": \"secret\"}'", "line 1, column 41"),
+        ("x'00ff'", "it is no text"),
+        ("CAST(x'ff' AS TEXT)", "it is no text"),
+    ];
+    for (damage, place) in table {
+        block_on(memory.clear(&id())).unwrap();
+        block_on(memory.commit(&id(), &[Message::user("a"), Message::user("secret")])).unwrap();
+        let file = Connection::open(directory.file()).unwrap();
+        file.execute(&format!("UPDATE messages SET message = {damage} WHERE id = 2"), []).unwrap();
+        let error = block_on(memory.open(&id())).unwrap_err();
+        assert!(error.is_load());
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "the conversation `user-7` could not be loaded: row 2 of the table `messages` is damaged, \
+                 or of a newer version ({place}); delete the row or clear the conversation"
+            )
+        );
+        // The way out that the error names.
+        file.execute("DELETE FROM messages WHERE id = 2", []).unwrap();
+        assert_eq!(block_on(memory.open(&id())).unwrap().messages().len(), 1);
+    }
+}
+
+#[test]
+fn a_damaged_run_is_an_error_that_says_which() {
+    let directory = Directory::new();
+    let store = open(&directory.file());
+    block_on(store.save_run("a\nb", &Run::new([Message::user("secret")]))).unwrap();
+    let file = Connection::open(directory.file()).unwrap();
+    file.execute("UPDATE runs SET state = '{}'", []).unwrap();
+    let error = block_on(store.load_run("a\nb")).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the state of the run `a\\nb` is damaged, or of another version (line 1, column 2); remove the run"
+    );
+    let is_recent = "SELECT abs(updated - unixepoch()) < 60 FROM runs";
+    assert!(file.query_row(is_recent, [], |row| row.get::<_, bool>(0)).unwrap());
+}
+
+#[test]
+fn a_file_that_is_not_the_stores_is_refused_and_not_touched() {
+    let foreign = "it is the database of another program; take a file of its own for the store";
+    let table = [
+        ("CREATE TABLE messages (a)", foreign),
+        ("PRAGMA user_version = 1", foreign),
+        ("PRAGMA application_id = 7", foreign),
+        (
+            "PRAGMA application_id = 0x746f6f6c; PRAGMA user_version = 2",
+            "its tables are of version 2, and this program works with version 1; \
+             update the program, or take another file",
+        ),
+    ];
+    for (sql, expected) in table {
+        let directory = Directory::new();
+        let path = directory.file();
+        Connection::open(&path).unwrap().execute_batch(sql).unwrap();
+        let before = std::fs::read(&path).unwrap();
+        let error = block_on(SqliteStore::open(&path)).unwrap_err();
+        assert!(error.is_open() && error.conversation().is_none());
+        assert_eq!(
+            error.to_string(),
+            format!("the store `{}` could not be opened: {expected}", path.display()),
+            "{sql}"
+        );
+        assert_eq!(std::fs::read(&path).unwrap(), before, "{sql}");
+    }
+    let directory = Directory::new();
+    std::fs::write(
+        directory.file(),
+        "this is no database, but long enough to be looked at as one".repeat(99),
+    )
+    .unwrap();
+    let error = block_on(SqliteStore::open(directory.file())).unwrap_err();
+    assert!(error.to_string().ends_with("could not be opened: file is not a database"), "{error}");
+    let error = block_on(SqliteStore::open(directory.0.join("none/a.db"))).unwrap_err();
+    assert!(error.is_open());
+}
+
+#[test]
+fn a_path_is_a_path() {
+    let directory = Directory::new();
+    let path = directory.0.join("file:a?mode=memory b.db");
+    block_on(open(&path).append(&id(), &[Message::user("a")])).unwrap();
+    assert!(path.exists());
+    assert_eq!(block_on(open(&path).load(&id())).unwrap().len(), 1);
+}
+
+// On one thread: were it blocked, nothing else would go on meanwhile.
+#[tokio::test(flavor = "current_thread")]
+async fn the_runtime_goes_on_while_another_process_writes() {
+    let directory = Directory::new();
+    let memory = ChatMemory::new(SqliteStore::open(directory.file()).await.unwrap());
+    let other = Connection::open(directory.file()).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let commit = tokio::spawn({
+        let memory = memory.clone();
+        async move { memory.commit(&id(), &[Message::user("a")]).await }
+    });
+    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    assert!(!commit.is_finished());
+    other.execute_batch("COMMIT").unwrap();
+    commit.await.unwrap().unwrap();
+    assert_eq!(memory.messages(&id()).await.unwrap().len(), 1);
+}

@@ -1,0 +1,104 @@
+//! Conversations and runs that are kept as long as the program runs.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{ChatStore, RunStore, StoreFuture};
+use crate::{ConversationId, Message, Run};
+
+/// Keeps conversations and runs as long as the program runs. Clones share what they keep.
+///
+/// ```
+/// use tool_core::{ChatStore, ConversationId, InMemoryStore, Message};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+/// let (store, id) = (InMemoryStore::new(), ConversationId::new("user-7"));
+/// store.append(&id, &[Message::user("Hello"), Message::assistant("Good morning!")]).await?;
+/// assert_eq!(store.clone().load(&id).await?.len(), 2);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Default)]
+pub struct InMemoryStore(Arc<Mutex<Kept>>);
+
+#[derive(Default)]
+struct Kept {
+    conversations: BTreeMap<ConversationId, Vec<Message>>,
+    runs: BTreeMap<String, Run>,
+}
+
+impl InMemoryStore {
+    /// A store that keeps nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        // Whoever panicked has not left anything half done: every change is one call of a map.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ChatStore for InMemoryStore {
+    fn load<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<Message>> {
+        Box::pin(async move { Ok(self.kept().conversations.get(id).cloned().unwrap_or_default()) })
+    }
+
+    fn append<'a>(&'a self, id: &'a ConversationId, messages: &'a [Message]) -> StoreFuture<'a, ()> {
+        Box::pin(async move {
+            if !messages.is_empty() {
+                self.kept().conversations.entry(id.clone()).or_default().extend_from_slice(messages);
+            }
+            Ok(())
+        })
+    }
+
+    fn clear<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, ()> {
+        Box::pin(async move {
+            self.kept().conversations.remove(id);
+            Ok(())
+        })
+    }
+
+    fn conversations(&self) -> StoreFuture<'_, Vec<ConversationId>> {
+        Box::pin(async move { Ok(self.kept().conversations.keys().cloned().collect()) })
+    }
+}
+
+impl RunStore for InMemoryStore {
+    fn save_run<'a>(&'a self, id: &'a str, run: &'a Run) -> StoreFuture<'a, ()> {
+        Box::pin(async move {
+            self.kept().runs.insert(id.to_owned(), run.clone());
+            Ok(())
+        })
+    }
+
+    fn load_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Run>> {
+        Box::pin(async move { Ok(self.kept().runs.get(id).cloned()) })
+    }
+
+    fn remove_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, ()> {
+        Box::pin(async move {
+            self.kept().runs.remove(id);
+            Ok(())
+        })
+    }
+
+    fn runs(&self) -> StoreFuture<'_, Vec<String>> {
+        Box::pin(async move { Ok(self.kept().runs.keys().cloned().collect()) })
+    }
+}
+
+/// Tells how much there is, not what: conversations are private.
+impl fmt::Debug for InMemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kept = self.kept();
+        f.debug_struct("InMemoryStore")
+            .field("conversations", &kept.conversations.len())
+            .field("runs", &kept.runs.len())
+            .finish()
+    }
+}

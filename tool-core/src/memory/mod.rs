@@ -1,0 +1,20 @@
+//! What is kept of conversations: where, how much of it the model is sent, and who may add to it when.
+
+mod chat_memory;
+mod error;
+mod in_memory;
+mod locks;
+mod repair;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+mod store;
+mod window;
+
+pub use self::chat_memory::{ChatMemory, OpenConversation};
+pub use self::error::MemoryError;
+pub use self::in_memory::InMemoryStore;
+pub use self::repair::repair_history;
+#[cfg(feature = "sqlite")]
+pub use self::sqlite::SqliteStore;
+pub use self::store::{ChatStore, RunStore, StoreFuture};
+pub use self::window::Window;
