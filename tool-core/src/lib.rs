@@ -85,9 +85,9 @@ pub use tool_macros::toolbox;
 
 pub use self::agent::{Agent, AgentBuilder, Ask, BuildError, Event, EventStream, RunTools};
 pub use self::chat::{
-    AssistantMessage, ChatModel, ChatRequest, ChatResponse, ChatStream, Content, ConversationId, Delta,
-    FinishReason, Image, JsonText, Message, ModelError, ModelFuture, Part, ToolCall, ToolChoice, ToolMessage,
-    Usage,
+    AnswerFormat, AssistantMessage, ChatModel, ChatRequest, ChatResponse, ChatStream, Content,
+    ConversationId, Delta, FinishReason, Image, JsonText, Message, ModelError, ModelFuture, ModelOptions,
+    Part, ToolCall, ToolChoice, ToolMessage, Usage,
 };
 pub use self::registry::registered;
 pub use self::run::{Answer, OutOfStep, Run, RunError, Step, ToolExecution};
