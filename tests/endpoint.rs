@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 use support::RawServer;
 use tool_core::testing::ScriptedModel;
 use tool_core::{
-    Agent, AssistantMessage, ChatModel, ChatRequest, ChatResponse, Content, Delta, FinishReason, Image,
-    Message, Part, ToolCall, ToolChoice, ToolDefinition, ToolDefinitions, Usage, tool, tools,
+    Agent, AnswerFormat, AssistantMessage, ChatModel, ChatRequest, ChatResponse, Content, Delta,
+    FinishReason, Image, Message, ModelFuture, ModelOptions, Part, ToolCall, ToolChoice, ToolDefinition,
+    ToolDefinitions, Usage, tool, tools,
 };
 use tool_openai::server::{RunningServer, Server};
 use tool_openai::{ChatCompletions, OpenAi};
@@ -104,6 +105,94 @@ async fn a_request_comes_through() {
         .with_tool_choice(choice)
         .with_parallel_tool_calls(false);
     assert_eq!(model.chat(&request).await.unwrap().message.text, "Yes.");
+}
+
+/// A model that can be held to a schema, as the script cannot.
+struct Structured(ScriptedModel);
+
+impl ChatModel for Structured {
+    fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        self.0.chat(request)
+    }
+
+    fn supports_answer_format(&self) -> bool {
+        true
+    }
+}
+
+#[tokio::test]
+async fn options_and_answer_formats_come_through() {
+    let options = ModelOptions::default()
+        .with_temperature(0.1)
+        .with_top_p(0.25)
+        .with_max_output_tokens(100)
+        .with_seed(i64::MIN)
+        .with_stop(["END", "\n"])
+        .with_reasoning_effort("low");
+    let closed = json!({ "type": "object", "properties": {}, "required": [], "additionalProperties": false });
+    let formats = [
+        None,
+        Some(AnswerFormat::json_schema("place", closed.clone())),
+        Some(AnswerFormat::json_schema("place", closed).without_strict()),
+        Some(AnswerFormat::json_schema("map", json!({ "type": "object", "additionalProperties": true }))),
+    ];
+    for format in formats {
+        let (sent, asked) = (options.clone(), format.clone());
+        let script = ScriptedModel::new()
+            .expects(move |request| *request.options() == sent)
+            .expects(move |request| request.answer_format() == asked.as_ref())
+            .says("{}")
+            // What a server cannot be held to is not sent to it.
+            .expects(|request| request.answer_format().is_none())
+            .says("{}");
+        let (_server, model) = serve(Structured(script)).await;
+        let request = ChatRequest::new([Message::user("Where?")])
+            .with_options(options.clone())
+            .with_answer_format(format);
+        model.chat(&request).await.unwrap();
+        model.without_json_schema().chat(&request).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn options_as_other_clients_send_them() {
+    let table = [
+        (json!({}), ModelOptions::default()),
+        (json!({ "stop": null, "temperature": null, "seed": null }), ModelOptions::default()),
+        (json!({ "stop": "END" }), ModelOptions::default().with_stop(["END"])),
+        (json!({ "max_tokens": 5 }), ModelOptions::default().with_max_output_tokens(5)),
+        (
+            json!({ "max_tokens": 5, "max_completion_tokens": 6 }),
+            ModelOptions::default().with_max_output_tokens(6),
+        ),
+        (json!({ "response_format": { "type": "text" } }), ModelOptions::default()),
+        (json!({ "temperature": 1 }), ModelOptions::default().with_temperature(1.0)),
+    ];
+    let http = reqwest::Client::builder().no_proxy().tls_backend_preconfigured(no_tls()).build().unwrap();
+    for (mut body, options) in table {
+        let script = ScriptedModel::new()
+            .expects(move |request| *request.options() == options && request.answer_format().is_none())
+            .says("Yes.");
+        let (server, _) = serve(script).await;
+        body["model"] = json!("m");
+        body["messages"] = json!([{ "role": "user", "content": "Hi" }]);
+        let (status, answer) = post(&http, &server, body.to_string()).await;
+        assert_eq!(status, 200, "{body}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn the_model_of_the_options_is_the_one_that_is_asked() {
+    let server = Server::new().model("m", ScriptedModel::new()).model(
+        "other",
+        // The model behind the server keeps its own name.
+        ScriptedModel::new().expects(|request| request.options().model.is_none()).says("Yes."),
+    );
+    let server = server.spawn("127.0.0.1:0").await.unwrap();
+    let request =
+        ChatRequest::new([Message::user("Hello")]).with_options(ModelOptions::default().with_model("other"));
+    let response = client(&server.base_url()).chat_model("m").chat(&request).await.unwrap();
+    assert_eq!(response.model.as_deref(), Some("other"));
 }
 
 #[tokio::test]
@@ -238,6 +327,7 @@ async fn bad_requests_get_the_apis_error_shape_and_status() {
     let call = json!({ "id": "a", "type": "function", "function": { "name": "f", "arguments": "{}" } });
     let function = json!({ "type": "function", "function": { "name": "f" } });
     let image = json!([{ "type": "image_url", "image_url": { "url": "data:" } }]);
+    let format = json!({ "type": "json_schema", "json_schema": { "name": "any", "schema": {} } });
     let with = |messages: Value| json!({ "model": "m", "messages": messages }).to_string();
     let table = [
         ("".to_owned(), 400, "", "the request is not valid JSON: EOF"),
@@ -308,6 +398,39 @@ async fn bad_requests_get_the_apis_error_shape_and_status() {
             400,
             "tool_choice",
             "a tool is required, but there is none",
+        ),
+        (
+            json!({ "model": "m", "messages": [user], "stop": 1 }).to_string(),
+            400,
+            "",
+            "the request cannot be read: `stop` must be a text or a list of texts",
+        ),
+        (
+            json!({ "model": "m", "messages": [user], "response_format": { "type": "json_object" } })
+                .to_string(),
+            400,
+            "response_format",
+            "`json_object` is none of `text` and `json_schema`",
+        ),
+        (
+            json!({ "model": "m", "messages": [user], "response_format": { "type": "json_schema" } })
+                .to_string(),
+            400,
+            "response_format",
+            "the type `json_schema` has an object",
+        ),
+        (
+            json!({ "model": "m", "messages": [user], "response_format": format }).to_string(),
+            400,
+            "response_format",
+            "this model cannot be held to a JSON schema",
+        ),
+        (
+            json!({ "model": "agent", "messages": [user], "response_format": format, "stream": true })
+                .to_string(),
+            400,
+            "response_format",
+            "this model cannot be held to a JSON schema",
         ),
         (
             json!({ "model": "agent", "messages": [user], "tools": [function] }).to_string(),

@@ -1,4 +1,4 @@
-//! A server that answers every connection with the same bytes, and keeps what it was sent.
+//! A server that answers every connection with bytes that it was given, and keeps what it was sent.
 
 #![allow(dead_code, reason = "each test crate needs another part of it")]
 
@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// A server that answers every connection with the same bytes.
+/// A server that answers every connection with bytes that it was given.
 pub(crate) struct RawServer {
     pub(crate) address: SocketAddr,
     requests: Arc<Mutex<Vec<String>>>,
@@ -20,6 +20,18 @@ pub(crate) struct RawServer {
 impl RawServer {
     /// Answers with these pieces, with a pause between two of them.
     pub(crate) async fn start(pieces: Vec<Vec<u8>>, pause: Duration) -> Self {
+        Self::serve(std::iter::repeat(pieces), pause).await
+    }
+
+    /// Answers each connection with the next of these answers, and those beyond with nothing.
+    pub(crate) async fn answering_in_turn(answers: Vec<Vec<u8>>) -> Self {
+        Self::serve(answers.into_iter().map(|answer| vec![answer]), Duration::ZERO).await
+    }
+
+    async fn serve(
+        mut answers: impl Iterator<Item = Vec<Vec<u8>>> + Send + 'static,
+        pause: Duration,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let requests = Arc::new(Mutex::new(Vec::new()));
@@ -29,7 +41,7 @@ impl RawServer {
                 let (mut stream, _) = listener.accept().await.unwrap();
                 let request = read_request(&mut stream).await;
                 seen.lock().unwrap().push(request);
-                for piece in &pieces {
+                for piece in &answers.next().unwrap_or_default() {
                     if stream.write_all(piece).await.is_err() {
                         break;
                     }

@@ -88,9 +88,9 @@ pub use self::agent::{
     Agent, AgentBuilder, Approver, ApproverFuture, Ask, BuildError, Event, EventStream, LiveRun,
 };
 pub use self::chat::{
-    AssistantMessage, ChatModel, ChatRequest, ChatResponse, ChatStream, Content, ConversationId, Delta,
-    FinishReason, Image, JsonText, Message, ModelError, ModelFuture, Part, ToolCall, ToolChoice, ToolMessage,
-    Usage,
+    AnswerFormat, AssistantMessage, ChatModel, ChatRequest, ChatResponse, ChatStream, Content,
+    ConversationId, Delta, FinishReason, Image, JsonText, Message, ModelError, ModelFuture, ModelOptions,
+    Part, ToolCall, ToolChoice, ToolMessage, Usage,
 };
 #[cfg(feature = "sqlite")]
 pub use self::memory::SqliteStore;

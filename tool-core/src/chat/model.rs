@@ -66,6 +66,12 @@ pub trait ChatModel: Send + Sync {
         };
         Box::pin(stream::once(deltas).flatten())
     }
+
+    /// The model can be held to a JSON schema, the request's [answer format](ChatRequest::answer_format). One that
+    /// cannot ignores it: to have an answer of a schema from such a model, offer it a tool that takes the answer.
+    fn supports_answer_format(&self) -> bool {
+        false
+    }
 }
 
 impl<M: ChatModel + ?Sized> ChatModel for Box<M> {
@@ -76,6 +82,10 @@ impl<M: ChatModel + ?Sized> ChatModel for Box<M> {
     fn stream<'a>(&'a self, request: &'a ChatRequest<'_>) -> ChatStream<'a> {
         (**self).stream(request)
     }
+
+    fn supports_answer_format(&self) -> bool {
+        (**self).supports_answer_format()
+    }
 }
 
 impl<M: ChatModel + ?Sized> ChatModel for Arc<M> {
@@ -85,6 +95,10 @@ impl<M: ChatModel + ?Sized> ChatModel for Arc<M> {
 
     fn stream<'a>(&'a self, request: &'a ChatRequest<'_>) -> ChatStream<'a> {
         (**self).stream(request)
+    }
+
+    fn supports_answer_format(&self) -> bool {
+        (**self).supports_answer_format()
     }
 }
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Message, ToolDefinitions};
+use crate::{AnswerFormat, Message, ModelOptions, ToolDefinitions};
 
 /// One request to a model: the conversation so far and the tools on offer.
 ///
@@ -22,6 +22,8 @@ pub struct ChatRequest<'a> {
     tools: ToolDefinitions,
     tool_choice: ToolChoice,
     parallel_tool_calls: Option<bool>,
+    options: ModelOptions,
+    answer_format: Option<AnswerFormat>,
 }
 
 impl ChatRequest<'static> {
@@ -45,6 +47,8 @@ impl<'a> ChatRequest<'a> {
             tools: ToolDefinitions::default(),
             tool_choice: ToolChoice::Auto,
             parallel_tool_calls: None,
+            options: ModelOptions::default(),
+            answer_format: None,
         }
     }
 
@@ -66,6 +70,20 @@ impl<'a> ChatRequest<'a> {
     #[must_use]
     pub fn with_parallel_tool_calls(mut self, may: impl Into<Option<bool>>) -> Self {
         self.parallel_tool_calls = may.into();
+        self
+    }
+
+    /// How the model is to answer; unset, the provider decides.
+    #[must_use]
+    pub fn with_options(mut self, options: ModelOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// What the model's last message must look like; unset, it is a text of any kind.
+    #[must_use]
+    pub fn with_answer_format(mut self, format: impl Into<Option<AnswerFormat>>) -> Self {
+        self.answer_format = format.into();
         self
     }
 
@@ -91,6 +109,18 @@ impl<'a> ChatRequest<'a> {
     #[must_use]
     pub fn parallel_tool_calls(&self) -> Option<bool> {
         self.parallel_tool_calls
+    }
+
+    /// How the model is to answer.
+    #[must_use]
+    pub fn options(&self) -> &ModelOptions {
+        &self.options
+    }
+
+    /// What the model's last message must look like.
+    #[must_use]
+    pub fn answer_format(&self) -> Option<&AnswerFormat> {
+        self.answer_format.as_ref()
     }
 }
 

@@ -205,7 +205,7 @@ mod tests {
     use crate::chat_completions::request::body;
 
     fn sent(messages: &[Message]) -> Result<Value, crate::Error> {
-        let body = body("m", &ChatRequest::borrowing(messages), false)?;
+        let body = body("m", &ChatRequest::borrowing(messages), None, false)?;
         Ok(serde_json::from_slice::<Value>(&body).unwrap()["messages"].take())
     }
 
@@ -303,7 +303,7 @@ mod tests {
             .chain([Message::user("Thanks.")])
             .collect();
         // Requests are made where the model is asked: behind the user, and behind the results of a turn.
-        let body = |end: usize| body("m", &ChatRequest::borrowing(&conversation[..end]), true).unwrap();
+        let body = |end: usize| body("m", &ChatRequest::borrowing(&conversation[..end]), None, true).unwrap();
         let bodies: Vec<_> = [1, 5, 6, 7, 11, 12].map(body).into_iter().collect();
         for pair in bodies.windows(2) {
             let so_far = &pair[0][..pair[0].len() - "]}".len()];

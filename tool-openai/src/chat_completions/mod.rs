@@ -26,11 +26,30 @@ const PATH: &str = "chat/completions";
 pub struct ChatCompletions {
     client: Arc<Client>,
     model: String,
+    has_json_schema: bool,
 }
 
 impl ChatCompletions {
     pub(crate) fn new(client: Arc<Client>, model: String) -> Self {
-        Self { client, model }
+        Self { client, model, has_json_schema: true }
+    }
+
+    /// The same model of a server that knows no `response_format` with a JSON schema: the model
+    /// [does not support](ChatModel::supports_answer_format) answer formats then, and none is sent.
+    ///
+    /// ```
+    /// use tool_core::ChatModel;
+    /// use tool_openai::OpenAi;
+    ///
+    /// let local = OpenAi::builder().base_url("http://127.0.0.1:8080/v1").build()?;
+    /// assert!(local.chat_model("small").supports_answer_format());
+    /// assert!(!local.chat_model("small").without_json_schema().supports_answer_format());
+    /// # Ok::<_, tool_openai::Error>(())
+    /// ```
+    #[must_use]
+    pub fn without_json_schema(mut self) -> Self {
+        self.has_json_schema = false;
+        self
     }
 
     /// The model's name, as the endpoint knows it.
@@ -39,14 +58,19 @@ impl ChatCompletions {
         &self.model
     }
 
+    fn body(&self, request: &ChatRequest<'_>, is_streamed: bool) -> Result<Vec<u8>, Error> {
+        let format = request.answer_format().filter(|_| self.has_json_schema);
+        request::body(&self.model, request, format, is_streamed)
+    }
+
     async fn ask(&self, request: &ChatRequest<'_>) -> Result<ChatResponse, Error> {
-        let body = request::body(&self.model, request, false)?;
+        let body = self.body(request, false)?;
         let response = self.client.post(PATH, body, "application/json").await?;
         self.read_whole(response).await
     }
 
     async fn open(&self, request: &ChatRequest<'_>) -> Result<ChatStream<'_>, Error> {
-        let body = request::body(&self.model, request, true)?;
+        let body = self.body(request, true)?;
         let response = self.client.post(PATH, body, "text/event-stream").await?;
         if content_type(&response).is_some_and(|value| value.starts_with("text/event-stream")) {
             return Ok(stream::deltas(&self.client, response).map_err(ModelError::from).boxed());
@@ -77,6 +101,10 @@ impl ChatModel for ChatCompletions {
 
     fn stream<'a>(&'a self, request: &'a ChatRequest<'_>) -> ChatStream<'a> {
         Box::pin(once(async move { self.open(request).await.map_err(ModelError::from) }).try_flatten())
+    }
+
+    fn supports_answer_format(&self) -> bool {
+        self.has_json_schema
     }
 }
 

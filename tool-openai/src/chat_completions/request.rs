@@ -2,8 +2,9 @@
 
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
+use serde_json::Value;
 use serde_json::value::RawValue;
-use tool_core::{ChatRequest, ToolChoice, ToolDefinition, ToolDefinitions};
+use tool_core::{AnswerFormat, ChatRequest, ModelOptions, ToolChoice, ToolDefinition, ToolDefinitions};
 
 use super::messages::Messages;
 use crate::Error;
@@ -11,11 +12,22 @@ use crate::Error;
 /// The tools of a set, as they stand in every request of it.
 struct WireTools(Result<Box<RawValue>, String>);
 
-/// The body of a request.
+/// The body of a request. The answer format is given beside it, as not every server takes one.
 ///
 /// What stays the same from turn to turn stands first and the messages, which only grow, behind it: so a
-/// turn's body begins with the bytes of the one before, and the provider's cache of prompts hits.
-pub(crate) fn body(model: &str, request: &ChatRequest<'_>, is_streamed: bool) -> Result<Vec<u8>, Error> {
+/// turn's body begins with the bytes of the one before, and the provider's cache of prompts hits. Only the choice of
+/// tools, which a run changes once a tool was called, stands behind the messages.
+///
+/// # Errors
+///
+/// An option is no number that JSON can say, or the messages hold what the API has no word for.
+pub(crate) fn body(
+    model: &str,
+    request: &ChatRequest<'_>,
+    format: Option<&AnswerFormat>,
+    is_streamed: bool,
+) -> Result<Vec<u8>, Error> {
+    refuse_no_number(request.options())?;
     let tools = wire_tools(request.tools());
     let tools = match tools.as_deref() {
         None => None,
@@ -26,7 +38,7 @@ pub(crate) fn body(model: &str, request: &ChatRequest<'_>, is_streamed: bool) ->
     };
     let mut body = Vec::with_capacity(1024 + tools.map_or(0, |tools| tools.get().len()));
     let mut json = serde_json::Serializer::new(&mut body);
-    write(model, request, tools, is_streamed, &mut json)
+    write(model, request, tools, format, is_streamed, &mut json)
         .map_err(|error| Error::config(format!("the request cannot be written as JSON: {error}")))?;
     Ok(body)
 }
@@ -35,11 +47,12 @@ fn write<S: Serializer>(
     model: &str,
     request: &ChatRequest<'_>,
     tools: Option<&RawValue>,
+    format: Option<&AnswerFormat>,
     is_streamed: bool,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
     let mut body = serializer.serialize_map(None)?;
-    body.serialize_entry("model", model)?;
+    body.serialize_entry("model", request.options().model.as_deref().unwrap_or(model))?;
     if is_streamed {
         body.serialize_entry("stream", &true)?;
         body.serialize_entry("stream_options", &serde_json::json!({ "include_usage": true }))?;
@@ -51,11 +64,48 @@ fn write<S: Serializer>(
             body.serialize_entry("parallel_tool_calls", &may)?;
         }
     }
+    write_options(request.options(), &mut body)?;
+    if let Some(format) = format {
+        body.serialize_entry("response_format", &Format(format))?;
+    }
     body.serialize_entry("messages", &Messages(request.messages()))?;
     if tools.is_some() && *request.tool_choice() != ToolChoice::Auto {
         body.serialize_entry("tool_choice", &Choice(request.tool_choice()))?;
     }
     body.end()
+}
+
+/// What is unset is not written: some servers refuse words that they do not know.
+fn write_options<M: SerializeMap>(options: &ModelOptions, body: &mut M) -> Result<(), M::Error> {
+    if let Some(temperature) = options.temperature {
+        body.serialize_entry("temperature", &temperature)?;
+    }
+    if let Some(top_p) = options.top_p {
+        body.serialize_entry("top_p", &top_p)?;
+    }
+    if let Some(tokens) = options.max_output_tokens {
+        body.serialize_entry("max_completion_tokens", &tokens)?;
+    }
+    if let Some(seed) = options.seed {
+        body.serialize_entry("seed", &seed)?;
+    }
+    if !options.stop.is_empty() {
+        body.serialize_entry("stop", &options.stop)?;
+    }
+    if let Some(effort) = &options.reasoning_effort {
+        body.serialize_entry("reasoning_effort", effort)?;
+    }
+    Ok(())
+}
+
+/// JSON has no word for infinity: it would be written as `null`, which the API reads as unset.
+fn refuse_no_number(options: &ModelOptions) -> Result<(), Error> {
+    for (name, number) in [("temperature", options.temperature), ("top_p", options.top_p)] {
+        if let Some(number) = number.filter(|number| !number.is_finite()) {
+            return Err(Error::config(format!("the option `{name}` is {number}; give a finite number")));
+        }
+    }
+    Ok(())
 }
 
 fn wire_tools(definitions: &ToolDefinitions) -> Option<std::sync::Arc<WireTools>> {
@@ -93,6 +143,26 @@ impl Serialize for Tool<'_> {
     }
 }
 
+struct Format<'a>(&'a AnswerFormat);
+
+impl Serialize for Format<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct JsonSchema<'a> {
+            name: &'a str,
+            schema: &'a Value,
+            strict: bool,
+        }
+
+        let Self(format) = self;
+        let schema = JsonSchema { name: format.name(), schema: format.schema(), strict: format.is_strict() };
+        let mut map = serializer.serialize_map(Some(2))?;
+        map.serialize_entry("type", "json_schema")?;
+        map.serialize_entry("json_schema", &schema)?;
+        map.end()
+    }
+}
+
 struct Choice<'a>(&'a ToolChoice);
 
 impl Serialize for Choice<'_> {
@@ -111,13 +181,13 @@ impl Serialize for Choice<'_> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
     use tool_core::{AssistantMessage, Message, ToolCall, ToolDefinitions, ToolOutput};
 
     use super::*;
 
     fn written(request: &ChatRequest<'_>) -> Value {
-        serde_json::from_slice(&body("m", request, false).unwrap()).unwrap()
+        serde_json::from_slice(&body("m", request, request.answer_format(), false).unwrap()).unwrap()
     }
 
     fn now() -> ToolDefinitions {
@@ -135,7 +205,7 @@ mod tests {
     #[test]
     fn a_streamed_request_asks_for_usage() {
         let request = ChatRequest::new([Message::user("Hello")]);
-        let body: Value = serde_json::from_slice(&body("m", &request, true).unwrap()).unwrap();
+        let body: Value = serde_json::from_slice(&body("m", &request, None, true).unwrap()).unwrap();
         assert_eq!(body["stream"], true);
         assert_eq!(body["stream_options"], json!({ "include_usage": true }));
     }
@@ -179,6 +249,66 @@ mod tests {
     }
 
     #[test]
+    fn options_are_written_where_they_are_set() {
+        let all = ModelOptions::default()
+            .with_temperature(0.0)
+            .with_top_p(0.5)
+            .with_max_output_tokens(9)
+            .with_seed(-1)
+            .with_stop(["a", "b"])
+            .with_reasoning_effort("low")
+            .with_model("other");
+        let table = [
+            (ModelOptions::default(), json!({ "model": "m" })),
+            (ModelOptions::default().with_seed(7), json!({ "model": "m", "seed": 7 })),
+            (
+                all,
+                json!({
+                    "model": "other",
+                    "temperature": 0.0,
+                    "top_p": 0.5,
+                    "max_completion_tokens": 9,
+                    "seed": -1,
+                    "stop": ["a", "b"],
+                    "reasoning_effort": "low",
+                }),
+            ),
+        ];
+        for (options, expected) in table {
+            let mut body = written(&ChatRequest::new([Message::user("Hello")]).with_options(options));
+            assert!(body.as_object_mut().unwrap().shift_remove("messages").is_some());
+            assert_eq!(body, expected);
+        }
+    }
+
+    #[test]
+    fn an_option_that_is_no_number_is_refused() {
+        let table = [
+            (ModelOptions::default().with_temperature(f64::NAN), "the option `temperature` is NaN"),
+            (ModelOptions::default().with_top_p(f64::INFINITY), "the option `top_p` is inf"),
+        ];
+        for (options, expected) in table {
+            let request = ChatRequest::new([Message::user("Hello")]).with_options(options);
+            let error = body("m", &request, None, false).unwrap_err();
+            assert!(error.is_config() && error.to_string().starts_with(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_answer_format_is_strict_where_it_can_be() {
+        let closed =
+            json!({ "type": "object", "properties": {}, "required": [], "additionalProperties": false });
+        let open = json!({ "type": "object", "additionalProperties": true });
+        for (schema, is_strict) in [(closed, true), (open, false)] {
+            let format = AnswerFormat::json_schema("place", schema.clone());
+            let body = written(&ChatRequest::new([Message::user("Where?")]).with_answer_format(format));
+            let json_schema = json!({ "name": "place", "schema": schema, "strict": is_strict });
+            assert_eq!(body["response_format"], json!({ "type": "json_schema", "json_schema": json_schema }));
+            assert_eq!(body.as_object().unwrap().keys().next_back().unwrap(), "messages");
+        }
+    }
+
+    #[test]
     fn calls_and_results() {
         let calls = [ToolCall::new("1", "now", r#"{"zone": "UTC"}"#), ToolCall::new("2", "now", "{broken")];
         let results = calls.clone().map(|call| Message::tool(&call, &Ok(ToolOutput::text("noon"))));
@@ -200,9 +330,9 @@ mod tests {
     #[test]
     fn a_turn_begins_with_the_bytes_of_the_one_before() {
         let mut messages = vec![Message::user("When?")];
-        let first = body("m", &ChatRequest::borrowing(&messages).with_tools(now()), true).unwrap();
+        let first = body("m", &ChatRequest::borrowing(&messages).with_tools(now()), None, true).unwrap();
         messages.push(Message::assistant("Now."));
-        let second = body("m", &ChatRequest::borrowing(&messages).with_tools(now()), true).unwrap();
+        let second = body("m", &ChatRequest::borrowing(&messages).with_tools(now()), None, true).unwrap();
         let end = "]}".len();
         assert!(second.starts_with(&first[..first.len() - end]));
     }
@@ -223,7 +353,7 @@ mod tests {
             let tools = ToolDefinitions::from_iter(tools);
             let write = || {
                 let request = ChatRequest::borrowing(&messages).with_tools(tools.clone());
-                drop(body("m", &request, true).unwrap());
+                drop(body("m", &request, None, true).unwrap());
             };
             write();
             allocation_counter::measure(write).count_total

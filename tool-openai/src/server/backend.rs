@@ -27,6 +27,7 @@ pub(super) type Deltas = Pin<Box<dyn Stream<Item = Result<Delta, ApiError>> + Se
 
 impl Backend {
     pub(super) async fn respond(&self, request: Request) -> Result<ChatResponse, ApiError> {
+        self.refuse_answer_format(&request)?;
         match self {
             Self::Model(model) => model.chat(&request.chat).await.map_err(|error| ApiError::server(&error)),
             Self::Agent(agent) => match ask(agent, request)?.await {
@@ -38,6 +39,7 @@ impl Backend {
 
     /// The pieces of the answer. An error before the first of them is one of the request.
     pub(super) async fn stream(self, request: Request) -> Result<Deltas, ApiError> {
+        self.refuse_answer_format(&request)?;
         let mut deltas = match self {
             Self::Model(model) => stream_model(model, request),
             Self::Agent(agent) => stream_agent(ask(&agent, request)?),
@@ -47,6 +49,19 @@ impl Backend {
             Some(Err(error)) => Err(error),
             None => Ok(deltas),
         }
+    }
+
+    /// Whoever asks for JSON of a schema takes the answer for such, so it is not ignored.
+    fn refuse_answer_format(&self, request: &Request) -> Result<(), ApiError> {
+        let is_supported = match self {
+            Self::Model(model) => model.supports_answer_format(),
+            Self::Agent(_) => false,
+        };
+        if is_supported || request.chat.answer_format().is_none() {
+            return Ok(());
+        }
+        let message = "this model cannot be held to a JSON schema; leave `response_format` out";
+        Err(ApiError::invalid("response_format", message))
     }
 }
 

@@ -6,8 +6,8 @@ use axum::http::StatusCode;
 use serde::Deserialize;
 use serde_json::Value;
 use tool_core::{
-    AssistantMessage, ChatRequest, Content, Image, Message, Part, ToolCall, ToolChoice, ToolDefinition,
-    ToolDefinitions, ToolMessage,
+    AnswerFormat, AssistantMessage, ChatRequest, Content, Image, Message, ModelOptions, Part, ToolCall,
+    ToolChoice, ToolDefinition, ToolDefinitions, ToolMessage,
 };
 
 use super::error::ApiError;
@@ -37,6 +37,46 @@ struct WireRequest {
     stream_options: Option<StreamOptions>,
     #[serde(default)]
     n: Option<u32>,
+    #[serde(default)]
+    temperature: Option<f64>,
+    #[serde(default)]
+    top_p: Option<f64>,
+    #[serde(default)]
+    max_completion_tokens: Option<u32>,
+    /// The earlier name of `max_completion_tokens`, which clients of other servers still send.
+    #[serde(default)]
+    max_tokens: Option<u32>,
+    #[serde(default)]
+    seed: Option<i64>,
+    #[serde(default)]
+    stop: Option<WireStop>,
+    #[serde(default)]
+    reasoning_effort: Option<String>,
+    #[serde(default)]
+    response_format: Option<WireFormat>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "`stop` must be a text or a list of texts")]
+enum WireStop {
+    One(String),
+    Several(Vec<String>),
+}
+
+#[derive(Deserialize)]
+struct WireFormat {
+    r#type: String,
+    #[serde(default)]
+    json_schema: Option<WireSchema>,
+}
+
+#[derive(Deserialize)]
+struct WireSchema {
+    name: String,
+    #[serde(default)]
+    schema: Option<Value>,
+    #[serde(default)]
+    strict: Option<bool>,
 }
 
 #[derive(Deserialize)]
@@ -118,10 +158,24 @@ pub(super) fn read(body: &[u8]) -> Result<Request, ApiError> {
     }
     let definitions = read_tools(wire.tools.unwrap_or_default())?;
     let choice = read_choice(wire.tool_choice, &definitions)?;
+    // Its model is the one that answers here, whatever it is called behind this server.
+    let mut options = ModelOptions::default();
+    options.temperature = wire.temperature;
+    options.top_p = wire.top_p;
+    options.max_output_tokens = wire.max_completion_tokens.or(wire.max_tokens);
+    options.seed = wire.seed;
+    options.reasoning_effort = wire.reasoning_effort;
+    options.stop = match wire.stop {
+        Some(WireStop::One(text)) => vec![text],
+        Some(WireStop::Several(texts)) => texts,
+        None => Vec::new(),
+    };
     let chat = ChatRequest::new(read_messages(wire.messages)?)
         .with_tools(definitions)
         .with_tool_choice(choice)
-        .with_parallel_tool_calls(wire.parallel_tool_calls);
+        .with_parallel_tool_calls(wire.parallel_tool_calls)
+        .with_options(options)
+        .with_answer_format(read_format(wire.response_format)?);
     Ok(Request {
         model: wire.model,
         chat,
@@ -173,6 +227,23 @@ fn read_choice(choice: Option<Value>, definitions: &ToolDefinitions) -> Result<T
         return wrong("a tool is required, but there is none in `tools`".into());
     }
     Ok(choice)
+}
+
+fn read_format(format: Option<WireFormat>) -> Result<Option<AnswerFormat>, ApiError> {
+    let Some(WireFormat { r#type, json_schema }) = format else { return Ok(None) };
+    let wrong = |message: String| Err(ApiError::invalid("response_format", message));
+    match (&*r#type, json_schema) {
+        ("text", _) => Ok(None),
+        ("json_schema", Some(WireSchema { name, schema: Some(schema), strict })) => {
+            let format = AnswerFormat::json_schema(name, schema);
+            // Left out, it means `false` here.
+            Ok(Some(if strict == Some(true) { format } else { format.without_strict() }))
+        }
+        ("json_schema", _) => {
+            wrong("the type `json_schema` has an object `json_schema` with a `name` and a `schema`".into())
+        }
+        (other, _) => wrong(format!("`{other}` is none of `text` and `json_schema`")),
+    }
 }
 
 fn read_messages(messages: Vec<WireMessage>) -> Result<Vec<Message>, ApiError> {

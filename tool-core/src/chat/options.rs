@@ -1,0 +1,131 @@
+//! How a model is to answer.
+
+use serde::{Deserialize, Serialize};
+
+/// How a model is to answer: what a provider lets one set of it, the same for all of them. What is unset, the provider
+/// decides; what a model does not know, its provider ignores or refuses.
+///
+/// ```
+/// use tool_core::{ChatRequest, Message, ModelOptions};
+///
+/// let options = ModelOptions::default().with_temperature(0.2).with_max_output_tokens(500);
+/// let request = ChatRequest::new([Message::user("Good morning!")]).with_options(options);
+/// assert_eq!(request.options().temperature, Some(0.2));
+/// assert_eq!(request.options().seed, None);
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct ModelOptions {
+    /// How freely the model chooses its words: 0 is hardly at all, 2 the most that is usual.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub temperature: Option<f64>,
+    /// The model chooses among the likeliest words that have this much of the probability together, from 0 to 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub top_p: Option<f64>,
+    /// How many tokens the model may write, its reasoning included. A reply that would be longer is cut short.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_output_tokens: Option<u32>,
+    /// With the same seed and request, the model is to answer the same, as far as it can.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<i64>,
+    /// The model stops before it writes any of these texts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stop: Vec<String>,
+    /// How much the model reasons before it answers, in the provider's word, such as `low`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reasoning_effort: Option<String>,
+    /// Another model than the one that the [`ChatModel`](crate::ChatModel) was made for, by the provider's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+}
+
+impl ModelOptions {
+    /// The same options with a [`temperature`](Self::temperature).
+    #[must_use]
+    pub fn with_temperature(mut self, temperature: f64) -> Self {
+        self.temperature = Some(temperature);
+        self
+    }
+
+    /// The same options with a [`top_p`](Self::top_p).
+    #[must_use]
+    pub fn with_top_p(mut self, top_p: f64) -> Self {
+        self.top_p = Some(top_p);
+        self
+    }
+
+    /// The same options with so many tokens that the model [may write](Self::max_output_tokens).
+    #[must_use]
+    pub fn with_max_output_tokens(mut self, tokens: u32) -> Self {
+        self.max_output_tokens = Some(tokens);
+        self
+    }
+
+    /// The same options with a [`seed`](Self::seed).
+    #[must_use]
+    pub fn with_seed(mut self, seed: i64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// The same options with these texts to [`stop`](Self::stop) at, in the place of earlier ones.
+    #[must_use]
+    pub fn with_stop<T: Into<String>>(mut self, texts: impl IntoIterator<Item = T>) -> Self {
+        self.stop = texts.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// The same options with a [`reasoning_effort`](Self::reasoning_effort).
+    #[must_use]
+    pub fn with_reasoning_effort(mut self, effort: impl Into<String>) -> Self {
+        self.reasoning_effort = Some(effort.into());
+        self
+    }
+
+    /// The same options with another [`model`](Self::model).
+    #[must_use]
+    pub fn with_model(mut self, name: impl Into<String>) -> Self {
+        self.model = Some(name.into());
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn states_hold_what_is_set() {
+        let all = ModelOptions::default()
+            .with_temperature(0.5)
+            .with_top_p(0.9)
+            .with_max_output_tokens(100)
+            .with_seed(-7)
+            .with_stop(["END", ""])
+            .with_reasoning_effort("low")
+            .with_model("large");
+        let table = [
+            (ModelOptions::default(), json!({})),
+            (ModelOptions::default().with_stop(["END"]), json!({ "stop": ["END"] })),
+            (
+                all,
+                json!({
+                    "temperature": 0.5,
+                    "top_p": 0.9,
+                    "max_output_tokens": 100,
+                    "seed": -7,
+                    "stop": ["END", ""],
+                    "reasoning_effort": "low",
+                    "model": "large",
+                }),
+            ),
+        ];
+        for (options, state) in table {
+            assert_eq!(serde_json::to_value(&options).unwrap(), state);
+            assert_eq!(serde_json::from_value::<ModelOptions>(state).unwrap(), options);
+        }
+    }
+}
