@@ -85,7 +85,8 @@ pub use tool_macros::tool;
 pub use tool_macros::toolbox;
 
 pub use self::agent::{
-    Agent, AgentBuilder, Approver, ApproverFuture, Ask, BuildError, Event, EventStream, LiveRun,
+    Agent, AgentBuilder, AnswerType, Approver, ApproverFuture, Ask, BuildError, Event, EventStream, LiveRun,
+    Turn, TypedAsk,
 };
 pub use self::chat::{
     AnswerFormat, AssistantMessage, ChatModel, ChatRequest, ChatResponse, ChatStream, Content,

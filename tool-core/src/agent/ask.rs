@@ -9,8 +9,8 @@ use super::observers::Observers;
 use super::tools::RunTools;
 use super::{Agent, Approver, Event, EventStream, LiveRun};
 use crate::{
-    Answer, Cancellation, Content, ConversationId, Message, Run, RunError, RunLimits, ToolContext, ToolSet,
-    ToolSetError,
+    Answer, AnswerFormat, Cancellation, Content, ConversationId, Message, Run, RunError, RunLimits,
+    ToolContext, ToolSet, ToolSetError,
 };
 use std::sync::Arc;
 
@@ -26,6 +26,7 @@ pub struct Ask {
     observers: Observers,
     cancelled_by: Option<Cancellation>,
     approver: Option<Arc<dyn Approver>>,
+    answer_format: Option<AnswerFormat>,
 }
 
 /// Where the run begins.
@@ -48,7 +49,7 @@ impl Ask {
         let observers = Observers { hooks: agent.0.hooks.clone(), stream: None };
         let approver = agent.0.approver.clone();
         let (context, limits, cancelled_by) = (ToolContext::new(), None, None);
-        Self { agent, from, context, tools, limits, observers, cancelled_by, approver }
+        Self { agent, from, context, tools, limits, observers, cancelled_by, approver, answer_format: None }
     }
 
     /// What was said before: the messages of earlier answers, oldest first. A run that is resumed has its
@@ -116,6 +117,18 @@ impl Ask {
         self.context(id.into())
     }
 
+    /// What the model's answer must look like; only a model that
+    /// [supports it](crate::ChatModel::supports_answer_format) is held to it. [`answer_as`](Self::answer_as) does this and
+    /// more.
+    pub fn answer_format(mut self, format: AnswerFormat) -> Self {
+        self.answer_format = Some(format);
+        self
+    }
+
+    pub(super) fn agent(&self) -> &Agent {
+        &self.agent
+    }
+
     /// How far the run may go, in place of what the agent says.
     pub fn limits(mut self, limits: RunLimits) -> Self {
         self.limits = Some(limits);
@@ -175,6 +188,10 @@ impl Ask {
         };
         let run = match self.limits {
             Some(limits) => run.with_limits(limits),
+            None => run,
+        };
+        let run = match self.answer_format {
+            Some(format) => run.with_answer_format(format),
             None => run,
         };
         let id = |context: &ToolContext| context.given::<ConversationId>().cloned();

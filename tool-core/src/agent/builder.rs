@@ -9,7 +9,8 @@ use super::{Agent, Shared};
 use crate::run::ErrorPolicy;
 use crate::tool::Budget;
 use crate::{
-    ChatModel, Content, RunLimits, Tool, ToolChoice, ToolContext, ToolProvider, ToolSet, ToolSetError,
+    ChatModel, Content, ModelOptions, RunLimits, Tool, ToolChoice, ToolContext, ToolProvider, ToolSet,
+    ToolSetError,
 };
 
 /// How many calls of one turn run at once unless it is set.
@@ -42,6 +43,10 @@ impl AgentBuilder {
             approver: None,
             undo_tools: ToolSet::default(),
             hooks: Vec::new(),
+            before_turn: None,
+            options: ModelOptions::default(),
+            memory: None,
+            run_store: None,
             call_timeout: None,
             max_concurrent_calls: DEFAULT_MAX_CONCURRENT_CALLS,
         };

@@ -3,8 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{AgentBuilder, Approver, Event};
-use crate::{OnError, RunLimits, ToolCall, ToolError, ToolErrorKind, ToolOutput, ToolSet};
+use super::{AgentBuilder, Approver, Event, Turn};
+use crate::{
+    ChatMemory, ModelOptions, OnError, RunLimits, RunStore, ToolCall, ToolError, ToolErrorKind, ToolOutput,
+    ToolSet,
+};
 
 impl AgentBuilder {
     /// How far a run may go. A run that would go further ends with an error that carries all that was done.
@@ -155,6 +158,88 @@ impl AgentBuilder {
     #[must_use]
     pub fn undo_tools(mut self, tools: impl Into<ToolSet>) -> Self {
         self.undo_tools.push(tools.into());
+        self
+    }
+
+    /// How the model is to answer: its temperature, how much it may write. A [`Turn`] may change it.
+    #[must_use]
+    pub fn options(mut self, options: ModelOptions) -> Self {
+        self.agent.options = options;
+        self
+    }
+
+    /// Looks at each turn before the model is asked, and may change for this turn how it is to answer and which tools it
+    /// is offered. It is called again if the model is asked again in one turn, as after a failure.
+    ///
+    #[cfg_attr(feature = "testing", doc = "```")]
+    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// use tool_core::testing::ScriptedModel;
+    /// use tool_core::{Agent, ToolSet, Turn, tool, tools};
+    ///
+    /// #[tool("Searches the web")]
+    /// fn search(query: String) -> String {
+    ///     query
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let model = ScriptedModel::new()
+    ///     .expects(|request| request.tools().len() == 1)
+    ///     .calls("search", r#"{"query": "rust"}"#)
+    ///     .expects(|request| request.tools().is_empty() && request.options().temperature == Some(0.0))
+    ///     .says("Found.");
+    /// let agent = Agent::builder(model)
+    ///     .tools(tools![search])
+    ///     .before_turn(|turn: &mut Turn<'_>| {
+    ///         if turn.number() > 1 {
+    ///             turn.tools = ToolSet::default(); // what was found has to do
+    ///             turn.options.temperature = Some(0.0);
+    ///         }
+    ///     })
+    ///     .build()?;
+    /// agent.ask("What is Rust?").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn before_turn(mut self, hook: impl Fn(&mut Turn<'_>) + Send + Sync + 'static) -> Self {
+        self.agent.before_turn = Some(Box::new(hook));
+        self
+    }
+
+    /// Remembers conversations: what was said before in the [conversation](crate::Ask::conversation) of a question is put in
+    /// front of it, and what the run added is kept when it has an answer, whole or not at all. Two questions in one
+    /// conversation are asked one after the other.
+    ///
+    #[cfg_attr(feature = "testing", doc = "```")]
+    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// use tool_core::testing::ScriptedModel;
+    /// use tool_core::{Agent, ChatMemory};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let model = ScriptedModel::new()
+    ///     .says("Nice to meet you, Ada.")
+    ///     .expects(|request| request.messages().len() == 3)
+    ///     .says("You are Ada.");
+    /// let agent = Agent::builder(model).memory(ChatMemory::in_memory()).build()?;
+    /// agent.ask("I am Ada.").conversation("user-7").await?;
+    /// agent.ask("Who am I?").conversation("user-7").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn memory(mut self, memory: ChatMemory) -> Self {
+        self.agent.memory = Some(memory);
+        self
+    }
+
+    /// Keeps each run under its [id](crate::RunId) while it is under way: before a call is made, and when something came
+    /// of it. A run that was interrupted with its process, or waits for a person, is taken from the store and
+    /// [resumed](crate::Agent::resume), and makes no call again whose outcome is kept. One that is over is removed.
+    #[must_use]
+    pub fn run_store(mut self, store: impl RunStore + 'static) -> Self {
+        self.agent.run_store = Some(Box::new(store));
         self
     }
 

@@ -13,12 +13,14 @@ use futures_util::{StreamExt, pin_mut};
 use super::caller::Caller;
 use super::observers::Observers;
 use super::tools::RunTools;
+use super::turn::Turn;
 use super::{Approver, Event};
-use crate::run::{Kind, OutOfStep, Run, RunError, Step};
+use crate::memory::OpenConversation;
+use crate::run::{Attempt, Kind, OutOfStep, Run, RunError, Step};
 use crate::tool::CancelOnDrop;
 use crate::{
-    Answer, Approval, Cancellation, ChatModel, ChatRequest, ChatResponse, Content, Delta, ModelError,
-    ToolCall, ToolContext, ToolError, ToolExecution, ToolSet,
+    Answer, Approval, Cancellation, ChatModel, ChatRequest, ChatResponse, Content, ConversationId, Delta,
+    ModelError, ModelOptions, ToolCall, ToolChoice, ToolContext, ToolError, ToolExecution, ToolSet,
 };
 
 /// A [`Run`] in the hands of its agent: beside the rules, which are the run's own, it has the model, the tools of each
@@ -82,8 +84,21 @@ pub struct LiveRun {
     clock: Option<Instant>,
     /// The turn that the observers were told of last.
     turn_told: u32,
-    /// The tools of the step.
-    offered: ToolSet,
+    /// What the model is offered in this turn, and its calls are looked up in.
+    offered: Offered,
+    /// The conversation, until the run is over.
+    conversation: Option<OpenConversation>,
+    /// The run is other than it was kept.
+    is_changed: bool,
+}
+
+/// What a turn has beside what the run says.
+#[derive(Default)]
+struct Offered {
+    tools: ToolSet,
+    options: Option<(ModelOptions, ToolChoice)>,
+    /// The tools were put together for this turn.
+    is_resolved: bool,
 }
 
 /// Why what was under way is given up.
@@ -111,7 +126,9 @@ impl LiveRun {
             cancelled_by,
             approver,
             clock: None,
-            offered: ToolSet::default(),
+            offered: Offered::default(),
+            conversation: None,
+            is_changed: true,
         }
     }
 
@@ -136,7 +153,7 @@ impl LiveRun {
     /// The tools of this step: what the model is offered, and its calls are looked up in.
     #[must_use]
     pub fn tools(&self) -> &ToolSet {
-        &self.offered
+        &self.offered.tools
     }
 
     /// What is to be done next; as [`Run::next`].
@@ -148,7 +165,7 @@ impl LiveRun {
         if let Err(kind) = self.prepare().await {
             return Err(self.failed(kind));
         }
-        Ok(self.run.next(self.offered.definitions()))
+        Ok(next_step(&mut self.run, &self.offered))
     }
 
     /// Records what the model replied.
@@ -167,10 +184,13 @@ impl LiveRun {
     ///
     /// The run has not asked for such a call.
     pub async fn execute(&mut self, call: ToolCall) -> Result<ToolExecution, RunError> {
-        let attempt = match self.run.begin(&call.id) {
+        let attempt = match self.begin(&call) {
             Ok(attempt) => attempt,
-            Err(error) => return Err(self.failed(Kind::OutOfStep(error))),
+            Err(kind) => return Err(self.failed(kind)),
         };
+        if let Err(kind) = self.keep().await {
+            return Err(self.failed(kind));
+        }
         let caller = self.caller();
         match self.unless_stopped(caller.make(call.clone(), attempt)).await {
             Ok(execution) => Ok(execution),
@@ -197,11 +217,13 @@ impl LiveRun {
     ///
     /// There is no such call, or it does not wait.
     pub fn decide(&mut self, call_id: &str, approval: Approval) -> Result<(), OutOfStep> {
+        self.is_changed = true;
         self.run.decide(call_id, approval)
     }
 
     /// Says the same to all calls that wait.
     pub fn decide_all(&mut self, approval: &Approval) {
+        self.is_changed = true;
         self.run.decide_all(approval);
     }
 
@@ -211,13 +233,25 @@ impl LiveRun {
     ///
     /// The run is over.
     pub fn say(&mut self, message: impl Into<Content>) -> Result<(), OutOfStep> {
+        self.is_changed = true;
         self.run.say(message)
+    }
+
+    /// Says that the answer will not do: the model reads why and answers again; as [`Run::reject_answer`].
+    ///
+    /// # Errors
+    ///
+    /// The run has no answer.
+    pub fn reject_answer(&mut self, why: &str) -> Result<(), OutOfStep> {
+        self.is_changed = true;
+        self.run.reject_answer(why)
     }
 
     /// Ends the run: what is open is not made any more, and what was done is undone by the tools that can, in the steps
     /// that follow.
     pub fn cancel(&mut self) {
         self.cancellation.cancel();
+        self.is_changed = true;
         self.run.cancel();
     }
 
@@ -236,8 +270,11 @@ impl LiveRun {
     ///
     /// # Errors
     ///
-    /// The run ended without an answer, or is not done yet.
+    /// The run ended without an answer, is not done yet, or its conversation could not be kept.
     pub async fn finish(mut self) -> Result<Answer, RunError> {
+        if let Err(kind) = self.commit().await {
+            return Err(self.failed(kind));
+        }
         self.on_drop.disarm();
         match self.run.finish() {
             Ok(answer) => {
@@ -255,17 +292,32 @@ impl LiveRun {
 
     /// Drives the run to its end.
     pub(super) async fn drive(mut self) -> Result<Answer, RunError> {
+        match self.drive_on().await {
+            Ok(()) => self.finish().await,
+            Err(kind) => Err(self.into_failed(kind)),
+        }
+    }
+
+    /// Drives the run until there is nothing left to do.
+    pub(super) async fn drive_on(&mut self) -> Result<(), Kind> {
         loop {
             match self.take_step().await {
                 Ok(true) => {}
-                Ok(false) => return self.finish().await,
+                Ok(false) => return Ok(()),
                 Err(kind) => {
-                    let error = RunError::new(kind, self.run);
-                    tell_failure(&self.observers, &error);
-                    return Err(error);
+                    // Kept as it is, so that it can be resumed; why it stopped is what the caller hears of.
+                    let _ = self.keep().await;
+                    return Err(kind);
                 }
             }
         }
+    }
+
+    /// The error of a run that is not driven on.
+    pub(super) fn into_failed(self, kind: Kind) -> RunError {
+        let error = RunError::new(kind, self.run);
+        tell_failure(&self.observers, &error);
+        error
     }
 
     /// The error of a step; the caller keeps the run.
@@ -278,7 +330,7 @@ impl LiveRun {
     async fn take_step(&mut self) -> Result<bool, Kind> {
         self.prepare().await?;
         let time_left = self.time_left();
-        match self.run.next(self.offered.definitions()) {
+        match next_step(&mut self.run, &self.offered) {
             Step::CallModel(request) => {
                 let model = &*self.tools.agent().0.model;
                 let asked = ask(model, &request, &mut self.observers);
@@ -299,25 +351,37 @@ impl LiveRun {
     async fn prepare(&mut self) -> Result<(), Kind> {
         self.count_time();
         if self.cancelled_by.as_ref().is_some_and(Cancellation::is_cancelled) {
+            self.is_changed |= !self.run.is_done();
             self.run.cancel();
         }
-        // Calls are looked up in the very set that the model was offered.
-        self.offered = self.tools.resolve(&self.run).await?;
+        self.remember().await?;
         loop {
-            let waiting = match self.run.next(self.offered.definitions()) {
-                Step::NeedsApproval(calls) => calls,
-                _ => break,
-            };
-            let Some(approver) = &self.approver else {
+            // Calls are looked up in the very set that the model was offered.
+            if self.run.is_asking() || !self.offered.is_resolved {
+                self.offer().await?;
+            }
+            if self.run.is_asking() {
+                break;
+            }
+            self.run.settle(self.offered.tools.definitions());
+            if self.run.is_asking() {
+                continue;
+            }
+            if !self.run.only_waits() {
+                break;
+            }
+            let waiting: Vec<_> = self.run.waiting().cloned().collect();
+            let Some(approver) = self.approver.clone() else {
                 self.clock = None;
                 self.observers.tell(|| Event::ApprovalNeeded(waiting)).await;
-                return Ok(());
+                break;
             };
             for call in waiting {
                 let approval = approver.approve(&call).await;
-                self.run.decide(&call.id, approval).map_err(Kind::OutOfStep)?;
+                self.decide(&call.id, approval).map_err(Kind::OutOfStep)?;
             }
         }
+        self.keep().await?;
         let turn = self.run.turns() + 1;
         if self.run.is_asking() && self.turn_told != turn {
             self.turn_told = turn;
@@ -327,8 +391,80 @@ impl LiveRun {
         Ok(())
     }
 
+    /// Puts together what the model is offered in this turn.
+    async fn offer(&mut self) -> Result<(), Kind> {
+        self.offered.is_resolved = false;
+        let tools = self.tools.resolve(&self.run).await?;
+        self.offered = Offered { tools, options: None, is_resolved: true };
+        let agent = self.tools.agent().clone();
+        if let Some(before_turn) = agent.0.before_turn.as_ref().filter(|_| self.run.is_asking()) {
+            let mut turn = Turn::new(&self.run, self.tools.context(), self.offered.tools.clone());
+            before_turn(&mut turn);
+            let (tools, options) = turn.into_parts();
+            self.offered = Offered { tools, options: Some(options), is_resolved: true };
+        }
+        Ok(())
+    }
+
+    /// Waits for the conversation, if the agent has a memory, and puts what was said before in front of the question.
+    async fn remember(&mut self) -> Result<(), Kind> {
+        let Some(memory) = &self.tools.agent().0.memory else { return Ok(()) };
+        if !self.run.is_asking() || self.run.remembers() {
+            return Ok(());
+        }
+        let id = self.run.conversation().cloned().unwrap_or_else(ConversationId::unique);
+        let conversation = memory.open(&id).await.map_err(|error| Kind::NotKept(error.into()))?;
+        self.run.remember(conversation.messages());
+        self.conversation = Some(conversation);
+        self.is_changed = true;
+        Ok(())
+    }
+
+    /// Adds what the run added to its conversation, if it has an answer.
+    async fn commit(&mut self) -> Result<(), Kind> {
+        let agent = self.tools.agent().clone();
+        let (Some(memory), Some(id)) = (&agent.0.memory, self.run.conversation()) else {
+            return self.forget().await;
+        };
+        if self.run.answer_text().is_some() {
+            let committed = match self.conversation.take() {
+                Some(conversation) => conversation.commit(self.run.added()).await,
+                None => memory.commit_once(id, self.run.added()).await,
+            };
+            committed.map_err(|error| Kind::NotKept(error.into()))?;
+        }
+        self.forget().await
+    }
+
+    /// Keeps the run as it stands, if the agent keeps its runs.
+    async fn keep(&mut self) -> Result<(), Kind> {
+        if self.is_changed
+            && let Some(store) = &self.tools.agent().0.run_store
+        {
+            store.save_run(self.run.id().as_str(), &self.run).await.map_err(Kind::NotKept)?;
+        }
+        self.is_changed = false;
+        Ok(())
+    }
+
+    /// The run is over, and need not be kept any more.
+    async fn forget(&mut self) -> Result<(), Kind> {
+        match &self.tools.agent().0.run_store {
+            Some(store) if self.run.is_done() => {
+                store.remove_run(self.run.id().as_str()).await.map_err(Kind::NotKept)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn begin(&mut self, call: &ToolCall) -> Result<Attempt, Kind> {
+        self.is_changed = true;
+        self.run.begin(&call.id).map_err(Kind::OutOfStep)
+    }
+
     async fn record_reply(&mut self, response: ChatResponse) -> Result<(), Kind> {
         let told = self.observers.are_there().then(|| response.clone());
+        self.is_changed = true;
         self.run.replied(response).map_err(Kind::OutOfStep)?;
         self.count_time();
         let agent = self.tools.agent().clone();
@@ -363,9 +499,10 @@ impl LiveRun {
             while under_way.len() < most
                 && let Some(call) = queue.pop_front()
             {
-                let attempt = self.run.begin(&call.id).map_err(Kind::OutOfStep)?;
+                let attempt = self.begin(&call)?;
                 under_way.push(caller.make(call, attempt));
             }
+            self.keep().await?;
             let execution = match self.unless_stopped(under_way.next()).await {
                 Ok(Some(execution)) => execution,
                 Ok(None) => return Ok(()),
@@ -385,6 +522,7 @@ impl LiveRun {
 
     /// Records the outcome of a call; gives the call if it is made again.
     async fn record_call(&mut self, mut execution: ToolExecution) -> Result<Option<ToolCall>, Kind> {
+        self.is_changed = true;
         if self.run.would_try_again(&execution) {
             let again = execution.call().clone();
             self.run.called(execution.clone()).map_err(Kind::OutOfStep)?;
@@ -410,7 +548,7 @@ impl LiveRun {
     fn caller(&self) -> Caller {
         let agent = self.tools.agent();
         Caller {
-            tools: self.offered.clone(),
+            tools: self.offered.tools.clone(),
             undo_tools: agent.0.undo_tools.clone(),
             context: self.tools.context().clone(),
             observers: self.observers.clone(),
@@ -439,10 +577,21 @@ impl LiveRun {
     }
 
     fn stop(&mut self, stop: &Stop) {
+        self.is_changed = true;
         match stop {
             Stop::OutOfTime => self.run.spend(self.run.limits().time.unwrap_or_default()),
             Stop::Cancelled => self.run.cancel(),
         }
+    }
+}
+
+/// The run's step, with what the turn has beside.
+fn next_step<'a>(run: &'a mut Run, offered: &Offered) -> Step<'a> {
+    match (run.next(offered.tools.definitions()), &offered.options) {
+        (Step::CallModel(request), Some((options, choice))) => {
+            Step::CallModel(request.with_options(options.clone()).with_tool_choice(choice.clone()))
+        }
+        (step, _) => step,
     }
 }
 

@@ -9,6 +9,8 @@ mod event;
 mod live;
 mod observers;
 mod tools;
+mod turn;
+mod typed;
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,10 +23,12 @@ pub use self::event::{Event, EventStream};
 pub use self::live::LiveRun;
 use self::observers::Hook;
 use self::tools::AskProviders;
+pub use self::turn::Turn;
+pub use self::typed::{AnswerType, TypedAsk};
 use crate::run::ErrorPolicy;
 use crate::{
-    ChatModel, Content, Message, Run, RunLimits, ToolCall, ToolChoice, ToolContext, ToolError, ToolOutput,
-    ToolProvider, ToolSet,
+    ChatMemory, ChatModel, Content, Message, ModelOptions, Run, RunLimits, RunStore, ToolCall, ToolChoice,
+    ToolContext, ToolError, ToolOutput, ToolProvider, ToolSet,
 };
 
 /// A model with instructions and tools, which can be asked. Cloning shares it.
@@ -73,12 +77,19 @@ struct Shared {
     approver: Option<Arc<dyn Approver>>,
     undo_tools: ToolSet,
     hooks: Vec<Hook>,
+    before_turn: Option<Box<BeforeTurn>>,
+    options: ModelOptions,
+    memory: Option<ChatMemory>,
+    run_store: Option<Box<dyn RunStore>>,
     call_timeout: Option<Duration>,
     max_concurrent_calls: usize,
 }
 
 /// Answers in the place of a call that failed.
 type ErrorHandler = dyn Fn(&ToolCall, &ToolError) -> Option<Result<ToolOutput, ToolError>> + Send + Sync;
+
+/// Changes what the model is about to be asked.
+type BeforeTurn = dyn Fn(&mut Turn<'_>) + Send + Sync;
 
 /// Whether a person has to approve a call.
 type NeedsApproval = dyn Fn(&ToolCall) -> bool + Send + Sync;
@@ -151,6 +162,7 @@ impl Agent {
             .with_error_policy(self.0.on_error.clone())
             .with_tool_choice(self.0.tool_choice.clone())
             .with_parallel_tool_calls(self.0.parallel_tool_calls)
+            .with_options(self.0.options.clone())
     }
 }
 

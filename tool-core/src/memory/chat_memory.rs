@@ -97,6 +97,20 @@ impl ChatMemory {
         append(&*self.store, id, added).await
     }
 
+    /// The same, unless the conversation ends with these messages already: a run may be resumed whose messages were added
+    /// just before its process ended.
+    pub(crate) async fn commit_once(
+        &self,
+        id: &ConversationId,
+        added: &[Message],
+    ) -> Result<(), MemoryError> {
+        let _lock = self.locks.lock(id).await;
+        if self.messages(id).await?.ends_with(added) {
+            return Ok(());
+        }
+        append(&*self.store, id, added).await
+    }
+
     /// All messages of a conversation, for showing it. What providers would refuse is
     /// [repaired](repair_history). It does not wait: what is being asked now is not among them.
     ///

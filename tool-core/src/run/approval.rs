@@ -53,6 +53,12 @@ impl Run {
         self.calls().iter().zip(standings).filter(|(_, one)| one.is_waiting()).map(|(call, _)| call)
     }
 
+    /// Nothing can be done before a person has decided.
+    pub(crate) fn only_waits(&self) -> bool {
+        let Stage::Calling(turn) = &self.stage else { return false };
+        turn.calls.iter().all(|one| !one.is_ready()) && turn.calls.iter().any(|one| one.is_waiting())
+    }
+
     /// The calls that have no outcome yet, in their order.
     pub(crate) fn open_calls(&self) -> Vec<ToolCall> {
         let Stage::Calling(turn) = &self.stage else { return Vec::new() };

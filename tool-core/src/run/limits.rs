@@ -36,10 +36,20 @@ pub struct RunLimits {
     /// How often a call of one name with the same arguments is made. After that it is not made, and the model is
     /// told so; after as many times again the run ends. 0 is 1.
     pub repeated_calls: u32,
+    /// How many answers that are not of the [form that was asked for](crate::Ask::answer_as) go back to the model.
+    pub wrong_answers: u32,
 }
 
 impl Default for RunLimits {
     fn default() -> Self {
-        Self { turns: 10, calls: None, tokens: None, time: None, output: None, repeated_calls: 3 }
+        Self {
+            turns: 10,
+            calls: None,
+            tokens: None,
+            time: None,
+            output: None,
+            repeated_calls: 3,
+            wrong_answers: 2,
+        }
     }
 }

@@ -10,8 +10,8 @@ use super::policy::{ErrorPolicy, OnError};
 use super::turn::{Standing, Turn};
 use super::{Answer, IdempotencyKey, RunError, RunId, RunLimits, Step, ToolExecution};
 use crate::{
-    ChatRequest, ChatResponse, ConversationId, FinishReason, Message, ToolCall, ToolChoice, ToolDefinitions,
-    ToolError, ToolErrorKind, Usage,
+    AnswerFormat, ChatRequest, ChatResponse, ConversationId, FinishReason, Message, ModelOptions, ToolCall,
+    ToolChoice, ToolDefinitions, ToolError, ToolErrorKind, Usage,
 };
 
 /// The loop between a model and its tools, as a state machine: it says what is to be done next, is told
@@ -74,6 +74,17 @@ pub(super) struct Settings {
     pub(super) parallel_tool_calls: Option<bool>,
     #[serde(skip_serializing_if = "ErrorPolicy::is_empty")]
     pub(super) on_error: ErrorPolicy,
+    #[serde(skip_serializing_if = "is_default")]
+    pub(super) options: ModelOptions,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) answer_format: Option<AnswerFormat>,
+    /// How many answers were not of the form that was asked for.
+    #[serde(skip_serializing_if = "is_default")]
+    pub(super) wrong_answers: u32,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// Where a run stands.
@@ -159,6 +170,21 @@ impl Run {
         self
     }
 
+    /// How the model is to answer.
+    #[must_use]
+    pub fn with_options(mut self, options: ModelOptions) -> Self {
+        self.settings.options = options;
+        self
+    }
+
+    /// What the model's answer must look like; only a model that
+    /// [supports it](crate::ChatModel::supports_answer_format) is held to it.
+    #[must_use]
+    pub fn with_answer_format(mut self, format: impl Into<Option<AnswerFormat>>) -> Self {
+        self.settings.answer_format = format.into();
+        self
+    }
+
     /// What is done about calls that fail in this way; unless it is set, the model is told.
     #[must_use]
     pub fn on_error(mut self, kind: ToolErrorKind, on_error: OnError) -> Self {
@@ -202,7 +228,9 @@ impl Run {
                 ChatRequest::borrowing(&self.messages)
                     .with_tools(tools.clone())
                     .with_tool_choice(self.choice_of_this_turn().clone())
-                    .with_parallel_tool_calls(self.settings.parallel_tool_calls),
+                    .with_parallel_tool_calls(self.settings.parallel_tool_calls)
+                    .with_options(self.settings.options.clone())
+                    .with_answer_format(self.settings.answer_format.clone()),
             ),
             Stage::Calling(turn) => {
                 let ready = self.calls().iter().zip(&turn.calls).filter(|(_, standing)| standing.is_ready());
@@ -224,7 +252,7 @@ impl Run {
     }
 
     /// Takes in what the tools say of the open calls, and settles what needs no tool.
-    fn settle(&mut self, tools: &ToolDefinitions) {
+    pub(crate) fn settle(&mut self, tools: &ToolDefinitions) {
         if let Stage::Calling(turn) = &mut self.stage {
             let calls = match self.messages.last() {
                 Some(Message::Assistant(message)) => &*message.tool_calls,
@@ -304,6 +332,44 @@ impl Run {
         }
     }
 
+    /// Says that the answer will not do: the model reads why and answers again, or the run ends if it was told so
+    /// [often enough](crate::RunLimits::wrong_answers).
+    ///
+    /// # Errors
+    ///
+    /// The run has no answer.
+    pub fn reject_answer(&mut self, why: &str) -> Result<(), OutOfStep> {
+        if !matches!(self.stage, Stage::Answered(_) | Stage::Returned(_)) {
+            return Err(OutOfStep("to reject an answer that it does not have"));
+        }
+        let limits = &self.settings.limits;
+        let ending = if self.settings.wrong_answers >= limits.wrong_answers {
+            Ending::WrongAnswer(why.to_owned())
+        } else if self.turns >= limits.turns.max(1) {
+            Ending::Turns(limits.turns.max(1))
+        } else {
+            self.settings.wrong_answers += 1;
+            self.messages.push(Message::user(why));
+            self.stage = Stage::Asking;
+            return Ok(());
+        };
+        self.end(ending);
+        Ok(())
+    }
+
+    /// The text of the answer, if there is one.
+    pub(crate) fn answer_text(&self) -> Option<String> {
+        match &self.stage {
+            Stage::Answered(_) => self.messages.last().map(|message| message.text().into_owned()),
+            Stage::Returned(positions) => {
+                let outputs = positions.iter().filter_map(|position| self.messages.get(*position));
+                let outputs: Vec<_> = outputs.map(Message::text).collect();
+                Some(outputs.join("\n"))
+            }
+            _ => None,
+        }
+    }
+
     /// Records that a call is begun, before it is made: should the process end then, the restored run knows that the
     /// call may have had its effect. A run whose calls are not begun has all rules but this one.
     ///
@@ -354,7 +420,7 @@ impl Run {
     pub(crate) fn would_try_again(&self, execution: &ToolExecution) -> bool {
         let Err(error) = &execution.outcome else { return false };
         let standing = match &self.stage {
-            Stage::Undoing { standing, .. } => Some(standing),
+            Stage::Undoing { standing, .. } => Some(&**standing),
             Stage::Calling(turn) => {
                 self.position_of(&execution.call.id).and_then(|position| turn.calls.get(position))
             }
@@ -476,11 +542,7 @@ impl Run {
                 }
                 _ => (finish_reason.clone(), String::new(), None),
             },
-            Stage::Returned(positions) => {
-                let outputs = positions.iter().filter_map(|position| self.messages.get(*position));
-                let outputs: Vec<_> = outputs.map(Message::text).collect();
-                (FinishReason::ToolCalls, outputs.join("\n"), None)
-            }
+            Stage::Returned(_) => (FinishReason::ToolCalls, self.answer_text().unwrap_or_default(), None),
             Stage::Ended(ending) => return Err(RunError::new(Kind::Ended(ending.clone()), self)),
             Stage::Asking | Stage::Calling(_) | Stage::Undoing { .. } => {
                 return Err(RunError::new(Kind::OutOfStep(OutOfStep("to finish before it is done")), self));
@@ -538,6 +600,12 @@ impl Run {
     #[must_use]
     pub fn time(&self) -> Duration {
         self.time
+    }
+
+    /// How the model is to answer.
+    #[must_use]
+    pub fn options(&self) -> &ModelOptions {
+        &self.settings.options
     }
 
     /// How far the run may go.

@@ -2,7 +2,6 @@
 
 use super::ending::Ending;
 use super::state::{Run, Stage};
-use super::turn::Standing;
 use super::{OutOfStep, ToolExecution};
 use crate::{ToolCall, ToolDefinitions, ToolOutput};
 
