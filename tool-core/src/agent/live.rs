@@ -364,6 +364,9 @@ impl LiveRun {
                 break;
             }
             self.run.settle(self.offered.tools.definitions());
+            if self.run.is_undoing() {
+                self.run.settle(self.tools.agent().0.undo_tools.definitions());
+            }
             if self.run.is_asking() {
                 continue;
             }

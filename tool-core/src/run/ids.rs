@@ -14,21 +14,24 @@ impl Run {
     /// count their calls from zero in every reply, so an id that is such a count names nothing.
     pub(super) fn name_calls(&self, message: &mut AssistantMessage) -> Vec<Option<ToolExecution>> {
         let mut known = Vec::with_capacity(message.tool_calls.len());
+        // Those that were given another id.
+        let mut replaced: Vec<String> = Vec::new();
         for position in 0..message.tool_calls.len() {
             let (earlier, rest) = message.tool_calls.split_at_mut(position);
             let call = &mut rest[0];
-            let came_in_this_reply = |id: &str| earlier.iter().any(|call| call.id == id);
-            let is_taken = |id: &str| came_in_this_reply(id) || id.trim().is_empty() || self.has_call(id);
+            let is_of_this_reply = |id: &str| earlier.iter().any(|call| call.id == id);
+            let is_taken = |id: &str| is_of_this_reply(id) || id.trim().is_empty() || self.has_call(id);
             let mut outcome = None;
             if is_taken(&call.id) {
-                let again = !came_in_this_reply(&call.id) && !is_count(&call.id);
+                let is_second = is_of_this_reply(&call.id) || replaced.contains(&call.id);
+                let again = !is_second && !is_count(&call.id);
                 let before = self.tool_executions.iter().find(|one| one.call().id == call.id);
                 let before = before.filter(|_| again).cloned();
                 let mut id = format!("call_{}_{position}", self.turns);
                 while is_taken(&id) {
                     id.push('_');
                 }
-                call.id = id;
+                replaced.push(std::mem::replace(&mut call.id, id));
                 outcome = before.map(|before| {
                     if before.is_of(call) {
                         ToolExecution::new(call.clone(), before.result().clone()).of_record()

@@ -409,7 +409,7 @@ impl Run {
         let (outcome, ending) = self.judge(&execution);
         let standing = self.standing_of(&id)?;
         standing.outcome = Some(execution.with_outcome(outcome));
-        match ending.or_else(|| self.has_read_too_much()) {
+        match ending {
             Some(ending) => self.end(ending),
             None => self.close_turn_if_over(),
         }
@@ -447,10 +447,8 @@ impl Run {
 
     fn has_read_too_much(&self) -> Option<Ending> {
         let limit = self.settings.limits.output?;
-        let Stage::Calling(turn) = &self.stage else { return None };
-        let of_turn = turn.calls.iter().filter_map(|standing| standing.outcome.as_ref());
         let length = |one: &ToolExecution| one.output().map_or(0, |output| output.content().len());
-        let read: usize = self.tool_executions.iter().chain(of_turn).map(length).sum();
+        let read: usize = self.tool_executions.iter().map(length).sum();
         (read > limit).then_some(Ending::Output(limit))
     }
 
@@ -498,6 +496,12 @@ impl Run {
             let answering = turn.answering();
             let first = self.messages.len();
             self.close(turn, "the run had ended");
+            if answering.is_empty()
+                && let Some(ending) = self.has_read_too_much()
+            {
+                self.stage = self.undoing(ending);
+                return;
+            }
             self.stage = match &*answering {
                 [] => Stage::Asking,
                 positions => Stage::Returned(positions.iter().map(|position| first + position).collect()),

@@ -3,7 +3,7 @@
 use super::ending::Ending;
 use super::state::{Run, Stage};
 use super::{OutOfStep, ToolExecution};
-use crate::{ToolCall, ToolDefinitions, ToolOutput};
+use crate::{ToolCall, ToolDefinition, ToolDefinitions, ToolOutput};
 
 /// The call that a tool is asked to undo. A tool that undoes another takes it with `#[inject] undone: &Undone`; its own
 /// arguments are those of that call.
@@ -77,13 +77,14 @@ impl Run {
             && standing.policy.is_none()
         {
             let definition = tools.iter().find(|definition| definition.name() == call.name);
-            standing.policy = definition.map(crate::ToolDefinition::policy);
+            standing.policy = definition.map(ToolDefinition::policy);
         }
     }
 
-    pub(super) fn record_undone(&mut self, execution: ToolExecution) {
-        self.undone.push(execution);
-        if let Stage::Undoing { ending, .. } = &self.stage {
+    pub(super) fn record_undone(&mut self, mut execution: ToolExecution) {
+        if let Stage::Undoing { ending, standing } = &self.stage {
+            execution.notes.attempts = Some(standing.attempts).filter(|attempts| *attempts > 1);
+            self.undone.push(execution);
             self.stage = self.undoing(ending.clone());
         }
     }

@@ -1,0 +1,117 @@
+//! Each call has one key, however often it is made; what was lost is made again, or is told of.
+
+use std::collections::HashSet;
+use std::sync::Mutex;
+
+use tool_core::testing::ScriptedModel;
+use tool_core::{Agent, IdempotencyKey, InMemoryStore, Run, RunStore, Step, ToolContext, tool, tools};
+
+static SEEN: Mutex<Vec<(String, u32)>> = Mutex::new(Vec::new());
+
+#[tool(attempts = 3)]
+fn charge(
+    id: String,
+    failures: u32,
+    #[inject] key: &IdempotencyKey,
+    #[inject] context: &ToolContext,
+) -> Result<String, String> {
+    SEEN.lock().unwrap().push((key.to_string(), context.attempt()));
+    if context.attempt() <= failures { Err("busy".into()) } else { Ok(id) }
+}
+
+#[tokio::test]
+async fn a_key_stays_over_attempts_and_is_of_one_call() {
+    let calls = [("charge", r#"{"id": "a", "failures": 2}"#), ("charge", r#"{"id": "b", "failures": 0}"#)];
+    let model = ScriptedModel::new().calls_all(calls).says("Done.");
+    let agent = Agent::builder(model).tools(tools![charge]).build().unwrap();
+    let run = agent.start("Charge");
+    let id = run.state().id().clone();
+    agent.resume(run.into_state()).await.unwrap();
+    let seen = std::mem::take(&mut *SEEN.lock().unwrap());
+    let first = format!("{id}/call_1_0");
+    let of_first: Vec<_> =
+        seen.iter().filter(|(key, _)| *key == first).map(|(_, attempt)| *attempt).collect();
+    assert_eq!(of_first, [1, 2, 3]);
+    assert_eq!(seen.iter().map(|(key, _)| key).collect::<HashSet<_>>().len(), 2);
+}
+
+#[tool]
+fn again(#[inject] key: &IdempotencyKey, #[inject] context: &ToolContext) -> String {
+    format!("{key} {}", context.attempt())
+}
+
+#[tool(at_most_once)]
+fn once() -> &'static str {
+    "done"
+}
+
+/// The process ends when the calls were begun; what was kept is driven on.
+#[tokio::test]
+async fn what_was_begun_and_lost_is_made_again_or_told_of() {
+    let model = ScriptedModel::new().calls_all([("again", "{}"), ("once", "{}")]).says("Done.");
+    let agent = Agent::builder(model).tools(tools![again, once]).build().unwrap();
+    let mut run = agent.start("Go");
+    run.advance().await.unwrap();
+    let mut state = run.into_state();
+    let Step::CallTools(calls) = state.next(agent.tools().definitions()) else { panic!() };
+    for call in calls {
+        state.begin(&call.id).unwrap();
+    }
+    let kept = serde_json::to_string(&state).unwrap();
+    let restored: Run = serde_json::from_str(&kept).unwrap();
+    let answer = agent.resume(restored).await.unwrap();
+    let made = answer.tool_executions();
+    assert_eq!(made[0].output().unwrap().to_string(), format!("{}/call_1_0 2", state.id()));
+    assert_eq!(made[0].attempts(), 2);
+    let lost = made[1].outcome().unwrap_err();
+    assert!(lost.is_outcome_unknown());
+    assert!(lost.to_string().starts_with("the outcome of the call is unknown"), "{lost}");
+}
+
+#[tokio::test]
+async fn outside_a_run_a_key_is_of_the_call_alone() {
+    let call = tool_core::ToolCall::new("call_7", "again", "{}");
+    let output = tools![again].call(&call, &ToolContext::new()).await.unwrap().to_string();
+    let other = tools![again].call(&call, &ToolContext::new()).await.unwrap().to_string();
+    assert!(output.ends_with("/call_7 1") && output != other, "{output} {other}");
+}
+
+#[tokio::test]
+async fn a_run_is_kept_while_it_is_under_way() {
+    #[tool]
+    fn look() {}
+    let store = InMemoryStore::new();
+    let script = || ScriptedModel::new().calls("look", "{}").fails("the line is dead").says("Done.");
+    let build = |model| Agent::builder(model).tools(tools![look]).run_store(store.clone()).build().unwrap();
+    let agent = build(script());
+    let error = agent.ask("Look").await.unwrap_err();
+    let ids = store.runs().await.unwrap();
+    assert_eq!(ids, [error.run().id().as_str()]);
+    let kept = store.load_run(&ids[0]).await.unwrap().unwrap();
+    assert_eq!(kept.messages(), error.run().messages());
+    assert_eq!(kept.tool_executions().len(), 1);
+    let answer = agent.resume(kept).await.unwrap();
+    assert_eq!((answer.text(), answer.tool_executions().len()), ("Done.", 1));
+    assert!(store.runs().await.unwrap().is_empty(), "one that is over is removed");
+
+    // Before a call is made it is known that it begins.
+    let seen = store.clone();
+    let agent = Agent::builder(ScriptedModel::new().calls("peek", "{}").says("Done."))
+        .tool(tool_core::FunctionTool::new("peek", "Looks at what is kept", move || {
+            let store = seen.clone();
+            async move {
+                let id = store.runs().await.unwrap().remove(0);
+                let mut kept = store.load_run(&id).await.unwrap().unwrap();
+                kept.begin("call_1_0").unwrap().number
+            }
+        }))
+        .run_store(store.clone())
+        .build()
+        .unwrap();
+    let answer = agent.ask("Peek").await.unwrap();
+    assert_eq!(
+        answer.tool_executions()[0].output().unwrap().to_string(),
+        "2",
+        "the first attempt is in the record"
+    );
+}

@@ -1,0 +1,120 @@
+//! What was done is undone when the run fails, the last first.
+
+#[path = "support/ways.rs"]
+mod ways;
+
+use tool_core::testing::ScriptedModel;
+use tool_core::{
+    Agent, AgentBuilder, BuildError, IdempotencyKey, RunError, ToolError, ToolExecution, Undone, tool, tools,
+};
+use ways::alike;
+
+#[tool(undo = "cancel")]
+fn book(what: String) -> Result<String, String> {
+    if what == "moon" { Err("there is no flight".into()) } else { Ok(format!("booking of {what}")) }
+}
+
+/// Takes a booking back.
+#[tool(attempts = 2)]
+fn cancel(what: String, #[inject] undone: &Undone, #[inject] key: &IdempotencyKey) -> Result<String, String> {
+    if what == "bridge" {
+        return Err("cannot be burnt twice".into());
+    }
+    assert!(key.as_str().contains("/undo_call_"), "{key}");
+    Ok(format!(
+        "{what} undone, which gave {}",
+        undone.output.as_ref().map_or("?".into(), ToString::to_string)
+    ))
+}
+
+#[tool]
+fn fatal() -> Result<(), ToolError> {
+    Err(ToolError::fatal("the bank is closed"))
+}
+
+#[tool]
+fn look() {}
+
+fn agent(model: ScriptedModel) -> AgentBuilder {
+    Agent::builder(model).tools(tools![book, fatal, look]).undo_tools(tools![cancel])
+}
+
+fn told(undone: &[ToolExecution]) -> Vec<String> {
+    undone.iter().map(|one| one.outcome().map_or_else(ToString::to_string, ToString::to_string)).collect()
+}
+
+fn booking(what: &str) -> (&'static str, String) {
+    ("book", format!(r#"{{"what": "{what}"}}"#))
+}
+
+#[tokio::test]
+async fn a_run_that_fails_undoes_what_it_did_the_last_first() {
+    let script = || {
+        let (train, hotel, moon) = (booking("train"), booking("hotel"), booking("moon"));
+        ScriptedModel::new()
+            .calls_all([train, moon])
+            .calls_all([hotel, ("look", "{}".into())])
+            .calls("fatal", "{}")
+    };
+    let error = alike(|| agent(script())).await.unwrap_err();
+    assert!(error.is_tool() && !error.is_resumable());
+    let expected = ["hotel undone, which gave booking of hotel", "train undone, which gave booking of train"];
+    assert_eq!(told(error.run().undone()), expected);
+    // An answer undoes nothing.
+    let script = || ScriptedModel::new().calls_all([booking("train")]).says("Booked.");
+    assert!(alike(|| agent(script())).await.is_ok());
+}
+
+#[tokio::test]
+async fn what_cannot_be_undone_holds_up_nothing() {
+    let script =
+        || ScriptedModel::new().calls_all([booking("train"), booking("bridge")]).calls("fatal", "{}");
+    let error = alike(|| agent(script())).await.unwrap_err();
+    let expected = ["cannot be burnt twice", "train undone, which gave booking of train"];
+    assert_eq!(told(error.run().undone()), expected);
+    assert_eq!(error.run().undone()[0].attempts(), 2);
+}
+
+#[tokio::test]
+async fn a_limit_undoes_and_a_failure_of_the_model_waits_to_be_given_up() {
+    let turn = |model: ScriptedModel, what: &str| model.calls_all([booking(what)]);
+    let script = || turn(turn(ScriptedModel::new(), "train"), "hotel");
+    let error: RunError = alike(|| agent(script()).max_turns(2)).await.unwrap_err();
+    assert!(error.is_turn_limit());
+    assert_eq!(told(error.run().undone()), ["train undone, which gave booking of train"]);
+
+    let agent = agent(turn(ScriptedModel::new(), "train").fails("the line is dead")).build().unwrap();
+    let error = agent.ask("Book").await.unwrap_err();
+    assert!(error.is_model() && error.is_resumable() && error.run().undone().is_empty());
+    let mut run = error.into_run();
+    run.give_up().unwrap();
+    let error = agent.resume(ways::restored(run)).await.unwrap_err();
+    assert!(error.is_cancelled());
+    assert_eq!(error.run().undone().len(), 1);
+}
+
+#[tokio::test]
+async fn a_cancelled_run_undoes_too() {
+    let model = ScriptedModel::new().calls_all([booking("train")]).says("never said");
+    let agent = agent(model).build().unwrap();
+    let cancellation = tool_core::Cancellation::new();
+    let cancel = cancellation.clone();
+    let hook = move |event: &tool_core::Event| {
+        if matches!(event, tool_core::Event::CallFinished(_)) {
+            cancel.cancel();
+        }
+    };
+    let error = agent.ask("Book").on_event(hook).cancelled_by(&cancellation).await.unwrap_err();
+    assert!(error.is_cancelled());
+    assert_eq!(told(error.run().undone()), ["train undone, which gave booking of train"]);
+}
+
+#[test]
+fn an_agent_without_the_tool_that_undoes_is_refused() {
+    let error: BuildError = Agent::builder(ScriptedModel::new()).tools(tools![book]).build().unwrap_err();
+    let expected =
+        "the tool `book` is undone by `cancel`, but there is none of that name; add it with `undo_tools`";
+    assert_eq!(error.to_string(), expected);
+    // One that the model is offered will do.
+    assert!(Agent::builder(ScriptedModel::new()).tools(tools![book, cancel]).build().is_ok());
+}
