@@ -1,0 +1,158 @@
+//! Answers of a type: by a schema that the model is held to, or by a final tool; wrong ones go back to the model.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use tool_core::testing::ScriptedModel;
+use tool_core::{
+    Agent, ChatModel, ChatRequest, ChatStream, ModelFuture, RunError, RunLimits, ToolChoice, tool, tools,
+};
+
+/// A model that can be held to a schema.
+struct Held(ScriptedModel);
+
+impl ChatModel for Held {
+    fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        self.0.chat(request)
+    }
+
+    fn stream<'a>(&'a self, request: &'a ChatRequest<'_>) -> ChatStream<'a> {
+        self.0.stream(request)
+    }
+
+    fn supports_answer_format(&self) -> bool {
+        true
+    }
+}
+
+#[derive(Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum Size {
+    Small,
+    Large,
+}
+
+/// A city.
+#[derive(Debug, PartialEq, Deserialize, JsonSchema)]
+struct City {
+    name: String,
+    size: Size,
+    #[serde(default)]
+    rivers: Vec<String>,
+}
+
+#[tool]
+fn look_up(name: String) -> String {
+    format!("{name} is large")
+}
+
+const VIENNA: &str = r#"{"name": "Vienna", "size": "large", "rivers": ["Danube"]}"#;
+
+fn vienna() -> City {
+    City { name: "Vienna".into(), size: Size::Large, rivers: vec!["Danube".into()] }
+}
+
+async fn ask_held(model: ScriptedModel) -> Result<City, RunError> {
+    let agent = Agent::builder(Held(model)).tools(tools![look_up]).build().unwrap();
+    agent.ask("Which city?").answer_as::<City>().await
+}
+
+async fn ask_plain(model: ScriptedModel) -> Result<City, RunError> {
+    let agent = Agent::builder(model).tools(tools![look_up]).build().unwrap();
+    agent.ask("Which city?").answer_as::<City>().await
+}
+
+#[tokio::test]
+async fn a_model_that_can_be_held_to_a_schema_is() {
+    let format_is_there = |request: &ChatRequest<'_>| {
+        let format = request.answer_format().unwrap();
+        format.schema()["properties"]["size"].is_object() && request.tools().len() == 1
+    };
+    let model = ScriptedModel::new()
+        .expects(format_is_there)
+        .calls("look_up", r#"{"name": "Vienna"}"#)
+        .expects(format_is_there)
+        .says(VIENNA);
+    assert_eq!(ask_held(model).await.unwrap(), vienna());
+}
+
+#[tokio::test]
+async fn any_other_model_gives_its_answer_by_a_tool() {
+    let model = ScriptedModel::new()
+        .expects(|request| {
+            let tool = request.tools().iter().find(|tool| tool.name() == "final_answer").unwrap();
+            request.answer_format().is_none()
+                && tool.parameters()["properties"]["name"]["type"] == "string"
+                && *request.tool_choice() == ToolChoice::Auto
+        })
+        .calls("look_up", r#"{"name": "Vienna"}"#)
+        .calls("final_answer", VIENNA);
+    assert_eq!(ask_plain(model).await.unwrap(), vienna());
+    // A text that is of the form will do, fenced or not.
+    assert_eq!(
+        ask_plain(ScriptedModel::new().says(format!("```json\n{VIENNA}\n```"))).await.unwrap(),
+        vienna()
+    );
+}
+
+#[tokio::test]
+async fn a_wrong_answer_goes_back_with_what_is_wrong() {
+    let says = |text: &'static str| {
+        move |request: &ChatRequest<'_>| {
+            let last = request.messages().last().unwrap().text().into_owned();
+            assert!(last.starts_with("the answer is not of the form that is asked for: "), "{last}");
+            last.contains(text)
+        }
+    };
+    let model = ScriptedModel::new()
+        .calls("final_answer", r#"{"size": "huge"}"#)
+        .expects(says("`name` is missing"))
+        .expects(says("give your answer by calling `final_answer`"))
+        .says("It is Vienna.")
+        .expects(says("give your answer by calling `final_answer`"))
+        .calls("final_answer", VIENNA);
+    assert_eq!(ask_plain(model).await.unwrap(), vienna());
+    let model = ScriptedModel::new()
+        .says(r#"{"name": "Vienna", "size": "huge"}"#)
+        .expects(says("`size`"))
+        .says(VIENNA);
+    assert_eq!(ask_held(model).await.unwrap(), vienna());
+}
+
+#[tokio::test]
+async fn within_a_limit() {
+    let wrong = || ScriptedModel::new().says("no").says("no").says("no").says(VIENNA);
+    let error = ask_held(wrong()).await.unwrap_err();
+    assert!(error.is_wrong_answer() && !error.is_resumable());
+    assert!(
+        error.to_string().starts_with("the model's answer is not of the form that was asked for: "),
+        "{error}"
+    );
+    assert_eq!(error.messages().len(), 6);
+    let mut limits = RunLimits::default();
+    limits.wrong_answers = 3;
+    let agent = Agent::builder(Held(wrong())).limits(limits).build().unwrap();
+    assert_eq!(agent.ask("Which?").answer_as::<City>().await.unwrap(), vienna());
+    let agent = Agent::builder(Held(wrong())).max_turns(1).build().unwrap();
+    assert!(agent.ask("Which?").answer_as::<City>().await.unwrap_err().is_turn_limit());
+}
+
+#[tokio::test]
+async fn what_is_no_object_comes_in_one() {
+    let model = ScriptedModel::new().says(r#"{"answer": ["a", "b"]}"#);
+    let agent = Agent::builder(Held(model)).build().unwrap();
+    let (names, answer) = agent.ask("Which?").answer_as::<Vec<String>>().with_answer().await.unwrap();
+    assert_eq!((names, answer.turns()), (vec!["a".into(), "b".into()], 1));
+    let agent = Agent::builder(ScriptedModel::new().calls("final_answer", r#"{"answer": "large"}"#));
+    assert_eq!(agent.build().unwrap().ask("How large?").answer_as::<Size>().await.unwrap(), Size::Large);
+    // What is wrong in form and clear in meaning is mended.
+    let agent = Agent::builder(ScriptedModel::new().calls("final_answer", r#"{"answer": "42"}"#));
+    assert_eq!(agent.build().unwrap().ask("How many?").answer_as::<u32>().await.unwrap(), 42);
+}
+
+#[tokio::test]
+async fn what_fails_otherwise_fails_as_it_does() {
+    assert!(ask_plain(ScriptedModel::new().fails("the line is dead")).await.unwrap_err().is_model());
+    let model = ScriptedModel::new().calls("look_up", "{").says("never");
+    let agent = Agent::builder(model).tools(tools![look_up]).max_turns(1).build().unwrap();
+    assert!(agent.ask("Which?").answer_as::<City>().await.unwrap_err().is_turn_limit());
+}

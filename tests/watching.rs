@@ -1,0 +1,207 @@
+//! What is told of a run while it is under way, and how it is stopped.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tool_core::testing::ScriptedModel;
+use tool_core::{Agent, Cancellation, Event, Progress, ToolProgress, Turn, tool, tools};
+
+#[tool]
+async fn fetch(pages: u64, #[inject] progress: &Progress) -> u64 {
+    for page in 1..=pages {
+        progress.report(ToolProgress::from("fetching").of(page, pages));
+        tokio::task::yield_now().await;
+    }
+    pages
+}
+
+#[tokio::test]
+async fn a_tool_tells_of_its_progress() {
+    let model = ScriptedModel::new().calls("fetch", r#"{"pages": 3}"#).says("Done.");
+    let agent = Agent::builder(model).tools(tools![fetch]).build().unwrap();
+    let heard = Arc::new(AtomicU32::new(0));
+    let hook = Arc::clone(&heard);
+    let mut events = agent
+        .ask("Fetch")
+        .on_event(move |event| {
+            hook.fetch_add(u32::from(matches!(event, Event::CallProgress { .. })), Ordering::SeqCst);
+        })
+        .stream();
+    let mut told = Vec::new();
+    while let Some(event) = events.next().await {
+        match event.unwrap() {
+            Event::CallStarted(call) => told.push(format!("{} starts", call.name)),
+            Event::CallProgress { id, name, progress, .. } => {
+                assert_eq!((&*id, &*name, &*progress.text), ("call_1_0", "fetch", "fetching"));
+                told.push(format!("{:?}/{:?}", progress.done.unwrap(), progress.total.unwrap()));
+            }
+            Event::CallFinished(_) => told.push("finished".into()),
+            _ => {}
+        }
+    }
+    assert_eq!(told, ["fetch starts", "1/3", "2/3", "3/3", "finished"]);
+    assert_eq!(heard.load(Ordering::SeqCst), 3);
+}
+
+/// Nobody reads while the tool runs, so all of it cannot be kept.
+#[tokio::test]
+async fn progress_that_finds_no_room_is_lost_and_the_tool_does_not_wait() {
+    #[tool]
+    fn chatter(times: u32, #[inject] progress: &Progress) -> bool {
+        for _ in 0..times {
+            progress.report("still here");
+        }
+        progress.is_heard()
+    }
+    let script = || ScriptedModel::new().calls("chatter", r#"{"times": 100000}"#).says("Done.");
+    let agent = || Agent::builder(script()).tools(tools![chatter]).build().unwrap();
+    let mut events = agent().ask("Chatter").stream();
+    let (mut told, mut heard) = (0, String::new());
+    while let Some(event) = events.next().await {
+        match event.unwrap() {
+            Event::CallProgress { .. } => told += 1,
+            Event::CallFinished(execution) => heard = execution.output().unwrap().to_string(),
+            _ => {}
+        }
+    }
+    assert!((1..100).contains(&told), "{told}");
+    assert_eq!(heard, "true");
+    // Without a listener it is known that nobody hears.
+    let answer = agent().ask("Chatter").await.unwrap();
+    assert_eq!(answer.tool_executions()[0].output().unwrap().to_string(), "false");
+}
+
+#[derive(Clone, Default)]
+struct Seen(Arc<AtomicBool>);
+
+/// Starts something that outlives its future, and tells it when nobody waits any more.
+#[tool]
+async fn spawns(#[inject] cancellation: &Cancellation, #[inject] seen: Seen) {
+    let cancellation = cancellation.clone();
+    assert!(!cancellation.is_cancelled());
+    tokio::spawn(async move {
+        cancellation.cancelled().await;
+        seen.0.store(true, Ordering::SeqCst);
+    });
+    std::future::pending::<()>().await;
+}
+
+fn spawning(seen: &Seen) -> Agent {
+    let model = ScriptedModel::new().calls("spawns", "{}").says("never");
+    Agent::builder(model).tools(tools![spawns]).context(seen.clone()).build().unwrap()
+}
+
+async fn is_seen(seen: &Seen) -> bool {
+    for _ in 0..100 {
+        if seen.0.load(Ordering::SeqCst) {
+            return true;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    false
+}
+
+#[tokio::test]
+async fn a_tool_sees_that_the_run_is_dropped() {
+    let seen = Seen::default();
+    let agent = spawning(&seen);
+    let mut events = agent.ask("Spawn").stream();
+    while !matches!(events.next().await.unwrap().unwrap(), Event::CallStarted(_)) {}
+    let _ = tokio::time::timeout(Duration::from_millis(5), events.next()).await;
+    assert!(!seen.0.load(Ordering::SeqCst));
+    drop(events);
+    assert!(is_seen(&seen).await);
+
+    let seen = Seen::default();
+    let agent = spawning(&seen);
+    let _ = tokio::time::timeout(Duration::from_millis(5), agent.ask("Spawn").into_future()).await;
+    assert!(is_seen(&seen).await);
+}
+
+#[tokio::test]
+async fn a_run_is_cancelled_from_elsewhere() {
+    let seen = Seen::default();
+    let agent = spawning(&seen);
+    let cancellation = Cancellation::new();
+    let ask = agent.ask("Spawn").cancelled_by(&cancellation).into_future();
+    let canceller = async {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        cancellation.cancel();
+    };
+    let (outcome, ()) = futures_util::join!(ask, canceller);
+    let error = outcome.unwrap_err();
+    assert!(error.is_cancelled() && !error.is_resumable());
+    assert_eq!(error.messages()[2].text(), "the call was interrupted before a result was produced");
+    assert!(is_seen(&seen).await);
+    // One that was cancelled before is not begun.
+    let error = agent.ask("Spawn").cancelled_by(&cancellation).await.unwrap_err();
+    assert!(error.is_cancelled() && error.run().turns() == 0);
+}
+
+#[tokio::test]
+async fn a_run_that_ended_with_an_answer_cancels_nothing() {
+    #[tool]
+    fn leaves(#[inject] cancellation: &Cancellation, #[inject] kept: &Kept) {
+        *kept.0.lock().unwrap() = Some(cancellation.clone());
+    }
+    #[derive(Clone, Default)]
+    struct Kept(Arc<Mutex<Option<Cancellation>>>);
+    let kept = Kept::default();
+    let model = ScriptedModel::new().calls("leaves", "{}").says("Done.");
+    let agent = Agent::builder(model).tools(tools![leaves]).context(kept.clone()).build().unwrap();
+    agent.ask("Go").await.unwrap();
+    assert!(!kept.0.lock().unwrap().as_ref().unwrap().is_cancelled());
+}
+
+#[tokio::test]
+async fn hooks_hear_of_failures() {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let hook = Arc::clone(&told);
+    let agent = Agent::builder(ScriptedModel::new().fails("the line is dead").says("Hello."))
+        .on_event(move |event| {
+            if let Event::Failed(text) = event {
+                hook.lock().unwrap().push(text.clone());
+            }
+        })
+        .build()
+        .unwrap();
+    let error = agent.ask("Hello").await.unwrap_err();
+    assert_eq!(*told.lock().unwrap(), ["the model could not be asked: the line is dead"]);
+    agent.resume(error.into_run()).await.unwrap();
+    assert_eq!(told.lock().unwrap().len(), 1);
+}
+
+#[tool]
+fn first() {}
+
+#[tool]
+fn second() {}
+
+#[tokio::test]
+async fn a_hook_changes_a_turn_and_only_that() {
+    let names = |request: &tool_core::ChatRequest<'_>| -> Vec<String> {
+        request.tools().iter().map(|tool| tool.name().to_owned()).collect()
+    };
+    let model = ScriptedModel::new()
+        .expects(move |request| names(request) == ["first"] && request.options().seed == Some(1))
+        // A tool that is not offered in this turn is unknown in it.
+        .calls_all([("first", "{}"), ("second", "{}")])
+        .expects(move |request| names(request) == ["first", "second"] && request.options().seed == Some(7))
+        .says("Done.");
+    let agent = Agent::builder(model)
+        .tools(tools![first, second])
+        .options(tool_core::ModelOptions::default().with_seed(7))
+        .before_turn(|turn: &mut Turn<'_>| {
+            assert_eq!(turn.messages().len(), if turn.number() == 1 { 1 } else { 4 });
+            if turn.number() == 1 {
+                turn.tools = turn.tools.only(["first"]).unwrap();
+                turn.options.seed = Some(1);
+            }
+        })
+        .build()
+        .unwrap();
+    let answer = agent.ask("Go").await.unwrap();
+    let ok: Vec<_> = answer.tool_executions().iter().map(|one| one.outcome().is_ok()).collect();
+    assert_eq!(ok, [true, false]);
+}
