@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
@@ -213,6 +213,23 @@ fn several_may_work_on_one_file() {
 }
 
 #[test]
+fn several_may_make_one_file() {
+    for _ in 0..20 {
+        let directory = Directory::new();
+        let all_there = Barrier::new(6);
+        thread::scope(|scope| {
+            for _ in 0..6 {
+                scope.spawn(|| {
+                    all_there.wait();
+                    block_on(open(&directory.file()).append(&id(), &[Message::user("a")])).unwrap();
+                });
+            }
+        });
+        assert_eq!(block_on(open(&directory.file()).load(&id())).unwrap().len(), 6);
+    }
+}
+
+#[test]
 fn a_damaged_row_is_an_error_that_says_which_and_not_what() {
     let directory = Directory::new();
     let memory = ChatMemory::new(open(&directory.file()));
@@ -324,4 +341,20 @@ async fn the_runtime_goes_on_while_another_process_writes() {
     other.execute_batch("COMMIT").unwrap();
     commit.await.unwrap().unwrap();
     assert_eq!(memory.messages(&id()).await.unwrap().len(), 1);
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn what_nobody_waits_for_is_not_begun() {
+    let directory = Directory::new();
+    let store = SqliteStore::open(directory.file()).await.unwrap();
+    let other = Connection::open(directory.file()).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let (id, first, second) = (id(), [Message::user("first")], [Message::user("second")]);
+    let mut append = store.append(&id, &first);
+    assert!((&mut append).now_or_never().is_none());
+    // The first holds up the thread, so this one is given up before its turn comes.
+    assert!(store.append(&id, &second).now_or_never().is_none());
+    other.execute_batch("COMMIT").unwrap();
+    append.await.unwrap();
+    assert_eq!(store.load(&id).await.unwrap(), first);
 }

@@ -172,9 +172,6 @@ impl OpenConversation {
 }
 
 async fn append(store: &dyn ChatStore, id: &ConversationId, added: &[Message]) -> Result<(), MemoryError> {
-    if added.is_empty() {
-        return Ok(());
-    }
     store.append(id, added).await.map_err(|error| MemoryError::new(Kind::Commit(id.clone()), error))
 }
 

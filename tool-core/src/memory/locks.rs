@@ -158,26 +158,27 @@ mod tests {
 
     #[test]
     fn who_gives_up_holds_up_nobody() {
-        let locks = ConversationLocks::default();
         // Given up before the conversation is free, and given up with the lock already on its way.
-        for is_sent in [false, true] {
-            let held = locks.lock(&id()).now_or_never().unwrap();
-            let mut quitters: Vec<_> =
-                (0..5_000).map(|_| Box::pin(locks.enter(&id()).err().unwrap())).collect();
-            let wanted = id();
-            let mut last = Box::pin(locks.lock(&wanted));
-            assert!((&mut last).now_or_never().is_none());
-            if is_sent {
-                drop(held);
-                quitters.clear();
-            } else {
-                quitters.clear();
-                drop(held);
+        let give_up = || {
+            for is_sent in [false, true] {
+                let (locks, id) = (ConversationLocks::default(), id());
+                let held = locks.lock(&id).now_or_never().unwrap();
+                let quitters: Vec<_> = (0..5_000).map(|_| locks.enter(&id).err().unwrap()).collect();
+                let mut last = Box::pin(locks.lock(&id));
+                assert!((&mut last).now_or_never().is_none());
+                if is_sent {
+                    drop((held, quitters));
+                } else {
+                    drop((quitters, held));
+                }
+                assert!((&mut last).now_or_never().is_some(), "sent: {is_sent}");
+                drop(last);
+                assert!(locks.is_empty(), "sent: {is_sent}");
             }
-            assert!((&mut last).now_or_never().is_some(), "sent: {is_sent}");
-            drop(last);
-            assert!(locks.is_empty(), "sent: {is_sent}");
-        }
+        };
+        // There is no room to go one level deeper for each of them.
+        let thread = std::thread::Builder::new().stack_size(128 * 1024).spawn(give_up);
+        thread.unwrap().join().unwrap();
     }
 
     #[test]

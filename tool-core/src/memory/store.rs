@@ -67,7 +67,7 @@ pub trait ChatStore: Send + Sync {
     /// The future gives any error when they cannot be read.
     fn load<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<Message>>;
 
-    /// Adds messages to the end of a conversation: all of them, or none.
+    /// Adds messages to the end of a conversation: all of them, or none. Without a message there is nothing to do.
     ///
     /// # Errors
     ///
