@@ -63,6 +63,7 @@ mod schema;
 pub mod testing;
 mod tool;
 mod toolset;
+mod transcript;
 
 #[doc(hidden)]
 #[path = "private.rs"]
@@ -102,3 +103,4 @@ pub use self::toolset::{
     Augmentation, Finding, FindingKind, MissingContext, ToolCost, ToolProvider, ToolProviderFuture,
     ToolProviderRequest, ToolReport, ToolSet, ToolSetError,
 };
+pub use self::transcript::Transcript;
