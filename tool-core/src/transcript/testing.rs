@@ -35,8 +35,7 @@ pub(super) fn conversation() -> (Vec<Message>, Vec<ToolExecution>) {
 
     let mut first = AssistantMessage::text("Let me see.").with_tool_calls([sum, now, end]);
     first.reasoning = Some("Hm.".into());
-    let mut refusing = AssistantMessage::default();
-    refusing.refusal = Some("I will not.".into());
+    let refusing = AssistantMessage { refusal: Some("I will not.".into()), ..AssistantMessage::default() };
     let calls = |calls: &[ToolCall]| {
         Message::Assistant(AssistantMessage::default().with_tool_calls(calls.iter().cloned()))
     };
