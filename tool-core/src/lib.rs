@@ -64,6 +64,7 @@ mod schema;
 pub mod testing;
 mod tool;
 mod toolset;
+mod transcript;
 
 #[doc(hidden)]
 #[path = "private.rs"]
@@ -115,3 +116,4 @@ pub use self::toolset::{
     Augmentation, Finding, FindingKind, MissingContext, ToolCost, ToolProvider, ToolProviderFuture,
     ToolProviderRequest, ToolReport, ToolSet, ToolSetError,
 };
+pub use self::transcript::Transcript;

@@ -1,0 +1,321 @@
+//! The conversation as a Mermaid sequence diagram.
+//!
+//! Mermaid's grammar reads a label up to the end of the line, a `;` or a `#`, takes comments and directives out of the whole
+//! text before, and has words such as `end` that name nobody. So labels are escaped by its own `#35;`, and a tool stands
+//! under its name only where that can be no such word.
+
+use std::collections::HashMap;
+use std::fmt::{self, Write};
+
+use super::entry::{Call, Entry, Outcome, entries, tidy, tidy_name};
+use super::{LONGEST_LABEL, Transcript};
+
+/// Displays the diagram.
+pub(super) struct Mermaid<'a>(pub(super) Transcript<'a>);
+
+/// What names no tool: the words of the grammar, the other participants, and what every object of JavaScript has.
+/// Letters are taken in any case.
+const RESERVED: &str = "accDescr accTitle activate actor alt and as autonumber box break create critical deactivate \
+    destroy details else end group left link links loop note nowrap off opt option over par par_over participant \
+    properties rect right sequenceDiagram title wrap Model User constructor hasOwnProperty isPrototypeOf \
+    propertyIsEnumerable toLocaleString toString valueOf";
+
+/// Words of other diagrams that Mermaid looks for in every text, to mend what stands behind them.
+const MENDED: [&str; 2] = ["style", "classDef"];
+
+/// How the ids begin of tools whose names cannot stand for themselves; behind it comes a number.
+const NUMBERED: &str = "tool_";
+
+/// How long an id may be.
+const LONGEST_ID: usize = 64;
+
+/// The tools, in order of their first calls, and their ids.
+#[derive(Default)]
+struct Participants<'a> {
+    ids: HashMap<&'a str, String>,
+    names: Vec<&'a str>,
+}
+
+impl<'a> Participants<'a> {
+    fn of(entries: &[Entry<'a>]) -> Self {
+        let mut participants = Self::default();
+        for entry in entries {
+            let Entry::Calls(calls) = entry else { continue };
+            for call in calls {
+                if !participants.ids.contains_key(call.name) {
+                    participants.names.push(call.name);
+                    let number = participants.names.len();
+                    let id = match is_plain(call.name) {
+                        true => call.name.to_owned(),
+                        false => format!("{NUMBERED}{number}"),
+                    };
+                    participants.ids.insert(call.name, id);
+                }
+            }
+        }
+        participants
+    }
+
+    fn id(&self, name: &str) -> &str {
+        self.ids.get(name).map_or("Model", String::as_str)
+    }
+}
+
+/// The name may stand in the diagram as it is.
+fn is_plain(name: &str) -> bool {
+    name.len() <= LONGEST_ID
+        && name.starts_with(|first: char| first.is_ascii_alphabetic())
+        && name.chars().all(|character| character.is_ascii_alphanumeric() || character == '_')
+        && !name
+            .strip_prefix(NUMBERED)
+            .is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
+        && !MENDED.iter().any(|word| name.contains(word))
+        && !RESERVED.split(' ').any(|word| name.eq_ignore_ascii_case(word))
+}
+
+impl fmt::Display for Mermaid<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(transcript) = self;
+        let longest = transcript.longest_text.unwrap_or(LONGEST_LABEL);
+        let label = |text: &str| escape(&tidy(text, longest));
+        let entries = entries(transcript);
+        let participants = Participants::of(&entries);
+        f.write_str("sequenceDiagram\n    participant User\n    participant Model\n")?;
+        for name in &participants.names {
+            match participants.id(name) {
+                id if id == *name => writeln!(f, "    participant {id}")?,
+                id => writeln!(f, "    participant {id} as {}", escape(&tidy_name(name)))?,
+            }
+        }
+        for entry in entries {
+            match entry {
+                Entry::System(text) => writeln!(f, "    Note over Model: system: {}", label(&text))?,
+                Entry::User(text) => writeln!(f, "    User->>Model: {}", label(&text))?,
+                Entry::Thought(text) => writeln!(f, "    Note over Model: thinks: {}", label(text))?,
+                Entry::Answer(text) => writeln!(f, "    Model->>User: {}", label(text))?,
+                Entry::Refusal(text) => writeln!(f, "    Model--xUser: {}", label(text))?,
+                Entry::Calls(calls) => {
+                    let number = calls.len();
+                    for (index, call) in calls.iter().enumerate() {
+                        // In a box for each, a result stands at its call though others were made beside it.
+                        match index {
+                            _ if number == 1 => {}
+                            0 => writeln!(f, "    par call 1 of {number}")?,
+                            _ => writeln!(f, "    and call {} of {number}", index + 1)?,
+                        }
+                        write_call(f, call, participants.id(call.name), label)?;
+                    }
+                    if number > 1 {
+                        f.write_str("    end\n")?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn write_call(
+    f: &mut fmt::Formatter<'_>,
+    call: &Call<'_>,
+    tool: &str,
+    label: impl Fn(&str) -> String,
+) -> fmt::Result {
+    if let Some(arguments) = call.arguments {
+        writeln!(f, "    Model->>{tool}: {}", label(arguments))?;
+    }
+    let remarks = call.remarks();
+    match &call.outcome {
+        Outcome::Output(text) => writeln!(f, "    {tool}-->>Model: {}{remarks}", label(text)),
+        Outcome::Error(text) => writeln!(f, "    {tool}--xModel: {}{remarks}", label(text)),
+        Outcome::NotMade(why) => writeln!(f, "    Note over Model,{tool}: {}", label(why)),
+        Outcome::Open => writeln!(f, "    Note over Model,{tool}: no result"),
+    }
+}
+
+/// A tidy text as a label, which is never empty.
+fn escape(text: &str) -> String {
+    if text.trim().is_empty() {
+        return "(nothing)".into();
+    }
+    let mut escaped = String::with_capacity(text.len());
+    for (index, character) in text.char_indices() {
+        let rest = &text[index..];
+        let is_mended = MENDED.iter().any(|word| rest.starts_with(word));
+        // At the beginning, `wrap:` is a word of the grammar.
+        let is_word = character == ':' && text[..index].ends_with("wrap");
+        match character {
+            '\n' => escaped.push_str("<br/>"),
+            // The last two are what Mermaid puts in the place of `#` and `;` for itself.
+            '#' | ';' | '&' | '<' | '>' | '%' | '$' | 'ﬂ' | '¶' => escape_into(&mut escaped, character),
+            _ if is_mended || is_word => escape_into(&mut escaped, character),
+            _ => escaped.push(character),
+        }
+    }
+    escaped
+}
+
+fn escape_into(escaped: &mut String, character: char) {
+    // Writing to a `String` does not fail.
+    let _ = write!(escaped, "#{};", u32::from(character));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transcript::testing::conversation;
+    use crate::{AssistantMessage, Message, ToolCall};
+
+    #[test]
+    fn a_conversation() {
+        let (messages, executions) = conversation();
+        let expected = r#"sequenceDiagram
+    participant User
+    participant Model
+    participant sum
+    participant now
+    participant tool_3 as end
+    participant draw
+    Note over Model: system: Be brief.
+    User->>Model: What is this?<br/>[image: https://example.org/a.png]
+    Note over Model: thinks: Hm.
+    Model->>User: Let me see.
+    par call 1 of 3
+    Model->>sum: {"a": "2", "b": 40}
+    sum-->>Model: 42.0 (1.5ms, 1 argument mended)
+    and call 2 of 3
+    Model->>now: {}
+    now--xModel: no clock#59; sorry (2.0s, 2 arguments mended, 1 argument ignored)
+    and call 3 of 3
+    Model->>tool_3: {}
+    Note over Model,tool_3: the call was not made: it needs the approval of a person
+    end
+    Model->>draw: (nothing)
+    draw-->>Model: a dot<br/>[image: image/png]
+    Model->>sum: {"a":
+    Note over Model,sum: the call was not made: the reply was cut short
+    par call 1 of 2
+    Model->>now: {}
+    Note over Model,now: no result
+    and call 2 of 2
+    Model->>now: {}
+    now--xModel: too late
+    end
+    now-->>Model: noon
+    Model--xUser: I will not.
+    Model->>User: (nothing)
+"#;
+        assert_eq!(Transcript::new(&messages, &executions).mermaid().to_string(), expected);
+    }
+
+    /// The text that Mermaid shows for a label, which must not end before its line does.
+    fn shown(label: &str) -> String {
+        let mut shown = String::new();
+        let mut rest = label.replace("<br/>", "\n");
+        while let Some(start) = rest.find(['#', ';', '&', '<', '>', '%', '$', 'ﬂ', '¶', '\r']) {
+            shown.push_str(&rest[..start]);
+            let (code, behind) = rest[start..].strip_prefix('#').unwrap().split_once(';').unwrap();
+            shown.push(char::from_u32(code.parse().unwrap()).unwrap());
+            rest = behind.to_owned();
+        }
+        shown + &rest
+    }
+
+    #[test]
+    fn any_text_gives_a_valid_diagram() {
+        let texts = [
+            "a; b: c # d",
+            "#59;",
+            "&lt;b&gt; <script>alert(1)</script>",
+            "a<br>b<br/>c",
+            "end",
+            "a\nend\nUser->>Model: forged",
+            "\r\nend\rend\u{2028}end",
+            "\"quoted\" 'quoted' `quoted`",
+            "wrap: a",
+            "nowrap: wrap:",
+            ":wrap:",
+            "%%{init: {\"theme\": \"dark\"}}%%",
+            "%% a comment",
+            "{\"style\": \"#fff;\", \"classDef\": \"a: #b;\"}",
+            "stylestyle restyled:#;",
+            "$$\\frac{1}{2}$$",
+            "ﬂ°°60¶ß",
+            "\u{1b}[0m\0",
+            "مرحبا 你好 🎉 e\u{301}",
+            "+ - ->> --x -) ,",
+            "participant x as y",
+            "@{ \"type\": \"queue\" }",
+        ];
+        for text in texts {
+            let call = ToolCall::new("1", text, text);
+            let mut result = Message::tool(&call, &Ok(text.into()));
+            let mut reply = AssistantMessage::text(text).with_tool_calls([call]);
+            reply.reasoning = Some(text.into());
+            let mut messages = vec![Message::system(text), Message::user(text), Message::Assistant(reply)];
+            messages.push(result.clone());
+            if let Message::Tool(result) = &mut result {
+                result.is_error = true;
+            }
+            messages.push(result);
+            let mermaid = Transcript::new(&messages, &[]).with_longest_text(1000).mermaid().to_string();
+            let expected = tidy(text, 1000);
+            let starts = [
+                "    participant tool_1 as ",
+                "    Note over Model: system: ",
+                "    User->>Model: ",
+                "    Note over Model: thinks: ",
+                "    Model->>User: ",
+                "    Model->>tool_1: ",
+                "    tool_1-->>Model: ",
+                "    tool_1--xModel: ",
+            ];
+            let lines: Vec<_> = mermaid.lines().skip(3).collect();
+            assert_eq!(lines.len(), starts.len(), "{mermaid}");
+            for (line, start) in lines.iter().zip(starts) {
+                let label = line.strip_prefix(start).unwrap_or_else(|| panic!("{start}: {mermaid}"));
+                let expected = if start.contains(" as ") { tidy_name(text) } else { expected.clone() };
+                assert_eq!(shown(label), expected, "{line}");
+                assert!(!line.contains("style") && !line.contains("classDef"), "{line}");
+                assert!(!label.starts_with("wrap:") && !label.starts_with("nowrap:"), "{line}");
+            }
+        }
+    }
+
+    #[test]
+    fn long_texts_are_cut() {
+        let messages = [Message::user(";".repeat(200))];
+        let transcript = Transcript::new(&messages, &[]);
+        let label = "#59;".repeat(120) + " [… 80 more characters]";
+        assert!(transcript.mermaid().to_string().ends_with(&format!("User->>Model: {label}\n")));
+        let cut = transcript.with_longest_text(1).mermaid().to_string();
+        assert!(cut.ends_with("User->>Model: #59; [… 199 more characters]\n"), "{cut}");
+    }
+
+    #[test]
+    fn names_that_stand_for_themselves() {
+        let table = [
+            ("sum", true),
+            ("Square_root2", true),
+            ("tool_box", true),
+            ("end_date", true),
+            ("x", true),
+            ("", false),
+            ("2sum", false),
+            ("_sum", false),
+            ("get-weather", false),
+            ("get.weather", false),
+            ("größe", false),
+            ("End", false),
+            ("user", false),
+            ("Model", false),
+            ("toString", false),
+            ("restyle", false),
+            ("tool_3", false),
+        ];
+        for (name, expected) in table {
+            assert_eq!(is_plain(name), expected, "{name}");
+        }
+        assert!(!is_plain(&"a".repeat(65)));
+    }
+}
