@@ -73,6 +73,13 @@ async fn a_model_that_can_be_held_to_a_schema_is() {
         .expects(format_is_there)
         .says(VIENNA);
     assert_eq!(ask_held(model).await.unwrap(), vienna());
+    // In strict form, `null` stands for what is left out.
+    let model = ScriptedModel::new().says(r#"{"name": "Graz", "size": "small", "rivers": null}"#);
+    assert_eq!(ask_held(model).await.unwrap().rivers, Vec::<String>::new());
+    let model =
+        ScriptedModel::new().says(r#"{"answer": [{"name": "Graz", "size": "small", "rivers": null}]}"#);
+    let agent = Agent::builder(Held(model)).build().unwrap();
+    assert_eq!(agent.ask("Which?").answer_as::<Vec<City>>().await.unwrap()[0].name, "Graz");
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::OutOfStep;
 use super::ending::Ending;
-use crate::{Message, MissingContext, ModelError, Run, ToolCall, ToolError, ToolExecution};
+use crate::{Message, MissingContext, ModelError, Run, ToolCall, ToolError, ToolExecution, Transcript};
 
 /// Why a run ended without an answer. It carries the run, so nothing of what was done is lost.
 pub struct RunError {
@@ -207,6 +207,11 @@ impl RunError {
     #[must_use]
     pub fn messages(&self) -> &[Message] {
         self.run.added()
+    }
+
+    /// The conversation as something to read; see [`Answer::transcript`](crate::Answer::transcript).
+    pub fn transcript(&self) -> Transcript<'_> {
+        Transcript::new(self.messages(), self.tool_executions())
     }
 
     /// The run as it stands.

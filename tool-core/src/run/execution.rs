@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
+use super::time::{micros, micros_since_epoch};
 use crate::tool::write_outcome;
 use crate::{Repair, ToolCall, ToolError, ToolOutput};
 
@@ -21,9 +22,9 @@ pub struct ToolExecution {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Notes {
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(with = "micros_since_epoch", skip_serializing_if = "Option::is_none")]
     pub(super) started_at: Option<SystemTime>,
-    #[serde(skip_serializing_if = "Duration::is_zero")]
+    #[serde(with = "micros", skip_serializing_if = "Duration::is_zero")]
     pub(super) duration: Duration,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) repairs: Vec<Repair>,

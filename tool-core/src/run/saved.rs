@@ -14,6 +14,7 @@ use serde_json::Value;
 use super::ending::Ending;
 use super::execution::Notes;
 use super::state::{Run, Settings, Stage};
+use super::time::micros;
 use super::turn::{Standing, Turn};
 use super::{RunId, ToolExecution};
 use crate::{
@@ -37,6 +38,7 @@ struct State<'a> {
     settings: &'a Settings,
     turns: u32,
     usage: Usage,
+    #[serde(with = "micros", skip_serializing_if = "Duration::is_zero")]
     time: Duration,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     calls: Vec<Record<'a>>,
@@ -126,7 +128,7 @@ struct AnyState {
     #[serde(default)]
     remembers: bool,
     settings: Option<Settings>,
-    #[serde(default)]
+    #[serde(default, with = "micros")]
     time: Duration,
     #[serde(default)]
     calls: Vec<Record<'static>>,

@@ -69,6 +69,7 @@ pub struct Run {
 #[serde(default)]
 pub(super) struct Settings {
     pub(super) limits: RunLimits,
+    #[serde(skip_serializing_if = "is_default")]
     pub(super) tool_choice: ToolChoice,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) parallel_tool_calls: Option<bool>,
