@@ -1,5 +1,7 @@
 //! The messages of a request.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 use serde::ser::{Error, SerializeMap, SerializeSeq, Serializer};
 use tool_core::{AssistantMessage, Content, Image, Message, Part, ToolCall, ToolMessage};
@@ -16,20 +18,36 @@ pub(super) struct Messages<'a>(pub(super) &'a [Message]);
 impl Serialize for Messages<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut messages = serializer.serialize_seq(None)?;
-        let mut results = Vec::new();
-        for (index, message) in self.0.iter().enumerate() {
-            messages.serialize_element(&WireMessage(message))?;
-            let Message::Tool(result) = message else { continue };
-            results.push(result);
-            if !matches!(self.0.get(index + 1), Some(Message::Tool(_))) {
-                let pictures = Pictures(std::mem::take(&mut results));
-                if !pictures.is_empty() {
-                    messages.serialize_element(&pictures)?;
-                }
+        for turn in self.0.chunk_by(|_, next| matches!(next, Message::Tool(_))) {
+            for message in turn {
+                messages.serialize_element(&WireMessage(message))?;
+            }
+            let pictures = Pictures(turn);
+            if !pictures.is_empty() {
+                messages.serialize_element(&pictures)?;
             }
         }
         messages.end()
     }
+}
+
+/// About how many bytes the messages take, so that a long body is not moved as it grows: their texts, some of which hold
+/// JSON and so many quotes, and what stands around them.
+pub(super) fn room_for(messages: &[Message]) -> usize {
+    let of_calls = |message: &AssistantMessage| {
+        message.tool_calls.iter().map(|call| call.arguments.len() + call.name.len() + 100).sum::<usize>()
+    };
+    let texts = messages.iter().map(|message| match message {
+        Message::System(content) | Message::User(content) => room_for_content(content),
+        Message::Assistant(message) => message.text.len() + of_calls(message),
+        Message::Tool(result) => room_for_content(&result.content),
+        _ => 0,
+    });
+    texts.map(|text| 100 + text + text / 4).sum()
+}
+
+fn room_for_content(content: &Content) -> usize {
+    content.len() + content.images().map(|image| image.url().len()).sum::<usize>()
 }
 
 struct WireMessage<'a>(&'a Message);
@@ -78,10 +96,17 @@ fn write_assistant<M: SerializeMap>(message: &AssistantMessage, map: &mut M) -> 
         map.serialize_entry("refusal", refusal)?;
     }
     if !message.tool_calls.is_empty() {
-        let calls: Vec<_> = message.tool_calls.iter().map(Call).collect();
-        map.serialize_entry("tool_calls", &calls)?;
+        map.serialize_entry("tool_calls", &Calls(&message.tool_calls))?;
     }
     Ok(())
+}
+
+struct Calls<'a>(&'a [ToolCall]);
+
+impl Serialize for Calls<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(Call))
+    }
 }
 
 struct Call<'a>(&'a ToolCall);
@@ -145,36 +170,41 @@ impl<'a> WirePart<'a> {
 }
 
 /// A result as the text that it can only be; it says so if there are pictures, too.
-fn text_of_result(content: &Content) -> String {
-    let mut text = content.text().into_owned();
+fn text_of_result(content: &Content) -> Cow<'_, str> {
+    let text = content.text();
     let pictures = match content.images().count() {
         0 => return text,
         1 => "[1 image, in the user message behind the results]".to_owned(),
         images => format!("[{images} images, in the user message behind the results]"),
     };
-    if !text.is_empty() && !text.ends_with('\n') {
-        text.push('\n');
-    }
-    text + &pictures
+    let line = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
+    Cow::Owned(format!("{text}{line}{pictures}"))
 }
 
 /// The pictures of the results of one turn, each behind a text that says whose it is.
-struct Pictures<'a>(Vec<&'a ToolMessage>);
+struct Pictures<'a>(&'a [Message]);
 
 impl Pictures<'_> {
     fn is_empty(&self) -> bool {
-        self.0.iter().all(|result| result.content.images().next().is_none())
+        results(self.0).all(|result| result.content.images().next().is_none())
     }
+}
+
+fn results(turn: &[Message]) -> impl Iterator<Item = &ToolMessage> {
+    turn.iter().filter_map(|message| match message {
+        Message::Tool(result) => Some(result),
+        _ => None,
+    })
 }
 
 impl Serialize for Pictures<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        struct Content<'a>(&'a [&'a ToolMessage]);
+        struct Content<'a>(&'a [Message]);
 
         impl Serialize for Content<'_> {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 let mut parts = serializer.serialize_seq(None)?;
-                for result in self.0 {
+                for result in results(self.0) {
                     let (tool, call) = (&result.name, &result.call_id);
                     let images = result.content.images().count();
                     for (index, image) in result.content.images().enumerate() {
@@ -191,7 +221,7 @@ impl Serialize for Pictures<'_> {
 
         let mut map = serializer.serialize_map(Some(2))?;
         map.serialize_entry("role", "user")?;
-        map.serialize_entry("content", &Content(&self.0))?;
+        map.serialize_entry("content", &Content(self.0))?;
         map.end()
     }
 }

@@ -5,7 +5,7 @@ use serde::ser::{SerializeMap, Serializer};
 use serde_json::value::RawValue;
 use tool_core::{ChatRequest, ToolChoice, ToolDefinition, ToolDefinitions};
 
-use super::messages::Messages;
+use super::messages::{self, Messages};
 use crate::Error;
 
 /// The tools of a set, as they stand in every request of it.
@@ -24,7 +24,9 @@ pub(crate) fn body(model: &str, request: &ChatRequest<'_>, is_streamed: bool) ->
             return Err(Error::config(format!("the tools cannot be written as JSON: {why}")));
         }
     };
-    let mut body = Vec::with_capacity(1024 + tools.map_or(0, |tools| tools.get().len()));
+    let mut body = Vec::with_capacity(
+        tools.map_or(0, |tools| tools.get().len()) + messages::room_for(request.messages()),
+    );
     let mut json = serde_json::Serializer::new(&mut body);
     write(model, request, tools, is_streamed, &mut json)
         .map_err(|error| Error::config(format!("the request cannot be written as JSON: {error}")))?;
