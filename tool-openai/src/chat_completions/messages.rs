@@ -2,170 +2,139 @@
 
 use std::borrow::Cow;
 
-use serde::Serialize;
-use serde::ser::{Error, SerializeMap, SerializeSeq, Serializer};
 use tool_core::{AssistantMessage, Content, Image, Message, Part, ToolCall, ToolMessage};
 
-use crate::quirks;
+use super::json::{write_list, write_text};
+use crate::{Error, quirks};
 
-/// The messages, as the API has them.
+/// Writes the messages, as the API has them.
 ///
 /// A result of a tool can only be text there. So the pictures of results follow in a message of the user, behind the
 /// last result of the turn: results that stand apart from their calls are refused. What was sent once is sent in the
 /// same bytes ever after, as the results of a turn are there together.
-pub(super) struct Messages<'a>(pub(super) &'a [Message]);
-
-impl Serialize for Messages<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut messages = serializer.serialize_seq(None)?;
-        for turn in self.0.chunk_by(|_, next| matches!(next, Message::Tool(_))) {
-            for message in turn {
-                messages.serialize_element(&WireMessage(message))?;
-            }
-            let pictures = Pictures(turn);
-            if !pictures.is_empty() {
-                messages.serialize_element(&pictures)?;
-            }
+pub(super) fn write_messages(json: &mut Vec<u8>, messages: &[Message]) -> Result<(), Error> {
+    json.push(b'[');
+    for (index, message) in messages.iter().enumerate() {
+        if index > 0 {
+            json.push(b',');
         }
-        messages.end()
+        write_message(json, message)?;
+        let is_result = |message: Option<&Message>| matches!(message, Some(Message::Tool(_)));
+        if is_result(Some(message)) && !is_result(messages.get(index + 1)) {
+            write_pictures(json, &messages[..=index]);
+        }
     }
+    json.push(b']');
+    Ok(())
 }
 
 /// About how many bytes the messages take, so that a long body is not moved as it grows: their texts, some of which hold
 /// JSON and so many quotes, and what stands around them.
 pub(super) fn room_for(messages: &[Message]) -> usize {
-    let of_calls = |message: &AssistantMessage| {
-        message.tool_calls.iter().map(|call| call.arguments.len() + call.name.len() + 100).sum::<usize>()
-    };
+    let of_content =
+        |content: &Content| content.len() + content.images().map(|image| image.url().len()).sum::<usize>();
+    let of_calls = |calls: &[ToolCall]| calls.iter().map(|call| 100 + call.arguments.len()).sum::<usize>();
     let texts = messages.iter().map(|message| match message {
-        Message::System(content) | Message::User(content) => room_for_content(content),
-        Message::Assistant(message) => message.text.len() + of_calls(message),
-        Message::Tool(result) => room_for_content(&result.content),
+        Message::System(content) | Message::User(content) => of_content(content),
+        Message::Assistant(message) => message.text.len() + of_calls(&message.tool_calls),
+        Message::Tool(result) => of_content(&result.content),
         _ => 0,
     });
     texts.map(|text| 100 + text + text / 4).sum()
 }
 
-fn room_for_content(content: &Content) -> usize {
-    content.len() + content.images().map(|image| image.url().len()).sum::<usize>()
-}
-
-struct WireMessage<'a>(&'a Message);
-
-impl Serialize for WireMessage<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(None)?;
-        match self.0 {
-            Message::System(content) => {
-                if content.images().next().is_some() {
-                    return Err(S::Error::custom(
-                        "a system message cannot hold an image; put it into a user's message",
-                    ));
-                }
-                map.serialize_entry("role", "system")?;
-                map.serialize_entry("content", &content.text())?;
+fn write_message(json: &mut Vec<u8>, message: &Message) -> Result<(), Error> {
+    match message {
+        Message::System(content) => {
+            if content.images().next().is_some() {
+                return Err(Error::config(
+                    "a system message cannot hold an image; put it into a user's message",
+                ));
             }
-            Message::User(content) => {
-                map.serialize_entry("role", "user")?;
-                if content.images().next().is_some() {
-                    map.serialize_entry("content", &Parts(content))?;
-                } else {
-                    map.serialize_entry("content", &content.text())?;
-                }
-            }
-            Message::Assistant(message) => write_assistant(message, &mut map)?,
-            Message::Tool(message) => {
-                map.serialize_entry("role", "tool")?;
-                map.serialize_entry("tool_call_id", &message.call_id)?;
-                map.serialize_entry("content", &text_of_result(&message.content))?;
-            }
-            other => {
-                return Err(S::Error::custom(format_args!("Chat Completions has no message like {other:?}")));
+            json.extend_from_slice(br#"{"role":"system","content":"#);
+            write_text(json, &content.text());
+        }
+        Message::User(content) => {
+            json.extend_from_slice(br#"{"role":"user","content":"#);
+            if content.images().next().is_some() {
+                write_parts(json, content)?;
+            } else {
+                write_text(json, &content.text());
             }
         }
-        map.end()
+        Message::Assistant(message) => write_assistant(json, message),
+        Message::Tool(result) => {
+            json.extend_from_slice(br#"{"role":"tool","tool_call_id":"#);
+            write_text(json, &result.call_id);
+            json.extend_from_slice(br#","content":"#);
+            write_text(json, &text_of_result(&result.content));
+        }
+        other => return Err(Error::config(format!("Chat Completions has no message like {other:?}"))),
     }
-}
-
-fn write_assistant<M: SerializeMap>(message: &AssistantMessage, map: &mut M) -> Result<(), M::Error> {
-    map.serialize_entry("role", "assistant")?;
-    // The key is always there; null only beside calls.
-    let text = (!message.text.is_empty() || message.tool_calls.is_empty()).then_some(&*message.text);
-    map.serialize_entry("content", &text)?;
-    if let Some(refusal) = &message.refusal {
-        map.serialize_entry("refusal", refusal)?;
-    }
-    if !message.tool_calls.is_empty() {
-        map.serialize_entry("tool_calls", &Calls(&message.tool_calls))?;
-    }
+    json.push(b'}');
     Ok(())
 }
 
-struct Calls<'a>(&'a [ToolCall]);
-
-impl Serialize for Calls<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.0.iter().map(Call))
+fn write_assistant(json: &mut Vec<u8>, message: &AssistantMessage) {
+    json.extend_from_slice(br#"{"role":"assistant","content":"#);
+    // The key is always there; null only beside calls.
+    if message.text.is_empty() && !message.tool_calls.is_empty() {
+        json.extend_from_slice(b"null");
+    } else {
+        write_text(json, &message.text);
+    }
+    if let Some(refusal) = &message.refusal {
+        json.extend_from_slice(br#","refusal":"#);
+        write_text(json, refusal);
+    }
+    if !message.tool_calls.is_empty() {
+        json.extend_from_slice(br#","tool_calls":"#);
+        write_list(json, &message.tool_calls, write_call);
     }
 }
 
-struct Call<'a>(&'a ToolCall);
-
-impl Serialize for Call<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Function<'a> {
-            name: &'a str,
-            arguments: &'a str,
-        }
-
-        let mut call = serializer.serialize_map(Some(3))?;
-        call.serialize_entry("id", &self.0.id)?;
-        call.serialize_entry("type", "function")?;
-        let arguments = quirks::arguments_sent_back(&self.0.arguments);
-        call.serialize_entry("function", &Function { name: &self.0.name, arguments: &arguments })?;
-        call.end()
-    }
+fn write_call(json: &mut Vec<u8>, call: &ToolCall) {
+    json.extend_from_slice(br#"{"id":"#);
+    write_text(json, &call.id);
+    json.extend_from_slice(br#","type":"function","function":{"name":"#);
+    write_text(json, &call.name);
+    json.extend_from_slice(br#","arguments":"#);
+    write_text(json, &quirks::arguments_sent_back(&call.arguments));
+    json.extend_from_slice(b"}}");
 }
 
-/// The parts of a user's message.
-struct Parts<'a>(&'a Content);
+/// Writes the parts of a user's message.
+fn write_parts(json: &mut Vec<u8>, content: &Content) -> Result<(), Error> {
+    // The API refuses an empty text.
+    let parts = content.parts().iter().filter(|part| part.as_text() != Some(""));
+    let parts = parts.map(|part| match (part, part.as_text()) {
+        (Part::Image(image), _) => Ok(WirePart::Image(image)),
+        (_, Some(text)) => Ok(WirePart::Text(text.into())),
+        (other, None) => Err(Error::config(format!("Chat Completions has no part like {other:?}"))),
+    });
+    write_list(json, parts.collect::<Result<Vec<_>, _>>()?, WirePart::write);
+    Ok(())
+}
 
-impl Serialize for Parts<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut parts = serializer.serialize_seq(None)?;
-        for part in self.0.parts() {
-            match (part, part.as_text()) {
-                (Part::Image(image), _) => parts.serialize_element(&WirePart::image(image))?,
-                // The API refuses an empty text.
-                (_, Some("")) => {}
-                (_, Some(text)) => parts.serialize_element(&WirePart::Text { text })?,
-                (other, None) => {
-                    return Err(S::Error::custom(format_args!(
-                        "Chat Completions has no part like {other:?}"
-                    )));
-                }
+enum WirePart<'a> {
+    Text(Cow<'a, str>),
+    Image(&'a Image),
+}
+
+impl WirePart<'_> {
+    fn write(json: &mut Vec<u8>, part: Self) {
+        match part {
+            Self::Text(text) => {
+                json.extend_from_slice(br#"{"type":"text","text":"#);
+                write_text(json, &text);
+                json.push(b'}');
+            }
+            Self::Image(image) => {
+                json.extend_from_slice(br#"{"type":"image_url","image_url":{"url":"#);
+                write_text(json, image.url());
+                json.extend_from_slice(b"}}");
             }
         }
-        parts.end()
-    }
-}
-
-#[derive(Serialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-enum WirePart<'a> {
-    Text { text: &'a str },
-    ImageUrl { image_url: ImageUrl<'a> },
-}
-
-#[derive(Serialize)]
-struct ImageUrl<'a> {
-    url: &'a str,
-}
-
-impl<'a> WirePart<'a> {
-    fn image(image: &'a Image) -> Self {
-        Self::ImageUrl { image_url: ImageUrl { url: image.url() } }
     }
 }
 
@@ -181,49 +150,30 @@ fn text_of_result(content: &Content) -> Cow<'_, str> {
     Cow::Owned(format!("{text}{line}{pictures}"))
 }
 
-/// The pictures of the results of one turn, each behind a text that says whose it is.
-struct Pictures<'a>(&'a [Message]);
-
-impl Pictures<'_> {
-    fn is_empty(&self) -> bool {
-        results(self.0).all(|result| result.content.images().next().is_none())
+/// Writes the pictures of the results that end the messages, if there are any: each behind a text that says whose it is.
+fn write_pictures(json: &mut Vec<u8>, messages: &[Message]) {
+    let before = messages.iter().rposition(|message| !matches!(message, Message::Tool(_)));
+    let results =
+        messages[before.map_or(0, |before| before + 1)..].iter().filter_map(|message| match message {
+            Message::Tool(result) => Some(result),
+            _ => None,
+        });
+    let parts: Vec<_> = results.flat_map(pictures_of).collect();
+    if !parts.is_empty() {
+        json.extend_from_slice(br#",{"role":"user","content":"#);
+        write_list(json, parts, WirePart::write);
+        json.push(b'}');
     }
 }
 
-fn results(turn: &[Message]) -> impl Iterator<Item = &ToolMessage> {
-    turn.iter().filter_map(|message| match message {
-        Message::Tool(result) => Some(result),
-        _ => None,
+fn pictures_of(result: &ToolMessage) -> impl Iterator<Item = WirePart<'_>> {
+    let images = result.content.images().count();
+    result.content.images().enumerate().flat_map(move |(index, image)| {
+        let number = if images > 1 { format!(" {} of {images}", index + 1) } else { String::new() };
+        let (tool, call) = (&result.name, &result.call_id);
+        let text = format!("Image{number} from the tool `{tool}`, call `{call}`:");
+        [WirePart::Text(text.into()), WirePart::Image(image)]
     })
-}
-
-impl Serialize for Pictures<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        struct Content<'a>(&'a [Message]);
-
-        impl Serialize for Content<'_> {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                let mut parts = serializer.serialize_seq(None)?;
-                for result in results(self.0) {
-                    let (tool, call) = (&result.name, &result.call_id);
-                    let images = result.content.images().count();
-                    for (index, image) in result.content.images().enumerate() {
-                        let number =
-                            if images > 1 { format!(" {} of {images}", index + 1) } else { String::new() };
-                        let text = format!("Image{number} from the tool `{tool}`, call `{call}`:");
-                        parts.serialize_element(&WirePart::Text { text: &text })?;
-                        parts.serialize_element(&WirePart::image(image))?;
-                    }
-                }
-                parts.end()
-            }
-        }
-
-        let mut map = serializer.serialize_map(Some(2))?;
-        map.serialize_entry("role", "user")?;
-        map.serialize_entry("content", &Content(self.0))?;
-        map.end()
-    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,8 @@ use serde::ser::{SerializeMap, Serializer};
 use serde_json::value::RawValue;
 use tool_core::{ChatRequest, ToolChoice, ToolDefinition, ToolDefinitions};
 
-use super::messages::{self, Messages};
+use super::json::write_text;
+use super::messages::{room_for, write_messages};
 use crate::Error;
 
 /// The tools of a set, as they stand in every request of it.
@@ -15,49 +16,56 @@ struct WireTools(Result<Box<RawValue>, String>);
 ///
 /// What stays the same from turn to turn stands first and the messages, which only grow, behind it: so a
 /// turn's body begins with the bytes of the one before, and the provider's cache of prompts hits.
+///
+/// All of a conversation is written again in each turn, so this is where a run spends its time: it is written piece by
+/// piece, with the names of the API as they stand here.
 pub(crate) fn body(model: &str, request: &ChatRequest<'_>, is_streamed: bool) -> Result<Vec<u8>, Error> {
     let tools = wire_tools(request.tools());
     let tools = match tools.as_deref() {
         None => None,
-        Some(WireTools(Ok(tools))) => Some(&**tools),
+        Some(WireTools(Ok(tools))) => Some(tools.get()),
         Some(WireTools(Err(why))) => {
             return Err(Error::config(format!("the tools cannot be written as JSON: {why}")));
         }
     };
-    let mut body = Vec::with_capacity(
-        tools.map_or(0, |tools| tools.get().len()) + messages::room_for(request.messages()),
-    );
-    let mut json = serde_json::Serializer::new(&mut body);
-    write(model, request, tools, is_streamed, &mut json)
-        .map_err(|error| Error::config(format!("the request cannot be written as JSON: {error}")))?;
-    Ok(body)
-}
-
-fn write<S: Serializer>(
-    model: &str,
-    request: &ChatRequest<'_>,
-    tools: Option<&RawValue>,
-    is_streamed: bool,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    let mut body = serializer.serialize_map(None)?;
-    body.serialize_entry("model", model)?;
+    let room = tools.map_or(0, str::len) + room_for(request.messages());
+    let mut json = Vec::with_capacity(1024 + room);
+    json.extend_from_slice(br#"{"model":"#);
+    write_text(&mut json, model);
     if is_streamed {
-        body.serialize_entry("stream", &true)?;
-        body.serialize_entry("stream_options", &serde_json::json!({ "include_usage": true }))?;
+        json.extend_from_slice(br#","stream":true,"stream_options":{"include_usage":true}"#);
     }
     // The API refuses an empty list, and these words without tools.
     if let Some(tools) = tools {
-        body.serialize_entry("tools", tools)?;
-        if let Some(may) = request.parallel_tool_calls() {
-            body.serialize_entry("parallel_tool_calls", &may)?;
+        json.extend_from_slice(br#","tools":"#);
+        json.extend_from_slice(tools.as_bytes());
+        match request.parallel_tool_calls() {
+            Some(true) => json.extend_from_slice(br#","parallel_tool_calls":true"#),
+            Some(false) => json.extend_from_slice(br#","parallel_tool_calls":false"#),
+            None => {}
         }
     }
-    body.serialize_entry("messages", &Messages(request.messages()))?;
-    if tools.is_some() && *request.tool_choice() != ToolChoice::Auto {
-        body.serialize_entry("tool_choice", &Choice(request.tool_choice()))?;
+    json.extend_from_slice(br#","messages":"#);
+    write_messages(&mut json, request.messages())?;
+    if tools.is_some() {
+        write_choice(&mut json, request.tool_choice());
     }
-    body.end()
+    json.push(b'}');
+    Ok(json)
+}
+
+fn write_choice(json: &mut Vec<u8>, choice: &ToolChoice) {
+    match choice {
+        ToolChoice::None => json.extend_from_slice(br#","tool_choice":"none""#),
+        ToolChoice::Required => json.extend_from_slice(br#","tool_choice":"required""#),
+        ToolChoice::Tool(name) => {
+            json.extend_from_slice(br#","tool_choice":{"type":"function","function":{"name":"#);
+            write_text(json, name);
+            json.extend_from_slice(b"}}");
+        }
+        // What the API does when it is told nothing.
+        _ => {}
+    }
 }
 
 fn wire_tools(definitions: &ToolDefinitions) -> Option<std::sync::Arc<WireTools>> {
@@ -92,22 +100,6 @@ impl Serialize for Tool<'_> {
         tool.serialize_entry("type", "function")?;
         tool.serialize_entry("function", &Function(self.0))?;
         tool.end()
-    }
-}
-
-struct Choice<'a>(&'a ToolChoice);
-
-impl Serialize for Choice<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.0 {
-            ToolChoice::None => serializer.serialize_str("none"),
-            ToolChoice::Required => serializer.serialize_str("required"),
-            ToolChoice::Tool(name) => {
-                let choice = serde_json::json!({ "type": "function", "function": { "name": name } });
-                choice.serialize(serializer)
-            }
-            _ => serializer.serialize_str("auto"),
-        }
     }
 }
 
