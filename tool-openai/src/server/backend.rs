@@ -55,7 +55,7 @@ impl Backend {
     fn refuse_answer_format(&self, request: &Request) -> Result<(), ApiError> {
         let is_supported = match self {
             Self::Model(model) => model.supports_answer_format(),
-            Self::Agent(_) => false,
+            Self::Agent(agent) => agent.model().supports_answer_format(),
         };
         if is_supported || request.chat.answer_format().is_none() {
             return Ok(());
