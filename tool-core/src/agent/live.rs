@@ -3,12 +3,13 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::{self, Either};
 use futures_util::stream::FuturesUnordered;
-use futures_util::{StreamExt, pin_mut};
+use futures_util::{FutureExt, StreamExt};
 
 use super::caller::Caller;
 use super::observers::Observers;
@@ -174,7 +175,12 @@ impl LiveRun {
     ///
     /// The run had not asked for the model.
     pub async fn replied(&mut self, response: ChatResponse) -> Result<(), RunError> {
-        self.record_reply(response).await.map_err(|kind| self.failed(kind))
+        let told = match self.record_reply(response) {
+            Ok(told) => told,
+            Err(kind) => return Err(self.failed(kind)),
+        };
+        self.tell_all(told).await;
+        Ok(())
     }
 
     /// Makes a call that the run asked for, by the tools of this turn. The outcome is to be handed to
@@ -208,7 +214,12 @@ impl LiveRun {
     ///
     /// The run has not asked for such a call, or has its outcome already.
     pub async fn called(&mut self, execution: ToolExecution) -> Result<(), RunError> {
-        self.record_call(execution).await.map(|_| ()).map_err(|kind| self.failed(kind))
+        let (_, event) = match self.record_call(execution) {
+            Ok(recorded) => recorded,
+            Err(kind) => return Err(self.failed(kind)),
+        };
+        self.tell_all(event).await;
+        Ok(())
     }
 
     /// Records what a person says to a call that waits for it.
@@ -272,9 +283,13 @@ impl LiveRun {
     ///
     /// The run ended without an answer, is not done yet, or its conversation could not be kept.
     pub async fn finish(mut self) -> Result<Answer, RunError> {
-        if let Err(kind) = self.commit().await {
-            return Err(self.failed(kind));
+        match self.commit().await {
+            Ok(()) => self.into_answer(),
+            Err(kind) => Err(self.into_failed(kind)),
         }
+    }
+
+    fn into_answer(mut self) -> Result<Answer, RunError> {
         self.on_drop.disarm();
         match self.run.finish() {
             Ok(answer) => {
@@ -291,10 +306,18 @@ impl LiveRun {
     }
 
     /// Drives the run to its end.
-    pub(super) async fn drive(mut self) -> Result<Answer, RunError> {
-        match self.drive_on().await {
-            Ok(()) => self.finish().await,
-            Err(kind) => Err(self.into_failed(kind)),
+    pub(super) fn drive(self) -> impl Future<Output = Result<Answer, RunError>> + Send {
+        // A future holds what it is given and what it moves that to, so a run is better held elsewhere.
+        let mut live = Box::new(self);
+        async move {
+            let driven = match live.drive_on().await {
+                Ok(()) => live.commit().await,
+                Err(kind) => Err(kind),
+            };
+            match driven {
+                Ok(()) => live.into_answer(),
+                Err(kind) => Err(live.into_failed(kind)),
+            }
         }
     }
 
@@ -335,10 +358,14 @@ impl LiveRun {
                 let model = &*self.tools.agent().0.model;
                 let asked = ask(model, &request, &mut self.observers);
                 let stopping = unless_stopped(asked, self.cancelled_by.as_ref(), time_left);
-                match stopping.await {
-                    Ok(response) => self.record_reply(response.map_err(Kind::Model)?).await?,
-                    Err(stop) => self.stop(&stop),
-                }
+                let told = match stopping.await {
+                    Ok(response) => self.record_reply(response.map_err(Kind::Model)?)?,
+                    Err(stop) => {
+                        self.stop(&stop);
+                        Vec::new()
+                    }
+                };
+                self.tell_all(told).await;
                 Ok(true)
             }
             Step::CallTools(calls) => self.make(calls).await.map(|()| true),
@@ -465,7 +492,8 @@ impl LiveRun {
         self.run.begin(&call.id).map_err(Kind::OutOfStep)
     }
 
-    async fn record_reply(&mut self, response: ChatResponse) -> Result<(), Kind> {
+    /// Records what the model replied; gives what is to be told of it.
+    fn record_reply(&mut self, response: ChatResponse) -> Result<Vec<Event>, Kind> {
         let told = self.observers.are_there().then(|| response.clone());
         self.is_changed = true;
         self.run.replied(response).map_err(Kind::OutOfStep)?;
@@ -478,18 +506,19 @@ impl LiveRun {
                 }
             }
         }
-        if let Some(mut response) = told {
-            // With the ids that the run gave the calls.
-            let replies = self.run.messages().iter().rev();
-            let mut replies = replies.filter_map(crate::Message::as_assistant);
-            response.message = replies.next().cloned().unwrap_or_default();
-            for call in self.run.open_calls() {
-                self.observers.tell(|| Event::CallReady(call)).await;
-            }
-            let turn = self.run.turns();
-            self.observers.tell(|| Event::TurnFinished { turn, response }).await;
+        let Some(mut response) = told else { return Ok(Vec::new()) };
+        // With the ids that the run gave the calls.
+        let mut replies = self.run.messages().iter().rev().filter_map(crate::Message::as_assistant);
+        response.message = replies.next().cloned().unwrap_or_default();
+        let mut events: Vec<_> = self.run.open_calls().into_iter().map(Event::CallReady).collect();
+        events.push(Event::TurnFinished { turn: self.run.turns(), response });
+        Ok(events)
+    }
+
+    async fn tell_all(&mut self, events: impl IntoIterator<Item = Event>) {
+        for event in events {
+            self.observers.tell(|| event).await;
         }
-        Ok(())
     }
 
     /// Makes the calls side by side, as many at once as may be, and records each as it is over.
@@ -515,7 +544,11 @@ impl LiveRun {
                 }
             };
             let is_undoing = self.run.is_undoing();
-            queue.extend(self.record_call(execution).await?);
+            let (again, event) = self.record_call(execution)?;
+            queue.extend(again);
+            if let Some(event) = event {
+                self.observers.tell(|| event).await;
+            }
             // A call may have ended the run: what else is under way is given up.
             if self.run.is_done() || self.run.is_undoing() != is_undoing {
                 return Ok(());
@@ -523,17 +556,14 @@ impl LiveRun {
         }
     }
 
-    /// Records the outcome of a call; gives the call if it is made again.
-    async fn record_call(&mut self, mut execution: ToolExecution) -> Result<Option<ToolCall>, Kind> {
+    /// Records the outcome of a call; gives the call if it is made again, and what is to be told of it.
+    fn record_call(
+        &mut self,
+        mut execution: ToolExecution,
+    ) -> Result<(Option<ToolCall>, Option<Event>), Kind> {
         self.is_changed = true;
-        if self.run.would_try_again(&execution) {
-            let again = execution.call().clone();
-            self.run.called(execution.clone()).map_err(Kind::OutOfStep)?;
-            self.observers.tell(|| Event::CallTriedAgain(execution)).await;
-            self.count_time();
-            return Ok(Some(again));
-        }
-        let handler = self.tools.agent().0.error_handler.as_ref();
+        let again = self.run.would_try_again(&execution).then(|| execution.call().clone());
+        let handler = self.tools.agent().0.error_handler.as_ref().filter(|_| again.is_none());
         if let (Some(handler), Err(error)) = (handler, execution.outcome())
             && let Some(outcome) = handler(execution.call(), error)
         {
@@ -541,11 +571,9 @@ impl LiveRun {
         }
         let told = self.observers.are_there().then(|| execution.clone());
         self.run.called(execution).map_err(Kind::OutOfStep)?;
-        if let Some(told) = told {
-            self.observers.tell(|| Event::CallFinished(told)).await;
-        }
         self.count_time();
-        Ok(None)
+        let event = told.map(if again.is_some() { Event::CallTriedAgain } else { Event::CallFinished });
+        Ok((again, event))
     }
 
     fn caller(&self) -> Caller {
@@ -574,9 +602,15 @@ impl LiveRun {
     }
 
     /// What is undone is undone to its end.
-    async fn unless_stopped<T>(&self, future: impl Future<Output = T>) -> Result<T, Stop> {
+    fn unless_stopped<'a, F>(
+        &self,
+        future: F,
+    ) -> impl Future<Output = Result<F::Output, Stop>> + Send + use<'a, F>
+    where
+        F: Future<Output: Send> + Send + 'a,
+    {
         let cancelled_by = self.cancelled_by.as_ref().filter(|_| !self.run.is_undoing());
-        unless_stopped(future, cancelled_by, self.time_left()).await
+        unless_stopped(future, cancelled_by, self.time_left())
     }
 
     fn stop(&mut self, stop: &Stop) {
@@ -598,18 +632,23 @@ fn next_step<'a>(run: &'a mut Run, offered: &Offered) -> Step<'a> {
     }
 }
 
-async fn unless_stopped<T>(
-    future: impl Future<Output = T>,
+/// What nothing can stop takes no room for it: a run that waits is as large as what it awaits.
+fn unless_stopped<'a, F>(
+    future: F,
     cancelled_by: Option<&Cancellation>,
     time_left: Option<Duration>,
-) -> Result<T, Stop> {
+) -> impl Future<Output = Result<F::Output, Stop>> + Send + use<'a, F>
+where
+    F: Future<Output: Send> + Send + 'a,
+{
     if cancelled_by.is_none() && time_left.is_none() {
-        return Ok(future.await);
+        return future.map(Ok).left_future();
     }
-    let stop = async {
-        let cancelled = match cancelled_by {
-            Some(cancellation) => Either::Left(cancellation.cancelled()),
-            None => Either::Right(future::pending()),
+    let cancelled = cancelled_by.map(Cancellation::cancelled);
+    let stop = async move {
+        let cancelled = match cancelled {
+            Some(cancelled) => cancelled.left_future(),
+            None => future::pending().right_future(),
         };
         let out_of_time = async {
             match time_left {
@@ -618,17 +657,16 @@ async fn unless_stopped<T>(
                 _ => future::pending().await,
             }
         };
-        pin_mut!(out_of_time);
-        match future::select(cancelled, out_of_time).await {
+        match future::select(cancelled, pin!(out_of_time)).await {
             Either::Left(_) => Stop::Cancelled,
             Either::Right(_) => Stop::OutOfTime,
         }
     };
-    pin_mut!(future, stop);
-    match future::select(future, stop).await {
+    let first = future::select(future.boxed(), stop.boxed()).map(|first| match first {
         Either::Left((value, _)) => Ok(value),
         Either::Right((stop, _)) => Err(stop),
-    }
+    });
+    first.right_future()
 }
 
 fn tell_failure(observers: &Observers, error: &RunError) {

@@ -12,8 +12,8 @@ impl Run {
     /// Two calls of one reply are two calls, whatever their ids. An id of an earlier turn that comes again names the
     /// call of that turn: with the same arguments its outcome stands, with others the call is refused. But some servers
     /// count their calls from zero in every reply, so an id that is such a count names nothing.
-    pub(super) fn name_calls(&self, message: &mut AssistantMessage) -> Vec<Option<ToolExecution>> {
-        let mut known = Vec::with_capacity(message.tool_calls.len());
+    pub(super) fn name_calls(&self, message: &mut AssistantMessage) -> Vec<(usize, ToolExecution)> {
+        let mut known = Vec::new();
         // Those that were given another id.
         let mut replaced: Vec<String> = Vec::new();
         for position in 0..message.tool_calls.len() {
@@ -21,7 +21,6 @@ impl Run {
             let call = &mut rest[0];
             let is_of_this_reply = |id: &str| earlier.iter().any(|call| call.id == id);
             let is_taken = |id: &str| is_of_this_reply(id) || id.trim().is_empty() || self.has_call(id);
-            let mut outcome = None;
             if is_taken(&call.id) {
                 let is_second = is_of_this_reply(&call.id) || replaced.contains(&call.id);
                 let again = !is_second && !is_count(&call.id);
@@ -32,16 +31,15 @@ impl Run {
                     id.push('_');
                 }
                 replaced.push(std::mem::replace(&mut call.id, id));
-                outcome = before.map(|before| {
+                known.extend(before.map(|before| {
                     if before.is_of(call) {
-                        ToolExecution::new(call.clone(), before.result().clone()).of_record()
+                        (position, ToolExecution::new(call.clone(), before.result().clone()).of_record())
                     } else {
                         let why = "its id is that of an earlier call with other arguments; give each call an id of its own";
-                        ToolExecution::new(call.clone(), Err(ToolError::not_made(why)))
+                        (position, ToolExecution::new(call.clone(), Err(ToolError::not_made(why))))
                     }
-                });
+                }));
             }
-            known.push(outcome);
         }
         known
     }
@@ -57,15 +55,16 @@ impl Run {
     /// help.
     pub(super) fn tell_of_repeated_calls(&mut self) {
         let limit = self.settings.limits.repeated_calls.max(1) as usize;
-        let calls = self.calls().to_vec();
-        let mut ending = None;
-        for (position, call) in calls.iter().enumerate() {
+        let calls = self.calls();
+        let times_before = |(position, call): (usize, &ToolCall)| {
             let is_same = |other: &&ToolCall| other.name == call.name && other.arguments == call.arguments;
-            let before = self.tool_executions.iter().filter(|one| one.is_of(call)).count()
-                + calls[..position].iter().filter(is_same).count();
-            if before < limit {
-                continue;
-            }
+            let before = self.tool_executions.iter().filter(|one| one.is_of(call)).count();
+            (position, before + calls[..position].iter().filter(is_same).count())
+        };
+        let repeated = calls.iter().enumerate().map(times_before).filter(|(_, before)| *before >= limit);
+        let mut ending = None;
+        for (position, before) in repeated.collect::<Vec<_>>() {
+            let Some(call) = self.calls().get(position).cloned() else { return };
             if before >= limit.saturating_mul(2) {
                 ending = Some(Ending::Repeated(call.name.clone()));
             }
@@ -73,7 +72,7 @@ impl Run {
                 "it was made {before} times with these arguments already; \
                  go on with what it gave, or call with other arguments"
             );
-            let told = ToolExecution::new(call.clone(), Err(ToolError::not_made(&why)));
+            let told = ToolExecution::new(call, Err(ToolError::not_made(&why)));
             if let Stage::Calling(turn) = &mut self.stage
                 && let Some(standing) = turn.calls.get_mut(position)
             {

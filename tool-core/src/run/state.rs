@@ -307,8 +307,11 @@ impl Run {
             self.stage = Stage::Answered(finish_reason);
             return Ok(());
         }
-        let calls = known.into_iter().map(Standing::with_outcome).collect();
-        self.stage = Stage::Calling(Turn { calls, said: Vec::new() });
+        let mut turn = Turn { calls: vec![Standing::default(); calls], said: Vec::new() };
+        for (position, outcome) in known {
+            turn.calls[position].outcome = Some(outcome);
+        }
+        self.stage = Stage::Calling(turn);
         match self.ending_of_this_turn(finish_reason) {
             Some(ending) => self.end(ending),
             None => self.tell_of_repeated_calls(),
@@ -407,9 +410,8 @@ impl Run {
             self.record_undone(execution);
             return Ok(());
         }
-        let (outcome, ending) = self.judge(&execution);
-        let standing = self.standing_of(&id)?;
-        standing.outcome = Some(execution.with_outcome(outcome));
+        let (execution, ending) = self.judge(execution);
+        self.standing_of(&id)?.outcome = Some(execution);
         match ending {
             Some(ending) => self.end(ending),
             None => self.close_turn_if_over(),
@@ -430,18 +432,18 @@ impl Run {
         standing.is_some_and(|standing| standing.is_open() && standing.is_worth_another_attempt(error))
     }
 
-    /// What the model reads of the outcome, and whether the run ends with it.
-    fn judge(&self, execution: &ToolExecution) -> (Result<crate::ToolOutput, ToolError>, Option<Ending>) {
-        let error = match &execution.outcome {
-            Ok(output) => return (Ok(output.clone()), None),
-            Err(error) => error.clone(),
-        };
-        match self.settings.on_error.of(&error) {
-            OnError::Tell => (Err(error), None),
-            OnError::Hide => (Err(error.hidden(&execution.call.id)), None),
+    /// The record with what the model reads of the outcome, and whether the run ends with it.
+    fn judge(&self, execution: ToolExecution) -> (ToolExecution, Option<Ending>) {
+        let Err(error) = &execution.outcome else { return (execution, None) };
+        match self.settings.on_error.of(error) {
+            OnError::Tell => (execution, None),
+            OnError::Hide => {
+                let hidden = error.clone().hidden(&execution.call.id);
+                (execution.with_outcome(Err(hidden)), None)
+            }
             OnError::EndRun => {
                 let ending = Ending::Tool { tool: execution.call.name.clone(), error: error.clone() };
-                (Err(error), Some(ending))
+                (execution, Some(ending))
             }
         }
     }
@@ -512,8 +514,10 @@ impl Run {
 
     /// Puts the results of the turn into the conversation, in the order of the calls.
     fn close(&mut self, turn: Turn, why_not_made: &str) {
-        let calls: Vec<_> = self.calls().to_vec();
-        for (call, standing) in calls.into_iter().zip(turn.calls) {
+        let asked = self.messages.len().saturating_sub(1);
+        for (position, standing) in turn.calls.into_iter().enumerate() {
+            let Some(Message::Assistant(message)) = self.messages.get(asked) else { return };
+            let Some(call) = message.tool_calls.get(position) else { return };
             let execution = match standing.outcome {
                 Some(execution) => Some(execution),
                 None if standing.is_begun => {
@@ -522,13 +526,15 @@ impl Run {
                 None => None,
             };
             let Some(mut execution) = execution else {
-                self.messages.push(Message::tool(&call, &Err(ToolError::not_made(why_not_made))));
+                let result = Message::tool(call, &Err(ToolError::not_made(why_not_made)));
+                self.messages.push(result);
                 continue;
             };
             execution.notes.attempts = Some(standing.attempts).filter(|attempts| *attempts > 1);
             execution.notes.asked = standing.asked;
             execution.notes.undo = standing.undo;
-            self.messages.push(Message::tool(&call, execution.result()));
+            let result = Message::tool(call, execution.result());
+            self.messages.push(result);
             self.tool_executions.push(execution);
         }
         self.messages.extend(turn.said.into_iter().map(Message::User));
