@@ -89,7 +89,7 @@ fn decide(run: &mut Run, say: Decide) {
     }
 }
 
-async fn await_it(agent: &Agent, question: &str, say: Decide) -> Result<Answer, RunError> {
+pub(crate) async fn await_it(agent: &Agent, question: &str, say: Decide) -> Result<Answer, RunError> {
     let mut outcome = agent.ask(question).await;
     loop {
         match outcome {
@@ -113,7 +113,7 @@ async fn read_to_the_end(mut events: tool_core::EventStream) -> Result<Answer, R
     panic!("the stream ended without an end");
 }
 
-async fn stream_it(agent: &Agent, question: &str, say: Decide) -> Result<Answer, RunError> {
+pub(crate) async fn stream_it(agent: &Agent, question: &str, say: Decide) -> Result<Answer, RunError> {
     let mut outcome = read_to_the_end(agent.ask(question).stream()).await;
     loop {
         match outcome {
@@ -128,7 +128,7 @@ async fn stream_it(agent: &Agent, question: &str, say: Decide) -> Result<Answer,
 }
 
 /// The calls of a turn are made in the opposite order, and the run is restored between any two of them.
-async fn drive_it(agent: &Agent, question: &str, say: Decide) -> Result<Answer, RunError> {
+pub(crate) async fn drive_it(agent: &Agent, question: &str, say: Decide) -> Result<Answer, RunError> {
     let mut run = agent.start(question);
     loop {
         match run.next().await? {

@@ -184,12 +184,15 @@ impl LiveRun {
     }
 
     /// Makes a call that the run asked for, by the tools of this turn. The outcome is to be handed to
-    /// [`called`](Self::called).
+    /// [`called`](Self::called). A call that was open when the run ended is not made.
     ///
     /// # Errors
     ///
     /// The run has not asked for such a call.
     pub async fn execute(&mut self, call: ToolCall) -> Result<ToolExecution, RunError> {
+        if self.run.has_given_up(&call.id) {
+            return Ok(ToolExecution::new(call, Err(ToolError::not_made("the run had ended"))));
+        }
         let attempt = match self.begin(&call) {
             Ok(attempt) => attempt,
             Err(kind) => return Err(self.failed(kind)),
@@ -208,12 +211,15 @@ impl LiveRun {
     }
 
     /// Records the outcome of a call. If a handler of the agent answers in the place of an error, its answer is
-    /// recorded.
+    /// recorded. What comes of a call that was open when the run ended is left aside: the run has told of it.
     ///
     /// # Errors
     ///
     /// The run has not asked for such a call, or has its outcome already.
     pub async fn called(&mut self, execution: ToolExecution) -> Result<(), RunError> {
+        if self.run.has_given_up(&execution.call().id) {
+            return Ok(());
+        }
         let (_, event) = match self.record_call(execution) {
             Ok(recorded) => recorded,
             Err(kind) => return Err(self.failed(kind)),

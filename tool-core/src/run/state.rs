@@ -278,6 +278,16 @@ impl Run {
         matches!(self.stage, Stage::Answered(_) | Stage::Returned(_) | Stage::Ended(_))
     }
 
+    /// The call was open when the run ended without an answer: it has a result that says so, and takes no other.
+    pub(crate) fn has_given_up(&self, call_id: &str) -> bool {
+        let has_ended = matches!(self.stage, Stage::Undoing { .. } | Stage::Ended(_));
+        if !has_ended || self.undo_call().is_some_and(|undo| undo.id == call_id) {
+            return false;
+        }
+        let last = self.messages.iter().rev().find_map(Message::as_assistant);
+        last.is_some_and(|message| message.tool_calls.iter().any(|call| call.id == call_id))
+    }
+
     pub(crate) fn choice_of_this_turn(&self) -> &ToolChoice {
         match &self.settings.tool_choice {
             ToolChoice::Required | ToolChoice::Tool(_) if !self.tool_executions.is_empty() => {
