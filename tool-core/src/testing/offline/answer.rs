@@ -1,26 +1,36 @@
 //! Answers in the JSON of a schema: filled as arguments are, from the results of calls and from the question.
 
-use super::choose::Tools;
+use super::choose::{Tool, Tools};
 use super::facts::{self, Fact};
 use super::fill::fill;
-use super::progress::Made;
+use super::progress::{Made, made};
 use super::thesaurus::terms;
 use super::words::Text;
-use crate::{AnswerFormat, ToolDefinition};
+use crate::{AnswerFormat, Message, ToolDefinition};
 
-/// The JSON text.
+/// The JSON text, filled from the last message of the user that says enough: a later one may only say that an answer
+/// was wrong.
 ///
 /// # Errors
 ///
-/// The names of what neither the question nor a result says.
-pub(super) fn formatted(
-    format: &AnswerFormat,
-    question: &str,
-    made: &[Made<'_>],
-) -> Result<String, Vec<String>> {
+/// The names of what is lacking, if the least is lacking.
+pub(super) fn formatted(format: &AnswerFormat, messages: &[Message]) -> Result<String, Vec<String>> {
     let definition = ToolDefinition::new(format.name(), "").with_parameters(format.given_schema().clone());
     let tools = Tools::new([&definition].into_iter());
     let Some(tool) = tools.get(0) else { return Err(Vec::new()) };
+    let mut missing: Option<Vec<String>> = None;
+    for (at, message) in messages.iter().enumerate().rev() {
+        let (Message::User(question), Some(behind)) = (message, messages.get(at..)) else { continue };
+        match filled(tool, &question.text(), &made(behind)) {
+            Ok(json) => return Ok(json),
+            Err(more) if missing.as_ref().is_some_and(|missing| missing.len() <= more.len()) => {}
+            Err(less) => missing = Some(less),
+        }
+    }
+    Err(missing.unwrap_or_default())
+}
+
+fn filled(tool: &Tool<'_>, question: &str, made: &[Made<'_>]) -> Result<String, Vec<String>> {
     let text = Text::new(question);
     let is_explained = |at: usize| terms([(at, text.word(at))]).iter().any(|term| tool.explains(term));
     // What was found out last comes before what was asked for.
@@ -30,13 +40,9 @@ pub(super) fn formatted(
         fields if fields.is_empty() => vec![Fact::known(result)],
         fields => fields,
     });
-    let said = facts::plain(&text).into_iter();
-    let said = said.chain(facts::names(&text, text.all(), &is_explained)).chain(facts::phrases(
-        &text,
-        text.all(),
-        &is_explained,
-    ));
-    let facts: Vec<_> = found.chain(said).collect();
+    let names = facts::names(&text, text.all(), &is_explained);
+    let phrases = facts::phrases(&text, text.all(), &is_explained);
+    let facts: Vec<_> = found.chain(facts::plain(&text)).chain(names).chain(phrases).collect();
     let filled = fill(tool, &text, &text.all(), &facts);
     if filled.missing.is_empty() {
         return Ok(filled.arguments.to_string());
@@ -107,7 +113,14 @@ mod tests {
             ),
         ];
         for (schema, question, result, expected) in table {
-            assert_eq!(answered(schema, question, result), expected, "{question}");
+            let answer = answered(schema, question, result);
+            assert_eq!(answer, expected, "{question}");
+            // Whoever says only that the answer was wrong gets it again.
+            let wrong = [Message::assistant(&*answer), Message::user("that was wrong")];
+            let messages: Vec<_> = [Message::user(question)].into_iter().chain(wrong).collect();
+            let format = AnswerFormat::json_schema("answer", schema.clone());
+            let again = reply(&ChatRequest::new(messages).with_answer_format(format)).message.text;
+            assert!(again == expected || result.is_some(), "{question}: {again}");
         }
     }
 }

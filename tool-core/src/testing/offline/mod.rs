@@ -164,7 +164,7 @@ fn message(request: &ChatRequest<'_>) -> AssistantMessage {
         calls.truncate(1);
     }
     if calls.is_empty() {
-        let formatted = request.answer_format().map(|format| answer::formatted(format, &question, &made));
+        let formatted = request.answer_format().map(|format| answer::formatted(format, messages));
         return AssistantMessage::text(match formatted {
             Some(Ok(json)) => json,
             Some(Err(missing)) => phrase::lacking(&missing),
