@@ -79,7 +79,7 @@ impl fmt::Display for Ending {
                 "the model's reply was cut short in the middle of its calls, so none was made; ask for less at once",
             ),
             Self::Tool { tool, error } => write!(f, "the tool `{tool}` ended the run: {error}"),
-            Self::WrongAnswer(why) => write!(f, "the model's answer is not of the form that was asked for: {why}"),
+            Self::WrongAnswer(why) => write!(f, "the model gave no answer that will do: {why}"),
             Self::Cancelled => f.write_str("the run was cancelled"),
         }
     }

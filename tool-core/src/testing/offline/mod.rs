@@ -1,5 +1,6 @@
 //! A model without a network, which really chooses among the tools that it is offered.
 
+mod answer;
 mod candidates;
 mod chains;
 mod choose;
@@ -71,6 +72,7 @@ use crate::{
 /// - Use results: of the inner operation in the outer ("the square root of the sum of …"), of the last step
 ///   for "that" and "it", and fields of an object by their names.
 /// - Call independent tools in one turn, unless the request asks for one at a time.
+/// - Answer in the JSON of a [schema](crate::AnswerFormat), filled as arguments are from results and the question.
 /// - Say what it lacks, which call failed, and that no tool fits. A failed call is not tried again.
 ///
 /// # What it cannot do
@@ -94,6 +96,10 @@ impl OfflineModel {
 impl ChatModel for OfflineModel {
     fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
         Box::pin(async move { Ok(reply(request)) })
+    }
+
+    fn supports_answer_format(&self) -> bool {
+        true
     }
 
     /// The text comes word by word.
@@ -158,7 +164,12 @@ fn message(request: &ChatRequest<'_>) -> AssistantMessage {
         calls.truncate(1);
     }
     if calls.is_empty() {
-        return AssistantMessage::text(phrase::answer(&plan, &tools, &progress, &made));
+        let formatted = request.answer_format().map(|format| answer::formatted(format, messages));
+        return AssistantMessage::text(match formatted {
+            Some(Ok(json)) => json,
+            Some(Err(missing)) => phrase::lacking(&missing),
+            None => phrase::answer(&plan, &tools, &progress, &made),
+        });
     }
     let first = next_number(messages);
     let calls = calls.into_iter().zip(first..);
