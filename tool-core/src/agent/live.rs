@@ -13,6 +13,7 @@ use futures_util::{StreamExt, pin_mut};
 use super::caller::Caller;
 use super::observers::Observers;
 use super::tools::RunTools;
+use super::trace::RunTrace;
 use super::turn::Turn;
 use super::{Approver, Event};
 use crate::memory::OpenConversation;
@@ -74,6 +75,7 @@ pub struct LiveRun {
     run: Run,
     tools: RunTools,
     observers: Observers,
+    trace: RunTrace,
     /// Tells the tools that nobody waits any more.
     cancellation: Cancellation,
     /// Who may cancel the run from elsewhere.
@@ -119,6 +121,7 @@ impl LiveRun {
         Self {
             turn_told: 0,
             run,
+            trace: RunTrace::new(tools.agent().0.trace),
             tools,
             observers,
             on_drop: CancelOnDrop::new(cancellation.clone()),
@@ -140,7 +143,8 @@ impl LiveRun {
 
     /// The run as it stands, to be kept and [resumed](crate::Agent::resume).
     #[must_use]
-    pub fn into_state(self) -> Run {
+    pub fn into_state(mut self) -> Run {
+        self.trace.laid_aside();
         self.run
     }
 
@@ -162,10 +166,15 @@ impl LiveRun {
     ///
     /// The tools of the turn cannot be had, or lack something in the context.
     pub async fn next(&mut self) -> Result<Step<'_>, RunError> {
-        if let Err(kind) = self.prepare().await {
+        let span = self.trace.goes_on(self.tools.agent(), &self.run);
+        if let Err(kind) = span.holds(self.prepare()).await {
             return Err(self.failed(kind));
         }
-        Ok(next_step(&mut self.run, &self.offered))
+        let step = next_step(&mut self.run, &self.offered);
+        if let Step::CallModel(request) = &step {
+            self.trace.asks(self.tools.agent(), request, false);
+        }
+        Ok(step)
     }
 
     /// Records what the model replied.
@@ -188,7 +197,8 @@ impl LiveRun {
             Ok(attempt) => attempt,
             Err(kind) => return Err(self.failed(kind)),
         };
-        if let Err(kind) = self.keep().await {
+        let span = self.trace.goes_on(self.tools.agent(), &self.run);
+        if let Err(kind) = span.holds(self.keep()).await {
             return Err(self.failed(kind));
         }
         let caller = self.caller();
@@ -272,18 +282,21 @@ impl LiveRun {
     ///
     /// The run ended without an answer, is not done yet, or its conversation could not be kept.
     pub async fn finish(mut self) -> Result<Answer, RunError> {
-        if let Err(kind) = self.commit().await {
+        let span = self.trace.goes_on(self.tools.agent(), &self.run);
+        if let Err(kind) = span.holds(self.commit()).await {
             return Err(self.failed(kind));
         }
         self.on_drop.disarm();
         match self.run.finish() {
             Ok(answer) => {
+                self.trace.answered(&answer);
                 if !self.observers.hooks.is_empty() {
                     self.observers.tell_hooks(&Event::Done(answer.clone()));
                 }
                 Ok(answer)
             }
             Err(error) => {
+                self.trace.failed(&error);
                 tell_failure(&self.observers, &error);
                 Err(error)
             }
@@ -314,29 +327,42 @@ impl LiveRun {
     }
 
     /// The error of a run that is not driven on.
-    pub(super) fn into_failed(self, kind: Kind) -> RunError {
+    pub(super) fn into_failed(mut self, kind: Kind) -> RunError {
         let error = RunError::new(kind, self.run);
+        self.trace.failed(&error);
         tell_failure(&self.observers, &error);
         error
     }
 
     /// The error of a step; the caller keeps the run.
-    fn failed(&self, kind: Kind) -> RunError {
+    fn failed(&mut self, kind: Kind) -> RunError {
         let error = RunError::new(kind, self.run.clone());
+        self.trace.failed(&error);
         tell_failure(&self.observers, &error);
         error
     }
 
     async fn take_step(&mut self) -> Result<bool, Kind> {
+        let span = self.trace.goes_on(self.tools.agent(), &self.run);
+        span.holds(self.take_step_inside()).await
+    }
+
+    async fn take_step_inside(&mut self) -> Result<bool, Kind> {
         self.prepare().await?;
         let time_left = self.time_left();
         match next_step(&mut self.run, &self.offered) {
             Step::CallModel(request) => {
                 let model = &*self.tools.agent().0.model;
-                let asked = ask(model, &request, &mut self.observers);
+                let streams = self.observers.stream.is_some();
+                let span = self.trace.asks(self.tools.agent(), &request, streams);
+                let asked = span.holds(ask(model, &request, &mut self.observers));
                 let stopping = unless_stopped(asked, self.cancelled_by.as_ref(), time_left);
                 match stopping.await {
-                    Ok(response) => self.record_reply(response.map_err(Kind::Model)?).await?,
+                    Ok(Ok(response)) => self.record_reply(response).await?,
+                    Ok(Err(error)) => {
+                        self.trace.not_replied(&error);
+                        return Err(Kind::Model(error));
+                    }
                     Err(stop) => self.stop(&stop),
                 }
                 Ok(true)
@@ -373,6 +399,7 @@ impl LiveRun {
             let waiting: Vec<_> = self.run.waiting().cloned().collect();
             let Some(approver) = self.approver.clone() else {
                 self.clock = None;
+                self.trace.laid_aside();
                 self.observers.tell(|| Event::ApprovalNeeded(waiting)).await;
                 break;
             };
@@ -382,6 +409,9 @@ impl LiveRun {
             }
         }
         self.keep().await?;
+        if !self.run.is_done() {
+            self.trace.takes_turn(self.run.turns() + u32::from(self.run.is_asking()));
+        }
         let turn = self.run.turns() + 1;
         if self.run.is_asking() && self.turn_told != turn {
             self.turn_told = turn;
@@ -463,6 +493,7 @@ impl LiveRun {
     }
 
     async fn record_reply(&mut self, response: ChatResponse) -> Result<(), Kind> {
+        self.trace.replied(&response);
         let told = self.observers.are_there().then(|| response.clone());
         self.is_changed = true;
         self.run.replied(response).map_err(Kind::OutOfStep)?;
@@ -552,6 +583,7 @@ impl LiveRun {
             undo_tools: agent.0.undo_tools.clone(),
             context: self.tools.context().clone(),
             observers: self.observers.clone(),
+            trace: self.trace.of_calls(),
             cancellation: self.cancellation.clone(),
             timeout: agent.0.call_timeout,
             undone: self.run.to_undo(),
@@ -578,6 +610,7 @@ impl LiveRun {
 
     fn stop(&mut self, stop: &Stop) {
         self.is_changed = true;
+        self.trace.stopped();
         match stop {
             Stop::OutOfTime => self.run.spend(self.run.limits().time.unwrap_or_default()),
             Stop::Cancelled => self.run.cancel(),
