@@ -161,11 +161,17 @@ fn panics() {
     panic!("secret-panic")
 }
 
+/// Computes in a thread of its own.
+#[tool(blocking)]
+fn compute() {
+    info_span!("step").in_scope(|| ());
+}
+
 fn agent(script: ScriptedModel) -> AgentBuilder {
     Agent::builder(Box::new(Named(script)) as Box<dyn ChatModel>)
         .name("clerk")
         .instructions("secret-instructions")
-        .tools(tools![look_up, fails, panics])
+        .tools(tools![look_up, fails, panics, compute])
 }
 
 /// Two calls at once, of which the first takes longer, then one that fails, then an answer.
@@ -546,6 +552,17 @@ async fn a_step_that_is_taken_again() {
         format!("{chat} > request"),
     ];
     assert_eq!(spans.tree(), expected);
+}
+
+#[tokio::test]
+async fn a_blocking_tool_is_below_its_call_in_its_own_thread() {
+    let spans = Spans::default();
+    // Every other test listens in its own thread only.
+    tracing::subscriber::set_global_default(tracing_subscriber::registry().with(spans.clone())).unwrap();
+    let agent = agent(ScriptedModel::new().calls("compute", "{}").says("Computed.")).build().unwrap();
+    awaited(&agent).await.unwrap();
+    let step = "invoke_agent clerk > turn > execute_tool compute > step";
+    assert_eq!(spans.tree().iter().filter(|line| *line == step).count(), 1);
 }
 
 #[tokio::test]
