@@ -14,6 +14,7 @@ use futures_util::{FutureExt, StreamExt};
 use super::caller::Caller;
 use super::observers::Observers;
 use super::tools::RunTools;
+use super::trace::RunTrace;
 use super::turn::Turn;
 use super::{Approver, Event};
 use crate::memory::OpenConversation;
@@ -75,6 +76,7 @@ pub struct LiveRun {
     run: Run,
     tools: RunTools,
     observers: Observers,
+    trace: RunTrace,
     /// Tells the tools that nobody waits any more.
     cancellation: Cancellation,
     /// Who may cancel the run from elsewhere.
@@ -120,6 +122,7 @@ impl LiveRun {
         Self {
             turn_told: 0,
             run,
+            trace: RunTrace::new(tools.agent().0.trace),
             tools,
             observers,
             on_drop: CancelOnDrop::new(cancellation.clone()),
@@ -141,7 +144,8 @@ impl LiveRun {
 
     /// The run as it stands, to be kept and [resumed](crate::Agent::resume).
     #[must_use]
-    pub fn into_state(self) -> Run {
+    pub fn into_state(mut self) -> Run {
+        self.trace.laid_aside();
         self.run
     }
 
@@ -163,10 +167,15 @@ impl LiveRun {
     ///
     /// The tools of the turn cannot be had, or lack something in the context.
     pub async fn next(&mut self) -> Result<Step<'_>, RunError> {
-        if let Err(kind) = self.prepare().await {
+        let span = self.trace.goes_on(self.tools.agent(), &self.run);
+        if let Err(kind) = span.holds(self.prepare()).await {
             return Err(self.failed(kind));
         }
-        Ok(next_step(&mut self.run, &self.offered))
+        let step = next_step(&mut self.run, &self.offered);
+        if let Step::CallModel(request) = &step {
+            self.trace.asks(self.tools.agent(), request, false);
+        }
+        Ok(step)
     }
 
     /// Records what the model replied.
@@ -197,7 +206,8 @@ impl LiveRun {
             Ok(attempt) => attempt,
             Err(kind) => return Err(self.failed(kind)),
         };
-        if let Err(kind) = self.keep().await {
+        let span = self.trace.goes_on(self.tools.agent(), &self.run);
+        if let Err(kind) = span.holds(self.keep()).await {
             return Err(self.failed(kind));
         }
         let caller = self.caller();
@@ -289,7 +299,8 @@ impl LiveRun {
     ///
     /// The run ended without an answer, is not done yet, or its conversation could not be kept.
     pub async fn finish(mut self) -> Result<Answer, RunError> {
-        match self.commit().await {
+        let span = self.trace.goes_on(self.tools.agent(), &self.run);
+        match span.holds(self.commit()).await {
             Ok(()) => self.into_answer(),
             Err(kind) => Err(self.into_failed(kind)),
         }
@@ -299,12 +310,14 @@ impl LiveRun {
         self.on_drop.disarm();
         match self.run.finish() {
             Ok(answer) => {
+                self.trace.answered(&answer);
                 if !self.observers.hooks.is_empty() {
                     self.observers.tell_hooks(&Event::Done(answer.clone()));
                 }
                 Ok(answer)
             }
             Err(error) => {
+                self.trace.failed(&error);
                 tell_failure(&self.observers, &error);
                 Err(error)
             }
@@ -317,7 +330,10 @@ impl LiveRun {
         let mut live = Box::new(self);
         async move {
             let driven = match live.drive_on().await {
-                Ok(()) => live.commit().await,
+                Ok(()) => {
+                    let span = live.trace.goes_on(live.tools.agent(), &live.run);
+                    span.holds(live.commit()).await
+                }
                 Err(kind) => Err(kind),
             };
             match driven {
@@ -343,29 +359,42 @@ impl LiveRun {
     }
 
     /// The error of a run that is not driven on.
-    pub(super) fn into_failed(self, kind: Kind) -> RunError {
+    pub(super) fn into_failed(mut self, kind: Kind) -> RunError {
         let error = RunError::new(kind, self.run);
+        self.trace.failed(&error);
         tell_failure(&self.observers, &error);
         error
     }
 
     /// The error of a step; the caller keeps the run.
-    fn failed(&self, kind: Kind) -> RunError {
+    fn failed(&mut self, kind: Kind) -> RunError {
         let error = RunError::new(kind, self.run.clone());
+        self.trace.failed(&error);
         tell_failure(&self.observers, &error);
         error
     }
 
     async fn take_step(&mut self) -> Result<bool, Kind> {
+        let span = self.trace.goes_on(self.tools.agent(), &self.run);
+        span.holds(self.take_step_inside()).await
+    }
+
+    async fn take_step_inside(&mut self) -> Result<bool, Kind> {
         self.prepare().await?;
         let time_left = self.time_left();
         match next_step(&mut self.run, &self.offered) {
             Step::CallModel(request) => {
                 let model = &*self.tools.agent().0.model;
-                let asked = ask(model, &request, &mut self.observers);
+                let streams = self.observers.stream.is_some();
+                let span = self.trace.asks(self.tools.agent(), &request, streams);
+                let asked = span.holds(ask(model, &request, &mut self.observers));
                 let stopping = unless_stopped(asked, self.cancelled_by.as_ref(), time_left);
                 let told = match stopping.await {
-                    Ok(response) => self.record_reply(response.map_err(Kind::Model)?)?,
+                    Ok(Ok(response)) => self.record_reply(response)?,
+                    Ok(Err(error)) => {
+                        self.trace.not_replied(&error);
+                        return Err(Kind::Model(error));
+                    }
                     Err(stop) => {
                         self.stop(&stop);
                         Vec::new()
@@ -409,6 +438,7 @@ impl LiveRun {
             let waiting: Vec<_> = self.run.waiting().cloned().collect();
             let Some(approver) = self.approver.clone() else {
                 self.clock = None;
+                self.trace.laid_aside();
                 self.observers.tell(|| Event::ApprovalNeeded(waiting)).await;
                 break;
             };
@@ -418,6 +448,9 @@ impl LiveRun {
             }
         }
         self.keep().await?;
+        if !self.run.is_done() {
+            self.trace.takes_turn(self.run.turns() + u32::from(self.run.is_asking()));
+        }
         let turn = self.run.turns() + 1;
         if self.run.is_asking() && self.turn_told != turn {
             self.turn_told = turn;
@@ -500,6 +533,7 @@ impl LiveRun {
 
     /// Records what the model replied; gives what is to be told of it.
     fn record_reply(&mut self, response: ChatResponse) -> Result<Vec<Event>, Kind> {
+        self.trace.replied(&response);
         let told = self.observers.are_there().then(|| response.clone());
         self.is_changed = true;
         self.run.replied(response).map_err(Kind::OutOfStep)?;
@@ -589,6 +623,7 @@ impl LiveRun {
             undo_tools: agent.0.undo_tools.clone(),
             context: self.tools.context().clone(),
             observers: self.observers.clone(),
+            trace: self.trace.of_calls(),
             cancellation: self.cancellation.clone(),
             timeout: agent.0.call_timeout,
             undone: self.run.to_undo(),
@@ -621,6 +656,7 @@ impl LiveRun {
 
     fn stop(&mut self, stop: &Stop) {
         self.is_changed = true;
+        self.trace.stopped();
         match stop {
             Stop::OutOfTime => self.run.spend(self.run.limits().time.unwrap_or_default()),
             Stop::Cancelled => self.run.cancel(),

@@ -9,6 +9,7 @@ mod event;
 mod live;
 mod observers;
 mod tools;
+mod trace;
 mod turn;
 mod typed;
 
@@ -62,6 +63,7 @@ use crate::{
 pub struct Agent(Arc<Shared>);
 
 struct Shared {
+    name: Option<String>,
     model: Arc<dyn ChatModel>,
     instructions: Option<Content>,
     tools: ToolSet,
@@ -83,6 +85,7 @@ struct Shared {
     run_store: Option<Box<dyn RunStore>>,
     call_timeout: Option<Duration>,
     max_concurrent_calls: usize,
+    trace: trace::Settings,
 }
 
 /// Answers in the place of a call that failed.
@@ -131,6 +134,12 @@ impl Agent {
     /// ```
     pub fn resume(&self, run: Run) -> Ask {
         Ask::resume(self.clone(), run)
+    }
+
+    /// The agent's [name](AgentBuilder::name), if it was given one.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.0.name.as_deref()
     }
 
     /// The model.

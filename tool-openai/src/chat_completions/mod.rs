@@ -112,6 +112,15 @@ impl ChatModel for ChatCompletions {
     fn supports_answer_format(&self) -> bool {
         self.has_json_schema
     }
+
+    /// `openai`, which is the name of this API with whoever offers it.
+    fn provider_name(&self) -> Option<&str> {
+        Some("openai")
+    }
+
+    fn model_name(&self) -> Option<&str> {
+        Some(&self.model)
+    }
 }
 
 impl fmt::Debug for ChatCompletions {

@@ -28,6 +28,9 @@ use crate::{
     ToolCall, ToolChoice, ToolDefinition, Usage,
 };
 
+/// The model's name, as its responses tell it.
+const NAME: &str = "offline";
+
 /// A model for tests, examples and first steps: it needs no key and no network, and really chooses among
 /// the tools that it is offered.
 ///
@@ -110,6 +113,14 @@ impl ChatModel for OfflineModel {
         });
         Box::pin(stream::iter(deltas.map(Ok).collect::<Vec<_>>()))
     }
+
+    fn provider_name(&self) -> Option<&str> {
+        Some("tool_core")
+    }
+
+    fn model_name(&self) -> Option<&str> {
+        Some(NAME)
+    }
 }
 
 fn reply(request: &ChatRequest<'_>) -> ChatResponse {
@@ -120,7 +131,7 @@ fn reply(request: &ChatRequest<'_>) -> ChatResponse {
     let written = message.tool_calls.iter().map(|call| call.name.len() + call.arguments.len()).sum::<usize>();
     let usage = Usage::new(tokens(read + offered), tokens(written + message.text.len()));
     let mut response = ChatResponse::new(message).with_usage(usage);
-    response.model = Some("offline".to_owned());
+    response.model = Some(NAME.to_owned());
     response
 }
 
