@@ -50,6 +50,10 @@ impl AgentBuilder {
             run_store: None,
             call_timeout: None,
             max_concurrent_calls: DEFAULT_MAX_CONCURRENT_CALLS,
+            #[allow(
+                clippy::default_constructed_unit_structs,
+                reason = "it is none with the feature `tracing`"
+            )]
             trace: trace::Settings::default(),
         };
         Self { agent, tools: Vec::new(), undo_tools: Vec::new(), max_output: None, refused: None }

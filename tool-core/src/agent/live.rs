@@ -555,6 +555,16 @@ impl LiveRun {
         Ok(events)
     }
 
+    /// Tells how the calls ended that were under way when the run was stopped.
+    async fn tell_of_interrupted(&mut self) {
+        if self.observers.are_there() {
+            let last = self.run.tool_executions().iter().rev();
+            let interrupted = last.take_while(|one| one.outcome().is_err_and(ToolError::is_outcome_unknown));
+            let events: Vec<_> = interrupted.cloned().map(Event::CallFinished).collect();
+            self.tell_all(events.into_iter().rev()).await;
+        }
+    }
+
     async fn tell_all(&mut self, events: impl IntoIterator<Item = Event>) {
         for event in events {
             self.observers.tell(|| event).await;
@@ -580,6 +590,8 @@ impl LiveRun {
                 Ok(None) => return Ok(()),
                 Err(stop) => {
                     self.stop(&stop);
+                    drop(under_way);
+                    self.tell_of_interrupted().await;
                     return Ok(());
                 }
             };

@@ -116,6 +116,22 @@ impl RunError {
         matches!(self.ending(), Some(Ending::WrongAnswer(_)))
     }
 
+    /// The model refused to give an answer of the [type](crate::Ask::answer_as) that was asked for. A refusal where any text
+    /// would do is [an answer](crate::Answer::refusal).
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        matches!(self.ending(), Some(Ending::Refused(_)))
+    }
+
+    /// Why the model refused, if it did.
+    #[must_use]
+    pub fn refusal(&self) -> Option<&str> {
+        match self.ending() {
+            Some(Ending::Refused(refusal)) => Some(refusal),
+            _ => None,
+        }
+    }
+
     /// The run was cancelled.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {

@@ -102,6 +102,14 @@ impl ToolExecution {
         self.notes.attempts.unwrap_or(1)
     }
 
+    /// The call was begun: not one that a person denied, that was refused before it was made, or whose outcome was
+    /// [known](Self::is_from_record).
+    #[must_use]
+    pub fn was_made(&self) -> bool {
+        let is_refused = |error: &ToolError| error.is_denied() || error.is_not_made();
+        !self.notes.from_record && !self.outcome.as_ref().is_err_and(is_refused)
+    }
+
     /// The call was not made: its outcome is that of the same call, made before in this run.
     #[must_use]
     pub fn is_from_record(&self) -> bool {

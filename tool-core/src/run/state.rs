@@ -347,7 +347,7 @@ impl Run {
     }
 
     /// Says that the answer will not do: the model reads why and answers again, or the run ends if it was told so
-    /// [often enough](crate::RunLimits::wrong_answers).
+    /// [often enough](crate::RunLimits::wrong_answers), or has taken all its turns. A refusal ends it at once.
     ///
     /// # Errors
     ///
@@ -357,17 +357,17 @@ impl Run {
             return Err(OutOfStep("to reject an answer that it does not have"));
         }
         let limits = &self.settings.limits;
-        let ending = if self.settings.wrong_answers >= limits.wrong_answers {
-            Ending::WrongAnswer(why.to_owned())
-        } else if self.turns >= limits.turns.max(1) {
-            Ending::Turns(limits.turns.max(1))
+        let refusal =
+            self.messages.last().and_then(Message::as_assistant).and_then(|last| last.refusal.clone());
+        if let Some(refusal) = refusal {
+            self.end(Ending::Refused(refusal));
+        } else if self.settings.wrong_answers >= limits.wrong_answers || self.turns >= limits.turns.max(1) {
+            self.end(Ending::WrongAnswer(why.to_owned()));
         } else {
             self.settings.wrong_answers += 1;
             self.messages.push(Message::user(why));
             self.stage = Stage::Asking;
-            return Ok(());
-        };
-        self.end(ending);
+        }
         Ok(())
     }
 
@@ -639,6 +639,16 @@ impl Run {
     #[must_use]
     pub fn tool_executions(&self) -> &[ToolExecution] {
         &self.tool_executions
+    }
+
+    /// The calls of the turn that is under way, in the order in which the model asked for them, with what came of those that
+    /// are over; nothing between two turns.
+    pub fn open_turn(&self) -> impl Iterator<Item = (&ToolCall, Option<&ToolExecution>)> {
+        let standings = match &self.stage {
+            Stage::Calling(turn) => &*turn.calls,
+            _ => &[],
+        };
+        self.calls().iter().zip(standings).map(|(call, standing)| (call, standing.outcome.as_ref()))
     }
 
     /// What was called to undo the calls of a run that failed, in the order in which it was called.
