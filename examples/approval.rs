@@ -16,11 +16,10 @@ use std::io;
 use std::path::PathBuf;
 
 use tool_core::testing::OfflineModel;
-use tool_core::{Agent, Approval, Ask, ChatModel, RunStore, SqliteStore, ToolCall, tool, tools};
+use tool_core::{Agent, Approval, Ask, ChatModel, SqliteStore, ToolCall, tool, tools};
 use tool_openai::OpenAi;
 
-/// Any error; a store fails with one of these, which would not become a `Box<dyn Error>` by itself.
-type Failure = Box<dyn Error + Send + Sync>;
+type Failure = Box<dyn Error>;
 
 #[tool("Pays money to somebody", needs_approval)]
 fn pay(recipient: String, euros: u32) -> String {
@@ -59,12 +58,10 @@ async fn ask(question: &str, file: PathBuf) -> Result<(), Failure> {
 }
 
 async fn answer(file: PathBuf) -> Result<(), Failure> {
-    let store = SqliteStore::open(file).await?;
-    let agent = agent(store.clone())?;
-    let ids = store.runs().await?;
-    println!("{} run(s) to go on with", ids.len());
-    for id in ids {
-        let Some(mut run) = store.load_run(&id).await? else { continue };
+    let agent = agent(SqliteStore::open(file).await?)?;
+    let runs = agent.kept_runs().await?;
+    println!("{} run(s) to go on with", runs.len());
+    for mut run in runs {
         let waiting: Vec<_> = run.waiting().cloned().collect();
         for call in waiting {
             run.decide(&call.id, decision(&call).await?)?;
@@ -84,9 +81,10 @@ async fn show(ask: Ask) -> Result<(), Failure> {
         Ok(answer) => {
             println!("Answer: {answer}\n");
             for execution in answer.tool_executions() {
-                let when = execution.started_at().map(|started_at| started_at.elapsed()).transpose()?;
-                let when =
-                    when.map_or_else(|| "was not called".into(), |when| format!("was called {when:.1?} ago"));
+                let when = match execution.started_at() {
+                    Some(started_at) => format!("was called {:.1?} ago", started_at.elapsed()?),
+                    None => "was not called".into(),
+                };
                 println!("{} {} {when}", execution.call().name, execution.call().arguments);
             }
         }
