@@ -509,6 +509,32 @@ async fn what_is_given_up_is_cancelled() {
     }
 }
 
+/// Never replies.
+struct Silent;
+
+impl ChatModel for Silent {
+    fn chat<'a>(&'a self, _: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        Box::pin(std::future::pending())
+    }
+}
+
+#[tokio::test]
+async fn a_model_call_ends_when_it_is_given_up() {
+    let spans = Spans::default();
+    let _listening = spans.listen();
+    let agent = Agent::builder(Silent).build().unwrap();
+    let cancellation = Cancellation::new();
+    let mut run = agent.ask(QUESTION).cancelled_by(&cancellation).start();
+    let cancelling = async { cancellation.cancel() };
+    tokio::join!(run.advance(), cancelling).0.unwrap();
+    assert_eq!(
+        spans.tree(),
+        ["invoke_agent", "invoke_agent > turn", "invoke_agent > turn > chat: cancelled"]
+    );
+    drop(run);
+    spans.all();
+}
+
 #[tokio::test]
 async fn a_run_that_goes_on_has_spans_of_its_own() {
     let spans = Spans::default();
@@ -552,6 +578,22 @@ async fn a_step_that_is_taken_again() {
         format!("{chat} > request"),
     ];
     assert_eq!(spans.tree(), expected);
+}
+
+#[tokio::test]
+async fn a_run_that_went_on_did_not_end_with_the_failure_of_before() {
+    for (steps, expected) in [(1, "invoke_agent clerk: model"), (2, "invoke_agent clerk: cancelled")] {
+        let spans = Spans::default();
+        let _listening = spans.listen();
+        let script = ScriptedModel::new().fails("the line is dead").calls("compute", "{}");
+        let agent = agent(script).build().unwrap();
+        let mut run = agent.start(QUESTION);
+        for _ in 0..steps {
+            let _ = run.advance().await;
+        }
+        drop(run);
+        assert_eq!(spans.tree()[0], expected);
+    }
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use crate::{
 };
 
 #[derive(Clone, Copy, Default)]
-pub(in crate::agent) struct Settings;
+pub(in crate::agent) struct Settings {}
 
 pub(in crate::agent) struct RunTrace;
 
