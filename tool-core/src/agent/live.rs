@@ -453,7 +453,7 @@ impl LiveRun {
                 return Ok(());
             }
         };
-        self.run.remember(conversation.messages());
+        self.run.remember(conversation.messages(), conversation.kept());
         self.conversation = Some(conversation);
         self.is_changed = true;
         Ok(())
@@ -468,7 +468,7 @@ impl LiveRun {
         if self.run.answer_text().is_some() {
             let committed = match self.conversation.take() {
                 Some(conversation) => conversation.commit(self.run.added()).await,
-                None => memory.commit_once(id, self.run.added()).await,
+                None => memory.commit_once(id, self.run.added(), self.run.conversation_had()).await,
             };
             committed.map_err(|error| Kind::NotKept(error.into()))?;
         }
