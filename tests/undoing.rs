@@ -3,9 +3,12 @@
 #[path = "support/ways.rs"]
 mod ways;
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use tool_core::testing::ScriptedModel;
 use tool_core::{
-    Agent, AgentBuilder, BuildError, IdempotencyKey, RunError, ToolError, ToolExecution, Undone, tool, tools,
+    Agent, AgentBuilder, BuildError, IdempotencyKey, RunError, Step, ToolError, ToolExecution, Undone, tool,
+    tools,
 };
 use ways::alike;
 
@@ -107,6 +110,36 @@ async fn a_cancelled_run_undoes_too() {
     let error = agent.ask("Book").on_event(hook).cancelled_by(&cancellation).await.unwrap_err();
     assert!(error.is_cancelled());
     assert_eq!(told(error.run().undone()), ["train undone, which gave booking of train"]);
+}
+
+/// The process ends when the call that undoes was begun; what was kept is driven on.
+#[tokio::test]
+async fn what_undoes_at_most_once_is_not_made_again() {
+    static TAKEN_BACK: AtomicU32 = AtomicU32::new(0);
+    #[tool(undo = "take_back")]
+    fn give(to: String) -> String {
+        to
+    }
+    #[tool(at_most_once)]
+    fn take_back(to: String) -> String {
+        TAKEN_BACK.fetch_add(1, Ordering::SeqCst);
+        to
+    }
+    let arguments = ["Ada", "Bob"].map(|to| ("give", format!(r#"{{"to": "{to}"}}"#)));
+    let model = ScriptedModel::new().calls_all(arguments).calls("fatal", "{}");
+    let agent = Agent::builder(model).tools(tools![give, fatal]).undo_tools(tools![take_back]);
+    let agent = agent.build().unwrap();
+    let mut run = agent.start("Give");
+    while !matches!(run.next().await.unwrap(), Step::CallTools(calls) if calls[0].name == "take_back") {
+        run.advance().await.unwrap();
+    }
+    let mut state = run.into_state();
+    state.begin("undo_call_1_1").unwrap();
+    let error = agent.resume(ways::restored(state)).await.unwrap_err();
+    let undone = error.run().undone();
+    assert!(undone[0].outcome().unwrap_err().is_outcome_unknown());
+    assert_eq!(undone[1].output().unwrap().to_string(), "Ada");
+    assert_eq!(TAKEN_BACK.load(Ordering::SeqCst), 1);
 }
 
 #[test]

@@ -3,10 +3,14 @@
 use std::future::pending;
 use std::time::Duration;
 
-use tool_core::{Agent, AgentBuilder, Cancellation, RunError, Step, ToolError, tool, tools};
+use tool_core::{
+    Agent, AgentBuilder, Approval, Approver, ApproverFuture, Cancellation, ChatMemory, ChatModel,
+    ChatRequest, Event, ModelFuture, RunError, Step, ToolCall, ToolError, ToolProvider, ToolProviderFuture,
+    ToolProviderRequest, tool, tools,
+};
 
 use crate::ways::assert_valid;
-use crate::{Outcome, Puppet, call};
+use crate::{Outcome, Puppet, call, conversation};
 
 #[tool]
 async fn hangs() {
@@ -85,7 +89,7 @@ async fn cancelled(cancellation: &Cancellation, run: impl Future<Output = Outcom
 async fn last_event(agent: &Agent, cancellation: &Cancellation) -> Outcome {
     let mut events = agent.ask("What now?").cancelled_by(cancellation).stream();
     while let Some(event) = events.next().await {
-        if let tool_core::Event::Done(answer) = event? {
+        if let Event::Done(answer) = event? {
             return Ok(answer);
         }
     }
@@ -108,4 +112,109 @@ async fn a_tool_that_hangs_is_given_up() {
     let error = cancelled_in_all_ways(|| calling(&["look", "hangs"])).await;
     assert_eq!(error.tool_executions().len(), 2);
     assert!(error.tool_executions()[1].outcome().unwrap_err().is_outcome_unknown());
+}
+
+/// What never answers: a model, a provider of tools, a person.
+struct Silent;
+
+impl ChatModel for Silent {
+    fn chat<'a>(&'a self, _: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        Box::pin(pending())
+    }
+}
+
+impl ToolProvider for Silent {
+    fn tools<'a>(&'a self, _: &'a ToolProviderRequest<'_>) -> ToolProviderFuture<'a> {
+        Box::pin(pending())
+    }
+}
+
+impl Approver for Silent {
+    fn approve<'a>(&'a self, _: &'a ToolCall) -> ApproverFuture<'a> {
+        Box::pin(pending())
+    }
+}
+
+#[tokio::test]
+async fn a_model_that_hangs_is_given_up() {
+    let build = || Agent::builder(Silent);
+    let agent = build().build().unwrap();
+    let cancellation = Cancellation::new();
+    cancelled(&cancellation, last_event(&agent, &cancellation)).await;
+    let cancellation = Cancellation::new();
+    cancelled(&cancellation, agent.ask("What now?").cancelled_by(&cancellation).into_future()).await;
+    let error = build().max_time(SOON).build().unwrap().ask("What now?").await.unwrap_err();
+    assert!(error.is_time_limit());
+}
+
+#[tokio::test]
+async fn whoever_is_waited_for_is_given_up() {
+    cancelled_in_all_ways(|| calling(&["look"]).tool_provider(Silent)).await;
+    let error = cancelled_in_all_ways(|| calling(&["look"]).needs_approval(|_| true).approver(Silent)).await;
+    let result = error.messages().last().unwrap().text().into_owned();
+    assert_eq!(result, "the call was not made: the run was cancelled");
+
+    let memory = ChatMemory::in_memory();
+    let id = conversation();
+    let _held = memory.open(&id).await.unwrap();
+    let build = || calling(&["look"]).memory(memory.clone()).context(conversation());
+    cancelled_in_all_ways(build).await;
+
+    // Time counts for all of them but a person.
+    for build in [build().max_time(SOON), calling(&["look"]).tool_provider(Silent).max_time(SOON)] {
+        let asked = tokio::time::timeout(Duration::from_secs(5), build.build().unwrap().ask("What now?"));
+        assert!(asked.await.unwrap().unwrap_err().is_time_limit());
+    }
+}
+
+/// Says yes, after a while.
+struct Slow;
+
+impl Approver for Slow {
+    fn approve<'a>(&'a self, _: &'a ToolCall) -> ApproverFuture<'a> {
+        Box::pin(async {
+            tokio::time::sleep(Duration::from_millis(400)).await;
+            Approval::Approved
+        })
+    }
+}
+
+#[tokio::test]
+async fn the_time_in_which_a_person_is_waited_for_does_not_count() {
+    let agent = calling(&["look"]).needs_approval(|_| true).approver(Slow);
+    let agent = agent.max_time(Duration::from_millis(300)).build().unwrap();
+    let answer = agent.ask("What now?").await.unwrap();
+    assert_eq!(answer.messages()[2].text(), "seen");
+}
+
+#[tool(undo = "take_back")]
+fn give() {}
+
+#[tool]
+async fn take_back(#[inject] cancellation: &Cancellation) -> Result<(), String> {
+    tokio::task::yield_now().await;
+    if cancellation.is_cancelled() { Err("nobody waits for it".into()) } else { Ok(()) }
+}
+
+#[tokio::test]
+async fn what_undoes_is_not_cancelled_with_what_it_undoes() {
+    let agent = || {
+        let model = Puppet::calling(|turn| vec![call(&turn.to_string(), ["give", "hangs"][turn], "{}")]);
+        Agent::builder(model).tools(tools![give, hangs]).undo_tools(tools![take_back])
+    };
+    let error = cancelled_in_all_ways(agent).await;
+    assert!(error.run().undone()[0].outcome().is_ok());
+    // Nor when the run is cancelled while it is undone.
+    let model = Puppet::calling(|turn| vec![call(&turn.to_string(), ["give", "revoked"][turn], "{}")]);
+    let agent = Agent::builder(model).tools(tools![give, revoked]).undo_tools(tools![take_back]);
+    let (agent, cancellation) = (agent.build().unwrap(), Cancellation::new());
+    let cancel = cancellation.clone();
+    let hook = move |event: &Event| {
+        if matches!(event, Event::CallStarted(call) if call.name == "take_back") {
+            cancel.cancel();
+        }
+    };
+    let error = agent.ask("What now?").cancelled_by(&cancellation).on_event(hook).await.unwrap_err();
+    assert!(error.is_tool() && cancellation.is_cancelled());
+    assert!(error.run().undone()[0].outcome().is_ok());
 }

@@ -420,7 +420,14 @@ impl LiveRun {
         loop {
             // Calls are looked up in the very set that the model was offered.
             if self.run.is_asking() || !self.offered.is_resolved {
-                self.offer().await?;
+                let (cancelled_by, time_left) = (self.cancelled_by.clone(), self.time_left());
+                match unless_stopped(self.offer(), cancelled_by.as_ref(), time_left).await {
+                    Ok(offered) => offered?,
+                    Err(stop) => {
+                        self.stop(&stop);
+                        break;
+                    }
+                }
             }
             if self.run.is_asking() {
                 break;
@@ -435,17 +442,15 @@ impl LiveRun {
             if !self.run.only_waits() {
                 break;
             }
-            let waiting: Vec<_> = self.run.waiting().cloned().collect();
-            let Some(approver) = self.approver.clone() else {
-                self.clock = None;
-                self.trace.laid_aside();
-                self.observers.tell(|| Event::ApprovalNeeded(waiting)).await;
-                break;
-            };
-            for call in waiting {
-                let approval = approver.approve(&call).await;
-                self.decide(&call.id, approval).map_err(Kind::OutOfStep)?;
+            if let Some(approver) = self.approver.clone() {
+                self.ask_person(&*approver).await?;
+                continue;
             }
+            self.clock = None;
+            self.trace.laid_aside();
+            let waiting: Vec<_> = self.run.waiting().cloned().collect();
+            self.observers.tell(|| Event::ApprovalNeeded(waiting)).await;
+            break;
         }
         self.keep().await?;
         if !self.run.is_done() {
@@ -457,6 +462,24 @@ impl LiveRun {
             let messages = self.run.messages().len();
             self.observers.tell(|| Event::TurnStarted { turn, messages }).await;
         }
+        Ok(())
+    }
+
+    /// Asks a person about the calls that wait, one by one.
+    async fn ask_person(&mut self, approver: &dyn Approver) -> Result<(), Kind> {
+        self.count_time();
+        let waiting: Vec<_> = self.run.waiting().cloned().collect();
+        for call in waiting {
+            match unless_stopped(approver.approve(&call), self.cancelled_by.as_ref(), None).await {
+                Ok(approval) => self.decide(&call.id, approval).map_err(Kind::OutOfStep)?,
+                Err(stop) => {
+                    self.stop(&stop);
+                    break;
+                }
+            }
+        }
+        // The time in which a person is waited for does not count.
+        self.clock = Some(Instant::now());
         Ok(())
     }
 
@@ -477,13 +500,20 @@ impl LiveRun {
 
     /// Waits for the conversation, if the agent has a memory, and puts what was said before in front of the question.
     async fn remember(&mut self) -> Result<(), Kind> {
-        let Some(memory) = &self.tools.agent().0.memory else { return Ok(()) };
+        let agent = self.tools.agent().clone();
+        let Some(memory) = &agent.0.memory else { return Ok(()) };
         if !self.run.is_asking() || self.run.remembers() {
             return Ok(());
         }
         let id = self.run.conversation().cloned().unwrap_or_else(ConversationId::unique);
-        let conversation = memory.open(&id).await.map_err(|error| Kind::NotKept(error.into()))?;
-        self.run.remember(conversation.messages());
+        let conversation = match self.unless_stopped(memory.open(&id)).await {
+            Ok(opened) => opened.map_err(|error| Kind::NotKept(error.into()))?,
+            Err(stop) => {
+                self.stop(&stop);
+                return Ok(());
+            }
+        };
+        self.run.remember(conversation.messages(), conversation.kept());
         self.conversation = Some(conversation);
         self.is_changed = true;
         Ok(())
@@ -498,7 +528,7 @@ impl LiveRun {
         if self.run.answer_text().is_some() {
             let committed = match self.conversation.take() {
                 Some(conversation) => conversation.commit(self.run.added()).await,
-                None => memory.commit_once(id, self.run.added()).await,
+                None => memory.commit_once(id, self.run.added(), self.run.conversation_had()).await,
             };
             committed.map_err(|error| Kind::NotKept(error.into()))?;
         }
@@ -628,7 +658,12 @@ impl LiveRun {
         Ok((again, event))
     }
 
-    fn caller(&self) -> Caller {
+    fn caller(&mut self) -> Caller {
+        if self.run.is_undoing() {
+            // What undoes is not cancelled with what it undoes.
+            self.cancellation = Cancellation::new();
+            self.on_drop = CancelOnDrop::new(self.cancellation.clone());
+        }
         let agent = self.tools.agent();
         Caller {
             tools: self.offered.tools.clone(),

@@ -49,6 +49,8 @@ pub struct ChatMemory {
 pub struct OpenConversation {
     store: Arc<dyn ChatStore>,
     messages: Vec<Message>,
+    /// How many messages the conversation has, with those that the window has no room for.
+    kept: usize,
     lock: ConversationLock,
 }
 
@@ -80,10 +82,11 @@ impl ChatMemory {
     pub async fn open(&self, id: &ConversationId) -> Result<OpenConversation, MemoryError> {
         let lock = self.locks.lock(id).await;
         let mut messages = self.messages(id).await?;
+        let kept = messages.len();
         if let Some(window) = &self.window {
             messages = window.cut(messages);
         }
-        Ok(OpenConversation { store: Arc::clone(&self.store), messages, lock })
+        Ok(OpenConversation { store: Arc::clone(&self.store), messages, kept, lock })
     }
 
     /// Adds messages to a conversation, all or none, when nobody has it open: what a run added that was resumed long after
@@ -97,15 +100,20 @@ impl ChatMemory {
         append(&*self.store, id, added).await
     }
 
-    /// The same, unless the conversation ends with these messages already: a run may be resumed whose messages were added
-    /// just before its process ended.
+    /// The same, unless these messages were added already, behind as many as the conversation had before: a run may be
+    /// resumed whose messages were added just before its process ended. What stood there before may be the very same.
     pub(crate) async fn commit_once(
         &self,
         id: &ConversationId,
         added: &[Message],
+        had: Option<usize>,
     ) -> Result<(), MemoryError> {
         let _lock = self.locks.lock(id).await;
-        if self.messages(id).await?.ends_with(added) {
+        let messages = self.messages(id).await?;
+        // It may have been cleared since, or nobody knows: then they can only be the last.
+        let last = messages.len().saturating_sub(added.len());
+        let had = had.filter(|had| *had <= messages.len()).unwrap_or(last);
+        if (had..=last).any(|place| messages[place..].starts_with(added)) {
             return Ok(());
         }
         append(&*self.store, id, added).await
@@ -157,6 +165,10 @@ impl OpenConversation {
     #[must_use]
     pub fn messages(&self) -> &[Message] {
         &self.messages
+    }
+
+    pub(crate) fn kept(&self) -> usize {
+        self.kept
     }
 
     /// Adds messages to the conversation, all or none, and lets the next one at it: the question and what followed.

@@ -35,6 +35,8 @@ struct State<'a> {
     given: usize,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     remembers: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    conversation_had: Option<usize>,
     settings: &'a Settings,
     turns: u32,
     usage: Usage,
@@ -100,6 +102,7 @@ impl Serialize for Run {
             messages: &self.messages,
             given: self.given,
             remembers: self.remembers,
+            conversation_had: self.conversation_had,
             settings: &self.settings,
             turns: self.turns,
             usage: self.usage,
@@ -127,6 +130,7 @@ struct AnyState {
     id: Option<RunId>,
     #[serde(default)]
     remembers: bool,
+    conversation_had: Option<usize>,
     settings: Option<Settings>,
     #[serde(default, with = "micros")]
     time: Duration,
@@ -212,6 +216,7 @@ impl AnyState {
             conversation: self.conversation,
             // A run of format 1 had nothing to remember.
             remembers: self.remembers || self.format == 1,
+            conversation_had: self.conversation_had,
             turns: self.turns,
             usage: self.usage,
             time: self.time,

@@ -56,6 +56,8 @@ pub struct Run {
     pub(super) conversation: Option<ConversationId>,
     /// What was said before was put in front: it is not looked for again.
     pub(super) remembers: bool,
+    /// How many messages the conversation had then, which need not all be put in front.
+    pub(super) conversation_had: Option<usize>,
     pub(super) turns: u32,
     pub(super) usage: Usage,
     pub(super) time: Duration,
@@ -133,6 +135,7 @@ impl Run {
             settings: Settings::default(),
             conversation: None,
             remembers: false,
+            conversation_had: None,
             turns: 0,
             usage: Usage::default(),
             time: Duration::ZERO,
@@ -205,13 +208,19 @@ impl Run {
         self
     }
 
-    /// Puts what was said before in front of what the run has, behind the instructions.
-    pub(crate) fn remember(&mut self, history: &[Message]) {
+    /// Puts what was said before in front of what the run has, behind the instructions: as much as is sent of a
+    /// conversation of so many messages.
+    pub(crate) fn remember(&mut self, history: &[Message], of: usize) {
         let is_system = |message: &&Message| matches!(message, Message::System(_));
         let place = self.messages.iter().take_while(is_system).count().min(self.given);
         self.messages.splice(place..place, history.iter().cloned());
         self.given += history.len();
         self.remembers = true;
+        self.conversation_had = Some(of);
+    }
+
+    pub(crate) fn conversation_had(&self) -> Option<usize> {
+        self.conversation_had
     }
 
     pub(crate) fn remembers(&self) -> bool {

@@ -80,6 +80,11 @@ impl Standing {
         self.outcome.as_ref().is_none_or(|execution| execution.outcome().is_err())
     }
 
+    /// It was begun and interrupted, and must not be made again.
+    pub(super) fn is_lost(&self) -> bool {
+        self.is_open() && self.is_begun && self.policy.is_some_and(|policy| policy.at_most_once)
+    }
+
     /// Which attempt is under way, also when nobody said that it began.
     pub(super) fn attempt(&self) -> u32 {
         self.attempts + u32::from(!self.is_begun)
@@ -108,7 +113,7 @@ impl Standing {
             if let Some(output) = same.and_then(ToolExecution::output) {
                 self.outcome = Some(ToolExecution::new(call.clone(), Ok(output.clone())).of_record());
             }
-        } else if policy.at_most_once && self.is_begun {
+        } else if self.is_lost() {
             self.outcome = Some(ToolExecution::new(call.clone(), Err(ToolError::lost())));
         } else if policy.needs_approval && self.leave == Leave::NotNeeded {
             self.leave = Leave::Waiting;

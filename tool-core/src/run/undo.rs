@@ -3,7 +3,7 @@
 use super::ending::Ending;
 use super::state::{Run, Stage};
 use super::{OutOfStep, ToolExecution};
-use crate::{ToolCall, ToolDefinition, ToolDefinitions, ToolOutput};
+use crate::{ToolCall, ToolDefinition, ToolDefinitions, ToolError, ToolOutput};
 
 /// The call that a tool is asked to undo. A tool that undoes another takes it with `#[inject] undone: &Undone`; its own
 /// arguments are those of that call.
@@ -72,12 +72,16 @@ impl Run {
     }
 
     pub(super) fn settle_undoing(&mut self, tools: &ToolDefinitions) {
-        let Some(call) = self.undo_call() else { return };
-        if let Stage::Undoing { standing, .. } = &mut self.stage
-            && standing.policy.is_none()
-        {
-            let definition = tools.iter().find(|definition| definition.name() == call.name);
-            standing.policy = definition.map(ToolDefinition::policy);
+        while let Some(call) = self.undo_call() {
+            let Stage::Undoing { standing, .. } = &mut self.stage else { return };
+            if standing.policy.is_none() {
+                let definition = tools.iter().find(|definition| definition.name() == call.name);
+                standing.policy = definition.map(ToolDefinition::policy);
+            }
+            if !standing.is_lost() {
+                return;
+            }
+            self.record_undone(ToolExecution::new(call, Err(ToolError::lost())));
         }
     }
 
