@@ -14,38 +14,7 @@ use crate::{
     ToolChoice, ToolDefinitions, ToolError, ToolErrorKind, Usage,
 };
 
-/// The loop between a model and its tools, as a state machine: it says what is to be done next, is told
-/// what came of it, and holds everything that is needed to go on.
-///
-/// It does no I/O and knows neither model nor tools, so it can be serialised between any two steps, kept,
-/// and driven on elsewhere. What was recorded is never asked for again.
-///
-/// [`Agent::ask`](crate::Agent::ask) drives a run by itself. By hand it goes like this:
-///
-/// ```
-/// use tool_core::{AssistantMessage, ChatResponse, Message, Run, Step, ToolCall, ToolDefinitions};
-/// use tool_core::{ToolExecution, ToolOutput};
-///
-/// # fn ask_a_model() -> ChatResponse { ChatResponse::new(AssistantMessage::text("Good morning!")) }
-/// # fn make(call: &ToolCall) -> ToolOutput { ToolOutput::text("…") }
-/// let tools = ToolDefinitions::default();
-/// let mut run = Run::new([Message::user("Hello")]);
-/// let answer = loop {
-///     match run.next(&tools) {
-///         Step::CallModel(_request) => run.replied(ask_a_model())?,
-///         Step::CallTools(calls) => {
-///             for call in calls {
-///                 let output = make(&call);
-///                 run.called(ToolExecution::new(call, Ok(output)))?;
-///             }
-///         }
-///         Step::Done => break run.finish()?,
-///         other => return Err(format!("this loop knows no such step: {other:?}").into()),
-///     }
-/// };
-/// assert_eq!(answer.text(), "Good morning!");
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// ```
+#[doc = include_str!("../../docs/run.md")]
 #[derive(Clone, Debug)]
 pub struct Run {
     pub(super) id: RunId,
