@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tool_core::testing::ScriptedModel;
+use tool_core::testing::{OfflineModel, ScriptedModel};
 use tool_core::{
     Agent, AgentBuilder, Answer, Cancellation, ChatModel, ChatRequest, ModelFuture, ModelOptions, OnError,
     RunError, Step, ToolErrorKind, Usage, tool, tools,
 };
+use tool_openai::OpenAi;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
@@ -167,11 +168,16 @@ fn compute() {
     info_span!("step").in_scope(|| ());
 }
 
+#[tool("Is never there", attempts = 2)]
+fn flaky() -> Result<(), String> {
+    Err("not there".into())
+}
+
 fn agent(script: ScriptedModel) -> AgentBuilder {
     Agent::builder(Box::new(Named(script)) as Box<dyn ChatModel>)
         .name("clerk")
         .instructions("secret-instructions")
-        .tools(tools![look_up, fails, panics, compute])
+        .tools(tools![look_up, fails, panics, compute, flaky])
 }
 
 /// Two calls at once, of which the first takes longer, then one that fails, then an answer.
@@ -481,7 +487,8 @@ async fn runs_that_fail() {
 #[tokio::test]
 async fn what_is_given_up_is_cancelled() {
     let script = || ScriptedModel::new().calls("look_up", r#"{"word": "a", "milliseconds": 60000}"#);
-    let soon = Duration::from_millis(20);
+    // Long enough to get to the call on any machine.
+    let soon = Duration::from_millis(300);
     let expected = [
         "invoke_agent clerk: cancelled",
         "invoke_agent clerk > turn",
@@ -593,6 +600,33 @@ async fn a_run_that_went_on_did_not_end_with_the_failure_of_before() {
         }
         drop(run);
         assert_eq!(spans.tree()[0], expected);
+    }
+}
+
+#[tokio::test]
+async fn each_attempt_has_a_span() {
+    let spans = Spans::default();
+    let _listening = spans.listen();
+    let agent = agent(ScriptedModel::new().calls("flaky", "{}").says("No.")).build().unwrap();
+    awaited(&agent).await.unwrap();
+    let spans = spans.all();
+    let calls = spans.iter().filter(|span| span.name == "execute_tool");
+    let attempts: Vec<_> = calls.map(|call| call.fields["tool_core.call.attempt"].as_i64()).collect();
+    assert_eq!(attempts, [Some(1), Some(2)]);
+}
+
+#[test]
+fn models_say_whose_they_are() {
+    let openai = OpenAi::builder().base_url("http://127.0.0.1:1/v1").build().unwrap();
+    let boxed = |model: Box<dyn ChatModel>| model;
+    let table = [
+        (boxed(Box::new(openai.chat_model("small"))), Some("openai"), Some("small")),
+        (boxed(Box::new(Arc::new(openai.chat_model("small")))), Some("openai"), Some("small")),
+        (boxed(Box::new(OfflineModel::new())), Some("tool_core"), Some("offline")),
+        (boxed(Box::new(ScriptedModel::new())), None, None),
+    ];
+    for (model, provider, name) in table {
+        assert_eq!((model.provider_name(), model.model_name()), (provider, name));
     }
 }
 
