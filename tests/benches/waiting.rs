@@ -17,9 +17,10 @@ const RUNS: usize = 10_000;
 const INSTRUCTIONS: &str = "You find places to stay.";
 const QUESTION: &str = "Where do we stay in Rome?";
 
-/// The bounds on the bytes of one run. They stand a little above what is measured, so that it cannot grow unseen.
-const BOUND: u64 = 3_500;
-const BOUND_STREAMED: u64 = 4_400;
+/// The bounds on the bytes of one run. They stand a little above what is measured, so that it cannot grow unseen. The feature
+/// `tracing`, which is on here, takes some 500 of them.
+const BOUND: u64 = 4_200;
+const BOUND_STREAMED: u64 = 5_000;
 
 /// It takes every question, and nothing comes of it.
 struct Silent;

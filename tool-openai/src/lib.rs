@@ -27,7 +27,6 @@ mod chat_completions;
 mod client;
 mod config;
 mod error;
-mod plain_json;
 mod quirks;
 #[cfg(feature = "server")]
 pub mod server;

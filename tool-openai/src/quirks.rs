@@ -9,7 +9,6 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::error::ApiError;
-use crate::plain_json::is_plain_object;
 
 /// The error in a body, in any of the forms that are met; nothing if there is none in it.
 ///
@@ -129,9 +128,6 @@ fn compact(json: &str) -> String {
 /// The arguments of an earlier call as they are sent back: always the text of a JSON object, because
 /// Ollama and others parse it and refuse the whole request otherwise.
 pub(crate) fn arguments_sent_back(text: &str) -> Cow<'_, str> {
-    if is_plain_object(text) {
-        return Cow::Borrowed(text);
-    }
     let blank = matches!(text.trim_ascii(), "" | "null");
     if !blank && text.trim_ascii_start().starts_with('{') && serde_json::from_str::<IgnoredAny>(text).is_ok()
     {

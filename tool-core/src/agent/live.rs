@@ -612,7 +612,8 @@ impl LiveRun {
                 && let Some(call) = queue.pop_front()
             {
                 let attempt = self.begin(&call)?;
-                under_way.push(caller.make(call, attempt));
+                // Boxed, as the queue has room for one future more than are in it.
+                under_way.push(caller.make(call, attempt).boxed());
             }
             self.keep().await?;
             let execution = match self.unless_stopped(under_way.next()).await {

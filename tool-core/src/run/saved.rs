@@ -18,8 +18,8 @@ use super::time::micros;
 use super::turn::{Standing, Turn};
 use super::{RunId, ToolExecution};
 use crate::{
-    ConversationId, FinishReason, Message, ReturnDirect, ToolCall, ToolChoice, ToolError, ToolErrorKind,
-    ToolMessage, ToolOutput, ToolPolicy, Usage,
+    ConversationId, FinishReason, Message, RequestCache, ReturnDirect, ToolCall, ToolChoice, ToolError,
+    ToolErrorKind, ToolMessage, ToolOutput, ToolPolicy, Usage,
 };
 
 /// The version of the form.
@@ -223,6 +223,7 @@ impl AnyState {
             tool_executions,
             undone: self.undone,
             stage,
+            cache: RequestCache::default(),
         })
     }
 }

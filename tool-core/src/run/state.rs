@@ -10,8 +10,8 @@ use super::policy::{ErrorPolicy, OnError};
 use super::turn::{Standing, Turn};
 use super::{Answer, IdempotencyKey, RunError, RunId, RunLimits, Step, ToolExecution};
 use crate::{
-    AnswerFormat, ChatRequest, ChatResponse, ConversationId, FinishReason, Message, ModelOptions, ToolCall,
-    ToolChoice, ToolDefinitions, ToolError, ToolErrorKind, Usage,
+    AnswerFormat, ChatRequest, ChatResponse, ConversationId, FinishReason, Message, ModelOptions,
+    RequestCache, ToolCall, ToolChoice, ToolDefinitions, ToolError, ToolErrorKind, Usage,
 };
 
 #[doc = include_str!("../../docs/run.md")]
@@ -33,6 +33,8 @@ pub struct Run {
     pub(super) tool_executions: Vec<ToolExecution>,
     pub(super) undone: Vec<ToolExecution>,
     pub(super) stage: Stage,
+    /// What was sent is never changed, so a provider may keep what it made of it.
+    pub(super) cache: RequestCache,
 }
 
 /// What a run was told to keep to.
@@ -111,6 +113,7 @@ impl Run {
             tool_executions: Vec::new(),
             undone: Vec::new(),
             stage: Stage::Asking,
+            cache: RequestCache::default(),
         }
     }
 
@@ -183,6 +186,7 @@ impl Run {
         let is_system = |message: &&Message| matches!(message, Message::System(_));
         let place = self.messages.iter().take_while(is_system).count().min(self.given);
         self.messages.splice(place..place, history.iter().cloned());
+        self.cache = RequestCache::default();
         self.given += history.len();
         self.remembers = true;
         self.conversation_had = Some(of);
@@ -205,6 +209,7 @@ impl Run {
         match &self.stage {
             Stage::Asking => Step::CallModel(
                 ChatRequest::borrowing(&self.messages)
+                    .with_cache(&self.cache)
                     .with_tools(tools.clone())
                     .with_tool_choice(self.choice_of_this_turn().clone())
                     .with_parallel_tool_calls(self.settings.parallel_tool_calls)

@@ -12,25 +12,47 @@ use crate::{Error, quirks};
 /// A result of a tool can only be text there. So the pictures of results follow in a message of the user, behind the
 /// last result of the turn: results that stand apart from their calls are refused. What was sent once is sent in the
 /// same bytes ever after, as the results of a turn are there together.
-pub(super) fn write_messages(json: &mut Vec<u8>, messages: &[Message]) -> Result<(), Error> {
-    json.push(b'[');
-    for (index, message) in messages.iter().enumerate() {
-        if index > 0 {
-            json.push(b',');
-        }
+fn write_messages(json: &mut Vec<u8>, messages: &[Message], first: usize) -> Result<(), Error> {
+    for (index, message) in messages.iter().enumerate().skip(first) {
+        json.push(if index == 0 { b'[' } else { b',' });
         write_message(json, message)?;
         let is_result = |message: Option<&Message>| matches!(message, Some(Message::Tool(_)));
         if is_result(Some(message)) && !is_result(messages.get(index + 1)) {
             write_pictures(json, &messages[..=index]);
         }
     }
-    json.push(b']');
     Ok(())
+}
+
+/// The messages of the request before, as they were sent: a turn writes only what is new.
+#[derive(Default)]
+pub(super) struct WrittenMessages {
+    json: Vec<u8>,
+    messages: usize,
+}
+
+impl WrittenMessages {
+    /// The messages as a list, but for its end.
+    pub(super) fn with_new(&mut self, messages: &[Message]) -> Result<&[u8], Error> {
+        if messages.len() < self.messages {
+            *self = Self::default();
+        }
+        let written = self.json.len();
+        self.json.reserve(room_for(&messages[self.messages..]));
+        match write_messages(&mut self.json, messages, self.messages) {
+            Ok(()) => self.messages = messages.len(),
+            Err(error) => {
+                self.json.truncate(written);
+                return Err(error);
+            }
+        }
+        Ok(if self.json.is_empty() { b"[" } else { &self.json })
+    }
 }
 
 /// About how many bytes the messages take, so that a long body is not moved as it grows: their texts, some of which hold
 /// JSON and so many quotes, and what stands around them.
-pub(super) fn room_for(messages: &[Message]) -> usize {
+fn room_for(messages: &[Message]) -> usize {
     let of_content =
         |content: &Content| content.len() + content.images().map(|image| image.url().len()).sum::<usize>();
     let of_calls = |calls: &[ToolCall]| calls.iter().map(|call| 100 + call.arguments.len()).sum::<usize>();

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use tool_core::{AnswerFormat, ChatRequest, ModelOptions, ToolChoice, ToolDefinition, ToolDefinitions};
 
 use super::json::write_text;
-use super::messages::{room_for, write_messages};
+use super::messages::WrittenMessages;
 use crate::Error;
 
 /// The tools of a set, as they stand in every request of it.
@@ -19,8 +19,8 @@ struct WireTools(Result<Box<RawValue>, String>);
 /// turn's body begins with the bytes of the one before, and the provider's cache of prompts hits. Only the choice of
 /// tools, which a run changes once a tool was called, stands behind the messages.
 ///
-/// All of a conversation is written again in each turn, so this is where a run spends its time: it is written piece by
-/// piece, with the names of the API as they stand here.
+/// A turn writes only the messages that are new; those of the turns before are copied as they were sent. They are written
+/// piece by piece, with the names of the API as they stand here.
 ///
 /// # Errors
 ///
@@ -40,8 +40,21 @@ pub(crate) fn body(
             return Err(Error::config(format!("the tools cannot be written as JSON: {why}")));
         }
     };
-    let room = tools.map_or(0, str::len) + room_for(request.messages());
-    let mut json = Vec::with_capacity(1024 + room);
+    request.cached(|written: &mut WrittenMessages| {
+        let messages = written.with_new(request.messages())?;
+        write(model, request, format, is_streamed, tools, messages)
+    })
+}
+
+fn write(
+    model: &str,
+    request: &ChatRequest<'_>,
+    format: Option<&AnswerFormat>,
+    is_streamed: bool,
+    tools: Option<&str>,
+    messages: &[u8],
+) -> Result<Vec<u8>, Error> {
+    let mut json = Vec::with_capacity(1024 + tools.map_or(0, str::len) + messages.len());
     json.extend_from_slice(br#"{"model":"#);
     write_text(&mut json, request.options().model.as_deref().unwrap_or(model));
     if is_streamed {
@@ -62,7 +75,8 @@ pub(crate) fn body(
         write_entry(&mut json, "response_format", &Format(format))?;
     }
     json.extend_from_slice(br#","messages":"#);
-    write_messages(&mut json, request.messages())?;
+    json.extend_from_slice(messages);
+    json.push(b']');
     if tools.is_some() {
         write_choice(&mut json, request.tool_choice());
     }
