@@ -60,7 +60,12 @@ impl Run {
     pub(crate) fn undo_call(&self) -> Option<ToolCall> {
         let Stage::Undoing { .. } = self.stage else { return None };
         let (execution, undo) = self.undoable().nth(self.undone.len())?;
-        let id = format!("undo_{}", execution.call.id);
+        // An id of its own, as its key is made of it: no call of the model's begins so.
+        let mut id = "undo_".to_owned();
+        while self.ids_of_calls().any(|taken| taken.starts_with(&id)) {
+            id.push_str("undo_");
+        }
+        id.push_str(&execution.call.id);
         Some(ToolCall::new(id, undo, &*execution.call.arguments))
     }
 
