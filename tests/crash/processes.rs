@@ -36,7 +36,9 @@ fn one_life() {
     let Some(outcome) = outcome else { return };
     let End { text, messages, is_answer, undone } = End::of(&outcome);
     let end = json!({ "text": text, "messages": messages, "is_answer": is_answer, "undone": undone });
-    std::fs::write(place.join("end"), end.to_string()).unwrap();
+    // Whole or not at all, as this may be where it is killed.
+    std::fs::write(place.join("part"), end.to_string()).unwrap();
+    std::fs::rename(place.join("part"), place.join("end")).unwrap();
 }
 
 fn start(variant: Variant, way: u64, fuse: i64, place: &Path) -> Child {
