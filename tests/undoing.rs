@@ -112,6 +112,19 @@ async fn a_cancelled_run_undoes_too() {
     assert_eq!(told(error.run().undone()), ["train undone, which gave booking of train"]);
 }
 
+#[tokio::test]
+async fn what_took_too_long_may_have_had_its_effect_and_is_undone() {
+    #[tool(undo = "cancel", timeout = "5ms")]
+    async fn hangs(what: String) -> String {
+        std::future::pending::<()>().await;
+        what
+    }
+    let script = || ScriptedModel::new().calls("hangs", r#"{"what": "train"}"#).calls("fatal", "{}");
+    let build = || Agent::builder(script()).tools(tools![hangs, fatal]).undo_tools(tools![cancel]);
+    let error = alike(build).await.unwrap_err();
+    assert_eq!(told(error.run().undone()), ["train undone, which gave ?"]);
+}
+
 /// The process ends when the call that undoes was begun; what was kept is driven on.
 #[tokio::test]
 async fn what_undoes_at_most_once_is_not_made_again() {

@@ -219,13 +219,14 @@ async fn a_run_that_cannot_be_kept_calls_nothing() {
 
 #[tokio::test]
 async fn two_stores_on_one_file_never_interleave() {
-    let place = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("breaking.db");
-    for ending in ["", "-wal", "-shm"] {
-        let _ = std::fs::remove_file(format!("{}{ending}", place.display()));
-    }
+    let place = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let place = place.join(format!("breaking_{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&place);
+    std::fs::create_dir_all(&place).unwrap();
+    let file = place.join("store.db");
     let mut agents = Vec::new();
     for _ in 0..2 {
-        let memory = ChatMemory::new(SqliteStore::open(&place).await.unwrap());
+        let memory = ChatMemory::new(SqliteStore::open(&file).await.unwrap());
         agents.push(Agent::builder(model()).tools(tools![wait]).memory(memory).build().unwrap());
     }
     let asks = (0..8).map(|number| {
@@ -235,11 +236,12 @@ async fn two_stores_on_one_file_never_interleave() {
     for asked in join_all(asks).await {
         asked.unwrap();
     }
-    let memory = ChatMemory::new(SqliteStore::open(&place).await.unwrap());
+    let memory = ChatMemory::new(SqliteStore::open(&file).await.unwrap());
     let kept = memory.messages(&conversation()).await.unwrap();
     assert_valid(&kept);
     assert_eq!(kept.len(), 8 * BLOCK);
     for block in kept.chunks(BLOCK) {
         assert_eq!(block[0].text(), block[BLOCK - 1].text());
     }
+    std::fs::remove_dir_all(&place).unwrap();
 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
-use tool_core::{Agent, Answer, Ask, Event, LiveRun, RunError, RunStore, SqliteStore, Step};
+use tool_core::{Agent, Answer, Ask, ChatMemory, Event, LiveRun, RunError, RunStore, SqliteStore, Step};
 
-use crate::scenario::{CONVERSATION, QUESTION, Variant, agent};
+use crate::scenario::{CONVERSATION, QUESTION, Variant, agent, history};
 use crate::world::{World, effects};
 
 /// How a run is driven.
@@ -35,9 +35,11 @@ pub(crate) async fn live(
 ) -> Option<Outcome> {
     let agent = agent(variant, store, world);
     let ids = store.runs().await.unwrap();
+    let kept = ChatMemory::new(store.clone()).messages(&CONVERSATION.into()).await.unwrap();
+    let is_untouched = effects(log).is_empty() && kept == history();
     let ask = match &*ids {
         // A run is kept before it does anything.
-        [] if effects(log).is_empty() => agent.ask(QUESTION).conversation(CONVERSATION),
+        [] if is_untouched => agent.ask(QUESTION).conversation(CONVERSATION),
         [] => return None,
         [id] => agent.resume(store.load_run(id).await.unwrap().unwrap()),
         more => panic!("one run only: {more:?}"),

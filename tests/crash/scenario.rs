@@ -20,14 +20,20 @@ pub(crate) enum Variant {
     Answered,
     /// A tool ends it, and what was done is undone.
     Failed,
+    /// It calls nothing, and says what was said before.
+    Talk,
+}
+
+impl Variant {
+    pub(crate) const ALL: [Self; 3] = [Self::Answered, Self::Failed, Self::Talk];
 }
 
 pub(crate) const CONVERSATION: &str = "user-7";
 pub(crate) const QUESTION: &str = "Go on";
 
-/// What was said before. The run may add the very same.
+/// What was said before.
 pub(crate) fn history() -> Vec<Message> {
-    vec![Message::user("Hello"), Message::assistant("Good morning!")]
+    vec![Message::user(QUESTION), Message::assistant("Good morning!")]
 }
 
 #[tool]
@@ -145,6 +151,7 @@ fn script(variant: Variant) -> &'static [&'static [(&'static str, u32)]] {
             &[("flaky", 1), ("delete", 1), ("fetch", 3), ("delete", 2)],
             &[("book", 1), ("charge", 2)],
         ],
+        Variant::Talk => &[],
         Variant::Failed => {
             &[&[("book", 1), ("note", 1)], &[("lock", 1), ("book", 2), ("book", 3)], &[("close", 1)]]
         }
@@ -174,6 +181,7 @@ impl ChatModel for Model {
                     });
                     AssistantMessage::default().with_tool_calls(calls)
                 }
+                None if turn == 0 => AssistantMessage::text("Good morning!"),
                 None => {
                     let results = behind.iter().filter(|one| matches!(one, Message::Tool(_)));
                     let results: Vec<_> = results.map(Message::text).collect();

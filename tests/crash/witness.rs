@@ -1,6 +1,6 @@
 //! Who looks between two lives and at the end.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -106,7 +106,7 @@ impl Witness {
         assert_eq!(kept[..history().len()], history());
         let added = &kept[history().len()..];
         match self.variant {
-            Variant::Answered => assert_same(added, &expected.messages, &effects),
+            Variant::Answered | Variant::Talk => assert_same(added, &expected.messages, &effects),
             Variant::Failed => assert_eq!(added, []),
         }
         assert_effects(&effects, expected_effects);
@@ -136,7 +136,7 @@ fn assert_same(messages: &[Message], expected: &[Message], effects: &[Effect]) {
                     assert_eq!((message, times), (expected, 1));
                 }
             }
-            Message::Assistant(reply) if reply.tool_calls.is_empty() => {
+            Message::Assistant(reply) if reply.tool_calls.is_empty() && messages.len() > 2 => {
                 // The text tells of all results.
                 let results = messages.iter().filter(|one| matches!(one, Message::Tool(_)));
                 assert_eq!(reply.text, results.map(Message::text).collect::<Vec<_>>().join(", "));
@@ -154,8 +154,8 @@ fn assert_effects(effects: &[Effect], expected: &[Effect]) {
         let last = attempts.insert(&one.call_id, one.attempt).unwrap_or(0);
         assert!(one.attempt > last, "{one:?} behind attempt {last}");
     }
-    let runs = effects.iter().map(|one| one.key.split('/').next());
-    assert!(runs.eq(std::iter::repeat_n(effects[0].key.split('/').next(), effects.len())), "one run");
+    let runs: HashSet<_> = effects.iter().map(|one| one.key.split('/').next()).collect();
+    assert!(runs.len() <= 1, "one run");
     let first = |effects: &[Effect], tool: Option<&str>| {
         let mut ids: Vec<String> = Vec::new();
         for one in effects.iter().filter(|one| tool.is_none_or(|tool| one.tool == tool)) {

@@ -70,12 +70,15 @@ impl Run {
         open.map(|(call, _)| call.clone()).collect()
     }
 
-    /// Lets an open call wait for a person, whatever its tool says.
+    /// Lets an open call wait for a person, whatever its tool says. One that undoes another waits for nobody.
     ///
     /// # Errors
     ///
     /// There is no such open call.
     pub fn require_approval(&mut self, call_id: &str) -> Result<(), OutOfStep> {
+        if self.is_undoing() {
+            return Err(OutOfStep("to let a call wait that undoes another"));
+        }
         let standing = self.standing_of(call_id)?;
         if standing.leave == Leave::NotNeeded {
             standing.leave = Leave::Waiting;

@@ -1,5 +1,8 @@
 //! Calls that come again: ids that were there before, and calls of the same tool with the same arguments.
 
+use std::cell::LazyCell;
+use std::collections::{BTreeMap, HashSet};
+
 use super::ToolExecution;
 use super::ending::Ending;
 use super::state::{Run, Stage};
@@ -14,41 +17,53 @@ impl Run {
     /// count their calls from zero in every reply, so an id that is such a count names nothing.
     pub(super) fn name_calls(&self, message: &mut AssistantMessage) -> Vec<(usize, ToolExecution)> {
         let mut known = Vec::new();
-        // Those that were given another id.
-        let mut replaced: Vec<String> = Vec::new();
-        for position in 0..message.tool_calls.len() {
-            let (earlier, rest) = message.tool_calls.split_at_mut(position);
-            let call = &mut rest[0];
-            let is_of_this_reply = |id: &str| earlier.iter().any(|call| call.id == id);
-            let is_taken = |id: &str| is_of_this_reply(id) || id.trim().is_empty() || self.has_call(id);
-            if is_taken(&call.id) {
-                let is_second = is_of_this_reply(&call.id) || replaced.contains(&call.id);
+        let came_before = self.came_before(&message.tool_calls);
+        // Only made if an id is replaced, as a conversation may be long.
+        let all_before = LazyCell::new(|| self.ids_of_calls().collect::<HashSet<_>>());
+        let (mut of_this_reply, mut replaced) = (HashSet::new(), HashSet::new());
+        let is_alone = message.tool_calls.len() == 1;
+        for (position, call) in message.tool_calls.iter_mut().enumerate() {
+            let is_second = of_this_reply.contains(&call.id) || replaced.contains(&call.id);
+            if is_second || call.id.trim().is_empty() || came_before.contains(&call.id) {
                 let again = !is_second && !is_count(&call.id);
-                let before = self.tool_executions.iter().find(|one| one.call().id == call.id);
-                let before = before.filter(|_| again).cloned();
+                let find = || self.tool_executions.iter().find(|one| one.call().id == call.id);
+                let same = if again { find().cloned() } else { None };
                 let mut id = format!("call_{}_{position}", self.turns);
-                while is_taken(&id) {
+                while of_this_reply.contains(&id) || all_before.contains(&*id) {
                     id.push('_');
                 }
-                replaced.push(std::mem::replace(&mut call.id, id));
-                known.extend(before.map(|before| {
-                    if before.is_of(call) {
-                        (position, ToolExecution::new(call.clone(), before.result().clone()).of_record())
+                replaced.insert(std::mem::replace(&mut call.id, id));
+                known.extend(same.map(|same| {
+                    let outcome = if same.is_of(call) {
+                        ToolExecution::new(call.clone(), same.result().clone()).of_record()
                     } else {
                         let why = "its id is that of an earlier call with other arguments; give each call an id of its own";
-                        (position, ToolExecution::new(call.clone(), Err(ToolError::not_made(why))))
-                    }
+                        ToolExecution::new(call.clone(), Err(ToolError::not_made(why)))
+                    };
+                    (position, outcome)
                 }));
+            }
+            if !is_alone {
+                of_this_reply.insert(call.id.clone());
             }
         }
         known
     }
 
-    fn has_call(&self, id: &str) -> bool {
-        self.messages.iter().any(|message| match message {
-            Message::Assistant(message) => message.tool_calls.iter().any(|call| call.id == id),
-            _ => false,
-        })
+    /// Those ids of the calls that were there before.
+    fn came_before(&self, calls: &[ToolCall]) -> HashSet<String> {
+        if let [call] = calls {
+            return self.ids_of_calls().find(|id| *id == call.id).map(str::to_owned).into_iter().collect();
+        }
+        // Looked up and not searched for, as a reply may have thousands of calls.
+        let ids: HashSet<&str> = calls.iter().map(|call| &*call.id).collect();
+        self.ids_of_calls().filter(|id| ids.contains(id)).map(str::to_owned).collect()
+    }
+
+    /// The ids of all calls of the conversation.
+    pub(super) fn ids_of_calls(&self) -> impl Iterator<Item = &str> {
+        let replies = self.messages.iter().filter_map(Message::as_assistant);
+        replies.flat_map(|message| &message.tool_calls).map(|call| &*call.id)
     }
 
     /// Tells the model of calls that it makes again and again, in place of making them; ends the run if that does not
@@ -56,15 +71,27 @@ impl Run {
     pub(super) fn tell_of_repeated_calls(&mut self) {
         let limit = self.settings.limits.repeated_calls.max(1) as usize;
         let calls = self.calls();
-        let times_before = |(position, call): (usize, &ToolCall)| {
-            let is_same = |other: &&ToolCall| other.name == call.name && other.arguments == call.arguments;
-            let before = self.tool_executions.iter().filter(|one| one.is_of(call)).count();
-            (position, before + calls[..position].iter().filter(is_same).count())
-        };
-        let repeated = calls.iter().enumerate().map(times_before).filter(|(_, before)| *before >= limit);
+        if let [call] = calls
+            && self.tool_executions.iter().filter(|one| one.is_of(call)).count() < limit
+        {
+            return;
+        }
+        let mut times: BTreeMap<(&str, &str), usize> = calls.iter().map(|call| (words_of(call), 0)).collect();
+        for one in &self.tool_executions {
+            if let Some(times) = times.get_mut(&(&*one.call().name, one.asked_arguments())) {
+                *times += 1;
+            }
+        }
         let mut ending = None;
-        for (position, before) in repeated.collect::<Vec<_>>() {
-            let Some(call) = self.calls().get(position).cloned() else { return };
+        let mut told = Vec::new();
+        for (position, call) in calls.iter().enumerate() {
+            let before = times.get_mut(&words_of(call)).map_or(0, |times| {
+                *times += 1;
+                *times - 1
+            });
+            if before < limit {
+                continue;
+            }
             if before >= limit.saturating_mul(2) {
                 ending = Some(Ending::Repeated(call.name.clone()));
             }
@@ -72,17 +99,24 @@ impl Run {
                 "it was made {before} times with these arguments already; \
                  go on with what it gave, or call with other arguments"
             );
-            let told = ToolExecution::new(call, Err(ToolError::not_made(&why)));
-            if let Stage::Calling(turn) = &mut self.stage
-                && let Some(standing) = turn.calls.get_mut(position)
-            {
-                standing.outcome.get_or_insert(told);
+            told.push((position, ToolExecution::new(call.clone(), Err(ToolError::not_made(&why)))));
+        }
+        if let Stage::Calling(turn) = &mut self.stage {
+            for (position, told) in told {
+                if let Some(standing) = turn.calls.get_mut(position) {
+                    standing.outcome.get_or_insert(told);
+                }
             }
         }
         if let Some(ending) = ending {
             self.end(ending);
         }
     }
+}
+
+/// What two calls have in common that are the same.
+fn words_of(call: &ToolCall) -> (&str, &str) {
+    (&call.name, &call.arguments)
 }
 
 /// An id made of words and small numbers only, such as `0`, `call_1` or `functions.sum:0`.

@@ -12,7 +12,8 @@ use crate::{ToolCall, ToolDefinition, ToolDefinitions, ToolError, ToolOutput};
 pub struct Undone {
     /// The call.
     pub call: ToolCall,
-    /// What it gave back; nothing if the call was interrupted, so that nobody knows whether it had its effect.
+    /// What it gave back; nothing if the call was interrupted or took too long, so that nobody knows whether it had its
+    /// effect.
     pub output: Option<ToolOutput>,
 }
 
@@ -22,7 +23,7 @@ impl Run {
         self.tool_executions.iter().rev().filter_map(|execution| {
             let may_have_had_effect = match execution.outcome() {
                 Ok(_) => !execution.is_from_record(),
-                Err(error) => error.is_outcome_unknown(),
+                Err(error) => error.is_outcome_unknown() || error.is_timed_out(),
             };
             execution.notes.undo.as_deref().filter(|_| may_have_had_effect).map(|undo| (execution, undo))
         })
@@ -60,7 +61,12 @@ impl Run {
     pub(crate) fn undo_call(&self) -> Option<ToolCall> {
         let Stage::Undoing { .. } = self.stage else { return None };
         let (execution, undo) = self.undoable().nth(self.undone.len())?;
-        let id = format!("undo_{}", execution.call.id);
+        // An id of its own, as its key is made of it: no call of the model's begins so.
+        let mut id = "undo_".to_owned();
+        while self.ids_of_calls().any(|taken| taken.starts_with(&id)) {
+            id.push_str("undo_");
+        }
+        id.push_str(&execution.call.id);
         Some(ToolCall::new(id, undo, &*execution.call.arguments))
     }
 
