@@ -59,8 +59,8 @@ async fn what_a_person_says_holds_in_all_ways() {
     assert_eq!(paid(), [499, 499, 499]);
     let changed = &answer.tool_executions()[0];
     assert_eq!((&*changed.call().arguments, changed.asked_arguments()), (r#"{"cents": 499}"#, PAY.1));
-    let denied = answer.tool_executions()[2].outcome().unwrap_err();
-    assert!(denied.is_denied());
+    let denied = &answer.tool_executions()[2];
+    assert!(denied.outcome().unwrap_err().is_denied() && !denied.was_made() && changed.was_made());
     // The model reads what was done, not what it had asked for.
     let Message::Assistant(asked) = &answer.messages()[1] else { panic!() };
     assert_eq!(asked.tool_calls[0].arguments, r#"{"cents": 499}"#);
@@ -110,6 +110,8 @@ async fn the_other_calls_of_the_turn_go_on_while_one_waits() {
     // To resume it without a decision comes to the same, and makes nothing again.
     let error = agent.resume(restored(error.into_run())).await.unwrap_err();
     assert_eq!(error.waiting().count(), 1);
+    let open: Vec<_> = error.run().open_turn().map(|(call, made)| (&*call.name, made.is_some())).collect();
+    assert_eq!(open, [("erase", false), ("look", true)]);
     let mut run = restored(error.into_run());
     run.decide_all(&Approval::Approved);
     let answer = agent.resume(run).await.unwrap();
@@ -168,6 +170,9 @@ fn decisions_are_taken_once_and_only_where_one_is_asked_for() {
     run.require_approval("a").unwrap();
     assert!(run.require_approval("c").is_err());
     assert!(run.begin("a").is_err(), "it waits");
+    for wrong in ["", "[1]", "{broken", "7"] {
+        assert!(run.decide("a", Approval::Changed(wrong.into())).is_err(), "{wrong}");
+    }
     run.decide("a", Approval::Approved).unwrap();
     assert!(run.decide("a", Approval::Denied(None)).is_err());
     run.require_approval("a").unwrap();

@@ -73,6 +73,13 @@ async fn a_model_that_can_be_held_to_a_schema_is() {
         .expects(format_is_there)
         .says(VIENNA);
     assert_eq!(ask_held(model).await.unwrap(), vienna());
+    // In strict form, `null` stands for what is left out.
+    let model = ScriptedModel::new().says(r#"{"name": "Graz", "size": "small", "rivers": null}"#);
+    assert_eq!(ask_held(model).await.unwrap().rivers, Vec::<String>::new());
+    let model =
+        ScriptedModel::new().says(r#"{"answer": [{"name": "Graz", "size": "small", "rivers": null}]}"#);
+    let agent = Agent::builder(Held(model)).build().unwrap();
+    assert_eq!(agent.ask("Which?").answer_as::<Vec<City>>().await.unwrap()[0].name, "Graz");
 }
 
 #[tokio::test]
@@ -123,17 +130,27 @@ async fn within_a_limit() {
     let wrong = || ScriptedModel::new().says("no").says("no").says("no").says(VIENNA);
     let error = ask_held(wrong()).await.unwrap_err();
     assert!(error.is_wrong_answer() && !error.is_resumable());
-    assert!(
-        error.to_string().starts_with("the model's answer is not of the form that was asked for: "),
-        "{error}"
-    );
+    assert!(error.to_string().starts_with("the model gave no answer that will do: "), "{error}");
     assert_eq!(error.messages().len(), 6);
     let mut limits = RunLimits::default();
     limits.wrong_answers = 3;
     let agent = Agent::builder(Held(wrong())).limits(limits).build().unwrap();
     assert_eq!(agent.ask("Which?").answer_as::<City>().await.unwrap(), vienna());
     let agent = Agent::builder(Held(wrong())).max_turns(1).build().unwrap();
-    assert!(agent.ask("Which?").answer_as::<City>().await.unwrap_err().is_turn_limit());
+    assert!(agent.ask("Which?").answer_as::<City>().await.unwrap_err().is_wrong_answer());
+}
+
+#[tokio::test]
+async fn a_refusal_is_not_argued_with() {
+    let mut message = tool_core::AssistantMessage::default();
+    message.refusal = Some("I will not.".into());
+    let model = ScriptedModel::new().replies(tool_core::ChatResponse::new(message)).says(VIENNA);
+    let error = ask_held(model.clone()).await.unwrap_err();
+    assert!(error.is_refused() && !error.is_wrong_answer() && model.remaining() == 1);
+    assert_eq!(
+        (error.refusal(), &*error.to_string()),
+        (Some("I will not."), "the model refused to answer: I will not.")
+    );
 }
 
 #[tokio::test]

@@ -104,7 +104,7 @@ impl<'de> Visitor<'de> for ContentVisitor {
 /// is then written compactly.
 pub(crate) fn arguments<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     // As text, so that numbers of any length keep all their digits.
-    let Some(value) = Option::<Box<RawValue>>::deserialize(deserializer)? else { return Ok(None) };
+    let Some(value) = Option::<&RawValue>::deserialize(deserializer)? else { return Ok(None) };
     if value.get().starts_with('"') {
         return serde_json::from_str(value.get()).map(Some).map_err(serde::de::Error::custom);
     }

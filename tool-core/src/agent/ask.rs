@@ -9,8 +9,8 @@ use super::observers::Observers;
 use super::tools::RunTools;
 use super::{Agent, Approver, Event, EventStream, LiveRun};
 use crate::{
-    Answer, AnswerFormat, Cancellation, Content, ConversationId, Message, Run, RunError, RunLimits,
-    ToolContext, ToolSet, ToolSetError,
+    Answer, AnswerFormat, Cancellation, Content, ConversationId, Message, ModelOptions, Run, RunError,
+    RunLimits, ToolContext, ToolSet, ToolSetError,
 };
 use std::sync::Arc;
 
@@ -27,6 +27,7 @@ pub struct Ask {
     cancelled_by: Option<Cancellation>,
     approver: Option<Arc<dyn Approver>>,
     answer_format: Option<AnswerFormat>,
+    options: ModelOptions,
 }
 
 /// Where the run begins.
@@ -49,7 +50,18 @@ impl Ask {
         let observers = Observers { hooks: agent.0.hooks.clone(), stream: None };
         let approver = agent.0.approver.clone();
         let (context, limits, cancelled_by) = (ToolContext::new(), None, None);
-        Self { agent, from, context, tools, limits, observers, cancelled_by, approver, answer_format: None }
+        Self {
+            agent,
+            from,
+            context,
+            tools,
+            limits,
+            observers,
+            cancelled_by,
+            approver,
+            answer_format: None,
+            options: ModelOptions::default(),
+        }
     }
 
     /// What was said before: the messages of earlier answers, oldest first. A run that is resumed has its
@@ -125,6 +137,12 @@ impl Ask {
         self
     }
 
+    /// How the model is to answer; what is unset here is as the agent says.
+    pub fn options(mut self, options: ModelOptions) -> Self {
+        self.options = options;
+        self
+    }
+
     pub(super) fn agent(&self) -> &Agent {
         &self.agent
     }
@@ -194,6 +212,8 @@ impl Ask {
             Some(format) => run.with_answer_format(format),
             None => run,
         };
+        let options = self.options.or(run.options());
+        let run = run.with_options(options);
         let id = |context: &ToolContext| context.given::<ConversationId>().cloned();
         // What the question says, then what the run remembers, then what the agent says.
         let conversation = id(&self.context).or_else(|| run.conversation().cloned());

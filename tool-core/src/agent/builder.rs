@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::tools::ask_providers;
-use super::{Agent, Shared};
+use super::{Agent, Shared, trace};
 use crate::run::ErrorPolicy;
 use crate::tool::Budget;
 use crate::{
@@ -28,6 +28,7 @@ pub struct AgentBuilder {
 impl AgentBuilder {
     pub(super) fn new(model: Arc<dyn ChatModel>) -> Self {
         let agent = Shared {
+            name: None,
             model,
             instructions: None,
             tools: ToolSet::default(),
@@ -49,8 +50,20 @@ impl AgentBuilder {
             run_store: None,
             call_timeout: None,
             max_concurrent_calls: DEFAULT_MAX_CONCURRENT_CALLS,
+            #[allow(
+                clippy::default_constructed_unit_structs,
+                reason = "it is none with the feature `tracing`"
+            )]
+            trace: trace::Settings::default(),
         };
         Self { agent, tools: Vec::new(), undo_tools: Vec::new(), max_output: None, refused: None }
+    }
+
+    /// What the agent is called by people: traces tell it from others by its name. The model is not told.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.agent.name = Some(name.into());
+        self
     }
 
     /// What the model is told before every conversation.

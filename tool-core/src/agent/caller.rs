@@ -4,6 +4,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::Event;
 use super::observers::Observers;
+use super::trace::CallTrace;
 use crate::run::{Attempt, Undone};
 use crate::tool::AttemptContext;
 use crate::{Cancellation, Progress, ToolCall, ToolContext, ToolError, ToolExecution, ToolSet};
@@ -20,6 +21,7 @@ pub(super) struct Caller {
     pub(super) undo_tools: ToolSet,
     pub(super) context: ToolContext,
     pub(super) observers: Observers,
+    pub(super) trace: CallTrace,
     pub(super) cancellation: Cancellation,
     pub(super) timeout: Option<Duration>,
     pub(super) undone: Option<Undone>,
@@ -46,9 +48,16 @@ impl Caller {
         } else {
             &self.tools
         };
-        let Some(timeout) = self.timeout else { return tools.execute(call, &context).await };
+        let span = self.trace.calls(&call, tools, number);
+        let execution = span.scope().holds(self.execute(tools, call, &context)).await;
+        span.called(&execution);
+        execution
+    }
+
+    async fn execute(&self, tools: &ToolSet, call: ToolCall, context: &ToolContext) -> ToolExecution {
+        let Some(timeout) = self.timeout else { return tools.execute(call, context).await };
         let (started_at, clock) = (SystemTime::now(), Instant::now());
-        match tokio::time::timeout(timeout, tools.execute(call.clone(), &context)).await {
+        match tokio::time::timeout(timeout, tools.execute(call.clone(), context)).await {
             Ok(execution) => execution,
             Err(_) => ToolExecution::new(call, Err(ToolError::timed_out(timeout)))
                 .with_timing(started_at, clock.elapsed()),

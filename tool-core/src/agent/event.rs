@@ -6,8 +6,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use futures_channel::mpsc;
-use futures_util::SinkExt;
 use futures_util::stream::{self, Stream, StreamExt};
+use futures_util::{FutureExt, SinkExt};
 
 use crate::{Answer, ChatResponse, RunError, ToolCall, ToolExecution, ToolProgress};
 
@@ -122,11 +122,11 @@ impl EventStream {
         D: Future<Output = Result<Answer, RunError>> + Send + 'static,
     {
         let (mut sender, events) = mpsc::channel(BUFFERED_EVENTS);
-        let driver = driver(sender.clone());
-        let driver = async move {
+        // Not one `async` block around the driver, as its future would be held twice.
+        let driver = driver(sender.clone()).then(|outcome| async move {
             // Whoever drops the stream drops this too: there is always somebody to send to.
-            let _ = sender.send(driver.await.map(Event::Done)).await;
-        };
+            let _ = sender.send(outcome.map(Event::Done)).await;
+        });
         // One task polls both, so nothing runs on when the stream is dropped.
         let silent = stream::once(driver).filter_map(|()| ready(None));
         Self(Box::pin(stream::select(events, silent)))

@@ -3,16 +3,18 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::{self, Either};
 use futures_util::stream::FuturesUnordered;
-use futures_util::{StreamExt, pin_mut};
+use futures_util::{FutureExt, StreamExt};
 
 use super::caller::Caller;
 use super::observers::Observers;
 use super::tools::RunTools;
+use super::trace::RunTrace;
 use super::turn::Turn;
 use super::{Approver, Event};
 use crate::memory::OpenConversation;
@@ -74,6 +76,7 @@ pub struct LiveRun {
     run: Run,
     tools: RunTools,
     observers: Observers,
+    trace: RunTrace,
     /// Tells the tools that nobody waits any more.
     cancellation: Cancellation,
     /// Who may cancel the run from elsewhere.
@@ -119,6 +122,7 @@ impl LiveRun {
         Self {
             turn_told: 0,
             run,
+            trace: RunTrace::new(tools.agent().0.trace),
             tools,
             observers,
             on_drop: CancelOnDrop::new(cancellation.clone()),
@@ -140,7 +144,8 @@ impl LiveRun {
 
     /// The run as it stands, to be kept and [resumed](crate::Agent::resume).
     #[must_use]
-    pub fn into_state(self) -> Run {
+    pub fn into_state(mut self) -> Run {
+        self.trace.laid_aside();
         self.run
     }
 
@@ -162,10 +167,15 @@ impl LiveRun {
     ///
     /// The tools of the turn cannot be had, or lack something in the context.
     pub async fn next(&mut self) -> Result<Step<'_>, RunError> {
-        if let Err(kind) = self.prepare().await {
+        let span = self.trace.goes_on(self.tools.agent(), &self.run);
+        if let Err(kind) = span.holds(self.prepare()).await {
             return Err(self.failed(kind));
         }
-        Ok(next_step(&mut self.run, &self.offered))
+        let step = next_step(&mut self.run, &self.offered);
+        if let Step::CallModel(request) = &step {
+            self.trace.asks(self.tools.agent(), request, false);
+        }
+        Ok(step)
     }
 
     /// Records what the model replied.
@@ -174,7 +184,12 @@ impl LiveRun {
     ///
     /// The run had not asked for the model.
     pub async fn replied(&mut self, response: ChatResponse) -> Result<(), RunError> {
-        self.record_reply(response).await.map_err(|kind| self.failed(kind))
+        let told = match self.record_reply(response) {
+            Ok(told) => told,
+            Err(kind) => return Err(self.failed(kind)),
+        };
+        self.tell_all(told).await;
+        Ok(())
     }
 
     /// Makes a call that the run asked for, by the tools of this turn. The outcome is to be handed to
@@ -191,7 +206,8 @@ impl LiveRun {
             Ok(attempt) => attempt,
             Err(kind) => return Err(self.failed(kind)),
         };
-        if let Err(kind) = self.keep().await {
+        let span = self.trace.goes_on(self.tools.agent(), &self.run);
+        if let Err(kind) = span.holds(self.keep()).await {
             return Err(self.failed(kind));
         }
         let caller = self.caller();
@@ -214,7 +230,12 @@ impl LiveRun {
         if self.run.has_given_up(&execution.call().id) {
             return Ok(());
         }
-        self.record_call(execution).await.map(|_| ()).map_err(|kind| self.failed(kind))
+        let (_, event) = match self.record_call(execution) {
+            Ok(recorded) => recorded,
+            Err(kind) => return Err(self.failed(kind)),
+        };
+        self.tell_all(event).await;
+        Ok(())
     }
 
     /// Records what a person says to a call that waits for it.
@@ -278,18 +299,25 @@ impl LiveRun {
     ///
     /// The run ended without an answer, is not done yet, or its conversation could not be kept.
     pub async fn finish(mut self) -> Result<Answer, RunError> {
-        if let Err(kind) = self.commit().await {
-            return Err(self.failed(kind));
+        let span = self.trace.goes_on(self.tools.agent(), &self.run);
+        match span.holds(self.commit()).await {
+            Ok(()) => self.into_answer(),
+            Err(kind) => Err(self.into_failed(kind)),
         }
+    }
+
+    fn into_answer(mut self) -> Result<Answer, RunError> {
         self.on_drop.disarm();
         match self.run.finish() {
             Ok(answer) => {
+                self.trace.answered(&answer);
                 if !self.observers.hooks.is_empty() {
                     self.observers.tell_hooks(&Event::Done(answer.clone()));
                 }
                 Ok(answer)
             }
             Err(error) => {
+                self.trace.failed(&error);
                 tell_failure(&self.observers, &error);
                 Err(error)
             }
@@ -297,10 +325,21 @@ impl LiveRun {
     }
 
     /// Drives the run to its end.
-    pub(super) async fn drive(mut self) -> Result<Answer, RunError> {
-        match self.drive_on().await {
-            Ok(()) => self.finish().await,
-            Err(kind) => Err(self.into_failed(kind)),
+    pub(super) fn drive(self) -> impl Future<Output = Result<Answer, RunError>> + Send {
+        // A future holds what it is given and what it moves that to, so a run is better held elsewhere.
+        let mut live = Box::new(self);
+        async move {
+            let driven = match live.drive_on().await {
+                Ok(()) => {
+                    let span = live.trace.goes_on(live.tools.agent(), &live.run);
+                    span.holds(live.commit()).await
+                }
+                Err(kind) => Err(kind),
+            };
+            match driven {
+                Ok(()) => live.into_answer(),
+                Err(kind) => Err(live.into_failed(kind)),
+            }
         }
     }
 
@@ -320,31 +359,48 @@ impl LiveRun {
     }
 
     /// The error of a run that is not driven on.
-    pub(super) fn into_failed(self, kind: Kind) -> RunError {
+    pub(super) fn into_failed(mut self, kind: Kind) -> RunError {
         let error = RunError::new(kind, self.run);
+        self.trace.failed(&error);
         tell_failure(&self.observers, &error);
         error
     }
 
     /// The error of a step; the caller keeps the run.
-    fn failed(&self, kind: Kind) -> RunError {
+    fn failed(&mut self, kind: Kind) -> RunError {
         let error = RunError::new(kind, self.run.clone());
+        self.trace.failed(&error);
         tell_failure(&self.observers, &error);
         error
     }
 
     async fn take_step(&mut self) -> Result<bool, Kind> {
+        let span = self.trace.goes_on(self.tools.agent(), &self.run);
+        span.holds(self.take_step_inside()).await
+    }
+
+    async fn take_step_inside(&mut self) -> Result<bool, Kind> {
         self.prepare().await?;
         let time_left = self.time_left();
         match next_step(&mut self.run, &self.offered) {
             Step::CallModel(request) => {
                 let model = &*self.tools.agent().0.model;
-                let asked = ask(model, &request, &mut self.observers);
+                let streams = self.observers.stream.is_some();
+                let span = self.trace.asks(self.tools.agent(), &request, streams);
+                let asked = span.holds(ask(model, &request, &mut self.observers));
                 let stopping = unless_stopped(asked, self.cancelled_by.as_ref(), time_left);
-                match stopping.await {
-                    Ok(response) => self.record_reply(response.map_err(Kind::Model)?).await?,
-                    Err(stop) => self.stop(&stop),
-                }
+                let told = match stopping.await {
+                    Ok(Ok(response)) => self.record_reply(response)?,
+                    Ok(Err(error)) => {
+                        self.trace.not_replied(&error);
+                        return Err(Kind::Model(error));
+                    }
+                    Err(stop) => {
+                        self.stop(&stop);
+                        Vec::new()
+                    }
+                };
+                self.tell_all(told).await;
                 Ok(true)
             }
             Step::CallTools(calls) => self.make(calls).await.map(|()| true),
@@ -391,11 +447,15 @@ impl LiveRun {
                 continue;
             }
             self.clock = None;
+            self.trace.laid_aside();
             let waiting: Vec<_> = self.run.waiting().cloned().collect();
             self.observers.tell(|| Event::ApprovalNeeded(waiting)).await;
             break;
         }
         self.keep().await?;
+        if !self.run.is_done() {
+            self.trace.takes_turn(self.run.turns() + u32::from(self.run.is_asking()));
+        }
         let turn = self.run.turns() + 1;
         if self.run.is_asking() && self.turn_told != turn {
             self.turn_told = turn;
@@ -501,7 +561,9 @@ impl LiveRun {
         self.run.begin(&call.id).map_err(Kind::OutOfStep)
     }
 
-    async fn record_reply(&mut self, response: ChatResponse) -> Result<(), Kind> {
+    /// Records what the model replied; gives what is to be told of it.
+    fn record_reply(&mut self, response: ChatResponse) -> Result<Vec<Event>, Kind> {
+        self.trace.replied(&response);
         let told = self.observers.are_there().then(|| response.clone());
         self.is_changed = true;
         self.run.replied(response).map_err(Kind::OutOfStep)?;
@@ -514,18 +576,29 @@ impl LiveRun {
                 }
             }
         }
-        if let Some(mut response) = told {
-            // With the ids that the run gave the calls.
-            let replies = self.run.messages().iter().rev();
-            let mut replies = replies.filter_map(crate::Message::as_assistant);
-            response.message = replies.next().cloned().unwrap_or_default();
-            for call in self.run.open_calls() {
-                self.observers.tell(|| Event::CallReady(call)).await;
-            }
-            let turn = self.run.turns();
-            self.observers.tell(|| Event::TurnFinished { turn, response }).await;
+        let Some(mut response) = told else { return Ok(Vec::new()) };
+        // With the ids that the run gave the calls.
+        let mut replies = self.run.messages().iter().rev().filter_map(crate::Message::as_assistant);
+        response.message = replies.next().cloned().unwrap_or_default();
+        let mut events: Vec<_> = self.run.open_calls().into_iter().map(Event::CallReady).collect();
+        events.push(Event::TurnFinished { turn: self.run.turns(), response });
+        Ok(events)
+    }
+
+    /// Tells how the calls ended that were under way when the run was stopped.
+    async fn tell_of_interrupted(&mut self) {
+        if self.observers.are_there() {
+            let last = self.run.tool_executions().iter().rev();
+            let interrupted = last.take_while(|one| one.outcome().is_err_and(ToolError::is_outcome_unknown));
+            let events: Vec<_> = interrupted.cloned().map(Event::CallFinished).collect();
+            self.tell_all(events.into_iter().rev()).await;
         }
-        Ok(())
+    }
+
+    async fn tell_all(&mut self, events: impl IntoIterator<Item = Event>) {
+        for event in events {
+            self.observers.tell(|| event).await;
+        }
     }
 
     /// Makes the calls side by side, as many at once as may be, and records each as it is over.
@@ -539,7 +612,8 @@ impl LiveRun {
                 && let Some(call) = queue.pop_front()
             {
                 let attempt = self.begin(&call)?;
-                under_way.push(caller.make(call, attempt));
+                // Boxed, as the queue has room for one future more than are in it.
+                under_way.push(caller.make(call, attempt).boxed());
             }
             self.keep().await?;
             let execution = match self.unless_stopped(under_way.next()).await {
@@ -547,11 +621,17 @@ impl LiveRun {
                 Ok(None) => return Ok(()),
                 Err(stop) => {
                     self.stop(&stop);
+                    drop(under_way);
+                    self.tell_of_interrupted().await;
                     return Ok(());
                 }
             };
             let is_undoing = self.run.is_undoing();
-            queue.extend(self.record_call(execution).await?);
+            let (again, event) = self.record_call(execution)?;
+            queue.extend(again);
+            if let Some(event) = event {
+                self.observers.tell(|| event).await;
+            }
             // A call may have ended the run: what else is under way is given up.
             if self.run.is_done() || self.run.is_undoing() != is_undoing {
                 return Ok(());
@@ -559,17 +639,14 @@ impl LiveRun {
         }
     }
 
-    /// Records the outcome of a call; gives the call if it is made again.
-    async fn record_call(&mut self, mut execution: ToolExecution) -> Result<Option<ToolCall>, Kind> {
+    /// Records the outcome of a call; gives the call if it is made again, and what is to be told of it.
+    fn record_call(
+        &mut self,
+        mut execution: ToolExecution,
+    ) -> Result<(Option<ToolCall>, Option<Event>), Kind> {
         self.is_changed = true;
-        if self.run.would_try_again(&execution) {
-            let again = execution.call().clone();
-            self.run.called(execution.clone()).map_err(Kind::OutOfStep)?;
-            self.observers.tell(|| Event::CallTriedAgain(execution)).await;
-            self.count_time();
-            return Ok(Some(again));
-        }
-        let handler = self.tools.agent().0.error_handler.as_ref();
+        let again = self.run.would_try_again(&execution).then(|| execution.call().clone());
+        let handler = self.tools.agent().0.error_handler.as_ref().filter(|_| again.is_none());
         if let (Some(handler), Err(error)) = (handler, execution.outcome())
             && let Some(outcome) = handler(execution.call(), error)
         {
@@ -577,11 +654,9 @@ impl LiveRun {
         }
         let told = self.observers.are_there().then(|| execution.clone());
         self.run.called(execution).map_err(Kind::OutOfStep)?;
-        if let Some(told) = told {
-            self.observers.tell(|| Event::CallFinished(told)).await;
-        }
         self.count_time();
-        Ok(None)
+        let event = told.map(if again.is_some() { Event::CallTriedAgain } else { Event::CallFinished });
+        Ok((again, event))
     }
 
     fn caller(&mut self) -> Caller {
@@ -596,6 +671,7 @@ impl LiveRun {
             undo_tools: agent.0.undo_tools.clone(),
             context: self.tools.context().clone(),
             observers: self.observers.clone(),
+            trace: self.trace.of_calls(),
             cancellation: self.cancellation.clone(),
             timeout: agent.0.call_timeout,
             undone: self.run.to_undo(),
@@ -615,13 +691,20 @@ impl LiveRun {
     }
 
     /// What is undone is undone to its end.
-    async fn unless_stopped<T>(&self, future: impl Future<Output = T>) -> Result<T, Stop> {
+    fn unless_stopped<'a, F>(
+        &self,
+        future: F,
+    ) -> impl Future<Output = Result<F::Output, Stop>> + Send + use<'a, F>
+    where
+        F: Future<Output: Send> + Send + 'a,
+    {
         let cancelled_by = self.cancelled_by.as_ref().filter(|_| !self.run.is_undoing());
-        unless_stopped(future, cancelled_by, self.time_left()).await
+        unless_stopped(future, cancelled_by, self.time_left())
     }
 
     fn stop(&mut self, stop: &Stop) {
         self.is_changed = true;
+        self.trace.stopped();
         match stop {
             Stop::OutOfTime => self.run.spend(self.run.limits().time.unwrap_or_default()),
             Stop::Cancelled => self.run.cancel(),
@@ -639,18 +722,23 @@ fn next_step<'a>(run: &'a mut Run, offered: &Offered) -> Step<'a> {
     }
 }
 
-async fn unless_stopped<T>(
-    future: impl Future<Output = T>,
+/// What nothing can stop takes no room for it: a run that waits is as large as what it awaits.
+fn unless_stopped<'a, F>(
+    future: F,
     cancelled_by: Option<&Cancellation>,
     time_left: Option<Duration>,
-) -> Result<T, Stop> {
+) -> impl Future<Output = Result<F::Output, Stop>> + Send + use<'a, F>
+where
+    F: Future<Output: Send> + Send + 'a,
+{
     if cancelled_by.is_none() && time_left.is_none() {
-        return Ok(future.await);
+        return future.map(Ok).left_future();
     }
-    let stop = async {
-        let cancelled = match cancelled_by {
-            Some(cancellation) => Either::Left(cancellation.cancelled()),
-            None => Either::Right(future::pending()),
+    let cancelled = cancelled_by.map(Cancellation::cancelled);
+    let stop = async move {
+        let cancelled = match cancelled {
+            Some(cancelled) => cancelled.left_future(),
+            None => future::pending().right_future(),
         };
         let out_of_time = async {
             match time_left {
@@ -659,17 +747,16 @@ async fn unless_stopped<T>(
                 _ => future::pending().await,
             }
         };
-        pin_mut!(out_of_time);
-        match future::select(cancelled, out_of_time).await {
+        match future::select(cancelled, pin!(out_of_time)).await {
             Either::Left(_) => Stop::Cancelled,
             Either::Right(_) => Stop::OutOfTime,
         }
     };
-    pin_mut!(future, stop);
-    match future::select(future, stop).await {
+    let first = future::select(future.boxed(), stop.boxed()).map(|first| match first {
         Either::Left((value, _)) => Ok(value),
         Either::Right((stop, _)) => Err(stop),
-    }
+    });
+    first.right_future()
 }
 
 fn tell_failure(observers: &Observers, error: &RunError) {

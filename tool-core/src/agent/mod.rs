@@ -9,6 +9,7 @@ mod event;
 mod live;
 mod observers;
 mod tools;
+mod trace;
 mod turn;
 mod typed;
 
@@ -27,8 +28,8 @@ pub use self::turn::Turn;
 pub use self::typed::{AnswerType, TypedAsk};
 use crate::run::ErrorPolicy;
 use crate::{
-    ChatMemory, ChatModel, Content, Message, ModelOptions, Run, RunLimits, RunStore, ToolCall, ToolChoice,
-    ToolContext, ToolError, ToolOutput, ToolProvider, ToolSet,
+    ChatMemory, ChatModel, Content, MemoryError, Message, ModelOptions, Run, RunLimits, RunStore, ToolCall,
+    ToolChoice, ToolContext, ToolError, ToolOutput, ToolProvider, ToolSet,
 };
 
 /// A model with instructions and tools, which can be asked. Cloning shares it.
@@ -62,6 +63,7 @@ use crate::{
 pub struct Agent(Arc<Shared>);
 
 struct Shared {
+    name: Option<String>,
     model: Arc<dyn ChatModel>,
     instructions: Option<Content>,
     tools: ToolSet,
@@ -83,6 +85,7 @@ struct Shared {
     run_store: Option<Box<dyn RunStore>>,
     call_timeout: Option<Duration>,
     max_concurrent_calls: usize,
+    trace: trace::Settings,
 }
 
 /// Answers in the place of a call that failed.
@@ -133,6 +136,12 @@ impl Agent {
         Ask::resume(self.clone(), run)
     }
 
+    /// The agent's [name](AgentBuilder::name), if it was given one.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.0.name.as_deref()
+    }
+
     /// The model.
     #[must_use]
     pub fn model(&self) -> &dyn ChatModel {
@@ -144,6 +153,48 @@ impl Agent {
     #[must_use]
     pub fn tools(&self) -> &ToolSet {
         &self.0.tools
+    }
+
+    /// The runs that are kept, in the order of their ids: those that were interrupted, and those that wait for a person. None if
+    /// the agent keeps [none](AgentBuilder::run_store).
+    ///
+    #[cfg_attr(feature = "testing", doc = "```")]
+    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// use tool_core::testing::ScriptedModel;
+    /// use tool_core::{Agent, Approval, InMemoryStore, tool, tools};
+    ///
+    /// #[tool("Pays a bill", needs_approval)]
+    /// fn pay(cents: u32) {}
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let model = ScriptedModel::new().calls("pay", r#"{"cents": 700}"#).says("Paid.");
+    /// let agent = Agent::builder(model).tools(tools![pay]).run_store(InMemoryStore::new()).build()?;
+    /// assert!(agent.ask("Pay the bill").await.unwrap_err().is_approval_needed());
+    ///
+    /// // Later, with a store on disk also in another process:
+    /// for mut run in agent.kept_runs().await? {
+    ///     run.decide_all(&Approval::Approved);
+    ///     assert_eq!(agent.resume(run).await?.text(), "Paid.");
+    /// }
+    /// assert!(agent.kept_runs().await?.is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Nothing keeps two processes from resuming one run: whoever has several decides which of them does.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be read.
+    pub async fn kept_runs(&self) -> Result<Vec<Run>, MemoryError> {
+        let mut runs = Vec::new();
+        let Some(store) = &self.0.run_store else { return Ok(runs) };
+        for id in store.runs().await.map_err(MemoryError::of_runs)? {
+            // One may be over by now.
+            runs.extend(store.load_run(&id).await.map_err(MemoryError::of_runs)?);
+        }
+        Ok(runs)
     }
 
     /// The agent has an [approver](AgentBuilder::approver), so no run of it waits for a person.

@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use futures_util::SinkExt;
+use futures_util::future::{BoxFuture, Either, Ready, ready};
+use futures_util::{FutureExt, SinkExt};
 
 use super::Event;
 use super::event::EventSender;
@@ -26,15 +27,20 @@ impl Observers {
 
     /// Tells of an event, which is made only if somebody listens. A reader of the stream who went away took the
     /// driver along, so there is nobody to tell of that.
-    pub(super) async fn tell(&mut self, event: impl FnOnce() -> Event) {
+    ///
+    /// The hooks are told at once; the future waits until the reader has room, for which alone it takes any.
+    pub(super) fn tell(&mut self, event: impl FnOnce() -> Event) -> Either<Ready<()>, BoxFuture<'_, ()>> {
         if !self.are_there() {
-            return;
+            return Either::Left(ready(()));
         }
         let event = event();
         self.tell_hooks(&event);
-        if let Some(stream) = &mut self.stream {
-            let _ = stream.send(Ok(event)).await;
-        }
+        let Some(stream) = &mut self.stream else { return Either::Left(ready(())) };
+        let Err(full) = stream.try_send(Ok(event)) else { return Either::Left(ready(())) };
+        let sending = async move {
+            let _ = stream.send(full.into_inner()).await;
+        };
+        Either::Right(sending.boxed())
     }
 
     /// Tells the hooks alone: the stream ends with the answer or the error itself.

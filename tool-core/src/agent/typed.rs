@@ -170,7 +170,12 @@ impl<T: AnswerType> Reader<T> {
         let read = self.read.lock().unwrap_or_else(PoisonError::into_inner).take();
         match (read, called) {
             (Some(value), Ok(_)) => Ok(value),
-            (_, Err(error)) => Err(format!("the answer is not of the form that is asked for: {error}")),
+            (_, Err(error)) => {
+                // It is read as arguments are, but nobody wrote any.
+                let error = error.to_string();
+                let wrong = error.strip_prefix("invalid arguments: ").unwrap_or(&error);
+                Err(format!("the answer is not of the form that is asked for: {wrong}"))
+            }
             (None, Ok(_)) => Err("the answer is not of the form that is asked for".into()),
         }
     }
@@ -202,6 +207,24 @@ fn unfenced(text: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::unfenced;
+
+    #[cfg(feature = "testing")]
+    #[tokio::test]
+    async fn an_error_says_once_what_is_wrong_with_the_answer() {
+        let model = (0..3).fold(crate::testing::ScriptedModel::new(), |model, _| {
+            model.calls(super::FINAL_TOOL, r#"{"answer": "many"}"#)
+        });
+        let agent = crate::Agent::builder(model).build().unwrap();
+        let error = agent.ask("How many?").answer_as::<u32>().await.unwrap_err();
+        assert!(error.is_wrong_answer());
+        let text = error.to_string();
+        assert!(
+            text.starts_with(
+                "the model gave no answer that will do: the answer is not of the form that is asked for: `answer`: "
+            ),
+            "{text}"
+        );
+    }
 
     #[test]
     fn fences_are_taken_off() {

@@ -1,5 +1,6 @@
 //! Talking with a model: messages, requests, responses, and the trait that a provider implements.
 
+mod cache;
 mod content;
 mod conversation;
 mod error;
@@ -12,6 +13,7 @@ mod part;
 mod request;
 mod response;
 
+pub use self::cache::RequestCache;
 pub use self::content::Content;
 pub use self::conversation::ConversationId;
 pub use self::error::ModelError;

@@ -72,6 +72,18 @@ pub trait ChatModel: Send + Sync {
     fn supports_answer_format(&self) -> bool {
         false
     }
+
+    /// Who answers, by the name that [OpenTelemetry] has for it, such as `openai`: what traces tell of the model.
+    ///
+    /// [OpenTelemetry]: https://opentelemetry.io/docs/specs/semconv/registry/attributes/gen-ai/
+    fn provider_name(&self) -> Option<&str> {
+        None
+    }
+
+    /// The model's name, in the provider's words.
+    fn model_name(&self) -> Option<&str> {
+        None
+    }
 }
 
 impl<M: ChatModel + ?Sized> ChatModel for Box<M> {
@@ -86,6 +98,14 @@ impl<M: ChatModel + ?Sized> ChatModel for Box<M> {
     fn supports_answer_format(&self) -> bool {
         (**self).supports_answer_format()
     }
+
+    fn provider_name(&self) -> Option<&str> {
+        (**self).provider_name()
+    }
+
+    fn model_name(&self) -> Option<&str> {
+        (**self).model_name()
+    }
 }
 
 impl<M: ChatModel + ?Sized> ChatModel for Arc<M> {
@@ -99,6 +119,14 @@ impl<M: ChatModel + ?Sized> ChatModel for Arc<M> {
 
     fn supports_answer_format(&self) -> bool {
         (**self).supports_answer_format()
+    }
+
+    fn provider_name(&self) -> Option<&str> {
+        (**self).provider_name()
+    }
+
+    fn model_name(&self) -> Option<&str> {
+        (**self).model_name()
     }
 }
 

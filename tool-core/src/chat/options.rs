@@ -41,6 +41,20 @@ pub struct ModelOptions {
 }
 
 impl ModelOptions {
+    /// These options, and those of `defaults` where these are unset.
+    #[must_use]
+    pub fn or(self, defaults: &Self) -> Self {
+        Self {
+            temperature: self.temperature.or(defaults.temperature),
+            top_p: self.top_p.or(defaults.top_p),
+            max_output_tokens: self.max_output_tokens.or(defaults.max_output_tokens),
+            seed: self.seed.or(defaults.seed),
+            stop: if self.stop.is_empty() { defaults.stop.clone() } else { self.stop },
+            reasoning_effort: self.reasoning_effort.or_else(|| defaults.reasoning_effort.clone()),
+            model: self.model.or_else(|| defaults.model.clone()),
+        }
+    }
+
     /// The same options with a [`temperature`](Self::temperature).
     #[must_use]
     pub fn with_temperature(mut self, temperature: f64) -> Self {
@@ -96,6 +110,16 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn what_is_unset_comes_from_the_defaults() {
+        let defaults =
+            ModelOptions::default().with_temperature(0.5).with_seed(1).with_stop(["a"]).with_model("m");
+        let options = ModelOptions::default().with_seed(2).with_top_p(0.1).or(&defaults);
+        assert_eq!(options, defaults.clone().with_seed(2).with_top_p(0.1));
+        assert_eq!(ModelOptions::default().or(&defaults), defaults);
+        assert_eq!(defaults.clone().or(&ModelOptions::default()), defaults);
+    }
 
     #[test]
     fn states_hold_what_is_set() {

@@ -1,9 +1,11 @@
 //! What a model is asked.
 
+use std::any::Any;
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
+use super::RequestCache;
 use crate::{AnswerFormat, Message, ModelOptions, ToolDefinitions};
 
 /// One request to a model: the conversation so far and the tools on offer.
@@ -24,6 +26,17 @@ pub struct ChatRequest<'a> {
     parallel_tool_calls: Option<bool>,
     options: ModelOptions,
     answer_format: Option<AnswerFormat>,
+    cache: Cache<'a>,
+}
+
+/// It says nothing of what is asked, so all are the same.
+#[derive(Clone, Copy, Debug)]
+struct Cache<'a>(Option<&'a RequestCache>);
+
+impl PartialEq for Cache<'_> {
+    fn eq(&self, _other: &Self) -> bool {
+        true
+    }
 }
 
 impl ChatRequest<'static> {
@@ -49,6 +62,7 @@ impl<'a> ChatRequest<'a> {
             parallel_tool_calls: None,
             options: ModelOptions::default(),
             answer_format: None,
+            cache: Cache(None),
         }
     }
 
@@ -85,6 +99,22 @@ impl<'a> ChatRequest<'a> {
     pub fn with_answer_format(mut self, format: impl Into<Option<AnswerFormat>>) -> Self {
         self.answer_format = format.into();
         self
+    }
+
+    /// Lets the provider keep something for the next request, which has these messages and more.
+    #[must_use]
+    pub fn with_cache(mut self, cache: &'a RequestCache) -> Self {
+        self.cache = Cache(Some(cache));
+        self
+    }
+
+    /// What the provider kept from the request before, to be used and changed: a type of its own. It begins with the
+    /// default, as it does each time for a request [without a cache](Self::with_cache).
+    pub fn cached<T: Any + Send + Default, R>(&self, look: impl FnOnce(&mut T) -> R) -> R {
+        match self.cache.0 {
+            Some(cache) => cache.with(look),
+            None => look(&mut T::default()),
+        }
     }
 
     /// The conversation so far.

@@ -83,8 +83,10 @@ pub struct Usage {
     /// The sum, as the provider told it.
     pub total_tokens: u64,
     /// Of the tokens read, those that came from the provider's cache.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cached_tokens: Option<u64>,
     /// Of the tokens written, those spent on reasoning.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub reasoning_tokens: Option<u64>,
 }
 

@@ -46,6 +46,7 @@ pub(super) enum Kind {
     Commit(ConversationId),
     Clear(ConversationId),
     List,
+    Runs,
     #[cfg(feature = "sqlite")]
     Open(std::path::PathBuf),
 }
@@ -80,6 +81,16 @@ impl MemoryError {
         matches!(self.kind, Kind::List)
     }
 
+    /// The runs that are kept could not be read.
+    #[must_use]
+    pub fn is_runs(&self) -> bool {
+        matches!(self.kind, Kind::Runs)
+    }
+
+    pub(crate) fn of_runs(error: Box<dyn Error + Send + Sync>) -> Self {
+        Self::new(Kind::Runs, error)
+    }
+
     /// The file of a store could not be opened.
     #[cfg(feature = "sqlite")]
     #[must_use]
@@ -92,7 +103,7 @@ impl MemoryError {
     pub fn conversation(&self) -> Option<&ConversationId> {
         match &self.kind {
             Kind::Load(id) | Kind::Commit(id) | Kind::Clear(id) => Some(id),
-            Kind::List => None,
+            Kind::List | Kind::Runs => None,
             #[cfg(feature = "sqlite")]
             Kind::Open(_) => None,
         }
@@ -112,6 +123,7 @@ impl fmt::Display for MemoryError {
             Kind::Commit(id) => ("added to", id),
             Kind::Clear(id) => ("cleared", id),
             Kind::List => return write!(f, "the conversations could not be listed: {}", self.error),
+            Kind::Runs => return write!(f, "the runs that are kept could not be read: {}", self.error),
             #[cfg(feature = "sqlite")]
             Kind::Open(path) => {
                 return write!(f, "the store `{}` could not be opened: {}", path.display(), self.error);

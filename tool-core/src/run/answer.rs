@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{FinishReason, Message, ToolExecution, Usage};
+use crate::{FinishReason, Message, ToolExecution, Transcript, Usage};
 
 /// What the model answered, and how it came to it. `Display` is the text.
 #[derive(Clone, Serialize, Deserialize)]
@@ -61,6 +61,12 @@ impl Answer {
     #[must_use]
     pub fn messages(&self) -> &[Message] {
         &self.messages
+    }
+
+    /// The conversation as something to read: `Display` is plain text, [`Transcript::mermaid`] a diagram. Unlike
+    /// `Debug`, it shows everything.
+    pub fn transcript(&self) -> Transcript<'_> {
+        Transcript::new(&self.messages, &self.tool_executions)
     }
 
     /// The same messages, taken out.

@@ -43,6 +43,10 @@ impl std::fmt::Debug for Approval {
     }
 }
 
+fn is_object(text: &str) -> bool {
+    text.trim_start().starts_with('{') && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
+}
+
 impl Run {
     /// The calls that wait for a person, in their order.
     pub fn waiting(&self) -> impl Iterator<Item = &ToolCall> {
@@ -108,10 +112,13 @@ impl Run {
     ///
     /// # Errors
     ///
-    /// There is no such call, or it does not wait.
+    /// There is no such call, it does not wait, or the changed arguments are no JSON object.
     pub fn decide(&mut self, call_id: &str, approval: Approval) -> Result<(), OutOfStep> {
         let position = self.position_of(call_id);
         let standing = self.standing_of(call_id)?;
+        if matches!(&approval, Approval::Changed(arguments) if !is_object(arguments)) {
+            return Err(OutOfStep("changed arguments that are no JSON object"));
+        }
         if !standing.is_waiting() {
             return Err(OutOfStep("to decide on a call that does not wait for approval"));
         }

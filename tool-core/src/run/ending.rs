@@ -20,6 +20,7 @@ pub(crate) enum Ending {
     CutShort(FinishReason),
     Tool { tool: String, error: ToolError },
     WrongAnswer(String),
+    Refused(String),
     Cancelled,
 }
 
@@ -39,7 +40,9 @@ impl Ending {
             Self::Output(_) => "the run had read all that it may",
             Self::CutShort(_) => "the reply was cut short",
             Self::Cancelled => "the run was cancelled",
-            Self::Repeated(_) | Self::Tool { .. } | Self::WrongAnswer(_) => "the run had ended",
+            Self::Repeated(_) | Self::Tool { .. } | Self::WrongAnswer(_) | Self::Refused(_) => {
+                "the run had ended"
+            }
         }
     }
 }
@@ -79,7 +82,8 @@ impl fmt::Display for Ending {
                 "the model's reply was cut short in the middle of its calls, so none was made; ask for less at once",
             ),
             Self::Tool { tool, error } => write!(f, "the tool `{tool}` ended the run: {error}"),
-            Self::WrongAnswer(why) => write!(f, "the model's answer is not of the form that was asked for: {why}"),
+            Self::WrongAnswer(why) => write!(f, "the model gave no answer that will do: {why}"),
+            Self::Refused(refusal) => write!(f, "the model refused to answer: {refusal}"),
             Self::Cancelled => f.write_str("the run was cancelled"),
         }
     }

@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::OutOfStep;
 use super::ending::Ending;
-use crate::{Message, MissingContext, ModelError, Run, ToolCall, ToolError, ToolExecution};
+use crate::{Message, MissingContext, ModelError, Run, ToolCall, ToolError, ToolExecution, Transcript};
 
 /// Why a run ended without an answer. It carries the run, so nothing of what was done is lost.
 pub struct RunError {
@@ -116,6 +116,22 @@ impl RunError {
         matches!(self.ending(), Some(Ending::WrongAnswer(_)))
     }
 
+    /// The model refused to give an answer of the [type](crate::Ask::answer_as) that was asked for. A refusal where any text
+    /// would do is [an answer](crate::Answer::refusal).
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        matches!(self.ending(), Some(Ending::Refused(_)))
+    }
+
+    /// Why the model refused, if it did.
+    #[must_use]
+    pub fn refusal(&self) -> Option<&str> {
+        match self.ending() {
+            Some(Ending::Refused(refusal)) => Some(refusal),
+            _ => None,
+        }
+    }
+
     /// The run was cancelled.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
@@ -207,6 +223,11 @@ impl RunError {
     #[must_use]
     pub fn messages(&self) -> &[Message] {
         self.run.added()
+    }
+
+    /// The conversation as something to read; see [`Answer::transcript`](crate::Answer::transcript).
+    pub fn transcript(&self) -> Transcript<'_> {
+        Transcript::new(self.messages(), self.tool_executions())
     }
 
     /// The run as it stands.

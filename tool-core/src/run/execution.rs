@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
+use super::time::{micros, micros_since_epoch};
 use crate::tool::write_outcome;
 use crate::{Repair, ToolCall, ToolError, ToolOutput};
 
@@ -21,9 +22,9 @@ pub struct ToolExecution {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Notes {
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(with = "micros_since_epoch", skip_serializing_if = "Option::is_none")]
     pub(super) started_at: Option<SystemTime>,
-    #[serde(skip_serializing_if = "Duration::is_zero")]
+    #[serde(with = "micros", skip_serializing_if = "Duration::is_zero")]
     pub(super) duration: Duration,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) repairs: Vec<Repair>,
@@ -99,6 +100,14 @@ impl ToolExecution {
     #[must_use]
     pub fn attempts(&self) -> u32 {
         self.notes.attempts.unwrap_or(1)
+    }
+
+    /// The call was begun: not one that a person denied, that was refused before it was made, or whose outcome was
+    /// [known](Self::is_from_record).
+    #[must_use]
+    pub fn was_made(&self) -> bool {
+        let is_refused = |error: &ToolError| error.is_denied() || error.is_not_made();
+        !self.notes.from_record && !self.outcome.as_ref().is_err_and(is_refused)
     }
 
     /// The call was not made: its outcome is that of the same call, made before in this run.

@@ -1,6 +1,6 @@
 //! Calls that come again: ids that were there before, and calls of the same tool with the same arguments.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::ToolExecution;
 use super::ending::Ending;
@@ -14,38 +14,50 @@ impl Run {
     /// Two calls of one reply are two calls, whatever their ids. An id of an earlier turn that comes again names the
     /// call of that turn: with the same arguments its outcome stands, with others the call is refused. But some servers
     /// count their calls from zero in every reply, so an id that is such a count names nothing.
-    pub(super) fn name_calls(&self, message: &mut AssistantMessage) -> Vec<Option<ToolExecution>> {
-        let mut known = Vec::with_capacity(message.tool_calls.len());
-        // All looked up and none searched for: a reply may have thousands of calls.
-        let before: HashSet<&str> = self.ids_of_calls().collect();
-        let (mut of_this_reply, mut replaced) = (HashSet::new(), HashSet::new());
-        for (position, call) in message.tool_calls.iter_mut().enumerate() {
-            let is_taken =
-                |id: &str| of_this_reply.contains(id) || id.trim().is_empty() || before.contains(id);
-            let mut outcome = None;
-            if is_taken(&call.id) {
-                let is_second = of_this_reply.contains(&call.id) || replaced.contains(&call.id);
-                let again = !is_second && !is_count(&call.id);
-                let find = || self.tool_executions.iter().find(|one| one.call().id == call.id);
-                let same = if again { find().cloned() } else { None };
-                let mut id = format!("call_{}_{position}", self.turns);
-                while is_taken(&id) {
-                    id.push('_');
-                }
-                replaced.insert(std::mem::replace(&mut call.id, id));
-                outcome = same.map(|same| {
-                    if same.is_of(call) {
-                        ToolExecution::new(call.clone(), same.result().clone()).of_record()
-                    } else {
-                        let why = "its id is that of an earlier call with other arguments; give each call an id of its own";
-                        ToolExecution::new(call.clone(), Err(ToolError::not_made(why)))
-                    }
-                });
+    pub(super) fn name_calls(&self, message: &mut AssistantMessage) -> Vec<(usize, ToolExecution)> {
+        let mut known = Vec::new();
+        for (position, is_second, id) in self.ids_to_replace(&message.tool_calls) {
+            let Some(call) = message.tool_calls.get_mut(position) else { continue };
+            let given = std::mem::replace(&mut call.id, id);
+            if is_second || is_count(&given) {
+                continue;
             }
-            of_this_reply.insert(call.id.clone());
-            known.push(outcome);
+            let before = self.tool_executions.iter().find(|one| one.call().id == given);
+            known.extend(before.map(|before| {
+                if before.is_of(call) {
+                    (position, ToolExecution::new(call.clone(), before.result().clone()).of_record())
+                } else {
+                    let why = "its id is that of an earlier call with other arguments; give each call an id of its own";
+                    (position, ToolExecution::new(call.clone(), Err(ToolError::not_made(why))))
+                }
+            }));
         }
         known
+    }
+
+    /// The calls of a reply that need other ids, by position: whether the id that came is that of a call before it in the
+    /// reply, and the one to take. All are looked up and none searched for, as a reply may have thousands of calls.
+    fn ids_to_replace(&self, calls: &[ToolCall]) -> Vec<(usize, bool, String)> {
+        let mut first: BTreeMap<&str, usize> = BTreeMap::new();
+        for (position, call) in calls.iter().enumerate() {
+            first.entry(&call.id).or_insert(position);
+        }
+        let before: BTreeSet<&str> = match calls {
+            [] => BTreeSet::new(),
+            _ => self.ids_of_calls().filter(|id| first.contains_key(id)).collect(),
+        };
+        let mut replaced = Vec::new();
+        for (position, call) in calls.iter().enumerate() {
+            let is_second = first.get(&*call.id).is_some_and(|first| *first < position);
+            if is_second || call.id.trim().is_empty() || before.contains(&*call.id) {
+                let mut id = format!("call_{}_{position}", self.turns);
+                while first.contains_key(&*id) || self.ids_of_calls().any(|taken| taken == id) {
+                    id.push('_');
+                }
+                replaced.push((position, is_second, id));
+            }
+        }
+        replaced
     }
 
     /// The ids of all calls of the conversation.
@@ -58,8 +70,7 @@ impl Run {
     /// help.
     pub(super) fn tell_of_repeated_calls(&mut self) {
         let limit = self.settings.limits.repeated_calls.max(1) as usize;
-        let calls = self.calls();
-        let mut times: BTreeMap<(&str, &str), usize> = calls.iter().map(|call| (words_of(call), 0)).collect();
+        let mut times: BTreeMap<_, usize> = self.calls().iter().map(|call| (words_of(call), 0)).collect();
         for one in &self.tool_executions {
             if let Some(times) = times.get_mut(&(&*one.call().name, one.asked_arguments())) {
                 *times += 1;
@@ -67,7 +78,7 @@ impl Run {
         }
         let mut ending = None;
         let mut told = Vec::new();
-        for (position, call) in calls.iter().enumerate() {
+        for (position, call) in self.calls().iter().enumerate() {
             let before = times.get_mut(&words_of(call)).map_or(0, |times| {
                 *times += 1;
                 *times - 1

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::time::micros_if_any;
+
 /// How far a run may go. A run that would go further ends with an error that carries all that was done.
 ///
 /// ```
@@ -28,7 +30,7 @@ pub struct RunLimits {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u64>,
     /// How long the run may be under way; the time in which it waits for a person, or is kept, does not count.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(with = "micros_if_any", skip_serializing_if = "Option::is_none")]
     pub time: Option<Duration>,
     /// How many bytes of text all calls together may give back to the model.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -13,6 +13,7 @@ mod policy;
 mod saved;
 mod state;
 mod step;
+mod time;
 mod turn;
 mod undo;
 

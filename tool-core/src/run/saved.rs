@@ -14,11 +14,12 @@ use serde_json::Value;
 use super::ending::Ending;
 use super::execution::Notes;
 use super::state::{Run, Settings, Stage};
+use super::time::micros;
 use super::turn::{Standing, Turn};
 use super::{RunId, ToolExecution};
 use crate::{
-    ConversationId, FinishReason, Message, ReturnDirect, ToolCall, ToolChoice, ToolError, ToolErrorKind,
-    ToolMessage, ToolOutput, ToolPolicy, Usage,
+    ConversationId, FinishReason, Message, RequestCache, ReturnDirect, ToolCall, ToolChoice, ToolError,
+    ToolErrorKind, ToolMessage, ToolOutput, ToolPolicy, Usage,
 };
 
 /// The version of the form.
@@ -39,6 +40,7 @@ struct State<'a> {
     settings: &'a Settings,
     turns: u32,
     usage: Usage,
+    #[serde(with = "micros", skip_serializing_if = "Duration::is_zero")]
     time: Duration,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     calls: Vec<Record<'a>>,
@@ -130,7 +132,7 @@ struct AnyState {
     remembers: bool,
     conversation_had: Option<usize>,
     settings: Option<Settings>,
-    #[serde(default)]
+    #[serde(default, with = "micros")]
     time: Duration,
     #[serde(default)]
     calls: Vec<Record<'static>>,
@@ -221,6 +223,7 @@ impl AnyState {
             tool_executions,
             undone: self.undone,
             stage,
+            cache: RequestCache::default(),
         })
     }
 }

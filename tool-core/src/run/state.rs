@@ -10,42 +10,11 @@ use super::policy::{ErrorPolicy, OnError};
 use super::turn::{Standing, Turn};
 use super::{Answer, IdempotencyKey, RunError, RunId, RunLimits, Step, ToolExecution};
 use crate::{
-    AnswerFormat, ChatRequest, ChatResponse, ConversationId, FinishReason, Message, ModelOptions, ToolCall,
-    ToolChoice, ToolDefinitions, ToolError, ToolErrorKind, Usage,
+    AnswerFormat, ChatRequest, ChatResponse, ConversationId, FinishReason, Message, ModelOptions,
+    RequestCache, ToolCall, ToolChoice, ToolDefinitions, ToolError, ToolErrorKind, Usage,
 };
 
-/// The loop between a model and its tools, as a state machine: it says what is to be done next, is told
-/// what came of it, and holds everything that is needed to go on.
-///
-/// It does no I/O and knows neither model nor tools, so it can be serialised between any two steps, kept,
-/// and driven on elsewhere. What was recorded is never asked for again.
-///
-/// [`Agent::ask`](crate::Agent::ask) drives a run by itself. By hand it goes like this:
-///
-/// ```
-/// use tool_core::{AssistantMessage, ChatResponse, Message, Run, Step, ToolCall, ToolDefinitions};
-/// use tool_core::{ToolExecution, ToolOutput};
-///
-/// # fn ask_a_model() -> ChatResponse { ChatResponse::new(AssistantMessage::text("Good morning!")) }
-/// # fn make(call: &ToolCall) -> ToolOutput { ToolOutput::text("…") }
-/// let tools = ToolDefinitions::default();
-/// let mut run = Run::new([Message::user("Hello")]);
-/// let answer = loop {
-///     match run.next(&tools) {
-///         Step::CallModel(_request) => run.replied(ask_a_model())?,
-///         Step::CallTools(calls) => {
-///             for call in calls {
-///                 let output = make(&call);
-///                 run.called(ToolExecution::new(call, Ok(output)))?;
-///             }
-///         }
-///         Step::Done => break run.finish()?,
-///         other => return Err(format!("this loop knows no such step: {other:?}").into()),
-///     }
-/// };
-/// assert_eq!(answer.text(), "Good morning!");
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// ```
+#[doc = include_str!("../../docs/run.md")]
 #[derive(Clone, Debug)]
 pub struct Run {
     pub(super) id: RunId,
@@ -64,6 +33,8 @@ pub struct Run {
     pub(super) tool_executions: Vec<ToolExecution>,
     pub(super) undone: Vec<ToolExecution>,
     pub(super) stage: Stage,
+    /// What was sent is never changed, so a provider may keep what it made of it.
+    pub(super) cache: RequestCache,
 }
 
 /// What a run was told to keep to.
@@ -71,6 +42,7 @@ pub struct Run {
 #[serde(default)]
 pub(super) struct Settings {
     pub(super) limits: RunLimits,
+    #[serde(skip_serializing_if = "is_default")]
     pub(super) tool_choice: ToolChoice,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) parallel_tool_calls: Option<bool>,
@@ -141,6 +113,7 @@ impl Run {
             tool_executions: Vec::new(),
             undone: Vec::new(),
             stage: Stage::Asking,
+            cache: RequestCache::default(),
         }
     }
 
@@ -213,6 +186,7 @@ impl Run {
         let is_system = |message: &&Message| matches!(message, Message::System(_));
         let place = self.messages.iter().take_while(is_system).count().min(self.given);
         self.messages.splice(place..place, history.iter().cloned());
+        self.cache = RequestCache::default();
         self.given += history.len();
         self.remembers = true;
         self.conversation_had = Some(of);
@@ -235,6 +209,7 @@ impl Run {
         match &self.stage {
             Stage::Asking => Step::CallModel(
                 ChatRequest::borrowing(&self.messages)
+                    .with_cache(&self.cache)
                     .with_tools(tools.clone())
                     .with_tool_choice(self.choice_of_this_turn().clone())
                     .with_parallel_tool_calls(self.settings.parallel_tool_calls)
@@ -325,8 +300,11 @@ impl Run {
             self.stage = Stage::Answered(finish_reason);
             return Ok(());
         }
-        let calls = known.into_iter().map(Standing::with_outcome).collect();
-        self.stage = Stage::Calling(Turn { calls, said: Vec::new() });
+        let mut turn = Turn { calls: vec![Standing::default(); calls], said: Vec::new() };
+        for (position, outcome) in known {
+            turn.calls[position].outcome = Some(outcome);
+        }
+        self.stage = Stage::Calling(turn);
         match self.ending_of_this_turn(finish_reason) {
             Some(ending) => self.end(ending),
             None => self.tell_of_repeated_calls(),
@@ -352,7 +330,7 @@ impl Run {
     }
 
     /// Says that the answer will not do: the model reads why and answers again, or the run ends if it was told so
-    /// [often enough](crate::RunLimits::wrong_answers).
+    /// [often enough](crate::RunLimits::wrong_answers), or has taken all its turns. A refusal ends it at once.
     ///
     /// # Errors
     ///
@@ -362,17 +340,17 @@ impl Run {
             return Err(OutOfStep("to reject an answer that it does not have"));
         }
         let limits = &self.settings.limits;
-        let ending = if self.settings.wrong_answers >= limits.wrong_answers {
-            Ending::WrongAnswer(why.to_owned())
-        } else if self.turns >= limits.turns.max(1) {
-            Ending::Turns(limits.turns.max(1))
+        let refusal =
+            self.messages.last().and_then(Message::as_assistant).and_then(|last| last.refusal.clone());
+        if let Some(refusal) = refusal {
+            self.end(Ending::Refused(refusal));
+        } else if self.settings.wrong_answers >= limits.wrong_answers || self.turns >= limits.turns.max(1) {
+            self.end(Ending::WrongAnswer(why.to_owned()));
         } else {
             self.settings.wrong_answers += 1;
             self.messages.push(Message::user(why));
             self.stage = Stage::Asking;
-            return Ok(());
-        };
-        self.end(ending);
+        }
         Ok(())
     }
 
@@ -425,9 +403,8 @@ impl Run {
             self.record_undone(execution);
             return Ok(());
         }
-        let (outcome, ending) = self.judge(&execution);
-        let standing = self.standing_of(&id)?;
-        standing.outcome = Some(execution.with_outcome(outcome));
+        let (execution, ending) = self.judge(execution);
+        self.standing_of(&id)?.outcome = Some(execution);
         match ending {
             Some(ending) => self.end(ending),
             None => self.close_turn_if_over(),
@@ -448,18 +425,18 @@ impl Run {
         standing.is_some_and(|standing| standing.is_open() && standing.is_worth_another_attempt(error))
     }
 
-    /// What the model reads of the outcome, and whether the run ends with it.
-    fn judge(&self, execution: &ToolExecution) -> (Result<crate::ToolOutput, ToolError>, Option<Ending>) {
-        let error = match &execution.outcome {
-            Ok(output) => return (Ok(output.clone()), None),
-            Err(error) => error.clone(),
-        };
-        match self.settings.on_error.of(&error) {
-            OnError::Tell => (Err(error), None),
-            OnError::Hide => (Err(error.hidden(&execution.call.id)), None),
+    /// The record with what the model reads of the outcome, and whether the run ends with it.
+    fn judge(&self, execution: ToolExecution) -> (ToolExecution, Option<Ending>) {
+        let Err(error) = &execution.outcome else { return (execution, None) };
+        match self.settings.on_error.of(error) {
+            OnError::Tell => (execution, None),
+            OnError::Hide => {
+                let hidden = error.clone().hidden(&execution.call.id);
+                (execution.with_outcome(Err(hidden)), None)
+            }
             OnError::EndRun => {
                 let ending = Ending::Tool { tool: execution.call.name.clone(), error: error.clone() };
-                (Err(error), Some(ending))
+                (execution, Some(ending))
             }
         }
     }
@@ -530,8 +507,10 @@ impl Run {
 
     /// Puts the results of the turn into the conversation, in the order of the calls.
     fn close(&mut self, turn: Turn, why_not_made: &str) {
-        let calls: Vec<_> = self.calls().to_vec();
-        for (call, standing) in calls.into_iter().zip(turn.calls) {
+        let asked = self.messages.len().saturating_sub(1);
+        for (position, standing) in turn.calls.into_iter().enumerate() {
+            let Some(Message::Assistant(message)) = self.messages.get(asked) else { return };
+            let Some(call) = message.tool_calls.get(position) else { return };
             let execution = match standing.outcome {
                 Some(execution) => Some(execution),
                 None if standing.is_begun => {
@@ -540,13 +519,15 @@ impl Run {
                 None => None,
             };
             let Some(mut execution) = execution else {
-                self.messages.push(Message::tool(&call, &Err(ToolError::not_made(why_not_made))));
+                let result = Message::tool(call, &Err(ToolError::not_made(why_not_made)));
+                self.messages.push(result);
                 continue;
             };
             execution.notes.attempts = Some(standing.attempts).filter(|attempts| *attempts > 1);
             execution.notes.asked = standing.asked;
             execution.notes.undo = standing.undo;
-            self.messages.push(Message::tool(&call, execution.result()));
+            let result = Message::tool(call, execution.result());
+            self.messages.push(result);
             self.tool_executions.push(execution);
         }
         self.messages.extend(turn.said.into_iter().map(Message::User));
@@ -641,6 +622,16 @@ impl Run {
     #[must_use]
     pub fn tool_executions(&self) -> &[ToolExecution] {
         &self.tool_executions
+    }
+
+    /// The calls of the turn that is under way, in the order in which the model asked for them, with what came of those that
+    /// are over; nothing between two turns.
+    pub fn open_turn(&self) -> impl Iterator<Item = (&ToolCall, Option<&ToolExecution>)> {
+        let standings = match &self.stage {
+            Stage::Calling(turn) => &*turn.calls,
+            _ => &[],
+        };
+        self.calls().iter().zip(standings).map(|(call, standing)| (call, standing.outcome.as_ref()))
     }
 
     /// What was called to undo the calls of a run that failed, in the order in which it was called.

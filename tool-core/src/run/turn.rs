@@ -60,10 +60,6 @@ fn is_zero(number: &u32) -> bool {
 }
 
 impl Standing {
-    pub(super) fn with_outcome(outcome: Option<ToolExecution>) -> Self {
-        Self { outcome, ..Self::default() }
-    }
-
     pub(super) fn is_open(&self) -> bool {
         self.outcome.is_none()
     }

@@ -45,17 +45,23 @@ pub struct ToolDefinition {
 #[non_exhaustive]
 pub struct ToolPolicy {
     /// Whether what the tool gives back is the answer, so that the model is not asked again.
+    #[serde(skip_serializing_if = "ReturnDirect::is_never")]
     pub return_direct: ReturnDirect,
     /// A person has to approve each call before it is made.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub needs_approval: bool,
     /// Its calls are made one by one, and never beside another call.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub exclusive: bool,
     /// A call of which the outcome was lost is not made again.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub at_most_once: bool,
     /// The same arguments always give the same output and change nothing, so the output of an earlier call of the
     /// run may stand for a later one.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub pure: bool,
     /// How often one call is made, at most, as long as it fails or takes too long; 0 is 1.
+    #[serde(skip_serializing_if = "is_one")]
     pub attempts: u32,
 }
 
@@ -74,6 +80,18 @@ pub enum ReturnDirect {
     IfLast,
     /// It is, whatever else was called in the turn: the tool ends the run.
     Always,
+}
+
+impl ReturnDirect {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+    fn is_never(&self) -> bool {
+        *self == Self::Never
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+fn is_one(attempts: &u32) -> bool {
+    *attempts == 1
 }
 
 impl ToolPolicy {

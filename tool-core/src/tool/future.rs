@@ -127,6 +127,12 @@ pub fn blocking<'a>(function: impl FnOnce() -> Outcome + Send + 'static) -> Pend
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return Err(ToolError::failed("a tool with `blocking` needs a tokio runtime around it"));
         };
+        // The other thread knows nothing of the span that the call is made in.
+        #[cfg(feature = "tracing")]
+        let function = {
+            let span = tracing::Span::current();
+            move || span.in_scope(function)
+        };
         match runtime.spawn_blocking(function).await {
             Ok(outcome) => outcome,
             Err(error) => match error.try_into_panic() {

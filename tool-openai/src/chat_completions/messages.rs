@@ -1,199 +1,201 @@
 //! The messages of a request.
 
-use serde::Serialize;
-use serde::ser::{Error, SerializeMap, SerializeSeq, Serializer};
+use std::borrow::Cow;
+
 use tool_core::{AssistantMessage, Content, Image, Message, Part, ToolCall, ToolMessage};
 
-use crate::quirks;
+use super::json::{write_list, write_text};
+use crate::{Error, quirks};
 
-/// The messages, as the API has them.
+/// Writes the messages, as the API has them.
 ///
 /// A result of a tool can only be text there. So the pictures of results follow in a message of the user, behind the
 /// last result of the turn: results that stand apart from their calls are refused. What was sent once is sent in the
 /// same bytes ever after, as the results of a turn are there together.
-pub(super) struct Messages<'a>(pub(super) &'a [Message]);
-
-impl Serialize for Messages<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut messages = serializer.serialize_seq(None)?;
-        let mut results = Vec::new();
-        for (index, message) in self.0.iter().enumerate() {
-            messages.serialize_element(&WireMessage(message))?;
-            let Message::Tool(result) = message else { continue };
-            results.push(result);
-            if !matches!(self.0.get(index + 1), Some(Message::Tool(_))) {
-                let pictures = Pictures(std::mem::take(&mut results));
-                if !pictures.is_empty() {
-                    messages.serialize_element(&pictures)?;
-                }
-            }
+fn write_messages(json: &mut Vec<u8>, messages: &[Message], first: usize) -> Result<(), Error> {
+    for (index, message) in messages.iter().enumerate().skip(first) {
+        json.push(if index == 0 { b'[' } else { b',' });
+        write_message(json, message)?;
+        let is_result = |message: Option<&Message>| matches!(message, Some(Message::Tool(_)));
+        if is_result(Some(message)) && !is_result(messages.get(index + 1)) {
+            write_pictures(json, &messages[..=index]);
         }
-        messages.end()
-    }
-}
-
-struct WireMessage<'a>(&'a Message);
-
-impl Serialize for WireMessage<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(None)?;
-        match self.0 {
-            Message::System(content) => {
-                if content.images().next().is_some() {
-                    return Err(S::Error::custom(
-                        "a system message cannot hold an image; put it into a user's message",
-                    ));
-                }
-                map.serialize_entry("role", "system")?;
-                map.serialize_entry("content", &content.text())?;
-            }
-            Message::User(content) => {
-                map.serialize_entry("role", "user")?;
-                if content.images().next().is_some() {
-                    map.serialize_entry("content", &Parts(content))?;
-                } else {
-                    map.serialize_entry("content", &content.text())?;
-                }
-            }
-            Message::Assistant(message) => write_assistant(message, &mut map)?,
-            Message::Tool(message) => {
-                map.serialize_entry("role", "tool")?;
-                map.serialize_entry("tool_call_id", &message.call_id)?;
-                map.serialize_entry("content", &text_of_result(&message.content))?;
-            }
-            other => {
-                return Err(S::Error::custom(format_args!("Chat Completions has no message like {other:?}")));
-            }
-        }
-        map.end()
-    }
-}
-
-fn write_assistant<M: SerializeMap>(message: &AssistantMessage, map: &mut M) -> Result<(), M::Error> {
-    map.serialize_entry("role", "assistant")?;
-    // The key is always there; null only beside calls.
-    let text = (!message.text.is_empty() || message.tool_calls.is_empty()).then_some(&*message.text);
-    map.serialize_entry("content", &text)?;
-    if let Some(refusal) = &message.refusal {
-        map.serialize_entry("refusal", refusal)?;
-    }
-    if !message.tool_calls.is_empty() {
-        let calls: Vec<_> = message.tool_calls.iter().map(Call).collect();
-        map.serialize_entry("tool_calls", &calls)?;
     }
     Ok(())
 }
 
-struct Call<'a>(&'a ToolCall);
-
-impl Serialize for Call<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Function<'a> {
-            name: &'a str,
-            arguments: &'a str,
-        }
-
-        let mut call = serializer.serialize_map(Some(3))?;
-        call.serialize_entry("id", &self.0.id)?;
-        call.serialize_entry("type", "function")?;
-        let arguments = quirks::arguments_sent_back(&self.0.arguments);
-        call.serialize_entry("function", &Function { name: &self.0.name, arguments: &arguments })?;
-        call.end()
-    }
+/// The messages of the request before, as they were sent: a turn writes only what is new.
+#[derive(Default)]
+pub(super) struct WrittenMessages {
+    json: Vec<u8>,
+    messages: usize,
 }
 
-/// The parts of a user's message.
-struct Parts<'a>(&'a Content);
-
-impl Serialize for Parts<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut parts = serializer.serialize_seq(None)?;
-        for part in self.0.parts() {
-            match (part, part.as_text()) {
-                (Part::Image(image), _) => parts.serialize_element(&WirePart::image(image))?,
-                // The API refuses an empty text.
-                (_, Some("")) => {}
-                (_, Some(text)) => parts.serialize_element(&WirePart::Text { text })?,
-                (other, None) => {
-                    return Err(S::Error::custom(format_args!(
-                        "Chat Completions has no part like {other:?}"
-                    )));
-                }
+impl WrittenMessages {
+    /// The messages as a list, but for its end.
+    pub(super) fn with_new(&mut self, messages: &[Message]) -> Result<&[u8], Error> {
+        if messages.len() < self.messages {
+            *self = Self::default();
+        }
+        let written = self.json.len();
+        self.json.reserve(room_for(&messages[self.messages..]));
+        match write_messages(&mut self.json, messages, self.messages) {
+            Ok(()) => self.messages = messages.len(),
+            Err(error) => {
+                self.json.truncate(written);
+                return Err(error);
             }
         }
-        parts.end()
+        Ok(if self.json.is_empty() { b"[" } else { &self.json })
     }
 }
 
-#[derive(Serialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
+/// About how many bytes the messages take, so that a long body is not moved as it grows: their texts, some of which hold
+/// JSON and so many quotes, and what stands around them.
+fn room_for(messages: &[Message]) -> usize {
+    let of_content =
+        |content: &Content| content.len() + content.images().map(|image| image.url().len()).sum::<usize>();
+    let of_calls = |calls: &[ToolCall]| calls.iter().map(|call| 100 + call.arguments.len()).sum::<usize>();
+    let texts = messages.iter().map(|message| match message {
+        Message::System(content) | Message::User(content) => of_content(content),
+        Message::Assistant(message) => message.text.len() + of_calls(&message.tool_calls),
+        Message::Tool(result) => of_content(&result.content),
+        _ => 0,
+    });
+    texts.map(|text| 100 + text + text / 4).sum()
+}
+
+fn write_message(json: &mut Vec<u8>, message: &Message) -> Result<(), Error> {
+    match message {
+        Message::System(content) => {
+            if content.images().next().is_some() {
+                return Err(Error::config(
+                    "a system message cannot hold an image; put it into a user's message",
+                ));
+            }
+            json.extend_from_slice(br#"{"role":"system","content":"#);
+            write_text(json, &content.text());
+        }
+        Message::User(content) => {
+            json.extend_from_slice(br#"{"role":"user","content":"#);
+            if content.images().next().is_some() {
+                write_parts(json, content)?;
+            } else {
+                write_text(json, &content.text());
+            }
+        }
+        Message::Assistant(message) => write_assistant(json, message),
+        Message::Tool(result) => {
+            json.extend_from_slice(br#"{"role":"tool","tool_call_id":"#);
+            write_text(json, &result.call_id);
+            json.extend_from_slice(br#","content":"#);
+            write_text(json, &text_of_result(&result.content));
+        }
+        other => return Err(Error::config(format!("Chat Completions has no message like {other:?}"))),
+    }
+    json.push(b'}');
+    Ok(())
+}
+
+fn write_assistant(json: &mut Vec<u8>, message: &AssistantMessage) {
+    json.extend_from_slice(br#"{"role":"assistant","content":"#);
+    // The key is always there; null only beside calls.
+    if message.text.is_empty() && !message.tool_calls.is_empty() {
+        json.extend_from_slice(b"null");
+    } else {
+        write_text(json, &message.text);
+    }
+    if let Some(refusal) = &message.refusal {
+        json.extend_from_slice(br#","refusal":"#);
+        write_text(json, refusal);
+    }
+    if !message.tool_calls.is_empty() {
+        json.extend_from_slice(br#","tool_calls":"#);
+        write_list(json, &message.tool_calls, write_call);
+    }
+}
+
+fn write_call(json: &mut Vec<u8>, call: &ToolCall) {
+    json.extend_from_slice(br#"{"id":"#);
+    write_text(json, &call.id);
+    json.extend_from_slice(br#","type":"function","function":{"name":"#);
+    write_text(json, &call.name);
+    json.extend_from_slice(br#","arguments":"#);
+    write_text(json, &quirks::arguments_sent_back(&call.arguments));
+    json.extend_from_slice(b"}}");
+}
+
+/// Writes the parts of a user's message.
+fn write_parts(json: &mut Vec<u8>, content: &Content) -> Result<(), Error> {
+    // The API refuses an empty text.
+    let parts = content.parts().iter().filter(|part| part.as_text() != Some(""));
+    let parts = parts.map(|part| match (part, part.as_text()) {
+        (Part::Image(image), _) => Ok(WirePart::Image(image)),
+        (_, Some(text)) => Ok(WirePart::Text(text.into())),
+        (other, None) => Err(Error::config(format!("Chat Completions has no part like {other:?}"))),
+    });
+    write_list(json, parts.collect::<Result<Vec<_>, _>>()?, WirePart::write);
+    Ok(())
+}
+
 enum WirePart<'a> {
-    Text { text: &'a str },
-    ImageUrl { image_url: ImageUrl<'a> },
+    Text(Cow<'a, str>),
+    Image(&'a Image),
 }
 
-#[derive(Serialize)]
-struct ImageUrl<'a> {
-    url: &'a str,
-}
-
-impl<'a> WirePart<'a> {
-    fn image(image: &'a Image) -> Self {
-        Self::ImageUrl { image_url: ImageUrl { url: image.url() } }
+impl WirePart<'_> {
+    fn write(json: &mut Vec<u8>, part: Self) {
+        match part {
+            Self::Text(text) => {
+                json.extend_from_slice(br#"{"type":"text","text":"#);
+                write_text(json, &text);
+                json.push(b'}');
+            }
+            Self::Image(image) => {
+                json.extend_from_slice(br#"{"type":"image_url","image_url":{"url":"#);
+                write_text(json, image.url());
+                json.extend_from_slice(b"}}");
+            }
+        }
     }
 }
 
 /// A result as the text that it can only be; it says so if there are pictures, too.
-fn text_of_result(content: &Content) -> String {
-    let mut text = content.text().into_owned();
+fn text_of_result(content: &Content) -> Cow<'_, str> {
+    let text = content.text();
     let pictures = match content.images().count() {
         0 => return text,
         1 => "[1 image, in the user message behind the results]".to_owned(),
         images => format!("[{images} images, in the user message behind the results]"),
     };
-    if !text.is_empty() && !text.ends_with('\n') {
-        text.push('\n');
-    }
-    text + &pictures
+    let line = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
+    Cow::Owned(format!("{text}{line}{pictures}"))
 }
 
-/// The pictures of the results of one turn, each behind a text that says whose it is.
-struct Pictures<'a>(Vec<&'a ToolMessage>);
-
-impl Pictures<'_> {
-    fn is_empty(&self) -> bool {
-        self.0.iter().all(|result| result.content.images().next().is_none())
+/// Writes the pictures of the results that end the messages, if there are any: each behind a text that says whose it is.
+fn write_pictures(json: &mut Vec<u8>, messages: &[Message]) {
+    let before = messages.iter().rposition(|message| !matches!(message, Message::Tool(_)));
+    let results =
+        messages[before.map_or(0, |before| before + 1)..].iter().filter_map(|message| match message {
+            Message::Tool(result) => Some(result),
+            _ => None,
+        });
+    let parts: Vec<_> = results.flat_map(pictures_of).collect();
+    if !parts.is_empty() {
+        json.extend_from_slice(br#",{"role":"user","content":"#);
+        write_list(json, parts, WirePart::write);
+        json.push(b'}');
     }
 }
 
-impl Serialize for Pictures<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        struct Content<'a>(&'a [&'a ToolMessage]);
-
-        impl Serialize for Content<'_> {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                let mut parts = serializer.serialize_seq(None)?;
-                for result in self.0 {
-                    let (tool, call) = (&result.name, &result.call_id);
-                    let images = result.content.images().count();
-                    for (index, image) in result.content.images().enumerate() {
-                        let number =
-                            if images > 1 { format!(" {} of {images}", index + 1) } else { String::new() };
-                        let text = format!("Image{number} from the tool `{tool}`, call `{call}`:");
-                        parts.serialize_element(&WirePart::Text { text: &text })?;
-                        parts.serialize_element(&WirePart::image(image))?;
-                    }
-                }
-                parts.end()
-            }
-        }
-
-        let mut map = serializer.serialize_map(Some(2))?;
-        map.serialize_entry("role", "user")?;
-        map.serialize_entry("content", &Content(&self.0))?;
-        map.end()
-    }
+fn pictures_of(result: &ToolMessage) -> impl Iterator<Item = WirePart<'_>> {
+    let images = result.content.images().count();
+    result.content.images().enumerate().flat_map(move |(index, image)| {
+        let number = if images > 1 { format!(" {} of {images}", index + 1) } else { String::new() };
+        let (tool, call) = (&result.name, &result.call_id);
+        let text = format!("Image{number} from the tool `{tool}`, call `{call}`:");
+        [WirePart::Text(text.into()), WirePart::Image(image)]
+    })
 }
 
 #[cfg(test)]

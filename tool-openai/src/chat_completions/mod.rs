@@ -1,11 +1,13 @@
 //! Chat Completions: `POST /chat/completions`, plain and streamed.
 
 mod assembler;
+mod json;
 mod messages;
 mod request;
 mod response;
 mod stream;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -84,7 +86,11 @@ impl ChatCompletions {
         let content_type = content_type(&response);
         let request_id = request_id(&response);
         let body = self.client.body(PATH, response).await?;
-        let text = String::from_utf8_lossy(&body);
+        // To look for what is no text is slower than to see that there is none.
+        let text = match std::str::from_utf8(&body) {
+            Ok(text) => Cow::Borrowed(text),
+            Err(_) => String::from_utf8_lossy(&body),
+        };
         response::read(&text).map_err(|problem| match problem {
             Problem::Api => self.client.api_error(None, &body, request_id),
             Problem::Unreadable(why) => {
@@ -105,6 +111,15 @@ impl ChatModel for ChatCompletions {
 
     fn supports_answer_format(&self) -> bool {
         self.has_json_schema
+    }
+
+    /// `openai`, which is the name of this API with whoever offers it.
+    fn provider_name(&self) -> Option<&str> {
+        Some("openai")
+    }
+
+    fn model_name(&self) -> Option<&str> {
+        Some(&self.model)
     }
 }
 

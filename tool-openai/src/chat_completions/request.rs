@@ -6,7 +6,8 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tool_core::{AnswerFormat, ChatRequest, ModelOptions, ToolChoice, ToolDefinition, ToolDefinitions};
 
-use super::messages::Messages;
+use super::json::write_text;
+use super::messages::WrittenMessages;
 use crate::Error;
 
 /// The tools of a set, as they stand in every request of it.
@@ -17,6 +18,9 @@ struct WireTools(Result<Box<RawValue>, String>);
 /// What stays the same from turn to turn stands first and the messages, which only grow, behind it: so a
 /// turn's body begins with the bytes of the one before, and the provider's cache of prompts hits. Only the choice of
 /// tools, which a run changes once a tool was called, stands behind the messages.
+///
+/// A turn writes only the messages that are new; those of the turns before are copied as they were sent. They are written
+/// piece by piece, with the names of the API as they stand here.
 ///
 /// # Errors
 ///
@@ -31,71 +35,99 @@ pub(crate) fn body(
     let tools = wire_tools(request.tools());
     let tools = match tools.as_deref() {
         None => None,
-        Some(WireTools(Ok(tools))) => Some(&**tools),
+        Some(WireTools(Ok(tools))) => Some(tools.get()),
         Some(WireTools(Err(why))) => {
             return Err(Error::config(format!("the tools cannot be written as JSON: {why}")));
         }
     };
-    let mut body = Vec::with_capacity(1024 + tools.map_or(0, |tools| tools.get().len()));
-    let mut json = serde_json::Serializer::new(&mut body);
-    write(model, request, tools, format, is_streamed, &mut json)
-        .map_err(|error| Error::config(format!("the request cannot be written as JSON: {error}")))?;
-    Ok(body)
+    request.cached(|written: &mut WrittenMessages| {
+        let messages = written.with_new(request.messages())?;
+        write(model, request, format, is_streamed, tools, messages)
+    })
 }
 
-fn write<S: Serializer>(
+fn write(
     model: &str,
     request: &ChatRequest<'_>,
-    tools: Option<&RawValue>,
     format: Option<&AnswerFormat>,
     is_streamed: bool,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    let mut body = serializer.serialize_map(None)?;
-    body.serialize_entry("model", request.options().model.as_deref().unwrap_or(model))?;
+    tools: Option<&str>,
+    messages: &[u8],
+) -> Result<Vec<u8>, Error> {
+    let mut json = Vec::with_capacity(1024 + tools.map_or(0, str::len) + messages.len());
+    json.extend_from_slice(br#"{"model":"#);
+    write_text(&mut json, request.options().model.as_deref().unwrap_or(model));
     if is_streamed {
-        body.serialize_entry("stream", &true)?;
-        body.serialize_entry("stream_options", &serde_json::json!({ "include_usage": true }))?;
+        json.extend_from_slice(br#","stream":true,"stream_options":{"include_usage":true}"#);
     }
     // The API refuses an empty list, and these words without tools.
     if let Some(tools) = tools {
-        body.serialize_entry("tools", tools)?;
-        if let Some(may) = request.parallel_tool_calls() {
-            body.serialize_entry("parallel_tool_calls", &may)?;
+        json.extend_from_slice(br#","tools":"#);
+        json.extend_from_slice(tools.as_bytes());
+        match request.parallel_tool_calls() {
+            Some(true) => json.extend_from_slice(br#","parallel_tool_calls":true"#),
+            Some(false) => json.extend_from_slice(br#","parallel_tool_calls":false"#),
+            None => {}
         }
     }
-    write_options(request.options(), &mut body)?;
+    write_options(&mut json, request.options())?;
     if let Some(format) = format {
-        body.serialize_entry("response_format", &Format(format))?;
+        write_entry(&mut json, "response_format", &Format(format))?;
     }
-    body.serialize_entry("messages", &Messages(request.messages()))?;
-    if tools.is_some() && *request.tool_choice() != ToolChoice::Auto {
-        body.serialize_entry("tool_choice", &Choice(request.tool_choice()))?;
+    json.extend_from_slice(br#","messages":"#);
+    json.extend_from_slice(messages);
+    json.push(b']');
+    if tools.is_some() {
+        write_choice(&mut json, request.tool_choice());
     }
-    body.end()
+    json.push(b'}');
+    Ok(json)
+}
+
+fn write_choice(json: &mut Vec<u8>, choice: &ToolChoice) {
+    match choice {
+        ToolChoice::None => json.extend_from_slice(br#","tool_choice":"none""#),
+        ToolChoice::Required => json.extend_from_slice(br#","tool_choice":"required""#),
+        ToolChoice::Tool(name) => {
+            json.extend_from_slice(br#","tool_choice":{"type":"function","function":{"name":"#);
+            write_text(json, name);
+            json.extend_from_slice(b"}}");
+        }
+        // What the API does when it is told nothing.
+        _ => {}
+    }
 }
 
 /// What is unset is not written: some servers refuse words that they do not know.
-fn write_options<M: SerializeMap>(options: &ModelOptions, body: &mut M) -> Result<(), M::Error> {
+fn write_options(json: &mut Vec<u8>, options: &ModelOptions) -> Result<(), Error> {
     if let Some(temperature) = options.temperature {
-        body.serialize_entry("temperature", &temperature)?;
+        write_entry(json, "temperature", &temperature)?;
     }
     if let Some(top_p) = options.top_p {
-        body.serialize_entry("top_p", &top_p)?;
+        write_entry(json, "top_p", &top_p)?;
     }
     if let Some(tokens) = options.max_output_tokens {
-        body.serialize_entry("max_completion_tokens", &tokens)?;
+        write_entry(json, "max_completion_tokens", &tokens)?;
     }
     if let Some(seed) = options.seed {
-        body.serialize_entry("seed", &seed)?;
+        write_entry(json, "seed", &seed)?;
     }
     if !options.stop.is_empty() {
-        body.serialize_entry("stop", &options.stop)?;
+        write_entry(json, "stop", &options.stop)?;
     }
     if let Some(effort) = &options.reasoning_effort {
-        body.serialize_entry("reasoning_effort", effort)?;
+        write_entry(json, "reasoning_effort", effort)?;
     }
     Ok(())
+}
+
+/// Writes what few requests have, behind a comma.
+fn write_entry(json: &mut Vec<u8>, name: &str, value: &impl Serialize) -> Result<(), Error> {
+    json.push(b',');
+    write_text(json, name);
+    json.push(b':');
+    serde_json::to_writer(json, value)
+        .map_err(|error| Error::config(format!("`{name}` cannot be written as JSON: {error}")))
 }
 
 /// JSON has no word for infinity: it would be written as `null`, which the API reads as unset.
@@ -160,22 +192,6 @@ impl Serialize for Format<'_> {
         map.serialize_entry("type", "json_schema")?;
         map.serialize_entry("json_schema", &schema)?;
         map.end()
-    }
-}
-
-struct Choice<'a>(&'a ToolChoice);
-
-impl Serialize for Choice<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.0 {
-            ToolChoice::None => serializer.serialize_str("none"),
-            ToolChoice::Required => serializer.serialize_str("required"),
-            ToolChoice::Tool(name) => {
-                let choice = serde_json::json!({ "type": "function", "function": { "name": name } });
-                choice.serialize(serializer)
-            }
-            _ => serializer.serialize_str("auto"),
-        }
     }
 }
 

@@ -55,7 +55,7 @@ impl Backend {
     fn refuse_answer_format(&self, request: &Request) -> Result<(), ApiError> {
         let is_supported = match self {
             Self::Model(model) => model.supports_answer_format(),
-            Self::Agent(_) => false,
+            Self::Agent(agent) => agent.model().supports_answer_format(),
         };
         if is_supported || request.chat.answer_format().is_none() {
             return Ok(());
@@ -107,7 +107,10 @@ fn ask(agent: &Agent, request: Request) -> Result<Ask, ApiError> {
     let mut messages = request.chat.messages().to_vec();
     match messages.pop() {
         Some(Message::User(question)) => {
-            let ask = agent.ask(question).history(messages);
+            let mut ask = agent.ask(question).history(messages).options(request.chat.options().clone());
+            if let Some(format) = request.chat.answer_format() {
+                ask = ask.answer_format(format.clone());
+            }
             Ok(if agent.has_approver() { ask } else { ask.approver(deny) })
         }
         _ => Err(ApiError::invalid("messages", "the last message must be the user's")),

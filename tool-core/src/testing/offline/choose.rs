@@ -111,7 +111,7 @@ impl<'a> Tool<'a> {
         named.max(told).max(IN_PARAMETER * term.likeness_to_any(&self.parameters))
     }
 
-    fn explains(&self, term: &Term) -> bool {
+    pub(super) fn explains(&self, term: &Term) -> bool {
         self.weight(term) > 0.0
     }
 

@@ -1,5 +1,6 @@
 //! A model without a network, which really chooses among the tools that it is offered.
 
+mod answer;
 mod candidates;
 mod chains;
 mod choose;
@@ -26,6 +27,9 @@ use crate::{
     AssistantMessage, ChatModel, ChatRequest, ChatResponse, ChatStream, Delta, Message, ModelFuture,
     ToolCall, ToolChoice, ToolDefinition, Usage,
 };
+
+/// The model's name, as its responses tell it.
+const NAME: &str = "offline";
 
 /// A model for tests, examples and first steps: it needs no key and no network, and really chooses among
 /// the tools that it is offered.
@@ -71,6 +75,7 @@ use crate::{
 /// - Use results: of the inner operation in the outer ("the square root of the sum of …"), of the last step
 ///   for "that" and "it", and fields of an object by their names.
 /// - Call independent tools in one turn, unless the request asks for one at a time.
+/// - Answer in the JSON of a [schema](crate::AnswerFormat), filled as arguments are from results and the question.
 /// - Say what it lacks, which call failed, and that no tool fits. A failed call is not tried again.
 ///
 /// # What it cannot do
@@ -96,6 +101,10 @@ impl ChatModel for OfflineModel {
         Box::pin(async move { Ok(reply(request)) })
     }
 
+    fn supports_answer_format(&self) -> bool {
+        true
+    }
+
     /// The text comes word by word.
     fn stream<'a>(&'a self, request: &'a ChatRequest<'_>) -> ChatStream<'a> {
         let deltas = Delta::all_of(reply(request)).into_iter().flat_map(|delta| match delta {
@@ -103,6 +112,14 @@ impl ChatModel for OfflineModel {
             other => vec![other],
         });
         Box::pin(stream::iter(deltas.map(Ok).collect::<Vec<_>>()))
+    }
+
+    fn provider_name(&self) -> Option<&str> {
+        Some("tool_core")
+    }
+
+    fn model_name(&self) -> Option<&str> {
+        Some(NAME)
     }
 }
 
@@ -114,7 +131,7 @@ fn reply(request: &ChatRequest<'_>) -> ChatResponse {
     let written = message.tool_calls.iter().map(|call| call.name.len() + call.arguments.len()).sum::<usize>();
     let usage = Usage::new(tokens(read + offered), tokens(written + message.text.len()));
     let mut response = ChatResponse::new(message).with_usage(usage);
-    response.model = Some("offline".to_owned());
+    response.model = Some(NAME.to_owned());
     response
 }
 
@@ -158,7 +175,12 @@ fn message(request: &ChatRequest<'_>) -> AssistantMessage {
         calls.truncate(1);
     }
     if calls.is_empty() {
-        return AssistantMessage::text(phrase::answer(&plan, &tools, &progress, &made));
+        let formatted = request.answer_format().map(|format| answer::formatted(format, messages));
+        return AssistantMessage::text(match formatted {
+            Some(Ok(json)) => json,
+            Some(Err(missing)) => phrase::lacking(&missing),
+            None => phrase::answer(&plan, &tools, &progress, &made),
+        });
     }
     let first = next_number(messages);
     let calls = calls.into_iter().zip(first..);

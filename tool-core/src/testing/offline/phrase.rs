@@ -57,6 +57,12 @@ pub(super) fn answer(plan: &Plan, tools: &Tools<'_>, progress: &Progress, made: 
     lines.join("\n")
 }
 
+/// The answer, when it is to have a form that cannot be filled.
+pub(super) fn lacking(missing: &[String]) -> String {
+    let missing = list(missing.iter().map(|name| format!("`{name}`")).collect());
+    format!("I cannot answer in the form that is asked for: nothing says {missing}.")
+}
+
 fn failure(name: &str, error: &str) -> String {
     format!("I could not do that: {name} failed: {}.", error.trim().trim_end_matches('.'))
 }

@@ -1,5 +1,7 @@
 //! A run alone, without a model, tools or a runtime: what it takes, what its state may be, what it shows.
 
+mod formats;
+
 use serde_json::{Value, json};
 use tool_core::{
     AssistantMessage, ChatResponse, Event, Message, Run, Step, ToolCall, ToolError, ToolExecution, ToolOutput,

@@ -1,0 +1,80 @@
+//! Drives a run by hand, and keeps nothing of it between two steps but its state as JSON: each step could be taken by
+//! another process, on another day.
+//!
+//! Without a key it asks the offline model, in this process; with `OPENAI_API_KEY` or `OPENAI_BASE_URL` set, the real
+//! endpoint, with the model named in `OPENAI_MODEL`.
+
+use std::env;
+use std::error::Error;
+
+use tool_core::testing::OfflineModel;
+use tool_core::{Agent, ChatModel, Step, tool, tools};
+use tool_openai::OpenAi;
+
+/// Sums two numbers.
+#[tool]
+fn sum(a: f64, b: f64) -> f64 {
+    a + b
+}
+
+/// Returns the square root of a number.
+#[tool]
+fn square_root(x: f64) -> Result<f64, String> {
+    if x < 0.0 { Err(format!("{x} is negative")) } else { Ok(x.sqrt()) }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let question = env::args().skip(1).collect::<Vec<_>>().join(" ");
+    let question =
+        if question.is_empty() { "What is the square root of the sum of 9 and 16?" } else { &question };
+    let agent = Agent::builder(model()?)
+        .instructions("Use the tools for arithmetic.")
+        .tools(tools![sum, square_root])
+        .build()?;
+
+    println!("Question: {question}\n");
+    let mut state = serde_json::to_string(agent.start(question).state())?;
+    let answer = loop {
+        // What the agent has and the state has not, such as the tools, `resume` adds again.
+        let mut run = agent.resume(serde_json::from_str(&state)?).start();
+        match run.next().await? {
+            Step::CallModel(request) => {
+                println!("ask the model, with {} messages", request.messages().len());
+                let response = agent.model().chat(&request).await?;
+                for call in &response.message.tool_calls {
+                    println!("  it wants {} {}", call.name, call.arguments);
+                }
+                run.replied(response).await?;
+            }
+            Step::CallTools(calls) => {
+                for call in calls {
+                    println!("call {}", call.name);
+                    let execution = run.execute(call).await?;
+                    match execution.outcome() {
+                        Ok(output) => println!("  it gives {output}"),
+                        Err(error) => println!("  it fails: {error}"),
+                    }
+                    run.called(execution).await?;
+                }
+            }
+            Step::NeedsApproval(_) => return Err("none of these tools needs approval".into()),
+            _ => break run.finish().await?,
+        }
+        state = serde_json::to_string(run.state())?;
+        println!("  kept: {} bytes of JSON", state.len());
+    };
+    println!("\nAnswer: {answer}");
+    Ok(())
+}
+
+/// The real endpoint if there is one to ask, else the offline model.
+fn model() -> Result<Box<dyn ChatModel>, Box<dyn Error>> {
+    let is_set = |name| env::var(name).is_ok_and(|value| !value.trim().is_empty());
+    if !is_set("OPENAI_API_KEY") && !is_set("OPENAI_BASE_URL") {
+        println!("No OPENAI_API_KEY: asking the offline model");
+        return Ok(Box::new(OfflineModel::new()));
+    }
+    let model = if is_set("OPENAI_MODEL") { env::var("OPENAI_MODEL")? } else { "gpt-4.1-mini".into() };
+    Ok(Box::new(OpenAi::from_env()?.chat_model(model)))
+}

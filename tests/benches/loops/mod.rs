@@ -1,0 +1,26 @@
+//! The same agent twice, for the benches that compare them: ours, and a loop written by hand with reqwest and serde. Both
+//! talk over HTTP to one endpoint on this machine, which answers at once.
+
+#![allow(dead_code, reason = "each bench needs another part of it")]
+
+pub(crate) mod by_hand;
+pub(crate) mod clock;
+pub(crate) mod endpoint;
+pub(crate) mod tools;
+
+use tool_core::Agent;
+use tool_openai::OpenAi;
+
+pub(crate) const MODEL: &str = "m";
+
+pub(crate) const INSTRUCTIONS: &str =
+    "You find places to stay. Look one page up after the other, and then name the best.";
+
+pub(crate) const QUESTION: &str = "Where do we stay in Rome, with two children, for at most 150 a night?";
+
+/// Our agent at the endpoint, which may call tools that often.
+pub(crate) fn agent(base_url: &str, calls: u32) -> Result<Agent, Box<dyn std::error::Error>> {
+    let model = OpenAi::builder().base_url(base_url).build()?.chat_model(MODEL);
+    let agent = Agent::builder(model).instructions(INSTRUCTIONS).tools(tools::all());
+    Ok(agent.max_turns(calls + 1).build()?)
+}

@@ -1,0 +1,106 @@
+//! Twenty tools, and the `match` that calls the same functions by hand.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tool_core::{ToolSet, tool, tools};
+
+use super::clock;
+
+/// What a place must have.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Wishes {
+    /// The city, in English.
+    city: String,
+    /// How many people stay there.
+    guests: u8,
+    /// What a night may cost, in euros.
+    most_per_night: Option<f64>,
+    /// What there must be.
+    comforts: Vec<Comfort>,
+}
+
+#[derive(Clone, Copy, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Comfort {
+    Breakfast,
+    Parking,
+    Garden,
+}
+
+#[derive(Serialize)]
+pub(crate) struct Page {
+    page: u32,
+    places: Vec<Place>,
+    is_last: bool,
+}
+
+#[derive(Serialize)]
+struct Place {
+    name: &'static str,
+    street: &'static str,
+    price: f64,
+    comforts: Vec<Comfort>,
+}
+
+fn look_up(wishes: Wishes, page: u32) -> Page {
+    clock::pass(page);
+    let Wishes { city, guests, most_per_night, comforts } = wishes;
+    let price = f64::from(guests) * 30.5;
+    let place = |name, street| Place { name, street, price, comforts: comforts.clone() };
+    let places = match most_per_night {
+        Some(most) if most < price || city.is_empty() => Vec::new(),
+        _ => {
+            vec![place("Albergo del Sole", "Via del Biscione 76"), place("Casa \"Tre Pini\"", "Via Appia 9")]
+        }
+    };
+    Page { page, places, is_last: false }
+}
+
+/// As many tools as names, which all do the same.
+macro_rules! tools_named {
+    ($($name:ident)*) => {
+        pub(crate) const NAMES: &[&str] = &[$(stringify!($name)),*];
+
+        $(
+            /// Looks places to stay up, in pages of two: what they are called, where they are, what a night costs.
+            #[tool]
+            fn $name(
+                #[param("what the places must have")] wishes: Wishes,
+                #[param("which page, from 1")] page: u32,
+            ) -> Page {
+                look_up(wishes, page)
+            }
+        )*
+
+        /// The tools.
+        pub(crate) fn all() -> ToolSet {
+            tools![$($name),*]
+        }
+
+        /// What the tool of this name gives back, as text.
+        pub(crate) fn call_by_hand(name: &str, arguments: &str) -> Result<String, Box<dyn std::error::Error + Send + Sync>> {
+            match name {
+                $(
+                    stringify!($name) => {
+                        let Arguments { wishes, page } = serde_json::from_str(arguments)?;
+                        Ok(serde_json::to_string(&$name(wishes, page))?)
+                    }
+                )*
+                other => Err(format!("there is no tool {other}").into()),
+            }
+        }
+    };
+}
+
+tools_named! {
+    find_hotels find_hostels find_flats find_rooms find_houses find_farms find_camps find_boats find_castles find_cabins
+    rank_hotels rank_hostels rank_flats rank_rooms rank_houses rank_farms rank_camps rank_boats rank_castles rank_cabins
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    wishes: Wishes,
+    page: u32,
+}

@@ -1,0 +1,79 @@
+//! What a run costs that waits for the model: the bytes that it holds, awaited and streamed.
+//! `cargo bench -p tests --bench waiting` prints them for ten thousand runs of one agent, and fails when they are more
+//! than the bound.
+//!
+//! The model is one that never answers and holds nothing for a request, so what is counted is what `tool-core` holds. The
+//! instructions and the question are in it, as every run has its own messages.
+
+use std::future::{IntoFuture, pending};
+use std::hint::black_box;
+use std::task::{Context, Poll, Waker};
+
+use futures_util::{FutureExt, StreamExt, stream};
+use tool_core::{Agent, ChatModel, ChatRequest, ChatStream, ModelFuture, tool, tools};
+
+const RUNS: usize = 10_000;
+
+const INSTRUCTIONS: &str = "You find places to stay.";
+const QUESTION: &str = "Where do we stay in Rome?";
+
+/// The bounds on the bytes of one run. They stand a little above what is measured, so that it cannot grow unseen. The feature
+/// `tracing`, which is on here, takes some 500 of them.
+const BOUND: u64 = 4_200;
+const BOUND_STREAMED: u64 = 5_000;
+
+/// It takes every question, and nothing comes of it.
+struct Silent;
+
+impl ChatModel for Silent {
+    fn chat<'a>(&'a self, _: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        Box::pin(pending())
+    }
+
+    fn stream<'a>(&'a self, _: &'a ChatRequest<'_>) -> ChatStream<'a> {
+        Box::pin(stream::pending())
+    }
+}
+
+/// Finds a place to stay.
+#[tool]
+fn find(city: String) -> String {
+    city
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let agent = Agent::builder(Silent).instructions(INSTRUCTIONS).tools(tools![find]).build()?;
+    let mut context = Context::from_waker(Waker::noop());
+    let awaited = held(|| {
+        let mut run = agent.ask(QUESTION).into_future();
+        assert!(run.poll_unpin(&mut context).is_pending(), "nobody answers");
+        run
+    });
+    let streamed = held(|| {
+        let mut events = agent.ask(QUESTION).stream();
+        // Polled once more than it tells of events, as it is woken by what it tells.
+        let told = [(); 3].map(|()| matches!(events.poll_next_unpin(&mut context), Poll::Ready(Some(Ok(_)))));
+        assert_eq!(told, [false, true, false], "the turn has begun, and nobody answers");
+        events
+    });
+    println!("{RUNS} runs that wait, bytes of each, bound; allocations of each");
+    let mut is_within = true;
+    for (title, (bytes, allocations), bound) in
+        [("awaited", awaited, BOUND), ("streamed", streamed, BOUND_STREAMED)]
+    {
+        println!("{title:<9} {bytes:>6} {bound:>6}  {allocations}");
+        is_within &= bytes <= bound;
+    }
+    if is_within { Ok(()) } else { Err("a run that waits holds more than its bound".into()) }
+}
+
+/// What each of many runs holds when it is asked for: bytes and allocations.
+fn held<T>(start: impl FnMut() -> T) -> (u64, u64) {
+    let mut runs = Vec::with_capacity(RUNS);
+    let mut start = start;
+    drop(start());
+    let counts = allocation_counter::measure(|| runs.extend((0..RUNS).map(|_| start())));
+    drop(black_box(runs));
+    let each = |count: i64| u64::try_from(count).unwrap_or(0).div_ceil(RUNS as u64);
+    (each(counts.bytes_current), each(counts.count_current))
+}

@@ -1,0 +1,222 @@
+//! States that earlier versions wrote keep loading. The files of a format are never changed: a change of the form that
+//! they do not fit raises the format and adds files.
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+use tool_core::testing::ScriptedModel;
+use tool_core::{
+    Agent, AssistantMessage, ChatResponse, FinishReason, Message, OnError, Run, RunLimits, Step, ToolCall,
+    ToolChoice, ToolError, ToolErrorKind, ToolExecution, ToolOutput, Usage, tool, tools,
+};
+
+#[tool("Sums two numbers")]
+fn sum(a: f64, b: f64) -> f64 {
+    a + b
+}
+
+#[tool(return_direct)]
+fn ticket(number: u32) -> Result<ToolOutput, String> {
+    match number {
+        0 => Err("there is no ticket 0".into()),
+        _ => Ok(ToolOutput::text(format!("Ticket {number}"))),
+    }
+}
+
+#[tool(needs_approval)]
+fn erase() {}
+
+#[tool(undo = "unbook")]
+fn book() {}
+
+#[tool]
+fn unbook() {}
+
+fn folder(format: u32) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("states/format_{format}"))
+}
+
+fn golden(format: u32, name: &str) -> String {
+    let path = folder(format).join(format!("{name}.json"));
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// What a kept run comes to, with a model that says one thing more.
+async fn resumed(state: &str) -> String {
+    let run: Run = serde_json::from_str(state).unwrap();
+    let again: Run = serde_json::from_str(&serde_json::to_string(&run).unwrap()).unwrap();
+    let mut outcomes = Vec::new();
+    for run in [run, again] {
+        let model = ScriptedModel::new().says("That is all.");
+        let tools = tools![sum, ticket, erase, book, unbook];
+        let agent = Agent::builder(model).tools(tools).build().unwrap();
+        outcomes.push(match agent.resume(run).await {
+            Ok(answer) => format!(
+                "{} ({} calls, {} tokens)",
+                answer.text(),
+                answer.tool_executions().len(),
+                answer.usage().total_tokens
+            ),
+            Err(error) => format!("error: {error} ({} calls)", error.tool_executions().len()),
+        });
+    }
+    assert_eq!(outcomes[0], outcomes[1], "read, written and read again");
+    outcomes.swap_remove(0)
+}
+
+#[tokio::test]
+async fn runs_of_format_1_go_on() {
+    let turns = "error: the model still called tools after 3 turns; allow more with `max_turns`, or see in `tool_executions()` what it is after (4 calls)";
+    let cut = "error: the model's reply was cut short in the middle of its calls, so none was made; ask for less at once (3 calls)";
+    let table = [
+        ("asking", "That is all. (0 calls, 0 tokens)"),
+        ("calling", "That is all. (3 calls, 110 tokens)"),
+        ("asking_again", "That is all. (3 calls, 110 tokens)"),
+        ("answered", "It is 3. (3 calls, 220 tokens)"),
+        ("returned", "Ticket 7 (4 calls, 220 tokens)"),
+        ("out_of_turns", turns),
+        ("cut_short", cut),
+    ];
+    for (name, expected) in table {
+        assert_eq!(resumed(&golden(1, name)).await, expected, "{name}");
+    }
+    // All that a state of format 1 says is kept.
+    let run: Run = serde_json::from_str(&golden(1, "calling")).unwrap();
+    assert_eq!((run.limits().turns, run.turns()), (3, 1));
+    assert_eq!(run.conversation().map(ToString::to_string).as_deref(), Some("user-7"));
+    let run: Run = serde_json::from_str(&golden(1, "asking_again")).unwrap();
+    let made = run.tool_executions();
+    assert_eq!(made[0].repairs().len(), 1);
+    assert!(made[0].started_at().is_some() && !made[0].duration().is_zero());
+    assert!(made[1].outcome().unwrap_err().is_failed());
+    assert_eq!(made[2].output().unwrap().data(), Some(&serde_json::json!({ "n": 4 })));
+}
+
+fn reply(calls: &[(&str, &str, &str)]) -> ChatResponse {
+    let calls = calls.iter().map(|(id, name, arguments)| ToolCall::new(*id, *name, *arguments));
+    ChatResponse::new(AssistantMessage::text("Let me see.").with_tool_calls(calls))
+        .with_usage(Usage::new(100, 10))
+}
+
+/// A run in every place where one can stand.
+fn runs() -> Vec<(&'static str, Run)> {
+    let definitions = tools![sum, ticket, erase, book, unbook].definitions().clone();
+    let mut limits = RunLimits::default();
+    (limits.turns, limits.calls, limits.time) = (4, Some(9), Some(std::time::Duration::from_secs(60)));
+    let asking = Run::new([Message::system("Be brief."), Message::user("What is 1 + 2?")])
+        .with_limits(limits)
+        .with_tool_choice(ToolChoice::Required)
+        .with_parallel_tool_calls(true)
+        .with_conversation("user-7")
+        .with_options(tool_core::ModelOptions::default().with_seed(7))
+        .on_error(ToolErrorKind::Panicked, OnError::EndRun);
+    let outcome = |run: &Run, position: usize, outcome: Result<ToolOutput, ToolError>| {
+        let Some(Message::Assistant(message)) = run.messages().last() else { panic!() };
+        ToolExecution::new(message.tool_calls[position].clone(), outcome)
+    };
+
+    let mut calling = asking.clone();
+    let calls = [
+        ("call_a", "sum", r#"{"a": 1, "b": 2}"#),
+        ("call_b", "ticket", r#"{"number": 0}"#),
+        ("call_c", "erase", "{}"),
+    ];
+    calling.replied(reply(&calls)).unwrap();
+    let _ = calling.next(&definitions);
+    calling.begin("call_a").unwrap();
+    let output = ToolOutput::text("3.0").with_data(serde_json::json!({ "exact": true }));
+    let first = outcome(&calling, 0, Ok(output));
+    calling.called(first).unwrap();
+    calling.begin("call_b").unwrap();
+
+    let mut waiting = calling.clone();
+    let second = outcome(&waiting, 1, Err(ToolError::failed("there is no ticket 0")));
+    waiting.called(second).unwrap();
+    assert!(matches!(waiting.next(&definitions), Step::NeedsApproval(calls) if calls.len() == 1));
+
+    let mut asking_again = waiting.clone();
+    asking_again.decide("call_c", tool_core::Approval::denied("not today")).unwrap();
+    let mut answered = asking_again.clone();
+    answered.replied(ChatResponse::new(AssistantMessage::text("It is 3."))).unwrap();
+    let mut returned = asking_again.clone();
+    returned.replied(reply(&[("call_d", "ticket", r#"{"number": 7}"#)])).unwrap();
+    let _ = returned.next(&definitions);
+    let last = outcome(&returned, 0, Ok(ToolOutput::text("Ticket 7")));
+    returned.called(last).unwrap();
+    let mut undoing = asking_again.clone();
+    undoing.replied(reply(&[("call_d", "book", "{}")])).unwrap();
+    let _ = undoing.next(&definitions);
+    let last = outcome(&undoing, 0, Ok(ToolOutput::text("Success")));
+    undoing.called(last).unwrap();
+    undoing.cancel();
+    let mut ended = asking_again.clone();
+    ended.replied(reply(&[("call_d", "sum", "{\"a\": ")]).with_finish_reason(FinishReason::Length)).unwrap();
+    vec![
+        ("asking", asking),
+        ("calling", calling),
+        ("waiting", waiting),
+        ("asking_again", asking_again),
+        ("answered", answered),
+        ("returned", returned),
+        ("undoing", undoing),
+        ("ended", ended),
+    ]
+}
+
+/// With `BLESS=1` in the environment the files that are missing are written.
+#[tokio::test]
+async fn runs_of_format_2_go_on_and_are_written_alike() {
+    for (name, run) in runs() {
+        let mut state = serde_json::to_value(&run).unwrap();
+        state["id"] = "run_00000000000000000000000000000000".into();
+        let path = folder(2).join(format!("{name}.json"));
+        if std::env::var_os("BLESS").is_some() && !path.exists() {
+            std::fs::write(&path, serde_json::to_string_pretty(&state).unwrap() + "\n").unwrap();
+        }
+        let kept: Value = serde_json::from_str(&golden(2, name)).unwrap();
+        assert_eq!(state, kept, "{name}");
+    }
+    let cut = "error: the model's reply was cut short in the middle of its calls, so none was made; ask for less at once (3 calls)";
+    let waits = "error: a person has to approve the call of `erase`: keep `into_run()`, `decide` on each of `waiting()`, and `resume` it (0 calls)";
+    let table = [
+        ("asking", "That is all. (0 calls, 0 tokens)"),
+        ("calling", waits),
+        ("waiting", waits),
+        ("asking_again", "That is all. (3 calls, 110 tokens)"),
+        ("answered", "It is 3. (3 calls, 110 tokens)"),
+        ("returned", "Ticket 7 (4 calls, 220 tokens)"),
+        ("undoing", "error: the run was cancelled (4 calls)"),
+        ("ended", cut),
+    ];
+    for (name, expected) in table {
+        assert_eq!(resumed(&golden(2, name)).await, expected, "{name}");
+    }
+    let run: Run = serde_json::from_str(&golden(2, "asking_again")).unwrap();
+    assert_eq!(
+        run.tool_executions()[0].output().unwrap().data(),
+        Some(&serde_json::json!({ "exact": true }))
+    );
+    assert!(run.tool_executions()[2].outcome().unwrap_err().is_denied());
+}
+
+/// What the messages say is not said again, and tools are not described.
+#[test]
+fn a_state_is_compact() {
+    let mut run = Run::new([Message::user("Go")]).with_max_turns(100);
+    let long = "x".repeat(1000);
+    for turn in 0..20 {
+        run.replied(reply(&[(
+            &format!("call_q{turn}"),
+            "sum",
+            &format!(r#"{{"a": {turn}, "b": "{long}"}}"#),
+        )]))
+        .unwrap();
+        let definitions = tools![sum].definitions().clone();
+        let Step::CallTools(calls) = run.next(&definitions) else { panic!() };
+        run.called(ToolExecution::new(calls[0].clone(), Ok(ToolOutput::text(long.clone())))).unwrap();
+    }
+    let messages = serde_json::to_string(run.messages()).unwrap().len();
+    let state = serde_json::to_string(&run).unwrap();
+    assert!(state.len() - messages < 20 * 40 + 500, "{} beside {messages}", state.len() - messages);
+    assert!(!state.contains("Sums two numbers"));
+}

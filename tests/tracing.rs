@@ -1,0 +1,652 @@
+//! The spans of a run, as a subscriber hears of them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tool_core::testing::{OfflineModel, ScriptedModel};
+use tool_core::{
+    Agent, AgentBuilder, Answer, Cancellation, ChatModel, ChatRequest, ModelFuture, ModelOptions, OnError,
+    RunError, Step, ToolErrorKind, Usage, tool, tools,
+};
+use tool_openai::OpenAi;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::DefaultGuard;
+use tracing::{Instrument, Subscriber, info_span};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
+
+/// Keeps every span, in the order in which they began.
+#[derive(Clone, Default)]
+struct Spans(Arc<Mutex<Vec<Span>>>);
+
+#[derive(Clone, Default)]
+struct Span {
+    id: u64,
+    parent: Option<u64>,
+    name: &'static str,
+    fields: BTreeMap<&'static str, Value>,
+    is_closed: bool,
+}
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Spans {
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        let parent = context.span(id).and_then(|span| span.parent()).map(|parent| parent.id().into_u64());
+        let mut span =
+            Span { id: id.into_u64(), parent, name: attributes.metadata().name(), ..Span::default() };
+        attributes.record(&mut span);
+        self.0.lock().unwrap().push(span);
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, _: Context<'_, S>) {
+        self.of(id, |span| values.record(span));
+    }
+
+    fn on_close(&self, id: Id, _: Context<'_, S>) {
+        self.of(&id, |span| span.is_closed = true);
+    }
+}
+
+impl Visit for Span {
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.note(field, json!(value));
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.note(field, json!(value));
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.note(field, json!(value));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.note(field, json!(value));
+    }
+
+    fn record_debug(&mut self, field: &Field, _: &dyn fmt::Debug) {
+        panic!("a collector would show {field} as a text");
+    }
+}
+
+impl Span {
+    fn note(&mut self, field: &Field, value: Value) {
+        let before = self.fields.insert(field.name(), value);
+        assert_eq!(before, None, "{field} of {} is recorded once", self.name);
+    }
+
+    /// What a collector calls it.
+    fn shown(&self) -> &str {
+        self.fields.get("otel.name").and_then(Value::as_str).unwrap_or(self.name)
+    }
+}
+
+impl Spans {
+    /// Hears of what happens in this thread.
+    fn listen(&self) -> DefaultGuard {
+        tracing::subscriber::set_default(tracing_subscriber::registry().with(self.clone()))
+    }
+
+    fn of(&self, id: &Id, change: impl FnOnce(&mut Span)) {
+        let mut spans = self.0.lock().unwrap();
+        // Ids are given anew when a span is closed.
+        let found = spans.iter_mut().rfind(|span| span.id == id.into_u64() && !span.is_closed);
+        change(found.expect("the span began"));
+    }
+
+    fn all(&self) -> Vec<Span> {
+        let spans = self.0.lock().unwrap().clone();
+        assert!(spans.iter().all(|span| span.is_closed), "every span is closed");
+        spans
+    }
+
+    /// Each span behind those that it is below, with why it failed.
+    fn tree(&self) -> Vec<String> {
+        let spans = self.0.lock().unwrap().clone();
+        let line = |(position, span): (usize, &Span)| {
+            let mut path = vec![span.shown().to_owned()];
+            let (mut position, mut parent) = (position, span.parent);
+            while let Some(id) = parent {
+                position = spans[..position].iter().rposition(|span| span.id == id).unwrap();
+                path.insert(0, spans[position].shown().to_owned());
+                parent = spans[position].parent;
+            }
+            let error = span.fields.get("error.type").and_then(Value::as_str);
+            let status = span.fields.get("otel.status_code").and_then(Value::as_str);
+            assert_eq!(status, error.map(|_| "ERROR"), "{}", span.shown());
+            path.join(" > ") + &error.map(|error| format!(": {error}")).unwrap_or_default()
+        };
+        spans.iter().enumerate().map(line).collect()
+    }
+}
+
+/// A script that says whose it is.
+struct Named(ScriptedModel);
+
+impl ChatModel for Named {
+    fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        Box::pin(async move {
+            let mut response = self.0.chat(request).instrument(info_span!("request")).await?;
+            response.id = Some("chatcmpl-1".into());
+            response.model = Some("large-2026".into());
+            Ok(response)
+        })
+    }
+
+    fn provider_name(&self) -> Option<&str> {
+        Some("openai")
+    }
+
+    fn model_name(&self) -> Option<&str> {
+        Some("large")
+    }
+}
+
+/// Waits, and looks something up for it.
+#[tool]
+async fn look_up(word: String, milliseconds: u64) -> String {
+    tokio::time::sleep(Duration::from_millis(milliseconds)).await;
+    async { format!("meaning of {word}") }.instrument(info_span!("query")).await
+}
+
+#[tool("Fails")]
+fn fails(why: String) -> Result<(), String> {
+    Err(format!("failed for {why}"))
+}
+
+#[tool("Panics")]
+fn panics() {
+    panic!("secret-panic")
+}
+
+/// Computes in a thread of its own.
+#[tool(blocking)]
+fn compute() {
+    info_span!("step").in_scope(|| ());
+}
+
+#[tool("Is never there", attempts = 2)]
+fn flaky() -> Result<(), String> {
+    Err("not there".into())
+}
+
+fn agent(script: ScriptedModel) -> AgentBuilder {
+    Agent::builder(Box::new(Named(script)) as Box<dyn ChatModel>)
+        .name("clerk")
+        .instructions("secret-instructions")
+        .tools(tools![look_up, fails, panics, compute, flaky])
+}
+
+/// Two calls at once, of which the first takes longer, then one that fails, then an answer.
+fn script() -> ScriptedModel {
+    let mut usage = Usage::new(10, 2);
+    usage.cached_tokens = Some(4);
+    ScriptedModel::new()
+        .calls_all([
+            ("look_up", r#"{"word": "secret-first", "milliseconds": 40}"#),
+            ("look_up", r#"{"word": "secret-second", "milliseconds": 1}"#),
+        ])
+        .with_usage(usage)
+        .calls_all([("fails", r#"{"why": "secret-why"}"#), ("panics", "{}"), ("gone", "{}"), ("fails", "{}")])
+        .with_usage(Usage::new(20, 3))
+        .says("secret-answer")
+}
+
+const QUESTION: &str = "secret-question";
+
+async fn awaited(agent: &Agent) -> Result<Answer, RunError> {
+    agent.ask(QUESTION).conversation("talk-7").await
+}
+
+async fn streamed(agent: &Agent) -> Result<Answer, RunError> {
+    let mut events = agent.ask(QUESTION).conversation("talk-7").stream();
+    while let Some(event) = events.next().await {
+        if let tool_core::Event::Done(answer) = event? {
+            return Ok(answer);
+        }
+    }
+    panic!("the stream ended without an end");
+}
+
+async fn by_hand(agent: &Agent) -> Result<Answer, RunError> {
+    let mut run = agent.ask(QUESTION).conversation("talk-7").start();
+    loop {
+        match run.next().await? {
+            Step::CallModel(request) => {
+                let response = agent.model().chat(&request).await.unwrap();
+                run.replied(response).await?;
+            }
+            Step::CallTools(calls) => {
+                for call in calls {
+                    let execution = run.execute(call).await?;
+                    run.called(execution).await?;
+                }
+            }
+            _ => return run.finish().await,
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_tree_of_spans() {
+    let tree = |request: &str| {
+        [
+            "invoke_agent clerk",
+            "invoke_agent clerk > turn",
+            "invoke_agent clerk > turn > chat large",
+            request,
+            "invoke_agent clerk > turn > execute_tool look_up",
+            "invoke_agent clerk > turn > execute_tool look_up",
+            "invoke_agent clerk > turn > execute_tool look_up > query",
+            "invoke_agent clerk > turn > execute_tool look_up > query",
+            "invoke_agent clerk > turn",
+            "invoke_agent clerk > turn > chat large",
+            request,
+            "invoke_agent clerk > turn > execute_tool fails: failed",
+            "invoke_agent clerk > turn > execute_tool panics: panicked",
+            "invoke_agent clerk > turn > execute_tool: unknown_tool",
+            "invoke_agent clerk > turn > execute_tool fails: invalid_arguments",
+            "invoke_agent clerk > turn",
+            "invoke_agent clerk > turn > chat large",
+            request,
+        ]
+        .map(String::from)
+    };
+    let inside = "invoke_agent clerk > turn > chat large > request";
+    for way in ["awaited", "streamed", "by hand"] {
+        let spans = Spans::default();
+        let _listening = spans.listen();
+        let agent = agent(script()).build().unwrap();
+        let (answer, mut expected) = match way {
+            "awaited" => (awaited(&agent).await, tree(inside)),
+            "streamed" => (streamed(&agent).await, tree(inside)),
+            // The model is the caller's own to ask.
+            _ => (by_hand(&agent).await, tree("request")),
+        };
+        assert_eq!(answer.unwrap().text(), "secret-answer", "{way}");
+        let mut made = spans.tree();
+        if way == "by hand" {
+            // One call after the other.
+            made[4..8].sort();
+            expected[4..8].sort();
+        }
+        assert_eq!(made, expected, "{way}");
+        spans.all();
+    }
+}
+
+fn fields(span: &Span) -> Value {
+    json!(span.fields)
+}
+
+#[tokio::test]
+async fn attributes() {
+    for streams in [false, true] {
+        let spans = Spans::default();
+        let _listening = spans.listen();
+        let options = ModelOptions::default()
+            .with_temperature(0.5)
+            .with_top_p(0.25)
+            .with_max_output_tokens(100)
+            .with_seed(-7)
+            .with_stop(["END"]);
+        let agent = agent(script()).options(options).build().unwrap();
+        if streams { streamed(&agent).await } else { awaited(&agent).await }.unwrap();
+        let spans = spans.all();
+        let [run, turn, chat] = [0, 1, 2].map(|position| spans[position].clone());
+        let second = spans.iter().filter(|span| span.name == "turn").nth(1).unwrap();
+        assert_eq!(
+            fields(&turn),
+            json!({ "otel.name": "turn", "otel.kind": "internal", "tool_core.turn.number": 1 })
+        );
+        assert_eq!(second.fields["tool_core.turn.number"], 2);
+
+        let mut run_fields = fields(&run);
+        let id = run_fields.as_object_mut().unwrap().remove("tool_core.run.id").unwrap();
+        assert!(id.as_str().unwrap().starts_with("run_"), "{id}");
+        assert_eq!(
+            run_fields,
+            json!({
+                "otel.name": "invoke_agent clerk",
+                "otel.kind": "internal",
+                "gen_ai.operation.name": "invoke_agent",
+                "gen_ai.agent.name": "clerk",
+                "gen_ai.conversation.id": "talk-7",
+                "gen_ai.provider.name": "openai",
+                "gen_ai.request.model": "large",
+                "gen_ai.response.finish_reasons": r#"["stop"]"#,
+                "gen_ai.usage.input_tokens": 30,
+                "gen_ai.usage.output_tokens": 5,
+                "gen_ai.usage.cache_read.input_tokens": 4,
+            })
+        );
+
+        let mut expected = json!({
+            "otel.name": "chat large",
+            "otel.kind": "client",
+            "gen_ai.operation.name": "chat",
+            "gen_ai.conversation.id": "talk-7",
+            "gen_ai.provider.name": "openai",
+            "gen_ai.request.model": "large",
+            "gen_ai.request.temperature": 0.5,
+            "gen_ai.request.top_p": 0.25,
+            "gen_ai.request.max_tokens": 100,
+            "gen_ai.request.seed": -7,
+            "gen_ai.request.stop_sequences": r#"["END"]"#,
+            "gen_ai.response.id": "chatcmpl-1",
+            "gen_ai.response.model": "large-2026",
+            "gen_ai.response.finish_reasons": r#"["tool_call"]"#,
+            "gen_ai.usage.input_tokens": 10,
+            "gen_ai.usage.output_tokens": 2,
+            "gen_ai.usage.cache_read.input_tokens": 4,
+        });
+        if streams {
+            expected["gen_ai.request.stream"] = json!(true);
+        }
+        assert_eq!(fields(&chat), expected);
+
+        let call = spans.iter().find(|span| span.name == "execute_tool").unwrap();
+        assert_eq!(
+            fields(call),
+            json!({
+                "otel.name": "execute_tool look_up",
+                "otel.kind": "internal",
+                "gen_ai.operation.name": "execute_tool",
+                "gen_ai.tool.name": "look_up",
+                "gen_ai.tool.type": "function",
+                "gen_ai.tool.call.id": "call_1_0",
+                "gen_ai.tool.description": "Waits, and looks something up for it.",
+                "tool_core.call.attempt": 1,
+            })
+        );
+    }
+}
+
+#[tokio::test]
+async fn content_is_traced_only_when_asked_for() {
+    for (traced, is_awaited) in [(None, true), (Some(false), true), (None, false)] {
+        let spans = Spans::default();
+        let _listening = spans.listen();
+        let builder = agent(script());
+        let builder = match traced {
+            Some(traced) => builder.trace_content(traced),
+            None => builder,
+        };
+        let agent = builder.build().unwrap();
+        if is_awaited { awaited(&agent).await } else { by_hand(&agent).await }.unwrap();
+        for span in spans.all() {
+            let fields = fields(&span).to_string();
+            assert!(!fields.contains("secret") && !fields.contains("meaning"), "{}: {fields}", span.shown());
+        }
+    }
+}
+
+#[tokio::test]
+async fn content_that_was_asked_for() {
+    let spans = Spans::default();
+    let _listening = spans.listen();
+    let agent = agent(script()).trace_content(true).build().unwrap();
+    awaited(&agent).await.unwrap();
+    let spans = spans.all();
+    let json = |span: &Span, field: &str| -> Value {
+        serde_json::from_str(span.fields[field].as_str().unwrap()).unwrap()
+    };
+    let of = |name: &str| spans.iter().filter(|span| span.name == name).collect::<Vec<_>>();
+    let (run, chats, calls) = (of("invoke_agent")[0], of("chat"), of("execute_tool"));
+
+    let text = |text: &str| json!([{ "type": "text", "content": text }]);
+    let question = json!([
+        { "role": "system", "parts": text("secret-instructions") },
+        { "role": "user", "parts": text(QUESTION) },
+    ]);
+    assert_eq!(json(run, "gen_ai.input.messages"), question);
+    assert_eq!(json(chats[0], "gen_ai.input.messages"), question);
+    let answer = json!([{ "role": "assistant", "parts": text("secret-answer"), "finish_reason": "stop" }]);
+    assert_eq!(json(run, "gen_ai.output.messages"), answer);
+    assert_eq!(json(chats[2], "gen_ai.output.messages"), answer);
+    let reply = json(chats[0], "gen_ai.output.messages");
+    assert_eq!(
+        reply[0]["parts"][1],
+        json!({
+            "type": "tool_call",
+            "id": "call_1_1",
+            "name": "look_up",
+            "arguments": { "word": "secret-second", "milliseconds": 1 },
+        })
+    );
+    assert_eq!(
+        json(chats[1], "gen_ai.input.messages")[3]["parts"],
+        json!([{ "type": "tool_call_response", "id": "call_1_0", "response": "meaning of secret-first" }])
+    );
+    let first = (&calls[0].fields["gen_ai.tool.call.arguments"], &calls[0].fields["gen_ai.tool.call.result"]);
+    assert_eq!(
+        first,
+        (&json!(r#"{"word": "secret-first", "milliseconds": 40}"#), &json!("meaning of secret-first"))
+    );
+    assert_eq!(calls[2].fields["otel.status_description"], "failed for secret-why");
+}
+
+#[tokio::test]
+async fn runs_that_fail() {
+    type Build = fn(AgentBuilder) -> AgentBuilder;
+    let one = || ScriptedModel::new().calls("fails", r#"{"why": "secret-why"}"#);
+    let table: [(ScriptedModel, Build, &[&str]); 4] = [
+        (
+            ScriptedModel::new().fails("secret-line"),
+            |agent| agent,
+            &[
+                "run: model",
+                "run > turn",
+                "run > turn > chat large: model",
+                "run > turn > chat large > request",
+            ],
+        ),
+        (
+            one(),
+            |agent| agent.on_error(ToolErrorKind::Failed, OnError::EndRun),
+            &[
+                "run: tool",
+                "run > turn",
+                "run > turn > chat large",
+                "run > turn > chat large > request",
+                "run > turn > execute_tool fails: failed",
+            ],
+        ),
+        (
+            one(),
+            |agent| agent.max_turns(1),
+            &[
+                "run: turn_limit",
+                "run > turn",
+                "run > turn > chat large",
+                "run > turn > chat large > request",
+            ],
+        ),
+        // Nothing has failed if a person is waited for.
+        (
+            one(),
+            |agent| agent.needs_approval(|_| true),
+            &["run", "run > turn", "run > turn > chat large", "run > turn > chat large > request"],
+        ),
+    ];
+    for (script, build, expected) in table {
+        let spans = Spans::default();
+        let _listening = spans.listen();
+        let agent = build(agent(script)).build().unwrap();
+        awaited(&agent).await.unwrap_err();
+        let made: Vec<_> =
+            spans.tree().iter().map(|line| line.replace("invoke_agent clerk", "run")).collect();
+        assert_eq!(made, expected);
+        assert!(spans.all().iter().all(|span| !fields(span).to_string().contains("secret")));
+    }
+}
+
+#[tokio::test]
+async fn what_is_given_up_is_cancelled() {
+    let script = || ScriptedModel::new().calls("look_up", r#"{"word": "a", "milliseconds": 60000}"#);
+    // Long enough to get to the call on any machine.
+    let soon = Duration::from_millis(300);
+    let expected = [
+        "invoke_agent clerk: cancelled",
+        "invoke_agent clerk > turn",
+        "invoke_agent clerk > turn > chat large",
+        "invoke_agent clerk > turn > chat large > request",
+        "invoke_agent clerk > turn > execute_tool look_up: cancelled",
+    ];
+    for is_dropped in [true, false] {
+        let spans = Spans::default();
+        let _listening = spans.listen();
+        let agent = agent(script()).build().unwrap();
+        if is_dropped {
+            tokio::time::timeout(soon, awaited(&agent)).await.unwrap_err();
+        } else {
+            let cancellation = Cancellation::new();
+            let asked = agent.ask(QUESTION).cancelled_by(&cancellation).into_future();
+            let cancelling = async {
+                tokio::time::sleep(soon).await;
+                cancellation.cancel();
+            };
+            tokio::join!(asked, cancelling).0.unwrap_err();
+        }
+        assert_eq!(spans.tree(), expected, "dropped: {is_dropped}");
+        spans.all();
+    }
+}
+
+/// Never replies.
+struct Silent;
+
+impl ChatModel for Silent {
+    fn chat<'a>(&'a self, _: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        Box::pin(std::future::pending())
+    }
+}
+
+#[tokio::test]
+async fn a_model_call_ends_when_it_is_given_up() {
+    let spans = Spans::default();
+    let _listening = spans.listen();
+    let agent = Agent::builder(Silent).build().unwrap();
+    let cancellation = Cancellation::new();
+    let mut run = agent.ask(QUESTION).cancelled_by(&cancellation).start();
+    let cancelling = async { cancellation.cancel() };
+    tokio::join!(run.advance(), cancelling).0.unwrap();
+    assert_eq!(
+        spans.tree(),
+        ["invoke_agent", "invoke_agent > turn", "invoke_agent > turn > chat: cancelled"]
+    );
+    drop(run);
+    spans.all();
+}
+
+#[tokio::test]
+async fn a_run_that_goes_on_has_spans_of_its_own() {
+    let spans = Spans::default();
+    let _listening = spans.listen();
+    let script = script().fails("the line is dead").says("Again.").with_usage(Usage::new(1, 1));
+    let agent = agent(script).max_turns(5).build().unwrap();
+    let mut run = agent.start(QUESTION);
+    assert!(run.advance().await.unwrap()); // the model calls
+    let state = run.into_state();
+    let mut run = agent.resume(state).start();
+    while run.advance().await.unwrap() {}
+    run.finish().await.unwrap();
+    let spans = spans.all();
+    let runs: Vec<_> = spans.iter().filter(|span| span.name == "invoke_agent").collect();
+    let tokens: Vec<_> = runs.iter().map(|run| run.fields["gen_ai.usage.input_tokens"].as_i64()).collect();
+    assert_eq!(tokens, [Some(10), Some(20)]);
+    assert!(runs.iter().all(|run| !run.fields.contains_key("error.type")), "laid aside is not given up");
+    assert_eq!(runs[0].fields["tool_core.run.id"], runs[1].fields["tool_core.run.id"]);
+    // The calls of the turn that the first began.
+    let call = spans.iter().find(|span| span.name == "execute_tool").unwrap();
+    let turn = spans.iter().rfind(|span| Some(span.id) == call.parent && span.name == "turn").unwrap();
+    assert_eq!((turn.fields["tool_core.turn.number"].as_i64(), turn.parent), (Some(1), Some(runs[1].id)));
+}
+
+#[tokio::test]
+async fn a_step_that_is_taken_again() {
+    let spans = Spans::default();
+    let _listening = spans.listen();
+    let agent = agent(ScriptedModel::new().fails("the line is dead").says("Again.")).build().unwrap();
+    let mut run = agent.start(QUESTION);
+    run.advance().await.unwrap_err();
+    while run.advance().await.unwrap() {}
+    run.finish().await.unwrap();
+    let chat = "invoke_agent clerk > turn > chat large";
+    let expected = [
+        "invoke_agent clerk".to_owned(),
+        "invoke_agent clerk > turn".to_owned(),
+        format!("{chat}: model"),
+        format!("{chat} > request"),
+        chat.to_owned(),
+        format!("{chat} > request"),
+    ];
+    assert_eq!(spans.tree(), expected);
+}
+
+#[tokio::test]
+async fn a_run_that_went_on_did_not_end_with_the_failure_of_before() {
+    for (steps, expected) in [(1, "invoke_agent clerk: model"), (2, "invoke_agent clerk: cancelled")] {
+        let spans = Spans::default();
+        let _listening = spans.listen();
+        let script = ScriptedModel::new().fails("the line is dead").calls("compute", "{}");
+        let agent = agent(script).build().unwrap();
+        let mut run = agent.start(QUESTION);
+        for _ in 0..steps {
+            let _ = run.advance().await;
+        }
+        drop(run);
+        assert_eq!(spans.tree()[0], expected);
+    }
+}
+
+#[tokio::test]
+async fn each_attempt_has_a_span() {
+    let spans = Spans::default();
+    let _listening = spans.listen();
+    let agent = agent(ScriptedModel::new().calls("flaky", "{}").says("No.")).build().unwrap();
+    awaited(&agent).await.unwrap();
+    let spans = spans.all();
+    let calls = spans.iter().filter(|span| span.name == "execute_tool");
+    let attempts: Vec<_> = calls.map(|call| call.fields["tool_core.call.attempt"].as_i64()).collect();
+    assert_eq!(attempts, [Some(1), Some(2)]);
+}
+
+#[test]
+fn models_say_whose_they_are() {
+    let openai = OpenAi::builder().base_url("http://127.0.0.1:1/v1").build().unwrap();
+    let boxed = |model: Box<dyn ChatModel>| model;
+    let table = [
+        (boxed(Box::new(openai.chat_model("small"))), Some("openai"), Some("small")),
+        (boxed(Box::new(Arc::new(openai.chat_model("small")))), Some("openai"), Some("small")),
+        (boxed(Box::new(OfflineModel::new())), Some("tool_core"), Some("offline")),
+        (boxed(Box::new(ScriptedModel::new())), None, None),
+    ];
+    for (model, provider, name) in table {
+        assert_eq!((model.provider_name(), model.model_name()), (provider, name));
+    }
+}
+
+#[tokio::test]
+async fn a_blocking_tool_is_below_its_call_in_its_own_thread() {
+    let spans = Spans::default();
+    // Every other test listens in its own thread only.
+    tracing::subscriber::set_global_default(tracing_subscriber::registry().with(spans.clone())).unwrap();
+    let agent = agent(ScriptedModel::new().calls("compute", "{}").says("Computed.")).build().unwrap();
+    awaited(&agent).await.unwrap();
+    let step = "invoke_agent clerk > turn > execute_tool compute > step";
+    assert_eq!(spans.tree().iter().filter(|line| *line == step).count(), 1);
+}
+
+#[tokio::test]
+async fn a_run_is_below_the_span_that_it_is_asked_in() {
+    let spans = Spans::default();
+    let _listening = spans.listen();
+    let agent = agent(ScriptedModel::new().says("Hello.")).build().unwrap();
+    let ask = agent.ask(QUESTION).into_future();
+    ask.instrument(info_span!("handler")).await.unwrap();
+    assert_eq!(spans.tree()[..2], ["handler", "handler > invoke_agent clerk"]);
+}

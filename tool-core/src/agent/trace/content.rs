@@ -1,0 +1,141 @@
+//! Messages as the convention writes them.
+//!
+//! Its schemas: <https://github.com/open-telemetry/semantic-conventions-genai/tree/main/docs/gen-ai>.
+
+use serde_json::{Value, json};
+
+use crate::{AssistantMessage, Content, FinishReason, Image, Message, Part};
+
+/// What the model is sent, as JSON.
+pub(super) fn input(messages: &[Message]) -> String {
+    messages.iter().map(message).collect::<Value>().to_string()
+}
+
+/// What the model replied, as JSON.
+pub(super) fn output(message: &AssistantMessage, reason: &FinishReason) -> String {
+    json!([{
+        "role": "assistant",
+        "parts": parts_of_reply(message),
+        "finish_reason": super::names::of_finish_reason(reason),
+    }])
+    .to_string()
+}
+
+/// What an agent answered, as JSON.
+pub(super) fn answer(text: &str, reason: &FinishReason) -> String {
+    output(&AssistantMessage::text(text), reason)
+}
+
+fn message(message: &Message) -> Value {
+    match message {
+        Message::System(content) => json!({ "role": "system", "parts": parts(content) }),
+        Message::User(content) => json!({ "role": "user", "parts": parts(content) }),
+        Message::Assistant(reply) => json!({ "role": "assistant", "parts": parts_of_reply(reply) }),
+        Message::Tool(result) => {
+            let mut all = vec![json!({
+                "type": "tool_call_response",
+                "id": result.call_id,
+                "response": result.content.text(),
+            })];
+            all.extend(result.content.images().map(image));
+            json!({ "role": "tool", "parts": all })
+        }
+    }
+}
+
+fn parts(content: &Content) -> Vec<Value> {
+    let part = |part: &Part| match part {
+        Part::Text { text: content } => text(content),
+        Part::Json(content) => text(content.as_str()),
+        Part::Image(content) => image(content),
+    };
+    content.parts().iter().map(part).collect()
+}
+
+fn parts_of_reply(reply: &AssistantMessage) -> Vec<Value> {
+    let reasoning = reply.reasoning.iter().map(|content| json!({ "type": "reasoning", "content": content }));
+    let texts = [Some(&reply.text), reply.refusal.as_ref()].into_iter().flatten();
+    let texts = texts.filter(|content| !content.is_empty()).map(|content| text(content));
+    let calls = reply.tool_calls.iter().map(|call| {
+        // What is no JSON is shown as the model wrote it.
+        let arguments = serde_json::from_str(&call.arguments).unwrap_or_else(|_| json!(call.arguments));
+        json!({ "type": "tool_call", "id": call.id, "name": call.name, "arguments": arguments })
+    });
+    reasoning.chain(texts).chain(calls).collect()
+}
+
+fn text(content: &str) -> Value {
+    json!({ "type": "text", "content": content })
+}
+
+/// Where an image is, or what it is: its bytes would be too much for any trace.
+fn image(image: &Image) -> Value {
+    let scheme = image.url().split(':').next().unwrap_or_default();
+    if scheme.eq_ignore_ascii_case("data") {
+        json!({ "type": "image", "modality": "image", "mime_type": image.media_type() })
+    } else {
+        json!({ "type": "uri", "modality": "image", "uri": image.url() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{JsonText, ToolCall, ToolMessage};
+
+    #[test]
+    fn messages_as_the_convention_writes_them() {
+        let call = |arguments: &str| {
+            Message::Assistant(
+                AssistantMessage::default().with_tool_calls([ToolCall::new("1", "sum", arguments)]),
+            )
+        };
+        let called = |arguments: Value| {
+            json!({ "role": "assistant", "parts": [
+                { "type": "tool_call", "id": "1", "name": "sum", "arguments": arguments },
+            ] })
+        };
+        let mut reasoned = AssistantMessage::text("Hi.");
+        reasoned.reasoning = Some("Greet.".into());
+        let picture = Part::from(Image::from_bytes("image/png", b"secret"));
+        let table = [
+            (Message::system("Be kind."), json!({ "role": "system", "parts": [text("Be kind.")] })),
+            (
+                Message::user(Content::from_iter(["Look:".into(), picture])),
+                json!({ "role": "user", "parts": [
+                    text("Look:"),
+                    { "type": "image", "modality": "image", "mime_type": "image/png" },
+                ] }),
+            ),
+            (
+                Message::user(Content::from(Part::from(Image::from_url("https://example.org/a.png")))),
+                json!({ "role": "user", "parts": [
+                    { "type": "uri", "modality": "image", "uri": "https://example.org/a.png" },
+                ] }),
+            ),
+            (
+                Message::Assistant(reasoned),
+                json!({ "role": "assistant", "parts": [
+                    { "type": "reasoning", "content": "Greet." },
+                    text("Hi."),
+                ] }),
+            ),
+            (call(r#"{"a": 1}"#), called(json!({ "a": 1 }))),
+            (call("{"), called(json!("{"))),
+            (
+                Message::Tool(ToolMessage::new(
+                    "1",
+                    "sum",
+                    Content::from(Part::from(JsonText::from(json!([3])))),
+                )),
+                json!({ "role": "tool", "parts": [
+                    { "type": "tool_call_response", "id": "1", "response": "[3]" },
+                ] }),
+            ),
+        ];
+        for (message, expected) in table {
+            let written: Value = serde_json::from_str(&input(&[message])).unwrap();
+            assert_eq!(written, json!([expected]));
+        }
+    }
+}
