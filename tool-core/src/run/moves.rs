@@ -1,0 +1,232 @@
+//! How a run moves: what it asks for, and what it is told.
+
+use super::ending::Ending;
+use super::policy::OnError;
+use super::state::{Run, Stage};
+use super::turn::{Standing, Turn};
+use super::{Attempt, IdempotencyKey, OutOfStep, Step, ToolExecution};
+use crate::{ChatRequest, ChatResponse, FinishReason, Message, ToolDefinitions, ToolError};
+
+impl Run {
+    /// What is to be done next. The calls are those that have no outcome yet, so it is asked again when those that
+    /// it gave are over, or given up: a call that was [begun](Self::begin) and is still without an outcome has been
+    /// interrupted.
+    #[must_use]
+    pub fn next<'a>(&'a mut self, tools: &ToolDefinitions) -> Step<'a> {
+        self.settle(tools);
+        match &self.stage {
+            Stage::Asking => Step::CallModel(
+                ChatRequest::borrowing(&self.messages)
+                    .with_cache(&self.cache)
+                    .with_tools(tools.clone())
+                    .with_tool_choice(self.choice_of_this_turn().clone())
+                    .with_parallel_tool_calls(self.settings.parallel_tool_calls)
+                    .with_options(self.settings.options.clone())
+                    .with_answer_format(self.settings.answer_format.clone()),
+            ),
+            Stage::Calling(turn) => {
+                let ready = self.calls().iter().zip(&turn.calls).filter(|(_, standing)| standing.is_ready());
+                let is_exclusive =
+                    |(_, standing): &(_, &Standing)| standing.policy.is_some_and(|policy| policy.exclusive);
+                let (exclusive, together): (Vec<_>, Vec<_>) = ready.partition(is_exclusive);
+                // Those that run alone come one by one, when all others are over.
+                let calls =
+                    if together.is_empty() { exclusive.into_iter().take(1).collect() } else { together };
+                if calls.is_empty() {
+                    Step::NeedsApproval(self.waiting().cloned().collect())
+                } else {
+                    Step::CallTools(calls.into_iter().map(|(call, _)| call.clone()).collect())
+                }
+            }
+            Stage::Undoing { .. } => Step::CallTools(self.undo_call().into_iter().collect()),
+            Stage::Answered(_) | Stage::Returned(_) | Stage::Ended(_) => Step::Done,
+        }
+    }
+
+    /// Takes in what the tools say of the open calls, and settles what needs no tool.
+    pub(crate) fn settle(&mut self, tools: &ToolDefinitions) {
+        if let Stage::Calling(turn) = &mut self.stage {
+            let calls = match self.messages.last() {
+                Some(Message::Assistant(message)) => &*message.tool_calls,
+                _ => &[],
+            };
+            for (call, standing) in calls.iter().zip(&mut turn.calls) {
+                standing.settle(call, tools, &self.tool_executions);
+            }
+            self.close_turn_if_over();
+        }
+        self.settle_undoing(tools);
+    }
+
+    /// Records what the model replied.
+    ///
+    /// # Errors
+    ///
+    /// The run had not asked for the model.
+    pub fn replied(&mut self, response: ChatResponse) -> Result<(), OutOfStep> {
+        if !self.is_asking() {
+            return Err(OutOfStep("a reply of the model"));
+        }
+        let ChatResponse { mut message, finish_reason, usage, .. } = response;
+        self.turns += 1;
+        self.usage += usage.unwrap_or_default();
+        message.tool_calls = super::calls::as_meant(std::mem::take(&mut message.tool_calls));
+        let known = self.name_calls(&mut message);
+        let calls = message.tool_calls.len();
+        self.messages.push(Message::Assistant(message));
+        if calls == 0 {
+            self.stage = Stage::Answered(finish_reason);
+            return Ok(());
+        }
+        let mut turn = Turn { calls: vec![Standing::default(); calls], said: Vec::new() };
+        for (position, outcome) in known {
+            turn.calls[position].outcome = Some(outcome);
+        }
+        self.stage = Stage::Calling(turn);
+        match self.ending_of_this_turn(finish_reason) {
+            Some(ending) => self.end(ending),
+            None => self.tell_of_repeated_calls(),
+        }
+        self.close_turn_if_over();
+        Ok(())
+    }
+
+    /// Why the calls of the turn that began are not made, and the run ends.
+    pub(super) fn ending_of_this_turn(&self, finish_reason: FinishReason) -> Option<Ending> {
+        let limits = &self.settings.limits;
+        let calls = self.tool_executions.len() + self.calls().len();
+        if finish_reason.is_cut_short() {
+            Some(Ending::CutShort(finish_reason))
+        } else if self.turns >= limits.turns.max(1) {
+            Some(Ending::Turns(limits.turns.max(1)))
+        } else if let Some(limit) = limits.calls.filter(|limit| calls as u64 > u64::from(*limit)) {
+            Some(Ending::Calls(limit))
+        } else {
+            let tokens = limits.tokens.filter(|limit| self.usage.total_tokens > *limit);
+            tokens.map(Ending::Tokens)
+        }
+    }
+
+    /// Records that a call is begun, before it is made: should the process end then, the restored run knows that the
+    /// call may have had its effect. A run whose calls are not begun has all rules but this one.
+    ///
+    /// # Errors
+    ///
+    /// The run has not asked for such a call, or has its outcome already.
+    pub fn begin(&mut self, call_id: &str) -> Result<Attempt, OutOfStep> {
+        let key = IdempotencyKey::new(&self.id, call_id);
+        let standing = self.standing_of(call_id)?;
+        if standing.is_waiting() {
+            return Err(OutOfStep("to begin a call that waits for approval"));
+        }
+        standing.attempts += 1;
+        standing.is_begun = true;
+        Ok(Attempt { key, number: standing.attempts })
+    }
+
+    /// Records the outcome of a call, which is found by its id. If the call failed and its tool is tried again, the
+    /// call stays open.
+    ///
+    /// # Errors
+    ///
+    /// The run has not asked for such a call, or has its outcome already.
+    pub fn called(&mut self, execution: ToolExecution) -> Result<(), OutOfStep> {
+        let id = execution.call.id.clone();
+        let is_tried_again = self.would_try_again(&execution);
+        let standing = self.standing_of(&id)?;
+        standing.attempts = standing.attempt();
+        standing.is_begun = false;
+        if is_tried_again {
+            return Ok(());
+        }
+        if matches!(self.stage, Stage::Undoing { .. }) {
+            self.record_undone(execution);
+            return Ok(());
+        }
+        let (execution, ending) = self.judge(execution);
+        self.standing_of(&id)?.outcome = Some(execution);
+        match ending {
+            Some(ending) => self.end(ending),
+            None => self.close_turn_if_over(),
+        }
+        Ok(())
+    }
+
+    /// The call failed, and is made again.
+    pub(crate) fn would_try_again(&self, execution: &ToolExecution) -> bool {
+        let Err(error) = &execution.outcome else { return false };
+        let standing = match &self.stage {
+            Stage::Undoing { standing, .. } => Some(&**standing),
+            Stage::Calling(turn) => {
+                self.position_of(&execution.call.id).and_then(|position| turn.calls.get(position))
+            }
+            _ => None,
+        };
+        standing.is_some_and(|standing| standing.is_open() && standing.is_worth_another_attempt(error))
+    }
+
+    /// The record with what the model reads of the outcome, and whether the run ends with it.
+    pub(super) fn judge(&self, execution: ToolExecution) -> (ToolExecution, Option<Ending>) {
+        let Err(error) = &execution.outcome else { return (execution, None) };
+        match self.settings.on_error.of(error) {
+            OnError::Tell => (execution, None),
+            OnError::Hide => {
+                let hidden = error.clone().hidden(&execution.call.id);
+                (execution.with_outcome(Err(hidden)), None)
+            }
+            OnError::EndRun => {
+                let ending = Ending::Tool { tool: execution.call.name.clone(), error: error.clone() };
+                (execution, Some(ending))
+            }
+        }
+    }
+
+    pub(super) fn close_turn_if_over(&mut self) {
+        if let Stage::Calling(turn) = &mut self.stage
+            && turn.is_over()
+        {
+            let turn = std::mem::take(turn);
+            let answering = turn.answering();
+            let first = self.messages.len();
+            self.close(turn, "the run had ended");
+            if answering.is_empty()
+                && let Some(ending) = self.has_read_too_much()
+            {
+                self.stage = self.undoing(ending);
+                return;
+            }
+            self.stage = match &*answering {
+                [] => Stage::Asking,
+                positions => Stage::Returned(positions.iter().map(|position| first + position).collect()),
+            };
+        }
+    }
+
+    /// Puts the results of the turn into the conversation, in the order of the calls.
+    pub(super) fn close(&mut self, turn: Turn, why_not_made: &str) {
+        let asked = self.messages.len().saturating_sub(1);
+        for (position, standing) in turn.calls.into_iter().enumerate() {
+            let Some(Message::Assistant(message)) = self.messages.get(asked) else { return };
+            let Some(call) = message.tool_calls.get(position) else { return };
+            let execution = match standing.outcome {
+                Some(execution) => Some(execution),
+                None if standing.is_begun => {
+                    Some(ToolExecution::new(call.clone(), Err(ToolError::interrupted())))
+                }
+                None => None,
+            };
+            let Some(mut execution) = execution else {
+                let result = Message::tool(call, &Err(ToolError::not_made(why_not_made)));
+                self.messages.push(result);
+                continue;
+            };
+            execution.notes.attempts = Some(standing.attempts).filter(|attempts| *attempts > 1);
+            execution.notes.asked = standing.asked;
+            execution.notes.undo = standing.undo;
+            let result = Message::tool(call, execution.result());
+            self.messages.push(result);
+            self.tool_executions.push(execution);
+        }
+        self.messages.extend(turn.said.into_iter().map(Message::User));
+    }
+}
