@@ -262,7 +262,8 @@ async fn a_call_that_is_repeated_is_told_of_and_then_ends_the_run() {
 
 #[tokio::test]
 async fn what_is_returned_directly_depends_on_the_calls_beside_it() {
-    let table: [(&[(&str, &str)], Option<&str>); 9] = [
+    type Calls = &'static [(&'static str, &'static str)];
+    let table: [(Calls, Option<&str>); 9] = [
         (&[("direct", "{}")], Some("directly")),
         (&[("direct", "{}"), ("closing", "{}")], Some("directly\nclosed")),
         (&[("direct", "{}"), ONE], None),
