@@ -1,6 +1,7 @@
 //! A run alone, without a model, tools or a runtime: what it takes, what its state may be, what it shows.
 
 mod formats;
+mod rules;
 
 use serde_json::{Value, json};
 use tool_core::{
@@ -40,12 +41,13 @@ fn a_state_that_contradicts_itself_is_refused() {
     run.replied(ChatResponse::new(AssistantMessage::default().with_tool_calls(calls))).unwrap();
     run.called(ToolExecution::new(ToolCall::new("a", "sum", "{}"), Ok(ToolOutput::text("1")))).unwrap();
     let state = serde_json::to_value(&run).unwrap();
-    let broken: [fn(&mut Value); 6] = [
+    let broken: [fn(&mut Value); 7] = [
         |state| state["given"] = json!(9),
         |state| state["stage"]["calling"]["calls"] = json!([]),
         |state| state["stage"]["calling"]["calls"][0]["outcome"]["call"]["id"] = json!("b"),
         |state| state["stage"] = json!("asking"),
         |state| state["messages"] = json!([]),
+        |state| state["messages"][1]["message"]["tool_calls"][1]["id"] = json!("a"),
         |state| {
             let calls = &mut state["stage"]["calling"]["calls"];
             calls[1] = calls[0].clone();

@@ -29,7 +29,7 @@ impl<'a> Turn<'a> {
     /// Which turn it is, from 1.
     #[must_use]
     pub fn number(&self) -> u32 {
-        self.run.turns() + 1
+        self.run.turns().saturating_add(1)
     }
 
     /// The conversation so far.

@@ -76,6 +76,11 @@ impl ToolExecution {
         self.call.name == call.name && self.asked_arguments() == call.arguments
     }
 
+    /// The same tool was called with the same arguments, whatever the model had asked for.
+    pub(super) fn was_made_as(&self, call: &ToolCall) -> bool {
+        self.call.name == call.name && self.call.arguments == call.arguments
+    }
+
     /// What was mended in the arguments before the tool was called.
     #[must_use]
     pub fn repairs(&self) -> &[Repair] {

@@ -68,7 +68,7 @@ impl Run {
             return Err(OutOfStep("a reply of the model"));
         }
         let ChatResponse { mut message, finish_reason, usage, .. } = response;
-        self.turns += 1;
+        self.turns = self.turns.saturating_add(1);
         self.usage += usage.unwrap_or_default();
         message.tool_calls = super::calls::as_meant(std::mem::take(&mut message.tool_calls));
         let known = self.name_calls(&mut message);
@@ -112,14 +112,18 @@ impl Run {
     ///
     /// # Errors
     ///
-    /// The run has not asked for such a call, or has its outcome already.
+    /// The run has not asked for such a call, or has its outcome already; or the call was begun before, and may be made
+    /// once only.
     pub fn begin(&mut self, call_id: &str) -> Result<Attempt, OutOfStep> {
         let key = IdempotencyKey::new(&self.id, call_id);
         let standing = self.standing_of(call_id)?;
         if standing.is_waiting() {
             return Err(OutOfStep("to begin a call that waits for approval"));
         }
-        standing.attempts += 1;
+        if standing.is_lost() {
+            return Err(OutOfStep("to begin a call once more that may be made once only"));
+        }
+        standing.attempts = standing.attempts.saturating_add(1);
         standing.is_begun = true;
         Ok(Attempt { key, number: standing.attempts })
     }
@@ -134,6 +138,9 @@ impl Run {
         let id = execution.call.id.clone();
         let is_tried_again = self.would_try_again(&execution);
         let standing = self.standing_of(&id)?;
+        if standing.is_waiting() && !standing.is_begun {
+            return Err(OutOfStep("the outcome of a call that waits for approval"));
+        }
         standing.attempts = standing.attempt();
         standing.is_begun = false;
         if is_tried_again {
@@ -210,7 +217,7 @@ impl Run {
             let Some(call) = message.tool_calls.get(position) else { return };
             let execution = match standing.outcome {
                 Some(execution) => Some(execution),
-                None if standing.is_begun => {
+                None if standing.attempts > 0 => {
                     Some(ToolExecution::new(call.clone(), Err(ToolError::interrupted())))
                 }
                 None => None,

@@ -87,13 +87,15 @@ impl Standing {
 
     /// Which attempt is under way, also when nobody said that it began.
     pub(super) fn attempt(&self) -> u32 {
-        self.attempts + u32::from(!self.is_begun)
+        self.attempts.saturating_add(u32::from(!self.is_begun))
     }
 
-    /// A failure after which the call is made again.
+    /// A failure after which the call is made again. Nobody knows the outcome of one that took too long.
     pub(super) fn is_worth_another_attempt(&self, error: &ToolError) -> bool {
-        let allowed = self.policy.map_or(1, |policy| policy.attempts);
-        (error.is_failed() || error.is_timed_out()) && !error.is_fatal() && self.attempt() < allowed
+        let (allowed, at_most_once) =
+            self.policy.map_or((1, false), |policy| (policy.attempts, policy.at_most_once));
+        let may_be_made_again = error.is_failed() || (error.is_timed_out() && !at_most_once);
+        may_be_made_again && !error.is_fatal() && self.attempt() < allowed
     }
 
     /// Takes in what the tool says of its calls, and settles what needs no tool.
@@ -108,11 +110,9 @@ impl Standing {
             self.undo = definition.undo().map(str::to_owned);
         }
         let Some(policy) = self.policy else { return };
-        if policy.pure {
-            let same = made.iter().rfind(|one| one.is_of(call) && one.outcome().is_ok());
-            if let Some(output) = same.and_then(ToolExecution::output) {
-                self.outcome = Some(ToolExecution::new(call.clone(), Ok(output.clone())).of_record());
-            }
+        let same = made.iter().rev().filter(|one| policy.pure && one.was_made_as(call));
+        if let Some(output) = same.filter_map(ToolExecution::output).next() {
+            self.outcome = Some(ToolExecution::new(call.clone(), Ok(output.clone())).of_record());
         } else if self.is_lost() {
             self.outcome = Some(ToolExecution::new(call.clone(), Err(ToolError::lost())));
         } else if policy.needs_approval && self.leave == Leave::NotNeeded {
