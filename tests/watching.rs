@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, Cancellation, Event, Progress, ToolProgress, Turn, tool, tools};
+use tool_core::{
+    Agent, AgentBuilder, Cancellation, Event, Progress, ToolError, ToolProgress, Turn, tool, tools,
+};
 
 #[tool]
 async fn fetch(pages: u64, #[inject] progress: &Progress) -> u64 {
@@ -204,4 +206,28 @@ async fn a_hook_changes_a_turn_and_only_that() {
     let answer = agent.ask("Go").await.unwrap();
     let ok: Vec<_> = answer.tool_executions().iter().map(|one| one.outcome().is_ok()).collect();
     assert_eq!(ok, [true, false]);
+}
+
+#[tool]
+async fn revoked() -> Result<(), ToolError> {
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    Err(ToolError::fatal("the key is revoked"))
+}
+
+/// However a call ends before its tool does.
+#[tokio::test]
+async fn a_tool_sees_that_nobody_waits_any_more() {
+    let soon = Duration::from_millis(5);
+    let table: [(&str, fn(AgentBuilder, Duration) -> AgentBuilder); 3] = [
+        ("the run took too long", AgentBuilder::max_time),
+        ("the call took too long", AgentBuilder::call_timeout),
+        ("another call ended the run", |builder, _| builder),
+    ];
+    for (why, limit) in table {
+        let seen = Seen::default();
+        let model = ScriptedModel::new().calls_all([("spawns", "{}"), ("revoked", "{}")]).says("Done.");
+        let builder = Agent::builder(model).tools(tools![spawns, revoked]).context(seen.clone());
+        let _ = limit(builder, soon).build().unwrap().ask("Spawn").await;
+        assert!(is_seen(&seen).await, "{why}");
+    }
 }

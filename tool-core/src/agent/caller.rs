@@ -6,7 +6,7 @@ use super::Event;
 use super::observers::Observers;
 use super::trace::CallTrace;
 use crate::run::{Attempt, Undone};
-use crate::tool::AttemptContext;
+use crate::tool::{AttemptContext, CancelOnDrop};
 use crate::{Cancellation, Progress, ToolCall, ToolContext, ToolError, ToolExecution, ToolSet};
 
 /// How long a call that failed waits for its second attempt; each further one waits twice as long.
@@ -36,11 +36,14 @@ impl Caller {
         }
         self.observers.clone().tell(|| Event::CallStarted(call.clone())).await;
         let progress = self.observers.progress_of(&call).map(Progress::to).unwrap_or_default();
+        // Whatever ends the call before its tool does, the tool sees that nobody waits any more.
+        let cancellation = self.cancellation.child();
+        let mut on_drop = CancelOnDrop::new(cancellation.clone());
         let context = self.context.for_attempt(AttemptContext {
             key,
             number,
             progress,
-            cancellation: self.cancellation.clone(),
+            cancellation,
             undone: self.undone.clone(),
         });
         let tools = if self.undone.is_some() && self.tools.get(&call.name).is_none() {
@@ -50,6 +53,9 @@ impl Caller {
         };
         let span = self.trace.calls(&call, tools, number);
         let execution = span.scope().holds(self.execute(tools, call, &context)).await;
+        if !execution.outcome().is_err_and(ToolError::is_timed_out) {
+            on_drop.disarm();
+        }
         span.called(&execution);
         execution
     }

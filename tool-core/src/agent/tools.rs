@@ -62,8 +62,10 @@ impl RunTools {
                 self.offered = None;
                 return Err(Kind::MissingContext(missing));
             }
-            refuse_missing_undo(&tools, &self.agent.0.undo_tools)
-                .map_err(|error| Kind::tools("the model cannot be asked".into(), error))?;
+            if let Err(error) = refuse_missing_undo(&tools, &self.agent.0.undo_tools) {
+                self.offered = None;
+                return Err(Kind::tools("the model cannot be asked".into(), error));
+            }
             self.offered = Some(tools.clone());
         }
         Ok(tools)

@@ -99,9 +99,9 @@ impl LiveRun {
         }
         self.keep().await?;
         if !self.run.is_done() {
-            self.trace.takes_turn(self.run.turns() + u32::from(self.run.is_asking()));
+            self.trace.takes_turn(self.run.turns().saturating_add(u32::from(self.run.is_asking())));
         }
-        let turn = self.run.turns() + 1;
+        let turn = self.run.turns().saturating_add(1);
         if self.run.is_asking() && self.turn_told != turn {
             self.turn_told = turn;
             let messages = self.run.messages().len();
@@ -154,6 +154,10 @@ impl LiveRun {
         let told = self.observers.are_there().then(|| response.clone());
         self.is_changed = true;
         self.run.replied(response).map_err(Kind::OutOfStep)?;
+        if self.offered.is_resolved {
+            // What the tools say of the calls holds at once, also for who makes them without asking for the next step.
+            self.run.settle(self.offered.tools.definitions());
+        }
         self.count_time();
         let agent = self.tools.agent().clone();
         if let Some(needs_approval) = &agent.0.needs_approval {
