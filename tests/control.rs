@@ -198,6 +198,9 @@ async fn the_limit_of_output_ends_the_run_with_what_was_read() {
     assert!(alike(|| agent(script()).max_run_output(6)).await.is_ok());
     let error = limited(script, |builder| builder.max_run_output(2)).await;
     assert!(error.is_output_limit());
+    // The model reads the texts of errors, too.
+    let script = || ScriptedModel::new().calls("fails", r#"{"why": "a long story"}"#).says("Done.");
+    assert!(limited(script, |builder| builder.max_run_output(2)).await.is_output_limit());
 }
 
 #[tokio::test]

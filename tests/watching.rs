@@ -231,3 +231,37 @@ async fn a_tool_sees_that_nobody_waits_any_more() {
         assert!(is_seen(&seen).await, "{why}");
     }
 }
+
+/// Its calls are looked up in what the model was offered, also if the run is resumed before they are made.
+#[tokio::test]
+async fn what_a_hook_leaves_of_a_turn_holds_when_the_run_is_resumed() {
+    let model = ScriptedModel::new().calls("second", "{}").says("Done.");
+    let only_first = |turn: &mut Turn<'_>| {
+        assert!(turn.messages().len() == 1 || turn.number() == 2);
+        turn.tools = tools![first];
+    };
+    let agent = Agent::builder(model).tools(tools![first, second]).before_turn(only_first).build().unwrap();
+    let mut run = agent.start("Go");
+    run.advance().await.unwrap();
+    let answer = agent.resume(run.into_state()).await.unwrap();
+    assert!(answer.tool_executions()[0].outcome().unwrap_err().is_unknown_tool());
+}
+
+/// Also of those that stand before one that was over, and also if it was a call that ended the run.
+#[tokio::test]
+async fn what_was_under_way_when_the_run_ended_is_told_of() {
+    for last in ["revoked", "first"] {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let hook = Arc::clone(&told);
+        let model = ScriptedModel::new().calls_all([("spawns", "{}"), (last, "{}"), ("spawns", "{}")]);
+        let builder = Agent::builder(model).tools(tools![spawns, revoked, first]).context(Seen::default());
+        let hear = move |event: &Event| {
+            if let Event::CallFinished(execution) = event {
+                hook.lock().unwrap().push(execution.call().id.clone());
+            }
+        };
+        let agent = builder.max_time(Duration::from_millis(100)).on_event(hear).build().unwrap();
+        agent.ask("Go").await.unwrap_err();
+        assert_eq!(*told.lock().unwrap(), ["call_1_1", "call_1_0", "call_1_2"], "{last}");
+    }
+}

@@ -5,7 +5,8 @@ mod rules;
 
 use serde_json::{Value, json};
 use tool_core::{
-    AssistantMessage, ChatResponse, Event, Message, Run, Step, ToolCall, ToolError, ToolExecution, ToolOutput,
+    Approval, AssistantMessage, ChatResponse, Event, Message, Run, Step, ToolCall, ToolError, ToolExecution,
+    ToolOutput,
 };
 
 #[test]
@@ -130,7 +131,20 @@ fn debug_tells_no_arguments() {
     assert!(!format!("{run:?}").contains("secret"), "{run:?}");
     let failed = ToolError::invalid_arguments("expected a number, got secret 5");
     assert!(!format!("{failed:?} {:?}", Event::Text("secret 6".into())).contains("secret"), "{failed:?}");
-    run.replied(ChatResponse::new(AssistantMessage::text("secret 7"))).unwrap();
+    let call = ToolCall::new("b", "sum", "{\"secret\": 7}");
+    run.replied(ChatResponse::new(AssistantMessage::default().with_tool_calls([call.clone()]))).unwrap();
+    run.require_approval("b").unwrap();
+    run.decide("b", Approval::Changed("{\"secret\": 8}".into())).unwrap();
+    assert!(!format!("{run:?}").contains("secret"), "{run:?}");
+    run.called(ToolExecution::new(call, Ok(ToolOutput::text("secret 9")))).unwrap();
+    assert!(!format!("{run:?}").contains("secret"), "{run:?}");
+    let mut refusal = AssistantMessage::default();
+    refusal.refusal = Some("secret 10".into());
+    let mut refused = run.clone();
+    refused.replied(ChatResponse::new(refusal)).unwrap();
+    refused.reject_answer("secret 11").unwrap();
+    assert!(!format!("{refused:?}").contains("secret"), "{refused:?}");
+    run.replied(ChatResponse::new(AssistantMessage::text("secret 12"))).unwrap();
     let answer = run.finish().unwrap();
     assert!(!format!("{answer:?} {:?}", Event::Done(answer.clone())).contains("secret"), "{answer:?}");
 }

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 use tool_core::{
-    Approval, AssistantMessage, ChatResponse, Message, Run, Step, ToolCall, ToolDefinition, ToolDefinitions,
-    ToolError, ToolErrorKind, ToolExecution, ToolOutput, ToolPolicy,
+    Approval, AssistantMessage, ChatResponse, Message, OnError, Run, Step, ToolCall, ToolDefinition,
+    ToolDefinitions, ToolError, ToolErrorKind, ToolExecution, ToolOutput, ToolPolicy,
 };
 
 /// The tool `work`, with this policy.
@@ -115,4 +115,27 @@ fn counters_that_were_edited_overflow_nothing() {
     let mut run = edited(|state| state["stage"]["calling"]["calls"][0]["attempts"] = json!(u32::MAX));
     assert_eq!(run.begin("a").unwrap().number, u32::MAX);
     run.called(failed(ToolError::failed("no"))).unwrap();
+}
+
+#[test]
+fn what_is_settled_without_a_tool_is_judged_as_any_failure() {
+    let deny = |run: &mut Run| run.decide("a", Approval::denied("secret")).unwrap();
+    let lose = |run: &mut Run| drop(run.begin("a").unwrap());
+    let table: [(ToolErrorKind, ToolDefinitions, fn(&mut Run)); 2] = [
+        (ToolErrorKind::Denied, tools(|policy| policy.needs_approval = true), deny),
+        (ToolErrorKind::OutcomeUnknown, tools(|policy| policy.at_most_once = true), lose),
+    ];
+    for (kind, tools, settle) in table {
+        for (on_error, goes_on) in [(OnError::Tell, true), (OnError::Hide, true), (OnError::EndRun, false)] {
+            let mut run = calling().on_error(kind, on_error);
+            let _ = run.next(&tools);
+            settle(&mut run);
+            let goes = matches!(run.next(&tools), Step::CallModel(_));
+            assert_eq!(goes, goes_on, "{kind:?} {on_error:?}");
+            let error = run.tool_executions()[0].outcome().unwrap_err();
+            assert_eq!(error.kind(), kind);
+            let is_hidden = error.to_string() == "the tool failed (reference a)";
+            assert_eq!(is_hidden, on_error == OnError::Hide, "{error}");
+        }
+    }
 }

@@ -19,6 +19,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 pub(super) struct Caller {
     pub(super) tools: ToolSet,
     pub(super) undo_tools: ToolSet,
+    /// For what undoes: a hook may have left fewer to the model.
+    pub(super) all_tools: Option<ToolSet>,
     pub(super) context: ToolContext,
     pub(super) observers: Observers,
     pub(super) trace: CallTrace,
@@ -46,11 +48,7 @@ impl Caller {
             cancellation,
             undone: self.undone.clone(),
         });
-        let tools = if self.undone.is_some() && self.tools.get(&call.name).is_none() {
-            &self.undo_tools
-        } else {
-            &self.tools
-        };
+        let tools = if self.undone.is_some() { self.tools_to_undo(&call.name) } else { &self.tools };
         let span = self.trace.calls(&call, tools, number);
         let execution = span.scope().holds(self.execute(tools, call, &context)).await;
         if !execution.outcome().is_err_and(ToolError::is_timed_out) {
@@ -58,6 +56,11 @@ impl Caller {
         }
         span.called(&execution);
         execution
+    }
+
+    fn tools_to_undo(&self, name: &str) -> &ToolSet {
+        let all = [Some(&self.tools), Some(&self.undo_tools), self.all_tools.as_ref()];
+        all.into_iter().flatten().find(|tools| tools.get(name).is_some()).unwrap_or(&self.undo_tools)
     }
 
     async fn execute(&self, tools: &ToolSet, call: ToolCall, context: &ToolContext) -> ToolExecution {

@@ -71,6 +71,11 @@ impl RunTools {
         Ok(tools)
     }
 
+    /// All tools of this turn, whatever a hook left of them; none before they were put together.
+    pub(super) fn resolved(&self) -> Option<&ToolSet> {
+        self.offered.as_ref()
+    }
+
     fn own(&self) -> Result<ToolSet, Kind> {
         self.own
             .clone()

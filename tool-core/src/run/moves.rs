@@ -1,7 +1,6 @@
 //! How a run moves: what it asks for, and what it is told.
 
 use super::ending::Ending;
-use super::policy::OnError;
 use super::state::{Run, Stage};
 use super::turn::{Standing, Turn};
 use super::{Attempt, IdempotencyKey, OutOfStep, Step, ToolExecution};
@@ -50,10 +49,19 @@ impl Run {
                 Some(Message::Assistant(message)) => &*message.tool_calls,
                 _ => &[],
             };
-            for (call, standing) in calls.iter().zip(&mut turn.calls) {
+            let mut ending = None;
+            for (call, standing) in calls.iter().zip(&mut turn.calls).filter(|(_, one)| one.is_open()) {
                 standing.settle(call, tools, &self.tool_executions);
+                if let Some(settled) = standing.outcome.take() {
+                    let (settled, ends) = self.settings.on_error.judge(settled);
+                    standing.outcome = Some(settled);
+                    ending = ending.or(ends);
+                }
             }
-            self.close_turn_if_over();
+            match ending {
+                Some(ending) => self.end(ending),
+                None => self.close_turn_if_over(),
+            }
         }
         self.settle_undoing(tools);
     }
@@ -150,7 +158,7 @@ impl Run {
             self.record_undone(execution);
             return Ok(());
         }
-        let (execution, ending) = self.judge(execution);
+        let (execution, ending) = self.settings.on_error.judge(execution);
         self.standing_of(&id)?.outcome = Some(execution);
         match ending {
             Some(ending) => self.end(ending),
@@ -170,22 +178,6 @@ impl Run {
             _ => None,
         };
         standing.is_some_and(|standing| standing.is_open() && standing.is_worth_another_attempt(error))
-    }
-
-    /// The record with what the model reads of the outcome, and whether the run ends with it.
-    pub(super) fn judge(&self, execution: ToolExecution) -> (ToolExecution, Option<Ending>) {
-        let Err(error) = &execution.outcome else { return (execution, None) };
-        match self.settings.on_error.of(error) {
-            OnError::Tell => (execution, None),
-            OnError::Hide => {
-                let hidden = error.clone().hidden(&execution.call.id);
-                (execution.with_outcome(Err(hidden)), None)
-            }
-            OnError::EndRun => {
-                let ending = Ending::Tool { tool: execution.call.name.clone(), error: error.clone() };
-                (execution, Some(ending))
-            }
-        }
     }
 
     pub(super) fn close_turn_if_over(&mut self) {

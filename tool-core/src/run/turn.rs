@@ -1,5 +1,7 @@
 //! The calls of one turn, and where each of them stands.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use super::ToolExecution;
@@ -15,7 +17,7 @@ pub(super) struct Turn {
 }
 
 /// Where one call stands.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Standing {
     /// What its tool says of it, once the run was told.
@@ -36,6 +38,19 @@ pub(super) struct Standing {
     pub(super) is_begun: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) outcome: Option<ToolExecution>,
+}
+
+/// Leaves arguments out.
+impl fmt::Debug for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Standing")
+            .field("policy", &self.policy)
+            .field("leave", &self.leave)
+            .field("attempts", &self.attempts)
+            .field("is_begun", &self.is_begun)
+            .field("outcome", &self.outcome)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Whether a person has to approve a call.
@@ -98,11 +113,8 @@ impl Standing {
         may_be_made_again && !error.is_fatal() && self.attempt() < allowed
     }
 
-    /// Takes in what the tool says of its calls, and settles what needs no tool.
+    /// Takes in what the tool of an open call says of it, and settles what needs no tool.
     pub(super) fn settle(&mut self, call: &ToolCall, tools: &ToolDefinitions, made: &[ToolExecution]) {
-        if !self.is_open() {
-            return;
-        }
         if self.policy.is_none()
             && let Some(definition) = tools.iter().find(|definition| definition.name() == call.name)
         {

@@ -4,6 +4,7 @@ mod keeping;
 mod steps;
 mod stopping;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -214,6 +215,7 @@ impl LiveRun {
             Ok(execution) => Ok(execution),
             Err(stop) => {
                 self.stop(&stop);
+                self.tell_of_interrupted(&HashSet::from([call.id.clone()])).await;
                 Ok(ToolExecution::new(call, Err(ToolError::interrupted())))
             }
         }
