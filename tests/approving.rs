@@ -182,3 +182,19 @@ fn decisions_are_taken_once_and_only_where_one_is_asked_for() {
     assert_eq!(run.begin("a").unwrap().number, 1);
     assert!(!format!("{:?}", Approval::denied("secret")).contains("secret"));
 }
+
+/// Who drives by hand and takes the calls from the reply makes none that waits, nor any by tools that nobody offered.
+#[tokio::test]
+async fn a_call_is_not_made_before_its_tool_was_heard() {
+    let agent = erasing(ScriptedModel::new().calls_all([("erase", "{}"), ("look", "{}")])).build().unwrap();
+    let mut run = agent.start("Erase");
+    let Step::CallModel(request) = run.next().await.unwrap() else { panic!("nothing was asked yet") };
+    let response = agent.model().chat(&request).await.unwrap();
+    run.replied(response).await.unwrap();
+    let calls: Vec<_> = run.state().open_turn().map(|(call, _)| call.clone()).collect();
+    assert!(run.execute(calls[0].clone()).await.unwrap_err().is_out_of_step(), "it waits");
+
+    let mut resumed = agent.resume(restored(run.into_state())).start();
+    assert!(resumed.execute(calls[0].clone()).await.unwrap_err().is_out_of_step(), "it waits");
+    assert!(resumed.execute(calls[1].clone()).await.unwrap().outcome().is_ok());
+}

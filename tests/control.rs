@@ -5,7 +5,7 @@
 mod ways;
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tool_core::testing::ScriptedModel;
 use tool_core::{
@@ -198,6 +198,9 @@ async fn the_limit_of_output_ends_the_run_with_what_was_read() {
     assert!(alike(|| agent(script()).max_run_output(6)).await.is_ok());
     let error = limited(script, |builder| builder.max_run_output(2)).await;
     assert!(error.is_output_limit());
+    // The model reads the texts of errors, too.
+    let script = || ScriptedModel::new().calls("fails", r#"{"why": "a long story"}"#).says("Done.");
+    assert!(limited(script, |builder| builder.max_run_output(2)).await.is_output_limit());
 }
 
 #[tokio::test]
@@ -215,11 +218,13 @@ async fn the_limit_of_time_drops_what_is_under_way() {
         let builder = Agent::builder(script()).tools(tools![sleeps]);
         builder.max_time(Duration::from_millis(limit)).build().unwrap()
     };
+    let clock = Instant::now();
     let error = agent(80).ask("Sleep").await.unwrap_err();
     assert!(error.is_time_limit());
     let results: Vec<_> = error.messages()[2..].iter().map(Message::text).collect();
     assert_eq!(results, ["1", "the call was interrupted before a result was produced"]);
     assert!(error.tool_executions()[1].outcome().unwrap_err().is_outcome_unknown());
+    assert!(error.run().time() <= clock.elapsed(), "what was waited for counts once");
     assert_eq!(error.to_string(), "the run took longer than 80ms; allow more with `max_time`");
     // By hand, what is under way is dropped as well.
     let agent = agent(80);

@@ -350,6 +350,21 @@ async fn after_a_failure_of_a_turn_its_tools_are_put_together_anew() {
 }
 
 #[tokio::test]
+async fn tools_that_were_refused_are_refused_again() {
+    #[tool(undo = "nobody_has_this")]
+    fn book() {}
+    let booking = tools![book];
+    let given = [Ok(tools![sum]), Ok(booking.clone()), Ok(booking)];
+    let model = ScriptedModel::new().calls("sum", r#"{"a": 1, "b": 1}"#).says("never");
+    let agent = Agent::builder(model).tool_provider(scripted(given)).build().unwrap();
+    let mut run = agent.start("Go");
+    assert!(run.advance().await.unwrap() && run.advance().await.unwrap());
+    for _ in 0..2 {
+        assert!(run.advance().await.unwrap_err().is_tools());
+    }
+}
+
+#[tokio::test]
 async fn the_tools_of_a_question_are_beside_the_agents() {
     for way in WAYS {
         let model = ScriptedModel::new()

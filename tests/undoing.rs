@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use tool_core::testing::ScriptedModel;
 use tool_core::{
-    Agent, AgentBuilder, BuildError, IdempotencyKey, RunError, Step, ToolError, ToolExecution, Undone, tool,
-    tools,
+    Agent, AgentBuilder, BuildError, IdempotencyKey, RunError, Step, ToolError, ToolExecution, Turn, Undone,
+    tool, tools,
 };
 use ways::alike;
 
@@ -163,4 +163,22 @@ fn an_agent_without_the_tool_that_undoes_is_refused() {
     assert_eq!(error.to_string(), expected);
     // One that the model is offered will do.
     assert!(Agent::builder(ScriptedModel::new()).tools(tools![book, cancel]).build().is_ok());
+}
+
+#[tokio::test]
+async fn a_turn_with_fewer_tools_undoes_all_the_same() {
+    #[tool]
+    fn cancel(what: String) -> String {
+        what
+    }
+    let script = || ScriptedModel::new().calls_all([booking("train")]).calls("fatal", "{}");
+    let build = || {
+        Agent::builder(script()).tools(tools![book, fatal, cancel]).before_turn(|turn: &mut Turn<'_>| {
+            if turn.number() == 2 {
+                turn.tools = tools![fatal];
+            }
+        })
+    };
+    let error = alike(build).await.unwrap_err();
+    assert_eq!(told(error.run().undone()), ["train"]);
 }

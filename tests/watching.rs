@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, Cancellation, Event, Progress, ToolProgress, Turn, tool, tools};
+use tool_core::{
+    Agent, AgentBuilder, Cancellation, Event, Progress, ToolError, ToolProgress, Turn, tool, tools,
+};
 
 #[tool]
 async fn fetch(pages: u64, #[inject] progress: &Progress) -> u64 {
@@ -204,4 +206,62 @@ async fn a_hook_changes_a_turn_and_only_that() {
     let answer = agent.ask("Go").await.unwrap();
     let ok: Vec<_> = answer.tool_executions().iter().map(|one| one.outcome().is_ok()).collect();
     assert_eq!(ok, [true, false]);
+}
+
+#[tool]
+async fn revoked() -> Result<(), ToolError> {
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    Err(ToolError::fatal("the key is revoked"))
+}
+
+/// However a call ends before its tool does.
+#[tokio::test]
+async fn a_tool_sees_that_nobody_waits_any_more() {
+    let soon = Duration::from_millis(5);
+    let table: [(&str, fn(AgentBuilder, Duration) -> AgentBuilder); 3] = [
+        ("the run took too long", AgentBuilder::max_time),
+        ("the call took too long", AgentBuilder::call_timeout),
+        ("another call ended the run", |builder, _| builder),
+    ];
+    for (why, limit) in table {
+        let seen = Seen::default();
+        let model = ScriptedModel::new().calls_all([("spawns", "{}"), ("revoked", "{}")]).says("Done.");
+        let builder = Agent::builder(model).tools(tools![spawns, revoked]).context(seen.clone());
+        let _ = limit(builder, soon).build().unwrap().ask("Spawn").await;
+        assert!(is_seen(&seen).await, "{why}");
+    }
+}
+
+/// Its calls are looked up in what the model was offered, also if the run is resumed before they are made.
+#[tokio::test]
+async fn what_a_hook_leaves_of_a_turn_holds_when_the_run_is_resumed() {
+    let model = ScriptedModel::new().calls("second", "{}").says("Done.");
+    let only_first = |turn: &mut Turn<'_>| {
+        assert!(turn.messages().len() == 1 || turn.number() == 2);
+        turn.tools = tools![first];
+    };
+    let agent = Agent::builder(model).tools(tools![first, second]).before_turn(only_first).build().unwrap();
+    let mut run = agent.start("Go");
+    run.advance().await.unwrap();
+    let answer = agent.resume(run.into_state()).await.unwrap();
+    assert!(answer.tool_executions()[0].outcome().unwrap_err().is_unknown_tool());
+}
+
+/// Also of those that stand before one that was over, and also if it was a call that ended the run.
+#[tokio::test]
+async fn what_was_under_way_when_the_run_ended_is_told_of() {
+    for last in ["revoked", "first"] {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let hook = Arc::clone(&told);
+        let model = ScriptedModel::new().calls_all([("spawns", "{}"), (last, "{}"), ("spawns", "{}")]);
+        let builder = Agent::builder(model).tools(tools![spawns, revoked, first]).context(Seen::default());
+        let hear = move |event: &Event| {
+            if let Event::CallFinished(execution) = event {
+                hook.lock().unwrap().push(execution.call().id.clone());
+            }
+        };
+        let agent = builder.max_time(Duration::from_millis(100)).on_event(hear).build().unwrap();
+        agent.ask("Go").await.unwrap_err();
+        assert_eq!(*told.lock().unwrap(), ["call_1_1", "call_1_0", "call_1_2"], "{last}");
+    }
 }

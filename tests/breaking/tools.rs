@@ -34,11 +34,8 @@ async fn hangs_for_a_while() {
     std::future::pending().await
 }
 
-static TRIED: AtomicU32 = AtomicU32::new(0);
-
 #[tool(attempts = 2)]
 fn fails() -> Result<u32, String> {
-    TRIED.fetch_add(1, Ordering::SeqCst);
     Err("no".into())
 }
 
@@ -108,10 +105,16 @@ async fn a_tool_that_panics_hangs_or_fails_is_told_of_or_ends_the_run() {
 
 #[tokio::test]
 async fn a_tool_that_fails_every_time_is_called_as_often_as_it_may_be() {
-    TRIED.store(0, Ordering::SeqCst);
+    // A tool of its own, as the tests run side by side.
+    static TRIED: AtomicU32 = AtomicU32::new(0);
+    #[tool(attempts = 2)]
+    fn fails_and_counts() -> Result<u32, String> {
+        TRIED.fetch_add(1, Ordering::SeqCst);
+        Err("no".into())
+    }
     let for_ever = || {
-        let model = Puppet::calling(|turn| vec![call(&format!("id-x{turn}y"), "fails", "{}")]);
-        Agent::builder(model).tools(tools![fails])
+        let model = Puppet::calling(|turn| vec![call(&format!("id-x{turn}y"), "fails_and_counts", "{}")]);
+        Agent::builder(model).tools(tools![fails_and_counts])
     };
     let error = broken(for_ever).await.unwrap_err();
     assert!(error.is_repeat_limit());

@@ -1,10 +1,12 @@
 //! A run alone, without a model, tools or a runtime: what it takes, what its state may be, what it shows.
 
 mod formats;
+mod rules;
 
 use serde_json::{Value, json};
 use tool_core::{
-    AssistantMessage, ChatResponse, Event, Message, Run, Step, ToolCall, ToolError, ToolExecution, ToolOutput,
+    Approval, AssistantMessage, ChatResponse, Event, Message, Run, Step, ToolCall, ToolError, ToolExecution,
+    ToolOutput,
 };
 
 #[test]
@@ -40,12 +42,13 @@ fn a_state_that_contradicts_itself_is_refused() {
     run.replied(ChatResponse::new(AssistantMessage::default().with_tool_calls(calls))).unwrap();
     run.called(ToolExecution::new(ToolCall::new("a", "sum", "{}"), Ok(ToolOutput::text("1")))).unwrap();
     let state = serde_json::to_value(&run).unwrap();
-    let broken: [fn(&mut Value); 6] = [
+    let broken: [fn(&mut Value); 7] = [
         |state| state["given"] = json!(9),
         |state| state["stage"]["calling"]["calls"] = json!([]),
         |state| state["stage"]["calling"]["calls"][0]["outcome"]["call"]["id"] = json!("b"),
         |state| state["stage"] = json!("asking"),
         |state| state["messages"] = json!([]),
+        |state| state["messages"][1]["message"]["tool_calls"][1]["id"] = json!("a"),
         |state| {
             let calls = &mut state["stage"]["calling"]["calls"];
             calls[1] = calls[0].clone();
@@ -128,7 +131,20 @@ fn debug_tells_no_arguments() {
     assert!(!format!("{run:?}").contains("secret"), "{run:?}");
     let failed = ToolError::invalid_arguments("expected a number, got secret 5");
     assert!(!format!("{failed:?} {:?}", Event::Text("secret 6".into())).contains("secret"), "{failed:?}");
-    run.replied(ChatResponse::new(AssistantMessage::text("secret 7"))).unwrap();
+    let call = ToolCall::new("b", "sum", "{\"secret\": 7}");
+    run.replied(ChatResponse::new(AssistantMessage::default().with_tool_calls([call.clone()]))).unwrap();
+    run.require_approval("b").unwrap();
+    run.decide("b", Approval::Changed("{\"secret\": 8}".into())).unwrap();
+    assert!(!format!("{run:?}").contains("secret"), "{run:?}");
+    run.called(ToolExecution::new(call, Ok(ToolOutput::text("secret 9")))).unwrap();
+    assert!(!format!("{run:?}").contains("secret"), "{run:?}");
+    let mut refusal = AssistantMessage::default();
+    refusal.refusal = Some("secret 10".into());
+    let mut refused = run.clone();
+    refused.replied(ChatResponse::new(refusal)).unwrap();
+    refused.reject_answer("secret 11").unwrap();
+    assert!(!format!("{refused:?}").contains("secret"), "{refused:?}");
+    run.replied(ChatResponse::new(AssistantMessage::text("secret 12"))).unwrap();
     let answer = run.finish().unwrap();
     assert!(!format!("{answer:?} {:?}", Event::Done(answer.clone())).contains("secret"), "{answer:?}");
 }

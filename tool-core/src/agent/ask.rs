@@ -153,7 +153,8 @@ impl Ask {
         self
     }
 
-    /// Hears of every event of this run, as it happens and in the thread where it happens: so it must not block.
+    /// Hears of every event of this run, as it happens and in the thread where it happens: so it must not block. The
+    /// pieces of a reply are told only if the run is streamed.
     pub fn on_event(mut self, hook: impl Fn(&Event) + Send + Sync + 'static) -> Self {
         self.observers.hooks.push(Arc::new(hook));
         self

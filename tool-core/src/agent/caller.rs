@@ -6,7 +6,7 @@ use super::Event;
 use super::observers::Observers;
 use super::trace::CallTrace;
 use crate::run::{Attempt, Undone};
-use crate::tool::AttemptContext;
+use crate::tool::{AttemptContext, CancelOnDrop};
 use crate::{Cancellation, Progress, ToolCall, ToolContext, ToolError, ToolExecution, ToolSet};
 
 /// How long a call that failed waits for its second attempt; each further one waits twice as long.
@@ -19,6 +19,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 pub(super) struct Caller {
     pub(super) tools: ToolSet,
     pub(super) undo_tools: ToolSet,
+    /// For what undoes: a hook may have left fewer to the model.
+    pub(super) all_tools: Option<ToolSet>,
     pub(super) context: ToolContext,
     pub(super) observers: Observers,
     pub(super) trace: CallTrace,
@@ -36,22 +38,29 @@ impl Caller {
         }
         self.observers.clone().tell(|| Event::CallStarted(call.clone())).await;
         let progress = self.observers.progress_of(&call).map(Progress::to).unwrap_or_default();
+        // Whatever ends the call before its tool does, the tool sees that nobody waits any more.
+        let cancellation = self.cancellation.child();
+        let mut on_drop = CancelOnDrop::new(cancellation.clone());
         let context = self.context.for_attempt(AttemptContext {
             key,
             number,
             progress,
-            cancellation: self.cancellation.clone(),
+            cancellation,
             undone: self.undone.clone(),
         });
-        let tools = if self.undone.is_some() && self.tools.get(&call.name).is_none() {
-            &self.undo_tools
-        } else {
-            &self.tools
-        };
+        let tools = if self.undone.is_some() { self.tools_to_undo(&call.name) } else { &self.tools };
         let span = self.trace.calls(&call, tools, number);
         let execution = span.scope().holds(self.execute(tools, call, &context)).await;
+        if !execution.outcome().is_err_and(ToolError::is_timed_out) {
+            on_drop.disarm();
+        }
         span.called(&execution);
         execution
+    }
+
+    fn tools_to_undo(&self, name: &str) -> &ToolSet {
+        let all = [Some(&self.tools), Some(&self.undo_tools), self.all_tools.as_ref()];
+        all.into_iter().flatten().find(|tools| tools.get(name).is_some()).unwrap_or(&self.undo_tools)
     }
 
     async fn execute(&self, tools: &ToolSet, call: ToolCall, context: &ToolContext) -> ToolExecution {

@@ -76,7 +76,8 @@ impl AgentBuilder {
         self
     }
 
-    /// What is done about calls that fail in this way; unless it is set, the model is told.
+    /// What is done about calls that fail in this way; unless it is set, the model is told. Of calls that were [not
+    /// made](ToolErrorKind::NotMade) it always is.
     ///
     #[cfg_attr(feature = "testing", doc = "```")]
     #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
@@ -169,7 +170,8 @@ impl AgentBuilder {
     }
 
     /// Looks at each turn before the model is asked, and may change for this turn how it is to answer and which tools it
-    /// is offered. It is called again if the model is asked again in one turn, as after a failure.
+    /// is offered. It is called again if the model is asked again in one turn, as after a failure; and if a run is
+    /// resumed in the middle of a turn, as its calls are looked up in the tools that the turn has.
     ///
     #[cfg_attr(feature = "testing", doc = "```")]
     #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
@@ -243,7 +245,8 @@ impl AgentBuilder {
         self
     }
 
-    /// Hears of every event of every run, as it happens and in the thread where it happens: so it must not block.
+    /// Hears of every event of every run, as it happens and in the thread where it happens: so it must not block. The
+    /// pieces of a reply are told only if the run is streamed.
     #[must_use]
     pub fn on_event(mut self, hook: impl Fn(&Event) + Send + Sync + 'static) -> Self {
         self.agent.hooks.push(Arc::new(hook));

@@ -62,11 +62,18 @@ impl RunTools {
                 self.offered = None;
                 return Err(Kind::MissingContext(missing));
             }
-            refuse_missing_undo(&tools, &self.agent.0.undo_tools)
-                .map_err(|error| Kind::tools("the model cannot be asked".into(), error))?;
+            if let Err(error) = refuse_missing_undo(&tools, &self.agent.0.undo_tools) {
+                self.offered = None;
+                return Err(Kind::tools("the model cannot be asked".into(), error));
+            }
             self.offered = Some(tools.clone());
         }
         Ok(tools)
+    }
+
+    /// All tools of this turn, whatever a hook left of them; none before they were put together.
+    pub(super) fn resolved(&self) -> Option<&ToolSet> {
+        self.offered.as_ref()
     }
 
     fn own(&self) -> Result<ToolSet, Kind> {

@@ -29,13 +29,16 @@ impl<'a> Turn<'a> {
     /// Which turn it is, from 1.
     #[must_use]
     pub fn number(&self) -> u32 {
-        self.run.turns() + 1
+        self.run.turns().saturating_add(u32::from(self.run.is_asking()))
     }
 
-    /// The conversation so far.
+    /// What the model is sent of the conversation in this turn.
     #[must_use]
     pub fn messages(&self) -> &'a [Message] {
-        self.run.messages()
+        let messages = self.run.messages();
+        // Of a run that was resumed in the middle of a turn, the last is the reply.
+        let replies = usize::from(!self.run.is_asking());
+        &messages[..messages.len().saturating_sub(replies)]
     }
 
     /// The run so far: its calls, its tokens, its limits.

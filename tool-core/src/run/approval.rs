@@ -136,8 +136,12 @@ impl Run {
             }
             Approval::Denied(reason) => {
                 let denied = ToolExecution::new(call.clone(), Err(ToolError::denied(reason.as_deref())));
+                let (denied, ending) = self.settings.on_error.judge(denied);
                 self.standing_of(call_id)?.outcome = Some(denied);
-                self.close_turn_if_over();
+                match ending {
+                    Some(ending) => self.end(ending),
+                    None => self.close_turn_if_over(),
+                }
             }
         }
         Ok(())

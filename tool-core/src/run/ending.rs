@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{FinishReason, ToolError};
 
 /// How a run ended without an answer. It cannot be driven on from there.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Ending {
     Turns(u32),
@@ -43,6 +43,18 @@ impl Ending {
             Self::Repeated(_) | Self::Tool { .. } | Self::WrongAnswer(_) | Self::Refused(_) => {
                 "the run had ended"
             }
+        }
+    }
+}
+
+/// Leaves out what the model and the tools said.
+impl fmt::Debug for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tool { tool, error } => write!(f, "Tool({tool}, {error:?})"),
+            Self::WrongAnswer(why) => write!(f, "WrongAnswer({} bytes)", why.len()),
+            Self::Refused(refusal) => write!(f, "Refused({} bytes)", refusal.len()),
+            other => write!(f, "Ending({other})"),
         }
     }
 }

@@ -11,7 +11,10 @@ use crate::{FinishReason, Message};
 impl Run {
     pub(super) fn has_read_too_much(&self) -> Option<Ending> {
         let limit = self.settings.limits.output?;
-        let length = |one: &ToolExecution| one.output().map_or(0, |output| output.content().len());
+        let length = |one: &ToolExecution| match one.outcome() {
+            Ok(output) => output.content().len(),
+            Err(error) => error.text().len(),
+        };
         let read: usize = self.tool_executions.iter().map(length).sum();
         (read > limit).then_some(Ending::Output(limit))
     }

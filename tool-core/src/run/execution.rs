@@ -1,5 +1,6 @@
 //! The record of one call.
 
+use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
@@ -19,7 +20,7 @@ pub struct ToolExecution {
 }
 
 /// What is known of a call beside what was called and what came back.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Notes {
     #[serde(with = "micros_since_epoch", skip_serializing_if = "Option::is_none")]
@@ -37,6 +38,19 @@ pub(super) struct Notes {
     pub(super) from_record: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) undo: Option<String>,
+}
+
+/// Leaves arguments out.
+impl fmt::Debug for Notes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Notes")
+            .field("started_at", &self.started_at)
+            .field("duration", &self.duration)
+            .field("repairs", &self.repairs)
+            .field("attempts", &self.attempts)
+            .field("from_record", &self.from_record)
+            .finish_non_exhaustive()
+    }
 }
 
 impl ToolExecution {
@@ -74,6 +88,11 @@ impl ToolExecution {
     /// It is of a call of the same tool with the same arguments.
     pub(super) fn is_of(&self, call: &ToolCall) -> bool {
         self.call.name == call.name && self.asked_arguments() == call.arguments
+    }
+
+    /// The same tool was called with the same arguments, whatever the model had asked for.
+    pub(super) fn was_made_as(&self, call: &ToolCall) -> bool {
+        self.call.name == call.name && self.call.arguments == call.arguments
     }
 
     /// What was mended in the arguments before the tool was called.

@@ -75,7 +75,7 @@ impl IdempotencyKey {
         Self::new(&RunId::unique(), call_id)
     }
 
-    /// The key as a text: letters, digits, `_`, and what the provider's ids of calls are made of.
+    /// The key as a text: letters, digits, `_`, `/`, and what the provider's ids of calls are made of.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -32,7 +32,8 @@ pub struct RunLimits {
     /// How long the run may be under way; the time in which it waits for a person, or is kept, does not count.
     #[serde(with = "micros_if_any", skip_serializing_if = "Option::is_none")]
     pub time: Option<Duration>,
-    /// How many bytes of text all calls together may give back to the model.
+    /// How many bytes of text all calls together, also those that fail, may give back to the model. It is looked at when
+    /// a turn is over.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<usize>,
     /// How often a call of one name with the same arguments is made. After that it is not made, and the model is

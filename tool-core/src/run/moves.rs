@@ -1,7 +1,6 @@
 //! How a run moves: what it asks for, and what it is told.
 
 use super::ending::Ending;
-use super::policy::OnError;
 use super::state::{Run, Stage};
 use super::turn::{Standing, Turn};
 use super::{Attempt, IdempotencyKey, OutOfStep, Step, ToolExecution};
@@ -50,10 +49,19 @@ impl Run {
                 Some(Message::Assistant(message)) => &*message.tool_calls,
                 _ => &[],
             };
-            for (call, standing) in calls.iter().zip(&mut turn.calls) {
+            let mut ending = None;
+            for (call, standing) in calls.iter().zip(&mut turn.calls).filter(|(_, one)| one.is_open()) {
                 standing.settle(call, tools, &self.tool_executions);
+                if let Some(settled) = standing.outcome.take() {
+                    let (settled, ends) = self.settings.on_error.judge(settled);
+                    standing.outcome = Some(settled);
+                    ending = ending.or(ends);
+                }
             }
-            self.close_turn_if_over();
+            match ending {
+                Some(ending) => self.end(ending),
+                None => self.close_turn_if_over(),
+            }
         }
         self.settle_undoing(tools);
     }
@@ -68,7 +76,7 @@ impl Run {
             return Err(OutOfStep("a reply of the model"));
         }
         let ChatResponse { mut message, finish_reason, usage, .. } = response;
-        self.turns += 1;
+        self.turns = self.turns.saturating_add(1);
         self.usage += usage.unwrap_or_default();
         message.tool_calls = super::calls::as_meant(std::mem::take(&mut message.tool_calls));
         let known = self.name_calls(&mut message);
@@ -112,14 +120,18 @@ impl Run {
     ///
     /// # Errors
     ///
-    /// The run has not asked for such a call, or has its outcome already.
+    /// The run has not asked for such a call, or has its outcome already; or the call was begun before, and may be made
+    /// once only.
     pub fn begin(&mut self, call_id: &str) -> Result<Attempt, OutOfStep> {
         let key = IdempotencyKey::new(&self.id, call_id);
         let standing = self.standing_of(call_id)?;
         if standing.is_waiting() {
             return Err(OutOfStep("to begin a call that waits for approval"));
         }
-        standing.attempts += 1;
+        if standing.is_lost() {
+            return Err(OutOfStep("to begin a call once more that may be made once only"));
+        }
+        standing.attempts = standing.attempts.saturating_add(1);
         standing.is_begun = true;
         Ok(Attempt { key, number: standing.attempts })
     }
@@ -134,6 +146,9 @@ impl Run {
         let id = execution.call.id.clone();
         let is_tried_again = self.would_try_again(&execution);
         let standing = self.standing_of(&id)?;
+        if standing.is_waiting() && !standing.is_begun {
+            return Err(OutOfStep("the outcome of a call that waits for approval"));
+        }
         standing.attempts = standing.attempt();
         standing.is_begun = false;
         if is_tried_again {
@@ -143,7 +158,7 @@ impl Run {
             self.record_undone(execution);
             return Ok(());
         }
-        let (execution, ending) = self.judge(execution);
+        let (execution, ending) = self.settings.on_error.judge(execution);
         self.standing_of(&id)?.outcome = Some(execution);
         match ending {
             Some(ending) => self.end(ending),
@@ -163,22 +178,6 @@ impl Run {
             _ => None,
         };
         standing.is_some_and(|standing| standing.is_open() && standing.is_worth_another_attempt(error))
-    }
-
-    /// The record with what the model reads of the outcome, and whether the run ends with it.
-    pub(super) fn judge(&self, execution: ToolExecution) -> (ToolExecution, Option<Ending>) {
-        let Err(error) = &execution.outcome else { return (execution, None) };
-        match self.settings.on_error.of(error) {
-            OnError::Tell => (execution, None),
-            OnError::Hide => {
-                let hidden = error.clone().hidden(&execution.call.id);
-                (execution.with_outcome(Err(hidden)), None)
-            }
-            OnError::EndRun => {
-                let ending = Ending::Tool { tool: execution.call.name.clone(), error: error.clone() };
-                (execution, Some(ending))
-            }
-        }
     }
 
     pub(super) fn close_turn_if_over(&mut self) {
@@ -210,7 +209,7 @@ impl Run {
             let Some(call) = message.tool_calls.get(position) else { return };
             let execution = match standing.outcome {
                 Some(execution) => Some(execution),
-                None if standing.is_begun => {
+                None if standing.attempts > 0 => {
                     Some(ToolExecution::new(call.clone(), Err(ToolError::interrupted())))
                 }
                 None => None,

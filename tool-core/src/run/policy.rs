@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::ToolExecution;
+use super::ending::Ending;
 use crate::{ToolError, ToolErrorKind};
 
 /// What a run does about a call that failed.
@@ -35,6 +37,22 @@ impl ErrorPolicy {
         }
         let found = self.0.iter().find(|(kind, _)| *kind == error.kind());
         found.map_or(OnError::Tell, |(_, on_error)| *on_error)
+    }
+
+    /// The record with what the model reads of the outcome, and whether the run ends with it.
+    pub(super) fn judge(&self, execution: ToolExecution) -> (ToolExecution, Option<Ending>) {
+        let Err(error) = &execution.outcome else { return (execution, None) };
+        match self.of(error) {
+            OnError::Tell => (execution, None),
+            OnError::Hide => {
+                let hidden = error.clone().hidden(&execution.call.id);
+                (execution.with_outcome(Err(hidden)), None)
+            }
+            OnError::EndRun => {
+                let ending = Ending::Tool { tool: execution.call.name.clone(), error: error.clone() };
+                (execution, Some(ending))
+            }
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {

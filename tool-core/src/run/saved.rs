@@ -4,7 +4,7 @@
 //! raised by a change that earlier versions cannot read; all earlier formats are read.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use serde::de::Error as _;
@@ -270,7 +270,10 @@ impl Run {
                 let is_of = |(call, standing): (&ToolCall, &Standing)| {
                     standing.outcome.as_ref().is_none_or(|execution| execution.call().id == call.id)
                 };
+                // An outcome is tied to its call by the id.
+                let ids: HashSet<_> = calls.iter().map(|call| &call.id).collect();
                 turn.calls.len() == calls.len()
+                    && ids.len() == calls.len()
                     && turn.calls.iter().any(Standing::is_open)
                     && calls.iter().zip(&turn.calls).all(is_of)
             }

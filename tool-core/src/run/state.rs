@@ -210,6 +210,11 @@ impl Run {
         matches!(self.stage, Stage::Answered(_) | Stage::Returned(_) | Stage::Ended(_))
     }
 
+    /// The model is to be asked, or was and its calls are not over.
+    pub(crate) fn is_in_turn(&self) -> bool {
+        matches!(self.stage, Stage::Asking | Stage::Calling(_))
+    }
+
     pub(crate) fn choice_of_this_turn(&self) -> &ToolChoice {
         match &self.settings.tool_choice {
             ToolChoice::Required | ToolChoice::Tool(_) if !self.tool_executions.is_empty() => {

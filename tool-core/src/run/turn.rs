@@ -1,5 +1,7 @@
 //! The calls of one turn, and where each of them stands.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use super::ToolExecution;
@@ -15,7 +17,7 @@ pub(super) struct Turn {
 }
 
 /// Where one call stands.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Standing {
     /// What its tool says of it, once the run was told.
@@ -36,6 +38,19 @@ pub(super) struct Standing {
     pub(super) is_begun: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) outcome: Option<ToolExecution>,
+}
+
+/// Leaves arguments out.
+impl fmt::Debug for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Standing")
+            .field("policy", &self.policy)
+            .field("leave", &self.leave)
+            .field("attempts", &self.attempts)
+            .field("is_begun", &self.is_begun)
+            .field("outcome", &self.outcome)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Whether a person has to approve a call.
@@ -87,20 +102,19 @@ impl Standing {
 
     /// Which attempt is under way, also when nobody said that it began.
     pub(super) fn attempt(&self) -> u32 {
-        self.attempts + u32::from(!self.is_begun)
+        self.attempts.saturating_add(u32::from(!self.is_begun))
     }
 
-    /// A failure after which the call is made again.
+    /// A failure after which the call is made again. Nobody knows the outcome of one that took too long.
     pub(super) fn is_worth_another_attempt(&self, error: &ToolError) -> bool {
-        let allowed = self.policy.map_or(1, |policy| policy.attempts);
-        (error.is_failed() || error.is_timed_out()) && !error.is_fatal() && self.attempt() < allowed
+        let (allowed, at_most_once) =
+            self.policy.map_or((1, false), |policy| (policy.attempts, policy.at_most_once));
+        let may_be_made_again = error.is_failed() || (error.is_timed_out() && !at_most_once);
+        may_be_made_again && !error.is_fatal() && self.attempt() < allowed
     }
 
-    /// Takes in what the tool says of its calls, and settles what needs no tool.
+    /// Takes in what the tool of an open call says of it, and settles what needs no tool.
     pub(super) fn settle(&mut self, call: &ToolCall, tools: &ToolDefinitions, made: &[ToolExecution]) {
-        if !self.is_open() {
-            return;
-        }
         if self.policy.is_none()
             && let Some(definition) = tools.iter().find(|definition| definition.name() == call.name)
         {
@@ -108,11 +122,9 @@ impl Standing {
             self.undo = definition.undo().map(str::to_owned);
         }
         let Some(policy) = self.policy else { return };
-        if policy.pure {
-            let same = made.iter().rfind(|one| one.is_of(call) && one.outcome().is_ok());
-            if let Some(output) = same.and_then(ToolExecution::output) {
-                self.outcome = Some(ToolExecution::new(call.clone(), Ok(output.clone())).of_record());
-            }
+        let same = made.iter().rev().filter(|one| policy.pure && one.was_made_as(call));
+        if let Some(output) = same.filter_map(ToolExecution::output).next() {
+            self.outcome = Some(ToolExecution::new(call.clone(), Ok(output.clone())).of_record());
         } else if self.is_lost() {
             self.outcome = Some(ToolExecution::new(call.clone(), Err(ToolError::lost())));
         } else if policy.needs_approval && self.leave == Leave::NotNeeded {

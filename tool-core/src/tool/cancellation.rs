@@ -11,8 +11,8 @@ use futures_util::future::{self, Shared};
 
 /// Tells what is under way that nobody waits for it any more. Cloning shares it.
 ///
-/// A tool has it injected, as `#[inject] cancellation: &Cancellation`: it is cancelled when the run is, or is dropped,
-/// while the call is under way. The future of the call is dropped then by itself; what the tool has given to other
+/// A tool has it injected, as `#[inject] cancellation: &Cancellation`: it is cancelled when the run ends or is dropped
+/// while the call is under way, and when the call takes longer than it may. The future of the call is dropped then by itself; what the tool has given to other
 /// threads or tasks has to look.
 ///
 /// An application makes one to cancel runs from elsewhere, with

@@ -204,6 +204,11 @@ impl ToolError {
         Self(Box::new(Inner { kind, message, is_fatal: false, failure: None }))
     }
 
+    /// What the model reads.
+    pub(crate) fn text(&self) -> &str {
+        &self.0.message
+    }
+
     /// What kind of thing went wrong.
     #[must_use]
     pub fn kind(&self) -> ToolErrorKind {

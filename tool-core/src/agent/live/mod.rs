@@ -4,6 +4,7 @@ mod keeping;
 mod steps;
 mod stopping;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -69,6 +70,7 @@ use crate::{
 /// Or with the agent's: `while run.advance().await? {}`.
 ///
 /// Dropping it cancels what is under way.
+#[must_use = "nothing is asked until it is driven"]
 pub struct LiveRun {
     run: Run,
     tools: RunTools,
@@ -188,10 +190,17 @@ impl LiveRun {
     ///
     /// # Errors
     ///
-    /// The run has not asked for such a call.
+    /// The run has not asked for such a call, a person has to approve it, or it was begun before and may be made once
+    /// only. The run could not be kept, or the tools of the turn cannot be had.
     pub async fn execute(&mut self, call: ToolCall) -> Result<ToolExecution, RunError> {
         if self.run.has_given_up(&call.id) {
             return Ok(ToolExecution::new(call, Err(ToolError::not_made("the run had ended"))));
+        }
+        let span = self.trace.goes_on(self.tools.agent(), &self.run);
+        if !self.offered.is_resolved
+            && let Err(kind) = span.holds(self.prepare()).await
+        {
+            return Err(self.failed(kind));
         }
         let attempt = match self.begin(&call) {
             Ok(attempt) => attempt,
@@ -206,6 +215,7 @@ impl LiveRun {
             Ok(execution) => Ok(execution),
             Err(stop) => {
                 self.stop(&stop);
+                self.tell_of_interrupted(&HashSet::from([call.id.clone()])).await;
                 Ok(ToolExecution::new(call, Err(ToolError::interrupted())))
             }
         }
@@ -233,7 +243,7 @@ impl LiveRun {
     ///
     /// # Errors
     ///
-    /// There is no such call, or it does not wait.
+    /// There is no such call, it does not wait, or the changed arguments are no JSON object.
     pub fn decide(&mut self, call_id: &str, approval: Approval) -> Result<(), OutOfStep> {
         self.is_changed = true;
         self.run.decide(call_id, approval)

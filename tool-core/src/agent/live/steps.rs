@@ -1,6 +1,6 @@
 //! The steps of a run: what they need, what they do, what is recorded of them.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::time::Instant;
 
 use futures_util::stream::FuturesUnordered;
@@ -80,6 +80,9 @@ impl LiveRun {
             self.run.settle(self.offered.tools.definitions());
             if self.run.is_undoing() {
                 self.run.settle(self.tools.agent().0.undo_tools.definitions());
+                if let Some(all) = self.tools.resolved() {
+                    self.run.settle(all.definitions());
+                }
             }
             if self.run.is_asking() {
                 continue;
@@ -99,9 +102,9 @@ impl LiveRun {
         }
         self.keep().await?;
         if !self.run.is_done() {
-            self.trace.takes_turn(self.run.turns() + u32::from(self.run.is_asking()));
+            self.trace.takes_turn(self.run.turns().saturating_add(u32::from(self.run.is_asking())));
         }
-        let turn = self.run.turns() + 1;
+        let turn = self.run.turns().saturating_add(1);
         if self.run.is_asking() && self.turn_told != turn {
             self.turn_told = turn;
             let messages = self.run.messages().len();
@@ -134,11 +137,12 @@ impl LiveRun {
         let tools = self.tools.resolve(&self.run).await?;
         self.offered = Offered { tools, options: None, is_resolved: true };
         let agent = self.tools.agent().clone();
-        if let Some(before_turn) = agent.0.before_turn.as_ref().filter(|_| self.run.is_asking()) {
+        if let Some(before_turn) = agent.0.before_turn.as_ref().filter(|_| self.run.is_in_turn()) {
             let mut turn = Turn::new(&self.run, self.tools.context(), self.offered.tools.clone());
             before_turn(&mut turn);
             let (tools, options) = turn.into_parts();
-            self.offered = Offered { tools, options: Some(options), is_resolved: true };
+            let options = Some(options).filter(|_| self.run.is_asking());
+            self.offered = Offered { tools, options, is_resolved: true };
         }
         Ok(())
     }
@@ -154,6 +158,10 @@ impl LiveRun {
         let told = self.observers.are_there().then(|| response.clone());
         self.is_changed = true;
         self.run.replied(response).map_err(Kind::OutOfStep)?;
+        if self.offered.is_resolved {
+            // What the tools say of the calls holds at once, also for who makes them without asking for the next step.
+            self.run.settle(self.offered.tools.definitions());
+        }
         self.count_time();
         let agent = self.tools.agent().clone();
         if let Some(needs_approval) = &agent.0.needs_approval {
@@ -178,11 +186,13 @@ impl LiveRun {
         let most = self.tools.agent().0.max_concurrent_calls;
         let mut queue = VecDeque::from(calls);
         let mut under_way = FuturesUnordered::new();
+        let mut ids_under_way = HashSet::new();
         loop {
             while under_way.len() < most
                 && let Some(call) = queue.pop_front()
             {
                 let attempt = self.begin(&call)?;
+                ids_under_way.insert(call.id.clone());
                 // Boxed, as the queue has room for one future more than are in it.
                 under_way.push(caller.make(call, attempt).boxed());
             }
@@ -193,10 +203,11 @@ impl LiveRun {
                 Err(stop) => {
                     self.stop(&stop);
                     drop(under_way);
-                    self.tell_of_interrupted().await;
+                    self.tell_of_interrupted(&ids_under_way).await;
                     return Ok(());
                 }
             };
+            ids_under_way.remove(&execution.call().id);
             let is_undoing = self.run.is_undoing();
             let (again, event) = self.record_call(execution)?;
             queue.extend(again);
@@ -205,6 +216,8 @@ impl LiveRun {
             }
             // A call may have ended the run: what else is under way is given up.
             if self.run.is_done() || self.run.is_undoing() != is_undoing {
+                drop(under_way);
+                self.tell_of_interrupted(&ids_under_way).await;
                 return Ok(());
             }
         }
@@ -240,6 +253,7 @@ impl LiveRun {
         Caller {
             tools: self.offered.tools.clone(),
             undo_tools: agent.0.undo_tools.clone(),
+            all_tools: self.tools.resolved().filter(|_| self.run.is_undoing()).cloned(),
             context: self.tools.context().clone(),
             observers: self.observers.clone(),
             trace: self.trace.of_calls(),
@@ -249,13 +263,13 @@ impl LiveRun {
         }
     }
 
-    /// Tells how the calls ended that were under way when the run was stopped.
-    pub(super) async fn tell_of_interrupted(&mut self) {
+    /// Tells how the calls ended that were under way when the run did.
+    pub(super) async fn tell_of_interrupted(&mut self, under_way: &HashSet<String>) {
         if self.observers.are_there() {
-            let last = self.run.tool_executions().iter().rev();
-            let interrupted = last.take_while(|one| one.outcome().is_err_and(ToolError::is_outcome_unknown));
+            let made = self.run.tool_executions().iter();
+            let interrupted = made.filter(|one| under_way.contains(&one.call().id));
             let events: Vec<_> = interrupted.cloned().map(Event::CallFinished).collect();
-            self.tell_all(events.into_iter().rev()).await;
+            self.tell_all(events).await;
         }
     }
 

@@ -45,7 +45,11 @@ impl LiveRun {
         self.is_changed = true;
         self.trace.stopped();
         match stop {
-            Stop::OutOfTime => self.run.spend(self.run.limits().time.unwrap_or_default()),
+            Stop::OutOfTime => {
+                self.count_time();
+                // A timer and the clock may differ by a little.
+                self.run.spend(self.run.time_left().unwrap_or_default());
+            }
             Stop::Cancelled => self.run.cancel(),
         }
     }
