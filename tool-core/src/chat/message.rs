@@ -129,7 +129,8 @@ pub struct ToolCall {
     pub id: String,
     /// The tool's name.
     pub name: String,
-    /// The arguments, as the model wrote them: a JSON object, or what was meant as one.
+    /// The arguments, as the model wrote them: a JSON object, or what was meant as one. To look into them, use
+    /// [`arguments_as`](Self::arguments_as): a tool takes more than serde does.
     pub arguments: String,
 }
 
