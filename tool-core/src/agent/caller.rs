@@ -43,8 +43,13 @@ impl Caller {
             cancellation: self.cancellation.clone(),
             undone: self.undone.clone(),
         });
-        let tools = if self.undone.is_some() && self.tools.get(&call.name).is_none() {
-            &self.undo_tools
+        let undo_tools;
+        let tools = if self.undone.is_some() {
+            let has_it = self.tools.get(&call.name).is_some();
+            // The arguments are those of the call that is undone, of which its tool needs some or none.
+            undo_tools =
+                if has_it { &self.tools } else { &self.undo_tools }.clone().ignore_unknown_arguments();
+            &undo_tools
         } else {
             &self.tools
         };
