@@ -79,6 +79,26 @@ async fn what_cannot_be_undone_holds_up_nothing() {
 }
 
 #[tokio::test]
+async fn a_tool_that_undoes_takes_those_arguments_that_it_has() {
+    #[tool("Reserves a seat", undo = "free")]
+    fn reserve(train: String, seat: u32) -> String {
+        format!("{seat} in {train}")
+    }
+    #[tool("Frees a seat")]
+    fn free(seat: u32, #[inject] undone: &Undone) -> String {
+        format!("{seat}: {}", undone.output.as_ref().map_or_else(String::new, ToString::to_string))
+    }
+    let script =
+        || ScriptedModel::new().calls("reserve", r#"{"train": "ICE 4", "seat": 7}"#).calls("fatal", "{}");
+    let tools = || tools![reserve, fatal];
+    let hidden = alike(|| Agent::builder(script()).tools(tools()).undo_tools(tools![free])).await;
+    let offered = alike(|| Agent::builder(script()).tools(tools()).tools(tools![free])).await;
+    for error in [hidden.unwrap_err(), offered.unwrap_err()] {
+        assert_eq!(told(error.run().undone()), ["7: 7 in ICE 4"]);
+    }
+}
+
+#[tokio::test]
 async fn a_limit_undoes_and_a_failure_of_the_model_waits_to_be_given_up() {
     let turn = |model: ScriptedModel, what: &str| model.calls_all([booking(what)]);
     let script = || turn(turn(ScriptedModel::new(), "train"), "hotel");

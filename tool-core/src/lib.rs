@@ -51,6 +51,17 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # Features
+//!
+//! None is on unless it is asked for.
+//!
+//! | feature | |
+//! | --- | --- |
+//! | `sqlite` | `SqliteStore`: conversations and runs in a file; takes a C compiler |
+//! | `tracing` | spans of runs, turns, and calls of models and tools |
+//! | `dynamic` | `DynamicTool`: tools that are known at run time only, by a JSON Schema |
+//! | `testing` | `testing`: models that need no network |
 
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 

@@ -48,7 +48,14 @@ impl Caller {
             cancellation,
             undone: self.undone.clone(),
         });
-        let tools = if self.undone.is_some() { self.tools_to_undo(&call.name) } else { &self.tools };
+        let undo_tools;
+        let tools = if self.undone.is_some() {
+            // The arguments are those of the call that is undone, of which its tool needs some or none.
+            undo_tools = self.tools_to_undo(&call.name).clone().ignore_unknown_arguments();
+            &undo_tools
+        } else {
+            &self.tools
+        };
         let span = self.trace.calls(&call, tools, number);
         let execution = span.scope().holds(self.execute(tools, call, &context)).await;
         if !execution.outcome().is_err_and(ToolError::is_timed_out) {

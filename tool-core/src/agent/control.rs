@@ -141,6 +141,38 @@ impl AgentBuilder {
     }
 
     /// Lets a person approve the calls for which this holds, beside those of tools that say so themselves.
+    ///
+    /// What it reads of the arguments it should read with [`ToolCall::arguments_as`], as the tool does, and hold for those
+    /// that cannot be read: the text is a model's, and a tool may still make sense of it.
+    ///
+    #[cfg_attr(feature = "testing", doc = "```")]
+    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// use tool_core::schemars::JsonSchema;
+    /// use tool_core::testing::ScriptedModel;
+    /// use tool_core::{Agent, tool, tools};
+    ///
+    /// #[tool("Pays somebody")]
+    /// fn pay(to: String, euros: u32) {}
+    ///
+    /// #[derive(serde::Deserialize, JsonSchema)]
+    /// struct Payment {
+    ///     euros: u32,
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let model = ScriptedModel::new().calls("pay", r#"{"to": "Ada", "euros": "900"}"#);
+    /// let agent = Agent::builder(model)
+    ///     .tools(tools![pay])
+    ///     .needs_approval(|call| {
+    ///         let is_small = |payment: Payment| payment.euros <= 500;
+    ///         call.name == "pay" && !call.arguments_as().is_ok_and(is_small)
+    ///     })
+    ///     .build()?;
+    /// assert!(agent.ask("Pay Ada").await.unwrap_err().is_approval_needed());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn needs_approval(mut self, needs: impl Fn(&ToolCall) -> bool + Send + Sync + 'static) -> Self {
         self.agent.needs_approval = Some(Box::new(needs));

@@ -59,6 +59,39 @@ use crate::{
 /// # Ok(())
 /// # }
 /// ```
+///
+/// # An agent as a tool of another
+///
+/// A tool that asks: the inner run is a run of its own, with its own limits, tokens, conversation and record, and is dropped with the
+/// call. It has to come to an end in that call, so an inner agent whose tools need approval has an
+/// [`approver`](AgentBuilder::approver): nobody could decide later. What its errors say is for the program, and not for the outer
+/// model.
+///
+#[cfg_attr(feature = "testing", doc = "```")]
+#[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+/// use tool_core::testing::ScriptedModel;
+/// use tool_core::{Agent, tool, tools};
+///
+/// struct Librarian(Agent); // a type of its own, as there may be several agents in a context
+///
+/// /// Answers questions about books.
+/// #[tool(timeout = "1m")]
+/// async fn ask_librarian(question: String, #[inject] librarian: &Librarian) -> Result<String, &'static str> {
+///     let answer = librarian.0.ask(question).await.map_err(|_| "the librarian has no answer")?;
+///     Ok(answer.text().to_owned())
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let librarian = Agent::builder(ScriptedModel::new().says("Melville.")).max_turns(5).build()?;
+/// let model = ScriptedModel::new()
+///     .calls("ask_librarian", r#"{"question": "Who wrote Moby-Dick?"}"#)
+///     .says("It was Melville.");
+/// let agent = Agent::builder(model).tools(tools![ask_librarian]).context(Librarian(librarian)).build()?;
+/// assert_eq!(agent.ask("Who wrote Moby-Dick?").await?.messages()[2].text(), "Melville.");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Agent(Arc<Shared>);
 

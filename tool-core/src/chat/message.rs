@@ -103,6 +103,20 @@ impl AssistantMessage {
         Self { text: text.into(), ..Self::default() }
     }
 
+    /// A refusal: why the model would not answer.
+    ///
+    /// ```
+    /// use tool_core::{AssistantMessage, ChatResponse};
+    ///
+    /// let response = ChatResponse::new(AssistantMessage::refusal("I may not say that"));
+    /// assert_eq!(response.message.refusal.as_deref(), Some("I may not say that"));
+    /// assert!(response.message.text.is_empty());
+    /// ```
+    #[must_use]
+    pub fn refusal(why: impl Into<String>) -> Self {
+        Self { refusal: Some(why.into()), ..Self::default() }
+    }
+
     /// The same message with calls of tools.
     #[must_use]
     pub fn with_tool_calls(mut self, calls: impl IntoIterator<Item = ToolCall>) -> Self {
@@ -129,7 +143,8 @@ pub struct ToolCall {
     pub id: String,
     /// The tool's name.
     pub name: String,
-    /// The arguments, as the model wrote them: a JSON object, or what was meant as one.
+    /// The arguments, as the model wrote them: a JSON object, or what was meant as one. To look into them, use
+    /// [`arguments_as`](Self::arguments_as): a tool takes more than serde does.
     pub arguments: String,
 }
 

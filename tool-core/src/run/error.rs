@@ -8,6 +8,30 @@ use super::ending::Ending;
 use crate::{Message, MissingContext, ModelError, Run, ToolCall, ToolError, ToolExecution, Transcript};
 
 /// Why a run ended without an answer. It carries the run, so nothing of what was done is lost.
+///
+/// `Display` is for who runs the program, and may hold what a tool's error says. What a user is to read depends on what can be
+/// done about it:
+///
+/// ```
+/// use tool_core::RunError;
+///
+/// fn told(error: &RunError) -> &'static str {
+///     match error {
+///         error if error.is_approval_needed() => "Somebody has to approve this first.", // decide, and resume
+///         error if error.is_model() => "The service is busy. Please try again.", // is_resumable, too
+///         error if error.is_refused() => "I cannot help with that.",
+///         error if error.is_cancelled() => "Stopped.",
+///         error if error.is_time_limit() => "This took too long.",
+///         error if error.is_limit() => "This was too much at once. Please ask for less.",
+///         error if error.is_tool() => "One of the services behind me failed.",
+///         _ => "Something went wrong.", // such as is_wrong_answer, is_not_kept, is_missing_context
+///     }
+/// }
+/// ```
+///
+/// A run that is not [resumable](Self::is_resumable) can be gone on from all the same: its [`messages`](Self::messages), behind
+/// those that stood before the question, are the [`history`](crate::Ask::history) of the next one. A
+/// [memory](crate::AgentBuilder::memory) does not do so by itself, as it keeps runs with an answer only.
 pub struct RunError {
     kind: Kind,
     run: Box<Run>,

@@ -83,7 +83,8 @@ pub(super) enum Stage {
 #[error("the run did not ask for this: {0}")]
 pub struct OutOfStep(pub(super) &'static str);
 
-/// What a call is made under: [`Run::begin`] gives it.
+/// What a call is made under: [`Run::begin`] gives it. A tool has the key injected, as `#[inject] key: &IdempotencyKey`, and
+/// the number from its context, by [`ToolContext::attempt`](crate::ToolContext::attempt).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Attempt {

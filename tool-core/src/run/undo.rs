@@ -6,7 +6,25 @@ use super::{OutOfStep, ToolExecution};
 use crate::{ToolCall, ToolDefinition, ToolDefinitions, ToolError, ToolOutput};
 
 /// The call that a tool is asked to undo. A tool that undoes another takes it with `#[inject] undone: &Undone`; its own
-/// arguments are those of that call.
+/// arguments are those of that call, of which it may take some or none. What that call gave back, such as the number of a
+/// booking, is in the [`output`](Self::output).
+///
+/// ```
+/// use tool_core::{Undone, tool};
+///
+/// /// Books a room, and gives the number of the booking.
+/// #[tool(undo = "cancel_room")]
+/// async fn book_room(city: String, nights: u32) -> String {
+///     format!("{city}-{nights}")
+/// }
+///
+/// #[tool]
+/// async fn cancel_room(#[inject] undone: &Undone) -> Result<String, String> {
+///     let booking = undone.output.as_ref().ok_or("whether there is a booking is not known")?;
+///     Ok(format!("DELETE /bookings/{booking}"))
+/// }
+/// # let _ = (book_room, cancel_room);
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Undone {

@@ -3,6 +3,7 @@
 mod absent;
 mod arguments;
 mod budget;
+mod call_arguments;
 mod cancellation;
 mod closure;
 pub(crate) mod context;

@@ -69,6 +69,10 @@ use crate::{
 ///
 /// Or with the agent's: `while run.advance().await? {}`.
 ///
+/// A state that is kept between two steps knows nothing of a call that is under way when the process ends: restored, it makes
+/// the call again, as its first attempt, even if its tool says `at_most_once`. That the call had begun is known to an agent with
+/// a [`run_store`](crate::AgentBuilder::run_store), which keeps the run before each call, also of a run that is driven by hand.
+///
 /// Dropping it cancels what is under way.
 #[must_use = "nothing is asked until it is driven"]
 pub struct LiveRun {

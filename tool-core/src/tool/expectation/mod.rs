@@ -102,6 +102,10 @@ pub(super) fn wrong_at(
         return format!("`{name}{path}.{field}` is missing");
     }
     let expected = match Reason::of(reason, error) {
+        // An enum with a tag is read whole before its fields are, so what is wrong is one of them, and serde does not say which.
+        Reason::Type(_) | Reason::Words(_) if is_within(value, reason) => {
+            return format!("`{name}{path}`: in it, {reason}");
+        }
         Reason::Type(expected) => match range_of(expected) {
             Some(range) => range,
             // The top of an argument is best described by its schema, what lies below by serde's own words.
@@ -114,6 +118,12 @@ pub(super) fn wrong_at(
         Reason::Own(reason) => return format!("`{name}{path}`: {reason}"),
     };
     format!("`{name}{path}`: expected {expected}, got {}", quote(value))
+}
+
+/// An object or list came, but it is something else that serde did not expect.
+fn is_within(value: &str, reason: &str) -> bool {
+    let came = reason.strip_prefix("invalid type: ").unwrap_or(reason);
+    value.starts_with(['{', '[']) && !came.starts_with("map,") && !came.starts_with("sequence,")
 }
 
 /// What serde_json says of an error, without the line and the column.
@@ -270,6 +280,28 @@ mod tests {
         ];
         for (text, expected) in table {
             assert_eq!(mistake::<Trip>(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_within_an_enum_with_a_tag_is_not_told_of_the_whole() {
+        #[derive(Debug, Deserialize, JsonSchema)]
+        #[serde(tag = "is")]
+        #[expect(dead_code, reason = "never read rightly here")]
+        enum Leg {
+            Ride { by: By },
+            Stay { nights: u8 },
+        }
+        let table = [
+            (
+                r#"{"is": "Ride", "by": "Plane"}"#,
+                "`it`: in it, unknown variant `Plane`, expected `Train` or `Boat`",
+            ),
+            (r#"{"is": "Stay", "nights": "x"}"#, "`it`: in it, invalid type: string \"x\", expected u8"),
+            (r#"{"is": "Stay"}"#, "`it.nights` is missing"),
+        ];
+        for (text, expected) in table {
+            assert_eq!(mistake::<Leg>(text), expected, "{text}");
         }
     }
 
