@@ -6,8 +6,8 @@ use super::{OutOfStep, ToolExecution};
 use crate::{ToolCall, ToolDefinition, ToolDefinitions, ToolError, ToolOutput};
 
 /// The call that a tool is asked to undo. A tool that undoes another takes it with `#[inject] undone: &Undone`; its own
-/// arguments are those of that call, of which it may take some or none. What that call gave back, such as the number of a
-/// booking, is in the [`output`](Self::output).
+/// arguments are those of that call, of which it may take some or none: what it requires must be among them. What that call gave
+/// back, such as the number of a booking, is in the [`output`](Self::output) and in no argument.
 ///
 /// ```
 /// use tool_core::{Undone, tool};
