@@ -14,9 +14,7 @@ use crate::agent::turn::Turn;
 use crate::agent::{Approver, Event};
 use crate::run::{Attempt, Kind, Run, Step};
 use crate::tool::CancelOnDrop;
-use crate::{
-    Cancellation, ChatModel, ChatRequest, ChatResponse, Delta, ModelError, ToolCall, ToolError, ToolExecution,
-};
+use crate::{Cancellation, ChatModel, ChatRequest, ChatResponse, Delta, ModelError, ToolCall, ToolExecution};
 
 impl LiveRun {
     pub(super) async fn take_step(&mut self) -> Result<bool, Kind> {
