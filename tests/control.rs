@@ -286,6 +286,32 @@ async fn what_is_returned_directly_depends_on_the_calls_beside_it() {
     }
 }
 
+#[tokio::test]
+async fn calls_of_the_last_turn_are_made_if_they_may_be_the_answer() {
+    let no = ("fails", r#"{"why": "no"}"#);
+    let table: [(&[(&str, &str)], Option<&str>, usize); 6] = [
+        (&[("direct", "{}")], Some("directly"), 1),
+        (&[ONE, ("closing", "{}")], Some("closed"), 2),
+        (&[no, ("hand_over", "{}")], Some("a person takes over"), 2),
+        (&[ONE], None, 0),
+        (&[ONE, ("direct", "{}")], None, 0),
+        (&[no, ("closing", "{}")], None, 2),
+    ];
+    for (calls, expected, made) in table {
+        let script = || ScriptedModel::new().calls_all(calls.iter().copied());
+        match (alike(|| agent(script()).max_turns(1)).await, expected) {
+            (Ok(answer), Some(expected)) => {
+                assert_eq!((answer.text(), answer.tool_executions().len()), (expected, made), "{calls:?}");
+            }
+            (Err(error), None) => {
+                assert!(error.is_turn_limit(), "{error}");
+                assert_eq!(error.tool_executions().len(), made, "{calls:?}");
+            }
+            (outcome, _) => panic!("{calls:?}: {outcome:?}"),
+        }
+    }
+}
+
 fn reply(calls: &[(&str, &str, &str)]) -> ChatResponse {
     let calls = calls.iter().map(|(id, name, arguments)| ToolCall::new(*id, *name, *arguments));
     ChatResponse::new(AssistantMessage::default().with_tool_calls(calls))

@@ -173,3 +173,10 @@ async fn what_fails_otherwise_fails_as_it_does() {
     let agent = Agent::builder(model).tools(tools![look_up]).max_turns(1).build().unwrap();
     assert!(agent.ask("Which?").answer_as::<City>().await.unwrap_err().is_turn_limit());
 }
+
+#[tokio::test]
+async fn the_last_turn_may_give_the_answer() {
+    let model = ScriptedModel::new().calls("final_answer", r#"{"answer": 7}"#);
+    let agent = Agent::builder(model).max_turns(1).build().unwrap();
+    assert_eq!(agent.ask("How many?").answer_as::<u32>().await.unwrap(), 7);
+}

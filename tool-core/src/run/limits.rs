@@ -21,7 +21,8 @@ use super::time::micros_if_any;
 #[serde(default)]
 #[non_exhaustive]
 pub struct RunLimits {
-    /// How often the model is asked; 0 is 1.
+    /// How often the model is asked; 0 is 1. The calls of its last reply are made only if what they give back may be the
+    /// [answer](crate::ReturnDirect).
     pub turns: u32,
     /// How many calls the model may ask for. A turn that would go beyond runs none of its calls.
     #[serde(skip_serializing_if = "Option::is_none")]

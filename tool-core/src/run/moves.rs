@@ -58,8 +58,10 @@ impl Run {
                     ending = ending.or(ends);
                 }
             }
+            let may_answer = turn.may_answer();
             match ending {
                 Some(ending) => self.end(ending),
+                None if self.is_last_turn() && !may_answer => self.end(self.out_of_turns()),
                 None => self.close_turn_if_over(),
             }
         }
@@ -93,10 +95,20 @@ impl Run {
         self.stage = Stage::Calling(turn);
         match self.ending_of_this_turn(finish_reason) {
             Some(ending) => self.end(ending),
+            None if self.is_last_turn() => {}
             None => self.tell_of_repeated_calls(),
         }
         self.close_turn_if_over();
         Ok(())
+    }
+
+    /// The model is not asked again. Its calls are made only if what they give back may be the answer.
+    fn is_last_turn(&self) -> bool {
+        self.turns >= self.settings.limits.turns.max(1)
+    }
+
+    fn out_of_turns(&self) -> Ending {
+        Ending::Turns(self.settings.limits.turns.max(1))
     }
 
     /// Why the calls of the turn that began are not made, and the run ends.
@@ -105,8 +117,6 @@ impl Run {
         let calls = self.tool_executions.len() + self.calls().len();
         if finish_reason.is_cut_short() {
             Some(Ending::CutShort(finish_reason))
-        } else if self.turns >= limits.turns.max(1) {
-            Some(Ending::Turns(limits.turns.max(1)))
         } else if let Some(limit) = limits.calls.filter(|limit| calls as u64 > u64::from(*limit)) {
             Some(Ending::Calls(limit))
         } else {
@@ -188,11 +198,12 @@ impl Run {
             let answering = turn.answering();
             let first = self.messages.len();
             self.close(turn, "the run had ended");
-            if answering.is_empty()
-                && let Some(ending) = self.has_read_too_much()
-            {
-                self.stage = self.undoing(ending);
-                return;
+            if answering.is_empty() {
+                let out_of_turns = self.is_last_turn().then(|| self.out_of_turns());
+                if let Some(ending) = out_of_turns.or_else(|| self.has_read_too_much()) {
+                    self.stage = self.undoing(ending);
+                    return;
+                }
             }
             self.stage = match &*answering {
                 [] => Stage::Asking,

@@ -140,19 +140,28 @@ impl Turn {
 
     /// The calls whose outputs are the answer, by position: none if the model is to be asked again.
     pub(super) fn answering(&self) -> Vec<usize> {
-        let positions = |is_answer: fn(&Standing) -> bool| -> Vec<usize> {
+        self.answering_unless(Standing::has_failed)
+    }
+
+    /// There is an answer among the outputs if all calls that are open succeed.
+    pub(super) fn may_answer(&self) -> bool {
+        !self.answering_unless(|one| !one.is_open() && one.has_failed()).is_empty()
+    }
+
+    fn answering_unless(&self, has_failed: fn(&Standing) -> bool) -> Vec<usize> {
+        let positions = |is_answer: &dyn Fn(&Standing) -> bool| -> Vec<usize> {
             let found = self.calls.iter().enumerate().filter(|(_, one)| is_answer(one));
             found.map(|(position, _)| position).collect()
         };
         if !self.said.is_empty() || self.calls.is_empty() {
             return Vec::new();
         }
-        let ending = positions(|one| one.returns() == ReturnDirect::Always && !one.has_failed());
+        let ending = positions(&|one| one.returns() == ReturnDirect::Always && !has_failed(one));
         if !ending.is_empty() {
             return ending;
         }
-        let returning = positions(|one| one.returns() != ReturnDirect::Never && !one.has_failed());
-        let has_failures = self.calls.iter().any(Standing::has_failed);
+        let returning = positions(&|one| one.returns() != ReturnDirect::Never && !has_failed(one));
+        let has_failures = self.calls.iter().any(has_failed);
         if returning.len() == self.calls.len() {
             returning
         } else if !has_failures && self.calls.last().is_some_and(|one| one.returns() == ReturnDirect::IfLast)
