@@ -4,7 +4,9 @@ use std::collections::HashSet;
 use std::sync::Mutex;
 
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, IdempotencyKey, InMemoryStore, Run, RunStore, Step, ToolContext, tool, tools};
+use tool_core::{
+    Agent, Attempt, IdempotencyKey, InMemoryStore, Run, RunStore, Step, ToolContext, tool, tools,
+};
 
 static SEEN: Mutex<Vec<(String, u32)>> = Mutex::new(Vec::new());
 
@@ -36,8 +38,9 @@ async fn a_key_stays_over_attempts_and_is_of_one_call() {
 }
 
 #[tool]
-fn again(#[inject] key: &IdempotencyKey, #[inject] context: &ToolContext) -> String {
-    format!("{key} {}", context.attempt())
+fn again(#[inject] attempt: &Attempt, #[inject] context: &ToolContext) -> String {
+    assert_eq!(attempt.number, context.attempt());
+    format!("{} {}", attempt.key, attempt.number)
 }
 
 #[tool(at_most_once)]
@@ -66,6 +69,30 @@ async fn what_was_begun_and_lost_is_made_again_or_told_of() {
     let lost = made[1].outcome().unwrap_err();
     assert!(lost.is_outcome_unknown());
     assert!(lost.to_string().starts_with("the outcome of the call is unknown"), "{lost}");
+}
+
+/// The state is kept by hand between the beginning and the call.
+#[tokio::test]
+async fn by_hand_a_call_is_begun_and_then_made() {
+    let model = ScriptedModel::new().calls_all([("again", "{}"), ("once", "{}")]).says("Done.");
+    let agent = Agent::builder(model.clone()).tools(tools![again, once]).build().unwrap();
+    let mut run = agent.start("Go");
+    run.advance().await.unwrap();
+    let Step::CallTools(calls) = run.next().await.unwrap() else { panic!() };
+    let mut kept = Vec::new();
+    for call in calls {
+        run.begin(&call).unwrap();
+        assert!(run.begin(&call).is_ok(), "it goes on with what was begun");
+        kept.push(serde_json::to_string(run.state()).unwrap());
+        let execution = run.execute(call).await.unwrap();
+        assert_eq!(run.context().attempt(), 1);
+        run.called(execution).await.unwrap();
+    }
+    // The process ended right behind the call, and before its outcome was kept.
+    let restored: Run = serde_json::from_str(&kept[1]).unwrap();
+    let answer = agent.resume(restored).await.unwrap();
+    assert!(answer.tool_executions()[0].output().unwrap().to_string().ends_with("/call_1_0 1"));
+    assert!(answer.tool_executions()[1].outcome().unwrap_err().is_outcome_unknown());
 }
 
 #[tokio::test]

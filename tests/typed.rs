@@ -132,6 +132,9 @@ async fn within_a_limit() {
     assert!(error.is_wrong_answer() && !error.is_resumable());
     assert!(error.to_string().starts_with("the model gave no answer that will do: "), "{error}");
     assert_eq!(error.messages().len(), 6);
+    assert_eq!(error.kind(), tool_core::RunErrorKind::WrongAnswer);
+    let told = ask_plain(wrong()).await.unwrap_err().to_string();
+    assert!(!told.contains("final_answer"), "what is meant for the model: {told}");
     let mut limits = RunLimits::default();
     limits.wrong_answers = 3;
     let agent = Agent::builder(Held(wrong())).limits(limits).build().unwrap();

@@ -181,6 +181,16 @@ fn an_agent_without_the_tool_that_undoes_is_refused() {
     let expected =
         "the tool `book` is undone by `cancel`, but there is none of that name; add it with `undo_tools`";
     assert_eq!(error.to_string(), expected);
+    // It gets the arguments of the call that it undoes.
+    #[tool(undo = "free")]
+    fn rent(car: String) -> String {
+        car
+    }
+    #[tool]
+    fn free(booking: u32) {}
+    let error = Agent::builder(ScriptedModel::new()).tools(tools![rent, free]).build().unwrap_err();
+    let expected = "the tool `rent` is undone by `free`, which needs `booking`, but gets the arguments of `rent`, which has none of that name; take what the call gave back, as `#[inject] undone: &Undone`";
+    assert_eq!(error.to_string(), expected);
     // One that the model is offered will do.
     assert!(Agent::builder(ScriptedModel::new()).tools(tools![book, cancel]).build().is_ok());
 }

@@ -113,8 +113,8 @@ pub use self::memory::{
 };
 pub use self::registry::registered;
 pub use self::run::{
-    Answer, Approval, Attempt, IdempotencyKey, OnError, OutOfStep, Run, RunError, RunId, RunLimits, Step,
-    ToolExecution, Undone,
+    Answer, Approval, Attempt, IdempotencyKey, OnError, OutOfStep, Run, RunError, RunErrorKind, RunId,
+    RunLimits, Step, ToolExecution, Undone,
 };
 pub use self::tool::{
     Cancellation, FunctionTool, Injection, IntoToolOutput, Json, Progress, Repair, ReturnDirect, StrictError,

@@ -213,13 +213,16 @@ pub(super) fn refuse_choice(choice: &ToolChoice, tools: &ToolSet) -> Result<(), 
 /// Refuses tools whose calls could not be undone as they say.
 pub(super) fn refuse_missing_undo(tools: &ToolSet, undo_tools: &ToolSet) -> Result<(), BuildError> {
     for definition in tools.definitions().iter() {
-        if let Some(undo) =
-            definition.undo().filter(|undo| tools.get(undo).or(undo_tools.get(undo)).is_none())
-        {
-            return Err(BuildError(Kind::MissingUndo {
-                tool: definition.name().to_owned(),
-                undo: undo.to_owned(),
-            }));
+        let Some(undo) = definition.undo() else { continue };
+        let (tool, undo) = (definition.name().to_owned(), undo.to_owned());
+        let Some(undoing) = tools.get(&undo).or(undo_tools.get(&undo)) else {
+            return Err(BuildError(Kind::MissingUndo { tool, undo }));
+        };
+        let takes = |name: &str| definition.parameters()["properties"].get(name).is_some();
+        let required = undoing.definition().parameters()["required"].as_array().into_iter().flatten();
+        if let Some(name) = required.filter_map(|name| name.as_str()).find(|name| !takes(name)) {
+            let parameter = name.to_owned();
+            return Err(BuildError(Kind::UndoOfOther { tool, undo, parameter }));
         }
     }
     Ok(())
@@ -248,6 +251,11 @@ enum Kind {
         "the tool `{tool}` is undone by `{undo}`, but there is none of that name; add it with `undo_tools`"
     )]
     MissingUndo { tool: String, undo: String },
+    #[error(
+        "the tool `{tool}` is undone by `{undo}`, which needs `{parameter}`, but gets the arguments of `{tool}`, \
+         which has none of that name; take what the call gave back, as `#[inject] undone: &Undone`"
+    )]
+    UndoOfOther { tool: String, undo: String, parameter: String },
 }
 
 impl BuildError {

@@ -32,7 +32,7 @@ pub(super) struct Caller {
 impl Caller {
     /// Makes a call that was begun.
     pub(super) async fn make(&self, call: ToolCall, attempt: Attempt) -> ToolExecution {
-        let Attempt { key, number } = attempt;
+        let number = attempt.number;
         if number > 1 {
             pause(number).await;
         }
@@ -42,8 +42,7 @@ impl Caller {
         let cancellation = self.cancellation.child();
         let mut on_drop = CancelOnDrop::new(cancellation.clone());
         let context = self.context.for_attempt(AttemptContext {
-            key,
-            number,
+            attempt,
             progress,
             cancellation,
             undone: self.undone.clone(),

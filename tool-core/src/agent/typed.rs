@@ -101,12 +101,10 @@ impl<T: AnswerType> TypedAsk<T> {
             };
             match reader.read(&text).await {
                 Ok(value) => return Ok((value, run.finish().await?)),
-                Err(mut why) => {
-                    if by_tool {
-                        why.push_str("; give your answer by calling `final_answer`");
-                    }
+                Err(why) => {
+                    let hint = if by_tool { "; give your answer by calling `final_answer`" } else { "" };
                     // It has an answer, as was just seen.
-                    let _ = run.reject_answer(&why);
+                    let _ = run.reject_answer_with(&why, hint);
                 }
             }
         }

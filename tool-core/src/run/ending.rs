@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::error::RunErrorKind;
 use crate::{FinishReason, ToolError};
 
 /// How a run ended without an answer. It cannot be driven on from there.
@@ -28,6 +29,22 @@ impl Ending {
     pub(crate) fn is_limit(&self) -> bool {
         use Ending::{Calls, Output, Repeated, Time, Tokens, Turns};
         matches!(self, Turns(_) | Calls(_) | Tokens(_) | Time(_) | Output(_) | Repeated(_))
+    }
+
+    pub(super) fn kind(&self) -> RunErrorKind {
+        match self {
+            Self::Turns(_) => RunErrorKind::TurnLimit,
+            Self::Calls(_) => RunErrorKind::CallLimit,
+            Self::Tokens(_) => RunErrorKind::TokenLimit,
+            Self::Time(_) => RunErrorKind::TimeLimit,
+            Self::Output(_) => RunErrorKind::OutputLimit,
+            Self::Repeated(_) => RunErrorKind::RepeatLimit,
+            Self::CutShort(_) => RunErrorKind::CutShort,
+            Self::Tool { .. } => RunErrorKind::Tool,
+            Self::WrongAnswer(_) => RunErrorKind::WrongAnswer,
+            Self::Refused(_) => RunErrorKind::Refused,
+            Self::Cancelled => RunErrorKind::Cancelled,
+        }
     }
 
     /// What the model is told of the calls that were not made for it.

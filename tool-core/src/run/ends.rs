@@ -62,6 +62,11 @@ impl Run {
     ///
     /// The run has no answer.
     pub fn reject_answer(&mut self, why: &str) -> Result<(), OutOfStep> {
+        self.reject_answer_with(why, "")
+    }
+
+    /// The same, with what the model reads behind it, and nobody else.
+    pub(crate) fn reject_answer_with(&mut self, why: &str, hint: &str) -> Result<(), OutOfStep> {
         if !matches!(self.stage, Stage::Answered(_) | Stage::Returned(_)) {
             return Err(OutOfStep("to reject an answer that it does not have"));
         }
@@ -74,7 +79,7 @@ impl Run {
             self.end(Ending::WrongAnswer(why.to_owned()));
         } else {
             self.settings.wrong_answers += 1;
-            self.messages.push(Message::user(why));
+            self.messages.push(Message::user(format!("{why}{hint}")));
             self.stage = Stage::Asking;
         }
         Ok(())

@@ -56,9 +56,63 @@ impl Kind {
     }
 }
 
+/// What kind of thing ended a run: [`RunError`] has a query for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RunErrorKind {
+    /// The model could not be asked.
+    Model,
+    /// The tools of a turn could not be put together.
+    Tools,
+    /// Tools lack what they take from the context.
+    MissingContext,
+    /// The run could not be kept, or what was said before could not be had.
+    NotKept,
+    /// The run was handed what it had not asked for.
+    OutOfStep,
+    /// Calls wait for a person.
+    ApprovalNeeded,
+    /// The model still called tools when the run had taken all its turns.
+    TurnLimit,
+    /// The model asked for more calls than the run may make.
+    CallLimit,
+    /// The run used more tokens than it may.
+    TokenLimit,
+    /// The run was under way for longer than it may.
+    TimeLimit,
+    /// The calls gave back more than the run may read.
+    OutputLimit,
+    /// The model repeated one call again and again.
+    RepeatLimit,
+    /// The model's reply was cut short in the middle of its calls.
+    CutShort,
+    /// The model's answer was not of the form that was asked for.
+    WrongAnswer,
+    /// The model refused to give an answer of that form.
+    Refused,
+    /// The run was cancelled.
+    Cancelled,
+    /// A call failed in a way that ends the run.
+    Tool,
+}
+
 impl RunError {
     pub(crate) fn new(kind: Kind, run: Run) -> Self {
         Self { kind, run: Box::new(run) }
+    }
+
+    /// What kind of thing ended the run: one word for each of the queries below.
+    #[must_use]
+    pub fn kind(&self) -> RunErrorKind {
+        match &self.kind {
+            Kind::Model(_) => RunErrorKind::Model,
+            Kind::ApprovalNeeded => RunErrorKind::ApprovalNeeded,
+            Kind::NotKept(_) => RunErrorKind::NotKept,
+            Kind::OutOfStep(_) => RunErrorKind::OutOfStep,
+            Kind::MissingContext(_) => RunErrorKind::MissingContext,
+            Kind::Tools { .. } => RunErrorKind::Tools,
+            Kind::Ended(ending) => ending.kind(),
+        }
     }
 
     /// The model could not be asked: [`model_error`](Self::model_error) says why.

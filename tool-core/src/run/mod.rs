@@ -22,7 +22,7 @@ mod undo;
 pub use self::answer::Answer;
 pub use self::approval::Approval;
 pub(crate) use self::error::Kind;
-pub use self::error::RunError;
+pub use self::error::{RunError, RunErrorKind};
 pub use self::execution::ToolExecution;
 pub use self::id::{IdempotencyKey, RunId};
 pub use self::limits::RunLimits;

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use super::{Cancellation, Progress};
-use crate::{ConversationId, IdempotencyKey, ToolCall, Undone};
+use crate::{Attempt, ConversationId, IdempotencyKey, ToolCall, Undone};
 
 /// Values that the application hands to its tools, one per type; the model never sees them.
 ///
@@ -37,13 +37,13 @@ pub struct ToolContext {
 struct CallInHand {
     call: ToolCall,
     attempt: Option<Arc<dyn OfAttempt>>,
-    key: OnceLock<IdempotencyKey>,
+    /// Of a call that no run has made.
+    alone: OnceLock<Attempt>,
 }
 
 /// What a run says of a call that it has made.
 pub(crate) struct AttemptContext {
-    pub(crate) key: IdempotencyKey,
-    pub(crate) number: u32,
+    pub(crate) attempt: Attempt,
     pub(crate) progress: Progress,
     pub(crate) cancellation: Cancellation,
     pub(crate) undone: Option<Undone>,
@@ -102,6 +102,8 @@ impl ToolContext {
             self.call().map(|call| call as &dyn Any)
         } else if type_id == TypeId::of::<IdempotencyKey>() {
             self.idempotency_key().map(|key| key as &dyn Any)
+        } else if type_id == TypeId::of::<Attempt>() {
+            self.attempt_in_hand().map(|attempt| attempt as &dyn Any)
         } else if type_id == TypeId::of::<Progress>() {
             Some(self.progress() as &dyn Any)
         } else if type_id == TypeId::of::<Cancellation>() {
@@ -130,6 +132,7 @@ impl ToolContext {
             TypeId::of::<ToolCall>(),
             TypeId::of::<ConversationId>(),
             TypeId::of::<IdempotencyKey>(),
+            TypeId::of::<Attempt>(),
             TypeId::of::<Progress>(),
             TypeId::of::<Cancellation>(),
             // Of every call that undoes another.
@@ -155,17 +158,22 @@ impl ToolContext {
     /// What tells the call that is made from every other, however often it is made.
     #[must_use]
     pub fn idempotency_key(&self) -> Option<&IdempotencyKey> {
-        let call = self.call.as_ref()?;
-        match &call.attempt {
-            Some(attempt) => Some(&attempt.get().key),
-            None => Some(call.key.get_or_init(|| IdempotencyKey::unique(&call.call.id))),
-        }
+        self.attempt_in_hand().map(|attempt| &attempt.key)
     }
 
     /// Which attempt of the call it is, from 1.
     #[must_use]
     pub fn attempt(&self) -> u32 {
-        self.in_hand().map_or(1, |attempt| attempt.number)
+        self.attempt_in_hand().map_or(1, |attempt| attempt.number)
+    }
+
+    fn attempt_in_hand(&self) -> Option<&Attempt> {
+        let call = self.call.as_ref()?;
+        let alone = || Attempt { key: IdempotencyKey::unique(&call.call.id), number: 1 };
+        Some(match &call.attempt {
+            Some(attempt) => &attempt.get().attempt,
+            None => call.alone.get_or_init(alone),
+        })
     }
 
     fn in_hand(&self) -> Option<&AttemptContext> {
@@ -192,7 +200,7 @@ impl ToolContext {
     pub(crate) fn of_call(&self, call: &ToolCall, reading: Reading) -> Self {
         let mut context = self.clone();
         let attempt = context.attempt.take();
-        context.call = Some(Arc::new(CallInHand { call: call.clone(), attempt, key: OnceLock::new() }));
+        context.call = Some(Arc::new(CallInHand { call: call.clone(), attempt, alone: OnceLock::new() }));
         context.reading = reading;
         context
     }

@@ -4,7 +4,7 @@ mod keeping;
 mod steps;
 mod stopping;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::tools::RunTools;
 use super::trace::RunTrace;
 use super::{Approver, Event};
 use crate::memory::OpenConversation;
-use crate::run::{Kind, OutOfStep, Run, RunError, Step};
+use crate::run::{Attempt, Kind, OutOfStep, Run, RunError, Step};
 use crate::tool::CancelOnDrop;
 use crate::{
     Answer, Approval, Cancellation, ChatResponse, Content, ModelOptions, ToolCall, ToolChoice, ToolContext,
@@ -94,6 +94,8 @@ pub struct LiveRun {
     offered: Offered,
     /// The conversation, until the run is over.
     conversation: Option<OpenConversation>,
+    /// The calls that the caller began, and that are not made yet.
+    begun: HashMap<String, Attempt>,
     /// The run is other than it was kept.
     is_changed: bool,
 }
@@ -129,6 +131,7 @@ impl LiveRun {
             clock: None,
             offered: Offered::default(),
             conversation: None,
+            begun: HashMap::new(),
             is_changed: true,
         }
     }
@@ -189,6 +192,23 @@ impl LiveRun {
         Ok(())
     }
 
+    /// Records that a call is about to be made, so that the [state](Self::state) can be kept in between: should the process end
+    /// while the call is under way, the restored run knows. [`execute`](Self::execute) does it by itself, which is enough for
+    /// an agent with a [store](crate::AgentBuilder::run_store); it then goes on with the attempt that was begun here.
+    ///
+    /// # Errors
+    ///
+    /// The run has not asked for such a call, a person has to approve it, or it was begun before and may be made once only.
+    pub fn begin(&mut self, call: &ToolCall) -> Result<(), RunError> {
+        match self.begin_call(call) {
+            Ok(attempt) => {
+                self.begun.insert(call.id.clone(), attempt);
+                Ok(())
+            }
+            Err(kind) => Err(self.failed(kind)),
+        }
+    }
+
     /// Makes a call that the run asked for, by the tools of this turn. The outcome is to be handed to
     /// [`called`](Self::called). A call that was open when the run ended is not made.
     ///
@@ -206,7 +226,7 @@ impl LiveRun {
         {
             return Err(self.failed(kind));
         }
-        let attempt = match self.begin(&call) {
+        let attempt = match self.begin_call(&call) {
             Ok(attempt) => attempt,
             Err(kind) => return Err(self.failed(kind)),
         };
@@ -277,6 +297,11 @@ impl LiveRun {
     pub fn reject_answer(&mut self, why: &str) -> Result<(), OutOfStep> {
         self.is_changed = true;
         self.run.reject_answer(why)
+    }
+
+    pub(super) fn reject_answer_with(&mut self, why: &str, hint: &str) -> Result<(), OutOfStep> {
+        self.is_changed = true;
+        self.run.reject_answer_with(why, hint)
     }
 
     /// Ends the run: what is open is not made any more, and what was done is undone by the tools that can, in the steps

@@ -145,7 +145,10 @@ impl LiveRun {
         Ok(())
     }
 
-    pub(super) fn begin(&mut self, call: &ToolCall) -> Result<Attempt, Kind> {
+    pub(super) fn begin_call(&mut self, call: &ToolCall) -> Result<Attempt, Kind> {
+        if let Some(begun) = self.begun.remove(&call.id) {
+            return Ok(begun);
+        }
         self.is_changed = true;
         self.run.begin(&call.id).map_err(Kind::OutOfStep)
     }
@@ -189,7 +192,7 @@ impl LiveRun {
             while under_way.len() < most
                 && let Some(call) = queue.pop_front()
             {
-                let attempt = self.begin(&call)?;
+                let attempt = self.begin_call(&call)?;
                 ids_under_way.insert(call.id.clone());
                 // Boxed, as the queue has room for one future more than are in it.
                 under_way.push(caller.make(call, attempt).boxed());

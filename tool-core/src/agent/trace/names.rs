@@ -1,28 +1,28 @@
 //! The words by which traces tell how something ended.
 
-use crate::{FinishReason, RunError, ToolErrorKind};
+use crate::{FinishReason, RunError, RunErrorKind, ToolErrorKind};
 
 /// What ended a run, by the name of the query that says so.
 pub(super) fn of_run_error(error: &RunError) -> &'static str {
-    let kinds = [
-        (error.is_model(), "model"),
-        (error.is_turn_limit(), "turn_limit"),
-        (error.is_call_limit(), "call_limit"),
-        (error.is_token_limit(), "token_limit"),
-        (error.is_time_limit(), "time_limit"),
-        (error.is_output_limit(), "output_limit"),
-        (error.is_repeat_limit(), "repeat_limit"),
-        (error.is_cut_short(), "cut_short"),
-        (error.is_wrong_answer(), "wrong_answer"),
-        (error.is_cancelled(), "cancelled"),
-        (error.is_tool(), "tool"),
-        (error.is_tools(), "tools"),
-        (error.is_missing_context(), "missing_context"),
-        (error.is_not_kept(), "not_kept"),
-        (error.is_out_of_step(), "out_of_step"),
-    ];
-    // The convention's word for what has no other.
-    kinds.into_iter().find(|(is, _)| *is).map_or("_OTHER", |(_, name)| name)
+    match error.kind() {
+        RunErrorKind::Model => "model",
+        RunErrorKind::Tools => "tools",
+        RunErrorKind::MissingContext => "missing_context",
+        RunErrorKind::NotKept => "not_kept",
+        RunErrorKind::OutOfStep => "out_of_step",
+        RunErrorKind::ApprovalNeeded => "approval_needed",
+        RunErrorKind::TurnLimit => "turn_limit",
+        RunErrorKind::CallLimit => "call_limit",
+        RunErrorKind::TokenLimit => "token_limit",
+        RunErrorKind::TimeLimit => "time_limit",
+        RunErrorKind::OutputLimit => "output_limit",
+        RunErrorKind::RepeatLimit => "repeat_limit",
+        RunErrorKind::CutShort => "cut_short",
+        RunErrorKind::WrongAnswer => "wrong_answer",
+        RunErrorKind::Refused => "refused",
+        RunErrorKind::Cancelled => "cancelled",
+        RunErrorKind::Tool => "tool",
+    }
 }
 
 /// Why a call failed.
