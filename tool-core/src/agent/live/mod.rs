@@ -69,9 +69,11 @@ use crate::{
 ///
 /// Or with the agent's: `while run.advance().await? {}`.
 ///
-/// A state that is kept between two steps knows nothing of a call that is under way when the process ends: restored, it makes
-/// the call again, as its first attempt, even if its tool says `at_most_once`. That the call had begun is known to an agent with
-/// a [`run_store`](crate::AgentBuilder::run_store), which keeps the run before each call, also of a run that is driven by hand.
+/// A state that was kept before a call was begun knows nothing of it: restored, the run makes the call again, as its first
+/// attempt, even if its tool says `at_most_once`. So [`begin`](Self::begin) the call, keep the state, and then execute it; or give the
+/// agent a [`run_store`](crate::AgentBuilder::run_store), which keeps the run before each call, also of a run that is driven by hand.
+///
+/// [`execute`](Self::execute) makes one call after the other; [`advance`](Self::advance) makes those of a turn side by side.
 ///
 /// Dropping it cancels what is under way.
 #[must_use = "nothing is asked until it is driven"]
