@@ -103,7 +103,7 @@ impl Run {
         last.is_some_and(|message| message.tool_calls.iter().any(|call| call.id == call_id))
     }
 
-    /// The answer of a run that is [`Done`](Step::Done).
+    /// The answer of a run that is [`Done`](crate::Step::Done).
     ///
     /// # Errors
     ///

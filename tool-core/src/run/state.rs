@@ -94,7 +94,7 @@ pub struct Attempt {
 }
 
 impl Run {
-    /// A run over a conversation. Its last message is the user's; [`Answer::messages`] begin with that one.
+    /// A run over a conversation. Its last message is the user's; [`Answer::messages`](crate::Answer::messages) begin with that one.
     #[must_use]
     pub fn new(messages: impl Into<Vec<Message>>) -> Self {
         let messages = messages.into();
