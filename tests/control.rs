@@ -14,6 +14,9 @@ use tool_core::{
 };
 use ways::alike;
 
+/// The names and arguments of the calls of one turn.
+type Calls = &'static [(&'static str, &'static str)];
+
 #[tool("Sums two numbers")]
 fn sum(a: f64, b: f64) -> f64 {
     a + b
@@ -267,7 +270,6 @@ async fn a_call_that_is_repeated_is_told_of_and_then_ends_the_run() {
 
 #[tokio::test]
 async fn what_is_returned_directly_depends_on_the_calls_beside_it() {
-    type Calls = &'static [(&'static str, &'static str)];
     let table: [(Calls, Option<&str>); 9] = [
         (&[("direct", "{}")], Some("directly")),
         (&[("direct", "{}"), ("closing", "{}")], Some("directly\nclosed")),
@@ -288,14 +290,14 @@ async fn what_is_returned_directly_depends_on_the_calls_beside_it() {
 
 #[tokio::test]
 async fn calls_of_the_last_turn_are_made_if_they_may_be_the_answer() {
-    let no = ("fails", r#"{"why": "no"}"#);
-    let table: [(&[(&str, &str)], Option<&str>, usize); 6] = [
+    const NO: (&str, &str) = ("fails", r#"{"why": "no"}"#);
+    let table: [(Calls, Option<&str>, usize); 6] = [
         (&[("direct", "{}")], Some("directly"), 1),
         (&[ONE, ("closing", "{}")], Some("closed"), 2),
-        (&[no, ("hand_over", "{}")], Some("a person takes over"), 2),
+        (&[NO, ("hand_over", "{}")], Some("a person takes over"), 2),
         (&[ONE], None, 0),
         (&[ONE, ("direct", "{}")], None, 0),
-        (&[no, ("closing", "{}")], None, 2),
+        (&[NO, ("closing", "{}")], None, 2),
     ];
     for (calls, expected, made) in table {
         let script = || ScriptedModel::new().calls_all(calls.iter().copied());

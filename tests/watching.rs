@@ -218,8 +218,8 @@ async fn revoked() -> Result<(), ToolError> {
 #[tokio::test]
 async fn a_tool_sees_that_nobody_waits_any_more() {
     let soon = Duration::from_millis(5);
-    let table: [(&str, fn(AgentBuilder, Duration) -> AgentBuilder); 3] = [
-        ("the run took too long", AgentBuilder::max_time),
+    let table = [
+        ("the run took too long", AgentBuilder::max_time as fn(AgentBuilder, Duration) -> AgentBuilder),
         ("the call took too long", AgentBuilder::call_timeout),
         ("another call ended the run", |builder, _| builder),
     ];

@@ -121,8 +121,8 @@ fn counters_that_were_edited_overflow_nothing() {
 fn what_is_settled_without_a_tool_is_judged_as_any_failure() {
     let deny = |run: &mut Run| run.decide("a", Approval::denied("secret")).unwrap();
     let lose = |run: &mut Run| drop(run.begin("a").unwrap());
-    let table: [(ToolErrorKind, ToolDefinitions, fn(&mut Run)); 2] = [
-        (ToolErrorKind::Denied, tools(|policy| policy.needs_approval = true), deny),
+    let table = [
+        (ToolErrorKind::Denied, tools(|policy| policy.needs_approval = true), deny as fn(&mut Run)),
         (ToolErrorKind::OutcomeUnknown, tools(|policy| policy.at_most_once = true), lose),
     ];
     for (kind, tools, settle) in table {
