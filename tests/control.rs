@@ -261,7 +261,7 @@ async fn a_call_that_is_repeated_is_told_of_and_then_ends_the_run() {
     assert_eq!(outcomes, [true, true, true, false, false, false, false]);
     let told = error.tool_executions()[3].outcome().unwrap_err().to_string();
     assert!(
-        told.starts_with("the call was not made: it was made 3 times with these arguments already"),
+        told.starts_with("the call was not made: it was asked for 3 times with these arguments already"),
         "{told}"
     );
     // Other arguments are another call, and the limit can be set.
@@ -317,6 +317,14 @@ async fn calls_of_the_last_turn_are_made_if_they_may_be_the_answer() {
 fn reply(calls: &[(&str, &str, &str)]) -> ChatResponse {
     let calls = calls.iter().map(|(id, name, arguments)| ToolCall::new(*id, *name, *arguments));
     ChatResponse::new(AssistantMessage::default().with_tool_calls(calls))
+}
+
+#[tokio::test]
+async fn a_name_in_the_place_of_an_id_names_nothing() {
+    let call = |a: u8| ("sum", "sum", if a == 1 { r#"{"a": 1, "b": 1}"# } else { r#"{"a": 2, "b": 1}"# });
+    let script = || ScriptedModel::new().replies(reply(&[call(1)])).replies(reply(&[call(2)])).says("Done.");
+    let answer = alike(|| agent(script())).await.unwrap();
+    assert!(answer.tool_executions().iter().all(|one| one.output().is_some()));
 }
 
 #[tokio::test]

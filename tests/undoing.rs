@@ -175,6 +175,21 @@ async fn what_undoes_at_most_once_is_not_made_again() {
     assert_eq!(TAKEN_BACK.load(Ordering::SeqCst), 1);
 }
 
+#[tool(undo = "sweep")]
+fn bursts() {
+    panic!("behind its effect")
+}
+
+#[tool]
+fn sweep() {}
+
+#[tokio::test]
+async fn a_call_that_panicked_may_have_had_its_effect() {
+    let script = || ScriptedModel::new().calls("bursts", "{}").calls("fatal", "{}");
+    let error = alike(|| agent(script()).tools(tools![bursts, sweep])).await.unwrap_err();
+    assert_eq!(error.run().undone().len(), 1);
+}
+
 #[test]
 fn an_agent_without_the_tool_that_undoes_is_refused() {
     let error: BuildError = Agent::builder(ScriptedModel::new()).tools(tools![book]).build().unwrap_err();

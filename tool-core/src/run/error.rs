@@ -237,10 +237,11 @@ impl RunError {
         matches!(self.kind, Kind::NotKept(_))
     }
 
-    /// The [run](Self::into_run) can be driven on: it goes on with what failed, or waits for a person.
+    /// The [run](Self::into_run) can be driven on: it goes on with what failed, waits for a person, or has an answer that is
+    /// [not kept](Self::is_not_kept) yet.
     #[must_use]
     pub fn is_resumable(&self) -> bool {
-        !self.run.is_done()
+        !self.run.is_done() || matches!(self.kind, Kind::NotKept(_))
     }
 
     /// The run was handed what it had not asked for.

@@ -14,7 +14,7 @@ impl Run {
     ///
     /// Two calls of one reply are two calls, whatever their ids. An id of an earlier turn that comes again names the
     /// call of that turn: with the same arguments its outcome stands, with others the call is refused. But some servers
-    /// count their calls from zero in every reply, so an id that is such a count names nothing.
+    /// count their calls from zero in every reply, or give the name of the tool, so such an id names nothing.
     pub(super) fn name_calls(&self, message: &mut AssistantMessage) -> Vec<(usize, ToolExecution)> {
         let mut known = Vec::new();
         let came_before = self.came_before(&message.tool_calls);
@@ -25,7 +25,7 @@ impl Run {
         for (position, call) in message.tool_calls.iter_mut().enumerate() {
             let is_second = of_this_reply.contains(&call.id) || replaced.contains(&call.id);
             if is_second || call.id.trim().is_empty() || came_before.contains(&call.id) {
-                let again = !is_second && !is_count(&call.id);
+                let again = !is_second && call.id != call.name && !is_count(&call.id);
                 let find = || self.tool_executions.iter().find(|one| one.call().id == call.id);
                 let same = if again { find().cloned() } else { None };
                 let mut id = format!("call_{}_{position}", self.turns);
@@ -96,7 +96,7 @@ impl Run {
                 ending = Some(Ending::Repeated(call.name.clone()));
             }
             let why = format!(
-                "it was made {before} times with these arguments already; \
+                "it was asked for {before} times with these arguments already; \
                  go on with what it gave, or call with other arguments"
             );
             told.push((position, ToolExecution::new(call.clone(), Err(ToolError::not_made(&why)))));

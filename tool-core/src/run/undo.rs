@@ -30,8 +30,8 @@ use crate::{ToolCall, ToolDefinition, ToolDefinitions, ToolError, ToolOutput};
 pub struct Undone {
     /// The call.
     pub call: ToolCall,
-    /// What it gave back; nothing if the call was interrupted or took too long, so that nobody knows whether it had its
-    /// effect.
+    /// What it gave back; nothing if the call was interrupted, took too long or panicked, so that nobody knows whether it had
+    /// its effect.
     pub output: Option<ToolOutput>,
 }
 
@@ -41,7 +41,7 @@ impl Run {
         self.tool_executions.iter().rev().filter_map(|execution| {
             let may_have_had_effect = match execution.outcome() {
                 Ok(_) => !execution.is_from_record(),
-                Err(error) => error.is_outcome_unknown() || error.is_timed_out(),
+                Err(error) => error.is_outcome_unknown() || error.is_timed_out() || error.is_panicked(),
             };
             execution.notes.undo.as_deref().filter(|_| may_have_had_effect).map(|undo| (execution, undo))
         })
