@@ -202,7 +202,9 @@ fn an_agent_without_the_tool_that_undoes_is_refused() {
         car
     }
     #[tool]
-    fn free(booking: u32) {}
+    fn free(booking: u32) -> u32 {
+        booking
+    }
     let error = Agent::builder(ScriptedModel::new()).tools(tools![rent, free]).build().unwrap_err();
     let expected = "the tool `rent` is undone by `free`, which needs `booking`, but gets the arguments of `rent`, which has none of that name; take what the call gave back, as `#[inject] undone: &Undone`";
     assert_eq!(error.to_string(), expected);
