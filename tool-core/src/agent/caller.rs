@@ -6,7 +6,7 @@ use super::Event;
 use super::observers::Observers;
 use super::trace::CallTrace;
 use crate::run::{Attempt, Undone};
-use crate::tool::{AttemptContext, CancelOnDrop};
+use crate::tool::{AttemptContext, OfCall};
 use crate::{Cancellation, Progress, ToolCall, ToolContext, ToolError, ToolExecution, ToolSet};
 
 /// How long a call that failed waits for its second attempt; each further one waits twice as long.
@@ -39,8 +39,8 @@ impl Caller {
         self.observers.clone().tell(|| Event::CallStarted(call.clone())).await;
         let progress = self.observers.progress_of(&call).map(Progress::to).unwrap_or_default();
         // Whatever ends the call before its tool does, the tool sees that nobody waits any more.
-        let cancellation = self.cancellation.child();
-        let mut on_drop = CancelOnDrop::new(cancellation.clone());
+        let cancellation = OfCall::of(&self.cancellation);
+        let mut on_drop = cancellation.cancel_on_drop();
         let context = self.context.for_attempt(AttemptContext {
             attempt,
             progress,

@@ -122,8 +122,8 @@ impl Standing {
             self.undo = definition.undo().map(str::to_owned);
         }
         let Some(policy) = self.policy else { return };
-        let same = made.iter().rev().filter(|one| policy.pure && one.was_made_as(call));
-        if let Some(output) = same.filter_map(ToolExecution::output).next() {
+        let same = || made.iter().rev().filter(|one| one.was_made_as(call)).find_map(ToolExecution::output);
+        if let Some(output) = if policy.pure { same() } else { None } {
             self.outcome = Some(ToolExecution::new(call.clone(), Ok(output.clone())).of_record());
         } else if self.is_lost() {
             self.outcome = Some(ToolExecution::new(call.clone(), Err(ToolError::lost())));

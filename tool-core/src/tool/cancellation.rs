@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use futures_channel::oneshot;
 use futures_util::FutureExt;
@@ -99,6 +99,44 @@ impl Default for Cancellation {
 impl fmt::Debug for Cancellation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Cancellation({})", if self.is_cancelled() { "cancelled" } else { "not cancelled" })
+    }
+}
+
+/// The cancellation of one call, made when its tool first asks for it: most never do.
+#[derive(Clone)]
+pub(crate) struct OfCall(Arc<(Cancellation, OnceLock<Cancellation>)>);
+
+impl OfCall {
+    pub(crate) fn of(run: &Cancellation) -> Self {
+        Self(Arc::new((run.clone(), OnceLock::new())))
+    }
+
+    pub(crate) fn get(&self) -> &Cancellation {
+        let (run, of_call) = &*self.0;
+        of_call.get_or_init(|| run.child())
+    }
+
+    /// Nobody waits for the call any more. What it has started may ask only now.
+    pub(crate) fn cancel_on_drop(&self) -> CancelCallOnDrop {
+        CancelCallOnDrop(Some(self.clone()))
+    }
+}
+
+/// Cancels a call when it is dropped.
+pub(crate) struct CancelCallOnDrop(Option<OfCall>);
+
+impl CancelCallOnDrop {
+    /// The call is over: there is nothing to cancel.
+    pub(crate) fn disarm(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for CancelCallOnDrop {
+    fn drop(&mut self) {
+        if let Some(of_call) = &self.0 {
+            of_call.get().cancel();
+        }
     }
 }
 

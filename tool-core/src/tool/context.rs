@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, LazyLock, OnceLock};
 
-use super::{Cancellation, Progress};
+use super::{Cancellation, OfCall, Progress};
 use crate::{Attempt, ConversationId, IdempotencyKey, ToolCall, Undone};
 
 /// Values that the application hands to its tools, one per type; the model never sees them.
@@ -45,7 +45,7 @@ struct CallInHand {
 pub(crate) struct AttemptContext {
     pub(crate) attempt: Attempt,
     pub(crate) progress: Progress,
-    pub(crate) cancellation: Cancellation,
+    pub(crate) cancellation: OfCall,
     pub(crate) undone: Option<Undone>,
 }
 
@@ -145,7 +145,7 @@ impl ToolContext {
     #[must_use]
     pub fn cancellation(&self) -> &Cancellation {
         static NEVER: LazyLock<Cancellation> = LazyLock::new(Cancellation::new);
-        self.in_hand().map_or_else(|| &*NEVER, |attempt| &attempt.cancellation)
+        self.in_hand().map_or_else(|| &*NEVER, |attempt| attempt.cancellation.get())
     }
 
     /// Where the call tells of its progress.

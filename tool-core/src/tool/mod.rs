@@ -39,8 +39,8 @@ mod value;
 use std::panic::Location;
 
 pub(crate) use self::budget::Budget;
-pub(crate) use self::cancellation::CancelOnDrop;
 pub use self::cancellation::Cancellation;
+pub(crate) use self::cancellation::{CancelOnDrop, OfCall};
 pub use self::closure::{FunctionTool, ToolArguments};
 pub(crate) use self::context::AttemptContext;
 pub use self::context::ToolContext;

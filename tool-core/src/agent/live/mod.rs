@@ -4,7 +4,6 @@ mod keeping;
 mod steps;
 mod stopping;
 
-use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -97,7 +96,7 @@ pub struct LiveRun {
     /// The conversation, until the run is over.
     conversation: Option<OpenConversation>,
     /// The calls that the caller began, and that are not made yet.
-    begun: HashMap<String, Attempt>,
+    begun: Vec<(String, Attempt)>,
     /// The run is other than it was kept.
     is_changed: bool,
 }
@@ -133,7 +132,7 @@ impl LiveRun {
             clock: None,
             offered: Offered::default(),
             conversation: None,
-            begun: HashMap::new(),
+            begun: Vec::new(),
             is_changed: true,
         }
     }
@@ -204,7 +203,7 @@ impl LiveRun {
     pub fn begin(&mut self, call: &ToolCall) -> Result<(), RunError> {
         match self.begin_call(call) {
             Ok(attempt) => {
-                self.begun.insert(call.id.clone(), attempt);
+                self.begun.push((call.id.clone(), attempt));
                 Ok(())
             }
             Err(kind) => Err(self.failed(kind)),
@@ -241,7 +240,7 @@ impl LiveRun {
             Ok(execution) => Ok(execution),
             Err(stop) => {
                 self.stop(&stop);
-                self.tell_of_interrupted(&HashSet::from([call.id.clone()])).await;
+                self.tell_of_interrupted(std::slice::from_ref(&call.id)).await;
                 Ok(ToolExecution::new(call, Err(ToolError::interrupted())))
             }
         }

@@ -1,6 +1,6 @@
 //! The steps of a run: what they need, what they do, what is recorded of them.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::time::Instant;
 
 use futures_util::stream::FuturesUnordered;
@@ -146,8 +146,8 @@ impl LiveRun {
     }
 
     pub(super) fn begin_call(&mut self, call: &ToolCall) -> Result<Attempt, Kind> {
-        if let Some(begun) = self.begun.remove(&call.id) {
-            return Ok(begun);
+        if let Some(place) = self.begun.iter().position(|(id, _)| *id == call.id) {
+            return Ok(self.begun.swap_remove(place).1);
         }
         self.is_changed = true;
         self.run.begin(&call.id).map_err(Kind::OutOfStep)
@@ -187,13 +187,14 @@ impl LiveRun {
         let most = self.tools.agent().0.max_concurrent_calls;
         let mut queue = VecDeque::from(calls);
         let mut under_way = FuturesUnordered::new();
-        let mut ids_under_way = HashSet::new();
+        // Only for who listens.
+        let mut ids_under_way: Vec<String> = Vec::new();
         loop {
             while under_way.len() < most
                 && let Some(call) = queue.pop_front()
             {
                 let attempt = self.begin_call(&call)?;
-                ids_under_way.insert(call.id.clone());
+                ids_under_way.extend(self.observers.are_there().then(|| call.id.clone()));
                 // Boxed, as the queue has room for one future more than are in it.
                 under_way.push(caller.make(call, attempt).boxed());
             }
@@ -208,7 +209,7 @@ impl LiveRun {
                     return Ok(());
                 }
             };
-            ids_under_way.remove(&execution.call().id);
+            ids_under_way.retain(|id| *id != execution.call().id);
             let is_undoing = self.run.is_undoing();
             let (again, event) = self.record_call(execution)?;
             queue.extend(again);
@@ -265,7 +266,7 @@ impl LiveRun {
     }
 
     /// Tells how the calls ended that were under way when the run did.
-    pub(super) async fn tell_of_interrupted(&mut self, under_way: &HashSet<String>) {
+    pub(super) async fn tell_of_interrupted(&mut self, under_way: &[String]) {
         if self.observers.are_there() {
             let made = self.run.tool_executions().iter();
             let interrupted = made.filter(|one| under_way.contains(&one.call().id));
