@@ -180,6 +180,8 @@ fn decisions_are_taken_once_and_only_where_one_is_asked_for() {
     let tools = ToolDefinitions::default();
     assert!(matches!(run.next(&tools), Step::CallTools(calls) if calls.len() == 2));
     assert_eq!(run.begin("a").unwrap().number, 1);
+    run.begin("b").unwrap();
+    assert!(run.require_approval("b").is_err(), "it may have had its effect");
     assert!(!format!("{:?}", Approval::denied("secret")).contains("secret"));
 }
 

@@ -74,12 +74,16 @@ impl Run {
     ///
     /// # Errors
     ///
-    /// There is no such open call.
+    /// There is no such open call, or it was begun.
     pub fn require_approval(&mut self, call_id: &str) -> Result<(), OutOfStep> {
         if self.is_undoing() {
             return Err(OutOfStep("to let a call wait that undoes another"));
         }
         let standing = self.standing_of(call_id)?;
+        // A denial would say that it was not made.
+        if standing.is_begun {
+            return Err(OutOfStep("to let a call wait that was begun"));
+        }
         if standing.leave == Leave::NotNeeded {
             standing.leave = Leave::Waiting;
         }
