@@ -81,11 +81,14 @@ async fn by_hand_a_call_is_begun_and_then_made() {
     let Step::CallTools(calls) = run.next().await.unwrap() else { panic!() };
     let mut kept = Vec::new();
     for call in calls {
-        run.begin(&call).unwrap();
-        assert!(run.begin(&call).is_ok(), "it goes on with what was begun");
+        // Also of a run that was just restored, whose tools nobody asked for yet.
+        run = agent.resume(run.into_state()).start();
+        run.begin(&call).await.unwrap();
+        assert!(run.begin(&call).await.is_ok(), "it goes on with what was begun");
         kept.push(serde_json::to_string(run.state()).unwrap());
         let execution = run.execute(call).await.unwrap();
         assert_eq!(run.context().attempt(), 1);
+        assert!(execution.outcome().is_ok());
         run.called(execution).await.unwrap();
     }
     // The process ended right behind the call, and before its outcome was kept.

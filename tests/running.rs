@@ -1,16 +1,19 @@
 //! The loop: every scripted run is awaited, streamed, and driven by hand with the run serialised and restored
 //! at every step; all three must come to the same.
 
+#[path = "support/ways.rs"]
+mod ways;
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use serde_json::{Value, json};
 use tool_core::testing::ScriptedModel;
 use tool_core::{
     Agent, AgentBuilder, Answer, AssistantMessage, ChatModel, ChatResponse, Event, FinishReason, Message,
-    Run, RunError, Step, ToolCall, ToolChoice, ToolExecution, Usage, tool, tools,
+    RunError, Step, ToolCall, ToolChoice, Usage, tool, tools,
 };
+use ways::alike;
 
 /// Sums two numbers.
 #[tool]
@@ -40,88 +43,12 @@ fn agent(model: impl ChatModel + 'static) -> AgentBuilder {
     Agent::builder(model).tools(tools![sum, square_root, wait, panics])
 }
 
-/// What a run came to, in a form that can be compared: times differ from run to run.
-fn summary(outcome: &Result<Answer, RunError>) -> Value {
-    match outcome {
-        Ok(answer) => json!({
-            "text": answer.text(),
-            "finish_reason": answer.finish_reason(),
-            "executions": executions(answer.tool_executions()),
-            "usage": answer.usage(),
-            "turns": answer.turns(),
-            "messages": answer.messages(),
-        }),
-        Err(error) => failure(format!("{error:?}"), error.tool_executions(), error.messages()),
-    }
-}
-
-fn failure(error: String, made: &[ToolExecution], messages: &[Message]) -> Value {
-    json!({ "error": error, "executions": executions(made), "messages": messages })
-}
-
-fn executions(made: &[ToolExecution]) -> Value {
-    let summary = |one: &ToolExecution| {
-        let outcome = match one.outcome() {
-            Ok(output) => output.to_string(),
-            Err(error) => format!("error: {error}"),
-        };
-        json!([one.call().id, one.call().name, one.call().arguments, outcome])
-    };
-    made.iter().map(summary).collect()
-}
-
-async fn stream(agent: &Agent, question: &str) -> Result<Answer, RunError> {
-    let mut events = agent.ask(question).stream();
-    while let Some(event) = events.next().await {
-        if let Event::Done(answer) = event? {
-            assert!(events.next().await.is_none(), "there is nothing behind the end");
-            return Ok(answer);
-        }
-    }
-    panic!("the stream ended without an end");
-}
-
-fn restored(run: Run) -> Run {
-    let state = serde_json::to_string(&run).unwrap();
-    let run: Run = serde_json::from_str(&state).unwrap();
-    assert_eq!(serde_json::to_string(&run).unwrap(), state);
-    run
-}
-
-/// The calls of a turn are made in the opposite order, and the run is restored between any two of them.
-async fn drive_by_hand(agent: &Agent, question: &str) -> Value {
-    let mut run = agent.start(question);
-    loop {
-        run = agent.resume(restored(run.into_state())).start();
-        match run.next().await.unwrap() {
-            Step::CallModel(request) => match agent.model().chat(&request).await {
-                Ok(response) => run.replied(response).await.unwrap(),
-                Err(error) => {
-                    let error = format!("the model could not be asked: {error}");
-                    return failure(error, run.state().tool_executions(), run.state().added());
-                }
-            },
-            Step::CallTools(mut calls) => {
-                let execution = run.execute(calls.pop().unwrap()).await.unwrap();
-                run.called(execution).await.unwrap();
-            }
-            Step::Done => return summary(&run.finish().await),
-            other => panic!("there is no such step: {other:?}"),
-        }
-    }
-}
-
 /// Runs a script in all three ways, and gives what the first came to.
 async fn run(
     script: impl Fn() -> ScriptedModel,
     build: impl Fn(AgentBuilder) -> AgentBuilder,
 ) -> Result<Answer, RunError> {
-    let question = "What now?";
-    let agent = || build(agent(script())).build().unwrap();
-    let awaited = agent().ask(question).await;
-    assert_eq!(summary(&awaited), summary(&stream(&agent(), question).await), "awaited and streamed");
-    assert_eq!(summary(&awaited), drive_by_hand(&agent(), question).await, "awaited and by hand");
-    awaited
+    alike(|| build(agent(script()))).await
 }
 
 async fn run_plain(script: impl Fn() -> ScriptedModel) -> Result<Answer, RunError> {

@@ -21,13 +21,17 @@ pub(crate) fn summary(outcome: &Result<Answer, RunError>) -> Value {
             "turns": answer.turns(),
             "messages": answer.messages(),
         }),
-        Err(error) => json!({
-            "error": format!("{error:?}"),
-            "executions": executions(error.tool_executions()),
-            "undone": executions(error.run().undone()),
-            "messages": error.messages(),
-        }),
+        Err(error) => failure(format!("{error:?}"), error.run()),
     }
+}
+
+fn failure(error: String, run: &Run) -> Value {
+    json!({
+        "error": error,
+        "executions": executions(run.tool_executions()),
+        "undone": executions(run.undone()),
+        "messages": run.added(),
+    })
 }
 
 fn executions(made: &[ToolExecution]) -> Value {
@@ -127,15 +131,38 @@ pub(crate) async fn stream_it(agent: &Agent, question: &str, say: Decide) -> Res
     }
 }
 
-/// The calls of a turn are made in the opposite order, and the run is restored between any two of them.
+/// Why a loop by hand ends without an answer: the run says so, or the caller's own model fails.
+enum Stopped {
+    Run(RunError),
+    Model(String, Box<Run>),
+}
+
+impl From<RunError> for Stopped {
+    fn from(error: RunError) -> Self {
+        Self::Run(error)
+    }
+}
+
+/// Drives by hand; should the model fail, the agent asks it once more and says so.
 pub(crate) async fn drive_it(agent: &Agent, question: &str, say: Decide) -> Result<Answer, RunError> {
+    match drive_by_hand(agent, question, say).await {
+        Ok(answer) => Ok(answer),
+        Err(Stopped::Run(error)) => Err(error),
+        Err(Stopped::Model(_, run)) => agent.resume(*run).await,
+    }
+}
+
+/// The calls of a turn are made in the opposite order, and the run is restored between any two of them.
+async fn drive_by_hand(agent: &Agent, question: &str, say: Decide) -> Result<Answer, Stopped> {
     let mut run = agent.start(question);
     loop {
         match run.next().await? {
             Step::CallModel(request) => match agent.model().chat(&request).await {
                 Ok(response) => run.replied(response).await?,
-                // The caller's own error; the agent's says the same.
-                Err(_) => return agent.resume(run.into_state()).await,
+                Err(error) => {
+                    let error = format!("the model could not be asked: {error}");
+                    return Err(Stopped::Model(error, Box::new(run.into_state())));
+                }
             },
             Step::CallTools(mut calls) => {
                 let execution = run.execute(calls.pop().unwrap()).await?;
@@ -146,7 +173,7 @@ pub(crate) async fn drive_it(agent: &Agent, question: &str, say: Decide) -> Resu
                     run.decide(&call.id, say(&call)).unwrap();
                 }
             }
-            Step::Done => return run.finish().await,
+            Step::Done => return Ok(run.finish().await?),
             other => panic!("there is no such step: {other:?}"),
         }
         run = agent.resume(restored(run.into_state())).start();
@@ -167,8 +194,12 @@ pub(crate) async fn in_all_ways(build: impl Fn() -> AgentBuilder, say: Decide) -
     let streamed = stream_it(&agent(), question, say).await;
     assert_eq!(summary(&awaited), summary(&streamed), "awaited and streamed");
     assert_eq!(events, told.take(), "awaited and streamed");
-    let driven = drive_it(&agent(), question, say).await;
-    assert_eq!(summary(&awaited), summary(&driven), "awaited and by hand");
+    let driven = match drive_by_hand(&agent(), question, say).await {
+        Ok(answer) => summary(&Ok(answer)),
+        Err(Stopped::Run(error)) => summary(&Err(error)),
+        Err(Stopped::Model(error, run)) => failure(error, &run),
+    };
+    assert_eq!(summary(&awaited), driven, "awaited and by hand");
     // Who drives by hand may start a turn again after each restoration.
     let mut by_hand = told.take();
     by_hand.dedup_by(|one, other| one == other && one.contains(" of "));

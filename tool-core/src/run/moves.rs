@@ -112,7 +112,7 @@ impl Run {
     }
 
     /// Why the calls of the turn that began are not made, and the run ends.
-    pub(super) fn ending_of_this_turn(&self, finish_reason: FinishReason) -> Option<Ending> {
+    fn ending_of_this_turn(&self, finish_reason: FinishReason) -> Option<Ending> {
         let limits = &self.settings.limits;
         let calls = self.tool_executions.len() + self.calls().len();
         if finish_reason.is_cut_short() {

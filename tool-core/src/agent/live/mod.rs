@@ -199,9 +199,9 @@ impl LiveRun {
     ///
     /// # Errors
     ///
-    /// The run has not asked for such a call, a person has to approve it, or it was begun before and may be made once only.
-    pub fn begin(&mut self, call: &ToolCall) -> Result<(), RunError> {
-        match self.begin_call(call) {
+    /// As those of [`execute`](Self::execute).
+    pub async fn begin(&mut self, call: &ToolCall) -> Result<(), RunError> {
+        match self.begin_kept(call).await {
             Ok(attempt) => {
                 self.begun.push((call.id.clone(), attempt));
                 Ok(())
@@ -221,20 +221,10 @@ impl LiveRun {
         if self.run.has_given_up(&call.id) {
             return Ok(ToolExecution::new(call, Err(ToolError::not_made("the run had ended"))));
         }
-        let span = self.trace.goes_on(self.tools.agent(), &self.run);
-        if !self.offered.is_resolved
-            && let Err(kind) = span.holds(self.prepare()).await
-        {
-            return Err(self.failed(kind));
-        }
-        let attempt = match self.begin_call(&call) {
+        let attempt = match self.begin_kept(&call).await {
             Ok(attempt) => attempt,
             Err(kind) => return Err(self.failed(kind)),
         };
-        let span = self.trace.goes_on(self.tools.agent(), &self.run);
-        if let Err(kind) = span.holds(self.keep()).await {
-            return Err(self.failed(kind));
-        }
         let caller = self.caller();
         match self.unless_stopped(caller.make(call.clone(), attempt)).await {
             Ok(execution) => Ok(execution),
@@ -296,8 +286,7 @@ impl LiveRun {
     ///
     /// The run has no answer.
     pub fn reject_answer(&mut self, why: &str) -> Result<(), OutOfStep> {
-        self.is_changed = true;
-        self.run.reject_answer(why)
+        self.reject_answer_with(why, "")
     }
 
     pub(super) fn reject_answer_with(&mut self, why: &str, hint: &str) -> Result<(), OutOfStep> {

@@ -22,7 +22,7 @@ impl LiveRun {
         span.holds(self.take_step_inside()).await
     }
 
-    pub(super) async fn take_step_inside(&mut self) -> Result<bool, Kind> {
+    async fn take_step_inside(&mut self) -> Result<bool, Kind> {
         self.prepare().await?;
         let time_left = self.time_left();
         match next_step(&mut self.run, &self.offered) {
@@ -112,7 +112,7 @@ impl LiveRun {
     }
 
     /// Asks a person about the calls that wait, one by one.
-    pub(super) async fn ask_person(&mut self, approver: &dyn Approver) -> Result<(), Kind> {
+    async fn ask_person(&mut self, approver: &dyn Approver) -> Result<(), Kind> {
         self.count_time();
         let waiting: Vec<_> = self.run.waiting().cloned().collect();
         for call in waiting {
@@ -130,7 +130,7 @@ impl LiveRun {
     }
 
     /// Puts together what the model is offered in this turn.
-    pub(super) async fn offer(&mut self) -> Result<(), Kind> {
+    async fn offer(&mut self) -> Result<(), Kind> {
         self.offered.is_resolved = false;
         let tools = self.tools.resolve(&self.run).await?;
         self.offered = Offered { tools, options: None, is_resolved: true };
@@ -145,7 +145,22 @@ impl LiveRun {
         Ok(())
     }
 
-    pub(super) fn begin_call(&mut self, call: &ToolCall) -> Result<Attempt, Kind> {
+    /// Begins a call by hand, with the tools of the turn, and keeps the run.
+    pub(super) async fn begin_kept(&mut self, call: &ToolCall) -> Result<Attempt, Kind> {
+        let span = self.trace.goes_on(self.tools.agent(), &self.run);
+        span.holds(async {
+            // A call that is begun and looked at again counts as lost, so the turn is made ready before.
+            if !self.offered.is_resolved {
+                self.prepare().await?;
+            }
+            let attempt = self.begin_call(call)?;
+            self.keep().await?;
+            Ok(attempt)
+        })
+        .await
+    }
+
+    fn begin_call(&mut self, call: &ToolCall) -> Result<Attempt, Kind> {
         if let Some(place) = self.begun.iter().position(|(id, _)| *id == call.id) {
             return Ok(self.begun.swap_remove(place).1);
         }
@@ -182,7 +197,7 @@ impl LiveRun {
     }
 
     /// Makes the calls side by side, as many at once as may be, and records each as it is over.
-    pub(super) async fn make(&mut self, calls: Vec<ToolCall>) -> Result<(), Kind> {
+    async fn make(&mut self, calls: Vec<ToolCall>) -> Result<(), Kind> {
         let caller = self.caller();
         let most = self.tools.agent().0.max_concurrent_calls;
         let mut queue = VecDeque::from(calls);
