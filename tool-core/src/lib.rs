@@ -103,7 +103,7 @@ pub use self::agent::{
 pub use self::chat::{
     AnswerFormat, AssistantMessage, ChatModel, ChatRequest, ChatResponse, ChatStream, Content,
     ConversationId, Delta, FinishReason, Image, JsonText, Message, ModelError, ModelFuture, ModelOptions,
-    Part, RequestCache, ToolCall, ToolChoice, ToolMessage, Usage,
+    Part, ProviderData, RequestCache, TokenLogprob, ToolCall, ToolChoice, ToolMessage, Usage,
 };
 #[cfg(feature = "sqlite")]
 pub use self::memory::SqliteStore;
