@@ -27,6 +27,7 @@ mod chat_completions;
 mod client;
 mod config;
 mod error;
+mod json;
 mod quirks;
 #[cfg(feature = "server")]
 pub mod server;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use tool_core::{AssistantMessage, Content, Image, Message, Part, ToolCall, ToolMessage};
 
-use super::json::{write_list, write_text};
+use crate::json::{write_list, write_text};
 use crate::{Error, quirks};
 
 /// Writes the messages, as the API has them.

@@ -1,7 +1,6 @@
 //! Chat Completions: `POST /chat/completions`, plain and streamed.
 
 mod assembler;
-mod json;
 mod messages;
 mod request;
 mod response;

@@ -6,9 +6,9 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tool_core::{AnswerFormat, ChatRequest, ModelOptions, ToolChoice, ToolDefinition, ToolDefinitions};
 
-use super::json::write_text;
 use super::messages::WrittenMessages;
 use crate::Error;
+use crate::json::write_text;
 
 /// The tools of a set, as they stand in every request of it.
 struct WireTools(Result<Box<RawValue>, String>);
