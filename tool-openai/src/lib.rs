@@ -31,6 +31,8 @@ mod json;
 mod quirks;
 #[cfg(feature = "server")]
 pub mod server;
+mod sse;
+mod streaming;
 
 pub use self::chat_completions::ChatCompletions;
 pub use self::config::{OpenAi, OpenAiBuilder};

@@ -15,9 +15,10 @@ use reqwest::Response;
 use reqwest::header::CONTENT_TYPE;
 use tool_core::{ChatModel, ChatRequest, ChatResponse, ChatStream, Delta, ModelError, ModelFuture};
 
-use self::response::Problem;
+use self::assembler::Assembler;
 use crate::Error;
 use crate::client::{Client, request_id};
+use crate::streaming::{self, Problem};
 
 const PATH: &str = "chat/completions";
 
@@ -74,7 +75,8 @@ impl ChatCompletions {
         let body = self.body(request, true)?;
         let response = self.client.post(PATH, body, "text/event-stream").await?;
         if content_type(&response).is_some_and(|value| value.starts_with("text/event-stream")) {
-            return Ok(stream::deltas(&self.client, response).map_err(ModelError::from).boxed());
+            let deltas = streaming::deltas(&self.client, PATH, response, Assembler::default());
+            return Ok(deltas.map_err(ModelError::from).boxed());
         }
         // Some servers do not stream, though they are asked to; and an error under status 200 is not streamed.
         let response = self.read_whole(response).await?;
@@ -91,7 +93,8 @@ impl ChatCompletions {
             Err(_) => String::from_utf8_lossy(&body),
         };
         response::read(&text).map_err(|problem| match problem {
-            Problem::Api => self.client.api_error(None, &body, request_id),
+            Problem::Api(told) => self.client.api_error(None, told.as_bytes(), request_id),
+            Problem::GivenUp(why) => Error::invalid_response(why),
             Problem::Unreadable(why) => {
                 Error::unreadable(content_type.as_deref(), &self.client.without_key(&text), &why)
             }
