@@ -12,6 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::Told;
 use crate::retry::{Retries, RetryHeaders, RetryPolicy};
+use crate::streaming::Problem;
 use crate::tools::WarningHook;
 use crate::{Endpoint, Error};
 
@@ -122,6 +123,23 @@ impl Client {
     /// The error that a body tells of, without the key, should the server have sent it back.
     pub(crate) fn api_error(&self, body: &[u8], told: Told) -> Error {
         Error::api(&String::from_utf8_lossy(body), told, |text| self.without_key(text))
+    }
+
+    /// The error that stands for what is wrong with a text that came.
+    pub(crate) fn problem(
+        &self,
+        problem: Problem,
+        text: &str,
+        content_type: Option<&str>,
+        request_id: Option<String>,
+    ) -> Error {
+        let error = match problem {
+            Problem::Api(told) => self.api_error(told.as_bytes(), Told::default()),
+            Problem::Empty => Error::empty(),
+            Problem::GivenUp(why) => Error::invalid_response(why),
+            Problem::Unreadable(why) => Error::unreadable(content_type, &self.without_key(text), &why),
+        };
+        error.with_request_id(request_id)
     }
 
     /// A text of the server without the key, should it have sent it back.

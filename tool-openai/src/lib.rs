@@ -34,6 +34,8 @@ mod quirks;
 mod retry;
 #[cfg(feature = "server")]
 pub mod server;
+mod sse;
+mod streaming;
 mod tools;
 
 pub use self::chat_completions::ChatCompletions;

@@ -54,6 +54,12 @@ fn message_text(message: &Value) -> Option<String> {
     }
 }
 
+/// The reply was given up by the provider, though this comes as a reason to finish: Mistral and OpenRouter (`error`),
+/// SGLang and vLLM (`abort`), DeepSeek.
+pub(crate) fn is_failure(finish_reason: &str) -> bool {
+    matches!(finish_reason, "error" | "abort" | "insufficient_system_resource")
+}
+
 /// The content of a message: a text, or parts of which some are text and some, from reasoning models
 /// such as Magistral, thinking.
 #[derive(Default)]

@@ -3,6 +3,8 @@
 use tool_core::{AssistantMessage, ChatResponse, Delta, FinishReason, ToolCall, Usage};
 
 use super::response::{Completion, WireCall, WireMessage};
+use crate::quirks;
+use crate::streaming::Problem;
 
 /// What has come of a response.
 #[derive(Default)]
@@ -34,8 +36,12 @@ enum Calls {
 }
 
 impl Assembler {
-    /// Takes in a piece, and tells what is new.
-    pub(super) fn add(&mut self, piece: Completion<'_>, mut tell: impl FnMut(Delta)) {
+    /// Takes in a piece, and tells what is new; a reason to finish that is a failure of the provider is a problem.
+    pub(super) fn add_piece(
+        &mut self,
+        piece: Completion<'_>,
+        tell: &mut impl FnMut(Delta),
+    ) -> Result<(), Problem> {
         self.id = self.id.take().or(piece.id.filter(|id| !id.is_empty()));
         self.model = self.model.take().or(piece.model.filter(|model| !model.is_empty()));
         if let Some(usage) = piece.usage {
@@ -45,15 +51,20 @@ impl Assembler {
         for choice in choices.filter(|choice| choice.index.unwrap_or(0) == 0) {
             self.has_choice = true;
             if let Some(message) = choice.message {
-                self.add_message(message, Calls::Whole, &mut tell);
+                self.add_message(message, Calls::Whole, tell);
             }
             if let Some(delta) = choice.delta {
-                self.add_message(delta, Calls::Fragments, &mut tell);
+                self.add_message(delta, Calls::Fragments, tell);
             }
             if let Some(reason) = choice.finish_reason.filter(|reason| !reason.is_empty()) {
+                if quirks::is_failure(&reason) {
+                    let why = format!("the provider gave the reply up, with the finish reason `{reason}`");
+                    return Err(Problem::GivenUp(why));
+                }
                 self.finish_reason = Some(finish_reason(reason));
             }
         }
+        Ok(())
     }
 
     fn add_message(&mut self, message: WireMessage, calls: Calls, tell: &mut impl FnMut(Delta)) {
@@ -137,7 +148,7 @@ impl Assembler {
     }
 
     /// Something of the response has come.
-    pub(super) fn has_choice(&self) -> bool {
+    pub(super) fn has_begun(&self) -> bool {
         self.has_choice
     }
 

@@ -17,10 +17,10 @@ use reqwest::Response;
 use reqwest::header::CONTENT_TYPE;
 use tool_core::{ChatModel, ChatRequest, ChatResponse, ChatStream, Delta, ModelError, ModelFuture};
 
+use self::assembler::Assembler;
 use self::rejected::Tellings;
-use self::response::Problem;
 use crate::client::{Answer, Client};
-use crate::error::Told;
+use crate::streaming;
 use crate::tools::{self, Form};
 use crate::{Endpoint, Error};
 
@@ -126,7 +126,8 @@ impl ChatCompletions {
             }
         };
         if content_type(&answer.response).is_some_and(|value| value.starts_with("text/event-stream")) {
-            return Ok(stream::deltas(&self.client, answer).map_err(ModelError::from).boxed());
+            let deltas = streaming::deltas(&self.client, answer, Assembler::default());
+            return Ok(deltas.map_err(ModelError::from).boxed());
         }
         // Some servers do not stream, though they are asked to; and an error under status 200 is not streamed.
         let response = self.read_whole(answer).await?;
@@ -143,15 +144,8 @@ impl ChatCompletions {
             Err(_) => String::from_utf8_lossy(&body),
         };
         response::read(&text).map_err(|problem| {
-            let told = Told { request_id: request_id.clone(), ..Told::default() };
-            let error = match problem {
-                Problem::Api => self.client.api_error(&body, told),
-                Problem::Empty => Error::empty(),
-                Problem::Unreadable(why) => {
-                    Error::unreadable(content_type.as_deref(), &self.client.without_key(&text), &why)
-                }
-            };
-            error.with_request_id(request_id)
+            let content_type = content_type.as_deref();
+            self.client.problem(problem, &text, content_type, request_id)
         })
     }
 

@@ -6,6 +6,7 @@ use tool_core::{ChatResponse, Usage};
 
 use super::assembler::Assembler;
 use crate::quirks::{self, WireContent};
+use crate::streaming::Problem;
 
 /// A whole answer, or a chunk of a streamed one.
 #[derive(Deserialize)]
@@ -84,23 +85,13 @@ impl From<WireUsage> for Usage {
     }
 }
 
-/// Why an answer gives no response.
-pub(super) enum Problem {
-    /// It tells of an error; some servers do so under status 200.
-    Api,
-    /// It has no choices.
-    Empty,
-    /// It is not one of the API.
-    Unreadable(String),
-}
-
 /// Reads a whole answer.
 pub(super) fn read(text: &str) -> Result<ChatResponse, Problem> {
     let completion: Completion<'_> =
         serde_json::from_str(text).map_err(|error| Problem::Unreadable(error.to_string()))?;
     let has_choice = completion.choices.as_ref().is_some_and(|choices| !choices.is_empty());
     if completion.error.is_some() || (!has_choice && quirks::api_error(text).is_some()) {
-        return Err(Problem::Api);
+        return Err(Problem::Api(text.to_owned()));
     }
     if !has_choice {
         // Anything may be an object without choices.
@@ -110,6 +101,6 @@ pub(super) fn read(text: &str) -> Result<ChatResponse, Problem> {
         });
     }
     let mut assembler = Assembler::default();
-    assembler.add(completion, |_| {});
+    assembler.add_piece(completion, &mut |_| {})?;
     Ok(assembler.into_response())
 }
