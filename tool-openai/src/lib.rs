@@ -30,6 +30,7 @@ mod endpoint;
 mod error;
 mod http;
 mod json;
+mod pieces;
 mod quirks;
 mod retry;
 #[cfg(feature = "server")]
