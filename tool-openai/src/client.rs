@@ -63,6 +63,12 @@ impl Client {
         Ok(Self { http, base_url, key })
     }
 
+    /// The name under which what is opaque in a response is kept, and sent back.
+    #[expect(clippy::unused_self, reason = "each endpoint is to have its own")]
+    pub(crate) fn provider(&self) -> &str {
+        "openai"
+    }
+
     /// Sends JSON and gives the answer, unless it is an error by its status.
     pub(crate) async fn post(
         &self,

@@ -28,6 +28,7 @@ mod client;
 mod config;
 mod error;
 mod json;
+mod lenient;
 mod quirks;
 #[cfg(feature = "server")]
 pub mod server;

@@ -1,7 +1,9 @@
 //! Chat Completions: `POST /chat/completions`, plain and streamed.
 
 mod assembler;
+mod calls;
 mod messages;
+mod reasoning_details;
 mod request;
 mod response;
 mod stream;
@@ -75,7 +77,8 @@ impl ChatCompletions {
         let body = self.body(request, true)?;
         let response = self.client.post(PATH, body, "text/event-stream").await?;
         if content_type(&response).is_some_and(|value| value.starts_with("text/event-stream")) {
-            let deltas = streaming::deltas(&self.client, PATH, response, Assembler::default());
+            let deltas =
+                streaming::deltas(&self.client, PATH, response, Assembler::new(self.client.provider()));
             return Ok(deltas.map_err(ModelError::from).boxed());
         }
         // Some servers do not stream, though they are asked to; and an error under status 200 is not streamed.
@@ -92,7 +95,7 @@ impl ChatCompletions {
             Ok(text) => Cow::Borrowed(text),
             Err(_) => String::from_utf8_lossy(&body),
         };
-        response::read(&text).map_err(|problem| match problem {
+        response::read(&text, self.client.provider()).map_err(|problem| match problem {
             Problem::Api(told) => self.client.api_error(None, told.as_bytes(), request_id),
             Problem::GivenUp(why) => Error::invalid_response(why),
             Problem::Unreadable(why) => {
