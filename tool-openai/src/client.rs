@@ -137,7 +137,7 @@ impl Client {
         let error = match problem {
             Problem::Api(told) => self.api_error(told.as_bytes(), Told::default()),
             Problem::Empty => Error::empty(),
-            Problem::GivenUp(why) => Error::invalid_response(why),
+            Problem::GivenUp(why) => Error::incomplete(Some(Error::given_up(why))),
             Problem::Unreadable(why) => Error::unreadable(content_type, &self.without_key(text), &why),
         };
         error.with_request_id(request_id)

@@ -1,7 +1,9 @@
 //! Chat Completions: `POST /chat/completions`, plain and streamed.
 
 mod assembler;
+mod calls;
 mod messages;
+mod reasoning_details;
 mod rejected;
 mod request;
 mod response;
@@ -126,7 +128,7 @@ impl ChatCompletions {
             }
         };
         if content_type(&answer.response).is_some_and(|value| value.starts_with("text/event-stream")) {
-            let deltas = streaming::deltas(&self.client, answer, Assembler::default());
+            let deltas = streaming::deltas(&self.client, answer, Assembler::new(&self.dialect.provider));
             return Ok(deltas.map_err(ModelError::from).boxed());
         }
         // Some servers do not stream, though they are asked to; and an error under status 200 is not streamed.
@@ -143,7 +145,7 @@ impl ChatCompletions {
             Ok(text) => Cow::Borrowed(text),
             Err(_) => String::from_utf8_lossy(&body),
         };
-        response::read(&text).map_err(|problem| {
+        response::read(&text, &self.dialect.provider).map_err(|problem| {
             let content_type = content_type.as_deref();
             self.client.problem(problem, &text, content_type, request_id)
         })
