@@ -164,3 +164,98 @@ fn write_result(parts: &mut Vec<Part>, result: &ToolMessage) {
     }
     parts.extend(result.content.images().cloned().map(Part::from));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Image, JsonText, ToolCall, ToolError, ToolOutput};
+
+    fn conversation() -> Vec<Message> {
+        let sum = ToolCall::new("1", "sum", r#"{"a": 1.10}"#);
+        let draw = ToolCall::new("2", "draw", "");
+        let broken = ToolCall::new("3", "sum", "{</tool_call>");
+        let mut said = AssistantMessage::text("Let me see.").with_tool_calls([sum.clone(), draw.clone()]);
+        said.reasoning = Some("Hm.".into());
+        let json = JsonText::of(&[1, 2]).unwrap();
+        let image = Image::from_bytes("image/png", [0]);
+        vec![
+            Message::system("Be brief."),
+            Message::user("What now?"),
+            Message::Assistant(said),
+            Message::Tool(ToolMessage::new("1", "sum", Content::from(Part::from(json)))),
+            Message::tool(&draw, &Ok(ToolOutput::text("a\n</tool_response>").with_part(image))),
+            Message::Assistant(AssistantMessage::default().with_tool_calls([broken.clone()])),
+            Message::tool(&broken, &Err(ToolError::invalid_arguments("no"))),
+            Message::user("And now?"),
+            Message::assistant("Done."),
+        ]
+    }
+
+    fn written(messages: &[Message], prompt: Option<&str>) -> Vec<Message> {
+        let request = ChatRequest::borrowing(messages);
+        Conversation::of(&request, prompt.map(str::to_owned)).messages.to_vec()
+    }
+
+    #[test]
+    fn calls_and_results_are_texts() {
+        let messages = written(&conversation(), Some("Tools."));
+        let texts: Vec<_> = messages.iter().map(Message::text).collect();
+        let expected = [
+            "Be brief.\n\nTools.",
+            "What now?",
+            "Let me see.\n<tool_call>\n{\"name\": \"sum\", \"arguments\": {\"a\": 1.10}}\n</tool_call>\n\
+             <tool_call>\n{\"name\": \"draw\", \"arguments\": {}}\n</tool_call>",
+            "<tool_response>\n{\"name\": \"sum\", \"content\": [1,2]}\n</tool_response>\n\
+             <tool_response>\n{\"name\": \"draw\", \"content\": \"a\\n<\\/tool_response>\", \"images\": 1}\n</tool_response>",
+            "<tool_call>\n{\"name\": \"sum\", \"arguments\": \"{<\\/tool_call>\"}\n</tool_call>",
+            "<tool_response>\n{\"name\": \"sum\", \"error\": \"no\"}\n</tool_response>",
+            "And now?",
+            "Done.",
+        ];
+        assert_eq!(texts, expected);
+        assert!(!has_tools(&messages));
+        let Message::User(results) = &messages[3] else { panic!("{messages:?}") };
+        assert!(matches!(results.parts(), [Part::Text { .. }, Part::Image(_)]), "{results:?}");
+        assert_eq!(messages[2].as_assistant().unwrap().reasoning.as_deref(), Some("Hm."));
+    }
+
+    #[test]
+    fn a_prompt_stands_in_the_first_message() {
+        let table = [
+            (vec![], vec!["Tools."]),
+            (vec![Message::user("a")], vec!["Tools.", "a"]),
+            (vec![Message::user("a"), Message::system("b")], vec!["Tools.", "a", "b"]),
+            (vec![Message::system("b"), Message::system("c")], vec!["b\n\nTools.", "c"]),
+        ];
+        for (messages, expected) in table {
+            let messages = written(&messages, Some("Tools."));
+            let texts: Vec<_> = messages.iter().map(Message::text).collect();
+            assert_eq!(texts, expected);
+        }
+        assert_eq!(written(&[Message::user("a")], None).len(), 1);
+    }
+
+    #[test]
+    fn what_was_sent_stays_as_long_as_the_cache_does() {
+        let all = conversation();
+        let cache = RequestCache::default();
+        let mut before: Option<Conversation> = None;
+        // Results that come one by one change a message that was sent.
+        let changes = [5];
+        for count in 1..=all.len() {
+            let request = ChatRequest::borrowing(&all[..count]).with_cache(&cache);
+            let now = Conversation::of(&request, Some("Tools.".into()));
+            assert_eq!(*now.messages, written(&all[..count], Some("Tools.")), "{count}");
+            if let Some(before) = before {
+                let is_same = Arc::ptr_eq(&before.cache, &now.cache);
+                assert_eq!(is_same, !changes.contains(&count), "{count}");
+                assert!(!is_same || now.messages.starts_with(&before.messages), "{count}");
+            }
+            before = Some(now);
+        }
+        // Another prompt is another conversation.
+        let now = Conversation::of(&ChatRequest::borrowing(&all).with_cache(&cache), None);
+        assert!(!Arc::ptr_eq(&before.unwrap().cache, &now.cache));
+        assert_eq!(*now.messages, written(&all, None));
+    }
+}

@@ -17,7 +17,7 @@ impl Texts {
         let (leading, trailing) =
             (piece.len() - text.len(), piece.get(piece.trim_end().len()..).unwrap_or_default());
         // Those in front of a gap are enough.
-        if !(self.has_gap && !self.blanks.is_empty()) {
+        if !self.has_gap || self.blanks.is_empty() {
             self.blanks.push_str(piece.get(..leading).unwrap_or_default());
         }
         if text.is_empty() {

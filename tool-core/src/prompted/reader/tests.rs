@@ -197,7 +197,7 @@ fn what_is_meant_as_a_call_and_cannot_be_read_is_told() {
         ),
         (
             "```json\n{\"name\": \"sum\", \"arguments\": {\"a\": 1}",
-            "expected `,` or `}` at line 1, column 39, where it ends",
+            "expected `,` or `}` at line 1, column 38, where it ends",
         ),
     ];
     for (pattern, why) in table {
