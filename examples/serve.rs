@@ -29,7 +29,8 @@ fn square_root(
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let port = env::args().nth(1).or_else(|| env::var("PORT").ok()).unwrap_or_else(|| "8080".into());
-    let port: u16 = port.parse().map_err(|_| format!("`{port}` is no port; give a number from 0 to 65535"))?;
+    let port: u16 =
+        port.parse().map_err(|_| format!("`{port}` is no port; give a number from 0 to 65535"))?;
     let key = env::var("SERVE_API_KEY").ok().filter(|key| !key.trim().is_empty());
 
     let agent = Agent::builder(model()?)
