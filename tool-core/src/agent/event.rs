@@ -27,6 +27,8 @@ pub enum Event {
     Text(String),
     /// More of the model's reasoning, where a provider tells it.
     Reasoning(String),
+    /// More of why the model would not answer.
+    Refusal(String),
     /// The model begins a call.
     #[non_exhaustive]
     CallAnnounced {
@@ -87,6 +89,7 @@ impl fmt::Debug for Event {
             Self::TurnStarted { turn, messages } => write!(f, "TurnStarted({turn}, {messages} messages)"),
             Self::Text(text) => write!(f, "Text({} bytes)", text.len()),
             Self::Reasoning(text) => write!(f, "Reasoning({} bytes)", text.len()),
+            Self::Refusal(text) => write!(f, "Refusal({} bytes)", text.len()),
             Self::CallAnnounced { index, id, name } => write!(f, "CallAnnounced({index}, {id}, {name})"),
             Self::Arguments { index, text } => write!(f, "Arguments({index}, {} bytes)", text.len()),
             Self::CallReady(call) => f.debug_tuple("CallReady").field(call).finish(),

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Content, ToolError, ToolOutput};
+use crate::{Content, ProviderData, ToolError, ToolOutput};
 
 /// One message of a conversation.
 ///
@@ -94,6 +94,9 @@ pub struct AssistantMessage {
     /// The calls that the model asks for, in its order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<ToolCall>,
+    /// What the provider wants to have back with the message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provider_data: Option<ProviderData>,
 }
 
 impl AssistantMessage {
@@ -146,6 +149,9 @@ pub struct ToolCall {
     /// The arguments, as the model wrote them: a JSON object, or what was meant as one. To look into them, use
     /// [`arguments_as`](Self::arguments_as): a tool takes more than serde does.
     pub arguments: String,
+    /// What the provider wants to have back with the call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider_data: Option<ProviderData>,
 }
 
 impl ToolCall {
@@ -159,7 +165,7 @@ impl ToolCall {
     /// ```
     #[must_use]
     pub fn new(id: impl Into<String>, name: impl Into<String>, arguments: impl Into<String>) -> Self {
-        Self { id: id.into(), name: name.into(), arguments: arguments.into() }
+        Self { id: id.into(), name: name.into(), arguments: arguments.into(), provider_data: None }
     }
 }
 

@@ -38,6 +38,8 @@ pub type ChatStream<'a> = Pin<Box<dyn Stream<Item = Result<Delta, ModelError>> +
 ///     }
 /// }
 /// ```
+///
+#[doc = include_str!("../../docs/provider.md")]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a model",
     label = "not a `ChatModel`",
@@ -141,6 +143,8 @@ pub enum Delta {
     Text(String),
     /// More of the reasoning.
     Reasoning(String),
+    /// More of why the model would not answer.
+    Refusal(String),
     /// A call begins.
     ToolCall {
         /// Its position among the calls of the response.
@@ -171,6 +175,7 @@ impl Delta {
         if !message.text.is_empty() {
             deltas.push(Self::Text(message.text.clone()));
         }
+        deltas.extend(message.refusal.clone().map(Self::Refusal));
         for (index, call) in message.tool_calls.iter().enumerate() {
             deltas.push(Self::ToolCall { index, id: call.id.clone(), name: call.name.clone() });
             deltas.push(Self::Arguments { index, text: call.arguments.clone() });
@@ -186,6 +191,7 @@ impl fmt::Debug for Delta {
         match self {
             Self::Text(text) => write!(f, "Text({} bytes)", text.len()),
             Self::Reasoning(text) => write!(f, "Reasoning({} bytes)", text.len()),
+            Self::Refusal(text) => write!(f, "Refusal({} bytes)", text.len()),
             Self::ToolCall { index, id, name } => write!(f, "ToolCall({index}, {id}, {name})"),
             Self::Arguments { index, text } => write!(f, "Arguments({index}, {} bytes)", text.len()),
             Self::Done(response) => f.debug_tuple("Done").field(response).finish(),

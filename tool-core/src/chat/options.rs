@@ -1,6 +1,9 @@
 //! How a model is to answer.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 /// How a model is to answer: what a provider lets one set of it, the same for all of them. What is unset, the provider
 /// decides; what a model does not know, its provider ignores or refuses.
@@ -35,13 +38,35 @@ pub struct ModelOptions {
     /// How much the model reasons before it answers, in the provider's word, such as `low`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reasoning_effort: Option<String>,
+    /// How much a word is avoided the more often it stands there already, from -2 to 2.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frequency_penalty: Option<f64>,
+    /// How much a word is avoided that stands there already, from -2 to 2.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub presence_penalty: Option<f64>,
+    /// To be told [how likely](crate::ChatResponse::logprobs) the tokens of the text were, and of each place so many of the
+    /// likeliest tokens; 0 for the text's own alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub top_logprobs: Option<u8>,
+    /// How fast or cheap the answer is to be, in the provider's word, such as `flex`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service_tier: Option<String>,
+    /// Who asks, as a name that says nothing of the person: providers tell abuse by it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// What the provider keeps with the request, to find it by.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub metadata: BTreeMap<String, String>,
+    /// Further fields of the request, in the provider's own words: they are sent as they are.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub extra: Map<String, Value>,
     /// Another model than the one that the [`ChatModel`](crate::ChatModel) was made for, by the provider's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
 }
 
 impl ModelOptions {
-    /// These options, and those of `defaults` where these are unset.
+    /// These options, and those of `defaults` where these are unset; of the [further fields](Self::extra) each by itself.
     #[must_use]
     pub fn or(self, defaults: &Self) -> Self {
         Self {
@@ -51,6 +76,13 @@ impl ModelOptions {
             seed: self.seed.or(defaults.seed),
             stop: if self.stop.is_empty() { defaults.stop.clone() } else { self.stop },
             reasoning_effort: self.reasoning_effort.or_else(|| defaults.reasoning_effort.clone()),
+            frequency_penalty: self.frequency_penalty.or(defaults.frequency_penalty),
+            presence_penalty: self.presence_penalty.or(defaults.presence_penalty),
+            top_logprobs: self.top_logprobs.or(defaults.top_logprobs),
+            service_tier: self.service_tier.or_else(|| defaults.service_tier.clone()),
+            user: self.user.or_else(|| defaults.user.clone()),
+            metadata: if self.metadata.is_empty() { defaults.metadata.clone() } else { self.metadata },
+            extra: defaults.extra.clone().into_iter().chain(self.extra).collect(),
             model: self.model.or_else(|| defaults.model.clone()),
         }
     }
@@ -97,6 +129,62 @@ impl ModelOptions {
         self
     }
 
+    /// The same options with a [`frequency_penalty`](Self::frequency_penalty).
+    #[must_use]
+    pub fn with_frequency_penalty(mut self, penalty: f64) -> Self {
+        self.frequency_penalty = Some(penalty);
+        self
+    }
+
+    /// The same options with a [`presence_penalty`](Self::presence_penalty).
+    #[must_use]
+    pub fn with_presence_penalty(mut self, penalty: f64) -> Self {
+        self.presence_penalty = Some(penalty);
+        self
+    }
+
+    /// The same options with the likelihood of each token and of so many others: [`top_logprobs`](Self::top_logprobs).
+    #[must_use]
+    pub fn with_top_logprobs(mut self, others: u8) -> Self {
+        self.top_logprobs = Some(others);
+        self
+    }
+
+    /// The same options with a [`service_tier`](Self::service_tier).
+    #[must_use]
+    pub fn with_service_tier(mut self, tier: impl Into<String>) -> Self {
+        self.service_tier = Some(tier.into());
+        self
+    }
+
+    /// The same options with a [`user`](Self::user).
+    #[must_use]
+    pub fn with_user(mut self, user: impl Into<String>) -> Self {
+        self.user = Some(user.into());
+        self
+    }
+
+    /// The same options with one more entry of [`metadata`](Self::metadata).
+    #[must_use]
+    pub fn with_metadata(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.metadata.insert(name.into(), value.into());
+        self
+    }
+
+    /// The same options with one [further field](Self::extra) of the request.
+    ///
+    /// ```
+    /// use tool_core::ModelOptions;
+    ///
+    /// let options = ModelOptions::default().with_extra("top_k", 40);
+    /// assert_eq!(options.extra["top_k"], 40);
+    /// ```
+    #[must_use]
+    pub fn with_extra(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
+        self.extra.insert(name.into(), value.into());
+        self
+    }
+
     /// The same options with another [`model`](Self::model).
     #[must_use]
     pub fn with_model(mut self, name: impl Into<String>) -> Self {
@@ -119,6 +207,9 @@ mod tests {
         assert_eq!(options, defaults.clone().with_seed(2).with_top_p(0.1));
         assert_eq!(ModelOptions::default().or(&defaults), defaults);
         assert_eq!(defaults.clone().or(&ModelOptions::default()), defaults);
+        let extra = ModelOptions::default().with_extra("a", 1).with_extra("b", 2);
+        let both = extra.clone().with_extra("b", 3).with_extra("c", 4);
+        assert_eq!(ModelOptions::default().with_extra("b", 3).with_extra("c", 4).or(&extra), both);
     }
 
     #[test]
@@ -130,6 +221,13 @@ mod tests {
             .with_seed(-7)
             .with_stop(["END", ""])
             .with_reasoning_effort("low")
+            .with_frequency_penalty(0.5)
+            .with_presence_penalty(-0.5)
+            .with_top_logprobs(2)
+            .with_service_tier("flex")
+            .with_user("u1")
+            .with_metadata("a", "b")
+            .with_extra("top_k", 40)
             .with_model("large");
         let table = [
             (ModelOptions::default(), json!({})),
@@ -143,6 +241,13 @@ mod tests {
                     "seed": -7,
                     "stop": ["END", ""],
                     "reasoning_effort": "low",
+                    "frequency_penalty": 0.5,
+                    "presence_penalty": -0.5,
+                    "top_logprobs": 2,
+                    "service_tier": "flex",
+                    "user": "u1",
+                    "metadata": { "a": "b" },
+                    "extra": { "top_k": 40 },
                     "model": "large",
                 }),
             ),

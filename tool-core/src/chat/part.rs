@@ -96,6 +96,16 @@ impl JsonText {
         serde_json::to_string(value).map(|json| Self(json.into()))
     }
 
+    /// A text that is JSON already, as it is.
+    ///
+    /// # Errors
+    ///
+    /// It is no JSON.
+    pub fn checked(json: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str::<IgnoredAny>(json)?;
+        Ok(Self(json.into()))
+    }
+
     /// The text.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -161,10 +171,7 @@ impl TryFrom<PartState<'_>> for Part {
         Ok(match state {
             PartState::Text { text } => Self::from(text.into_owned()),
             PartState::Image { url } => Self::from(Image::from_url(&*url)),
-            PartState::Json { json } => {
-                serde_json::from_str::<IgnoredAny>(&json)?;
-                Self::Json(JsonText(json.into()))
-            }
+            PartState::Json { json } => Self::Json(JsonText::checked(&json)?),
         })
     }
 }

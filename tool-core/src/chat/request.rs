@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
@@ -24,9 +25,34 @@ pub struct ChatRequest<'a> {
     tools: ToolDefinitions,
     tool_choice: ToolChoice,
     parallel_tool_calls: Option<bool>,
-    options: ModelOptions,
+    options: Options<'a>,
     answer_format: Option<AnswerFormat>,
     cache: Cache<'a>,
+}
+
+/// They are large and mostly unset, and a run has them already.
+#[derive(Clone, Debug)]
+enum Options<'a> {
+    Unset,
+    Borrowed(&'a ModelOptions),
+    Owned(Box<ModelOptions>),
+}
+
+impl Options<'_> {
+    fn get(&self) -> &ModelOptions {
+        static UNSET: LazyLock<ModelOptions> = LazyLock::new(ModelOptions::default);
+        match self {
+            Self::Unset => &UNSET,
+            Self::Borrowed(options) => options,
+            Self::Owned(options) => options,
+        }
+    }
+}
+
+impl PartialEq for Options<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.get() == other.get()
+    }
 }
 
 /// It says nothing of what is asked, so all are the same.
@@ -60,7 +86,7 @@ impl<'a> ChatRequest<'a> {
             tools: ToolDefinitions::default(),
             tool_choice: ToolChoice::Auto,
             parallel_tool_calls: None,
-            options: ModelOptions::default(),
+            options: Options::Unset,
             answer_format: None,
             cache: Cache(None),
         }
@@ -90,7 +116,14 @@ impl<'a> ChatRequest<'a> {
     /// How the model is to answer; unset, the provider decides.
     #[must_use]
     pub fn with_options(mut self, options: ModelOptions) -> Self {
-        self.options = options;
+        self.options = Options::Owned(Box::new(options));
+        self
+    }
+
+    /// The same as [`with_options`](Self::with_options), without a copy.
+    #[must_use]
+    pub fn with_borrowed_options(mut self, options: &'a ModelOptions) -> Self {
+        self.options = Options::Borrowed(options);
         self
     }
 
@@ -144,7 +177,7 @@ impl<'a> ChatRequest<'a> {
     /// How the model is to answer.
     #[must_use]
     pub fn options(&self) -> &ModelOptions {
-        &self.options
+        self.options.get()
     }
 
     /// What the model's last message must look like.

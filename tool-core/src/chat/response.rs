@@ -4,7 +4,7 @@ use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
 
-use crate::AssistantMessage;
+use crate::{AssistantMessage, TokenLogprob};
 
 /// What a model answered.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -20,6 +20,9 @@ pub struct ChatResponse {
     pub id: Option<String>,
     /// The model that answered, in the provider's words.
     pub model: Option<String>,
+    /// How likely the tokens of the text were, where that was [asked for](crate::ModelOptions::top_logprobs).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub logprobs: Vec<TokenLogprob>,
 }
 
 impl ChatResponse {
@@ -28,7 +31,7 @@ impl ChatResponse {
     pub fn new(message: AssistantMessage) -> Self {
         let finish_reason =
             if message.tool_calls.is_empty() { FinishReason::Stop } else { FinishReason::ToolCalls };
-        Self { message, finish_reason, usage: None, id: None, model: None }
+        Self { message, finish_reason, usage: None, id: None, model: None, logprobs: Vec::new() }
     }
 
     /// The same response with the tokens that it took.

@@ -40,7 +40,9 @@ fn taken_apart(call: &ToolCall) -> Option<Vec<ToolCall>> {
     let calls = tool_uses.into_iter().enumerate().map(|(position, tool_use)| {
         let name = tool_use.recipient_name;
         let name = name.strip_prefix(NAMESPACE).unwrap_or(&name);
-        with_clean_name(ToolCall::new(format!("{}_{position}", call.id), name, tool_use.parameters.get()))
+        let mut one = ToolCall::new(format!("{}_{position}", call.id), name, tool_use.parameters.get());
+        one.provider_data = call.provider_data.clone().filter(|_| position == 0);
+        with_clean_name(one)
     });
     Some(calls.collect()).filter(|calls: &Vec<_>| !calls.is_empty())
 }

@@ -20,7 +20,7 @@ impl Run {
                     .with_tools(tools.clone())
                     .with_tool_choice(self.choice_of_this_turn().clone())
                     .with_parallel_tool_calls(self.settings.parallel_tool_calls)
-                    .with_options(self.settings.options.clone())
+                    .with_borrowed_options(&self.settings.options)
                     .with_answer_format(self.settings.answer_format.clone()),
             ),
             Stage::Calling(turn) => {

@@ -70,31 +70,30 @@ fn is_duplicate(error: &RunError) -> bool {
 
 /// What an error of the endpoint behind a model means to who asks here.
 fn of_endpoint(error: &crate::Error) -> ApiError {
-    let status = error.status().unwrap_or_default();
-    let code = error.code().unwrap_or_default();
-    let is_any =
-        |known: &[&str]| known.contains(&code) || known.contains(&error.error_type().unwrap_or_default());
-    if is_any(&["context_length_exceeded", "exceed_context_size_error"]) {
-        return ApiError::new(StatusCode::BAD_REQUEST, "the conversation is longer than the model can read")
-            .with_code("context_length_exceeded");
-    }
-    if is_any(&["insufficient_quota"]) {
-        return ApiError::new(StatusCode::TOO_MANY_REQUESTS, "the quota behind this model is used up")
+    let told = if error.is_context_length() {
+        ApiError::new(StatusCode::BAD_REQUEST, "the conversation is longer than the model can read")
+            .with_code("context_length_exceeded")
+    } else if error.is_content_filter() {
+        ApiError::new(StatusCode::BAD_REQUEST, "a filter of the model's provider refused the request")
+            .with_code("content_filter")
+    } else if error.is_quota() {
+        ApiError::new(StatusCode::TOO_MANY_REQUESTS, "the quota behind this model is used up")
             .with_kind("insufficient_quota")
-            .with_code("insufficient_quota");
-    }
-    if error.is_timeout() {
-        return ApiError::new(StatusCode::GATEWAY_TIMEOUT, "the model took too long");
-    }
-    match status {
-        429 => ApiError::new(StatusCode::TOO_MANY_REQUESTS, "the model is asked too often; try again later")
-            .with_code("rate_limit_exceeded"),
-        400 | 413 | 422 => ApiError::new(StatusCode::BAD_REQUEST, "the model's endpoint refused the request"),
-        503 | 529 => {
-            ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "the model is overloaded; try again later")
-        }
-        _ if error.is_config() => ApiError::internal(),
+            .with_code("insufficient_quota")
+    } else if error.is_rate_limited() {
+        ApiError::new(StatusCode::TOO_MANY_REQUESTS, "the model is asked too often; try again later")
+            .with_code("rate_limit_exceeded")
+    } else if error.is_overloaded() {
+        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "the model is overloaded; try again later")
+    } else if error.is_timeout() {
+        ApiError::new(StatusCode::GATEWAY_TIMEOUT, "the model took too long")
+    } else if error.is_invalid_request() && !matches!(error.status(), Some(404 | 405)) {
+        ApiError::new(StatusCode::BAD_REQUEST, "the model's endpoint refused the request")
+    } else if error.is_config() {
+        ApiError::internal()
+    } else {
         // Whoever asks here is not at fault for a key or a name that is wrong there.
-        _ => ApiError::new(StatusCode::BAD_GATEWAY, "the model could not be asked"),
-    }
+        ApiError::new(StatusCode::BAD_GATEWAY, "the model could not be asked")
+    };
+    told.with_retry_after(error.retry_after())
 }

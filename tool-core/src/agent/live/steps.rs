@@ -329,6 +329,7 @@ async fn ask(
     while let Some(delta) = deltas.next().await {
         match delta? {
             Delta::Text(text) => observers.tell(|| Event::Text(text)).await,
+            Delta::Refusal(text) => observers.tell(|| Event::Refusal(text)).await,
             Delta::Reasoning(text) => observers.tell(|| Event::Reasoning(text)).await,
             Delta::ToolCall { index, id, name } => {
                 observers.tell(|| Event::CallAnnounced { index, id, name }).await;

@@ -6,7 +6,7 @@ use std::io::Write;
 const STEP: usize = 16;
 
 /// Writes a text in quotes.
-pub(super) fn write_text(json: &mut Vec<u8>, text: &str) {
+pub(crate) fn write_text(json: &mut Vec<u8>, text: &str) {
     json.reserve(text.len() + text.len() / 4 + 2);
     json.push(b'"');
     let (steps, rest) = text.as_bytes().as_chunks::<STEP>();
@@ -42,7 +42,7 @@ fn write_byte(json: &mut Vec<u8>, byte: u8) {
 }
 
 /// Writes a list, each entry as it is told.
-pub(super) fn write_list<T>(
+pub(crate) fn write_list<T>(
     json: &mut Vec<u8>,
     entries: impl IntoIterator<Item = T>,
     mut write: impl FnMut(&mut Vec<u8>, T),
