@@ -12,7 +12,7 @@ use rustls_platform_verifier::BuilderVerifierExt;
 use secrecy::{ExposeSecret, SecretString};
 use url::Host;
 
-use crate::Error;
+use crate::{Error, encoding};
 
 /// How long an answer may be, in bytes: beyond any that a model gives.
 pub(crate) const LONGEST_BODY: usize = 64 << 20;
@@ -83,6 +83,7 @@ impl Client {
         let response = sent.map_err(|error| Error::transport(&url, error))?;
         let status = response.status();
         if status.is_success() {
+            encoding::check(&response)?;
             return Ok(response);
         }
         if status.is_redirection() {

@@ -26,6 +26,7 @@
 mod chat_completions;
 mod client;
 mod config;
+mod encoding;
 mod error;
 mod json;
 mod lenient;
