@@ -60,6 +60,7 @@
 mod chat_completions;
 mod client;
 mod config;
+mod encoding;
 mod endpoint;
 mod error;
 mod http;
