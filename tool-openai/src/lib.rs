@@ -27,11 +27,14 @@ mod chat_completions;
 mod client;
 mod config;
 mod error;
+mod fields;
 mod json;
 mod quirks;
+mod responses;
 #[cfg(feature = "server")]
 pub mod server;
 
 pub use self::chat_completions::ChatCompletions;
 pub use self::config::{OpenAi, OpenAiBuilder};
 pub use self::error::Error;
+pub use self::responses::Responses;

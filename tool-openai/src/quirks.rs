@@ -30,7 +30,9 @@ pub(crate) fn api_error(body: &str) -> Option<ApiError> {
         Value::Number(number) => Some(number.to_string()),
         _ => None,
     };
-    Some(ApiError { message, kind: text("type"), code: text("code"), ..ApiError::default() })
+    // In a stream of the Responses API, the type is that of the event.
+    let kind = text("type").filter(|kind| kind != "error");
+    Some(ApiError { message, kind, code: text("code"), ..ApiError::default() })
 }
 
 fn message_text(message: &Value) -> Option<String> {
@@ -112,7 +114,7 @@ pub(crate) fn arguments<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Op
 }
 
 /// A JSON text without the blanks between its tokens.
-fn compact(json: &str) -> String {
+pub(crate) fn compact(json: &str) -> String {
     let (mut is_in_string, mut is_escaped) = (false, false);
     let keep = |character: &char| {
         let is_kept = is_in_string || !character.is_ascii_whitespace();
@@ -149,6 +151,7 @@ mod tests {
             (r#"{"error":{"message":"no","type":"t","code":"c"}}"#, Some(("no", Some("t"), Some("c")))),
             (r#"{"error":{"message":"no","code":429}}"#, Some(("no", None, Some("429")))),
             (r#"{"error":"no"}"#, Some(("no", None, None))),
+            (r#"{"type":"error","message":"no","code":"c","param":null}"#, Some(("no", None, Some("c")))),
             (r#"[{"error":{"message":"no","code":400}}]"#, Some(("no", None, Some("400")))),
             (r#"{"object":"error","message":"no","type":"t"}"#, Some(("no", Some("t"), None))),
             (r#"{"message":{"detail":[{"msg":"a"},{"msg":"b"}]}}"#, Some(("a; b", None, None))),
