@@ -32,11 +32,7 @@ impl<'a> Fields<'a> {
     /// # Errors
     ///
     /// The value has no JSON.
-    pub(crate) fn write(
-        &mut self,
-        name: &'static str,
-        value: &(impl Serialize + ?Sized),
-    ) -> Result<(), Error> {
+    fn write(&mut self, name: &'static str, value: &(impl Serialize + ?Sized)) -> Result<(), Error> {
         let Some(further) = self.further.get(name) else { return self.entry(name, value) };
         self.joined.push(name);
         let mut joined = serde_json::to_value(value).map_err(|error| no_json(name, &error))?;
@@ -45,12 +41,24 @@ impl<'a> Fields<'a> {
     }
 
     /// Writes the field if it is set.
-    pub(crate) fn write_set<T: Serialize>(
+    pub(crate) fn write_set(
         &mut self,
         name: &'static str,
-        value: Option<&T>,
+        value: Option<impl Serialize>,
     ) -> Result<(), Error> {
-        value.map_or(Ok(()), |value| self.write(name, value))
+        value.map_or(Ok(()), |value| self.write(name, &value))
+    }
+
+    /// Writes the field if it is set: a value that is JSON already, and may be long.
+    pub(crate) fn write_json(&mut self, name: &'static str, json: Option<&str>) -> Result<(), Error> {
+        let Some(json) = json else { return Ok(()) };
+        if self.has_further(name) {
+            let value: Value = serde_json::from_str(json).map_err(|error| no_json(name, &error))?;
+            return self.write(name, &value);
+        }
+        self.begin(name);
+        self.json.extend_from_slice(json.as_bytes());
+        Ok(())
     }
 
     /// Writes the further fields that were not joined to others, and gives the body.
@@ -63,16 +71,20 @@ impl<'a> Fields<'a> {
         Ok(self.json)
     }
 
-    fn entry(&mut self, name: &str, value: &(impl Serialize + ?Sized)) -> Result<(), Error> {
+    fn begin(&mut self, name: &str) {
         self.json.push(b',');
         write_text(&mut self.json, name);
         self.json.push(b':');
+    }
+
+    fn entry(&mut self, name: &str, value: &(impl Serialize + ?Sized)) -> Result<(), Error> {
+        self.begin(name);
         serde_json::to_writer(&mut self.json, value).map_err(|error| no_json(name, &error))
     }
 }
 
 fn no_json(name: &str, error: &serde_json::Error) -> Error {
-    Error::config(format!("`{name}` cannot be written as JSON: {error}"))
+    Error::request(format!("`{name}` cannot be written as JSON: {error}"))
 }
 
 fn join(value: &mut Value, further: &Value) {
@@ -114,10 +126,11 @@ mod tests {
         for (further, expected) in table {
             let further = further.as_object().unwrap();
             let mut fields = Fields::behind(br#"{"model":"m""#.to_vec(), further);
-            for name in ["reasoning", "include", "user"] {
-                fields.write(name, &ours[name]).unwrap();
-            }
-            fields.write_set::<u8>("seed", None).unwrap();
+            fields.write_set("reasoning", Some(&ours["reasoning"])).unwrap();
+            fields.write_json("include", Some(r#"["a"]"#)).unwrap();
+            fields.write_set("user", Some("u")).unwrap();
+            fields.write_json("tools", None).unwrap();
+            fields.write_set("seed", None::<u8>).unwrap();
             let mut body = fields.with_further().unwrap();
             body.push(b'}');
             let mut body: Value = serde_json::from_slice(&body).unwrap();

@@ -26,15 +26,22 @@
 mod chat_completions;
 mod client;
 mod config;
+mod endpoint;
 mod error;
 mod fields;
+mod http;
 mod json;
 mod quirks;
 mod responses;
+mod retry;
 #[cfg(feature = "server")]
 pub mod server;
+mod tools;
 
 pub use self::chat_completions::ChatCompletions;
 pub use self::config::{OpenAi, OpenAiBuilder};
+pub use self::endpoint::{CallIds, Endpoint, KeyHeader, ReasoningBack};
 pub use self::error::Error;
 pub use self::responses::Responses;
+pub use self::retry::{Retry, RetryBudget};
+pub use self::tools::Warning;

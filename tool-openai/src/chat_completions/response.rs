@@ -88,6 +88,8 @@ impl From<WireUsage> for Usage {
 pub(super) enum Problem {
     /// It tells of an error; some servers do so under status 200.
     Api,
+    /// It has no choices.
+    Empty,
     /// It is not one of the API.
     Unreadable(String),
 }
@@ -101,7 +103,11 @@ pub(super) fn read(text: &str) -> Result<ChatResponse, Problem> {
         return Err(Problem::Api);
     }
     if !has_choice {
-        return Err(Problem::Unreadable("it has no choices".into()));
+        // Anything may be an object without choices.
+        return Err(match completion.choices.is_some() || text.contains("\"choices\"") {
+            true => Problem::Empty,
+            false => Problem::Unreadable("it has no choices".into()),
+        });
     }
     let mut assembler = Assembler::default();
     assembler.add(completion, |_| {});

@@ -6,14 +6,14 @@ use std::io;
 
 use bytes::Bytes;
 use futures_util::stream::{self, Stream, StreamExt};
-use reqwest::{Response, Url};
+use reqwest::Url;
 use sse_stream::{Sse, SseByteStream};
 use tool_core::Delta;
 
-use super::PATH;
 use super::assembler::Assembler;
 use super::response::Completion;
-use crate::client::{Client, LONGEST_BODY, request_id};
+use crate::client::{Answer, Client, LONGEST_BODY};
+use crate::error::Told;
 use crate::{Error, quirks};
 
 /// What the API sends behind the last chunk.
@@ -22,13 +22,13 @@ const DONE: &str = "[DONE]";
 /// The pieces of a streamed answer, as they come.
 pub(super) fn deltas<'a>(
     client: &'a Client,
-    response: Response,
+    answer: Answer,
 ) -> impl Stream<Item = Result<Delta, Error>> + Send + 'a {
     let state = State {
         client,
-        url: client.url(PATH),
-        request_id: request_id(&response),
-        events: SseByteStream::new(bounded(response).boxed()),
+        url: answer.url.clone(),
+        request_id: answer.request_id.clone(),
+        events: SseByteStream::new(bounded(answer).boxed()),
         assembler: Some(Assembler::default()),
         ready: VecDeque::new(),
     };
@@ -36,9 +36,9 @@ pub(super) fn deltas<'a>(
 }
 
 /// The bytes of an answer, up to the length that no answer has.
-fn bounded(response: Response) -> impl Stream<Item = io::Result<Bytes>> + Send {
+fn bounded(answer: Answer) -> impl Stream<Item = io::Result<Bytes>> + Send {
     let mut left = LONGEST_BODY;
-    response.bytes_stream().map(move |chunk| {
+    answer.into_bytes().map(move |chunk| {
         let chunk = chunk.map_err(io::Error::other)?;
         let too_long = || io::Error::other(format!("it is longer than {LONGEST_BODY} bytes"));
         left = left.checked_sub(chunk.len()).ok_or_else(too_long)?;
@@ -68,9 +68,10 @@ impl<E: Stream<Item = Result<Sse, sse_stream::Error>> + Unpin> State<'_, E> {
                 // Nothing but the usage can be missing then.
                 _ if assembler.is_finished() => true,
                 Some(Err(error)) => {
-                    return Err(Error::incomplete(assembler.into_response(), Some(self.broken(error))));
+                    let why = Some(self.broken(error));
+                    return Err(self.with_id(Error::incomplete(assembler.into_response(), why)));
                 }
-                None => return Err(Error::incomplete(assembler.into_response(), None)),
+                None => return Err(self.with_id(Error::incomplete(assembler.into_response(), None))),
             };
             if is_done && !assembler.has_choice() {
                 return Err(Error::invalid_response("the stream ended before it had begun"));
@@ -91,7 +92,10 @@ impl<E: Stream<Item = Result<Sse, sse_stream::Error>> + Unpin> State<'_, E> {
         if data.trim() == DONE {
             return Ok(true);
         }
-        let error = || self.client.api_error(None, data.as_bytes(), self.request_id.clone());
+        let error = || {
+            self.client
+                .api_error(data.as_bytes(), Told { request_id: self.request_id.clone(), ..Told::default() })
+        };
         if event.event.as_deref() == Some("error") {
             return Err(error());
         }
@@ -103,6 +107,10 @@ impl<E: Stream<Item = Result<Sse, sse_stream::Error>> + Unpin> State<'_, E> {
         }
         assembler.add(chunk, |delta| self.ready.push_back(delta));
         Ok(false)
+    }
+
+    fn with_id(&self, error: Error) -> Error {
+        error.with_request_id(self.request_id.clone())
     }
 
     fn broken(&self, error: sse_stream::Error) -> Error {

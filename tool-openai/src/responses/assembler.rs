@@ -267,8 +267,8 @@ impl Assembler {
         self.slots.len() - 1
     }
 
-    /// The response, of what has come.
-    pub(super) fn into_response(mut self) -> ChatResponse {
+    /// The response, of what has come from this provider.
+    pub(super) fn into_response(mut self, provider: &str) -> ChatResponse {
         for position in 0..self.slots.len() {
             self.name_call(position);
         }
@@ -289,7 +289,8 @@ impl Assembler {
         message.refusal = Some(text(PartKind::Refusal)).filter(|refusal| !refusal.is_empty());
         message.tool_calls = slots.iter().filter(|slot| slot.kind == Kind::Call).map(Slot::to_call).collect();
         let done: Option<Vec<_>> = slots.iter().map(|slot| slot.done.as_deref()).collect();
-        message.provider_data = done.filter(|done| self.is_whole && !done.is_empty()).and_then(echo::keep);
+        message.provider_data =
+            done.filter(|done| self.is_whole && !done.is_empty()).and_then(|done| echo::keep(provider, done));
         let logprobs = parts(PartKind::Text).flat_map(|part| part.logprobs.clone()).collect();
         let mut response = ChatResponse::new(message);
         if let Some(reason) = self.cut_short {

@@ -7,26 +7,27 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tool_core::{AssistantMessage, JsonText, ProviderData, ToolCall};
 
-use super::PROVIDER;
+use super::Dialect;
 use super::input::begin_item;
 use super::item::{Item, Kind, PartKind};
 use crate::quirks;
 
 /// What is kept of a reply's items.
-pub(super) fn keep<'a>(items: impl IntoIterator<Item = &'a str>) -> Option<ProviderData> {
+pub(super) fn keep<'a>(provider: &str, items: impl IntoIterator<Item = &'a str>) -> Option<ProviderData> {
     let list = items.into_iter().collect::<Vec<_>>().join(",");
     let list = JsonText::checked(&format!("[{list}]")).ok()?;
-    Some(ProviderData::new(PROVIDER, list))
+    Some(ProviderData::new(provider, list))
 }
 
 /// The items that were kept, if they are this provider's.
-pub(super) fn kept(message: &AssistantMessage) -> Option<&str> {
-    Some(message.provider_data.as_ref()?.of(PROVIDER)?.as_str())
+pub(super) fn kept<'a>(message: &'a AssistantMessage, provider: &str) -> Option<&'a str> {
+    Some(message.provider_data.as_ref()?.of(provider)?.as_str())
 }
 
 /// Writes the items that were kept in the place of the message; `false` if there are none that say what it says.
-pub(super) fn write(json: &mut Vec<u8>, message: &AssistantMessage, is_stored: bool) -> bool {
-    let items = kept(message).and_then(|kept| serde_json::from_str::<Vec<&RawValue>>(kept).ok());
+pub(super) fn write(json: &mut Vec<u8>, message: &AssistantMessage, dialect: &Dialect) -> bool {
+    let items =
+        kept(message, &dialect.provider).and_then(|kept| serde_json::from_str::<Vec<&RawValue>>(kept).ok());
     let items: Vec<_> = items.into_iter().flatten().map(|item| (item, Item::read(item))).collect();
     if !say_the_same(&items, message) {
         return false;
@@ -36,7 +37,7 @@ pub(super) fn write(json: &mut Vec<u8>, message: &AssistantMessage, is_stored: b
     let mut calls = message.tool_calls.iter();
     for (raw, item) in &items[..=last] {
         // By its id alone, it is not found where nothing was stored.
-        if item.kind == Kind::Reasoning && !item.has_reasoning && !is_stored {
+        if item.kind == Kind::Reasoning && !item.has_reasoning && !dialect.is_stored {
             continue;
         }
         begin_item(json);

@@ -2,7 +2,7 @@
 
 use tool_core::{AssistantMessage, Content, Image, Message, Part, ToolCall};
 
-use super::echo;
+use super::{Dialect, echo};
 use crate::json::{write_list, write_text};
 use crate::{Error, quirks};
 
@@ -11,23 +11,25 @@ use crate::{Error, quirks};
 pub(super) struct WrittenInput {
     json: Vec<u8>,
     messages: usize,
-    is_stored: bool,
+    /// How it is written: an application may ask several endpoints in turn.
+    dialect: Option<Dialect>,
 }
 
 impl WrittenInput {
     /// The messages as a list, but for its end.
-    pub(super) fn with_new(&mut self, messages: &[Message], is_stored: bool) -> Result<&[u8], Error> {
-        if messages.len() < self.messages || is_stored != self.is_stored {
-            *self = Self { is_stored, ..Self::default() };
+    pub(super) fn with_new(&mut self, messages: &[Message], dialect: &Dialect) -> Result<&[u8], Error> {
+        let is_other = self.dialect.as_ref().is_none_or(|written| !written.is_same(dialect));
+        if is_other || messages.len() < self.messages {
+            *self = Self { dialect: Some(dialect.clone()), ..Self::default() };
         }
         if self.json.is_empty() {
             self.json.push(b'[');
         }
         let written = self.json.len();
         let new = &messages[self.messages..];
-        self.json.reserve(room_for(new));
+        self.json.reserve(room_for(new, dialect));
         for message in new {
-            if let Err(error) = write_message(&mut self.json, message, is_stored) {
+            if let Err(error) = write_message(&mut self.json, message, dialect) {
                 self.json.truncate(written);
                 return Err(error);
             }
@@ -39,14 +41,14 @@ impl WrittenInput {
 
 /// About how many bytes the messages take, so that a long body is not moved as it grows: their texts, some of which hold
 /// JSON and so many quotes, and what stands around them.
-fn room_for(messages: &[Message]) -> usize {
+fn room_for(messages: &[Message], dialect: &Dialect) -> usize {
     let of_content =
         |content: &Content| content.len() + content.images().map(|image| image.url().len()).sum::<usize>();
     let of_calls = |calls: &[ToolCall]| calls.iter().map(|call| 100 + call.arguments.len()).sum::<usize>();
     let texts = messages.iter().map(|message| match message {
         Message::System(content) | Message::User(content) => of_content(content),
         Message::Assistant(message) => {
-            let kept = echo::kept(message).map_or(0, str::len);
+            let kept = echo::kept(message, &dialect.provider).map_or(0, str::len);
             kept.max(message.text.len() + of_calls(&message.tool_calls))
         }
         Message::Tool(result) => of_content(&result.content),
@@ -62,11 +64,11 @@ pub(super) fn begin_item(json: &mut Vec<u8>) {
     }
 }
 
-fn write_message(json: &mut Vec<u8>, message: &Message, is_stored: bool) -> Result<(), Error> {
+fn write_message(json: &mut Vec<u8>, message: &Message, dialect: &Dialect) -> Result<(), Error> {
     match message {
         Message::System(content) => {
             if content.images().next().is_some() {
-                return Err(Error::config(
+                return Err(Error::request(
                     "a system message cannot hold an image; put it into a user's message",
                 ));
             }
@@ -83,7 +85,7 @@ fn write_message(json: &mut Vec<u8>, message: &Message, is_stored: bool) -> Resu
             json.push(b'}');
         }
         Message::Assistant(message) => {
-            if !echo::write(json, message, is_stored) {
+            if !echo::write(json, message, dialect) {
                 write_assistant(json, message);
             }
         }
@@ -99,7 +101,7 @@ fn write_message(json: &mut Vec<u8>, message: &Message, is_stored: bool) -> Resu
             }
             json.push(b'}');
         }
-        other => return Err(Error::config(format!("the Responses API has no message like {other:?}"))),
+        other => return Err(Error::request(format!("the Responses API has no message like {other:?}"))),
     }
     Ok(())
 }
@@ -139,7 +141,7 @@ fn write_parts(json: &mut Vec<u8>, content: &Content) -> Result<(), Error> {
     let parts = parts.map(|part| match (part, part.as_text()) {
         (Part::Image(image), _) => Ok(WirePart::Image(image)),
         (_, Some(text)) => Ok(WirePart::Text(text)),
-        (other, None) => Err(Error::config(format!("the Responses API has no part like {other:?}"))),
+        (other, None) => Err(Error::request(format!("the Responses API has no part like {other:?}"))),
     });
     write_list(json, parts.collect::<Result<Vec<_>, _>>()?, WirePart::write);
     Ok(())

@@ -13,19 +13,19 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures_util::stream::{StreamExt, TryStreamExt, once};
 use reqwest::Response;
 use reqwest::header::CONTENT_TYPE;
 use tool_core::{ChatModel, ChatRequest, ChatResponse, ChatStream, Delta, ModelError, ModelFuture};
 
 use self::response::Problem;
-use crate::Error;
-use crate::client::{Client, request_id};
+use crate::client::{Answer, Client};
+use crate::error::Told;
+use crate::tools::{self, Form};
+use crate::{Endpoint, Error};
 
 const PATH: &str = "responses";
-
-/// Whose the items are that are kept with a message.
-const PROVIDER: &str = "openai/responses";
 
 /// A model of an OpenAI-compatible endpoint, through the Responses API. Made by
 /// [`OpenAi::responses_model`](crate::OpenAi::responses_model); cloning shares the connections.
@@ -46,28 +46,50 @@ const PROVIDER: &str = "openai/responses";
 pub struct Responses {
     client: Arc<Client>,
     model: String,
-    settings: Settings,
+    dialect: Dialect,
+    reasoning: Reasoning,
 }
 
-/// What is set of a model.
-#[derive(Clone, Debug, Default)]
-struct Settings {
+/// How an endpoint wants to be spoken to.
+#[derive(Clone, Debug, PartialEq)]
+struct Dialect {
+    endpoint: Arc<Endpoint>,
+    /// The name under which the endpoint keeps what it wants back.
+    provider: Arc<str>,
+    /// The endpoint keeps the responses.
     is_stored: bool,
+}
+
+impl Dialect {
+    fn is_same(&self, other: &Self) -> bool {
+        // Nearly always it is the very same.
+        let is_very_same = Arc::ptr_eq(&self.endpoint, &other.endpoint)
+            && Arc::ptr_eq(&self.provider, &other.provider)
+            && self.is_stored == other.is_stored;
+        is_very_same || self == other
+    }
+}
+
+/// What is to be told of the model's reasoning.
+#[derive(Clone, Default)]
+struct Reasoning {
     /// Unset, the model's name decides.
-    has_encrypted_reasoning: Option<bool>,
-    reasoning_summary: Option<String>,
+    is_encrypted: Option<bool>,
+    summary: Option<String>,
 }
 
 impl Responses {
     pub(crate) fn new(client: Arc<Client>, model: String) -> Self {
-        Self { client, model, settings: Settings::default() }
+        let provider = client.provider(PATH).into();
+        let dialect = Dialect { endpoint: Arc::clone(&client.endpoint), provider, is_stored: false };
+        Self { client, model, dialect, reasoning: Reasoning::default() }
     }
 
     /// Whether the provider is to keep the responses; it is not, unless this is set. A run needs none of them, as it
     /// keeps its conversation itself.
     #[must_use]
     pub fn with_store(mut self, is_stored: bool) -> Self {
-        self.settings.is_stored = is_stored;
+        self.dialect.is_stored = is_stored;
         self
     }
 
@@ -76,7 +98,7 @@ impl Responses {
     /// they reason, such as `o3` and `gpt-5`; others refuse the request.
     #[must_use]
     pub fn with_encrypted_reasoning(mut self, is_asked_for: bool) -> Self {
-        self.settings.has_encrypted_reasoning = Some(is_asked_for);
+        self.reasoning.is_encrypted = Some(is_asked_for);
         self
     }
 
@@ -84,7 +106,7 @@ impl Responses {
     /// of it or what it likes.
     #[must_use]
     pub fn with_reasoning_summary(mut self, summary: impl Into<String>) -> Self {
-        self.settings.reasoning_summary = Some(summary.into());
+        self.reasoning.summary = Some(summary.into());
         self
     }
 
@@ -94,38 +116,79 @@ impl Responses {
         &self.model
     }
 
+    fn body(&self, request: &ChatRequest<'_>, is_streamed: bool) -> Result<Bytes, Error> {
+        let on_warning = self.client.on_warning.as_ref();
+        let tools = tools::written(request.tools(), Form::Flat, &self.client.endpoint, on_warning)?;
+        let tools = tools.as_ref().map(AsRef::as_ref);
+        let body = request::body(
+            &self.dialect,
+            self.model_of(request),
+            &self.reasoning,
+            request,
+            tools,
+            is_streamed,
+        );
+        Ok(body?.into())
+    }
+
     async fn ask(&self, request: &ChatRequest<'_>) -> Result<ChatResponse, Error> {
-        let body = request::body(&self.model, &self.settings, request, false)?;
-        let response = self.client.post(PATH, body, "application/json").await?;
-        self.read_whole(response).await
+        let body = self.body(request, false)?;
+        let mut retries = self.client.retries();
+        loop {
+            match self.ask_once(self.model_of(request), &body).await {
+                Ok(response) => return Ok(response),
+                Err(error) => retries.after(error).await?,
+            }
+        }
+    }
+
+    async fn ask_once(&self, model: &str, body: &Bytes) -> Result<ChatResponse, Error> {
+        let answer = self.client.send_once(PATH, model, body, "application/json").await?;
+        self.read_whole(answer).await
     }
 
     async fn open(&self, request: &ChatRequest<'_>) -> Result<ChatStream<'_>, Error> {
-        let body = request::body(&self.model, &self.settings, request, true)?;
-        let response = self.client.post(PATH, body, "text/event-stream").await?;
-        if content_type(&response).is_some_and(|value| value.starts_with("text/event-stream")) {
-            return Ok(stream::deltas(&self.client, response).map_err(ModelError::from).boxed());
+        let body = self.body(request, true)?;
+        let answer = self.client.send(PATH, self.model_of(request), &body, "text/event-stream").await?;
+        if content_type(&answer.response).is_some_and(|value| value.starts_with("text/event-stream")) {
+            let deltas = stream::deltas(&self.client, &self.dialect.provider, answer);
+            return Ok(deltas.map_err(ModelError::from).boxed());
         }
         // Some servers do not stream, though they are asked to; and an error under status 200 is not streamed.
-        let response = self.read_whole(response).await?;
+        let response = self.read_whole(answer).await?;
         Ok(futures_util::stream::iter(Delta::all_of(response).into_iter().map(Ok)).boxed())
     }
 
-    async fn read_whole(&self, response: Response) -> Result<ChatResponse, Error> {
-        let content_type = content_type(&response);
-        let request_id = request_id(&response);
-        let body = self.client.body(PATH, response).await?;
+    async fn read_whole(&self, answer: Answer) -> Result<ChatResponse, Error> {
+        let content_type = content_type(&answer.response);
+        let request_id = answer.request_id.clone();
+        let body = self.client.body(answer).await?;
         // To look for what is no text is slower than to see that there is none.
         let text = match std::str::from_utf8(&body) {
             Ok(text) => Cow::Borrowed(text),
             Err(_) => String::from_utf8_lossy(&body),
         };
-        response::read(&text).map_err(|problem| match problem {
-            Problem::Api(error) => self.client.api_error(None, error.as_bytes(), request_id),
-            Problem::Unreadable(why) => {
-                Error::unreadable(content_type.as_deref(), &self.client.without_key(&text), &why)
-            }
-        })
+        let problem = match response::read(&text, &self.dialect.provider) {
+            Ok(response) => return Ok(response),
+            Err(problem) => problem,
+        };
+        let content_type = content_type.as_deref();
+        Err(problem.into_error(&self.client, content_type, &text).with_request_id(request_id))
+    }
+
+    /// The model that is asked.
+    fn model_of<'a>(&'a self, request: &'a ChatRequest<'_>) -> &'a str {
+        request.options().model.as_deref().unwrap_or(&self.model)
+    }
+}
+
+impl Problem {
+    /// The error that it is of an answer, or of an event of one.
+    fn into_error(self, client: &Client, content_type: Option<&str>, text: &str) -> Error {
+        match self {
+            Self::Api(error) => client.api_error(error.as_bytes(), Told::default()),
+            Self::Unreadable(why) => Error::unreadable(content_type, &client.without_key(text), &why),
+        }
     }
 }
 
@@ -139,12 +202,13 @@ impl ChatModel for Responses {
     }
 
     fn supports_answer_format(&self) -> bool {
-        true
+        self.dialect.endpoint.json_schema
     }
 
-    /// `openai`, which is the name of this API with whoever offers it.
+    /// The endpoint's [name](Endpoint::name); `openai` for one without, as that is the name of this API with whoever
+    /// offers it.
     fn provider_name(&self) -> Option<&str> {
-        Some("openai")
+        Some(self.client.endpoint.name.as_ref()).filter(|name| !name.is_empty()).or(Some("openai"))
     }
 
     fn model_name(&self) -> Option<&str> {

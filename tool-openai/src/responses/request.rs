@@ -1,20 +1,14 @@
 //! The request, written straight from the core types.
 
-use std::sync::Arc;
-
 use serde::Serialize;
 use serde_json::Value;
-use serde_json::value::RawValue;
-use tool_core::{AnswerFormat, ChatRequest, ModelOptions, ToolChoice, ToolDefinition, ToolDefinitions};
+use tool_core::{AnswerFormat, ChatRequest, ModelOptions, ToolChoice};
 
-use super::Settings;
 use super::input::WrittenInput;
-use crate::Error;
+use super::{Dialect, Reasoning};
 use crate::fields::Fields;
 use crate::json::write_text;
-
-/// The tools of a set, as they stand in every request of it.
-struct WireTools(Result<Box<RawValue>, String>);
+use crate::{Endpoint, Error};
 
 /// Fields that no further field may set, and where they are set.
 const SET_ELSEWHERE: [(&str, &str); 4] = [
@@ -24,7 +18,7 @@ const SET_ELSEWHERE: [(&str, &str); 4] = [
     ("stream", "streaming the request"),
 ];
 
-/// The body of a request.
+/// The body of a request to this model. The tools are given beside it, as they are written already.
 ///
 /// What stays the same from turn to turn stands first and the input, which only grows, behind it: so a turn's body begins
 /// with the bytes of the one before, and the provider's cache of prompts hits. Only the choice of tools, which a run
@@ -34,89 +28,74 @@ const SET_ELSEWHERE: [(&str, &str); 4] = [
 ///
 /// An option is no number that JSON can say or none that the API has, or the messages hold what it has no word for.
 pub(super) fn body(
+    dialect: &Dialect,
     model: &str,
-    settings: &Settings,
+    reasoning: &Reasoning,
     request: &ChatRequest<'_>,
+    tools: Option<&str>,
     is_streamed: bool,
 ) -> Result<Vec<u8>, Error> {
-    refuse_what_there_is_not(request.options())?;
-    let tools = wire_tools(request.tools());
-    let tools = match tools.as_deref() {
-        None => None,
-        Some(WireTools(Ok(tools))) => Some(&**tools),
-        Some(WireTools(Err(why))) => {
-            return Err(Error::config(format!("the tools cannot be written as JSON: {why}")));
-        }
-    };
+    let (options, endpoint) = (request.options(), &*dialect.endpoint);
+    refuse_what_there_is_not(options)?;
     request.cached(|written: &mut WrittenInput| {
-        let input = written.with_new(request.messages(), settings.is_stored)?;
-        write(model, settings, request, is_streamed, tools, input)
+        let input = written.with_new(request.messages(), dialect)?;
+        let mut json = Vec::with_capacity(1024 + tools.map_or(0, str::len) + input.len());
+        json.extend_from_slice(br#"{"model":"#);
+        write_text(&mut json, model);
+        if is_streamed {
+            json.extend_from_slice(br#","stream":true"#);
+        }
+        // Left out, it means `true`.
+        json.extend_from_slice(if dialect.is_stored { br#","store":true"# } else { br#","store":false"# });
+        let mut fields = Fields::behind(json, &options.extra);
+        let included = included(dialect, model, reasoning, options);
+        fields.write_set("include", Some(included).filter(|included| !included.is_empty()))?;
+        // The API refuses an empty list, and words of tools without tools.
+        fields.write_json("tools", tools)?;
+        let has_tools = tools.is_some() || fields.has_further("tools");
+        let parallel = request.parallel_tool_calls().filter(|_| has_tools && endpoint.parallel_tool_calls);
+        fields.write_set("parallel_tool_calls", parallel)?;
+        write_options(&mut fields, options)?;
+        fields.write_set("reasoning", WireReasoning::of(options, reasoning))?;
+        let format = request.answer_format().filter(|_| endpoint.json_schema);
+        fields.write_set("text", format.map(|format| Text::of(format, endpoint)))?;
+        let has_choice = has_tools && !fields.has_further("tool_choice");
+        let mut json = fields.with_further()?;
+        json.extend_from_slice(br#","input":"#);
+        json.extend_from_slice(input);
+        json.push(b']');
+        if has_choice {
+            write_choice(&mut json, request.tool_choice(), endpoint);
+        }
+        json.push(b'}');
+        Ok(json)
     })
-}
-
-fn write(
-    model: &str,
-    settings: &Settings,
-    request: &ChatRequest<'_>,
-    is_streamed: bool,
-    tools: Option<&RawValue>,
-    input: &[u8],
-) -> Result<Vec<u8>, Error> {
-    let options = request.options();
-    let model = options.model.as_deref().unwrap_or(model);
-    let mut json = Vec::with_capacity(1024 + tools.map_or(0, |tools| tools.get().len()) + input.len());
-    json.extend_from_slice(br#"{"model":"#);
-    write_text(&mut json, model);
-    if is_streamed {
-        json.extend_from_slice(br#","stream":true"#);
-    }
-    // Left out, it means `true`.
-    json.extend_from_slice(if settings.is_stored { br#","store":true"# } else { br#","store":false"# });
-    let mut fields = Fields::behind(json, &options.extra);
-    let included = included(model, settings, options);
-    fields.write_set("include", Some(&included).filter(|included| !included.is_empty()))?;
-    // The API refuses an empty list, and words of tools without tools.
-    fields.write_set("tools", tools.as_ref())?;
-    let has_tools = tools.is_some() || fields.has_further("tools");
-    fields.write_set("parallel_tool_calls", request.parallel_tool_calls().filter(|_| has_tools).as_ref())?;
-    write_options(&mut fields, options)?;
-    let reasoning = Reasoning {
-        effort: options.reasoning_effort.as_deref(),
-        summary: settings.reasoning_summary.as_deref(),
-    };
-    fields.write_set("reasoning", Some(&reasoning).filter(|reasoning| !reasoning.is_empty()))?;
-    fields.write_set("text", request.answer_format().map(Text::of).as_ref())?;
-    let has_choice = has_tools && !fields.has_further("tool_choice");
-    let mut json = fields.with_further()?;
-    json.extend_from_slice(br#","input":"#);
-    json.extend_from_slice(input);
-    json.push(b']');
-    if has_choice {
-        write_choice(&mut json, request.tool_choice());
-    }
-    json.push(b'}');
-    Ok(json)
 }
 
 /// What is unset is not written: some servers refuse words that they do not know.
 fn write_options(fields: &mut Fields<'_>, options: &ModelOptions) -> Result<(), Error> {
-    fields.write_set("temperature", options.temperature.as_ref())?;
-    fields.write_set("top_p", options.top_p.as_ref())?;
-    fields.write_set("max_output_tokens", options.max_output_tokens.as_ref())?;
-    fields.write_set("top_logprobs", options.top_logprobs.as_ref())?;
+    fields.write_set("temperature", options.temperature)?;
+    fields.write_set("top_p", options.top_p)?;
+    fields.write_set("max_output_tokens", options.max_output_tokens)?;
+    fields.write_set("top_logprobs", options.top_logprobs)?;
     fields.write_set("service_tier", options.service_tier.as_ref())?;
     fields.write_set("user", options.user.as_ref())?;
     fields.write_set("metadata", Some(&options.metadata).filter(|metadata| !metadata.is_empty()))
 }
 
-fn write_choice(json: &mut Vec<u8>, choice: &ToolChoice) {
+fn write_choice(json: &mut Vec<u8>, choice: &ToolChoice, endpoint: &Endpoint) {
     match choice {
         ToolChoice::None => json.extend_from_slice(br#","tool_choice":"none""#),
-        ToolChoice::Required => json.extend_from_slice(br#","tool_choice":"required""#),
-        ToolChoice::Tool(name) => {
+        ToolChoice::Tool(name) if endpoint.named_tool_choice => {
             json.extend_from_slice(br#","tool_choice":{"type":"function","name":"#);
             write_text(json, name);
             json.push(b'}');
+        }
+        ToolChoice::Required | ToolChoice::Tool(_) => {
+            if let Some(word) = &endpoint.required_tool_choice {
+                json.extend_from_slice(br#","tool_choice":"#);
+                write_text(json, word);
+            }
         }
         // What the API does when it is told nothing.
         _ => {}
@@ -124,13 +103,17 @@ fn write_choice(json: &mut Vec<u8>, choice: &ToolChoice) {
 }
 
 /// What is asked for beyond what the API tells by itself.
-fn included(model: &str, settings: &Settings, options: &ModelOptions) -> Vec<&'static str> {
-    let has_encrypted_reasoning = settings
-        .has_encrypted_reasoning
-        .unwrap_or_else(|| options.reasoning_effort.is_some() || reasons(model));
+fn included(
+    dialect: &Dialect,
+    model: &str,
+    reasoning: &Reasoning,
+    options: &ModelOptions,
+) -> Vec<&'static str> {
+    let is_encrypted =
+        reasoning.is_encrypted.unwrap_or_else(|| options.reasoning_effort.is_some() || reasons(model));
     let mut included = Vec::new();
     // What is stored is there to be referred to.
-    if has_encrypted_reasoning && !settings.is_stored {
+    if is_encrypted && !dialect.is_stored {
         included.push("reasoning.encrypted_content");
     }
     if options.top_logprobs.is_some() {
@@ -165,65 +148,35 @@ fn refuse_what_there_is_not(options: &ModelOptions) -> Result<(), Error> {
         ("presence_penalty", options.presence_penalty.is_some()),
     ];
     if let Some((name, _)) = set.into_iter().find(|(_, is_set)| *is_set) {
-        return Err(Error::config(format!(
+        return Err(Error::request(format!(
             "the Responses API has no option `{name}`; leave it out, or ask through Chat Completions with `OpenAi::chat_model`"
         )));
     }
     for (name, number) in [("temperature", options.temperature), ("top_p", options.top_p)] {
         if let Some(number) = number.filter(|number| !number.is_finite()) {
-            return Err(Error::config(format!("the option `{name}` is {number}; give a finite number")));
+            return Err(Error::request(format!("the option `{name}` is {number}; give a finite number")));
         }
     }
     match SET_ELSEWHERE.iter().find(|(name, _)| options.extra.contains_key(*name)) {
-        Some((name, place)) => Err(Error::config(format!(
-            "`{name}` cannot be a further field of the request: it is set by {place}"
+        Some((name, place)) => Err(Error::request(format!(
+            "the further field `{name}` of the options is one that the request has already; set it by {place}"
         ))),
         None => Ok(()),
     }
 }
 
-fn wire_tools(definitions: &ToolDefinitions) -> Option<Arc<WireTools>> {
-    let encode = |list: &[ToolDefinition]| {
-        let tools: Vec<_> = list.iter().map(Tool::of).collect();
-        WireTools(serde_json::value::to_raw_value(&tools).map_err(|error| error.to_string()))
-    };
-    (!definitions.is_empty()).then(|| definitions.encoded(encode))
-}
-
-/// The API wants `parameters` and `strict` of every tool.
 #[derive(Serialize)]
-struct Tool<'a> {
-    r#type: &'static str,
-    name: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    description: Option<&'a str>,
-    parameters: &'a Value,
-    strict: bool,
-}
-
-impl<'a> Tool<'a> {
-    fn of(definition: &'a ToolDefinition) -> Self {
-        Self {
-            r#type: "function",
-            name: definition.name(),
-            description: definition.description(),
-            parameters: definition.parameters(),
-            strict: definition.is_strict(),
-        }
-    }
-}
-
-#[derive(Serialize)]
-struct Reasoning<'a> {
+struct WireReasoning<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     effort: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     summary: Option<&'a str>,
 }
 
-impl Reasoning<'_> {
-    fn is_empty(&self) -> bool {
-        self.effort.is_none() && self.summary.is_none()
+impl<'a> WireReasoning<'a> {
+    fn of(options: &'a ModelOptions, reasoning: &'a Reasoning) -> Option<Self> {
+        let (effort, summary) = (options.reasoning_effort.as_deref(), reasoning.summary.as_deref());
+        (effort.is_some() || summary.is_some()).then_some(Self { effort, summary })
     }
 }
 
@@ -241,8 +194,9 @@ struct JsonSchema<'a> {
 }
 
 impl<'a> Text<'a> {
-    fn of(format: &'a AnswerFormat) -> Self {
-        let (name, schema, strict) = (format.name(), format.schema(), format.is_strict());
+    fn of(format: &'a AnswerFormat, endpoint: &Endpoint) -> Self {
+        let strict = format.is_strict() && endpoint.strict;
+        let (name, schema) = (format.name(), format.schema());
         Self { format: JsonSchema { r#type: "json_schema", name, schema, strict } }
     }
 }

@@ -136,8 +136,8 @@ impl Problem {
     }
 }
 
-/// Reads a whole answer.
-pub(super) fn read(answer: &str) -> Result<ChatResponse, Problem> {
+/// Reads a whole answer of this provider.
+pub(super) fn read(answer: &str, provider: &str) -> Result<ChatResponse, Problem> {
     let response: WireResponse<'_> =
         serde_json::from_str(answer).map_err(|error| Problem::Unreadable(error.to_string()))?;
     if response.output.is_none() && response.status.is_none() {
@@ -150,5 +150,5 @@ pub(super) fn read(answer: &str) -> Result<ChatResponse, Problem> {
     }
     let mut assembler = Assembler::default();
     assembler.end("", response, &mut |_| {})?;
-    Ok(assembler.into_response())
+    Ok(assembler.into_response(provider))
 }

@@ -6,15 +6,13 @@ use std::io;
 
 use bytes::Bytes;
 use futures_util::stream::{self, Stream, StreamExt};
-use reqwest::{Response, Url};
+use reqwest::Url;
 use sse_stream::{Sse, SseByteStream};
 use tool_core::Delta;
 
-use super::PATH;
 use super::assembler::Assembler;
-use super::response::Problem;
 use crate::Error;
-use crate::client::{Client, LONGEST_BODY, request_id};
+use crate::client::{Answer, Client, LONGEST_BODY};
 
 /// What some servers send behind the last event, as in Chat Completions.
 const DONE: &str = "[DONE]";
@@ -22,13 +20,15 @@ const DONE: &str = "[DONE]";
 /// The pieces of a streamed answer, as they come.
 pub(super) fn deltas<'a>(
     client: &'a Client,
-    response: Response,
+    provider: &'a str,
+    answer: Answer,
 ) -> impl Stream<Item = Result<Delta, Error>> + Send + 'a {
     let state = State {
         client,
-        url: client.url(PATH),
-        request_id: request_id(&response),
-        events: SseByteStream::new(bounded(response).boxed()),
+        provider,
+        url: answer.url.clone(),
+        request_id: answer.request_id.clone(),
+        events: SseByteStream::new(bounded(answer).boxed()),
         assembler: Some(Assembler::default()),
         ready: VecDeque::new(),
     };
@@ -36,9 +36,9 @@ pub(super) fn deltas<'a>(
 }
 
 /// The bytes of an answer, up to the length that no answer has.
-fn bounded(response: Response) -> impl Stream<Item = io::Result<Bytes>> + Send {
+fn bounded(answer: Answer) -> impl Stream<Item = io::Result<Bytes>> + Send {
     let mut left = LONGEST_BODY;
-    response.bytes_stream().map(move |chunk| {
+    answer.into_bytes().map(move |chunk| {
         let chunk = chunk.map_err(io::Error::other)?;
         let too_long = || io::Error::other(format!("it is longer than {LONGEST_BODY} bytes"));
         left = left.checked_sub(chunk.len()).ok_or_else(too_long)?;
@@ -48,6 +48,7 @@ fn bounded(response: Response) -> impl Stream<Item = io::Result<Bytes>> + Send {
 
 struct State<'a, E> {
     client: &'a Client,
+    provider: &'a str,
     url: Url,
     request_id: Option<String>,
     events: E,
@@ -63,18 +64,20 @@ impl<E: Stream<Item = Result<Sse, sse_stream::Error>> + Unpin> State<'_, E> {
                 return Ok(Some((delta, self)));
             }
             let Some(mut assembler) = self.assembler.take() else { return Ok(None) };
+            let incomplete = |assembler: Assembler, why| {
+                let error = Error::incomplete(assembler.into_response(self.provider), why);
+                error.with_request_id(self.request_id.clone())
+            };
             let is_last = match self.events.next().await {
                 Some(Ok(event)) if event.data.as_deref().is_some_and(|data| data.trim() == DONE) => {
-                    return Err(Error::incomplete(assembler.into_response(), None));
+                    return Err(incomplete(assembler, None));
                 }
                 Some(Ok(event)) => self.read(&event, &mut assembler)?,
-                Some(Err(error)) => {
-                    return Err(Error::incomplete(assembler.into_response(), Some(self.broken(error))));
-                }
-                None => return Err(Error::incomplete(assembler.into_response(), None)),
+                Some(Err(error)) => return Err(incomplete(assembler, Some(self.broken(error)))),
+                None => return Err(incomplete(assembler, None)),
             };
             if is_last {
-                self.ready.push_back(Delta::Done(assembler.into_response()));
+                self.ready.push_back(Delta::Done(assembler.into_response(self.provider)));
             } else {
                 self.assembler = Some(assembler);
             }
@@ -87,11 +90,9 @@ impl<E: Stream<Item = Result<Sse, sse_stream::Error>> + Unpin> State<'_, E> {
             return Ok(false);
         };
         let added = assembler.add(event.event.as_deref(), data, &mut |delta| self.ready.push_back(delta));
-        added.map_err(|problem| match problem {
-            Problem::Api(error) => self.client.api_error(None, error.as_bytes(), self.request_id.clone()),
-            Problem::Unreadable(why) => {
-                Error::unreadable(Some("text/event-stream"), &self.client.without_key(data), &why)
-            }
+        added.map_err(|problem| {
+            let error = problem.into_error(self.client, Some("text/event-stream"), data);
+            error.with_request_id(self.request_id.clone())
         })
     }
 
