@@ -33,7 +33,7 @@ pub(crate) fn api_error(body: &str) -> Option<ApiError> {
     Some(ApiError {
         message,
         // In a stream of the Responses API, the type is that of the event.
-        kind: text("type").filter(|kind| kind != "error"),
+        kind: text("type").filter(|kind| !matches!(&**kind, "error" | "response.error")),
         code: text("code"),
         param: text("param"),
         failed_generation: text("failed_generation"),

@@ -167,3 +167,125 @@ impl WirePart<'_> {
         json.push(b'}');
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use tool_core::{JsonText, ToolOutput};
+
+    use super::*;
+    use crate::responses::tests::{dialect, stored};
+
+    fn sent(messages: &[Message]) -> Result<Value, Error> {
+        let mut written = WrittenInput::default();
+        let mut list = written.with_new(messages, &dialect())?.to_vec();
+        list.push(b']');
+        Ok(serde_json::from_slice(&list).unwrap())
+    }
+
+    fn written(messages: &[Message]) -> Value {
+        sent(messages).unwrap()
+    }
+
+    fn image(name: &str) -> Image {
+        Image::from_url(format!("https://example.org/{name}.png"))
+    }
+
+    fn wire_image(name: &str) -> Value {
+        let url = format!("https://example.org/{name}.png");
+        json!({ "type": "input_image", "detail": "auto", "image_url": url })
+    }
+
+    fn wire_text(text: &str) -> Value {
+        json!({ "type": "input_text", "text": text })
+    }
+
+    #[test]
+    fn what_is_said() {
+        let parts = [
+            "What is ".into(),
+            image("a").into(),
+            "".into(),
+            "this?".into(),
+            JsonText::from(json!(1)).into(),
+        ];
+        let refusal = AssistantMessage::refusal("I may not say that");
+        let table = [
+            (Message::system("Be brief."), json!([{ "role": "system", "content": "Be brief." }])),
+            (Message::user("Hi"), json!([{ "role": "user", "content": "Hi" }])),
+            (
+                Message::user(Content::from_iter(["Hi ".into(), "there".into()])),
+                json!([{ "role": "user", "content": "Hi there" }]),
+            ),
+            (
+                Message::user(Content::from_iter(parts)),
+                json!([{ "role": "user", "content": [wire_text("What is "), wire_image("a"), wire_text("this?"), wire_text("1")] }]),
+            ),
+            (Message::assistant("Hello"), json!([{ "role": "assistant", "content": "Hello" }])),
+            (Message::Assistant(refusal), json!([{ "role": "assistant", "content": "I may not say that" }])),
+            (Message::assistant(""), json!([])),
+        ];
+        for (message, mut expected) in table {
+            for item in expected.as_array_mut().unwrap() {
+                item["type"] = json!("message");
+            }
+            assert_eq!(written(&[message]), expected);
+        }
+    }
+
+    #[test]
+    fn a_system_message_has_no_pictures() {
+        let error = sent(&[Message::System(Content::from(Part::from(image("a"))))]).unwrap_err();
+        assert!(error.to_string().ends_with("put it into a user's message"), "{error}");
+    }
+
+    #[test]
+    fn calls_and_results() {
+        let calls = [ToolCall::new("1", "now", r#"{"zone": "UTC"}"#), ToolCall::new("2", "now", "{broken")];
+        let outputs = [ToolOutput::text("noon"), ToolOutput::text("see:").with_part(image("a"))];
+        let results: Vec<_> =
+            calls.iter().zip(outputs).map(|(call, output)| Message::tool(call, &Ok(output))).collect();
+        let said = AssistantMessage::text("Let me see.").with_tool_calls(calls);
+        let messages: Vec<_> =
+            [Message::user("When?"), Message::Assistant(said)].into_iter().chain(results).collect();
+        let call = |id: &str, arguments: &str| json!({ "type": "function_call", "call_id": id, "name": "now", "arguments": arguments });
+        let result = |id: &str, output: Value| json!({ "type": "function_call_output", "call_id": id, "output": output });
+        let expected = [
+            json!({ "type": "message", "role": "assistant", "content": "Let me see." }),
+            call("1", r#"{"zone": "UTC"}"#),
+            call("2", r#"{"INVALID_JSON":"{broken"}"#),
+            result("1", json!("noon")),
+            result("2", json!([wire_text("see:"), wire_image("a")])),
+        ];
+        assert_eq!(written(&messages).as_array().unwrap()[1..], expected);
+    }
+
+    #[test]
+    fn only_what_is_new_is_written() {
+        let messages = ["When?", "Now?", "Where?"].map(Message::user);
+        let mut written = WrittenInput::default();
+        let first = written.with_new(&messages[..1], &dialect()).unwrap().to_vec();
+        // Nobody may change it; so it is not looked at again.
+        let changed = [Message::user("changed"), messages[1].clone(), messages[2].clone()];
+        let whole = written.with_new(&changed, &dialect()).unwrap().to_vec();
+        assert!(whole.starts_with(&first));
+        assert_eq!(whole, WrittenInput::default().with_new(&messages, &dialect()).unwrap());
+        // But for fewer messages, or in another dialect.
+        for (messages, dialect) in [(&changed[..2], dialect()), (&messages[..2], stored())] {
+            let anew = WrittenInput::default().with_new(messages, &dialect).unwrap().to_vec();
+            assert_eq!(written.with_new(messages, &dialect).unwrap(), anew);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_written_leaves_no_trace() {
+        let picture = Message::System(Content::from(Part::from(image("a"))));
+        let mut written = WrittenInput::default();
+        let good = [Message::user("a"), Message::user("b")];
+        written.with_new(&good[..1], &dialect()).unwrap();
+        let bad = [good[0].clone(), good[1].clone(), picture];
+        assert!(written.with_new(&bad, &dialect()).is_err());
+        let after = written.with_new(&good, &dialect()).unwrap().to_vec();
+        assert_eq!(after, WrittenInput::default().with_new(&good, &dialect()).unwrap());
+    }
+}

@@ -225,3 +225,18 @@ impl fmt::Debug for Responses {
 fn content_type(response: &Response) -> Option<String> {
     response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).map(str::to_owned)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(super) const PROVIDER: &str = "here/responses";
+
+    pub(super) fn dialect() -> Dialect {
+        Dialect { endpoint: Arc::new(Endpoint::openai()), provider: PROVIDER.into(), is_stored: false }
+    }
+
+    pub(super) fn stored() -> Dialect {
+        Dialect { is_stored: true, ..dialect() }
+    }
+}
