@@ -55,8 +55,12 @@ async fn a_response_comes_through_whole_and_streamed() {
         let script = ScriptedModel::new().replies(response.clone()).replies(response.clone());
         let (_server, model) = serve(script).await;
         let request = ChatRequest::new([Message::user("Hello")]);
-        let whole = model.chat(&request).await.unwrap();
-        let (_, streamed) = stream(&model, &request).await;
+        let mut whole = model.chat(&request).await.unwrap();
+        let (_, mut streamed) = stream(&model, &request).await;
+        // The reasoning is kept in the server's own words, too, as it goes back in them.
+        let kept = whole.message.provider_data.take();
+        assert_eq!(kept.is_some(), response.message.reasoning.is_some());
+        assert_eq!(streamed.message.provider_data.take(), kept);
         assert_eq!(whole.message, response.message);
         assert_eq!(streamed.message, response.message);
         assert_eq!(whole.finish_reason, response.finish_reason);

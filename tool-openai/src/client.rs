@@ -11,7 +11,9 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::Told;
+use crate::pieces::RequestBody;
 use crate::retry::{Retries, RetryHeaders, RetryPolicy};
+use crate::streaming::Problem;
 use crate::tools::WarningHook;
 use crate::{Endpoint, Error};
 
@@ -64,7 +66,7 @@ impl Client {
         &self,
         api: &str,
         model: &str,
-        body: &Bytes,
+        body: &RequestBody,
         accept: &'static str,
     ) -> Result<Answer, Error> {
         let mut retries = self.retries();
@@ -80,7 +82,7 @@ impl Client {
         &self,
         api: &str,
         model: &str,
-        body: &Bytes,
+        body: &RequestBody,
         accept: &'static str,
     ) -> Result<Answer, Error> {
         let room = match &self.room {
@@ -89,7 +91,7 @@ impl Client {
             None => None,
         };
         let url = self.url(api, model);
-        let request = self.http.post(url.clone()).headers(self.headers.clone()).body(body.clone());
+        let request = self.http.post(url.clone()).headers(self.headers.clone()).body(body.to_body());
         let request = request.header(CONTENT_TYPE, "application/json").header(ACCEPT, accept);
         let response = request.send().await.map_err(|error| Error::transport(&url, error))?;
         let request_id = request_id(&response).map(|id| self.without_key(&id));
@@ -122,6 +124,23 @@ impl Client {
     /// The error that a body tells of, without the key, should the server have sent it back.
     pub(crate) fn api_error(&self, body: &[u8], told: Told) -> Error {
         Error::api(&String::from_utf8_lossy(body), told, |text| self.without_key(text))
+    }
+
+    /// The error that stands for what is wrong with a text that came.
+    pub(crate) fn problem(
+        &self,
+        problem: Problem,
+        text: &str,
+        content_type: Option<&str>,
+        request_id: Option<String>,
+    ) -> Error {
+        let error = match problem {
+            Problem::Api(told) => self.api_error(told.as_bytes(), Told::default()),
+            Problem::Empty => Error::empty(),
+            Problem::GivenUp(why) => Error::incomplete(Some(Error::given_up(why))),
+            Problem::Unreadable(why) => Error::unreadable(content_type, &self.without_key(text), &why),
+        };
+        error.with_request_id(request_id)
     }
 
     /// A text of the server without the key, should it have sent it back.

@@ -31,11 +31,15 @@ mod error;
 mod fields;
 mod http;
 mod json;
+mod lenient;
+mod pieces;
 mod quirks;
 mod responses;
 mod retry;
 #[cfg(feature = "server")]
 pub mod server;
+mod sse;
+mod streaming;
 mod tools;
 
 pub use self::chat_completions::ChatCompletions;

@@ -33,6 +33,8 @@ pub struct Error(Box<Inner>);
 struct Inner {
     kind: Kind,
     request_id: Option<String>,
+    /// What came before it, of a stream.
+    partial: Option<ChatResponse>,
 }
 
 enum Kind {
@@ -43,7 +45,7 @@ enum Kind {
     Redirected { status: StatusCode, location: String },
     InvalidResponse(String),
     Empty,
-    Incomplete { partial: ChatResponse, why: Option<Error> },
+    Incomplete { why: Option<Error> },
 }
 
 /// What the API says of an error.
@@ -69,7 +71,7 @@ pub(crate) struct Told {
 
 impl Error {
     fn of(kind: Kind) -> Self {
-        Self(Box::new(Inner { kind, request_id: None }))
+        Self(Box::new(Inner { kind, request_id: None, partial: None }))
     }
 
     pub(crate) fn config(message: impl Into<String>) -> Self {
@@ -127,8 +129,19 @@ impl Error {
         ))
     }
 
-    pub(crate) fn incomplete(partial: ChatResponse, why: Option<Self>) -> Self {
-        Self::of(Kind::Incomplete { partial, why })
+    /// A stream ended too early.
+    pub(crate) fn incomplete(why: Option<Self>) -> Self {
+        Self::of(Kind::Incomplete { why })
+    }
+
+    pub(crate) fn with_partial(mut self, partial: ChatResponse) -> Self {
+        self.0.partial = Some(partial);
+        self
+    }
+
+    /// The provider ended a reply before its end.
+    pub(crate) fn given_up(why: String) -> Self {
+        Self::of(Kind::Api(ApiError { message: why, ..ApiError::default() }))
     }
 
     /// An answer of the API with nothing in it.
@@ -153,7 +166,7 @@ impl Error {
     pub fn is_timeout(&self) -> bool {
         match &self.0.kind {
             Kind::Transport { error, .. } => error.is_timeout(),
-            Kind::Incomplete { why: Some(why), .. } => why.is_timeout(),
+            Kind::Incomplete { why: Some(why) } => why.is_timeout(),
             _ => false,
         }
     }
@@ -287,7 +300,7 @@ impl Error {
                 }
             }
             Kind::Empty => true,
-            Kind::Incomplete { why, .. } => why.as_ref().is_none_or(Self::is_retryable),
+            Kind::Incomplete { why } => why.as_ref().is_none_or(Self::is_retryable),
             _ => false,
         }
     }
@@ -307,18 +320,15 @@ impl Error {
     fn class(&self) -> Option<Class> {
         match &self.0.kind {
             Kind::Empty => Some(Class::Server),
-            Kind::Incomplete { why: Some(why), .. } => why.class(),
+            Kind::Incomplete { why: Some(why) } => why.class(),
             _ => self.api_error().map(Class::of),
         }
     }
 
-    /// What came before the stream broke off.
+    /// What came of a stream before the error.
     #[must_use]
     pub fn partial(&self) -> Option<&ChatResponse> {
-        match &self.0.kind {
-            Kind::Incomplete { partial, .. } => Some(partial),
-            _ => None,
-        }
+        self.0.partial.as_ref()
     }
 
     fn api_error(&self) -> Option<&ApiError> {
@@ -387,7 +397,7 @@ impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match &self.0.kind {
             Kind::Transport { error, .. } => Some(error),
-            Kind::Incomplete { why: Some(why), .. } => Some(why),
+            Kind::Incomplete { why: Some(why) } => Some(why),
             _ => None,
         }
     }
