@@ -39,17 +39,14 @@ impl RawServer {
         let task = tokio::spawn(async move {
             loop {
                 let (mut stream, _) = listener.accept().await.unwrap();
-                // Pieces are sent as they are written.
-                let _ = stream.set_nodelay(true);
                 let request = read_request(&mut stream).await;
                 seen.lock().unwrap().push(request);
                 for piece in &answers.next().unwrap_or_default() {
                     if stream.write_all(piece).await.is_err() {
                         break;
                     }
-                    match pause.is_zero() {
-                        true => tokio::task::yield_now().await,
-                        false => tokio::time::sleep(pause).await,
+                    if !pause.is_zero() {
+                        tokio::time::sleep(pause).await;
                     }
                 }
                 let _ = stream.shutdown().await;

@@ -32,6 +32,7 @@ mod fields;
 mod http;
 mod json;
 mod lenient;
+mod logprobs;
 mod pieces;
 mod quirks;
 mod responses;

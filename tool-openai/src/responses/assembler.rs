@@ -1,23 +1,24 @@
 //! Puts a response together from its events; a whole answer is the last of them.
 
+use std::borrow::Cow;
+
 use serde_json::value::RawValue;
 use tool_core::{AssistantMessage, ChatResponse, Delta, FinishReason, Usage};
 
 use super::echo;
 use super::item::{self, Item, Kind, Part, PartKind};
-use super::response::{Event, Problem, WireResponse};
+use super::response::{MOST_ITEMS, WireEvent, WireResponse};
 use super::slot::{Piece, Slot};
 use crate::quirks;
+use crate::streaming::{Problem, Progress};
 
 /// What stands between two parts of the reasoning.
 const BETWEEN_THOUGHTS: &str = "\n\n";
 
-/// Beyond any number of items that a model gives: to look for one among them is not to take long.
-const MOST_ITEMS: usize = 10_000;
-
 /// What has come of a response.
-#[derive(Default)]
-pub(super) struct Assembler {
+pub(super) struct Assembler<'a> {
+    /// Who wants the items back.
+    provider: &'a str,
     id: Option<String>,
     model: Option<String>,
     slots: Vec<Slot>,
@@ -29,98 +30,103 @@ pub(super) struct Assembler {
     is_whole: bool,
 }
 
-impl Assembler {
-    /// Takes in an event, and tells what is new; whether it is the last. `name` is the name that it was sent under.
-    pub(super) fn add(
+impl<'a> Assembler<'a> {
+    /// Nothing has come. The items of the response are kept under the provider's name.
+    pub(super) fn new(provider: &'a str) -> Self {
+        Self {
+            provider,
+            id: None,
+            model: None,
+            slots: Vec::new(),
+            calls_told: 0,
+            thought: None,
+            cut_short: None,
+            usage: None,
+            is_whole: false,
+        }
+    }
+
+    /// Takes in an event of this kind, and tells what is new. `data` is what it was read from.
+    pub(super) fn add_event(
         &mut self,
-        name: Option<&str>,
+        kind: &str,
+        event: &WireEvent<'_>,
         data: &str,
         tell: &mut dyn FnMut(Delta),
-    ) -> Result<bool, Problem> {
-        let event: Event<'_> =
-            serde_json::from_str(data).map_err(|error| Problem::Unreadable(error.to_string()))?;
-        let kind = match (name, event.kind()) {
-            (Some("error"), _) => "error",
-            (name, "") => name.unwrap_or_default(),
-            (_, kind) => kind,
-        };
+    ) -> Result<Progress, Problem> {
         if self.slots.len() > MOST_ITEMS {
             return Err(Problem::Unreadable(format!("it has more than {MOST_ITEMS} items")));
         }
         match kind {
-            "response.output_text.delta" => self.add_part(&event, PartKind::Text, tell),
-            "response.refusal.delta" => self.add_part(&event, PartKind::Refusal, tell),
-            "response.reasoning_summary_text.delta" => self.add_part(&event, PartKind::Summary, tell),
-            "response.reasoning_text.delta" => self.add_part(&event, PartKind::Thought, tell),
-            "response.output_text.done" => self.set_part(&event, PartKind::Text, tell),
-            "response.refusal.done" => self.set_part(&event, PartKind::Refusal, tell),
-            "response.reasoning_summary_text.done" => self.set_part(&event, PartKind::Summary, tell),
-            "response.reasoning_text.done" => self.set_part(&event, PartKind::Thought, tell),
+            "response.output_text.delta" => self.add_part(event, PartKind::Text, tell),
+            "response.refusal.delta" => self.add_part(event, PartKind::Refusal, tell),
+            "response.reasoning_summary_text.delta" => self.add_part(event, PartKind::Summary, tell),
+            "response.reasoning_text.delta" => self.add_part(event, PartKind::Thought, tell),
+            "response.output_text.done" => self.set_part(event, PartKind::Text, tell),
+            "response.refusal.done" => self.set_part(event, PartKind::Refusal, tell),
+            "response.reasoning_summary_text.done" => self.set_part(event, PartKind::Summary, tell),
+            "response.reasoning_text.done" => self.set_part(event, PartKind::Thought, tell),
             "response.function_call_arguments.delta" => {
-                if let Some(more) = event.delta.and_then(item::arguments) {
-                    self.with_slot(&event, tell, |slot, tell| slot.add_arguments(more, tell));
-                }
+                let more = event.delta.as_deref().unwrap_or_default();
+                self.with_slot(event, tell, |slot, tell| slot.add_arguments(more, tell));
             }
             "response.function_call_arguments.done" => {
-                if let Some(whole) = event.arguments.and_then(item::arguments) {
-                    self.with_slot(&event, tell, |slot, tell| slot.set_arguments(whole, tell));
+                if let Some(whole) = event.arguments.as_deref() {
+                    self.with_slot(event, tell, |slot, tell| slot.set_arguments(whole.to_owned(), tell));
                 }
             }
             "response.output_item.added" => {
                 if let Some(item) = event.item.map(Item::read) {
-                    let position = self.begun(event.output_index());
+                    let position = self.begun(event.output_index);
                     self.change(position, tell, |slot, tell| slot.take(item, tell));
                 }
             }
             "response.output_item.done" => {
                 if let Some(json) = event.item {
                     let item = Item::read(json);
-                    let position = self.slot(event.output_index(), item.id.as_deref());
+                    let position = self.slot(event.output_index, item.id.as_deref());
                     self.change(position, tell, |slot, tell| slot.finish(item, json, tell));
                 }
             }
             "response.created" | "response.queued" | "response.in_progress" => {
-                let response = response_of(&event)?;
+                let response = event.response()?;
                 self.identify(response.id, response.model);
             }
-            "response.completed"
-            | "response.done"
-            | "response.incomplete"
-            | "response.failed"
-            | "response.cancelled" => {
-                self.end(kind, response_of(&event)?, tell)?;
-                return Ok(true);
+            "response.completed" | "response.done" => {
+                return self.end(Some("completed"), event.response()?, tell);
             }
+            "response.incomplete" => return self.end(Some("incomplete"), event.response()?, tell),
+            "response.failed" => return self.end(Some("failed"), event.response()?, tell),
+            "response.cancelled" => return self.end(Some("cancelled"), event.response()?, tell),
             "error" | "response.error" => return Err(Problem::Api(data.to_owned())),
-            "" if event.error.is_some() || quirks::api_error(data).is_some() => {
-                return Err(Problem::Api(data.to_owned()));
-            }
+            "" if quirks::is_error_body(data) => return Err(Problem::Api(data.to_owned())),
             // Further kinds, of which there are more and more, and those whose content comes again when their item is done.
             _ => {}
         }
-        Ok(false)
+        Ok(Progress::Goes)
     }
 
-    /// Takes in what is told when the response ends: all of it, where nothing was told before. `event` is the name of the
-    /// event that told it.
+    /// Takes in what is told when the response ends: all of it, where nothing was told before. `told` is the status that the
+    /// event tells, where it is one.
     pub(super) fn end(
         &mut self,
-        event: &str,
+        told: Option<&str>,
         response: WireResponse<'_>,
         tell: &mut dyn FnMut(Delta),
-    ) -> Result<(), Problem> {
+    ) -> Result<Progress, Problem> {
         self.identify(response.id, response.model);
         self.usage = response.usage.map(Usage::from);
-        let error = response.error.filter(|error| error.get() != "null").map(RawValue::get);
-        let failed = |error: Option<&str>| match error {
+        let error = response.error.map(RawValue::get).filter(|error| quirks::is_error(error));
+        let failed = || match error {
             Some(error) => Problem::Api(error.to_owned()),
-            None => Problem::untold("the response failed, for a reason that is not told"),
+            None => {
+                Problem::GivenUp("the response failed, for a reason that the provider does not tell".into())
+            }
         };
-        let told = response.status.as_deref();
-        match told.or(event.strip_prefix("response.")) {
-            Some("failed") => return Err(failed(error)),
-            Some("cancelled") => return Err(Problem::untold("the response was cancelled")),
-            Some(status @ ("queued" | "in_progress")) if event.is_empty() => {
+        match told.or(response.status.as_deref()) {
+            Some("failed") => return Err(failed()),
+            Some("cancelled") => return Err(Problem::GivenUp("the response was cancelled".into())),
+            Some(status @ ("queued" | "in_progress")) => {
                 return Err(Problem::Unreadable(format!(
                     "the response is not there yet, it is `{status}`; ask without `background`"
                 )));
@@ -133,12 +139,12 @@ impl Assembler {
                     _ => FinishReason::Length,
                 });
             }
-            _ if error.is_some() => return Err(failed(error)),
+            _ if error.is_some() => return Err(failed()),
             _ => {}
         }
         self.complete(response.output.as_deref().unwrap_or_default(), tell);
         self.is_whole = true;
-        Ok(())
+        Ok(Progress::Done)
     }
 
     /// Takes in the items of the whole output that no event told of, or not to their end.
@@ -160,34 +166,34 @@ impl Assembler {
         }
     }
 
-    fn identify(&mut self, id: Option<String>, model: Option<String>) {
-        self.id = self.id.take().or(id.filter(|id| !id.is_empty()));
-        self.model = self.model.take().or(model.filter(|model| !model.is_empty()));
+    fn identify(&mut self, id: Option<Cow<'_, str>>, model: Option<Cow<'_, str>>) {
+        for (field, text) in [(&mut self.id, id), (&mut self.model, model)] {
+            if field.is_none() {
+                *field = text.filter(|text| !text.is_empty()).map(Cow::into_owned);
+            }
+        }
     }
 
-    fn add_part(&mut self, event: &Event<'_>, kind: PartKind, tell: &mut dyn FnMut(Delta)) {
-        let part = Part {
-            text: event.delta.and_then(item::text).unwrap_or_default(),
-            logprobs: event.logprobs.map(item::logprobs).unwrap_or_default(),
-        };
-        self.with_slot(event, tell, |slot, tell| slot.add(kind, index_of_part(event, kind), part, tell));
+    fn add_part(&mut self, event: &WireEvent<'_>, kind: PartKind, tell: &mut dyn FnMut(Delta)) {
+        let more = part(event.delta.as_deref().unwrap_or_default(), event);
+        self.with_slot(event, tell, |slot, tell| slot.add(kind, index_of_part(event, kind), more, tell));
     }
 
-    fn set_part(&mut self, event: &Event<'_>, kind: PartKind, tell: &mut dyn FnMut(Delta)) {
-        let whole = if kind == PartKind::Refusal { event.refusal } else { event.text };
-        if let Some(text) = whole.and_then(item::text) {
-            let part = Part { text, logprobs: event.logprobs.map(item::logprobs).unwrap_or_default() };
-            self.with_slot(event, tell, |slot, tell| slot.set(kind, index_of_part(event, kind), part, tell));
+    fn set_part(&mut self, event: &WireEvent<'_>, kind: PartKind, tell: &mut dyn FnMut(Delta)) {
+        let whole = if kind == PartKind::Refusal { &event.refusal } else { &event.text };
+        if let Some(text) = whole {
+            let whole = part(text, event);
+            self.with_slot(event, tell, |slot, tell| slot.set(kind, index_of_part(event, kind), whole, tell));
         }
     }
 
     fn with_slot(
         &mut self,
-        event: &Event<'_>,
+        event: &WireEvent<'_>,
         tell: &mut dyn FnMut(Delta),
         change: impl FnOnce(&mut Slot, &mut dyn FnMut(Piece)),
     ) {
-        let position = self.slot(event.output_index(), event.item_id().as_deref());
+        let position = self.slot(event.output_index, event.item_id.as_deref());
         self.change(position, tell, change);
     }
 
@@ -233,9 +239,8 @@ impl Assembler {
     /// Gives a call an id, if it came without: the item's, or one that no other call has.
     fn name_call(&mut self, position: usize) {
         let slot = &mut self.slots[position];
-        if slot.call.id.is_none() {
-            let response = self.id.as_deref().unwrap_or_default();
-            slot.call.id = slot.id.clone().or_else(|| Some(format!("call_{response}_{position}")));
+        if slot.kind == Kind::Call && slot.call.id.is_none() {
+            slot.call.id = Some(slot.id.clone().unwrap_or_else(quirks::made_up_id));
         }
     }
 
@@ -267,8 +272,8 @@ impl Assembler {
         self.slots.len() - 1
     }
 
-    /// The response, of what has come from this provider.
-    pub(super) fn into_response(mut self, provider: &str) -> ChatResponse {
+    /// The response, of what has come.
+    pub(super) fn into_response(mut self) -> ChatResponse {
         for position in 0..self.slots.len() {
             self.name_call(position);
         }
@@ -289,8 +294,9 @@ impl Assembler {
         message.refusal = Some(text(PartKind::Refusal)).filter(|refusal| !refusal.is_empty());
         message.tool_calls = slots.iter().filter(|slot| slot.kind == Kind::Call).map(Slot::to_call).collect();
         let done: Option<Vec<_>> = slots.iter().map(|slot| slot.done.as_deref()).collect();
-        message.provider_data =
-            done.filter(|done| self.is_whole && !done.is_empty()).and_then(|done| echo::keep(provider, done));
+        message.provider_data = done
+            .filter(|done| self.is_whole && !done.is_empty())
+            .and_then(|done| echo::keep(self.provider, done));
         let logprobs = parts(PartKind::Text).flat_map(|part| part.logprobs.clone()).collect();
         let mut response = ChatResponse::new(message);
         if let Some(reason) = self.cut_short {
@@ -304,11 +310,11 @@ impl Assembler {
     }
 }
 
-fn response_of<'a>(event: &Event<'a>) -> Result<WireResponse<'a>, Problem> {
-    let Some(response) = event.response else { return Ok(WireResponse::default()) };
-    serde_json::from_str(response.get()).map_err(|error| Problem::Unreadable(error.to_string()))
+fn part(text: &str, event: &WireEvent<'_>) -> Part {
+    Part { text: text.to_owned(), logprobs: event.logprobs.map(item::logprobs).unwrap_or_default() }
 }
 
-fn index_of_part(event: &Event<'_>, kind: PartKind) -> u64 {
-    if kind == PartKind::Summary { event.summary_index() } else { event.content_index() }
+fn index_of_part(event: &WireEvent<'_>, kind: PartKind) -> u64 {
+    let index = if kind == PartKind::Summary { event.summary_index } else { event.content_index };
+    index.unwrap_or(0)
 }

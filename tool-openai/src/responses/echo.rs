@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use tool_core::{AssistantMessage, JsonText, ProviderData, ToolCall};
 
 use super::Dialect;
-use super::input::begin_item;
+use super::input::Items;
 use super::item::{Item, Kind, PartKind};
 use crate::quirks;
 
@@ -25,33 +25,30 @@ pub(super) fn kept<'a>(message: &'a AssistantMessage, provider: &str) -> Option<
 }
 
 /// Writes the items that were kept in the place of the message; `false` if there are none that say what it says.
-pub(super) fn write(json: &mut Vec<u8>, message: &AssistantMessage, dialect: &Dialect) -> bool {
-    let items =
+pub(super) fn write(items: &mut Items, message: &AssistantMessage, dialect: &Dialect) -> bool {
+    let kept =
         kept(message, &dialect.provider).and_then(|kept| serde_json::from_str::<Vec<&RawValue>>(kept).ok());
-    let items: Vec<_> = items.into_iter().flatten().map(|item| (item, Item::read(item))).collect();
-    if !say_the_same(&items, message) {
+    let kept: Vec<_> = kept.into_iter().flatten().map(|item| (item, Item::read(item))).collect();
+    if !say_the_same(&kept, message) {
         return false;
     }
     // A reply that was cut short while the model reasoned.
-    let Some(last) = items.iter().rposition(|(_, item)| item.kind != Kind::Reasoning) else { return false };
+    let Some(last) = kept.iter().rposition(|(_, item)| item.kind != Kind::Reasoning) else { return false };
     let mut calls = message.tool_calls.iter();
-    for (raw, item) in &items[..=last] {
+    for (raw, item) in &kept[..=last] {
         // By its id alone, it is not found where nothing was stored.
         if item.kind == Kind::Reasoning && !item.has_reasoning && !dialect.is_stored {
             continue;
         }
-        begin_item(json);
         let call = if item.kind == Kind::Call { calls.next() } else { None };
-        match call.and_then(|call| changed(raw, call)) {
-            Some(changed) => json.extend_from_slice(changed.as_bytes()),
-            None => json.extend_from_slice(raw.get().as_bytes()),
-        }
+        let changed = call.and_then(|call| changed(raw, call));
+        items.next().extend_from_slice(changed.as_deref().unwrap_or(raw.get()).as_bytes());
     }
     true
 }
 
 fn say_the_same(items: &[(&RawValue, Item)], message: &AssistantMessage) -> bool {
-    let said = |kind| items.iter().flat_map(move |(_, item)| item.text_of(kind));
+    let said = |kind| items.iter().flat_map(move |(_, item)| item.texts_of(kind));
     let is = |kind, text: &str| said(kind).collect::<String>() == text;
     let calls = items.iter().filter(|(_, item)| item.kind == Kind::Call).count();
     is(PartKind::Text, &message.text)
@@ -102,10 +99,9 @@ mod tests {
     }
 
     fn sent(message: &AssistantMessage, dialect: &Dialect) -> Option<Value> {
-        let mut json = vec![b'['];
-        let is_written = write(&mut json, message, dialect);
-        json.push(b']');
-        is_written.then(|| serde_json::from_slice(&json).unwrap())
+        let mut items = Items::none();
+        let is_written = write(&mut items, message, dialect);
+        is_written.then(|| items.read())
     }
 
     #[test]

@@ -4,38 +4,52 @@ use tool_core::{AssistantMessage, Content, Image, Message, Part, ToolCall};
 
 use super::{Dialect, echo};
 use crate::json::{write_list, write_text};
+use crate::pieces::Growing;
 use crate::{Error, quirks};
 
 /// The input of the request before, as it was sent: a turn writes only what is new.
 #[derive(Default)]
 pub(super) struct WrittenInput {
-    json: Vec<u8>,
+    json: Growing,
     messages: usize,
     /// How it is written: an application may ask several endpoints in turn.
     dialect: Option<Dialect>,
 }
 
 impl WrittenInput {
-    /// The messages as a list, but for its end.
-    pub(super) fn with_new(&mut self, messages: &[Message], dialect: &Dialect) -> Result<&[u8], Error> {
+    /// The messages as a list, but for its end; nothing, if there are none.
+    pub(super) fn with_new(&mut self, messages: &[Message], dialect: &Dialect) -> Result<&Growing, Error> {
         let is_other = self.dialect.as_ref().is_none_or(|written| !written.is_same(dialect));
         if is_other || messages.len() < self.messages {
             *self = Self { dialect: Some(dialect.clone()), ..Self::default() };
         }
-        if self.json.is_empty() {
-            self.json.push(b'[');
-        }
-        let written = self.json.len();
         let new = &messages[self.messages..];
-        self.json.reserve(room_for(new, dialect));
+        let mut items =
+            Items { json: Vec::with_capacity(room_for(new, dialect)), are_first: self.json.is_empty() };
         for message in new {
-            if let Err(error) = write_message(&mut self.json, message, dialect) {
-                self.json.truncate(written);
-                return Err(error);
-            }
+            write_message(&mut items, message, dialect)?;
+        }
+        if !items.json.is_empty() {
+            self.json.push(items.json);
         }
         self.messages = messages.len();
         Ok(&self.json)
+    }
+}
+
+/// Items of a list, as they are written.
+pub(super) struct Items {
+    json: Vec<u8>,
+    /// None of them stands before these.
+    are_first: bool,
+}
+
+impl Items {
+    /// Where the next item is written.
+    pub(super) fn next(&mut self) -> &mut Vec<u8> {
+        let is_first = self.are_first && self.json.is_empty();
+        self.json.push(if is_first { b'[' } else { b',' });
+        &mut self.json
     }
 }
 
@@ -57,14 +71,7 @@ fn room_for(messages: &[Message], dialect: &Dialect) -> usize {
     texts.map(|text| 100 + text + text / 4).sum()
 }
 
-/// Begins an item of a list that has begun.
-pub(super) fn begin_item(json: &mut Vec<u8>) {
-    if json.last() != Some(&b'[') {
-        json.push(b',');
-    }
-}
-
-fn write_message(json: &mut Vec<u8>, message: &Message, dialect: &Dialect) -> Result<(), Error> {
+fn write_message(items: &mut Items, message: &Message, dialect: &Dialect) -> Result<(), Error> {
     match message {
         Message::System(content) => {
             if content.images().next().is_some() {
@@ -73,24 +80,24 @@ fn write_message(json: &mut Vec<u8>, message: &Message, dialect: &Dialect) -> Re
                 ));
             }
             // The API's newer word `developer` says the same, and not every server knows it.
-            write_text_message(json, "system", &content.text());
+            write_text_message(items, "system", &content.text());
         }
         Message::User(content) if content.images().next().is_none() => {
-            write_text_message(json, "user", &content.text());
+            write_text_message(items, "user", &content.text());
         }
         Message::User(content) => {
-            begin_item(json);
+            let json = items.next();
             json.extend_from_slice(br#"{"type":"message","role":"user","content":"#);
             write_parts(json, content)?;
             json.push(b'}');
         }
         Message::Assistant(message) => {
-            if !echo::write(json, message, dialect) {
-                write_assistant(json, message);
+            if !echo::write(items, message, dialect) {
+                write_assistant(items, message);
             }
         }
         Message::Tool(result) => {
-            begin_item(json);
+            let json = items.next();
             json.extend_from_slice(br#"{"type":"function_call_output","call_id":"#);
             write_text(json, &result.call_id);
             json.extend_from_slice(br#","output":"#);
@@ -106,8 +113,8 @@ fn write_message(json: &mut Vec<u8>, message: &Message, dialect: &Dialect) -> Re
     Ok(())
 }
 
-fn write_text_message(json: &mut Vec<u8>, role: &str, text: &str) {
-    begin_item(json);
+fn write_text_message(items: &mut Items, role: &str, text: &str) {
+    let json = items.next();
     json.extend_from_slice(br#"{"type":"message","role":"#);
     write_text(json, role);
     json.extend_from_slice(br#","content":"#);
@@ -117,13 +124,13 @@ fn write_text_message(json: &mut Vec<u8>, role: &str, text: &str) {
 
 /// Writes what another provider's model said, or what was changed since it was said. A message that says nothing is no
 /// item; and a refusal is what the model said, as only items with an id of the API's have a word for it.
-fn write_assistant(json: &mut Vec<u8>, message: &AssistantMessage) {
+fn write_assistant(items: &mut Items, message: &AssistantMessage) {
     let said = [Some(&*message.text), message.refusal.as_deref()];
     for text in said.into_iter().flatten().filter(|text| !text.is_empty()) {
-        write_text_message(json, "assistant", text);
+        write_text_message(items, "assistant", text);
     }
     for call in &message.tool_calls {
-        begin_item(json);
+        let json = items.next();
         json.extend_from_slice(br#"{"type":"function_call","call_id":"#);
         write_text(json, &call.id);
         json.extend_from_slice(br#","name":"#);
@@ -174,13 +181,27 @@ mod tests {
     use tool_core::{JsonText, ToolOutput};
 
     use super::*;
+    use crate::pieces::BodyWriter;
     use crate::responses::tests::{dialect, stored};
 
+    impl Items {
+        pub(in crate::responses) fn none() -> Self {
+            Self { json: Vec::new(), are_first: true }
+        }
+
+        pub(in crate::responses) fn read(mut self) -> Value {
+            if self.json.is_empty() {
+                return json!([]);
+            }
+            self.json.push(b']');
+            serde_json::from_slice(&self.json).unwrap()
+        }
+    }
+
     fn sent(messages: &[Message]) -> Result<Value, Error> {
-        let mut written = WrittenInput::default();
-        let mut list = written.with_new(messages, &dialect())?.to_vec();
-        list.push(b']');
-        Ok(serde_json::from_slice(&list).unwrap())
+        let mut items = Items::none();
+        messages.iter().try_for_each(|message| write_message(&mut items, message, &dialect()))?;
+        Ok(items.read())
     }
 
     fn written(messages: &[Message]) -> Value {
@@ -260,21 +281,41 @@ mod tests {
         assert_eq!(written(&messages).as_array().unwrap()[1..], expected);
     }
 
+    fn bytes(written: &Growing) -> Vec<u8> {
+        let mut body = BodyWriter::default();
+        body.append(written);
+        body.finish().to_vec()
+    }
+
+    fn anew(messages: &[Message], dialect: &Dialect) -> Vec<u8> {
+        bytes(WrittenInput::default().with_new(messages, dialect).unwrap())
+    }
+
     #[test]
     fn only_what_is_new_is_written() {
         let messages = ["When?", "Now?", "Where?"].map(Message::user);
         let mut written = WrittenInput::default();
-        let first = written.with_new(&messages[..1], &dialect()).unwrap().to_vec();
+        written.with_new(&messages[..1], &dialect()).unwrap();
         // Nobody may change it; so it is not looked at again.
         let changed = [Message::user("changed"), messages[1].clone(), messages[2].clone()];
-        let whole = written.with_new(&changed, &dialect()).unwrap().to_vec();
-        assert!(whole.starts_with(&first));
-        assert_eq!(whole, WrittenInput::default().with_new(&messages, &dialect()).unwrap());
+        let whole = bytes(written.with_new(&changed, &dialect()).unwrap());
+        assert_eq!(whole, anew(&messages, &dialect()));
         // But for fewer messages, or in another dialect.
         for (messages, dialect) in [(&changed[..2], dialect()), (&messages[..2], stored())] {
-            let anew = WrittenInput::default().with_new(messages, &dialect).unwrap().to_vec();
-            assert_eq!(written.with_new(messages, &dialect).unwrap(), anew);
+            assert_eq!(bytes(written.with_new(messages, &dialect).unwrap()), anew(messages, &dialect));
         }
+    }
+
+    #[test]
+    fn messages_that_say_nothing_are_no_items() {
+        let nothing = Message::assistant("");
+        let mut written = WrittenInput::default();
+        assert!(written.with_new(&[], &dialect()).unwrap().is_empty());
+        assert!(written.with_new(std::slice::from_ref(&nothing), &dialect()).unwrap().is_empty());
+        let some = [nothing.clone(), Message::user("a"), nothing, Message::user("b")];
+        let written = bytes(written.with_new(&some, &dialect()).unwrap());
+        assert_eq!(written, anew(&[some[1].clone(), some[3].clone()], &dialect()));
+        assert!(written.starts_with(b"[{"), "{}", String::from_utf8_lossy(&written));
     }
 
     #[test]
@@ -285,7 +326,6 @@ mod tests {
         written.with_new(&good[..1], &dialect()).unwrap();
         let bad = [good[0].clone(), good[1].clone(), picture];
         assert!(written.with_new(&bad, &dialect()).is_err());
-        let after = written.with_new(&good, &dialect()).unwrap().to_vec();
-        assert_eq!(after, WrittenInput::default().with_new(&good, &dialect()).unwrap());
+        assert_eq!(bytes(written.with_new(&good, &dialect()).unwrap()), anew(&good, &dialect()));
     }
 }

@@ -1,10 +1,17 @@
 //! One item of a response's output, as far as it is read.
 
+use std::borrow::Cow;
+
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tool_core::TokenLogprob;
 
+use crate::lenient::{self, Object};
+use crate::logprobs::WireLogprob;
 use crate::quirks;
+
+/// So many parts have no item: the list of one is bounded.
+const MOST_PARTS: usize = 1 << 10;
 
 /// What an item is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,37 +52,45 @@ pub(super) struct Item {
     pub(super) arguments: Option<String>,
     /// Each with its place among those of its kind.
     pub(super) parts: Vec<(PartKind, u64, Part)>,
-    /// What can be sent back of reasoning to a provider that stored nothing.
+    /// There is reasoning in it that means something to a provider which stored nothing.
     pub(super) has_reasoning: bool,
 }
 
-/// Each field as it is, so that an item of an unknown kind is one all the same.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct WireItem<'a> {
-    #[serde(rename = "type", borrow)]
-    kind: Option<&'a RawValue>,
-    #[serde(borrow)]
-    id: Option<&'a RawValue>,
-    #[serde(borrow)]
-    call_id: Option<&'a RawValue>,
-    #[serde(borrow)]
-    name: Option<&'a RawValue>,
-    #[serde(borrow)]
-    arguments: Option<&'a RawValue>,
+    #[serde(rename = "type", borrow, deserialize_with = "lenient::text")]
+    kind: Option<Cow<'a, str>>,
+    #[serde(borrow, deserialize_with = "lenient::text")]
+    id: Option<Cow<'a, str>>,
+    #[serde(borrow, deserialize_with = "lenient::text")]
+    call_id: Option<Cow<'a, str>>,
+    #[serde(borrow, deserialize_with = "lenient::text")]
+    name: Option<Cow<'a, str>>,
+    #[serde(borrow, deserialize_with = "quirks::arguments")]
+    arguments: Option<Cow<'a, str>>,
     #[serde(borrow)]
     summary: Option<&'a RawValue>,
     #[serde(borrow)]
     content: Option<&'a RawValue>,
-    #[serde(borrow)]
-    encrypted_content: Option<&'a RawValue>,
+    #[serde(borrow, deserialize_with = "lenient::text")]
+    encrypted_content: Option<Cow<'a, str>>,
 }
 
 #[derive(Deserialize)]
+#[serde(transparent)]
+struct WireParts<'a> {
+    #[serde(borrow, deserialize_with = "lenient::list::<MOST_PARTS, _, _>")]
+    list: Vec<WirePart<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct WirePart<'a> {
-    #[serde(borrow)]
-    text: Option<&'a RawValue>,
-    #[serde(borrow)]
-    refusal: Option<&'a RawValue>,
+    #[serde(borrow, deserialize_with = "lenient::text")]
+    text: Option<Cow<'a, str>>,
+    #[serde(borrow, deserialize_with = "lenient::text")]
+    refusal: Option<Cow<'a, str>>,
     #[serde(borrow)]
     logprobs: Option<&'a RawValue>,
 }
@@ -83,15 +98,17 @@ struct WirePart<'a> {
 impl Item {
     /// Reads an item; one that is not even an object is nothing.
     pub(super) fn read(json: &RawValue) -> Self {
-        let Ok(wire) = serde_json::from_str::<WireItem<'_>>(json.get()) else { return Self::default() };
+        let read = serde_json::from_str::<Object<WireItem<'_>>>(json.get());
+        let Ok(Object(Some(wire))) = read else { return Self::default() };
+        let said = |text: Option<Cow<'_, str>>| text.filter(|text| !text.is_empty()).map(Cow::into_owned);
         let mut item = Self {
-            kind: match wire.kind.and_then(text).as_deref() {
+            kind: match wire.kind.as_deref() {
                 Some("message") => Kind::Message,
                 Some("reasoning") => Kind::Reasoning,
                 Some("function_call") => Kind::Call,
                 _ => Kind::Other,
             },
-            id: wire.id.and_then(text),
+            id: said(wire.id),
             ..Self::default()
         };
         match item.kind {
@@ -99,51 +116,44 @@ impl Item {
             Kind::Reasoning => {
                 item.add_parts(wire.summary, PartKind::Summary);
                 item.add_parts(wire.content, PartKind::Thought);
-                item.has_reasoning = wire.encrypted_content.and_then(text).is_some()
-                    || item.parts.iter().any(|(kind, ..)| *kind == PartKind::Thought);
+                let has_thought = item.parts.iter().any(|(kind, ..)| *kind == PartKind::Thought);
+                item.has_reasoning = has_thought || said(wire.encrypted_content).is_some();
             }
             Kind::Call => {
-                item.call_id = wire.call_id.and_then(text);
-                item.name = wire.name.and_then(text);
-                item.arguments = wire.arguments.and_then(arguments);
+                item.call_id = said(wire.call_id);
+                item.name = said(wire.name);
+                item.arguments = wire.arguments.map(Cow::into_owned);
             }
             Kind::Other => {}
         }
         item
     }
 
-    fn add_parts(&mut self, list: Option<&RawValue>, kind: PartKind) {
-        let Some(list) = list else { return };
-        let Ok(parts) = serde_json::from_str::<Vec<WirePart<'_>>>(list.get()) else {
+    fn add_parts(&mut self, json: Option<&RawValue>, kind: PartKind) {
+        let Some(json) = json.map(RawValue::get) else { return };
+        if let Ok(text) = serde_json::from_str::<String>(json) {
             // Some servers have a plain text there.
-            self.parts.extend(text(list).map(|text| (kind, 0, Part { text, logprobs: Vec::new() })));
-            return;
-        };
+            self.parts.push((kind, 0, Part { text, logprobs: Vec::new() }));
+        }
+        let parts =
+            serde_json::from_str::<WireParts<'_>>(json).map_or_else(|_| Vec::new(), |parts| parts.list);
         for (index, part) in (0..).zip(parts) {
             let logprobs = part.logprobs.map(logprobs).unwrap_or_default();
-            let refusal = part.refusal.and_then(text).map(|text| (PartKind::Refusal, text));
-            let found = part.text.and_then(text).map(|text| (kind, text)).or(refusal);
-            self.parts.extend(found.map(|(kind, text)| (kind, index, Part { text, logprobs })));
+            let refusal = part.refusal.map(|text| (PartKind::Refusal, text));
+            let found = part.text.map(|text| (kind, text)).or(refusal);
+            self.parts
+                .extend(found.map(|(kind, text)| (kind, index, Part { text: text.into_owned(), logprobs })));
         }
     }
 
-    /// What the item says of this kind, all parts of it.
-    pub(super) fn text_of(&self, of: PartKind) -> impl Iterator<Item = &str> {
+    /// What the item says of this kind, part by part.
+    pub(super) fn texts_of(&self, of: PartKind) -> impl Iterator<Item = &str> {
         self.parts.iter().filter(move |(kind, ..)| *kind == of).map(|(_, _, part)| &*part.text)
     }
 }
 
-/// A text that says something.
-pub(super) fn text(json: &RawValue) -> Option<String> {
-    serde_json::from_str::<String>(json.get()).ok().filter(|text| !text.is_empty())
-}
-
-/// Arguments, which some servers send as the object itself.
-pub(super) fn arguments(json: &RawValue) -> Option<String> {
-    quirks::arguments(json).ok().flatten()
-}
-
-/// Likelihoods; what cannot be read of them is no reason to lose the answer.
+/// How likely tokens were. It is beside what matters: what is not of the API is left out.
 pub(super) fn logprobs(json: &RawValue) -> Vec<TokenLogprob> {
-    serde_json::from_str(json.get()).unwrap_or_default()
+    let read = serde_json::from_str::<Vec<WireLogprob<'_>>>(json.get()).unwrap_or_default();
+    read.into_iter().map(Into::into).collect()
 }

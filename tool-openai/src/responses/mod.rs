@@ -13,15 +13,15 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use futures_util::stream::{StreamExt, TryStreamExt, once};
 use reqwest::Response;
 use reqwest::header::CONTENT_TYPE;
 use tool_core::{ChatModel, ChatRequest, ChatResponse, ChatStream, Delta, ModelError, ModelFuture};
 
-use self::response::Problem;
+use self::assembler::Assembler;
 use crate::client::{Answer, Client};
-use crate::error::Told;
+use crate::pieces::RequestBody;
+use crate::streaming;
 use crate::tools::{self, Form};
 use crate::{Endpoint, Error};
 
@@ -116,19 +116,11 @@ impl Responses {
         &self.model
     }
 
-    fn body(&self, request: &ChatRequest<'_>, is_streamed: bool) -> Result<Bytes, Error> {
+    fn body(&self, request: &ChatRequest<'_>, is_streamed: bool) -> Result<RequestBody, Error> {
         let on_warning = self.client.on_warning.as_ref();
         let tools = tools::written(request.tools(), Form::Flat, &self.client.endpoint, on_warning)?;
         let tools = tools.as_ref().map(AsRef::as_ref);
-        let body = request::body(
-            &self.dialect,
-            self.model_of(request),
-            &self.reasoning,
-            request,
-            tools,
-            is_streamed,
-        );
-        Ok(body?.into())
+        request::body(&self.dialect, self.model_of(request), &self.reasoning, request, tools, is_streamed)
     }
 
     async fn ask(&self, request: &ChatRequest<'_>) -> Result<ChatResponse, Error> {
@@ -142,7 +134,7 @@ impl Responses {
         }
     }
 
-    async fn ask_once(&self, model: &str, body: &Bytes) -> Result<ChatResponse, Error> {
+    async fn ask_once(&self, model: &str, body: &RequestBody) -> Result<ChatResponse, Error> {
         let answer = self.client.send_once(PATH, model, body, "application/json").await?;
         self.read_whole(answer).await
     }
@@ -151,7 +143,7 @@ impl Responses {
         let body = self.body(request, true)?;
         let answer = self.client.send(PATH, self.model_of(request), &body, "text/event-stream").await?;
         if content_type(&answer.response).is_some_and(|value| value.starts_with("text/event-stream")) {
-            let deltas = stream::deltas(&self.client, &self.dialect.provider, answer);
+            let deltas = streaming::deltas(&self.client, answer, Assembler::new(&self.dialect.provider));
             return Ok(deltas.map_err(ModelError::from).boxed());
         }
         // Some servers do not stream, though they are asked to; and an error under status 200 is not streamed.
@@ -168,27 +160,15 @@ impl Responses {
             Ok(text) => Cow::Borrowed(text),
             Err(_) => String::from_utf8_lossy(&body),
         };
-        let problem = match response::read(&text, &self.dialect.provider) {
-            Ok(response) => return Ok(response),
-            Err(problem) => problem,
-        };
-        let content_type = content_type.as_deref();
-        Err(problem.into_error(&self.client, content_type, &text).with_request_id(request_id))
+        response::read(&text, &self.dialect.provider).map_err(|problem| {
+            let content_type = content_type.as_deref();
+            self.client.problem(problem, &text, content_type, request_id)
+        })
     }
 
     /// The model that is asked.
     fn model_of<'a>(&'a self, request: &'a ChatRequest<'_>) -> &'a str {
         request.options().model.as_deref().unwrap_or(&self.model)
-    }
-}
-
-impl Problem {
-    /// The error that it is of an answer, or of an event of one.
-    fn into_error(self, client: &Client, content_type: Option<&str>, text: &str) -> Error {
-        match self {
-            Self::Api(error) => client.api_error(error.as_bytes(), Told::default()),
-            Self::Unreadable(why) => Error::unreadable(content_type, &client.without_key(text), &why),
-        }
     }
 }
 

@@ -8,6 +8,7 @@ use super::input::WrittenInput;
 use super::{Dialect, Reasoning};
 use crate::fields::Fields;
 use crate::json::write_text;
+use crate::pieces::{BodyWriter, RequestBody};
 use crate::{Endpoint, Error};
 
 /// Fields that no further field may set, and where they are set.
@@ -34,12 +35,12 @@ pub(super) fn body(
     request: &ChatRequest<'_>,
     tools: Option<&str>,
     is_streamed: bool,
-) -> Result<Vec<u8>, Error> {
+) -> Result<RequestBody, Error> {
     let (options, endpoint) = (request.options(), &*dialect.endpoint);
     refuse_what_there_is_not(options)?;
     request.cached(|written: &mut WrittenInput| {
         let input = written.with_new(request.messages(), dialect)?;
-        let mut json = Vec::with_capacity(1024 + tools.map_or(0, str::len) + input.len());
+        let mut json = Vec::with_capacity(1024 + tools.map_or(0, str::len));
         json.extend_from_slice(br#"{"model":"#);
         write_text(&mut json, model);
         if is_streamed {
@@ -60,15 +61,19 @@ pub(super) fn body(
         let format = request.answer_format().filter(|_| endpoint.json_schema);
         fields.write_set("text", format.map(|format| Text::of(format, endpoint)))?;
         let has_choice = has_tools && !fields.has_further("tool_choice");
-        let mut json = fields.with_further()?;
-        json.extend_from_slice(br#","input":"#);
-        json.extend_from_slice(input);
+        let mut body = BodyWriter::behind(fields.with_further()?);
+        body.json().extend_from_slice(br#","input":"#);
+        body.append(input);
+        let json = body.json();
+        if input.is_empty() {
+            json.push(b'[');
+        }
         json.push(b']');
         if has_choice {
-            write_choice(&mut json, request.tool_choice(), endpoint);
+            write_choice(json, request.tool_choice(), endpoint);
         }
         json.push(b'}');
-        Ok(json)
+        Ok(body.finish())
     })
 }
 
@@ -219,7 +224,7 @@ mod tests {
         let tools = tools::written(request.tools(), Form::Flat, &dialect.endpoint, None)?;
         let tools = tools.as_ref().map(AsRef::as_ref);
         let body = body(dialect, model, reasoning, request, tools, false)?;
-        Ok(serde_json::from_slice(&body).unwrap())
+        Ok(serde_json::from_slice(&body.to_vec()).unwrap())
     }
 
     fn written(request: &ChatRequest<'_>) -> Value {
@@ -249,7 +254,7 @@ mod tests {
         let expected = json!({ "model": "m", "store": false, "input": input });
         assert_eq!(written(&hello()).to_string(), expected.to_string());
         let streamed = body(&dialect(), "m", &Reasoning::default(), &hello(), None, true).unwrap();
-        assert_eq!(serde_json::from_slice::<Value>(&streamed).unwrap()["stream"], true);
+        assert_eq!(serde_json::from_slice::<Value>(&streamed.to_vec()).unwrap()["stream"], true);
     }
 
     #[test]

@@ -69,10 +69,10 @@ impl Slot {
     }
 
     /// Takes in more of the arguments.
-    pub(super) fn add_arguments(&mut self, more: String, tell: &mut dyn FnMut(Piece)) {
-        self.call.arguments.push_str(&more);
+    pub(super) fn add_arguments(&mut self, more: &str, tell: &mut dyn FnMut(Piece)) {
+        self.call.arguments.push_str(more);
         if !more.is_empty() {
-            tell(Piece::Arguments(more));
+            tell(Piece::Arguments(more.to_owned()));
         }
     }
 
