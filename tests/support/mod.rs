@@ -88,6 +88,19 @@ pub(crate) fn whole_answer(status: &str, headers: &[(&str, &str)], body: &[u8]) 
     answer
 }
 
+/// A streamed answer in these chunks, each of which the client reads by itself.
+pub(crate) fn chunked_answer<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
+    let head = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: text/event-stream\r\n";
+    let mut answer = format!("{head}transfer-encoding: chunked\r\n\r\n").into_bytes();
+    for chunk in chunks {
+        answer.extend_from_slice(format!("{:x}\r\n", chunk.len()).as_bytes());
+        answer.extend_from_slice(chunk);
+        answer.extend_from_slice(b"\r\n");
+    }
+    answer.extend_from_slice(b"0\r\n\r\n");
+    answer
+}
+
 async fn read_request(stream: &mut TcpStream) -> String {
     let mut request = Vec::new();
     let mut buffer = [0; 4096];

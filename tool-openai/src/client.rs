@@ -11,6 +11,7 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::Told;
+use crate::pieces::RequestBody;
 use crate::retry::{Retries, RetryHeaders, RetryPolicy};
 use crate::streaming::Problem;
 use crate::tools::WarningHook;
@@ -65,7 +66,7 @@ impl Client {
         &self,
         api: &str,
         model: &str,
-        body: &Bytes,
+        body: &RequestBody,
         accept: &'static str,
     ) -> Result<Answer, Error> {
         let mut retries = self.retries();
@@ -81,7 +82,7 @@ impl Client {
         &self,
         api: &str,
         model: &str,
-        body: &Bytes,
+        body: &RequestBody,
         accept: &'static str,
     ) -> Result<Answer, Error> {
         let room = match &self.room {
@@ -90,7 +91,7 @@ impl Client {
             None => None,
         };
         let url = self.url(api, model);
-        let request = self.http.post(url.clone()).headers(self.headers.clone()).body(body.clone());
+        let request = self.http.post(url.clone()).headers(self.headers.clone()).body(body.to_body());
         let request = request.header(CONTENT_TYPE, "application/json").header(ACCEPT, accept);
         let response = request.send().await.map_err(|error| Error::transport(&url, error))?;
         let request_id = request_id(&response).map(|id| self.without_key(&id));
@@ -136,7 +137,7 @@ impl Client {
         let error = match problem {
             Problem::Api(told) => self.api_error(told.as_bytes(), Told::default()),
             Problem::Empty => Error::empty(),
-            Problem::GivenUp(why) => Error::invalid_response(why),
+            Problem::GivenUp(why) => Error::incomplete(Some(Error::given_up(why))),
             Problem::Unreadable(why) => Error::unreadable(content_type, &self.without_key(text), &why),
         };
         error.with_request_id(request_id)

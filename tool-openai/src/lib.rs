@@ -30,6 +30,8 @@ mod endpoint;
 mod error;
 mod http;
 mod json;
+mod lenient;
+mod pieces;
 mod quirks;
 mod retry;
 #[cfg(feature = "server")]

@@ -2,13 +2,17 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::hash::{BuildHasher, Hasher, RandomState};
 
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
+use tool_core::FinishReason;
 
 use crate::error::ApiError;
+use crate::lenient::{self, Object, nothing_is};
 
 /// The error in a body, in any of the forms that are met; nothing if there is none in it.
 ///
@@ -54,21 +58,53 @@ fn message_text(message: &Value) -> Option<String> {
     }
 }
 
+/// How long a body may be that is looked through for an error, in bytes: to read one of any kind takes a multiple of it.
+const LONGEST_ERROR_BODY: usize = 64 << 10;
+
+/// The body tells of an error.
+pub(crate) fn is_error_body(body: &str) -> bool {
+    body.len() <= LONGEST_ERROR_BODY && api_error(body).is_some()
+}
+
+/// The value of `error` is one: some servers always have the field, with nothing in it.
+pub(crate) fn is_error(value: &str) -> bool {
+    !matches!(value.trim_ascii(), "null" | "false" | "0" | "\"\"" | "{}" | "[]")
+}
+
 /// The reply was given up by the provider, though this comes as a reason to finish: Mistral and OpenRouter (`error`),
 /// SGLang and vLLM (`abort`), DeepSeek.
 pub(crate) fn is_failure(finish_reason: &str) -> bool {
     matches!(finish_reason, "error" | "abort" | "insufficient_system_resource")
 }
 
+/// Why the model stopped; nothing if it is not said. Blank in each chunk of Ollama's, and the text `null` of DashScope's.
+pub(crate) fn finish_reason(wire: &str) -> Option<FinishReason> {
+    Some(match wire {
+        "" | "null" => return None,
+        "stop" => FinishReason::Stop,
+        "tool_calls" | "function_call" => FinishReason::ToolCalls,
+        // Mistral's, and others' that stand before a model of another API: what is cut short must be seen as such.
+        "length" | "model_length" | "max_tokens" | "MAX_TOKENS" => FinishReason::Length,
+        "content_filter" => FinishReason::ContentFilter,
+        other => FinishReason::Other(other.to_owned()),
+    })
+}
+
+/// An id for a call that came without. It is by chance that no other call of the conversation has it: the names that
+/// servers give their responses may repeat, or be missing, too.
+pub(crate) fn made_up_id() -> String {
+    format!("call_{:016x}", RandomState::new().build_hasher().finish())
+}
+
 /// The content of a message: a text, or parts of which some are text and some, from reasoning models
 /// such as Magistral, thinking.
 #[derive(Default)]
-pub(crate) struct WireContent {
-    pub(crate) text: String,
-    pub(crate) thinking: String,
+pub(crate) struct WireContent<'a> {
+    pub(crate) text: Cow<'a, str>,
+    pub(crate) thinking: Cow<'a, str>,
 }
 
-impl<'de> Deserialize<'de> for WireContent {
+impl<'de: 'a, 'a> Deserialize<'de> for WireContent<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(ContentVisitor)
     }
@@ -78,50 +114,74 @@ impl<'de> Deserialize<'de> for WireContent {
 struct ContentVisitor;
 
 impl<'de> Visitor<'de> for ContentVisitor {
-    type Value = WireContent;
+    type Value = WireContent<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a text, or a list of parts")
     }
 
-    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<WireContent, E> {
-        self.visit_string(text.to_owned())
+    fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Self::Value, E> {
+        Ok(WireContent { text: Cow::Borrowed(text), ..WireContent::default() })
     }
 
-    fn visit_string<E: serde::de::Error>(self, text: String) -> Result<WireContent, E> {
-        Ok(WireContent { text, thinking: String::new() })
+    fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(WireContent { text: Cow::Owned(text.to_owned()), ..WireContent::default() })
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<WireContent, A::Error> {
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Self::Value, E> {
+        Ok(WireContent { text: Cow::Owned(number.to_string()), ..WireContent::default() })
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<Self::Value, A::Error> {
         let mut content = WireContent::default();
-        while let Some(part) = parts.next_element::<Value>()? {
-            if let Some(Value::String(text)) = part.get("text") {
-                content.text.push_str(text);
-            }
-            match part.get("thinking") {
-                Some(Value::String(text)) => content.thinking.push_str(text),
-                Some(Value::Array(inner)) => {
-                    inner
-                        .iter()
-                        .filter_map(|part| part.get("text")?.as_str())
-                        .for_each(|text| content.thinking.push_str(text));
-                }
-                _ => {}
-            }
+        while let Some(Object(part)) = parts.next_element::<Object<WirePart<'_>>>()? {
+            content.add(part.unwrap_or_default());
         }
         Ok(content)
     }
+
+    fn visit_map<A: MapAccess<'de>>(self, part: A) -> Result<Self::Value, A::Error> {
+        let mut content = WireContent::default();
+        content.add(WirePart::deserialize(MapAccessDeserializer::new(part))?);
+        Ok(content)
+    }
+
+    nothing_is!(null, bool);
+}
+
+impl WireContent<'_> {
+    fn add(&mut self, part: WirePart<'_>) {
+        self.text.to_mut().push_str(&part.text.unwrap_or_default());
+        self.thinking.to_mut().push_str(&part.thinking.text);
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WirePart<'a> {
+    #[serde(borrow, deserialize_with = "lenient::text")]
+    text: Option<Cow<'a, str>>,
+    /// A text, or parts again.
+    #[serde(borrow)]
+    thinking: WireContent<'a>,
 }
 
 /// The arguments of a call as text. The API has text; llama.cpp and others have the object itself, which
 /// is then written compactly.
-pub(crate) fn arguments<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+pub(crate) fn arguments<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Cow<'de, str>>, D::Error> {
     // As text, so that numbers of any length keep all their digits.
-    let Some(value) = Option::<&RawValue>::deserialize(deserializer)? else { return Ok(None) };
-    if value.get().starts_with('"') {
-        return serde_json::from_str(value.get()).map(Some).map_err(serde::de::Error::custom);
+    let Some(json) = Option::<&RawValue>::deserialize(deserializer)?.map(RawValue::get) else {
+        return Ok(None);
+    };
+    let Some(text) = json.strip_prefix('"').and_then(|json| json.strip_suffix('"')) else {
+        return Ok(Some(Cow::Owned(compact(json))));
+    };
+    if memchr::memchr(b'\\', text.as_bytes()).is_none() {
+        return Ok(Some(Cow::Borrowed(text)));
     }
-    Ok(Some(compact(value.get())))
+    serde_json::from_str::<String>(json).map(|text| Some(Cow::Owned(text))).map_err(Error::custom)
 }
 
 /// A JSON text without the blanks between its tokens.

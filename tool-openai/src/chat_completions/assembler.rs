@@ -1,155 +1,145 @@
 //! Puts a response together from its pieces; a whole answer is one piece.
 
-use tool_core::{AssistantMessage, ChatResponse, Delta, FinishReason, ToolCall, Usage};
+use std::borrow::Cow;
 
-use super::response::{Completion, WireCall, WireMessage};
+use tool_core::{
+    AssistantMessage, ChatResponse, Delta, FinishReason, JsonText, ProviderData, TokenLogprob, Usage,
+};
+
+use super::calls::{Calls, Entries};
+use super::reasoning_details::ReasoningDetails;
+use super::response::{Choice, Completion, WireMessage};
+use crate::json::write_text;
 use crate::quirks;
 use crate::streaming::Problem;
 
 /// What has come of a response.
-#[derive(Default)]
-pub(super) struct Assembler {
+pub(super) struct Assembler<'a> {
+    /// Who wants what is opaque to have back.
+    provider: &'a str,
     id: Option<String>,
     model: Option<String>,
     message: AssistantMessage,
-    calls: Vec<Slot>,
+    calls: Calls,
     finish_reason: Option<FinishReason>,
     usage: Option<Usage>,
-    has_choice: bool,
+    logprobs: Vec<TokenLogprob>,
+    /// Which of the choices it is: the first that came.
+    choice: Option<u64>,
+    /// The reasoning came under the name under which it is wanted back.
+    has_reasoning_content: bool,
+    reasoning_details: ReasoningDetails,
+    /// Of the message, as of a call.
+    extra_content: Option<Box<str>>,
 }
 
-/// One call that is coming.
-struct Slot {
-    index: Option<u32>,
-    call: ToolCall,
-    /// The call had no id when it was told of; it keeps the one that it was given then.
-    has_made_up_id: bool,
-    /// Its position among the calls that were told of, once it has a name.
-    told: Option<usize>,
-}
+impl<'a> Assembler<'a> {
+    /// Nothing has come. What is opaque in the response is kept under the provider's name.
+    pub(super) fn new(provider: &'a str) -> Self {
+        Self {
+            provider,
+            id: None,
+            model: None,
+            message: AssistantMessage::default(),
+            calls: Calls::default(),
+            finish_reason: None,
+            usage: None,
+            logprobs: Vec::new(),
+            choice: None,
+            has_reasoning_content: false,
+            reasoning_details: ReasoningDetails::default(),
+            extra_content: None,
+        }
+    }
 
-/// What the entries of a list of calls are.
-#[derive(Clone, Copy)]
-enum Calls {
-    Whole,
-    Fragments,
-}
-
-impl Assembler {
     /// Takes in a piece, and tells what is new; a reason to finish that is a failure of the provider is a problem.
     pub(super) fn add_piece(
         &mut self,
         piece: Completion<'_>,
         tell: &mut impl FnMut(Delta),
     ) -> Result<(), Problem> {
-        self.id = self.id.take().or(piece.id.filter(|id| !id.is_empty()));
-        self.model = self.model.take().or(piece.model.filter(|model| !model.is_empty()));
+        let set_once = |field: &mut Option<String>, text: Option<Cow<'_, str>>| {
+            if field.is_none() {
+                *field = text.filter(|text| !text.is_empty()).map(Cow::into_owned);
+            }
+        };
+        set_once(&mut self.id, piece.id);
+        set_once(&mut self.model, piece.model);
         if let Some(usage) = piece.usage {
             self.usage = Some(usage.into());
         }
-        let choices = piece.choices.into_iter().flatten();
-        for choice in choices.filter(|choice| choice.index.unwrap_or(0) == 0) {
-            self.has_choice = true;
-            if let Some(message) = choice.message {
-                self.add_message(message, Calls::Whole, tell);
+        match piece.choice {
+            // Another was not asked for.
+            Some(choice)
+                if self.choice.is_some() && choice.index.is_some_and(|index| self.choice != Some(index)) =>
+            {
+                Ok(())
             }
-            if let Some(delta) = choice.delta {
-                self.add_message(delta, Calls::Fragments, tell);
+            Some(choice) => self.add_choice(choice, tell),
+            None => Ok(()),
+        }
+    }
+
+    fn add_choice(&mut self, choice: Choice<'_>, tell: &mut impl FnMut(Delta)) -> Result<(), Problem> {
+        self.choice.get_or_insert(choice.index.unwrap_or(0));
+        self.logprobs.append(&mut choice.logprobs());
+        if let Some(message) = choice.message {
+            self.add_message(message, Entries::Whole, tell)?;
+        }
+        if let Some(delta) = choice.delta {
+            self.add_message(delta, Entries::Fragments, tell)?;
+        }
+        let reason = choice.finish_reason.unwrap_or_default();
+        if quirks::is_failure(&reason) {
+            let why = format!("the provider gave the reply up, with the finish reason `{reason}`");
+            return Err(Problem::GivenUp(why));
+        }
+        self.finish_reason = quirks::finish_reason(&reason).or(self.finish_reason.take());
+        Ok(())
+    }
+
+    fn add_message(
+        &mut self,
+        message: WireMessage<'_>,
+        entries: Entries,
+        tell: &mut impl FnMut(Delta),
+    ) -> Result<(), Problem> {
+        self.has_reasoning_content |= message.reasoning_content.is_some();
+        // Where both are, they are the same.
+        let reasoning = message.reasoning_content.filter(|text| !text.is_empty()).or(message.reasoning);
+        for thought in [reasoning.unwrap_or_default(), message.content.thinking] {
+            if !thought.is_empty() {
+                self.message.reasoning.get_or_insert_default().push_str(&thought);
+                tell(Delta::Reasoning(thought.into_owned()));
             }
-            if let Some(reason) = choice.finish_reason.filter(|reason| !reason.is_empty()) {
-                if quirks::is_failure(&reason) {
-                    let why = format!("the provider gave the reply up, with the finish reason `{reason}`");
-                    return Err(Problem::GivenUp(why));
-                }
-                self.finish_reason = Some(finish_reason(reason));
-            }
+        }
+        if let Some(details) = message.reasoning_details {
+            self.reasoning_details.add(details)?;
+        }
+        if let Some(extra) = message.extra_content {
+            self.extra_content = Some(extra.get().into());
+        }
+        if let Some(refusal) = message.refusal.filter(|refusal| !refusal.is_empty()) {
+            self.message.refusal.get_or_insert_default().push_str(&refusal);
+            tell(Delta::Refusal(refusal.into_owned()));
+        }
+        let text = message.content.text;
+        if !text.is_empty() {
+            self.message.text.push_str(&text);
+            tell(Delta::Text(text.into_owned()));
+        }
+        for call in message.tool_calls {
+            self.calls.add(call, entries, tell)?;
+        }
+        if let Some(function) = message.function_call {
+            self.calls.add_function_call(function, entries, tell)?;
         }
         Ok(())
     }
 
-    fn add_message(&mut self, message: WireMessage, calls: Calls, tell: &mut impl FnMut(Delta)) {
-        let content = message.content.unwrap_or_default();
-        for thought in [message.reasoning_content.or(message.reasoning), Some(content.thinking)] {
-            if let Some(thought) = thought.filter(|thought| !thought.is_empty()) {
-                self.message.reasoning.get_or_insert_default().push_str(&thought);
-                tell(Delta::Reasoning(thought));
-            }
-        }
-        if let Some(refusal) = message.refusal.filter(|refusal| !refusal.is_empty()) {
-            self.message.refusal.get_or_insert_default().push_str(&refusal);
-        }
-        if !content.text.is_empty() {
-            self.message.text.push_str(&content.text);
-            tell(Delta::Text(content.text));
-        }
-        for call in message.tool_calls.into_iter().flatten() {
-            self.add_call(call, calls, tell);
-        }
-    }
-
-    fn add_call(&mut self, fragment: WireCall, calls: Calls, tell: &mut impl FnMut(Delta)) {
-        let id = fragment.id.filter(|id| !id.trim().is_empty());
-        let (name, arguments) =
-            fragment.function.map_or((None, None), |function| (function.name, function.arguments));
-        let position = match calls {
-            Calls::Whole => self.new_slot(None),
-            Calls::Fragments => self.slot(fragment.index, id.as_deref()),
-        };
-        let told_so_far = self.calls.iter().filter(|slot| slot.told.is_some()).count();
-        let slot = &mut self.calls[position];
-        if let Some(id) = id.filter(|_| !slot.has_made_up_id) {
-            slot.call.id = id;
-        }
-        // Some servers repeat the name in every fragment: it is set once.
-        if let Some(name) = name.filter(|name| slot.call.name.is_empty() && !name.trim().is_empty()) {
-            slot.call.name = name;
-        }
-        let arguments = arguments.unwrap_or_default();
-        slot.call.arguments.push_str(&arguments);
-        // Arguments that came before the name are told with it.
-        match slot.told {
-            Some(index) if !arguments.is_empty() => tell(Delta::Arguments { index, text: arguments }),
-            None if !slot.call.name.is_empty() => {
-                slot.told = Some(told_so_far);
-                if slot.call.id.is_empty() {
-                    slot.call.id = made_up_id(self.id.as_deref(), position);
-                    slot.has_made_up_id = true;
-                }
-                tell(Delta::ToolCall {
-                    index: told_so_far,
-                    id: slot.call.id.clone(),
-                    name: slot.call.name.clone(),
-                });
-                if !slot.call.arguments.is_empty() {
-                    tell(Delta::Arguments { index: told_so_far, text: slot.call.arguments.clone() });
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// The slot that a fragment belongs to. The index is the key, where there is one; but one index with
-    /// two ids are two calls, and without an index a new id is a new call.
-    fn slot(&mut self, index: Option<u32>, id: Option<&str>) -> usize {
-        let is_same_id = |slot: &Slot| {
-            id.is_none_or(|id| slot.call.id.is_empty() || slot.has_made_up_id || slot.call.id == id)
-        };
-        let found = match (index, id) {
-            (Some(_), _) => self.calls.iter().rposition(|slot| slot.index == index && is_same_id(slot)),
-            (None, Some(id)) => self.calls.iter().rposition(|slot| slot.call.id == id),
-            (None, None) => self.calls.len().checked_sub(1),
-        };
-        found.unwrap_or_else(|| self.new_slot(index))
-    }
-
-    fn new_slot(&mut self, index: Option<u32>) -> usize {
-        self.calls.push(Slot { index, call: ToolCall::new("", "", ""), has_made_up_id: false, told: None });
-        self.calls.len() - 1
-    }
-
     /// Something of the response has come.
     pub(super) fn has_begun(&self) -> bool {
-        self.has_choice
+        self.choice.is_some()
     }
 
     /// A reason to finish has come.
@@ -158,34 +148,38 @@ impl Assembler {
     }
 
     /// The response, of what has come.
-    pub(super) fn into_response(self) -> ChatResponse {
-        let Self { id, model, mut message, calls, finish_reason, usage, has_choice: _ } = self;
-        let calls = calls.into_iter().map(|slot| slot.call);
-        // DeepSeek ends with a call that is nothing.
-        let calls = calls.filter(|call| !(call.name.is_empty() && call.arguments.is_empty()));
-        message.tool_calls = calls.collect();
-        let mut response = ChatResponse::new(message);
-        if let Some(reason) = finish_reason {
+    pub(super) fn into_response(mut self) -> ChatResponse {
+        self.message.tool_calls = std::mem::take(&mut self.calls).into_calls(self.provider);
+        self.message.provider_data = self.provider_data();
+        let mut response = ChatResponse::new(self.message);
+        if let Some(reason) = self.finish_reason {
             response.finish_reason = reason;
         }
-        response.usage = usage;
-        response.id = id;
-        response.model = model;
+        response.usage = self.usage;
+        response.id = self.id;
+        response.model = self.model;
+        response.logprobs = self.logprobs;
         response
     }
-}
 
-/// An id for a call that came without: the response's name and the call's position, which no other call has.
-fn made_up_id(response: Option<&str>, position: usize) -> String {
-    format!("call_{}_{position}", response.unwrap_or_default())
-}
-
-fn finish_reason(wire: String) -> FinishReason {
-    match &*wire {
-        "stop" => FinishReason::Stop,
-        "tool_calls" | "function_call" => FinishReason::ToolCalls,
-        "length" => FinishReason::Length,
-        "content_filter" => FinishReason::ContentFilter,
-        _ => FinishReason::Other(wire),
+    /// The fields of the message that are sent back as they came, as one object.
+    fn provider_data(&self) -> Option<ProviderData> {
+        let mut json = Vec::new();
+        if self.has_reasoning_content {
+            json.extend_from_slice(br#","reasoning_content":"#);
+            write_text(&mut json, self.message.reasoning.as_deref().unwrap_or_default());
+        }
+        if !self.reasoning_details.is_empty() {
+            json.extend_from_slice(br#","reasoning_details":"#);
+            self.reasoning_details.write(&mut json);
+        }
+        if let Some(extra) = &self.extra_content {
+            json.extend_from_slice(br#","extra_content":"#);
+            json.extend_from_slice(extra.as_bytes());
+        }
+        *json.first_mut()? = b'{';
+        json.push(b'}');
+        let json = JsonText::checked(&String::from_utf8(json).ok()?).ok()?;
+        Some(ProviderData::new(self.provider, json))
     }
 }

@@ -8,6 +8,7 @@ use tool_core::{AssistantMessage, Content, Image, Message, Part, ProviderData, T
 
 use super::Dialect;
 use crate::json::{write_list, write_text};
+use crate::pieces::Growing;
 use crate::{CallIds, Error, ReasoningBack, quirks};
 
 /// The fields of a message and of a call that are written here.
@@ -42,29 +43,24 @@ fn write_messages(
 /// The messages of the request before, as they were sent: a turn writes only what is new.
 #[derive(Default)]
 pub(super) struct WrittenMessages {
-    json: Vec<u8>,
+    json: Growing,
     messages: usize,
     /// How they are written: an application may ask several endpoints in turn.
     dialect: Option<Dialect>,
 }
 
 impl WrittenMessages {
-    /// The messages as a list, but for its end.
-    pub(super) fn with_new(&mut self, messages: &[Message], dialect: &Dialect) -> Result<&[u8], Error> {
+    /// The messages as a list, but for its end; nothing, if there are none.
+    pub(super) fn with_new(&mut self, messages: &[Message], dialect: &Dialect) -> Result<&Growing, Error> {
         let is_other = self.dialect.as_ref().is_none_or(|written| !written.is_same(dialect));
         if is_other || messages.len() < self.messages {
             *self = Self { dialect: Some(dialect.clone()), ..Self::default() };
         }
-        let written = self.json.len();
-        self.json.reserve(room_for(&messages[self.messages..]));
-        match write_messages(&mut self.json, messages, self.messages, dialect) {
-            Ok(()) => self.messages = messages.len(),
-            Err(error) => {
-                self.json.truncate(written);
-                return Err(error);
-            }
-        }
-        Ok(if self.json.is_empty() { b"[" } else { &self.json })
+        let mut new = Vec::with_capacity(room_for(&messages[self.messages..]));
+        write_messages(&mut new, messages, self.messages, dialect)?;
+        self.json.push(new);
+        self.messages = messages.len();
+        Ok(&self.json)
     }
 }
 

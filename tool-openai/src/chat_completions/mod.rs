@@ -1,7 +1,9 @@
 //! Chat Completions: `POST /chat/completions`, plain and streamed.
 
 mod assembler;
+mod calls;
 mod messages;
+mod reasoning_details;
 mod rejected;
 mod request;
 mod response;
@@ -11,7 +13,6 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use futures_util::stream::{StreamExt, TryStreamExt, once};
 use reqwest::Response;
 use reqwest::header::CONTENT_TYPE;
@@ -20,6 +21,7 @@ use tool_core::{ChatModel, ChatRequest, ChatResponse, ChatStream, Delta, ModelEr
 use self::assembler::Assembler;
 use self::rejected::Tellings;
 use crate::client::{Answer, Client};
+use crate::pieces::RequestBody;
 use crate::streaming;
 use crate::tools::{self, Form};
 use crate::{Endpoint, Error};
@@ -84,13 +86,13 @@ impl ChatCompletions {
         &self.model
     }
 
-    fn body(&self, request: &ChatRequest<'_>, is_streamed: bool) -> Result<Bytes, Error> {
+    fn body(&self, request: &ChatRequest<'_>, is_streamed: bool) -> Result<RequestBody, Error> {
         let format = request.answer_format().filter(|_| self.has_json_schema);
         let definitions = request.tools();
         let on_warning = self.client.on_warning.as_ref();
         let tools = tools::written(definitions, Form::Nested, &self.client.endpoint, on_warning)?;
         let tools = tools.as_ref().map(AsRef::as_ref);
-        Ok(request::body(&self.dialect, &self.model, request, tools, format, is_streamed)?.into())
+        request::body(&self.dialect, &self.model, request, tools, format, is_streamed)
     }
 
     async fn ask(&self, request: &ChatRequest<'_>) -> Result<ChatResponse, Error> {
@@ -110,7 +112,7 @@ impl ChatCompletions {
         }
     }
 
-    async fn ask_once(&self, model: &str, body: &Bytes) -> Result<ChatResponse, Error> {
+    async fn ask_once(&self, model: &str, body: &RequestBody) -> Result<ChatResponse, Error> {
         let answer = self.client.send_once(PATH, model, body, "application/json").await?;
         self.read_whole(answer).await
     }
@@ -126,7 +128,7 @@ impl ChatCompletions {
             }
         };
         if content_type(&answer.response).is_some_and(|value| value.starts_with("text/event-stream")) {
-            let deltas = streaming::deltas(&self.client, answer, Assembler::default());
+            let deltas = streaming::deltas(&self.client, answer, Assembler::new(&self.dialect.provider));
             return Ok(deltas.map_err(ModelError::from).boxed());
         }
         // Some servers do not stream, though they are asked to; and an error under status 200 is not streamed.
@@ -143,7 +145,7 @@ impl ChatCompletions {
             Ok(text) => Cow::Borrowed(text),
             Err(_) => String::from_utf8_lossy(&body),
         };
-        response::read(&text).map_err(|problem| {
+        response::read(&text, &self.dialect.provider).map_err(|problem| {
             let content_type = content_type.as_deref();
             self.client.problem(problem, &text, content_type, request_id)
         })
@@ -204,6 +206,7 @@ mod tests {
         let dialect = Dialect { endpoint: Arc::new(endpoint), provider: PROVIDER.into() };
         let tools = tools::written(request.tools(), Form::Nested, &dialect.endpoint, None)?;
         let tools = tools.as_ref().map(AsRef::as_ref);
-        request::body(&dialect, "m", request, tools, request.answer_format(), is_streamed)
+        let body = request::body(&dialect, "m", request, tools, request.answer_format(), is_streamed)?;
+        Ok(body.to_vec())
     }
 }

@@ -8,6 +8,7 @@ use tool_core::{AnswerFormat, ChatRequest, ModelOptions, ToolChoice};
 use super::Dialect;
 use super::messages::WrittenMessages;
 use crate::json::write_text;
+use crate::pieces::{BodyWriter, RequestBody};
 use crate::{Endpoint, Error};
 
 /// The fields that are not the caller's to set.
@@ -34,13 +35,14 @@ pub(crate) fn body(
     tools: Option<&str>,
     format: Option<&AnswerFormat>,
     is_streamed: bool,
-) -> Result<Vec<u8>, Error> {
+) -> Result<RequestBody, Error> {
     request.cached(|written: &mut WrittenMessages| {
         let messages = written.with_new(request.messages(), dialect)?;
         let endpoint = &*dialect.endpoint;
-        let mut json = Vec::with_capacity(1024 + tools.map_or(0, str::len) + messages.len());
+        let mut body = BodyWriter::with_capacity(1024 + tools.map_or(0, str::len));
+        let json = body.json();
         json.extend_from_slice(br#"{"model":"#);
-        write_text(&mut json, request.options().model.as_deref().unwrap_or(model));
+        write_text(json, request.options().model.as_deref().unwrap_or(model));
         if is_streamed {
             json.extend_from_slice(br#","stream":true"#);
             if endpoint.stream_options && !request.options().extra.contains_key("stream_options") {
@@ -57,18 +59,22 @@ pub(crate) fn body(
                 None => {}
             }
         }
-        write_options(&mut json, request.options(), endpoint)?;
+        write_options(json, request.options(), endpoint)?;
         if let Some(format) = format {
-            write_entry(&mut json, "response_format", &Format(format, endpoint))?;
+            write_entry(json, "response_format", &Format(format, endpoint))?;
         }
         json.extend_from_slice(br#","messages":"#);
-        json.extend_from_slice(messages);
+        body.append(messages);
+        let json = body.json();
+        if messages.is_empty() {
+            json.push(b'[');
+        }
         json.push(b']');
         if tools.is_some() {
-            write_choice(&mut json, request.tool_choice(), endpoint);
+            write_choice(json, request.tool_choice(), endpoint);
         }
         json.push(b'}');
-        Ok(json)
+        Ok(body.finish())
     })
 }
 

@@ -139,6 +139,11 @@ impl Error {
         self
     }
 
+    /// The provider ended a reply before its end.
+    pub(crate) fn given_up(why: String) -> Self {
+        Self::of(Kind::Api(ApiError { message: why, ..ApiError::default() }))
+    }
+
     /// An answer of the API with nothing in it.
     pub(crate) fn empty() -> Self {
         Self::of(Kind::Empty)
