@@ -7,10 +7,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tool_core::{
-    Agent, AgentBuilder, Answer, ChatModel, Message, RunError, ToolChoice, tool, tools,
+    Agent, AgentBuilder, Answer, ChatModel, Event, EventStream, Message, RunError, ToolChoice, tool, tools,
 };
+use tool_openai::Endpoint;
 
-use crate::{model, seeded};
+use crate::{builder, model, seeded};
 
 /// What the functions were called with.
 #[derive(Clone, Default)]
@@ -77,9 +78,9 @@ async fn plan(
 fn set_lamps(
     #[inject] seen: &Seen,
     on: bool,
-    #[param(default = 0.5, range = 0.0..=1.0)] brightness: f64,
+    #[param(default = 50, range = 0..=100)] brightness: u8,
     #[param(pattern = "^[a-c]{2}$")] code: &str,
-    pair: (Unit, bool),
+    pair: (u8, u8),
 ) -> String {
     seen.add(json!({ "on": on, "brightness": brightness, "code": code, "pair": pair }))
 }
@@ -111,7 +112,7 @@ fn check(outcome: &Result<Answer, RunError>, seen: &Seen) -> usize {
     for execution in executions {
         let call = execution.call();
         let output = execution.outcome().unwrap_or_else(|error| panic!("{}: {error}", call.arguments));
-        let output: Value = serde_json::from_str(&output.text()).unwrap();
+        let output: Value = serde_json::from_str(&output.content().text()).unwrap();
         let written: Value = serde_json::from_str(&call.arguments).unwrap();
         for (name, value) in written.as_object().unwrap() {
             contains(&output[name], value);
@@ -125,7 +126,11 @@ fn check(outcome: &Result<Answer, RunError>, seen: &Seen) -> usize {
     }
     assert_eq!(called, expected);
     let results = messages.iter().filter(|message| matches!(message, Message::Tool(_)));
-    assert_eq!(results.count(), executions.len());
+    match outcome {
+        Ok(_) => assert_eq!(results.count(), executions.len()),
+        // At the limit, calls that were not made have a result as well.
+        Err(_) => assert!(results.count() > executions.len()),
+    }
     executions.len()
 }
 
@@ -144,35 +149,36 @@ fn contains(read: &Value, written: &Value) {
     }
 }
 
+async fn streamed(mut events: EventStream) -> Result<Answer, RunError> {
+    loop {
+        if let Event::Done(answer) = events.next().await.unwrap()? {
+            return Ok(answer);
+        }
+    }
+}
+
 #[tokio::test]
 async fn the_functions_are_called_with_what_the_model_wrote() {
     let Some(model) = model() else { return };
     let model = Arc::new(model);
-    let (mut calls, mut answers) = (0, 0);
+    let (mut calls, mut answers, mut limits) = (0, 0, 0);
     for seed in 0..12 {
         let seen = Seen::default();
-        let agent = agent(Arc::clone(&model), seed).max_turns(6).context(seen.clone()).build().unwrap();
+        let agent = agent(Arc::clone(&model), seed).max_turns(3).context(seen.clone()).build().unwrap();
         let outcome = match seed % 2 {
             0 => agent.ask("When is high tide?").await,
-            _ => agent.ask("When is high tide?").stream().answer().await,
+            _ => streamed(agent.ask("When is high tide?").stream()).await,
         };
         calls += check(&outcome, &seen);
-        if let Ok(answer) = outcome {
-            answers += 1;
-            assert!(answer.turns() > 1 && answer.usage().output_tokens > 0);
+        match outcome {
+            Ok(answer) => {
+                answers += 1;
+                assert!(answer.turns() > 1 && answer.usage().output_tokens > 0);
+            }
+            Err(_) => limits += 1,
         }
     }
-    assert!(calls > 20 && answers > 5, "{calls} calls, {answers} answers");
-}
-
-#[tokio::test]
-async fn the_turn_limit_ends_a_run() {
-    let Some(model) = model() else { return };
-    let seen = Seen::default();
-    let agent = agent(model, 1).max_turns(1).context(seen.clone()).build().unwrap();
-    let outcome = agent.ask("When is high tide?").await;
-    assert!(outcome.as_ref().unwrap_err().is_turn_limit());
-    check(&outcome, &seen);
+    assert!(calls > 20 && answers > 0 && limits > 0, "{calls} calls, {answers} answers, {limits} limits");
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -201,14 +207,39 @@ async fn an_answer_is_of_a_type() {
 }
 
 #[tokio::test]
-async fn an_answer_is_of_a_type_behind_calls() {
+async fn an_answer_is_of_a_type_beside_tools() {
     let Some(model) = model() else { return };
     let model = Arc::new(model);
     for seed in 0..4 {
-        let seen = Seen::default();
-        let agent = agent(Arc::clone(&model), seed).context(seen.clone()).build().unwrap();
+        let agent = agent(Arc::clone(&model), seed).context(Seen::default()).build().unwrap();
+        // A server that is given a form for the answer calls nothing, even where a call is required.
         let report = agent.ask("When is high tide?").answer_as::<Report>().await.unwrap();
         assert!((1..=12).contains(&report.hour));
-        assert!(!seen.0.lock().unwrap().is_empty());
     }
+}
+
+#[tokio::test]
+async fn an_answer_of_a_type_is_given_by_a_tool_behind_calls() {
+    let mut endpoint = Endpoint::llama_cpp();
+    endpoint.json_schema = false;
+    let Some(builder) = builder() else { return };
+    let model = Arc::new(builder.endpoint(endpoint).build().unwrap().chat_model("babbler"));
+    let (mut reports, mut calls) = (0, 0);
+    for seed in 0..12 {
+        let seen = Seen::default();
+        let agent = agent(Arc::clone(&model), seed).context(seen.clone()).build().unwrap();
+        match agent.ask("When is high tide?").answer_as::<Report>().await {
+            Ok(report) => {
+                assert!((1..=12).contains(&report.hour));
+                reports += 1;
+            }
+            // It would rather babble.
+            Err(error) => assert!(error.is_wrong_answer() || error.is_turn_limit(), "{error:?}"),
+        }
+        calls += seen.0.lock().unwrap().len();
+        if reports > 0 && calls > 0 {
+            break;
+        }
+    }
+    assert!(reports > 0 && calls > 0, "{reports} reports, {calls} calls");
 }

@@ -13,7 +13,7 @@ use tool_core::{
 use tool_openai::{ChatCompletions, Error};
 
 use crate::server::OwnServer;
-use crate::{at, endpoint, model, request, seeded};
+use crate::{at, builder, model, request, seeded};
 
 async fn stream(model: &ChatCompletions, request: &ChatRequest<'_>) -> Result<ChatResponse, ModelError> {
     let mut deltas = model.stream(request);
@@ -60,8 +60,8 @@ async fn a_route_that_is_none() {
 
 #[tokio::test]
 async fn a_model_that_is_none_is_answered_for_by_the_one_that_is() {
-    let Some(endpoint) = endpoint() else { return };
-    let response = endpoint.build().unwrap().chat_model("another").chat(&request(0)).await.unwrap();
+    let Some(builder) = builder() else { return };
+    let response = builder.build().unwrap().chat_model("another").chat(&request(0)).await.unwrap();
     assert_eq!(response.model.as_deref(), Some("babbler"));
 }
 
@@ -70,24 +70,23 @@ async fn a_schema_that_no_grammar_can_be_made_of() {
     let Some(model) = model() else { return };
     let parameters = json!({ "type": "object", "properties": { "a": { "type": "thing" } } });
     let tool = ToolDefinition::new("look", "Looks").with_parameters(parameters);
-    let request = request(0)
-        .with_tools(ToolDefinitions::from_iter([tool]))
-        .with_tool_choice(ToolChoice::Required);
+    let request =
+        request(0).with_tools(ToolDefinitions::from_iter([tool])).with_tool_choice(ToolChoice::Required);
     let error = error_both_ways(&model, &request).await;
     assert!(error.is_invalid_request() && !error.is_retryable(), "{error}");
 }
 
 #[tokio::test]
 async fn an_image_for_a_model_that_sees_nothing() {
-    let Some(endpoint) = endpoint() else { return };
+    let Some(builder) = builder() else { return };
     let retries = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&retries);
-    let endpoint = endpoint.max_retries(1).on_retry(move |_| {
+    let builder = builder.max_retries(1).on_retry(move |_| {
         counted.fetch_add(1, Ordering::Relaxed);
     });
     let image = Part::Image(Image::from_bytes("image/png", [0x89, b'P', b'N', b'G']));
-    let request = ChatRequest::new([Message::user(Content::from(vec![image]))]).with_options(seeded(0));
-    let error = endpoint.build().unwrap().chat_model("babbler").chat(&request).await.unwrap_err();
+    let request = ChatRequest::new([Message::user(Content::from(image))]).with_options(seeded(0));
+    let error = builder.build().unwrap().chat_model("babbler").chat(&request).await.unwrap_err();
     let error = error.downcast::<Error>().unwrap();
     assert!(error.message().unwrap().starts_with("image input is not supported"), "{error}");
     // The server says that the fault is its own, and is taken at its word.

@@ -20,7 +20,7 @@ use tool_openai::{ChatCompletions, Endpoint, OpenAi, OpenAiBuilder};
 const MOST_TOKENS: u32 = 4000;
 
 /// The server that is named in the environment. Without one the test is skipped.
-fn endpoint() -> Option<OpenAiBuilder> {
+fn builder() -> Option<OpenAiBuilder> {
     let Ok(url) = env::var("INFERENCE_BASE_URL") else {
         eprintln!("skipped: INFERENCE_BASE_URL is not set; `tests/inference/run` sets it");
         return None;
@@ -37,7 +37,7 @@ fn at(base_url: &str) -> OpenAiBuilder {
 }
 
 fn model() -> Option<ChatCompletions> {
-    Some(endpoint()?.build().unwrap().chat_model("babbler"))
+    Some(builder()?.build().unwrap().chat_model("babbler"))
 }
 
 /// With a seed the model says always the same.
