@@ -13,7 +13,7 @@ use tool_core::{
 use tool_openai::{ChatCompletions, Error};
 
 use crate::server::OwnServer;
-use crate::{at, builder, model, request, seeded};
+use crate::{at, base_url, builder, model, request, seeded};
 
 async fn stream(model: &ChatCompletions, request: &ChatRequest<'_>) -> Result<ChatResponse, ModelError> {
     let mut deltas = model.stream(request);
@@ -51,7 +51,7 @@ async fn a_conversation_beyond_the_context() {
 
 #[tokio::test]
 async fn a_route_that_is_none() {
-    let Ok(url) = std::env::var("INFERENCE_BASE_URL") else { return };
+    let Some(url) = base_url() else { return };
     let model = at(&format!("{url}/nowhere")).build().unwrap().chat_model("babbler");
     let error = error_both_ways(&model, &request(0)).await;
     assert_eq!((error.status(), error.message()), (Some(404), Some("File Not Found")));
