@@ -540,3 +540,51 @@ async fn the_recorded_calls() {
     let response = model.chat(&request).await.unwrap();
     assert_eq!((&*response.message.text, response.message.tool_calls.len()), (other_form, 0));
 }
+
+#[tokio::test]
+async fn what_is_final_is_not_asked_for_again() {
+    let text = |text: &str| ChatResponse::new(AssistantMessage::text(text));
+    let broken = "<tool_call>{</tool_call>";
+    let table = [
+        text("It is").with_finish_reason(FinishReason::Length),
+        text(broken).with_finish_reason(FinishReason::ContentFilter),
+        ChatResponse::new(AssistantMessage::refusal("I may not")),
+    ];
+    for response in table {
+        let model = PromptedTools::new(TextModel::new(ScriptedModel::new().replies(response.clone())));
+        let request = ChatRequest::new([Message::user("What now?")])
+            .with_tools(definitions(&["sum"]))
+            .with_tool_choice(ToolChoice::Required);
+        assert_eq!(model.chat(&request).await.unwrap(), response);
+    }
+}
+
+#[tokio::test]
+async fn the_texts_of_several_replies_stand_apart() {
+    let script = ScriptedModel::new().says("a<tool_call>{</tool_call>").says("b");
+    let request = ChatRequest::new([Message::user("What now?")]).with_tools(definitions(&["sum"]));
+    let response = PromptedTools::new(TextModel::new(script)).chat(&request).await.unwrap();
+    assert_eq!(response.message.text, "a\nb");
+}
+
+#[tokio::test]
+async fn calls_that_the_server_read_by_itself_are_calls() {
+    let native = ToolCall::new("x", "sum", r#"{"a": 1, "b": 2}"#);
+    let message = AssistantMessage::text(SUM).with_tool_calls([native.clone()]);
+    for is_streamed in [false, true] {
+        let script = ScriptedModel::new().replies(ChatResponse::new(message.clone()));
+        let model = PromptedTools::new(TextModel::new(script));
+        let request = ChatRequest::new([Message::user("What now?")]).with_tools(definitions(&["sum"]));
+        let response = match is_streamed {
+            true => {
+                let (deltas, done) = streamed(&model, &request).await;
+                let response = done.unwrap();
+                assert_eq!(put_together(&deltas).2, response.message.tool_calls);
+                response
+            }
+            false => model.chat(&request).await.unwrap(),
+        };
+        let calls = response.message.tool_calls;
+        assert_eq!((calls.len(), &calls[0], &*calls[1].id), (2, &native, "call_0_1"));
+    }
+}

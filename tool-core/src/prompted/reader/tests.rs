@@ -298,6 +298,13 @@ fn hostile_texts_take_linear_time_and_do_not_panic() {
         }
     }
     read_pieces(["{\"name\":[".repeat(1_000_000).as_str()], false);
+    // What is deep and whole is passed on, for the tool to refuse.
+    let deep = "[".repeat(1_000_000) + &"]".repeat(1_000_000);
+    let call = format!(r#"<tool_call>{{"name": "sum", "arguments": {deep}}}</tool_call>"#);
+    assert_eq!(read_pieces([&*call], false).calls[0].arguments, deep);
+    let python = call.replace('"', "'");
+    let broken = read_pieces([&*python], false).broken.unwrap();
+    assert!(broken.starts_with("expected no further brackets"), "{broken}");
 }
 
 /// Pieces of which replies are made that come near to calls.
