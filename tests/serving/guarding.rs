@@ -94,7 +94,8 @@ async fn so_many_requests_are_under_way_and_no_more() {
         let mut first = tokio::spawn(caller.request("chat/completions", &request).send());
         asked.notified().await;
         let begun = if is_streamed { Some((&mut first).await.unwrap().unwrap()) } else { None };
-        let second = caller.post("chat/completions", &body());
+        let request = body();
+        let second = caller.post("chat/completions", &request);
         let second =
             tokio::time::timeout(Duration::from_secs(30), second).await.expect("it is refused at once");
         assert_eq!((second.status, &second.headers["retry-after"]), (503, &"1".parse().unwrap()));
