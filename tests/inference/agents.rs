@@ -96,6 +96,7 @@ fn agent(model: impl ChatModel + 'static, seed: i64) -> AgentBuilder {
     Agent::builder(model)
         .tools(tools![get_tide, plan, set_lamps, now].strict_arguments())
         .tool_choice(ToolChoice::Required)
+        .max_repeated_calls(99)
         .before_turn(move |turn| turn.options = seeded(seed * 100 + i64::from(turn.number())))
 }
 

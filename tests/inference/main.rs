@@ -43,11 +43,7 @@ fn builder() -> Option<OpenAiBuilder> {
 }
 
 fn at(base_url: &str) -> OpenAiBuilder {
-    OpenAi::builder()
-        .endpoint(Endpoint::llama_cpp())
-        .base_url(base_url)
-        .read_timeout(Duration::from_secs(60))
-        .max_retries(0)
+    OpenAi::builder().endpoint(Endpoint::llama_cpp()).base_url(base_url).read_timeout(Duration::from_secs(60))
 }
 
 fn model() -> Option<ChatCompletions> {
