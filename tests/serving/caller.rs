@@ -76,7 +76,7 @@ impl Caller {
         body["stream"] = json!(true);
         let response = self.request(path, &body).send().await.unwrap();
         assert_eq!(response.headers()["content-type"], "text/event-stream");
-        read_events(&String::from_utf8(response.bytes().await.unwrap().to_vec()).unwrap())
+        read_events(std::str::from_utf8(&response.bytes().await.unwrap()).unwrap())
     }
 }
 

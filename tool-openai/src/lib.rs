@@ -60,13 +60,17 @@
 mod chat_completions;
 mod client;
 mod config;
+mod encoding;
 mod endpoint;
 mod error;
+mod fields;
 mod http;
 mod json;
 mod lenient;
+mod logprobs;
 mod pieces;
 mod quirks;
+mod responses;
 mod retry;
 #[cfg(feature = "server")]
 pub mod server;
@@ -78,5 +82,6 @@ pub use self::chat_completions::ChatCompletions;
 pub use self::config::{OpenAi, OpenAiBuilder};
 pub use self::endpoint::{CallIds, Endpoint, KeyHeader, ReasoningBack};
 pub use self::error::Error;
+pub use self::responses::Responses;
 pub use self::retry::{Retry, RetryBudget};
 pub use self::tools::Warning;

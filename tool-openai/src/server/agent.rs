@@ -64,7 +64,8 @@ impl Leg {
         };
         let context = Context {
             endpoint: Arc::clone(endpoint),
-            conversation: fingerprint(chat.messages()),
+            // Only looked at if the run pauses.
+            conversation: if callers.set().is_empty() { 0 } else { fingerprint(chat.messages()) },
             messages: run.added().len(),
             usage: run.usage(),
             callers,

@@ -14,6 +14,7 @@ use super::agent::Leg;
 use super::endpoint::Endpoint;
 use super::error::ApiError;
 use super::failure::Telling;
+use super::http::LONGEST_SILENCE;
 
 /// What answers under one name.
 #[derive(Clone)]
@@ -53,7 +54,8 @@ pub(super) async fn respond(endpoint: &Arc<Endpoint>, asked: Asked) -> Result<Ve
     }
 }
 
-/// The pieces of the answer, as they come. An error before the first of them is one of the request.
+/// The pieces of the answer, as they come. An error before the first of them is one of the request, unless it is long in
+/// coming.
 pub(super) async fn stream(endpoint: &Arc<Endpoint>, asked: Asked) -> Result<Deltas, ApiError> {
     let deltas = match ready_to_ask(endpoint, &asked)? {
         Backend::Model(model) => stream_model(model, asked.chat, endpoint.settings.telling),
@@ -61,10 +63,10 @@ pub(super) async fn stream(endpoint: &Arc<Endpoint>, asked: Asked) -> Result<Del
     };
     let deltas = AssertUnwindSafe(deltas).catch_unwind();
     let mut deltas = whole(deltas.map(|delta| delta.unwrap_or_else(|_| Err(ApiError::internal()))));
-    match deltas.next().await {
-        Some(Ok(first)) => Ok(stream::once(ready(Ok(first))).chain(deltas).boxed()),
-        Some(Err(error)) => Err(error),
-        None => Ok(deltas),
+    match tokio::time::timeout(LONGEST_SILENCE, deltas.next()).await {
+        Ok(Some(Ok(first))) => Ok(stream::once(ready(Ok(first))).chain(deltas).boxed()),
+        Ok(Some(Err(error))) => Err(error),
+        Ok(None) | Err(_) => Ok(deltas),
     }
 }
 

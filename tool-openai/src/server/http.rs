@@ -10,7 +10,8 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use futures_util::{FutureExt, Stream, StreamExt};
+use futures_util::FutureExt;
+use futures_util::stream::{self, Stream, StreamExt};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 use subtle::{Choice, ConstantTimeEq};
@@ -19,6 +20,9 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::endpoint::Endpoint;
 use super::error::ApiError;
 use super::ids;
+
+/// How long a stream is silent at most.
+pub(super) const LONGEST_SILENCE: Duration = Duration::from_secs(15);
 
 /// Stands around every request: the key, the limit of requests under way, panics, and the name of the request.
 pub(super) async fn serve(State(endpoint): State<Arc<Endpoint>>, request: Request, next: Next) -> Response {
@@ -107,14 +111,35 @@ pub(super) fn json(status: StatusCode, body: &Value) -> Response {
 
 /// Server-sent events, as they come.
 pub(super) fn events(events: impl Stream<Item = Bytes> + Send + 'static) -> Response {
-    let body = Body::from_stream(events.map(Ok::<_, Infallible>));
+    let body = Body::from_stream(never_silent(events).map(Ok::<_, Infallible>));
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-cache")];
     (headers, body).into_response()
+}
+
+/// Says now and then that there will be more, in a comment that clients pass over: what stands between takes a connection
+/// that is silent for dead.
+fn never_silent(events: impl Stream<Item = Bytes> + Send + 'static) -> impl Stream<Item = Bytes> + Send {
+    stream::unfold(Box::pin(events), |mut events| async move {
+        match tokio::time::timeout(LONGEST_SILENCE, events.next()).await {
+            Ok(event) => event.map(|event| (event, events)),
+            Err(_) => Some((Bytes::from_static(b": more is to come\n\n"), events)),
+        }
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_is_never_silent_for_long() {
+        let slow = stream::unfold(0, |count| async move {
+            tokio::time::sleep(LONGEST_SILENCE * 3 / 2).await;
+            (count < 2).then_some((Bytes::from_static(b"data: 1\n\n"), count + 1))
+        });
+        let sent: Vec<_> = never_silent(slow).map(|bytes| bytes[0]).collect().await;
+        assert_eq!(sent, b":d:d:");
+    }
 
     #[test]
     fn keys() {
