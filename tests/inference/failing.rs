@@ -96,7 +96,7 @@ async fn an_image_for_a_model_that_sees_nothing() {
 #[tokio::test]
 async fn a_stream_that_is_dropped_leaves_room_for_the_next() {
     let Some(server) = OwnServer::start() else { return };
-    let model = at(&server.base_url).build().unwrap().chat_model("babbler");
+    let model = at(&server.base_url).max_retries(0).build().unwrap().chat_model("babbler");
     // The server does one thing at a time, and has text for minutes.
     let endless = endless();
     for seed in 0..3 {
@@ -111,7 +111,7 @@ async fn a_stream_that_is_dropped_leaves_room_for_the_next() {
 #[tokio::test]
 async fn a_server_that_is_stopped_in_the_middle_of_a_stream() {
     let Some(mut server) = OwnServer::start() else { return };
-    let model = at(&server.base_url).build().unwrap().chat_model("babbler");
+    let model = at(&server.base_url).max_retries(0).build().unwrap().chat_model("babbler");
     let endless = endless();
     let mut deltas = model.stream(&endless);
     let mut text = String::new();

@@ -10,6 +10,8 @@ mod failing;
 mod server;
 
 use std::env;
+use std::io::{self, Write};
+use std::sync::Once;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -19,13 +21,21 @@ use tool_openai::{ChatCompletions, Endpoint, OpenAi, OpenAiBuilder};
 /// More than any answer here needs, so that a grammar that does not end fails a test and does not hang it.
 const MOST_TOKENS: u32 = 4000;
 
-/// Where the server is, as the environment says. Without it the test is skipped.
-fn base_url() -> Option<String> {
-    let url = env::var("INFERENCE_BASE_URL").ok();
-    if url.is_none() {
-        eprintln!("skipped: INFERENCE_BASE_URL is not set; `tests/inference/run` sets it");
+/// What `inference/run` says of its server. Without it the test is skipped.
+fn variable(name: &str) -> Option<String> {
+    static TOLD: Once = Once::new();
+    let value = env::var(name).ok();
+    if value.is_none() {
+        // Not with `eprintln!`: what a test prints so is shown only if it fails.
+        TOLD.call_once(|| {
+            let _ = writeln!(io::stderr(), "skipped: {name} is not set; `tests/inference/run` sets it");
+        });
     }
-    url
+    value
+}
+
+fn base_url() -> Option<String> {
+    variable("INFERENCE_BASE_URL")
 }
 
 fn builder() -> Option<OpenAiBuilder> {
@@ -33,11 +43,7 @@ fn builder() -> Option<OpenAiBuilder> {
 }
 
 fn at(base_url: &str) -> OpenAiBuilder {
-    OpenAi::builder()
-        .endpoint(Endpoint::llama_cpp())
-        .base_url(base_url)
-        .read_timeout(Duration::from_secs(60))
-        .max_retries(0)
+    OpenAi::builder().endpoint(Endpoint::llama_cpp()).base_url(base_url).read_timeout(Duration::from_secs(60))
 }
 
 fn model() -> Option<ChatCompletions> {

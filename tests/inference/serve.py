@@ -4,6 +4,7 @@ It answers so many requests at once, each with so many tokens of context. Its ba
 requests are taken. It ends with its input, so it does not outlive who started it.
 """
 
+import os
 import sys
 
 import xllamacpp
@@ -25,3 +26,5 @@ params.port = 0
 server = xllamacpp.Server(params)
 print(f"{server.listening_address}/v1", flush=True)
 sys.stdin.read()
+# At once: the server would first wait for the requests that are under way.
+os._exit(0)

@@ -1,8 +1,9 @@
 //! A server of one's own, for what would disturb others.
 
-use std::env;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
+
+use crate::variable;
 
 /// A server for one request at a time, with room for more than a test can wait for. It is stopped when it is dropped.
 pub(crate) struct OwnServer {
@@ -13,10 +14,7 @@ pub(crate) struct OwnServer {
 impl OwnServer {
     /// Starts what the environment says, which ends with its input. Without it the test is skipped.
     pub(crate) fn start() -> Option<Self> {
-        let Ok(command) = env::var("INFERENCE_SERVER") else {
-            eprintln!("skipped: INFERENCE_SERVER is not set; `tests/inference/run` sets it");
-            return None;
-        };
+        let command = variable("INFERENCE_SERVER")?;
         let mut words = command.split('\t');
         let mut process = Command::new(words.next().unwrap())
             .args(words)
