@@ -55,8 +55,12 @@ async fn a_response_comes_through_whole_and_streamed() {
         let script = ScriptedModel::new().replies(response.clone()).replies(response.clone());
         let (_server, model) = serve(script).await;
         let request = ChatRequest::new([Message::user("Hello")]);
-        let whole = model.chat(&request).await.unwrap();
-        let (_, streamed) = stream(&model, &request).await;
+        let mut whole = model.chat(&request).await.unwrap();
+        let (_, mut streamed) = stream(&model, &request).await;
+        // The reasoning is kept in the server's own words, too, as it goes back in them.
+        let kept = whole.message.provider_data.take();
+        assert_eq!(kept.is_some(), response.message.reasoning.is_some());
+        assert_eq!(streamed.message.provider_data.take(), kept);
         assert_eq!(whole.message, response.message);
         assert_eq!(streamed.message, response.message);
         assert_eq!(whole.finish_reason, response.finish_reason);
@@ -433,10 +437,11 @@ async fn bad_requests_get_the_apis_error_shape_and_status() {
             "this model cannot be held to a JSON schema",
         ),
         (
-            json!({ "model": "agent", "messages": [user], "tools": [function] }).to_string(),
+            json!({ "model": "m", "messages": [user, { "role": "assistant", "tool_calls": [call] }, user] })
+                .to_string(),
             400,
-            "tools",
-            "this model has tools of its own",
+            "messages",
+            "the call `a` has no result",
         ),
         (
             json!({ "model": "agent", "messages": [{ "role": "system", "content": "" }] }).to_string(),
@@ -456,7 +461,7 @@ async fn bad_requests_get_the_apis_error_shape_and_status() {
         let body = json!({ "model": "m", "messages": [user], "stream": is_streamed });
         let (status, error) = post(&http, &server, body.to_string()).await;
         assert_eq!((status, &error["error"]["type"]), (500, &json!("server_error")));
-        assert_eq!(error["error"]["message"], "the line is dead");
+        assert_eq!(error["error"]["message"], "the server could not answer this request");
     }
     let (status, error) = get(&http, &format!("{}/nothing", server.base_url())).await;
     assert_eq!((status, &error["error"]["type"]), (404, &json!("invalid_request_error")));

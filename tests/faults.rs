@@ -16,6 +16,7 @@ fn client(base_url: &str) -> OpenAi {
         .api_key("sk-very-secret")
         .connect_timeout(Duration::from_secs(2))
         .read_timeout(Duration::from_millis(500))
+        .max_retries(0)
         .build()
         .unwrap()
 }

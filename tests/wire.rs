@@ -13,10 +13,10 @@ use futures_util::StreamExt;
 use serde_json::{Value, json};
 use support::RawServer;
 use tool_core::{
-    ChatModel, ChatRequest, ChatResponse, Delta, FinishReason, Message, ModelError, ProviderData, ToolCall,
+    ChatModel, ChatRequest, ChatResponse, Delta, FinishReason, Message, ModelError, ToolCall, ToolOutput,
     Usage,
 };
-use tool_openai::OpenAi;
+use tool_openai::{ChatCompletions, OpenAi};
 
 struct Case {
     name: String,
@@ -50,9 +50,12 @@ fn request() -> ChatRequest<'static> {
     ChatRequest::new([Message::user("When is high tide?")])
 }
 
+fn model(base_url: String) -> ChatCompletions {
+    OpenAi::builder().base_url(base_url).max_retries(0).build().unwrap().chat_model("m")
+}
+
 async fn stream(base_url: String) -> (Vec<Delta>, Result<ChatResponse, ModelError>) {
-    let model = OpenAi::builder().base_url(base_url).build().unwrap().chat_model("m");
-    let request = request();
+    let (model, request) = (model(base_url), request());
     let mut deltas = model.stream(&request);
     let mut pieces = Vec::new();
     while let Some(delta) = deltas.next().await {
@@ -106,6 +109,20 @@ fn check(case: &Case, (pieces, outcome): (Vec<Delta>, Result<ChatResponse, Model
             }
             let id = expected["http"]["headers"]["x-request-id"].as_str();
             assert_eq!(error.request_id(), id, "{name}");
+            let kinds = [
+                ("server", error.is_server()),
+                ("rate_limit", error.is_rate_limited()),
+                ("quota", error.is_quota()),
+                ("overloaded", error.is_overloaded()),
+                ("context_length", error.is_context_length()),
+                ("invalid_request", error.is_invalid_request()),
+                ("tool_generation", error.is_tool_generation()),
+            ];
+            let kinds = kinds.into_iter().filter(|(_, is)| *is).map(|(kind, _)| kind).collect::<Vec<_>>();
+            assert_eq!(json!(kinds), json!([told["kind"]]), "{name}");
+            assert_eq!(json!(error.is_retryable()), told["retryable"], "{name}");
+            let retry_after = error.retry_after().map(|after| after.as_millis() as u64);
+            assert_eq!(json!(retry_after), told["retry_after_ms"], "{name}");
             let came = pieces.iter().map(|piece| match piece {
                 Delta::Text(text) => &**text,
                 other => panic!("{name}: {other:?}"),
@@ -134,7 +151,6 @@ fn check_message(name: &str, expected: &Value, response: &ChatResponse) {
         }
         assert!(ids.insert(&call.id), "{name}: ids differ");
     }
-    check_echo(name, expected, response);
     let logprobs = expected.get("logprobs").cloned().unwrap_or_else(|| json!([]));
     let without_null = |mut token: Value| {
         let top = token["top_logprobs"].as_array_mut().unwrap();
@@ -157,19 +173,28 @@ fn input(call: &ToolCall) -> Value {
     }
 }
 
-/// What is opaque is kept as it came, under the names that it had.
-fn check_echo(name: &str, expected: &Value, response: &ChatResponse) {
-    let kept = |data: &Option<ProviderData>| {
-        data.as_ref().map(|data| data.of(data.provider()).unwrap().parse::<Value>().unwrap())
+/// What the next request sends back beyond the plain message.
+async fn check_echo(Case { name, expected, .. }: &Case, server: &RawServer, response: &ChatResponse) {
+    let results = response.message.tool_calls.iter();
+    let results = results.map(|call| Message::tool(call, &Ok(ToolOutput::text("high"))));
+    let mut messages = vec![Message::user("When?"), Message::Assistant(response.message.clone())];
+    messages.extend(results);
+    // What comes of it does not matter.
+    drop(model(server.base_url()).chat(&ChatRequest::new(messages)).await);
+    let sent = server.requests().pop().unwrap();
+    let sent: Value = serde_json::from_str(sent.split_once("\r\n\r\n").unwrap().1).unwrap();
+    let beyond = |value: &Value, plain: &[&str]| {
+        let mut fields = value.as_object().unwrap().clone();
+        fields.retain(|name, _| !plain.contains(&&**name));
+        json!(fields)
     };
-    let message = &response.message;
-    assert_eq!(kept(&message.provider_data).as_ref(), expected["echo"].get("message"), "{name}");
-    for call in &message.tool_calls {
-        assert_eq!(
-            kept(&call.provider_data).as_ref(),
-            expected["echo"]["tool_calls"].get(&call.id),
-            "{name}"
-        );
+    let message = &sent["messages"][1];
+    let found = beyond(message, &["role", "content", "refusal", "tool_calls"]);
+    assert_eq!(found, *expected["echo"].get("message").unwrap_or(&json!({})), "{name}");
+    for call in message["tool_calls"].as_array().into_iter().flatten() {
+        let found = beyond(call, &["id", "type", "function"]);
+        let id = call["id"].as_str().unwrap();
+        assert_eq!(found, *expected["echo"]["tool_calls"].get(id).unwrap_or(&json!({})), "{name}");
     }
 }
 
@@ -219,7 +244,11 @@ async fn every_stream_of_the_corpus() {
     for case in cases {
         let server =
             RawServer::answering("200 OK", &[("content-type", "text/event-stream")], &case.body).await;
-        check(&case, stream(server.base_url()).await);
+        let (pieces, outcome) = stream(server.base_url()).await;
+        if let Ok(response) = &outcome {
+            check_echo(&case, &server, response).await;
+        }
+        check(&case, (pieces, outcome));
     }
 }
 
@@ -283,8 +312,10 @@ async fn every_whole_response_of_the_corpus() {
         let headers: Vec<_> =
             headers.iter().map(|(name, value)| (&**name, value.as_str().unwrap())).collect();
         let server = RawServer::answering(&status, &headers, &case.body).await;
-        let model = OpenAi::builder().base_url(server.base_url()).build().unwrap().chat_model("m");
-        let outcome = model.chat(&request()).await;
+        let outcome = model(server.base_url()).chat(&request()).await;
+        if let Ok(response) = &outcome {
+            check_echo(&case, &server, response).await;
+        }
         let pieces = outcome.iter().flat_map(|response| Delta::all_of(response.clone()));
         check(&case, (pieces.filter(|piece| !matches!(piece, Delta::Done(_))).collect(), outcome));
         // A server that does not stream, though it was asked to.

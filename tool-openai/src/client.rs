@@ -2,17 +2,20 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
-use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Response, StatusCode, Url, redirect};
-use rustls::ClientConfig;
-use rustls_platform_verifier::BuilderVerifierExt;
+use futures_util::stream::{Stream, StreamExt};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap};
+use reqwest::{Response, Url};
 use secrecy::{ExposeSecret, SecretString};
-use url::Host;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::{Error, encoding};
+use crate::error::Told;
+use crate::pieces::RequestBody;
+use crate::retry::{Retries, RetryHeaders, RetryPolicy};
+use crate::streaming::Problem;
+use crate::tools::WarningHook;
+use crate::{Endpoint, Error, encoding};
 
 /// How long an answer may be, in bytes: beyond any that a model gives.
 pub(crate) const LONGEST_BODY: usize = 64 << 20;
@@ -20,100 +23,125 @@ pub(crate) const LONGEST_BODY: usize = 64 << 20;
 /// How much of an error's body is read, in bytes.
 const LONGEST_ERROR_BODY: usize = 64 << 10;
 
-/// The connections to one endpoint.
+/// The connections to one endpoint, and what is set of it.
 pub(crate) struct Client {
-    http: reqwest::Client,
-    base_url: Url,
-    key: Option<SecretString>,
+    pub(crate) http: reqwest::Client,
+    pub(crate) endpoint: Arc<Endpoint>,
+    pub(crate) base_url: Url,
+    pub(crate) key: Option<SecretString>,
+    pub(crate) headers: HeaderMap,
+    pub(crate) retry: RetryPolicy,
+    /// Room for the requests under way, if their number is bounded.
+    pub(crate) room: Option<Arc<Semaphore>>,
+    pub(crate) on_warning: Option<WarningHook>,
+}
+
+/// An answer whose head has come. Until it is dropped, the request is under way.
+pub(crate) struct Answer {
+    pub(crate) response: Response,
+    pub(crate) url: Url,
+    pub(crate) request_id: Option<String>,
+    _room: Option<OwnedSemaphorePermit>,
+}
+
+impl Answer {
+    /// The bytes of the body, as they come.
+    pub(crate) fn into_bytes(self) -> impl Stream<Item = reqwest::Result<Bytes>> + Send {
+        let Self { response, _room, .. } = self;
+        response.bytes_stream().inspect(move |_| {
+            // It is given back with the stream.
+            let _ = &_room;
+        })
+    }
 }
 
 impl Client {
-    pub(crate) fn new(
-        base_url: Url,
-        key: Option<SecretString>,
-        headers: Vec<(&'static str, String)>,
-        connect_timeout: Duration,
-        read_timeout: Duration,
-    ) -> Result<Self, Error> {
-        let mut map = HeaderMap::new();
-        for (name, text) in headers {
-            // The value stays out of the message: it may be the key.
-            let mut value = HeaderValue::from_str(&text).map_err(|_| {
-                Error::config(format!(
-                    "the value for the header `{name}` has a character that no header may have"
-                ))
-            })?;
-            value.set_sensitive(name == "authorization");
-            map.insert(HeaderName::from_static(name), value);
-        }
-        let mut http = reqwest::Client::builder();
-        if is_loopback(&base_url) {
-            // A proxy would look for the server on its own machine.
-            http = http.no_proxy();
-        }
-        let http = http
-            .default_headers(map)
-            .tls_backend_preconfigured(tls(&base_url)?)
-            .connect_timeout(connect_timeout)
-            .read_timeout(read_timeout)
-            // A redirect would turn a request into another, or carry the key elsewhere.
-            .redirect(redirect::Policy::none())
-            .build()
-            .map_err(|error| Error::config(format!("no HTTP client can be made: {error}")))?;
-        Ok(Self { http, base_url, key })
+    /// The retries of one request.
+    pub(crate) fn retries(&self) -> Retries<'_> {
+        self.retry.begin()
     }
 
-    /// The name under which what is opaque in a response is kept, and sent back.
-    #[expect(clippy::unused_self, reason = "each endpoint is to have its own")]
-    pub(crate) fn provider(&self) -> &str {
-        "openai"
-    }
-
-    /// Sends JSON and gives the answer, unless it is an error by its status.
-    pub(crate) async fn post(
+    /// Sends JSON, again if need be, and gives the answer, unless it is an error by its status.
+    pub(crate) async fn send(
         &self,
-        path: &str,
-        body: Vec<u8>,
+        api: &str,
+        model: &str,
+        body: &RequestBody,
         accept: &'static str,
-    ) -> Result<Response, Error> {
-        let url = self.url(path);
-        let request =
-            self.http.post(url.clone()).header(CONTENT_TYPE, "application/json").header(ACCEPT, accept);
-        let sent = request.body(body).send().await;
-        let response = sent.map_err(|error| Error::transport(&url, error))?;
+    ) -> Result<Answer, Error> {
+        let mut retries = self.retries();
+        loop {
+            match self.send_once(api, model, body, accept).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => retries.after(error).await?,
+            }
+        }
+    }
+
+    pub(crate) async fn send_once(
+        &self,
+        api: &str,
+        model: &str,
+        body: &RequestBody,
+        accept: &'static str,
+    ) -> Result<Answer, Error> {
+        let room = match &self.room {
+            // Nobody closes it.
+            Some(room) => Arc::clone(room).acquire_owned().await.ok(),
+            None => None,
+        };
+        let url = self.url(api, model);
+        let request = self.http.post(url.clone()).headers(self.headers.clone()).body(body.to_body());
+        let request = request.header(CONTENT_TYPE, "application/json").header(ACCEPT, accept);
+        let response = request.send().await.map_err(|error| Error::transport(&url, error))?;
+        let request_id = request_id(&response).map(|id| self.without_key(&id));
         let status = response.status();
         if status.is_success() {
             encoding::check(&response)?;
-            return Ok(response);
+            return Ok(Answer { response, url, request_id, _room: room });
         }
         if status.is_redirection() {
             let location = response.headers().get("location").and_then(|value| value.to_str().ok());
-            return Err(Error::redirected(status, &self.without_key(location.unwrap_or("nowhere"))));
+            let location = self.without_key(location.unwrap_or("nowhere"));
+            return Err(Error::redirected(status, &location).with_request_id(request_id));
         }
-        let request_id = request_id(&response);
+        let told = Told { status: Some(status), request_id, retry: RetryHeaders::of(response.headers()) };
         let body = read(&url, response, LONGEST_ERROR_BODY).await.unwrap_or_default();
-        Err(self.api_error(Some(status), &body, request_id))
+        Err(self.api_error(&body, told))
     }
 
     /// The whole body of an answer.
-    pub(crate) async fn body(&self, path: &str, response: Response) -> Result<Bytes, Error> {
-        let url = self.url(path);
-        let body = read(&url, response, LONGEST_BODY + 1).await?;
+    pub(crate) async fn body(&self, answer: Answer) -> Result<Bytes, Error> {
+        let Answer { response, url, request_id, _room } = answer;
+        let body = read(&url, response, LONGEST_BODY + 1).await;
+        let body = body.map_err(|error| error.with_request_id(request_id.clone()))?;
         if body.len() > LONGEST_BODY {
-            return Err(Error::invalid_response(format!("the answer is longer than {LONGEST_BODY} bytes")));
+            let error = Error::invalid_response(format!("the answer is longer than {LONGEST_BODY} bytes"));
+            return Err(error.with_request_id(request_id));
         }
         Ok(body)
     }
 
     /// The error that a body tells of, without the key, should the server have sent it back.
-    pub(crate) fn api_error(
+    pub(crate) fn api_error(&self, body: &[u8], told: Told) -> Error {
+        Error::api(&String::from_utf8_lossy(body), told, |text| self.without_key(text))
+    }
+
+    /// The error that stands for what is wrong with a text that came.
+    pub(crate) fn problem(
         &self,
-        status: Option<StatusCode>,
-        body: &[u8],
+        problem: Problem,
+        text: &str,
+        content_type: Option<&str>,
         request_id: Option<String>,
     ) -> Error {
-        let request_id = request_id.map(|id| self.without_key(&id));
-        Error::api(status, &String::from_utf8_lossy(body), request_id, |text| self.without_key(text))
+        let error = match problem {
+            Problem::Api(told) => self.api_error(told.as_bytes(), Told::default()),
+            Problem::Empty => Error::empty(),
+            Problem::GivenUp(why) => Error::incomplete(Some(Error::given_up(why))),
+            Problem::Unreadable(why) => Error::unreadable(content_type, &self.without_key(text), &why),
+        };
+        error.with_request_id(request_id)
     }
 
     /// A text of the server without the key, should it have sent it back.
@@ -124,26 +152,30 @@ impl Client {
         }
     }
 
-    /// The base URL with a path put behind its own; its query stays.
-    pub(crate) fn url(&self, path: &str) -> Url {
+    /// Where an API is for a model: the base URL with a path put behind its own; its query stays.
+    pub(crate) fn url(&self, api: &str, model: &str) -> Url {
+        let (path, query) = self.endpoint.path(api, model);
         let mut url = self.base_url.clone();
         url.set_path(&format!("{}/{path}", self.base_url.path().trim_end_matches('/')));
+        if let Some((name, value)) = query {
+            url.query_pairs_mut().append_pair(name, value);
+        }
         url
+    }
+
+    /// The name under which an API of this endpoint keeps what it wants back.
+    pub(crate) fn provider(&self, api: &str) -> String {
+        let name = match &*self.endpoint.name {
+            "" => self.base_url.authority(),
+            name => name,
+        };
+        format!("{name}/{api}")
     }
 }
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client").field("base_url", &shown(&self.base_url)).finish_non_exhaustive()
-    }
-}
-
-fn is_loopback(url: &Url) -> bool {
-    match url.host() {
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
-        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
-        None => false,
     }
 }
 
@@ -169,24 +201,4 @@ async fn read(url: &Url, mut response: Response, most: usize) -> Result<Bytes, E
         }
     }
     Ok(body.into())
-}
-
-/// TLS through rustls and ring, which need cargo and a C compiler to build and nothing else, with the
-/// system's certificates; these are read only where they are needed, so that a server on a machine
-/// without any can still be reached by `http`.
-fn tls(base_url: &Url) -> Result<ClientConfig, Error> {
-    let no_tls = |error: rustls::Error| {
-        Error::config(format!(
-            "no certificates to tell a server by ({error}); install the system's, `ca-certificates`"
-        ))
-    };
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(no_tls)?;
-    if base_url.scheme() == "http" {
-        let nobody = rustls::RootCertStore::empty();
-        return Ok(builder.with_root_certificates(nobody).with_no_client_auth());
-    }
-    Ok(builder.with_platform_verifier().map_err(no_tls)?.with_no_client_auth())
 }

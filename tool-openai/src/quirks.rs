@@ -34,7 +34,14 @@ pub(crate) fn api_error(body: &str) -> Option<ApiError> {
         Value::Number(number) => Some(number.to_string()),
         _ => None,
     };
-    Some(ApiError { message, kind: text("type"), code: text("code"), ..ApiError::default() })
+    Some(ApiError {
+        message,
+        kind: text("type"),
+        code: text("code"),
+        param: text("param"),
+        failed_generation: text("failed_generation"),
+        ..ApiError::default()
+    })
 }
 
 fn message_text(message: &Value) -> Option<String> {
@@ -205,6 +212,26 @@ pub(crate) fn arguments_sent_back(text: &str) -> Cow<'_, str> {
     }
 }
 
+/// An id of a call as Mistral takes it: nine letters and digits, always the same for the same id.
+///
+/// <https://docs.mistral.ai/capabilities/function_calling> has such ids; others are refused.
+pub(crate) fn nine_alphanumeric(id: &str) -> Cow<'_, str> {
+    const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    if id.len() == 9 && id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        return Cow::Borrowed(id);
+    }
+    // FNV-1a, as std's hashes may change from one version to the next, and a kept run must send the same.
+    let mut hash = id.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    let digits = std::iter::repeat_with(|| {
+        let digit = ALPHABET[(hash % 62) as usize];
+        hash /= 62;
+        char::from(digit)
+    });
+    Cow::Owned(digits.take(9).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -250,5 +277,17 @@ mod tests {
         for (text, expected) in table {
             assert_eq!(arguments_sent_back(text), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn ids_of_nine() {
+        // A kept run sends the same in every version.
+        let table = [("abcDEF123", "abcDEF123"), ("", "HIQo8RRkb"), ("call_1", "9gD2Dimct")];
+        for (id, expected) in table {
+            assert_eq!(nine_alphanumeric(id), expected, "{id}");
+        }
+        let ids: std::collections::HashSet<_> =
+            (0..1000).map(|number| nine_alphanumeric(&format!("call_{number}")).into_owned()).collect();
+        assert_eq!(ids.len(), 1000);
     }
 }

@@ -6,11 +6,11 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use futures_util::stream::{BoxStream, Stream, StreamExt};
-use reqwest::{Response, Url};
+use reqwest::Url;
 use tool_core::{ChatResponse, Delta};
 
 use crate::Error;
-use crate::client::{Client, LONGEST_BODY, request_id};
+use crate::client::{Answer, Client, LONGEST_BODY};
 use crate::sse::{Broken, Event, Events};
 
 /// Puts a response together from the events of its stream, as one API has them.
@@ -45,6 +45,8 @@ pub(crate) enum Problem {
     Unreadable(String),
     /// The model's reply was given up, for this reason.
     GivenUp(String),
+    /// It is one of the API, with nothing in it.
+    Empty,
 }
 
 /// The pieces of a streamed answer, as they come.
@@ -54,15 +56,14 @@ pub(crate) enum Problem {
 /// - What comes behind the last event is not read.
 pub(crate) fn deltas<'a, A: Assemble + Send + Unpin + 'a>(
     client: &'a Client,
-    path: &str,
-    response: Response,
+    answer: Answer,
     assembler: A,
 ) -> impl Stream<Item = Result<Delta, Error>> + Send + 'a {
     Deltas {
         client,
-        url: client.url(path),
-        request_id: request_id(&response),
-        events: Events::new(response.bytes_stream().boxed(), LONGEST_BODY),
+        url: answer.url.clone(),
+        request_id: answer.request_id.clone(),
+        events: Events::new(answer.into_bytes().boxed(), LONGEST_BODY),
         assembler: Some(assembler),
         ready: VecDeque::new(),
         failure: None,
@@ -127,7 +128,7 @@ impl<A: Assemble> Deltas<'_, A> {
         let Some(assembler) = self.assembler.take() else { return };
         match self.response(step, assembler) {
             Ok(response) => self.ready.push_back(Delta::Done(response)),
-            Err(error) => self.failure = Some(error),
+            Err(error) => self.failure = Some(error.with_request_id(self.request_id.clone())),
         }
     }
 
@@ -139,7 +140,7 @@ impl<A: Assemble> Deltas<'_, A> {
             Step::Broken(_) if assembler.is_finished() => Ok(assembler.into_response()),
             Step::Broken(broken) => {
                 let why = broken.map(|broken| self.broken(broken));
-                Err(Error::incomplete(assembler.into_response(), why))
+                Err(Error::incomplete(why).with_partial(assembler.into_response()))
             }
             Step::Problem(problem, data) => Err(self.problem(problem, &data, assembler)),
         }
@@ -155,14 +156,7 @@ impl<A: Assemble> Deltas<'_, A> {
     }
 
     fn problem(&self, problem: Problem, data: &str, assembler: A) -> Error {
-        match problem {
-            Problem::Api(told) => self.client.api_error(None, told.as_bytes(), self.request_id.clone()),
-            Problem::Unreadable(why) => {
-                Error::unreadable(Some("text/event-stream"), &self.client.without_key(data), &why)
-            }
-            Problem::GivenUp(why) => {
-                Error::incomplete(assembler.into_response(), Some(Error::invalid_response(why)))
-            }
-        }
+        let error = self.client.problem(problem, data, Some("text/event-stream"), self.request_id.clone());
+        error.with_partial(assembler.into_response())
     }
 }

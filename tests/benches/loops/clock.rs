@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 
 /// The calls at which the time is noted.
-pub(crate) const NOTED: [u32; 3] = [50, 150, 200];
+pub(crate) const NOTED: [u32; 6] = [5, 15, 50, 150, 190, 200];
 
 thread_local! {
     static NOTES: Cell<[Duration; NOTED.len()]> = const { Cell::new([Duration::ZERO; NOTED.len()]) };

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{ToolRef, ToolSet, ToolSetError};
-use crate::Tool;
 use crate::tool::StrictTool;
+use crate::{StrictError, Tool};
 
 impl ToolSet {
     /// The same tools, each in its [strict form](crate::ToolDefinition::into_strict): a provider that can holds the model
@@ -30,16 +30,43 @@ impl ToolSet {
     /// Strict mode cannot say what a tool takes: the error names the tool and the place in its parameters.
     #[inline]
     pub fn strict(self) -> Result<Self, ToolSetError> {
-        self.map(|tool| {
-            if tool.get().definition().is_strict() {
-                return Ok(tool.clone());
-            }
-            match StrictTool::new(tool.clone()) {
-                Ok(strict) => Ok(ToolRef::Shared(Arc::new(strict))),
-                Err(error) => Err(ToolSetError::no_strict_form(&error.to_string())),
-            }
-        })
+        self.map(|tool| strict(tool).map_err(|error| ToolSetError::no_strict_form(&error.to_string())))
     }
+
+    /// The same tools, each in its [strict form](crate::ToolDefinition::into_strict) if it has one, and else as it is: what
+    /// [`strict`](Self::strict) does, without an error.
+    ///
+    /// ```
+    /// use std::collections::BTreeMap;
+    ///
+    /// use tool_core::{tool, tools};
+    ///
+    /// /// Books a hotel.
+    /// #[tool]
+    /// fn stay(city: String) {}
+    ///
+    /// /// Sets labels, of any names: strict mode cannot say that.
+    /// #[tool]
+    /// fn label(labels: BTreeMap<String, String>) {}
+    ///
+    /// let set = tools![stay, label].strict_where_possible();
+    /// let is_strict = ["stay", "label"].map(|name| set.get(name).unwrap().definition().is_strict());
+    /// assert_eq!(is_strict, [true, false]);
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn strict_where_possible(self) -> Self {
+        // The names are those of a set already.
+        self.map(|tool| Ok(strict(tool).unwrap_or_else(|_| tool.clone()))).unwrap_or(self)
+    }
+}
+
+#[inline]
+fn strict(tool: &ToolRef) -> Result<ToolRef, StrictError> {
+    if tool.get().definition().is_strict() {
+        return Ok(tool.clone());
+    }
+    Ok(ToolRef::Shared(Arc::new(StrictTool::new(tool.clone())?)))
 }
 
 impl AsRef<dyn Tool> for ToolRef {

@@ -165,8 +165,7 @@ impl<'a> Assembler<'a> {
     /// The fields of the message that are sent back as they came, as one object.
     fn provider_data(&self) -> Option<ProviderData> {
         let mut json = Vec::new();
-        // DeepSeek wants it beside calls, and nowhere else.
-        if self.has_reasoning_content && !self.message.tool_calls.is_empty() {
+        if self.has_reasoning_content {
             json.extend_from_slice(br#","reasoning_content":"#);
             write_text(&mut json, self.message.reasoning.as_deref().unwrap_or_default());
         }

@@ -1,21 +1,37 @@
 //! The messages of a request.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
-use tool_core::{AssistantMessage, Content, Image, Message, Part, ToolCall, ToolMessage};
+use serde_json::value::RawValue;
+use tool_core::{AssistantMessage, Content, Image, Message, Part, ProviderData, ToolCall, ToolMessage};
 
+use super::Dialect;
 use crate::json::{write_list, write_text};
-use crate::{Error, quirks};
+use crate::pieces::Growing;
+use crate::{CallIds, Error, ReasoningBack, quirks};
+
+/// The fields of a message and of a call that are written here.
+const OWN_FIELDS: [&str; 9] =
+    ["arguments", "content", "function", "id", "name", "refusal", "role", "tool_calls", "type"];
+
+/// The field in which DeepSeek has its reasoning.
+const REASONING: &str = "reasoning_content";
 
 /// Writes the messages, as the API has them.
 ///
 /// A result of a tool can only be text there. So the pictures of results follow in a message of the user, behind the
 /// last result of the turn: results that stand apart from their calls are refused. What was sent once is sent in the
 /// same bytes ever after, as the results of a turn are there together.
-fn write_messages(json: &mut Vec<u8>, messages: &[Message], first: usize) -> Result<(), Error> {
+fn write_messages(
+    json: &mut Vec<u8>,
+    messages: &[Message],
+    first: usize,
+    dialect: &Dialect,
+) -> Result<(), Error> {
     for (index, message) in messages.iter().enumerate().skip(first) {
         json.push(if index == 0 { b'[' } else { b',' });
-        write_message(json, message)?;
+        write_message(json, message, dialect)?;
         let is_result = |message: Option<&Message>| matches!(message, Some(Message::Tool(_)));
         if is_result(Some(message)) && !is_result(messages.get(index + 1)) {
             write_pictures(json, &messages[..=index]);
@@ -27,26 +43,24 @@ fn write_messages(json: &mut Vec<u8>, messages: &[Message], first: usize) -> Res
 /// The messages of the request before, as they were sent: a turn writes only what is new.
 #[derive(Default)]
 pub(super) struct WrittenMessages {
-    json: Vec<u8>,
+    json: Growing,
     messages: usize,
+    /// How they are written: an application may ask several endpoints in turn.
+    dialect: Option<Dialect>,
 }
 
 impl WrittenMessages {
-    /// The messages as a list, but for its end.
-    pub(super) fn with_new(&mut self, messages: &[Message]) -> Result<&[u8], Error> {
-        if messages.len() < self.messages {
-            *self = Self::default();
+    /// The messages as a list, but for its end; nothing, if there are none.
+    pub(super) fn with_new(&mut self, messages: &[Message], dialect: &Dialect) -> Result<&Growing, Error> {
+        let is_other = self.dialect.as_ref().is_none_or(|written| !written.is_same(dialect));
+        if is_other || messages.len() < self.messages {
+            *self = Self { dialect: Some(dialect.clone()), ..Self::default() };
         }
-        let written = self.json.len();
-        self.json.reserve(room_for(&messages[self.messages..]));
-        match write_messages(&mut self.json, messages, self.messages) {
-            Ok(()) => self.messages = messages.len(),
-            Err(error) => {
-                self.json.truncate(written);
-                return Err(error);
-            }
-        }
-        Ok(if self.json.is_empty() { b"[" } else { &self.json })
+        let mut new = Vec::with_capacity(room_for(&messages[self.messages..]));
+        write_messages(&mut new, messages, self.messages, dialect)?;
+        self.json.push(new);
+        self.messages = messages.len();
+        Ok(&self.json)
     }
 }
 
@@ -65,11 +79,11 @@ fn room_for(messages: &[Message]) -> usize {
     texts.map(|text| 100 + text + text / 4).sum()
 }
 
-fn write_message(json: &mut Vec<u8>, message: &Message) -> Result<(), Error> {
+fn write_message(json: &mut Vec<u8>, message: &Message, dialect: &Dialect) -> Result<(), Error> {
     match message {
         Message::System(content) => {
             if content.images().next().is_some() {
-                return Err(Error::config(
+                return Err(Error::request(
                     "a system message cannot hold an image; put it into a user's message",
                 ));
             }
@@ -84,23 +98,23 @@ fn write_message(json: &mut Vec<u8>, message: &Message) -> Result<(), Error> {
                 write_text(json, &content.text());
             }
         }
-        Message::Assistant(message) => write_assistant(json, message),
+        Message::Assistant(message) => write_assistant(json, message, dialect),
         Message::Tool(result) => {
             json.extend_from_slice(br#"{"role":"tool","tool_call_id":"#);
-            write_text(json, &result.call_id);
+            write_text(json, &call_id(&result.call_id, dialect));
             json.extend_from_slice(br#","content":"#);
             write_text(json, &text_of_result(&result.content));
         }
-        other => return Err(Error::config(format!("Chat Completions has no message like {other:?}"))),
+        other => return Err(Error::request(format!("Chat Completions has no message like {other:?}"))),
     }
     json.push(b'}');
     Ok(())
 }
 
-fn write_assistant(json: &mut Vec<u8>, message: &AssistantMessage) {
+fn write_assistant(json: &mut Vec<u8>, message: &AssistantMessage, dialect: &Dialect) {
     json.extend_from_slice(br#"{"role":"assistant","content":"#);
     // The key is always there; null only beside calls.
-    if message.text.is_empty() && !message.tool_calls.is_empty() {
+    if message.text.is_empty() && !message.tool_calls.is_empty() && dialect.endpoint.null_content {
         json.extend_from_slice(b"null");
     } else {
         write_text(json, &message.text);
@@ -109,20 +123,56 @@ fn write_assistant(json: &mut Vec<u8>, message: &AssistantMessage) {
         json.extend_from_slice(br#","refusal":"#);
         write_text(json, refusal);
     }
+    let has_reasoning_back = match dialect.endpoint.reasoning_back {
+        ReasoningBack::Never => false,
+        ReasoningBack::WithCalls => !message.tool_calls.is_empty(),
+        ReasoningBack::Always => true,
+    };
+    write_provider_data(json, message.provider_data.as_ref(), dialect, has_reasoning_back);
     if !message.tool_calls.is_empty() {
         json.extend_from_slice(br#","tool_calls":"#);
-        write_list(json, &message.tool_calls, write_call);
+        write_list(json, &message.tool_calls, |json, call| write_call(json, call, dialect));
     }
 }
 
-fn write_call(json: &mut Vec<u8>, call: &ToolCall) {
+fn write_call(json: &mut Vec<u8>, call: &ToolCall, dialect: &Dialect) {
     json.extend_from_slice(br#"{"id":"#);
-    write_text(json, &call.id);
+    write_text(json, &call_id(&call.id, dialect));
     json.extend_from_slice(br#","type":"function","function":{"name":"#);
     write_text(json, &call.name);
     json.extend_from_slice(br#","arguments":"#);
     write_text(json, &quirks::arguments_sent_back(&call.arguments));
-    json.extend_from_slice(b"}}");
+    json.push(b'}');
+    write_provider_data(json, call.provider_data.as_ref(), dialect, false);
+    json.push(b'}');
+}
+
+/// Writes the fields that the endpoint wants back, as they came, if it was this endpoint's.
+fn write_provider_data(
+    json: &mut Vec<u8>,
+    data: Option<&ProviderData>,
+    dialect: &Dialect,
+    has_reasoning_back: bool,
+) {
+    let Some(fields) = data.and_then(|data| data.of(&dialect.provider)) else { return };
+    let fields = serde_json::from_str::<BTreeMap<Cow<'_, str>, &RawValue>>(fields.as_str());
+    for (name, value) in fields.into_iter().flatten() {
+        if OWN_FIELDS.contains(&&*name) || (name == REASONING && !has_reasoning_back) {
+            continue;
+        }
+        json.push(b',');
+        write_text(json, &name);
+        json.push(b':');
+        json.extend_from_slice(value.get().as_bytes());
+    }
+}
+
+/// The id of a call, in the form that the endpoint takes.
+fn call_id<'a>(id: &'a str, dialect: &Dialect) -> Cow<'a, str> {
+    match dialect.endpoint.call_ids {
+        CallIds::AsGiven => Cow::Borrowed(id),
+        CallIds::NineAlphanumeric => quirks::nine_alphanumeric(id),
+    }
 }
 
 /// Writes the parts of a user's message.
@@ -132,7 +182,7 @@ fn write_parts(json: &mut Vec<u8>, content: &Content) -> Result<(), Error> {
     let parts = parts.map(|part| match (part, part.as_text()) {
         (Part::Image(image), _) => Ok(WirePart::Image(image)),
         (_, Some(text)) => Ok(WirePart::Text(text.into())),
-        (other, None) => Err(Error::config(format!("Chat Completions has no part like {other:?}"))),
+        (other, None) => Err(Error::request(format!("Chat Completions has no part like {other:?}"))),
     });
     write_list(json, parts.collect::<Result<Vec<_>, _>>()?, WirePart::write);
     Ok(())
@@ -204,10 +254,15 @@ mod tests {
     use tool_core::{ChatRequest, JsonText, ToolOutput};
 
     use super::*;
-    use crate::chat_completions::request::body;
+    use crate::Endpoint;
+    use crate::chat_completions::tests::{PROVIDER, body};
 
     fn sent(messages: &[Message]) -> Result<Value, crate::Error> {
-        let body = body("m", &ChatRequest::borrowing(messages), None, false)?;
+        sent_to(Endpoint::openai(), messages)
+    }
+
+    fn sent_to(endpoint: Endpoint, messages: &[Message]) -> Result<Value, crate::Error> {
+        let body = body(endpoint, &ChatRequest::borrowing(messages), false)?;
         Ok(serde_json::from_slice::<Value>(&body).unwrap()["messages"].take())
     }
 
@@ -305,11 +360,85 @@ mod tests {
             .chain([Message::user("Thanks.")])
             .collect();
         // Requests are made where the model is asked: behind the user, and behind the results of a turn.
-        let body = |end: usize| body("m", &ChatRequest::borrowing(&conversation[..end]), None, true).unwrap();
+        let body = |end: usize| {
+            body(Endpoint::openai(), &ChatRequest::borrowing(&conversation[..end]), true).unwrap()
+        };
         let bodies: Vec<_> = [1, 5, 6, 7, 11, 12].map(body).into_iter().collect();
         for pair in bodies.windows(2) {
             let so_far = &pair[0][..pair[0].len() - "]}".len()];
             assert!(pair[1].starts_with(so_far), "{}", String::from_utf8_lossy(&pair[1]));
         }
+    }
+
+    fn data(provider: &str, fields: Value) -> Option<ProviderData> {
+        Some(ProviderData::new(provider, JsonText::from(fields)))
+    }
+
+    #[test]
+    fn what_a_provider_wants_back_goes_to_it_alone() {
+        let mut call = ToolCall::new("a", "now", "{}");
+        call.provider_data =
+            data(PROVIDER, json!({ "extra_content": { "google": { "thought_signature": "c2ln" } } }));
+        let mut message = AssistantMessage::text("Hm.").with_tool_calls([call]);
+        let fields =
+            json!({ "role": "evil", "reasoning_content": "Now.", "reasoning_details": [{ "text": "Now." }] });
+        message.provider_data = data(PROVIDER, fields.clone());
+        let mut other = message.clone();
+        other.provider_data = data("another", fields.clone());
+        other.tool_calls[0].provider_data = data("another", json!({ "extra_content": 1 }));
+        let mut plain = AssistantMessage::text("Noon.");
+        plain.provider_data = data(PROVIDER, fields);
+        let messages = [message, other, plain].map(Message::Assistant);
+        let written = |back: ReasoningBack| {
+            let mut endpoint = Endpoint::openai();
+            endpoint.reasoning_back = back;
+            sent_to(endpoint, &messages).unwrap()
+        };
+        let reasoning = |written: &Value| [0, 1, 2].map(|index| written[index].get(REASONING).is_some());
+        let table = [
+            (ReasoningBack::Never, [false, false, false]),
+            (ReasoningBack::WithCalls, [true, false, false]),
+            (ReasoningBack::Always, [true, false, true]),
+        ];
+        for (back, expected) in table {
+            let written = written(back);
+            assert_eq!(reasoning(&written), expected, "{back:?}");
+            assert_eq!(written[0]["role"], "assistant");
+            assert_eq!(written[0]["reasoning_details"], json!([{ "text": "Now." }]));
+            let signature = &written[0]["tool_calls"][0]["extra_content"]["google"]["thought_signature"];
+            assert_eq!(signature, "c2ln");
+            assert_eq!(written[1].get("reasoning_details"), None);
+            assert_eq!(written[1]["tool_calls"][0].get("extra_content"), None);
+        }
+    }
+
+    #[test]
+    fn what_mistral_wants_of_messages() {
+        let calls = ["call_1", "abcDEF123"].map(|id| ToolCall::new(id, "now", "{}"));
+        let results = calls.clone().map(|call| Message::tool(&call, &Ok(ToolOutput::text("noon"))));
+        let mut messages = vec![Message::Assistant(AssistantMessage::default().with_tool_calls(calls))];
+        messages.extend(results);
+        let written = sent_to(Endpoint::mistral(), &messages).unwrap();
+        assert_eq!(written[0]["content"], "");
+        let ids = [0, 1].map(|index| written[0]["tool_calls"][index]["id"].as_str().unwrap().to_owned());
+        assert!(ids[0].len() == 9 && ids[0].bytes().all(|byte| byte.is_ascii_alphanumeric()), "{ids:?}");
+        assert_eq!(ids[1], "abcDEF123");
+        assert_eq!([1, 2].map(|index| written[index]["tool_call_id"].as_str().unwrap().to_owned()), ids);
+    }
+
+    /// One cache, as with an application that asks another endpoint when the first fails.
+    #[test]
+    fn messages_that_were_written_for_one_endpoint_are_not_sent_to_another() {
+        let cache = tool_core::RequestCache::default();
+        let call = ToolCall::new("call_1", "now", "{}");
+        let messages = [Message::Assistant(AssistantMessage::default().with_tool_calls([call]))];
+        let id = |endpoint: Endpoint| {
+            let request = ChatRequest::borrowing(&messages).with_cache(&cache);
+            let body: Value = serde_json::from_slice(&body(endpoint, &request, false).unwrap()).unwrap();
+            body["messages"][0]["tool_calls"][0]["id"].as_str().unwrap().to_owned()
+        };
+        assert_eq!(id(Endpoint::openai()), "call_1");
+        assert_ne!(id(Endpoint::mistral()), "call_1");
+        assert_eq!(id(Endpoint::openai()), "call_1");
     }
 }

@@ -4,6 +4,7 @@ mod assembler;
 mod calls;
 mod messages;
 mod reasoning_details;
+mod rejected;
 mod request;
 mod response;
 mod stream;
@@ -18,9 +19,12 @@ use reqwest::header::CONTENT_TYPE;
 use tool_core::{ChatModel, ChatRequest, ChatResponse, ChatStream, Delta, ModelError, ModelFuture};
 
 use self::assembler::Assembler;
-use crate::Error;
-use crate::client::{Client, request_id};
-use crate::streaming::{self, Problem};
+use self::rejected::Tellings;
+use crate::client::{Answer, Client};
+use crate::pieces::RequestBody;
+use crate::streaming;
+use crate::tools::{self, Form};
+use crate::{Endpoint, Error};
 
 const PATH: &str = "chat/completions";
 
@@ -30,12 +34,32 @@ const PATH: &str = "chat/completions";
 pub struct ChatCompletions {
     client: Arc<Client>,
     model: String,
+    dialect: Dialect,
     has_json_schema: bool,
+}
+
+/// How an endpoint wants to be spoken to.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Dialect {
+    endpoint: Arc<Endpoint>,
+    /// The name under which the endpoint keeps what it wants back.
+    provider: Arc<str>,
+}
+
+impl Dialect {
+    fn is_same(&self, other: &Self) -> bool {
+        // Nearly always it is the very same.
+        (Arc::ptr_eq(&self.endpoint, &other.endpoint) && Arc::ptr_eq(&self.provider, &other.provider))
+            || self == other
+    }
 }
 
 impl ChatCompletions {
     pub(crate) fn new(client: Arc<Client>, model: String) -> Self {
-        Self { client, model, has_json_schema: true }
+        let provider = client.provider("chat").into();
+        let dialect = Dialect { endpoint: Arc::clone(&client.endpoint), provider };
+        let has_json_schema = client.endpoint.json_schema;
+        Self { client, model, dialect, has_json_schema }
     }
 
     /// The same model of a server that knows no `response_format` with a JSON schema: the model
@@ -62,46 +86,74 @@ impl ChatCompletions {
         &self.model
     }
 
-    fn body(&self, request: &ChatRequest<'_>, is_streamed: bool) -> Result<Vec<u8>, Error> {
+    fn body(&self, request: &ChatRequest<'_>, is_streamed: bool) -> Result<RequestBody, Error> {
         let format = request.answer_format().filter(|_| self.has_json_schema);
-        request::body(&self.model, request, format, is_streamed)
+        let definitions = request.tools();
+        let on_warning = self.client.on_warning.as_ref();
+        let tools = tools::written(definitions, Form::Nested, &self.client.endpoint, on_warning)?;
+        let tools = tools.as_ref().map(AsRef::as_ref);
+        request::body(&self.dialect, &self.model, request, tools, format, is_streamed)
     }
 
     async fn ask(&self, request: &ChatRequest<'_>) -> Result<ChatResponse, Error> {
-        let body = self.body(request, false)?;
-        let response = self.client.post(PATH, body, "application/json").await?;
-        self.read_whole(response).await
+        let mut tellings = Tellings::new(request);
+        loop {
+            let body = self.body(tellings.request(), false)?;
+            let model = self.model_of(tellings.request());
+            let mut retries = self.client.retries();
+            let error = loop {
+                match self.ask_once(model, &body).await {
+                    Ok(response) => return Ok(response),
+                    Err(error) if error.is_tool_generation() => break error,
+                    Err(error) => retries.after(error).await?,
+                }
+            };
+            tellings.after(error)?;
+        }
+    }
+
+    async fn ask_once(&self, model: &str, body: &RequestBody) -> Result<ChatResponse, Error> {
+        let answer = self.client.send_once(PATH, model, body, "application/json").await?;
+        self.read_whole(answer).await
     }
 
     async fn open(&self, request: &ChatRequest<'_>) -> Result<ChatStream<'_>, Error> {
-        let body = self.body(request, true)?;
-        let response = self.client.post(PATH, body, "text/event-stream").await?;
-        if content_type(&response).is_some_and(|value| value.starts_with("text/event-stream")) {
-            let deltas =
-                streaming::deltas(&self.client, PATH, response, Assembler::new(self.client.provider()));
+        let mut tellings = Tellings::new(request);
+        let answer = loop {
+            let body = self.body(tellings.request(), true)?;
+            let model = self.model_of(tellings.request());
+            match self.client.send(PATH, model, &body, "text/event-stream").await {
+                Ok(answer) => break answer,
+                Err(error) => tellings.after(error)?,
+            }
+        };
+        if content_type(&answer.response).is_some_and(|value| value.starts_with("text/event-stream")) {
+            let deltas = streaming::deltas(&self.client, answer, Assembler::new(&self.dialect.provider));
             return Ok(deltas.map_err(ModelError::from).boxed());
         }
         // Some servers do not stream, though they are asked to; and an error under status 200 is not streamed.
-        let response = self.read_whole(response).await?;
+        let response = self.read_whole(answer).await?;
         Ok(futures_util::stream::iter(Delta::all_of(response).into_iter().map(Ok)).boxed())
     }
 
-    async fn read_whole(&self, response: Response) -> Result<ChatResponse, Error> {
-        let content_type = content_type(&response);
-        let request_id = request_id(&response);
-        let body = self.client.body(PATH, response).await?;
+    async fn read_whole(&self, answer: Answer) -> Result<ChatResponse, Error> {
+        let content_type = content_type(&answer.response);
+        let request_id = answer.request_id.clone();
+        let body = self.client.body(answer).await?;
         // To look for what is no text is slower than to see that there is none.
         let text = match std::str::from_utf8(&body) {
             Ok(text) => Cow::Borrowed(text),
             Err(_) => String::from_utf8_lossy(&body),
         };
-        response::read(&text, self.client.provider()).map_err(|problem| match problem {
-            Problem::Api(told) => self.client.api_error(None, told.as_bytes(), request_id),
-            Problem::GivenUp(why) => Error::invalid_response(why),
-            Problem::Unreadable(why) => {
-                Error::unreadable(content_type.as_deref(), &self.client.without_key(&text), &why)
-            }
+        response::read(&text, &self.dialect.provider).map_err(|problem| {
+            let content_type = content_type.as_deref();
+            self.client.problem(problem, &text, content_type, request_id)
         })
+    }
+
+    /// The model that is asked.
+    fn model_of<'a>(&'a self, request: &'a ChatRequest<'_>) -> &'a str {
+        request.options().model.as_deref().unwrap_or(&self.model)
     }
 }
 
@@ -118,9 +170,10 @@ impl ChatModel for ChatCompletions {
         self.has_json_schema
     }
 
-    /// `openai`, which is the name of this API with whoever offers it.
+    /// The endpoint's [name](Endpoint::name); `openai` for one without, as that is the name of this API with whoever
+    /// offers it.
     fn provider_name(&self) -> Option<&str> {
-        Some("openai")
+        Some(self.client.endpoint.name.as_ref()).filter(|name| !name.is_empty()).or(Some("openai"))
     }
 
     fn model_name(&self) -> Option<&str> {
@@ -136,4 +189,24 @@ impl fmt::Debug for ChatCompletions {
 
 fn content_type(response: &Response) -> Option<String> {
     response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(super) const PROVIDER: &str = "here/chat";
+
+    /// The body of a request to the model `m`.
+    pub(super) fn body(
+        endpoint: Endpoint,
+        request: &ChatRequest<'_>,
+        is_streamed: bool,
+    ) -> Result<Vec<u8>, Error> {
+        let dialect = Dialect { endpoint: Arc::new(endpoint), provider: PROVIDER.into() };
+        let tools = tools::written(request.tools(), Form::Nested, &dialect.endpoint, None)?;
+        let tools = tools.as_ref().map(AsRef::as_ref);
+        let body = request::body(&dialect, "m", request, tools, request.answer_format(), is_streamed)?;
+        Ok(body.to_vec())
+    }
 }

@@ -2,18 +2,21 @@
 
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
-use serde_json::Value;
-use serde_json::value::RawValue;
-use tool_core::{AnswerFormat, ChatRequest, ModelOptions, ToolChoice, ToolDefinition, ToolDefinitions};
+use serde_json::{Map, Value};
+use tool_core::{AnswerFormat, ChatRequest, ModelOptions, ToolChoice};
 
+use super::Dialect;
 use super::messages::WrittenMessages;
-use crate::Error;
 use crate::json::write_text;
+use crate::pieces::{BodyWriter, RequestBody};
+use crate::{Endpoint, Error};
 
-/// The tools of a set, as they stand in every request of it.
-struct WireTools(Result<Box<RawValue>, String>);
+/// The fields that are not the caller's to set.
+const OWN_FIELDS: [&str; 7] =
+    ["messages", "model", "parallel_tool_calls", "response_format", "stream", "tool_choice", "tools"];
 
-/// The body of a request. The answer format is given beside it, as not every server takes one.
+/// The body of a request. The tools and the answer format are given beside it: the ones are written already, and not
+/// every server takes the other.
 ///
 /// What stays the same from turn to turn stands first and the messages, which only grow, behind it: so a
 /// turn's body begins with the bytes of the one before, and the provider's cache of prompts hits. Only the choice of
@@ -26,72 +29,68 @@ struct WireTools(Result<Box<RawValue>, String>);
 ///
 /// An option is no number that JSON can say, or the messages hold what the API has no word for.
 pub(crate) fn body(
+    dialect: &Dialect,
     model: &str,
     request: &ChatRequest<'_>,
+    tools: Option<&str>,
     format: Option<&AnswerFormat>,
     is_streamed: bool,
-) -> Result<Vec<u8>, Error> {
-    refuse_no_number(request.options())?;
-    let tools = wire_tools(request.tools());
-    let tools = match tools.as_deref() {
-        None => None,
-        Some(WireTools(Ok(tools))) => Some(tools.get()),
-        Some(WireTools(Err(why))) => {
-            return Err(Error::config(format!("the tools cannot be written as JSON: {why}")));
-        }
-    };
+) -> Result<RequestBody, Error> {
     request.cached(|written: &mut WrittenMessages| {
-        let messages = written.with_new(request.messages())?;
-        write(model, request, format, is_streamed, tools, messages)
+        let messages = written.with_new(request.messages(), dialect)?;
+        let endpoint = &*dialect.endpoint;
+        let mut body = BodyWriter::with_capacity(1024 + tools.map_or(0, str::len));
+        let json = body.json();
+        json.extend_from_slice(br#"{"model":"#);
+        write_text(json, request.options().model.as_deref().unwrap_or(model));
+        if is_streamed {
+            json.extend_from_slice(br#","stream":true"#);
+            if endpoint.stream_options && !request.options().extra.contains_key("stream_options") {
+                json.extend_from_slice(br#","stream_options":{"include_usage":true}"#);
+            }
+        }
+        // The API refuses an empty list, and these words without tools.
+        if let Some(tools) = tools {
+            json.extend_from_slice(br#","tools":"#);
+            json.extend_from_slice(tools.as_bytes());
+            match request.parallel_tool_calls().filter(|_| endpoint.parallel_tool_calls) {
+                Some(true) => json.extend_from_slice(br#","parallel_tool_calls":true"#),
+                Some(false) => json.extend_from_slice(br#","parallel_tool_calls":false"#),
+                None => {}
+            }
+        }
+        write_options(json, request.options(), endpoint)?;
+        if let Some(format) = format {
+            write_entry(json, "response_format", &Format(format, endpoint))?;
+        }
+        json.extend_from_slice(br#","messages":"#);
+        body.append(messages);
+        let json = body.json();
+        if messages.is_empty() {
+            json.push(b'[');
+        }
+        json.push(b']');
+        if tools.is_some() {
+            write_choice(json, request.tool_choice(), endpoint);
+        }
+        json.push(b'}');
+        Ok(body.finish())
     })
 }
 
-fn write(
-    model: &str,
-    request: &ChatRequest<'_>,
-    format: Option<&AnswerFormat>,
-    is_streamed: bool,
-    tools: Option<&str>,
-    messages: &[u8],
-) -> Result<Vec<u8>, Error> {
-    let mut json = Vec::with_capacity(1024 + tools.map_or(0, str::len) + messages.len());
-    json.extend_from_slice(br#"{"model":"#);
-    write_text(&mut json, request.options().model.as_deref().unwrap_or(model));
-    if is_streamed {
-        json.extend_from_slice(br#","stream":true,"stream_options":{"include_usage":true}"#);
-    }
-    // The API refuses an empty list, and these words without tools.
-    if let Some(tools) = tools {
-        json.extend_from_slice(br#","tools":"#);
-        json.extend_from_slice(tools.as_bytes());
-        match request.parallel_tool_calls() {
-            Some(true) => json.extend_from_slice(br#","parallel_tool_calls":true"#),
-            Some(false) => json.extend_from_slice(br#","parallel_tool_calls":false"#),
-            None => {}
-        }
-    }
-    write_options(&mut json, request.options())?;
-    if let Some(format) = format {
-        write_entry(&mut json, "response_format", &Format(format))?;
-    }
-    json.extend_from_slice(br#","messages":"#);
-    json.extend_from_slice(messages);
-    json.push(b']');
-    if tools.is_some() {
-        write_choice(&mut json, request.tool_choice());
-    }
-    json.push(b'}');
-    Ok(json)
-}
-
-fn write_choice(json: &mut Vec<u8>, choice: &ToolChoice) {
+fn write_choice(json: &mut Vec<u8>, choice: &ToolChoice, endpoint: &Endpoint) {
     match choice {
         ToolChoice::None => json.extend_from_slice(br#","tool_choice":"none""#),
-        ToolChoice::Required => json.extend_from_slice(br#","tool_choice":"required""#),
-        ToolChoice::Tool(name) => {
+        ToolChoice::Tool(name) if endpoint.named_tool_choice => {
             json.extend_from_slice(br#","tool_choice":{"type":"function","function":{"name":"#);
             write_text(json, name);
             json.extend_from_slice(b"}}");
+        }
+        ToolChoice::Required | ToolChoice::Tool(_) => {
+            if let Some(word) = &endpoint.required_tool_choice {
+                json.extend_from_slice(br#","tool_choice":"#);
+                write_text(json, word);
+            }
         }
         // What the API does when it is told nothing.
         _ => {}
@@ -99,26 +98,56 @@ fn write_choice(json: &mut Vec<u8>, choice: &ToolChoice) {
 }
 
 /// What is unset is not written: some servers refuse words that they do not know.
-fn write_options(json: &mut Vec<u8>, options: &ModelOptions) -> Result<(), Error> {
-    if let Some(temperature) = options.temperature {
-        write_entry(json, "temperature", &temperature)?;
+fn write_options(json: &mut Vec<u8>, options: &ModelOptions, endpoint: &Endpoint) -> Result<(), Error> {
+    if let Some(name) = options.extra.keys().find(|name| OWN_FIELDS.contains(&&***name)) {
+        return Err(Error::request(format!(
+            "the further field `{name}` of the options is one that the request has already; set it there"
+        )));
     }
-    if let Some(top_p) = options.top_p {
-        write_entry(json, "top_p", &top_p)?;
-    }
-    if let Some(tokens) = options.max_output_tokens {
-        write_entry(json, "max_completion_tokens", &tokens)?;
-    }
-    if let Some(seed) = options.seed {
-        write_entry(json, "seed", &seed)?;
-    }
-    if !options.stop.is_empty() {
-        write_entry(json, "stop", &options.stop)?;
-    }
-    if let Some(effort) = &options.reasoning_effort {
-        write_entry(json, "reasoning_effort", effort)?;
+    let mut options_json = Options { json, extra: &options.extra };
+    options_json.number("temperature", options.temperature)?;
+    options_json.number("top_p", options.top_p)?;
+    options_json.entry(&endpoint.max_tokens_field, options.max_output_tokens)?;
+    options_json.entry(&endpoint.seed_field, options.seed)?;
+    options_json.entry("stop", Some(&options.stop).filter(|texts| !texts.is_empty()))?;
+    options_json.entry("reasoning_effort", options.reasoning_effort.as_ref())?;
+    options_json.number("frequency_penalty", options.frequency_penalty)?;
+    options_json.number("presence_penalty", options.presence_penalty)?;
+    options_json.entry("logprobs", options.top_logprobs.map(|_| true))?;
+    options_json.entry("top_logprobs", options.top_logprobs.filter(|others| *others > 0))?;
+    options_json.entry("service_tier", options.service_tier.as_ref())?;
+    options_json.entry("user", options.user.as_ref())?;
+    options_json.entry("metadata", Some(&options.metadata).filter(|entries| !entries.is_empty()))?;
+    for (name, value) in &options.extra {
+        write_entry(json, name, value)?;
     }
     Ok(())
+}
+
+/// Options, as they are written.
+struct Options<'a> {
+    json: &'a mut Vec<u8>,
+    /// Further fields, which win over the ones of the same name.
+    extra: &'a Map<String, Value>,
+}
+
+impl Options<'_> {
+    fn entry(&mut self, name: &str, value: Option<impl Serialize>) -> Result<(), Error> {
+        match value {
+            Some(value) if !self.extra.contains_key(name) => write_entry(self.json, name, &value),
+            _ => Ok(()),
+        }
+    }
+
+    /// JSON has no word for infinity: it would be written as `null`, which the API reads as unset.
+    fn number(&mut self, name: &str, number: Option<f64>) -> Result<(), Error> {
+        match number {
+            Some(number) if !number.is_finite() => {
+                Err(Error::request(format!("the option `{name}` is {number}; give a finite number")))
+            }
+            _ => self.entry(name, number),
+        }
+    }
 }
 
 /// Writes what few requests have, behind a comma.
@@ -130,52 +159,7 @@ fn write_entry(json: &mut Vec<u8>, name: &str, value: &impl Serialize) -> Result
         .map_err(|error| Error::config(format!("`{name}` cannot be written as JSON: {error}")))
 }
 
-/// JSON has no word for infinity: it would be written as `null`, which the API reads as unset.
-fn refuse_no_number(options: &ModelOptions) -> Result<(), Error> {
-    for (name, number) in [("temperature", options.temperature), ("top_p", options.top_p)] {
-        if let Some(number) = number.filter(|number| !number.is_finite()) {
-            return Err(Error::config(format!("the option `{name}` is {number}; give a finite number")));
-        }
-    }
-    Ok(())
-}
-
-fn wire_tools(definitions: &ToolDefinitions) -> Option<std::sync::Arc<WireTools>> {
-    let encode = |list: &[ToolDefinition]| {
-        let tools: Vec<_> = list.iter().map(Tool).collect();
-        WireTools(serde_json::value::to_raw_value(&tools).map_err(|error| error.to_string()))
-    };
-    (!definitions.is_empty()).then(|| definitions.encoded(encode))
-}
-
-struct Tool<'a>(&'a ToolDefinition);
-
-impl Serialize for Tool<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        struct Function<'a>(&'a ToolDefinition);
-
-        impl Serialize for Function<'_> {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                let mut function = serializer.serialize_map(None)?;
-                function.serialize_entry("name", self.0.name())?;
-                if let Some(description) = self.0.description() {
-                    function.serialize_entry("description", description)?;
-                }
-                function.serialize_entry("parameters", self.0.parameters())?;
-                // Left out, it means `true` to one API and `false` to the other.
-                function.serialize_entry("strict", &self.0.is_strict())?;
-                function.end()
-            }
-        }
-
-        let mut tool = serializer.serialize_map(Some(2))?;
-        tool.serialize_entry("type", "function")?;
-        tool.serialize_entry("function", &Function(self.0))?;
-        tool.end()
-    }
-}
-
-struct Format<'a>(&'a AnswerFormat);
+struct Format<'a>(&'a AnswerFormat, &'a Endpoint);
 
 impl Serialize for Format<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -183,11 +167,13 @@ impl Serialize for Format<'_> {
         struct JsonSchema<'a> {
             name: &'a str,
             schema: &'a Value,
-            strict: bool,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            strict: Option<bool>,
         }
 
-        let Self(format) = self;
-        let schema = JsonSchema { name: format.name(), schema: format.schema(), strict: format.is_strict() };
+        let Self(format, endpoint) = self;
+        let strict = endpoint.strict.then_some(format.is_strict());
+        let schema = JsonSchema { name: format.name(), schema: format.schema(), strict };
         let mut map = serializer.serialize_map(Some(2))?;
         map.serialize_entry("type", "json_schema")?;
         map.serialize_entry("json_schema", &schema)?;
@@ -198,12 +184,17 @@ impl Serialize for Format<'_> {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use tool_core::{AssistantMessage, Message, ToolCall, ToolDefinitions, ToolOutput};
+    use tool_core::{AssistantMessage, Message, ToolCall, ToolDefinition, ToolDefinitions, ToolOutput};
 
     use super::*;
+    use crate::chat_completions::tests::body;
 
     fn written(request: &ChatRequest<'_>) -> Value {
-        serde_json::from_slice(&body("m", request, request.answer_format(), false).unwrap()).unwrap()
+        written_for(Endpoint::openai(), request)
+    }
+
+    fn written_for(endpoint: Endpoint, request: &ChatRequest<'_>) -> Value {
+        serde_json::from_slice(&body(endpoint, request, false).unwrap()).unwrap()
     }
 
     fn now() -> ToolDefinitions {
@@ -221,7 +212,7 @@ mod tests {
     #[test]
     fn a_streamed_request_asks_for_usage() {
         let request = ChatRequest::new([Message::user("Hello")]);
-        let body: Value = serde_json::from_slice(&body("m", &request, None, true).unwrap()).unwrap();
+        let body: Value = serde_json::from_slice(&body(Endpoint::openai(), &request, true).unwrap()).unwrap();
         assert_eq!(body["stream"], true);
         assert_eq!(body["stream_options"], json!({ "include_usage": true }));
     }
@@ -248,15 +239,6 @@ mod tests {
     }
 
     #[test]
-    fn a_strict_tool_is_sent_as_such() {
-        let strict = ToolDefinition::new("now", "Tells the time").into_strict().unwrap();
-        let tools = ToolDefinitions::from_iter([strict, ToolDefinition::new("then", "Tells it later")]);
-        let body = written(&ChatRequest::new([Message::user("Hello")]).with_tools(tools));
-        let is_strict = [0, 1].map(|index| body["tools"][index]["function"]["strict"].clone());
-        assert_eq!(is_strict, [json!(true), json!(false)]);
-    }
-
-    #[test]
     fn without_tools_there_is_no_word_of_tools() {
         let request = ChatRequest::new([Message::user("Hello")])
             .with_tool_choice(ToolChoice::None)
@@ -273,10 +255,23 @@ mod tests {
             .with_seed(-1)
             .with_stop(["a", "b"])
             .with_reasoning_effort("low")
+            .with_frequency_penalty(0.5)
+            .with_presence_penalty(-0.5)
+            .with_top_logprobs(2)
+            .with_service_tier("flex")
+            .with_user("u1")
+            .with_metadata("a", "b")
+            .with_extra("top_k", 40)
             .with_model("other");
         let table = [
             (ModelOptions::default(), json!({ "model": "m" })),
             (ModelOptions::default().with_seed(7), json!({ "model": "m", "seed": 7 })),
+            (ModelOptions::default().with_top_logprobs(0), json!({ "model": "m", "logprobs": true })),
+            // A further field wins over an option of its name.
+            (
+                ModelOptions::default().with_temperature(1.0).with_extra("temperature", "hot"),
+                json!({ "model": "m", "temperature": "hot" }),
+            ),
             (
                 all,
                 json!({
@@ -287,6 +282,14 @@ mod tests {
                     "seed": -1,
                     "stop": ["a", "b"],
                     "reasoning_effort": "low",
+                    "frequency_penalty": 0.5,
+                    "presence_penalty": -0.5,
+                    "logprobs": true,
+                    "top_logprobs": 2,
+                    "service_tier": "flex",
+                    "user": "u1",
+                    "metadata": { "a": "b" },
+                    "top_k": 40,
                 }),
             ),
         ];
@@ -305,8 +308,8 @@ mod tests {
         ];
         for (options, expected) in table {
             let request = ChatRequest::new([Message::user("Hello")]).with_options(options);
-            let error = body("m", &request, None, false).unwrap_err();
-            assert!(error.is_config() && error.to_string().starts_with(expected), "{error}");
+            let error = body(Endpoint::openai(), &request, false).unwrap_err();
+            assert!(error.is_invalid_request() && error.to_string().starts_with(expected), "{error}");
         }
     }
 
@@ -346,18 +349,13 @@ mod tests {
     #[test]
     fn a_turn_begins_with_the_bytes_of_the_one_before() {
         let mut messages = vec![Message::user("When?")];
-        let first = body("m", &ChatRequest::borrowing(&messages).with_tools(now()), None, true).unwrap();
+        let first =
+            body(Endpoint::openai(), &ChatRequest::borrowing(&messages).with_tools(now()), true).unwrap();
         messages.push(Message::assistant("Now."));
-        let second = body("m", &ChatRequest::borrowing(&messages).with_tools(now()), None, true).unwrap();
+        let second =
+            body(Endpoint::openai(), &ChatRequest::borrowing(&messages).with_tools(now()), true).unwrap();
         let end = "]}".len();
         assert!(second.starts_with(&first[..first.len() - end]));
-    }
-
-    #[test]
-    fn tools_are_written_once_per_set() {
-        let definitions = now();
-        let first = wire_tools(&definitions).unwrap();
-        assert!(std::sync::Arc::ptr_eq(&first, &wire_tools(&definitions.clone()).unwrap()));
     }
 
     #[test]
@@ -369,11 +367,57 @@ mod tests {
             let tools = ToolDefinitions::from_iter(tools);
             let write = || {
                 let request = ChatRequest::borrowing(&messages).with_tools(tools.clone());
-                drop(body("m", &request, None, true).unwrap());
+                drop(body(Endpoint::compatible(), &request, true).unwrap());
             };
             write();
             allocation_counter::measure(write).count_total
         });
         assert!(counts.iter().all(|count| *count == counts[0]), "{counts:?}");
+    }
+
+    #[test]
+    fn a_field_that_the_request_has_cannot_be_a_further_one() {
+        let options = ModelOptions::default().with_extra("messages", json!([]));
+        let request = ChatRequest::new([Message::user("Hello")]).with_options(options);
+        let error = body(Endpoint::compatible(), &request, false).unwrap_err();
+        assert!(error.is_invalid_request());
+        assert!(error.to_string().starts_with("the further field `messages`"), "{error}");
+    }
+
+    #[test]
+    fn words_that_an_endpoint_does_not_know_are_left_out_or_said_otherwise() {
+        let mut bare = Endpoint::compatible();
+        bare.parallel_tool_calls = false;
+        bare.required_tool_choice = None;
+        bare.named_tool_choice = false;
+        bare.strict = false;
+        let request = |choice: ToolChoice| {
+            ChatRequest::new([Message::user("When?")])
+                .with_tools(now())
+                .with_tool_choice(choice)
+                .with_parallel_tool_calls(true)
+                .with_options(ModelOptions::default().with_max_output_tokens(9).with_seed(7))
+                .with_answer_format(AnswerFormat::json_schema("a", json!({ "type": "object" })))
+        };
+        let named = || ToolChoice::Tool("now".into());
+        let table = [
+            (bare.clone(), ToolChoice::Required, json!(null)),
+            (bare, named(), json!(null)),
+            (Endpoint::lm_studio(), named(), json!("required")),
+            (Endpoint::mistral(), ToolChoice::Required, json!("any")),
+            (Endpoint::mistral(), named(), json!({ "type": "function", "function": { "name": "now" } })),
+        ];
+        for (endpoint, choice, expected) in table {
+            let body = written_for(endpoint.clone(), &request(choice));
+            assert_eq!(*body.get("tool_choice").unwrap_or(&Value::Null), expected, "{endpoint:?}");
+            assert_eq!(body["max_tokens"], 9);
+            assert_eq!(body[&*endpoint.seed_field], 7);
+            assert_eq!(body.get("parallel_tool_calls").is_some(), endpoint.parallel_tool_calls);
+            assert_eq!(body["tools"][0]["function"].get("strict").is_some(), endpoint.strict);
+            assert_eq!(body["response_format"]["json_schema"].get("strict").is_some(), endpoint.strict);
+        }
+        let streamed = body(Endpoint::mistral(), &request(ToolChoice::Auto), true).unwrap();
+        let streamed: Value = serde_json::from_slice(&streamed).unwrap();
+        assert_eq!((&streamed["stream"], streamed.get("stream_options")), (&json!(true), None));
     }
 }

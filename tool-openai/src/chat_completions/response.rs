@@ -228,7 +228,13 @@ impl From<WireUsage> for Usage {
 pub(super) fn read(json: &str, provider: &str) -> Result<ChatResponse, Problem> {
     let completion = Completion::read(json)?;
     if completion.choice.is_none() {
-        return Err(Problem::Unreadable("it has no choices".into()));
+        // Anything may be an object without choices.
+        let is_of_the_api = json.contains("\"choices\"");
+        return Err(if is_of_the_api {
+            Problem::Empty
+        } else {
+            Problem::Unreadable("it has no choices".into())
+        });
     }
     let mut assembler = Assembler::new(provider);
     assembler.add_piece(completion, &mut |_| {})?;
