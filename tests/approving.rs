@@ -77,6 +77,24 @@ async fn what_a_person_says_holds_in_all_ways() {
     assert!(paid().is_empty());
 }
 
+#[tokio::test]
+async fn an_approver_may_leave_a_call_to_who_keeps_the_run() {
+    let small_only = |call: &ToolCall| match call.arguments.contains("500") {
+        true => Approval::Denied(None),
+        false => Approval::Later,
+    };
+    let agent = agent(script()).approver(small_only).build().unwrap();
+    let error = agent.ask("Pay").await.unwrap_err();
+    assert!(error.is_approval_needed());
+    let waiting: Vec<_> = error.waiting().map(|call| call.arguments.clone()).collect();
+    assert_eq!(waiting, [r#"{"cents": 900}"#]);
+    let mut run = error.into_run();
+    run.decide_all(&Approval::Later);
+    assert_eq!(run.waiting().count(), 1, "it goes on waiting");
+    run.decide_all(&Approval::Denied(None));
+    assert_eq!(agent.resume(run).await.unwrap().text(), "Done.");
+}
+
 #[tool(needs_approval)]
 fn erase() {}
 

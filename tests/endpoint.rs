@@ -437,10 +437,11 @@ async fn bad_requests_get_the_apis_error_shape_and_status() {
             "this model cannot be held to a JSON schema",
         ),
         (
-            json!({ "model": "agent", "messages": [user], "tools": [function] }).to_string(),
+            json!({ "model": "m", "messages": [user, { "role": "assistant", "tool_calls": [call] }, user] })
+                .to_string(),
             400,
-            "tools",
-            "this model has tools of its own",
+            "messages",
+            "the call `a` has no result",
         ),
         (
             json!({ "model": "agent", "messages": [{ "role": "system", "content": "" }] }).to_string(),
@@ -460,7 +461,7 @@ async fn bad_requests_get_the_apis_error_shape_and_status() {
         let body = json!({ "model": "m", "messages": [user], "stream": is_streamed });
         let (status, error) = post(&http, &server, body.to_string()).await;
         assert_eq!((status, &error["error"]["type"]), (500, &json!("server_error")));
-        assert_eq!(error["error"]["message"], "the line is dead");
+        assert_eq!(error["error"]["message"], "the server could not answer this request");
     }
     let (status, error) = get(&http, &format!("{}/nothing", server.base_url())).await;
     assert_eq!((status, &error["error"]["type"]), (404, &json!("invalid_request_error")));

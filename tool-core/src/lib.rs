@@ -68,6 +68,7 @@
 mod agent;
 mod chat;
 mod memory;
+mod prompted;
 mod registry;
 mod run;
 mod schema;
@@ -111,6 +112,7 @@ pub use self::memory::{
     ChatMemory, ChatStore, InMemoryStore, MemoryError, OpenConversation, RunStore, StoreFuture, Window,
     repair_history,
 };
+pub use self::prompted::{PromptedTools, PromptedToolsError};
 pub use self::registry::registered;
 pub use self::run::{
     Answer, Approval, Attempt, IdempotencyKey, OnError, OutOfStep, Run, RunError, RunErrorKind, RunId,

@@ -15,7 +15,7 @@ use crate::pieces::RequestBody;
 use crate::retry::{Retries, RetryHeaders, RetryPolicy};
 use crate::streaming::Problem;
 use crate::tools::WarningHook;
-use crate::{Endpoint, Error};
+use crate::{Endpoint, Error, encoding};
 
 /// How long an answer may be, in bytes: beyond any that a model gives.
 pub(crate) const LONGEST_BODY: usize = 64 << 20;
@@ -97,6 +97,7 @@ impl Client {
         let request_id = request_id(&response).map(|id| self.without_key(&id));
         let status = response.status();
         if status.is_success() {
+            encoding::check(&response).map_err(|error| error.with_request_id(request_id.clone()))?;
             return Ok(Answer { response, url, request_id, _room: room });
         }
         if status.is_redirection() {

@@ -18,6 +18,40 @@
 //! # }
 //! ```
 //!
+//! # Endpoints
+//!
+//! What is particular to an endpoint is an [`Endpoint`]: a value of plain switches, of which there are some ready-made, and
+//! which is told by the host of the base URL otherwise. Its documentation has the table.
+//!
+//! ```no_run
+//! use tool_openai::{Endpoint, OpenAi};
+//!
+//! let azure = OpenAi::builder().endpoint(Endpoint::azure("my-resource")).key_from_env().build()?;
+//! let local = OpenAi::builder().endpoint(Endpoint::ollama()).build()?;
+//! # Ok::<_, tool_openai::Error>(())
+//! ```
+//!
+//! [`OpenAi::chat_model`] speaks Chat Completions, which all of them have, and [`OpenAi::responses_model`] the Responses
+//! API. A model without tools in its API is wrapped in [`PromptedTools`](tool_core::PromptedTools).
+//!
+//! # When something fails
+//!
+//! Requests are sent again as the official SDK does it: twice, if the failure may pass, after as long as the server wishes
+//! ([`OpenAiBuilder::max_retries`]). An [`Error`] says what kind it is, whether to try again and when, and which
+//! request it was; it is inside the [`ModelError`](tool_core::ModelError) that a model gives.
+//!
+//! # Another HTTP client in the same program
+//!
+//! This crate gives `reqwest` its TLS ready-made, and so switches on its feature `rustls-no-provider`. A `reqwest::Client` of
+//! one's own, in a program in which nothing else has chosen a provider, must be told of one first:
+//!
+//! ```
+//! let _ = rustls::crypto::ring::default_provider().install_default();
+//! let client = reqwest::Client::new();
+//! ```
+//!
+//! # Serving
+//!
 //! With the feature `server`, the other way round: a model, or an agent with its tools, as an
 //! OpenAI-compatible endpoint.
 
@@ -26,6 +60,7 @@
 mod chat_completions;
 mod client;
 mod config;
+mod encoding;
 mod endpoint;
 mod error;
 mod fields;

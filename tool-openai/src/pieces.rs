@@ -1,9 +1,9 @@
 //! Bodies of requests in pieces: the conversation so far is sent from where it is kept, without a copy.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::vec;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
@@ -87,7 +87,8 @@ impl RequestBody {
             [only] => only.clone().into(),
             pieces => {
                 let length = pieces.iter().map(Bytes::len).sum::<usize>();
-                reqwest::Body::wrap(Pieces { pieces: pieces.to_vec().into_iter(), left: length as u64 })
+                let pieces = VecDeque::from(pieces.to_vec());
+                reqwest::Body::wrap(Pieces { pieces, left: length as u64 })
             }
         }
     }
@@ -100,7 +101,7 @@ impl RequestBody {
 
 /// Pieces on their way. As their length is known, they are sent as one body of that length.
 struct Pieces {
-    pieces: vec::IntoIter<Bytes>,
+    pieces: VecDeque<Bytes>,
     left: u64,
 }
 
@@ -113,13 +114,13 @@ impl Body for Pieces {
         _context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let this = self.get_mut();
-        let next = this.pieces.next();
+        let next = this.pieces.pop_front();
         this.left -= next.as_ref().map_or(0, |piece| piece.len() as u64);
         Poll::Ready(next.map(|piece| Ok(Frame::data(piece))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.pieces.len() == 0
+        self.pieces.is_empty()
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -85,12 +85,15 @@ impl fmt::Debug for RetryBudget {
     }
 }
 
+/// A function that is told of retries.
+pub(crate) type RetryHook = Arc<dyn Fn(&Retry<'_>) + Send + Sync>;
+
 /// How requests are sent again.
 #[derive(Clone)]
 pub(crate) struct RetryPolicy {
     pub(crate) max: u32,
     pub(crate) budget: Option<RetryBudget>,
-    pub(crate) on_retry: Option<Arc<dyn Fn(&Retry<'_>) + Send + Sync>>,
+    pub(crate) on_retry: Option<RetryHook>,
 }
 
 impl Default for RetryPolicy {

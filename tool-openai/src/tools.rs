@@ -67,7 +67,10 @@ struct Rules {
 /// The tools of a set as they stand in every request of it, for each of the rules that they were asked for by: an
 /// application may ask several endpoints.
 #[derive(Default)]
-struct Written(Mutex<Vec<(Rules, Arc<Result<String, String>>)>>);
+struct Written(Mutex<Vec<(Rules, Outcome)>>);
+
+/// The list, or why it cannot be sent.
+type Outcome = Arc<Result<String, String>>;
 
 /// The tools as a JSON list, or nothing if there are none. They are checked and written once per set.
 pub(crate) fn written(
@@ -101,7 +104,7 @@ pub(crate) fn written(
     Ok(Some(List(written)))
 }
 
-struct List(Arc<Result<String, String>>);
+struct List(Outcome);
 
 impl AsRef<str> for List {
     fn as_ref(&self) -> &str {

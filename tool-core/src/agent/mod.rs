@@ -236,6 +236,12 @@ impl Agent {
         self.0.approver.is_some()
     }
 
+    /// The agent's [approver](AgentBuilder::approver), for one of a question that asks it, too.
+    #[must_use]
+    pub fn approver(&self) -> Option<Arc<dyn Approver>> {
+        self.0.approver.clone()
+    }
+
     /// A run of this agent: its instructions, what was said before, and the question.
     fn run(&self, history: Vec<Message>, question: Content) -> Run {
         let instructions = self.0.instructions.clone().map(Message::System);

@@ -38,6 +38,8 @@ pub type ChatStream<'a> = Pin<Box<dyn Stream<Item = Result<Delta, ModelError>> +
 ///     }
 /// }
 /// ```
+///
+#[doc = include_str!("../../docs/provider.md")]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a model",
     label = "not a `ChatModel`",

@@ -22,6 +22,9 @@ pub enum Approval {
     Changed(String),
     /// The call is not made; the model reads why, if a reason is given.
     Denied(Option<String>),
+    /// Nothing is decided yet: the call goes on waiting, and an [`Approver`](crate::Approver) that says so leaves it to who
+    /// [keeps the run](crate::RunError::is_approval_needed).
+    Later,
 }
 
 impl Approval {
@@ -39,6 +42,7 @@ impl std::fmt::Debug for Approval {
             Self::Approved => "Approved",
             Self::Changed(_) => "Changed(…)",
             Self::Denied(_) => "Denied(…)",
+            Self::Later => "Later",
         })
     }
 }
@@ -126,13 +130,16 @@ impl Run {
         if !standing.is_waiting() {
             return Err(OutOfStep("to decide on a call that does not wait for approval"));
         }
+        if approval == Approval::Later {
+            return Ok(());
+        }
         standing.leave = Leave::Given;
         let Some(Message::Assistant(message)) = self.messages.last_mut() else { return Ok(()) };
         let Some(call) = position.and_then(|position| message.tool_calls.get_mut(position)) else {
             return Ok(());
         };
         match approval {
-            Approval::Approved => {}
+            Approval::Approved | Approval::Later => {}
             Approval::Changed(arguments) => {
                 // What the model reads later is what was done.
                 let asked = std::mem::replace(&mut call.arguments, arguments);

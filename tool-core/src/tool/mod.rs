@@ -53,6 +53,7 @@ pub use self::future::ToolFuture;
 pub use self::handler::ToolHandler;
 pub use self::injection::Injection;
 pub use self::into_output::{IntoToolOutput, Json};
+pub(crate) use self::members::Members;
 pub use self::output::ToolOutput;
 pub(crate) use self::output::write_outcome;
 pub(crate) use self::progress::ProgressSink;

@@ -1,17 +1,20 @@
 //! What answers: a model, or an agent.
 
 use std::future::ready;
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use futures_util::stream::{self, Stream, StreamExt};
 use tokio::sync::mpsc;
-use tool_core::{
-    Agent, Answer, Approval, Ask, AssistantMessage, ChatModel, ChatResponse, Delta, Event, Message, ToolCall,
-};
+use tool_core::{Agent, ChatModel, ChatRequest, Delta};
 
+use super::agent::Leg;
+use super::endpoint::Endpoint;
 use super::error::ApiError;
-use super::request::Request;
+use super::failure::Telling;
+use super::http::LONGEST_SILENCE;
 
 /// What answers under one name.
 #[derive(Clone)]
@@ -20,112 +23,130 @@ pub(super) enum Backend {
     Agent(Agent),
 }
 
+/// A request as either API reads it.
+pub(super) struct Asked {
+    /// The name that the caller knows the model by.
+    pub(super) model: String,
+    pub(super) chat: ChatRequest<'static>,
+    /// What the API calls the parts of a request.
+    pub(super) words: &'static Words,
+}
+
+/// What one of the APIs calls the parts of a request.
+pub(super) struct Words {
+    pub(super) messages: &'static str,
+    pub(super) answer_format: &'static str,
+}
+
 /// How many pieces wait for the caller before the model waits for it, too.
 const BUFFERED_DELTAS: usize = 16;
 
 pub(super) type Deltas = Pin<Box<dyn Stream<Item = Result<Delta, ApiError>> + Send>>;
 
-impl Backend {
-    pub(super) async fn respond(&self, request: Request) -> Result<ChatResponse, ApiError> {
-        self.refuse_answer_format(&request)?;
-        match self {
-            Self::Model(model) => model.chat(&request.chat).await.map_err(|error| ApiError::server(&error)),
-            Self::Agent(agent) => match ask(agent, request)?.await {
-                Ok(answer) => Ok(response_of(answer)),
-                Err(error) => Err(ApiError::server(&error)),
-            },
+/// The answer in pieces; the last is [`Delta::Done`].
+pub(super) async fn respond(endpoint: &Arc<Endpoint>, asked: Asked) -> Result<Vec<Delta>, ApiError> {
+    match ready_to_ask(endpoint, &asked)? {
+        Backend::Model(model) => {
+            let response = model.chat(&asked.chat).await;
+            response.map(Delta::all_of).map_err(|error| endpoint.settings.telling.model(&error))
         }
+        Backend::Agent(agent) => Leg::new(&agent, &asked, endpoint)?.respond().await,
     }
+}
 
-    /// The pieces of the answer. An error before the first of them is one of the request.
-    pub(super) async fn stream(self, request: Request) -> Result<Deltas, ApiError> {
-        self.refuse_answer_format(&request)?;
-        let mut deltas = match self {
-            Self::Model(model) => stream_model(model, request),
-            Self::Agent(agent) => stream_agent(ask(&agent, request)?),
-        };
-        match deltas.next().await {
-            Some(Ok(first)) => Ok(stream::once(ready(Ok(first))).chain(deltas).boxed()),
-            Some(Err(error)) => Err(error),
-            None => Ok(deltas),
-        }
+/// The pieces of the answer, as they come. An error before the first of them is one of the request, unless it is long in
+/// coming.
+pub(super) async fn stream(endpoint: &Arc<Endpoint>, asked: Asked) -> Result<Deltas, ApiError> {
+    let deltas = match ready_to_ask(endpoint, &asked)? {
+        Backend::Model(model) => stream_model(model, asked.chat, endpoint.settings.telling),
+        Backend::Agent(agent) => Leg::new(&agent, &asked, endpoint)?.stream(),
+    };
+    let deltas = AssertUnwindSafe(deltas).catch_unwind();
+    let mut deltas = whole(deltas.map(|delta| delta.unwrap_or_else(|_| Err(ApiError::internal()))));
+    match tokio::time::timeout(LONGEST_SILENCE, deltas.next()).await {
+        Ok(Some(Ok(first))) => Ok(stream::once(ready(Ok(first))).chain(deltas).boxed()),
+        Ok(Some(Err(error))) => Err(error),
+        Ok(None) | Err(_) => Ok(deltas),
     }
+}
 
-    /// Whoever asks for JSON of a schema takes the answer for such, so it is not ignored.
-    fn refuse_answer_format(&self, request: &Request) -> Result<(), ApiError> {
-        let is_supported = match self {
-            Self::Model(model) => model.supports_answer_format(),
-            Self::Agent(agent) => agent.model().supports_answer_format(),
-        };
-        if is_supported || request.chat.answer_format().is_none() {
-            return Ok(());
-        }
-        let message = "this model cannot be held to a JSON schema; leave `response_format` out";
-        Err(ApiError::invalid("response_format", message))
+/// What answers. Whoever asks for JSON of a schema takes the answer for such, so that is not ignored.
+fn ready_to_ask(endpoint: &Endpoint, asked: &Asked) -> Result<Backend, ApiError> {
+    let backend = endpoint.backend(&asked.model)?;
+    let is_supported = match backend {
+        Backend::Model(model) => model.supports_answer_format(),
+        Backend::Agent(agent) => agent.model().supports_answer_format(),
+    };
+    if is_supported || asked.chat.answer_format().is_none() {
+        return Ok(backend.clone());
     }
+    let param = asked.words.answer_format;
+    Err(ApiError::invalid(param, format!("this model cannot be held to a JSON schema; leave `{param}` out")))
 }
 
 /// A stream that owns the request of which the model's own stream borrows. One task polls both, so
 /// nothing runs on when the caller goes away.
-fn stream_model(model: Arc<dyn ChatModel>, request: Request) -> Deltas {
+fn stream_model(model: Arc<dyn ChatModel>, chat: ChatRequest<'static>, telling: Telling) -> Deltas {
     let (sender, mut receiver) = mpsc::channel(BUFFERED_DELTAS);
     let driver = async move {
-        let mut deltas = model.stream(&request.chat);
+        let mut deltas = model.stream(&chat);
         while let Some(delta) = deltas.next().await {
-            let delta = delta.map_err(|error| ApiError::server(&error));
+            let delta = delta.map_err(|error| telling.model(&error));
             if sender.send(delta).await.is_err() {
                 break;
             }
         }
     };
-    let silent = stream::once(driver).filter_map(|()| ready(None));
+    let silent = driver.into_stream().filter_map(|()| ready(None));
     let received = stream::poll_fn(move |context| receiver.poll_recv(context));
     stream::select(received, silent).boxed()
 }
 
-fn stream_agent(ask: Ask) -> Deltas {
-    let deltas = ask.stream().filter_map(|event| {
-        ready(match event {
-            Ok(Event::Text(text)) => Some(Ok(Delta::Text(text))),
-            Ok(Event::Reasoning(text)) => Some(Ok(Delta::Reasoning(text))),
-            Ok(Event::Done(answer)) => Some(Ok(Delta::Done(response_of(answer)))),
-            Ok(_) => None,
-            Err(error) => Some(Err(ApiError::server(&error))),
-        })
-    });
-    deltas.boxed()
-}
-
-/// The question of a request to an agent: its last message; what stands before it is history.
-fn ask(agent: &Agent, request: Request) -> Result<Ask, ApiError> {
-    if !request.chat.tools().is_empty() {
-        return Err(ApiError::invalid(
-            "tools",
-            "this model has tools of its own and takes none; leave `tools` out",
-        ));
+/// The pieces, up to the first error or the end. Those that a model only told of at the end come before it; a stream
+/// that has no end is an error.
+fn whole(deltas: impl Stream<Item = Result<Delta, ApiError>> + Send + 'static) -> Deltas {
+    #[derive(Default)]
+    struct Told {
+        text: bool,
+        reasoning: bool,
+        calls: usize,
+        is_over: bool,
     }
-    let mut messages = request.chat.messages().to_vec();
-    match messages.pop() {
-        Some(Message::User(question)) => {
-            let mut ask = agent.ask(question).history(messages).options(request.chat.options().clone());
-            if let Some(format) = request.chat.answer_format() {
-                ask = ask.answer_format(format.clone());
-            }
-            Ok(if agent.has_approver() { ask } else { ask.approver(deny) })
+    let deltas = deltas.map(Some).chain(stream::once(ready(None)));
+    let deltas = deltas.scan(Told::default(), |told, delta| {
+        if told.is_over {
+            return ready(None);
         }
-        _ => Err(ApiError::invalid("messages", "the last message must be the user's")),
-    }
-}
-
-/// The protocol has no word for a call that waits for a person.
-fn deny(_: &ToolCall) -> Approval {
-    Approval::denied("nobody is there to approve it")
-}
-
-/// The answer as one message. The texts of all turns are in it, as they are when it is streamed.
-fn response_of(answer: Answer) -> ChatResponse {
-    let texts = answer.messages().iter().filter_map(Message::as_assistant).map(|message| &*message.text);
-    let mut message = AssistantMessage::text(texts.collect::<String>());
-    message.refusal = answer.refusal().map(str::to_owned);
-    ChatResponse::new(message).with_usage(answer.usage()).with_finish_reason(answer.finish_reason().clone())
+        let mut pieces = Vec::new();
+        match delta {
+            Some(Ok(Delta::Done(response))) => {
+                told.is_over = true;
+                pieces.extend(Delta::all_of(response).into_iter().filter(|piece| match piece {
+                    Delta::Text(_) => !told.text,
+                    Delta::Reasoning(_) => !told.reasoning,
+                    Delta::ToolCall { index, .. } | Delta::Arguments { index, .. } => *index >= told.calls,
+                    _ => true,
+                }));
+            }
+            Some(Ok(delta)) => {
+                match &delta {
+                    Delta::Text(_) => told.text = true,
+                    Delta::Reasoning(_) => told.reasoning = true,
+                    Delta::ToolCall { index, .. } => told.calls = told.calls.max(index + 1),
+                    _ => {}
+                }
+                pieces.push(delta);
+            }
+            Some(Err(error)) => {
+                told.is_over = true;
+                return ready(Some(vec![Err(error)]));
+            }
+            None => {
+                told.is_over = true;
+                return ready(Some(vec![Err(ApiError::internal())]));
+            }
+        }
+        ready(Some(pieces.into_iter().map(Ok).collect()))
+    });
+    deltas.flat_map(stream::iter).boxed()
 }

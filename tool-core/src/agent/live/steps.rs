@@ -14,7 +14,9 @@ use crate::agent::turn::Turn;
 use crate::agent::{Approver, Event};
 use crate::run::{Attempt, Kind, Run, Step};
 use crate::tool::CancelOnDrop;
-use crate::{Cancellation, ChatModel, ChatRequest, ChatResponse, Delta, ModelError, ToolCall, ToolExecution};
+use crate::{
+    Approval, Cancellation, ChatModel, ChatRequest, ChatResponse, Delta, ModelError, ToolCall, ToolExecution,
+};
 
 impl LiveRun {
     pub(super) async fn take_step(&mut self) -> Result<bool, Kind> {
@@ -88,8 +90,9 @@ impl LiveRun {
             if !self.run.only_waits() {
                 break;
             }
-            if let Some(approver) = self.approver.clone() {
-                self.ask_person(&*approver).await?;
+            if let Some(approver) = self.approver.clone()
+                && self.ask_person(&*approver).await?
+            {
                 continue;
             }
             self.clock = None;
@@ -111,22 +114,28 @@ impl LiveRun {
         Ok(())
     }
 
-    /// Asks a person about the calls that wait, one by one.
-    async fn ask_person(&mut self, approver: &dyn Approver) -> Result<(), Kind> {
+    /// Asks a person about the calls that wait, one by one. `false` if nothing was decided.
+    async fn ask_person(&mut self, approver: &dyn Approver) -> Result<bool, Kind> {
         self.count_time();
         let waiting: Vec<_> = self.run.waiting().cloned().collect();
+        let mut is_decided = false;
         for call in waiting {
             match unless_stopped(approver.approve(&call), self.cancelled_by.as_ref(), None).await {
-                Ok(approval) => self.decide(&call.id, approval).map_err(Kind::OutOfStep)?,
+                Ok(Approval::Later) => {}
+                Ok(approval) => {
+                    self.decide(&call.id, approval).map_err(Kind::OutOfStep)?;
+                    is_decided = true;
+                }
                 Err(stop) => {
                     self.stop(&stop);
+                    is_decided = true;
                     break;
                 }
             }
         }
         // The time in which a person is waited for does not count.
         self.clock = Some(Instant::now());
-        Ok(())
+        Ok(is_decided)
     }
 
     /// Puts together what the model is offered in this turn.

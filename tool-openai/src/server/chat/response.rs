@@ -1,15 +1,13 @@
 //! Writes responses in the API's shape, whole and in chunks.
 
-use std::convert::Infallible;
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use bytes::Bytes;
 use futures_util::stream::{self, Stream, StreamExt};
 use serde_json::{Value, json};
 use tool_core::{ChatResponse, Delta, FinishReason, Usage};
 
-use super::backend::Deltas;
-use super::error::ApiError;
+use crate::server::backend::Deltas;
+use crate::server::error::ApiError;
+use crate::server::ids;
 
 /// What is the same in all chunks of a response.
 pub(super) struct About {
@@ -20,9 +18,7 @@ pub(super) struct About {
 
 impl About {
     pub(super) fn new(model: String, created: u64) -> Self {
-        static COUNTER: AtomicU64 = AtomicU64::new(0);
-        let number = COUNTER.fetch_add(1, Ordering::Relaxed);
-        Self { id: format!("chatcmpl-{created:x}-{number:x}"), model, created }
+        Self { id: ids::unique("chatcmpl-"), model, created }
     }
 
     /// A whole response.
@@ -51,14 +47,10 @@ impl About {
     }
 
     /// The server-sent events of a streamed response.
-    pub(super) fn events(
-        self,
-        deltas: Deltas,
-        includes_usage: bool,
-    ) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
+    pub(super) fn events(self, deltas: Deltas, includes_usage: bool) -> impl Stream<Item = Bytes> + Send {
         let first = event(&self.chunk(&json!({ "role": "assistant", "content": "" }), None));
         let rest = deltas.flat_map(move |delta| stream::iter(self.events_of(delta, includes_usage)));
-        stream::iter([first]).chain(rest).map(Ok)
+        stream::iter([first]).chain(rest)
     }
 
     fn events_of(&self, delta: Result<Delta, ApiError>, includes_usage: bool) -> Vec<Bytes> {

@@ -1,0 +1,166 @@
+//! A caller without a client library, who looks closely at what is sent.
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+use jsonschema::Validator;
+use serde_json::{Value, json};
+use tool_openai::server::{RunningServer, Server};
+
+/// One server, and who asks it.
+pub(crate) struct Caller {
+    pub(crate) server: RunningServer,
+    http: reqwest::Client,
+}
+
+/// An answer, read.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: reqwest::header::HeaderMap,
+    pub(crate) body: Value,
+}
+
+impl Caller {
+    pub(crate) async fn of(server: Server) -> Self {
+        Self { server: server.spawn("127.0.0.1:0").await.unwrap(), http: http() }
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("{}/{path}", self.server.base_url())
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {
+        self.send(self.http.post(self.url(path)).body(body.to_string()), path).await
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        self.send(self.http.get(self.url(path)), path).await
+    }
+
+    pub(crate) async fn delete(&self, path: &str) -> Answer {
+        self.send(self.http.delete(self.url(path)), path).await
+    }
+
+    pub(crate) fn request(&self, path: &str, body: &Value) -> reqwest::RequestBuilder {
+        self.http.post(self.url(path)).body(body.to_string())
+    }
+
+    pub(crate) async fn send(&self, request: reqwest::RequestBuilder, path: &str) -> Answer {
+        let response = request.send().await.unwrap();
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        assert!(headers["x-request-id"].to_str().unwrap().len() > 20);
+        let body: Value = serde_json::from_slice(&response.bytes().await.unwrap()).unwrap();
+        let kind = match path {
+            _ if status != 200 => Some(Published::Error),
+            "chat/completions" => Some(Published::Completion),
+            _ if body["object"] == "response" && body["deleted"].is_null() => Some(Published::Response),
+            _ => None,
+        };
+        if let Some(kind) = kind {
+            kind.check(&body);
+        }
+        Answer { status, headers, body }
+    }
+
+    /// A body that must be answered with 200.
+    pub(crate) async fn ask(&self, path: &str, body: &Value) -> Value {
+        let answer = self.post(path, body).await;
+        assert_eq!(answer.status, 200, "{body}: {}", answer.body);
+        answer.body
+    }
+
+    /// The events of a streamed answer, but for `[DONE]`, which Chat Completions must end with.
+    pub(crate) async fn events(&self, path: &str, body: &Value) -> Vec<Value> {
+        let mut body = body.clone();
+        body["stream"] = json!(true);
+        let response = self.request(path, &body).send().await.unwrap();
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+        read_events(std::str::from_utf8(&response.bytes().await.unwrap()).unwrap())
+    }
+}
+
+/// The events of a body, each checked.
+pub(crate) fn read_events(text: &str) -> Vec<Value> {
+    let mut events = Vec::new();
+    let mut is_done = false;
+    for event in text.split_terminator("\n\n") {
+        assert!(!is_done, "there is nothing behind the end: {event}");
+        let (name, data) = match event.split_once('\n') {
+            Some((name, data)) => (name.strip_prefix("event: "), data.strip_prefix("data: ").unwrap()),
+            None => (None, event.strip_prefix("data: ").unwrap()),
+        };
+        if data == "[DONE]" {
+            is_done = true;
+            continue;
+        }
+        let event: Value = serde_json::from_str(data).unwrap();
+        match name {
+            Some(name) => {
+                assert_eq!(event["type"], name);
+                Published::Event.check(&event);
+            }
+            None if event["error"].is_object() => Published::Error.check(&event),
+            None => Published::Chunk.check(&event),
+        }
+        events.push(event);
+    }
+    events
+}
+
+pub(crate) fn http() -> reqwest::Client {
+    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+    let tls =
+        rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let tls = tls.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth();
+    reqwest::Client::builder().no_proxy().tls_backend_preconfigured(tls).build().unwrap()
+}
+
+/// What the published schemas describe.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Published {
+    Completion,
+    Chunk,
+    Response,
+    Event,
+    Error,
+}
+
+impl Published {
+    const FILES: [(&str, &str); 5] = [
+        ("chat_completions", "CreateChatCompletionResponse"),
+        ("chat_completions", "CreateChatCompletionStreamResponse"),
+        ("responses", "Response"),
+        ("responses", "ResponseStreamEvent"),
+        ("responses", "ErrorResponse"),
+    ];
+
+    /// The schema is not there.
+    pub(crate) fn is_missing() -> bool {
+        !Path::new("../../shared/openai").is_dir()
+    }
+
+    fn validator(self) -> &'static Validator {
+        static VALIDATORS: [OnceLock<Validator>; 5] = [const { OnceLock::new() }; 5];
+        VALIDATORS[self as usize].get_or_init(|| {
+            let (file, name) = Self::FILES[self as usize];
+            let text = std::fs::read_to_string(format!("../../shared/openai/{file}.schema.json")).unwrap();
+            let mut schema: Value = serde_json::from_str(&text).unwrap();
+            let schema = json!({ "$ref": format!("#/$defs/{name}"), "$defs": schema["$defs"].take() });
+            jsonschema::validator_for(&schema).unwrap()
+        })
+    }
+
+    /// Whether it is as published, as far as that can be looked up.
+    pub(crate) fn allows(self, document: &Value) -> bool {
+        Self::is_missing() || self.validator().is_valid(document)
+    }
+
+    pub(crate) fn check(self, document: &Value) {
+        if Self::is_missing() {
+            return;
+        }
+        let errors: Vec<_> = self.validator().iter_errors(document).map(|error| error.to_string()).collect();
+        assert!(errors.is_empty(), "{self:?} is not as published: {errors:#?}\n{document:#}");
+    }
+}

@@ -1,0 +1,135 @@
+//! What callers are told of what went wrong behind the server.
+
+use serde_json::json;
+use tool_core::testing::ScriptedModel;
+use tool_core::{Agent, ChatModel, ChatRequest, ModelFuture, tool, tools};
+use tool_openai::OpenAi;
+use tool_openai::server::Server;
+
+use crate::caller::Caller;
+use crate::support::{RawServer, whole_answer};
+
+fn request(model: &str) -> serde_json::Value {
+    json!({ "model": model, "messages": [{ "role": "user", "content": "Hi" }] })
+}
+
+#[tokio::test]
+async fn the_kind_of_an_upstream_error_is_passed_on_and_its_words_are_not() {
+    let error = |message: &str, kind: &str, code: &str| {
+        json!({ "error": { "message": message, "type": kind, "code": code } }).to_string()
+    };
+    let secret = "org-secret at https://internal";
+    // The upstream's answer; then the status, type and code here.
+    let table = [
+        (
+            "429 Too Many Requests",
+            error(secret, "requests", "rate_limit_exceeded"),
+            429,
+            "rate_limit_error",
+            "rate_limit_exceeded",
+        ),
+        (
+            "429 Too Many Requests",
+            error(secret, "insufficient_quota", "insufficient_quota"),
+            429,
+            "insufficient_quota",
+            "insufficient_quota",
+        ),
+        (
+            "400 Bad Request",
+            error(secret, "invalid_request_error", "context_length_exceeded"),
+            400,
+            "invalid_request_error",
+            "context_length_exceeded",
+        ),
+        (
+            "400 Bad Request",
+            error(secret, "invalid_request_error", "weird"),
+            400,
+            "invalid_request_error",
+            "",
+        ),
+        (
+            "401 Unauthorized",
+            error(secret, "invalid_request_error", "invalid_api_key"),
+            502,
+            "server_error",
+            "",
+        ),
+        ("404 Not Found", error(secret, "invalid_request_error", "model_not_found"), 502, "server_error", ""),
+        ("500 Internal Server Error", secret.to_owned(), 502, "server_error", ""),
+        ("503 Service Unavailable", secret.to_owned(), 503, "server_error", ""),
+        ("200 OK", secret.to_owned(), 502, "server_error", ""),
+    ];
+    for (status, body, expected, kind, code) in table {
+        for is_verbose in [false, true] {
+            // However often the client tries.
+            let answers =
+                std::iter::repeat_n(whole_answer(status, &[("retry-after-ms", "1")], body.as_bytes()), 10);
+            let upstream = RawServer::answering_in_turn(answers.collect()).await;
+            let model = OpenAi::builder().base_url(upstream.base_url()).build().unwrap().chat_model("x");
+            let agent = Agent::builder(
+                OpenAi::builder().base_url(upstream.base_url()).build().unwrap().chat_model("x"),
+            );
+            let server = Server::new().model("m", model).agent("a", agent.build().unwrap());
+            let caller = Caller::of(server.verbose_errors(is_verbose)).await;
+            for name in ["m", "a"] {
+                let answer = caller.post("chat/completions", &request(name)).await;
+                let error = &answer.body["error"];
+                assert_eq!(
+                    (answer.status, error["type"].as_str().unwrap()),
+                    (expected, kind),
+                    "{status} {body}"
+                );
+                assert_eq!(error["code"].as_str().unwrap_or_default(), code, "{status} {body}");
+                assert_eq!(
+                    error["message"].as_str().unwrap().contains("secret"),
+                    is_verbose,
+                    "{status} {body}"
+                );
+            }
+        }
+    }
+}
+
+#[tool("Fails", at_most_once)]
+fn fetch() -> Result<String, String> {
+    Err("the password is secret".into())
+}
+
+#[tokio::test]
+async fn an_agent_that_gives_up_says_why_and_no_more() {
+    let endless = (0..5).fold(ScriptedModel::new(), |model, _| model.calls("fetch", "{}"));
+    let agent = Agent::builder(endless).tools(tools![fetch]).max_turns(2).build().unwrap();
+    let caller = Caller::of(Server::new().agent("a", agent)).await;
+    let answer = caller.post("chat/completions", &request("a")).await;
+    assert_eq!((answer.status, &answer.body["error"]["code"]), (500, &json!("agent_limit")));
+    assert_eq!(answer.body["error"]["message"], "the agent gave up: it took all its turns");
+}
+
+struct Panicking;
+
+impl ChatModel for Panicking {
+    fn chat<'a>(&'a self, _: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        Box::pin(async { panic!("a model behind the server panics, as this test wants") })
+    }
+}
+
+#[tokio::test]
+async fn a_panic_is_one_callers_error() {
+    let agent = Agent::builder(Panicking).build().unwrap();
+    let server =
+        Server::new().model("m", Panicking).agent("a", agent).model("good", ScriptedModel::new().says("Hi."));
+    let caller = Caller::of(server).await;
+    for name in ["m", "a"] {
+        for is_streamed in [false, true] {
+            let mut body = request(name);
+            body["stream"] = json!(is_streamed);
+            let answer = caller.post("chat/completions", &body).await;
+            assert_eq!((answer.status, &answer.body["error"]["type"]), (500, &json!("server_error")));
+            let response = json!({ "model": name, "input": "Hi", "stream": is_streamed });
+            assert_eq!(caller.post("responses", &response).await.status, 500);
+        }
+    }
+    caller.ask("chat/completions", &request("good")).await;
+}

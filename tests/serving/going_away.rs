@@ -1,0 +1,102 @@
+//! A caller who goes away cancels what is under way for it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tool_core::testing::ScriptedModel;
+use tool_core::{Agent, Cancellation, ChatModel, ChatRequest, ChatStream, Delta, ModelFuture, tool, tools};
+use tool_openai::server::Server;
+
+use crate::caller::Caller;
+
+/// Told of what begins, and of what is dropped before its end.
+#[derive(Clone, Default)]
+struct Witness {
+    began: Arc<Notify>,
+    dropped: Arc<Notify>,
+}
+
+struct OnDrop(Arc<Notify>);
+
+impl Drop for OnDrop {
+    fn drop(&mut self) {
+        self.0.notify_one();
+    }
+}
+
+/// A model that never answers; streamed, it begins.
+struct Endless(Witness);
+
+impl ChatModel for Endless {
+    fn chat<'a>(&'a self, _: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        Box::pin(async {
+            let _on_drop = OnDrop(Arc::clone(&self.0.dropped));
+            self.0.began.notify_one();
+            std::future::pending().await
+        })
+    }
+
+    fn stream<'a>(&'a self, _: &'a ChatRequest<'_>) -> ChatStream<'a> {
+        let on_drop = OnDrop(Arc::clone(&self.0.dropped));
+        let mut is_first = true;
+        Box::pin(futures_util::stream::poll_fn(move |_| {
+            let _held = &on_drop;
+            if std::mem::take(&mut is_first) {
+                self.0.began.notify_one();
+                return std::task::Poll::Ready(Some(Ok(Delta::Text("Well".into()))));
+            }
+            std::task::Poll::Pending
+        }))
+    }
+}
+
+/// Waits for what is cancelled from within a task of its own.
+#[tool("Waits")]
+async fn wait(#[inject] cancellation: &Cancellation, #[inject] witness: &Witness) -> &'static str {
+    let (dropped, cancellation) = (Arc::clone(&witness.dropped), cancellation.clone());
+    tokio::spawn(async move {
+        cancellation.cancelled().await;
+        dropped.notify_one();
+    });
+    witness.began.notify_one();
+    std::future::pending().await
+}
+
+#[tokio::test]
+async fn what_is_under_way_is_cancelled() {
+    for path in ["chat/completions", "responses"] {
+        for is_streamed in [false, true] {
+            for name in ["model", "agent", "agent with a tool"] {
+                let witness = Witness::default();
+                let scripted = (0..2).fold(ScriptedModel::new(), |model, _| model.calls("wait", "{}"));
+                let agent = Agent::builder(Endless(witness.clone())).build().unwrap();
+                let calling =
+                    Agent::builder(scripted).tools(tools![wait]).context(witness.clone()).build().unwrap();
+                let server = Server::new().model("model", Endless(witness.clone()));
+                let caller =
+                    Caller::of(server.agent("agent", agent).agent("agent with a tool", calling)).await;
+                let body = json!({
+                    "model": name, "stream": is_streamed,
+                    "messages": [{ "role": "user", "content": "Hi" }], "input": "Hi",
+                })
+                .to_string();
+                let head =
+                    format!("POST /v1/{path} HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n", body.len());
+                let mut stream = TcpStream::connect(caller.server.address()).await.unwrap();
+                stream.write_all((head + &body).as_bytes()).await.unwrap();
+                let soon = Duration::from_secs(30);
+                tokio::time::timeout(soon, witness.began.notified()).await.unwrap();
+                if is_streamed && name != "agent with a tool" {
+                    assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0, "it has begun");
+                }
+                drop(stream);
+                let cancelled = tokio::time::timeout(soon, witness.dropped.notified()).await;
+                assert!(cancelled.is_ok(), "{path}, {name}, streamed: {is_streamed}");
+            }
+        }
+    }
+}

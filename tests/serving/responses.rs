@@ -1,0 +1,303 @@
+//! Responses: what is read, what is sent back whole, and what is kept.
+
+use serde_json::{Value, json};
+use tool_core::testing::ScriptedModel;
+use tool_core::{
+    AnswerFormat, AssistantMessage, ChatModel, ChatRequest, ChatResponse, Content, FinishReason, Image,
+    Message, ModelFuture, ModelOptions, Part, ToolCall, ToolChoice, Usage,
+};
+use tool_openai::server::Server;
+
+use crate::caller::Caller;
+
+async fn caller(model: &ScriptedModel) -> Caller {
+    Caller::of(Server::new().model("m", model.clone())).await
+}
+
+#[tokio::test]
+async fn what_is_asked_comes_through() {
+    let url = "https://example.org/a.png";
+    let image = json!({ "type": "input_image", "image_url": url, "detail": "auto" });
+    let call = |id: &str| json!({ "type": "function_call", "id": "fc", "call_id": id, "name": "f", "arguments": "{}", "status": "completed" });
+    let output =
+        |id: &str, output: Value| json!({ "type": "function_call_output", "call_id": id, "output": output });
+    let said = |text: &str| json!({ "type": "message", "role": "assistant", "id": "msg", "status": "completed", "content": [{ "type": "output_text", "text": text, "annotations": [] }] });
+    let user = Message::user("Hi");
+    let replied = |text: &str, ids: &[&str]| {
+        let calls = ids.iter().map(|id| ToolCall::new(*id, "f", "{}"));
+        Message::Assistant(AssistantMessage::text(text).with_tool_calls(calls))
+    };
+    let result = |id: &str, content: Content| Message::Tool(tool_core::ToolMessage::new(id, "f", content));
+    let picture = || Part::from(Image::from_url(url));
+    let table = [
+        (json!("Hi"), vec![user.clone()]),
+        (json!([{ "role": "user", "content": "Hi" }]), vec![user.clone()]),
+        (
+            json!([
+                { "role": "developer", "content": "Be brief." },
+                { "type": "message", "role": "user", "content": [{ "type": "input_text", "text": "This?" }, image] },
+            ]),
+            vec![
+                Message::system("Be brief."),
+                Message::User(Content::from_iter([Part::from("This?"), picture()])),
+            ],
+        ),
+        (
+            json!([
+                { "role": "user", "content": "Hi" },
+                { "type": "reasoning", "id": "rs", "summary": [], "encrypted_content": "x" },
+                said("Hm."), call("a"), call("b"),
+                output("b", json!("B")), output("a", json!([{ "type": "input_text", "text": "A" }, image])),
+                call("c"), said("So."), output("c", json!("C")),
+                said("One."), said("Two."),
+                { "role": "assistant", "content": [{ "type": "refusal", "refusal": "No." }] },
+            ]),
+            vec![
+                user.clone(),
+                replied("Hm.", &["a", "b"]),
+                result("b", Content::from("B")),
+                result("a", Content::from_iter([Part::from("A"), picture()])),
+                replied("So.", &["c"]),
+                result("c", Content::from("C")),
+                Message::assistant("One."),
+                Message::assistant("Two."),
+                Message::Assistant(AssistantMessage::refusal("No.")),
+            ],
+        ),
+    ];
+    for (input, expected) in table {
+        let model = ScriptedModel::new().says("Hi.").says("Hi.");
+        let caller = caller(&model).await;
+        let mut body = json!({ "model": "m", "input": input });
+        caller.ask("responses", &body).await;
+        body["instructions"] = json!("Be nice.");
+        caller.ask("responses", &body).await;
+        assert_eq!(model.requests()[0], expected, "{body}");
+        assert_eq!(model.requests()[1][0], Message::system("Be nice."));
+        assert_eq!(model.requests()[1][1..], expected);
+    }
+}
+
+/// A model that can be held to a schema, as the script cannot.
+struct Structured(ScriptedModel);
+
+impl ChatModel for Structured {
+    fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        self.0.chat(request)
+    }
+
+    fn supports_answer_format(&self) -> bool {
+        true
+    }
+}
+
+#[tokio::test]
+async fn options_tools_and_formats_come_through_and_are_repeated() {
+    let schema = json!({ "type": "object", "properties": {}, "required": [], "additionalProperties": false });
+    let options = ModelOptions::default()
+        .with_temperature(0.5)
+        .with_top_p(0.25)
+        .with_max_output_tokens(100)
+        .with_reasoning_effort("low");
+    let format = AnswerFormat::json_schema("place", schema.clone());
+    let model = ScriptedModel::new()
+        .expects(move |request| *request.options() == options)
+        .expects(move |request| request.answer_format() == Some(&format))
+        .expects(|request| *request.tool_choice() == ToolChoice::Tool("f".into()))
+        .expects(|request| request.parallel_tool_calls() == Some(false))
+        .expects(|request| request.tools()[0].is_strict() && request.tools()[0].description() == Some("F"))
+        .says("{}");
+    let caller = Caller::of(Server::new().model("m", Structured(model))).await;
+    let tool =
+        json!({ "type": "function", "name": "f", "description": "F", "parameters": schema, "strict": true });
+    let format =
+        json!({ "format": { "type": "json_schema", "name": "place", "schema": schema, "strict": true } });
+    let choice = json!({ "type": "function", "name": "f" });
+    let body = json!({
+        "model": "m", "input": "Where?", "instructions": "Be brief.", "temperature": 0.5, "top_p": 0.25,
+        "max_output_tokens": 100, "reasoning": { "effort": "low" }, "text": format, "tools": [tool],
+        "tool_choice": choice, "parallel_tool_calls": false, "metadata": { "a": "b" }, "store": false,
+    });
+    let response = caller.ask("responses", &body).await;
+    for field in [
+        "instructions",
+        "temperature",
+        "top_p",
+        "max_output_tokens",
+        "text",
+        "tools",
+        "tool_choice",
+        "parallel_tool_calls",
+        "metadata",
+        "store",
+    ] {
+        assert_eq!(response[field], body[field], "{field}");
+    }
+    assert_eq!(response["reasoning"]["effort"], "low");
+    let id = response["id"].as_str().unwrap();
+    assert_eq!(caller.get(&format!("responses/{id}")).await.status, 404, "it was not to be stored");
+}
+
+#[tokio::test]
+async fn a_whole_response() {
+    let mut message = AssistantMessage::text("Let me see.")
+        .with_tool_calls([ToolCall::new("a", "f", "{}"), ToolCall::new("b", "f", "")]);
+    message.reasoning = Some("Hm.".into());
+    let mut usage = Usage::new(10, 5);
+    (usage.cached_tokens, usage.reasoning_tokens) = (Some(4), Some(3));
+    let cut = |reason| ChatResponse::new(AssistantMessage::text("It is")).with_finish_reason(reason);
+    let model = ScriptedModel::new()
+        .replies(ChatResponse::new(message).with_usage(usage))
+        .replies(cut(FinishReason::Length))
+        .replies(cut(FinishReason::ContentFilter))
+        .replies(ChatResponse::new(AssistantMessage::refusal("I may not.")))
+        .says("");
+    let caller = caller(&model).await;
+    let ask = async || caller.ask("responses", &json!({ "model": "m", "input": "Hi" })).await;
+
+    let response = ask().await;
+    let items = response["output"].as_array().unwrap();
+    let kinds: Vec<_> = items.iter().map(|item| item["type"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["reasoning", "message", "function_call", "function_call"]);
+    assert_eq!(items[0]["summary"], json!([{ "type": "summary_text", "text": "Hm." }]));
+    assert_eq!((&items[2]["call_id"], &items[3]["call_id"]), (&json!("a"), &json!("b")));
+    assert_eq!((&response["status"], &response["usage"]["total_tokens"]), (&json!("completed"), &json!(15)));
+    assert_eq!(response["usage"]["input_tokens_details"]["cached_tokens"], 4);
+    assert_eq!(response["usage"]["output_tokens_details"]["reasoning_tokens"], 3);
+
+    for reason in ["max_output_tokens", "content_filter"] {
+        let response = ask().await;
+        assert_eq!(
+            (&response["status"], &response["incomplete_details"]["reason"]),
+            (&json!("incomplete"), &json!(reason))
+        );
+        assert_eq!(response["output"][0]["status"], "incomplete");
+    }
+    assert_eq!(ask().await["output"][0]["content"], json!([{ "type": "refusal", "refusal": "I may not." }]));
+    assert_eq!(ask().await["output"][0]["content"][0]["text"], "");
+}
+
+#[tokio::test]
+async fn a_response_is_kept_gone_on_from_and_deleted() {
+    for is_streamed in [false, true] {
+        let model = ScriptedModel::new().calls("f", "{}").says("Two.").says("Three.");
+        let caller = caller(&model).await;
+        let send = async |body: Value| match is_streamed {
+            true => caller.events("responses", &body).await.pop().unwrap()["response"].take(),
+            false => caller.ask("responses", &body).await,
+        };
+        let first = send(json!({ "model": "m", "input": "One?", "instructions": "Be brief." })).await;
+        let id = first["id"].as_str().unwrap().to_owned();
+        assert_eq!(caller.get(&format!("responses/{id}")).await.body, first);
+        let output = json!([{ "type": "function_call_output", "call_id": first["output"][0]["call_id"], "output": "1" }]);
+        let second = send(json!({ "model": "m", "input": output, "previous_response_id": id })).await;
+        let text: Vec<_> = model.requests()[1].iter().map(|message| message.text().into_owned()).collect();
+        assert_eq!(text, ["One?", "", "1"], "instructions are not carried on");
+        // Two may go on from one.
+        send(json!({ "model": "m", "input": "And?", "previous_response_id": second["id"] })).await;
+        assert_eq!(model.requests()[2].len(), 5);
+
+        let deleted = caller.delete(&format!("responses/{id}")).await;
+        assert_eq!(deleted.body, json!({ "id": id, "object": "response", "deleted": true }));
+        for gone in
+            [caller.get(&format!("responses/{id}")).await, caller.delete(&format!("responses/{id}")).await]
+        {
+            assert_eq!((gone.status, &gone.body["error"]["code"]), (404, &json!("response_not_found")));
+        }
+        let lost = caller
+            .post("responses", &json!({ "model": "m", "input": "?", "previous_response_id": id }))
+            .await;
+        assert_eq!((lost.status, &lost.body["error"]["param"]), (404, &json!("previous_response_id")));
+    }
+}
+
+#[tokio::test]
+async fn bad_requests() {
+    let function =
+        |name: Value| json!({ "model": "m", "input": "Hi", "tools": [{ "type": "function", "name": name }] });
+    let input = |items: Value| json!({ "model": "m", "input": items });
+    let with = |field: &str, value: Value| json!({ "model": "m", "input": "Hi", field: value });
+    let output = json!({ "type": "function_call_output", "call_id": "a", "output": "1" });
+    let call = json!({ "type": "function_call", "call_id": "a", "name": "f", "arguments": "{}" });
+    let table = [
+        (json!([]), 400, "", "the request cannot be read"),
+        (json!({ "model": "m" }), 400, "input", "there is no input"),
+        (input(json!(1)), 400, "", "the request cannot be read: `input` must be a text or a list of items"),
+        (input(json!([])), 400, "input", "there is no item"),
+        (input(json!([{ "role": "robot", "content": "" }])), 400, "input[0].role", "`robot` is none of"),
+        (input(json!([{ "role": "user" }])), 400, "input[0].content", "there is nothing"),
+        (input(json!([{ "role": "user", "content": [1] }])), 400, "input[0].content", "expected a text"),
+        (
+            input(json!([{ "role": "user", "content": [{ "type": "input_file" }] }])),
+            400,
+            "input[0].content",
+            "parts of the type",
+        ),
+        (
+            input(json!([{ "role": "user", "content": [{ "type": "input_image", "file_id": "f" }] }])),
+            400,
+            "input[0].content",
+            "a part of the type `input_image` has an `image_url`",
+        ),
+        (
+            input(json!([{ "role": "system", "content": [{ "type": "input_image", "image_url": "u" }] }])),
+            400,
+            "input[0].content",
+            "parts of the type",
+        ),
+        (input(json!([{ "type": "item_reference", "id": "a" }])), 400, "input[0].type", "items of the types"),
+        (
+            input(json!([{ "type": "function_call", "call_id": "a" }])),
+            400,
+            "input[0]",
+            "a `function_call` has",
+        ),
+        (
+            input(json!([{ "type": "function_call_output", "output": "" }])),
+            400,
+            "input[0].call_id",
+            "a `function_call_output` names",
+        ),
+        (input(json!([output])), 400, "input[0].call_id", "no call before this item"),
+        (input(json!([call, output, output])), 400, "input[2].call_id", "no call before this item"),
+        (
+            input(json!([call, { "role": "user", "content": "Hi" }])),
+            400,
+            "input",
+            "the call `a` has no result",
+        ),
+        (with("background", json!(true)), 400, "background", "a response is made"),
+        (with("conversation", json!("c")), 400, "conversation", "there are no conversations"),
+        (with("prompt", json!({ "id": "p" })), 400, "prompt", "there are no kept prompts"),
+        (with("metadata", json!({ "a": 1 })), 400, "metadata", "the values"),
+        (with("tools", json!([{ "type": "web_search" }])), 400, "tools[0]", "only tools of the type"),
+        (function(json!(null)), 400, "tools[0].name", "a tool has a name"),
+        (with("tool_choice", json!("always")), 400, "tool_choice", "`always` is none of"),
+        (with("tool_choice", json!({ "type": "web_search" })), 400, "tool_choice", "expected a word"),
+        (
+            with("text", json!({ "format": { "type": "json_object" } })),
+            400,
+            "text.format",
+            "`json_object` is none of",
+        ),
+        (
+            with("text", json!({ "format": { "type": "json_schema", "name": "n", "schema": {} } })),
+            400,
+            "text.format",
+            "this model cannot be held",
+        ),
+        (json!({ "model": "n", "input": "Hi" }), 404, "model", "there is no model `n`"),
+    ];
+    let caller = caller(&ScriptedModel::new()).await;
+    for (body, status, param, message) in table {
+        let answer = caller.post("responses", &body).await;
+        let error = &answer.body["error"];
+        assert_eq!(
+            (answer.status, error["param"].as_str().unwrap_or_default()),
+            (status, param),
+            "{body}: {error}"
+        );
+        assert!(error["message"].as_str().unwrap().starts_with(message), "{body}: {error}");
+        assert_eq!(error["type"], "invalid_request_error");
+    }
+}

@@ -1,0 +1,102 @@
+//! A server that stops: nothing more is taken, what is under way comes to its end or is cut.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tool_core::{
+    AssistantMessage, ChatModel, ChatRequest, ChatResponse, ChatStream, Delta, ModelError, ModelFuture,
+};
+use tool_openai::server::Server;
+
+use crate::caller::{Caller, read_events};
+
+/// Begins, and ends when it is let go.
+#[derive(Clone, Default)]
+struct Slow {
+    began: Arc<Notify>,
+    go: Arc<Notify>,
+}
+
+impl ChatModel for Slow {
+    fn chat<'a>(&'a self, _: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        Box::pin(async {
+            self.began.notify_one();
+            self.go.notified().await;
+            Ok(ChatResponse::new(AssistantMessage::text("Well, yes.")))
+        })
+    }
+
+    fn stream<'a>(&'a self, request: &'a ChatRequest<'_>) -> ChatStream<'a> {
+        use futures_util::{FutureExt, StreamExt};
+        let first = futures_util::stream::iter([Ok::<_, ModelError>(Delta::Text("Well, ".into()))]);
+        let rest = self.chat(request).map(|response| response.map(Delta::Done)).into_stream();
+        Box::pin(first.chain(rest))
+    }
+}
+
+async fn begin(caller: &Caller, model: &Slow, is_streamed: bool) -> TcpStream {
+    let body =
+        json!({ "model": "m", "stream": is_streamed, "messages": [{ "role": "user", "content": "Hi" }] });
+    let (body, length) = (body.to_string(), body.to_string().len());
+    let head = format!("POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n");
+    let mut stream = TcpStream::connect(caller.server.address()).await.unwrap();
+    stream.write_all((head + &body).as_bytes()).await.unwrap();
+    model.began.notified().await;
+    stream
+}
+
+async fn read(mut stream: TcpStream) -> String {
+    let mut answer = Vec::new();
+    let _ = tokio::time::timeout(Duration::from_secs(30), stream.read_to_end(&mut answer)).await.unwrap();
+    String::from_utf8(answer).unwrap()
+}
+
+#[tokio::test]
+async fn what_is_under_way_comes_to_its_end() {
+    for is_streamed in [false, true] {
+        let model = Slow::default();
+        let caller = Caller::of(Server::new().model("m", model.clone())).await;
+        let stream = begin(&caller, &model, is_streamed).await;
+        let idle = TcpStream::connect(caller.server.address()).await.unwrap();
+        let address = caller.server.address();
+        let stopping = tokio::spawn(caller.server.stop());
+        // Nothing more is taken.
+        while TcpStream::connect(address).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert!(!stopping.is_finished());
+        model.go.notify_one();
+        let answer = read(stream).await;
+        assert!(answer.contains("Well, "), "{answer}");
+        assert_eq!(is_streamed, answer.contains("[DONE]"), "{answer}");
+        stopping.await.unwrap().unwrap();
+        drop(idle);
+    }
+}
+
+#[tokio::test]
+async fn what_takes_too_long_is_cut() {
+    for is_streamed in [false, true] {
+        let model = Slow::default();
+        let caller = Caller::of(Server::new().model("m", model.clone())).await;
+        let stream = begin(&caller, &model, is_streamed).await;
+        caller.server.stop_within(Duration::from_millis(20)).await.unwrap();
+        assert!(!read(stream).await.contains("[DONE]"));
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_dropped_still_answers_what_is_under_way() {
+    let model = Slow::default();
+    let caller = Caller::of(Server::new().model("m", model.clone())).await;
+    let stream = begin(&caller, &model, true).await;
+    drop(caller);
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    model.go.notify_one();
+    assert!(read(stream).await.contains("[DONE]"));
+    assert_eq!(read_events("data: [DONE]\n\n").len(), 0);
+}

@@ -1,0 +1,377 @@
+use proptest::prelude::*;
+
+use super::super::texts::Texts;
+use super::*;
+
+fn tools() -> HashSet<String> {
+    ["sum", "now", "get_current_weather"].map(String::from).into()
+}
+
+/// What a reply comes to: its text, its calls, and why it is broken.
+#[derive(Debug, PartialEq)]
+struct Outcome {
+    text: String,
+    calls: Vec<WrittenCall>,
+    broken: Option<String>,
+}
+
+/// Reads a reply that comes in these pieces.
+fn read_pieces<'a>(pieces: impl IntoIterator<Item = &'a str>, is_cut_short: bool) -> Outcome {
+    let tools = tools();
+    let mut texts = Texts::default();
+    let mut reader = Reader::new(&tools, &mut texts);
+    let mut text: String = pieces.into_iter().map(|piece| reader.push(piece)).collect();
+    let read = reader.finish(is_cut_short);
+    text.push_str(&read.text);
+    text.push_str(&texts.finish());
+    Outcome { text, calls: read.calls, broken: read.broken }
+}
+
+/// Reads a reply, whole and in single characters.
+fn read_with(text: &str, is_cut_short: bool) -> Outcome {
+    let whole = read_pieces([text], is_cut_short);
+    let pieces = text.char_indices().map(|(at, character)| &text[at..at + character.len_utf8()]);
+    assert_eq!(read_pieces(pieces, is_cut_short), whole, "{text}");
+    whole
+}
+
+fn read_all(text: &str) -> Outcome {
+    read_with(text, false)
+}
+
+const SUM: &str = r#"{"name": "sum", "arguments": {"a": 1}}"#;
+
+/// The names of the calls, and the text.
+fn summary(text: &str) -> (String, String) {
+    let outcome = read_all(text);
+    assert_eq!(outcome.broken, None, "{text}");
+    let names: Vec<_> = outcome.calls.iter().map(|call| &*call.name).collect();
+    (names.join(" "), outcome.text)
+}
+
+#[test]
+fn calls_and_the_text_around_them() {
+    let table = [
+        ("<tool_call>\n@\n</tool_call>", "sum", ""),
+        ("<tool_call>@</tool_call>", "sum", ""),
+        ("Let me see.\n\n<tool_call>\n@\n</tool_call>\n", "sum", "Let me see."),
+        ("a <tool_call>@</tool_call> b", "sum", "a b"),
+        ("<tool_call>\n@\n</tool_call>\n<tool_call>\n@\n</tool_call>", "sum sum", ""),
+        ("<tool_call>\n@\n@\n</tool_call>", "sum sum", ""),
+        ("<tool_call>[@, @]</tool_call>", "sum sum", ""),
+        ("<tool_call>\n```json\n@\n```\n</tool_call>", "sum", ""),
+        ("<tool_call>\n@\n<tool_call>\n@\n", "sum sum", ""),
+        ("<tool_call>\n@", "sum", ""),
+        (r#"<tool_call>{"name": "unknown"}</tool_call>"#, "unknown", ""),
+        (r#"<tool_call>{"name": "sum", "arguments": {"a": "</tool_call>"}}</tool_call>"#, "sum", ""),
+        ("```json\n@\n```", "sum", ""),
+        ("```tool_call\n@\n```", "sum", ""),
+        ("``` JSON \n@\n```\nb", "sum", "b"),
+        ("```\n@,\n@\n```", "sum sum", ""),
+        ("```json @```", "sum", ""),
+        ("  ```json\n  @\n  ```", "sum", ""),
+        ("```json\n[@]\n```", "sum", ""),
+        ("```json\n@\n", "sum", ""),
+        (r#"{"name": "sum", "arguments": {"a": "```"}}"#, "sum", ""),
+        ("```json\n{\"name\": \"sum\", \"arguments\": {\"a\": \"\n```\n\"}}\n```", "sum", ""),
+        ("```xml\n<tool_call>@</tool_call>\n```", "sum", "```xml\n```"),
+        ("@", "sum", ""),
+        ("Let me see:\n  @", "sum", "Let me see:"),
+        ("@\n@", "sum sum", ""),
+        ("@; @, @", "sum sum sum", ""),
+        ("@ and so on", "sum", "and so on"),
+        ("@, and so on", "sum", ", and so on"),
+        ("[@, @]", "sum sum", ""),
+        (r#"{"tool": "now"}"#, "now", ""),
+        (
+            r#"{"tool": "get_current_weather", "parameters": {"location": "Paris"}}"#,
+            "get_current_weather",
+            "",
+        ),
+        (
+            "<think>\nI call\n@\n<tool_call>@</tool_call>\n</think>\n@",
+            "sum",
+            "<think>\nI call\n@\n<tool_call>@</tool_call>\n</think>",
+        ),
+        ("<think></think>@", "sum", "<think></think>"),
+        ("a <think>\n@", "sum", "a <think>"),
+        // Data that is no call may have calls behind it.
+        ("{\"a\": [\n{\"name\": \"x\"}]}\n@", "sum", "{\"a\": [\n{\"name\": \"x\"}]}"),
+        ("{\"a\": \"\n<tool_call>@</tool_call>", "sum", "{\"a\": \""),
+        ("{\"name\": \"\n<tool_call>@</tool_call>", "sum", "{\"name\": \""),
+        ("{ braces }\n@", "sum", "{ braces }"),
+        ("[1] a note\n@", "sum", "[1] a note"),
+        ("{\n@", "sum", "{"),
+        ("```rust\nfn main() {\n}\n```\n@", "sum", "```rust\nfn main() {\n}\n```"),
+        ("```code``` in a line\n@", "sum", "```code``` in a line"),
+    ];
+    for (pattern, calls, text) in table {
+        let reply = pattern.replace('@', SUM);
+        assert_eq!(summary(&reply), (calls.to_owned(), text.replace('@', SUM)), "{pattern}");
+    }
+}
+
+#[test]
+fn a_text_without_calls_stays() {
+    let table = [
+        "",
+        " \n ",
+        "It is 42.\n",
+        "a < b, {c}, [d](e), `f`",
+        "<tool",
+        "<tool_call",
+        "the tag <tool_call> begins a call",
+        "inline: @",
+        "```rust\n@\n```\n",
+        "{\"answer\": 42}",
+        "{\"answer\": {\n@\n}}\n",
+        "{\"name\": \"Ada\", \"arguments\": {}}",
+        "[{\"name\": \"Ada\", \"tool\": \"x\"},\n @]",
+        "```json\n{\"answer\": [\n1]}\n```\n",
+        "```json\n{\"name\": \"Ada\", \"age\": 36}\n```\n",
+        "```json\nsee @\n```",
+        "```\nno data\n@\n```",
+        "{\"type\": \"function\", \"function\": {\"name\": \"sum\", \"description\": \"Sums\", \"parameters\": {}}}",
+        "{\"name\": \"sum\"}",
+        "{\"name\": \"now\", it is not closed",
+        "{\"arguments\": {\"a\": [1}, \"name\": \"x",
+        "{}",
+        "[]",
+        "[[]]",
+        "{'",
+        "``",
+        "```",
+        "````",
+        "```js",
+        "<think>\n@\n<tool_call>@</tool_call>",
+        "[\n\n1]",
+        "{\n\n}",
+    ];
+    for pattern in table {
+        let reply = pattern.replace('@', SUM);
+        assert_eq!(summary(&reply), (String::new(), reply.clone()), "{pattern}");
+    }
+}
+
+#[test]
+fn what_is_meant_as_a_call_and_cannot_be_read_is_told() {
+    let table = [
+        (
+            "<tool_call>\n@\n</tool_c",
+            "a JSON object with `name` and `arguments` is expected, and nothing else",
+        ),
+        ("<tool_call></tool_call>", "a call is missing: there is nothing in it"),
+        (
+            "<tool_call>sum(a=1)</tool_call>",
+            "a JSON object with `name` and `arguments` is expected, and nothing else",
+        ),
+        (
+            "<tool_call>\n{\"name\": \"sum\", \"arguments\": {\"a\": 1}\n</tool_call>\n<tool_call>@</tool_call>",
+            "expected `,` or `}` at line 2, column 1, where it ends",
+        ),
+        (
+            "<tool_call>\n{\"name\": \"sum, \"arguments\": {\"a\": 1}}\n</tool_call> b",
+            "expected `,` or `}` at line 1, column 17",
+        ),
+        (
+            "<tool_call>\n{'name': 'sum', 'arguments': {'a': 'it's'}}",
+            "expected `,` or `}` at line 1, column 40",
+        ),
+        ("@<tool_call>{</tool_call>", "expected a name in quotes or `}` at line 1, column 2, where it ends"),
+        ("{\"tool\": \"sum\", \"parameters\": {\"a\": 1 2}}", "expected `,` or `}` at line 1, column 39"),
+        (
+            "{\"tool\": \"sum\", \"parameters\": {\"a\": 1}",
+            "expected `,` or `}` at line 1, column 39, where it ends",
+        ),
+        (
+            "{\"tool\": \"sum\", \"parameters\": {\n<tool_call>@</tool_call>",
+            "expected a name in quotes or `}` at line 2, column 1, where it ends",
+        ),
+        (
+            "```json\n{\"name\": \"sum\", \"arguments\": {\"a\" 1}}\n```\nb",
+            "expected `:` at line 1, column 35",
+        ),
+        (
+            "```json\n{\"name\": \"sum\", \"arguments\": {\"a\": 1}\n```\nb",
+            "expected `,` or `}` at line 2, column 1, where it ends",
+        ),
+        (
+            "```json\n{\"name\": \"sum\", \"arguments\": {\"a\": 1}",
+            "expected `,` or `}` at line 1, column 38, where it ends",
+        ),
+    ];
+    for (pattern, why) in table {
+        let outcome = read_all(&pattern.replace('@', SUM));
+        assert_eq!(outcome.broken.as_deref(), Some(why), "{pattern}");
+        assert_eq!(outcome.text, "", "{pattern}");
+    }
+}
+
+#[test]
+fn what_is_cut_short_is_no_call() {
+    let table = [
+        ("a\n<tool_call>\n@", 0),
+        ("a\n<tool_call>\n@\n</tool_call>\n<tool_call>\n{\"name\": \"sum\"", 1),
+        ("a\n```json\n@\n", 0),
+        ("a\n{\"tool\": \"sum\", \"parameters\": {", 0),
+        ("a\n<tool_call>{</tool_call> b", 0),
+        ("a\n@", 1),
+        ("a <tool_c", 0),
+    ];
+    for (pattern, calls) in table {
+        let reply = pattern.replace('@', SUM);
+        let outcome = read_with(&reply, true);
+        assert_eq!((outcome.calls.len(), outcome.broken), (calls, None), "{pattern}");
+        let text = if calls == 0 { &*reply } else { &outcome.text };
+        assert_eq!(outcome.text, text, "{pattern}");
+        assert!(calls == 0 || outcome.text.starts_with('a'), "{pattern}: {}", outcome.text);
+    }
+}
+
+#[test]
+fn only_what_may_become_a_call_is_held_back() {
+    // Each piece, and what is given out when it came.
+    let table: [&[(&str, &str)]; 8] = [
+        &[("It is", "It is"), (" 42", " 42"), (". a < b", ". a < b")],
+        &[("a <", "a"), ("tool_", ""), ("box> b", " <tool_box> b")],
+        &[("a\n", "a"), ("{\"ans", ""), ("wer\": 1", "\n{\"answer\": 1"), (", \"x", ", \"x")],
+        &[("{\"name\": \"A", ""), ("da\"", "{\"name\": \"Ada\""), (", 1", ", 1")],
+        &[("[", ""), ("1] note", "[1] note")],
+        &[("```", ""), ("ru", "```ru"), ("st\n", "st"), ("@", "\n@")],
+        &[("```json\n", ""), ("{\"b", ""), ("\": 1", "```json\n{\"b\": 1")],
+        &[("<think>", "<think>"), ("\n@", "\n@"), ("</think>", "</think>")],
+    ];
+    for pieces in table {
+        let tools = tools();
+        let mut texts = Texts::default();
+        let mut reader = Reader::new(&tools, &mut texts);
+        for (piece, given) in pieces {
+            assert_eq!(reader.push(&piece.replace('@', SUM)), given.replace('@', SUM), "{pieces:?}");
+        }
+    }
+}
+
+#[test]
+fn hostile_texts_take_linear_time_and_do_not_panic() {
+    const LENGTH: usize = 500_000;
+    let patterns = [
+        "{",
+        "[",
+        "{\n",
+        "[{",
+        "{\"name\":",
+        "{\"name\":{",
+        "[{\"name\":\"sum\",\"arguments\":[",
+        "<tool_call>",
+        "<tool_call>{\"",
+        "<tool_call>{'</tool_call>",
+        "<tool_call>\n{</tool_call>\n",
+        "```",
+        "```json\n",
+        "```json\n{\"name\":",
+        "`",
+        "\n`",
+        "<",
+        "<t",
+        "<think>",
+        "</tool_call>",
+        "(",
+        "'",
+        "\\",
+        " ",
+        "\n",
+        "{\"arguments\":\"\n<tool_call>",
+        "é\u{1f600}\n{",
+        "```json                ",
+        "{\"tool\":\"sum\"}",
+        "<tool_call>[",
+        "\n  </tool_call>",
+        ",",
+    ];
+    for pattern in patterns {
+        for prefix in ["", "<tool_call>{\"name\":\"sum\",\"arguments\":", "{\"tool\":\"sum\",\"args\":"] {
+            let text = prefix.to_owned() + &pattern.repeat(LENGTH / pattern.len());
+            let started = std::time::Instant::now();
+            read_pieces([&*text], false);
+            // What is quadratic takes many minutes.
+            assert!(started.elapsed().as_secs() < 60, "{prefix} {pattern}");
+        }
+    }
+    read_pieces(["{\"name\":[".repeat(1_000_000).as_str()], false);
+    // What is deep and whole is passed on, for the tool to refuse.
+    let deep = "[".repeat(1_000_000) + &"]".repeat(1_000_000);
+    let call = format!(r#"<tool_call>{{"name": "sum", "arguments": {deep}}}</tool_call>"#);
+    assert_eq!(read_pieces([&*call], false).calls[0].arguments, deep);
+    let python = call.replace('"', "'");
+    let broken = read_pieces([&*python], false).broken.unwrap();
+    assert!(broken.starts_with("expected no further brackets"), "{broken}");
+}
+
+/// Pieces of which replies are made that come near to calls.
+fn piece() -> impl Strategy<Value = String> {
+    const PIECES: &[&str] = &[
+        "<tool_call>",
+        "</tool_call>",
+        "<think>",
+        "</think>",
+        "```",
+        "json",
+        "\n",
+        " ",
+        "{",
+        "}",
+        "[",
+        "]",
+        "(",
+        ")",
+        "\"",
+        "'",
+        "\\",
+        ",",
+        ":",
+        "name",
+        "\"name\": \"sum\"",
+        "\"arguments\": {}",
+        "'tool': 'now'",
+        "True",
+        "1",
+        "é",
+        SUM,
+    ];
+    prop_oneof![4 => prop::sample::select(PIECES).prop_map(str::to_owned), 1 => ".{0,4}"]
+}
+
+proptest! {
+    #[test]
+    fn anything_is_read_alike_however_it_is_cut(
+        pieces in prop::collection::vec(piece(), 0..24),
+        cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
+        is_cut_short: bool,
+    ) {
+        let text = pieces.concat();
+        let whole = read_with(&text, is_cut_short);
+        let mut at: Vec<_> = cuts.iter().map(|cut| cut.index(text.len() + 1)).collect();
+        at.retain(|at| text.is_char_boundary(*at));
+        at.extend([0, text.len()]);
+        at.sort_unstable();
+        let cut = at.windows(2).map(|pair| &text[pair[0]..pair[1]]);
+        prop_assert_eq!(&read_pieces(cut, is_cut_short), &whole);
+        if whole.calls.is_empty() && whole.broken.is_none() {
+            prop_assert_eq!(whole.text, text);
+        }
+    }
+
+    #[test]
+    fn a_text_without_marks_stays(text in "[^<{\\[`]{0,80}") {
+        let outcome = read_all(&text);
+        prop_assert_eq!(outcome.text, text);
+        prop_assert!(outcome.calls.is_empty() && outcome.broken.is_none());
+    }
+
+    #[test]
+    fn what_becomes_json_is_json(text in "[\\[\\](){}'\",:\\\\ntrueTruNon0-9.e \n]{0,40}") {
+        if let Ok(json) = super::lenient::json_of(&text) {
+            prop_assert!(serde_json::from_str::<serde::de::IgnoredAny>(&json).is_ok(), "{json}");
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Requests as they come.
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+#[derive(Deserialize)]
+#[serde(expecting = "an object")]
+pub(super) struct WireRequest {
+    pub(super) model: String,
+    #[serde(default)]
+    pub(super) input: Option<WireInput>,
+    #[serde(default)]
+    pub(super) instructions: Option<String>,
+    #[serde(default)]
+    pub(super) tools: Option<Vec<WireTool>>,
+    #[serde(default)]
+    pub(super) tool_choice: Option<Value>,
+    #[serde(default)]
+    pub(super) parallel_tool_calls: Option<bool>,
+    #[serde(default)]
+    pub(super) previous_response_id: Option<String>,
+    #[serde(default)]
+    pub(super) store: Option<bool>,
+    #[serde(default)]
+    pub(super) stream: Option<bool>,
+    #[serde(default)]
+    pub(super) metadata: Option<Map<String, Value>>,
+    #[serde(default)]
+    pub(super) temperature: Option<f64>,
+    #[serde(default)]
+    pub(super) top_p: Option<f64>,
+    #[serde(default)]
+    pub(super) max_output_tokens: Option<u32>,
+    #[serde(default)]
+    pub(super) reasoning: Option<WireReasoning>,
+    #[serde(default)]
+    pub(super) text: Option<WireText>,
+    // What is not done here, and would be missed if it were passed over.
+    #[serde(default)]
+    pub(super) background: Option<bool>,
+    #[serde(default)]
+    pub(super) conversation: Option<Value>,
+    #[serde(default)]
+    pub(super) prompt: Option<Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "`input` must be a text or a list of items")]
+pub(super) enum WireInput {
+    Text(String),
+    Items(Vec<WireItem>),
+}
+
+/// An item of any type: the fields of all of them.
+#[derive(Deserialize)]
+pub(super) struct WireItem {
+    #[serde(default)]
+    pub(super) r#type: Option<String>,
+    #[serde(default)]
+    pub(super) role: Option<String>,
+    #[serde(default)]
+    pub(super) content: Option<Value>,
+    #[serde(default)]
+    pub(super) call_id: Option<String>,
+    #[serde(default)]
+    pub(super) name: Option<String>,
+    #[serde(default)]
+    pub(super) arguments: Option<String>,
+    #[serde(default)]
+    pub(super) output: Option<Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+pub(super) enum WireContent {
+    Text(String),
+    Parts(Vec<WirePart>),
+}
+
+#[derive(Deserialize)]
+pub(super) struct WirePart {
+    pub(super) r#type: String,
+    #[serde(default)]
+    pub(super) text: Option<String>,
+    #[serde(default)]
+    pub(super) refusal: Option<String>,
+    #[serde(default)]
+    pub(super) image_url: Option<String>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct WireTool {
+    pub(super) r#type: String,
+    #[serde(default)]
+    pub(super) name: Option<String>,
+    #[serde(default)]
+    pub(super) description: Option<String>,
+    #[serde(default)]
+    pub(super) parameters: Option<Value>,
+    #[serde(default)]
+    pub(super) strict: Option<bool>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct WireReasoning {
+    #[serde(default)]
+    pub(super) effort: Option<String>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct WireText {
+    #[serde(default)]
+    pub(super) format: Option<WireFormat>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct WireFormat {
+    pub(super) r#type: String,
+    #[serde(default)]
+    pub(super) name: Option<String>,
+    #[serde(default)]
+    pub(super) schema: Option<Value>,
+    #[serde(default)]
+    pub(super) strict: Option<bool>,
+}
