@@ -97,7 +97,7 @@ impl Client {
         let request_id = request_id(&response).map(|id| self.without_key(&id));
         let status = response.status();
         if status.is_success() {
-            encoding::check(&response)?;
+            encoding::check(&response).map_err(|error| error.with_request_id(request_id.clone()))?;
             return Ok(Answer { response, url, request_id, _room: room });
         }
         if status.is_redirection() {

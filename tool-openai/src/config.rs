@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 use crate::client::Client;
 use crate::retry::RetryPolicy;
 use crate::tools::WarningHook;
-use crate::{ChatCompletions, Endpoint, Error, KeyHeader, Retry, RetryBudget, Warning, http};
+use crate::{ChatCompletions, Endpoint, Error, KeyHeader, Responses, Retry, RetryBudget, Warning, http};
 
 /// The environment variable with the key.
 const KEY_VARIABLE: &str = "OPENAI_API_KEY";
@@ -74,6 +74,21 @@ impl OpenAi {
     #[must_use]
     pub fn chat_model(&self, name: impl Into<String>) -> ChatCompletions {
         ChatCompletions::new(Arc::clone(&self.0), name.into())
+    }
+
+    /// A model of this endpoint, through the Responses API.
+    ///
+    /// ```
+    /// use tool_openai::OpenAi;
+    ///
+    /// let openai = OpenAi::builder().api_key("…").build()?;
+    /// let model = openai.responses_model("gpt-5-mini").with_reasoning_summary("auto");
+    /// assert_eq!(model.name(), "gpt-5-mini");
+    /// # Ok::<_, tool_openai::Error>(())
+    /// ```
+    #[must_use]
+    pub fn responses_model(&self, name: impl Into<String>) -> Responses {
+        Responses::new(Arc::clone(&self.0), name.into())
     }
 }
 

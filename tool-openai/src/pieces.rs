@@ -47,7 +47,12 @@ pub(crate) struct BodyWriter {
 
 impl BodyWriter {
     pub(crate) fn with_capacity(capacity: usize) -> Self {
-        Self { pieces: Vec::new(), last: Vec::with_capacity(capacity) }
+        Self::behind(Vec::with_capacity(capacity))
+    }
+
+    /// A body that begins with this.
+    pub(crate) fn behind(beginning: Vec<u8>) -> Self {
+        Self { pieces: Vec::new(), last: beginning }
     }
 
     /// Where what comes next is written.

@@ -36,7 +36,8 @@ pub(crate) fn api_error(body: &str) -> Option<ApiError> {
     };
     Some(ApiError {
         message,
-        kind: text("type"),
+        // In a stream of the Responses API, the type is that of the event.
+        kind: text("type").filter(|kind| !matches!(&**kind, "error" | "response.error")),
         code: text("code"),
         param: text("param"),
         failed_generation: text("failed_generation"),
@@ -185,7 +186,7 @@ pub(crate) fn arguments<'de, D: Deserializer<'de>>(
 }
 
 /// A JSON text without the blanks between its tokens.
-fn compact(json: &str) -> String {
+pub(crate) fn compact(json: &str) -> String {
     let (mut is_in_string, mut is_escaped) = (false, false);
     let keep = |character: &char| {
         let is_kept = is_in_string || !character.is_ascii_whitespace();
@@ -271,6 +272,7 @@ mod tests {
             (r#"{"error":{"message":"no","type":"t","code":"c"}}"#, Some(("no", Some("t"), Some("c")))),
             (r#"{"error":{"message":"no","code":429}}"#, Some(("no", None, Some("429")))),
             (r#"{"error":"no"}"#, Some(("no", None, None))),
+            (r#"{"type":"error","message":"no","code":"c","param":null}"#, Some(("no", None, Some("c")))),
             (r#"[{"error":{"message":"no","code":400}}]"#, Some(("no", None, Some("400")))),
             (r#"{"object":"error","message":"no","type":"t"}"#, Some(("no", Some("t"), None))),
             (r#"{"message":{"detail":[{"msg":"a"},{"msg":"b"}]}}"#, Some(("a; b", None, None))),

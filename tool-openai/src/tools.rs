@@ -191,9 +191,9 @@ impl Tool<'_> {
             function.serialize_entry("description", description)?;
         }
         function.serialize_entry("parameters", self.definition.parameters())?;
-        // Left out, it means `true` to one API and `false` to the other.
-        if self.rules.strict {
-            function.serialize_entry("strict", &self.definition.is_strict())?;
+        // Left out, it means `true` to one API, which wants it of every tool, and `false` to the other.
+        if self.rules.strict || self.rules.form == Form::Flat {
+            function.serialize_entry("strict", &(self.rules.strict && self.definition.is_strict()))?;
         }
         Ok(())
     }
@@ -261,6 +261,8 @@ mod tests {
         assert_eq!(flat, json!([of("now", now), of("then", then)]));
         let without = sent(&tools, Form::Nested, &Endpoint::gemini()).unwrap();
         assert_eq!(without[0]["function"].get("strict"), None);
+        let without = sent(&tools, Form::Flat, &Endpoint::gemini()).unwrap();
+        assert_eq!(without[0]["strict"], false);
     }
 
     #[test]

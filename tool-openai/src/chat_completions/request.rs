@@ -172,8 +172,12 @@ impl Serialize for Format<'_> {
         }
 
         let Self(format, endpoint) = self;
-        let strict = endpoint.strict.then_some(format.is_strict());
-        let schema = JsonSchema { name: format.name(), schema: format.schema(), strict };
+        // The strict form says less: an endpoint that has no word for it may well hold the model to all of the schema.
+        let (schema, strict) = match endpoint.strict {
+            true => (format.schema(), Some(format.is_strict())),
+            false => (format.given_schema(), None),
+        };
+        let schema = JsonSchema { name: format.name(), schema, strict };
         let mut map = serializer.serialize_map(Some(2))?;
         map.serialize_entry("type", "json_schema")?;
         map.serialize_entry("json_schema", &schema)?;
@@ -325,6 +329,17 @@ mod tests {
             assert_eq!(body["response_format"], json!({ "type": "json_schema", "json_schema": json_schema }));
             assert_eq!(body.as_object().unwrap().keys().next_back().unwrap(), "messages");
         }
+    }
+
+    #[test]
+    fn an_endpoint_without_strict_is_sent_the_schema_as_it_was_given() {
+        let given =
+            json!({ "type": "object", "properties": { "name": { "type": "string", "maxLength": 9 } } });
+        let format = AnswerFormat::json_schema("place", given.clone());
+        assert!(format.is_strict());
+        let request = ChatRequest::new([Message::user("Where?")]).with_answer_format(format);
+        let sent = written_for(Endpoint::llama_cpp(), &request)["response_format"]["json_schema"].take();
+        assert_eq!(sent, json!({ "name": "place", "schema": given }));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use tool_core::{ChatResponse, TokenLogprob, Usage};
 
 use super::assembler::Assembler;
 use crate::lenient::{self, Object, nothing_is};
+use crate::logprobs::WireLogprob;
 use crate::quirks::{self, WireContent};
 use crate::streaming::Problem;
 
@@ -164,25 +165,6 @@ pub(super) struct WireFunction<'a> {
 struct WireLogprobs<'a> {
     #[serde(borrow)]
     content: Option<Vec<WireLogprob<'a>>>,
-}
-
-#[derive(Deserialize)]
-struct WireLogprob<'a> {
-    #[serde(borrow)]
-    token: Cow<'a, str>,
-    logprob: f64,
-    bytes: Option<Vec<u8>>,
-    #[serde(borrow)]
-    top_logprobs: Option<Vec<WireLogprob<'a>>>,
-}
-
-impl From<WireLogprob<'_>> for TokenLogprob {
-    fn from(wire: WireLogprob<'_>) -> Self {
-        let mut token = Self::new(wire.token, wire.logprob);
-        token.bytes = wire.bytes;
-        token.top = wire.top_logprobs.unwrap_or_default().into_iter().map(Into::into).collect();
-        token
-    }
 }
 
 #[derive(Clone, Copy, Default, Deserialize)]

@@ -1,0 +1,12 @@
+//! The Responses API, asked through HTTP: what servers send, what goes back to them, and whole runs.
+
+mod corpus;
+mod endpoint;
+mod requests;
+mod runs;
+#[path = "../support/schema.rs"]
+mod schema;
+#[path = "../support/mod.rs"]
+mod support;
+#[path = "../support/ways.rs"]
+mod ways;
