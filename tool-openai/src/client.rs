@@ -163,6 +163,14 @@ impl Client {
         url
     }
 
+    /// Who answers.
+    pub(crate) fn name(&self) -> &str {
+        match &*self.endpoint.name {
+            "" => "openai",
+            name => name,
+        }
+    }
+
     /// The name under which an API of this endpoint keeps what it wants back.
     pub(crate) fn provider(&self, api: &str) -> String {
         let name = match &*self.endpoint.name {

@@ -57,6 +57,7 @@
 
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+mod asking;
 mod chat_completions;
 mod client;
 mod config;
@@ -70,6 +71,7 @@ mod lenient;
 mod logprobs;
 mod pieces;
 mod quirks;
+mod rejected;
 mod responses;
 mod retry;
 #[cfg(feature = "server")]

@@ -14,7 +14,7 @@ use crate::quirks;
 use crate::streaming::Problem;
 
 /// What has come of a response.
-pub(super) struct Assembler<'a> {
+pub(crate) struct Assembler<'a> {
     /// Who wants what is opaque to have back.
     provider: &'a str,
     id: Option<String>,

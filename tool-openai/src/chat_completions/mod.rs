@@ -4,25 +4,21 @@ mod assembler;
 mod calls;
 mod messages;
 mod reasoning_details;
-mod rejected;
 mod request;
 mod response;
 mod stream;
 
-use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use futures_util::stream::{StreamExt, TryStreamExt, once};
-use reqwest::Response;
-use reqwest::header::CONTENT_TYPE;
-use tool_core::{ChatModel, ChatRequest, ChatResponse, ChatStream, Delta, ModelError, ModelFuture};
+use futures_util::stream::{TryStreamExt, once};
+use tool_core::{ChatModel, ChatRequest, ChatResponse, ChatStream, ModelFuture};
 
 use self::assembler::Assembler;
-use self::rejected::Tellings;
-use crate::client::{Answer, Client};
+use crate::asking::{self, Api};
+use crate::client::Client;
 use crate::pieces::RequestBody;
-use crate::streaming;
+use crate::streaming::Problem;
 use crate::tools::{self, Form};
 use crate::{Endpoint, Error};
 
@@ -85,6 +81,20 @@ impl ChatCompletions {
     pub fn name(&self) -> &str {
         &self.model
     }
+}
+
+impl Api for ChatCompletions {
+    const PATH: &'static str = PATH;
+
+    type Assembler<'a> = Assembler<'a>;
+
+    fn client(&self) -> &Client {
+        &self.client
+    }
+
+    fn model(&self) -> &str {
+        &self.model
+    }
 
     fn body(&self, request: &ChatRequest<'_>, is_streamed: bool) -> Result<RequestBody, Error> {
         let format = request.answer_format().filter(|_| self.has_json_schema);
@@ -95,75 +105,22 @@ impl ChatCompletions {
         request::body(&self.dialect, &self.model, request, tools, format, is_streamed)
     }
 
-    async fn ask(&self, request: &ChatRequest<'_>) -> Result<ChatResponse, Error> {
-        let mut tellings = Tellings::new(request);
-        loop {
-            let body = self.body(tellings.request(), false)?;
-            let model = self.model_of(tellings.request());
-            let mut retries = self.client.retries();
-            let error = loop {
-                match self.ask_once(model, &body).await {
-                    Ok(response) => return Ok(response),
-                    Err(error) if error.is_tool_generation() => break error,
-                    Err(error) => retries.after(error).await?,
-                }
-            };
-            tellings.after(error)?;
-        }
+    fn assembler(&self) -> Assembler<'_> {
+        Assembler::new(&self.dialect.provider)
     }
 
-    async fn ask_once(&self, model: &str, body: &RequestBody) -> Result<ChatResponse, Error> {
-        let answer = self.client.send_once(PATH, model, body, "application/json").await?;
-        self.read_whole(answer).await
-    }
-
-    async fn open(&self, request: &ChatRequest<'_>) -> Result<ChatStream<'_>, Error> {
-        let mut tellings = Tellings::new(request);
-        let answer = loop {
-            let body = self.body(tellings.request(), true)?;
-            let model = self.model_of(tellings.request());
-            match self.client.send(PATH, model, &body, "text/event-stream").await {
-                Ok(answer) => break answer,
-                Err(error) => tellings.after(error)?,
-            }
-        };
-        if content_type(&answer.response).is_some_and(|value| value.starts_with("text/event-stream")) {
-            let deltas = streaming::deltas(&self.client, answer, Assembler::new(&self.dialect.provider));
-            return Ok(deltas.map_err(ModelError::from).boxed());
-        }
-        // Some servers do not stream, though they are asked to; and an error under status 200 is not streamed.
-        let response = self.read_whole(answer).await?;
-        Ok(futures_util::stream::iter(Delta::all_of(response).into_iter().map(Ok)).boxed())
-    }
-
-    async fn read_whole(&self, answer: Answer) -> Result<ChatResponse, Error> {
-        let content_type = content_type(&answer.response);
-        let request_id = answer.request_id.clone();
-        let body = self.client.body(answer).await?;
-        // To look for what is no text is slower than to see that there is none.
-        let text = match std::str::from_utf8(&body) {
-            Ok(text) => Cow::Borrowed(text),
-            Err(_) => String::from_utf8_lossy(&body),
-        };
-        response::read(&text, &self.dialect.provider).map_err(|problem| {
-            let content_type = content_type.as_deref();
-            self.client.problem(problem, &text, content_type, request_id)
-        })
-    }
-
-    /// The model that is asked.
-    fn model_of<'a>(&'a self, request: &'a ChatRequest<'_>) -> &'a str {
-        request.options().model.as_deref().unwrap_or(&self.model)
+    fn read(&self, text: &str) -> Result<ChatResponse, Problem> {
+        response::read(text, &self.dialect.provider)
     }
 }
 
 impl ChatModel for ChatCompletions {
     fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
-        Box::pin(async move { Ok(self.ask(request).await?) })
+        Box::pin(async move { Ok(asking::ask(self, request).await?) })
     }
 
     fn stream<'a>(&'a self, request: &'a ChatRequest<'_>) -> ChatStream<'a> {
-        Box::pin(once(async move { self.open(request).await.map_err(ModelError::from) }).try_flatten())
+        Box::pin(once(asking::open(self, request)).try_flatten())
     }
 
     fn supports_answer_format(&self) -> bool {
@@ -173,7 +130,7 @@ impl ChatModel for ChatCompletions {
     /// The endpoint's [name](Endpoint::name); `openai` for one without, as that is the name of this API with whoever
     /// offers it.
     fn provider_name(&self) -> Option<&str> {
-        Some(self.client.endpoint.name.as_ref()).filter(|name| !name.is_empty()).or(Some("openai"))
+        Some(self.client.name())
     }
 
     fn model_name(&self) -> Option<&str> {
@@ -185,10 +142,6 @@ impl fmt::Debug for ChatCompletions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ChatCompletions").field("model", &self.model).field("client", &self.client).finish()
     }
-}
-
-fn content_type(response: &Response) -> Option<String> {
-    response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).map(str::to_owned)
 }
 
 #[cfg(test)]

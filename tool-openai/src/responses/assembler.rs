@@ -16,7 +16,7 @@ use crate::streaming::{Problem, Progress};
 const BETWEEN_THOUGHTS: &str = "\n\n";
 
 /// What has come of a response.
-pub(super) struct Assembler<'a> {
+pub(crate) struct Assembler<'a> {
     /// Who wants the items back.
     provider: &'a str,
     id: Option<String>,

@@ -9,19 +9,19 @@ const MOST_TELLINGS: u32 = 2;
 
 /// A request that is asked again when the server could not read what the model wrote as a call: the model is told of it, as
 /// of any other wrong call. Groq refuses the whole request then: <https://console.groq.com/docs/tool-use>.
-pub(super) struct Tellings<'a> {
+pub(crate) struct Tellings<'a> {
     request: &'a ChatRequest<'a>,
     told: Option<ChatRequest<'static>>,
     so_far: u32,
 }
 
 impl<'a> Tellings<'a> {
-    pub(super) fn new(request: &'a ChatRequest<'a>) -> Self {
+    pub(crate) fn new(request: &'a ChatRequest<'a>) -> Self {
         Self { request, told: None, so_far: 0 }
     }
 
     /// What is asked now.
-    pub(super) fn request(&self) -> &ChatRequest<'_> {
+    pub(crate) fn request(&self) -> &ChatRequest<'_> {
         match &self.told {
             Some(told) => told,
             None => self.request,
@@ -33,7 +33,7 @@ impl<'a> Tellings<'a> {
     /// # Errors
     ///
     /// The error itself, if it is another one, or the model was told often enough.
-    pub(super) fn after(&mut self, error: Error) -> Result<(), Error> {
+    pub(crate) fn after(&mut self, error: Error) -> Result<(), Error> {
         if self.so_far == MOST_TELLINGS || !error.is_tool_generation() {
             return Err(error);
         }
