@@ -19,7 +19,7 @@ use tool_openai::{ChatCompletions, Error, OpenAi};
 fn model(base_url: &str) -> ChatCompletions {
     let timeout = Duration::from_secs(10);
     let client =
-        OpenAi::builder().max_retries(0).base_url(base_url).api_key("sk-very-secret").read_timeout(timeout);
+        OpenAi::builder().base_url(base_url).api_key("sk-very-secret").max_retries(0).read_timeout(timeout);
     client.build().unwrap().chat_model("m")
 }
 
@@ -337,7 +337,7 @@ async fn an_answer_that_never_begins_is_given_up() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     });
-    let client = OpenAi::builder().max_retries(0).base_url(base_url).read_timeout(Duration::from_millis(300));
+    let client = OpenAi::builder().base_url(base_url).max_retries(0).read_timeout(Duration::from_millis(300));
     let (_, outcome) = stream(&client.build().unwrap().chat_model("m")).await;
     let error = outcome.unwrap_err();
     assert!(error.is_timeout(), "{error:?}");
@@ -354,7 +354,7 @@ async fn slow_bytes_are_waited_for() {
     let limit = pause * 20;
     assert!(pause * u32::try_from(pieces.len()).unwrap() > limit);
     let server = RawServer::start(pieces, pause).await;
-    let client = OpenAi::builder().max_retries(0).base_url(server.base_url()).read_timeout(limit);
+    let client = OpenAi::builder().base_url(server.base_url()).max_retries(0).read_timeout(limit);
     let (_, outcome) = stream(&client.build().unwrap().chat_model("m")).await;
     assert_eq!(outcome.unwrap().message.text, "Ebb");
 }

@@ -76,7 +76,7 @@ async fn two_questions_in_one_conversation_are_asked_one_after_the_other() {
     let model = ScriptedModel::new().calls(slow.0, slow.1).says("One.").says("Two.");
     let agent = Agent::builder(model).tools(tools![look]).memory(memory.clone()).build().unwrap();
     let ask = |question: &str| agent.ask(question).conversation("a").into_future();
-    let (first, second) = futures_util::join!(ask("First?"), ask("Second?"));
+    let (first, second) = futures_util::future::join(ask("First?"), ask("Second?")).await;
     assert_eq!((first.unwrap().text(), second.unwrap().text()), ("One.", "Two."));
     let kept = memory.messages(&"a".into()).await.unwrap();
     assert_eq!(texts(&kept), ["First?", "", "a", "One.", "Second?", "Two."]);

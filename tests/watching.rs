@@ -131,7 +131,7 @@ async fn a_run_is_cancelled_from_elsewhere() {
         tokio::time::sleep(Duration::from_millis(5)).await;
         cancellation.cancel();
     };
-    let (outcome, ()) = futures_util::join!(ask, canceller);
+    let (outcome, ()) = futures_util::future::join(ask, canceller).await;
     let error = outcome.unwrap_err();
     assert!(error.is_cancelled() && !error.is_resumable());
     assert_eq!(error.messages()[2].text(), "the call was interrupted before a result was produced");

@@ -79,7 +79,7 @@ async fn cancelled(cancellation: &Cancellation, run: impl Future<Output = Outcom
         tokio::time::sleep(SOON).await;
         cancellation.cancel();
     };
-    let both = async { futures_util::join!(run, cancel).0 };
+    let both = async { futures_util::future::join(run, cancel).await.0 };
     let outcome = tokio::time::timeout(Duration::from_secs(5), both).await;
     let error = outcome.expect("it does not wait for what hangs").unwrap_err();
     assert!(error.is_cancelled(), "{error}");

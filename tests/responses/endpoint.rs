@@ -5,7 +5,7 @@ use serde_json::Value;
 use tool_core::{ChatModel, ChatRequest, ChatResponse, Delta, ModelError};
 use tool_openai::{Endpoint, OpenAi, Responses};
 
-use crate::schema::{Api, check_request};
+use crate::support::schema::{Api, check_request};
 use crate::support::{RawServer, whole_answer};
 
 /// The model `m` of OpenAI, which is this server; what fails is not asked again.

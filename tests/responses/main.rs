@@ -4,8 +4,6 @@ mod corpus;
 mod endpoint;
 mod requests;
 mod runs;
-#[path = "../support/schema.rs"]
-mod schema;
 #[path = "../support/mod.rs"]
 mod support;
 #[path = "../support/ways.rs"]

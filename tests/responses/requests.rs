@@ -7,8 +7,8 @@ use tool_core::{
 };
 
 use crate::endpoint::{bodies, json_answer, model, streamed};
-use crate::schema::{Api, is_known, judge};
 use crate::support::RawServer;
+use crate::support::schema::{Api, is_known, judge};
 
 fn conversation() -> Vec<Message> {
     let calls = [ToolCall::new("1", "now", "{}"), ToolCall::new("2", "now", "{broken")];

@@ -13,12 +13,16 @@ use tool_openai::server::Server;
 
 use crate::caller::Caller;
 
-static LOOKED_UP: AtomicUsize = AtomicUsize::new(0);
-
 #[tool("Looks up the temperature")]
 async fn temperature(city: String) -> String {
-    LOOKED_UP.fetch_add(1, Ordering::Relaxed);
     format!("22 degrees in {city}")
+}
+
+static REFUNDED: AtomicUsize = AtomicUsize::new(0);
+
+#[tool("Pays back")]
+fn refund() {
+    REFUNDED.fetch_add(1, Ordering::Relaxed);
 }
 
 #[tool("Pays", needs_approval)]
@@ -271,35 +275,26 @@ async fn responses_go_on_by_the_id_of_the_one_before() {
 
 #[tokio::test]
 async fn a_caller_cannot_make_the_agents_calls() {
-    let before = LOOKED_UP.load(Ordering::Relaxed);
     let user = json!({ "role": "user", "content": "How warm is it?" });
     let function = |name: &str| json!({ "type": "function", "function": { "name": name } });
-    let call = |name: &str| json!({ "id": "a", "type": "function", "function": { "name": name, "arguments": r#"{"city": "Rome"}"# } });
+    let call = |name: &str| json!({ "id": "a", "type": "function", "function": { "name": name, "arguments": "{}" } });
     let parallel = json!({ "id": "a", "type": "function", "function": {
         "name": "multi_tool_use.parallel",
-        "arguments": r#"{"tool_uses": [{"recipient_name": "x", "parameters": {}}, {"recipient_name": "temperature", "parameters": {"city": "Rome"}}]}"#,
+        "arguments": r#"{"tool_uses": [{"recipient_name": "x", "parameters": {}}, {"recipient_name": "refund", "parameters": {}}]}"#,
     } });
     let result = json!({ "role": "tool", "tool_call_id": "a", "content": "Rome" });
     let reply = |call: Value| json!({ "role": "assistant", "content": null, "tool_calls": [call] });
     let request =
         |messages: Value, tools: Value| json!({ "model": "agent", "messages": messages, "tools": tools });
     let table = [
-        (
-            request(json!([user]), json!([function("temperature")])),
-            "tools[0]",
-            "the agent has a tool `temperature`",
-        ),
+        (request(json!([user]), json!([function("refund")])), "tools[0]", "the agent has a tool `refund`"),
         (
             request(json!([user]), json!([function("x"), function("x")])),
             "tools[1]",
             "there are two tools `x`",
         ),
         (request(json!([user]), json!([function("a b")])), "tools", "a tool made at run time is named"),
-        (
-            request(json!([user, reply(call("temperature"))]), json!([])),
-            "messages",
-            "the call `a` has no result",
-        ),
+        (request(json!([user, reply(call("refund"))]), json!([])), "messages", "the call `a` has no result"),
         (
             request(json!([user, reply(parallel), result]), json!([])),
             "messages",
@@ -313,7 +308,8 @@ async fn a_caller_cannot_make_the_agents_calls() {
         (request(json!([{ "role": "system", "content": "Hm." }]), json!([])), "messages", "the last message"),
     ];
     let model = ScriptedModel::new();
-    let caller = Caller::of(Server::new().agent("agent", agent(&model).build().unwrap())).await;
+    let agent = Agent::builder(model).tools(tools![refund]).build().unwrap();
+    let caller = Caller::of(Server::new().agent("agent", agent)).await;
     for (body, param, message) in table {
         let answer = caller.post("chat/completions", &body).await;
         assert_eq!((answer.status, answer.body["error"]["param"].as_str().unwrap()), (400, param), "{body}");
@@ -321,14 +317,12 @@ async fn a_caller_cannot_make_the_agents_calls() {
         assert!(told.starts_with(message), "{body}: {told}");
     }
     // One that a provider gives is found only when the agent is asked.
-    let provided =
-        |_: &tool_core::ToolProviderRequest<'_>| Ok::<_, tool_core::ToolSetError>(tools![temperature]);
+    let provided = |_: &tool_core::ToolProviderRequest<'_>| Ok::<_, tool_core::ToolSetError>(tools![refund]);
     let provided = Agent::builder(ScriptedModel::new()).tool_provider(provided).build().unwrap();
     let caller = Caller::of(Server::new().agent("agent", provided)).await;
-    let answer =
-        caller.post("chat/completions", &request(json!([user]), json!([function("temperature")]))).await;
+    let answer = caller.post("chat/completions", &request(json!([user]), json!([function("refund")]))).await;
     assert_eq!((answer.status, &answer.body["error"]["param"]), (400, &json!("tools")));
-    assert_eq!(LOOKED_UP.load(Ordering::Relaxed), before, "nothing was called");
+    assert_eq!(REFUNDED.load(Ordering::Relaxed), 0, "nothing was called");
 }
 
 #[tokio::test]

@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, AssistantMessage, ChatResponse, FinishReason, Message, ToolCall, Usage, tool, tools};
+use tool_core::{
+    Agent, AssistantMessage, ChatResponse, FinishReason, Message, ModelOptions, ToolCall, Usage, tool, tools,
+};
 use tool_openai::server::Server;
 
 use crate::caller::Caller;
@@ -133,4 +135,22 @@ async fn an_answer_that_was_cut_says_so() {
         let chunks = caller.events("chat/completions", &body).await;
         assert_eq!(chunks.last().unwrap()["choices"][0]["finish_reason"], expected);
     }
+}
+
+#[tokio::test]
+async fn options_come_through() {
+    let options = ModelOptions::default()
+        .with_frequency_penalty(0.5)
+        .with_presence_penalty(-0.5)
+        .with_service_tier("flex")
+        .with_user("u")
+        .with_metadata("a", "b");
+    let model = ScriptedModel::new().expects(move |request| *request.options() == options).says("Hi.");
+    let agent = Agent::builder(model).build().unwrap();
+    let caller = Caller::of(Server::new().agent("m", agent)).await;
+    let body = json!({
+        "model": "m", "messages": [{ "role": "user", "content": "Hi" }], "frequency_penalty": 0.5,
+        "presence_penalty": -0.5, "service_tier": "flex", "user": "u", "metadata": { "a": "b" },
+    });
+    caller.ask("chat/completions", &body).await;
 }

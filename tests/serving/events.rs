@@ -142,6 +142,11 @@ async fn a_refusal_stands_behind_what_was_said() {
         "completed",
     ];
     assert_eq!(told(&alone), expected);
+    let pieces = vec![Delta::Refusal("I may ".into()), Delta::Refusal("not.".into()), refusal("")];
+    let pieces = events(Pieces(pieces, None)).await;
+    let deltas: Vec<_> = pieces.iter().filter(|event| event["type"] == "response.refusal.delta").collect();
+    assert_eq!((&deltas[0]["delta"], &deltas[1]["delta"]), (&json!("I may "), &json!("not.")));
+    assert_eq!(pieces[pieces.len() - 4]["refusal"], "I may not.");
     let behind = events(Pieces(vec![text("Well."), refusal("Well.")], None)).await;
     let parts = &behind.last().unwrap()["response"]["output"][0]["content"];
     assert_eq!((&parts[0]["text"], &parts[1]["refusal"]), (&json!("Well."), &json!("I may not.")));

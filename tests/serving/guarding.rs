@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::stream::{self, StreamExt};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tool_core::testing::ScriptedModel;
-use tool_core::{AssistantMessage, ChatModel, ChatRequest, ChatResponse, ModelFuture};
+use tool_core::{AssistantMessage, ChatModel, ChatRequest, ChatResponse, ChatStream, Delta, ModelFuture};
 use tool_openai::server::Server;
 
 use crate::caller::{Caller, http};
@@ -52,15 +54,13 @@ async fn a_request_is_as_long_as_it_may_be() {
         let long = http().post(caller.url(path)).body(padded(201));
         assert_eq!(caller.send(long, path).await.status, 413);
         // One that does not say how long it is.
-        let pieces = futures_util::stream::iter(["{", " "].repeat(101)).map(Ok::<_, std::io::Error>);
+        let pieces = stream::iter(["{", " "].repeat(101)).map(Ok::<_, std::io::Error>);
         let long = http().post(caller.url(path)).body(reqwest::Body::wrap_stream(pieces));
         assert_eq!(caller.send(long, path).await.status, 413);
     }
     let right = http().post(caller.url("chat/completions")).body(padded(200));
     assert_eq!(caller.send(right, "chat/completions").await.status, 200);
 }
-
-use futures_util::StreamExt;
 
 /// A model that waits until it is let go.
 struct Waiting {
@@ -76,6 +76,11 @@ impl ChatModel for Waiting {
             Ok(ChatResponse::new(AssistantMessage::text("Hi.")))
         })
     }
+
+    fn stream<'a>(&'a self, request: &'a ChatRequest<'_>) -> ChatStream<'a> {
+        let first = stream::iter([Ok(Delta::Text("Hi.".into()))]);
+        Box::pin(first.chain(self.chat(request).map(|response| response.map(Delta::Done)).into_stream()))
+    }
 }
 
 #[tokio::test]
@@ -86,12 +91,19 @@ async fn so_many_requests_are_under_way_and_no_more() {
     for is_streamed in [false, true] {
         let mut request = body();
         request["stream"] = json!(is_streamed);
-        let first = tokio::spawn(caller.request("chat/completions", &request).send());
+        let mut first = tokio::spawn(caller.request("chat/completions", &request).send());
         asked.notified().await;
-        let second = caller.post("chat/completions", &body()).await;
+        let begun = if is_streamed { Some((&mut first).await.unwrap().unwrap()) } else { None };
+        let request = body();
+        let second = caller.post("chat/completions", &request);
+        let second =
+            tokio::time::timeout(Duration::from_secs(30), second).await.expect("it is refused at once");
         assert_eq!((second.status, &second.headers["retry-after"]), (503, &"1".parse().unwrap()));
         go.notify_one();
-        let first = first.await.unwrap().unwrap();
+        let first = match begun {
+            Some(begun) => begun,
+            None => first.await.unwrap().unwrap(),
+        };
         assert_eq!(first.status(), 200);
         first.bytes().await.unwrap();
         // A place is free again.

@@ -10,6 +10,7 @@ mod events;
 mod going_away;
 mod guarding;
 mod keeping;
+mod own_client;
 mod published;
 mod responses;
 mod stopping;

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tool_core::testing::ScriptedModel;
 use tool_core::{
     AnswerFormat, AssistantMessage, ChatModel, ChatRequest, ChatResponse, Content, FinishReason, Image,
-    Message, ModelFuture, ModelOptions, Part, ToolCall, ToolChoice, Usage,
+    Message, ModelFuture, ModelOptions, Part, TokenLogprob, ToolCall, ToolChoice, Usage,
 };
 use tool_openai::server::Server;
 
@@ -98,7 +98,10 @@ async fn options_tools_and_formats_come_through_and_are_repeated() {
         .with_temperature(0.5)
         .with_top_p(0.25)
         .with_max_output_tokens(100)
-        .with_reasoning_effort("low");
+        .with_reasoning_effort("low")
+        .with_service_tier("flex")
+        .with_user("u")
+        .with_metadata("a", "b");
     let format = AnswerFormat::json_schema("place", schema.clone());
     let model = ScriptedModel::new()
         .expects(move |request| *request.options() == options)
@@ -117,6 +120,7 @@ async fn options_tools_and_formats_come_through_and_are_repeated() {
         "model": "m", "input": "Where?", "instructions": "Be brief.", "temperature": 0.5, "top_p": 0.25,
         "max_output_tokens": 100, "reasoning": { "effort": "low" }, "text": format, "tools": [tool],
         "tool_choice": choice, "parallel_tool_calls": false, "metadata": { "a": "b" }, "store": false,
+        "service_tier": "flex", "safety_identifier": "u",
     });
     let response = caller.ask("responses", &body).await;
     for field in [
@@ -136,6 +140,50 @@ async fn options_tools_and_formats_come_through_and_are_repeated() {
     assert_eq!(response["reasoning"]["effort"], "low");
     let id = response["id"].as_str().unwrap();
     assert_eq!(caller.get(&format!("responses/{id}")).await.status, 404, "it was not to be stored");
+}
+
+/// A response whose tokens are told of.
+fn likely() -> ChatResponse {
+    let mut token = TokenLogprob::new("Hi", -0.5);
+    token.top = vec![TokenLogprob::new("Ho", -1.5)];
+    let mut response = ChatResponse::new(AssistantMessage::text("Hi"));
+    response.logprobs = vec![token];
+    response
+}
+
+#[tokio::test]
+async fn how_likely_tokens_were_is_told_where_it_is_asked_for() {
+    let told = json!([{
+        "token": "Hi", "logprob": -0.5, "bytes": [72, 105],
+        "top_logprobs": [{ "token": "Ho", "logprob": -1.5, "bytes": [72, 111] }],
+    }]);
+    let include = json!(["message.output_text.logprobs"]);
+    let user = json!([{ "role": "user", "content": "Hi" }]);
+    let table = [
+        ("responses", json!({ "model": "m", "input": "Hi", "include": include }), Some(0)),
+        ("responses", json!({ "model": "m", "input": "Hi", "include": include, "top_logprobs": 1 }), Some(1)),
+        ("responses", json!({ "model": "m", "input": "Hi" }), None),
+        ("chat/completions", json!({ "model": "m", "messages": user, "logprobs": true }), Some(0)),
+        (
+            "chat/completions",
+            json!({ "model": "m", "messages": user, "logprobs": true, "top_logprobs": 1 }),
+            Some(1),
+        ),
+        ("chat/completions", json!({ "model": "m", "messages": user, "logprobs": false }), None),
+    ];
+    for (path, body, asked) in table {
+        let model = (0..2).fold(ScriptedModel::new(), |model, _| {
+            model.expects(move |request| request.options().top_logprobs == asked).replies(likely())
+        });
+        let caller = caller(&model).await;
+        let whole = caller.ask(path, &body).await;
+        let last = caller.events(path, &body).await.pop().unwrap();
+        for answer in [&whole, &last["response"], &last] {
+            let parts = &answer["output"][0]["content"][0]["logprobs"];
+            let logprobs = if parts.is_null() { &answer["choices"][0]["logprobs"]["content"] } else { parts };
+            assert!(answer["id"].is_null() || *logprobs == told, "{path}: {answer}");
+        }
+    }
 }
 
 #[tokio::test]
@@ -269,7 +317,12 @@ async fn bad_requests() {
         (with("background", json!(true)), 400, "background", "a response is made"),
         (with("conversation", json!("c")), 400, "conversation", "there are no conversations"),
         (with("prompt", json!({ "id": "p" })), 400, "prompt", "there are no kept prompts"),
-        (with("metadata", json!({ "a": 1 })), 400, "metadata", "the values"),
+        (
+            with("metadata", json!({ "a": 1 })),
+            400,
+            "",
+            "the request cannot be read: invalid type: integer `1`",
+        ),
         (with("tools", json!([{ "type": "web_search" }])), 400, "tools[0]", "only tools of the type"),
         (function(json!(null)), 400, "tools[0].name", "a tool has a name"),
         (with("tool_choice", json!("always")), 400, "tool_choice", "`always` is none of"),

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test crate needs another part of it")]
 
+pub(crate) mod schema;
+
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,9 +13,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
 /// A server that answers every connection with bytes that it was given.
+///
+/// What it was sent is checked by the published schemas when it is dropped, where they are at hand.
 pub(crate) struct RawServer {
     pub(crate) address: SocketAddr,
     requests: Arc<Mutex<Vec<String>>>,
+    is_checked: bool,
     task: JoinHandle<()>,
 }
 
@@ -52,12 +57,18 @@ impl RawServer {
                 let _ = stream.shutdown().await;
             }
         });
-        Self { address, requests, task }
+        Self { address, requests, is_checked: true, task }
     }
 
     /// Answers with a body of this type, under a status such as `200 OK`.
     pub(crate) async fn answering(status: &str, headers: &[(&str, &str)], body: &[u8]) -> Self {
         Self::start(vec![whole_answer(status, headers, body)], Duration::ZERO).await
+    }
+
+    /// Requests need not be such as the published API takes: the server is one that departs from it.
+    pub(crate) fn unchecked(mut self) -> Self {
+        self.is_checked = false;
+        self
     }
 
     pub(crate) fn base_url(&self) -> String {
@@ -73,6 +84,16 @@ impl RawServer {
 impl Drop for RawServer {
     fn drop(&mut self) {
         self.task.abort();
+        if std::thread::panicking() || !self.is_checked {
+            return;
+        }
+        for request in self.requests() {
+            let Some((head, body)) = request.split_once("\r\n\r\n") else { continue };
+            let path = head.split(' ').nth(1).unwrap_or_default();
+            if let Some(api) = schema::Api::of_path(path) {
+                schema::check_request(api, body.as_bytes());
+            }
+        }
     }
 }
 

@@ -199,6 +199,35 @@ pub(crate) fn compact(json: &str) -> String {
     json.chars().filter(keep).collect()
 }
 
+/// The JSON with a replacement character for each half of a surrogate pair that stands alone, if there is any. Proxies that
+/// cut a text anywhere send the halves of one character in two chunks, and serde_json reads neither.
+pub(crate) fn without_lone_surrogates(json: &str) -> Option<String> {
+    let unit = |json: &str| u16::from_str_radix(json.strip_prefix("\\u")?.get(..4)?, 16).ok();
+    let is_high = |unit: u16| (0xd800..0xdc00).contains(&unit);
+    let is_low = |unit: u16| (0xdc00..0xe000).contains(&unit);
+    let (mut mended, mut rest, mut is_mended) = (String::new(), json, false);
+    while let Some(escape) = memchr::memchr(b'\\', rest.as_bytes()) {
+        mended.push_str(&rest[..escape]);
+        rest = &rest[escape..];
+        let length = match unit(rest) {
+            Some(high) if is_high(high) && rest.get(6..).and_then(unit).is_some_and(is_low) => 12,
+            Some(half) if is_high(half) || is_low(half) => {
+                mended.push('\u{fffd}');
+                is_mended = true;
+                rest = &rest[6..];
+                continue;
+            }
+            Some(_) => 6,
+            // What is escaped, such as a backslash, begins no escape of its own.
+            None => 1 + rest[1..].chars().next().map_or(0, char::len_utf8),
+        };
+        mended.push_str(&rest[..length]);
+        rest = &rest[length..];
+    }
+    mended.push_str(rest);
+    is_mended.then_some(mended)
+}
+
 /// The arguments of an earlier call as they are sent back: always the text of a JSON object, because
 /// Ollama and others parse it and refuse the whole request otherwise.
 pub(crate) fn arguments_sent_back(text: &str) -> Cow<'_, str> {
@@ -265,6 +294,26 @@ mod tests {
     fn objects_are_written_compactly_and_keep_their_digits() {
         let json = "{ \"a\\\" b\" : [ 1, 12345678901234567890123 ],\n \"c\": \" \\\\\" }";
         assert_eq!(compact(json), "{\"a\\\" b\":[1,12345678901234567890123],\"c\":\" \\\\\"}");
+    }
+
+    #[test]
+    fn halves_of_a_character_are_replaced() {
+        let table = [
+            (r#""a""#, None),
+            (r#""\n\ud83d\ude00\u00e4\\ud83d""#, None),
+            (r#""\ud83d""#, Some("\"\u{fffd}\"")),
+            (r#""\uDE00b""#, Some("\"\u{fffd}b\"")),
+            (r#""\ud83d\ud83d\ude00\u0041""#, Some("\"\u{fffd}\\ud83d\\ude00\\u0041\"")),
+            (r#""\\\ud83d \\""#, Some("\"\\\\\u{fffd} \\\\\"")),
+            ("\\", None),
+            ("\\u", None),
+            ("\\u12\u{e4}", None),
+            ("\\\u{e4}", None),
+            ("\\ud83d\\u", Some("\u{fffd}\\u")),
+        ];
+        for (json, expected) in table {
+            assert_eq!(without_lone_surrogates(json).as_deref(), expected, "{json}");
+        }
     }
 
     #[test]

@@ -52,12 +52,19 @@ impl<'a> Assembler<'a> {
         }
     }
 
+    /// Takes in the JSON of a piece, and tells what is new.
+    pub(super) fn add_json(&mut self, json: &str, tell: &mut impl FnMut(Delta)) -> Result<(), Problem> {
+        match Completion::read(json) {
+            Err(Problem::Unreadable(why)) => match quirks::without_lone_surrogates(json) {
+                Some(mended) => self.add_piece(Completion::read(&mended)?, tell),
+                None => Err(Problem::Unreadable(why)),
+            },
+            read => self.add_piece(read?, tell),
+        }
+    }
+
     /// Takes in a piece, and tells what is new; a reason to finish that is a failure of the provider is a problem.
-    pub(super) fn add_piece(
-        &mut self,
-        piece: Completion<'_>,
-        tell: &mut impl FnMut(Delta),
-    ) -> Result<(), Problem> {
+    fn add_piece(&mut self, piece: Completion<'_>, tell: &mut impl FnMut(Delta)) -> Result<(), Problem> {
         let set_once = |field: &mut Option<String>, text: Option<Cow<'_, str>>| {
             if field.is_none() {
                 *field = text.filter(|text| !text.is_empty()).map(Cow::into_owned);

@@ -208,17 +208,12 @@ impl From<WireUsage> for Usage {
 
 /// Reads a whole answer.
 pub(super) fn read(json: &str, provider: &str) -> Result<ChatResponse, Problem> {
-    let completion = Completion::read(json)?;
-    if completion.choice.is_none() {
-        // Anything may be an object without choices.
-        let is_of_the_api = json.contains("\"choices\"");
-        return Err(if is_of_the_api {
-            Problem::Empty
-        } else {
-            Problem::Unreadable("it has no choices".into())
-        });
-    }
     let mut assembler = Assembler::new(provider);
-    assembler.add_piece(completion, &mut |_| {})?;
-    Ok(assembler.into_response())
+    assembler.add_json(json, &mut |_| {})?;
+    if assembler.has_begun() {
+        return Ok(assembler.into_response());
+    }
+    // Anything may be an object without choices.
+    let is_of_the_api = json.contains("\"choices\"");
+    Err(if is_of_the_api { Problem::Empty } else { Problem::Unreadable("it has no choices".into()) })
 }

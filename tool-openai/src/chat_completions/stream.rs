@@ -3,7 +3,6 @@
 use tool_core::{ChatResponse, Delta};
 
 use super::assembler::Assembler;
-use super::response::Completion;
 use crate::sse::Event;
 use crate::streaming::{Assemble, Problem, Progress};
 
@@ -22,7 +21,7 @@ impl Assemble for Assembler<'_> {
         if event.name == "error" && event.is_whole {
             return Err(Problem::Api(data.to_owned()));
         }
-        self.add_piece(Completion::read(data)?, tell)?;
+        self.add_json(data, tell)?;
         Ok(Progress::Goes)
     }
 

@@ -318,3 +318,31 @@ fn index_of_part(event: &WireEvent<'_>, kind: PartKind) -> u64 {
     let index = if kind == PartKind::Summary { event.summary_index } else { event.content_index };
     index.unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sse::Event;
+    use crate::streaming::Assemble;
+
+    /// A server that means ill may not make it take for ever to find an item.
+    #[test]
+    fn the_items_are_bounded() {
+        let mut assembler = Assembler::new("here/responses");
+        let mut add = |index: usize| {
+            let data =
+                format!(r#"{{"type":"response.output_text.delta","output_index":{index},"delta":"a"}}"#);
+            let event = Event { name: "".into(), data: data.into(), is_whole: true };
+            Assemble::add(&mut assembler, &event, &mut |_| {})
+        };
+        assert!((0..MOST_ITEMS).all(|index| matches!(add(index), Ok(Progress::Goes))));
+        let refused = (0..2).map(|more| add(MOST_ITEMS + more)).find_map(Result::err);
+        assert!(matches!(refused, Some(Problem::Unreadable(why)) if why == "it has more than 10000 items"));
+
+        let items = vec!["1"; MOST_ITEMS + 1].join(",");
+        let whole = super::super::response::read(&format!(r#"{{"output":[{items}]}}"#), "here/responses");
+        assert!(
+            matches!(whole, Err(Problem::Unreadable(why)) if why.starts_with("it has more than 10000 items"))
+        );
+    }
+}

@@ -86,6 +86,7 @@ impl Leg {
         for message in outcome.messages.iter().filter_map(Message::as_assistant) {
             deltas.extend(message.reasoning.clone().map(Delta::Reasoning));
             deltas.extend(Some(message.text.clone()).filter(|text| !text.is_empty()).map(Delta::Text));
+            deltas.extend(message.refusal.clone().map(Delta::Refusal));
         }
         deltas.extend(outcome.last_deltas());
         Ok(deltas)
@@ -97,6 +98,7 @@ impl Leg {
             let outcome = match event {
                 Ok(Event::Text(text)) => return stream::iter(vec![Ok(Delta::Text(text))]),
                 Ok(Event::Reasoning(text)) => return stream::iter(vec![Ok(Delta::Reasoning(text))]),
+                Ok(Event::Refusal(text)) => return stream::iter(vec![Ok(Delta::Refusal(text))]),
                 Ok(Event::Done(answer)) => context.outcome(Ok(answer)),
                 Ok(_) => return stream::iter(Vec::new()),
                 Err(error) => context.outcome(Err(error)),

@@ -109,6 +109,7 @@ fn whole(deltas: impl Stream<Item = Result<Delta, ApiError>> + Send + 'static) -
     struct Told {
         text: bool,
         reasoning: bool,
+        refusal: bool,
         calls: usize,
         is_over: bool,
     }
@@ -124,6 +125,7 @@ fn whole(deltas: impl Stream<Item = Result<Delta, ApiError>> + Send + 'static) -
                 pieces.extend(Delta::all_of(response).into_iter().filter(|piece| match piece {
                     Delta::Text(_) => !told.text,
                     Delta::Reasoning(_) => !told.reasoning,
+                    Delta::Refusal(_) => !told.refusal,
                     Delta::ToolCall { index, .. } | Delta::Arguments { index, .. } => *index >= told.calls,
                     _ => true,
                 }));
@@ -132,6 +134,7 @@ fn whole(deltas: impl Stream<Item = Result<Delta, ApiError>> + Send + 'static) -
                 match &delta {
                     Delta::Text(_) => told.text = true,
                     Delta::Reasoning(_) => told.reasoning = true,
+                    Delta::Refusal(_) => told.refusal = true,
                     Delta::ToolCall { index, .. } => told.calls = told.calls.max(index + 1),
                     _ => {}
                 }

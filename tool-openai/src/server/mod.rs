@@ -41,6 +41,7 @@ mod failure;
 mod http;
 mod ids;
 mod kept;
+mod logprobs;
 mod responses;
 mod routes;
 mod running;

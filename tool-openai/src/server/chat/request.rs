@@ -1,5 +1,7 @@
 //! Reads the API's requests into the core types.
 
+use std::collections::BTreeMap;
+
 use axum::http::StatusCode;
 use serde::Deserialize;
 use serde_json::Value;
@@ -48,6 +50,20 @@ struct WireRequest {
     seed: Option<i64>,
     #[serde(default)]
     stop: Option<WireStop>,
+    #[serde(default)]
+    frequency_penalty: Option<f64>,
+    #[serde(default)]
+    presence_penalty: Option<f64>,
+    #[serde(default)]
+    logprobs: Option<bool>,
+    #[serde(default)]
+    top_logprobs: Option<u8>,
+    #[serde(default)]
+    service_tier: Option<String>,
+    #[serde(default)]
+    user: Option<String>,
+    #[serde(default)]
+    metadata: Option<BTreeMap<String, String>>,
     #[serde(default)]
     reasoning_effort: Option<String>,
     #[serde(default)]
@@ -119,6 +135,12 @@ pub(super) fn read(body: &[u8]) -> Result<Request, ApiError> {
     options.top_p = wire.top_p;
     options.max_output_tokens = wire.max_completion_tokens.or(wire.max_tokens);
     options.seed = wire.seed;
+    options.frequency_penalty = wire.frequency_penalty;
+    options.presence_penalty = wire.presence_penalty;
+    options.top_logprobs = wire.top_logprobs.or(Some(0)).filter(|_| wire.logprobs == Some(true));
+    options.service_tier = wire.service_tier;
+    options.user = wire.user;
+    options.metadata = wire.metadata.unwrap_or_default();
     options.reasoning_effort = wire.reasoning_effort;
     options.stop = match wire.stop {
         Some(WireStop::One(text)) => vec![text],

@@ -3,11 +3,12 @@
 use bytes::Bytes;
 use futures_util::stream::{self, Stream, StreamExt};
 use serde_json::{Value, json};
-use tool_core::{ChatResponse, Delta, FinishReason, Usage};
+use tool_core::{ChatResponse, Delta, FinishReason, TokenLogprob, Usage};
 
 use crate::server::backend::Deltas;
 use crate::server::error::ApiError;
 use crate::server::ids;
+use crate::server::logprobs::logprob_json;
 
 /// What is the same in all chunks of a response.
 pub(super) struct About {
@@ -38,7 +39,7 @@ impl About {
             });
             wire["tool_calls"] = calls.collect();
         }
-        let choice = json!({ "index": 0, "message": wire, "logprobs": null, "finish_reason": finish_reason(response) });
+        let choice = json!({ "index": 0, "message": wire, "logprobs": logprobs_json(&response.logprobs), "finish_reason": finish_reason(response) });
         let mut whole = self.with("chat.completion", json!([choice]));
         if let Some(usage) = response.usage {
             whole["usage"] = usage_json(usage);
@@ -56,6 +57,7 @@ impl About {
     fn events_of(&self, delta: Result<Delta, ApiError>, includes_usage: bool) -> Vec<Bytes> {
         let delta = match delta {
             Ok(Delta::Text(text)) => json!({ "content": text }),
+            Ok(Delta::Refusal(text)) => json!({ "refusal": text }),
             Ok(Delta::Reasoning(text)) => json!({ "reasoning_content": text }),
             Ok(Delta::ToolCall { index, id, name }) => {
                 let function = json!({ "name": name, "arguments": "" });
@@ -73,10 +75,9 @@ impl About {
 
     fn last_events(&self, response: &ChatResponse, includes_usage: bool) -> Vec<Bytes> {
         let mut last = Vec::new();
-        if let Some(refusal) = &response.message.refusal {
-            last.push(event(&self.chunk(&json!({ "refusal": refusal }), None)));
-        }
-        last.push(event(&self.chunk(&json!({}), Some(finish_reason(response)))));
+        let mut end = self.chunk(&json!({}), Some(finish_reason(response)));
+        end["choices"][0]["logprobs"] = logprobs_json(&response.logprobs);
+        last.push(event(&end));
         if includes_usage {
             let mut usage = self.with("chat.completion.chunk", json!([]));
             usage["usage"] = usage_json(response.usage.unwrap_or_default());
@@ -107,6 +108,14 @@ fn finish_reason(response: &ChatResponse) -> &str {
         _ if !response.message.tool_calls.is_empty() => "tool_calls",
         _ => "stop",
     }
+}
+
+/// How likely the tokens were. A stream tells it at its end, as the model's pieces do not say it.
+fn logprobs_json(logprobs: &[TokenLogprob]) -> Value {
+    if logprobs.is_empty() {
+        return Value::Null;
+    }
+    json!({ "content": logprobs.iter().map(logprob_json).collect::<Vec<_>>(), "refusal": null })
 }
 
 fn usage_json(usage: Usage) -> Value {

@@ -9,6 +9,7 @@ use tool_core::{ChatResponse, Delta, FinishReason, ToolCall, Usage};
 use crate::server::endpoint::unix_time;
 use crate::server::error::ApiError;
 use crate::server::ids;
+use crate::server::logprobs::logprob_json;
 
 /// Puts a response together out of its pieces.
 pub(super) struct Writer {
@@ -17,6 +18,8 @@ pub(super) struct Writer {
     output: Vec<Value>,
     open: Option<OpenItem>,
     calls: Vec<OpenCall>,
+    /// How likely the tokens of the text were, which is known at the end.
+    logprobs: Vec<Value>,
     events: Vec<Bytes>,
     sequence: u64,
 }
@@ -28,8 +31,15 @@ struct OpenItem {
     kind: Kind,
     /// Of a message, what is whole.
     parts: Vec<Value>,
+    /// Of a message, what the part that is being written is.
+    part: Option<PartKind>,
     text: String,
-    has_open_part: bool,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum PartKind {
+    Text,
+    Refusal,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -64,7 +74,15 @@ impl Writer {
         if let (Some(response), Value::Object(echoed)) = (response.as_object_mut(), echoed) {
             response.extend(echoed);
         }
-        Self { response, output: Vec::new(), open: None, calls: Vec::new(), events: Vec::new(), sequence: 0 }
+        Self {
+            response,
+            output: Vec::new(),
+            open: None,
+            calls: Vec::new(),
+            logprobs: Vec::new(),
+            events: Vec::new(),
+            sequence: 0,
+        }
     }
 
     /// What a stream begins with.
@@ -83,9 +101,10 @@ impl Writer {
 
     pub(super) fn write(&mut self, delta: Delta) {
         match delta {
-            Delta::Text(text) => self.write_text(&text),
+            Delta::Text(text) => self.write_part(PartKind::Text, &text),
+            Delta::Refusal(text) => self.write_part(PartKind::Refusal, &text),
             Delta::Reasoning(text) => {
-                self.open(Kind::Reasoning, "completed");
+                self.open(Kind::Reasoning);
                 self.add(&text);
             }
             Delta::ToolCall { index, id, name } => {
@@ -115,13 +134,11 @@ impl Writer {
             _ => None,
         };
         let status = if reason.is_some() { "incomplete" } else { "completed" };
-        if let Some(refusal) = &done.message.refusal {
-            self.write_refusal(refusal, status);
-        }
         if self.output.is_empty() {
             // An answer of no words is one, too.
-            self.write_text("");
+            self.write_part(PartKind::Text, "");
         }
+        self.logprobs = done.logprobs.iter().map(logprob_json).collect();
         self.close_item(status);
         self.close_calls(&done.message.tool_calls, status);
         self.response["status"] = json!(status);
@@ -151,36 +168,29 @@ impl Writer {
         self.tell("response.failed", json!({ "response": response }));
     }
 
-    fn write_text(&mut self, text: &str) {
-        self.open(Kind::Message, "completed");
-        self.open_part(&text_part(""));
+    fn write_part(&mut self, kind: PartKind, text: &str) {
+        self.open(Kind::Message);
+        if self.open.as_ref().is_some_and(|item| item.part != Some(kind)) {
+            self.close_part();
+        }
+        if let Some(item) = self.open.as_mut().filter(|item| item.part.is_none()) {
+            item.part = Some(kind);
+            let place = item.place();
+            self.tell_at("response.content_part.added", &place, json!({ "part": kind.json("", &[]) }));
+        }
         self.add(text);
     }
 
-    fn write_refusal(&mut self, refusal: &str, status: &str) {
-        self.open(Kind::Message, status);
-        self.close_part();
-        let Some(item) = &mut self.open else { return };
-        let place = item.place();
-        let part = json!({ "type": "refusal", "refusal": refusal });
-        item.parts.push(part.clone());
-        let empty = json!({ "type": "refusal", "refusal": "" });
-        self.tell_at("response.content_part.added", &place, json!({ "part": empty }));
-        self.tell_at("response.refusal.delta", &place, json!({ "delta": refusal }));
-        self.tell_at("response.refusal.done", &place, json!({ "refusal": refusal }));
-        self.tell_at("response.content_part.done", &place, json!({ "part": part }));
-    }
-
     /// Opens an item of this kind, unless it is open; another is closed.
-    fn open(&mut self, kind: Kind, status: &str) {
+    fn open(&mut self, kind: Kind) {
         if self.open.as_ref().is_some_and(|item| item.kind == kind) {
             return;
         }
-        self.close_item(status);
+        self.close_item("completed");
         let prefix = if kind == Kind::Message { "msg_" } else { "rs_" };
         let position = self.next_position();
         let (id, parts, text) = (ids::unique(prefix), Vec::new(), String::new());
-        let item = OpenItem { position, id, kind, parts, text, has_open_part: false };
+        let item = OpenItem { position, id, kind, parts, part: None, text };
         let json = item.json("in_progress");
         self.tell("response.output_item.added", json!({ "output_index": position, "item": json }));
         if kind == Kind::Reasoning {
@@ -193,37 +203,38 @@ impl Writer {
         self.open = Some(item);
     }
 
-    fn open_part(&mut self, empty: &Value) {
-        let Some(item) = self.open.as_mut().filter(|item| !item.has_open_part) else { return };
-        item.has_open_part = true;
-        let place = item.place();
-        self.tell_at("response.content_part.added", &place, json!({ "part": empty }));
-    }
-
     /// Adds to the text of the item that is open.
     fn add(&mut self, text: &str) {
         let Some(item) = self.open.as_mut().filter(|_| !text.is_empty()) else { return };
         item.text.push_str(text);
-        let (place, kind) = (item.place(), item.kind);
-        match kind {
-            Kind::Message => {
+        let (place, part) = (item.place(), item.part);
+        match part {
+            Some(PartKind::Text) => {
                 self.tell_at("response.output_text.delta", &place, json!({ "delta": text, "logprobs": [] }));
             }
-            Kind::Reasoning => {
-                self.tell_at("response.reasoning_summary_text.delta", &place, json!({ "delta": text }));
+            Some(PartKind::Refusal) => {
+                self.tell_at("response.refusal.delta", &place, json!({ "delta": text }));
             }
+            None => self.tell_at("response.reasoning_summary_text.delta", &place, json!({ "delta": text })),
         }
     }
 
-    /// Closes the text of a message that is open.
+    /// Closes the part of a message that is open.
     fn close_part(&mut self) {
-        let Some(item) = self.open.as_mut().filter(|item| item.has_open_part) else { return };
+        let logprobs = mem::take(&mut self.logprobs);
+        let Some(item) = &mut self.open else { return };
+        let Some(kind) = item.part.take() else { return };
         let place = item.place();
         let text = mem::take(&mut item.text);
-        let part = text_part(&text);
-        item.has_open_part = false;
+        let part = kind.json(&text, &logprobs);
         item.parts.push(part.clone());
-        self.tell_at("response.output_text.done", &place, json!({ "text": text, "logprobs": [] }));
+        match kind {
+            PartKind::Text => {
+                let told = json!({ "text": text, "logprobs": logprobs });
+                self.tell_at("response.output_text.done", &place, told);
+            }
+            PartKind::Refusal => self.tell_at("response.refusal.done", &place, json!({ "refusal": text })),
+        }
         self.tell_at("response.content_part.done", &place, json!({ "part": part }));
     }
 
@@ -328,8 +339,15 @@ impl OpenCall {
     }
 }
 
-fn text_part(text: &str) -> Value {
-    json!({ "type": "output_text", "text": text, "annotations": [], "logprobs": [] })
+impl PartKind {
+    fn json(self, text: &str, logprobs: &[Value]) -> Value {
+        match self {
+            Self::Text => {
+                json!({ "type": "output_text", "text": text, "annotations": [], "logprobs": logprobs })
+            }
+            Self::Refusal => json!({ "type": "refusal", "refusal": text }),
+        }
+    }
 }
 
 fn summary_part(text: &str) -> Value {

@@ -57,12 +57,17 @@ pub(super) fn read(
     options.top_p = wire.top_p;
     options.max_output_tokens = wire.max_output_tokens;
     options.reasoning_effort = wire.reasoning.and_then(|reasoning| reasoning.effort);
+    let includes_logprobs = wire.include.iter().flatten().any(|one| one == "message.output_text.logprobs");
+    options.top_logprobs = wire.top_logprobs.or(includes_logprobs.then_some(0));
+    options.service_tier = wire.service_tier;
+    options.user = wire.safety_identifier;
+    options.metadata = wire.metadata.unwrap_or_default();
     let wire_format = wire.text.and_then(|text| text.format);
     let echoed = json!({
         "model": wire.model,
         "instructions": wire.instructions,
         "max_output_tokens": wire.max_output_tokens,
-        "metadata": wire.metadata.unwrap_or_default(),
+        "metadata": options.metadata,
         "parallel_tool_calls": wire.parallel_tool_calls.unwrap_or(true),
         "previous_response_id": wire.previous_response_id,
         "reasoning": { "effort": options.reasoning_effort, "summary": null },
@@ -71,6 +76,7 @@ pub(super) fn read(
         "text": { "format": format_json(wire_format.as_ref()) },
         "tool_choice": wire.tool_choice.filter(|choice| !choice.is_null()).unwrap_or_else(|| json!("auto")),
         "tools": tools.iter().map(tool_json).collect::<Vec<_>>(),
+        "top_logprobs": wire.top_logprobs,
         "top_p": wire.top_p,
         "truncation": "disabled",
     });
@@ -105,8 +111,7 @@ fn refuse_what_is_not_done(wire: &WireRequest) -> Result<(), ApiError> {
             return Err(ApiError::invalid(param, why));
         }
     }
-    let texts = wire.metadata.iter().flatten().all(|(_, value)| value.is_string());
-    if texts { Ok(()) } else { Err(ApiError::invalid("metadata", "the values of `metadata` are texts")) }
+    Ok(())
 }
 
 fn read_tools(tools: &[WireTool]) -> Result<ToolDefinitions, ApiError> {

@@ -1,7 +1,9 @@
 //! Requests as they come.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 #[derive(Deserialize)]
 #[serde(expecting = "an object")]
@@ -24,13 +26,22 @@ pub(super) struct WireRequest {
     #[serde(default)]
     pub(super) stream: Option<bool>,
     #[serde(default)]
-    pub(super) metadata: Option<Map<String, Value>>,
+    pub(super) metadata: Option<BTreeMap<String, String>>,
     #[serde(default)]
     pub(super) temperature: Option<f64>,
     #[serde(default)]
     pub(super) top_p: Option<f64>,
     #[serde(default)]
     pub(super) max_output_tokens: Option<u32>,
+    #[serde(default)]
+    pub(super) top_logprobs: Option<u8>,
+    #[serde(default)]
+    pub(super) include: Option<Vec<String>>,
+    #[serde(default)]
+    pub(super) service_tier: Option<String>,
+    /// Earlier `user`, which clients of other servers still send.
+    #[serde(default, alias = "user")]
+    pub(super) safety_identifier: Option<String>,
     #[serde(default)]
     pub(super) reasoning: Option<WireReasoning>,
     #[serde(default)]
