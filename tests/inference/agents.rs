@@ -15,7 +15,7 @@ use crate::{builder, model, seeded};
 
 /// What the functions were called with.
 #[derive(Clone, Default)]
-struct Seen(Arc<Mutex<Vec<Value>>>);
+pub(crate) struct Seen(Arc<Mutex<Vec<Value>>>);
 
 impl Seen {
     fn add(&self, arguments: Value) -> String {
@@ -92,7 +92,7 @@ fn now(#[inject] seen: &Seen) -> String {
 }
 
 /// An agent that says something else in each turn, and the same in each test.
-fn agent(model: impl ChatModel + 'static, seed: i64) -> AgentBuilder {
+pub(crate) fn agent(model: impl ChatModel + 'static, seed: i64) -> AgentBuilder {
     Agent::builder(model)
         .tools(tools![get_tide, plan, set_lamps, now].strict_arguments())
         .tool_choice(ToolChoice::Required)
@@ -101,7 +101,7 @@ fn agent(model: impl ChatModel + 'static, seed: i64) -> AgentBuilder {
 }
 
 /// Every call that the model wrote was made with what it wrote, and is in the conversation with its result.
-fn check(outcome: &Result<Answer, RunError>, seen: &Seen) -> usize {
+pub(crate) fn check(outcome: &Result<Answer, RunError>, seen: &Seen) -> usize {
     let (executions, messages) = match outcome {
         Ok(answer) => (answer.tool_executions(), answer.messages()),
         Err(error) if error.is_turn_limit() => (error.tool_executions(), error.messages()),

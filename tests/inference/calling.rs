@@ -24,12 +24,12 @@ fn tools() -> ToolDefinitions {
     ToolDefinitions::from_iter([tide, lamp, now])
 }
 
-fn required(seed: i64) -> ChatRequest<'static> {
+pub(crate) fn required(seed: i64) -> ChatRequest<'static> {
     request(seed).with_tools(tools()).with_tool_choice(ToolChoice::Required)
 }
 
 /// Each call is of a tool that was offered, and its arguments are such as the tool's schema asks for.
-fn check(request: &ChatRequest<'_>, response: &ChatResponse) {
+pub(crate) fn check(request: &ChatRequest<'_>, response: &ChatResponse) {
     let mut ids = HashSet::new();
     for call in &response.message.tool_calls {
         let tool = request.tools().iter().find(|tool| tool.name() == call.name).unwrap();

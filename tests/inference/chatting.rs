@@ -1,9 +1,9 @@
 //! Texts: whole, streamed, cut short, held to a form.
 
 use serde_json::{Value, json};
-use tool_core::{AnswerFormat, FinishReason};
+use tool_core::{AnswerFormat, FinishReason, ModelOptions};
 
-use crate::{ask_both_ways, model, request, seeded};
+use crate::{MOST_TOKENS, ask_both_ways, model, request, seeded};
 
 #[tokio::test]
 async fn a_text_is_the_same_whole_and_streamed() {
@@ -41,7 +41,9 @@ async fn a_text_stops_where_it_is_told_to() {
 #[tokio::test]
 async fn every_option_is_taken() {
     let Some(model) = model() else { return };
-    let options = seeded(5)
+    let options = ModelOptions::default()
+        .with_seed(5)
+        .with_max_output_tokens(MOST_TOKENS)
         .with_temperature(0.5)
         .with_top_p(0.9)
         .with_frequency_penalty(0.1)

@@ -7,6 +7,7 @@ mod agents;
 mod calling;
 mod chatting;
 mod failing;
+mod responding;
 mod server;
 
 use std::env;
@@ -50,9 +51,9 @@ fn model() -> Option<ChatCompletions> {
     Some(builder()?.build().unwrap().chat_model("babbler"))
 }
 
-/// With a seed the model says always the same.
+/// With a seed the model says always the same. The server knows it in both of its APIs, of which one has no such option.
 fn seeded(seed: i64) -> ModelOptions {
-    ModelOptions::default().with_seed(seed).with_max_output_tokens(MOST_TOKENS)
+    ModelOptions::default().with_extra("seed", seed).with_max_output_tokens(MOST_TOKENS)
 }
 
 fn request(seed: i64) -> ChatRequest<'static> {
@@ -60,7 +61,7 @@ fn request(seed: i64) -> ChatRequest<'static> {
 }
 
 /// The response, whole and streamed: both are of the same words.
-async fn ask_both_ways(model: &ChatCompletions, request: &ChatRequest<'_>) -> ChatResponse {
+async fn ask_both_ways(model: &impl ChatModel, request: &ChatRequest<'_>) -> ChatResponse {
     let whole = model.chat(request).await.unwrap();
     let streamed = ask_streamed(model, request).await;
     let calls = |response: &ChatResponse| -> Vec<_> {
@@ -84,7 +85,7 @@ async fn ask_both_ways(model: &ChatCompletions, request: &ChatRequest<'_>) -> Ch
 }
 
 /// The response of a stream, whose pieces say what it says.
-async fn ask_streamed(model: &ChatCompletions, request: &ChatRequest<'_>) -> ChatResponse {
+async fn ask_streamed(model: &impl ChatModel, request: &ChatRequest<'_>) -> ChatResponse {
     let (mut text, mut calls) = (String::new(), Vec::new());
     let mut deltas = model.stream(request);
     while let Some(delta) = deltas.next().await {
