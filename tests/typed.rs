@@ -7,20 +7,27 @@ use tool_core::{
     Agent, ChatModel, ChatRequest, ChatStream, ModelFuture, RunError, RunLimits, ToolChoice, tool, tools,
 };
 
-/// A model that can be held to a schema.
-struct Held(ScriptedModel);
+/// A model that can be held to a schema, also beside tools or not.
+struct Held {
+    model: ScriptedModel,
+    with_tools: bool,
+}
 
 impl ChatModel for Held {
     fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
-        self.0.chat(request)
+        self.model.chat(request)
     }
 
     fn stream<'a>(&'a self, request: &'a ChatRequest<'_>) -> ChatStream<'a> {
-        self.0.stream(request)
+        self.model.stream(request)
     }
 
     fn supports_answer_format(&self) -> bool {
         true
+    }
+
+    fn supports_answer_format_with_tools(&self) -> bool {
+        self.with_tools
     }
 }
 
@@ -52,7 +59,7 @@ fn vienna() -> City {
 }
 
 async fn ask_held(model: ScriptedModel) -> Result<City, RunError> {
-    let agent = Agent::builder(Held(model)).tools(tools![look_up]).build().unwrap();
+    let agent = Agent::builder(Held { model, with_tools: true }).tools(tools![look_up]).build().unwrap();
     agent.ask("Which city?").answer_as::<City>().await
 }
 
@@ -78,7 +85,7 @@ async fn a_model_that_can_be_held_to_a_schema_is() {
     assert_eq!(ask_held(model).await.unwrap().rivers, Vec::<String>::new());
     let model =
         ScriptedModel::new().says(r#"{"answer": [{"name": "Graz", "size": "small", "rivers": null}]}"#);
-    let agent = Agent::builder(Held(model)).build().unwrap();
+    let agent = Agent::builder(Held { model, with_tools: true }).build().unwrap();
     assert_eq!(agent.ask("Which?").answer_as::<Vec<City>>().await.unwrap()[0].name, "Graz");
 }
 
@@ -137,9 +144,9 @@ async fn within_a_limit() {
     assert!(!told.contains("final_answer"), "what is meant for the model: {told}");
     let mut limits = RunLimits::default();
     limits.wrong_answers = 3;
-    let agent = Agent::builder(Held(wrong())).limits(limits).build().unwrap();
+    let agent = Agent::builder(Held { model: wrong(), with_tools: true }).limits(limits).build().unwrap();
     assert_eq!(agent.ask("Which?").answer_as::<City>().await.unwrap(), vienna());
-    let agent = Agent::builder(Held(wrong())).max_turns(1).build().unwrap();
+    let agent = Agent::builder(Held { model: wrong(), with_tools: true }).max_turns(1).build().unwrap();
     assert!(agent.ask("Which?").answer_as::<City>().await.unwrap_err().is_wrong_answer());
 }
 
@@ -159,7 +166,7 @@ async fn a_refusal_is_not_argued_with() {
 #[tokio::test]
 async fn what_is_no_object_comes_in_one() {
     let model = ScriptedModel::new().says(r#"{"answer": ["a", "b"]}"#);
-    let agent = Agent::builder(Held(model)).build().unwrap();
+    let agent = Agent::builder(Held { model, with_tools: true }).build().unwrap();
     let (names, answer) = agent.ask("Which?").answer_as::<Vec<String>>().with_answer().await.unwrap();
     assert_eq!((names, answer.turns()), (vec!["a".into(), "b".into()], 1));
     let agent = Agent::builder(ScriptedModel::new().calls("final_answer", r#"{"answer": "large"}"#));
@@ -182,4 +189,18 @@ async fn the_last_turn_may_give_the_answer() {
     let model = ScriptedModel::new().calls("final_answer", r#"{"answer": 7}"#);
     let agent = Agent::builder(model).max_turns(1).build().unwrap();
     assert_eq!(agent.ask("How many?").answer_as::<u32>().await.unwrap(), 7);
+}
+
+#[tokio::test]
+async fn a_model_that_calls_nothing_beside_a_schema_is_given_a_tool_for_the_answer() {
+    let by_tool = |request: &ChatRequest<'_>| request.answer_format().is_none() && request.tools().len() == 2;
+    let model = ScriptedModel::new().expects(by_tool).calls("final_answer", VIENNA);
+    let agent = Agent::builder(Held { model, with_tools: false }).tools(tools![look_up]).build().unwrap();
+    assert_eq!(agent.ask("Which city?").answer_as::<City>().await.unwrap(), vienna());
+    // Without tools, it is held to the schema.
+    let by_format =
+        |request: &ChatRequest<'_>| request.answer_format().is_some() && request.tools().is_empty();
+    let model = ScriptedModel::new().expects(by_format).says(VIENNA);
+    let agent = Agent::builder(Held { model, with_tools: false }).build().unwrap();
+    assert_eq!(agent.ask("Which city?").answer_as::<City>().await.unwrap(), vienna());
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 use serde_json::Value;
-use tool_core::{ToolDefinition, ToolDefinitions};
+use tool_core::{ChatRequest, ToolChoice, ToolDefinition, ToolDefinitions};
 
 use crate::{Endpoint, Error};
 
@@ -71,6 +71,17 @@ struct Written(Mutex<Vec<(Rules, Outcome)>>);
 
 /// The list, or why it cannot be sent.
 type Outcome = Arc<Result<String, String>>;
+
+/// The tools that are offered: all, unless one is chosen by its name and the endpoint has no word for that.
+pub(crate) fn offered<'a>(request: &'a ChatRequest<'_>, endpoint: &Endpoint) -> Cow<'a, ToolDefinitions> {
+    match request.tool_choice() {
+        ToolChoice::Tool(name) if !endpoint.named_tool_choice => {
+            let chosen = request.tools().iter().filter(|tool| tool.name() == name).cloned();
+            Cow::Owned(chosen.collect())
+        }
+        _ => Cow::Borrowed(request.tools()),
+    }
+}
 
 /// The tools as a JSON list, or nothing if there are none. They are checked and written once per set.
 pub(crate) fn written(
@@ -341,5 +352,22 @@ mod tests {
         assert_eq!(at(&Endpoint::openai()), at(&Endpoint::openai()));
         assert_ne!(at(&Endpoint::openai()), at(&Endpoint::gemini()));
         assert_eq!(at(&Endpoint::openai()), at(&Endpoint::azure("mine")));
+    }
+
+    #[test]
+    fn a_tool_that_cannot_be_chosen_by_name_is_offered_alone() {
+        let tools = set([ToolDefinition::new("now", ""), ToolDefinition::new("then", "")]);
+        let request = ChatRequest::new([]).with_tools(tools);
+        let named = request.clone().with_tool_choice(ToolChoice::Tool("then".into()));
+        let table = [
+            (&request, Endpoint::lm_studio(), 2),
+            (&named, Endpoint::lm_studio(), 1),
+            (&named, Endpoint::openai(), 2),
+        ];
+        for (request, endpoint, expected) in table {
+            let offered = offered(request, &endpoint);
+            assert_eq!(offered.len(), expected, "{}", endpoint.name);
+            assert_eq!(offered.last().unwrap().name(), "then");
+        }
     }
 }

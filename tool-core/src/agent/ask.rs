@@ -198,6 +198,12 @@ impl Ask {
         })
     }
 
+    /// The model may be offered tools.
+    pub(super) fn may_have_tools(&self) -> bool {
+        let has_some = self.tools.as_ref().is_ok_and(|tools| !tools.is_empty());
+        has_some || !self.agent.0.tools.is_empty() || !self.agent.0.providers.is_empty()
+    }
+
     /// The run of this question, for a caller who drives it by hand: nothing is asked yet. All that the agent and the
     /// question say holds for it.
     pub fn start(self) -> LiveRun {

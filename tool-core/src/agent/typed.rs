@@ -82,7 +82,10 @@ impl<T: AnswerType> TypedAsk<T> {
     pub async fn with_answer(self) -> Result<(T, Answer), RunError> {
         let reader = Reader::<T>::new();
         let model = self.ask.agent().model();
-        let by_tool = !model.supports_answer_format();
+        let by_tool = match self.ask.may_have_tools() {
+            true => !model.supports_answer_format_with_tools(),
+            false => !model.supports_answer_format(),
+        };
         let ask = if by_tool {
             self.ask.tools(reader.final_tool())
         } else {

@@ -75,6 +75,11 @@ pub trait ChatModel: Send + Sync {
         false
     }
 
+    /// The same, where the request offers tools, too. Some models call none as soon as they are held to a schema.
+    fn supports_answer_format_with_tools(&self) -> bool {
+        self.supports_answer_format()
+    }
+
     /// Who answers, by the name that [OpenTelemetry] has for it, such as `openai`: what traces tell of the model.
     ///
     /// [OpenTelemetry]: https://opentelemetry.io/docs/specs/semconv/registry/attributes/gen-ai/
@@ -101,6 +106,10 @@ impl<M: ChatModel + ?Sized> ChatModel for Box<M> {
         (**self).supports_answer_format()
     }
 
+    fn supports_answer_format_with_tools(&self) -> bool {
+        (**self).supports_answer_format_with_tools()
+    }
+
     fn provider_name(&self) -> Option<&str> {
         (**self).provider_name()
     }
@@ -121,6 +130,10 @@ impl<M: ChatModel + ?Sized> ChatModel for Arc<M> {
 
     fn supports_answer_format(&self) -> bool {
         (**self).supports_answer_format()
+    }
+
+    fn supports_answer_format_with_tools(&self) -> bool {
+        (**self).supports_answer_format_with_tools()
     }
 
     fn provider_name(&self) -> Option<&str> {

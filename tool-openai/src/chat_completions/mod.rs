@@ -98,9 +98,9 @@ impl Api for ChatCompletions {
 
     fn body(&self, request: &ChatRequest<'_>, is_streamed: bool) -> Result<RequestBody, Error> {
         let format = request.answer_format().filter(|_| self.has_json_schema);
-        let definitions = request.tools();
+        let offered = tools::offered(request, &self.client.endpoint);
         let on_warning = self.client.on_warning.as_ref();
-        let tools = tools::written(definitions, Form::Nested, &self.client.endpoint, on_warning)?;
+        let tools = tools::written(&offered, Form::Nested, &self.client.endpoint, on_warning)?;
         let tools = tools.as_ref().map(AsRef::as_ref);
         request::body(&self.dialect, &self.model, request, tools, format, is_streamed)
     }
@@ -125,6 +125,10 @@ impl ChatModel for ChatCompletions {
 
     fn supports_answer_format(&self) -> bool {
         self.has_json_schema
+    }
+
+    fn supports_answer_format_with_tools(&self) -> bool {
+        self.supports_answer_format() && self.client.endpoint.json_schema_with_tools
     }
 
     /// The endpoint's [name](Endpoint::name); `openai` for one without, as that is the name of this API with whoever

@@ -16,12 +16,12 @@ use reqwest::Url;
 /// | [`azure_deployments`](Self::azure_deployments) | the same | `max_completion_tokens` | the deployment stands in the path |
 /// | [`deepseek`](Self::deepseek) | `DEEPSEEK_API_KEY` | `max_tokens` | reasoning goes back always; no JSON schema, no `strict`, no `parallel_tool_calls` |
 /// | [`mistral`](Self::mistral) | `MISTRAL_API_KEY` | `max_tokens` | `random_seed`, ids of nine characters, `any` for `required`, no `stream_options` |
-/// | [`groq`](Self::groq) | `GROQ_API_KEY` | `max_completion_tokens` | no `strict` |
-/// | [`gemini`](Self::gemini) | `GEMINI_API_KEY` | `max_tokens` | no `strict`, no `parallel_tool_calls`; names begin with a letter or `_` |
+/// | [`groq`](Self::groq) | `GROQ_API_KEY` | `max_completion_tokens` | no `strict`, no JSON schema beside tools |
+/// | [`gemini`](Self::gemini) | `GEMINI_API_KEY` | `max_tokens` | no `strict`, no `parallel_tool_calls`, no JSON schema beside tools; names begin with a letter or `_` |
 /// | [`openrouter`](Self::openrouter) | `OPENROUTER_API_KEY` | `max_tokens` | |
 /// | [`ollama`](Self::ollama) | none | `max_tokens` | no `strict`, no `parallel_tool_calls`, no choice of tools |
 /// | [`vllm`](Self::vllm) | none | `max_tokens` | |
-/// | [`llama_cpp`](Self::llama_cpp) | none | `max_tokens` | no `strict`; a tool by name is `required` |
+/// | [`llama_cpp`](Self::llama_cpp) | none | `max_tokens` | no `strict`, no JSON schema beside tools; a tool by name is `required` |
 /// | [`lm_studio`](Self::lm_studio) | none | `max_tokens` | no `strict`, no `parallel_tool_calls`; a tool by name is `required` |
 /// | [`compatible`](Self::compatible) | `OPENAI_API_KEY` | `max_tokens` | |
 ///
@@ -61,11 +61,13 @@ pub struct Endpoint {
     pub parallel_tool_calls: bool,
     /// The word for [`ToolChoice::Required`](tool_core::ToolChoice::Required); without one the model decides.
     pub required_tool_choice: Option<Cow<'static, str>>,
-    /// A tool can be chosen by its name; else it is one that is required, if that can be said.
+    /// A tool can be chosen by its name; else it is the only one that is offered, and required if that can be said.
     pub named_tool_choice: bool,
     /// The answer can be held to a JSON schema. Without it the model does not
     /// [support](tool_core::ChatModel::supports_answer_format) answer formats.
     pub json_schema: bool,
+    /// The same where tools are offered; without it, [typed answers](tool_core::Ask::answer_as) come by a tool then.
+    pub json_schema_with_tools: bool,
     /// `content` may be null beside calls; else it is an empty text.
     pub null_content: bool,
     /// How ids of calls are sent.

@@ -25,6 +25,7 @@ impl Endpoint {
             required_tool_choice: Some("required".into()),
             named_tool_choice: true,
             json_schema: true,
+            json_schema_with_tools: true,
             null_content: true,
             call_ids: CallIds::AsGiven,
             reasoning_back: ReasoningBack::WithCalls,
@@ -118,6 +119,7 @@ impl Endpoint {
             key_variable: "GROQ_API_KEY".into(),
             max_tokens_field: "max_completion_tokens".into(),
             strict: false,
+            json_schema_with_tools: false,
             max_tools: Some(MOST_TOOLS),
             ..Self::compatible()
         }
@@ -132,6 +134,7 @@ impl Endpoint {
             key_variable: "GEMINI_API_KEY".into(),
             strict: false,
             parallel_tool_calls: false,
+            json_schema_with_tools: false,
             names_begin_with_letter: true,
             max_tools: Some(MOST_TOOLS),
             ..Self::compatible()
@@ -178,6 +181,7 @@ impl Endpoint {
             name: "llama.cpp".into(),
             base_url: "http://localhost:8080/v1".into(),
             strict: false,
+            json_schema_with_tools: false,
             named_tool_choice: false,
             ..Self::without_key()
         }

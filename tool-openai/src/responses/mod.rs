@@ -129,8 +129,9 @@ impl Api for Responses {
     }
 
     fn body(&self, request: &ChatRequest<'_>, is_streamed: bool) -> Result<RequestBody, Error> {
+        let offered = tools::offered(request, &self.client.endpoint);
         let on_warning = self.client.on_warning.as_ref();
-        let tools = tools::written(request.tools(), Form::Flat, &self.client.endpoint, on_warning)?;
+        let tools = tools::written(&offered, Form::Flat, &self.client.endpoint, on_warning)?;
         let tools = tools.as_ref().map(AsRef::as_ref);
         request::body(&self.dialect, self.model_of(request), &self.reasoning, request, tools, is_streamed)
     }
@@ -155,6 +156,10 @@ impl ChatModel for Responses {
 
     fn supports_answer_format(&self) -> bool {
         self.dialect.endpoint.json_schema
+    }
+
+    fn supports_answer_format_with_tools(&self) -> bool {
+        self.supports_answer_format() && self.client.endpoint.json_schema_with_tools
     }
 
     /// The endpoint's [name](Endpoint::name); `openai` for one without, as that is the name of this API with whoever
