@@ -50,6 +50,8 @@ async fn what_is_sent_again() {
     let quota = r#"{"error":{"message":"You exceeded your current quota","code":"insufficient_quota"}}"#;
     let long = r#"{"error":{"message":"too long","code":"context_length_exceeded"}}"#;
     let rate = r#"{"error":{"message":"slow down","code":"429"}}"#;
+    // Gemini says so of the requests of a minute, too.
+    let minute = r#"[{"error":{"code":429,"message":"You exceeded your current quota","status":"RESOURCE_EXHAUSTED"}}]"#;
     let unending = whole_answer("200 OK", &[("content-length", "1000")], TEXT);
     // The answer before the good one, and whether the good one is asked for.
     let table = [
@@ -67,6 +69,7 @@ async fn what_is_sent_again() {
         (failing("500 Oh", &[SOON, ("x-should-retry", "false")], ""), false),
         (failing("429 Too Many", &[("retry-after", "121")], ""), false),
         (failing("429 Too Many", &[SOON, ("x-should-retry", "true")], quota), false),
+        (failing("429 Too Many", &[SOON], minute), true),
         (failing("500 Oh", &[SOON], long), false),
         // Status 200, and an error in the body.
         (failing("200 OK", &[SOON], rate), true),

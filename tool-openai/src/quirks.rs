@@ -17,7 +17,8 @@ use crate::lenient::{self, Object, nothing_is};
 /// The error in a body, in any of the forms that are met; nothing if there is none in it.
 ///
 /// `{error: {message, type, code}}` (OpenAI), `{error: "…"}` and `[{error}]` (Gemini), `{object: "error", message}`
-/// (vLLM), `{message: {detail: [{msg}]}}` (Mistral), `{detail}` (FastAPI); the code is text or a number.
+/// (vLLM), `{message: {detail: [{msg}]}}` (Mistral), `{detail}` (FastAPI); the code is text or a number. Gemini says by
+/// the word of its `status` what it is: its message is that of a used up quota also when a minute's requests are used up.
 pub(crate) fn api_error(body: &str) -> Option<ApiError> {
     let body: Value = serde_json::from_str(body).ok()?;
     let body = body.get(0).unwrap_or(&body);
@@ -38,6 +39,7 @@ pub(crate) fn api_error(body: &str) -> Option<ApiError> {
         message,
         // In a stream of the Responses API, the type is that of the event.
         kind: text("type").filter(|kind| !matches!(&**kind, "error" | "response.error")),
+        status_word: text("status"),
         code: text("code"),
         param: text("param"),
         failed_generation: text("failed_generation"),

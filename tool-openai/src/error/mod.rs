@@ -56,6 +56,8 @@ pub(crate) struct ApiError {
     pub(crate) kind: Option<String>,
     pub(crate) code: Option<String>,
     pub(crate) param: Option<String>,
+    /// What Gemini has in the place of a type; not shown.
+    pub(crate) status_word: Option<String>,
     /// The text that the server could not read as a call.
     pub(crate) failed_generation: Option<String>,
     pub(crate) retry: RetryHeaders,
@@ -100,7 +102,8 @@ impl Error {
             kind: clean_all(error.kind),
             code: clean_all(error.code),
             param: clean_all(error.param),
-            failed_generation: error.failed_generation,
+            status_word: error.status_word,
+            failed_generation: clean_all(error.failed_generation),
             status: told.status,
             retry: told.retry,
         }));
