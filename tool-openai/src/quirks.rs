@@ -132,7 +132,15 @@ impl<'de> Visitor<'de> for ContentVisitor {
     }
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<Self::Value, E> {
-        Ok(WireContent { text: Cow::Owned(number.to_string()), ..WireContent::default() })
+        self.visit_string(number.to_string())
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
+        self.visit_string(number.to_string())
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<Self::Value, E> {
+        self.visit_string(number.to_string())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<Self::Value, A::Error> {
@@ -289,6 +297,24 @@ mod tests {
             let found =
                 error.as_ref().map(|error| (&*error.message, error.kind.as_deref(), error.code.as_deref()));
             assert_eq!(found, expected, "{body}");
+        }
+    }
+
+    #[test]
+    fn contents_of_all_forms() {
+        let table = [
+            (r#""a\n""#, "a\n"),
+            ("7", "7"),
+            ("-7", "-7"),
+            ("7.5", "7.5"),
+            ("null", ""),
+            ("true", ""),
+            (r#"{"text": "a"}"#, "a"),
+            (r#"[{"text": "a"}, 1, {"text": 2}]"#, "a2"),
+        ];
+        for (json, expected) in table {
+            let content: WireContent<'_> = serde_json::from_str(json).expect(json);
+            assert_eq!(content.text, expected, "{json}");
         }
     }
 
