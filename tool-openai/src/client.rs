@@ -61,24 +61,8 @@ impl Client {
         self.retry.begin()
     }
 
-    /// Sends JSON, again if need be, and gives the answer, unless it is an error by its status.
+    /// Sends JSON, and gives the answer, unless it is an error by its status.
     pub(crate) async fn send(
-        &self,
-        api: &str,
-        model: &str,
-        body: &RequestBody,
-        accept: &'static str,
-    ) -> Result<Answer, Error> {
-        let mut retries = self.retries();
-        loop {
-            match self.send_once(api, model, body, accept).await {
-                Ok(answer) => return Ok(answer),
-                Err(error) => retries.after(error).await?,
-            }
-        }
-    }
-
-    pub(crate) async fn send_once(
         &self,
         api: &str,
         model: &str,
