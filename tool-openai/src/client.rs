@@ -179,6 +179,11 @@ pub(crate) fn shown(url: &Url) -> String {
     url.to_string()
 }
 
+/// What may be a URL, without its query.
+pub(crate) fn without_query(text: &str) -> &str {
+    text.split(['?', '#']).next().unwrap_or_default()
+}
+
 pub(crate) fn request_id(response: &Response) -> Option<String> {
     response.headers().get("x-request-id").and_then(|value| value.to_str().ok()).map(str::to_owned)
 }

@@ -10,7 +10,7 @@ use reqwest::{StatusCode, Url};
 use tool_core::{ChatResponse, ModelError};
 
 use self::class::Class;
-use crate::client::shown;
+use crate::client::{shown, without_query};
 use crate::quirks;
 use crate::retry::RetryHeaders;
 
@@ -92,7 +92,8 @@ impl Error {
     /// An error by the status of the answer, or by its body under any status. `clean` takes the key out of a text.
     pub(crate) fn api(body: &str, told: Told, clean: impl Fn(&str) -> String) -> Self {
         let error = quirks::api_error(body).unwrap_or_else(|| ApiError {
-            message: format!("it says: {}", excerpt(body)),
+            // Of a key that is cut, the rest would not be found.
+            message: format!("it says: {}", excerpt(&clean(body))),
             ..ApiError::default()
         });
         // The body is read first, because in JSON the key may be written with escapes.
@@ -116,6 +117,7 @@ impl Error {
     }
 
     pub(crate) fn redirected(status: StatusCode, location: &str) -> Self {
+        let location = without_query(location);
         Self::of(Kind::Redirected { status, location: excerpt(location) })
     }
 
