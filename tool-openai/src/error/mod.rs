@@ -129,9 +129,10 @@ impl Error {
     pub(crate) fn unreadable(content_type: Option<&str>, body: &str, why: &dyn fmt::Display) -> Self {
         let content_type = content_type.unwrap_or("no content type");
         // A page tells of a wrong URL; what may be a reply of the model is nobody's to see.
-        let came = match body.trim_start().starts_with('<') {
-            true => format!("It begins: {}", excerpt(body)),
-            false => format!("It has {} bytes", body.len()),
+        let may_be_a_reply = content_type == "text/event-stream" || body.trim_start().starts_with(['{', '[']);
+        let came = match may_be_a_reply {
+            true => format!("It has {} bytes", body.len()),
+            false => format!("It begins: {}", excerpt(body)),
         };
         Self::invalid_response(format!(
             "the answer is not one of the API ({content_type}: {why}); is the base URL right? {came}"
