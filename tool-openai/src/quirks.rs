@@ -238,6 +238,14 @@ pub(crate) fn without_lone_surrogates(json: &str) -> Option<String> {
     is_mended.then_some(mended)
 }
 
+/// The JSON, with whole characters. Where parts of it are kept as they came, and read one by one, a half would be found
+/// too late: what it stands in would be as if it were not there.
+pub(crate) fn with_whole_characters(json: &str) -> Cow<'_, str> {
+    let has_surrogates = json.contains(r"\ud") || json.contains(r"\uD");
+    let mended = if has_surrogates { without_lone_surrogates(json) } else { None };
+    mended.map_or(Cow::Borrowed(json), Cow::Owned)
+}
+
 /// The arguments of an earlier call as they are sent back: always the text of a JSON object, because
 /// Ollama and others parse it and refuse the whole request otherwise.
 pub(crate) fn arguments_sent_back(text: &str) -> Cow<'_, str> {

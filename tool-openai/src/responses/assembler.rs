@@ -361,6 +361,26 @@ mod tests {
         }
     }
 
+    /// Proxies that cut texts anywhere leave them; what they stand in is not lost for them.
+    #[test]
+    fn halves_of_characters_are_replaced() {
+        let output = r#"{"output":[
+            {"type":"message","content":[{"type":"output_text","text":"a\ud83d"}]},
+            {"type":"function_call","call_id":"1","name":"now","arguments":"{\"a\":\"\ude00\"}"}
+        ]}"#;
+        let whole = super::super::response::read(output, "here/responses").expect("it can be read");
+        let mut assembler = Assembler::new("here/responses");
+        let data = format!(r#"{{"type":"response.completed","response":{output}}}"#);
+        let event = Event { name: "".into(), data: data.into(), is_whole: true };
+        assembler.add(&event, &mut |_| {}).expect("it can be read");
+        for message in [whole.message, assembler.into_response().message] {
+            assert_eq!(message.text, "a\u{fffd}");
+            assert_eq!(message.tool_calls[0].arguments, "{\"a\":\"\u{fffd}\"}");
+            let kept = message.provider_data.expect("items are kept");
+            assert!(!kept.of("here/responses").expect("they are its own").as_str().contains("ud83d"));
+        }
+    }
+
     /// A server that means ill may not make it take for ever to find an item.
     #[test]
     fn the_items_are_bounded() {
