@@ -261,6 +261,32 @@ async fn a_key_that_comes_back_is_not_shown() {
     let headers = [("location", "http://elsewhere/?key=sk-very-secret")];
     let server = RawServer::answering("302 Found", &headers, b"").await;
     failure(&server.base_url()).await;
+    // What is shown of a body ends in the middle of the key.
+    for length in 100..120 {
+        let body = format!("<html>{:length$}sk-very-secret", "").replace(' ', "x");
+        let server = RawServer::answering("502 Bad Gateway", &[], body.as_bytes()).await;
+        let text = failure(&server.base_url()).await.to_string();
+        assert!(!text.contains("sk"), "{text}");
+    }
+    let body =
+        br#"{"error": {"message": "no", "code": "tool_use_failed", "failed_generation": "sk-very-secret"}}"#;
+    let server = RawServer::answering("400 Bad Request", &[], body).await;
+    assert_eq!(failure(&server.base_url()).await.failed_generation(), Some("[key]"));
+}
+
+/// A query may hold a secret, and servers that redirect send it back.
+#[tokio::test]
+async fn a_query_is_not_shown() {
+    let headers = [("location", "/v1/chat/completions/?key=secret#there")];
+    let server = RawServer::answering("307 Temporary Redirect", &headers, b"").await;
+    let error = failure(&format!("{}?key=secret", server.base_url())).await;
+    assert_eq!(
+        error.to_string(),
+        "the endpoint redirects to /v1/chat/completions/ (status 307); set the base URL to that"
+    );
+    let builder = OpenAi::builder().base_url("http://user:password@localhost/v1?key=secret");
+    let text = format!("{builder:?} {:?}", OpenAi::builder().base_url("localhost:80/v1?key=secret").build());
+    assert!(!text.contains("secret") && !text.contains("password"), "{text}");
 }
 
 #[test]

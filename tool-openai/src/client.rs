@@ -61,24 +61,8 @@ impl Client {
         self.retry.begin()
     }
 
-    /// Sends JSON, again if need be, and gives the answer, unless it is an error by its status.
+    /// Sends JSON, and gives the answer, unless it is an error by its status.
     pub(crate) async fn send(
-        &self,
-        api: &str,
-        model: &str,
-        body: &RequestBody,
-        accept: &'static str,
-    ) -> Result<Answer, Error> {
-        let mut retries = self.retries();
-        loop {
-            match self.send_once(api, model, body, accept).await {
-                Ok(answer) => return Ok(answer),
-                Err(error) => retries.after(error).await?,
-            }
-        }
-    }
-
-    pub(crate) async fn send_once(
         &self,
         api: &str,
         model: &str,
@@ -198,6 +182,11 @@ pub(crate) fn shown(url: &Url) -> String {
     url.set_query(None);
     url.set_fragment(None);
     url.to_string()
+}
+
+/// What may be a URL, without its query.
+pub(crate) fn without_query(text: &str) -> &str {
+    text.split(['?', '#']).next().unwrap_or_default()
 }
 
 pub(crate) fn request_id(response: &Response) -> Option<String> {

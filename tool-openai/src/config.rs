@@ -10,7 +10,7 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::Semaphore;
 
-use crate::client::Client;
+use crate::client::{Client, without_query};
 use crate::retry::RetryPolicy;
 use crate::tools::WarningHook;
 use crate::{ChatCompletions, Endpoint, Error, KeyHeader, Responses, Retry, RetryBudget, Warning, http};
@@ -375,8 +375,7 @@ fn variable(name: &str) -> Result<Option<String>, Error> {
 
 fn parse_base_url(text: &str) -> Result<Url, Error> {
     let wrong = |why: &str| {
-        // A user name and a password may stand in front of the `@`.
-        let came = if text.contains('@') { String::new() } else { format!(", not `{text}`") };
+        let came = text_shown(text).map(|text| format!(", not `{text}`")).unwrap_or_default();
         Error::config(format!("the base URL {why}; write one such as `{DEFAULT_BASE_URL}`{came}"))
     };
     let mut url = Url::parse(text).map_err(|error| wrong(&format!("is not one ({error})")))?;
@@ -397,10 +396,16 @@ fn parse_base_url(text: &str) -> Result<Url, Error> {
     Ok(url)
 }
 
+/// As much of what is to be a URL as holds no secret: a query may be one, and a password may stand in front of an `@`.
+fn text_shown(text: &str) -> Option<&str> {
+    Some(without_query(text)).filter(|_| !text.contains('@'))
+}
+
 /// Tells where the endpoint is, never the key.
 impl fmt::Debug for OpenAiBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OpenAiBuilder").field("base_url", &self.base_url).finish_non_exhaustive()
+        let base_url = self.base_url.as_deref().and_then(text_shown);
+        f.debug_struct("OpenAiBuilder").field("base_url", &base_url).finish_non_exhaustive()
     }
 }
 

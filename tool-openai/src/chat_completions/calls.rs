@@ -171,13 +171,13 @@ impl Slot {
     }
 
     /// A fragment without an id, but with this name, is of another call: of another tool, where no index says that it is
-    /// this one; or it has arguments, though this call has all of its own.
+    /// this one; or it has arguments, and not only blanks, though this call has all of its own.
     fn is_before_another(&self, name: &str, has_index: bool, arguments: &str) -> bool {
         if self.call.name.is_empty() {
             return false;
         }
         let is_other_tool = !has_index && self.call.name != name;
-        is_other_tool || (!arguments.is_empty() && is_object(&self.call.arguments))
+        is_other_tool || (!arguments.trim_ascii().is_empty() && is_object(&self.call.arguments))
     }
 
     fn into_call(mut self, provider: &str) -> ToolCall {

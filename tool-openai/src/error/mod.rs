@@ -10,7 +10,7 @@ use reqwest::{StatusCode, Url};
 use tool_core::{ChatResponse, ModelError};
 
 use self::class::Class;
-use crate::client::shown;
+use crate::client::{shown, without_query};
 use crate::quirks;
 use crate::retry::RetryHeaders;
 
@@ -67,6 +67,8 @@ pub(crate) struct ApiError {
     pub(crate) kind: Option<String>,
     pub(crate) code: Option<String>,
     pub(crate) param: Option<String>,
+    /// What Gemini has in the place of a type; not shown.
+    pub(crate) status_word: Option<String>,
     /// The text that the server could not read as a call.
     pub(crate) failed_generation: Option<String>,
     pub(crate) retry: RetryHeaders,
@@ -104,7 +106,8 @@ impl Error {
     /// An error by the status of the answer, or by its body under any status. `clean` takes the key out of a text.
     pub(crate) fn api(body: &str, told: Told, clean: impl Fn(&str) -> String) -> Self {
         let error = quirks::api_error(body).unwrap_or_else(|| ApiError {
-            message: format!("it says: {}", excerpt(body)),
+            // Of a key that is cut, the rest would not be found.
+            message: format!("it says: {}", excerpt(&clean(body))),
             ..ApiError::default()
         });
         // The body is read first, because in JSON the key may be written with escapes.
@@ -114,7 +117,8 @@ impl Error {
             kind: clean_all(error.kind),
             code: clean_all(error.code),
             param: clean_all(error.param),
-            failed_generation: error.failed_generation,
+            status_word: error.status_word,
+            failed_generation: clean_all(error.failed_generation),
             status: told.status,
             retry: told.retry,
             is_without_key: told.is_without_key,
@@ -128,6 +132,7 @@ impl Error {
     }
 
     pub(crate) fn redirected(status: StatusCode, location: &str) -> Self {
+        let location = without_query(location);
         Self::of(Kind::Redirected { status, location: excerpt(location) })
     }
 
@@ -139,9 +144,10 @@ impl Error {
     pub(crate) fn unreadable(content_type: Option<&str>, body: &str, why: &dyn fmt::Display) -> Self {
         let content_type = content_type.unwrap_or("no content type");
         // A page tells of a wrong URL; what may be a reply of the model is nobody's to see.
-        let came = match body.trim_start().starts_with('<') {
-            true => format!("It begins: {}", excerpt(body)),
-            false => format!("It has {} bytes", body.len()),
+        let may_be_a_reply = content_type == "text/event-stream" || body.trim_start().starts_with(['{', '[']);
+        let came = match may_be_a_reply {
+            true => format!("It has {} bytes", body.len()),
+            false => format!("It begins: {}", excerpt(body)),
         };
         Self::invalid_response(format!(
             "the answer is not one of the API ({content_type}: {why}); is the base URL right? {came}"

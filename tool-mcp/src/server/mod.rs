@@ -1,0 +1,1 @@
+//! One's own tools for MCP hosts.
