@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt;
 use support::RawServer;
 use tool_core::{Agent, ChatModel, ChatRequest, Delta, Message};
-use tool_openai::OpenAi;
+use tool_openai::{OpenAi, OpenAiBuilder};
 
 fn client(base_url: &str) -> OpenAi {
     OpenAi::builder()
@@ -93,6 +93,62 @@ async fn the_answer_is_html() {
     let error = failure(&server.base_url()).await;
     assert_eq!(error.status(), Some(502));
     assert_eq!(error.to_string(), "the API answered with an error, status 502: it says: <html>502</html>");
+}
+
+#[tokio::test]
+async fn what_is_not_there_asks_for_the_base_url() {
+    let headers = [("content-type", "text/plain"), ("x-request-id", "req_1")];
+    for (body, expected) in [
+        ("404 page not found", ": it says: 404 page not found; is the base URL right? (request req_1)"),
+        (r#"{"detail": "Not Found"}"#, ": Not Found; is the base URL right? (request req_1)"),
+        (
+            r#"{"error": {"message": "no model m", "code": "model_not_found"}}"#,
+            ", model_not_found: no model m (request req_1)",
+        ),
+    ] {
+        let server = RawServer::answering("404 Not Found", &headers, body.as_bytes()).await;
+        let error = failure(&server.base_url()).await;
+        assert_eq!(error.to_string(), format!("the API answered with an error, status 404{expected}"));
+    }
+}
+
+#[tokio::test]
+async fn every_error_that_came_with_an_answer_names_the_request() {
+    let name = " (request req_1)";
+    for (kind, body) in [("text/html", "<p>Hello</p>"), ("application/json", r#"{"choices": []}"#)] {
+        let headers = [("content-type", kind), ("x-request-id", "req_1")];
+        let server = RawServer::answering("200 OK", &headers, body.as_bytes()).await;
+        let error = failure(&server.base_url()).await.to_string();
+        assert!(error.ends_with(name), "{error}");
+    }
+    let chunk = b"data: {\"choices\": [{\"index\": 0, \"delta\": {\"content\": \"Half of an\"}}]}\n\n";
+    let headers = [("content-type", "text/event-stream"), ("x-request-id", "req_1")];
+    let server = RawServer::answering("200 OK", &headers, chunk).await;
+    let model = client(&server.base_url()).chat_model("m");
+    let request = ChatRequest::new([Message::user("Hello")]);
+    let error =
+        take(model.stream(&request).filter_map(async |delta| delta.err()).boxed().next().await.unwrap());
+    assert!(error.is_incomplete() && error.to_string().ends_with(name), "{error}");
+}
+
+#[tokio::test]
+async fn a_key_that_was_forgotten_is_told_of() {
+    let ask = async |builder: OpenAiBuilder| {
+        let body = br#"{"error": {"message": "Who are you?", "code": "invalid_api_key"}}"#;
+        let headers = [("content-type", "application/json")];
+        let server = RawServer::answering("401 Unauthorized", &headers, body).await;
+        let model = builder.base_url(server.base_url()).build().unwrap().chat_model("m");
+        let error = take(model.chat(&ChatRequest::new([Message::user("Hello")])).await.unwrap_err());
+        assert!(error.is_authentication());
+        error.to_string()
+    };
+    let hint = "no key was sent: give it by `api_key` or `key_from_env`";
+    assert!(ask(OpenAi::builder()).await.ends_with(hint));
+    for builder in
+        [OpenAi::builder().api_key("sk-wrong"), OpenAi::builder().header("authorization", "Basic dTpw")]
+    {
+        assert!(!ask(builder).await.contains(hint));
+    }
 }
 
 #[tokio::test]

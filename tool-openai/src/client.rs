@@ -89,7 +89,12 @@ impl Client {
             let location = self.without_key(location.unwrap_or("nowhere"));
             return Err(Error::redirected(status, &location).with_request_id(request_id));
         }
-        let told = Told { status: Some(status), request_id, retry: RetryHeaders::of(response.headers()) };
+        let told = Told {
+            status: Some(status),
+            request_id,
+            retry: RetryHeaders::of(response.headers()),
+            is_without_key: !["authorization", "api-key"].iter().any(|name| self.headers.contains_key(*name)),
+        };
         let body = read(&url, response, LONGEST_ERROR_BODY).await.unwrap_or_default();
         Err(self.api_error(&body, told))
     }

@@ -36,7 +36,7 @@ pub struct OpenAi(Arc<Client>);
 impl OpenAi {
     /// The endpoint that the environment names: the key in `OPENAI_API_KEY`, the base URL in
     /// `OPENAI_BASE_URL`. Without a base URL it is OpenAI's own; with one, the key may be missing, as
-    /// many local servers want none.
+    /// many local servers want none. All else is set by [`builder`](Self::builder).
     ///
     /// # Errors
     ///
@@ -150,7 +150,8 @@ impl OpenAiBuilder {
         self
     }
 
-    /// The key. It is sent as the endpoint [wants it](Endpoint::key_header) and shown nowhere.
+    /// The key. It is sent as the endpoint [wants it](Endpoint::key_header) and shown nowhere. Without one, and without
+    /// [`key_from_env`](Self::key_from_env), none is sent.
     pub fn api_key(mut self, key: impl Into<SecretString>) -> Self {
         self.key = Some(key.into());
         self
@@ -179,8 +180,8 @@ impl OpenAiBuilder {
         self.header("openai-project", project.into())
     }
 
-    /// A header of every request, such as those by which a gateway tells its users. One of the same name is replaced. The
-    /// value is shown nowhere.
+    /// A header of every request, such as those by which a gateway tells its users. One of the same name is replaced, that of
+    /// the key too. The value is shown nowhere.
     pub fn header(mut self, name: impl Into<String>, value: impl Into<SecretString>) -> Self {
         self.headers.push((name.into(), value.into()));
         self
@@ -196,6 +197,18 @@ impl OpenAiBuilder {
     /// The HTTP client, in the place of one that is made here: its own timeouts and proxy hold, and none of those that are
     /// set here. It should not follow redirects ([`Policy::none`](reqwest::redirect::Policy::none)): they may carry what
     /// is sent, the key with it, to another host.
+    ///
+    /// It is one of `reqwest` 0.13. Unless the program switches on a TLS of that itself, it is [told of
+    /// one](crate#another-http-client-in-the-same-program) first, as `reqwest` panics without:
+    ///
+    /// ```
+    /// use tool_openai::OpenAi;
+    ///
+    /// let _ = rustls::crypto::ring::default_provider().install_default();
+    /// let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build()?;
+    /// let openai = OpenAi::builder().base_url("http://127.0.0.1:8080/v1").http_client(client).build()?;
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn http_client(mut self, client: reqwest::Client) -> Self {
         self.http = Some(client);
         self
@@ -251,7 +264,8 @@ impl OpenAiBuilder {
         self
     }
 
-    /// Is told of what was changed in a request so that the endpoint takes it.
+    /// Is told of what was [cut](Warning) in a request so that the endpoint takes it. What an endpoint does not know at all, as
+    /// its [switches](Endpoint) say, is left out without a word.
     pub fn on_warning(mut self, hook: impl Fn(&Warning<'_>) + Send + Sync + 'static) -> Self {
         self.on_warning = Some(Arc::new(hook));
         self
@@ -331,6 +345,14 @@ fn headers(
         Ok(())
     };
     if let Some(key) = key.map(ExposeSecret::expose_secret) {
+        if key.trim().is_empty() {
+            return Err(Error::config("the key is empty; give one, or none to a server that needs none"));
+        }
+        if HeaderValue::from_str(key).is_err() {
+            return Err(Error::config(
+                "the key has a character that no header may have, such as a line break at its end; trim it",
+            ));
+        }
         match endpoint.key_header {
             KeyHeader::Bearer => set("authorization", &format!("Bearer {key}"))?,
             KeyHeader::ApiKey => set("api-key", key)?,
@@ -362,6 +384,9 @@ fn parse_base_url(text: &str) -> Result<Url, Error> {
     }
     if !url.username().is_empty() || url.password().is_some() {
         return Err(Error::config("the base URL holds a user name or a password; give the key as the key"));
+    }
+    if url.path().trim_end_matches('/').ends_with("/chat/completions") {
+        return Err(wrong("is the address of one API; leave out `/chat/completions`"));
     }
     // So that a path joined to it is put behind it, and not in the place of its last part.
     if !url.path().ends_with('/') {
@@ -417,6 +442,8 @@ mod tests {
             "http://user:secret@host/v1",
             "ftp://user:secret@host",
             "http://user:secret@ho st/v1",
+            "http://localhost/v1/chat/completions",
+            "http://localhost/v1/chat/completions/?api-version=1",
         ] {
             let error = OpenAi::builder().base_url(text).build().unwrap_err();
             assert!(error.is_config());
@@ -433,5 +460,15 @@ mod tests {
         let error =
             OpenAi::builder().api_key("sk-\nsecret").base_url("http://localhost/v1").build().unwrap_err();
         assert!(error.is_config() && !format!("{error} {error:?}").contains("secret"), "{error}");
+    }
+
+    #[test]
+    fn a_key_that_cannot_be_sent_is_told_as_such() {
+        for (key, expected) in
+            [("", "the key is empty; "), (" ", "the key is empty; "), ("sk\n", "the key has a ")]
+        {
+            let error = OpenAi::builder().api_key(key).base_url("http://localhost/v1").build().unwrap_err();
+            assert!(error.is_config() && error.to_string().starts_with(expected), "{error}");
+        }
     }
 }

@@ -49,7 +49,8 @@ impl Endpoint {
         }
     }
 
-    /// Azure OpenAI, by the name of the resource: its [current API](https://learn.microsoft.com/azure/ai-foundry/openai/api-version-lifecycle),
+    /// Azure OpenAI, by the name of the resource (`mine` of `https://mine.openai.azure.com`; with another host, set the
+    /// [base URL](crate::OpenAiBuilder::base_url)): its [current API](https://learn.microsoft.com/azure/ai-foundry/openai/api-version-lifecycle),
     /// in which the model is the name of the deployment.
     #[must_use]
     pub fn azure(resource: &str) -> Self {

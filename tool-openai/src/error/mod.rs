@@ -19,13 +19,24 @@ const LONGEST_EXCERPT: usize = 120;
 
 /// Why the endpoint gave no response. Neither its text nor its `Debug` holds the key or a header.
 ///
-/// What [`ChatModel`](tool_core::ChatModel) gives is a [`ModelError`], which has this error inside:
+/// What [`ChatModel`](tool_core::ChatModel) gives is a [`ModelError`], which has this error inside; a run that it ended gives a
+/// [`RunError`](tool_core::RunError) with that [`model_error`](tool_core::RunError::model_error):
 ///
 /// ```
-/// use tool_core::ModelError;
+/// use tool_core::RunError;
 ///
-/// fn is_worth_waiting(error: &ModelError) -> bool {
-///     error.downcast_ref::<tool_openai::Error>().is_some_and(|error| error.is_rate_limited())
+/// fn advice(error: &RunError) -> String {
+///     let Some(error) = error.model_error().and_then(|error| error.downcast_ref::<tool_openai::Error>()) else {
+///         return "it was not the endpoint".into();
+///     };
+///     match error {
+///         error if error.is_context_length() => "ask with less history".into(),
+///         error if error.is_quota() => "pay the bill".into(), // also a 429, and no time to wait helps
+///         error if error.is_authentication() => "look at the key".into(),
+///         // What is retried was so already, as often as `max_retries` says.
+///         error if error.is_retryable() => format!("ask again, in {:?}", error.retry_after().unwrap_or_default()),
+///         error => format!("tell the provider of request {:?}", error.request_id()),
+///     }
 /// }
 /// ```
 pub struct Error(Box<Inner>);
@@ -61,6 +72,8 @@ pub(crate) struct ApiError {
     /// The text that the server could not read as a call.
     pub(crate) failed_generation: Option<String>,
     pub(crate) retry: RetryHeaders,
+    /// The request had no key.
+    pub(crate) is_without_key: bool,
 }
 
 /// What is told of an error beside its body.
@@ -69,6 +82,7 @@ pub(crate) struct Told {
     pub(crate) status: Option<StatusCode>,
     pub(crate) request_id: Option<String>,
     pub(crate) retry: RetryHeaders,
+    pub(crate) is_without_key: bool,
 }
 
 impl Error {
@@ -107,6 +121,7 @@ impl Error {
             failed_generation: clean_all(error.failed_generation),
             status: told.status,
             retry: told.retry,
+            is_without_key: told.is_without_key,
         }));
         error.with_request_id(clean_all(told.request_id))
     }
@@ -352,17 +367,13 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0.kind {
-            Kind::Config(message) | Kind::Request(message) => f.write_str(message),
+            Kind::Config(message) | Kind::Request(message) | Kind::InvalidResponse(message) => {
+                f.write_str(message)
+            }
             Kind::Transport { url, error } if error.is_timeout() => write!(f, "{url} took too long"),
             Kind::Transport { url, error } if error.is_connect() => write!(f, "could not connect to {url}"),
             Kind::Transport { url, .. } => write!(f, "the connection to {url} broke"),
-            Kind::Api(error) => {
-                write!(f, "{error}")?;
-                match self.request_id() {
-                    Some(id) => write!(f, " (request {id})"),
-                    None => Ok(()),
-                }
-            }
+            Kind::Api(error) => write!(f, "{error}"),
             Kind::Redirected { status, location } => {
                 write!(
                     f,
@@ -370,9 +381,12 @@ impl fmt::Display for Error {
                     status.as_u16()
                 )
             }
-            Kind::InvalidResponse(message) => f.write_str(message),
             Kind::Empty => f.write_str("the answer is one of the API, but it holds no reply"),
             Kind::Incomplete { .. } => f.write_str("the stream ended before the response was whole"),
+        }?;
+        match self.request_id() {
+            Some(id) => write!(f, " (request {id})"),
+            None => Ok(()),
         }
     }
 }
@@ -386,7 +400,17 @@ impl fmt::Display for ApiError {
         if let Some(code) = self.code.as_ref().or(self.kind.as_ref()) {
             write!(f, ", {code}")?;
         }
-        write!(f, ": {}", self.message)
+        write!(f, ": {}", self.message)?;
+        if self.is_without_key && Class::of(self) == Class::Authentication {
+            return f.write_str("; no key was sent: give it by `api_key` or `key_from_env`");
+        }
+        // The API names a code or a type where it lacks the model; a server without the path does not.
+        match self.status {
+            Some(StatusCode::NOT_FOUND) if self.code.is_none() && self.kind.is_none() => {
+                f.write_str("; is the base URL right?")
+            }
+            _ => Ok(()),
+        }
     }
 }
 
