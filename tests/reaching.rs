@@ -46,16 +46,35 @@ async fn azure_in_both_forms() {
 async fn an_endpoint_says_where_it_is() {
     let table = [
         (Endpoint::azure("mine"), "https://mine.openai.azure.com/openai/v1"),
+        (Endpoint::azure("https://mine.openai.azure.com/"), "https://mine.openai.azure.com/openai/v1"),
         (Endpoint::azure_deployments("mine", "1"), "https://mine.openai.azure.com/"),
         (Endpoint::ollama(), "http://localhost:11434/v1"),
         (Endpoint::gemini(), "https://generativelanguage.googleapis.com/v1beta/openai"),
     ];
     for (endpoint, url) in table {
-        let openai = OpenAi::builder().endpoint(endpoint).build().unwrap();
+        let openai = OpenAi::builder().endpoint(endpoint).api_key("sk-1").build().unwrap();
         assert!(format!("{openai:?}").contains(url), "{openai:?}");
     }
     let error = OpenAi::builder().endpoint(Endpoint::compatible()).build().unwrap_err();
     assert_eq!(error.to_string(), "the endpoint does not say where it is; set the base URL");
+}
+
+#[test]
+fn a_key_that_nobody_gave() {
+    let table = [
+        (OpenAi::builder(), Some("OPENAI_API_KEY")),
+        (OpenAi::builder().endpoint(Endpoint::deepseek()), Some("DEEPSEEK_API_KEY")),
+        (OpenAi::builder().endpoint(Endpoint::deepseek()).base_url("http://gateway.example/v1"), None),
+        (OpenAi::builder().endpoint(Endpoint::deepseek()).header("x-gateway", "a"), None),
+        (OpenAi::builder().endpoint(Endpoint::ollama()), None),
+    ];
+    for (builder, expected) in table {
+        let error = builder.build().err().map(|error| error.to_string());
+        let expected = expected.map(|name| {
+            format!("there is no key; give it by `api_key`, or take it from {name} by `key_from_env`")
+        });
+        assert_eq!(error, expected);
+    }
 }
 
 #[test]

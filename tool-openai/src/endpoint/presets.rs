@@ -54,17 +54,14 @@ impl Endpoint {
     /// in which the model is the name of the deployment.
     #[must_use]
     pub fn azure(resource: &str) -> Self {
-        Self::azure_at(format!("https://{resource}.openai.azure.com/openai/v1"))
+        Self::azure_at(format!("{}/openai/v1", azure_origin(resource)))
     }
 
     /// Azure OpenAI in its older form, by the name of the resource and the version of the API, such as `2024-10-21`: the
     /// model is the name of the deployment, and stands in the path.
     #[must_use]
     pub fn azure_deployments(resource: &str, api_version: impl Into<Cow<'static, str>>) -> Self {
-        Self {
-            azure_api_version: Some(api_version.into()),
-            ..Self::azure_at(format!("https://{resource}.openai.azure.com"))
-        }
+        Self { azure_api_version: Some(api_version.into()), ..Self::azure_at(azure_origin(resource)) }
     }
 
     pub(super) fn azure_at(base_url: impl Into<Cow<'static, str>>) -> Self {
@@ -204,5 +201,13 @@ impl Endpoint {
 
     fn without_key() -> Self {
         Self { key_variable: "".into(), ..Self::compatible() }
+    }
+}
+
+/// `https://mine.openai.azure.com` of `mine`, and of a URL that the portal shows.
+fn azure_origin(resource: &str) -> String {
+    match resource.split_once("://") {
+        None => format!("https://{resource}.openai.azure.com"),
+        Some((scheme, rest)) => format!("{scheme}://{}", rest.split('/').next().unwrap_or_default()),
     }
 }
