@@ -300,3 +300,14 @@ fn the_environment_names_the_endpoint() {
         assert_eq!(error.to_string(), expected);
     }
 }
+
+#[tokio::test]
+async fn a_header_that_comes_back_is_not_shown() {
+    let body = br#"{"error": {"message": "who is gateway-very-secret of blue?"}}"#;
+    let server = RawServer::answering("400 Bad Request", &[], body).await;
+    let openai = OpenAi::builder().base_url(server.base_url()).max_retries(0);
+    let openai = openai.header("x-gateway", "gateway-very-secret").header("x-team", "blue").build().unwrap();
+    let request = ChatRequest::new([Message::user("Hello")]);
+    let error = take(openai.chat_model("m").chat(&request).await.unwrap_err());
+    assert_eq!(error.message(), Some("who is [key] of blue?"));
+}

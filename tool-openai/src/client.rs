@@ -28,7 +28,8 @@ pub(crate) struct Client {
     pub(crate) http: reqwest::Client,
     pub(crate) endpoint: Arc<Endpoint>,
     pub(crate) base_url: Url,
-    pub(crate) key: Option<SecretString>,
+    /// What is shown to nobody, should a server send it back: the key, and headers that may hold one.
+    pub(crate) secrets: Vec<SecretString>,
     pub(crate) headers: HeaderMap,
     pub(crate) retry: RetryPolicy,
     /// Room for the requests under way, if their number is bounded.
@@ -135,10 +136,9 @@ impl Client {
 
     /// A text of the server without the key, should it have sent it back.
     pub(crate) fn without_key(&self, text: &str) -> String {
-        match self.key.as_ref().map(ExposeSecret::expose_secret) {
-            Some(key) if !key.is_empty() => text.replace(key, "[key]"),
-            _ => text.to_owned(),
-        }
+        let secrets =
+            self.secrets.iter().map(ExposeSecret::expose_secret).filter(|secret| !secret.is_empty());
+        secrets.fold(text.to_owned(), |text, secret| text.replace(secret, "[key]"))
     }
 
     /// Where an API is for a model: the base URL with a path put behind its own; its query stays.

@@ -76,6 +76,20 @@ struct Rules {
 #[derive(Default)]
 struct Written(Mutex<Vec<(Rules, Outcome)>>);
 
+impl Written {
+    fn find(&self, rules: &Rules) -> Option<Outcome> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().find(|(earlier, _)| earlier == rules).map(|(_, written)| Arc::clone(written))
+    }
+
+    fn keep(&self, rules: Rules, written: &Outcome) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !all.iter().any(|(earlier, _)| *earlier == rules) {
+            all.push((rules, Arc::clone(written)));
+        }
+    }
+}
+
 /// The list, or why it cannot be sent.
 type Outcome = Arc<Result<String, String>>;
 
@@ -128,13 +142,15 @@ pub(crate) fn written(
         max_description: endpoint.max_description,
     };
     let all = definitions.encoded(|_| Written::default());
-    let mut all = all.0.lock().unwrap_or_else(PoisonError::into_inner);
-    let earlier = all.iter().find(|(earlier, _)| *earlier == rules).map(|(_, written)| Arc::clone(written));
-    let written = earlier.unwrap_or_else(|| {
-        let written = Arc::new(rules.write(definitions, on_warning));
-        all.push((rules, Arc::clone(&written)));
-        written
-    });
+    let written = match all.find(&rules) {
+        Some(written) => written,
+        None => {
+            // Without the lock, as whoever is warned may ask by the same tools.
+            let written = Arc::new(rules.write(definitions, on_warning));
+            all.keep(rules, &written);
+            written
+        }
+    };
     if let Err(why) = &*written {
         return Err(Error::request(why));
     }
@@ -422,5 +438,17 @@ mod tests {
             warn_of_left_out(request, &endpoint, Some(&hook));
             assert_eq!(*told.lock().unwrap(), expected, "{}", endpoint.name);
         }
+    }
+
+    #[test]
+    fn whoever_is_warned_may_ask_by_the_same_tools() {
+        let tools = set([ToolDefinition::new("now", "Tells the time")]);
+        let mut endpoint = Endpoint::openai();
+        endpoint.max_description = Some(5);
+        let hook: WarningHook = {
+            let (tools, endpoint) = (tools.clone(), endpoint.clone());
+            Arc::new(move |_| drop(written(&tools, Form::Flat, &endpoint, None).unwrap()))
+        };
+        assert!(written(&tools, Form::Flat, &endpoint, Some(&hook)).is_ok());
     }
 }

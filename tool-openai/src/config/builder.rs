@@ -23,6 +23,9 @@ const DEFAULT_BASE_URL: &str = "https://api.openai.com/v1";
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const DEFAULT_READ_TIMEOUT: Duration = Duration::from_secs(600);
 
+/// A header of fewer characters is no secret, and its value may be a common word.
+const SHORTEST_SECRET: usize = 16;
+
 /// Sets an [`OpenAi`] by hand.
 #[derive(Clone)]
 #[must_use]
@@ -226,6 +229,11 @@ impl OpenAiBuilder {
             )));
         }
         let headers = headers(&endpoint, key.as_ref(), &self.headers)?;
+        // What the organisation and the project are called helps to understand an error.
+        let of_headers = self.headers.iter().filter(|(name, _)| !name.starts_with("openai-"));
+        let of_headers = of_headers.map(|(_, value)| value);
+        let of_headers = of_headers.filter(|value| value.expose_secret().len() >= SHORTEST_SECRET);
+        let secrets = key.iter().chain(of_headers).cloned().collect();
         if self.max_concurrent == Some(0) {
             return Err(Error::config("no request may be under way at once; allow 1 at least"));
         }
@@ -239,7 +247,7 @@ impl OpenAiBuilder {
             http,
             endpoint: Arc::new(endpoint),
             base_url,
-            key,
+            secrets,
             headers,
             retry: self.retry,
             room,

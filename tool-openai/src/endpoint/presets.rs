@@ -27,6 +27,7 @@ impl Endpoint {
             json_schema: true,
             json_schema_with_tools: true,
             null_content: true,
+            refusals: true,
             call_ids: CallIds::AsGiven,
             reasoning_back: ReasoningBack::WithCalls,
             names_begin_with_letter: false,
@@ -102,6 +103,7 @@ impl Endpoint {
             stream_options: false,
             required_tool_choice: Some("any".into()),
             null_content: false,
+            refusals: false,
             call_ids: CallIds::NineAlphanumeric,
             reasoning_back: ReasoningBack::Never,
             ..Self::compatible()
