@@ -11,6 +11,8 @@ use axum::{Router, middleware};
 use futures_util::StreamExt;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use secrecy::{ExposeSecret, SecretString};
+use serde::de::IgnoredAny;
+use serde_json::json;
 use subtle::{Choice, ConstantTimeEq};
 
 use super::session::{Session, Shared};
@@ -64,11 +66,16 @@ async fn serve(State(guard): State<Arc<Guard>>, request: Request, next: Next) ->
         return next.run(request).await;
     }
     let under_way = guard.stopping.request();
-    let request = match read(&guard.settings, request).await {
-        Ok(request) => request,
+    let (head, body) = request.into_parts();
+    let body = match read(&guard.settings, body).await {
+        Ok(body) => body,
         Err(refusal) => return refusal,
     };
-    let response = next.run(request).await;
+    let is_json = says_json(&head.headers);
+    let response = next.run(Request::from_parts(head, Body::from(body.clone()))).await;
+    if response.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE && is_json {
+        return no_message(&body);
+    }
     if response.status() == StatusCode::INTERNAL_SERVER_ERROR && guard.sessions.are_full().await {
         let mut response =
             refusal(StatusCode::SERVICE_UNAVAILABLE, "there are too many sessions; try again later");
@@ -96,34 +103,49 @@ fn has_token(tokens: &[SecretString], headers: &HeaderMap) -> bool {
     scheme.eq_ignore_ascii_case(b"Bearer ") && bool::from(is_known)
 }
 
-/// The request with its body, as long as it may be and as long as it keeps coming.
-async fn read(settings: &HttpSettings, request: Request) -> Result<Request, Response> {
+/// A body, as long as it may be and as long as it keeps coming.
+async fn read(settings: &HttpSettings, body: Body) -> Result<Bytes, Response> {
     let limit = settings.longest_body;
     let too_long = || {
-        refusal(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            &format!("the request is longer than the {limit} bytes that are read here"),
-        )
+        let why = format!("the request is longer than the {limit} bytes that are read here");
+        refusal(StatusCode::PAYLOAD_TOO_LARGE, &why)
     };
-    let told = request.body().size_hint().lower();
+    let told = body.size_hint().lower();
     if told > limit as u64 {
         return Err(too_long());
     }
-    let (head, body) = request.into_parts();
     let mut pieces = body.into_data_stream();
     let mut body = Vec::with_capacity(usize::try_from(told).unwrap_or_default().min(1 << 16));
     loop {
-        let piece = tokio::time::timeout(settings.read_timeout, pieces.next()).await;
-        let piece = piece.map_err(|_| {
+        let piece = tokio::time::timeout(settings.read_timeout, pieces.next()).await.map_err(|_| {
             refusal(StatusCode::REQUEST_TIMEOUT, "the request did not come to its end in time")
         })?;
         match piece {
             Some(Ok(piece)) if body.len() + piece.len() > limit => return Err(too_long()),
             Some(Ok(piece)) => body.extend_from_slice(&piece),
             Some(Err(_)) => return Err(refusal(StatusCode::BAD_REQUEST, "the request broke off")),
-            None => return Ok(Request::from_parts(head, Body::from(Bytes::from(body)))),
+            None => return Ok(body.into()),
         }
     }
+}
+
+fn says_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json")
+}
+
+/// What JSON-RPC says to a body that is no message of it.
+fn no_message(body: &[u8]) -> Response {
+    let (code, message) = match serde_json::from_slice::<IgnoredAny>(body) {
+        Err(_) => (-32700, "the body is no JSON"),
+        Ok(_) if body.trim_ascii_start().starts_with(b"[") => {
+            (-32600, "batches are not taken: send each message alone")
+        }
+        Ok(_) => (-32600, "the body is no JSON-RPC message"),
+    };
+    let error = json!({ "jsonrpc": "2.0", "id": null, "error": { "code": code, "message": message } });
+    let headers = [(header::CONTENT_TYPE, "application/json")];
+    (StatusCode::BAD_REQUEST, headers, error.to_string()).into_response()
 }
 
 fn refusal(status: StatusCode, why: &str) -> Response {

@@ -39,7 +39,7 @@
 //! | the tool gives | the host reads |
 //! | --- | --- |
 //! | a text | a text |
-//! | a value | its JSON as a text; an object, or what an [output schema](Server::output_schema) describes, also as structured content |
+//! | a value | its JSON as a text; an object, and what an [output schema](Server::output_schema) describes, also as structured content |
 //! | a picture of bytes | an image |
 //! | a picture at a URL | a link to it |
 //! | an error, also of wrong arguments | the error's text, with `isError` |
@@ -188,7 +188,7 @@ impl Server {
     /// let server = Server::new(tools![weather]).output_schema::<Weather>("weather");
     /// # let _ = server;
     /// ```
-    pub fn output_schema<T: JsonSchema>(mut self, tool: impl Into<String>) -> Self {
+    pub fn output_schema<T: JsonSchema + 'static>(mut self, tool: impl Into<String>) -> Self {
         self.settings.output_schemas.insert(tool.into(), OutputSchema::of::<T>());
         self
     }

@@ -1,5 +1,7 @@
 //! What a call gives back, in the words of the protocol.
 
+use std::any::TypeId;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use rmcp::model::{CallToolResult, ContentBlock, Resource};
@@ -14,10 +16,19 @@ pub(super) struct OutputSchema {
     pub(super) json: Arc<Map<String, Value>>,
     /// The value is no object, so it is the `result` of one.
     wraps: bool,
+    /// The value is a text, which a tool gives back as it is, and not as its JSON.
+    is_text: bool,
 }
 
 impl OutputSchema {
-    pub(super) fn of<T: JsonSchema>() -> Self {
+    pub(super) fn of<T: JsonSchema + 'static>() -> Self {
+        let texts = [
+            TypeId::of::<String>(),
+            TypeId::of::<&'static str>(),
+            TypeId::of::<Cow<'static, str>>(),
+            TypeId::of::<Box<str>>(),
+        ];
+        let is_text = texts.contains(&TypeId::of::<T>());
         let settings = SchemaSettings::draft2020_12().for_serialize().with(|settings| {
             settings.inline_subschemas = true;
             settings.meta_schema = None;
@@ -29,7 +40,7 @@ impl OutputSchema {
         }
         if let Some(schema) = schema.as_object().filter(|schema| schema.get("type") == Some(&json!("object")))
         {
-            return Self { json: Arc::new(schema.clone()), wraps: false };
+            return Self { json: Arc::new(schema.clone()), wraps: false, is_text };
         }
         // References go from the root.
         let definitions = schema.as_object_mut().and_then(|schema| schema.shift_remove("$defs"));
@@ -40,16 +51,7 @@ impl OutputSchema {
         if let Some(definitions) = definitions {
             outer.insert("$defs".into(), definitions);
         }
-        Self { json: Arc::new(outer), wraps: true }
-    }
-
-    /// The value may be a text.
-    fn is_of_text(&self) -> bool {
-        let kind = self.json.get("properties").and_then(|properties| properties["result"].get("type"));
-        match kind {
-            Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == "string"),
-            kind => kind.is_some_and(|kind| kind == "string"),
-        }
+        Self { json: Arc::new(outer), wraps: true, is_text }
     }
 }
 
@@ -70,24 +72,17 @@ pub(super) fn failure(text: &str) -> CallToolResult {
     CallToolResult::error(vec![ContentBlock::text(text)])
 }
 
-/// The value of an output that has one. Older clients take nothing but an object.
+/// The value of an output that has one. Typed values come as texts, too: their JSON. Older clients take nothing but an object.
 fn structured(output: &ToolOutput, schema: Option<&OutputSchema>) -> Option<Value> {
-    let mut values = output.content().parts().iter().filter_map(|part| match part {
-        Part::Json(json) => Some(json),
-        _ => None,
-    });
-    let value = match (values.next(), values.next(), schema) {
-        (Some(only), None, _) => only.parse().ok()?,
-        // A text is a value, too, if it is told to be; and plain numbers are given as texts.
-        (None, None, Some(schema)) if schema.wraps => {
-            let text = output.content().text();
-            if schema.is_of_text() { Value::String(text.into()) } else { serde_json::from_str(&text).ok()? }
-        }
-        _ => return None,
-    };
+    let mut texts = output.content().parts().iter().filter_map(Part::as_text);
+    let text = texts.next().filter(|_| texts.next().is_none())?;
     match schema {
-        Some(OutputSchema { wraps: true, .. }) => Some(json!({ "result": value })),
-        _ => value.is_object().then_some(value),
+        Some(OutputSchema { is_text: true, .. }) => Some(json!({ "result": text })),
+        Some(OutputSchema { wraps: true, .. }) => {
+            serde_json::from_str(text).ok().map(|value: Value| json!({ "result": value }))
+        }
+        _ if text.trim_start().starts_with('{') => serde_json::from_str(text).ok(),
+        _ => None,
     }
 }
 
@@ -136,10 +131,11 @@ mod tests {
             (json(json!([1])), json!([text("[1]")]), None),
             (json(json!({ "a": 1 })), json!([text(r#"{"a":1}"#)]), Some(json!({ "a": 1 }))),
             (
-                json(json!({ "a": 1 })).with_part("more").with_data("secret"),
-                json!([text(r#"{"a":1}"#), text("more")]),
+                ToolOutput::text(r#"{"a":1}"#).with_part(dot()).with_data("secret"),
+                json!([text(r#"{"a":1}"#), { "type": "image", "data": "AQ==", "mimeType": "image/png" }]),
                 Some(json!({ "a": 1 })),
             ),
+            (ToolOutput::text("{ no"), json!([text("{ no")]), None),
             // Two values: which one would it be?
             (json(json!({})).with_part(JsonText::from(json!({}))), json!([text("{}"), text("{}")]), None),
             (
@@ -169,9 +165,15 @@ mod tests {
             (&weather, json(json!({ "celsius": 2.5 })), Some(json!({ "celsius": 2.5 }))),
             (&weather, ToolOutput::text("no"), None),
             (&weather, json(json!(1)), None),
+            (&weather, ToolOutput::text(r#"{"celsius":2.5}"#), Some(json!({ "celsius": 2.5 }))),
             (&number, json(json!(2.5)), Some(json!({ "result": 2.5 }))),
             (&number, ToolOutput::text("2.5"), Some(json!({ "result": 2.5 }))),
             (&number, ToolOutput::text("[… cut …]"), None),
+            (
+                &OutputSchema::of::<Option<String>>(),
+                ToolOutput::text("null"),
+                Some(json!({ "result": null })),
+            ),
             (&text, ToolOutput::text("2.5"), Some(json!({ "result": "2.5" }))),
         ];
         for (schema, output, expected) in table {
