@@ -128,10 +128,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .name("tools")
         .instructions("Call them.")
         .output_schema::<Weather>("weather")
-        .output_schema::<f64>("sum")
-        .page_size(4);
+        .output_schema::<f64>("sum");
     if std::env::args().nth(1).is_none() {
-        return Ok(server.serve_stdio().await?);
+        return Ok(server.page_size(4).serve_stdio().await?);
     }
     let server = server.spawn("127.0.0.1:0").await?;
     println!("{}", server.url());
