@@ -28,7 +28,7 @@ async fn failure(base_url: &str) -> tool_openai::Error {
     let clock = Instant::now();
     let streamed = model.stream(&request).next().await.unwrap().unwrap_err();
     let run = Agent::builder(model).build().unwrap().ask("Hello").await.unwrap_err();
-    assert!(clock.elapsed() < Duration::from_secs(5));
+    assert!(clock.elapsed() < Duration::from_secs(60));
     let error = run.model_error().unwrap();
     assert_eq!(streamed.to_string(), error.to_string());
     let mut shown = format!("{run} {run:?} {error} {error:?} {streamed:?}");
