@@ -65,21 +65,24 @@ async fn nothing_but_the_protocol_is_on_standard_output_and_it_ends_with_its_inp
         )
         .await;
     }
-    drop(input);
-    let output =
-        tokio::time::timeout(Duration::from_secs(60), child.wait_with_output()).await.unwrap().unwrap();
-    assert!(output.status.success());
-    // What the test program says before it serves.
-    let mut lines = BufReader::new(&*output.stdout).lines();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut line =
+        async || tokio::time::timeout(Duration::from_secs(60), lines.next_line()).await.unwrap().unwrap();
     let mut answers = Vec::new();
-    while let Some(line) = lines.next_line().await.unwrap() {
+    while answers.len() < 4 {
+        let line = line().await.unwrap();
         match serde_json::from_str::<Value>(&line) {
             Ok(answer) => answers.push(answer),
+            // What the test program says before it serves.
             Err(_) => assert!(answers.is_empty(), "{line}"),
         }
     }
+    drop(input);
+    assert_eq!(line().await, None);
+    let output = tokio::time::timeout(Duration::from_secs(60), child.wait_with_output()).await;
+    let output = output.unwrap().unwrap();
+    assert!(output.status.success());
     answers.sort_by_key(|answer| answer["id"].as_u64());
-    assert_eq!(answers.len(), 4, "{answers:?}");
     for answer in &answers[1..] {
         assert_eq!(answer["result"]["content"][0]["text"], "false", "{answer}");
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rmcp::model::SubscriptionFilter;
 use serde_json::json;
 use tokio::net::TcpStream;
 use tool_core::tools;
@@ -21,6 +22,13 @@ async fn calls_under_way_come_to_their_end_and_sessions_end() {
         let mut client = client(way, &witness).await;
         let server = client.server.take().unwrap();
         let address = server.address();
+        let _listening = if way.is_newest() {
+            let mut filter = SubscriptionFilter::default();
+            filter.tools_list_changed = Some(true);
+            Some(client.service.listen(filter).await.unwrap())
+        } else {
+            None
+        };
         let stopping = async {
             witness.began.notified().await;
             let stopping = tokio::spawn(server.stop());

@@ -27,6 +27,18 @@ async fn progress_is_told_to_who_asks_for_it() {
     }
 }
 
+/// A tool does not wait for who listens; what finds no room is lost.
+#[tokio::test]
+async fn more_progress_than_finds_room() {
+    let client = Client::connect(Way::Streams, Server::new(plain())).await;
+    let mut params = params("burst", json!({}));
+    params.meta = Some(RequestMetaObject::with_progress_token(ProgressToken(NumberOrString::Number(1))));
+    let called = tokio::time::timeout(std::time::Duration::from_secs(30), client.service.call_tool(params));
+    assert_eq!(text(&called.await.unwrap().unwrap()).0, "Success");
+    let told = client.heard.progress.lock().unwrap().len();
+    assert!((1..1000).contains(&told), "{told}");
+}
+
 #[tokio::test]
 async fn what_is_logged_is_what_was_asked_for() {
     let table = [

@@ -63,6 +63,13 @@ pub(crate) async fn count(to: u64, #[inject] progress: &Progress) -> bool {
     progress.is_heard()
 }
 
+#[tool("Tells more of its progress than anybody can hear")]
+pub(crate) fn burst(#[inject] progress: &Progress) {
+    for done in 0..100_000 {
+        progress.report(ToolProgress::from("bursting").of(done, 100_000));
+    }
+}
+
 /// What a test sees of a call under way.
 #[derive(Clone, Default)]
 pub(crate) struct Witness {
@@ -130,5 +137,5 @@ pub(crate) fn pay(cents: u32) -> String {
 
 /// Those that take nothing from their context.
 pub(crate) fn plain() -> ToolSet {
-    tools![sum, weather, hello, dot, panics, flaky, slow, count]
+    tools![sum, weather, hello, dot, panics, flaky, slow, count, burst]
 }

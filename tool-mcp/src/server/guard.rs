@@ -35,10 +35,12 @@ pub(super) fn router(shared: Arc<Shared>, settings: HttpSettings) -> Router {
         .with_max_request_body_bytes(settings.longest_body);
     let stopping = shared.stopping().clone();
     if tokio::runtime::Handle::try_current().is_ok() {
-        let (stopping, streams) = (stopping.clone(), config.cancellation_token.clone());
+        let (stopped, streams) =
+            (stopping.reached_while_there(Stop::Streams), config.cancellation_token.clone());
         tokio::spawn(async move {
-            stopping.reached(Stop::Streams).await;
-            streams.cancel();
+            if stopped.await {
+                streams.cancel();
+            }
         });
     }
     let sessions = Sessions::new(&settings);

@@ -51,6 +51,12 @@ impl Stopping {
         let _ = self.0.stop.subscribe().wait_for(|current| *current >= stop).await;
     }
 
+    /// The same for what is no part of the server, and does not keep it: `false` if there is no server any more.
+    pub(super) fn reached_while_there(&self, stop: Stop) -> impl Future<Output = bool> + Send + use<> {
+        let mut told = self.0.stop.subscribe();
+        async move { told.wait_for(|current| *current >= stop).await.is_ok() }
+    }
+
     /// Waits until it begins to stop.
     pub(super) async fn begun(&self) {
         self.reached(Stop::Requests).await;
