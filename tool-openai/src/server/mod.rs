@@ -35,6 +35,7 @@ mod agent;
 mod backend;
 mod callers;
 mod chat;
+mod connection;
 mod endpoint;
 mod error;
 mod failure;
