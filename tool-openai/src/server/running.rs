@@ -152,7 +152,7 @@ async fn answer(
 ) {
     // Pieces of a stream are small, and are to come as they are sent.
     let _ = stream.set_nodelay(true);
-    let (connection, presence) = connection::of(stream);
+    let (connection, presence) = connection::of(stream, read_timeout);
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(read_timeout)
