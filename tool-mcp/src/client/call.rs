@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use tool_core::{Progress, ToolContext, ToolError, ToolOutput};
 
 use super::connection::Connection;
+use super::error::is_interrupted;
 use super::inbox::{CallProgress, Inbox};
 use super::live::Live;
 use super::output::outcome;
@@ -120,7 +121,8 @@ async fn call_once(
             Err(McpError::unreadable(&settings.name, what))
         }
         Ok(Ok(_)) => Err(McpError::unexpected(&settings.name, &what)),
-        Ok(Err(rmcp::ServiceError::TransportClosed)) | Err(_) => Err(lost()),
+        Err(_) => Err(lost()),
+        Ok(Err(error)) if is_interrupted(&error) => Err(lost()),
         Ok(Err(error)) => Err(failed(error)),
     }
 }

@@ -8,11 +8,13 @@ use std::time::Duration;
 use rmcp::model::{ErrorCode, ErrorData};
 use rmcp::service::{ClientInitializeError, ServiceError};
 use rmcp::transport::DynamicTransportError;
-use rmcp::transport::streamable_http_client::AuthRequiredError;
+use rmcp::transport::streamable_http_client::{AuthRequiredError, StreamableHttpError};
 use serde_json::Value;
 
 use super::Difference;
 use super::secrets::Secrets;
+
+type HttpError = StreamableHttpError<reqwest::Error>;
 
 /// How much of what a server says of its error is repeated, in characters.
 const LONGEST_QUOTE: usize = 2000;
@@ -68,7 +70,7 @@ impl McpError {
         Self::new(Kind::Unreachable, server, what)
     }
 
-    /// The connection ended while an answer was waited for.
+    /// The connection ended while the result of a tool was waited for.
     pub(super) fn lost(server: &str, tool: &str) -> Self {
         let what = format_args!(
             "went away while its tool `{tool}` ran: the call may or may not have had its effect, and is not made \
@@ -141,7 +143,11 @@ impl McpError {
             let what = "refused the authorization (401); give it a valid token with `bearer_token`";
             return Self::new(Kind::Unauthorized, server, what);
         }
-        let text = secrets.hide(&cut(&with_sources(error)));
+        let text = match error.downcast_ref() {
+            Some(HttpError::Client(error)) => with_sources(error),
+            _ => with_sources(error),
+        };
+        let text = secrets.hide(&cut(&text));
         Self::new(Kind::Unreachable, server, format_args!("cannot be reached: {text}"))
     }
 
@@ -257,6 +263,19 @@ pub(super) fn wants_newer_protocol(error: &ClientInitializeError) -> bool {
         ClientInitializeError::JsonRpcError(data)
             if data.code == ErrorCode::METHOD_NOT_FOUND || data.code == ErrorCode::UNSUPPORTED_PROTOCOL_VERSION
     )
+}
+
+/// The request may have reached the server, but its answer did not come back.
+pub(super) fn is_interrupted(error: &ServiceError) -> bool {
+    match error {
+        ServiceError::TransportClosed => true,
+        ServiceError::TransportSend(error) => match error.error.downcast_ref() {
+            Some(HttpError::Client(error)) => !error.is_connect() && !error.is_builder(),
+            Some(HttpError::SessionRecoveryTimeout) => true,
+            _ => false,
+        },
+        _ => false,
+    }
 }
 
 fn is_unauthorized(error: &(dyn Error + 'static)) -> bool {

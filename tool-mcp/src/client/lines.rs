@@ -100,23 +100,30 @@ impl Lines {
         self.in_its_place(envelope, "the answer is no message of the protocol".into())
     }
 
-    /// Notes that the request of an answer is not open any more.
+    /// The message, unless it answers what was not asked: to the SDK that is the end of a handshake.
     fn answered(&self, message: RxJsonRpcMessage<RoleClient>) -> Option<RxJsonRpcMessage<RoleClient>> {
         let id = match &message {
             JsonRpcMessage::Response(response) => Some(&response.id),
             JsonRpcMessage::Error(error) => error.id.as_ref(),
             _ => None,
         };
-        if let Some(id) = id {
-            self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+        if id.is_some_and(|id| self.take_open(id).is_none()) {
+            self.inbox.strays();
+            return None;
         }
         Some(message)
     }
 
+    /// The open request of this id, which is open no more. Some servers give a number back as a text.
+    fn take_open(&self, id: &RequestId) -> Option<RequestId> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = || id.to_string().parse().ok().map(RequestId::Number);
+        open.take(id).or_else(|| open.take(&number()?))
+    }
+
     /// An error in the place of an answer that cannot be read; nothing if it is nobody's.
     fn in_its_place(&self, envelope: Envelope, message: String) -> Option<RxJsonRpcMessage<RoleClient>> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(id) = envelope.answered().filter(|id| open.remove(id)) else {
+        let Some(id) = envelope.answered().and_then(|id| self.take_open(&id)) else {
             self.inbox.strays();
             return None;
         };

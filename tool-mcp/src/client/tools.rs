@@ -25,7 +25,7 @@ use super::{Fingerprint, McpError, McpProblem, McpTool};
 ///
 /// - The server is asked for its tools once, and again when it says that they changed or was connected to again.
 /// - A tool that no model could call is left out, and [`problems`](Self::problems) tells why. A name that providers do not
-///   take, such as `fs.read`, becomes one that they do: `fs_read_98bd1f40`, always the same.
+///   take, such as `fs.read`, becomes one that they do: `fs_read_4074bc02`, always the same.
 /// - The arguments of a call are checked by the server's schema, and mended as those of any tool.
 /// - The model reads texts, pictures, resources that are text and, if there is no text, the structured content. The rest is in
 ///   the [data](tool_core::ToolOutput::data) of the output, by the names of the protocol: `structuredContent`, `_meta`, and in
