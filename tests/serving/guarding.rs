@@ -114,6 +114,39 @@ async fn so_many_requests_are_under_way_and_no_more() {
 }
 
 #[tokio::test]
+async fn all_requests_together_are_as_long_as_they_may_be() {
+    let (asked, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let model = Waiting { asked: Arc::clone(&asked), go: Arc::clone(&go) };
+    let server = Server::new().model("m", model).model("quick", ScriptedModel::new().says("Hi.").says("Hi."));
+    let caller = Caller::of(server.max_body(1000).max_bodies(1500)).await;
+    let send = |name: &str, is_streamed: bool, length: usize| {
+        let mut request = body();
+        request["model"] = json!(name);
+        request["stream"] = json!(is_streamed);
+        http().post(caller.url("chat/completions")).body(format!("{:length$}", request.to_string()))
+    };
+    for is_streamed in [false, true] {
+        let mut first = tokio::spawn(send("m", is_streamed, 1000).send());
+        asked.notified().await;
+        let begun = if is_streamed { Some((&mut first).await.unwrap().unwrap()) } else { None };
+        let second = caller.send(send("quick", false, 501), "chat/completions").await;
+        assert_eq!((second.status, &second.headers["retry-after"]), (503, &"1".parse().unwrap()));
+        assert_eq!(caller.send(send("quick", false, 500), "chat/completions").await.status, 200);
+        go.notify_one();
+        let first = match begun {
+            Some(begun) => begun,
+            None => first.await.unwrap().unwrap(),
+        };
+        assert_eq!(first.status(), 200);
+        first.bytes().await.unwrap();
+        // There is room again; the name is unknown, which is told once the request was read.
+        while caller.send(send("none", false, 1000), "chat/completions").await.status != 404 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+#[tokio::test]
 async fn who_is_too_slow_is_let_go() {
     let server = Server::new().model("m", ScriptedModel::new()).read_timeout(Duration::from_millis(50));
     let caller = Caller::of(server).await;

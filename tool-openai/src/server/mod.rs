@@ -112,6 +112,16 @@ impl Server {
         self
     }
 
+    /// How long all requests under way may be together, in bytes; 128 MiB unless it is set, and never less than
+    /// [one](Self::max_body) may be. One that finds no room is told to come back later.
+    ///
+    /// A request takes a few times its length in memory, as long as it is under way; one that was written to do harm, of
+    /// nothing but the shortest JSON values, up to some 75 times. Set both limits to what the memory bears, where strangers ask.
+    pub fn max_bodies(mut self, bytes: usize) -> Self {
+        self.settings.most_of_bodies = bytes;
+        self
+    }
+
     /// How many requests may be under way at once; any number unless it is set. One more is told to come back later.
     pub fn max_requests(mut self, requests: usize) -> Self {
         self.settings.most_requests = Some(requests);
