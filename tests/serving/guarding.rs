@@ -114,6 +114,39 @@ async fn so_many_requests_are_under_way_and_no_more() {
 }
 
 #[tokio::test]
+async fn all_requests_together_are_as_long_as_they_may_be() {
+    let (asked, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let model = Waiting { asked: Arc::clone(&asked), go: Arc::clone(&go) };
+    let server = Server::new().model("m", model).model("quick", ScriptedModel::new().says("Hi.").says("Hi."));
+    let caller = Caller::of(server.max_body(1000).max_bodies(1500)).await;
+    let send = |name: &str, is_streamed: bool, length: usize| {
+        let mut request = body();
+        request["model"] = json!(name);
+        request["stream"] = json!(is_streamed);
+        http().post(caller.url("chat/completions")).body(format!("{:length$}", request.to_string()))
+    };
+    for is_streamed in [false, true] {
+        let mut first = tokio::spawn(send("m", is_streamed, 1000).send());
+        asked.notified().await;
+        let begun = if is_streamed { Some((&mut first).await.unwrap().unwrap()) } else { None };
+        let second = caller.send(send("quick", false, 501), "chat/completions").await;
+        assert_eq!((second.status, &second.headers["retry-after"]), (503, &"1".parse().unwrap()));
+        assert_eq!(caller.send(send("quick", false, 500), "chat/completions").await.status, 200);
+        go.notify_one();
+        let first = match begun {
+            Some(begun) => begun,
+            None => first.await.unwrap().unwrap(),
+        };
+        assert_eq!(first.status(), 200);
+        first.bytes().await.unwrap();
+        // There is room again; the name is unknown, which is told once the request was read.
+        while caller.send(send("none", false, 1000), "chat/completions").await.status != 404 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+#[tokio::test]
 async fn who_is_too_slow_is_let_go() {
     let server = Server::new().model("m", ScriptedModel::new()).read_timeout(Duration::from_millis(50));
     let caller = Caller::of(server).await;
@@ -129,4 +162,33 @@ async fn who_is_too_slow_is_let_go() {
             .unwrap();
         assert!(answer.contains(expected), "{answer}");
     }
+}
+
+/// A model that says more and more.
+struct Talkative;
+
+impl ChatModel for Talkative {
+    fn chat<'a>(&'a self, _: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        Box::pin(std::future::pending())
+    }
+
+    fn stream<'a>(&'a self, _: &'a ChatRequest<'_>) -> ChatStream<'a> {
+        Box::pin(stream::repeat_with(|| Ok(Delta::Text("blah ".repeat(10_000)))))
+    }
+}
+
+#[tokio::test]
+async fn who_takes_nothing_is_let_go() {
+    let server = Server::new().model("m", Talkative).read_timeout(Duration::from_millis(200));
+    let caller = Caller::of(server).await;
+    let mut request = body();
+    request["stream"] = json!(true);
+    let request = request.to_string();
+    let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\n";
+    let mut stream = TcpStream::connect(caller.server.address()).await.unwrap();
+    let request = format!("{head}content-length: {}\r\n\r\n{request}", request.len());
+    stream.write_all(request.as_bytes()).await.unwrap();
+    assert!(stream.read(&mut [0; 16]).await.unwrap() > 0, "it has begun");
+    let stopped = tokio::time::timeout(Duration::from_secs(30), caller.server.stop()).await;
+    assert!(stopped.is_ok(), "the server waits for a caller who reads nothing");
 }

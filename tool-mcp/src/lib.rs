@@ -9,3 +9,10 @@
 mod client;
 #[cfg(feature = "server")]
 pub mod server;
+
+#[cfg(feature = "client")]
+pub use self::client::{
+    Change, Difference, Fingerprint, McpError, McpLog, McpProblem, McpServer, McpTool, McpTools,
+};
+#[cfg(feature = "client")]
+pub use rmcp;

@@ -138,4 +138,10 @@ pub trait Tool: Send + Sync {
     fn declared_at(&self) -> Option<&'static Location<'static>> {
         None
     }
+
+    /// Where the tool comes from if it is none of the program's own, in words such as "the MCP server `files`": named
+    /// when two tools of a set clash.
+    fn origin(&self) -> Option<&str> {
+        None
+    }
 }

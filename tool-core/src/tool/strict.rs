@@ -52,6 +52,10 @@ impl<T: AsRef<dyn Tool> + Send + Sync> Tool for StrictTool<T> {
     fn declared_at(&self) -> Option<&'static Location<'static>> {
         self.tool.as_ref().declared_at()
     }
+
+    fn origin(&self) -> Option<&str> {
+        self.tool.as_ref().origin()
+    }
 }
 
 /// Why the parameters of a tool have no strict form.

@@ -1,7 +1,6 @@
 //! Why tools do not make a set.
 
 use std::fmt;
-use std::panic::Location;
 
 use crate::Tool;
 use crate::tool::nearest;
@@ -73,7 +72,7 @@ impl ToolSetError {
         let message = format!(
             "the arguments of the tool `{}`, {}, are not an object; let it take a struct, each field of which is one argument",
             tool.definition().name(),
-            place(tool.declared_at()),
+            place(tool),
         );
         Self { message, kind: Kind::NoObject }
     }
@@ -85,11 +84,16 @@ impl ToolSetError {
 
     #[cold]
     pub(super) fn duplicate(first: &dyn Tool, second: &dyn Tool) -> Self {
+        let is_foreign = first.origin().is_some() || second.origin().is_some();
+        let prefix = match is_foreign {
+            true => ", or tell all tools of one origin by a `prefix`",
+            false => "",
+        };
         let message = format!(
-            "two tools are named `{}`: one {}, one {}; give one of them another name, or leave it out",
+            "two tools are named `{}`: one {}, one {}; give one of them another name, or leave it out{prefix}",
             first.definition().name(),
-            place(first.declared_at()),
-            place(second.declared_at()),
+            place(first),
+            place(second),
         );
         Self { message, kind: Kind::Duplicate }
     }
@@ -114,7 +118,7 @@ impl ToolSetError {
         let message = format!(
             "a tool {} is named {:?}{length}; a name is 1 to {LONGEST_NAME} letters from a to z or A to Z, \
              digits, `_` and `-`",
-            place(tool.declared_at()),
+            place(tool),
             cut(name),
         );
         Self { message, kind: Kind::InvalidName }
@@ -138,8 +142,11 @@ fn cut(name: &str) -> &str {
     &name[..end]
 }
 
-fn place(location: Option<&Location<'_>>) -> String {
-    match location {
+fn place(tool: &dyn Tool) -> String {
+    if let Some(origin) = tool.origin() {
+        return format!("of {origin}");
+    }
+    match tool.declared_at() {
         Some(location) => format!("at {}:{}", location.file(), location.line()),
         None => "made at run time".to_owned(),
     }

@@ -102,4 +102,8 @@ impl Tool for Renamed {
     fn declared_at(&self) -> Option<&'static Location<'static>> {
         self.tool.get().declared_at()
     }
+
+    fn origin(&self) -> Option<&str> {
+        self.tool.get().origin()
+    }
 }

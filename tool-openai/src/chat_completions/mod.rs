@@ -3,6 +3,7 @@
 mod assembler;
 mod calls;
 mod messages;
+mod outline;
 mod reasoning_details;
 mod request;
 mod response;

@@ -37,6 +37,16 @@ impl ApiError {
         Self::new(StatusCode::UNAUTHORIZED, message).with_code("invalid_api_key")
     }
 
+    pub(super) fn too_slow() -> Self {
+        Self::new(StatusCode::REQUEST_TIMEOUT, "the request did not come to its end in time")
+    }
+
+    pub(super) fn overloaded() -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "too many requests are under way; try again later")
+            .with_code("server_overloaded")
+            .with_retry_after(Duration::from_secs(1))
+    }
+
     /// Something went wrong here, of which the caller is told no more.
     pub(super) fn internal() -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "the server could not answer this request")

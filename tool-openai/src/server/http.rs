@@ -29,7 +29,11 @@ pub(super) async fn serve(State(endpoint): State<Arc<Endpoint>>, request: Reques
     let mut response = match admit(&endpoint, request.headers()) {
         Ok(permit) => {
             let served = AssertUnwindSafe(next.run(request)).catch_unwind().await;
-            holding(permit, served.unwrap_or_else(|_| ApiError::internal().into_response()))
+            let served = served.unwrap_or_else(|_| ApiError::internal().into_response());
+            match permit {
+                Some(permit) => holding(permit, served),
+                None => served,
+            }
         }
         Err(error) => error.into_response(),
     };
@@ -45,11 +49,7 @@ fn admit(endpoint: &Endpoint, headers: &HeaderMap) -> Result<Option<OwnedSemapho
         return Err(ApiError::wrong_key());
     }
     let Some(places) = &endpoint.places else { return Ok(None) };
-    Arc::clone(places).try_acquire_owned().map(Some).map_err(|_| {
-        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "too many requests are under way; try again later")
-            .with_code("server_overloaded")
-            .with_retry_after(Duration::from_secs(1))
-    })
+    Arc::clone(places).try_acquire_owned().map(Some).map_err(|_| ApiError::overloaded())
 }
 
 /// Compared in a time that tells nothing of what is right in a wrong key.
@@ -65,21 +65,34 @@ fn has_key(keys: &[SecretString], headers: &HeaderMap) -> bool {
     scheme.eq_ignore_ascii_case(b"Bearer ") && bool::from(is_known)
 }
 
-/// A streamed answer is under way until its end.
-fn holding(permit: Option<OwnedSemaphorePermit>, response: Response) -> Response {
-    match permit {
-        Some(permit) if response.body().size_hint().exact().is_none() => response.map(|body| {
-            Body::from_stream(body.into_data_stream().map(move |piece| {
-                let _held = &permit;
-                piece
-            }))
-        }),
-        _ => response,
+/// A streamed answer is under way until its end, and keeps its place until then.
+pub(super) fn holding(place: OwnedSemaphorePermit, response: Response) -> Response {
+    if response.body().size_hint().exact().is_some() {
+        return response;
     }
+    response.map(|body| {
+        Body::from_stream(body.into_data_stream().map(move |piece| {
+            let _held = &place;
+            piece
+        }))
+    })
 }
 
-/// Reads the body of a request, as long as it may be and as long as it keeps coming.
-pub(super) async fn read_body(endpoint: &Endpoint, request: Request) -> Result<Bytes, ApiError> {
+/// How many times as long as a caller may be silent its whole body may take.
+const BODY_TAKES: u32 = 10;
+
+/// The body of a request, and the room that it takes among those of all requests: to be held as long as anything of it.
+type Reading = Result<(Bytes, OwnedSemaphorePermit), ApiError>;
+
+/// Reads the body of a request, as long as it may be, as there is room, and as it keeps coming.
+pub(super) async fn read_body(endpoint: &Endpoint, request: Request) -> Reading {
+    let read_timeout = endpoint.settings.read_timeout;
+    let reading =
+        tokio::time::timeout(read_timeout.saturating_mul(BODY_TAKES), read_pieces(endpoint, request));
+    reading.await.unwrap_or_else(|_| Err(ApiError::too_slow()))
+}
+
+async fn read_pieces(endpoint: &Endpoint, request: Request) -> Reading {
     let limit = endpoint.settings.longest_body;
     let too_long = || {
         let message = format!("the request is longer than the {limit} bytes that are read here");
@@ -91,16 +104,18 @@ pub(super) async fn read_body(endpoint: &Endpoint, request: Request) -> Result<B
     }
     let mut pieces = request.into_body().into_data_stream();
     let mut body = Vec::with_capacity(usize::try_from(told).unwrap_or_default().min(1 << 16));
+    let mut room = endpoint.room(0)?;
     loop {
         let piece = tokio::time::timeout(endpoint.settings.read_timeout, pieces.next()).await;
-        let piece = piece.map_err(|_| {
-            ApiError::new(StatusCode::REQUEST_TIMEOUT, "the request did not come to its end in time")
-        })?;
-        match piece {
+        match piece.map_err(|_| ApiError::too_slow())? {
             Some(Ok(piece)) if body.len() + piece.len() > limit => return Err(too_long()),
-            Some(Ok(piece)) => body.extend_from_slice(&piece),
+            Some(Ok(piece)) => {
+                // What is only told of takes no room from others.
+                room.merge(endpoint.room(piece.len())?);
+                body.extend_from_slice(&piece);
+            }
             Some(Err(_)) => return Err(ApiError::new(StatusCode::BAD_REQUEST, "the request broke off")),
-            None => return Ok(body.into()),
+            None => return Ok((body.into(), room)),
         }
     }
 }
@@ -129,6 +144,9 @@ fn never_silent(events: impl Stream<Item = Bytes> + Send + 'static) -> impl Stre
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use super::super::endpoint::Settings;
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -139,6 +157,21 @@ mod tests {
         });
         let sent: Vec<_> = never_silent(slow).map(|bytes| bytes[0]).collect().await;
         assert_eq!(sent, b":d:d:");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_comes_in_drops_is_not_waited_for() {
+        let endpoint = Endpoint::new(Settings::default(), BTreeMap::new());
+        for (pieces, is_read) in [(9, true), (11, false)] {
+            let drops = stream::unfold(0, move |count| async move {
+                tokio::time::sleep(Duration::from_secs(29)).await;
+                (count < pieces).then_some((Ok::<_, Infallible>("{"), count + 1))
+            });
+            let began = tokio::time::Instant::now();
+            let body = read_body(&endpoint, Request::new(Body::from_stream(drops))).await;
+            assert_eq!(body.is_ok(), is_read, "{pieces}");
+            assert!(began.elapsed() <= Duration::from_secs(300));
+        }
     }
 
     #[test]

@@ -35,6 +35,7 @@ mod agent;
 mod backend;
 mod callers;
 mod chat;
+mod connection;
 mod endpoint;
 mod error;
 mod failure;
@@ -111,6 +112,16 @@ impl Server {
         self
     }
 
+    /// How long all requests under way may be together, in bytes; 128 MiB unless it is set, and never less than
+    /// [one](Self::max_body) may be. One that finds no room is told to come back later.
+    ///
+    /// A request takes a few times its length in memory, as long as it is under way; one that was written to do harm, of
+    /// nothing but the shortest JSON values, up to some 75 times. Set both limits to what the memory bears, where strangers ask.
+    pub fn max_bodies(mut self, bytes: usize) -> Self {
+        self.settings.most_of_bodies = bytes;
+        self
+    }
+
     /// How many requests may be under way at once; any number unless it is set. One more is told to come back later.
     pub fn max_requests(mut self, requests: usize) -> Self {
         self.settings.most_requests = Some(requests);
@@ -118,7 +129,8 @@ impl Server {
     }
 
     /// How long a caller may be silent in the middle of a request; 30 seconds unless it is set. It holds for the body of
-    /// a request, and with [`spawn`](Self::spawn) for its head, and for a connection that waits for the next.
+    /// a request, which may take ten times as long in all, and with [`spawn`](Self::spawn) for its head, for a connection that
+    /// waits for the next, and for an answer of which the caller takes nothing: the connection is cut then.
     pub fn read_timeout(mut self, time: Duration) -> Self {
         self.settings.read_timeout = time;
         self

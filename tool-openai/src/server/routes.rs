@@ -37,13 +37,15 @@ pub(super) fn of(endpoint: Arc<Endpoint>) -> Router {
 }
 
 async fn complete(State(endpoint): Shared, request: Request) -> Result<Response, ApiError> {
-    let body = http::read_body(&endpoint, request).await?;
-    chat::complete(&endpoint, &body).await
+    let (body, room) = http::read_body(&endpoint, request).await?;
+    let response = chat::complete(&endpoint, &body).await?;
+    Ok(http::holding(room, response))
 }
 
 async fn create_response(State(endpoint): Shared, request: Request) -> Result<Response, ApiError> {
-    let body = http::read_body(&endpoint, request).await?;
-    responses::create(&endpoint, &body).await
+    let (body, room) = http::read_body(&endpoint, request).await?;
+    let response = responses::create(&endpoint, &body).await?;
+    Ok(http::holding(room, response))
 }
 
 async fn response(State(endpoint): Shared, id: Part) -> Response {

@@ -13,6 +13,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
+use super::connection;
+
 /// How long the next connection is waited for when none could be taken, as there are too many.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -150,18 +152,25 @@ async fn answer(
 ) {
     // Pieces of a stream are small, and are to come as they are sent.
     let _ = stream.set_nodelay(true);
-    let connection = http1::Builder::new()
+    let (connection, presence) = connection::of(stream, read_timeout);
+    let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(read_timeout)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    let mut connection = pin!(connection);
-    tokio::select! {
-        _ = connection.as_mut() => {}
-        _ = is_told(&mut stopping, |stop| stop != Stop::NotYet) => {
-            connection.as_mut().graceful_shutdown();
-            // A caller who breaks off is no concern of the server's.
-            let _ = connection.await;
+        .serve_connection(TokioIo::new(connection), TowerToHyperService::new(router));
+    let mut served = pin!(served);
+    let to_its_end = async {
+        tokio::select! {
+            _ = served.as_mut() => {}
+            _ = is_told(&mut stopping, |stop| stop != Stop::NotYet) => {
+                served.as_mut().graceful_shutdown();
+                // A caller who breaks off is no concern of the server's.
+                let _ = served.await;
+            }
         }
+    };
+    tokio::select! {
+        () = to_its_end => {}
+        () = presence.ended() => {}
     }
 }
 

@@ -90,6 +90,10 @@ impl Tool for Augmented {
     fn declared_at(&self) -> Option<&'static Location<'static>> {
         self.tool.get().declared_at()
     }
+
+    fn origin(&self) -> Option<&str> {
+        self.tool.get().origin()
+    }
 }
 
 impl Shared {

@@ -1,0 +1,11 @@
+//! Tools of MCP servers, against servers of every kind, good and bad.
+
+mod broken;
+mod listing;
+mod results;
+mod running;
+#[path = "server/tools.rs"]
+mod served;
+mod support;
+mod transports;
+mod trust;
