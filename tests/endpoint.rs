@@ -6,13 +6,14 @@ mod support;
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 use support::RawServer;
+use support::checked::CheckedServer;
 use tool_core::testing::ScriptedModel;
 use tool_core::{
     Agent, AnswerFormat, AssistantMessage, ChatModel, ChatRequest, ChatResponse, Content, Delta,
     FinishReason, Image, Message, ModelFuture, ModelOptions, Part, ToolCall, ToolChoice, ToolDefinition,
     ToolDefinitions, Usage, tool, tools,
 };
-use tool_openai::server::{RunningServer, Server};
+use tool_openai::server::Server;
 use tool_openai::{ChatCompletions, OpenAi};
 
 /// Sums two numbers.
@@ -21,8 +22,8 @@ fn sum(a: f64, b: f64) -> f64 {
     a + b
 }
 
-async fn serve(model: impl ChatModel + 'static) -> (RunningServer, ChatCompletions) {
-    let server = Server::new().model("m", model).spawn("127.0.0.1:0").await.unwrap();
+async fn serve(model: impl ChatModel + 'static) -> (CheckedServer, ChatCompletions) {
+    let server = CheckedServer::of(Server::new().model("m", model)).await;
     let model = client(&server.base_url()).chat_model("m");
     (server, model)
 }
@@ -180,7 +181,7 @@ async fn options_as_other_clients_send_them() {
         let (server, _) = serve(script).await;
         body["model"] = json!("m");
         body["messages"] = json!([{ "role": "user", "content": "Hi" }]);
-        let (status, answer) = post(&http, &server, body.to_string()).await;
+        let (status, answer) = post(&http, &server.base_url(), body.to_string()).await;
         assert_eq!(status, 200, "{body}: {answer}");
     }
 }
@@ -192,7 +193,7 @@ async fn the_model_of_the_options_is_the_one_that_is_asked() {
         // The model behind the server keeps its own name.
         ScriptedModel::new().expects(|request| request.options().model.is_none()).says("Yes."),
     );
-    let server = server.spawn("127.0.0.1:0").await.unwrap();
+    let server = CheckedServer::of(server).await;
     let request =
         ChatRequest::new([Message::user("Hello")]).with_options(ModelOptions::default().with_model("other"));
     let response = client(&server.base_url()).chat_model("m").chat(&request).await.unwrap();
@@ -232,7 +233,7 @@ async fn an_agent_behind_the_wire_makes_its_calls_there() {
         |model| Agent::builder(model).instructions("Use the tools.").tools(tools![sum]).build().unwrap();
     let first = model();
     let server = Server::new().agent("calculator", agent(first.clone())).agent("again", agent(model()));
-    let server = server.spawn("127.0.0.1:0").await.unwrap();
+    let server = CheckedServer::of(server).await;
     let openai = client(&server.base_url());
     let request = ChatRequest::new([
         Message::user("Hello"),
@@ -277,7 +278,7 @@ async fn requests_by_hand_as_any_client_would_send_them() {
     assert_eq!(models["data"][0]["object"], "model");
 
     let request = json!({ "model": "m", "messages": [{ "role": "user", "content": [{ "type": "text", "text": "Hi" }] }] });
-    let (status, body) = post(&http, &server, request.to_string()).await;
+    let (status, body) = post(&http, &server.base_url(), request.to_string()).await;
     assert_eq!(status, 200);
     assert_eq!(body["object"], "chat.completion");
     assert!(body["id"].as_str().unwrap().starts_with("chatcmpl-") && body["created"].as_u64().unwrap() > 0);
@@ -312,8 +313,8 @@ async fn get(http: &reqwest::Client, url: &str) -> (u16, Value) {
     read(http.get(url).send().await.unwrap()).await
 }
 
-async fn post(http: &reqwest::Client, server: &RunningServer, body: String) -> (u16, Value) {
-    read(http.post(format!("{}/chat/completions", server.base_url())).body(body).send().await.unwrap()).await
+async fn post(http: &reqwest::Client, base_url: &str, body: String) -> (u16, Value) {
+    read(http.post(format!("{}/chat/completions", base_url)).body(body).send().await.unwrap()).await
 }
 
 async fn read(response: reqwest::Response) -> (u16, Value) {
@@ -451,7 +452,7 @@ async fn bad_requests_get_the_apis_error_shape_and_status() {
         ),
     ];
     for (body, status, param, message) in table {
-        let (told, error) = post(&http, &server, body.clone()).await;
+        let (told, error) = post(&http, &server.base_url(), body.clone()).await;
         assert_eq!(told, status, "{body}");
         assert_eq!(error["error"]["type"], "invalid_request_error", "{body}");
         assert_eq!(error["error"]["param"].as_str().unwrap_or_default(), param, "{body}");
@@ -459,7 +460,7 @@ async fn bad_requests_get_the_apis_error_shape_and_status() {
     }
     for is_streamed in [false, true] {
         let body = json!({ "model": "m", "messages": [user], "stream": is_streamed });
-        let (status, error) = post(&http, &server, body.to_string()).await;
+        let (status, error) = post(&http, &server.base_url(), body.to_string()).await;
         assert_eq!((status, &error["error"]["type"]), (500, &json!("server_error")));
         assert_eq!(error["error"]["message"], "the server could not answer this request");
     }
@@ -467,6 +468,6 @@ async fn bad_requests_get_the_apis_error_shape_and_status() {
     assert_eq!((status, &error["error"]["type"]), (404, &json!("invalid_request_error")));
     let (status, error) = get(&http, &format!("{}/chat/completions", server.base_url())).await;
     assert_eq!((status, &error["error"]["type"]), (405, &json!("invalid_request_error")));
-    let (status, error) = post(&http, &server, " ".repeat((32 << 20) + 1)).await;
+    let (status, error) = post(&http, &server.base_url(), " ".repeat((32 << 20) + 1)).await;
     assert_eq!((status, &error["error"]["type"]), (413, &json!("invalid_request_error")));
 }

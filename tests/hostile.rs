@@ -22,7 +22,7 @@ use tool_core::{
 const STACK: usize = 2 * 1024 * 1024;
 
 /// How long one case may take: it is a fraction of a second on any machine, and hours if something is tried over and over.
-const TIME: Duration = Duration::from_secs(60);
+const TIME: Duration = Duration::from_secs(600);
 
 const HUGE: usize = 10_000_000;
 

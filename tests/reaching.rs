@@ -2,12 +2,14 @@
 
 mod support;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use support::{RawServer, whole_answer};
-use tool_core::{ChatModel, ChatRequest, Message};
+use tool_core::{ChatModel, ChatRequest, Delta, Message};
 use tool_openai::{Endpoint, OpenAi, OpenAiBuilder};
 
 const TEXT: &[u8] = br#"{"choices":[{"message":{"content":"Hello."},"finish_reason":"stop"}]}"#;
@@ -44,16 +46,35 @@ async fn azure_in_both_forms() {
 async fn an_endpoint_says_where_it_is() {
     let table = [
         (Endpoint::azure("mine"), "https://mine.openai.azure.com/openai/v1"),
+        (Endpoint::azure("https://mine.openai.azure.com/"), "https://mine.openai.azure.com/openai/v1"),
         (Endpoint::azure_deployments("mine", "1"), "https://mine.openai.azure.com/"),
         (Endpoint::ollama(), "http://localhost:11434/v1"),
         (Endpoint::gemini(), "https://generativelanguage.googleapis.com/v1beta/openai"),
     ];
     for (endpoint, url) in table {
-        let openai = OpenAi::builder().endpoint(endpoint).build().unwrap();
+        let openai = OpenAi::builder().endpoint(endpoint).api_key("sk-1").build().unwrap();
         assert!(format!("{openai:?}").contains(url), "{openai:?}");
     }
     let error = OpenAi::builder().endpoint(Endpoint::compatible()).build().unwrap_err();
     assert_eq!(error.to_string(), "the endpoint does not say where it is; set the base URL");
+}
+
+#[test]
+fn a_key_that_nobody_gave() {
+    let table = [
+        (OpenAi::builder(), Some("OPENAI_API_KEY")),
+        (OpenAi::builder().endpoint(Endpoint::deepseek()), Some("DEEPSEEK_API_KEY")),
+        (OpenAi::builder().endpoint(Endpoint::deepseek()).base_url("http://gateway.example/v1"), None),
+        (OpenAi::builder().endpoint(Endpoint::deepseek()).header("x-gateway", "a"), None),
+        (OpenAi::builder().endpoint(Endpoint::ollama()), None),
+    ];
+    for (builder, expected) in table {
+        let error = builder.build().err().map(|error| error.to_string());
+        let expected = expected.map(|name| {
+            format!("there is no key; give it by `api_key`, or take it from {name} by `key_from_env`")
+        });
+        assert_eq!(error, expected);
+    }
 }
 
 #[test]
@@ -143,37 +164,69 @@ async fn no_more_requests_are_under_way_than_is_set() {
     assert!(model.chat(&request).await.is_ok());
 }
 
-/// A server that counts connections, and answers several requests on one.
-#[tokio::test]
-async fn connections_are_used_again() {
+/// A server that counts connections, and answers several requests on each: with the head and the body, and behind a
+/// moment with the end.
+async fn counting(answer: String, end: Option<&'static str>) -> (OpenAi, Arc<AtomicUsize>) {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let connections = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
-    let counted = std::sync::Arc::clone(&connections);
+    let connections = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&connections);
     tokio::spawn(async move {
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
-            counted.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            counted.fetch_add(1, Ordering::SeqCst);
+            let answer = answer.clone();
             tokio::spawn(async move {
                 let mut buffer = vec![0; 1 << 16];
                 // Each request comes in one piece here.
                 while stream.read(&mut buffer).await.is_ok_and(|count| count > 0) {
-                    let head = format!(
-                        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
-                        TEXT.len()
-                    );
-                    stream.write_all(head.as_bytes()).await.unwrap();
-                    stream.write_all(TEXT).await.unwrap();
+                    stream.write_all(answer.as_bytes()).await.unwrap();
+                    if let Some(end) = end {
+                        tokio::time::sleep(Duration::from_millis(2)).await;
+                        if stream.write_all(end.as_bytes()).await.is_err() {
+                            return;
+                        }
+                    }
                 }
             });
         }
     });
-    let openai = OpenAi::builder().base_url(format!("http://{address}/v1")).build().unwrap();
+    (OpenAi::builder().base_url(format!("http://{address}/v1")).build().unwrap(), connections)
+}
+
+#[tokio::test]
+async fn connections_are_used_again() {
+    let text = std::str::from_utf8(TEXT).unwrap();
+    let head = format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        text.len()
+    );
+    let (openai, connections) = counting(head + text, None).await;
     let request = ChatRequest::new([Message::user("Hello")]);
     for model in ["a", "b", "a", "b"] {
         openai.chat_model(model).chat(&request).await.unwrap();
     }
-    assert_eq!(connections.load(std::sync::atomic::Ordering::SeqCst), 1);
+    assert_eq!(connections.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn connections_of_streams_are_used_again() {
+    let events = "data: {\"choices\":[{\"delta\":{\"content\":\"Hi\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+    let answer = format!("{head}{:x}\r\n{events}\r\n", events.len());
+    // A server that never ends its answer is not waited for.
+    for (end, is_used_again) in [(Some("0\r\n\r\n"), true), (None, false)] {
+        let (openai, connections) = counting(answer.clone(), end).await;
+        let (model, request) = (openai.chat_model("m"), ChatRequest::new([Message::user("Hello")]));
+        for _ in 0..5 {
+            // A run takes the whole and reads no further.
+            let mut stream = model.stream(&request);
+            while !matches!(stream.next().await.unwrap().unwrap(), Delta::Done(_)) {}
+        }
+        // The machine may be slow once.
+        let connections = connections.load(Ordering::SeqCst);
+        assert!(if is_used_again { connections < 4 } else { connections == 5 }, "{connections}");
+    }
 }

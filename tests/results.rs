@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use support::RawServer;
+use support::checked::CheckedServer;
 use tool_core::testing::ScriptedModel;
 use tool_core::{
     Agent, Content, Image, JsonText, Message, Part, Run, Step, ToolCall, ToolContext, ToolError,
@@ -401,7 +402,7 @@ async fn an_image_comes_to_the_model_with_the_next_request() {
         .expects(|request| request.messages()[3].text() == "all is well\n")
         .expects(move |request| picture(&request.messages()[4]))
         .says("It was warm.");
-    let server = Server::new().model("m", script).spawn("127.0.0.1:0").await.unwrap();
+    let server = CheckedServer::of(Server::new().model("m", script)).await;
     let openai = OpenAi::builder().base_url(server.base_url()).build().unwrap();
     let agent = Agent::builder(openai.chat_model("m")).tools(tools![plot, log]).build().unwrap();
     let answer = agent.ask("How was the week?").await.unwrap();

@@ -50,6 +50,8 @@ async fn what_is_sent_again() {
     let quota = r#"{"error":{"message":"You exceeded your current quota","code":"insufficient_quota"}}"#;
     let long = r#"{"error":{"message":"too long","code":"context_length_exceeded"}}"#;
     let rate = r#"{"error":{"message":"slow down","code":"429"}}"#;
+    // Gemini says so of the requests of a minute, too.
+    let minute = r#"[{"error":{"code":429,"message":"You exceeded your current quota","status":"RESOURCE_EXHAUSTED"}}]"#;
     let unending = whole_answer("200 OK", &[("content-length", "1000")], TEXT);
     // The answer before the good one, and whether the good one is asked for.
     let table = [
@@ -67,6 +69,7 @@ async fn what_is_sent_again() {
         (failing("500 Oh", &[SOON, ("x-should-retry", "false")], ""), false),
         (failing("429 Too Many", &[("retry-after", "121")], ""), false),
         (failing("429 Too Many", &[SOON, ("x-should-retry", "true")], quota), false),
+        (failing("429 Too Many", &[SOON], minute), true),
         (failing("500 Oh", &[SOON], long), false),
         // Status 200, and an error in the body.
         (failing("200 OK", &[SOON], rate), true),
@@ -138,11 +141,14 @@ async fn the_wish_of_the_server_is_granted_and_told() {
 async fn a_stream_is_opened_again_but_not_once_it_has_begun() {
     let event = |data: &str| format!("data: {data}\n\n").into_bytes();
     let head = |body: &[u8]| whole_answer("200 OK", &[("content-type", "text/event-stream")], body);
+    let rate = r#"{"error":{"message":"slow down","code":429}}"#;
     let chunk = r#"{"choices":[{"delta":{"content":"Hel"}}]}"#;
     let end = r#"{"choices":[{"delta":{"content":"lo"},"finish_reason":"stop"}]}"#;
     let table = [
         (failing("500 Oh", &[SOON], ""), true),
         (Vec::new(), true),
+        // An error under 200 is not streamed.
+        (failing("200 OK", &[("content-type", "application/json")], rate), true),
         (head(&event(chunk)), false),
         (head(&event(r#"{"error":{"message":"busy","code":503}}"#)), false),
     ];
@@ -187,8 +193,8 @@ async fn a_budget_bounds_the_retries_of_all_requests() {
 
 #[tokio::test]
 async fn a_call_that_could_not_be_read_goes_back_to_the_model() {
-    let failed = r#"{"error":{"message":"Failed to call a function.","type":"invalid_request_error","code":"tool_use_failed","failed_generation":"<function=now{}"}}"#;
-    let failed = || failing("400 Bad", &[], failed);
+    const FAILED: &str = r#"{"error":{"message":"Failed to call a function.","type":"invalid_request_error","code":"tool_use_failed","failed_generation":"<function=now{}"}}"#;
+    let failed = || failing("400 Bad", &[], FAILED);
     let groq = |server: &RawServer| builder(server).endpoint(Endpoint::groq()).build().unwrap();
     let tools = ToolDefinitions::from_iter([ToolDefinition::new("now", "Tells the time")]);
     let request = request().with_tools(tools);
@@ -202,6 +208,13 @@ async fn a_call_that_could_not_be_read_goes_back_to_the_model() {
     assert_eq!(told["messages"][1]["content"], "<function=now{}");
     assert_eq!(told["messages"][2]["role"], "user");
     assert_eq!(told["tools"][0]["function"]["name"], "now");
+
+    // Under 200, too, when a stream is asked for.
+    let failed_softly = failing("200 OK", &[("content-type", "application/json")], FAILED);
+    let server = RawServer::answering_in_turn(vec![failed_softly, fine()]).await;
+    let model = groq(&server).chat_model("m");
+    assert!(model.stream(&request).all(|delta| async move { delta.is_ok() }).await);
+    assert_eq!(server.requests().len(), 2);
 
     let server = RawServer::answering_in_turn(vec![failed(), failed(), failed(), fine()]).await;
     let error = groq(&server).chat_model("m").chat(&request).await.unwrap_err();

@@ -3,13 +3,16 @@
 #[path = "../examples/weather/recording.rs"]
 mod recording;
 
+mod support;
+
 use std::time::Duration;
 
 use recording::Recording;
 use serde_json::Value;
+use support::checked::CheckedServer;
 use tool_core::testing::{OfflineModel, ScriptedModel};
 use tool_core::{Agent, Answer, ChatModel, Event, Message, Step, ToolSet, tool, tools};
-use tool_openai::server::{RunningServer, Server};
+use tool_openai::server::Server;
 use tool_openai::{ChatCompletions, OpenAi};
 
 /// Sums two numbers.
@@ -37,8 +40,8 @@ async fn send_email(to: String, subject: String, body: String) -> String {
     format!("邮件已成功发送至 {to}。")
 }
 
-async fn serve(model: impl ChatModel + 'static) -> (RunningServer, ChatCompletions) {
-    let server = Server::new().model("m", model).spawn("127.0.0.1:0").await.unwrap();
+async fn serve(model: impl ChatModel + 'static) -> (CheckedServer, ChatCompletions) {
+    let server = CheckedServer::of(Server::new().model("m", model)).await;
     let openai = OpenAi::builder().base_url(server.base_url()).build().unwrap();
     (server, openai.chat_model("m"))
 }

@@ -268,6 +268,20 @@ async fn an_id_behind_the_name_makes_no_second_call() {
     assert_eq!(response.message.tool_calls[0].arguments, "{}");
 }
 
+/// A model may end the arguments with a line, and the server may repeat the name with it.
+#[tokio::test]
+async fn blanks_behind_the_arguments_make_no_second_call() {
+    let call =
+        |call: &str| format!(r#"data: {{"choices":[{{"delta":{{"tool_calls":[{call}]}}}}]}}"#) + "\n\n";
+    let body = call(r#"{"index":0,"id":"call_1","function":{"name":"get_tide","arguments":"{}"}}"#)
+        + &call(r#"{"index":0,"function":{"name":"get_tide","arguments":"\n"}}"#)
+        + "data: [DONE]\n\n";
+    let server =
+        RawServer::answering("200 OK", &[("content-type", "text/event-stream")], body.as_bytes()).await;
+    let (_, outcome) = stream(server.base_url()).await;
+    assert_eq!(outcome.unwrap().message.tool_calls.len(), 1);
+}
+
 /// The same in pieces that are cut in lines, in characters and in line ends: the client reads each chunk by itself.
 async fn check_in_pieces(case: &Case, pieces: impl IntoIterator<Item = &[u8]>) {
     let server = RawServer::start(vec![support::chunked_answer(pieces)], Duration::ZERO).await;

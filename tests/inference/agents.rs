@@ -9,9 +9,8 @@ use serde_json::{Value, json};
 use tool_core::{
     Agent, AgentBuilder, Answer, ChatModel, Event, EventStream, Message, RunError, ToolChoice, tool, tools,
 };
-use tool_openai::Endpoint;
 
-use crate::{builder, model, seeded};
+use crate::{model, seeded};
 
 /// What the functions were called with.
 #[derive(Clone, Default)]

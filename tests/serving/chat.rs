@@ -96,6 +96,40 @@ async fn a_history_with_calls_and_reasoning_comes_through() {
     assert_eq!(result.content.images().next().unwrap().url(), "https://example.org/a.png");
 }
 
+#[tokio::test]
+async fn what_has_two_names_may_come_under_both() {
+    let table = [
+        (json!({ "reasoning": "Hm." }), "Hm."),
+        (json!({ "reasoning_content": "Hm.", "reasoning": "Hm." }), "Hm."),
+        (json!({ "reasoning_content": "", "reasoning": "Hm." }), "Hm."),
+        (json!({ "reasoning_content": "Hm.", "reasoning": null }), "Hm."),
+    ];
+    for (names, expected) in table {
+        let model = ScriptedModel::new().says("Hi.");
+        let caller = Caller::of(Server::new().model("m", model.clone())).await;
+        let mut reply = json!({ "role": "assistant", "content": "Hello." });
+        reply.as_object_mut().unwrap().extend(names.as_object().unwrap().clone());
+        let user = json!({ "role": "user", "content": "Hi" });
+        let body = json!({ "model": "m", "messages": [user, reply, user] });
+        caller.ask("chat/completions", &body).await;
+        let reply = model.requests()[0][1].as_assistant().unwrap().clone();
+        assert_eq!(reply.reasoning.as_deref(), Some(expected), "{names}");
+    }
+    for (names, expected) in [
+        (json!({ "user": "u" }), "u"),
+        (json!({ "user": "u", "safety_identifier": "s" }), "s"),
+        (json!({ "user": "u", "safety_identifier": null }), "u"),
+    ] {
+        let model = ScriptedModel::new()
+            .expects(move |request| request.options().user.as_deref() == Some(expected))
+            .says("Hi.");
+        let caller = Caller::of(Server::new().model("m", model)).await;
+        let mut body = json!({ "model": "m", "input": "Hi" });
+        body.as_object_mut().unwrap().extend(names.as_object().unwrap().clone());
+        caller.ask("responses", &body).await;
+    }
+}
+
 #[tool("Gives the answer", return_direct)]
 fn answer() -> String {
     "42".into()

@@ -133,3 +133,16 @@ async fn a_panic_is_one_callers_error() {
     }
     caller.ask("chat/completions", &request("good")).await;
 }
+
+#[tokio::test]
+async fn a_url_that_is_no_text_is_one_that_there_is_not() {
+    let caller = Caller::of(Server::new().model("m", ScriptedModel::new())).await;
+    for path in ["responses/%ff", "models/%ff", "models/", "nothing"] {
+        let answer = caller.get(path).await;
+        assert_eq!(
+            (answer.status, &answer.body["error"]["message"]),
+            (404, &json!("there is no such URL here")),
+            "{path}"
+        );
+    }
+}

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -99,4 +100,39 @@ async fn what_is_under_way_is_cancelled() {
             }
         }
     }
+}
+
+#[tokio::test]
+async fn what_came_behind_the_request_hides_nobody() {
+    let request = "GET /v1/models HTTP/1.1\r\nhost: a\r\n\r\n";
+    let mut cases = Vec::new();
+    for behind in ["\r\n".to_owned(), request.to_owned(), request.repeat(1000)] {
+        // Bytes that came with the request, and such that came later; an end, and one without a word.
+        for (is_later, is_reset) in [(false, false), (false, true), (true, false), (true, true)] {
+            cases.push(go_away(behind.clone(), is_later, is_reset));
+        }
+    }
+    join_all(cases).await;
+}
+
+async fn go_away(behind: String, is_later: bool, is_reset: bool) {
+    let body = json!({ "model": "model", "messages": [{ "role": "user", "content": "Hi" }] }).to_string();
+    let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\n";
+    let request = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
+    let witness = Witness::default();
+    let caller = Caller::of(Server::new().model("model", Endless(witness.clone()))).await;
+    let mut stream = TcpStream::connect(caller.server.address()).await.unwrap();
+    let first = if is_later { request } else { request + &behind };
+    stream.write_all(first.as_bytes()).await.unwrap();
+    let soon = Duration::from_secs(30);
+    tokio::time::timeout(soon, witness.began.notified()).await.unwrap();
+    if is_later {
+        stream.write_all(behind.as_bytes()).await.unwrap();
+    }
+    if is_reset {
+        stream.set_zero_linger().unwrap();
+    }
+    drop(stream);
+    let cancelled = tokio::time::timeout(soon, witness.dropped.notified()).await;
+    assert!(cancelled.is_ok(), "{} bytes, later: {is_later}, reset: {is_reset}", behind.len());
 }

@@ -130,3 +130,32 @@ async fn who_is_too_slow_is_let_go() {
         assert!(answer.contains(expected), "{answer}");
     }
 }
+
+/// A model that says more and more.
+struct Talkative;
+
+impl ChatModel for Talkative {
+    fn chat<'a>(&'a self, _: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        Box::pin(std::future::pending())
+    }
+
+    fn stream<'a>(&'a self, _: &'a ChatRequest<'_>) -> ChatStream<'a> {
+        Box::pin(stream::repeat_with(|| Ok(Delta::Text("blah ".repeat(10_000)))))
+    }
+}
+
+#[tokio::test]
+async fn who_takes_nothing_is_let_go() {
+    let server = Server::new().model("m", Talkative).read_timeout(Duration::from_millis(200));
+    let caller = Caller::of(server).await;
+    let mut request = body();
+    request["stream"] = json!(true);
+    let request = request.to_string();
+    let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\n";
+    let mut stream = TcpStream::connect(caller.server.address()).await.unwrap();
+    let request = format!("{head}content-length: {}\r\n\r\n{request}", request.len());
+    stream.write_all(request.as_bytes()).await.unwrap();
+    assert!(stream.read(&mut [0; 16]).await.unwrap() > 0, "it has begun");
+    let stopped = tokio::time::timeout(Duration::from_secs(30), caller.server.stop()).await;
+    assert!(stopped.is_ok(), "the server waits for a caller who reads nothing");
+}

@@ -7,10 +7,12 @@ use tool_core::{
     ToolCall, Usage, tool, tools,
 };
 use tool_openai::OpenAi;
-use tool_openai::server::{RunningServer, Server};
+use tool_openai::server::Server;
 
-async fn both(server: Server) -> (RunningServer, [Box<dyn ChatModel>; 2]) {
-    let server = server.spawn("127.0.0.1:0").await.unwrap();
+use crate::support::checked::CheckedServer;
+
+async fn both(server: Server) -> (CheckedServer, [Box<dyn ChatModel>; 2]) {
+    let server = CheckedServer::of(server).await;
     let openai = OpenAi::builder().base_url(server.base_url()).build().unwrap();
     let models: [Box<dyn ChatModel>; 2] =
         [Box::new(openai.chat_model("m")), Box::new(openai.responses_model("m"))];

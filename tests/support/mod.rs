@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test crate needs another part of it")]
 
+pub(crate) mod checked;
 pub(crate) mod schema;
 
 use std::net::SocketAddr;

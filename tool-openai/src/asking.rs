@@ -11,6 +11,7 @@ use crate::Error;
 use crate::client::{Answer, Client};
 use crate::pieces::RequestBody;
 use crate::rejected::Tellings;
+use crate::retry::Retries;
 use crate::streaming::{self, Assemble, Problem};
 
 /// A model behind one API of an endpoint.
@@ -43,24 +44,17 @@ pub(crate) trait Api: Sync {
 
 /// Asks and waits for the whole reply; again, if need be.
 pub(crate) async fn ask<A: Api>(api: &A, request: &ChatRequest<'_>) -> Result<ChatResponse, Error> {
-    let mut tellings = Tellings::new(request);
+    let mut attempts = Attempts::new(api, request, false)?;
     loop {
-        let body = api.body(tellings.request(), false)?;
-        let model = api.model_of(tellings.request());
-        let mut retries = api.client().retries();
-        let error = loop {
-            match ask_once(api, model, &body).await {
-                Ok(response) => return Ok(response),
-                Err(error) if error.is_tool_generation() => break error,
-                Err(error) => retries.after(error).await?,
-            }
-        };
-        tellings.after(error)?;
+        match ask_once(api, attempts.model(), &attempts.body).await {
+            Ok(response) => return Ok(response),
+            Err(error) => attempts.after(error).await?,
+        }
     }
 }
 
 async fn ask_once<A: Api>(api: &A, model: &str, body: &RequestBody) -> Result<ChatResponse, Error> {
-    let answer = api.client().send_once(A::PATH, model, body, "application/json").await?;
+    let answer = api.client().send(A::PATH, model, body, "application/json").await?;
     read_whole(api, answer).await
 }
 
@@ -69,15 +63,17 @@ pub(crate) async fn open<'a, A: Api>(
     api: &'a A,
     request: &ChatRequest<'_>,
 ) -> Result<ChatStream<'a>, ModelError> {
-    let mut tellings = Tellings::new(request);
-    let answer = loop {
-        let body = api.body(tellings.request(), true)?;
-        let model = api.model_of(tellings.request());
-        match api.client().send(A::PATH, model, &body, "text/event-stream").await {
-            Ok(answer) => break answer,
-            Err(error) => tellings.after(error)?,
+    let mut attempts = Attempts::new(api, request, true)?;
+    loop {
+        match open_once(api, attempts.model(), &attempts.body).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => attempts.after(error).await?,
         }
-    };
+    }
+}
+
+async fn open_once<'a, A: Api>(api: &'a A, model: &str, body: &RequestBody) -> Result<ChatStream<'a>, Error> {
+    let answer = api.client().send(A::PATH, model, body, "text/event-stream").await?;
     if content_type(&answer.response).is_some_and(|value| value.starts_with("text/event-stream")) {
         let deltas = streaming::deltas(api.client(), answer, api.assembler());
         return Ok(deltas.map_err(ModelError::from).boxed());
@@ -85,6 +81,42 @@ pub(crate) async fn open<'a, A: Api>(
     // Some servers do not stream, though they are asked to; and an error under status 200 is not streamed.
     let response = read_whole(api, answer).await?;
     Ok(iter(Delta::all_of(response).into_iter().map(Ok)).boxed())
+}
+
+/// The attempts to get one reply: the same request again, or one that tells the model what was wrong with its call.
+struct Attempts<'a, A> {
+    api: &'a A,
+    tellings: Tellings<'a>,
+    is_streamed: bool,
+    body: RequestBody,
+    retries: Retries<'a>,
+}
+
+impl<'a, A: Api> Attempts<'a, A> {
+    fn new(api: &'a A, request: &'a ChatRequest<'a>, is_streamed: bool) -> Result<Self, Error> {
+        let body = api.body(request, is_streamed)?;
+        let tellings = Tellings::new(request);
+        Ok(Self { api, tellings, is_streamed, body, retries: api.client().retries() })
+    }
+
+    fn model(&self) -> &str {
+        self.api.model_of(self.tellings.request())
+    }
+
+    /// Makes ready for the next attempt, and waits until it may be made.
+    ///
+    /// # Errors
+    ///
+    /// The error itself, if there is to be none.
+    async fn after(&mut self, error: Error) -> Result<(), Error> {
+        if !error.is_tool_generation() {
+            return self.retries.after(error).await;
+        }
+        self.tellings.after(error)?;
+        self.body = self.api.body(self.tellings.request(), self.is_streamed)?;
+        self.retries = self.api.client().retries();
+        Ok(())
+    }
 }
 
 async fn read_whole<A: Api>(api: &A, answer: Answer) -> Result<ChatResponse, Error> {

@@ -28,7 +28,8 @@ pub(crate) struct Client {
     pub(crate) http: reqwest::Client,
     pub(crate) endpoint: Arc<Endpoint>,
     pub(crate) base_url: Url,
-    pub(crate) key: Option<SecretString>,
+    /// What is shown to nobody, should a server send it back: the key, and headers that may hold one.
+    pub(crate) secrets: Vec<SecretString>,
     pub(crate) headers: HeaderMap,
     pub(crate) retry: RetryPolicy,
     /// Room for the requests under way, if their number is bounded.
@@ -61,24 +62,8 @@ impl Client {
         self.retry.begin()
     }
 
-    /// Sends JSON, again if need be, and gives the answer, unless it is an error by its status.
+    /// Sends JSON, and gives the answer, unless it is an error by its status.
     pub(crate) async fn send(
-        &self,
-        api: &str,
-        model: &str,
-        body: &RequestBody,
-        accept: &'static str,
-    ) -> Result<Answer, Error> {
-        let mut retries = self.retries();
-        loop {
-            match self.send_once(api, model, body, accept).await {
-                Ok(answer) => return Ok(answer),
-                Err(error) => retries.after(error).await?,
-            }
-        }
-    }
-
-    pub(crate) async fn send_once(
         &self,
         api: &str,
         model: &str,
@@ -105,7 +90,12 @@ impl Client {
             let location = self.without_key(location.unwrap_or("nowhere"));
             return Err(Error::redirected(status, &location).with_request_id(request_id));
         }
-        let told = Told { status: Some(status), request_id, retry: RetryHeaders::of(response.headers()) };
+        let told = Told {
+            status: Some(status),
+            request_id,
+            retry: RetryHeaders::of(response.headers()),
+            is_without_key: !["authorization", "api-key"].iter().any(|name| self.headers.contains_key(*name)),
+        };
         let body = read(&url, response, LONGEST_ERROR_BODY).await.unwrap_or_default();
         Err(self.api_error(&body, told))
     }
@@ -146,10 +136,9 @@ impl Client {
 
     /// A text of the server without the key, should it have sent it back.
     pub(crate) fn without_key(&self, text: &str) -> String {
-        match self.key.as_ref().map(ExposeSecret::expose_secret) {
-            Some(key) if !key.is_empty() => text.replace(key, "[key]"),
-            _ => text.to_owned(),
-        }
+        let secrets =
+            self.secrets.iter().map(ExposeSecret::expose_secret).filter(|secret| !secret.is_empty());
+        secrets.fold(text.to_owned(), |text, secret| text.replace(secret, "[key]"))
     }
 
     /// Where an API is for a model: the base URL with a path put behind its own; its query stays.
@@ -193,6 +182,11 @@ pub(crate) fn shown(url: &Url) -> String {
     url.set_query(None);
     url.set_fragment(None);
     url.to_string()
+}
+
+/// What may be a URL, without its query.
+pub(crate) fn without_query(text: &str) -> &str {
+    text.split(['?', '#']).next().unwrap_or_default()
 }
 
 pub(crate) fn request_id(response: &Response) -> Option<String> {

@@ -32,7 +32,9 @@
 //! ```
 //!
 //! [`OpenAi::chat_model`] speaks Chat Completions, which all of them have, and [`OpenAi::responses_model`] the Responses
-//! API. A model without tools in its API is wrapped in [`PromptedTools`](tool_core::PromptedTools).
+//! API. A model without tools in its API is wrapped in [`PromptedTools`](tool_core::PromptedTools). How a model is to answer is
+//! said by [`ModelOptions`](tool_core::ModelOptions), of an agent, a question or a turn; tools are held to their schemas where
+//! they are in [strict form](tool_core::ToolSet::strict), or in it [where they have one](tool_core::ToolSet::strict_where_possible).
 //!
 //! # When something fails
 //!

@@ -17,7 +17,8 @@ use crate::lenient::{self, Object, nothing_is};
 /// The error in a body, in any of the forms that are met; nothing if there is none in it.
 ///
 /// `{error: {message, type, code}}` (OpenAI), `{error: "…"}` and `[{error}]` (Gemini), `{object: "error", message}`
-/// (vLLM), `{message: {detail: [{msg}]}}` (Mistral), `{detail}` (FastAPI); the code is text or a number.
+/// (vLLM), `{message: {detail: [{msg}]}}` (Mistral), `{detail}` (FastAPI); the code is text or a number. Gemini says by
+/// the word of its `status` what it is: its message is that of a used up quota also when a minute's requests are used up.
 pub(crate) fn api_error(body: &str) -> Option<ApiError> {
     let body: Value = serde_json::from_str(body).ok()?;
     let body = body.get(0).unwrap_or(&body);
@@ -38,6 +39,7 @@ pub(crate) fn api_error(body: &str) -> Option<ApiError> {
         message,
         // In a stream of the Responses API, the type is that of the event.
         kind: text("type").filter(|kind| !matches!(&**kind, "error" | "response.error")),
+        status_word: text("status"),
         code: text("code"),
         param: text("param"),
         failed_generation: text("failed_generation"),
@@ -130,7 +132,15 @@ impl<'de> Visitor<'de> for ContentVisitor {
     }
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<Self::Value, E> {
-        Ok(WireContent { text: Cow::Owned(number.to_string()), ..WireContent::default() })
+        self.visit_string(number.to_string())
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
+        self.visit_string(number.to_string())
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<Self::Value, E> {
+        self.visit_string(number.to_string())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<Self::Value, A::Error> {
@@ -228,6 +238,14 @@ pub(crate) fn without_lone_surrogates(json: &str) -> Option<String> {
     is_mended.then_some(mended)
 }
 
+/// The JSON, with whole characters. Where parts of it are kept as they came, and read one by one, a half would be found
+/// too late: what it stands in would be as if it were not there.
+pub(crate) fn with_whole_characters(json: &str) -> Cow<'_, str> {
+    let has_surrogates = json.contains(r"\ud") || json.contains(r"\uD");
+    let mended = if has_surrogates { without_lone_surrogates(json) } else { None };
+    mended.map_or(Cow::Borrowed(json), Cow::Owned)
+}
+
 /// The arguments of an earlier call as they are sent back: always the text of a JSON object, because
 /// Ollama and others parse it and refuse the whole request otherwise.
 pub(crate) fn arguments_sent_back(text: &str) -> Cow<'_, str> {
@@ -287,6 +305,24 @@ mod tests {
             let found =
                 error.as_ref().map(|error| (&*error.message, error.kind.as_deref(), error.code.as_deref()));
             assert_eq!(found, expected, "{body}");
+        }
+    }
+
+    #[test]
+    fn contents_of_all_forms() {
+        let table = [
+            (r#""a\n""#, "a\n"),
+            ("7", "7"),
+            ("-7", "-7"),
+            ("7.5", "7.5"),
+            ("null", ""),
+            ("true", ""),
+            (r#"{"text": "a"}"#, "a"),
+            (r#"[{"text": "a"}, 1, {"text": 2}]"#, "a2"),
+        ];
+        for (json, expected) in table {
+            let content: WireContent<'_> = serde_json::from_str(json).expect(json);
+            assert_eq!(content.text, expected, "{json}");
         }
     }
 

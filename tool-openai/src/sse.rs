@@ -12,6 +12,9 @@ use futures_util::stream::{Stream, StreamExt};
 /// What stands at the beginning of a text to say that it is UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
+/// How much may come behind the last event that anybody reads.
+const LONGEST_REST: usize = 16 << 10;
+
 /// An event with data; such without are nothing.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Event<'a> {
@@ -227,6 +230,20 @@ impl<S: Stream<Item = Result<Bytes, E>> + Unpin, E> Events<S> {
                 None => return Poll::Ready(Ok(None)),
             }
         }
+    }
+}
+
+impl<S: Stream<Item = Result<Bytes, E>> + Unpin, E> Events<S> {
+    /// Reads what is left of the stream, which is nothing to anybody, until it is over; more than a little is left there.
+    pub(crate) fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.left = self.left.min(LONGEST_REST);
+        while !self.is_at_end {
+            match ready!(self.bytes.poll_next_unpin(context)) {
+                Some(Ok(bytes)) if bytes.len() < self.left => self.left -= bytes.len(),
+                _ => self.is_at_end = true,
+            }
+        }
+        Poll::Ready(())
     }
 }
 

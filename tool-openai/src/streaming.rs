@@ -1,17 +1,24 @@
 //! From the events of a streamed answer to the pieces of the response, for every API.
 
 use std::collections::VecDeque;
+use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream::{BoxStream, Stream, StreamExt};
 use reqwest::Url;
+use tokio::time::{Sleep, sleep};
 use tool_core::{ChatResponse, Delta};
 
 use crate::Error;
 use crate::client::{Answer, Client, LONGEST_BODY};
 use crate::sse::{Broken, Event, Events};
+
+/// How long the end of an answer is waited for behind its last event: a connection whose answer is not read to its end is
+/// closed, and to make another takes about as long.
+const LONGEST_END: Duration = Duration::from_millis(50);
 
 /// Puts a response together from the events of its stream, as one API has them.
 pub(crate) trait Assemble {
@@ -53,7 +60,7 @@ pub(crate) enum Problem {
 ///
 /// - A stream that ends, or breaks, once the response [is finished](Assemble::is_finished) is whole.
 /// - One that ends or breaks before that and without a last event is an error that has what came.
-/// - What comes behind the last event is not read.
+/// - What comes behind the last event is nothing, and is only waited for a moment.
 pub(crate) fn deltas<'a, A: Assemble + Send + Unpin + 'a>(
     client: &'a Client,
     answer: Answer,
@@ -63,7 +70,8 @@ pub(crate) fn deltas<'a, A: Assemble + Send + Unpin + 'a>(
         client,
         url: answer.url.clone(),
         request_id: answer.request_id.clone(),
-        events: Events::new(answer.into_bytes().boxed(), LONGEST_BODY),
+        events: Some(Events::new(answer.into_bytes().boxed(), LONGEST_BODY)),
+        end: None,
         assembler: Some(assembler),
         ready: VecDeque::new(),
         failure: None,
@@ -74,7 +82,10 @@ struct Deltas<'a, A> {
     client: &'a Client,
     url: Url,
     request_id: Option<String>,
-    events: Events<BoxStream<'a, reqwest::Result<Bytes>>>,
+    /// Gone with the connection once all is read.
+    events: Option<Events<BoxStream<'a, reqwest::Result<Bytes>>>>,
+    /// How long the end is still waited for, behind the last event.
+    end: Option<Pin<Box<Sleep>>>,
     /// Gone once the response is told to be whole, or the stream is over otherwise.
     assembler: Option<A>,
     /// What was told and is not given yet.
@@ -89,13 +100,16 @@ impl<A: Assemble + Unpin> Stream for Deltas<'_, A> {
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
         loop {
+            if this.ready.front().is_some_and(|delta| matches!(delta, Delta::Done(_))) {
+                ready!(this.poll_end(context));
+            }
             if let Some(delta) = this.ready.pop_front() {
                 return Poll::Ready(Some(Ok(delta)));
             }
-            let Some(assembler) = &mut this.assembler else {
+            let (Some(assembler), Some(events)) = (&mut this.assembler, &mut this.events) else {
                 return Poll::Ready(this.failure.take().map(Err));
             };
-            let step = match ready!(this.events.poll_next(context)) {
+            let step = match ready!(events.poll_next(context)) {
                 Ok(Some(event)) => {
                     let added = assembler.add(&event, &mut |delta| this.ready.push_back(delta));
                     match added {
@@ -124,8 +138,22 @@ enum Step {
 }
 
 impl<A: Assemble> Deltas<'_, A> {
+    /// Lets go of the connection, when the answer is over or has not come to its end in time.
+    fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if let (Some(events), Some(end)) = (&mut self.events, &mut self.end)
+            && events.poll_end(context).is_pending()
+        {
+            ready!(end.as_mut().poll(context));
+        }
+        (self.events, self.end) = (None, None);
+        Poll::Ready(())
+    }
+
     fn end(&mut self, step: Step) {
         let Some(assembler) = self.assembler.take() else { return };
+        if matches!(step, Step::Done) {
+            self.end = Some(Box::pin(sleep(LONGEST_END)));
+        }
         match self.response(step, assembler) {
             Ok(response) => self.ready.push_back(Delta::Done(response)),
             Err(error) => self.failure = Some(error.with_request_id(self.request_id.clone())),

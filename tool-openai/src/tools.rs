@@ -29,6 +29,12 @@ pub enum Warning<'a> {
         /// How many characters were left out.
         left_out: usize,
     },
+    /// The request asks for something that the endpoint has no word for, so it is not said.
+    #[non_exhaustive]
+    LeftOut {
+        /// The field of the request, such as `parallel_tool_calls`.
+        field: &'static str,
+    },
 }
 
 impl fmt::Display for Warning<'_> {
@@ -37,6 +43,7 @@ impl fmt::Display for Warning<'_> {
             Self::DescriptionCut { tool, left_out } => {
                 write!(f, "the description of the tool `{tool}` was cut: {left_out} characters were left out")
             }
+            Self::LeftOut { field } => write!(f, "the endpoint does not know `{field}`: it was left out"),
         }
     }
 }
@@ -69,8 +76,41 @@ struct Rules {
 #[derive(Default)]
 struct Written(Mutex<Vec<(Rules, Outcome)>>);
 
+impl Written {
+    fn find(&self, rules: &Rules) -> Option<Outcome> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().find(|(earlier, _)| earlier == rules).map(|(_, written)| Arc::clone(written))
+    }
+
+    fn keep(&self, rules: Rules, written: &Outcome) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !all.iter().any(|(earlier, _)| *earlier == rules) {
+            all.push((rules, Arc::clone(written)));
+        }
+    }
+}
+
 /// The list, or why it cannot be sent.
 type Outcome = Arc<Result<String, String>>;
+
+/// Tells of what a request wants and the endpoint has no word for.
+pub(crate) fn warn_of_left_out(
+    request: &ChatRequest<'_>,
+    endpoint: &Endpoint,
+    on_warning: Option<&WarningHook>,
+) {
+    let (Some(on_warning), false) = (on_warning, request.tools().is_empty()) else { return };
+    let is_forced = matches!(request.tool_choice(), ToolChoice::Required | ToolChoice::Tool(_));
+    let is_named = matches!(request.tool_choice(), ToolChoice::Tool(_)) && endpoint.named_tool_choice;
+    let left_out = [
+        ("tool_choice", is_forced && !is_named && endpoint.required_tool_choice.is_none()),
+        ("parallel_tool_calls", request.parallel_tool_calls().is_some() && !endpoint.parallel_tool_calls),
+        ("strict", !endpoint.strict && request.tools().iter().any(ToolDefinition::is_strict)),
+    ];
+    for (field, _) in left_out.into_iter().filter(|(_, is_left_out)| *is_left_out) {
+        on_warning(&Warning::LeftOut { field });
+    }
+}
 
 /// The tools that are offered: all, unless one is chosen by its name and the endpoint has no word for that.
 pub(crate) fn offered<'a>(request: &'a ChatRequest<'_>, endpoint: &Endpoint) -> Cow<'a, ToolDefinitions> {
@@ -102,13 +142,15 @@ pub(crate) fn written(
         max_description: endpoint.max_description,
     };
     let all = definitions.encoded(|_| Written::default());
-    let mut all = all.0.lock().unwrap_or_else(PoisonError::into_inner);
-    let earlier = all.iter().find(|(earlier, _)| *earlier == rules).map(|(_, written)| Arc::clone(written));
-    let written = earlier.unwrap_or_else(|| {
-        let written = Arc::new(rules.write(definitions, on_warning));
-        all.push((rules, Arc::clone(&written)));
-        written
-    });
+    let written = match all.find(&rules) {
+        Some(written) => written,
+        None => {
+            // Without the lock, as whoever is warned may ask by the same tools.
+            let written = Arc::new(rules.write(definitions, on_warning));
+            all.keep(rules, &written);
+            written
+        }
+    };
     if let Err(why) = &*written {
         return Err(Error::request(why));
     }
@@ -369,5 +411,44 @@ mod tests {
             assert_eq!(offered.len(), expected, "{}", endpoint.name);
             assert_eq!(offered.last().unwrap().name(), "then");
         }
+    }
+
+    #[test]
+    fn what_an_endpoint_has_no_word_for_is_told_of() {
+        let strict = ToolDefinition::new("now", "").into_strict().unwrap();
+        let request = ChatRequest::new([]).with_tools(set([strict]));
+        let forced = request.clone().with_tool_choice(ToolChoice::Required).with_parallel_tool_calls(false);
+        let named = request.clone().with_tool_choice(ToolChoice::Tool("now".into()));
+        let table = [
+            (&forced, Endpoint::openai(), vec![]),
+            (&forced, Endpoint::ollama(), vec!["tool_choice", "parallel_tool_calls", "strict"]),
+            (&named, Endpoint::ollama(), vec!["tool_choice", "strict"]),
+            (&named, Endpoint::lm_studio(), vec!["strict"]),
+            (&ChatRequest::new([]).with_tool_choice(ToolChoice::Required), Endpoint::ollama(), vec![]),
+        ];
+        for (request, endpoint, expected) in table {
+            let told = Arc::new(Mutex::new(Vec::new()));
+            let hook: WarningHook = {
+                let told = Arc::clone(&told);
+                Arc::new(move |warning| match warning {
+                    Warning::LeftOut { field } => told.lock().unwrap().push(*field),
+                    other => panic!("{other}"),
+                })
+            };
+            warn_of_left_out(request, &endpoint, Some(&hook));
+            assert_eq!(*told.lock().unwrap(), expected, "{}", endpoint.name);
+        }
+    }
+
+    #[test]
+    fn whoever_is_warned_may_ask_by_the_same_tools() {
+        let tools = set([ToolDefinition::new("now", "Tells the time")]);
+        let mut endpoint = Endpoint::openai();
+        endpoint.max_description = Some(5);
+        let hook: WarningHook = {
+            let (tools, endpoint) = (tools.clone(), endpoint.clone());
+            Arc::new(move |_| drop(written(&tools, Form::Flat, &endpoint, None).unwrap()))
+        };
+        assert!(written(&tools, Form::Flat, &endpoint, Some(&hook)).is_ok());
     }
 }

@@ -45,7 +45,7 @@ pub struct ModelOptions {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub presence_penalty: Option<f64>,
     /// To be told [how likely](crate::ChatResponse::logprobs) the tokens of the text were, and of each place so many of the
-    /// likeliest tokens; 0 for the text's own alone.
+    /// likeliest tokens; 0 for the text's own alone. Of a run, [`Event::TurnFinished`](crate::Event::TurnFinished) has them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub top_logprobs: Option<u8>,
     /// How fast or cheap the answer is to be, in the provider's word, such as `flex`.

@@ -94,6 +94,14 @@ pub struct Attempt {
     pub number: u32,
 }
 
+impl Attempt {
+    /// The first attempt of a call that is of no run: no other call has its key.
+    #[must_use]
+    pub fn alone(call_id: &str) -> Self {
+        Self { key: IdempotencyKey::unique(call_id), number: 1 }
+    }
+}
+
 impl Run {
     /// A run over a conversation. Its last message is the user's; [`Answer::messages`](crate::Answer::messages) begin with that one.
     #[must_use]

@@ -169,10 +169,9 @@ impl ToolContext {
 
     fn attempt_in_hand(&self) -> Option<&Attempt> {
         let call = self.call.as_ref()?;
-        let alone = || Attempt { key: IdempotencyKey::unique(&call.call.id), number: 1 };
         Some(match &call.attempt {
             Some(attempt) => &attempt.get().attempt,
-            None => call.alone.get_or_init(alone),
+            None => call.alone.get_or_init(|| Attempt::alone(&call.call.id)),
         })
     }
 
@@ -183,6 +182,35 @@ impl ToolContext {
     /// This context, for the call that is about to be made under this.
     pub(crate) fn for_attempt(&self, attempt: AttemptContext) -> Self {
         Self { attempt: Some(Arc::new(attempt)), ..self.clone() }
+    }
+
+    /// This context for a call that is made outside a run, such as one that came over another protocol: the tool sees
+    /// which attempt it is, and by the cancellation that nobody waits for it any more; and it tells of its progress.
+    ///
+    /// ```
+    /// use tool_core::{Attempt, Cancellation, Progress, ToolCall, ToolContext, tool, tools};
+    ///
+    /// #[tool("Fetches a page")]
+    /// fn fetch(#[inject] progress: &Progress, #[inject] attempt: &Attempt) -> u32 {
+    ///     progress.report("fetching");
+    ///     attempt.number
+    /// }
+    ///
+    /// # let outcome = futures_util::FutureExt::now_or_never(async {
+    /// let call = ToolCall::new("call_1", "fetch", "{}");
+    /// let (told, heard) = std::sync::mpsc::channel();
+    /// let progress = Progress::new(move |progress| drop(told.send(progress)));
+    /// let context = ToolContext::new().outside_run(Attempt::alone(&call.id), &Cancellation::new(), progress);
+    /// assert_eq!(tools![fetch].call(&call, &context).await?.to_string(), "1");
+    /// assert_eq!(heard.recv().unwrap().text, "fetching");
+    /// # Ok::<_, tool_core::ToolError>(())
+    /// # });
+    /// # outcome.unwrap().unwrap();
+    /// ```
+    #[must_use]
+    pub fn outside_run(&self, attempt: Attempt, cancellation: &Cancellation, progress: Progress) -> Self {
+        let cancellation = OfCall::of(cancellation);
+        self.for_attempt(AttemptContext { attempt, progress, cancellation, undone: None })
     }
 
     /// The value of this type that the application handed over.

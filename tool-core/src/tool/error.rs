@@ -156,7 +156,9 @@ impl ToolError {
         Self::new(ToolErrorKind::NotMade, format!("the call was not made: {why}"))
     }
 
-    pub(crate) fn denied(reason: Option<&str>) -> Self {
+    /// The call was denied, by an [`Approver`](crate::Approver) or a person; the model reads why, if a reason is given.
+    #[must_use]
+    pub fn denied(reason: Option<&str>) -> Self {
         let message = match reason.map(str::trim).filter(|reason| !reason.is_empty()) {
             Some(reason) => format!("the call was denied: {reason}"),
             None => "the call was denied".into(),

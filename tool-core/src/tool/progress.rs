@@ -83,6 +83,13 @@ impl Progress {
         Self(Some(sink))
     }
 
+    /// The function is told, for a call that is made [outside a run](crate::ToolContext::outside_run). It must not block.
+    /// [`Progress::default`] tells nobody.
+    #[must_use]
+    pub fn new(told: impl Fn(ToolProgress) + Send + Sync + 'static) -> Self {
+        Self::to(Arc::new(told))
+    }
+
     /// Tells how far the call has come.
     pub fn report(&self, progress: impl Into<ToolProgress>) {
         if let Some(sink) = &self.0 {

@@ -113,13 +113,17 @@ fn write_message(json: &mut Vec<u8>, message: &Message, dialect: &Dialect) -> Re
 
 fn write_assistant(json: &mut Vec<u8>, message: &AssistantMessage, dialect: &Dialect) {
     json.extend_from_slice(br#"{"role":"assistant","content":"#);
+    let (text, refusal) = match &message.refusal {
+        Some(refusal) if !dialect.endpoint.refusals && message.text.is_empty() => (refusal, None),
+        refusal => (&message.text, refusal.as_ref().filter(|_| dialect.endpoint.refusals)),
+    };
     // The key is always there; null only beside calls.
-    if message.text.is_empty() && !message.tool_calls.is_empty() && dialect.endpoint.null_content {
+    if text.is_empty() && !message.tool_calls.is_empty() && dialect.endpoint.null_content {
         json.extend_from_slice(b"null");
     } else {
-        write_text(json, &message.text);
+        write_text(json, text);
     }
-    if let Some(refusal) = &message.refusal {
+    if let Some(refusal) = refusal {
         json.extend_from_slice(br#","refusal":"#);
         write_text(json, refusal);
     }
@@ -423,6 +427,9 @@ mod tests {
         let ids = [0, 1].map(|index| written[0]["tool_calls"][index]["id"].as_str().unwrap().to_owned());
         assert!(ids[0].len() == 9 && ids[0].bytes().all(|byte| byte.is_ascii_alphanumeric()), "{ids:?}");
         assert_eq!(ids[1], "abcDEF123");
+        let refusal = Message::Assistant(AssistantMessage::refusal("I may not."));
+        let plain = json!([{ "role": "assistant", "content": "I may not." }]);
+        assert_eq!(sent_to(Endpoint::mistral(), &[refusal]).unwrap(), plain);
         assert_eq!([1, 2].map(|index| written[index]["tool_call_id"].as_str().unwrap().to_owned()), ids);
     }
 

@@ -3,6 +3,7 @@
 mod assembler;
 mod calls;
 mod messages;
+mod outline;
 mod reasoning_details;
 mod request;
 mod response;
@@ -100,6 +101,7 @@ impl Api for ChatCompletions {
         let format = request.answer_format().filter(|_| self.has_json_schema);
         let offered = tools::offered(request, &self.client.endpoint);
         let on_warning = self.client.on_warning.as_ref();
+        tools::warn_of_left_out(request, &self.client.endpoint, on_warning);
         let tools = tools::written(&offered, Form::Nested, &self.client.endpoint, on_warning)?;
         let tools = tools.as_ref().map(AsRef::as_ref);
         request::body(&self.dialect, &self.model, request, tools, format, is_streamed)

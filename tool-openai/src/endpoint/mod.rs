@@ -70,6 +70,8 @@ pub struct Endpoint {
     pub json_schema_with_tools: bool,
     /// `content` may be null beside calls; else it is an empty text.
     pub null_content: bool,
+    /// `refusal` is known in messages; else a refusal is a text that the model said.
+    pub refusals: bool,
     /// How ids of calls are sent.
     pub call_ids: CallIds,
     /// When the model's reasoning goes back, where it came as `reasoning_content`.

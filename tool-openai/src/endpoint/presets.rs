@@ -27,6 +27,7 @@ impl Endpoint {
             json_schema: true,
             json_schema_with_tools: true,
             null_content: true,
+            refusals: true,
             call_ids: CallIds::AsGiven,
             reasoning_back: ReasoningBack::WithCalls,
             names_begin_with_letter: false,
@@ -49,21 +50,19 @@ impl Endpoint {
         }
     }
 
-    /// Azure OpenAI, by the name of the resource: its [current API](https://learn.microsoft.com/azure/ai-foundry/openai/api-version-lifecycle),
+    /// Azure OpenAI, by the name of the resource (`mine` of `https://mine.openai.azure.com`; with another host, set the
+    /// [base URL](crate::OpenAiBuilder::base_url)): its [current API](https://learn.microsoft.com/azure/ai-foundry/openai/api-version-lifecycle),
     /// in which the model is the name of the deployment.
     #[must_use]
     pub fn azure(resource: &str) -> Self {
-        Self::azure_at(format!("https://{resource}.openai.azure.com/openai/v1"))
+        Self::azure_at(format!("{}/openai/v1", azure_origin(resource)))
     }
 
     /// Azure OpenAI in its older form, by the name of the resource and the version of the API, such as `2024-10-21`: the
     /// model is the name of the deployment, and stands in the path.
     #[must_use]
     pub fn azure_deployments(resource: &str, api_version: impl Into<Cow<'static, str>>) -> Self {
-        Self {
-            azure_api_version: Some(api_version.into()),
-            ..Self::azure_at(format!("https://{resource}.openai.azure.com"))
-        }
+        Self { azure_api_version: Some(api_version.into()), ..Self::azure_at(azure_origin(resource)) }
     }
 
     pub(super) fn azure_at(base_url: impl Into<Cow<'static, str>>) -> Self {
@@ -104,6 +103,7 @@ impl Endpoint {
             stream_options: false,
             required_tool_choice: Some("any".into()),
             null_content: false,
+            refusals: false,
             call_ids: CallIds::NineAlphanumeric,
             reasoning_back: ReasoningBack::Never,
             ..Self::compatible()
@@ -203,5 +203,13 @@ impl Endpoint {
 
     fn without_key() -> Self {
         Self { key_variable: "".into(), ..Self::compatible() }
+    }
+}
+
+/// `https://mine.openai.azure.com` of `mine`, and of a URL that the portal shows.
+fn azure_origin(resource: &str) -> String {
+    match resource.split_once("://") {
+        None => format!("https://{resource}.openai.azure.com"),
+        Some((scheme, rest)) => format!("{scheme}://{}", rest.split('/').next().unwrap_or_default()),
     }
 }

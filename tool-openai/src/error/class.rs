@@ -56,7 +56,7 @@ const MESSAGES: [(&str, Class); 7] = [
 impl Class {
     /// What the code, type, message and status of an error tell, in this order.
     pub(super) fn of(error: &ApiError) -> Self {
-        let words = [error.code.as_deref(), error.kind.as_deref()];
+        let words = [&error.code, &error.kind, &error.status_word].map(Option::as_deref);
         let is_narrow = |class: Self| !matches!(class, Self::InvalidRequest | Self::Server);
         let named =
             |word: Option<&str>| CODES.iter().find(|(code, _)| Some(*code) == word).map(|(_, class)| *class);

@@ -1,16 +1,16 @@
 //! What can go wrong between here and the endpoint.
 
 mod class;
+mod queries;
 
 use std::error::Error as StdError;
 use std::fmt;
-use std::time::Duration;
 
 use reqwest::{StatusCode, Url};
 use tool_core::{ChatResponse, ModelError};
 
 use self::class::Class;
-use crate::client::shown;
+use crate::client::{shown, without_query};
 use crate::quirks;
 use crate::retry::RetryHeaders;
 
@@ -19,13 +19,22 @@ const LONGEST_EXCERPT: usize = 120;
 
 /// Why the endpoint gave no response. Neither its text nor its `Debug` holds the key or a header.
 ///
-/// What [`ChatModel`](tool_core::ChatModel) gives is a [`ModelError`], which has this error inside:
+/// What [`ChatModel`](tool_core::ChatModel) gives is a [`ModelError`], which has this error inside; a run that it ended gives a
+/// [`RunError`](tool_core::RunError) that leads [to it](Self::of):
 ///
 /// ```
-/// use tool_core::ModelError;
+/// use tool_core::RunError;
 ///
-/// fn is_worth_waiting(error: &ModelError) -> bool {
-///     error.downcast_ref::<tool_openai::Error>().is_some_and(|error| error.is_rate_limited())
+/// fn advice(error: &RunError) -> String {
+///     let Some(error) = tool_openai::Error::of(error) else { return "it was not the endpoint".into() };
+///     match error {
+///         error if error.is_context_length() => "ask with less history".into(),
+///         error if error.is_quota() => "pay the bill".into(), // also a 429, and no time to wait helps
+///         error if error.is_authentication() => "look at the key".into(),
+///         // What is retried was so already, as often as `max_retries` says.
+///         error if error.is_retryable() => format!("ask again, in {:?}", error.retry_after().unwrap_or_default()),
+///         error => format!("tell the provider of request {:?}", error.request_id()),
+///     }
 /// }
 /// ```
 pub struct Error(Box<Inner>);
@@ -56,9 +65,13 @@ pub(crate) struct ApiError {
     pub(crate) kind: Option<String>,
     pub(crate) code: Option<String>,
     pub(crate) param: Option<String>,
+    /// What Gemini has in the place of a type; not shown.
+    pub(crate) status_word: Option<String>,
     /// The text that the server could not read as a call.
     pub(crate) failed_generation: Option<String>,
     pub(crate) retry: RetryHeaders,
+    /// The request had no key.
+    pub(crate) is_without_key: bool,
 }
 
 /// What is told of an error beside its body.
@@ -67,42 +80,46 @@ pub(crate) struct Told {
     pub(crate) status: Option<StatusCode>,
     pub(crate) request_id: Option<String>,
     pub(crate) retry: RetryHeaders,
+    pub(crate) is_without_key: bool,
 }
 
 impl Error {
-    fn of(kind: Kind) -> Self {
+    fn new(kind: Kind) -> Self {
         Self(Box::new(Inner { kind, request_id: None, partial: None }))
     }
 
     pub(crate) fn config(message: impl Into<String>) -> Self {
-        Self::of(Kind::Config(message.into()))
+        Self::new(Kind::Config(message.into()))
     }
 
     /// The request cannot be sent as it is.
     pub(crate) fn request(message: impl Into<String>) -> Self {
-        Self::of(Kind::Request(message.into()))
+        Self::new(Kind::Request(message.into()))
     }
 
     pub(crate) fn transport(url: &Url, error: reqwest::Error) -> Self {
-        Self::of(Kind::Transport { url: shown(url), error: error.without_url() })
+        Self::new(Kind::Transport { url: shown(url), error: error.without_url() })
     }
 
     /// An error by the status of the answer, or by its body under any status. `clean` takes the key out of a text.
     pub(crate) fn api(body: &str, told: Told, clean: impl Fn(&str) -> String) -> Self {
         let error = quirks::api_error(body).unwrap_or_else(|| ApiError {
-            message: format!("it says: {}", excerpt(body)),
+            // Of a key that is cut, the rest would not be found.
+            message: format!("it says: {}", excerpt(&clean(body))),
             ..ApiError::default()
         });
         // The body is read first, because in JSON the key may be written with escapes.
         let clean_all = |text: Option<String>| text.as_deref().map(&clean);
-        let error = Self::of(Kind::Api(ApiError {
+        let error = Self::new(Kind::Api(ApiError {
             message: clean(&error.message),
             kind: clean_all(error.kind),
             code: clean_all(error.code),
             param: clean_all(error.param),
-            failed_generation: error.failed_generation,
+            status_word: error.status_word,
+            failed_generation: clean_all(error.failed_generation),
             status: told.status,
             retry: told.retry,
+            is_without_key: told.is_without_key,
         }));
         error.with_request_id(clean_all(told.request_id))
     }
@@ -113,20 +130,22 @@ impl Error {
     }
 
     pub(crate) fn redirected(status: StatusCode, location: &str) -> Self {
-        Self::of(Kind::Redirected { status, location: excerpt(location) })
+        let location = without_query(location);
+        Self::new(Kind::Redirected { status, location: excerpt(location) })
     }
 
     pub(crate) fn invalid_response(message: impl Into<String>) -> Self {
-        Self::of(Kind::InvalidResponse(message.into()))
+        Self::new(Kind::InvalidResponse(message.into()))
     }
 
     /// An answer that is no response of the API.
     pub(crate) fn unreadable(content_type: Option<&str>, body: &str, why: &dyn fmt::Display) -> Self {
         let content_type = content_type.unwrap_or("no content type");
         // A page tells of a wrong URL; what may be a reply of the model is nobody's to see.
-        let came = match body.trim_start().starts_with('<') {
-            true => format!("It begins: {}", excerpt(body)),
-            false => format!("It has {} bytes", body.len()),
+        let may_be_a_reply = content_type == "text/event-stream" || body.trim_start().starts_with(['{', '[']);
+        let came = match may_be_a_reply {
+            true => format!("It has {} bytes", body.len()),
+            false => format!("It begins: {}", excerpt(body)),
         };
         Self::invalid_response(format!(
             "the answer is not one of the API ({content_type}: {why}); is the base URL right? {came}"
@@ -135,7 +154,7 @@ impl Error {
 
     /// A stream ended too early.
     pub(crate) fn incomplete(why: Option<Self>) -> Self {
-        Self::of(Kind::Incomplete { why })
+        Self::new(Kind::Incomplete { why })
     }
 
     pub(crate) fn with_partial(mut self, partial: ChatResponse) -> Self {
@@ -145,218 +164,25 @@ impl Error {
 
     /// The provider ended a reply before its end.
     pub(crate) fn given_up(why: String) -> Self {
-        Self::of(Kind::Api(ApiError { message: why, ..ApiError::default() }))
+        Self::new(Kind::Api(ApiError { message: why, ..ApiError::default() }))
     }
 
     /// An answer of the API with nothing in it.
     pub(crate) fn empty() -> Self {
-        Self::of(Kind::Empty)
-    }
-
-    /// The endpoint cannot be used as it is set.
-    #[must_use]
-    pub fn is_config(&self) -> bool {
-        matches!(self.0.kind, Kind::Config(_))
-    }
-
-    /// The endpoint could not be reached.
-    #[must_use]
-    pub fn is_connect(&self) -> bool {
-        matches!(&self.0.kind, Kind::Transport { error, .. } if error.is_connect())
-    }
-
-    /// The endpoint took too long.
-    #[must_use]
-    pub fn is_timeout(&self) -> bool {
-        match &self.0.kind {
-            Kind::Transport { error, .. } => error.is_timeout(),
-            Kind::Incomplete { why: Some(why) } => why.is_timeout(),
-            _ => false,
-        }
-    }
-
-    /// The API refused the request or failed: see [`status`](Self::status), [`code`](Self::code) and
-    /// [`message`](Self::message).
-    #[must_use]
-    pub fn is_api(&self) -> bool {
-        matches!(self.0.kind, Kind::Api(_))
-    }
-
-    /// The answer is not one of the API.
-    #[must_use]
-    pub fn is_invalid_response(&self) -> bool {
-        matches!(self.0.kind, Kind::InvalidResponse(_) | Kind::Redirected { .. } | Kind::Empty)
-    }
-
-    /// The stream ended before the response was whole: see [`partial`](Self::partial).
-    #[must_use]
-    pub fn is_incomplete(&self) -> bool {
-        matches!(self.0.kind, Kind::Incomplete { .. })
-    }
-
-    /// The HTTP status, if the error is the API's and came with one.
-    #[must_use]
-    pub fn status(&self) -> Option<u16> {
-        match &self.0.kind {
-            Kind::Redirected { status, .. } => Some(status.as_u16()),
-            _ => self.api_error()?.status.map(|status| status.as_u16()),
-        }
-    }
-
-    /// The API's code, such as `invalid_api_key`.
-    #[must_use]
-    pub fn code(&self) -> Option<&str> {
-        self.api_error()?.code.as_deref()
-    }
-
-    /// The API's type of the error, such as `invalid_request_error`.
-    #[must_use]
-    pub fn error_type(&self) -> Option<&str> {
-        self.api_error()?.kind.as_deref()
-    }
-
-    /// The API's message.
-    #[must_use]
-    pub fn message(&self) -> Option<&str> {
-        self.api_error().map(|error| &*error.message)
-    }
-
-    /// The field of the request that the API complains of.
-    #[must_use]
-    pub fn param(&self) -> Option<&str> {
-        self.api_error()?.param.as_deref()
-    }
-
-    /// The API's name for the request, for its support; of every error that came with an answer.
-    #[must_use]
-    pub fn request_id(&self) -> Option<&str> {
-        self.0.request_id.as_deref()
-    }
-
-    /// There were too many requests, or tokens, in a time: see [`retry_after`](Self::retry_after).
-    #[must_use]
-    pub fn is_rate_limited(&self) -> bool {
-        self.class() == Some(Class::RateLimit)
-    }
-
-    /// The account has no money or no quota left: to wait does not help.
-    #[must_use]
-    pub fn is_quota(&self) -> bool {
-        self.class() == Some(Class::Quota)
-    }
-
-    /// The conversation is longer than the model can read.
-    #[must_use]
-    pub fn is_context_length(&self) -> bool {
-        self.class() == Some(Class::ContextLength)
-    }
-
-    /// The provider has too much to do for now.
-    #[must_use]
-    pub fn is_overloaded(&self) -> bool {
-        self.class() == Some(Class::Overloaded)
-    }
-
-    /// A filter of the provider refused the request.
-    #[must_use]
-    pub fn is_content_filter(&self) -> bool {
-        self.class() == Some(Class::ContentFilter)
-    }
-
-    /// The key is missing or wrong, or may not do this.
-    #[must_use]
-    pub fn is_authentication(&self) -> bool {
-        self.class() == Some(Class::Authentication)
-    }
-
-    /// The model wrote a call that the server could not read: see [`failed_generation`](Self::failed_generation).
-    #[must_use]
-    pub fn is_tool_generation(&self) -> bool {
-        self.class() == Some(Class::ToolGeneration)
-    }
-
-    /// The request is wrong: the API says so, or it was not even sent.
-    #[must_use]
-    pub fn is_invalid_request(&self) -> bool {
-        self.class() == Some(Class::InvalidRequest) || matches!(self.0.kind, Kind::Request(_))
-    }
-
-    /// The server failed, through no fault of the request.
-    #[must_use]
-    pub fn is_server(&self) -> bool {
-        self.class() == Some(Class::Server)
-    }
-
-    /// The same request may succeed if it is sent again: the connection failed, or the server did, or it has too much to do.
-    /// What is [retried](crate::OpenAiBuilder::max_retries) was so to the last; a stream that broke off is not retried, as
-    /// its beginning was read already.
-    #[must_use]
-    pub fn is_retryable(&self) -> bool {
-        match &self.0.kind {
-            Kind::Transport { error, .. } => !error.is_builder() && !error.is_redirect(),
-            Kind::Api(error) => {
-                let class = Class::of(error);
-                match error.retry.should {
-                    _ if error.retry.is_too_long() => false,
-                    _ if class == Class::Quota || class == Class::ContextLength => false,
-                    Some(should) => should,
-                    None => class.is_passing(),
-                }
-            }
-            Kind::Empty => true,
-            Kind::Incomplete { why } => why.as_ref().is_none_or(Self::is_retryable),
-            _ => false,
-        }
-    }
-
-    /// How long the server wishes to be left alone.
-    #[must_use]
-    pub fn retry_after(&self) -> Option<Duration> {
-        self.api_error()?.retry.after
-    }
-
-    /// What the model wrote in the place of a call, where the server tells.
-    #[must_use]
-    pub fn failed_generation(&self) -> Option<&str> {
-        self.api_error()?.failed_generation.as_deref()
-    }
-
-    fn class(&self) -> Option<Class> {
-        match &self.0.kind {
-            Kind::Empty => Some(Class::Server),
-            Kind::Incomplete { why: Some(why) } => why.class(),
-            _ => self.api_error().map(Class::of),
-        }
-    }
-
-    /// What came of a stream before the error.
-    #[must_use]
-    pub fn partial(&self) -> Option<&ChatResponse> {
-        self.0.partial.as_ref()
-    }
-
-    fn api_error(&self) -> Option<&ApiError> {
-        match &self.0.kind {
-            Kind::Api(error) => Some(error),
-            _ => None,
-        }
+        Self::new(Kind::Empty)
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0.kind {
-            Kind::Config(message) | Kind::Request(message) => f.write_str(message),
+            Kind::Config(message) | Kind::Request(message) | Kind::InvalidResponse(message) => {
+                f.write_str(message)
+            }
             Kind::Transport { url, error } if error.is_timeout() => write!(f, "{url} took too long"),
             Kind::Transport { url, error } if error.is_connect() => write!(f, "could not connect to {url}"),
             Kind::Transport { url, .. } => write!(f, "the connection to {url} broke"),
-            Kind::Api(error) => {
-                write!(f, "{error}")?;
-                match self.request_id() {
-                    Some(id) => write!(f, " (request {id})"),
-                    None => Ok(()),
-                }
-            }
+            Kind::Api(error) => write!(f, "{error}"),
             Kind::Redirected { status, location } => {
                 write!(
                     f,
@@ -364,9 +190,12 @@ impl fmt::Display for Error {
                     status.as_u16()
                 )
             }
-            Kind::InvalidResponse(message) => f.write_str(message),
             Kind::Empty => f.write_str("the answer is one of the API, but it holds no reply"),
             Kind::Incomplete { .. } => f.write_str("the stream ended before the response was whole"),
+        }?;
+        match self.request_id() {
+            Some(id) => write!(f, " (request {id})"),
+            None => Ok(()),
         }
     }
 }
@@ -380,7 +209,17 @@ impl fmt::Display for ApiError {
         if let Some(code) = self.code.as_ref().or(self.kind.as_ref()) {
             write!(f, ", {code}")?;
         }
-        write!(f, ": {}", self.message)
+        write!(f, ": {}", self.message)?;
+        if self.is_without_key && Class::of(self) == Class::Authentication {
+            return f.write_str("; no key was sent: give it by `api_key` or `key_from_env`");
+        }
+        // The API names a code or a type where it lacks the model; a server without the path does not.
+        match self.status {
+            Some(StatusCode::NOT_FOUND) if self.code.is_none() && self.kind.is_none() => {
+                f.write_str("; is the base URL right?")
+            }
+            _ => Ok(()),
+        }
     }
 }
 

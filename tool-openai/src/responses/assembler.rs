@@ -147,20 +147,20 @@ impl<'a> Assembler<'a> {
         Ok(Progress::Done)
     }
 
-    /// Takes in the items of the whole output that no event told of, or not to their end.
+    /// Takes in the items of the whole output that were not told to their end, and the calls that no event told of. Other
+    /// items that are not found are passed over: where neither places nor ids fit, they are those that were told.
     fn complete(&mut self, output: &[&RawValue], tell: &mut dyn FnMut(Delta)) {
         let nothing_was_told = self.slots.is_empty();
         for (index, json) in (0..).zip(output) {
             let item = Item::read(json);
             let is_it = |slot: &Slot| slot.index == Some(index) || (item.id.is_some() && slot.id == item.id);
-            let position = if nothing_was_told {
-                self.new_slot(Some(index))
-            } else {
-                let found = self.slots.iter().position(is_it);
-                let Some(position) = found.filter(|position| self.slots[*position].done.is_none()) else {
-                    continue;
-                };
-                position
+            let is_same_call = |slot: &Slot| slot.call.id == item.call_id;
+            let is_new_call = item.kind == Kind::Call && item.call_id.is_some();
+            let position = match self.slots.iter().position(is_it) {
+                _ if nothing_was_told => self.new_slot(Some(index)),
+                Some(position) if self.slots[position].done.is_none() => position,
+                _ if is_new_call && !self.slots.iter().any(is_same_call) => self.new_slot(Some(index)),
+                _ => continue,
             };
             self.change(position, tell, |slot, tell| slot.finish(item, json, tell));
         }
@@ -324,6 +324,62 @@ mod tests {
     use super::*;
     use crate::sse::Event;
     use crate::streaming::Assemble;
+
+    /// Some servers stream texts only, and have calls in the last event.
+    #[test]
+    fn a_call_that_no_event_told_of_is_one() {
+        let call = |id: &str| {
+            format!(
+                r#"{{"type":"function_call","id":"f{id}","call_id":"c{id}","name":"now","arguments":"{{}}"}}"#
+            )
+        };
+        let said = r#"{"type":"message","id":"m","content":[{"type":"output_text","text":"Hm."}]}"#;
+        let done = |index: usize, item: &str| {
+            format!(r#"{{"type":"response.output_item.done","output_index":{index},"item":{item}}}"#)
+        };
+        let (one, two) = (call("1"), call("2"));
+        let last = format!(r#"{{"type":"response.completed","response":{{"output":[{said},{one},{two}]}}}}"#);
+        let table = [
+            vec![done(0, said)],
+            vec![done(0, said), done(1, &one)],
+            // Counted from one, and with ids that change.
+            vec![done(1, said), done(2, &one.replace("f1", "g1"))],
+            vec![done(0, said), done(1, &one), done(2, &two)],
+        ];
+        for events in table {
+            let mut assembler = Assembler::new("here/responses");
+            let mut told = Vec::new();
+            for data in events.iter().chain([&last]) {
+                let event = Event { name: "".into(), data: data.into(), is_whole: true };
+                assembler.add(&event, &mut |delta| told.push(delta)).expect("it is an event");
+            }
+            let message = assembler.into_response().message;
+            let ids: Vec<_> = message.tool_calls.iter().map(|call| &*call.id).collect();
+            assert_eq!((&*message.text, &*ids), ("Hm.", &["c1", "c2"][..]), "{events:?}");
+            let calls = told.iter().filter(|delta| matches!(delta, Delta::ToolCall { .. })).count();
+            assert_eq!(calls, 2, "{events:?}");
+        }
+    }
+
+    /// Proxies that cut texts anywhere leave them; what they stand in is not lost for them.
+    #[test]
+    fn halves_of_characters_are_replaced() {
+        let output = r#"{"output":[
+            {"type":"message","content":[{"type":"output_text","text":"a\ud83d"}]},
+            {"type":"function_call","call_id":"1","name":"now","arguments":"{\"a\":\"\ude00\"}"}
+        ]}"#;
+        let whole = super::super::response::read(output, "here/responses").expect("it can be read");
+        let mut assembler = Assembler::new("here/responses");
+        let data = format!(r#"{{"type":"response.completed","response":{output}}}"#);
+        let event = Event { name: "".into(), data: data.into(), is_whole: true };
+        assembler.add(&event, &mut |_| {}).expect("it can be read");
+        for message in [whole.message, assembler.into_response().message] {
+            assert_eq!(message.text, "a\u{fffd}");
+            assert_eq!(message.tool_calls[0].arguments, "{\"a\":\"\u{fffd}\"}");
+            let kept = message.provider_data.expect("items are kept");
+            assert!(!kept.of("here/responses").expect("they are its own").as_str().contains("ud83d"));
+        }
+    }
 
     /// A server that means ill may not make it take for ever to find an item.
     #[test]

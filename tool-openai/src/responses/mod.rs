@@ -131,6 +131,7 @@ impl Api for Responses {
     fn body(&self, request: &ChatRequest<'_>, is_streamed: bool) -> Result<RequestBody, Error> {
         let offered = tools::offered(request, &self.client.endpoint);
         let on_warning = self.client.on_warning.as_ref();
+        tools::warn_of_left_out(request, &self.client.endpoint, on_warning);
         let tools = tools::written(&offered, Form::Flat, &self.client.endpoint, on_warning)?;
         let tools = tools.as_ref().map(AsRef::as_ref);
         request::body(&self.dialect, self.model_of(request), &self.reasoning, request, tools, is_streamed)

@@ -168,6 +168,7 @@ fn read_object<'a, T: Deserialize<'a>>(json: &'a str) -> Result<Option<T>, Probl
 
 /// Reads a whole answer.
 pub(super) fn read(json: &str, provider: &str) -> Result<ChatResponse, Problem> {
+    let json = &*quirks::with_whole_characters(json);
     let response = read_object::<WireResponse<'_>>(json)?.unwrap_or_default();
     if response.output.is_none() && response.status.is_none() {
         let is_error = response.error.is_some_and(|error| quirks::is_error(error.get()));

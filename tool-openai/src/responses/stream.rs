@@ -4,6 +4,7 @@ use tool_core::{ChatResponse, Delta};
 
 use super::assembler::Assembler;
 use super::response::WireEvent;
+use crate::quirks;
 use crate::sse::Event;
 use crate::streaming::{Assemble, Problem, Progress};
 
@@ -16,6 +17,7 @@ impl Assemble for Assembler<'_> {
         if data.is_empty() || data == DONE {
             return Ok(Progress::Goes);
         }
+        let data = &*quirks::with_whole_characters(data);
         let wire = WireEvent::read(data)?;
         // Names repeat the kind, but for errors that are events of no kind.
         let kind = match (&*event.name, wire.kind.as_deref()) {

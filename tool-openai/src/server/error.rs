@@ -37,6 +37,10 @@ impl ApiError {
         Self::new(StatusCode::UNAUTHORIZED, message).with_code("invalid_api_key")
     }
 
+    pub(super) fn too_slow() -> Self {
+        Self::new(StatusCode::REQUEST_TIMEOUT, "the request did not come to its end in time")
+    }
+
     /// Something went wrong here, of which the caller is told no more.
     pub(super) fn internal() -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "the server could not answer this request")

@@ -78,8 +78,18 @@ fn holding(permit: Option<OwnedSemaphorePermit>, response: Response) -> Response
     }
 }
 
+/// How many times as long as a caller may be silent its whole body may take.
+const BODY_TAKES: u32 = 10;
+
 /// Reads the body of a request, as long as it may be and as long as it keeps coming.
 pub(super) async fn read_body(endpoint: &Endpoint, request: Request) -> Result<Bytes, ApiError> {
+    let read_timeout = endpoint.settings.read_timeout;
+    let reading =
+        tokio::time::timeout(read_timeout.saturating_mul(BODY_TAKES), read_pieces(endpoint, request));
+    reading.await.unwrap_or_else(|_| Err(ApiError::too_slow()))
+}
+
+async fn read_pieces(endpoint: &Endpoint, request: Request) -> Result<Bytes, ApiError> {
     let limit = endpoint.settings.longest_body;
     let too_long = || {
         let message = format!("the request is longer than the {limit} bytes that are read here");
@@ -93,10 +103,7 @@ pub(super) async fn read_body(endpoint: &Endpoint, request: Request) -> Result<B
     let mut body = Vec::with_capacity(usize::try_from(told).unwrap_or_default().min(1 << 16));
     loop {
         let piece = tokio::time::timeout(endpoint.settings.read_timeout, pieces.next()).await;
-        let piece = piece.map_err(|_| {
-            ApiError::new(StatusCode::REQUEST_TIMEOUT, "the request did not come to its end in time")
-        })?;
-        match piece {
+        match piece.map_err(|_| ApiError::too_slow())? {
             Some(Ok(piece)) if body.len() + piece.len() > limit => return Err(too_long()),
             Some(Ok(piece)) => body.extend_from_slice(&piece),
             Some(Err(_)) => return Err(ApiError::new(StatusCode::BAD_REQUEST, "the request broke off")),
@@ -129,6 +136,9 @@ fn never_silent(events: impl Stream<Item = Bytes> + Send + 'static) -> impl Stre
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use super::super::endpoint::Settings;
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -139,6 +149,21 @@ mod tests {
         });
         let sent: Vec<_> = never_silent(slow).map(|bytes| bytes[0]).collect().await;
         assert_eq!(sent, b":d:d:");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_comes_in_drops_is_not_waited_for() {
+        let endpoint = Endpoint::new(Settings::default(), BTreeMap::new());
+        for (pieces, is_read) in [(9, true), (11, false)] {
+            let drops = stream::unfold(0, move |count| async move {
+                tokio::time::sleep(Duration::from_secs(29)).await;
+                (count < pieces).then_some((Ok::<_, Infallible>("{"), count + 1))
+            });
+            let began = tokio::time::Instant::now();
+            let body = read_body(&endpoint, Request::new(Body::from_stream(drops))).await;
+            assert_eq!(body.is_ok(), is_read, "{pieces}");
+            assert!(began.elapsed() <= Duration::from_secs(300));
+        }
     }
 
     #[test]

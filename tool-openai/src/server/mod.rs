@@ -35,6 +35,7 @@ mod agent;
 mod backend;
 mod callers;
 mod chat;
+mod connection;
 mod endpoint;
 mod error;
 mod failure;
@@ -118,7 +119,8 @@ impl Server {
     }
 
     /// How long a caller may be silent in the middle of a request; 30 seconds unless it is set. It holds for the body of
-    /// a request, and with [`spawn`](Self::spawn) for its head, and for a connection that waits for the next.
+    /// a request, which may take ten times as long in all, and with [`spawn`](Self::spawn) for its head, for a connection that
+    /// waits for the next, and for an answer of which the caller takes nothing: the connection is cut then.
     pub fn read_timeout(mut self, time: Duration) -> Self {
         self.settings.read_timeout = time;
         self

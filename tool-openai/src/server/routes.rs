@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -14,6 +15,7 @@ use super::error::ApiError;
 use super::{chat, http, responses};
 
 type Shared = State<Arc<Endpoint>>;
+type Part = Result<Path<String>, PathRejection>;
 
 pub(super) fn of(endpoint: Arc<Endpoint>) -> Router {
     Router::new()
@@ -26,7 +28,7 @@ pub(super) fn of(endpoint: Arc<Endpoint>) -> Router {
         )
         // A name may have slashes in it.
         .route("/v1/models/{*name}", get(model))
-        .fallback(async || ApiError::new(StatusCode::NOT_FOUND, "there is no such URL here"))
+        .fallback(async || nothing_there())
         .method_not_allowed_fallback(async || {
             ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "this URL takes another method")
         })
@@ -44,21 +46,30 @@ async fn create_response(State(endpoint): Shared, request: Request) -> Result<Re
     responses::create(&endpoint, &body).await
 }
 
-async fn response(State(endpoint): Shared, Path(id): Path<String>) -> Response {
-    answer(responses::retrieve(&endpoint, &id))
+async fn response(State(endpoint): Shared, id: Part) -> Response {
+    answer(id, |id| responses::retrieve(&endpoint, id))
 }
 
-async fn delete_response(State(endpoint): Shared, Path(id): Path<String>) -> Response {
-    answer(responses::delete(&endpoint, &id))
+async fn delete_response(State(endpoint): Shared, id: Part) -> Response {
+    answer(id, |id| responses::delete(&endpoint, id))
 }
 
-async fn model(State(endpoint): Shared, Path(name): Path<String>) -> Response {
-    answer(endpoint.model(&name))
+async fn model(State(endpoint): Shared, name: Part) -> Response {
+    answer(name, |name| endpoint.model(name))
 }
 
-fn answer(found: Result<Value, ApiError>) -> Response {
+/// What is looked for by a part of the URL; one that is no text names nothing.
+fn answer(part: Part, find: impl FnOnce(&str) -> Result<Value, ApiError>) -> Response {
+    let found = match part {
+        Ok(Path(part)) => find(&part),
+        Err(_) => Err(nothing_there()),
+    };
     match found {
         Ok(found) => http::json(StatusCode::OK, &found),
         Err(error) => error.into_response(),
     }
+}
+
+fn nothing_there() -> ApiError {
+    ApiError::new(StatusCode::NOT_FOUND, "there is no such URL here")
 }

@@ -1,9 +1,9 @@
 //! A server at work.
 
-use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::time::Duration;
+use std::{fmt, io};
 
 use axum::Router;
 use hyper::server::conn::http1;
@@ -13,12 +13,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
+use super::connection;
+
 /// How long the next connection is waited for when none could be taken, as there are too many.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// A server at work, made by [`Server::spawn`](super::Server::spawn). Dropping it closes the port; a request under
 /// way is still answered.
-#[derive(Debug)]
 #[must_use = "the port is closed when it is dropped"]
 pub struct RunningServer {
     address: SocketAddr,
@@ -98,6 +99,12 @@ impl RunningServer {
     }
 }
 
+impl fmt::Debug for RunningServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunningServer").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
 impl Drop for RunningServer {
     fn drop(&mut self) {
         self.stop.send_replace(Stop::Gracefully);
@@ -145,18 +152,25 @@ async fn answer(
 ) {
     // Pieces of a stream are small, and are to come as they are sent.
     let _ = stream.set_nodelay(true);
-    let connection = http1::Builder::new()
+    let (connection, presence) = connection::of(stream, read_timeout);
+    let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(read_timeout)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    let mut connection = pin!(connection);
-    tokio::select! {
-        _ = connection.as_mut() => {}
-        _ = is_told(&mut stopping, |stop| stop != Stop::NotYet) => {
-            connection.as_mut().graceful_shutdown();
-            // A caller who breaks off is no concern of the server's.
-            let _ = connection.await;
+        .serve_connection(TokioIo::new(connection), TowerToHyperService::new(router));
+    let mut served = pin!(served);
+    let to_its_end = async {
+        tokio::select! {
+            _ = served.as_mut() => {}
+            _ = is_told(&mut stopping, |stop| stop != Stop::NotYet) => {
+                served.as_mut().graceful_shutdown();
+                // A caller who breaks off is no concern of the server's.
+                let _ = served.await;
+            }
         }
+    };
+    tokio::select! {
+        () = to_its_end => {}
+        () = presence.ended() => {}
     }
 }
 

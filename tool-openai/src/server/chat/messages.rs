@@ -16,8 +16,11 @@ pub(super) struct WireMessage {
     #[serde(default)]
     refusal: Option<String>,
     /// What servers with open models call it; they may want it back.
-    #[serde(default, alias = "reasoning")]
+    #[serde(default)]
     reasoning_content: Option<String>,
+    /// What others call it; some say both, and their clients send both back.
+    #[serde(default)]
+    reasoning: Option<String>,
     #[serde(default)]
     tool_calls: Option<Vec<WireCall>>,
     #[serde(default)]
@@ -94,7 +97,8 @@ fn read_message(
             let calls = calls.map(|call| ToolCall::new(call.id, call.function.name, call.function.arguments));
             let mut message = AssistantMessage::text(text).with_tool_calls(calls);
             message.refusal = wire.refusal;
-            message.reasoning = wire.reasoning_content.filter(|reasoning| !reasoning.is_empty());
+            let is_said = |reasoning: &String| !reasoning.is_empty();
+            message.reasoning = wire.reasoning_content.filter(is_said).or(wire.reasoning.filter(is_said));
             Message::Assistant(message)
         }
         "tool" => {

@@ -68,7 +68,7 @@ fn whole_of(writer: &mut Writer, storing: Option<&Storing>, delta: Delta) -> Opt
 }
 
 pub(super) fn retrieve(endpoint: &Endpoint, id: &str) -> Result<Value, ApiError> {
-    stored(endpoint, id).map(|stored| stored.response.clone())
+    serde_json::from_str(&stored(endpoint, id)?.response).map_err(|_| ApiError::internal())
 }
 
 pub(super) fn delete(endpoint: &Endpoint, id: &str) -> Result<Value, ApiError> {

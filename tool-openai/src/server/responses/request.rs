@@ -60,7 +60,7 @@ pub(super) fn read(
     let includes_logprobs = wire.include.iter().flatten().any(|one| one == "message.output_text.logprobs");
     options.top_logprobs = wire.top_logprobs.or(includes_logprobs.then_some(0));
     options.service_tier = wire.service_tier;
-    options.user = wire.safety_identifier;
+    options.user = wire.safety_identifier.or(wire.user);
     options.metadata = wire.metadata.unwrap_or_default();
     let wire_format = wire.text.and_then(|text| text.format);
     let echoed = json!({

@@ -39,9 +39,11 @@ pub(super) struct WireRequest {
     pub(super) include: Option<Vec<String>>,
     #[serde(default)]
     pub(super) service_tier: Option<String>,
-    /// Earlier `user`, which clients of other servers still send.
-    #[serde(default, alias = "user")]
+    #[serde(default)]
     pub(super) safety_identifier: Option<String>,
+    /// The earlier name of `safety_identifier`, which clients of other servers still send.
+    #[serde(default)]
+    pub(super) user: Option<String>,
     #[serde(default)]
     pub(super) reasoning: Option<WireReasoning>,
     #[serde(default)]

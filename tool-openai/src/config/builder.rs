@@ -1,6 +1,5 @@
-//! Where the endpoint is, and how it is reached.
+//! Sets an endpoint by hand.
 
-use std::env::VarError;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,16 +9,11 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::Semaphore;
 
-use crate::client::Client;
+use super::{OpenAi, variable};
+use crate::client::{Client, without_query};
 use crate::retry::RetryPolicy;
 use crate::tools::WarningHook;
-use crate::{ChatCompletions, Endpoint, Error, KeyHeader, Responses, Retry, RetryBudget, Warning, http};
-
-/// The environment variable with the key.
-const KEY_VARIABLE: &str = "OPENAI_API_KEY";
-
-/// The environment variable with the base URL.
-const BASE_URL_VARIABLE: &str = "OPENAI_BASE_URL";
+use crate::{Endpoint, Error, KeyHeader, Retry, RetryBudget, Warning, http};
 
 /// OpenAI's own endpoint.
 const DEFAULT_BASE_URL: &str = "https://api.openai.com/v1";
@@ -29,75 +23,8 @@ const DEFAULT_BASE_URL: &str = "https://api.openai.com/v1";
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const DEFAULT_READ_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// An OpenAI-compatible endpoint. Cloning shares its connections.
-#[derive(Clone)]
-pub struct OpenAi(Arc<Client>);
-
-impl OpenAi {
-    /// The endpoint that the environment names: the key in `OPENAI_API_KEY`, the base URL in
-    /// `OPENAI_BASE_URL`. Without a base URL it is OpenAI's own; with one, the key may be missing, as
-    /// many local servers want none.
-    ///
-    /// # Errors
-    ///
-    /// Neither variable is set, or one of them holds what cannot be used.
-    pub fn from_env() -> Result<Self, Error> {
-        let (key, base_url) = (variable(KEY_VARIABLE)?, variable(BASE_URL_VARIABLE)?);
-        if key.is_none() && base_url.is_none() {
-            return Err(Error::config(format!(
-                "{KEY_VARIABLE} is not set; set it, or set {BASE_URL_VARIABLE} to a server that needs no key"
-            )));
-        }
-        let mut builder = Self::builder();
-        if let Some(key) = key {
-            builder = builder.api_key(key.trim());
-        }
-        if let Some(url) = base_url {
-            builder = builder.base_url(url.trim());
-        }
-        builder.build()
-    }
-
-    /// An endpoint set by hand.
-    ///
-    /// ```
-    /// use tool_openai::OpenAi;
-    ///
-    /// let local = OpenAi::builder().base_url("http://127.0.0.1:8080/v1").build()?;
-    /// # Ok::<_, tool_openai::Error>(())
-    /// ```
-    pub fn builder() -> OpenAiBuilder {
-        OpenAiBuilder::default()
-    }
-
-    /// A model of this endpoint, through Chat Completions.
-    #[must_use]
-    pub fn chat_model(&self, name: impl Into<String>) -> ChatCompletions {
-        ChatCompletions::new(Arc::clone(&self.0), name.into())
-    }
-
-    /// A model of this endpoint, through the Responses API.
-    ///
-    /// ```
-    /// use tool_openai::OpenAi;
-    ///
-    /// let openai = OpenAi::builder().api_key("…").build()?;
-    /// let model = openai.responses_model("gpt-5-mini").with_reasoning_summary("auto");
-    /// assert_eq!(model.name(), "gpt-5-mini");
-    /// # Ok::<_, tool_openai::Error>(())
-    /// ```
-    #[must_use]
-    pub fn responses_model(&self, name: impl Into<String>) -> Responses {
-        Responses::new(Arc::clone(&self.0), name.into())
-    }
-}
-
-/// Tells where the endpoint is, never the key.
-impl fmt::Debug for OpenAi {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("OpenAi").field(&self.0).finish()
-    }
-}
+/// A header of fewer characters is no secret, and its value may be a common word.
+const SHORTEST_SECRET: usize = 16;
 
 /// Sets an [`OpenAi`] by hand.
 #[derive(Clone)]
@@ -150,7 +77,8 @@ impl OpenAiBuilder {
         self
     }
 
-    /// The key. It is sent as the endpoint [wants it](Endpoint::key_header) and shown nowhere.
+    /// The key. It is sent as the endpoint [wants it](Endpoint::key_header) and shown nowhere. Without one, and without
+    /// [`key_from_env`](Self::key_from_env), none is sent.
     pub fn api_key(mut self, key: impl Into<SecretString>) -> Self {
         self.key = Some(key.into());
         self
@@ -179,8 +107,8 @@ impl OpenAiBuilder {
         self.header("openai-project", project.into())
     }
 
-    /// A header of every request, such as those by which a gateway tells its users. One of the same name is replaced. The
-    /// value is shown nowhere.
+    /// A header of every request, such as those by which a gateway tells its users. One of the same name is replaced, that of
+    /// the key too. The value is shown nowhere.
     pub fn header(mut self, name: impl Into<String>, value: impl Into<SecretString>) -> Self {
         self.headers.push((name.into(), value.into()));
         self
@@ -196,6 +124,18 @@ impl OpenAiBuilder {
     /// The HTTP client, in the place of one that is made here: its own timeouts and proxy hold, and none of those that are
     /// set here. It should not follow redirects ([`Policy::none`](reqwest::redirect::Policy::none)): they may carry what
     /// is sent, the key with it, to another host.
+    ///
+    /// It is one of `reqwest` 0.13. Unless the program switches on a TLS of that itself, it is [told of
+    /// one](crate#another-http-client-in-the-same-program) first, as `reqwest` panics without:
+    ///
+    /// ```
+    /// use tool_openai::OpenAi;
+    ///
+    /// let _ = rustls::crypto::ring::default_provider().install_default();
+    /// let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build()?;
+    /// let openai = OpenAi::builder().base_url("http://127.0.0.1:8080/v1").http_client(client).build()?;
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn http_client(mut self, client: reqwest::Client) -> Self {
         self.http = Some(client);
         self
@@ -251,7 +191,8 @@ impl OpenAiBuilder {
         self
     }
 
-    /// Is told of what was changed in a request so that the endpoint takes it.
+    /// Is told of what was [changed or left out](Warning) in a request, because the endpoint, as its [switches](Endpoint)
+    /// say, would not take it.
     pub fn on_warning(mut self, hook: impl Fn(&Warning<'_>) + Send + Sync + 'static) -> Self {
         self.on_warning = Some(Arc::new(hook));
         self
@@ -272,12 +213,27 @@ impl OpenAiBuilder {
             }
             (None, Some(endpoint)) => parse_base_url(&endpoint.base_url)?,
         };
+        let is_where_it_says = self.base_url.is_none();
         let endpoint = self.endpoint.unwrap_or_else(|| Endpoint::at(&base_url));
         let key = match self.key {
             None if self.has_key_of_environment => Some(key_of_environment(&endpoint)?),
             key => key,
         };
+        // Another server may want none, and a client of one's own may send it.
+        let may_lack_key =
+            endpoint.key_variable.is_empty() || self.http.is_some() || !self.headers.is_empty();
+        if key.is_none() && is_where_it_says && !may_lack_key {
+            let variable = &endpoint.key_variable;
+            return Err(Error::config(format!(
+                "there is no key; give it by `api_key`, or take it from {variable} by `key_from_env`"
+            )));
+        }
         let headers = headers(&endpoint, key.as_ref(), &self.headers)?;
+        // What the organisation and the project are called helps to understand an error.
+        let of_headers = self.headers.iter().filter(|(name, _)| !name.starts_with("openai-"));
+        let of_headers = of_headers.map(|(_, value)| value);
+        let of_headers = of_headers.filter(|value| value.expose_secret().len() >= SHORTEST_SECRET);
+        let secrets = key.iter().chain(of_headers).cloned().collect();
         if self.max_concurrent == Some(0) {
             return Err(Error::config("no request may be under way at once; allow 1 at least"));
         }
@@ -291,7 +247,7 @@ impl OpenAiBuilder {
             http,
             endpoint: Arc::new(endpoint),
             base_url,
-            key,
+            secrets,
             headers,
             retry: self.retry,
             room,
@@ -331,6 +287,14 @@ fn headers(
         Ok(())
     };
     if let Some(key) = key.map(ExposeSecret::expose_secret) {
+        if key.trim().is_empty() {
+            return Err(Error::config("the key is empty; give one, or none to a server that needs none"));
+        }
+        if HeaderValue::from_str(key).is_err() {
+            return Err(Error::config(
+                "the key has a character that no header may have, such as a line break at its end; trim it",
+            ));
+        }
         match endpoint.key_header {
             KeyHeader::Bearer => set("authorization", &format!("Bearer {key}"))?,
             KeyHeader::ApiKey => set("api-key", key)?,
@@ -342,19 +306,9 @@ fn headers(
     Ok(map)
 }
 
-/// A variable of the environment that is not blank.
-fn variable(name: &str) -> Result<Option<String>, Error> {
-    match std::env::var(name) {
-        Ok(value) => Ok(Some(value).filter(|value| !value.trim().is_empty())),
-        Err(VarError::NotPresent) => Ok(None),
-        Err(VarError::NotUnicode(_)) => Err(Error::config(format!("{name} holds what is no text"))),
-    }
-}
-
 fn parse_base_url(text: &str) -> Result<Url, Error> {
     let wrong = |why: &str| {
-        // A user name and a password may stand in front of the `@`.
-        let came = if text.contains('@') { String::new() } else { format!(", not `{text}`") };
+        let came = text_shown(text).map(|text| format!(", not `{text}`")).unwrap_or_default();
         Error::config(format!("the base URL {why}; write one such as `{DEFAULT_BASE_URL}`{came}"))
     };
     let mut url = Url::parse(text).map_err(|error| wrong(&format!("is not one ({error})")))?;
@@ -364,6 +318,9 @@ fn parse_base_url(text: &str) -> Result<Url, Error> {
     if !url.username().is_empty() || url.password().is_some() {
         return Err(Error::config("the base URL holds a user name or a password; give the key as the key"));
     }
+    if url.path().trim_end_matches('/').ends_with("/chat/completions") {
+        return Err(wrong("is the address of one API; leave out `/chat/completions`"));
+    }
     // So that a path joined to it is put behind it, and not in the place of its last part.
     if !url.path().ends_with('/') {
         let path = format!("{}/", url.path());
@@ -372,61 +329,15 @@ fn parse_base_url(text: &str) -> Result<Url, Error> {
     Ok(url)
 }
 
+/// As much of what is to be a URL as holds no secret: a query may be one, and a password may stand in front of an `@`.
+fn text_shown(text: &str) -> Option<&str> {
+    Some(without_query(text)).filter(|_| !text.contains('@'))
+}
+
 /// Tells where the endpoint is, never the key.
 impl fmt::Debug for OpenAiBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OpenAiBuilder").field("base_url", &self.base_url).finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_base_url_may_end_with_a_slash_or_not() {
-        for text in ["http://localhost:1/v1", "http://localhost:1/v1/"] {
-            let openai = OpenAi::builder().base_url(text).build().unwrap();
-            assert_eq!(
-                openai.0.url("chat/completions", "m").as_str(),
-                "http://localhost:1/v1/chat/completions"
-            );
-        }
-    }
-
-    #[test]
-    fn a_query_stays_and_is_not_shown() {
-        let openai = OpenAi::builder().base_url("http://localhost:1/v1?version=1&secret=x").build().unwrap();
-        let url = openai.0.url("chat/completions", "m");
-        assert_eq!(url.as_str(), "http://localhost:1/v1/chat/completions?version=1&secret=x");
-        assert!(!format!("{openai:?}").contains("secret"), "{openai:?}");
-    }
-
-    #[test]
-    fn what_is_no_base_url_is_refused() {
-        for text in [
-            "",
-            "localhost",
-            "localhost:80/v1",
-            "file:///etc/passwd",
-            "http://user:secret@host/v1",
-            "ftp://user:secret@host",
-            "http://user:secret@ho st/v1",
-        ] {
-            let error = OpenAi::builder().base_url(text).build().unwrap_err();
-            assert!(error.is_config());
-            assert!(!error.to_string().contains("secret"), "{error}");
-        }
-    }
-
-    #[test]
-    fn the_key_is_shown_nowhere() {
-        let builder = OpenAi::builder().api_key("sk-secret").base_url("http://localhost/v1");
-        assert!(!format!("{builder:?}").contains("sk-secret"));
-        let openai = builder.build().unwrap();
-        assert!(!format!("{openai:?} {:?}", openai.chat_model("m")).contains("sk-secret"));
-        let error =
-            OpenAi::builder().api_key("sk-\nsecret").base_url("http://localhost/v1").build().unwrap_err();
-        assert!(error.is_config() && !format!("{error} {error:?}").contains("secret"), "{error}");
+        let base_url = self.base_url.as_deref().and_then(text_shown);
+        f.debug_struct("OpenAiBuilder").field("base_url", &base_url).finish_non_exhaustive()
     }
 }

@@ -1,0 +1,157 @@
+//! The official SDK's client, connected in every way that it has.
+
+#![expect(deprecated, reason = "logging, which most clients still have")]
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rmcp::model::{
+    CallToolRequestParams, CallToolResult, ClientCapabilities, ClientConfig, Implementation,
+    LoggingMessageNotificationParam, ProgressNotificationParam, ProtocolVersion,
+};
+use rmcp::service::{NotificationContext, RunningService, ServiceError};
+use rmcp::transport::StreamableHttpClientTransport;
+use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
+use rmcp::{ClientHandler, ClientLifecycleMode, ClientServiceExt, RoleClient};
+use serde_json::Value;
+use tool_mcp::server::{RunningServer, Server};
+
+/// How a client reaches the server, and which protocol it speaks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Way {
+    Streams,
+    StreamsNewest,
+    Http,
+    HttpNewest,
+}
+
+impl Way {
+    pub(crate) const ALL: [Self; 4] = [Self::Streams, Self::StreamsNewest, Self::Http, Self::HttpNewest];
+
+    pub(crate) fn is_newest(self) -> bool {
+        matches!(self, Self::StreamsNewest | Self::HttpNewest)
+    }
+
+    fn lifecycle(self) -> ClientLifecycleMode {
+        if self.is_newest() {
+            ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] }
+        } else {
+            ClientLifecycleMode::Initialize
+        }
+    }
+}
+
+/// What a client was told beside the answers.
+#[derive(Clone, Default)]
+pub(crate) struct Heard {
+    pub(crate) progress: Arc<Mutex<Vec<ProgressNotificationParam>>>,
+    pub(crate) logs: Arc<Mutex<Vec<LoggingMessageNotificationParam>>>,
+    pub(crate) changes: Arc<Mutex<usize>>,
+}
+
+impl ClientHandler for Heard {
+    fn get_info(&self) -> ClientConfig {
+        ClientConfig::new(ClientCapabilities::default(), Implementation::new("tests", "1"))
+    }
+
+    async fn on_progress(&self, params: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
+        self.progress.lock().unwrap().push(params);
+    }
+
+    async fn on_logging_message(
+        &self,
+        params: LoggingMessageNotificationParam,
+        _: NotificationContext<RoleClient>,
+    ) {
+        self.logs.lock().unwrap().push(params);
+    }
+
+    async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
+        *self.changes.lock().unwrap() += 1;
+    }
+}
+
+pub(crate) struct Client {
+    pub(crate) service: RunningService<RoleClient, Heard>,
+    pub(crate) heard: Heard,
+    // Serves as long as there is the client.
+    pub(crate) server: Option<RunningServer>,
+}
+
+impl Client {
+    pub(crate) async fn connect(way: Way, server: Server) -> Self {
+        let heard = Heard::default();
+        let (service, server) = match way {
+            Way::Streams | Way::StreamsNewest => {
+                let (ours, theirs) = tokio::io::duplex(1 << 16);
+                let (input, output) = tokio::io::split(theirs);
+                tokio::spawn(async move { server.serve_streams(input, output).await.unwrap() });
+                (heard.clone().serve_with_lifecycle(ours, way.lifecycle()).await.unwrap(), None)
+            }
+            Way::Http | Way::HttpNewest => {
+                let server = server.spawn("127.0.0.1:0").await.unwrap();
+                (reach(&server.url(), None, way, heard.clone()).await.unwrap(), Some(server))
+            }
+        };
+        Self { service, heard, server }
+    }
+
+    pub(crate) async fn call(&self, name: &str, arguments: Value) -> Result<CallToolResult, ServiceError> {
+        tokio::time::timeout(Duration::from_secs(60), self.service.call_tool(params(name, arguments)))
+            .await
+            .unwrap()
+    }
+
+    /// The text of a call that must be answered, and whether it is an error.
+    pub(crate) async fn text(&self, name: &str, arguments: Value) -> (String, bool) {
+        text(&self.call(name, arguments).await.unwrap())
+    }
+}
+
+pub(crate) fn params(name: &str, arguments: Value) -> CallToolRequestParams {
+    let params = CallToolRequestParams::new(name.to_owned());
+    match arguments {
+        Value::Object(arguments) => params.with_arguments(arguments),
+        _ => params,
+    }
+}
+
+pub(crate) fn text(result: &CallToolResult) -> (String, bool) {
+    let texts: Vec<_> =
+        result.content.iter().filter_map(|block| Some(block.as_text()?.text.clone())).collect();
+    (texts.join("|"), result.is_error == Some(true))
+}
+
+/// Reaches a server over HTTP.
+pub(crate) async fn reach(
+    url: &str,
+    token: Option<&str>,
+    way: Way,
+    heard: Heard,
+) -> Result<RunningService<RoleClient, Heard>, rmcp::service::ClientInitializeError> {
+    let mut config = StreamableHttpClientTransportConfig::with_uri(url);
+    if let Some(token) = token {
+        config = config.auth_header(token);
+    }
+    let transport = StreamableHttpClientTransport::with_client(http(), config);
+    heard.serve_with_lifecycle(transport, way.lifecycle()).await
+}
+
+pub(crate) fn http() -> reqwest::Client {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let tls =
+        rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let tls = tls.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth();
+    reqwest::Client::builder().no_proxy().tls_backend_preconfigured(tls).build().unwrap()
+}
+
+/// Waits for what will come.
+pub(crate) async fn until(is_there: impl Fn() -> bool) {
+    for _ in 0..6000 {
+        if is_there() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("it did not come within half a minute");
+}

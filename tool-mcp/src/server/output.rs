@@ -1,0 +1,195 @@
+//! What a call gives back, in the words of the protocol.
+
+use std::any::TypeId;
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use rmcp::model::{CallToolResult, ContentBlock, Resource};
+use serde_json::{Map, Value, json};
+use tool_core::schemars::JsonSchema;
+use tool_core::schemars::generate::SchemaSettings;
+use tool_core::{Image, Part, ToolOutput};
+
+/// What a tool gives back, as its type says.
+#[derive(Clone)]
+pub(super) struct OutputSchema {
+    pub(super) json: Arc<Map<String, Value>>,
+    /// The value is no object, so it is the `result` of one.
+    wraps: bool,
+    /// The value is a text, which a tool gives back as it is, and not as its JSON.
+    is_text: bool,
+}
+
+impl OutputSchema {
+    pub(super) fn of<T: JsonSchema + 'static>() -> Self {
+        let texts = [
+            TypeId::of::<String>(),
+            TypeId::of::<&'static str>(),
+            TypeId::of::<Cow<'static, str>>(),
+            TypeId::of::<Box<str>>(),
+        ];
+        let is_text = texts.contains(&TypeId::of::<T>());
+        let settings = SchemaSettings::draft2020_12().for_serialize().with(|settings| {
+            settings.inline_subschemas = true;
+            settings.meta_schema = None;
+        });
+        let mut schema: Value = settings.into_generator().into_root_schema_for::<T>().into();
+        if let Some(schema) = schema.as_object_mut() {
+            // The name of a Rust type is no title.
+            schema.shift_remove("title");
+        }
+        if let Some(schema) = schema.as_object().filter(|schema| schema.get("type") == Some(&json!("object")))
+        {
+            return Self { json: Arc::new(schema.clone()), wraps: false, is_text };
+        }
+        // References go from the root.
+        let definitions = schema.as_object_mut().and_then(|schema| schema.shift_remove("$defs"));
+        let mut outer = Map::new();
+        outer.insert("type".into(), "object".into());
+        outer.insert("properties".into(), json!({ "result": schema }));
+        outer.insert("required".into(), json!(["result"]));
+        if let Some(definitions) = definitions {
+            outer.insert("$defs".into(), definitions);
+        }
+        Self { json: Arc::new(outer), wraps: true, is_text }
+    }
+}
+
+/// The result of a call that succeeded. The text stands beside what is structured, for hosts that read only texts.
+pub(super) fn result(output: &ToolOutput, schema: Option<&OutputSchema>) -> CallToolResult {
+    let structured = structured(output, schema);
+    if schema.is_some() && structured.is_none() {
+        // What the schema promises, a host counts on.
+        return failure("the tool gave back something else than its output schema says");
+    }
+    let mut result = CallToolResult::success(output.content().parts().iter().map(block).collect());
+    result.structured_content = structured;
+    result
+}
+
+/// The result of a call that failed, in the words that a model reads.
+pub(super) fn failure(text: &str) -> CallToolResult {
+    CallToolResult::error(vec![ContentBlock::text(text)])
+}
+
+/// The value of an output that has one. Typed values come as texts, too: their JSON. Older clients take nothing but an object.
+fn structured(output: &ToolOutput, schema: Option<&OutputSchema>) -> Option<Value> {
+    let mut texts = output.content().parts().iter().filter_map(Part::as_text);
+    let text = texts.next().filter(|_| texts.next().is_none())?;
+    match schema {
+        Some(OutputSchema { is_text: true, .. }) => Some(json!({ "result": text })),
+        Some(OutputSchema { wraps: true, .. }) => {
+            serde_json::from_str(text).ok().map(|value: Value| json!({ "result": value }))
+        }
+        _ if text.trim_start().starts_with('{') => serde_json::from_str(text).ok(),
+        _ => None,
+    }
+}
+
+fn block(part: &Part) -> ContentBlock {
+    match part {
+        Part::Image(image) => image_block(image),
+        other => ContentBlock::text(other.as_text().unwrap_or_default()),
+    }
+}
+
+fn image_block(image: &Image) -> ContentBlock {
+    match (image.base64(), image.media_type()) {
+        (Some(base64), Some(media_type)) => ContentBlock::image(base64, media_type),
+        (Some(base64), None) => ContentBlock::image(base64, "application/octet-stream"),
+        (None, _) => ContentBlock::resource_link(Resource::new(image.url(), "image")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tool_core::JsonText;
+
+    use super::*;
+
+    #[derive(serde::Serialize, JsonSchema)]
+    #[schemars(crate = "tool_core::schemars")]
+    struct Weather {
+        celsius: f64,
+    }
+
+    #[derive(serde::Serialize, JsonSchema)]
+    #[schemars(crate = "tool_core::schemars")]
+    struct Tree(Vec<Tree>);
+
+    fn json(value: Value) -> ToolOutput {
+        ToolOutput::from_iter([Part::from(JsonText::from(value))])
+    }
+
+    #[test]
+    fn outputs() {
+        let dot = || Image::from_bytes("image/png", [1]);
+        let text = |text: &str| json!({ "type": "text", "text": text });
+        let table = [
+            (ToolOutput::text("hi"), json!([text("hi")]), None),
+            (json(json!(2.5)), json!([text("2.5")]), None),
+            (json(json!([1])), json!([text("[1]")]), None),
+            (json(json!({ "a": 1 })), json!([text(r#"{"a":1}"#)]), Some(json!({ "a": 1 }))),
+            (
+                ToolOutput::text(r#"{"a":1}"#).with_part(dot()).with_data("secret"),
+                json!([text(r#"{"a":1}"#), { "type": "image", "data": "AQ==", "mimeType": "image/png" }]),
+                Some(json!({ "a": 1 })),
+            ),
+            (ToolOutput::text("{ no"), json!([text("{ no")]), None),
+            // Two values: which one would it be?
+            (json(json!({})).with_part(JsonText::from(json!({}))), json!([text("{}"), text("{}")]), None),
+            (
+                ToolOutput::text("a").with_part(dot()),
+                json!([text("a"), { "type": "image", "data": "AQ==", "mimeType": "image/png" }]),
+                None,
+            ),
+            (
+                Image::from_url("https://example.org/a.png").into(),
+                json!([{ "type": "resource_link", "uri": "https://example.org/a.png", "name": "image" }]),
+                None,
+            ),
+            (ToolOutput::from_iter([]), json!([]), None),
+        ];
+        for (output, content, structured) in table {
+            let result = result(&output, None);
+            assert_eq!(serde_json::to_value(&result.content).unwrap(), content);
+            assert_eq!((result.structured_content, result.is_error), (structured, Some(false)), "{content}");
+        }
+    }
+
+    #[test]
+    fn what_a_schema_promises_is_there() {
+        let (weather, number, text) =
+            (OutputSchema::of::<Weather>(), OutputSchema::of::<f64>(), OutputSchema::of::<String>());
+        let table = [
+            (&weather, json(json!({ "celsius": 2.5 })), Some(json!({ "celsius": 2.5 }))),
+            (&weather, ToolOutput::text("no"), None),
+            (&weather, json(json!(1)), None),
+            (&weather, ToolOutput::text(r#"{"celsius":2.5}"#), Some(json!({ "celsius": 2.5 }))),
+            (&number, json(json!(2.5)), Some(json!({ "result": 2.5 }))),
+            (&number, ToolOutput::text("2.5"), Some(json!({ "result": 2.5 }))),
+            (&number, ToolOutput::text("[… cut …]"), None),
+            (
+                &OutputSchema::of::<Option<String>>(),
+                ToolOutput::text("null"),
+                Some(json!({ "result": null })),
+            ),
+            (&text, ToolOutput::text("2.5"), Some(json!({ "result": "2.5" }))),
+        ];
+        for (schema, output, expected) in table {
+            let result = result(&output, Some(schema));
+            assert_eq!(result.is_error, Some(expected.is_none()));
+            assert_eq!(result.structured_content, expected);
+        }
+    }
+
+    #[test]
+    fn a_schema_is_of_an_object() {
+        assert_eq!(OutputSchema::of::<Weather>().json["properties"]["celsius"]["type"], "number");
+        let number = Value::Object((*OutputSchema::of::<u8>().json).clone());
+        assert_eq!(number["properties"]["result"]["type"], "integer");
+        let tree = Value::Object((*OutputSchema::of::<Tree>().json).clone());
+        let reference = tree.pointer("/properties/result/items/$ref").and_then(Value::as_str).unwrap();
+        assert!(tree.pointer(reference.trim_start_matches('#')).is_some(), "{tree:#}");
+    }
+}
