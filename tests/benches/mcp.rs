@@ -30,7 +30,9 @@ async fn main() {
     }
     let (bare, imported) = (median(bare), median(imported));
     let ratio = imported.as_secs_f64() / bare.as_secs_f64();
-    println!("{TOOLS} tools: the SDK alone {bare:.2?}, imported and asked once {imported:.2?}: {ratio:.2} times (at most {BOUND})");
+    println!(
+        "{TOOLS} tools: the SDK alone {bare:.2?}, imported and asked once {imported:.2?}: {ratio:.2} times (at most {BOUND})"
+    );
     assert!(ratio <= BOUND, "importing costs too much");
 }
 
