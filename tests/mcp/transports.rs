@@ -24,11 +24,11 @@ use crate::support::{call, initialized, names, text, tool, until};
 fn program() -> &'static PathBuf {
     static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let build = ["build", "--quiet", "--package", "tests", "--example", "mcp_child"];
+        let build = ["build", "--quiet", "--package", "tests", "--example", "mcp_served"];
         assert!(Command::new(cargo).args(build).status().unwrap().success());
         // The test stands in `deps`, beside `examples`.
         let test = std::env::current_exe().unwrap();
-        test.parent().unwrap().parent().unwrap().join("examples/mcp_child")
+        test.parent().unwrap().parent().unwrap().join("examples/mcp_served")
     });
     &PROGRAM
 }

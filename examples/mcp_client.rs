@@ -1,0 +1,89 @@
+//! An agent that uses the tools of an MCP server, which it starts itself: the example `mcp_server`, or the one that is named
+//! behind `--`. Calls that may destroy something are asked about first.
+//!
+//! ```text
+//! cargo run --example mcp_client -- "What is the square root of the sum of 9 and 16?"
+//! cargo run --example mcp_client -- "List the directory /tmp" -- npx -y @modelcontextprotocol/server-filesystem /tmp
+//! ```
+//!
+//! Without a key it asks the offline model, in this process; with `OPENAI_API_KEY` or `OPENAI_BASE_URL` set, the real endpoint,
+//! with the model named in `OPENAI_MODEL`.
+
+use std::env;
+use std::error::Error;
+use std::io;
+use std::path::PathBuf;
+
+use tokio::process::Command;
+use tool_core::testing::OfflineModel;
+use tool_core::{Agent, Approval, Approver, ApproverFuture, ChatModel, ToolCall};
+use tool_mcp::McpServer;
+use tool_openai::OpenAi;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let mut parts = arguments.split(|argument| argument == "--");
+    let question = parts.next().unwrap_or_default().join(" ");
+    let server = match parts.next() {
+        Some([program, rest @ ..]) => McpServer::stdio(program).args(rest),
+        _ => McpServer::stdio(example_server().await?),
+    };
+    let tools = server.connect().await?;
+    for tool in tools.listed().await? {
+        let asked = if tool.is_destructive() { ", and is asked about" } else { "" };
+        println!(
+            "{} has `{}`: {}{asked}",
+            tools.server(),
+            tool.name(),
+            tool.description().unwrap_or_default()
+        );
+    }
+    let question = if question.is_empty() { "What is the square root of 475695037565?" } else { &question };
+    println!("Question: {question}");
+    let agent = Agent::builder(model()?).tool_provider(tools).approver(Person).build()?;
+    let answer = agent.ask(question).await?;
+    for execution in answer.tool_executions() {
+        println!("{} {}", execution.call().name, execution.call().arguments);
+    }
+    println!("Answer: {answer}");
+    Ok(())
+}
+
+/// The program of the example `mcp_server`, which stands beside this one; it is built if it is not there.
+async fn example_server() -> io::Result<PathBuf> {
+    let program = env::current_exe()?.with_file_name(format!("mcp_server{}", env::consts::EXE_SUFFIX));
+    if !program.exists() {
+        println!("Building the example mcp_server");
+        let arguments = ["build", "--quiet", "--package", "examples", "--example", "mcp_server"];
+        let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        Command::new(cargo).args(arguments).status().await?;
+    }
+    Ok(program)
+}
+
+/// Asks at the terminal.
+struct Person;
+
+impl Approver for Person {
+    fn approve<'a>(&'a self, call: &'a ToolCall) -> ApproverFuture<'a> {
+        println!("Shall {} be called with {}? (y or n)", call.name, call.arguments);
+        Box::pin(async {
+            // While they think about it, no thread of the runtime is held up.
+            match tokio::task::spawn_blocking(|| io::stdin().lines().next()).await {
+                Ok(Some(Ok(line))) if line.trim() == "y" => Approval::Approved,
+                _ => Approval::denied("the user did not say yes"),
+            }
+        })
+    }
+}
+
+/// The real endpoint if there is one to ask, else the offline model.
+fn model() -> Result<Box<dyn ChatModel>, Box<dyn Error>> {
+    let is_set = |name| env::var(name).is_ok_and(|value| !value.trim().is_empty());
+    if !is_set("OPENAI_API_KEY") && !is_set("OPENAI_BASE_URL") {
+        return Ok(Box::new(OfflineModel::new()));
+    }
+    let model = if is_set("OPENAI_MODEL") { env::var("OPENAI_MODEL")? } else { "gpt-4.1-mini".into() };
+    Ok(Box::new(OpenAi::from_env()?.chat_model(model)))
+}

@@ -1,0 +1,159 @@
+//! The import from real servers, which `tests/mcp/everything` installs: without them nothing is tested.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::net::TcpListener;
+use tokio::process::{Child, Command};
+use tool_core::testing::ScriptedModel;
+use tool_core::{Agent, Approval, Event, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet};
+use tool_mcp::{McpServer, McpTools};
+
+/// Where the servers are installed.
+fn installed() -> Option<PathBuf> {
+    let modules =
+        std::env::var_os("MCP_COUNTERPARTS").map(|directory| Path::new(&directory).join("node_modules"));
+    if modules.is_none() {
+        eprintln!("skipped: `tests/mcp/everything` installs the servers and names them in MCP_COUNTERPARTS");
+    }
+    modules
+}
+
+fn script(modules: &Path, server: &str) -> PathBuf {
+    modules.join("@modelcontextprotocol").join(server).join("dist/index.js")
+}
+
+fn node(modules: &Path) -> PathBuf {
+    modules.join(".bin/node")
+}
+
+async fn call(set: &ToolSet, name: &str, arguments: Value) -> Result<ToolOutput, ToolError> {
+    set.call(&ToolCall::new("call_1", name, arguments.to_string()), &ToolContext::new()).await
+}
+
+/// The server over HTTP, which ends when it is dropped.
+async fn over_http(modules: &Path) -> (String, Child) {
+    let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    let mut command = Command::new(node(modules));
+    command.arg(script(modules, "server-everything")).arg("streamableHttp").env("PORT", port.to_string());
+    let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).kill_on_drop(true).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let listening = async {
+        while let Some(line) = lines.next_line().await.unwrap() {
+            if line.contains("listening") {
+                break;
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), listening).await.expect("the server listens");
+    tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+    (format!("http://127.0.0.1:{port}/mcp"), child)
+}
+
+/// Calls each tool that needs nothing of the client beside tools.
+async fn exercise(tools: McpTools) {
+    assert!(tools.problems().await.unwrap().is_empty());
+    assert!(tools.instructions().is_some() && tools.info().unwrap().server_info.is_some());
+    let set = tools.tools().await.unwrap();
+    assert!(set.len() >= 12, "{set:?}");
+
+    let table = [
+        ("echo", json!({ "message": "hello" }), "Echo: hello"),
+        ("get-sum", json!({ "a": 2, "b": 40 }), "42"),
+        ("get-annotated-message", json!({ "messageType": "success" }), "Operation completed successfully"),
+        ("get-resource-links", json!({ "count": 2 }), "[a link to the resource demo://"),
+        (
+            "get-resource-reference",
+            json!({ "resourceType": "Text", "resourceId": 1 }),
+            "[the resource demo://",
+        ),
+        ("get-structured-content", json!({ "location": "Chicago" }), "temperature"),
+        ("get-tiny-image", json!({}), "Here's the image you requested"),
+        ("get-env", json!({}), "PATH"),
+        ("toggle-simulated-logging", json!({}), "Started simulated"),
+        ("toggle-simulated-logging", json!({}), "Stopped simulated"),
+        (
+            "trigger-long-running-operation",
+            json!({ "duration": 1, "steps": 2 }),
+            "Long running operation completed",
+        ),
+    ];
+    for (name, arguments, expected) in table {
+        let output = call(&set, name, arguments).await.unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert!(output.to_string().contains(expected), "{name}: {output}");
+        match name {
+            "get-tiny-image" => assert_eq!(output.content().images().count(), 1),
+            "get-structured-content" => assert!(output.data().unwrap()["structuredContent"].is_object()),
+            _ => {}
+        }
+    }
+    let error = call(&set, "get-sum", json!({ "a": "two", "b": 40 })).await.unwrap_err();
+    assert!(error.is_invalid_arguments(), "{error}");
+    let error =
+        call(&set, "get-resource-reference", json!({ "resourceType": "Text", "resourceId": -1 })).await;
+    assert!(error.is_err());
+
+    // Progress, as an agent's events tell it.
+    let model = ScriptedModel::new()
+        .calls("trigger-long-running-operation", r#"{"duration": 1, "steps": 4}"#)
+        .says("Done.");
+    let agent = Agent::builder(model).tool_provider(tools).build().unwrap();
+    let mut events = agent.ask("Go").stream();
+    let mut told = Vec::new();
+    while let Some(event) = events.next().await {
+        if let Event::CallProgress { progress, .. } = event.unwrap() {
+            told.push((progress.done, progress.total));
+        }
+    }
+    assert_eq!(told.last(), Some(&(Some(4), Some(4))), "{told:?}");
+}
+
+#[tokio::test]
+async fn everything_over_stdio() {
+    let Some(modules) = installed() else { return };
+    let server = McpServer::stdio(node(&modules)).arg(script(&modules, "server-everything")).trusted();
+    exercise(server.connect().await.unwrap()).await;
+}
+
+#[tokio::test]
+async fn everything_over_http() {
+    let Some(modules) = installed() else { return };
+    let (url, _child) = over_http(&modules).await;
+    exercise(McpServer::http(url).trusted().connect().await.unwrap()).await;
+}
+
+#[tokio::test]
+async fn a_filesystem_under_approval() {
+    let Some(modules) = installed() else { return };
+    let directory = std::env::temp_dir().join(format!("mcp-files-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    std::fs::write(directory.join("a.txt"), "hello").unwrap();
+    let server = McpServer::stdio(node(&modules))
+        .arg(script(&modules, "server-filesystem"))
+        .arg(&directory)
+        .name("files");
+    let tools = server.connect().await.unwrap().prefix("fs_");
+    let path = |name: &str| directory.join(name).display().to_string();
+    let write = |name: &str| json!({ "path": path(name), "content": "written" }).to_string();
+    let model = ScriptedModel::new()
+        .calls("fs_read_text_file", &json!({ "path": path("a.txt") }).to_string())
+        .calls_all([("fs_write_file", &*write("b.txt")), ("fs_write_file", &*write("c.txt"))])
+        .says("Done.");
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&asked);
+    let approver = move |call: &ToolCall| {
+        seen.lock().unwrap().push(call.name.clone());
+        if call.arguments.contains("b.txt") { Approval::Approved } else { Approval::denied("not that one") }
+    };
+    let agent = Agent::builder(model).tool_provider(tools).approver(approver).build().unwrap();
+    let answer = agent.ask("Write the files").await.unwrap();
+    assert_eq!(answer.tool_executions()[0].outcome().unwrap().to_string(), "hello");
+    assert_eq!(*asked.lock().unwrap(), ["fs_write_file", "fs_write_file"], "to read needs no leave");
+    assert_eq!(std::fs::read_to_string(directory.join("b.txt")).unwrap(), "written");
+    assert!(!directory.join("c.txt").exists());
+    std::fs::remove_dir_all(&directory).unwrap();
+}
