@@ -19,7 +19,8 @@ fn failure(error: &ToolError) -> McpError {
 
 #[tokio::test]
 async fn a_server_that_never_answers_is_given_up() {
-    let cases: [(&str, fn(&str) -> bool); 2] = [
+    type Judge = fn(&str) -> bool;
+    let cases: [(&str, Judge); 2] = [
         ("the `initialize` request", |method| method == "initialize"),
         ("the request for its tools", |method| method == "tools/list"),
     ];
