@@ -101,7 +101,7 @@ use self::stopping::Stopping;
 ///
 /// # Errors
 ///
-/// A tool takes a value from its context, or asks for approval and there is no other; or the streams cannot be read.
+/// A tool takes a value from its context, or what came first was not of the protocol.
 pub async fn serve_stdio(tools: impl Into<ToolSet>) -> Result<(), ServerError> {
     Server::new(tools).serve_stdio().await
 }
