@@ -140,7 +140,7 @@ async fn a_filesystem_under_approval() {
     let path = |name: &str| directory.join(name).display().to_string();
     let write = |name: &str| json!({ "path": path(name), "content": "written" }).to_string();
     let model = ScriptedModel::new()
-        .calls("fs_read_text_file", &json!({ "path": path("a.txt") }).to_string())
+        .calls("fs_read_text_file", json!({ "path": path("a.txt") }).to_string())
         .calls_all([("fs_write_file", &*write("b.txt")), ("fs_write_file", &*write("c.txt"))])
         .says("Done.");
     let asked = Arc::new(Mutex::new(Vec::new()));
