@@ -6,8 +6,7 @@
 //! cargo run --example mcp_client -- "List the directory /tmp" -- npx -y @modelcontextprotocol/server-filesystem /tmp
 //! ```
 //!
-//! Without a key it asks the offline model, in this process; with `OPENAI_API_KEY` or `OPENAI_BASE_URL` set, the real endpoint,
-//! with the model named in `OPENAI_MODEL`.
+//! It asks the offline model, in this process: no key is needed.
 
 use std::env;
 use std::error::Error;
@@ -16,9 +15,8 @@ use std::path::PathBuf;
 
 use tokio::process::Command;
 use tool_core::testing::OfflineModel;
-use tool_core::{Agent, Approval, Approver, ApproverFuture, ChatModel, ToolCall};
+use tool_core::{Agent, Approval, Approver, ApproverFuture, ToolCall};
 use tool_mcp::McpServer;
-use tool_openai::OpenAi;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -41,7 +39,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     let question = if question.is_empty() { "What is the square root of 475695037565?" } else { &question };
     println!("Question: {question}");
-    let agent = Agent::builder(model()?).tool_provider(tools).approver(Person).build()?;
+    let agent = Agent::builder(OfflineModel::new()).tool_provider(tools).approver(Person).build()?;
     let answer = agent.ask(question).await?;
     for execution in answer.tool_executions() {
         println!("{} {}", execution.call().name, execution.call().arguments);
@@ -76,14 +74,4 @@ impl Approver for Person {
             }
         })
     }
-}
-
-/// The real endpoint if there is one to ask, else the offline model.
-fn model() -> Result<Box<dyn ChatModel>, Box<dyn Error>> {
-    let is_set = |name| env::var(name).is_ok_and(|value| !value.trim().is_empty());
-    if !is_set("OPENAI_API_KEY") && !is_set("OPENAI_BASE_URL") {
-        return Ok(Box::new(OfflineModel::new()));
-    }
-    let model = if is_set("OPENAI_MODEL") { env::var("OPENAI_MODEL")? } else { "gpt-4.1-mini".into() };
-    Ok(Box::new(OpenAi::from_env()?.chat_model(model)))
 }

@@ -48,8 +48,7 @@ impl CallProgress {
             return;
         }
         let mut progress = ToolProgress::from(params.message.clone().unwrap_or_default());
-        let whole = |number: f64| (number >= 0.0 && number.fract() == 0.0).then_some(number as u64);
-        progress.done = Some(params.progress).and_then(whole);
+        progress.done = whole(params.progress);
         progress.total = params.total.and_then(whole);
         if let Some(total) = params.total.filter(|total| *total > 0.0)
             && (progress.done.is_none() || progress.total.is_none())
@@ -60,6 +59,10 @@ impl CallProgress {
         }
         self.progress.report(progress);
     }
+}
+
+fn whole(number: f64) -> Option<u64> {
+    (number >= 0.0 && number.fract() == 0.0).then_some(number as u64)
 }
 
 impl Inbox {
