@@ -85,7 +85,7 @@ async fn a_process_ends_when_nobody_wants_it_any_more() {
     // One that ends with its input, one that has to be killed, and one that never was a server.
     let obedient = format!("echo $$ > {0}/obedient; exec {1}", directory.display(), program().display());
     let stubborn =
-        format!("echo $$ > {0}/stubborn; {1}; sleep 600 & wait", directory.display(), program().display());
+        format!("echo $$ > {0}/stubborn; {1}; exec sleep 600", directory.display(), program().display());
     let silent = format!("echo $$ > {0}/silent; exec sleep 600", directory.display());
     let shell = |script: &str| McpServer::stdio("sh").args(["-c", script]);
 
