@@ -25,7 +25,13 @@ fn program() -> &'static PathBuf {
     static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let build = ["build", "--quiet", "--package", "tests", "--example", "mcp_served"];
-        assert!(Command::new(cargo).args(build).status().unwrap().success());
+        let mut command = Command::new(cargo);
+        // What says that a test runs would have cargo build again what it has.
+        let of_test = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+        for (name, _) in std::env::vars().filter(|(name, _)| of_test(name)) {
+            command.env_remove(name);
+        }
+        assert!(command.args(build).status().unwrap().success());
         // The test stands in `deps`, beside `examples`.
         let test = std::env::current_exe().unwrap();
         test.parent().unwrap().parent().unwrap().join("examples/mcp_served")
