@@ -55,7 +55,9 @@ async fn example_server() -> io::Result<PathBuf> {
         println!("Building the example mcp_server");
         let arguments = ["build", "--quiet", "--package", "examples", "--example", "mcp_server"];
         let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        Command::new(cargo).args(arguments).status().await?;
+        if !Command::new(cargo).args(arguments).status().await?.success() {
+            return Err(io::Error::other("the example mcp_server cannot be built"));
+        }
     }
     Ok(program)
 }

@@ -64,8 +64,8 @@ async fn a_tool_that_cannot_be_used_is_left_out_and_told_of() {
         ),
         ("true".into(), Some("its `inputSchema` is no object")),
         (r#"{"type":"string"}"#.into(), Some("its schema is not that of an object")),
-        (r#"{"type":"object","properties":{"a":{"type":"strong"}}}"#.into(), Some("no valid JSON Schema")),
-        (r##"{"type":"object","properties":{"a":{"$ref":"#/nowhere"}}}"##.into(), Some("which is not there")),
+        (r#"{"type":"object","properties":{"a":{"type":"strong"}}}"#.into(), Some("no JSON Schema: `type` is \"strong\"")),
+        (r##"{"type":"object","properties":{"a":{"$ref":"#/nowhere"}}}"##.into(), Some("no JSON Schema: `$ref` is \"#/nowhere\"")),
         (nested(500), Some("nested deeper than 100 levels")),
         (format!(r#"{{"type":"object","description":"{}"}}"#, "x".repeat(2 << 20)), Some("larger than 1024 KiB")),
     ];
@@ -95,6 +95,33 @@ async fn a_tool_that_cannot_be_used_is_left_out_and_told_of() {
             }
         }
     }
+}
+
+/// What takes long to find is found when the tool is called, or when somebody asks for it.
+#[tokio::test]
+async fn a_tool_whose_schema_cannot_be_compiled_says_so_when_it_is_called() {
+    let (server, heard) = raw(|_, method, _| match method {
+        "tools/list" => {
+            let mut odd = tool("odd");
+            odd["inputSchema"]["properties"]["text"]["pattern"] = "(?=x)".into();
+            Reply::Result(json!({ "tools": [odd, tool("echo")] }))
+        }
+        _ => Reply::Usual,
+    });
+    let tools = server.connect().await.unwrap();
+    let set = tools.tools().await.unwrap();
+    let expected = "the MCP server `raw` has a tool that cannot be called: the schema of the tool `odd` cannot be used: \
+                    the regular expression \"(?=x)\" at `properties.text.pattern` is not valid";
+    let error = call(&set, "odd", json!({ "text": "x" })).await.unwrap_err().to_string();
+    assert!(error.starts_with(expected), "{error}");
+    assert_eq!(heard.count("tools/call"), 0);
+    let problems = tools.problems().await.unwrap();
+    assert!(!problems[0].is_left_out());
+    assert!(
+        problems[0].to_string().starts_with("the tool `odd` is offered, but the MCP server"),
+        "{problems:?}"
+    );
+    assert_eq!(call(&set, "echo", json!({ "text": "x" })).await.unwrap().to_string(), "x");
 }
 
 #[tokio::test]

@@ -25,7 +25,13 @@ fn program() -> &'static PathBuf {
     static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let build = ["build", "--quiet", "--package", "tests", "--example", "mcp_served"];
-        assert!(Command::new(cargo).args(build).status().unwrap().success());
+        let mut command = Command::new(cargo);
+        // What says that a test runs would have cargo build again what it has.
+        let of_test = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+        for (name, _) in std::env::vars().filter(|(name, _)| of_test(name)) {
+            command.env_remove(name);
+        }
+        assert!(command.args(build).status().unwrap().success());
         // The test stands in `deps`, beside `examples`.
         let test = std::env::current_exe().unwrap();
         test.parent().unwrap().parent().unwrap().join("examples/mcp_served")
@@ -85,7 +91,7 @@ async fn a_process_ends_when_nobody_wants_it_any_more() {
     // One that ends with its input, one that has to be killed, and one that never was a server.
     let obedient = format!("echo $$ > {0}/obedient; exec {1}", directory.display(), program().display());
     let stubborn =
-        format!("echo $$ > {0}/stubborn; {1}; sleep 600 & wait", directory.display(), program().display());
+        format!("echo $$ > {0}/stubborn; {1}; exec sleep 600", directory.display(), program().display());
     let silent = format!("echo $$ > {0}/silent; exec sleep 600", directory.display());
     let shell = |script: &str| McpServer::stdio("sh").args(["-c", script]);
 

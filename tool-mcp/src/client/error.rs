@@ -91,6 +91,11 @@ impl McpError {
         Self::new(Kind::TooMuch, server, what)
     }
 
+    /// The schema of a tool is none that arguments can be checked by.
+    pub(super) fn unusable(server: &str, error: &tool_core::DynamicToolError) -> Self {
+        Self::new(Kind::Unreadable, server, format_args!("has a tool that cannot be called: {error}"))
+    }
+
     /// The tools that are there are none that a set can be made of.
     pub(super) fn tools(server: &str, error: &tool_core::ToolSetError) -> Self {
         Self::new(Kind::Tools, server, format_args!("has tools that cannot be offered so: {error}"))

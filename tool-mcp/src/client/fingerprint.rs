@@ -39,7 +39,7 @@ pub struct Fingerprint {
 impl Fingerprint {
     pub(super) fn of<'a>(tools: impl IntoIterator<Item = &'a McpTool>) -> Self {
         let tools =
-            tools.into_iter().map(|tool| (tool.name_at_server().to_owned(), fields(tool.definition())));
+            tools.into_iter().map(|tool| (tool.name_at_server().to_owned(), fields(&tool.definition())));
         Self { tools: tools.collect() }
     }
 

@@ -18,6 +18,9 @@ use super::inbox::Inbox;
 type Reader = Pin<Box<dyn AsyncRead + Send>>;
 type Writer = Pin<Box<dyn AsyncWrite + Send>>;
 
+/// How much is read at once, in bytes.
+const BUFFER: usize = 1 << 16;
+
 /// The protocol over a pair of pipes.
 ///
 /// The SDK has such a transport, which drops what it cannot read, so that who waits for it waits in vain. Here the request
@@ -36,7 +39,7 @@ pub(super) struct Lines {
 impl Lines {
     pub(super) fn new(reader: Reader, writer: Writer, longest: usize, inbox: Arc<Inbox>) -> Self {
         Self {
-            reader: BufReader::new(reader),
+            reader: BufReader::with_capacity(BUFFER, reader),
             writer: Arc::new(tokio::sync::Mutex::new(Some(writer))),
             longest,
             line: Vec::new(),
@@ -52,7 +55,7 @@ impl Lines {
     async fn next(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
         loop {
             let available = self.reader.fill_buf().await.ok().filter(|available| !available.is_empty())?;
-            let end = available.iter().position(|byte| *byte == b'\n');
+            let end = memchr::memchr(b'\n', available);
             let piece = &available[..end.unwrap_or(available.len())];
             if let Some(envelope) = &mut self.passing {
                 envelope.read(piece);

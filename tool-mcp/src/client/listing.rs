@@ -73,7 +73,8 @@ impl Listing {
         if info.is_none_or(|info| info.capabilities.tools.is_none()) {
             return Ok(Self::default());
         }
-        let mut reading = Reading { listing: Self::default(), names: HashSet::new(), settings };
+        let server = settings.name.as_str().into();
+        let mut reading = Reading { listing: Self::default(), names: HashSet::new(), server, settings };
         let mut cursor = None;
         let mut cursors = HashSet::new();
         for _ in 0..MOST_PAGES {
@@ -159,6 +160,7 @@ fn read_tool(value: Value) -> Result<Tool, McpProblem> {
 struct Reading<'s> {
     listing: Listing,
     names: HashSet<String>,
+    server: Arc<str>,
     settings: &'s Settings,
 }
 
@@ -192,7 +194,7 @@ impl Reading<'_> {
             problems.push(McpProblem::noted(&tool.name, format!("is offered as `{name}`")));
         }
         let name = name.into_owned();
-        match McpTool::new(name, &self.settings.name, tool) {
+        match McpTool::new(name, &self.server, tool, &self.settings.needs_approval) {
             Ok(tool) => self.listing.tools.push(tool),
             Err(problem) => problems.push(problem),
         }

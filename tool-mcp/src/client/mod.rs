@@ -15,6 +15,7 @@ mod log;
 mod names;
 mod observed;
 mod output;
+mod schema;
 mod secrets;
 mod server;
 mod server_tool;

@@ -46,8 +46,8 @@ type Change = Arc<dyn Fn(ToolSet) -> Result<ToolSet, ToolSetError> + Send + Sync
 /// The set that was made of a listing.
 struct Made {
     of: Arc<Listing>,
+    tools: Vec<Arc<ServerTool>>,
     set: ToolSet,
-    problems: Vec<McpProblem>,
 }
 
 impl McpTools {
@@ -63,44 +63,48 @@ impl McpTools {
     /// or there is no such set as [`only`](Self::only) and the others ask for. A server that is
     /// [optional](super::McpServer::optional) has no tools while it was never there.
     pub async fn tools(&self) -> Result<ToolSet, McpError> {
-        Ok(self.with_problems().await?.0)
-    }
-
-    async fn with_problems(&self) -> Result<(ToolSet, Vec<McpProblem>), McpError> {
         let settings = self.live.settings();
-        let listing = match self.live.listing().await {
-            Ok(listing) => listing,
-            Err(error) if settings.is_optional && !error.is_changed() => return Ok(Default::default()),
-            Err(error) => return Err(error),
-        };
-        if let Some(made) = &*self.made.lock().unwrap_or_else(PoisonError::into_inner)
-            && Arc::ptr_eq(&made.of, &listing)
-        {
-            return Ok((made.set.clone(), made.problems.clone()));
+        match self.live.listing().await {
+            Ok(listing) => self.set_of(listing),
+            Err(error) if settings.is_optional && !error.is_changed() => Ok(ToolSet::default()),
+            Err(error) => Err(error),
         }
-        let mut problems = listing.problems.clone();
-        let mut tools: Vec<Arc<dyn Tool>> = Vec::with_capacity(listing.tools.len());
-        for listed in &listing.tools {
-            match ServerTool::new(&self.live, listed) {
-                Ok(tool) => tools.push(Arc::new(tool)),
-                Err(error) => problems.push(McpProblem::left_out(listed.name_at_server(), error.to_string())),
-            }
-        }
-        let changed = |set: ToolSet| self.view.iter().try_fold(set, |set, change| change(set));
-        let set =
-            ToolSet::new(tools).and_then(changed).map_err(|error| McpError::tools(&settings.name, &error))?;
-        let made = Made { of: listing, set: set.clone(), problems: problems.clone() };
-        *self.made.lock().unwrap_or_else(PoisonError::into_inner) = Some(made);
-        Ok((set, problems))
     }
 
-    /// What is the matter with single tools: those that are left out, and those that have another name here.
+    /// The set of a listing, made once.
+    fn set_of(&self, listing: Arc<Listing>) -> Result<ToolSet, McpError> {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(made) = made.as_ref().filter(|made| Arc::ptr_eq(&made.of, &listing)) {
+            return Ok(made.set.clone());
+        }
+        let origin: Arc<str> = format!("the MCP server `{}`", self.server()).into();
+        let tool = |listed| Arc::new(ServerTool::new(&self.live, &origin, listed));
+        let tools: Vec<_> = listing.tools.iter().map(tool).collect();
+        let set = ToolSet::new(tools.iter().map(|tool| Arc::clone(tool) as Arc<dyn Tool>))
+            .and_then(|set| self.view.iter().try_fold(set, |set, change| change(set)))
+            .map_err(|error| McpError::tools(self.server(), &error))?;
+        *made = Some(Made { of: listing, tools, set: set.clone() });
+        Ok(set)
+    }
+
+    /// What is the matter with single tools: those that are left out, those that have another name here, and those that are
+    /// offered but cannot be called, as no arguments can be checked by their schemas. To find the latter, all schemas are
+    /// compiled, which otherwise happens when a tool is first called.
     ///
     /// # Errors
     ///
     /// As [`tools`](Self::tools).
     pub async fn problems(&self) -> Result<Vec<McpProblem>, McpError> {
-        Ok(self.with_problems().await?.1)
+        self.tools().await?;
+        let made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(Made { of, tools, .. }) = &*made else { return Ok(Vec::new()) };
+        let unusable = tools.iter().filter_map(|tool| {
+            Some(McpProblem::noted(
+                tool.listed().name_at_server(),
+                format!("is offered, but {}", tool.problem()?),
+            ))
+        });
+        Ok(of.problems.iter().cloned().chain(unusable).collect())
     }
 
     /// The tools as the server describes them, to show them to a person.
