@@ -21,8 +21,8 @@ use reqwest::Url;
 /// | [`openrouter`](Self::openrouter) | `OPENROUTER_API_KEY` | `max_tokens` | |
 /// | [`ollama`](Self::ollama) | none | `max_tokens` | no `strict`, no `parallel_tool_calls`, no choice of tools |
 /// | [`vllm`](Self::vllm) | none | `max_tokens` | |
-/// | [`llama_cpp`](Self::llama_cpp) | none | `max_tokens` | no `strict`, no JSON schema beside tools; a tool by name is `required` |
-/// | [`lm_studio`](Self::lm_studio) | none | `max_tokens` | no `strict`, no `parallel_tool_calls`; a tool by name is `required` |
+/// | [`llama_cpp`](Self::llama_cpp) | none | `max_tokens` | no `strict`, no JSON schema beside tools; a tool by name is the only one |
+/// | [`lm_studio`](Self::lm_studio) | none | `max_tokens` | no `strict`, no `parallel_tool_calls`; a tool by name is the only one |
 /// | [`compatible`](Self::compatible) | `OPENAI_API_KEY` | `max_tokens` | |
 ///
 /// Without one, the endpoint is told by the host of the base URL, and is [`compatible`](Self::compatible) where that is none
