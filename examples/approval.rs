@@ -64,7 +64,7 @@ async fn answer(file: PathBuf) -> Result<(), Failure> {
     for mut run in runs {
         let waiting: Vec<_> = run.waiting().cloned().collect();
         for call in waiting {
-            run.decide(&call.id, decision(&call).await?)?;
+            run.resolve_approval(&call.id, decision(&call).await?)?;
         }
         show(agent.resume(run)).await?;
     }
@@ -102,13 +102,13 @@ async fn decision(call: &ToolCall) -> io::Result<Approval> {
     loop {
         println!("y: yes | n REASON: no | e JSON: yes, but with these arguments");
         let line = tokio::task::spawn_blocking(|| io::stdin().lines().next()).await?.transpose()?;
-        let Some(line) = line else { return Ok(Approval::denied("nobody is there to say yes")) };
+        let Some(line) = line else { return Ok(Approval::deny("nobody is there to say yes")) };
         let (word, rest) = line.trim().split_once(' ').unwrap_or((line.trim(), ""));
         match word {
-            "y" => return Ok(Approval::Approved),
-            "n" => return Ok(Approval::denied(rest)),
+            "y" => return Ok(Approval::Approve),
+            "n" => return Ok(Approval::deny(rest)),
             "e" if serde_json::from_str::<serde_json::Map<_, _>>(rest).is_ok() => {
-                return Ok(Approval::Changed(rest.into()));
+                return Ok(Approval::ApproveWith(rest.into()));
             }
             _ => println!("`{line}` is none of these"),
         }

@@ -17,13 +17,17 @@ use tokio::signal::ctrl_c;
 use tokio::sync::mpsc;
 use tool_core::testing::OfflineModel;
 use tool_core::{
-    Agent, Cancellation, ChatMemory, ChatModel, Event, EventStream, Progress, SqliteStore, ToolProgress,
+    Agent, CancellationToken, ChatMemory, ChatModel, Event, EventStream, Progress, SqliteStore, ToolProgress,
     Window, tool, tools,
 };
 use tool_openai::OpenAi;
 
 #[tool("Counts the primes below a number", blocking)]
-fn count_primes(below: u64, #[inject] progress: &Progress, #[inject] cancellation: &Cancellation) -> u64 {
+fn count_primes(
+    below: u64,
+    #[inject] progress: &Progress,
+    #[inject] cancellation: &CancellationToken,
+) -> u64 {
     let is_prime =
         |number: &u64| (2..).take_while(|by| by * by <= *number).all(|by| !number.is_multiple_of(by));
     let report = |number: &u64| progress.report(ToolProgress::from("counting").of(*number, below));
@@ -62,7 +66,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 if !io::stdin().is_terminal() {
                     println!("{question}"); // as if it had been typed
                 }
-                let cancellation = Cancellation::new();
+                let cancellation = CancellationToken::new();
                 let ask = agent.ask(question).conversation("chat").cancelled_by(&cancellation);
                 show(ask.stream(), &cancellation).await?;
             }
@@ -73,7 +77,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Shows what happens on the way to an answer.
-async fn show(mut events: EventStream, cancellation: &Cancellation) -> io::Result<()> {
+async fn show(mut events: EventStream, cancellation: &CancellationToken) -> io::Result<()> {
     let mut interrupted = pin!(ctrl_c());
     let (spinners, mut under_way) = (MultiProgress::new(), HashMap::new());
     loop {

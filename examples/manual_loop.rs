@@ -45,7 +45,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 for call in &response.message.tool_calls {
                     println!("  it wants {} {}", call.name, call.arguments);
                 }
-                run.replied(response).await?;
+                run.record_response(response).await?;
             }
             Step::CallTools(calls) => {
                 for call in calls {
@@ -55,7 +55,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
                         Ok(output) => println!("  it gives {output}"),
                         Err(error) => println!("  it fails: {error}"),
                     }
-                    run.called(execution).await?;
+                    run.record_result(execution).await?;
                 }
             }
             Step::NeedsApproval(_) => return Err("none of these tools needs approval".into()),

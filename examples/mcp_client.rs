@@ -71,8 +71,8 @@ impl Approver for Person {
         Box::pin(async {
             // While they think about it, no thread of the runtime is held up.
             match tokio::task::spawn_blocking(|| io::stdin().lines().next()).await {
-                Ok(Some(Ok(line))) if line.trim() == "y" => Approval::Approved,
-                _ => Approval::denied("the user did not say yes"),
+                Ok(Some(Ok(line))) if line.trim() == "y" => Approval::Approve,
+                _ => Approval::deny("the user did not say yes"),
             }
         })
     }

@@ -42,17 +42,17 @@ async fn what_a_person_says_holds_in_all_ways() {
     };
     let paid = || std::mem::take(&mut *PAID.lock().unwrap());
 
-    let answer = in_all_ways(|| agent(script()), |_| Approval::Approved).await.unwrap();
+    let answer = in_all_ways(|| agent(script()), |_| Approval::Approve).await.unwrap();
     assert_eq!(texts(&answer), ["paid 500", "70000", "paid 900"]);
     assert_eq!(paid().len(), 2 * 3, "each once, in three ways");
 
-    let answer = in_all_ways(|| agent(script()), |_| Approval::Denied(None)).await.unwrap();
+    let answer = in_all_ways(|| agent(script()), |_| Approval::Deny(None)).await.unwrap();
     assert_eq!(texts(&answer), ["the call was denied", "70000", "the call was denied"]);
     assert!(paid().is_empty());
 
     let cheap = |call: &ToolCall| match call.arguments.contains("500") {
-        true => Approval::Changed(r#"{"cents": 499}"#.into()),
-        false => Approval::denied("too dear"),
+        true => Approval::ApproveWith(r#"{"cents": 499}"#.into()),
+        false => Approval::deny("too dear"),
     };
     let answer = in_all_ways(|| agent(script()), cheap).await.unwrap();
     assert_eq!(texts(&answer), ["paid 499", "70000", "the call was denied: too dear"]);
@@ -70,7 +70,7 @@ async fn what_a_person_says_holds_in_all_ways() {
     assert_eq!(texts(&answer), ["paid 499", "70000", "the call was denied: too dear"]);
     assert_eq!(paid(), [499, 499, 499]);
     // That of a question goes before the agent's.
-    let denying = |_: &ToolCall| Approval::Denied(None);
+    let denying = |_: &ToolCall| Approval::Deny(None);
     let agent = agent(script()).approver(cheap).build().unwrap();
     let answer = agent.ask("Pay").approver(denying).await.unwrap();
     assert_eq!(texts(&answer)[0], "the call was denied");
@@ -80,8 +80,8 @@ async fn what_a_person_says_holds_in_all_ways() {
 #[tokio::test]
 async fn an_approver_may_leave_a_call_to_who_keeps_the_run() {
     let small_only = |call: &ToolCall| match call.arguments.contains("500") {
-        true => Approval::Denied(None),
-        false => Approval::Later,
+        true => Approval::Deny(None),
+        false => Approval::Defer,
     };
     let agent = agent(script()).approver(small_only).build().unwrap();
     let error = agent.ask("Pay").await.unwrap_err();
@@ -89,9 +89,9 @@ async fn an_approver_may_leave_a_call_to_who_keeps_the_run() {
     let waiting: Vec<_> = error.waiting().map(|call| call.arguments.clone()).collect();
     assert_eq!(waiting, [r#"{"cents": 900}"#]);
     let mut run = error.into_run();
-    run.decide_all(&Approval::Later);
+    run.resolve_all_approvals(&Approval::Defer);
     assert_eq!(run.waiting().count(), 1, "it goes on waiting");
-    run.decide_all(&Approval::Denied(None));
+    run.resolve_all_approvals(&Approval::Deny(None));
     assert_eq!(agent.resume(run).await.unwrap().text(), "Done.");
 }
 
@@ -123,7 +123,7 @@ async fn the_other_calls_of_the_turn_go_on_while_one_waits() {
     };
     assert_eq!(told, ["look", "waits for erase"]);
     assert!(error.is_approval_needed() && error.is_resumable());
-    let expected = "a person has to approve the call of `erase`: keep `into_run()`, `decide` on each of `waiting()`, and `resume` it";
+    let expected = "a person has to approve the call of `erase`: keep `into_run()`, `resolve_approval` on each of `waiting()`, and `resume` it";
     assert_eq!(error.to_string(), expected);
     // To resume it without a decision comes to the same, and makes nothing again.
     let error = agent.resume(restored(error.into_run())).await.unwrap_err();
@@ -131,7 +131,7 @@ async fn the_other_calls_of_the_turn_go_on_while_one_waits() {
     let open: Vec<_> = error.run().open_turn().map(|(call, made)| (&*call.name, made.is_some())).collect();
     assert_eq!(open, [("erase", false), ("look", true)]);
     let mut run = restored(error.into_run());
-    run.decide_all(&Approval::Approved);
+    run.resolve_all_approvals(&Approval::Approve);
     let answer = agent.resume(run).await.unwrap();
     assert_eq!(answer.tool_executions().len(), 2);
 }
@@ -141,8 +141,8 @@ async fn a_predicate_lets_calls_wait_whatever_their_tools_say() {
     let script = || ScriptedModel::new().calls_all([("look", "{}"), ("erase", "{}")]).says("Done.");
     let build = || erasing(script()).needs_approval(|call| call.name == "look");
     let answer = in_all_ways(build, |call| match &*call.name {
-        "look" => Approval::denied("do not look"),
-        _ => Approval::Approved,
+        "look" => Approval::deny("do not look"),
+        _ => Approval::Approve,
     });
     assert_eq!(answer.await.unwrap().messages()[2].text(), "the call was denied: do not look");
 }
@@ -156,7 +156,7 @@ async fn a_message_of_the_user_denies_what_waits() {
     let agent = erasing(model).build().unwrap();
     let error = agent.ask("Erase").await.unwrap_err();
     let mut run = restored(error.into_run());
-    run.say("Never mind.").unwrap();
+    run.push_user_message("Never mind.").unwrap();
     let answer = agent.resume(restored(run)).await.unwrap();
     let texts: Vec<_> = answer.messages()[2..].iter().map(Message::text).collect();
     let denied = "the call was denied: the user said something else";
@@ -172,9 +172,9 @@ async fn a_message_of_the_user_comes_behind_what_is_under_way() {
     let agent = erasing(model).build().unwrap();
     let mut run = agent.start("Look");
     run.advance().await.unwrap();
-    run.say("And hurry.").unwrap();
+    run.push_user_message("And hurry.").unwrap();
     while run.advance().await.unwrap() {}
-    assert!(run.say("Too late.").is_err());
+    assert!(run.push_user_message("Too late.").is_err());
     assert_eq!(run.finish().await.unwrap().messages().len(), 5);
 }
 
@@ -183,24 +183,24 @@ fn decisions_are_taken_once_and_only_where_one_is_asked_for() {
     let mut run = Run::new([Message::user("Go")]);
     let calls = ["a", "b"].map(|id| ToolCall::new(id, "erase", "{}"));
     let message = tool_core::AssistantMessage::default().with_tool_calls(calls);
-    run.replied(tool_core::ChatResponse::new(message)).unwrap();
-    assert!(run.decide("a", Approval::Approved).is_err(), "nobody asked yet");
+    run.record_response(tool_core::ChatResponse::new(message)).unwrap();
+    assert!(run.resolve_approval("a", Approval::Approve).is_err(), "nobody asked yet");
     run.require_approval("a").unwrap();
     assert!(run.require_approval("c").is_err());
-    assert!(run.begin("a").is_err(), "it waits");
+    assert!(run.begin_call("a").is_err(), "it waits");
     for wrong in ["", "[1]", "{broken", "7"] {
-        assert!(run.decide("a", Approval::Changed(wrong.into())).is_err(), "{wrong}");
+        assert!(run.resolve_approval("a", Approval::ApproveWith(wrong.into())).is_err(), "{wrong}");
     }
-    run.decide("a", Approval::Approved).unwrap();
-    assert!(run.decide("a", Approval::Denied(None)).is_err());
+    run.resolve_approval("a", Approval::Approve).unwrap();
+    assert!(run.resolve_approval("a", Approval::Deny(None)).is_err());
     run.require_approval("a").unwrap();
     assert!(run.waiting().next().is_none(), "what was approved is not asked for again");
     let tools = ToolDefinitions::default();
     assert!(matches!(run.next(&tools), Step::CallTools(calls) if calls.len() == 2));
-    assert_eq!(run.begin("a").unwrap().number, 1);
-    run.begin("b").unwrap();
+    assert_eq!(run.begin_call("a").unwrap().number, 1);
+    run.begin_call("b").unwrap();
     assert!(run.require_approval("b").is_err(), "it may have had its effect");
-    assert!(!format!("{:?}", Approval::denied("secret")).contains("secret"));
+    assert!(!format!("{:?}", Approval::deny("secret")).contains("secret"));
 }
 
 /// Who drives by hand and takes the calls from the reply makes none that waits, nor any by tools that nobody offered.
@@ -210,7 +210,7 @@ async fn a_call_is_not_made_before_its_tool_was_heard() {
     let mut run = agent.start("Erase");
     let Step::CallModel(request) = run.next().await.unwrap() else { panic!("nothing was asked yet") };
     let response = agent.model().chat(&request).await.unwrap();
-    run.replied(response).await.unwrap();
+    run.record_response(response).await.unwrap();
     let calls: Vec<_> = run.state().open_turn().map(|(call, _)| call.clone()).collect();
     assert!(run.execute(calls[0].clone()).await.unwrap_err().is_out_of_step(), "it waits");
 

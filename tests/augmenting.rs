@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tool_core::testing::ScriptedModel;
 use tool_core::{
-    Agent, Augmentation, Injection, Tool, ToolCall, ToolContext, ToolDefinition, ToolError, ToolFuture,
+    Agent, ExtraParameters, Injection, Tool, ToolCall, ToolContext, ToolDefinition, ToolError, ToolFuture,
     ToolOutput, ToolPolicy, ToolSet, tool, tools,
 };
 
@@ -86,10 +86,10 @@ impl Tool for Echo {
 type Heard = Arc<Mutex<Vec<String>>>;
 
 /// An augmentation, and what it hears.
-fn thoughts() -> (Augmentation<Thought>, Heard) {
+fn thoughts() -> (ExtraParameters<Thought>, Heard) {
     let heard = Heard::default();
     let kept = Arc::clone(&heard);
-    let augmentation = Augmentation::new(move |call: &ToolCall, thought: Thought| {
+    let augmentation = ExtraParameters::new(move |call: &ToolCall, thought: Thought| {
         let Thought { reason, confidence, tries } = thought;
         kept.lock().unwrap().push(format!("{} {} {reason} {confidence:?} {tries}", call.id, call.name));
     });
@@ -105,7 +105,7 @@ async fn call(tools: &ToolSet, name: &str, arguments: &str) -> String {
 
 #[test]
 fn the_fields_stand_behind_the_tools_own_parameters() {
-    let tools = tools![sum, now].augment(thoughts().0).unwrap();
+    let tools = tools![sum, now].extra_parameters(thoughts().0).unwrap();
     let sum = tools.get("sum").unwrap().definition();
     assert_eq!(
         sum.parameters().to_string(),
@@ -133,7 +133,7 @@ fn the_fields_stand_behind_the_tools_own_parameters() {
     assert_eq!(now.definition().parameters()["required"], json!(["reason"]));
     assert!(now.declared_at().is_some());
     // What a definition made by hand leaves out is added.
-    let echo = Echo::set(json!({ "type": "object" })).augment(thoughts().0).unwrap();
+    let echo = Echo::set(json!({ "type": "object" })).extra_parameters(thoughts().0).unwrap();
     let echo = echo.get("echo").unwrap().definition();
     assert_eq!(echo.parameters()["required"], json!(["reason"]));
     assert!(echo.policy().exclusive);
@@ -149,14 +149,14 @@ async fn the_tool_gets_its_own_arguments_as_they_were_written() {
     ];
     for (arguments, own, heard) in table {
         let (augmentation, all) = thoughts();
-        let tools = Echo::set(json!({ "type": "object" })).augment(augmentation).unwrap();
+        let tools = Echo::set(json!({ "type": "object" })).extra_parameters(augmentation).unwrap();
         assert_eq!(call(&tools, "echo", arguments).await, own);
         assert_eq!(*all.lock().unwrap(), [format!("1 echo {heard}")]);
-        let kept = Echo::set(json!({ "type": "object" })).augment(thoughts().0.keep()).unwrap();
+        let kept = Echo::set(json!({ "type": "object" })).extra_parameters(thoughts().0.keep()).unwrap();
         assert_eq!(call(&kept, "echo", arguments).await, arguments);
     }
     let (augmentation, _) = thoughts();
-    let tools = tools![sum, wait, now].augment(augmentation).unwrap();
+    let tools = tools![sum, wait, now].extra_parameters(augmentation).unwrap();
     assert_eq!(call(&tools, "sum", r#"{"a":1,"reason":"x","b":2}"#).await, "3");
     assert_eq!(call(&tools, "wait", r#"{"seconds":1,"reason":"x"}"#).await, "1");
     assert_eq!(call(&tools, "now", r#"{"reason":"x"}"#).await, "12");
@@ -181,7 +181,7 @@ async fn wrong_fields_refuse_the_call_in_the_usual_words() {
     ];
     for (arguments, expected) in table {
         let (augmentation, heard) = thoughts();
-        let tools = Echo::set(json!({ "type": "object" })).augment(augmentation).unwrap();
+        let tools = Echo::set(json!({ "type": "object" })).extra_parameters(augmentation).unwrap();
         let call = ToolCall::new("1", "echo", arguments);
         let error = tools.call(&call, &ToolContext::new()).await.unwrap_err();
         assert!(error.is_invalid_arguments(), "{arguments}");
@@ -189,7 +189,7 @@ async fn wrong_fields_refuse_the_call_in_the_usual_words() {
         assert_eq!(error.to_string(), expected, "{arguments}");
         assert!(heard.lock().unwrap().is_empty(), "{arguments}");
     }
-    let tools = tools![sum].augment(thoughts().0).unwrap();
+    let tools = tools![sum].extra_parameters(thoughts().0).unwrap();
     assert_eq!(
         call(&tools, "sum", r#"{"a":1,"reason":"x"}"#).await,
         "error: invalid arguments: `b` is missing, expected an integer"
@@ -228,7 +228,7 @@ async fn what_is_wrong_in_form_only_is_mended_and_told_of() {
     ];
     for (arguments, output, told, mended) in table {
         let (augmentation, heard) = thoughts();
-        let tools = tools![wait].augment(augmentation).unwrap();
+        let tools = tools![wait].extra_parameters(augmentation).unwrap();
         let call = ToolCall::new("1", "wait", arguments);
         let execution = tools.execute(call.clone(), &ToolContext::new()).await;
         assert_eq!(execution.outcome().unwrap().to_string(), output, "{arguments}");
@@ -246,11 +246,11 @@ async fn what_is_wrong_in_form_only_is_mended_and_told_of() {
 
 #[tokio::test]
 async fn a_function_may_refuse_the_call() {
-    let augmentation = Augmentation::refusing(|_: &ToolCall, thought: Thought| match thought.confidence {
+    let augmentation = ExtraParameters::refusing(|_: &ToolCall, thought: Thought| match thought.confidence {
         Some(Confidence::Low) => Err(ToolError::failed("ask the user first")),
         _ => Ok(()),
     });
-    let tools = tools![now].augment(augmentation).unwrap();
+    let tools = tools![now].extra_parameters(augmentation).unwrap();
     assert_eq!(
         call(&tools, "now", r#"{"reason":"x","confidence":"Low"}"#).await,
         "error: ask the user first"
@@ -291,8 +291,8 @@ fn plant(tree: Tree) {
 
 #[test]
 fn what_is_referred_to_by_one_name_stays_apart() {
-    let silent = || Augmentation::new(|_: &ToolCall, _: Plan| {});
-    let tools = tools![plant].augment(silent()).unwrap();
+    let silent = || ExtraParameters::new(|_: &ToolCall, _: Plan| {});
+    let tools = tools![plant].extra_parameters(silent()).unwrap();
     let schema = tools.get("plant").unwrap().definition().parameters();
     let resolve = |schema: &Value, inner: &Value| match inner["$ref"].as_str() {
         Some(reference) => schema.pointer(&reference[1..]).unwrap().clone(),
@@ -305,15 +305,15 @@ fn what_is_referred_to_by_one_name_stays_apart() {
     assert!(next["properties"].get("next").is_some(), "{schema}");
     assert_eq!(schema["$defs"].as_object().unwrap().len(), 2, "{schema}");
     // The same type is there once.
-    let tools = tools![plant].augment(Augmentation::new(|_: &ToolCall, _: Forest| {})).unwrap();
+    let tools = tools![plant].extra_parameters(ExtraParameters::new(|_: &ToolCall, _: Forest| {})).unwrap();
     let schema = tools.get("plant").unwrap().definition().parameters();
     assert_eq!(schema["$defs"].as_object().unwrap().len(), 1, "{schema}");
     // And alone it comes along.
-    let tools = tools![now].augment(silent()).unwrap();
+    let tools = tools![now].extra_parameters(silent()).unwrap();
     let schema = tools.get("now").unwrap().definition().parameters();
     assert_eq!(schema["$defs"].as_object().unwrap().len(), 1, "{schema}");
     // A type that holds itself at the top.
-    let tools = tools![now].augment(Augmentation::new(|_: &ToolCall, _: Chain| {})).unwrap();
+    let tools = tools![now].extra_parameters(ExtraParameters::new(|_: &ToolCall, _: Chain| {})).unwrap();
     let schema = tools.get("now").unwrap().definition().parameters();
     assert!(schema["properties"].get("next").is_some(), "{schema}");
 }
@@ -326,7 +326,7 @@ struct Clash {
 
 #[test]
 fn what_cannot_be_added_is_an_error() {
-    let clash = || Augmentation::new(|_: &ToolCall, _: Clash| {});
+    let clash = || ExtraParameters::new(|_: &ToolCall, _: Clash| {});
     let taken = |tool: &str| {
         format!(
             "the tool `{tool}` has a parameter `b` already; give the field another name, as with `#[serde(rename = \"…\")]`"
@@ -335,22 +335,25 @@ fn what_cannot_be_added_is_an_error() {
     let in_variant =
         json!({ "type": "object", "anyOf": [{ "properties": { "a": {} } }, { "properties": { "b": {} } }] });
     let table = [
-        (tools![now, sum].augment(clash()), taken("sum")),
-        (tools![now].augment(clash()).and_then(|tools| tools.augment(clash())), taken("now")),
-        (Echo::set(in_variant).augment(clash()), taken("echo")),
+        (tools![now, sum].extra_parameters(clash()), taken("sum")),
         (
-            tools![now].augment(Augmentation::new(|_: &ToolCall, _: u8| {})),
+            tools![now].extra_parameters(clash()).and_then(|tools| tools.extra_parameters(clash())),
+            taken("now"),
+        ),
+        (Echo::set(in_variant).extra_parameters(clash()), taken("echo")),
+        (
+            tools![now].extra_parameters(ExtraParameters::new(|_: &ToolCall, _: u8| {})),
             "`u8` has no named fields that could be added to the parameters of tools".into(),
         ),
         (
-            tools![now].augment(Augmentation::new(|_: &ToolCall, _: Confidence| {})),
+            tools![now].extra_parameters(ExtraParameters::new(|_: &ToolCall, _: Confidence| {})),
             "`augmenting::Confidence` has no named fields that could be added to the parameters of tools"
                 .into(),
         ),
     ];
     for (set, expected) in table {
         let error = set.unwrap_err();
-        assert!(error.is_augmentation() && !error.is_duplicate());
+        assert!(error.is_extra_parameters() && !error.is_duplicate());
         assert_eq!(error.to_string(), expected);
     }
 }
@@ -367,9 +370,9 @@ async fn augmentations_add_up_and_keep_how_the_set_reads() {
     let kept = Arc::clone(&urgent);
     let tools = tools![wait]
         .strict_arguments()
-        .augment(augmentation)
+        .extra_parameters(augmentation)
         .and_then(|tools| {
-            tools.augment(Augmentation::new(move |call: &ToolCall, Urgency { urgent }| {
+            tools.extra_parameters(ExtraParameters::new(move |call: &ToolCall, Urgency { urgent }| {
                 kept.lock().unwrap().push((call.name.clone(), urgent));
             }))
         })
@@ -390,13 +393,13 @@ async fn what_the_tool_takes_from_the_context_is_asked_for_all_the_same() {
         injections: Some(vec![Injection::of::<Database>()]),
         ..Echo::new(json!({ "type": "object" }))
     };
-    let tools = ToolSet::default().with(needy).unwrap().augment(thoughts().0).unwrap();
+    let tools = ToolSet::default().with(needy).unwrap().extra_parameters(thoughts().0).unwrap();
     let missing = tools.missing_from(&ToolContext::new()).unwrap();
     assert!(missing.to_string().contains("`echo` takes `augmenting::"), "{missing}");
     assert!(tools.missing_from(&ToolContext::new().with(Database)).is_none());
     assert!(
         Echo::set(json!({ "type": "object" }))
-            .augment(thoughts().0)
+            .extra_parameters(thoughts().0)
             .unwrap()
             .get("echo")
             .unwrap()
@@ -408,7 +411,7 @@ async fn what_the_tool_takes_from_the_context_is_asked_for_all_the_same() {
 #[tokio::test]
 async fn in_a_run() {
     let (augmentation, heard) = thoughts();
-    let tools = tools![sum, panics].augment(augmentation).unwrap();
+    let tools = tools![sum, panics].extra_parameters(augmentation).unwrap();
     let model = ScriptedModel::new()
         .expects(|request| request.tools()[0].parameters()["properties"].get("reason").is_some())
         .calls_all([("sum", r#"{"a":1,"b":2,"reason":"to add"}"#), ("panics", r#"{"reason":"to see"}"#)])

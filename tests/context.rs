@@ -149,7 +149,7 @@ async fn a_run_in_the_middle_of_its_calls_is_refused_before_they_are_made() {
 #[tokio::test]
 async fn a_finished_run_needs_no_context() {
     let mut run = Run::new([tool_core::Message::user("Hello")]);
-    run.replied(tool_core::ChatResponse::new(tool_core::AssistantMessage::text("Hello."))).unwrap();
+    run.record_response(tool_core::ChatResponse::new(tool_core::AssistantMessage::text("Hello."))).unwrap();
     let agent = Agent::builder(ScriptedModel::new()).tools(banking()).build().unwrap();
     assert_eq!(agent.resume(run).await.unwrap().text(), "Hello.");
 }

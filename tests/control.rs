@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use tool_core::testing::ScriptedModel;
 use tool_core::{
-    Agent, AgentBuilder, AssistantMessage, ChatResponse, Message, OnError, RunError, ToolCall, ToolContext,
-    ToolError, ToolErrorKind, ToolOutput, Usage, tool, tools,
+    Agent, AgentBuilder, AssistantMessage, ChatResponse, ErrorPolicy, Message, RunError, ToolCall,
+    ToolContext, ToolError, ToolErrorKind, ToolOutput, Usage, tool, tools,
 };
 use ways::alike;
 
@@ -80,18 +80,18 @@ async fn each_kind_of_failure_is_told_hidden_or_ends_the_run() {
         let error = told.tool_executions()[0].outcome().unwrap_err();
         assert_eq!(error.kind(), kind);
 
-        let hidden = alike(|| agent(script()).on_error(kind, OnError::Hide)).await.unwrap();
+        let hidden = alike(|| agent(script()).on_error(kind, ErrorPolicy::Hide)).await.unwrap();
         let error = hidden.tool_executions()[0].outcome().unwrap_err();
         assert_eq!((error.kind(), &*error.to_string()), (kind, "the tool failed (reference call_1_0)"));
         assert!(error.failure().is_some(), "what happened stays with the application");
 
-        let ended = alike(|| agent(script()).on_error(kind, OnError::EndRun)).await.unwrap_err();
+        let ended = alike(|| agent(script()).on_error(kind, ErrorPolicy::EndRun)).await.unwrap_err();
         assert!(ended.is_tool() && !ended.is_resumable());
         assert_eq!(ended.tool_error().unwrap().kind(), kind);
         assert_eq!((ended.tool_executions().len(), ended.run().turns()), (1, 1));
         // A policy for another kind changes nothing.
         let other = ToolErrorKind::MissingContext;
-        assert!(alike(|| agent(script()).on_error(other, OnError::EndRun)).await.is_ok());
+        assert!(alike(|| agent(script()).on_error(other, ErrorPolicy::EndRun)).await.is_ok());
     }
 }
 
@@ -100,7 +100,7 @@ async fn a_handler_answers_in_the_place_of_a_call_that_failed() {
     for (kind, name, arguments) in failures() {
         let script = || ScriptedModel::new().calls(name, arguments).says("Fine.");
         let build = || {
-            agent(script()).error_handler(move |call, error| {
+            agent(script()).on_tool_error(move |call, error| {
                 assert_eq!(error.kind(), kind);
                 Some(Ok(ToolOutput::text(format!("in place of {}", call.name))))
             })
@@ -108,10 +108,10 @@ async fn a_handler_answers_in_the_place_of_a_call_that_failed() {
         let answer = alike(build).await.unwrap();
         assert_eq!(answer.messages()[2].text(), format!("in place of {name}"));
         // It may make another error of it, and say nothing.
-        let build = || agent(script()).error_handler(|_, _| Some(Err(ToolError::fatal("enough"))));
+        let build = || agent(script()).on_tool_error(|_, _| Some(Err(ToolError::fatal("enough"))));
         let error = alike(build).await.unwrap_err();
         assert_eq!(error.to_string(), format!("the tool `{name}` ended the run: enough"));
-        let answer = alike(|| agent(script()).error_handler(|_, _| None)).await.unwrap();
+        let answer = alike(|| agent(script()).on_tool_error(|_, _| None)).await.unwrap();
         assert_eq!(answer.tool_executions()[0].outcome().unwrap_err().kind(), kind);
     }
 }
@@ -198,12 +198,12 @@ async fn the_limit_of_tokens_ends_the_run_before_more_calls() {
 #[tokio::test]
 async fn the_limit_of_output_ends_the_run_with_what_was_read() {
     let script = || ScriptedModel::new().calls_all([ONE, TWO]).says("Done.");
-    assert!(alike(|| agent(script()).max_run_output(6)).await.is_ok());
-    let error = limited(script, |builder| builder.max_run_output(2)).await;
+    assert!(alike(|| agent(script()).max_run_output_chars(6)).await.is_ok());
+    let error = limited(script, |builder| builder.max_run_output_chars(2)).await;
     assert!(error.is_output_limit());
     // The model reads the texts of errors, too.
     let script = || ScriptedModel::new().calls("fails", r#"{"why": "a long story"}"#).says("Done.");
-    assert!(limited(script, |builder| builder.max_run_output(2)).await.is_output_limit());
+    assert!(limited(script, |builder| builder.max_run_output_chars(2)).await.is_output_limit());
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use tool_core::schemars::JsonSchema;
 use tool_core::{
-    Augmentation, ReturnDirect, Tool, ToolCall, ToolDefinition, ToolPolicy, ToolSet, tool, toolbox, tools,
+    ExtraParameters, ReturnDirect, Tool, ToolCall, ToolDefinition, ToolPolicy, ToolSet, tool, toolbox, tools,
 };
 
 #[tool(return_direct, needs_approval, exclusive, at_most_once, undo = "nothing-said")]
@@ -160,7 +160,7 @@ fn other_forms_of_a_tool_keep_what_it_says() {
     let set = tools![everything, only_undo].union(&ToolSet::from(Hotel)).unwrap();
     let forms = [
         ("strict", set.clone().strict().unwrap()),
-        ("augmented", set.augment(Augmentation::new(|_: &ToolCall, _: Thought| {})).unwrap()),
+        ("augmented", set.extra_parameters(ExtraParameters::new(|_: &ToolCall, _: Thought| {})).unwrap()),
     ];
     for (form, other) in forms {
         for (before, after) in set.definitions().iter().zip(other.definitions().iter()) {

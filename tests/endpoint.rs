@@ -9,8 +9,8 @@ use support::RawServer;
 use support::checked::CheckedServer;
 use tool_core::testing::ScriptedModel;
 use tool_core::{
-    Agent, AnswerFormat, AssistantMessage, ChatModel, ChatRequest, ChatResponse, Content, Delta,
-    FinishReason, Image, Message, ModelFuture, ModelOptions, Part, ToolCall, ToolChoice, ToolDefinition,
+    Agent, AssistantMessage, ChatModel, ChatRequest, ChatResponse, Content, Delta, FinishReason, Image,
+    Message, ModelFuture, ModelOptions, Part, ResponseFormat, ToolCall, ToolChoice, ToolDefinition,
     ToolDefinitions, Usage, tool, tools,
 };
 use tool_openai::server::Server;
@@ -120,7 +120,7 @@ impl ChatModel for Structured {
         self.0.chat(request)
     }
 
-    fn supports_answer_format(&self) -> bool {
+    fn supports_response_format(&self) -> bool {
         true
     }
 }
@@ -137,23 +137,23 @@ async fn options_and_answer_formats_come_through() {
     let closed = json!({ "type": "object", "properties": {}, "required": [], "additionalProperties": false });
     let formats = [
         None,
-        Some(AnswerFormat::json_schema("place", closed.clone())),
-        Some(AnswerFormat::json_schema("place", closed).without_strict()),
-        Some(AnswerFormat::json_schema("map", json!({ "type": "object", "additionalProperties": true }))),
+        Some(ResponseFormat::json_schema("place", closed.clone())),
+        Some(ResponseFormat::json_schema("place", closed).without_strict()),
+        Some(ResponseFormat::json_schema("map", json!({ "type": "object", "additionalProperties": true }))),
     ];
     for format in formats {
         let (sent, asked) = (options.clone(), format.clone());
         let script = ScriptedModel::new()
             .expects(move |request| *request.options() == sent)
-            .expects(move |request| request.answer_format() == asked.as_ref())
+            .expects(move |request| request.response_format() == asked.as_ref())
             .says("{}")
             // What a server cannot be held to is not sent to it.
-            .expects(|request| request.answer_format().is_none())
+            .expects(|request| request.response_format().is_none())
             .says("{}");
         let (_server, model) = serve(Structured(script)).await;
         let request = ChatRequest::new([Message::user("Where?")])
             .with_options(options.clone())
-            .with_answer_format(format);
+            .with_response_format(format);
         model.chat(&request).await.unwrap();
         model.without_json_schema().chat(&request).await.unwrap();
     }
@@ -176,7 +176,7 @@ async fn options_as_other_clients_send_them() {
     let http = reqwest::Client::builder().no_proxy().tls_backend_preconfigured(no_tls()).build().unwrap();
     for (mut body, options) in table {
         let script = ScriptedModel::new()
-            .expects(move |request| *request.options() == options && request.answer_format().is_none())
+            .expects(move |request| *request.options() == options && request.response_format().is_none())
             .says("Yes.");
         let (server, _) = serve(script).await;
         body["model"] = json!("m");

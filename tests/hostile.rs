@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tool_core::{
-    Augmentation, Tool, ToolCall, ToolContext, ToolDefinition, ToolFuture, ToolOutput, ToolSet, tool,
+    ExtraParameters, Tool, ToolCall, ToolContext, ToolDefinition, ToolFuture, ToolOutput, ToolSet, tool,
     toolbox, tools,
 };
 
@@ -175,13 +175,13 @@ impl Tool for Raw {
 /// The sets, each of which reads arguments in another way.
 fn sets() -> Vec<(&'static str, ToolSet)> {
     let plain = plain();
-    let thought = || Augmentation::new(|_: &ToolCall, thought: Thought| drop(thought));
+    let thought = || ExtraParameters::new(|_: &ToolCall, thought: Thought| drop(thought));
     let without_left_out = plain.without(["left_out"]).unwrap();
     let sayable = plain.without(["table", "anything"]).unwrap();
     vec![
         ("strict arguments", plain.clone().strict_arguments()),
         ("unknown ones ignored", plain.clone().ignore_unknown_arguments()),
-        ("augmented", without_left_out.augment(thought()).unwrap()),
+        ("augmented", without_left_out.extra_parameters(thought()).unwrap()),
         ("strict", sayable.strict().unwrap()),
         ("toolbox", ToolSet::from(Garden)),
         ("plain", plain),
@@ -371,8 +371,9 @@ fn offer(name: &'static str, schema: fn() -> Value) {
             }
         };
         assert!(set.check().findings().len() <= 10_000);
-        let augment =
-            |set: &ToolSet| set.augment(Augmentation::new(|_: &ToolCall, thought: Thought| drop(thought)));
+        let augment = |set: &ToolSet| {
+            set.extra_parameters(ExtraParameters::new(|_: &ToolCall, thought: Thought| drop(thought)))
+        };
         let strict = set.clone().strict();
         if let Err(error) = &strict {
             assert!(error.to_string().len() < LONGEST_REFUSAL, "{} bytes", error.to_string().len());

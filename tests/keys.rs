@@ -58,7 +58,7 @@ async fn what_was_begun_and_lost_is_made_again_or_told_of() {
     let mut state = run.into_state();
     let Step::CallTools(calls) = state.next(agent.tools().definitions()) else { panic!() };
     for call in calls {
-        state.begin(&call.id).unwrap();
+        state.begin_call(&call.id).unwrap();
     }
     let kept = serde_json::to_string(&state).unwrap();
     let restored: Run = serde_json::from_str(&kept).unwrap();
@@ -83,13 +83,13 @@ async fn by_hand_a_call_is_begun_and_then_made() {
     for call in calls {
         // Also of a run that was just restored, whose tools nobody asked for yet.
         run = agent.resume(run.into_state()).start();
-        run.begin(&call).await.unwrap();
-        assert!(run.begin(&call).await.is_ok(), "it goes on with what was begun");
+        run.begin_call(&call).await.unwrap();
+        assert!(run.begin_call(&call).await.is_ok(), "it goes on with what was begun");
         kept.push(serde_json::to_string(run.state()).unwrap());
         let execution = run.execute(call).await.unwrap();
         assert_eq!(run.context().attempt(), 1);
         assert!(execution.outcome().is_ok());
-        run.called(execution).await.unwrap();
+        run.record_result(execution).await.unwrap();
     }
     // The process ended right behind the call, and before its outcome was kept.
     let restored: Run = serde_json::from_str(&kept[1]).unwrap();
@@ -132,7 +132,7 @@ async fn a_run_is_kept_while_it_is_under_way() {
             async move {
                 let id = store.runs().await.unwrap().remove(0);
                 let mut kept = store.load_run(&id).await.unwrap().unwrap();
-                kept.begin("call_1_0").unwrap().number
+                kept.begin_call("call_1_0").unwrap().number
             }
         }))
         .run_store(store.clone())

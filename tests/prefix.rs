@@ -5,7 +5,7 @@ mod support;
 use serde_json::{Value, json};
 use support::RawServer;
 use tool_core::{
-    Agent, AnswerFormat, ChatModel, ChatRequest, Image, ModelFuture, ModelOptions, ToolChoice, ToolOutput,
+    Agent, ChatModel, ChatRequest, Image, ModelFuture, ModelOptions, ResponseFormat, ToolChoice, ToolOutput,
     tool, tools,
 };
 use tool_openai::{ChatCompletions, OpenAi};
@@ -82,12 +82,12 @@ fn reply(turn: usize) -> Vec<u8> {
 }
 
 /// Sends each request with the same options and answer format.
-struct WithOptions(ChatCompletions, ModelOptions, Option<AnswerFormat>);
+struct WithOptions(ChatCompletions, ModelOptions, Option<ResponseFormat>);
 
 impl ChatModel for WithOptions {
     fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
         Box::pin(async {
-            let request = request.clone().with_options(self.1.clone()).with_answer_format(self.2.clone());
+            let request = request.clone().with_options(self.1.clone()).with_response_format(self.2.clone());
             self.0.chat(&request).await
         })
     }
@@ -141,7 +141,7 @@ async fn a_turn_begins_with_the_bytes_of_the_one_before() {
     let plain = |model| Box::new(model) as Box<dyn ChatModel>;
     let with_options = |model| {
         let options = ModelOptions::default().with_temperature(0.1).with_stop(["END"]).with_seed(7);
-        let format = AnswerFormat::json_schema("nothing", json!({ "type": "object", "properties": {} }));
+        let format = ResponseFormat::json_schema("nothing", json!({ "type": "object", "properties": {} }));
         Box::new(WithOptions(model, options, Some(format))) as Box<dyn ChatModel>
     };
     let runs = [

@@ -9,10 +9,10 @@ use futures_util::stream::{self, StreamExt};
 use serde_json::{Value, json};
 use tool_core::testing::ScriptedModel;
 use tool_core::{
-    Agent, AgentBuilder, Answer, AnswerFormat, AssistantMessage, ChatModel, ChatRequest, ChatResponse,
-    ChatStream, Delta, FinishReason, Image, Message, ModelError, ModelFuture, ModelOptions, PromptedTools,
-    PromptedToolsError, RunError, ToolCall, ToolChoice, ToolDefinition, ToolDefinitions, ToolOutput, Usage,
-    tool, tools,
+    Agent, AgentBuilder, Answer, AssistantMessage, ChatModel, ChatRequest, ChatResponse, ChatStream, Delta,
+    FinishReason, Image, Message, ModelError, ModelFuture, ModelOptions, PromptedTools, PromptedToolsError,
+    ResponseFormat, RunError, ToolCall, ToolChoice, ToolDefinition, ToolDefinitions, ToolOutput, Usage, tool,
+    tools,
 };
 use ways::alike;
 
@@ -87,7 +87,7 @@ impl ChatModel for TextModel {
         Box::pin(deltas)
     }
 
-    fn supports_answer_format(&self) -> bool {
+    fn supports_response_format(&self) -> bool {
         true
     }
 
@@ -402,12 +402,12 @@ async fn a_text_is_passed_on_at_once() {
 }
 
 /// What a model is asked with, beside the messages.
-type Asked = (Vec<Message>, ModelOptions, Option<AnswerFormat>, ToolChoice);
+type Asked = (Vec<Message>, ModelOptions, Option<ResponseFormat>, ToolChoice);
 
 #[tokio::test]
 async fn what_the_model_is_asked_with() {
     let asked: Arc<Mutex<Vec<Asked>>> = Arc::default();
-    let format = AnswerFormat::json_schema("place", json!({ "type": "object", "properties": {} }));
+    let format = ResponseFormat::json_schema("place", json!({ "type": "object", "properties": {} }));
     let options = ModelOptions::default().with_temperature(0.5);
     let call = ToolCall::new("call_1_0", "sum", "{}");
     let with_tools = vec![
@@ -433,7 +433,7 @@ async fn what_the_model_is_asked_with() {
                     let asked = (
                         request.messages().to_vec(),
                         request.options().clone(),
-                        request.answer_format().cloned(),
+                        request.response_format().cloned(),
                         request.tool_choice().clone(),
                     );
                     seen.lock().unwrap().push(asked);
@@ -441,13 +441,13 @@ async fn what_the_model_is_asked_with() {
                 })
                 .says(SUM);
             let model = PromptedTools::new(TextModel::new(script));
-            assert!(model.supports_answer_format());
+            assert!(model.supports_response_format());
             assert_eq!((model.provider_name(), model.model_name()), (Some("texts"), Some("parrot")));
             let request = ChatRequest::borrowing(messages)
                 .with_tools(definitions(tools))
                 .with_tool_choice(choice.clone())
                 .with_options(options.clone())
-                .with_answer_format(format.clone());
+                .with_response_format(format.clone());
             let response = match is_streamed {
                 true => streamed(&model, &request).await.1.unwrap(),
                 false => model.chat(&request).await.unwrap(),

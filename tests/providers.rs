@@ -94,12 +94,12 @@ async fn drive(way: Way, ask: tool_core::Ask, agent: &Agent) -> Result<Answer, R
                 match run.next().await? {
                     Step::CallModel(request) => {
                         let response = agent.model().chat(&request).await.unwrap();
-                        run.replied(response).await?;
+                        run.record_response(response).await?;
                     }
                     // One by one, asking for the tools before each.
                     Step::CallTools(calls) => {
                         let execution = run.execute(calls[0].clone()).await?;
-                        run.called(execution).await?;
+                        run.record_result(execution).await?;
                     }
                     _ => return run.finish().await,
                 }
@@ -182,7 +182,9 @@ async fn nobody_is_asked_before_there_is_an_await_nor_for_a_finished_run() {
     drop(agent.ask("Turn"));
     drop(agent.ask("Turn").stream());
     let mut run = agent.start("Turn");
-    run.replied(tool_core::ChatResponse::new(tool_core::AssistantMessage::text("Done."))).await.unwrap();
+    run.record_response(tool_core::ChatResponse::new(tool_core::AssistantMessage::text("Done.")))
+        .await
+        .unwrap();
     assert!(matches!(run.next().await.unwrap(), Step::Done));
     assert_eq!(agent.resume(run.into_state()).await.unwrap().text(), "Done.");
     assert_eq!(provider.asked.load(Ordering::SeqCst), 0);

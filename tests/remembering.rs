@@ -115,7 +115,7 @@ async fn a_run_that_waits_for_a_person_holds_up_nobody() {
     let error = agent.ask("Pay").conversation("a").await.unwrap_err();
     assert_eq!(agent.ask("How are you?").conversation("a").await.unwrap().text(), "Meanwhile.");
     let mut run = restored(error.into_run());
-    run.decide_all(&tool_core::Approval::Approved);
+    run.resolve_all_approvals(&tool_core::Approval::Approve);
     agent.resume(run).await.unwrap();
     let kept = memory.messages(&"a".into()).await.unwrap();
     assert_eq!(texts(&kept), ["How are you?", "Meanwhile.", "Pay", "", "Success", "Paid."]);

@@ -459,11 +459,11 @@ async fn images_and_data_are_in_the_state_of_a_run() {
         match run.next(agent.tools().definitions()) {
             Step::CallModel(request) => {
                 let response = agent.model().chat(&request).await.unwrap();
-                run.replied(response).unwrap();
+                run.record_response(response).unwrap();
             }
             Step::CallTools(calls) => {
                 for call in calls {
-                    run.called(agent.tools().execute(call, &context).await).unwrap();
+                    run.record_result(agent.tools().execute(call, &context).await).unwrap();
                 }
             }
             _ => break,

@@ -244,7 +244,7 @@ async fn a_model_that_fails_leaves_the_run_to_be_driven_on() {
     assert!(
         matches!(run.next(&Default::default()), Step::CallModel(request) if request.messages().len() == 3)
     );
-    run.replied(ChatResponse::new(AssistantMessage::text("3"))).unwrap();
+    run.record_response(ChatResponse::new(AssistantMessage::text("3"))).unwrap();
     let answer = run.finish().unwrap();
     assert_eq!((answer.text(), answer.tool_executions().len()), ("3", 1));
 }

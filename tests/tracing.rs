@@ -8,8 +8,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tool_core::testing::{OfflineModel, ScriptedModel};
 use tool_core::{
-    Agent, AgentBuilder, Answer, Cancellation, ChatModel, ChatRequest, ModelFuture, ModelOptions, OnError,
-    RunError, Step, ToolErrorKind, Usage, tool, tools,
+    Agent, AgentBuilder, Answer, CancellationToken, ChatModel, ChatRequest, ErrorPolicy, ModelFuture,
+    ModelOptions, RunError, Step, ToolErrorKind, Usage, tool, tools,
 };
 use tool_openai::OpenAi;
 use tracing::field::{Field, Visit};
@@ -217,12 +217,12 @@ async fn by_hand(agent: &Agent) -> Result<Answer, RunError> {
         match run.next().await? {
             Step::CallModel(request) => {
                 let response = agent.model().chat(&request).await.unwrap();
-                run.replied(response).await?;
+                run.record_response(response).await?;
             }
             Step::CallTools(calls) => {
                 for call in calls {
                     let execution = run.execute(call).await?;
-                    run.called(execution).await?;
+                    run.record_result(execution).await?;
                 }
             }
             _ => return run.finish().await,
@@ -446,7 +446,7 @@ async fn runs_that_fail() {
         ),
         (
             one(),
-            |agent| agent.on_error(ToolErrorKind::Failed, OnError::EndRun),
+            |agent| agent.on_error(ToolErrorKind::Failed, ErrorPolicy::EndRun),
             &[
                 "run: tool",
                 "run > turn",
@@ -503,7 +503,7 @@ async fn what_is_given_up_is_cancelled() {
         if is_dropped {
             tokio::time::timeout(soon, awaited(&agent)).await.unwrap_err();
         } else {
-            let cancellation = Cancellation::new();
+            let cancellation = CancellationToken::new();
             let asked = agent.ask(QUESTION).cancelled_by(&cancellation).into_future();
             let cancelling = async {
                 tokio::time::sleep(soon).await;
@@ -530,7 +530,7 @@ async fn a_model_call_ends_when_it_is_given_up() {
     let spans = Spans::default();
     let _listening = spans.listen();
     let agent = Agent::builder(Silent).build().unwrap();
-    let cancellation = Cancellation::new();
+    let cancellation = CancellationToken::new();
     let mut run = agent.ask(QUESTION).cancelled_by(&cancellation).start();
     let cancelling = async { cancellation.cancel() };
     tokio::join!(run.advance(), cancelling).0.unwrap();

@@ -112,11 +112,11 @@ async fn the_recorded_conversations_with_the_run_restored_at_every_step() {
             match run.next().await.unwrap() {
                 Step::CallModel(request) => {
                     let response = agent.model().chat(&request).await.unwrap();
-                    run.replied(response).await.unwrap();
+                    run.record_response(response).await.unwrap();
                 }
                 Step::CallTools(calls) => {
                     let execution = run.execute(calls[0].clone()).await.unwrap();
-                    run.called(execution).await.unwrap();
+                    run.record_result(execution).await.unwrap();
                 }
                 _ => break run.finish().await.unwrap(),
             }

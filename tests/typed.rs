@@ -22,11 +22,11 @@ impl ChatModel for Held {
         self.model.stream(request)
     }
 
-    fn supports_answer_format(&self) -> bool {
+    fn supports_response_format(&self) -> bool {
         true
     }
 
-    fn supports_answer_format_with_tools(&self) -> bool {
+    fn supports_response_format_with_tools(&self) -> bool {
         self.with_tools
     }
 }
@@ -71,7 +71,7 @@ async fn ask_plain(model: ScriptedModel) -> Result<City, RunError> {
 #[tokio::test]
 async fn a_model_that_can_be_held_to_a_schema_is() {
     let format_is_there = |request: &ChatRequest<'_>| {
-        let format = request.answer_format().unwrap();
+        let format = request.response_format().unwrap();
         format.schema()["properties"]["size"].is_object() && request.tools().len() == 1
     };
     let model = ScriptedModel::new()
@@ -94,7 +94,7 @@ async fn any_other_model_gives_its_answer_by_a_tool() {
     let model = ScriptedModel::new()
         .expects(|request| {
             let tool = request.tools().iter().find(|tool| tool.name() == "final_answer").unwrap();
-            request.answer_format().is_none()
+            request.response_format().is_none()
                 && tool.parameters()["properties"]["name"]["type"] == "string"
                 && *request.tool_choice() == ToolChoice::Auto
         })
@@ -193,13 +193,14 @@ async fn the_last_turn_may_give_the_answer() {
 
 #[tokio::test]
 async fn a_model_that_calls_nothing_beside_a_schema_is_given_a_tool_for_the_answer() {
-    let by_tool = |request: &ChatRequest<'_>| request.answer_format().is_none() && request.tools().len() == 2;
+    let by_tool =
+        |request: &ChatRequest<'_>| request.response_format().is_none() && request.tools().len() == 2;
     let model = ScriptedModel::new().expects(by_tool).calls("final_answer", VIENNA);
     let agent = Agent::builder(Held { model, with_tools: false }).tools(tools![look_up]).build().unwrap();
     assert_eq!(agent.ask("Which city?").answer_as::<City>().await.unwrap(), vienna());
     // Without tools, it is held to the schema.
     let by_format =
-        |request: &ChatRequest<'_>| request.answer_format().is_some() && request.tools().is_empty();
+        |request: &ChatRequest<'_>| request.response_format().is_some() && request.tools().is_empty();
     let model = ScriptedModel::new().expects(by_format).says(VIENNA);
     let agent = Agent::builder(Held { model, with_tools: false }).build().unwrap();
     assert_eq!(agent.ask("Which city?").answer_as::<City>().await.unwrap(), vienna());

@@ -120,7 +120,7 @@ async fn a_limit_undoes_and_a_failure_of_the_model_waits_to_be_given_up() {
 async fn a_cancelled_run_undoes_too() {
     let model = ScriptedModel::new().calls_all([booking("train")]).says("never said");
     let agent = agent(model).build().unwrap();
-    let cancellation = tool_core::Cancellation::new();
+    let cancellation = tool_core::CancellationToken::new();
     let cancel = cancellation.clone();
     let hook = move |event: &tool_core::Event| {
         if matches!(event, tool_core::Event::CallFinished(_)) {
@@ -167,7 +167,7 @@ async fn what_undoes_at_most_once_is_not_made_again() {
         run.advance().await.unwrap();
     }
     let mut state = run.into_state();
-    state.begin("undo_call_1_1").unwrap();
+    state.begin_call("undo_call_1_1").unwrap();
     let error = agent.resume(ways::restored(state)).await.unwrap_err();
     let undone = error.run().undone();
     assert!(undone[0].outcome().unwrap_err().is_outcome_unknown());

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tool_core::testing::ScriptedModel;
 use tool_core::{
-    Agent, AgentBuilder, Cancellation, Event, Progress, ToolError, ToolProgress, Turn, tool, tools,
+    Agent, AgentBuilder, CancellationToken, Event, Progress, ToolError, ToolProgress, Turn, tool, tools,
 };
 
 #[tool]
@@ -79,7 +79,7 @@ struct Seen(Arc<AtomicBool>);
 
 /// Starts something that outlives its future, and tells it when nobody waits any more.
 #[tool]
-async fn spawns(#[inject] cancellation: &Cancellation, #[inject] seen: Seen) {
+async fn spawns(#[inject] cancellation: &CancellationToken, #[inject] seen: Seen) {
     let cancellation = cancellation.clone();
     assert!(!cancellation.is_cancelled());
     tokio::spawn(async move {
@@ -125,7 +125,7 @@ async fn a_tool_sees_that_the_run_is_dropped() {
 async fn a_run_is_cancelled_from_elsewhere() {
     let seen = Seen::default();
     let agent = spawning(&seen);
-    let cancellation = Cancellation::new();
+    let cancellation = CancellationToken::new();
     let ask = agent.ask("Spawn").cancelled_by(&cancellation).into_future();
     let canceller = async {
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -144,11 +144,11 @@ async fn a_run_is_cancelled_from_elsewhere() {
 #[tokio::test]
 async fn a_run_that_ended_with_an_answer_cancels_nothing() {
     #[tool]
-    fn leaves(#[inject] cancellation: &Cancellation, #[inject] kept: &Kept) {
+    fn leaves(#[inject] cancellation: &CancellationToken, #[inject] kept: &Kept) {
         *kept.0.lock().unwrap() = Some(cancellation.clone());
     }
     #[derive(Clone, Default)]
-    struct Kept(Arc<Mutex<Option<Cancellation>>>);
+    struct Kept(Arc<Mutex<Option<CancellationToken>>>);
     let kept = Kept::default();
     let model = ScriptedModel::new().calls("leaves", "{}").says("Done.");
     let agent = Agent::builder(model).tools(tools![leaves]).context(kept.clone()).build().unwrap();

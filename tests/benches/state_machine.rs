@@ -79,7 +79,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 fn start() -> Run {
     Run::new([Message::system("You find places to stay."), Message::user("Where do we stay in Rome?")])
-        .with_max_turns(TURNS + 1)
+        .max_turns(TURNS + 1)
 }
 
 fn reply(turn: u32) -> ChatResponse {
@@ -90,10 +90,10 @@ fn reply(turn: u32) -> ChatResponse {
 /// One turn: the model is asked and calls a tool, and what that gives back is recorded.
 fn turn(run: &mut Run, definitions: &ToolDefinitions, reply: ChatResponse, output: ToolOutput) {
     assert!(matches!(run.next(definitions), Step::CallModel(_)), "the model is asked");
-    run.replied(reply).expect("it was asked for");
+    run.record_response(reply).expect("it was asked for");
     let Step::CallTools(calls) = run.next(definitions) else { unreachable!("it called a tool") };
     for (call, output) in calls.into_iter().zip([output]) {
-        run.called(ToolExecution::new(call, Ok(output))).expect("it was asked for");
+        run.record_result(ToolExecution::new(call, Ok(output))).expect("it was asked for");
     }
 }
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tool_core::{
-    Approval, AssistantMessage, ChatResponse, FinishReason, Message, OnError, ReturnDirect, Run, RunLimits,
-    Step, ToolCall, ToolDefinition, ToolDefinitions, ToolError, ToolErrorKind, ToolExecution, ToolOutput,
-    ToolPolicy, Usage,
+    Approval, AssistantMessage, ChatResponse, ErrorPolicy, FinishReason, Message, ReturnDirect, Run,
+    RunLimits, Step, ToolCall, ToolDefinition, ToolDefinitions, ToolError, ToolErrorKind, ToolExecution,
+    ToolOutput, ToolPolicy, Usage,
 };
 
 use crate::ways::{assert_valid, restored};
@@ -135,7 +135,10 @@ fn new_run(tape: &mut Tape<'_>) -> Run {
     });
     run = run.with_limits(limits);
     for kind in [ToolErrorKind::Failed, ToolErrorKind::InvalidArguments, ToolErrorKind::UnknownTool] {
-        run = run.on_error(kind, tape.pick(&[OnError::Tell, OnError::Tell, OnError::Hide, OnError::EndRun]));
+        run = run.on_error(
+            kind,
+            tape.pick(&[ErrorPolicy::Tell, ErrorPolicy::Tell, ErrorPolicy::Hide, ErrorPolicy::EndRun]),
+        );
     }
     run
 }
@@ -165,13 +168,13 @@ impl Twins {
         let before = serde_json::to_string(&self.run).unwrap();
         let call = ToolCall::new("nobody's", "plain", "{}");
         let stray = ToolExecution::new(call, Ok(ToolOutput::text("1")));
-        assert!(self.both(|run| run.called(stray.clone())).is_err());
-        assert!(self.both(|run| run.begin("nobody's")).is_err());
-        assert!(self.both(|run| run.decide("nobody's", Approval::Approved)).is_err());
+        assert!(self.both(|run| run.record_result(stray.clone())).is_err());
+        assert!(self.both(|run| run.begin_call("nobody's")).is_err());
+        assert!(self.both(|run| run.resolve_approval("nobody's", Approval::Approve)).is_err());
         if let Some(id) = self.over.iter().nth(tape.below(8)).cloned() {
             let again = ToolExecution::new(ToolCall::new(&*id, "plain", "{}"), Ok(ToolOutput::text("2")));
-            assert!(self.both(|run| run.called(again.clone())).is_err());
-            assert!(self.both(|run| run.begin(&id)).is_err());
+            assert!(self.both(|run| run.record_result(again.clone())).is_err());
+            assert!(self.both(|run| run.begin_call(&id)).is_err());
         }
         assert_eq!(before, serde_json::to_string(&self.run).unwrap());
     }
@@ -182,9 +185,9 @@ impl Twins {
             1..=4 => self.twin = restored(self.twin.clone()),
             5 => self.disturb(tape),
             6 => {
-                let _ = self.both(|run| run.say("Hurry"));
+                let _ = self.both(|run| run.push_user_message("Hurry"));
             }
-            7 => self.both(|run| run.spend(Duration::from_secs(2))),
+            7 => self.both(|run| run.add_elapsed(Duration::from_secs(2))),
             8 if tape.below(4) == 3 => self.both(Run::cancel),
             9 if tape.below(4) == 3 => {
                 let _ = self.both(Run::give_up);
@@ -204,7 +207,7 @@ impl Twins {
             assert!(!(may_be_lost && self.begun.contains(&call.id)), "{} was begun", call.id);
             let how = tape.below(8);
             if how != 1 {
-                let begun = self.both(|run| run.begin(&call.id));
+                let begun = self.both(|run| run.begin_call(&call.id));
                 // Another may have ended the run in between.
                 let Ok(attempt) = begun else { return };
                 let key = attempt.key.to_string();
@@ -216,7 +219,7 @@ impl Twins {
                 continue;
             }
             let execution = ToolExecution::new(call.clone(), outcome(tape));
-            if self.both(|run| run.called(execution.clone())).is_err() {
+            if self.both(|run| run.record_result(execution.clone())).is_err() {
                 return;
             }
             self.begun.remove(&call.id);
@@ -236,13 +239,13 @@ impl Twins {
     fn decide(&mut self, calls: &[ToolCall], tape: &mut Tape<'_>) {
         for call in calls {
             let approval = match tape.below(5) {
-                1 => Approval::denied("not on a Sunday"),
-                2 => Approval::Denied(None),
-                3 => Approval::Changed(r#"{"n": 7}"#.into()),
+                1 => Approval::deny("not on a Sunday"),
+                2 => Approval::Deny(None),
+                3 => Approval::ApproveWith(r#"{"n": 7}"#.into()),
                 4 => continue,
-                _ => Approval::Approved,
+                _ => Approval::Approve,
             };
-            self.both(|run| run.decide(&call.id, approval.clone())).unwrap();
+            self.both(|run| run.resolve_approval(&call.id, approval.clone())).unwrap();
         }
     }
 
@@ -272,7 +275,7 @@ impl Twins {
         match told {
             Told::Model => {
                 let response = reply(tape, goes_on);
-                self.both(|run| run.replied(response.clone())).unwrap();
+                self.both(|run| run.record_response(response.clone())).unwrap();
                 if tape.below(8) == 1 {
                     // A predicate of the application's.
                     let ids: Vec<_> = IDS.iter().map(|id| (*id).to_owned()).collect();

@@ -212,12 +212,12 @@ async fn ten_thousand_calls_by_hand() {
         match run.next().await.unwrap() {
             Step::CallModel(request) => {
                 let response = agent.model().chat(&request).await.unwrap();
-                run.replied(response).await.unwrap();
+                run.record_response(response).await.unwrap();
             }
             Step::CallTools(calls) => {
                 for call in calls.into_iter().take(TEN_THOUSAND / 4) {
                     let execution = run.execute(call).await.unwrap();
-                    run.called(execution).await.unwrap();
+                    run.record_result(execution).await.unwrap();
                 }
             }
             _ => break,

@@ -5,7 +5,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tool_core::{
-    Agent, AgentBuilder, Cancellation, ChatMemory, ConversationId, OnError, ToolErrorKind, tool, tools,
+    Agent, AgentBuilder, CancellationToken, ChatMemory, ConversationId, ErrorPolicy, ToolErrorKind, tool,
+    tools,
 };
 
 use crate::ways::assert_valid;
@@ -19,7 +20,7 @@ struct Inner(Agent);
 async fn delegate(
     question: String,
     #[inject] inner: &Inner,
-    #[inject] cancellation: &Cancellation,
+    #[inject] cancellation: &CancellationToken,
 ) -> Result<String, String> {
     let answer = inner.0.ask(question).cancelled_by(cancellation).await;
     answer.map(|answer| answer.text().to_owned()).map_err(|error| error.to_string())
@@ -63,7 +64,7 @@ async fn what_becomes_of_an_inner_run_is_what_its_tool_gives() {
         _ => vec![],
     });
     let build = || Agent::builder(model.clone()).tools(tools![delegate]).context(for_ever());
-    let error = broken(|| build().on_error(ToolErrorKind::Failed, OnError::EndRun)).await.unwrap_err();
+    let error = broken(|| build().on_error(ToolErrorKind::Failed, ErrorPolicy::EndRun)).await.unwrap_err();
     assert!(error.is_tool());
 }
 
@@ -85,7 +86,7 @@ impl Drop for Guard {
 }
 
 #[tool]
-async fn watch(#[inject] watched: &Arc<Watched>, #[inject] cancellation: &Cancellation) {
+async fn watch(#[inject] watched: &Arc<Watched>, #[inject] cancellation: &CancellationToken) {
     let _guard = Guard(Arc::clone(watched));
     watched.is_begun.store(true, Ordering::SeqCst);
     // What the tool has given to others hears of it.
@@ -109,7 +110,7 @@ async fn a_cancellation_reaches_what_is_innermost() {
             .context(Inner(innermost.build().unwrap()));
         let agent = outer(Inner(middle.build().unwrap())).build().unwrap();
 
-        let cancellation = Cancellation::new();
+        let cancellation = CancellationToken::new();
         let ask = agent.ask("What now?").cancelled_by(&cancellation).into_future();
         let asked = tokio::spawn(ask);
         while !watched.is_begun.load(Ordering::SeqCst) {

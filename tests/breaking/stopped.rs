@@ -4,7 +4,7 @@ use std::future::pending;
 use std::time::Duration;
 
 use tool_core::{
-    Agent, AgentBuilder, Approval, Approver, ApproverFuture, Cancellation, ChatMemory, ChatModel,
+    Agent, AgentBuilder, Approval, Approver, ApproverFuture, CancellationToken, ChatMemory, ChatModel,
     ChatRequest, Event, ModelFuture, RunError, Step, ToolCall, ToolError, ToolProvider, ToolProviderFuture,
     ToolProviderRequest, tool, tools,
 };
@@ -36,18 +36,18 @@ fn calling(names: &'static [&'static str]) -> AgentBuilder {
 }
 
 /// As in the documentation: all calls of a step in one loop, whatever comes of one.
-async fn call_by_call(agent: &Agent, cancelled_by: &Cancellation) -> Outcome {
+async fn call_by_call(agent: &Agent, cancelled_by: &CancellationToken) -> Outcome {
     let mut run = agent.ask("What now?").cancelled_by(cancelled_by).start();
     loop {
         match run.next().await? {
             Step::CallModel(request) => {
                 let response = agent.model().chat(&request).await.unwrap();
-                run.replied(response).await?;
+                run.record_response(response).await?;
             }
             Step::CallTools(calls) => {
                 for call in calls {
                     let execution = run.execute(call).await?;
-                    run.called(execution).await?;
+                    run.record_result(execution).await?;
                 }
             }
             _ => return run.finish().await,
@@ -60,7 +60,7 @@ const SOON: Duration = Duration::from_millis(100);
 
 #[tokio::test]
 async fn a_loop_by_hand_hears_why_the_run_ended() {
-    let never = Cancellation::new();
+    let never = CancellationToken::new();
     let agent = calling(&["look", "revoked", "look"]).build().unwrap();
     let error = call_by_call(&agent, &never).await.unwrap_err();
     assert!(error.is_tool(), "{error}");
@@ -74,7 +74,7 @@ async fn a_loop_by_hand_hears_why_the_run_ended() {
 }
 
 /// Cancels after a while, and gives what a run came to; it has not waited for what hangs.
-async fn cancelled(cancellation: &Cancellation, run: impl Future<Output = Outcome>) -> RunError {
+async fn cancelled(cancellation: &CancellationToken, run: impl Future<Output = Outcome>) -> RunError {
     let cancel = async {
         tokio::time::sleep(SOON).await;
         cancellation.cancel();
@@ -87,7 +87,7 @@ async fn cancelled(cancellation: &Cancellation, run: impl Future<Output = Outcom
     error
 }
 
-async fn last_event(agent: &Agent, cancellation: &Cancellation) -> Outcome {
+async fn last_event(agent: &Agent, cancellation: &CancellationToken) -> Outcome {
     let mut events = agent.ask("What now?").cancelled_by(cancellation).stream();
     while let Some(event) = events.next().await {
         if let Event::Done(answer) = event? {
@@ -100,11 +100,11 @@ async fn last_event(agent: &Agent, cancellation: &Cancellation) -> Outcome {
 /// Cancels a run of this agent in all three ways.
 async fn cancelled_in_all_ways(build: impl Fn() -> AgentBuilder) -> RunError {
     let agent = build().build().unwrap();
-    let cancellation = Cancellation::new();
+    let cancellation = CancellationToken::new();
     cancelled(&cancellation, last_event(&agent, &cancellation)).await;
-    let cancellation = Cancellation::new();
+    let cancellation = CancellationToken::new();
     cancelled(&cancellation, call_by_call(&agent, &cancellation)).await;
-    let cancellation = Cancellation::new();
+    let cancellation = CancellationToken::new();
     cancelled(&cancellation, agent.ask("What now?").cancelled_by(&cancellation).into_future()).await
 }
 
@@ -140,9 +140,9 @@ impl Approver for Silent {
 async fn a_model_that_hangs_is_given_up() {
     let build = || Agent::builder(Silent);
     let agent = build().build().unwrap();
-    let cancellation = Cancellation::new();
+    let cancellation = CancellationToken::new();
     cancelled(&cancellation, last_event(&agent, &cancellation)).await;
-    let cancellation = Cancellation::new();
+    let cancellation = CancellationToken::new();
     cancelled(&cancellation, agent.ask("What now?").cancelled_by(&cancellation).into_future()).await;
     let error = build().max_time(SOON).build().unwrap().ask("What now?").await.unwrap_err();
     assert!(error.is_time_limit());
@@ -175,7 +175,7 @@ impl Approver for Slow {
     fn approve<'a>(&'a self, _: &'a ToolCall) -> ApproverFuture<'a> {
         Box::pin(async {
             tokio::time::sleep(Duration::from_millis(400)).await;
-            Approval::Approved
+            Approval::Approve
         })
     }
 }
@@ -192,7 +192,7 @@ async fn the_time_in_which_a_person_is_waited_for_does_not_count() {
 fn give() {}
 
 #[tool]
-async fn take_back(#[inject] cancellation: &Cancellation) -> Result<(), String> {
+async fn take_back(#[inject] cancellation: &CancellationToken) -> Result<(), String> {
     tokio::task::yield_now().await;
     if cancellation.is_cancelled() { Err("nobody waits for it".into()) } else { Ok(()) }
 }
@@ -208,7 +208,7 @@ async fn what_undoes_is_not_cancelled_with_what_it_undoes() {
     // Nor when the run is cancelled while it is undone.
     let model = Puppet::calling(|turn| vec![call(&turn.to_string(), ["give", "revoked"][turn], "{}")]);
     let agent = Agent::builder(model).tools(tools![give, revoked]).undo_tools(tools![take_back]);
-    let (agent, cancellation) = (agent.build().unwrap(), Cancellation::new());
+    let (agent, cancellation) = (agent.build().unwrap(), CancellationToken::new());
     let cancel = cancellation.clone();
     let hook = move |event: &Event| {
         if matches!(event, Event::CallStarted(call) if call.name == "take_back") {

@@ -4,7 +4,7 @@ use std::panic::panic_any;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use tool_core::{Agent, AgentBuilder, OnError, RunError, ToolErrorKind, ToolSet, tool, tools};
+use tool_core::{Agent, AgentBuilder, ErrorPolicy, RunError, ToolErrorKind, ToolSet, tool, tools};
 
 use crate::{Outcome, Puppet, broken, call};
 
@@ -98,7 +98,7 @@ async fn a_tool_that_panics_hangs_or_fails_is_told_of_or_ends_the_run() {
     for (name, kind, expected) in table {
         let told = text_of_call(&broken(|| agent(name, "{}").call_timeout(SOON)).await);
         assert!(told.starts_with(expected), "{name}: {told}");
-        let build = || agent_of_one(name, "{}").call_timeout(SOON).on_error(kind, OnError::EndRun);
+        let build = || agent_of_one(name, "{}").call_timeout(SOON).on_error(kind, ErrorPolicy::EndRun);
         assert!(broken(build).await.unwrap_err().is_tool(), "{name}");
     }
 }
@@ -140,7 +140,7 @@ async fn a_hundred_megabytes_are_cut_before_anybody_reads_them() {
 
 #[tokio::test]
 async fn more_than_a_run_may_read_ends_it() {
-    let build = || agent("floods", r#"{"bytes": 3000000}"#).max_run_output(1_000_000);
+    let build = || agent("floods", r#"{"bytes": 3000000}"#).max_run_output_chars(1_000_000);
     let error: RunError = broken(build).await.unwrap_err();
     assert!(error.is_output_limit());
     assert_eq!(error.tool_executions().len(), 3);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
-use tool_core::{Agent, Answer, Ask, ChatMemory, Event, LiveRun, RunError, RunStore, SqliteStore, Step};
+use tool_core::{Agent, Answer, Ask, ChatMemory, Event, RunDriver, RunError, RunStore, SqliteStore, Step};
 
 use crate::scenario::{CONVERSATION, QUESTION, Variant, agent, history};
 use crate::world::{World, effects};
@@ -62,16 +62,16 @@ async fn stream(ask: Ask) -> Outcome {
 }
 
 /// One call at a time, the last first.
-async fn drive(agent: &Agent, mut run: LiveRun) -> Outcome {
+async fn drive(agent: &Agent, mut run: RunDriver) -> Outcome {
     loop {
         match run.next().await? {
             Step::CallModel(request) => {
                 let response = agent.model().chat(&request).await.unwrap();
-                run.replied(response).await?;
+                run.record_response(response).await?;
             }
             Step::CallTools(mut calls) => {
                 let execution = run.execute(calls.pop().unwrap()).await?;
-                run.called(execution).await?;
+                run.record_result(execution).await?;
             }
             _ => return run.finish().await,
         }

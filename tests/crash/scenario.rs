@@ -266,7 +266,7 @@ pub(crate) fn agent(variant: Variant, store: &SqliteStore, world: &World) -> Age
         .run_store(mortal())
         .approver(move |_: &ToolCall| {
             approving.pass_now();
-            Approval::Approved
+            Approval::Approve
         })
         .on_event(move |_| watching.pass_now())
         .build()

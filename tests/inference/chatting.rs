@@ -1,7 +1,7 @@
 //! Texts: whole, streamed, cut short, held to a form.
 
 use serde_json::{Value, json};
-use tool_core::{AnswerFormat, FinishReason, ModelOptions};
+use tool_core::{FinishReason, ModelOptions, ResponseFormat};
 
 use crate::{MOST_TOKENS, ask_both_ways, model, request, seeded};
 
@@ -73,7 +73,7 @@ async fn an_answer_is_of_the_form_that_is_asked_for() {
     });
     let validator = jsonschema::validator_for(&schema).unwrap();
     for seed in 0..8 {
-        let request = request(seed).with_answer_format(AnswerFormat::json_schema("tide", schema.clone()));
+        let request = request(seed).with_response_format(ResponseFormat::json_schema("tide", schema.clone()));
         let response = ask_both_ways(&model, &request).await;
         assert_eq!(response.finish_reason, FinishReason::Stop);
         let answer: Value = serde_json::from_str(&response.message.text).unwrap();

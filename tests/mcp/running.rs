@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::json;
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, Cancellation, Event};
+use tool_core::{Agent, CancellationToken, Event};
 
 use crate::support::{Reply, call, initialized, raw, text, until};
 
@@ -51,7 +51,7 @@ async fn a_run_that_is_cancelled_cancels_its_calls_at_the_server() {
     let tools = server.connect().await.unwrap();
     let model = ScriptedModel::new().calls_all([("echo", "{}"), ("echo", r#"{"text": "b"}"#)]).says("Never.");
     let agent = Agent::builder(model).tool_provider(tools).build().unwrap();
-    let cancellation = Cancellation::new();
+    let cancellation = CancellationToken::new();
     let run = agent.ask("Go").cancelled_by(&cancellation);
     let cancel = async {
         until("both are called", async || heard.count("tools/call") == 2).await;

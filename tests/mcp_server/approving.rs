@@ -10,11 +10,11 @@ use crate::tools::pay;
 #[tokio::test]
 async fn an_approver_is_asked_before_each_call() {
     let server = Server::new(tools![pay]).approver(|call: &ToolCall| match &*call.arguments {
-        r#"{"cents":1}"# => Approval::Approved,
-        r#"{"cents":2}"# => Approval::Changed(r#"{"cents": 20}"#.into()),
-        r#"{"cents":3}"# => Approval::denied("too much"),
-        r#"{"cents":4}"# => Approval::Denied(None),
-        _ => Approval::Later,
+        r#"{"cents":1}"# => Approval::Approve,
+        r#"{"cents":2}"# => Approval::ApproveWith(r#"{"cents": 20}"#.into()),
+        r#"{"cents":3}"# => Approval::deny("too much"),
+        r#"{"cents":4}"# => Approval::Deny(None),
+        _ => Approval::Defer,
     });
     let client = Client::connect(Way::Streams, server).await;
     let table = [

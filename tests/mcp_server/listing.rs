@@ -84,7 +84,7 @@ async fn tools_that_need_approval_are_served_only_where_somebody_approves() {
         (true, Server::new(tools![sum, pay]).allow_unapproved()),
         (
             true,
-            Server::new(tools![sum, pay]).approver(|_: &tool_core::ToolCall| tool_core::Approval::Approved),
+            Server::new(tools![sum, pay]).approver(|_: &tool_core::ToolCall| tool_core::Approval::Approve),
         ),
     ] {
         let client = Client::connect(Way::Streams, server).await;

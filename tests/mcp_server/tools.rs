@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tool_core::{
-    Attempt, Cancellation, Image, Progress, ToolContext, ToolOutput, ToolProgress, ToolSet, schemars, tool,
-    tools,
+    Attempt, CancellationToken, Image, Progress, ToolContext, ToolOutput, ToolProgress, ToolSet, schemars,
+    tool, tools,
 };
 
 #[derive(serde::Serialize, schemars::JsonSchema)]
@@ -106,7 +106,10 @@ impl Witness {
 
 /// Waits until it is let go. What it has started elsewhere sees that nobody waits any more.
 #[tool("Waits")]
-pub(crate) async fn wait(#[inject] witness: &Witness, #[inject] cancellation: &Cancellation) -> &'static str {
+pub(crate) async fn wait(
+    #[inject] witness: &Witness,
+    #[inject] cancellation: &CancellationToken,
+) -> &'static str {
     let _under_way = witness.enter();
     let (cancelled, told) = (cancellation.cancelled(), Arc::clone(&witness.cancelled));
     tokio::spawn(async move {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tool_core::{
-    Cancellation, DynamicTool, Image, Progress, ToolOutput, ToolProgress, ToolSet, schemars, tool, tools,
+    CancellationToken, DynamicTool, Image, Progress, ToolOutput, ToolProgress, ToolSet, schemars, tool, tools,
 };
 use tool_mcp::server::Server;
 
@@ -80,7 +80,7 @@ fn panics() {
 
 /// Waits until it is cancelled, and then leaves a file.
 #[tool]
-async fn wait(file: String, #[inject] cancellation: &Cancellation) {
+async fn wait(file: String, #[inject] cancellation: &CancellationToken) {
     let cancelled = cancellation.cancelled();
     tokio::spawn(async move {
         cancelled.await;

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use tool_core::{
-    AnswerFormat, AssistantMessage, ChatModel, ChatRequest, Content, Image, Message, ModelOptions, Part,
+    AssistantMessage, ChatModel, ChatRequest, Content, Image, Message, ModelOptions, Part, ResponseFormat,
     ToolCall, ToolChoice, ToolDefinition, ToolDefinitions, ToolOutput,
 };
 
@@ -53,7 +53,7 @@ async fn all_that_can_be_set() {
         .with_tools(tools)
         .with_parallel_tool_calls(false)
         .with_options(options)
-        .with_answer_format(AnswerFormat::json_schema("place", schema));
+        .with_response_format(ResponseFormat::json_schema("place", schema));
     let choices = [ToolChoice::Auto, ToolChoice::None, ToolChoice::Required, ToolChoice::Tool("now".into())];
     let answer = json_answer(&json!({ "status": "completed", "output": [] }));
     let server = RawServer::answering_in_turn(vec![answer; 9]).await;

@@ -98,7 +98,7 @@ enum Way {
 async fn sent(turns: &[Vec<Value>], way: Way, build: fn(Responses) -> AgentBuilder) -> (Answer, Vec<String>) {
     let server = server(turns, way == Way::Streamed).await;
     let agent = build(model(&server)).build().unwrap();
-    let approve = |_: &ToolCall| Approval::Changed(r#"{"port": "Kinsale"}"#.into());
+    let approve = |_: &ToolCall| Approval::ApproveWith(r#"{"port": "Kinsale"}"#.into());
     let answer: Result<Answer, RunError> = match way {
         Way::Awaited => await_it(&agent, "When?", approve).await,
         Way::Streamed => stream_it(&agent, "When?", approve).await,

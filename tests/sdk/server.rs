@@ -25,7 +25,7 @@ impl Puppet {
             let texts: Vec<_> = results.iter().rev().map(|result| result.text()).collect();
             return Ok(ChatResponse::new(AssistantMessage::text(texts.join("; "))));
         }
-        if request.answer_format().is_some() {
+        if request.response_format().is_some() {
             return Ok(ChatResponse::new(AssistantMessage::text(r#"{"city":"Rome","celsius":22}"#)));
         }
         let said = messages.last().map(Message::text).unwrap_or_default();
@@ -86,7 +86,7 @@ impl ChatModel for Puppet {
         Box::pin(futures_util::stream::iter(pieces.map(Ok)))
     }
 
-    fn supports_answer_format(&self) -> bool {
+    fn supports_response_format(&self) -> bool {
         true
     }
 }

@@ -330,7 +330,7 @@ async fn calls_that_need_approval_are_the_approvers_and_the_callers_are_not() {
     let calls = [("pay", r#"{"cents": 5}"#), ("locate", "{}")];
     let small_only = |call: &ToolCall| {
         assert_eq!(call.name, "pay", "nobody is asked about the caller's calls");
-        Approval::Approved
+        Approval::Approve
     };
     for (has_approver, expected) in
         [(true, "paid 5"), (false, "the call was denied: nobody is there to approve it")]

@@ -9,7 +9,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, Cancellation, ChatModel, ChatRequest, ChatStream, Delta, ModelFuture, tool, tools};
+use tool_core::{
+    Agent, CancellationToken, ChatModel, ChatRequest, ChatStream, Delta, ModelFuture, tool, tools,
+};
 use tool_openai::server::Server;
 
 use crate::caller::Caller;
@@ -57,7 +59,7 @@ impl ChatModel for Endless {
 
 /// Waits for what is cancelled from within a task of its own.
 #[tool("Waits")]
-async fn wait(#[inject] cancellation: &Cancellation, #[inject] witness: &Witness) -> &'static str {
+async fn wait(#[inject] cancellation: &CancellationToken, #[inject] witness: &Witness) -> &'static str {
     let (dropped, cancellation) = (Arc::clone(&witness.dropped), cancellation.clone());
     tokio::spawn(async move {
         cancellation.cancelled().await;

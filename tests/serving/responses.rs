@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use tool_core::testing::ScriptedModel;
 use tool_core::{
-    AnswerFormat, AssistantMessage, ChatModel, ChatRequest, ChatResponse, Content, FinishReason, Image,
-    Message, ModelFuture, ModelOptions, Part, TokenLogprob, ToolCall, ToolChoice, Usage,
+    AssistantMessage, ChatModel, ChatRequest, ChatResponse, Content, FinishReason, Image, Message,
+    ModelFuture, ModelOptions, Part, ResponseFormat, TokenLogprob, ToolCall, ToolChoice, Usage,
 };
 use tool_openai::server::Server;
 
@@ -86,7 +86,7 @@ impl ChatModel for Structured {
         self.0.chat(request)
     }
 
-    fn supports_answer_format(&self) -> bool {
+    fn supports_response_format(&self) -> bool {
         true
     }
 }
@@ -102,10 +102,10 @@ async fn options_tools_and_formats_come_through_and_are_repeated() {
         .with_service_tier("flex")
         .with_user("u")
         .with_metadata("a", "b");
-    let format = AnswerFormat::json_schema("place", schema.clone());
+    let format = ResponseFormat::json_schema("place", schema.clone());
     let model = ScriptedModel::new()
         .expects(move |request| *request.options() == options)
-        .expects(move |request| request.answer_format() == Some(&format))
+        .expects(move |request| request.response_format() == Some(&format))
         .expects(|request| *request.tool_choice() == ToolChoice::Tool("f".into()))
         .expects(|request| request.parallel_tool_calls() == Some(false))
         .expects(|request| request.tools()[0].is_strict() && request.tools()[0].description() == Some("F"))

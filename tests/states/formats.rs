@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use serde_json::Value;
 use tool_core::testing::ScriptedModel;
 use tool_core::{
-    Agent, AssistantMessage, ChatResponse, FinishReason, Message, OnError, Run, RunLimits, Step, ToolCall,
-    ToolChoice, ToolError, ToolErrorKind, ToolExecution, ToolOutput, Usage, tool, tools,
+    Agent, AssistantMessage, ChatResponse, ErrorPolicy, FinishReason, Message, Run, RunLimits, Step,
+    ToolCall, ToolChoice, ToolError, ToolErrorKind, ToolExecution, ToolOutput, Usage, tool, tools,
 };
 
 #[tool("Sums two numbers")]
@@ -109,7 +109,7 @@ fn runs() -> Vec<(&'static str, Run)> {
         .with_parallel_tool_calls(true)
         .with_conversation("user-7")
         .with_options(tool_core::ModelOptions::default().with_seed(7))
-        .on_error(ToolErrorKind::Panicked, OnError::EndRun);
+        .on_error(ToolErrorKind::Panicked, ErrorPolicy::EndRun);
     let outcome = |run: &Run, position: usize, outcome: Result<ToolOutput, ToolError>| {
         let Some(Message::Assistant(message)) = run.messages().last() else { panic!() };
         ToolExecution::new(message.tool_calls[position].clone(), outcome)
@@ -121,36 +121,38 @@ fn runs() -> Vec<(&'static str, Run)> {
         ("call_b", "ticket", r#"{"number": 0}"#),
         ("call_c", "erase", "{}"),
     ];
-    calling.replied(reply(&calls)).unwrap();
+    calling.record_response(reply(&calls)).unwrap();
     let _ = calling.next(&definitions);
-    calling.begin("call_a").unwrap();
+    calling.begin_call("call_a").unwrap();
     let output = ToolOutput::text("3.0").with_data(serde_json::json!({ "exact": true }));
     let first = outcome(&calling, 0, Ok(output));
-    calling.called(first).unwrap();
-    calling.begin("call_b").unwrap();
+    calling.record_result(first).unwrap();
+    calling.begin_call("call_b").unwrap();
 
     let mut waiting = calling.clone();
     let second = outcome(&waiting, 1, Err(ToolError::failed("there is no ticket 0")));
-    waiting.called(second).unwrap();
+    waiting.record_result(second).unwrap();
     assert!(matches!(waiting.next(&definitions), Step::NeedsApproval(calls) if calls.len() == 1));
 
     let mut asking_again = waiting.clone();
-    asking_again.decide("call_c", tool_core::Approval::denied("not today")).unwrap();
+    asking_again.resolve_approval("call_c", tool_core::Approval::deny("not today")).unwrap();
     let mut answered = asking_again.clone();
-    answered.replied(ChatResponse::new(AssistantMessage::text("It is 3."))).unwrap();
+    answered.record_response(ChatResponse::new(AssistantMessage::text("It is 3."))).unwrap();
     let mut returned = asking_again.clone();
-    returned.replied(reply(&[("call_d", "ticket", r#"{"number": 7}"#)])).unwrap();
+    returned.record_response(reply(&[("call_d", "ticket", r#"{"number": 7}"#)])).unwrap();
     let _ = returned.next(&definitions);
     let last = outcome(&returned, 0, Ok(ToolOutput::text("Ticket 7")));
-    returned.called(last).unwrap();
+    returned.record_result(last).unwrap();
     let mut undoing = asking_again.clone();
-    undoing.replied(reply(&[("call_d", "book", "{}")])).unwrap();
+    undoing.record_response(reply(&[("call_d", "book", "{}")])).unwrap();
     let _ = undoing.next(&definitions);
     let last = outcome(&undoing, 0, Ok(ToolOutput::text("Success")));
-    undoing.called(last).unwrap();
+    undoing.record_result(last).unwrap();
     undoing.cancel();
     let mut ended = asking_again.clone();
-    ended.replied(reply(&[("call_d", "sum", "{\"a\": ")]).with_finish_reason(FinishReason::Length)).unwrap();
+    ended
+        .record_response(reply(&[("call_d", "sum", "{\"a\": ")]).with_finish_reason(FinishReason::Length))
+        .unwrap();
     vec![
         ("asking", asking),
         ("calling", calling),
@@ -177,7 +179,7 @@ async fn runs_of_format_2_go_on_and_are_written_alike() {
         assert_eq!(state, kept, "{name}");
     }
     let cut = "error: the model's reply was cut short in the middle of its calls, so none was made; ask for less at once (3 calls)";
-    let waits = "error: a person has to approve the call of `erase`: keep `into_run()`, `decide` on each of `waiting()`, and `resume` it (0 calls)";
+    let waits = "error: a person has to approve the call of `erase`: keep `into_run()`, `resolve_approval` on each of `waiting()`, and `resume` it (0 calls)";
     let table = [
         ("asking", "That is all. (0 calls, 0 tokens)"),
         ("calling", waits),
@@ -202,10 +204,10 @@ async fn runs_of_format_2_go_on_and_are_written_alike() {
 /// What the messages say is not said again, and tools are not described.
 #[test]
 fn a_state_is_compact() {
-    let mut run = Run::new([Message::user("Go")]).with_max_turns(100);
+    let mut run = Run::new([Message::user("Go")]).max_turns(100);
     let long = "x".repeat(1000);
     for turn in 0..20 {
-        run.replied(reply(&[(
+        run.record_response(reply(&[(
             &format!("call_q{turn}"),
             "sum",
             &format!(r#"{{"a": {turn}, "b": "{long}"}}"#),
@@ -213,7 +215,7 @@ fn a_state_is_compact() {
         .unwrap();
         let definitions = tools![sum].definitions().clone();
         let Step::CallTools(calls) = run.next(&definitions) else { panic!() };
-        run.called(ToolExecution::new(calls[0].clone(), Ok(ToolOutput::text(long.clone())))).unwrap();
+        run.record_result(ToolExecution::new(calls[0].clone(), Ok(ToolOutput::text(long.clone())))).unwrap();
     }
     let messages = serde_json::to_string(run.messages()).unwrap().len();
     let state = serde_json::to_string(&run).unwrap();

@@ -17,30 +17,31 @@ fn a_run_takes_only_what_it_asked_for() {
     };
     let outcome = |id: &str| ToolExecution::new(ToolCall::new(id, "sum", "{}"), Ok(ToolOutput::text("1")));
     let mut run = Run::new([Message::user("What now?")]);
-    assert!(run.called(outcome("a")).is_err());
+    assert!(run.record_result(outcome("a")).is_err());
     assert!(run.clone().finish().unwrap_err().is_out_of_step());
-    run.replied(reply(&["a", "b"])).unwrap();
-    assert!(run.replied(reply(&["c"])).is_err());
-    assert!(run.called(outcome("c")).is_err());
-    run.called(outcome("a")).unwrap();
-    assert!(run.called(outcome("a")).is_err(), "an outcome is recorded once");
+    run.record_response(reply(&["a", "b"])).unwrap();
+    assert!(run.record_response(reply(&["c"])).is_err());
+    assert!(run.record_result(outcome("c")).is_err());
+    run.record_result(outcome("a")).unwrap();
+    assert!(run.record_result(outcome("a")).is_err(), "an outcome is recorded once");
     assert!(
         matches!(run.next(&Default::default()), Step::CallTools(calls) if calls.len() == 1 && calls[0].id == "b")
     );
     let failed = Err(ToolError::failed("no"));
-    run.called(ToolExecution::new(ToolCall::new("b", "sum", "{}"), failed)).unwrap();
+    run.record_result(ToolExecution::new(ToolCall::new("b", "sum", "{}"), failed)).unwrap();
     assert_eq!(run.messages().len(), 4);
-    run.replied(ChatResponse::new(AssistantMessage::text("Done."))).unwrap();
+    run.record_response(ChatResponse::new(AssistantMessage::text("Done."))).unwrap();
     assert!(matches!(run.next(&Default::default()), Step::Done));
-    assert!(run.replied(reply(&[])).is_err());
+    assert!(run.record_response(reply(&[])).is_err());
 }
 
 #[test]
 fn a_state_that_contradicts_itself_is_refused() {
     let mut run = Run::new([Message::user("What now?")]);
     let calls = ["a", "b"].map(|id| ToolCall::new(id, "sum", "{}"));
-    run.replied(ChatResponse::new(AssistantMessage::default().with_tool_calls(calls))).unwrap();
-    run.called(ToolExecution::new(ToolCall::new("a", "sum", "{}"), Ok(ToolOutput::text("1")))).unwrap();
+    run.record_response(ChatResponse::new(AssistantMessage::default().with_tool_calls(calls))).unwrap();
+    run.record_result(ToolExecution::new(ToolCall::new("a", "sum", "{}"), Ok(ToolOutput::text("1"))))
+        .unwrap();
     let state = serde_json::to_value(&run).unwrap();
     let broken: [fn(&mut Value); 7] = [
         |state| state["given"] = json!(9),
@@ -125,26 +126,29 @@ fn outputs_of_earlier_states_are_read() {
 fn debug_tells_no_arguments() {
     let mut run = Run::new([Message::user("secret 1")]);
     let call = ToolCall::new("a", "sum", "{\"secret\": 2}");
-    run.replied(ChatResponse::new(AssistantMessage::text("secret 3").with_tool_calls([call.clone()])))
-        .unwrap();
-    run.called(ToolExecution::new(call, Ok(ToolOutput::text("secret 4")))).unwrap();
+    run.record_response(ChatResponse::new(
+        AssistantMessage::text("secret 3").with_tool_calls([call.clone()]),
+    ))
+    .unwrap();
+    run.record_result(ToolExecution::new(call, Ok(ToolOutput::text("secret 4")))).unwrap();
     assert!(!format!("{run:?}").contains("secret"), "{run:?}");
     let failed = ToolError::invalid_arguments("expected a number, got secret 5");
     assert!(!format!("{failed:?} {:?}", Event::Text("secret 6".into())).contains("secret"), "{failed:?}");
     let call = ToolCall::new("b", "sum", "{\"secret\": 7}");
-    run.replied(ChatResponse::new(AssistantMessage::default().with_tool_calls([call.clone()]))).unwrap();
+    run.record_response(ChatResponse::new(AssistantMessage::default().with_tool_calls([call.clone()])))
+        .unwrap();
     run.require_approval("b").unwrap();
-    run.decide("b", Approval::Changed("{\"secret\": 8}".into())).unwrap();
+    run.resolve_approval("b", Approval::ApproveWith("{\"secret\": 8}".into())).unwrap();
     assert!(!format!("{run:?}").contains("secret"), "{run:?}");
-    run.called(ToolExecution::new(call, Ok(ToolOutput::text("secret 9")))).unwrap();
+    run.record_result(ToolExecution::new(call, Ok(ToolOutput::text("secret 9")))).unwrap();
     assert!(!format!("{run:?}").contains("secret"), "{run:?}");
     let mut refusal = AssistantMessage::default();
     refusal.refusal = Some("secret 10".into());
     let mut refused = run.clone();
-    refused.replied(ChatResponse::new(refusal)).unwrap();
+    refused.record_response(ChatResponse::new(refusal)).unwrap();
     refused.reject_answer("secret 11").unwrap();
     assert!(!format!("{refused:?}").contains("secret"), "{refused:?}");
-    run.replied(ChatResponse::new(AssistantMessage::text("secret 12"))).unwrap();
+    run.record_response(ChatResponse::new(AssistantMessage::text("secret 12"))).unwrap();
     let answer = run.finish().unwrap();
     assert!(!format!("{answer:?} {:?}", Event::Done(answer.clone())).contains("secret"), "{answer:?}");
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tool_core::{
-    Approval, AssistantMessage, ChatResponse, Message, OnError, Run, Step, ToolCall, ToolDefinition,
+    Approval, AssistantMessage, ChatResponse, ErrorPolicy, Message, Run, Step, ToolCall, ToolDefinition,
     ToolDefinitions, ToolError, ToolErrorKind, ToolExecution, ToolOutput, ToolPolicy,
 };
 
@@ -21,7 +21,7 @@ fn calls(id: &str, arguments: &str) -> ChatResponse {
 /// A run whose model has called `work` once, with the id `a`.
 fn calling() -> Run {
     let mut run = Run::new([Message::user("Go")]);
-    run.replied(calls("a", "{}")).unwrap();
+    run.record_response(calls("a", "{}")).unwrap();
     run
 }
 
@@ -43,7 +43,7 @@ fn a_pure_tool_keeps_to_what_else_is_said_of_it() {
     let mut lost = calling();
     let tools_of_once = tools(|policy| (policy.pure, policy.at_most_once) = (true, true));
     assert!(matches!(lost.next(&tools_of_once), Step::CallTools(_)));
-    lost.begin("a").unwrap();
+    lost.begin_call("a").unwrap();
     assert!(matches!(lost.next(&tools_of_once), Step::CallModel(_)));
 }
 
@@ -51,14 +51,14 @@ fn a_pure_tool_keeps_to_what_else_is_said_of_it() {
 fn the_output_of_a_pure_tool_is_of_the_arguments_it_was_called_with() {
     let tools = tools(|policy| policy.pure = true);
     let mut run = Run::new([Message::user("Go")]);
-    run.replied(calls("id-a", r#"{"at": 1}"#)).unwrap();
+    run.record_response(calls("id-a", r#"{"at": 1}"#)).unwrap();
     run.require_approval("id-a").unwrap();
-    run.decide("id-a", Approval::Changed(r#"{"at": 2}"#.into())).unwrap();
+    run.resolve_approval("id-a", Approval::ApproveWith(r#"{"at": 2}"#.into())).unwrap();
     let Step::CallTools(changed) = run.next(&tools) else { panic!("it is approved") };
-    run.called(ToolExecution::new(changed[0].clone(), Ok(ToolOutput::text("of 2")))).unwrap();
-    run.replied(calls("id-b", r#"{"at": 2}"#)).unwrap();
+    run.record_result(ToolExecution::new(changed[0].clone(), Ok(ToolOutput::text("of 2")))).unwrap();
+    run.record_response(calls("id-b", r#"{"at": 2}"#)).unwrap();
     assert!(matches!(run.next(&tools), Step::CallModel(_)), "that was called");
-    run.replied(calls("id-c", r#"{"at": 1}"#)).unwrap();
+    run.record_response(calls("id-c", r#"{"at": 1}"#)).unwrap();
     assert!(matches!(run.next(&tools), Step::CallTools(_)), "that was only asked for");
 }
 
@@ -67,13 +67,13 @@ fn what_may_be_made_once_is_begun_once() {
     let tools = tools(|policy| (policy.at_most_once, policy.attempts) = (true, 3));
     let mut run = calling();
     assert!(matches!(run.next(&tools), Step::CallTools(_)));
-    run.begin("a").unwrap();
-    assert!(run.begin("a").is_err(), "nobody knows what came of it");
-    run.called(failed(ToolError::failed("busy"))).unwrap();
-    assert_eq!(run.begin("a").unwrap().number, 2, "it is known to have failed");
+    run.begin_call("a").unwrap();
+    assert!(run.begin_call("a").is_err(), "nobody knows what came of it");
+    run.record_result(failed(ToolError::failed("busy"))).unwrap();
+    assert_eq!(run.begin_call("a").unwrap().number, 2, "it is known to have failed");
     // Whether one that took too long had its effect, nobody knows.
-    run.called(failed(timed_out())).unwrap();
-    assert!(run.begin("a").is_err());
+    run.record_result(failed(timed_out())).unwrap();
+    assert!(run.begin_call("a").is_err());
     assert!(run.tool_executions()[0].outcome().unwrap_err().is_timed_out());
 }
 
@@ -81,9 +81,9 @@ fn what_may_be_made_once_is_begun_once() {
 fn a_call_that_waits_has_no_outcome() {
     let mut run = calling();
     assert!(matches!(run.next(&tools(|policy| policy.needs_approval = true)), Step::NeedsApproval(_)));
-    assert!(run.called(failed(ToolError::failed("no"))).is_err());
-    run.decide("a", Approval::Approved).unwrap();
-    run.called(failed(ToolError::failed("no"))).unwrap();
+    assert!(run.record_result(failed(ToolError::failed("no"))).is_err());
+    run.resolve_approval("a", Approval::Approve).unwrap();
+    run.record_result(failed(ToolError::failed("no"))).unwrap();
 }
 
 #[test]
@@ -91,8 +91,8 @@ fn a_call_between_two_attempts_was_made() {
     let tools = tools(|policy| policy.attempts = 2);
     let mut run = calling();
     assert!(matches!(run.next(&tools), Step::CallTools(_)));
-    run.begin("a").unwrap();
-    run.called(failed(timed_out())).unwrap();
+    run.begin_call("a").unwrap();
+    run.record_result(failed(timed_out())).unwrap();
     run.cancel();
     let error = run.tool_executions()[0].outcome().unwrap_err();
     assert!(error.is_outcome_unknown(), "{error}");
@@ -103,30 +103,32 @@ fn a_call_between_two_attempts_was_made() {
 fn counters_that_were_edited_overflow_nothing() {
     let edited = |change: fn(&mut Value)| {
         let mut run = calling();
-        run.begin("a").unwrap();
+        run.begin_call("a").unwrap();
         let mut state = serde_json::to_value(run).unwrap();
         change(&mut state);
         serde_json::from_value::<Run>(state).unwrap()
     };
     let mut run = edited(|state| state["turns"] = json!(u32::MAX));
-    run.called(failed(ToolError::failed("no"))).unwrap();
-    let _ = run.replied(ChatResponse::new(AssistantMessage::text("Done.")));
+    run.record_result(failed(ToolError::failed("no"))).unwrap();
+    let _ = run.record_response(ChatResponse::new(AssistantMessage::text("Done.")));
     assert_eq!(run.turns(), u32::MAX);
     let mut run = edited(|state| state["stage"]["calling"]["calls"][0]["attempts"] = json!(u32::MAX));
-    assert_eq!(run.begin("a").unwrap().number, u32::MAX);
-    run.called(failed(ToolError::failed("no"))).unwrap();
+    assert_eq!(run.begin_call("a").unwrap().number, u32::MAX);
+    run.record_result(failed(ToolError::failed("no"))).unwrap();
 }
 
 #[test]
 fn what_is_settled_without_a_tool_is_judged_as_any_failure() {
-    let deny = |run: &mut Run| run.decide("a", Approval::denied("secret")).unwrap();
-    let lose = |run: &mut Run| drop(run.begin("a").unwrap());
+    let deny = |run: &mut Run| run.resolve_approval("a", Approval::deny("secret")).unwrap();
+    let lose = |run: &mut Run| drop(run.begin_call("a").unwrap());
     let table = [
         (ToolErrorKind::Denied, tools(|policy| policy.needs_approval = true), deny as fn(&mut Run)),
         (ToolErrorKind::OutcomeUnknown, tools(|policy| policy.at_most_once = true), lose),
     ];
     for (kind, tools, settle) in table {
-        for (on_error, goes_on) in [(OnError::Tell, true), (OnError::Hide, true), (OnError::EndRun, false)] {
+        for (on_error, goes_on) in
+            [(ErrorPolicy::Tell, true), (ErrorPolicy::Hide, true), (ErrorPolicy::EndRun, false)]
+        {
             let mut run = calling().on_error(kind, on_error);
             let _ = run.next(&tools);
             settle(&mut run);
@@ -135,7 +137,7 @@ fn what_is_settled_without_a_tool_is_judged_as_any_failure() {
             let error = run.tool_executions()[0].outcome().unwrap_err();
             assert_eq!(error.kind(), kind);
             let is_hidden = error.to_string() == "the tool failed (reference a)";
-            assert_eq!(is_hidden, on_error == OnError::Hide, "{error}");
+            assert_eq!(is_hidden, on_error == ErrorPolicy::Hide, "{error}");
         }
     }
 }

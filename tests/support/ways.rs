@@ -89,7 +89,7 @@ fn decide(run: &mut Run, say: Decide) {
     let waiting: Vec<_> = run.waiting().cloned().collect();
     assert!(!waiting.is_empty());
     for call in waiting {
-        run.decide(&call.id, say(&call)).unwrap();
+        run.resolve_approval(&call.id, say(&call)).unwrap();
     }
 }
 
@@ -158,7 +158,7 @@ async fn drive_by_hand(agent: &Agent, question: &str, say: Decide) -> Result<Ans
     loop {
         match run.next().await? {
             Step::CallModel(request) => match agent.model().chat(&request).await {
-                Ok(response) => run.replied(response).await?,
+                Ok(response) => run.record_response(response).await?,
                 Err(error) => {
                     let error = format!("the model could not be asked: {error}");
                     return Err(Stopped::Model(error, Box::new(run.into_state())));
@@ -166,11 +166,11 @@ async fn drive_by_hand(agent: &Agent, question: &str, say: Decide) -> Result<Ans
             },
             Step::CallTools(mut calls) => {
                 let execution = run.execute(calls.pop().unwrap()).await?;
-                run.called(execution).await?;
+                run.record_result(execution).await?;
             }
             Step::NeedsApproval(calls) => {
                 for call in calls {
-                    run.decide(&call.id, say(&call)).unwrap();
+                    run.resolve_approval(&call.id, say(&call)).unwrap();
                 }
             }
             Step::Done => return Ok(run.finish().await?),

@@ -98,13 +98,13 @@ pub use tool_macros::tool;
 pub use tool_macros::toolbox;
 
 pub use self::agent::{
-    Agent, AgentBuilder, AnswerType, Approver, ApproverFuture, Ask, BuildError, Event, EventStream, LiveRun,
-    Turn, TypedAsk,
+    Agent, AgentBuilder, AnswerType, Approver, ApproverFuture, Ask, BuildError, Event, EventStream,
+    RunDriver, Turn, TypedAsk,
 };
 pub use self::chat::{
-    AnswerFormat, AssistantMessage, ChatModel, ChatRequest, ChatResponse, ChatStream, Content,
-    ConversationId, Delta, FinishReason, Image, JsonText, Message, ModelError, ModelFuture, ModelOptions,
-    Part, ProviderData, RequestCache, TokenLogprob, ToolCall, ToolChoice, ToolMessage, Usage,
+    AssistantMessage, ChatModel, ChatRequest, ChatResponse, ChatStream, Content, ConversationId, Delta,
+    FinishReason, Image, JsonText, Message, ModelError, ModelFuture, ModelOptions, Part, ProviderData,
+    RequestCache, ResponseFormat, TokenLogprob, ToolCall, ToolChoice, ToolMessage, Usage,
 };
 #[cfg(feature = "sqlite")]
 pub use self::memory::SqliteStore;
@@ -115,18 +115,18 @@ pub use self::memory::{
 pub use self::prompted::{PromptedTools, PromptedToolsError};
 pub use self::registry::registered;
 pub use self::run::{
-    Answer, Approval, Attempt, IdempotencyKey, OnError, OutOfStep, Run, RunError, RunErrorKind, RunId,
-    RunLimits, Step, ToolExecution, Undone,
+    Answer, Approval, Attempt, ErrorPolicy, IdempotencyKey, Run, RunError, RunErrorKind, RunId, RunLimits,
+    Step, StepError, ToolExecution, Undone,
 };
 pub use self::tool::{
-    Cancellation, FunctionTool, Injection, IntoToolOutput, Json, Progress, Repair, ReturnDirect, StrictError,
-    Tool, ToolArguments, ToolContext, ToolDefinition, ToolDefinitions, ToolError, ToolErrorKind, ToolFuture,
-    ToolHandler, ToolOutput, ToolPolicy, ToolProgress, Toolbox,
+    CancellationToken, FunctionTool, Injection, IntoToolOutput, Json, Progress, Repair, ReturnDirect,
+    StrictError, Tool, ToolArguments, ToolContext, ToolDefinition, ToolDefinitions, ToolError, ToolErrorKind,
+    ToolFuture, ToolHandler, ToolOutput, ToolPolicy, ToolProgress, Toolbox,
 };
 #[cfg(feature = "dynamic")]
 pub use self::tool::{DynamicTool, DynamicToolError};
 pub use self::toolset::{
-    Augmentation, Finding, FindingKind, MissingContext, ToolCost, ToolProvider, ToolProviderFuture,
+    ExtraParameters, Finding, FindingKind, MissingContext, ToolCost, ToolProvider, ToolProviderFuture,
     ToolProviderRequest, ToolReport, ToolSet, ToolSetError,
 };
 pub use self::transcript::Transcript;

@@ -84,7 +84,7 @@ mod tools;
 
 pub use self::chat_completions::ChatCompletions;
 pub use self::config::{OpenAi, OpenAiBuilder};
-pub use self::endpoint::{CallIds, Endpoint, KeyHeader, ReasoningBack};
+pub use self::endpoint::{AuthScheme, CallIds, Endpoint, ReasoningReplay};
 pub use self::error::Error;
 pub use self::responses::Responses;
 pub use self::retry::{Retry, RetryBudget};

@@ -51,7 +51,7 @@ impl<'a> Tellings<'a> {
             .with_tool_choice(asked.tool_choice().clone())
             .with_parallel_tool_calls(asked.parallel_tool_calls())
             .with_options(asked.options().clone())
-            .with_answer_format(asked.answer_format().cloned());
+            .with_response_format(asked.response_format().cloned());
         self.told = Some(told);
         Ok(())
     }

@@ -147,7 +147,7 @@ async fn a_filesystem_under_approval() {
     let seen = Arc::clone(&asked);
     let approver = move |call: &ToolCall| {
         seen.lock().unwrap().push(call.name.clone());
-        if call.arguments.contains("b.txt") { Approval::Approved } else { Approval::denied("not that one") }
+        if call.arguments.contains("b.txt") { Approval::Approve } else { Approval::deny("not that one") }
     };
     let agent = Agent::builder(model).tool_provider(tools).approver(approver).build().unwrap();
     let answer = agent.ask("Write the files").await.unwrap();

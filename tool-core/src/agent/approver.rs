@@ -27,8 +27,8 @@ pub type ApproverFuture<'a> = Pin<Box<dyn Future<Output = Approval> + Send + 'a>
 /// let agent = Agent::builder(model)
 ///     .tools(tools![pay])
 ///     .approver(|call: &ToolCall| match call.arguments.len() {
-///         0..16 => Approval::Approved,
-///         _ => Approval::denied("too much at once"),
+///         0..16 => Approval::Approve,
+///         _ => Approval::deny("too much at once"),
 ///     })
 ///     .build()?;
 /// let answer = agent.ask("Pay the bill").await?;

@@ -7,9 +7,9 @@ use std::pin::Pin;
 
 use super::observers::Observers;
 use super::tools::RunTools;
-use super::{Agent, Approver, Event, EventStream, LiveRun};
+use super::{Agent, Approver, Event, EventStream, RunDriver};
 use crate::{
-    Answer, AnswerFormat, Cancellation, Content, ConversationId, Message, ModelOptions, Run, RunError,
+    Answer, CancellationToken, Content, ConversationId, Message, ModelOptions, ResponseFormat, Run, RunError,
     RunLimits, ToolContext, ToolSet, ToolSetError,
 };
 use std::sync::Arc;
@@ -24,9 +24,9 @@ pub struct Ask {
     tools: Result<ToolSet, ToolSetError>,
     limits: Option<RunLimits>,
     observers: Observers,
-    cancelled_by: Option<Cancellation>,
+    cancelled_by: Option<CancellationToken>,
     approver: Option<Arc<dyn Approver>>,
-    answer_format: Option<AnswerFormat>,
+    response_format: Option<ResponseFormat>,
     options: ModelOptions,
 }
 
@@ -59,7 +59,7 @@ impl Ask {
             observers,
             cancelled_by,
             approver,
-            answer_format: None,
+            response_format: None,
             options: ModelOptions::default(),
         }
     }
@@ -130,10 +130,10 @@ impl Ask {
     }
 
     /// What the model's answer must look like; only a model that
-    /// [supports it](crate::ChatModel::supports_answer_format) is held to it. [`answer_as`](Self::answer_as) does this and
+    /// [supports it](crate::ChatModel::supports_response_format) is held to it. [`answer_as`](Self::answer_as) does this and
     /// more.
-    pub fn answer_format(mut self, format: AnswerFormat) -> Self {
-        self.answer_format = Some(format);
+    pub fn response_format(mut self, format: ResponseFormat) -> Self {
+        self.response_format = Some(format);
         self
     }
 
@@ -172,19 +172,19 @@ impl Ask {
     #[cfg_attr(feature = "testing", doc = "```")]
     #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
     /// use tool_core::testing::ScriptedModel;
-    /// use tool_core::{Agent, Cancellation};
+    /// use tool_core::{Agent, CancellationToken};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let agent = Agent::builder(ScriptedModel::new().says("Good morning!")).build()?;
-    /// let cancellation = Cancellation::new();
+    /// let cancellation = CancellationToken::new();
     /// let ask = agent.ask("Hello").cancelled_by(&cancellation);
     /// cancellation.cancel(); // from any thread
     /// assert!(ask.await.unwrap_err().is_cancelled());
     /// # Ok(())
     /// # }
     /// ```
-    pub fn cancelled_by(mut self, cancellation: &Cancellation) -> Self {
+    pub fn cancelled_by(mut self, cancellation: &CancellationToken) -> Self {
         self.cancelled_by = Some(cancellation.clone());
         self
     }
@@ -206,7 +206,7 @@ impl Ask {
 
     /// The run of this question, for a caller who drives it by hand: nothing is asked yet. All that the agent and the
     /// question say holds for it.
-    pub fn start(self) -> LiveRun {
+    pub fn start(self) -> RunDriver {
         let run = match self.from {
             Start::Question { question, history } => self.agent.run(history, question),
             Start::Run(run) => *run,
@@ -215,8 +215,8 @@ impl Ask {
             Some(limits) => run.with_limits(limits),
             None => run,
         };
-        let run = match self.answer_format {
-            Some(format) => run.with_answer_format(format),
+        let run = match self.response_format {
+            Some(format) => run.with_response_format(format),
             None => run,
         };
         let options = self.options.or(run.options());
@@ -229,7 +229,7 @@ impl Ask {
         let context = self.context.or(&self.agent.0.context).with(conversation.clone());
         let run = run.with_conversation(conversation);
         let tools = RunTools::new(self.agent, context, self.tools);
-        LiveRun::new(run, tools, self.observers, self.cancelled_by, self.approver)
+        RunDriver::new(run, tools, self.observers, self.cancelled_by, self.approver)
     }
 }
 

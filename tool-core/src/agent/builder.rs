@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::tools::ask_providers;
 use super::{Agent, Shared, trace};
-use crate::run::ErrorPolicy;
+use crate::run::ErrorPolicies;
 use crate::tool::Budget;
 use crate::{
     ChatModel, Content, ModelOptions, RunLimits, Tool, ToolChoice, ToolContext, ToolProvider, ToolSet,
@@ -38,8 +38,8 @@ impl AgentBuilder {
             tool_choice: ToolChoice::Auto,
             parallel_tool_calls: None,
             limits: RunLimits::default(),
-            on_error: ErrorPolicy::default(),
-            error_handler: None,
+            on_error: ErrorPolicies::default(),
+            on_tool_error: None,
             needs_approval: None,
             approver: None,
             undo_tools: ToolSet::default(),

@@ -7,7 +7,7 @@ use super::observers::Observers;
 use super::trace::CallTrace;
 use crate::run::{Attempt, Undone};
 use crate::tool::{AttemptContext, OfCall};
-use crate::{Cancellation, Progress, ToolCall, ToolContext, ToolError, ToolExecution, ToolSet};
+use crate::{CancellationToken, Progress, ToolCall, ToolContext, ToolError, ToolExecution, ToolSet};
 
 /// How long a call that failed waits for its second attempt; each further one waits twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -24,7 +24,7 @@ pub(super) struct Caller {
     pub(super) context: ToolContext,
     pub(super) observers: Observers,
     pub(super) trace: CallTrace,
-    pub(super) cancellation: Cancellation,
+    pub(super) cancellation: CancellationToken,
     pub(super) timeout: Option<Duration>,
     pub(super) undone: Option<Undone>,
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::{AgentBuilder, Approver, Event, Turn};
 use crate::{
-    ChatMemory, ModelOptions, OnError, RunLimits, RunStore, ToolCall, ToolError, ToolErrorKind, ToolOutput,
-    ToolSet,
+    ChatMemory, ErrorPolicy, ModelOptions, RunLimits, RunStore, ToolCall, ToolError, ToolErrorKind,
+    ToolOutput, ToolSet,
 };
 
 impl AgentBuilder {
@@ -48,7 +48,7 @@ impl AgentBuilder {
 
     /// How many bytes of text all calls of one run may give back together.
     #[must_use]
-    pub fn max_run_output(mut self, bytes: usize) -> Self {
+    pub fn max_run_output_chars(mut self, bytes: usize) -> Self {
         self.agent.limits.output = Some(bytes);
         self
     }
@@ -82,7 +82,7 @@ impl AgentBuilder {
     #[cfg_attr(feature = "testing", doc = "```")]
     #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
     /// use tool_core::testing::ScriptedModel;
-    /// use tool_core::{Agent, OnError, ToolErrorKind, tool, tools};
+    /// use tool_core::{Agent, ErrorPolicy, ToolErrorKind, tool, tools};
     ///
     /// #[tool("Looks up an order")]
     /// fn order(id: u32) -> Result<String, String> {
@@ -94,8 +94,8 @@ impl AgentBuilder {
     /// let model = ScriptedModel::new().calls("order", r#"{"id": 7}"#).says("That did not work.");
     /// let agent = Agent::builder(model)
     ///     .tools(tools![order])
-    ///     .on_error(ToolErrorKind::Failed, OnError::Hide)
-    ///     .on_error(ToolErrorKind::Panicked, OnError::EndRun)
+    ///     .on_error(ToolErrorKind::Failed, ErrorPolicy::Hide)
+    ///     .on_error(ToolErrorKind::Panicked, ErrorPolicy::EndRun)
     ///     .build()?;
     /// let answer = agent.ask("Where is order 7?").await?;
     /// let error = answer.tool_executions()[0].outcome().unwrap_err();
@@ -105,7 +105,7 @@ impl AgentBuilder {
     /// # }
     /// ```
     #[must_use]
-    pub fn on_error(mut self, kind: ToolErrorKind, on_error: OnError) -> Self {
+    pub fn on_error(mut self, kind: ToolErrorKind, on_error: ErrorPolicy) -> Self {
         self.agent.on_error.set(kind, on_error);
         self
     }
@@ -122,7 +122,7 @@ impl AgentBuilder {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let model = ScriptedModel::new().calls("google", r#"{"q": "rust"}"#).says("I cannot search.");
     /// let agent = Agent::builder(model)
-    ///     .error_handler(|call, error| {
+    ///     .on_tool_error(|call, error| {
     ///         error.is_unknown_tool().then(|| Ok(ToolOutput::text(format!("`{}` is switched off", call.name))))
     ///     })
     ///     .build()?;
@@ -132,11 +132,11 @@ impl AgentBuilder {
     /// # }
     /// ```
     #[must_use]
-    pub fn error_handler(
+    pub fn on_tool_error(
         mut self,
         handler: impl Fn(&ToolCall, &ToolError) -> Option<Result<ToolOutput, ToolError>> + Send + Sync + 'static,
     ) -> Self {
-        self.agent.error_handler = Some(Box::new(handler));
+        self.agent.on_tool_error = Some(Box::new(handler));
         self
     }
 

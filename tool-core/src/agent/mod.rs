@@ -21,12 +21,12 @@ pub use self::approver::{Approver, ApproverFuture};
 pub use self::ask::Ask;
 pub use self::builder::{AgentBuilder, BuildError};
 pub use self::event::{Event, EventStream};
-pub use self::live::LiveRun;
+pub use self::live::RunDriver;
 use self::observers::Hook;
 use self::tools::AskProviders;
 pub use self::turn::Turn;
 pub use self::typed::{AnswerType, TypedAsk};
-use crate::run::ErrorPolicy;
+use crate::run::ErrorPolicies;
 use crate::{
     ChatMemory, ChatModel, Content, MemoryError, Message, ModelOptions, Run, RunLimits, RunStore, ToolCall,
     ToolChoice, ToolContext, ToolError, ToolOutput, ToolProvider, ToolSet,
@@ -106,8 +106,8 @@ struct Shared {
     tool_choice: ToolChoice,
     parallel_tool_calls: Option<bool>,
     limits: RunLimits,
-    on_error: ErrorPolicy,
-    error_handler: Option<Box<ErrorHandler>>,
+    on_error: ErrorPolicies,
+    on_tool_error: Option<Box<ErrorHandler>>,
     needs_approval: Option<Box<NeedsApproval>>,
     approver: Option<Arc<dyn Approver>>,
     undo_tools: ToolSet,
@@ -144,7 +144,7 @@ impl Agent {
 
     /// Starts a run that the caller drives by hand, step by step; nothing is asked yet. The same as
     /// [`ask(..).start()`](Ask::start).
-    pub fn start(&self, question: impl Into<Content>) -> LiveRun {
+    pub fn start(&self, question: impl Into<Content>) -> RunDriver {
         self.ask(question).start()
     }
 
@@ -207,7 +207,7 @@ impl Agent {
     ///
     /// // Later, with a store on disk also in another process:
     /// for mut run in agent.kept_runs().await? {
-    ///     run.decide_all(&Approval::Approved);
+    ///     run.resolve_all_approvals(&Approval::Approve);
     ///     assert_eq!(agent.resume(run).await?.text(), "Paid.");
     /// }
     /// assert!(agent.kept_runs().await?.is_empty());

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 
 use super::Ask;
 use crate::{
-    Answer, AnswerFormat, FunctionTool, ReturnDirect, RunError, Tool, ToolContext, ToolDefinition,
+    Answer, FunctionTool, ResponseFormat, ReturnDirect, RunError, Tool, ToolContext, ToolDefinition,
     ToolFuture, ToolOutput, ToolPolicy, ToolSet,
 };
 
@@ -40,7 +40,7 @@ pub struct TypedAsk<T> {
 
 impl Ask {
     /// Reads the answer as a `T`: the model is held to the JSON Schema of the type if it
-    /// [can be](crate::ChatModel::supports_answer_format), else it is offered a tool, `final_answer`, that takes the
+    /// [can be](crate::ChatModel::supports_response_format), else it is offered a tool, `final_answer`, that takes the
     /// answer. What is wrong in form and clear in meaning is mended as it is in arguments; any other wrong answer goes back to the
     /// model with what is wrong, [so often](crate::RunLimits::wrong_answers) at most.
     ///
@@ -83,13 +83,13 @@ impl<T: AnswerType> TypedAsk<T> {
         let reader = Reader::<T>::new();
         let model = self.ask.agent().model();
         let by_tool = match self.ask.may_have_tools() {
-            true => !model.supports_answer_format_with_tools(),
-            false => !model.supports_answer_format(),
+            true => !model.supports_response_format_with_tools(),
+            false => !model.supports_response_format(),
         };
         let ask = if by_tool {
             self.ask.tools(reader.final_tool())
         } else {
-            self.ask.answer_format(reader.format())
+            self.ask.response_format(reader.format())
         };
         let mut run = ask.start();
         loop {
@@ -156,8 +156,8 @@ impl<T: AnswerType> Reader<T> {
         Self { tool, read }
     }
 
-    fn format(&self) -> AnswerFormat {
-        AnswerFormat::json_schema("answer", self.tool.definition().parameters().clone())
+    fn format(&self) -> ResponseFormat {
+        ResponseFormat::json_schema("answer", self.tool.definition().parameters().clone())
     }
 
     fn final_tool(&self) -> ToolSet {

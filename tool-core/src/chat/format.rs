@@ -10,20 +10,20 @@ use crate::schema::strict_form;
 
 /// What the model's last message must look like: a JSON text of a schema. Cloning shares it.
 ///
-/// Only a model that [supports it](crate::ChatModel::supports_answer_format) is held to it; any other ignores it.
+/// Only a model that [supports it](crate::ChatModel::supports_response_format) is held to it; any other ignores it.
 ///
 /// ```
 /// use serde_json::json;
-/// use tool_core::{AnswerFormat, ChatRequest, Message};
+/// use tool_core::{ResponseFormat, ChatRequest, Message};
 ///
 /// let schema = json!({ "type": "object", "properties": { "city": { "type": "string" } }, "required": ["city"] });
-/// let format = AnswerFormat::json_schema("place", schema);
+/// let format = ResponseFormat::json_schema("place", schema);
 /// assert!(format.is_strict());
-/// let request = ChatRequest::new([Message::user("Where is the Eiffel tower?")]).with_answer_format(format);
-/// assert_eq!(request.answer_format().unwrap().name(), "place");
+/// let request = ChatRequest::new([Message::user("Where is the Eiffel tower?")]).with_response_format(format);
+/// assert_eq!(request.response_format().unwrap().name(), "place");
 /// ```
 #[derive(Clone, PartialEq)]
-pub struct AnswerFormat(Arc<Inner>);
+pub struct ResponseFormat(Arc<Inner>);
 
 /// The strict form is kept beside the schema, so that a request of a run that is restored has the bytes of those before,
 /// and a program that only restores runs is not linked with what makes the form.
@@ -36,7 +36,7 @@ struct Inner {
     strict: Option<Value>,
 }
 
-impl AnswerFormat {
+impl ResponseFormat {
     /// JSON of a schema (draft 2020-12), under a name that tells the model what it is: letters, digits, `_` and `-`,
     /// at most 64 of them, is what providers take.
     ///
@@ -85,22 +85,22 @@ impl AnswerFormat {
 }
 
 /// Names it; the schema may be long.
-impl fmt::Debug for AnswerFormat {
+impl fmt::Debug for ResponseFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AnswerFormat")
+        f.debug_struct("ResponseFormat")
             .field("name", &self.0.name)
             .field("is_strict", &self.is_strict())
             .finish_non_exhaustive()
     }
 }
 
-impl Serialize for AnswerFormat {
+impl Serialize for ResponseFormat {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.0.serialize(serializer)
     }
 }
 
-impl<'de> Deserialize<'de> for AnswerFormat {
+impl<'de> Deserialize<'de> for ResponseFormat {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Ok(Self(Arc::new(Inner::deserialize(deserializer)?)))
     }
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn strict_where_the_schema_can_be() {
-        let strict = AnswerFormat::json_schema("stay", stay());
+        let strict = ResponseFormat::json_schema("stay", stay());
         assert!(strict.is_strict());
         assert_eq!(strict.schema()["required"], json!(["nights"]));
         assert_eq!(strict.schema()["additionalProperties"], false);
@@ -129,21 +129,21 @@ mod tests {
         assert_eq!(*lenient.schema(), stay());
 
         for open in [json!({ "type": "object", "additionalProperties": true }), json!(true), json!(1)] {
-            let format = AnswerFormat::json_schema("any", open.clone());
+            let format = ResponseFormat::json_schema("any", open.clone());
             assert_eq!((format.is_strict(), format.schema()), (false, &open));
         }
     }
 
     #[test]
     fn a_strict_form_is_strict_as_it_is() {
-        let once = AnswerFormat::json_schema("stay", stay());
-        let twice = AnswerFormat::json_schema("stay", once.schema().clone());
+        let once = ResponseFormat::json_schema("stay", stay());
+        let twice = ResponseFormat::json_schema("stay", once.schema().clone());
         assert_eq!((twice.is_strict(), twice.schema()), (true, once.schema()));
     }
 
     #[test]
     fn states() {
-        let strict = AnswerFormat::json_schema("stay", stay());
+        let strict = ResponseFormat::json_schema("stay", stay());
         let form = strict.schema().clone();
         let table = [
             (strict.clone(), json!({ "name": "stay", "schema": stay(), "strict_schema": form })),
@@ -151,13 +151,13 @@ mod tests {
         ];
         for (format, state) in table {
             assert_eq!(serde_json::to_value(&format).unwrap(), state);
-            assert_eq!(serde_json::from_value::<AnswerFormat>(state).unwrap(), format);
+            assert_eq!(serde_json::from_value::<ResponseFormat>(state).unwrap(), format);
         }
     }
 
     #[test]
     fn debug_names_it() {
-        let format = AnswerFormat::json_schema("stay", stay());
-        assert_eq!(format!("{format:?}"), r#"AnswerFormat { name: "stay", is_strict: true, .. }"#);
+        let format = ResponseFormat::json_schema("stay", stay());
+        assert_eq!(format!("{format:?}"), r#"ResponseFormat { name: "stay", is_strict: true, .. }"#);
     }
 }

@@ -19,7 +19,7 @@ pub use self::cache::RequestCache;
 pub use self::content::Content;
 pub use self::conversation::ConversationId;
 pub use self::error::ModelError;
-pub use self::format::AnswerFormat;
+pub use self::format::ResponseFormat;
 pub use self::image::Image;
 pub use self::logprob::TokenLogprob;
 pub use self::message::{AssistantMessage, Message, ToolCall, ToolMessage};

@@ -69,15 +69,15 @@ pub trait ChatModel: Send + Sync {
         Box::pin(stream::once(deltas).flatten())
     }
 
-    /// The model can be held to a JSON schema, the request's [answer format](ChatRequest::answer_format). One that
+    /// The model can be held to a JSON schema, the request's [answer format](ChatRequest::response_format). One that
     /// cannot ignores it: to have an answer of a schema from such a model, offer it a tool that takes the answer.
-    fn supports_answer_format(&self) -> bool {
+    fn supports_response_format(&self) -> bool {
         false
     }
 
     /// The same, where the request offers tools, too. Some models call none as soon as they are held to a schema.
-    fn supports_answer_format_with_tools(&self) -> bool {
-        self.supports_answer_format()
+    fn supports_response_format_with_tools(&self) -> bool {
+        self.supports_response_format()
     }
 
     /// Who answers, by the name that [OpenTelemetry] has for it, such as `openai`: what traces tell of the model.
@@ -102,12 +102,12 @@ impl<M: ChatModel + ?Sized> ChatModel for Box<M> {
         (**self).stream(request)
     }
 
-    fn supports_answer_format(&self) -> bool {
-        (**self).supports_answer_format()
+    fn supports_response_format(&self) -> bool {
+        (**self).supports_response_format()
     }
 
-    fn supports_answer_format_with_tools(&self) -> bool {
-        (**self).supports_answer_format_with_tools()
+    fn supports_response_format_with_tools(&self) -> bool {
+        (**self).supports_response_format_with_tools()
     }
 
     fn provider_name(&self) -> Option<&str> {
@@ -128,12 +128,12 @@ impl<M: ChatModel + ?Sized> ChatModel for Arc<M> {
         (**self).stream(request)
     }
 
-    fn supports_answer_format(&self) -> bool {
-        (**self).supports_answer_format()
+    fn supports_response_format(&self) -> bool {
+        (**self).supports_response_format()
     }
 
-    fn supports_answer_format_with_tools(&self) -> bool {
-        (**self).supports_answer_format_with_tools()
+    fn supports_response_format_with_tools(&self) -> bool {
+        (**self).supports_response_format_with_tools()
     }
 
     fn provider_name(&self) -> Option<&str> {

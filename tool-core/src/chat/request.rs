@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use serde::{Deserialize, Serialize};
 
 use super::RequestCache;
-use crate::{AnswerFormat, Message, ModelOptions, ToolDefinitions};
+use crate::{Message, ModelOptions, ResponseFormat, ToolDefinitions};
 
 /// One request to a model: the conversation so far and the tools on offer.
 ///
@@ -26,7 +26,7 @@ pub struct ChatRequest<'a> {
     tool_choice: ToolChoice,
     parallel_tool_calls: Option<bool>,
     options: Options<'a>,
-    answer_format: Option<AnswerFormat>,
+    response_format: Option<ResponseFormat>,
     cache: Cache<'a>,
 }
 
@@ -87,7 +87,7 @@ impl<'a> ChatRequest<'a> {
             tool_choice: ToolChoice::Auto,
             parallel_tool_calls: None,
             options: Options::Unset,
-            answer_format: None,
+            response_format: None,
             cache: Cache(None),
         }
     }
@@ -129,8 +129,8 @@ impl<'a> ChatRequest<'a> {
 
     /// What the model's last message must look like; unset, it is a text of any kind.
     #[must_use]
-    pub fn with_answer_format(mut self, format: impl Into<Option<AnswerFormat>>) -> Self {
-        self.answer_format = format.into();
+    pub fn with_response_format(mut self, format: impl Into<Option<ResponseFormat>>) -> Self {
+        self.response_format = format.into();
         self
     }
 
@@ -182,8 +182,8 @@ impl<'a> ChatRequest<'a> {
 
     /// What the model's last message must look like.
     #[must_use]
-    pub fn answer_format(&self) -> Option<&AnswerFormat> {
-        self.answer_format.as_ref()
+    pub fn response_format(&self) -> Option<&ResponseFormat> {
+        self.response_format.as_ref()
     }
 }
 

@@ -47,7 +47,7 @@ impl<'m> Asking<'m> {
             let inner = ChatRequest::borrowing(&conversation.messages)
                 .with_cache(&conversation.cache)
                 .with_options(request.options().clone())
-                .with_answer_format(request.answer_format().cloned());
+                .with_response_format(request.response_format().cloned());
             return self.reply(&inner, None).await;
         }
         let offer: Arc<Offer> = request.tools().encoded(Offer::of);

@@ -49,7 +49,7 @@ const CORRECTIONS: u32 = 2;
 /// from turn to turn, so prompt caches hit. That a call is [required](crate::ToolChoice::Required) is said behind
 /// the last message, in the turns that require it.
 ///
-/// A model that is held to a schema can write no call. So while there are tools, an [`AnswerFormat`](crate::AnswerFormat) is
+/// A model that is held to a schema can write no call. So while there are tools, an [`ResponseFormat`](crate::ResponseFormat) is
 /// told in the prompt, and the model is not held to it. Without tools, or with [`ToolChoice::None`](crate::ToolChoice::None),
 /// it is, and a text is a text.
 ///
@@ -128,8 +128,8 @@ impl<M: ChatModel> ChatModel for PromptedTools<M> {
         Box::pin(stream::select(deltas, silent))
     }
 
-    fn supports_answer_format(&self) -> bool {
-        self.model.supports_answer_format()
+    fn supports_response_format(&self) -> bool {
+        self.model.supports_response_format()
     }
 
     fn provider_name(&self) -> Option<&str> {

@@ -56,7 +56,7 @@ impl Offer {
             _ => "You may write several calls in one reply, each in tags of its own. ",
         });
         prompt.push_str(HOW_IT_GOES_ON);
-        if let Some(format) = request.answer_format() {
+        if let Some(format) = request.response_format() {
             prompt.push_str(
                 "\n\nA reply without a call is nothing but JSON, with no word around it, that fits this JSON Schema:\n",
             );

@@ -2,7 +2,7 @@
 
 use super::state::Stage;
 use super::turn::Leave;
-use super::{OutOfStep, Run, ToolExecution};
+use super::{Run, StepError, ToolExecution};
 use crate::{Content, Message, ToolCall, ToolError};
 
 /// What a person says to a call that waits for it.
@@ -10,28 +10,28 @@ use crate::{Content, Message, ToolCall, ToolError};
 /// ```
 /// use tool_core::Approval;
 ///
-/// let approval = Approval::denied("not on a Sunday");
-/// assert_eq!(approval, Approval::Denied(Some("not on a Sunday".into())));
+/// let approval = Approval::deny("not on a Sunday");
+/// assert_eq!(approval, Approval::Deny(Some("not on a Sunday".into())));
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Approval {
     /// The call is made.
-    Approved,
+    Approve,
     /// The call is made with these arguments, a JSON object, in place of the model's.
-    Changed(String),
+    ApproveWith(String),
     /// The call is not made; the model reads why, if a reason is given.
-    Denied(Option<String>),
+    Deny(Option<String>),
     /// Nothing is decided yet: the call goes on waiting, and an [`Approver`](crate::Approver) that says so leaves it to who
     /// [keeps the run](crate::RunError::is_approval_needed).
-    Later,
+    Defer,
 }
 
 impl Approval {
     /// The call is not made, and the model reads this reason.
     #[must_use]
-    pub fn denied(reason: impl Into<String>) -> Self {
-        Self::Denied(Some(reason.into()))
+    pub fn deny(reason: impl Into<String>) -> Self {
+        Self::Deny(Some(reason.into()))
     }
 }
 
@@ -39,10 +39,10 @@ impl Approval {
 impl std::fmt::Debug for Approval {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Approved => "Approved",
-            Self::Changed(_) => "Changed(…)",
-            Self::Denied(_) => "Denied(…)",
-            Self::Later => "Later",
+            Self::Approve => "Approve",
+            Self::ApproveWith(_) => "ApproveWith(…)",
+            Self::Deny(_) => "Deny(…)",
+            Self::Defer => "Defer",
         })
     }
 }
@@ -79,14 +79,14 @@ impl Run {
     /// # Errors
     ///
     /// There is no such open call, or it was begun.
-    pub fn require_approval(&mut self, call_id: &str) -> Result<(), OutOfStep> {
+    pub fn require_approval(&mut self, call_id: &str) -> Result<(), StepError> {
         if self.is_undoing() {
-            return Err(OutOfStep("to let a call wait that undoes another"));
+            return Err(StepError("to let a call wait that undoes another"));
         }
         let standing = self.standing_of(call_id)?;
         // A denial would say that it was not made.
         if standing.is_begun {
-            return Err(OutOfStep("to let a call wait that was begun"));
+            return Err(StepError("to let a call wait that was begun"));
         }
         if standing.leave == Leave::NotNeeded {
             standing.leave = Leave::Waiting;
@@ -107,12 +107,12 @@ impl Run {
     ///
     /// let mut run = Run::new([Message::user("Delete all")]);
     /// let call = ToolCall::new("call_1", "delete", "{}");
-    /// run.replied(ChatResponse::new(AssistantMessage::default().with_tool_calls([call])))?;
+    /// run.record_response(ChatResponse::new(AssistantMessage::default().with_tool_calls([call])))?;
     /// assert!(matches!(run.next(&tools), Step::NeedsApproval(calls) if calls.len() == 1));
     ///
     /// // A week later, in another process:
     /// let mut run: Run = serde_json::from_str(&serde_json::to_string(&run)?)?;
-    /// run.decide("call_1", Approval::denied("not on a Sunday"))?;
+    /// run.resolve_approval("call_1", Approval::deny("not on a Sunday"))?;
     /// assert_eq!(run.messages().last().unwrap().text(), "the call was denied: not on a Sunday");
     /// assert!(matches!(run.next(&tools), Step::CallModel(_)));
     /// # Ok::<_, Box<dyn std::error::Error>>(())
@@ -121,16 +121,16 @@ impl Run {
     /// # Errors
     ///
     /// There is no such call, it does not wait, or the changed arguments are no JSON object.
-    pub fn decide(&mut self, call_id: &str, approval: Approval) -> Result<(), OutOfStep> {
+    pub fn resolve_approval(&mut self, call_id: &str, approval: Approval) -> Result<(), StepError> {
         let position = self.position_of(call_id);
         let standing = self.standing_of(call_id)?;
-        if matches!(&approval, Approval::Changed(arguments) if !is_object(arguments)) {
-            return Err(OutOfStep("changed arguments that are no JSON object"));
+        if matches!(&approval, Approval::ApproveWith(arguments) if !is_object(arguments)) {
+            return Err(StepError("changed arguments that are no JSON object"));
         }
         if !standing.is_waiting() {
-            return Err(OutOfStep("to decide on a call that does not wait for approval"));
+            return Err(StepError("to decide on a call that does not wait for approval"));
         }
-        if approval == Approval::Later {
+        if approval == Approval::Defer {
             return Ok(());
         }
         standing.leave = Leave::Given;
@@ -139,13 +139,13 @@ impl Run {
             return Ok(());
         };
         match approval {
-            Approval::Approved | Approval::Later => {}
-            Approval::Changed(arguments) => {
+            Approval::Approve | Approval::Defer => {}
+            Approval::ApproveWith(arguments) => {
                 // What the model reads later is what was done.
                 let asked = std::mem::replace(&mut call.arguments, arguments);
                 self.standing_of(call_id)?.asked = Some(asked);
             }
-            Approval::Denied(reason) => {
+            Approval::Deny(reason) => {
                 let denied = ToolExecution::new(call.clone(), Err(ToolError::denied(reason.as_deref())));
                 let (denied, ending) = self.settings.on_error.judge(denied);
                 self.standing_of(call_id)?.outcome = Some(denied);
@@ -159,11 +159,11 @@ impl Run {
     }
 
     /// Says the same to all calls that wait.
-    pub fn decide_all(&mut self, approval: &Approval) {
+    pub fn resolve_all_approvals(&mut self, approval: &Approval) {
         let waiting: Vec<_> = self.waiting().map(|call| call.id.clone()).collect();
         for id in waiting {
             // They wait, as was just asked.
-            let _ = self.decide(&id, approval.clone());
+            let _ = self.resolve_approval(&id, approval.clone());
         }
     }
 
@@ -173,15 +173,15 @@ impl Run {
     /// # Errors
     ///
     /// The run is over: what the user says now is another question.
-    pub fn say(&mut self, message: impl Into<Content>) -> Result<(), OutOfStep> {
+    pub fn push_user_message(&mut self, message: impl Into<Content>) -> Result<(), StepError> {
         let message = message.into();
         match &mut self.stage {
             Stage::Asking => self.messages.push(Message::User(message)),
             Stage::Calling(turn) => {
                 turn.said.push(message);
-                self.decide_all(&Approval::denied("the user said something else"));
+                self.resolve_all_approvals(&Approval::deny("the user said something else"));
             }
-            _ => return Err(OutOfStep("a message of the user, after its end")),
+            _ => return Err(StepError("a message of the user, after its end")),
         }
         Ok(())
     }

@@ -96,7 +96,7 @@ impl fmt::Display for Ending {
             Self::Time(limit) => write!(f, "the run took longer than {limit:?}; allow more with `max_time`"),
             Self::Output(limit) => write!(
                 f,
-                "the calls gave back more than {limit} bytes; allow more with `max_run_output`, \
+                "the calls gave back more than {limit} bytes; allow more with `max_run_output_chars`, \
                  or limit what each gives with `max_output`"
             ),
             Self::Repeated(tool) => write!(

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::ending::Ending;
 use super::error::Kind;
 use super::state::{Run, Stage};
-use super::{Answer, OutOfStep, RunError, ToolExecution};
+use super::{Answer, RunError, StepError, ToolExecution};
 use crate::{FinishReason, Message};
 
 impl Run {
@@ -20,7 +20,7 @@ impl Run {
     }
 
     /// Adds to the time that the run was under way; a run without a clock is told by its driver.
-    pub fn spend(&mut self, time: Duration) {
+    pub fn add_elapsed(&mut self, time: Duration) {
         self.time = self.time.saturating_add(time);
         if let Some(limit) = self.settings.limits.time.filter(|limit| self.time >= *limit)
             && matches!(self.stage, Stage::Asking | Stage::Calling(_))
@@ -61,14 +61,14 @@ impl Run {
     /// # Errors
     ///
     /// The run has no answer.
-    pub fn reject_answer(&mut self, why: &str) -> Result<(), OutOfStep> {
+    pub fn reject_answer(&mut self, why: &str) -> Result<(), StepError> {
         self.reject_answer_with(why, "")
     }
 
     /// The same, with what the model reads behind it, and nobody else.
-    pub(crate) fn reject_answer_with(&mut self, why: &str, hint: &str) -> Result<(), OutOfStep> {
+    pub(crate) fn reject_answer_with(&mut self, why: &str, hint: &str) -> Result<(), StepError> {
         if !matches!(self.stage, Stage::Answered(_) | Stage::Returned(_)) {
-            return Err(OutOfStep("to reject an answer that it does not have"));
+            return Err(StepError("to reject an answer that it does not have"));
         }
         let limits = &self.settings.limits;
         let refusal =
@@ -124,7 +124,7 @@ impl Run {
             Stage::Returned(_) => (FinishReason::ToolCalls, self.answer_text().unwrap_or_default(), None),
             Stage::Ended(ending) => return Err(RunError::new(Kind::Ended(ending.clone()), self)),
             Stage::Asking | Stage::Calling(_) | Stage::Undoing { .. } => {
-                return Err(RunError::new(Kind::OutOfStep(OutOfStep("to finish before it is done")), self));
+                return Err(RunError::new(Kind::StepError(StepError("to finish before it is done")), self));
             }
         };
         let messages = self.messages.split_off(self.given);

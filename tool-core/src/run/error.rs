@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-use super::OutOfStep;
+use super::StepError;
 use super::ending::Ending;
 use crate::{Message, MissingContext, ModelError, Run, ToolCall, ToolError, ToolExecution, Transcript};
 
@@ -43,7 +43,7 @@ pub(crate) enum Kind {
     Ended(Ending),
     ApprovalNeeded,
     NotKept(Box<dyn Error + Send + Sync>),
-    OutOfStep(OutOfStep),
+    StepError(StepError),
     MissingContext(MissingContext),
     Tools { what: String, error: Box<dyn Error + Send + Sync> },
 }
@@ -69,7 +69,7 @@ pub enum RunErrorKind {
     /// The run could not be kept, or what was said before could not be had.
     NotKept,
     /// The run was handed what it had not asked for.
-    OutOfStep,
+    StepError,
     /// Calls wait for a person.
     ApprovalNeeded,
     /// The model still called tools when the run had taken all its turns.
@@ -108,7 +108,7 @@ impl RunError {
             Kind::Model(_) => RunErrorKind::Model,
             Kind::ApprovalNeeded => RunErrorKind::ApprovalNeeded,
             Kind::NotKept(_) => RunErrorKind::NotKept,
-            Kind::OutOfStep(_) => RunErrorKind::OutOfStep,
+            Kind::StepError(_) => RunErrorKind::StepError,
             Kind::MissingContext(_) => RunErrorKind::MissingContext,
             Kind::Tools { .. } => RunErrorKind::Tools,
             Kind::Ended(ending) => ending.kind(),
@@ -122,7 +122,7 @@ impl RunError {
     }
 
     /// Calls wait for a person, and nothing else is left to do: see [`waiting`](Self::waiting). Keep the
-    /// [run](Self::into_run), [decide](Run::decide) on each call, and [resume](crate::Agent::resume) it.
+    /// [run](Self::into_run), [decide](Run::resolve_approval) on each call, and [resume](crate::Agent::resume) it.
     #[must_use]
     pub fn is_approval_needed(&self) -> bool {
         matches!(self.kind, Kind::ApprovalNeeded)
@@ -247,7 +247,7 @@ impl RunError {
     /// The run was handed what it had not asked for.
     #[must_use]
     pub fn is_out_of_step(&self) -> bool {
-        matches!(self.kind, Kind::OutOfStep(_))
+        matches!(self.kind, Kind::StepError(_))
     }
 
     /// Tools lack what they take from the context; [`missing_context`](Self::missing_context) says which and
@@ -331,13 +331,13 @@ impl fmt::Display for RunError {
                 let calls: Vec<_> = self.run.waiting().map(|call| format!("`{}`", call.name)).collect();
                 write!(
                     f,
-                    "a person has to approve the call of {}: keep `into_run()`, `decide` on each of `waiting()`, \
+                    "a person has to approve the call of {}: keep `into_run()`, `resolve_approval` on each of `waiting()`, \
                      and `resume` it",
                     calls.join(", ")
                 )
             }
             Kind::NotKept(error) => write!(f, "the run could not be kept: {error}"),
-            Kind::OutOfStep(error) => fmt::Display::fmt(error, f),
+            Kind::StepError(error) => fmt::Display::fmt(error, f),
             Kind::MissingContext(missing) => fmt::Display::fmt(missing, f),
             Kind::Tools { what, error } => write!(f, "{what}: {error}"),
         }

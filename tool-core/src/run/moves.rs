@@ -3,12 +3,12 @@
 use super::ending::Ending;
 use super::state::{Run, Stage};
 use super::turn::{Standing, Turn};
-use super::{Attempt, IdempotencyKey, OutOfStep, Step, ToolExecution};
+use super::{Attempt, IdempotencyKey, Step, StepError, ToolExecution};
 use crate::{ChatRequest, ChatResponse, FinishReason, Message, ToolDefinitions, ToolError};
 
 impl Run {
     /// What is to be done next. The calls are those that have no outcome yet, so it is asked again when those that
-    /// it gave are over, or given up: a call that was [begun](Self::begin) and is still without an outcome has been
+    /// it gave are over, or given up: a call that was [begun](Self::begin_call) and is still without an outcome has been
     /// interrupted.
     #[must_use]
     pub fn next<'a>(&'a mut self, tools: &ToolDefinitions) -> Step<'a> {
@@ -21,7 +21,7 @@ impl Run {
                     .with_tool_choice(self.choice_of_this_turn().clone())
                     .with_parallel_tool_calls(self.settings.parallel_tool_calls)
                     .with_borrowed_options(&self.settings.options)
-                    .with_answer_format(self.settings.answer_format.clone()),
+                    .with_response_format(self.settings.response_format.clone()),
             ),
             Stage::Calling(turn) => {
                 let ready = self.calls().iter().zip(&turn.calls).filter(|(_, standing)| standing.is_ready());
@@ -73,9 +73,9 @@ impl Run {
     /// # Errors
     ///
     /// The run had not asked for the model.
-    pub fn replied(&mut self, response: ChatResponse) -> Result<(), OutOfStep> {
+    pub fn record_response(&mut self, response: ChatResponse) -> Result<(), StepError> {
         if !self.is_asking() {
-            return Err(OutOfStep("a reply of the model"));
+            return Err(StepError("a reply of the model"));
         }
         let ChatResponse { mut message, finish_reason, usage, .. } = response;
         self.turns = self.turns.saturating_add(1);
@@ -132,14 +132,14 @@ impl Run {
     ///
     /// The run has not asked for such a call, or has its outcome already; or the call was begun before, and may be made
     /// once only.
-    pub fn begin(&mut self, call_id: &str) -> Result<Attempt, OutOfStep> {
+    pub fn begin_call(&mut self, call_id: &str) -> Result<Attempt, StepError> {
         let key = IdempotencyKey::new(&self.id, call_id);
         let standing = self.standing_of(call_id)?;
         if standing.is_waiting() {
-            return Err(OutOfStep("to begin a call that waits for approval"));
+            return Err(StepError("to begin a call that waits for approval"));
         }
         if standing.is_lost() {
-            return Err(OutOfStep("to begin a call once more that may be made once only"));
+            return Err(StepError("to begin a call once more that may be made once only"));
         }
         standing.attempts = standing.attempts.saturating_add(1);
         standing.is_begun = true;
@@ -152,12 +152,12 @@ impl Run {
     /// # Errors
     ///
     /// The run has not asked for such a call, or has its outcome already.
-    pub fn called(&mut self, execution: ToolExecution) -> Result<(), OutOfStep> {
+    pub fn record_result(&mut self, execution: ToolExecution) -> Result<(), StepError> {
         let id = execution.call.id.clone();
         let is_tried_again = self.would_try_again(&execution);
         let standing = self.standing_of(&id)?;
         if standing.is_waiting() && !standing.is_begun {
-            return Err(OutOfStep("the outcome of a call that waits for approval"));
+            return Err(StepError("the outcome of a call that waits for approval"));
         }
         standing.attempts = standing.attempt();
         standing.is_begun = false;

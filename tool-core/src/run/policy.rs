@@ -10,7 +10,7 @@ use crate::{ToolError, ToolErrorKind};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum OnError {
+pub enum ErrorPolicy {
     /// The model reads the error, and goes on.
     #[default]
     Tell,
@@ -23,32 +23,32 @@ pub enum OnError {
 /// What is done about each kind of error; about a kind that is not listed, the model is told.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(crate) struct ErrorPolicy(Vec<(ToolErrorKind, OnError)>);
+pub(crate) struct ErrorPolicies(Vec<(ToolErrorKind, ErrorPolicy)>);
 
-impl ErrorPolicy {
-    pub(crate) fn set(&mut self, kind: ToolErrorKind, on_error: OnError) {
+impl ErrorPolicies {
+    pub(crate) fn set(&mut self, kind: ToolErrorKind, on_error: ErrorPolicy) {
         self.0.retain(|(other, _)| *other != kind);
         self.0.push((kind, on_error));
     }
 
-    pub(crate) fn of(&self, error: &ToolError) -> OnError {
+    pub(crate) fn of(&self, error: &ToolError) -> ErrorPolicy {
         if error.is_fatal() {
-            return OnError::EndRun;
+            return ErrorPolicy::EndRun;
         }
         let found = self.0.iter().find(|(kind, _)| *kind == error.kind());
-        found.map_or(OnError::Tell, |(_, on_error)| *on_error)
+        found.map_or(ErrorPolicy::Tell, |(_, on_error)| *on_error)
     }
 
     /// The record with what the model reads of the outcome, and whether the run ends with it.
     pub(super) fn judge(&self, execution: ToolExecution) -> (ToolExecution, Option<Ending>) {
         let Err(error) = &execution.outcome else { return (execution, None) };
         match self.of(error) {
-            OnError::Tell => (execution, None),
-            OnError::Hide => {
+            ErrorPolicy::Tell => (execution, None),
+            ErrorPolicy::Hide => {
                 let hidden = error.clone().hidden(&execution.call.id);
                 (execution.with_outcome(Err(hidden)), None)
             }
-            OnError::EndRun => {
+            ErrorPolicy::EndRun => {
                 let ending = Ending::Tool { tool: execution.call.name.clone(), error: error.clone() };
                 (execution, Some(ending))
             }

@@ -5,11 +5,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::ending::Ending;
-use super::policy::{ErrorPolicy, OnError};
+use super::policy::{ErrorPolicies, ErrorPolicy};
 use super::turn::{Standing, Turn};
 use super::{IdempotencyKey, RunId, RunLimits, ToolExecution};
 use crate::{
-    AnswerFormat, ConversationId, FinishReason, Message, ModelOptions, RequestCache, ToolCall, ToolChoice,
+    ConversationId, FinishReason, Message, ModelOptions, RequestCache, ResponseFormat, ToolCall, ToolChoice,
     ToolErrorKind, Usage,
 };
 
@@ -45,12 +45,12 @@ pub(super) struct Settings {
     pub(super) tool_choice: ToolChoice,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) parallel_tool_calls: Option<bool>,
-    #[serde(skip_serializing_if = "ErrorPolicy::is_empty")]
-    pub(super) on_error: ErrorPolicy,
+    #[serde(skip_serializing_if = "ErrorPolicies::is_empty")]
+    pub(super) on_error: ErrorPolicies,
     #[serde(skip_serializing_if = "is_default")]
     pub(super) options: ModelOptions,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) answer_format: Option<AnswerFormat>,
+    #[serde(rename = "answer_format", skip_serializing_if = "Option::is_none")]
+    pub(super) response_format: Option<ResponseFormat>,
     /// How many answers were not of the form that was asked for.
     #[serde(skip_serializing_if = "is_default")]
     pub(super) wrong_answers: u32,
@@ -81,9 +81,9 @@ pub(super) enum Stage {
 /// A run was handed something that it had not asked for; it stands as it stood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the run did not ask for this: {0}")]
-pub struct OutOfStep(pub(super) &'static str);
+pub struct StepError(pub(super) &'static str);
 
-/// What a call is made under: [`Run::begin`] gives it. A tool has the key injected, as `#[inject] key: &IdempotencyKey`, and
+/// What a call is made under: [`Run::begin_call`] gives it. A tool has the key injected, as `#[inject] key: &IdempotencyKey`, and
 /// the number from its context, by [`ToolContext::attempt`](crate::ToolContext::attempt).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -134,7 +134,7 @@ impl Run {
 
     /// How often the model is asked at most; 10 unless it is set, and at least 1.
     #[must_use]
-    pub fn with_max_turns(mut self, turns: u32) -> Self {
+    pub fn max_turns(mut self, turns: u32) -> Self {
         self.settings.limits.turns = turns;
         self
     }
@@ -162,16 +162,16 @@ impl Run {
     }
 
     /// What the model's answer must look like; only a model that
-    /// [supports it](crate::ChatModel::supports_answer_format) is held to it.
+    /// [supports it](crate::ChatModel::supports_response_format) is held to it.
     #[must_use]
-    pub fn with_answer_format(mut self, format: impl Into<Option<AnswerFormat>>) -> Self {
-        self.settings.answer_format = format.into();
+    pub fn with_response_format(mut self, format: impl Into<Option<ResponseFormat>>) -> Self {
+        self.settings.response_format = format.into();
         self
     }
 
     /// What is done about calls that fail in this way; unless it is set, the model is told.
     #[must_use]
-    pub fn on_error(mut self, kind: ToolErrorKind, on_error: OnError) -> Self {
+    pub fn on_error(mut self, kind: ToolErrorKind, on_error: ErrorPolicy) -> Self {
         self.settings.on_error.set(kind, on_error);
         self
     }
@@ -183,7 +183,7 @@ impl Run {
         self
     }
 
-    pub(crate) fn with_error_policy(mut self, policy: ErrorPolicy) -> Self {
+    pub(crate) fn with_error_policy(mut self, policy: ErrorPolicies) -> Self {
         self.settings.on_error = policy;
         self
     }
@@ -269,7 +269,7 @@ impl Run {
         self.usage
     }
 
-    /// How long the run was under way, as far as its driver [told](Self::spend).
+    /// How long the run was under way, as far as its driver [told](Self::add_elapsed).
     #[must_use]
     pub fn time(&self) -> Duration {
         self.time
@@ -322,17 +322,17 @@ impl Run {
     }
 
     /// Where an open call stands.
-    pub(super) fn standing_of(&mut self, call_id: &str) -> Result<&mut Standing, OutOfStep> {
+    pub(super) fn standing_of(&mut self, call_id: &str) -> Result<&mut Standing, StepError> {
         let undo_id = self.undo_call().map(|call| call.id);
         let position = self.position_of(call_id);
         let standing = match &mut self.stage {
             Stage::Undoing { standing, .. } if undo_id.as_deref() == Some(call_id) => standing,
             Stage::Calling(turn) => {
                 let found = position.and_then(|position| turn.calls.get_mut(position));
-                found.ok_or(OutOfStep("a call that is not of this turn"))?
+                found.ok_or(StepError("a call that is not of this turn"))?
             }
-            _ => return Err(OutOfStep("a call, while no such call is open")),
+            _ => return Err(StepError("a call, while no such call is open")),
         };
-        if standing.is_open() { Ok(standing) } else { Err(OutOfStep("a second outcome of one call")) }
+        if standing.is_open() { Ok(standing) } else { Err(StepError("a second outcome of one call")) }
     }
 }

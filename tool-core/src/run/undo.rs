@@ -2,7 +2,7 @@
 
 use super::ending::Ending;
 use super::state::{Run, Stage};
-use super::{OutOfStep, ToolExecution};
+use super::{StepError, ToolExecution};
 use crate::{ToolCall, ToolDefinition, ToolDefinitions, ToolError, ToolOutput};
 
 /// The call that a tool is asked to undo. A tool that undoes another takes it with `#[inject] undone: &Undone`; its own
@@ -53,11 +53,11 @@ impl Run {
     /// # Errors
     ///
     /// The run has an answer.
-    pub fn give_up(&mut self) -> Result<(), OutOfStep> {
+    pub fn give_up(&mut self) -> Result<(), StepError> {
         match self.stage {
             Stage::Asking | Stage::Calling(_) => self.end(Ending::Cancelled),
             Stage::Undoing { .. } | Stage::Ended(_) => {}
-            Stage::Answered(_) | Stage::Returned(_) => return Err(OutOfStep("to give up an answer")),
+            Stage::Answered(_) | Stage::Returned(_) => return Err(StepError("to give up an answer")),
         }
         Ok(())
     }

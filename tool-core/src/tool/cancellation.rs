@@ -11,7 +11,7 @@ use futures_util::future::{self, Shared};
 
 /// Tells what is under way that nobody waits for it any more. Cloning shares it.
 ///
-/// A tool has it injected, as `#[inject] cancellation: &Cancellation`: it is cancelled when the run ends or is dropped
+/// A tool has it injected, as `#[inject] cancellation: &CancellationToken`: it is cancelled when the run ends or is dropped
 /// while the call is under way, and when the call takes longer than it may. The future of the call is dropped then by itself; what the tool has given to other
 /// threads or tasks has to look.
 ///
@@ -19,29 +19,29 @@ use futures_util::future::{self, Shared};
 /// [`Ask::cancelled_by`](crate::Ask::cancelled_by).
 ///
 /// ```
-/// use tool_core::{Cancellation, tool};
+/// use tool_core::{CancellationToken, tool};
 ///
 /// #[tool("Counts to a number, slowly", blocking)]
-/// fn count(to: u32, #[inject] cancellation: &Cancellation) -> u32 {
+/// fn count(to: u32, #[inject] cancellation: &CancellationToken) -> u32 {
 ///     (0..to).take_while(|_| !cancellation.is_cancelled()).count() as u32
 /// }
 ///
-/// let cancellation = Cancellation::new();
+/// let cancellation = CancellationToken::new();
 /// cancellation.cancel();
 /// assert_eq!(count(1000, &cancellation), 0);
 /// ```
 #[derive(Clone)]
-pub struct Cancellation(Arc<Inner>);
+pub struct CancellationToken(Arc<Inner>);
 
 struct Inner {
     is_cancelled: AtomicBool,
     /// Dropped when it is cancelled, which wakes whoever waits.
     sender: Mutex<Option<oneshot::Sender<()>>>,
     cancelled: Shared<oneshot::Receiver<()>>,
-    parent: Option<Cancellation>,
+    parent: Option<CancellationToken>,
 }
 
-impl Cancellation {
+impl CancellationToken {
     /// Nothing is cancelled yet.
     #[must_use]
     pub fn new() -> Self {
@@ -90,28 +90,28 @@ impl Cancellation {
     }
 }
 
-impl Default for Cancellation {
+impl Default for CancellationToken {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl fmt::Debug for Cancellation {
+impl fmt::Debug for CancellationToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Cancellation({})", if self.is_cancelled() { "cancelled" } else { "not cancelled" })
+        write!(f, "CancellationToken({})", if self.is_cancelled() { "cancelled" } else { "not cancelled" })
     }
 }
 
 /// The cancellation of one call, made when its tool first asks for it: most never do.
 #[derive(Clone)]
-pub(crate) struct OfCall(Arc<(Cancellation, OnceLock<Cancellation>)>);
+pub(crate) struct OfCall(Arc<(CancellationToken, OnceLock<CancellationToken>)>);
 
 impl OfCall {
-    pub(crate) fn of(run: &Cancellation) -> Self {
+    pub(crate) fn of(run: &CancellationToken) -> Self {
         Self(Arc::new((run.clone(), OnceLock::new())))
     }
 
-    pub(crate) fn get(&self) -> &Cancellation {
+    pub(crate) fn get(&self) -> &CancellationToken {
         let (run, of_call) = &*self.0;
         of_call.get_or_init(|| run.child())
     }
@@ -141,10 +141,10 @@ impl Drop for CancelCallOnDrop {
 }
 
 /// Cancels when it is dropped.
-pub(crate) struct CancelOnDrop(Option<Cancellation>);
+pub(crate) struct CancelOnDrop(Option<CancellationToken>);
 
 impl CancelOnDrop {
-    pub(crate) fn new(cancellation: Cancellation) -> Self {
+    pub(crate) fn new(cancellation: CancellationToken) -> Self {
         Self(Some(cancellation))
     }
 
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_child_is_cancelled_with_its_parent_and_alone() {
-        let parent = Cancellation::new();
+        let parent = CancellationToken::new();
         let (first, second) = (parent.child(), parent.child());
         let mut waiting = second.child().cancelled();
         assert!((&mut waiting).now_or_never().is_none());
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn what_nobody_can_cancel_any_more_is_not_cancelled() {
-        let parent = Cancellation::new();
+        let parent = CancellationToken::new();
         let mut waiting = parent.child().cancelled();
         drop(parent);
         assert!((&mut waiting).now_or_never().is_none());

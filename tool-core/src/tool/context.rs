@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, LazyLock, OnceLock};
 
-use super::{Cancellation, OfCall, Progress};
+use super::{CancellationToken, OfCall, Progress};
 use crate::{Attempt, ConversationId, IdempotencyKey, ToolCall, Undone};
 
 /// Values that the application hands to its tools, one per type; the model never sees them.
@@ -91,7 +91,7 @@ impl ToolContext {
     }
 
     /// The value of this type, if there is one. While a tool is called, its [`ToolCall`] and [`IdempotencyKey`] are
-    /// there; the [`ConversationId`], the [`Cancellation`], the [`Progress`] and the context itself always are.
+    /// there; the [`ConversationId`], the [`CancellationToken`], the [`Progress`] and the context itself always are.
     #[must_use]
     pub fn get<T: Any>(&self) -> Option<&T> {
         // Which type it is, is known when the program is compiled: of all this one line is left.
@@ -106,7 +106,7 @@ impl ToolContext {
             self.attempt_in_hand().map(|attempt| attempt as &dyn Any)
         } else if type_id == TypeId::of::<Progress>() {
             Some(self.progress() as &dyn Any)
-        } else if type_id == TypeId::of::<Cancellation>() {
+        } else if type_id == TypeId::of::<CancellationToken>() {
             Some(self.cancellation() as &dyn Any)
         } else if type_id == TypeId::of::<Undone>() {
             self.in_hand().and_then(|attempt| attempt.undone.as_ref()).map(|undone| undone as &dyn Any)
@@ -134,7 +134,7 @@ impl ToolContext {
             TypeId::of::<IdempotencyKey>(),
             TypeId::of::<Attempt>(),
             TypeId::of::<Progress>(),
-            TypeId::of::<Cancellation>(),
+            TypeId::of::<CancellationToken>(),
             // Of every call that undoes another.
             TypeId::of::<Undone>(),
         ]
@@ -143,8 +143,8 @@ impl ToolContext {
 
     /// Tells when nobody waits for the call any more; outside a run that is never.
     #[must_use]
-    pub fn cancellation(&self) -> &Cancellation {
-        static NEVER: LazyLock<Cancellation> = LazyLock::new(Cancellation::new);
+    pub fn cancellation(&self) -> &CancellationToken {
+        static NEVER: LazyLock<CancellationToken> = LazyLock::new(CancellationToken::new);
         self.in_hand().map_or_else(|| &*NEVER, |attempt| attempt.cancellation.get())
     }
 
@@ -188,7 +188,7 @@ impl ToolContext {
     /// which attempt it is, and by the cancellation that nobody waits for it any more; and it tells of its progress.
     ///
     /// ```
-    /// use tool_core::{Attempt, Cancellation, Progress, ToolCall, ToolContext, tool, tools};
+    /// use tool_core::{Attempt, CancellationToken, Progress, ToolCall, ToolContext, tool, tools};
     ///
     /// #[tool("Fetches a page")]
     /// fn fetch(#[inject] progress: &Progress, #[inject] attempt: &Attempt) -> u32 {
@@ -200,7 +200,7 @@ impl ToolContext {
     /// let call = ToolCall::new("call_1", "fetch", "{}");
     /// let (told, heard) = std::sync::mpsc::channel();
     /// let progress = Progress::new(move |progress| drop(told.send(progress)));
-    /// let context = ToolContext::new().outside_run(Attempt::alone(&call.id), &Cancellation::new(), progress);
+    /// let context = ToolContext::new().outside_run(Attempt::alone(&call.id), &CancellationToken::new(), progress);
     /// assert_eq!(tools![fetch].call(&call, &context).await?.to_string(), "1");
     /// assert_eq!(heard.recv().unwrap().text, "fetching");
     /// # Ok::<_, tool_core::ToolError>(())
@@ -208,7 +208,12 @@ impl ToolContext {
     /// # outcome.unwrap().unwrap();
     /// ```
     #[must_use]
-    pub fn outside_run(&self, attempt: Attempt, cancellation: &Cancellation, progress: Progress) -> Self {
+    pub fn outside_run(
+        &self,
+        attempt: Attempt,
+        cancellation: &CancellationToken,
+        progress: Progress,
+    ) -> Self {
         let cancellation = OfCall::of(cancellation);
         self.for_attempt(AttemptContext { attempt, progress, cancellation, undone: None })
     }

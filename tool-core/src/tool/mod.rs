@@ -39,7 +39,7 @@ mod value;
 use std::panic::Location;
 
 pub(crate) use self::budget::Budget;
-pub use self::cancellation::Cancellation;
+pub use self::cancellation::CancellationToken;
 pub(crate) use self::cancellation::{CancelOnDrop, OfCall};
 pub use self::closure::{FunctionTool, ToolArguments};
 pub(crate) use self::context::AttemptContext;

@@ -24,7 +24,7 @@ enum Kind {
     Duplicate,
     Unknown,
     InvalidName,
-    Augmentation,
+    ExtraParameters,
     NoStrictForm,
     NoObject,
 }
@@ -49,10 +49,10 @@ impl ToolSetError {
         self.kind == Kind::InvalidName
     }
 
-    /// A tool cannot be given more parameters: see [`ToolSet::augment`](crate::ToolSet::augment).
+    /// A tool cannot be given more parameters: see [`ToolSet::extra_parameters`](crate::ToolSet::extra_parameters).
     #[must_use]
-    pub fn is_augmentation(&self) -> bool {
-        self.kind == Kind::Augmentation
+    pub fn is_extra_parameters(&self) -> bool {
+        self.kind == Kind::ExtraParameters
     }
 
     /// A tool has no strict form: see [`ToolSet::strict`](crate::ToolSet::strict).
@@ -124,8 +124,8 @@ impl ToolSetError {
         Self { message, kind: Kind::InvalidName }
     }
 
-    pub(super) fn augmentation(message: String) -> Self {
-        Self { message, kind: Kind::Augmentation }
+    pub(super) fn extra_parameters(message: String) -> Self {
+        Self { message, kind: Kind::ExtraParameters }
     }
 }
 

@@ -1,9 +1,9 @@
 //! Sets of tools: what a model is offered and what its calls are looked up in.
 
-mod augmentation;
 mod budget;
 mod call;
 mod error;
+mod extra_parameters;
 mod missing;
 mod provider;
 mod rename;
@@ -14,8 +14,8 @@ mod strict;
 use std::fmt;
 use std::sync::Arc;
 
-pub use self::augmentation::Augmentation;
 pub use self::error::ToolSetError;
+pub use self::extra_parameters::ExtraParameters;
 pub use self::missing::MissingContext;
 pub use self::provider::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
 pub use self::report::{Finding, FindingKind, ToolCost, ToolReport};

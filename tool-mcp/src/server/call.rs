@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::RwLock;
 use tool_core::{
-    Approval, Approver, Attempt, Cancellation, Progress, ToolCall, ToolContext, ToolError, ToolOutput,
+    Approval, Approver, Attempt, CancellationToken, Progress, ToolCall, ToolContext, ToolError, ToolOutput,
     ToolSet,
 };
 
@@ -40,7 +40,7 @@ impl Caller<'_> {
         };
         let mut attempt = Attempt::alone(&call.id);
         loop {
-            let mut cancellation = CancelOnDrop(Some(Cancellation::new()));
+            let mut cancellation = CancelOnDrop(Some(CancellationToken::new()));
             let context = self.context.outside_run(attempt.clone(), cancellation.get(), progress.clone());
             let outcome = self.tools.call(&call, &context).await;
             match &outcome {
@@ -67,22 +67,22 @@ fn is_worth_another(error: &ToolError, at_most_once: bool) -> bool {
 
 async fn approve(approver: &dyn Approver, call: &mut ToolCall) -> Result<(), ToolError> {
     match approver.approve(call).await {
-        Approval::Approved => Ok(()),
-        Approval::Changed(arguments) => {
+        Approval::Approve => Ok(()),
+        Approval::ApproveWith(arguments) => {
             call.arguments = arguments;
             Ok(())
         }
-        Approval::Denied(reason) => Err(ToolError::denied(reason.as_deref())),
+        Approval::Deny(reason) => Err(ToolError::denied(reason.as_deref())),
         // The protocol has no word for a call that waits for a person.
         _ => Err(ToolError::denied(Some("nobody is there to approve it"))),
     }
 }
 
 /// Whatever ends the call before its tool does, the tool sees that nobody waits any more.
-struct CancelOnDrop(Option<Cancellation>);
+struct CancelOnDrop(Option<CancellationToken>);
 
 impl CancelOnDrop {
-    fn get(&mut self) -> &Cancellation {
+    fn get(&mut self) -> &CancellationToken {
         self.0.get_or_insert_default()
     }
 }

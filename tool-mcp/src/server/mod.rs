@@ -49,7 +49,7 @@
 //! application goes nowhere.
 //!
 //! A tool's [progress](tool_core::Progress) is told if the host asks for it. A call that the host cancels, or whose
-//! connection ends, is dropped, and its [`Cancellation`](tool_core::Cancellation) says so. An `exclusive` tool runs beside no
+//! connection ends, is dropped, and its [`CancellationToken`](tool_core::CancellationToken) says so. An `exclusive` tool runs beside no
 //! other call of the server, whoever made it. A host that sets a level of logging is told of calls that begin, end and
 //! fail, by the names of the tools.
 //!
@@ -201,7 +201,7 @@ impl Server {
     }
 
     /// Serves tools that need approval, and asks before each of their calls. Where it decides
-    /// [`Later`](tool_core::Approval::Later) the call is denied, as nobody keeps it.
+    /// [`Defer`](tool_core::Approval::Defer) the call is denied, as nobody keeps it.
     ///
     /// ```
     /// use tool_core::{Approval, ToolCall, tool, tools};
@@ -211,8 +211,8 @@ impl Server {
     /// fn delete(path: String) {}
     ///
     /// let server = Server::new(tools![delete]).approver(|call: &ToolCall| match call.arguments.contains("..") {
-    ///     true => Approval::denied("outside the directory"),
-    ///     false => Approval::Approved,
+    ///     true => Approval::deny("outside the directory"),
+    ///     false => Approval::Approve,
     /// });
     /// # let _ = server;
     /// ```

@@ -9,7 +9,7 @@ use tool_core::{AssistantMessage, Content, Image, Message, Part, ProviderData, T
 use super::Dialect;
 use crate::json::{write_list, write_text};
 use crate::pieces::Growing;
-use crate::{CallIds, Error, ReasoningBack, quirks};
+use crate::{CallIds, Error, ReasoningReplay, quirks};
 
 /// The fields of a message and of a call that are written here.
 const OWN_FIELDS: [&str; 9] =
@@ -128,9 +128,9 @@ fn write_assistant(json: &mut Vec<u8>, message: &AssistantMessage, dialect: &Dia
         write_text(json, refusal);
     }
     let has_reasoning_back = match dialect.endpoint.reasoning_back {
-        ReasoningBack::Never => false,
-        ReasoningBack::WithCalls => !message.tool_calls.is_empty(),
-        ReasoningBack::Always => true,
+        ReasoningReplay::Never => false,
+        ReasoningReplay::WithCalls => !message.tool_calls.is_empty(),
+        ReasoningReplay::Always => true,
     };
     write_provider_data(json, message.provider_data.as_ref(), dialect, has_reasoning_back);
     if !message.tool_calls.is_empty() {
@@ -393,16 +393,16 @@ mod tests {
         let mut plain = AssistantMessage::text("Noon.");
         plain.provider_data = data(PROVIDER, fields);
         let messages = [message, other, plain].map(Message::Assistant);
-        let written = |back: ReasoningBack| {
+        let written = |back: ReasoningReplay| {
             let mut endpoint = Endpoint::openai();
             endpoint.reasoning_back = back;
             sent_to(endpoint, &messages).unwrap()
         };
         let reasoning = |written: &Value| [0, 1, 2].map(|index| written[index].get(REASONING).is_some());
         let table = [
-            (ReasoningBack::Never, [false, false, false]),
-            (ReasoningBack::WithCalls, [true, false, false]),
-            (ReasoningBack::Always, [true, false, true]),
+            (ReasoningReplay::Never, [false, false, false]),
+            (ReasoningReplay::WithCalls, [true, false, false]),
+            (ReasoningReplay::Always, [true, false, true]),
         ];
         for (back, expected) in table {
             let written = written(back);

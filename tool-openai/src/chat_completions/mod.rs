@@ -60,15 +60,15 @@ impl ChatCompletions {
     }
 
     /// The same model of a server that knows no `response_format` with a JSON schema: the model
-    /// [does not support](ChatModel::supports_answer_format) answer formats then, and none is sent.
+    /// [does not support](ChatModel::supports_response_format) answer formats then, and none is sent.
     ///
     /// ```
     /// use tool_core::ChatModel;
     /// use tool_openai::OpenAi;
     ///
     /// let local = OpenAi::builder().base_url("http://127.0.0.1:8080/v1").build()?;
-    /// assert!(local.chat_model("small").supports_answer_format());
-    /// assert!(!local.chat_model("small").without_json_schema().supports_answer_format());
+    /// assert!(local.chat_model("small").supports_response_format());
+    /// assert!(!local.chat_model("small").without_json_schema().supports_response_format());
     /// # Ok::<_, tool_openai::Error>(())
     /// ```
     #[must_use]
@@ -98,7 +98,7 @@ impl Api for ChatCompletions {
     }
 
     fn body(&self, request: &ChatRequest<'_>, is_streamed: bool) -> Result<RequestBody, Error> {
-        let format = request.answer_format().filter(|_| self.has_json_schema);
+        let format = request.response_format().filter(|_| self.has_json_schema);
         let offered = tools::offered(request, &self.client.endpoint);
         let on_warning = self.client.on_warning.as_ref();
         tools::warn_of_left_out(request, &self.client.endpoint, on_warning);
@@ -125,12 +125,12 @@ impl ChatModel for ChatCompletions {
         Box::pin(once(asking::open(self, request)).try_flatten())
     }
 
-    fn supports_answer_format(&self) -> bool {
+    fn supports_response_format(&self) -> bool {
         self.has_json_schema
     }
 
-    fn supports_answer_format_with_tools(&self) -> bool {
-        self.supports_answer_format() && self.client.endpoint.json_schema_with_tools
+    fn supports_response_format_with_tools(&self) -> bool {
+        self.supports_response_format() && self.client.endpoint.json_schema_with_tools
     }
 
     /// The endpoint's [name](Endpoint::name); `openai` for one without, as that is the name of this API with whoever
@@ -165,7 +165,7 @@ mod tests {
         let dialect = Dialect { endpoint: Arc::new(endpoint), provider: PROVIDER.into() };
         let tools = tools::written(request.tools(), Form::Nested, &dialect.endpoint, None)?;
         let tools = tools.as_ref().map(AsRef::as_ref);
-        let body = request::body(&dialect, "m", request, tools, request.answer_format(), is_streamed)?;
+        let body = request::body(&dialect, "m", request, tools, request.response_format(), is_streamed)?;
         Ok(body.to_vec())
     }
 }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 use serde_json::{Map, Value};
-use tool_core::{AnswerFormat, ChatRequest, ModelOptions, ToolChoice};
+use tool_core::{ChatRequest, ModelOptions, ResponseFormat, ToolChoice};
 
 use super::Dialect;
 use super::messages::WrittenMessages;
@@ -33,7 +33,7 @@ pub(crate) fn body(
     model: &str,
     request: &ChatRequest<'_>,
     tools: Option<&str>,
-    format: Option<&AnswerFormat>,
+    format: Option<&ResponseFormat>,
     is_streamed: bool,
 ) -> Result<RequestBody, Error> {
     request.cached(|written: &mut WrittenMessages| {
@@ -159,7 +159,7 @@ fn write_entry(json: &mut Vec<u8>, name: &str, value: &impl Serialize) -> Result
         .map_err(|error| Error::config(format!("`{name}` cannot be written as JSON: {error}")))
 }
 
-struct Format<'a>(&'a AnswerFormat, &'a Endpoint);
+struct Format<'a>(&'a ResponseFormat, &'a Endpoint);
 
 impl Serialize for Format<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -323,8 +323,8 @@ mod tests {
             json!({ "type": "object", "properties": {}, "required": [], "additionalProperties": false });
         let open = json!({ "type": "object", "additionalProperties": true });
         for (schema, is_strict) in [(closed, true), (open, false)] {
-            let format = AnswerFormat::json_schema("place", schema.clone());
-            let body = written(&ChatRequest::new([Message::user("Where?")]).with_answer_format(format));
+            let format = ResponseFormat::json_schema("place", schema.clone());
+            let body = written(&ChatRequest::new([Message::user("Where?")]).with_response_format(format));
             let json_schema = json!({ "name": "place", "schema": schema, "strict": is_strict });
             assert_eq!(body["response_format"], json!({ "type": "json_schema", "json_schema": json_schema }));
             assert_eq!(body.as_object().unwrap().keys().next_back().unwrap(), "messages");
@@ -335,9 +335,9 @@ mod tests {
     fn an_endpoint_without_strict_is_sent_the_schema_as_it_was_given() {
         let given =
             json!({ "type": "object", "properties": { "name": { "type": "string", "maxLength": 9 } } });
-        let format = AnswerFormat::json_schema("place", given.clone());
+        let format = ResponseFormat::json_schema("place", given.clone());
         assert!(format.is_strict());
-        let request = ChatRequest::new([Message::user("Where?")]).with_answer_format(format);
+        let request = ChatRequest::new([Message::user("Where?")]).with_response_format(format);
         let sent = written_for(Endpoint::llama_cpp(), &request)["response_format"]["json_schema"].take();
         assert_eq!(sent, json!({ "name": "place", "schema": given }));
     }
@@ -412,7 +412,7 @@ mod tests {
                 .with_tool_choice(choice)
                 .with_parallel_tool_calls(true)
                 .with_options(ModelOptions::default().with_max_output_tokens(9).with_seed(7))
-                .with_answer_format(AnswerFormat::json_schema("a", json!({ "type": "object" })))
+                .with_response_format(ResponseFormat::json_schema("a", json!({ "type": "object" })))
         };
         let named = || ToolChoice::Tool("now".into());
         let table = [

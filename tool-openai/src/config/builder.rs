@@ -13,7 +13,7 @@ use super::{OpenAi, variable};
 use crate::client::{Client, without_query};
 use crate::retry::RetryPolicy;
 use crate::tools::WarningHook;
-use crate::{Endpoint, Error, KeyHeader, Retry, RetryBudget, Warning, http};
+use crate::{AuthScheme, Endpoint, Error, Retry, RetryBudget, Warning, http};
 
 /// OpenAI's own endpoint.
 const DEFAULT_BASE_URL: &str = "https://api.openai.com/v1";
@@ -296,8 +296,8 @@ fn headers(
             ));
         }
         match endpoint.key_header {
-            KeyHeader::Bearer => set("authorization", &format!("Bearer {key}"))?,
-            KeyHeader::ApiKey => set("api-key", key)?,
+            AuthScheme::Bearer => set("authorization", &format!("Bearer {key}"))?,
+            AuthScheme::ApiKey => set("api-key", key)?,
         }
     }
     for (name, value) in others {

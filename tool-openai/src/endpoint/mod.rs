@@ -46,7 +46,7 @@ pub struct Endpoint {
     /// The environment variable with the key.
     pub key_variable: Cow<'static, str>,
     /// How the key is sent.
-    pub key_header: KeyHeader,
+    pub key_header: AuthScheme,
     /// Azure's older form of URL, `openai/deployments/{model}/…?api-version=…`, with this version.
     pub azure_api_version: Option<Cow<'static, str>>,
     /// The field with the most tokens that the model may write: `max_completion_tokens`, or `max_tokens`.
@@ -64,7 +64,7 @@ pub struct Endpoint {
     /// A tool can be chosen by its name; else it is the only one that is offered, and required if that can be said.
     pub named_tool_choice: bool,
     /// The answer can be held to a JSON schema. Without it the model does not
-    /// [support](tool_core::ChatModel::supports_answer_format) answer formats.
+    /// [support](tool_core::ChatModel::supports_response_format) answer formats.
     pub json_schema: bool,
     /// The same where tools are offered; without it, [typed answers](tool_core::Ask::answer_as) come by a tool then.
     pub json_schema_with_tools: bool,
@@ -75,7 +75,7 @@ pub struct Endpoint {
     /// How ids of calls are sent.
     pub call_ids: CallIds,
     /// When the model's reasoning goes back, where it came as `reasoning_content`.
-    pub reasoning_back: ReasoningBack,
+    pub reasoning_back: ReasoningReplay,
     /// Names of tools begin with a letter or `_`.
     pub names_begin_with_letter: bool,
     /// A tool's schema is an object without `anyOf`, `oneOf`, `allOf`, `enum` and `not` at its top.
@@ -90,7 +90,7 @@ pub struct Endpoint {
 /// How the key is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum KeyHeader {
+pub enum AuthScheme {
     /// `Authorization: Bearer …`.
     Bearer,
     /// `api-key: …`, as Azure has it.
@@ -110,7 +110,7 @@ pub enum CallIds {
 /// When the model's reasoning goes back to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum ReasoningBack {
+pub enum ReasoningReplay {
     /// Never.
     Never,
     /// With the calls that it led to.
@@ -172,7 +172,7 @@ mod tests {
             assert_eq!(Endpoint::at(&Url::parse(url).unwrap()), expected, "{url}");
         }
         let azure = Endpoint::at(&Url::parse("https://mine.openai.azure.com/openai/v1").unwrap());
-        assert_eq!((azure.key_header, &*azure.base_url), (KeyHeader::ApiKey, ""));
+        assert_eq!((azure.key_header, &*azure.base_url), (AuthScheme::ApiKey, ""));
     }
 
     #[test]

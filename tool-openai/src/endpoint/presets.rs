@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{CallIds, Endpoint, KeyHeader, ReasoningBack};
+use super::{AuthScheme, CallIds, Endpoint, ReasoningReplay};
 
 /// How many tools OpenAI takes in a request: <https://platform.openai.com/docs/api-reference/chat/create>.
 const MOST_TOOLS: usize = 128;
@@ -15,7 +15,7 @@ impl Endpoint {
             name: "openai".into(),
             base_url: "https://api.openai.com/v1".into(),
             key_variable: "OPENAI_API_KEY".into(),
-            key_header: KeyHeader::Bearer,
+            key_header: AuthScheme::Bearer,
             azure_api_version: None,
             max_tokens_field: "max_completion_tokens".into(),
             seed_field: "seed".into(),
@@ -29,7 +29,7 @@ impl Endpoint {
             null_content: true,
             refusals: true,
             call_ids: CallIds::AsGiven,
-            reasoning_back: ReasoningBack::WithCalls,
+            reasoning_back: ReasoningReplay::WithCalls,
             names_begin_with_letter: false,
             plain_parameters: true,
             max_tools: Some(MOST_TOOLS),
@@ -70,7 +70,7 @@ impl Endpoint {
             name: "azure".into(),
             base_url: base_url.into(),
             key_variable: "AZURE_OPENAI_API_KEY".into(),
-            key_header: KeyHeader::ApiKey,
+            key_header: AuthScheme::ApiKey,
             ..Self::openai()
         }
     }
@@ -86,7 +86,7 @@ impl Endpoint {
             strict: false,
             parallel_tool_calls: false,
             json_schema: false,
-            reasoning_back: ReasoningBack::Always,
+            reasoning_back: ReasoningReplay::Always,
             max_tools: Some(MOST_TOOLS),
             ..Self::compatible()
         }
@@ -105,7 +105,7 @@ impl Endpoint {
             null_content: false,
             refusals: false,
             call_ids: CallIds::NineAlphanumeric,
-            reasoning_back: ReasoningBack::Never,
+            reasoning_back: ReasoningReplay::Never,
             ..Self::compatible()
         }
     }

@@ -155,12 +155,12 @@ impl ChatModel for Responses {
         Box::pin(once(asking::open(self, request)).try_flatten())
     }
 
-    fn supports_answer_format(&self) -> bool {
+    fn supports_response_format(&self) -> bool {
         self.dialect.endpoint.json_schema
     }
 
-    fn supports_answer_format_with_tools(&self) -> bool {
-        self.supports_answer_format() && self.client.endpoint.json_schema_with_tools
+    fn supports_response_format_with_tools(&self) -> bool {
+        self.supports_response_format() && self.client.endpoint.json_schema_with_tools
     }
 
     /// The endpoint's [name](Endpoint::name); `openai` for one without, as that is the name of this API with whoever

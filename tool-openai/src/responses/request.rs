@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use serde_json::Value;
-use tool_core::{AnswerFormat, ChatRequest, ModelOptions, ToolChoice};
+use tool_core::{ChatRequest, ModelOptions, ResponseFormat, ToolChoice};
 
 use super::input::WrittenInput;
 use super::{Dialect, Reasoning};
@@ -58,7 +58,7 @@ pub(super) fn body(
         fields.write_set("parallel_tool_calls", parallel)?;
         write_options(&mut fields, options)?;
         fields.write_set("reasoning", WireReasoning::of(options, reasoning))?;
-        let format = request.answer_format().filter(|_| endpoint.json_schema);
+        let format = request.response_format().filter(|_| endpoint.json_schema);
         fields.write_set("text", format.map(|format| Text::of(format, endpoint)))?;
         let has_choice = has_tools && !fields.has_further("tool_choice");
         let mut body = BodyWriter::behind(fields.with_further()?);
@@ -199,7 +199,7 @@ struct JsonSchema<'a> {
 }
 
 impl<'a> Text<'a> {
-    fn of(format: &'a AnswerFormat, endpoint: &Endpoint) -> Self {
+    fn of(format: &'a ResponseFormat, endpoint: &Endpoint) -> Self {
         let strict = format.is_strict() && endpoint.strict;
         let (name, schema) = (format.name(), format.schema());
         Self { format: JsonSchema { r#type: "json_schema", name, schema, strict } }
@@ -293,7 +293,7 @@ mod tests {
             .with_tools(ToolDefinitions::from_iter([ToolDefinition::new("now", "").into_strict().unwrap()]))
             .with_parallel_tool_calls(true)
             .with_tool_choice(ToolChoice::Tool("now".into()))
-            .with_answer_format(AnswerFormat::json_schema("place", closed));
+            .with_response_format(ResponseFormat::json_schema("place", closed));
         let mut endpoint = Endpoint::openai();
         endpoint.strict = false;
         endpoint.parallel_tool_calls = false;
@@ -373,8 +373,8 @@ mod tests {
             .with_extra("include", json!(["web_search_call.action.sources"]))
             .with_extra("tools", json!([{ "type": "web_search" }]))
             .with_extra("tool_choice", json!({ "type": "web_search" }));
-        let format = AnswerFormat::json_schema("place", closed);
-        let request = hello().with_options(options).with_tools(now()).with_answer_format(format);
+        let format = ResponseFormat::json_schema("place", closed);
+        let request = hello().with_options(options).with_tools(now()).with_response_format(format);
         let body = written(&request.with_tool_choice(ToolChoice::Required));
         assert_eq!(body["text"]["format"]["name"], "place");
         assert_eq!(body["text"]["verbosity"], "low");
@@ -438,8 +438,8 @@ mod tests {
             json!({ "type": "object", "properties": {}, "required": [], "additionalProperties": false });
         let open = json!({ "type": "object", "additionalProperties": true });
         for (schema, strict) in [(closed, true), (open, false)] {
-            let format = AnswerFormat::json_schema("place", schema.clone());
-            let body = written(&hello().with_answer_format(format));
+            let format = ResponseFormat::json_schema("place", schema.clone());
+            let body = written(&hello().with_response_format(format));
             let format =
                 json!({ "type": "json_schema", "name": "place", "schema": schema, "strict": strict });
             assert_eq!(body["text"], json!({ "format": format }));

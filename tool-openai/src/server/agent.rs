@@ -7,7 +7,7 @@ use futures_util::stream::{self, StreamExt};
 use serde_json::json;
 use tool_core::{
     Agent, Answer, Approval, Ask, AssistantMessage, ChatRequest, ChatResponse, Delta, Event, FinishReason,
-    Message, OutOfStep, Run, RunError, RunLimits, ToolCall, ToolChoice, ToolExecution, ToolOutput, Usage,
+    Message, Run, RunError, RunLimits, StepError, ToolCall, ToolChoice, ToolExecution, ToolOutput, Usage,
 };
 
 use super::backend::{Asked, Deltas};
@@ -72,8 +72,8 @@ impl Leg {
         };
         let limits = limits(agent, &run);
         let mut ask = agent.resume(run).options(chat.options().clone()).limits(limits);
-        if let Some(format) = chat.answer_format() {
-            ask = ask.answer_format(format.clone());
+        if let Some(format) = chat.response_format() {
+            ask = ask.response_format(format.clone());
         }
         let ask = ask.tools(context.callers.set()).approver(context.callers.approver(agent));
         Ok(Self { ask, context })
@@ -226,13 +226,13 @@ fn paused(endpoint: &Endpoint, messages: &[Message], fingerprint: impl Fn(&[Mess
     for (outer, inner) in &paused.calls {
         let call = run.waiting().find(|call| call.id == *inner)?.clone();
         let output = result_of(outer, &messages[asked + 1..])?;
-        run.decide(inner, Approval::Approved).ok()?;
-        run.called(ToolExecution::new(call, Ok(output))).ok()?;
+        run.resolve_approval(inner, Approval::Approve).ok()?;
+        run.record_result(ToolExecution::new(call, Ok(output))).ok()?;
     }
     for message in &messages[asked + 1..] {
         match message {
             Message::Tool(_) => {}
-            Message::User(said) => run.say(said.clone()).ok()?,
+            Message::User(said) => run.push_user_message(said.clone()).ok()?,
             _ => return None,
         }
     }
@@ -283,13 +283,13 @@ fn from_conversation(agent: &Agent, chat: &ChatRequest<'_>, param: &str) -> Resu
 }
 
 /// Tells the run what the model replied, and what came of its calls.
-fn replay(run: &mut Run, reply: &AssistantMessage, results: &[Message]) -> Result<(), OutOfStep> {
-    run.replied(ChatResponse::new(reply.clone()))?;
+fn replay(run: &mut Run, reply: &AssistantMessage, results: &[Message]) -> Result<(), StepError> {
+    run.record_response(ChatResponse::new(reply.clone()))?;
     let open: Vec<_> = run.open_turn().map(|(call, outcome)| (call.clone(), outcome.is_some())).collect();
     // The run may have given the calls other ids.
     for ((call, is_over), asked) in open.into_iter().zip(&reply.tool_calls) {
         if let Some(output) = result_of(&asked.id, results).filter(|_| !is_over) {
-            run.called(ToolExecution::new(call, Ok(output)))?;
+            run.record_result(ToolExecution::new(call, Ok(output)))?;
         }
     }
     Ok(())

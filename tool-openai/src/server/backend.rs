@@ -35,7 +35,7 @@ pub(super) struct Asked {
 /// What one of the APIs calls the parts of a request.
 pub(super) struct Words {
     pub(super) messages: &'static str,
-    pub(super) answer_format: &'static str,
+    pub(super) response_format: &'static str,
 }
 
 /// How many pieces wait for the caller before the model waits for it, too.
@@ -74,13 +74,13 @@ pub(super) async fn stream(endpoint: &Arc<Endpoint>, asked: Asked) -> Result<Del
 fn ready_to_ask(endpoint: &Endpoint, asked: &Asked) -> Result<Backend, ApiError> {
     let backend = endpoint.backend(&asked.model)?;
     let is_supported = match backend {
-        Backend::Model(model) => model.supports_answer_format(),
-        Backend::Agent(agent) => agent.model().supports_answer_format(),
+        Backend::Model(model) => model.supports_response_format(),
+        Backend::Agent(agent) => agent.model().supports_response_format(),
     };
-    if is_supported || asked.chat.answer_format().is_none() {
+    if is_supported || asked.chat.response_format().is_none() {
         return Ok(backend.clone());
     }
-    let param = asked.words.answer_format;
+    let param = asked.words.response_format;
     Err(ApiError::invalid(param, format!("this model cannot be held to a JSON schema; leave `{param}` out")))
 }
 

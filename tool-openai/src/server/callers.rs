@@ -86,14 +86,14 @@ struct CallersApprover {
 impl Approver for CallersApprover {
     fn approve<'a>(&'a self, call: &'a ToolCall) -> ApproverFuture<'a> {
         if self.callers.contains(&call.name) {
-            return Box::pin(ready(Approval::Later));
+            return Box::pin(ready(Approval::Defer));
         }
         // The protocol has no word for a call that waits for a person.
-        let denied = || Approval::denied("nobody is there to approve it");
+        let denied = || Approval::deny("nobody is there to approve it");
         let Some(own) = &self.own else { return Box::pin(ready(denied())) };
         Box::pin(async move {
             match own.approve(call).await {
-                Approval::Later => denied(),
+                Approval::Defer => denied(),
                 approval => approval,
             }
         })

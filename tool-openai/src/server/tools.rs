@@ -1,7 +1,7 @@
 //! What both APIs say of tools and of the form of an answer, read.
 
 use serde_json::Value;
-use tool_core::{AnswerFormat, Message, ToolChoice, ToolDefinition, ToolDefinitions};
+use tool_core::{Message, ResponseFormat, ToolChoice, ToolDefinition, ToolDefinitions};
 
 use super::error::ApiError;
 
@@ -59,8 +59,8 @@ pub(super) fn read_choice(
 }
 
 /// A form of JSON. `strict` left out means `false` here.
-pub(super) fn json_format(name: String, schema: Value, strict: Option<bool>) -> AnswerFormat {
-    let format = AnswerFormat::json_schema(name, schema);
+pub(super) fn json_format(name: String, schema: Value, strict: Option<bool>) -> ResponseFormat {
+    let format = ResponseFormat::json_schema(name, schema);
     if strict == Some(true) { format } else { format.without_strict() }
 }
 

@@ -1,10 +1,10 @@
 //! What outlasts a run: its conversation, and the run itself while it is under way.
 
-use super::LiveRun;
+use super::RunDriver;
 use crate::ConversationId;
 use crate::run::Kind;
 
-impl LiveRun {
+impl RunDriver {
     /// Waits for the conversation, if the agent has a memory, and puts what was said before in front of the question.
     pub(super) async fn remember(&mut self) -> Result<(), Kind> {
         let agent = self.tools.agent().clone();

@@ -15,11 +15,11 @@ use super::tools::RunTools;
 use super::trace::RunTrace;
 use super::{Approver, Event};
 use crate::memory::OpenConversation;
-use crate::run::{Attempt, Kind, OutOfStep, Run, RunError, Step};
+use crate::run::{Attempt, Kind, Run, RunError, Step, StepError};
 use crate::tool::CancelOnDrop;
 use crate::{
-    Answer, Approval, Cancellation, ChatResponse, Content, ModelOptions, ToolCall, ToolChoice, ToolContext,
-    ToolError, ToolExecution, ToolSet,
+    Answer, Approval, CancellationToken, ChatResponse, Content, ModelOptions, ToolCall, ToolChoice,
+    ToolContext, ToolError, ToolExecution, ToolSet,
 };
 
 /// A [`Run`] in the hands of its agent: beside the rules, which are the run's own, it has the model, the tools of each
@@ -48,12 +48,12 @@ use crate::{
 ///     match run.next().await? {
 ///         Step::CallModel(request) => {
 ///             let response = agent.model().chat(&request).await?;
-///             run.replied(response).await?;
+///             run.record_response(response).await?;
 ///         }
 ///         Step::CallTools(calls) => {
 ///             for call in calls {
 ///                 let execution = run.execute(call).await?;
-///                 run.called(execution).await?;
+///                 run.record_result(execution).await?;
 ///             }
 ///         }
 ///         _ => break,
@@ -69,22 +69,22 @@ use crate::{
 /// Or with the agent's: `while run.advance().await? {}`.
 ///
 /// A state that was kept before a call was begun knows nothing of it: restored, the run makes the call again, as its first
-/// attempt, even if its tool says `at_most_once`. So [`begin`](Self::begin) the call, keep the state, and then execute it; or give the
+/// attempt, even if its tool says `at_most_once`. So [`begin_call`](Self::begin_call) the call, keep the state, and then execute it; or give the
 /// agent a [`run_store`](crate::AgentBuilder::run_store), which keeps the run before each call, also of a run that is driven by hand.
 ///
 /// [`execute`](Self::execute) makes one call after the other; [`advance`](Self::advance) makes those of a turn side by side.
 ///
 /// Dropping it cancels what is under way.
 #[must_use = "nothing is asked until it is driven"]
-pub struct LiveRun {
+pub struct RunDriver {
     run: Run,
     tools: RunTools,
     observers: Observers,
     trace: RunTrace,
     /// Tells the tools that nobody waits any more.
-    cancellation: Cancellation,
+    cancellation: CancellationToken,
     /// Who may cancel the run from elsewhere.
-    cancelled_by: Option<Cancellation>,
+    cancelled_by: Option<CancellationToken>,
     on_drop: CancelOnDrop,
     approver: Option<Arc<dyn Approver>>,
     /// Runs while the run is under way, and not while it waits for a person.
@@ -110,15 +110,16 @@ struct Offered {
     is_resolved: bool,
 }
 
-impl LiveRun {
+impl RunDriver {
     pub(super) fn new(
         run: Run,
         tools: RunTools,
         observers: Observers,
-        cancelled_by: Option<Cancellation>,
+        cancelled_by: Option<CancellationToken>,
         approver: Option<Arc<dyn Approver>>,
     ) -> Self {
-        let cancellation = cancelled_by.as_ref().map_or_else(Cancellation::new, Cancellation::child);
+        let cancellation =
+            cancelled_by.as_ref().map_or_else(CancellationToken::new, CancellationToken::child);
         Self {
             turn_told: 0,
             run,
@@ -184,7 +185,7 @@ impl LiveRun {
     /// # Errors
     ///
     /// The run had not asked for the model.
-    pub async fn replied(&mut self, response: ChatResponse) -> Result<(), RunError> {
+    pub async fn record_response(&mut self, response: ChatResponse) -> Result<(), RunError> {
         let told = match self.record_reply(response) {
             Ok(told) => told,
             Err(kind) => return Err(self.failed(kind)),
@@ -200,8 +201,8 @@ impl LiveRun {
     /// # Errors
     ///
     /// As those of [`execute`](Self::execute).
-    pub async fn begin(&mut self, call: &ToolCall) -> Result<(), RunError> {
-        match self.begin_kept(call).await {
+    pub async fn begin_call(&mut self, call: &ToolCall) -> Result<(), RunError> {
+        match self.begin_and_store(call).await {
             Ok(attempt) => {
                 self.begun.push((call.id.clone(), attempt));
                 Ok(())
@@ -211,7 +212,7 @@ impl LiveRun {
     }
 
     /// Makes a call that the run asked for, by the tools of this turn. The outcome is to be handed to
-    /// [`called`](Self::called). A call that was open when the run ended is not made.
+    /// [`record_result`](Self::record_result). A call that was open when the run ended is not made.
     ///
     /// # Errors
     ///
@@ -221,7 +222,7 @@ impl LiveRun {
         if self.run.has_given_up(&call.id) {
             return Ok(ToolExecution::new(call, Err(ToolError::not_made("the run had ended"))));
         }
-        let attempt = match self.begin_kept(&call).await {
+        let attempt = match self.begin_and_store(&call).await {
             Ok(attempt) => attempt,
             Err(kind) => return Err(self.failed(kind)),
         };
@@ -242,7 +243,7 @@ impl LiveRun {
     /// # Errors
     ///
     /// The run has not asked for such a call, or has its outcome already.
-    pub async fn called(&mut self, execution: ToolExecution) -> Result<(), RunError> {
+    pub async fn record_result(&mut self, execution: ToolExecution) -> Result<(), RunError> {
         if self.run.has_given_up(&execution.call().id) {
             return Ok(());
         }
@@ -259,25 +260,25 @@ impl LiveRun {
     /// # Errors
     ///
     /// There is no such call, it does not wait, or the changed arguments are no JSON object.
-    pub fn decide(&mut self, call_id: &str, approval: Approval) -> Result<(), OutOfStep> {
+    pub fn resolve_approval(&mut self, call_id: &str, approval: Approval) -> Result<(), StepError> {
         self.is_changed = true;
-        self.run.decide(call_id, approval)
+        self.run.resolve_approval(call_id, approval)
     }
 
     /// Says the same to all calls that wait.
-    pub fn decide_all(&mut self, approval: &Approval) {
+    pub fn resolve_all_approvals(&mut self, approval: &Approval) {
         self.is_changed = true;
-        self.run.decide_all(approval);
+        self.run.resolve_all_approvals(approval);
     }
 
-    /// Adds what the user says while the run is under way; as [`Run::say`].
+    /// Adds what the user says while the run is under way; as [`Run::push_user_message`].
     ///
     /// # Errors
     ///
     /// The run is over.
-    pub fn say(&mut self, message: impl Into<Content>) -> Result<(), OutOfStep> {
+    pub fn push_user_message(&mut self, message: impl Into<Content>) -> Result<(), StepError> {
         self.is_changed = true;
-        self.run.say(message)
+        self.run.push_user_message(message)
     }
 
     /// Says that the answer will not do: the model reads why and answers again; as [`Run::reject_answer`].
@@ -285,11 +286,11 @@ impl LiveRun {
     /// # Errors
     ///
     /// The run has no answer.
-    pub fn reject_answer(&mut self, why: &str) -> Result<(), OutOfStep> {
+    pub fn reject_answer(&mut self, why: &str) -> Result<(), StepError> {
         self.reject_answer_with(why, "")
     }
 
-    pub(super) fn reject_answer_with(&mut self, why: &str, hint: &str) -> Result<(), OutOfStep> {
+    pub(super) fn reject_answer_with(&mut self, why: &str, hint: &str) -> Result<(), StepError> {
         self.is_changed = true;
         self.run.reject_answer_with(why, hint)
     }
@@ -402,8 +403,8 @@ fn tell_failure(observers: &Observers, error: &RunError) {
 }
 
 /// Tells where the run stands, not what is in it.
-impl fmt::Debug for LiveRun {
+impl fmt::Debug for RunDriver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LiveRun").field("run", &self.run).finish_non_exhaustive()
+        f.debug_struct("RunDriver").field("run", &self.run).finish_non_exhaustive()
     }
 }

@@ -7,7 +7,7 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 
 use super::stopping::unless_stopped;
-use super::{LiveRun, Offered};
+use super::{Offered, RunDriver};
 use crate::agent::caller::Caller;
 use crate::agent::observers::Observers;
 use crate::agent::turn::Turn;
@@ -15,10 +15,11 @@ use crate::agent::{Approver, Event};
 use crate::run::{Attempt, Kind, Run, Step};
 use crate::tool::CancelOnDrop;
 use crate::{
-    Approval, Cancellation, ChatModel, ChatRequest, ChatResponse, Delta, ModelError, ToolCall, ToolExecution,
+    Approval, CancellationToken, ChatModel, ChatRequest, ChatResponse, Delta, ModelError, ToolCall,
+    ToolExecution,
 };
 
-impl LiveRun {
+impl RunDriver {
     pub(super) async fn take_step(&mut self) -> Result<bool, Kind> {
         let span = self.trace.goes_on(self.tools.agent(), &self.run);
         span.holds(self.take_step_inside()).await
@@ -57,7 +58,7 @@ impl LiveRun {
     /// Makes ready what the next step needs.
     pub(super) async fn prepare(&mut self) -> Result<(), Kind> {
         self.count_time();
-        if self.cancelled_by.as_ref().is_some_and(Cancellation::is_cancelled) {
+        if self.cancelled_by.as_ref().is_some_and(CancellationToken::is_cancelled) {
             self.is_changed |= !self.run.is_done();
             self.run.cancel();
         }
@@ -121,9 +122,9 @@ impl LiveRun {
         let mut is_decided = false;
         for call in waiting {
             match unless_stopped(approver.approve(&call), self.cancelled_by.as_ref(), None).await {
-                Ok(Approval::Later) => {}
+                Ok(Approval::Defer) => {}
                 Ok(approval) => {
-                    self.decide(&call.id, approval).map_err(Kind::OutOfStep)?;
+                    self.resolve_approval(&call.id, approval).map_err(Kind::StepError)?;
                     is_decided = true;
                 }
                 Err(stop) => {
@@ -155,34 +156,34 @@ impl LiveRun {
     }
 
     /// Begins a call by hand, with the tools of the turn, and keeps the run.
-    pub(super) async fn begin_kept(&mut self, call: &ToolCall) -> Result<Attempt, Kind> {
+    pub(super) async fn begin_and_store(&mut self, call: &ToolCall) -> Result<Attempt, Kind> {
         let span = self.trace.goes_on(self.tools.agent(), &self.run);
         span.holds(async {
             // A call that is begun and looked at again counts as lost, so the turn is made ready before.
             if !self.offered.is_resolved {
                 self.prepare().await?;
             }
-            let attempt = self.begin_call(call)?;
+            let attempt = self.begin_attempt(call)?;
             self.keep().await?;
             Ok(attempt)
         })
         .await
     }
 
-    fn begin_call(&mut self, call: &ToolCall) -> Result<Attempt, Kind> {
+    fn begin_attempt(&mut self, call: &ToolCall) -> Result<Attempt, Kind> {
         if let Some(place) = self.begun.iter().position(|(id, _)| *id == call.id) {
             return Ok(self.begun.swap_remove(place).1);
         }
         self.is_changed = true;
-        self.run.begin(&call.id).map_err(Kind::OutOfStep)
+        self.run.begin_call(&call.id).map_err(Kind::StepError)
     }
 
     /// Records what the model replied; gives what is to be told of it.
     pub(super) fn record_reply(&mut self, response: ChatResponse) -> Result<Vec<Event>, Kind> {
-        self.trace.replied(&response);
+        self.trace.record_response(&response);
         let told = self.observers.are_there().then(|| response.clone());
         self.is_changed = true;
-        self.run.replied(response).map_err(Kind::OutOfStep)?;
+        self.run.record_response(response).map_err(Kind::StepError)?;
         if self.offered.is_resolved {
             // What the tools say of the calls holds at once, also for who makes them without asking for the next step.
             self.run.settle(self.offered.tools.definitions());
@@ -192,7 +193,7 @@ impl LiveRun {
         if let Some(needs_approval) = &agent.0.needs_approval {
             for call in self.run.open_calls() {
                 if needs_approval(&call) {
-                    self.run.require_approval(&call.id).map_err(Kind::OutOfStep)?;
+                    self.run.require_approval(&call.id).map_err(Kind::StepError)?;
                 }
             }
         }
@@ -217,7 +218,7 @@ impl LiveRun {
             while under_way.len() < most
                 && let Some(call) = queue.pop_front()
             {
-                let attempt = self.begin_call(&call)?;
+                let attempt = self.begin_attempt(&call)?;
                 ids_under_way.extend(self.observers.are_there().then(|| call.id.clone()));
                 // Boxed, as the queue has room for one future more than are in it.
                 under_way.push(caller.make(call, attempt).boxed());
@@ -256,14 +257,14 @@ impl LiveRun {
     ) -> Result<(Option<ToolCall>, Option<Event>), Kind> {
         self.is_changed = true;
         let again = self.run.would_try_again(&execution).then(|| execution.call().clone());
-        let handler = self.tools.agent().0.error_handler.as_ref().filter(|_| again.is_none());
+        let handler = self.tools.agent().0.on_tool_error.as_ref().filter(|_| again.is_none());
         if let (Some(handler), Err(error)) = (handler, execution.outcome())
             && let Some(outcome) = handler(execution.call(), error)
         {
             execution = execution.with_outcome(outcome);
         }
         let told = self.observers.are_there().then(|| execution.clone());
-        self.run.called(execution).map_err(Kind::OutOfStep)?;
+        self.run.record_result(execution).map_err(Kind::StepError)?;
         self.count_time();
         let event = told.map(if again.is_some() { Event::CallTriedAgain } else { Event::CallFinished });
         Ok((again, event))
@@ -272,7 +273,7 @@ impl LiveRun {
     pub(super) fn caller(&mut self) -> Caller {
         if self.run.is_undoing() {
             // What undoes is not cancelled with what it undoes.
-            self.cancellation = Cancellation::new();
+            self.cancellation = CancellationToken::new();
             self.on_drop = CancelOnDrop::new(self.cancellation.clone());
         }
         let agent = self.tools.agent();

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use futures_util::future::{self, Either};
 
-use super::LiveRun;
-use crate::Cancellation;
+use super::RunDriver;
+use crate::CancellationToken;
 
 /// Why what was under way is given up.
 pub(super) enum Stop {
@@ -16,7 +16,7 @@ pub(super) enum Stop {
     Cancelled,
 }
 
-impl LiveRun {
+impl RunDriver {
     pub(super) fn time_left(&self) -> Option<Duration> {
         let since = self.clock.map_or(Duration::ZERO, |clock| clock.elapsed());
         self.run.time_left().map(|left| left.saturating_sub(since))
@@ -25,7 +25,7 @@ impl LiveRun {
     pub(super) fn count_time(&mut self) {
         let now = Instant::now();
         if let Some(clock) = self.clock.replace(now) {
-            self.run.spend(now - clock);
+            self.run.add_elapsed(now - clock);
         }
     }
 
@@ -48,7 +48,7 @@ impl LiveRun {
             Stop::OutOfTime => {
                 self.count_time();
                 // A timer and the clock may differ by a little.
-                self.run.spend(self.run.time_left().unwrap_or_default());
+                self.run.add_elapsed(self.run.time_left().unwrap_or_default());
             }
             Stop::Cancelled => self.run.cancel(),
         }
@@ -58,7 +58,7 @@ impl LiveRun {
 /// What nothing can stop takes no room for it: a run that waits is as large as what it awaits.
 pub(super) fn unless_stopped<'a, F>(
     future: F,
-    cancelled_by: Option<&Cancellation>,
+    cancelled_by: Option<&CancellationToken>,
     time_left: Option<Duration>,
 ) -> impl Future<Output = Result<F::Output, Stop>> + Send + use<'a, F>
 where
@@ -67,7 +67,7 @@ where
     if cancelled_by.is_none() && time_left.is_none() {
         return future.map(Ok).left_future();
     }
-    let cancelled = cancelled_by.map(Cancellation::cancelled);
+    let cancelled = cancelled_by.map(CancellationToken::cancelled);
     let stop = async move {
         let cancelled = match cancelled {
             Some(cancelled) => cancelled.left_future(),

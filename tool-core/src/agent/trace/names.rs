@@ -9,7 +9,7 @@ pub(super) fn of_run_error(error: &RunError) -> &'static str {
         RunErrorKind::Tools => "tools",
         RunErrorKind::MissingContext => "missing_context",
         RunErrorKind::NotKept => "not_kept",
-        RunErrorKind::OutOfStep => "out_of_step",
+        RunErrorKind::StepError => "out_of_step",
         RunErrorKind::ApprovalNeeded => "approval_needed",
         RunErrorKind::TurnLimit => "turn_limit",
         RunErrorKind::CallLimit => "call_limit",

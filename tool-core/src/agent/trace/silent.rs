@@ -36,7 +36,7 @@ impl RunTrace {
         Scope
     }
 
-    pub(in crate::agent) fn replied(&mut self, _response: &ChatResponse) {}
+    pub(in crate::agent) fn record_response(&mut self, _response: &ChatResponse) {}
 
     pub(in crate::agent) fn not_replied(&mut self, _error: &ModelError) {}
 

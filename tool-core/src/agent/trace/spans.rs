@@ -161,7 +161,7 @@ impl RunTrace {
         Scope(open.span.clone())
     }
 
-    pub(in crate::agent) fn replied(&mut self, response: &ChatResponse) {
+    pub(in crate::agent) fn record_response(&mut self, response: &ChatResponse) {
         let Some(mut open) = self.chat.take() else { return };
         open.succeeds();
         if let Some(usage) = response.usage {
@@ -308,7 +308,7 @@ fn span_of_chat(
         gen_ai.operation.name = "chat",
         gen_ai.conversation.id = conversation.map(ConversationId::as_str),
         gen_ai.provider.name = agent.model().provider_name(),
-        "gen_ai.output.type" = request.answer_format().map(|_| "json"),
+        "gen_ai.output.type" = request.response_format().map(|_| "json"),
         gen_ai.request.model = model,
         gen_ai.request.max_tokens = options.max_output_tokens.map(i64::from),
         gen_ai.request.seed = options.seed,

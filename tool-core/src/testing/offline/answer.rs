@@ -6,7 +6,7 @@ use super::fill::fill;
 use super::progress::{Made, made};
 use super::thesaurus::terms;
 use super::words::Text;
-use crate::{AnswerFormat, Message, ToolDefinition};
+use crate::{Message, ResponseFormat, ToolDefinition};
 
 /// The JSON text, filled from the last message of the user that says enough: a later one may only say that an answer
 /// was wrong.
@@ -14,7 +14,7 @@ use crate::{AnswerFormat, Message, ToolDefinition};
 /// # Errors
 ///
 /// The names of what is lacking, if the least is lacking.
-pub(super) fn formatted(format: &AnswerFormat, messages: &[Message]) -> Result<String, Vec<String>> {
+pub(super) fn formatted(format: &ResponseFormat, messages: &[Message]) -> Result<String, Vec<String>> {
     let definition = ToolDefinition::new(format.name(), "").with_parameters(format.given_schema().clone());
     let tools = Tools::new([&definition].into_iter());
     let Some(tool) = tools.get(0) else { return Err(Vec::new()) };
@@ -56,7 +56,7 @@ mod tests {
 
     use super::super::reply;
     use super::super::tests::tool;
-    use crate::{AnswerFormat, AssistantMessage, ChatRequest, Message, ToolCall, ToolOutput};
+    use crate::{AssistantMessage, ChatRequest, Message, ResponseFormat, ToolCall, ToolOutput};
 
     /// What is answered to a question, behind one call if there is a result.
     fn answered(schema: &Value, question: &str, result: Option<&str>) -> String {
@@ -71,7 +71,7 @@ mod tests {
                     .into_iter()
                     .collect(),
             )
-            .with_answer_format(AnswerFormat::json_schema("answer", schema.clone()));
+            .with_response_format(ResponseFormat::json_schema("answer", schema.clone()));
         let message = reply(&request).message;
         assert!(message.tool_calls.is_empty(), "{question}: {:?}", message.tool_calls);
         message.text
@@ -118,8 +118,8 @@ mod tests {
             // Whoever says only that the answer was wrong gets it again.
             let wrong = [Message::assistant(&*answer), Message::user("that was wrong")];
             let messages: Vec<_> = [Message::user(question)].into_iter().chain(wrong).collect();
-            let format = AnswerFormat::json_schema("answer", schema.clone());
-            let again = reply(&ChatRequest::new(messages).with_answer_format(format)).message.text;
+            let format = ResponseFormat::json_schema("answer", schema.clone());
+            let again = reply(&ChatRequest::new(messages).with_response_format(format)).message.text;
             assert!(again == expected || result.is_some(), "{question}: {again}");
         }
     }

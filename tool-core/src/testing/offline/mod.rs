@@ -75,7 +75,7 @@ const NAME: &str = "offline";
 /// - Use results: of the inner operation in the outer ("the square root of the sum of …"), of the last step
 ///   for "that" and "it", and fields of an object by their names.
 /// - Call independent tools in one turn, unless the request asks for one at a time.
-/// - Answer in the JSON of a [schema](crate::AnswerFormat), filled as arguments are from results and the question.
+/// - Answer in the JSON of a [schema](crate::ResponseFormat), filled as arguments are from results and the question.
 /// - Say what it lacks, which call failed, and that no tool fits. A failed call is not tried again.
 ///
 /// # What it cannot do
@@ -101,7 +101,7 @@ impl ChatModel for OfflineModel {
         Box::pin(async move { Ok(reply(request)) })
     }
 
-    fn supports_answer_format(&self) -> bool {
+    fn supports_response_format(&self) -> bool {
         true
     }
 
@@ -175,7 +175,7 @@ fn message(request: &ChatRequest<'_>) -> AssistantMessage {
         calls.truncate(1);
     }
     if calls.is_empty() {
-        let formatted = request.answer_format().map(|format| answer::formatted(format, messages));
+        let formatted = request.response_format().map(|format| answer::formatted(format, messages));
         return AssistantMessage::text(match formatted {
             Some(Ok(json)) => json,
             Some(Err(missing)) => phrase::lacking(&missing),

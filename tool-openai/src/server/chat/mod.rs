@@ -18,7 +18,7 @@ use super::endpoint::{Endpoint, unix_time};
 use super::error::ApiError;
 use super::http;
 
-const WORDS: Words = Words { messages: "messages", answer_format: "response_format" };
+const WORDS: Words = Words { messages: "messages", response_format: "response_format" };
 
 pub(super) async fn complete(endpoint: &Arc<Endpoint>, body: &Bytes) -> Result<Response, ApiError> {
     let request = request::read(body)?;

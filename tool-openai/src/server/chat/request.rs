@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use axum::http::StatusCode;
 use serde::Deserialize;
 use serde_json::Value;
-use tool_core::{AnswerFormat, ChatRequest, ModelOptions, ToolDefinitions};
+use tool_core::{ChatRequest, ModelOptions, ResponseFormat, ToolDefinitions};
 
 use super::WORDS;
 use super::messages::{WireMessage, read_messages};
@@ -152,7 +152,7 @@ pub(super) fn read(body: &[u8]) -> Result<Request, ApiError> {
         .with_tool_choice(choice)
         .with_parallel_tool_calls(wire.parallel_tool_calls)
         .with_options(options)
-        .with_answer_format(read_format(wire.response_format)?);
+        .with_response_format(read_format(wire.response_format)?);
     Ok(Request {
         asked: Asked { model: wire.model, chat, words: &WORDS },
         is_streamed: wire.stream.unwrap_or(false),
@@ -183,7 +183,7 @@ fn name_in_choice(choice: &Value) -> Option<&str> {
     choice["function"]["name"].as_str()
 }
 
-fn read_format(format: Option<WireFormat>) -> Result<Option<AnswerFormat>, ApiError> {
+fn read_format(format: Option<WireFormat>) -> Result<Option<ResponseFormat>, ApiError> {
     let Some(WireFormat { r#type, json_schema }) = format else { return Ok(None) };
     let wrong = |message: String| Err(ApiError::invalid("response_format", message));
     match (&*r#type, json_schema) {

@@ -23,7 +23,7 @@ use super::endpoint::Endpoint;
 use super::error::ApiError;
 use super::http;
 
-const WORDS: Words = Words { messages: "input", answer_format: "text.format" };
+const WORDS: Words = Words { messages: "input", response_format: "text.format" };
 
 pub(super) async fn create(endpoint: &Arc<Endpoint>, body: &Bytes) -> Result<Response, ApiError> {
     let request = request::read(body, |id| {

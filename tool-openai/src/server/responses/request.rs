@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::http::StatusCode;
 use serde_json::{Value, json};
-use tool_core::{AnswerFormat, ChatRequest, Message, ModelOptions, ToolDefinitions};
+use tool_core::{ChatRequest, Message, ModelOptions, ResponseFormat, ToolDefinitions};
 
 use super::WORDS;
 use super::input::read_input;
@@ -85,7 +85,7 @@ pub(super) fn read(
         .with_tool_choice(choice)
         .with_parallel_tool_calls(wire.parallel_tool_calls)
         .with_options(options)
-        .with_answer_format(read_format(wire_format)?);
+        .with_response_format(read_format(wire_format)?);
     Ok(Request {
         asked: Asked { model: wire.model, chat, words: &WORDS },
         echoed,
@@ -146,7 +146,7 @@ fn tool_json(tool: &WireTool) -> Value {
     })
 }
 
-fn read_format(format: Option<WireFormat>) -> Result<Option<AnswerFormat>, ApiError> {
+fn read_format(format: Option<WireFormat>) -> Result<Option<ResponseFormat>, ApiError> {
     let Some(WireFormat { r#type, name, schema, strict }) = format else { return Ok(None) };
     let wrong = |message: String| Err(ApiError::invalid("text.format", message));
     match (&*r#type, name, schema) {

@@ -19,26 +19,26 @@ use crate::{ToolCall, ToolError};
 
 impl ToolSet {
     /// The same tools, each with more parameters: the fields of a struct, which a function of yours is
-    /// handed on every call. See [`Augmentation`].
+    /// handed on every call. See [`ExtraParameters`].
     ///
     /// # Errors
     ///
     /// A tool has a parameter of that name already, or the type of the augmentation is no struct with named
     /// fields.
-    pub fn augment<T>(&self, augmentation: Augmentation<T>) -> Result<Self, ToolSetError> {
-        self.augment_with(augmentation.shared, type_name::<T>())
+    pub fn extra_parameters<T>(&self, augmentation: ExtraParameters<T>) -> Result<Self, ToolSetError> {
+        self.with_extra_parameters(augmentation.shared, type_name::<T>())
     }
 
-    fn augment_with(&self, shared: Option<Shared>, name: &str) -> Result<Self, ToolSetError> {
+    fn with_extra_parameters(&self, shared: Option<Shared>, name: &str) -> Result<Self, ToolSetError> {
         let Some(shared) = shared.map(Arc::new) else {
             let why = format!("`{name}` has no named fields that could be added to the parameters of tools");
-            return Err(ToolSetError::augmentation(why));
+            return Err(ToolSetError::extra_parameters(why));
         };
         self.map(|tool| match Augmented::new(tool.clone(), Arc::clone(&shared)) {
             Ok(augmented) => Ok(ToolRef::Shared(Arc::new(augmented))),
             Err(why) => {
                 let name = tool.get().definition().name();
-                Err(ToolSetError::augmentation(format!("the tool `{name}` {why}")))
+                Err(ToolSetError::extra_parameters(format!("the tool `{name}` {why}")))
             }
         })
     }
@@ -54,7 +54,7 @@ impl ToolSet {
 ///
 /// use schemars::JsonSchema;
 /// use serde::Deserialize;
-/// use tool_core::{Augmentation, ToolCall, ToolContext, tool, tools};
+/// use tool_core::{ExtraParameters, ToolCall, ToolContext, tool, tools};
 ///
 /// #[derive(Deserialize, JsonSchema)]
 /// struct Thought {
@@ -72,7 +72,7 @@ impl ToolSet {
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let reasons = Arc::new(Mutex::new(Vec::new()));
 /// let kept = Arc::clone(&reasons);
-/// let tools = tools![sum].augment(Augmentation::new(move |call: &ToolCall, thought: Thought| {
+/// let tools = tools![sum].extra_parameters(ExtraParameters::new(move |call: &ToolCall, thought: Thought| {
 ///     kept.lock().unwrap().push(format!("{}: {}", call.name, thought.reason));
 /// }))?;
 ///
@@ -83,13 +83,13 @@ impl ToolSet {
 /// # Ok(())
 /// # }
 /// ```
-pub struct Augmentation<T> {
+pub struct ExtraParameters<T> {
     /// `None` if `T` has no named fields.
     shared: Option<Shared>,
     of: PhantomData<fn(T)>,
 }
 
-impl<T: DeserializeOwned + JsonSchema + 'static> Augmentation<T> {
+impl<T: DeserializeOwned + JsonSchema + 'static> ExtraParameters<T> {
     /// The function is handed the call as the model wrote it, and the fields, before the tool runs.
     ///
     /// It runs in the task that makes the call, so it must not block. If the tool's own arguments are wrong, it
@@ -107,9 +107,9 @@ impl<T: DeserializeOwned + JsonSchema + 'static> Augmentation<T> {
     /// ```
     /// # #[derive(serde::Deserialize, schemars::JsonSchema)]
     /// # struct Thought { confidence: f64 }
-    /// use tool_core::{Augmentation, ToolError};
+    /// use tool_core::{ExtraParameters, ToolError};
     ///
-    /// let augmentation = Augmentation::refusing(|_, thought: Thought| match thought.confidence {
+    /// let augmentation = ExtraParameters::refusing(|_, thought: Thought| match thought.confidence {
     ///     low if low < 0.5 => Err(ToolError::failed("too uncertain: ask the user first")),
     ///     _ => Ok(()),
     /// });
@@ -132,8 +132,8 @@ impl<T: DeserializeOwned + JsonSchema + 'static> Augmentation<T> {
 }
 
 /// Names the type.
-impl<T> fmt::Debug for Augmentation<T> {
+impl<T> fmt::Debug for ExtraParameters<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Augmentation({})", type_name::<T>())
+        write!(f, "ExtraParameters({})", type_name::<T>())
     }
 }
