@@ -66,8 +66,8 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod agent;
-mod chat;
 mod memory;
+mod model;
 mod prompted;
 mod registry;
 mod run;
@@ -101,16 +101,16 @@ pub use self::agent::{
     Agent, AgentBuilder, AnswerType, Approver, ApproverFuture, Ask, BuildError, Event, EventStream,
     RunDriver, Turn, TypedAsk,
 };
-pub use self::chat::{
-    AssistantMessage, ChatModel, ChatRequest, ChatResponse, ChatStream, Content, ConversationId, Delta,
-    FinishReason, Image, JsonText, Message, ModelError, ModelFuture, ModelOptions, Part, ProviderData,
-    RequestCache, ResponseFormat, TokenLogprob, ToolCall, ToolChoice, ToolMessage, Usage,
-};
 #[cfg(feature = "sqlite")]
 pub use self::memory::SqliteStore;
 pub use self::memory::{
     ChatMemory, ChatStore, InMemoryStore, MemoryError, OpenConversation, RunStore, StoreFuture, Window,
     repair_history,
+};
+pub use self::model::{
+    AssistantMessage, ChatModel, ChatRequest, ChatResponse, ChatStream, Content, ConversationId, Delta,
+    FinishReason, Image, JsonText, Message, ModelError, ModelFuture, ModelOptions, Part, ProviderData,
+    RequestCache, ResponseFormat, TokenLogprob, ToolCall, ToolChoice, ToolMessage, Usage,
 };
 pub use self::prompted::{PromptedTools, PromptedToolsError};
 pub use self::registry::registered;
