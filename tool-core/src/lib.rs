@@ -65,18 +65,19 @@
 
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
-mod agent;
-mod memory;
-mod model;
-mod prompted;
-mod registry;
-mod run;
+pub mod agent;
+pub mod arguments;
+pub mod content;
+pub mod memory;
+pub mod model;
+pub mod prompted;
+pub mod run;
 mod schema;
 #[cfg(feature = "testing")]
 pub mod testing;
-mod tool;
-mod toolset;
-mod transcript;
+pub mod tool;
+pub mod toolset;
+pub mod transcript;
 
 #[doc(hidden)]
 #[path = "private.rs"]
@@ -101,6 +102,8 @@ pub use self::agent::{
     Agent, AgentBuilder, AnswerType, Approver, ApproverFuture, Ask, BuildError, Event, EventStream,
     RunDriver, Turn, TypedAsk,
 };
+pub use self::arguments::Repair;
+pub use self::content::{Content, Image, JsonText, Part};
 #[cfg(feature = "sqlite")]
 pub use self::memory::SqliteStore;
 pub use self::memory::{
@@ -108,25 +111,24 @@ pub use self::memory::{
     repair_history,
 };
 pub use self::model::{
-    AssistantMessage, ChatModel, ChatRequest, ChatResponse, ChatStream, Content, ConversationId, Delta,
-    FinishReason, Image, JsonText, Message, ModelError, ModelFuture, ModelOptions, Part, ProviderData,
-    RequestCache, ResponseFormat, TokenLogprob, ToolCall, ToolChoice, ToolMessage, Usage,
+    AssistantMessage, ChatModel, ChatRequest, ChatResponse, ChatStream, ConversationId, Delta, FinishReason,
+    Message, ModelError, ModelFuture, ModelOptions, ProviderData, RequestCache, ResponseFormat, ReturnDirect,
+    StrictError, TokenLogprob, ToolCall, ToolChoice, ToolDefinition, ToolDefinitions, ToolMessage,
+    ToolPolicy, Usage,
 };
 pub use self::prompted::{PromptedTools, PromptedToolsError};
-pub use self::registry::registered;
 pub use self::run::{
-    Answer, Approval, Attempt, ErrorPolicy, IdempotencyKey, Run, RunError, RunErrorKind, RunId, RunLimits,
-    Step, StepError, ToolExecution, Undone,
+    Answer, Approval, ErrorPolicy, Run, RunError, RunErrorKind, RunId, RunLimits, Step, StepError,
 };
 pub use self::tool::{
-    CancellationToken, FunctionTool, Injection, IntoToolOutput, Json, Progress, Repair, ReturnDirect,
-    StrictError, Tool, ToolArguments, ToolContext, ToolDefinition, ToolDefinitions, ToolError, ToolErrorKind,
-    ToolFuture, ToolHandler, ToolOutput, ToolPolicy, ToolProgress, Toolbox,
+    Attempt, CancellationToken, FunctionTool, IdempotencyKey, Injection, IntoToolOutput, Json, Progress,
+    Tool, ToolArguments, ToolContext, ToolError, ToolErrorKind, ToolExecution, ToolFuture, ToolHandler,
+    ToolOutput, ToolProgress, Undone,
 };
 #[cfg(feature = "dynamic")]
 pub use self::tool::{DynamicTool, DynamicToolError};
 pub use self::toolset::{
     ExtraParameters, Finding, FindingKind, MissingContext, ToolCost, ToolProvider, ToolProviderFuture,
-    ToolProviderRequest, ToolReport, ToolSet, ToolSetError,
+    ToolProviderRequest, ToolReport, ToolSet, ToolSetError, Toolbox, registered,
 };
 pub use self::transcript::Transcript;

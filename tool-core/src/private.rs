@@ -5,9 +5,11 @@ use std::panic::Location;
 pub use inventory;
 pub use tool_macros::expand_tools;
 
-pub use crate::registry::Registration;
+pub use crate::arguments::private::*;
+pub use crate::model::ReturnDirect;
+pub use crate::tool::Injection;
 pub use crate::tool::private::*;
-pub use crate::{Injection, ReturnDirect, ToolSet};
+pub use crate::toolset::{Method, Registration, ToolSet, tool_set_of};
 
 /// One entry of a `tools!` list.
 #[derive(Clone, Copy, Debug)]

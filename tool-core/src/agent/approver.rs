@@ -3,7 +3,8 @@
 use std::future::{Future, ready};
 use std::pin::Pin;
 
-use crate::{Approval, ToolCall};
+use crate::model::ToolCall;
+use crate::run::Approval;
 
 /// The future of one [`Approver::approve`].
 pub type ApproverFuture<'a> = Pin<Box<dyn Future<Output = Approval> + Send + 'a>>;

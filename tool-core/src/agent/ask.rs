@@ -7,11 +7,12 @@ use std::pin::Pin;
 
 use super::observers::Observers;
 use super::tools::RunTools;
-use super::{Agent, Approver, Event, EventStream, RunDriver};
-use crate::{
-    Answer, CancellationToken, Content, ConversationId, Message, ModelOptions, ResponseFormat, Run, RunError,
-    RunLimits, ToolContext, ToolSet, ToolSetError,
-};
+use crate::agent::{Agent, Approver, Event, EventStream, RunDriver};
+use crate::content::Content;
+use crate::model::{ConversationId, Message, ModelOptions, ResponseFormat};
+use crate::run::{Answer, Run, RunError, RunLimits};
+use crate::tool::{CancellationToken, ToolContext};
+use crate::toolset::{ToolSet, ToolSetError};
 use std::sync::Arc;
 
 /// One question to an agent. Await it, or [`stream`](Self::stream) it; dropping either cancels what is

@@ -4,14 +4,15 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
+use super::Shared;
 use super::tools::ask_providers;
-use super::{Agent, Shared, trace};
-use crate::run::ErrorPolicies;
-use crate::tool::Budget;
-use crate::{
-    ChatModel, Content, ModelOptions, RunLimits, Tool, ToolChoice, ToolContext, ToolProvider, ToolSet,
-    ToolSetError,
-};
+use super::trace;
+use crate::agent::Agent;
+use crate::content::Content;
+use crate::model::{ChatModel, ModelOptions, ToolChoice};
+use crate::run::{ErrorPolicies, RunLimits};
+use crate::tool::{Budget, Tool, ToolContext};
+use crate::toolset::{ToolProvider, ToolSet, ToolSetError};
 
 /// How many calls of one turn run at once unless it is set.
 const DEFAULT_MAX_CONCURRENT_CALLS: usize = 8;

@@ -2,12 +2,15 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use super::Event;
 use super::observers::Observers;
 use super::trace::CallTrace;
-use crate::run::{Attempt, Undone};
-use crate::tool::{AttemptContext, OfCall};
-use crate::{CancellationToken, Progress, ToolCall, ToolContext, ToolError, ToolExecution, ToolSet};
+use crate::agent::Event;
+use crate::model::ToolCall;
+use crate::tool::{
+    Attempt, AttemptContext, CancellationToken, OfCall, Progress, ToolContext, ToolError, ToolExecution,
+    Undone,
+};
+use crate::toolset::ToolSet;
 
 /// How long a call that failed waits for its second attempt; each further one waits twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);

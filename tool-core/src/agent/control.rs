@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{AgentBuilder, Approver, Event, Turn};
-use crate::{
-    ChatMemory, ErrorPolicy, ModelOptions, RunLimits, RunStore, ToolCall, ToolError, ToolErrorKind,
-    ToolOutput, ToolSet,
-};
+use crate::agent::{AgentBuilder, Approver, Event, Turn};
+use crate::memory::{ChatMemory, RunStore};
+use crate::model::{ModelOptions, ToolCall};
+use crate::run::{ErrorPolicy, RunLimits};
+use crate::tool::{ToolError, ToolErrorKind, ToolOutput};
+use crate::toolset::ToolSet;
 
 impl AgentBuilder {
     /// How far a run may go. A run that would go further ends with an error that carries all that was done.

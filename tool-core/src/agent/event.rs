@@ -9,7 +9,9 @@ use futures_channel::mpsc;
 use futures_util::stream::{self, Stream, StreamExt};
 use futures_util::{FutureExt, SinkExt};
 
-use crate::{Answer, ChatResponse, RunError, ToolCall, ToolExecution, ToolProgress};
+use crate::model::{ChatResponse, ToolCall};
+use crate::run::{Answer, RunError};
+use crate::tool::{ToolExecution, ToolProgress};
 
 /// What happens on the way to an answer.
 #[derive(Clone)]

@@ -26,11 +26,12 @@ use self::observers::Hook;
 use self::tools::AskProviders;
 pub use self::turn::Turn;
 pub use self::typed::{AnswerType, TypedAsk};
-use crate::run::ErrorPolicies;
-use crate::{
-    ChatMemory, ChatModel, Content, MemoryError, Message, ModelOptions, Run, RunLimits, RunStore, ToolCall,
-    ToolChoice, ToolContext, ToolError, ToolOutput, ToolProvider, ToolSet,
-};
+use crate::content::Content;
+use crate::memory::{ChatMemory, MemoryError, RunStore};
+use crate::model::{ChatModel, Message, ModelOptions, ToolCall, ToolChoice};
+use crate::run::{ErrorPolicies, Run, RunLimits};
+use crate::tool::{ToolContext, ToolError, ToolOutput};
+use crate::toolset::{ToolProvider, ToolSet};
 
 /// A model with instructions and tools, which can be asked. Cloning shares it.
 ///

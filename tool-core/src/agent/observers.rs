@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures_util::future::{BoxFuture, Either, Ready, ready};
 use futures_util::{FutureExt, SinkExt};
 
-use super::Event;
 use super::event::EventSender;
-use crate::tool::ProgressSink;
-use crate::{ToolCall, ToolProgress};
+use crate::agent::Event;
+use crate::model::ToolCall;
+use crate::tool::{ProgressSink, ToolProgress};
 
 /// Hears of every event, at once.
 pub(super) type Hook = Arc<dyn Fn(&Event) + Send + Sync>;

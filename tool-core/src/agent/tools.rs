@@ -3,10 +3,11 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use super::Agent;
 use super::builder::{refuse_choice, refuse_missing_undo};
+use crate::agent::Agent;
 use crate::run::{Kind, Run};
-use crate::{ToolContext, ToolProvider, ToolProviderRequest, ToolSet, ToolSetError};
+use crate::tool::ToolContext;
+use crate::toolset::{ToolProvider, ToolProviderRequest, ToolSet, ToolSetError};
 
 /// The tools of one run: the agent's own, those of the question, and those of the
 /// [providers](ToolProvider).

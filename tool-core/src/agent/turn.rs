@@ -2,8 +2,10 @@
 
 use std::fmt;
 
+use crate::model::{Message, ModelOptions, ToolChoice};
 use crate::run::Run;
-use crate::{Message, ModelOptions, ToolChoice, ToolContext, ToolSet};
+use crate::tool::ToolContext;
+use crate::toolset::ToolSet;
 
 /// What the model is about to be asked: [`AgentBuilder::before_turn`](crate::AgentBuilder::before_turn) may change it.
 /// What it changes holds for this turn.

@@ -10,11 +10,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::Ask;
-use crate::{
-    Answer, FunctionTool, ResponseFormat, ReturnDirect, RunError, Tool, ToolContext, ToolDefinition,
-    ToolFuture, ToolOutput, ToolPolicy, ToolSet,
-};
+use crate::agent::Ask;
+use crate::model::{ResponseFormat, ReturnDirect, ToolDefinition, ToolPolicy};
+use crate::run::{Answer, RunError};
+use crate::tool::{FunctionTool, Tool, ToolContext, ToolFuture, ToolOutput};
+use crate::toolset::ToolSet;
 
 /// The tool by which a model gives its answer, if it cannot be held to a schema.
 const FINAL_TOOL: &str = "final_answer";

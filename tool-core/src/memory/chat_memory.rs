@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::error::Kind;
 use super::locks::{ConversationLock, ConversationLocks};
-use super::{ChatStore, InMemoryStore, MemoryError, Window, repair_history};
-use crate::{ConversationId, Message};
+use crate::memory::{ChatStore, InMemoryStore, MemoryError, Window, repair_history};
+use crate::model::{ConversationId, Message};
 
 /// What is kept of conversations. Clones share it.
 ///

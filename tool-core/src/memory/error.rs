@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-use crate::ConversationId;
+use crate::model::ConversationId;
 
 /// Why a conversation could not be read or added to. The store's own error is inside.
 ///

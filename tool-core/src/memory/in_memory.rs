@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{ChatStore, RunStore, StoreFuture};
-use crate::{ConversationId, Message, Run};
+use crate::memory::{ChatStore, RunStore, StoreFuture};
+use crate::model::{ConversationId, Message};
+use crate::run::Run;
 
 /// Keeps conversations and runs as long as the program runs. Clones share what they keep.
 ///

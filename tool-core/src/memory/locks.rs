@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_channel::oneshot;
 
-use crate::ConversationId;
+use crate::model::ConversationId;
 
 /// The conversations that are held, each with those who wait for it. Clones share them.
 #[derive(Clone, Default)]

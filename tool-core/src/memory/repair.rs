@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
-use crate::{AssistantMessage, Message, ToolCall, ToolMessage};
+use crate::model::{AssistantMessage, Message, ToolCall, ToolMessage};
 
 /// What stands for the result of a call that has none.
 const INTERRUPTED: &str = "the call was interrupted before a result was produced";

@@ -5,7 +5,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use crate::{ConversationId, Message, Run};
+use crate::model::{ConversationId, Message};
+use crate::run::Run;
 
 /// The future of one operation of a [`ChatStore`] or a [`RunStore`].
 pub type StoreFuture<'a, T> =

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::{Content, Message};
+use crate::content::Content;
+use crate::model::Message;
 
 /// How many bytes of text are taken for a token.
 const BYTES_OF_TOKEN: usize = 4;
@@ -138,7 +139,8 @@ impl fmt::Debug for Window {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AssistantMessage, Image, Part, ToolCall, ToolMessage};
+    use crate::content::{Image, Part};
+    use crate::model::{AssistantMessage, ToolCall, ToolMessage};
 
     /// `s…` is a system message, `c…` two calls, `r…` a result, `a…` a reply, anything else is of the user.
     fn history(told: &str) -> Vec<Message> {

@@ -28,11 +28,8 @@ impl ConversationId {
 
     /// An id that no other conversation has: 128 random bits.
     #[must_use]
-    #[inline]
     pub fn unique() -> Self {
-        // Every `RandomState` has keys of its own, of which the first is random.
-        let bits = || RandomState::new().hash_one(std::process::id());
-        Self::from(format!("conversation_{:016x}{:016x}", bits(), bits()))
+        Self::from(unique_id("conversation"))
     }
 
     /// The id as a text.
@@ -40,6 +37,13 @@ impl ConversationId {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+/// Returns an id of 128 random bits behind a prefix.
+pub(crate) fn unique_id(prefix: &str) -> String {
+    // Each `RandomState` has its own keys, the first of which are random.
+    let bits = || RandomState::new().hash_one(std::process::id());
+    format!("{prefix}_{:016x}{:016x}", bits(), bits())
 }
 
 impl From<String> for ConversationId {

@@ -4,7 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Content, ProviderData, ToolError, ToolOutput};
+use crate::content::Content;
+use crate::model::ProviderData;
 
 /// One message of a conversation.
 ///
@@ -45,16 +46,6 @@ impl Message {
     #[must_use]
     pub fn assistant(text: impl Into<String>) -> Self {
         Self::Assistant(AssistantMessage::text(text))
-    }
-
-    /// What a call gave back: its output, or the error in words.
-    #[must_use]
-    pub fn tool(call: &ToolCall, outcome: &Result<ToolOutput, ToolError>) -> Self {
-        let (content, is_error) = match outcome {
-            Ok(output) => (output.content().clone(), false),
-            Err(error) => (Content::from(error.to_string()), true),
-        };
-        Self::Tool(ToolMessage { call_id: call.id.clone(), name: call.name.clone(), content, is_error })
     }
 
     /// The model's message, if it is one.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use futures_util::Stream;
 use futures_util::stream::{self, StreamExt};
 
-use crate::{ChatRequest, ChatResponse, ModelError};
+use crate::model::{ChatRequest, ChatResponse, ModelError};
 
 /// The future of one [`ChatModel::chat`].
 pub type ModelFuture<'a> = Pin<Box<dyn Future<Output = Result<ChatResponse, ModelError>> + Send + 'a>>;

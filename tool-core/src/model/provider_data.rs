@@ -6,7 +6,7 @@ use std::fmt;
 use serde::de::{Deserializer, Error};
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::JsonText;
+use crate::content::JsonText;
 
 /// What a provider wants to have back with a message or a call, such as encrypted reasoning or a signature: it is kept with
 /// the conversation, and means something to that provider alone.

@@ -6,8 +6,7 @@ use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
-use super::RequestCache;
-use crate::{Message, ModelOptions, ResponseFormat, ToolDefinitions};
+use crate::model::{Message, ModelOptions, RequestCache, ResponseFormat, ToolDefinitions};
 
 /// One request to a model: the conversation so far and the tools on offer.
 ///

@@ -4,7 +4,7 @@ use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AssistantMessage, TokenLogprob};
+use crate::model::{AssistantMessage, TokenLogprob};
 
 /// What a model answered.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -7,14 +7,15 @@ use futures_channel::mpsc;
 use futures_util::{SinkExt, StreamExt};
 
 use super::conversation::{Conversation, has_tools, say};
-use super::error::{Kind, PromptedToolsError};
+use super::error::Kind;
 use super::prompt::{Offer, demand, missing, unreadable};
 use super::reader::{Reader, WrittenCall};
 use super::texts::Texts;
-use crate::{
+use crate::model::{
     AssistantMessage, ChatModel, ChatRequest, ChatResponse, Delta, FinishReason, Message, ModelError,
     ToolCall, ToolChoice, Usage,
 };
+use crate::prompted::PromptedToolsError;
 
 /// Where the pieces of a reply are sent.
 type Listener = mpsc::Sender<Result<Delta, ModelError>>;

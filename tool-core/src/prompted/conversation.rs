@@ -7,7 +7,8 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::prompt::within_tags;
-use crate::{AssistantMessage, ChatRequest, Content, Message, Part, RequestCache, ToolMessage};
+use crate::content::{Content, Part};
+use crate::model::{AssistantMessage, ChatRequest, Message, RequestCache, ToolMessage};
 
 /// A conversation without calls and results, and what the model's provider keeps of it.
 #[derive(Clone, Default)]
@@ -168,7 +169,9 @@ fn write_result(parts: &mut Vec<Part>, result: &ToolMessage) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Image, JsonText, ToolCall, ToolError, ToolOutput};
+    use crate::content::{Image, JsonText};
+    use crate::model::ToolCall;
+    use crate::tool::{ToolError, ToolOutput};
 
     fn conversation() -> Vec<Message> {
         let sum = ToolCall::new("1", "sum", r#"{"a": 1.10}"#);

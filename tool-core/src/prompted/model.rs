@@ -8,7 +8,7 @@ use futures_util::SinkExt;
 use futures_util::stream::{self, StreamExt};
 
 use super::asking::{Asking, is_transparent};
-use crate::{ChatModel, ChatRequest, ChatStream, Delta, ModelFuture};
+use crate::model::{ChatModel, ChatRequest, ChatStream, Delta, ModelFuture};
 
 /// How often a model is asked again, unless it is said.
 const CORRECTIONS: u32 = 2;

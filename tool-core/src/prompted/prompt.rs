@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::json;
 
-use crate::{ChatRequest, ToolChoice, ToolDefinition};
+use crate::model::{ChatRequest, ToolChoice, ToolDefinition};
 
 /// The tools of a request, as the model is told of them.
 pub(super) struct Offer {

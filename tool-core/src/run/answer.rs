@@ -4,7 +4,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{FinishReason, Message, ToolExecution, Transcript, Usage};
+use crate::model::{FinishReason, Message, Usage};
+use crate::tool::ToolExecution;
+use crate::transcript::Transcript;
 
 /// What the model answered, and how it came to it. `Display` is the text.
 #[derive(Clone, Serialize, Deserialize)]

@@ -2,8 +2,10 @@
 
 use super::state::Stage;
 use super::turn::Leave;
-use super::{Run, StepError, ToolExecution};
-use crate::{Content, Message, ToolCall, ToolError};
+use crate::content::Content;
+use crate::model::{Message, ToolCall};
+use crate::run::{Run, StepError};
+use crate::tool::{ToolError, ToolExecution};
 
 /// What a person says to a call that waits for it.
 ///

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::ToolCall;
+use crate::model::ToolCall;
 
 /// A tool that some models believe in: it makes several calls at once.
 const PARALLEL: &str = "multi_tool_use.parallel";

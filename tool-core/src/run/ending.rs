@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::error::RunErrorKind;
-use crate::{FinishReason, ToolError};
+use crate::model::FinishReason;
+use crate::run::RunErrorKind;
+use crate::tool::ToolError;
 
 /// How a run ended without an answer. It cannot be driven on from there.
 #[derive(Clone, Serialize, Deserialize)]

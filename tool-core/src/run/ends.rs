@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use super::ending::Ending;
 use super::error::Kind;
-use super::state::{Run, Stage};
-use super::{Answer, RunError, StepError, ToolExecution};
-use crate::{FinishReason, Message};
+use super::state::Stage;
+use crate::model::{FinishReason, Message};
+use crate::run::{Answer, Run, RunError, StepError};
+use crate::tool::ToolExecution;
 
 impl Run {
     pub(super) fn has_read_too_much(&self) -> Option<Ending> {

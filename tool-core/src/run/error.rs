@@ -3,9 +3,12 @@
 use std::error::Error;
 use std::fmt;
 
-use super::StepError;
 use super::ending::Ending;
-use crate::{Message, MissingContext, ModelError, Run, ToolCall, ToolError, ToolExecution, Transcript};
+use crate::model::{Message, ModelError, ToolCall};
+use crate::run::{Run, StepError};
+use crate::tool::{ToolError, ToolExecution};
+use crate::toolset::MissingContext;
+use crate::transcript::Transcript;
 
 /// Why a run ended without an answer. It carries the run, so nothing of what was done is lost.
 ///

@@ -3,10 +3,11 @@
 use std::cell::LazyCell;
 use std::collections::{BTreeMap, HashSet};
 
-use super::ToolExecution;
 use super::ending::Ending;
-use super::state::{Run, Stage};
-use crate::{AssistantMessage, Message, ToolCall, ToolError};
+use super::state::Stage;
+use crate::model::{AssistantMessage, Message, ToolCall};
+use crate::run::Run;
+use crate::tool::{ToolError, ToolExecution};
 
 impl Run {
     /// Gives an id of its own to every call whose id is blank or was there before: an id ties a result to its call.

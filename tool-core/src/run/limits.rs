@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::time::micros_if_any;
+use crate::tool::timing::micros_if_any;
 
 /// How far a run may go. A run that would go further ends with an error that carries all that was done.
 ///

@@ -1,10 +1,11 @@
 //! How a run moves: what it asks for, and what it is told.
 
 use super::ending::Ending;
-use super::state::{Run, Stage};
+use super::state::Stage;
 use super::turn::{Standing, Turn};
-use super::{Attempt, IdempotencyKey, Step, StepError, ToolExecution};
-use crate::{ChatRequest, ChatResponse, FinishReason, Message, ToolDefinitions, ToolError};
+use crate::model::{ChatRequest, ChatResponse, FinishReason, Message, ToolDefinitions};
+use crate::run::{Run, Step, StepError};
+use crate::tool::{Attempt, IdempotencyKey, ToolError, ToolExecution};
 
 impl Run {
     /// What is to be done next. The calls are those that have no outcome yet, so it is asked again when those that
@@ -133,7 +134,7 @@ impl Run {
     /// The run has not asked for such a call, or has its outcome already; or the call was begun before, and may be made
     /// once only.
     pub fn begin_call(&mut self, call_id: &str) -> Result<Attempt, StepError> {
-        let key = IdempotencyKey::new(&self.id, call_id);
+        let key = IdempotencyKey::new(self.id.as_str(), call_id);
         let standing = self.standing_of(call_id)?;
         if standing.is_waiting() {
             return Err(StepError("to begin a call that waits for approval"));

@@ -2,9 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::ToolExecution;
 use super::ending::Ending;
-use crate::{ToolError, ToolErrorKind};
+use crate::tool::{ToolError, ToolErrorKind, ToolExecution};
 
 /// What a run does about a call that failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

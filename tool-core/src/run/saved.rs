@@ -12,15 +12,16 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use super::ending::Ending;
-use super::execution::Notes;
-use super::state::{Run, Settings, Stage};
-use super::time::micros;
+use super::state::Settings;
+use super::state::Stage;
 use super::turn::{Standing, Turn};
-use super::{RunId, ToolExecution};
-use crate::{
-    ConversationId, FinishReason, Message, RequestCache, ReturnDirect, ToolCall, ToolChoice, ToolError,
-    ToolErrorKind, ToolMessage, ToolOutput, ToolPolicy, Usage,
+use crate::model::{
+    ConversationId, FinishReason, Message, RequestCache, ReturnDirect, ToolCall, ToolChoice, ToolMessage,
+    ToolPolicy, Usage,
 };
+use crate::run::{Run, RunId};
+use crate::tool::timing::micros;
+use crate::tool::{Notes, ToolError, ToolErrorKind, ToolExecution, ToolOutput};
 
 /// The version of the form.
 const FORMAT: u32 = 2;

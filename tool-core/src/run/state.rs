@@ -5,13 +5,13 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::ending::Ending;
-use super::policy::{ErrorPolicies, ErrorPolicy};
 use super::turn::{Standing, Turn};
-use super::{IdempotencyKey, RunId, RunLimits, ToolExecution};
-use crate::{
+use crate::model::{
     ConversationId, FinishReason, Message, ModelOptions, RequestCache, ResponseFormat, ToolCall, ToolChoice,
-    ToolErrorKind, Usage,
+    Usage,
 };
+use crate::run::{ErrorPolicies, ErrorPolicy, RunId, RunLimits};
+use crate::tool::{ToolErrorKind, ToolExecution};
 
 #[doc = include_str!("../../docs/run.md")]
 #[derive(Clone, Debug)]
@@ -82,25 +82,6 @@ pub(super) enum Stage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the run did not ask for this: {0}")]
 pub struct StepError(pub(super) &'static str);
-
-/// What a call is made under: [`Run::begin_call`] gives it. A tool has the key injected, as `#[inject] key: &IdempotencyKey`, and
-/// the number from its context, by [`ToolContext::attempt`](crate::ToolContext::attempt).
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Attempt {
-    /// Stays the same however often the call is made.
-    pub key: IdempotencyKey,
-    /// Which attempt it is, from 1.
-    pub number: u32,
-}
-
-impl Attempt {
-    /// The first attempt of a call that is of no run: no other call has its key.
-    #[must_use]
-    pub fn alone(call_id: &str) -> Self {
-        Self { key: IdempotencyKey::unique(call_id), number: 1 }
-    }
-}
 
 impl Run {
     /// A run over a conversation. Its last message is the user's; [`Answer::messages`](crate::Answer::messages) begin with that one.

@@ -1,6 +1,6 @@
 //! What a run asks its driver to do.
 
-use crate::{ChatRequest, ToolCall};
+use crate::model::{ChatRequest, ToolCall};
 
 /// What a [`Run`](crate::Run) asks its driver to do next.
 #[derive(Debug)]

@@ -4,8 +4,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::ToolExecution;
-use crate::{Content, ReturnDirect, ToolCall, ToolDefinitions, ToolError, ToolPolicy};
+use crate::content::Content;
+use crate::model::{ReturnDirect, ToolCall, ToolDefinitions, ToolPolicy};
+use crate::tool::{ToolError, ToolExecution};
 
 /// The calls of the last message, in its order.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

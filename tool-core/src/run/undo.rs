@@ -1,39 +1,10 @@
 //! Undoing what the calls of a run did, if the run fails.
 
 use super::ending::Ending;
-use super::state::{Run, Stage};
-use super::{StepError, ToolExecution};
-use crate::{ToolCall, ToolDefinition, ToolDefinitions, ToolError, ToolOutput};
-
-/// The call that a tool is asked to undo. A tool that undoes another takes it with `#[inject] undone: &Undone`; its own
-/// arguments are those of that call, of which it may take some or none: what it requires must be among them. What that call gave
-/// back, such as the number of a booking, is in the [`output`](Self::output) and in no argument.
-///
-/// ```
-/// use tool_core::{Undone, tool};
-///
-/// /// Books a room, and gives the number of the booking.
-/// #[tool(undo = "cancel_room")]
-/// async fn book_room(city: String, nights: u32) -> String {
-///     format!("{city}-{nights}")
-/// }
-///
-/// #[tool]
-/// async fn cancel_room(#[inject] undone: &Undone) -> Result<String, String> {
-///     let booking = undone.output.as_ref().ok_or("whether there is a booking is not known")?;
-///     Ok(format!("DELETE /bookings/{booking}"))
-/// }
-/// # let _ = (book_room, cancel_room);
-/// ```
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Undone {
-    /// The call.
-    pub call: ToolCall,
-    /// What it gave back; nothing if the call was interrupted, took too long or panicked, so that nobody knows whether it had
-    /// its effect.
-    pub output: Option<ToolOutput>,
-}
+use super::state::Stage;
+use crate::model::{ToolCall, ToolDefinition, ToolDefinitions};
+use crate::run::{Run, StepError};
+use crate::tool::{ToolError, ToolExecution, Undone};
 
 impl Run {
     /// The calls that are to be undone when the run fails, the last first.

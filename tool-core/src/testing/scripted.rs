@@ -4,7 +4,7 @@ use std::collections::{HashSet, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::{
+use crate::model::{
     AssistantMessage, ChatModel, ChatRequest, ChatResponse, Message, ModelError, ModelFuture, ToolCall, Usage,
 };
 

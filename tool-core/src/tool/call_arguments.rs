@@ -4,9 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::FutureExt;
 
-use super::context::Reading;
-use super::{FunctionTool, Tool, ToolArguments};
-use crate::{ToolCall, ToolContext, ToolError};
+use crate::model::ToolCall;
+use crate::tool::{FunctionTool, Reading, Tool, ToolArguments, ToolContext, ToolError};
 
 impl ToolCall {
     /// The arguments as a struct of one's own, to decide by what a call is made with: see
@@ -55,7 +54,7 @@ mod tests {
     use schemars::JsonSchema;
     use serde::Deserialize;
 
-    use crate::ToolCall;
+    use crate::model::ToolCall;
 
     #[derive(Deserialize, JsonSchema)]
     struct Payment {

@@ -7,10 +7,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::budget;
-
-/// How much of an unknown name is repeated to the model that wrote it, in characters.
-pub(super) const LONGEST_NAME: usize = 100;
+use super::output::cut_text;
+use crate::arguments::{LONGEST_NAME, list, nearest};
 
 /// Why one call of a tool gave no output. By default the model is told, and goes on.
 ///
@@ -196,7 +194,7 @@ impl ToolError {
     /// The same error with so many characters at most for the model, as in
     /// [`ToolOutput::truncated`](crate::ToolOutput::truncated). The [`failure`](Self::failure) stays whole.
     pub(crate) fn truncated(mut self, limit: usize) -> Self {
-        if let Some(message) = budget::cut_text(&self.0.message, limit) {
+        if let Some(message) = cut_text(&self.0.message, limit) {
             self.0.message = message;
         }
         self
@@ -300,27 +298,6 @@ impl fmt::Debug for ToolError {
 
 /// The message holds the tool's error and its sources already, so there is no source below it.
 impl Error for ToolError {}
-
-/// `a`, `b` and `c` in back-ticks; nothing for no names.
-pub(crate) fn list<'a>(names: impl Iterator<Item = &'a str>) -> Option<String> {
-    let names: Vec<_> = names.map(|name| format!("`{name}`")).collect();
-    (!names.is_empty()).then(|| names.join(", "))
-}
-
-/// The name that was likely meant, if one is near.
-pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let folded = fold(name);
-    known
-        .map(|other| (strsim::jaro_winkler(&folded, &fold(other)), other))
-        .filter(|(similarity, _)| *similarity > 0.85)
-        .max_by(|(a, _), (b, _)| a.total_cmp(b))
-        .map(|(_, other)| other)
-}
-
-/// `squareRoot`, `square-root` and `square_root` are near to each other.
-fn fold(name: &str) -> String {
-    name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
-}
 
 #[cfg(test)]
 mod tests {

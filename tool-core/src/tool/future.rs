@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 
-use super::Repair;
-use super::budget::keep_within;
-use crate::{ToolError, ToolOutput};
+use super::output::keep_within;
+use crate::arguments::Repair;
+use crate::tool::{ToolError, ToolOutput};
 
 type Outcome = Result<ToolOutput, ToolError>;
 

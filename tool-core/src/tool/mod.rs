@@ -1,86 +1,46 @@
-//! One tool: what it says of itself, how it is called, what it gives back.
+//! One tool: its definition, its context, its outcome, and how a call of it is executed.
 
-mod absent;
-mod arguments;
-mod budget;
 mod call_arguments;
-mod cancellation;
 mod closure;
-pub(crate) mod context;
-mod declaration;
-mod definition;
-#[allow(missing_docs, reason = "for generated code only")]
-mod details;
+mod context;
+pub(crate) mod declared;
 #[cfg(feature = "dynamic")]
 mod dynamic;
 mod error;
-pub(crate) mod expectation;
-mod function;
-mod future;
-mod handler;
-mod in_order;
-mod injection;
-mod inspection;
-mod into_output;
-#[allow(missing_docs, reason = "for generated code only")]
-mod limits;
-mod members;
-mod object;
+mod execution;
+pub(crate) mod future;
+mod message;
+pub(crate) mod object;
 mod output;
-mod parameter;
-mod progress;
-mod promises;
-pub(crate) mod repair;
 mod strict;
-mod taken;
-mod toolbox;
-mod value;
+pub(crate) mod timing;
 
 use std::panic::Location;
 
-pub(crate) use self::budget::Budget;
-pub use self::cancellation::CancellationToken;
-pub(crate) use self::cancellation::{CancelOnDrop, OfCall};
-pub use self::closure::{FunctionTool, ToolArguments};
-pub(crate) use self::context::AttemptContext;
-pub use self::context::ToolContext;
-pub use self::definition::{ReturnDirect, ToolDefinition, ToolDefinitions, ToolPolicy};
+pub use self::closure::{FunctionTool, ToolArguments, ToolHandler};
+pub use self::context::{
+    Attempt, CancellationToken, IdempotencyKey, Injection, Progress, ToolContext, ToolProgress, Undone,
+};
+pub(crate) use self::context::{AttemptContext, CancelOnDrop, OfCall, ProgressSink, Reading};
 #[cfg(feature = "dynamic")]
 pub use self::dynamic::{DynamicTool, DynamicToolError};
-pub(crate) use self::error::nearest;
 pub use self::error::{ToolError, ToolErrorKind};
+pub(crate) use self::execution::Notes;
+pub use self::execution::ToolExecution;
 pub use self::future::ToolFuture;
-pub use self::handler::ToolHandler;
-pub use self::injection::Injection;
-pub use self::into_output::{IntoToolOutput, Json};
-pub(crate) use self::members::Members;
-pub use self::output::ToolOutput;
-pub(crate) use self::output::write_outcome;
-pub(crate) use self::progress::ProgressSink;
-pub use self::progress::{Progress, ToolProgress};
-pub use self::repair::Repair;
-pub use self::strict::StrictError;
+pub(crate) use self::output::{Budget, write_outcome};
+pub use self::output::{IntoToolOutput, Json, ToolOutput};
 pub(crate) use self::strict::StrictTool;
-pub use self::toolbox::Toolbox;
+use crate::model::ToolDefinition;
 
-/// What generated code may name of this module.
+/// The items of this module that generated code names.
 pub(crate) mod private {
-    pub use super::arguments::Arguments;
-    pub use super::declaration::ToolName;
-    pub use super::details::{Details, ParameterDetails};
-    pub use super::function::{DeclaredTool, StaticTool};
+    pub use super::context::{Injectable, InjectableByValue, for_call, lacks, look_up};
+    pub use super::declared::{
+        Arguments, DeclaredTool, Details, ParameterDetails, StaticTool, Taken, ToolName,
+    };
     pub use super::future::{Pending, blocking, later};
-    pub use super::limits::{
-        Bound, Bounds, Length, Measured, Pattern, PatternCell, Range, Ranged, Textual, compiled,
-    };
-    pub use super::output::{PlainKind, Returned, ToolFailure};
-    pub use super::parameter::{
-        FromText, Injectable, InjectableByValue, NotShown, Omittable, OptionalProbe, Parameter,
-        RequiredByDefault, Shown, ToolParameter, example, for_call, lacks, left_out, look_up,
-    };
-    pub use super::taken::Taken;
-    pub use super::toolbox::{Method, tool_set_of};
-    pub use super::value::ToolReturn;
+    pub use super::output::{PlainKind, Returned, ToolFailure, ToolReturn};
 }
 
 /// Something that a language model can call.

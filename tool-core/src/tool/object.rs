@@ -3,20 +3,12 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
 
-use super::arguments::{LONGEST_ACCOUNT, note};
-use super::error::nearest;
-use super::expectation;
-use super::inspection::{Inspection, Judge};
-use super::members::Members;
-use super::repair::{self, Repair};
+use crate::arguments::{Inspection, Judge, LONGEST_ACCOUNT, Members, Repair, expectation, note, repair};
 use crate::schema::lists_all_names;
-use crate::{ToolContext, ToolError, ToolFuture};
-
-/// How many names are told where an unknown one came.
-const MOST_NAMES: usize = 100;
+use crate::tool::{ToolContext, ToolError, ToolFuture};
 
 /// A tool that takes its arguments as one object.
 pub(super) trait ObjectTool {
@@ -169,7 +161,7 @@ fn mistakes_in_names(tool: &dyn ObjectTool, members: &[(Cow<'_, str>, &RawValue)
         let mistake = if !names.insert(&**name) {
             format!("`{name}` is given twice")
         } else if !is_known(name, value) {
-            unknown(name, properties)
+            expectation::unknown_property(name, properties)
         } else if let Some(broken) = tool.broken(name, value.get()) {
             broken
         } else {
@@ -182,18 +174,6 @@ fn mistakes_in_names(tool: &dyn ObjectTool, members: &[(Cow<'_, str>, &RawValue)
         }
     }
     mistakes
-}
-
-/// A name that is not among those of the properties. Of very many not all are told, but the nearest one is.
-pub(super) fn unknown(name: &str, properties: Option<&Map<String, Value>>) -> String {
-    let names = || properties.into_iter().flat_map(|properties| properties.keys()).map(String::as_str);
-    if names().nth(MOST_NAMES).is_none() {
-        return expectation::unknown(name, names());
-    }
-    let nearest = nearest(name, names());
-    let others = names().filter(|other| Some(*other) != nearest);
-    let told: Vec<_> = nearest.into_iter().chain(others).take(MOST_NAMES).collect();
-    expectation::unknown(name, told.into_iter())
 }
 
 /// The members as the schema asks for them, as far as they are clear in meaning.

@@ -1,11 +1,10 @@
 //! Tools of which the provider holds the model to the schema.
 
-use std::fmt;
 use std::panic::Location;
 
-use super::absent::without_absent;
-use crate::schema::Refusal;
-use crate::{Injection, Tool, ToolContext, ToolDefinition, ToolFuture};
+use crate::arguments::without_omitted;
+use crate::model::{StrictError, ToolDefinition};
+use crate::tool::{Injection, Tool, ToolContext, ToolFuture};
 
 /// A tool with a strict definition.
 ///
@@ -33,7 +32,7 @@ impl<T: AsRef<dyn Tool> + Send + Sync> Tool for StrictTool<T> {
     #[inline]
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
         let tool = self.tool.as_ref();
-        match without_absent(tool.definition().parameters(), arguments) {
+        match without_omitted(tool.definition().parameters(), arguments) {
             None => tool.call(arguments, context),
             Some(arguments) => ToolFuture::around(async move {
                 let mut call = tool.call(&arguments, context);
@@ -58,43 +57,6 @@ impl<T: AsRef<dyn Tool> + Send + Sync> Tool for StrictTool<T> {
     }
 }
 
-/// Why the parameters of a tool have no strict form.
-#[derive(thiserror::Error)]
-#[error("the tool `{tool}` has no strict form: {refusal}")]
-pub struct StrictError {
-    tool: String,
-    refusal: Refusal,
-}
-
-impl StrictError {
-    #[inline]
-    pub(super) fn new(tool: String, refusal: Refusal) -> Self {
-        Self { tool, refusal }
-    }
-
-    /// The name of the tool.
-    #[must_use]
-    #[inline]
-    pub fn tool(&self) -> &str {
-        &self.tool
-    }
-
-    /// The place in its parameters, such as `$.properties.labels`.
-    #[must_use]
-    #[inline]
-    pub fn path(&self) -> &str {
-        &self.refusal.path
-    }
-}
-
-/// The text, so that a `main` that returns the error shows it readably.
-impl fmt::Debug for StrictError {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, Mutex};
@@ -103,7 +65,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{ToolCall, ToolOutput, ToolSet};
+    use crate::model::ToolCall;
+    use crate::tool::ToolOutput;
+    use crate::toolset::ToolSet;
 
     /// Keeps the arguments of its calls.
     struct Recorder {

@@ -1,7 +1,8 @@
 //! Limits on what a model reads of a call.
 
-use super::{Settings, ToolSet};
+use super::Settings;
 use crate::tool::Budget;
+use crate::toolset::ToolSet;
 
 impl ToolSet {
     /// The same tools, but the model reads so many characters of what a call gives back at most, be it an output or an

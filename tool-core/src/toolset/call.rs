@@ -8,8 +8,10 @@ use std::time::{Instant, SystemTime};
 
 use futures_util::FutureExt;
 
-use super::ToolSet;
-use crate::{Repair, ToolCall, ToolContext, ToolError, ToolExecution, ToolFuture, ToolOutput};
+use crate::arguments::Repair;
+use crate::model::ToolCall;
+use crate::tool::{ToolContext, ToolError, ToolExecution, ToolFuture, ToolOutput};
+use crate::toolset::ToolSet;
 
 type Outcome = Result<ToolOutput, ToolError>;
 

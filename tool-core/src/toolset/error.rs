@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use crate::Tool;
-use crate::tool::nearest;
+use crate::arguments::nearest;
+use crate::tool::Tool;
 
 /// The longest name that providers take, in bytes.
 pub(super) const LONGEST_NAME: usize = 64;

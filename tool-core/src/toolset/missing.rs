@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::ToolSet;
-use crate::ToolContext;
+use crate::tool::ToolContext;
+use crate::toolset::ToolSet;
 
 impl ToolSet {
     /// What the tools take from their context and this one does not have; `None` if they lack nothing, as

@@ -6,10 +6,12 @@ mod error;
 mod extra_parameters;
 mod missing;
 mod provider;
+mod registry;
 mod rename;
 mod report;
 mod select;
 mod strict;
+mod toolbox;
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,11 +20,12 @@ pub use self::error::ToolSetError;
 pub use self::extra_parameters::ExtraParameters;
 pub use self::missing::MissingContext;
 pub use self::provider::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
+pub use self::registry::{Registration, registered};
 pub use self::report::{Finding, FindingKind, ToolCost, ToolReport};
-use crate::tool::context::Reading;
-use crate::tool::private::DeclaredTool;
-use crate::tool::{Budget, ToolDefinitions};
-use crate::{Tool, ToolDefinition, ToolFuture, registered};
+pub use self::toolbox::{Method, Toolbox, tool_set_of};
+use crate::model::{ToolDefinition, ToolDefinitions};
+use crate::tool::declared::DeclaredTool;
+use crate::tool::{Budget, Reading, Tool, ToolFuture};
 
 /// A set of tools, in order, with names that differ. Cloning shares it.
 ///
@@ -353,7 +356,7 @@ fn assert_auto_traits(set: ToolSet, error: ToolSetError, future: ToolFuture<'_>)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ToolContext;
+    use crate::tool::ToolContext;
 
     struct Named(ToolDefinition);
 

@@ -7,8 +7,9 @@ use std::fmt;
 use std::future::{Future, ready};
 use std::pin::Pin;
 
-use super::ToolSet;
-use crate::{ConversationId, Message, ToolContext};
+use crate::model::{ConversationId, Message};
+use crate::tool::ToolContext;
+use crate::toolset::ToolSet;
 
 /// The future of one [`ToolProvider::tools`].
 pub type ToolProviderFuture<'a> =

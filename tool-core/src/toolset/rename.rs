@@ -3,8 +3,9 @@
 use std::panic::Location;
 use std::sync::Arc;
 
-use super::{ToolRef, ToolSet, ToolSetError};
-use crate::{Injection, Tool, ToolContext, ToolDefinition, ToolFuture};
+use crate::model::ToolDefinition;
+use crate::tool::{Injection, Tool, ToolContext, ToolFuture};
+use crate::toolset::{ToolRef, ToolSet, ToolSetError};
 
 impl ToolSet {
     /// The same tools, one of them by another name. Nothing else of it changes, and tools that it

@@ -1,7 +1,8 @@
 //! Some tools of a set.
 
-use super::{Shared, ToolSet, ToolSetError};
-use crate::ToolDefinition;
+use super::Shared;
+use crate::model::ToolDefinition;
+use crate::toolset::{ToolSet, ToolSetError};
 
 impl ToolSet {
     /// The tools whose definitions the function says yes to, in the order of this set.

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{ToolRef, ToolSet, ToolSetError};
-use crate::tool::StrictTool;
-use crate::{StrictError, Tool};
+use crate::model::StrictError;
+use crate::tool::{StrictTool, Tool};
+use crate::toolset::{ToolRef, ToolSet, ToolSetError};
 
 impl ToolSet {
     /// The same tools, each in its [strict form](crate::ToolDefinition::into_strict): a provider that can holds the model

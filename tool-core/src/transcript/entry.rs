@@ -3,8 +3,10 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use super::Transcript;
-use crate::{Content, Message, Part, ToolExecution, ToolMessage};
+use crate::content::{Content, Part};
+use crate::model::{Message, ToolMessage};
+use crate::tool::ToolExecution;
+use crate::transcript::Transcript;
 
 /// How the results of calls begin that were not made, where there is no record of the call that says so.
 const NOT_MADE: [&str; 2] = ["the call was not made", "the call was denied"];

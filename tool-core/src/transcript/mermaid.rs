@@ -7,8 +7,9 @@
 use std::collections::HashMap;
 use std::fmt::{self, Write};
 
+use super::LONGEST_LABEL;
 use super::entry::{Call, Entry, Outcome, entries, tidy, tidy_name};
-use super::{LONGEST_LABEL, Transcript};
+use crate::transcript::Transcript;
 
 /// Displays the diagram.
 pub(super) struct Mermaid<'a>(pub(super) Transcript<'a>);
@@ -163,8 +164,8 @@ fn escape_into(escaped: &mut String, character: char) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::{AssistantMessage, Message, ToolCall};
     use crate::transcript::testing::conversation;
-    use crate::{AssistantMessage, Message, ToolCall};
 
     #[test]
     fn a_conversation() {

@@ -9,7 +9,8 @@ mod text;
 use std::fmt;
 
 use self::mermaid::Mermaid;
-use crate::{Message, ToolExecution};
+use crate::model::Message;
+use crate::tool::ToolExecution;
 
 /// How many characters of one text a transcript shows unless it is told otherwise.
 const LONGEST_TEXT: usize = 2000;

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::{
-    AssistantMessage, Content, Image, Message, Part, Repair, ToolCall, ToolError, ToolExecution, ToolMessage,
-    ToolOutput,
-};
+use crate::arguments::Repair;
+use crate::content::{Content, Image, Part};
+use crate::model::{AssistantMessage, Message, ToolCall, ToolMessage};
+use crate::tool::{ToolError, ToolExecution, ToolOutput};
 
 pub(super) fn conversation() -> (Vec<Message>, Vec<ToolExecution>) {
     let sum = ToolCall::new("1", "sum", r#"{"a": "2", "b": 40}"#);

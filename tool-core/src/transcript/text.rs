@@ -2,8 +2,9 @@
 
 use std::fmt;
 
+use super::LONGEST_TEXT;
 use super::entry::{Entry, Outcome, entries, tidy, tidy_name};
-use super::{LONGEST_TEXT, Transcript};
+use crate::transcript::Transcript;
 
 /// What stands before the further lines of a text, so that none looks as if somebody else began to speak.
 const INDENT: &str = "    ";
@@ -51,8 +52,9 @@ fn say(f: &mut fmt::Formatter<'_>, who: &str, text: &str, longest: usize) -> fmt
 
 #[cfg(test)]
 mod tests {
+    use crate::model::{AssistantMessage, Message, ToolCall};
+    use crate::transcript::Transcript;
     use crate::transcript::testing::conversation;
-    use crate::{AssistantMessage, Message, ToolCall, Transcript};
 
     #[test]
     fn a_conversation() {

@@ -1,7 +1,7 @@
 //! What outlasts a run: its conversation, and the run itself while it is under way.
 
-use super::RunDriver;
-use crate::ConversationId;
+use crate::agent::RunDriver;
+use crate::model::ConversationId;
 use crate::run::Kind;
 
 impl RunDriver {

@@ -13,14 +13,13 @@ use self::steps::next_step;
 use super::observers::Observers;
 use super::tools::RunTools;
 use super::trace::RunTrace;
-use super::{Approver, Event};
+use crate::agent::{Approver, Event};
+use crate::content::Content;
 use crate::memory::OpenConversation;
-use crate::run::{Attempt, Kind, Run, RunError, Step, StepError};
-use crate::tool::CancelOnDrop;
-use crate::{
-    Answer, Approval, CancellationToken, ChatResponse, Content, ModelOptions, ToolCall, ToolChoice,
-    ToolContext, ToolError, ToolExecution, ToolSet,
-};
+use crate::model::{ChatResponse, ModelOptions, ToolCall, ToolChoice};
+use crate::run::{Answer, Approval, Kind, Run, RunError, Step, StepError};
+use crate::tool::{Attempt, CancelOnDrop, CancellationToken, ToolContext, ToolError, ToolExecution};
+use crate::toolset::ToolSet;
 
 /// A [`Run`] in the hands of its agent: beside the rules, which are the run's own, it has the model, the tools of each
 /// turn, the memory, the handlers and the hooks of the agent. [`Agent::start`](crate::Agent::start) gives one to a

@@ -6,18 +6,14 @@ use std::time::Instant;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 
+use super::Offered;
 use super::stopping::unless_stopped;
-use super::{Offered, RunDriver};
 use crate::agent::caller::Caller;
 use crate::agent::observers::Observers;
-use crate::agent::turn::Turn;
-use crate::agent::{Approver, Event};
-use crate::run::{Attempt, Kind, Run, Step};
-use crate::tool::CancelOnDrop;
-use crate::{
-    Approval, CancellationToken, ChatModel, ChatRequest, ChatResponse, Delta, ModelError, ToolCall,
-    ToolExecution,
-};
+use crate::agent::{Approver, Event, RunDriver, Turn};
+use crate::model::{ChatModel, ChatRequest, ChatResponse, Delta, Message, ModelError, ToolCall};
+use crate::run::{Approval, Kind, Run, Step};
+use crate::tool::{Attempt, CancelOnDrop, CancellationToken, ToolExecution};
 
 impl RunDriver {
     pub(super) async fn take_step(&mut self) -> Result<bool, Kind> {
@@ -199,7 +195,7 @@ impl RunDriver {
         }
         let Some(mut response) = told else { return Ok(Vec::new()) };
         // With the ids that the run gave the calls.
-        let mut replies = self.run.messages().iter().rev().filter_map(crate::Message::as_assistant);
+        let mut replies = self.run.messages().iter().rev().filter_map(Message::as_assistant);
         response.message = replies.next().cloned().unwrap_or_default();
         let mut events: Vec<_> = self.run.open_calls().into_iter().map(Event::CallReady).collect();
         events.push(Event::TurnFinished { turn: self.run.turns(), response });

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use futures_util::future::{self, Either};
 
-use super::RunDriver;
-use crate::CancellationToken;
+use crate::agent::RunDriver;
+use crate::tool::CancellationToken;
 
 /// Why what was under way is given up.
 pub(super) enum Stop {

@@ -4,7 +4,8 @@
 
 use serde_json::{Value, json};
 
-use crate::{AssistantMessage, Content, FinishReason, Image, Message, Part};
+use crate::content::{Content, Image, Part};
+use crate::model::{AssistantMessage, FinishReason, Message};
 
 /// What the model is sent, as JSON.
 pub(super) fn input(messages: &[Message]) -> String {
@@ -81,7 +82,8 @@ fn image(image: &Image) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{JsonText, ToolCall, ToolMessage};
+    use crate::content::JsonText;
+    use crate::model::{ToolCall, ToolMessage};
 
     #[test]
     fn messages_as_the_convention_writes_them() {

@@ -1,6 +1,8 @@
 //! The words by which traces tell how something ended.
 
-use crate::{FinishReason, RunError, RunErrorKind, ToolErrorKind};
+use crate::model::FinishReason;
+use crate::run::{RunError, RunErrorKind};
+use crate::tool::ToolErrorKind;
 
 /// What ended a run, by the name of the query that says so.
 pub(super) fn of_run_error(error: &RunError) -> &'static str {

@@ -1,8 +1,10 @@
 //! No tracing: the same names, and nothing behind them.
 
-use crate::{
-    Agent, Answer, ChatRequest, ChatResponse, ModelError, Run, RunError, ToolCall, ToolExecution, ToolSet,
-};
+use crate::agent::Agent;
+use crate::model::{ChatRequest, ChatResponse, ModelError, ToolCall};
+use crate::run::{Answer, Run, RunError};
+use crate::tool::ToolExecution;
+use crate::toolset::ToolSet;
 
 #[derive(Clone, Copy, Default)]
 pub(in crate::agent) struct Settings {}

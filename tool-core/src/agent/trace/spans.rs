@@ -5,10 +5,11 @@ use tracing::instrument::Instrumented;
 use tracing::{Instrument, Span, info_span};
 
 use super::{content, names};
-use crate::{
-    Agent, AgentBuilder, Answer, ChatRequest, ChatResponse, ConversationId, ModelError, Run, RunError,
-    ToolCall, ToolExecution, ToolSet, Usage,
-};
+use crate::agent::{Agent, AgentBuilder};
+use crate::model::{ChatRequest, ChatResponse, ConversationId, ModelError, ToolCall, Usage};
+use crate::run::{Answer, Run, RunError};
+use crate::tool::ToolExecution;
+use crate::toolset::ToolSet;
 
 impl AgentBuilder {
     #[doc = include_str!("../../../docs/tracing.md")]
@@ -330,7 +331,7 @@ fn span_of_chat(
 }
 
 fn span_of_call(call: &ToolCall, tools: &ToolSet, attempt: u32) -> Span {
-    let tool = || tools.get(&call.name).map(crate::Tool::definition);
+    let tool = || tools.get(&call.name).map(crate::tool::Tool::definition);
     info_span!(
         target: "tool_core",
         "execute_tool",

@@ -13,8 +13,9 @@ use serde::de::DeserializeOwned;
 
 use self::worker::Worker;
 use super::error::Kind;
-use super::{ChatStore, MemoryError, RunStore, StoreFuture};
-use crate::{ConversationId, Message, Run};
+use crate::memory::{ChatStore, MemoryError, RunStore, StoreFuture};
+use crate::model::{ConversationId, Message};
+use crate::run::Run;
 
 /// Keeps conversations and runs in a file, by SQLite. Clones share it.
 ///

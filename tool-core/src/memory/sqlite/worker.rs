@@ -6,7 +6,8 @@ use std::thread;
 use futures_channel::oneshot;
 use rusqlite::Connection;
 
-use super::{Failure, StoreFuture};
+use super::Failure;
+use crate::memory::StoreFuture;
 
 /// Hands work to the thread that has the connection. It is done in the order in which it is handed over. The thread
 /// ends when all clones are gone and all work is done.

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use super::brackets::{ARGUMENTS, Brackets, NAMES, WHOLE_CALLS};
 use super::lenient::json_of;
-use crate::tool::Members;
+use crate::arguments::Members;
 
 /// How deep a call may stand in lists and members.
 const DEEPEST: usize = 4;

@@ -4,11 +4,14 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use super::Form;
+use super::Place;
+use super::Writer;
 use super::kinds::whole;
 use super::limits::Limits;
 use super::node::Node;
 use super::words::{Words, between, briefly};
-use super::{Form, Place, Refusal, Writer};
+use crate::schema::Refusal;
 
 const OPEN_MAP: &str = "an open map cannot be said in strict mode; make it a list of pairs";
 

@@ -23,7 +23,7 @@ use self::kinds::Kind;
 use self::limits::Limits;
 use self::node::Node;
 use self::words::Words;
-use super::Choices;
+use crate::schema::Choices;
 
 /// How deep schemas may stand in each other, of whatever kind: what is deeper would exhaust the stack.
 const DEEPEST: usize = 64;

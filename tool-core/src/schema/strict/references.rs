@@ -2,9 +2,12 @@
 
 use serde_json::Value;
 
+use super::Form;
+use super::Place;
+use super::Writer;
 use super::kinds::{self, Kind};
 use super::node::Node;
-use super::{Form, Place, Refusal, Writer};
+use crate::schema::Refusal;
 
 /// How many references may refer to each other in a row.
 const LONGEST_CHAIN: usize = 32;

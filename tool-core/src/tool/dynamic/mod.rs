@@ -14,10 +14,10 @@ use serde_json::{Map, Value};
 
 pub use self::error::DynamicToolError;
 use self::error::{Flaw, Kind, cut};
-use super::inspection::{Judge, Verdict};
-use super::object::{self, ObjectTool};
-use super::{Tool, ToolHandler};
-use crate::{ToolContext, ToolDefinition, ToolError, ToolFuture};
+use super::object::ObjectTool;
+use crate::arguments::{Judge, Verdict};
+use crate::model::ToolDefinition;
+use crate::tool::{Tool, ToolContext, ToolError, ToolFuture, ToolHandler, object};
 
 /// How large a compiled regular expression may be, in bytes.
 const LARGEST_PATTERN: usize = 1 << 19;

@@ -7,11 +7,11 @@ use serde_json::Value;
 
 use super::reading::{Split, object, quoted};
 use super::schema::Extra;
-use crate::schema::of_parameters;
-use crate::tool::private::Parameter;
-use crate::tool::{expectation, repair};
+use crate::arguments::schemas::{self, of_parameters};
+use crate::arguments::{Parameter, Repair, expectation, repair};
+use crate::model::{ToolCall, ToolDefinition};
+use crate::tool::{Injection, Tool, ToolContext, ToolError, ToolFuture};
 use crate::toolset::ToolRef;
-use crate::{Injection, Repair, Tool, ToolCall, ToolContext, ToolDefinition, ToolError, ToolFuture};
 
 /// A tool with more parameters than it knows of.
 pub(super) struct Augmented {
@@ -185,8 +185,7 @@ impl Shared {
     }
 
     fn wrong(&self, text: &str, error: &serde_json::Error) -> String {
-        let words =
-            expectation::wrong(&self.parameter, &crate::schema::of_parameter(&self.parameter), text, error);
+        let words = expectation::wrong(&self.parameter, &schemas::of_parameter(&self.parameter), text, error);
         // The struct has no name to the model: its fields stand at the top.
         match (words.strip_prefix("`."), words.strip_prefix("``: ")) {
             (Some(field), _) => format!("`{field}"),

@@ -13,9 +13,10 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
 use self::augmented::{Augmented, Shared};
-use super::{ToolRef, ToolSet, ToolSetError};
-use crate::tool::private::Parameter;
-use crate::{ToolCall, ToolError};
+use crate::arguments::Parameter;
+use crate::model::ToolCall;
+use crate::tool::ToolError;
+use crate::toolset::{ToolRef, ToolSet, ToolSetError};
 
 impl ToolSet {
     /// The same tools, each with more parameters: the fields of a struct, which a function of yours is

@@ -7,8 +7,8 @@ use std::fmt;
 
 use serde_json::json;
 
-use super::ToolSet;
-use crate::ToolDefinition;
+use crate::model::ToolDefinition;
+use crate::toolset::ToolSet;
 
 /// How many bytes of JSON are taken for one token.
 const BYTES_PER_TOKEN: usize = 4;

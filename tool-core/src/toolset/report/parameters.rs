@@ -122,8 +122,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::schema::of_parameters;
-    use crate::tool::private::{Parameter, ToolParameter};
+    use crate::arguments::schemas::of_parameters;
+    use crate::arguments::{Parameter, ToolParameter};
 
     #[derive(Deserialize, JsonSchema)]
     #[expect(dead_code, reason = "only its schema is looked at")]

@@ -1,8 +1,8 @@
 //! The rules of a report.
 
 use super::parameters::undescribed;
-use super::{Finding, FindingKind, ToolCost};
-use crate::ToolDefinition;
+use crate::model::ToolDefinition;
+use crate::toolset::{Finding, FindingKind, ToolCost};
 
 /// How many tools a model chooses well among.
 const MOST_TOOLS: usize = 20;

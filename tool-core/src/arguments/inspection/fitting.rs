@@ -1,0 +1,73 @@
+//! Whether a JSON text fits single words of a schema.
+
+use std::borrow::Cow;
+
+use serde_json::{Map, Value};
+
+use crate::arguments::{expectation, repair};
+
+/// `int32` and `uint8` as Rust says it.
+pub(super) fn number_format(format: &str) -> Option<&'static str> {
+    Some(match format {
+        "int8" => "i8",
+        "int16" => "i16",
+        "int32" => "i32",
+        "int64" | "int" => "i64",
+        "uint8" => "u8",
+        "uint16" => "u16",
+        "uint32" => "u32",
+        "uint64" | "uint" => "u64",
+        _ => return None,
+    })
+}
+
+pub(super) fn has_type(schema: &Map<String, Value>, text: &str) -> bool {
+    let is = |name: &Value| match (name.as_str(), text.as_bytes().first()) {
+        (Some("string"), Some(b'"'))
+        | (Some("object"), Some(b'{'))
+        | (Some("array"), Some(b'['))
+        | (Some("boolean"), Some(b't' | b'f'))
+        | (Some("null"), Some(b'n'))
+        | (Some("number"), Some(b'-' | b'0'..=b'9')) => true,
+        (Some("integer"), Some(b'-' | b'0'..=b'9')) => repair::integer(text).is_some(),
+        _ => false,
+    };
+    match schema.get("type") {
+        Some(Value::Array(names)) => names.iter().any(is),
+        Some(name) => is(name),
+        None => true,
+    }
+}
+
+/// The value is one of those that `enum` and `const` name, if they are there.
+pub(super) fn is_one_of(schema: &Map<String, Value>, text: &str) -> bool {
+    let named = ["enum", "const"].map(|keyword| schema.get(keyword));
+    if named == [None, None] {
+        return true;
+    }
+    let Ok(came) = serde_json::from_str::<Value>(text) else { return true };
+    let is_same = |other: &Value| *other == came || (other.is_number() && other.as_f64() == came.as_f64());
+    match named {
+        [Some(Value::Array(words)), _] => words.iter().any(is_same),
+        [_, Some(word)] => is_same(word),
+        _ => true,
+    }
+}
+
+/// The integer is in the range of its format, and between `minimum` and `maximum`, if they are there.
+pub(super) fn is_in_range(schema: &Map<String, Value>, text: &str) -> bool {
+    if !matches!(text.as_bytes().first(), Some(b'-' | b'0'..=b'9')) {
+        return true;
+    }
+    let integer = repair::integer(text).unwrap_or(Cow::Borrowed(text));
+    let Ok(integer) = integer.parse::<i128>() else { return true };
+    let bound = |keyword: &str| {
+        let bound = schema.get(keyword)?;
+        bound.as_i64().map(i128::from).or_else(|| bound.as_u64().map(i128::from))
+    };
+    let format = schema.get("format").and_then(Value::as_str).and_then(number_format);
+    let (lowest, highest) = format.and_then(expectation::bounds_of).unwrap_or((i128::MIN, i128::MAX));
+    (lowest..=highest).contains(&integer)
+        && bound("minimum").is_none_or(|lowest| lowest <= integer)
+        && bound("maximum").is_none_or(|highest| integer <= highest)
+}

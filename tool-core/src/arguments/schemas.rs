@@ -1,0 +1,166 @@
+//! The JSON Schemas of declared parameters.
+
+use schemars::transform::{RecursiveTransform, Transform};
+use serde_json::{Map, Value, json};
+
+use crate::arguments::Parameter;
+use crate::schema::{as_providers_take_it, generator, settings};
+
+/// The object schema of a tool's parameters, in their order; everything is inlined but recursion.
+pub(crate) fn of_parameters(parameters: &[Parameter]) -> Value {
+    let mut generator = generator();
+    let mut properties = Map::new();
+    for parameter in parameters {
+        let mut schema = (parameter.schema)(&mut generator);
+        RecursiveTransform(as_providers_take_it).transform(&mut schema);
+        if let Some(description) = parameter.description {
+            schema.insert("description".into(), description.into());
+        }
+        properties.insert(parameter.name.into(), schema.to_value());
+    }
+    let required: Vec<_> = parameters.iter().filter(|one| one.is_required).map(|one| one.name).collect();
+    let mut object = json!({
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": false,
+    });
+    let definitions = generator.take_definitions(true);
+    if !definitions.is_empty() {
+        object["$defs"] = Value::Object(definitions);
+    }
+    object
+}
+
+/// The schemas of parameters as their types' crates have them: the formats of numbers are still there.
+#[inline]
+pub(crate) fn of_parameters_as_they_are(parameters: &[Parameter]) -> Value {
+    let mut generator = settings().into_generator();
+    let mut properties = Map::new();
+    for parameter in parameters {
+        properties.insert(parameter.name.into(), (parameter.schema)(&mut generator).to_value());
+    }
+    let mut object = Map::new();
+    object.insert("properties".into(), properties.into());
+    object.insert("$defs".into(), generator.take_definitions(false).into());
+    object.into()
+}
+
+/// The schema of one parameter, for reading what is wrong with an argument.
+pub(crate) fn of_parameter(parameter: &Parameter) -> Value {
+    let mut generator = generator();
+    let mut schema = (parameter.schema)(&mut generator);
+    let definitions = generator.take_definitions(true);
+    if !definitions.is_empty() {
+        schema.insert("$defs".into(), Value::Object(definitions));
+    }
+    schema.to_value()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use schemars::JsonSchema;
+
+    use super::*;
+    use crate::arguments::ToolParameter;
+
+    fn schema_of<T: ToolParameter>() -> Value {
+        of_parameters(&[Parameter::new::<T>("it", None, true)])
+    }
+
+    fn property_of<T: ToolParameter>() -> Value {
+        schema_of::<T>()["properties"]["it"].clone()
+    }
+
+    /// A place on Earth.
+    #[derive(serde::Deserialize, JsonSchema)]
+    #[expect(dead_code, reason = "only its schema is looked at")]
+    struct Place {
+        /// In degrees.
+        latitude: f64,
+        name: Option<String>,
+    }
+
+    #[derive(serde::Deserialize, JsonSchema)]
+    #[expect(dead_code, reason = "only its schema is looked at")]
+    struct Tree {
+        children: Vec<Tree>,
+    }
+
+    #[derive(serde::Deserialize, JsonSchema)]
+    enum Unit {
+        Celsius,
+        Fahrenheit,
+    }
+
+    #[test]
+    fn plain_types() {
+        assert_eq!(property_of::<f64>(), json!({ "type": "number" }));
+        assert_eq!(property_of::<u8>(), json!({ "type": "integer", "minimum": 0, "maximum": 255 }));
+        assert_eq!(property_of::<i64>(), json!({ "type": "integer" }));
+        assert_eq!(property_of::<String>(), json!({ "type": "string" }));
+        assert_eq!(property_of::<bool>(), json!({ "type": "boolean" }));
+        assert_eq!(property_of::<Unit>(), json!({ "type": "string", "enum": ["Celsius", "Fahrenheit"] }));
+        assert_eq!(property_of::<Option<String>>(), json!({ "type": ["string", "null"] }));
+    }
+
+    #[test]
+    fn collections() {
+        let numbers = json!({ "type": "array", "items": { "type": "number" } });
+        assert_eq!(property_of::<Vec<f64>>(), numbers);
+        let set = json!({ "type": "array", "uniqueItems": true, "items": { "type": "string" } });
+        assert_eq!(property_of::<BTreeSet<String>>(), set);
+        let map = json!({ "type": "object", "additionalProperties": { "type": "boolean" } });
+        assert_eq!(property_of::<BTreeMap<String, bool>>(), map);
+    }
+
+    #[test]
+    fn a_tuple_has_items_and_anything_is_an_object() {
+        let (byte, text) =
+            (json!({ "type": "integer", "minimum": 0, "maximum": 255 }), json!({ "type": "string" }));
+        let pair = property_of::<(u8, String)>();
+        assert_eq!(pair["prefixItems"], json!([byte, text]));
+        assert_eq!(pair["items"], json!({ "anyOf": [byte, text] }));
+        assert_eq!(property_of::<Value>(), json!({}));
+        assert_eq!(property_of::<Vec<Value>>()["items"], json!({}));
+    }
+
+    #[test]
+    fn a_struct_is_inlined_with_its_docs() {
+        let schema = schema_of::<Place>();
+        assert!(schema.get("$defs").is_none());
+        let place = &schema["properties"]["it"];
+        assert_eq!(place["description"], "A place on Earth.");
+        assert_eq!(
+            place["properties"]["latitude"],
+            json!({ "description": "In degrees.", "type": "number" })
+        );
+        assert_eq!(place["required"], json!(["latitude"]));
+    }
+
+    #[test]
+    fn only_recursion_refers() {
+        let schema = schema_of::<Tree>();
+        let reference = &schema["properties"]["it"];
+        let items = &reference["properties"]["children"]["items"]["$ref"];
+        assert!(reference["$ref"] == "#/$defs/Tree" || *items == "#/$defs/Tree", "{schema}");
+        assert_eq!(schema["$defs"]["Tree"]["properties"]["children"]["items"]["$ref"], "#/$defs/Tree");
+    }
+
+    #[test]
+    fn the_order_is_that_of_the_parameters_and_each_use_keeps_its_description() {
+        let schema = of_parameters(&[
+            Parameter::new::<Place>("to", Some("where to"), true),
+            Parameter::new::<Place>("from", None, true),
+            Parameter::new::<Option<u32>>("days", None, false),
+        ]);
+        let names: Vec<_> = schema["properties"].as_object().unwrap().keys().collect();
+        assert_eq!(names, ["to", "from", "days"]);
+        assert_eq!(schema["required"], json!(["to", "from"]));
+        assert_eq!(schema["additionalProperties"], json!(false));
+        assert_eq!(schema["properties"]["to"]["description"], "where to");
+        assert_eq!(schema["properties"]["from"]["description"], "A place on Earth.");
+    }
+}

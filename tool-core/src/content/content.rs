@@ -1,0 +1,280 @@
+//! What a message holds.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::slice;
+
+use serde::de::{Deserializer, Error, SeqAccess, Visitor};
+use serde::{Deserialize, Serialize, Serializer};
+
+use super::part::PartState;
+use crate::content::{Image, Part};
+
+/// What a message or an output holds: a text, or parts of several kinds.
+///
+/// ```
+/// use tool_core::{Content, Image, Part};
+///
+/// let content = Content::from("good morning");
+/// assert_eq!(content.text(), "good morning");
+///
+/// let photo = Image::from_url("https://example.org/cat.jpg");
+/// let content = Content::from_iter([Part::from("What is this?"), Part::from(photo)]);
+/// assert_eq!(content.parts().len(), 2);
+/// assert_eq!(content.text(), "What is this?");
+/// ```
+#[derive(Clone, PartialEq)]
+pub struct Content(Repr);
+
+// Nearly all content is one text, which then needs no list; and no room for one.
+#[derive(Clone, PartialEq)]
+enum Repr {
+    One(Part),
+    Parts(Box<[Part]>),
+}
+
+impl Content {
+    /// The parts, in order; a plain text is one.
+    #[must_use]
+    pub fn parts(&self) -> &[Part] {
+        match &self.0 {
+            Repr::One(part) => slice::from_ref(part),
+            Repr::Parts(parts) => parts,
+        }
+    }
+
+    pub(crate) fn into_parts(self) -> Vec<Part> {
+        match self.0 {
+            Repr::One(part) => vec![part],
+            Repr::Parts(parts) => parts.into(),
+        }
+    }
+
+    /// The pictures among the parts.
+    pub fn images(&self) -> impl Iterator<Item = &Image> {
+        self.parts().iter().filter_map(|part| match part {
+            Part::Image(image) => Some(image),
+            _ => None,
+        })
+    }
+
+    /// The text of all parts, one after another; a [`JsonText`](crate::JsonText) stands on lines of its own.
+    #[must_use]
+    pub fn text(&self) -> Cow<'_, str> {
+        match &self.0 {
+            Repr::One(part) => Cow::Borrowed(part.as_text().unwrap_or_default()),
+            Repr::Parts(_) => Cow::Owned(self.texts().collect()),
+        }
+    }
+
+    /// How long the text is, in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.texts().map(str::len).sum()
+    }
+
+    /// There is neither text nor a picture.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0 && self.images().next().is_none()
+    }
+
+    /// How much there is, for `Debug`.
+    pub(crate) fn write_size(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.len())?;
+        match self.images().count() {
+            0 => Ok(()),
+            1 => f.write_str(", 1 image"),
+            images => write!(f, ", {images} images"),
+        }
+    }
+
+    /// The pieces that the text is made of.
+    fn texts(&self) -> impl Iterator<Item = &str> {
+        let mut is_after_json = None;
+        self.parts()
+            .iter()
+            .filter_map(|part| Some((part.as_text()?, matches!(part, Part::Json(_)))))
+            .flat_map(move |(text, is_json)| {
+                let breaks = is_after_json.is_some_and(|is_after_json| is_after_json || is_json);
+                is_after_json = Some(is_json);
+                [if breaks { "\n" } else { "" }, text]
+            })
+    }
+}
+
+impl From<String> for Content {
+    fn from(text: String) -> Self {
+        Self::from(Part::from(text))
+    }
+}
+
+impl From<&str> for Content {
+    fn from(text: &str) -> Self {
+        Self::from(text.to_owned())
+    }
+}
+
+impl From<Part> for Content {
+    fn from(part: Part) -> Self {
+        Self(Repr::One(part))
+    }
+}
+
+impl FromIterator<Part> for Content {
+    fn from_iter<I: IntoIterator<Item = Part>>(parts: I) -> Self {
+        let mut parts: Vec<_> = parts.into_iter().collect();
+        match parts.pop() {
+            Some(only) if parts.is_empty() => Self::from(only),
+            last => {
+                parts.extend(last);
+                Self(Repr::Parts(parts.into()))
+            }
+        }
+    }
+}
+
+/// The text of all parts.
+impl fmt::Display for Content {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text())
+    }
+}
+
+/// Tells how much there is, not what: conversations are private.
+impl fmt::Debug for Content {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Content(")?;
+        self.write_size(f)?;
+        f.write_str(")")
+    }
+}
+
+/// A plain text is kept as a text, all else as a list of parts.
+impl Serialize for Content {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match &self.0 {
+            Repr::One(Part::Text { text }) => serializer.serialize_str(text),
+            _ => serializer.collect_seq(self.parts().iter().map(PartState::from)),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Content {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ContentVisitor)
+    }
+}
+
+struct ContentVisitor;
+
+impl<'de> Visitor<'de> for ContentVisitor {
+    type Value = Content;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text, or a list of parts")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Content, E> {
+        Ok(Content::from(text))
+    }
+
+    fn visit_string<E: Error>(self, text: String) -> Result<Content, E> {
+        Ok(Content::from(text))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<Content, A::Error> {
+        let mut read = Vec::new();
+        while let Some(part) = parts.next_element::<PartState<'_>>()? {
+            read.push(Part::try_from(part).map_err(A::Error::custom)?);
+        }
+        Ok(Content::from_iter(read))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::content::JsonText;
+
+    fn image() -> Part {
+        Part::from(Image::from_bytes("image/png", b"secret"))
+    }
+
+    fn value(value: serde_json::Value) -> Part {
+        Part::from(JsonText::from(value))
+    }
+
+    #[test]
+    fn the_text_of_parts() {
+        let table = [
+            (vec![], "", true),
+            (vec!["".into()], "", true),
+            (vec!["a".into(), "b".into()], "ab", false),
+            (vec![image()], "", false),
+            (vec!["a".into(), image(), "b".into()], "ab", false),
+            (vec![value(json!(1)), value(json!(2))], "1\n2", false),
+            (vec!["a".into(), image(), value(json!({})), "b".into(), "c".into()], "a\n{}\nbc", false),
+        ];
+        for (parts, text, is_empty) in table {
+            let content = Content::from_iter(parts);
+            assert_eq!(content.text(), text);
+            assert_eq!((content.len(), content.is_empty()), (text.len(), is_empty), "{text}");
+        }
+    }
+
+    #[test]
+    fn debug_tells_sizes() {
+        let table = [
+            (Content::from("secret"), "Content(6 bytes)"),
+            (Content::from(image()), "Content(0 bytes, 1 image)"),
+            (Content::from_iter([image(), "secret".into(), image()]), "Content(6 bytes, 2 images)"),
+        ];
+        for (content, expected) in table {
+            assert_eq!(format!("{content:?}"), expected);
+        }
+        let parts = [image(), "secret".into(), value(json!("secret"))];
+        assert_eq!(format!("{parts:?}"), "[Image(8 bytes of base64), Text(6 bytes), Json(8 bytes)]");
+    }
+
+    #[test]
+    fn states() {
+        let table = [
+            (json!("a"), Content::from("a")),
+            (json!([{ "type": "text", "text": "a" }]), Content::from("a")),
+            (json!([]), Content::from_iter([])),
+            (
+                json!([{ "type": "text", "text": "a" }, { "type": "text", "text": "b" }]),
+                Content::from_iter(["a".into(), "b".into()]),
+            ),
+            (
+                json!([{ "type": "image", "url": "data:image/png;base64,c2VjcmV0" }, { "type": "json", "json": "[0.1]" }]),
+                Content::from_iter([image(), value(json!([0.1]))]),
+            ),
+        ];
+        for (state, content) in table {
+            let read: Content = serde_json::from_value(state.clone()).unwrap();
+            assert_eq!(read, content, "{state}");
+            let written = serde_json::to_string(&content).unwrap();
+            assert_eq!(serde_json::from_str::<Content>(&written).unwrap(), content, "{written}");
+        }
+        let broken = [
+            (json!(1), "invalid type: integer `1`, expected a text, or a list of parts"),
+            (
+                json!([{ "type": "sound" }]),
+                "unknown variant `sound`, expected one of `text`, `image`, `json`",
+            ),
+            (json!([{ "type": "json", "json": "{" }]), "EOF while parsing an object at line 1 column 1"),
+        ];
+        for (state, expected) in broken {
+            assert_eq!(serde_json::from_value::<Content>(state).unwrap_err().to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn a_plain_text_takes_no_more_room_than_a_text() {
+        assert_eq!(size_of::<Content>(), size_of::<String>());
+    }
+}

@@ -1,0 +1,10 @@
+//! The content of messages and tool outputs: text, images and JSON.
+
+#[allow(clippy::module_inception, reason = "the folder holds the parts of the type")]
+mod content;
+mod image;
+mod part;
+
+pub use self::content::Content;
+pub use self::image::Image;
+pub use self::part::{JsonText, Part};

@@ -1,0 +1,42 @@
+//! Why a definition has no strict form.
+
+use std::fmt;
+
+use crate::schema::Refusal;
+
+/// Why the parameters of a tool have no strict form.
+#[derive(thiserror::Error)]
+#[error("the tool `{tool}` has no strict form: {refusal}")]
+pub struct StrictError {
+    tool: String,
+    refusal: Refusal,
+}
+
+impl StrictError {
+    #[inline]
+    pub(super) fn new(tool: String, refusal: Refusal) -> Self {
+        Self { tool, refusal }
+    }
+
+    /// The name of the tool.
+    #[must_use]
+    #[inline]
+    pub fn tool(&self) -> &str {
+        &self.tool
+    }
+
+    /// The place in its parameters, such as `$.properties.labels`.
+    #[must_use]
+    #[inline]
+    pub fn path(&self) -> &str {
+        &self.refusal.path
+    }
+}
+
+/// The text, so that a `main` that returns the error shows it readably.
+impl fmt::Debug for StrictError {
+    #[inline]
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}

@@ -1,0 +1,48 @@
+//! The types that `#[inject]` can take from a context.
+
+use std::any::{Any, type_name};
+
+use crate::tool::{ToolContext, ToolError};
+
+/// The value of this type in the context, if it is there.
+pub fn look_up<T: Injectable>(context: &ToolContext) -> Option<&T> {
+    context.get()
+}
+
+/// The refusal of a call that needs a value of this type.
+#[must_use]
+pub fn lacks<T: Injectable>() -> ToolError {
+    ToolError::missing_context(type_name::<T>())
+}
+
+/// A value of the context, for one call to keep.
+pub fn for_call<T: InjectableByValue>(value: &T) -> T {
+    value.for_call()
+}
+
+/// What `#[inject]` can take by reference.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be injected",
+    label = "needs `Send`, `Sync` and `'static`, as it is shared between calls"
+)]
+pub trait Injectable: Any + Send + Sync {}
+
+#[diagnostic::do_not_recommend]
+impl<T: Any + Send + Sync> Injectable for T {}
+
+/// What `#[inject]` can take by value.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be injected by value",
+    label = "needs `Clone`, as every call takes one; write `&{Self}` to take it by reference"
+)]
+pub trait InjectableByValue: Injectable {
+    /// One for this call.
+    fn for_call(&self) -> Self;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: Injectable + Clone> InjectableByValue for T {
+    fn for_call(&self) -> Self {
+        self.clone()
+    }
+}

@@ -1,0 +1,16 @@
+//! Tools that `#[tool]` declares: statics, and the reading of their arguments.
+
+mod arguments;
+mod declaration;
+#[allow(missing_docs, reason = "for generated code only")]
+mod details;
+mod function;
+mod taken;
+
+pub use self::arguments::Arguments;
+pub use self::declaration::ToolName;
+pub(crate) use self::declaration::{Declaration, Defined};
+pub(crate) use self::details::words;
+pub use self::details::{Details, ParameterDetails};
+pub use self::function::{DeclaredTool, StaticTool};
+pub use self::taken::Taken;

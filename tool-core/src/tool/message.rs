@@ -1,0 +1,19 @@
+//! The message that reports the outcome of a call to the model.
+
+use crate::content::Content;
+use crate::model::{Message, ToolCall, ToolMessage};
+use crate::tool::{ToolError, ToolOutput};
+
+impl Message {
+    /// What a call gave back: its output, or the error in words.
+    #[must_use]
+    pub fn tool(call: &ToolCall, outcome: &Result<ToolOutput, ToolError>) -> Self {
+        let (content, is_error) = match outcome {
+            Ok(output) => (output.content().clone(), false),
+            Err(error) => (Content::from(error.to_string()), true),
+        };
+        let mut message = ToolMessage::new(&*call.id, &*call.name, content);
+        message.is_error = is_error;
+        Self::Tool(message)
+    }
+}

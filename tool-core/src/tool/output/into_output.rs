@@ -1,0 +1,104 @@
+//! What functions and closures that are made tools may return.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::ToolFailure;
+use super::value::ToolReturn;
+use crate::tool::{ToolError, ToolOutput};
+
+/// What a function or closure that is made a tool may return.
+///
+/// `()` is told to the model as `Success`, a text as it is, the rest as its JSON. An own type is wrapped
+/// in [`Json`], or is the `T` of a `Result<T, E>`; `E` is a `String`, or any error, `anyhow`'s too. The model reads the
+/// error and its sources.
+///
+/// Implement it for an own type that is not to be read as JSON:
+///
+/// ```
+/// use tool_core::{FunctionTool, IntoToolOutput, ToolError, ToolOutput};
+///
+/// struct Degrees(f64);
+///
+/// impl IntoToolOutput for Degrees {
+///     fn into_tool_output(self) -> Result<ToolOutput, ToolError> {
+///         Ok(ToolOutput::text(format!("{} °C", self.0)))
+///     }
+/// }
+///
+/// let tool = FunctionTool::new("temperature", "Tells how warm it is", || Degrees(22.5));
+/// # let _ = tool;
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "a tool cannot return `{Self}`",
+    label = "not what `IntoToolOutput` is there for",
+    note = "of a type of your own with `#[derive(serde::Serialize)]`, return `Json(value)` or `Result<T, E>`"
+)]
+pub trait IntoToolOutput {
+    /// The value as the model reads it.
+    ///
+    /// # Errors
+    ///
+    /// The tool failed, or its value cannot be written as JSON.
+    fn into_tool_output(self) -> Result<ToolOutput, ToolError>;
+}
+
+/// A value of an own type that the model reads as JSON.
+///
+/// ```
+/// use tool_core::{FunctionTool, Json};
+///
+/// #[derive(serde::Serialize)]
+/// struct Weather {
+///     celsius: f64,
+/// }
+///
+/// let tool = FunctionTool::new("weather", "Tells the weather", || Json(Weather { celsius: 22.5 }));
+/// # let _ = tool;
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Json<T>(pub T);
+
+impl<T: ToolReturn, E: ToolFailure> IntoToolOutput for Result<T, E> {
+    fn into_tool_output(self) -> Result<ToolOutput, ToolError> {
+        self.map_err(ToolFailure::into_error)?.into_output()
+    }
+}
+
+macro_rules! as_they_are {
+    ($([$($generic:ident),*] $type:ty,)*) => {$(
+        impl<$($generic: Serialize + 'static),*> IntoToolOutput for $type {
+            fn into_tool_output(self) -> Result<ToolOutput, ToolError> {
+                self.into_output()
+            }
+        }
+    )*};
+}
+
+as_they_are! {
+    [] (), [] bool, [] char, [] f32, [] f64,
+    [] i8, [] i16, [] i32, [] i64, [] i128, [] isize,
+    [] u8, [] u16, [] u32, [] u64, [] u128, [] usize,
+    [] String, [] &'static str, [] Cow<'static, str>,
+    [] ToolOutput, [] Value, [] Map<String, Value>,
+    [T] Json<T>, [T] Option<T>, [T] Box<T>,
+    [T] Vec<T>, [T] VecDeque<T>, [T] BTreeSet<T>, [K, V] BTreeMap<K, V>,
+    [A] (A,), [A, B] (A, B), [A, B, C] (A, B, C), [A, B, C, D] (A, B, C, D),
+    [A, B, C, D, E] (A, B, C, D, E), [A, B, C, D, E, F] (A, B, C, D, E, F),
+}
+
+impl<T: Serialize + 'static, S: 'static> IntoToolOutput for HashSet<T, S> {
+    fn into_tool_output(self) -> Result<ToolOutput, ToolError> {
+        self.into_output()
+    }
+}
+
+impl<K: Serialize + 'static, V: Serialize + 'static, S: 'static> IntoToolOutput for HashMap<K, V, S> {
+    fn into_tool_output(self) -> Result<ToolOutput, ToolError> {
+        self.into_output()
+    }
+}

@@ -1,0 +1,166 @@
+//! What the value that a function returns becomes.
+
+use std::any::{Any, TypeId, type_name};
+use std::borrow::Cow;
+
+use serde::Serialize;
+
+use crate::content::{Content, Image};
+use crate::tool::{ToolError, ToolOutput};
+
+/// What a tool may return.
+#[diagnostic::on_unimplemented(
+    message = "a tool cannot return `{Self}`",
+    label = "needs `serde::Serialize`, and to own what it holds",
+    note = "above a type of your own, write `#[derive(serde::Serialize)]`; instead of a future, write `async fn`"
+)]
+pub trait ToolReturn: Sized {
+    /// The value as the model reads it.
+    fn into_output(self) -> Result<ToolOutput, ToolError>;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: Serialize + 'static> ToolReturn for T {
+    fn into_output(self) -> Result<ToolOutput, ToolError> {
+        // What is asked here of the type is known when the program is compiled: no other type has any of the code.
+        if is_verbatim::<T>() {
+            let mut value = Some(self);
+            return verbatim(&mut value).map_or_else(|| json_output(serde_json::to_string(&value)), Ok);
+        }
+        let json = serde_json::to_string(&self);
+        if has_result_inside(type_name::<T>()) {
+            unwrap_results(json, type_name::<T>())
+        } else {
+            json_output(json)
+        }
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl ToolReturn for ToolOutput {
+    fn into_output(self) -> Result<ToolOutput, ToolError> {
+        Ok(self)
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl ToolReturn for Image {
+    fn into_output(self) -> Result<ToolOutput, ToolError> {
+        Ok(ToolOutput::image(self))
+    }
+}
+
+/// Values of the type are not sent as JSON, or not all of them.
+#[inline]
+fn is_verbatim<T: 'static>() -> bool {
+    let ids = [
+        TypeId::of::<String>(),
+        TypeId::of::<Content>(),
+        TypeId::of::<&'static str>(),
+        TypeId::of::<Cow<'static, str>>(),
+        TypeId::of::<Box<str>>(),
+        TypeId::of::<f64>(),
+        TypeId::of::<f32>(),
+        TypeId::of::<()>(),
+    ];
+    ids.contains(&TypeId::of::<T>())
+}
+
+/// The output of a value that is not sent as JSON; `value` is an `Option` that holds it.
+///
+/// Not generic, so that it is compiled once and not once per return type.
+fn verbatim(value: &mut dyn Any) -> Option<ToolOutput> {
+    if let Some(text) = value.downcast_mut::<Option<String>>() {
+        return text.take().map(ToolOutput::text);
+    }
+    if let Some(content) = value.downcast_mut::<Option<Content>>() {
+        return content.take().map(ToolOutput::from);
+    }
+    if let Some(text) = value.downcast_ref::<Option<&'static str>>() {
+        return text.map(ToolOutput::text);
+    }
+    if let Some(text) = value.downcast_mut::<Option<Cow<'static, str>>>() {
+        return text.take().map(ToolOutput::text);
+    }
+    if let Some(text) = value.downcast_mut::<Option<Box<str>>>() {
+        return text.take().map(ToolOutput::text);
+    }
+    if let Some(number) = float(value).filter(|number| !number.is_finite()) {
+        // JSON has no word for it, and would say `null`.
+        let word = if number.is_nan() {
+            "NaN"
+        } else if number > 0.0 {
+            "inf"
+        } else {
+            "-inf"
+        };
+        return Some(ToolOutput::text(word));
+    }
+    value.is::<Option<()>>().then(|| ToolOutput::text("Success"))
+}
+
+fn float(value: &dyn Any) -> Option<f64> {
+    match value.downcast_ref::<Option<f64>>() {
+        Some(number) => *number,
+        None => value.downcast_ref::<Option<f32>>()?.map(f64::from),
+    }
+}
+
+fn json_output(json: serde_json::Result<String>) -> Result<ToolOutput, ToolError> {
+    match json {
+        Ok(json) => Ok(ToolOutput::text(json)),
+        Err(error) => Err(no_json(&error)),
+    }
+}
+
+#[cold]
+pub(crate) fn no_json(error: &serde_json::Error) -> ToolError {
+    ToolError::failed(format!("the output cannot be written as JSON: {error}"))
+}
+
+const RESULT: &str = "core::result::Result<";
+const OPTION: &str = "core::option::Option<";
+
+/// The type is a `Result`, or an `Option` of one. A tool that returns a plain `Result` does not come here, but one that
+/// returns a `Result` of a `Result` does.
+#[inline]
+fn has_result_inside(type_name: &str) -> bool {
+    type_name.strip_prefix(OPTION).unwrap_or(type_name).starts_with(RESULT)
+}
+
+/// Takes results apart of which serde made `{"Ok": …}` and `{"Err": …}`: the model is to read the value, or the error.
+#[cold]
+fn unwrap_results(json: serde_json::Result<String>, mut type_name: &str) -> Result<ToolOutput, ToolError> {
+    let Ok(text) = &json else { return json_output(json) };
+    let mut text = &**text;
+    loop {
+        if let Some(inner) = type_name.strip_prefix(OPTION) {
+            type_name = inner;
+        } else if let Some(inner) = type_name.strip_prefix(RESULT) {
+            type_name = inner;
+            let inside = |variant| text.strip_prefix(variant)?.strip_suffix('}');
+            if let Some(error) = inside("{\"Err\":") {
+                return Err(ToolError::failed(
+                    serde_json::from_str(error).unwrap_or_else(|_| error.to_owned()),
+                ));
+            }
+            text = inside("{\"Ok\":").unwrap_or(text);
+        } else {
+            return Ok(ToolOutput::text(text));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_inside_of_a_type() {
+        assert!(has_result_inside(type_name::<Result<u8, String>>()));
+        assert!(has_result_inside(type_name::<Option<Result<u8, String>>>()));
+        for name in [type_name::<u8>(), type_name::<Option<u8>>(), type_name::<Vec<Result<u8, String>>>()] {
+            assert!(!has_result_inside(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Tools that are methods: `#[toolbox]` on an `impl` block.
+
+use std::any::TypeId;
+use std::collections::HashMap;
+use std::panic::Location;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::arguments::Parameter;
+use crate::model::ToolDefinition;
+use crate::tool::declared::{Arguments, Declaration, Defined, Details, ToolName, words};
+use crate::tool::future::Pending;
+use crate::tool::{Injection, Tool, ToolContext, ToolFuture};
+use crate::toolset::ToolSet;
+
+/// A type whose methods are tools: `#[toolbox]` on its `impl` block, `#[tool]` on each method.
+///
+/// All tools of a toolbox share the one value, so its methods take `&self`, `self: Arc<Self>` or nothing.
+///
+/// ```
+/// use std::sync::atomic::{AtomicU32, Ordering};
+///
+/// use tool_core::{ToolSet, toolbox};
+///
+/// struct Counter(AtomicU32);
+///
+/// #[toolbox]
+/// impl Counter {
+///     /// Adds to the counter, and tells what it is then.
+///     #[tool]
+///     fn count(&self, by: u32) -> u32 {
+///         self.0.fetch_add(by, Ordering::Relaxed) + by
+///     }
+/// }
+///
+/// let set = ToolSet::from(Counter(AtomicU32::new(0)));
+/// assert!(set.get("count").is_some());
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a toolbox",
+    label = "an `impl` block of this type needs `#[toolbox]`, and its methods `#[tool]`",
+    note = "a `#[tool]` function is put into a set by `tools![…]`; a toolbox is handed over by value or in an `Arc`"
+)]
+pub trait Toolbox: Sized + Send + Sync + 'static {
+    /// The methods that are tools.
+    #[doc(hidden)]
+    fn methods() -> &'static [Method<Self>];
+}
+
+/// As the call of a function, with the value that the method belongs to.
+type Call<S> = for<'a> fn(&'a Arc<S>, &mut Arguments<'_, '_>, &'a ToolContext) -> Option<Pending<'a>>;
+
+/// A method that is a tool.
+#[derive(Debug)]
+pub struct Method<S: 'static> {
+    declaration: Declaration,
+    call: Call<S>,
+}
+
+impl<S> Method<S> {
+    /// All that there is to a method.
+    #[must_use]
+    pub const fn new(
+        name: ToolName,
+        description: Option<&'static str>,
+        parameters: &'static [Parameter],
+        details: Option<&'static Details>,
+        call: Call<S>,
+    ) -> Self {
+        Self { declaration: Declaration::new(name, description, parameters, words(details)), call }
+    }
+}
+
+/// The tools of a value and of some methods of its type.
+#[must_use]
+pub fn tool_set_of<S: Send + Sync + 'static>(this: Arc<S>, methods: &'static [Method<S>]) -> ToolSet {
+    let definitions = definitions(&this, methods);
+    let tools = methods.iter().enumerate().map(|(index, method)| -> Arc<dyn Tool> {
+        let (this, definitions) = (Arc::clone(&this), Arc::clone(&definitions));
+        Arc::new(MethodTool { this, method, definitions, index })
+    });
+    ToolSet::of_distinct_shared(tools)
+}
+
+impl<T: Toolbox> From<T> for ToolSet {
+    fn from(toolbox: T) -> Self {
+        Self::from(Arc::new(toolbox))
+    }
+}
+
+/// For a value that the application keeps as well.
+impl<T: Toolbox> From<Arc<T>> for ToolSet {
+    fn from(toolbox: Arc<T>) -> Self {
+        tool_set_of(toolbox, T::methods())
+    }
+}
+
+type Definitions = Arc<[Defined]>;
+
+/// The definitions of methods, made once per process and not once per value.
+fn definitions<S: 'static>(this: &Arc<S>, methods: &'static [Method<S>]) -> Definitions {
+    static MADE: Mutex<Option<HashMap<(TypeId, usize), Definitions>>> = Mutex::new(None);
+
+    let key = (TypeId::of::<S>(), methods.as_ptr() as usize);
+    let made = |made: &Option<HashMap<_, Definitions>>| made.as_ref()?.get(&key).map(Arc::clone);
+    // A poisoned lock only says that a thread panicked: the map itself is whole.
+    if let Some(definitions) = made(&MADE.lock().unwrap_or_else(PoisonError::into_inner)) {
+        return definitions;
+    }
+    // Made without the lock, as a default may make a toolbox of its own.
+    let nothing = ToolContext::new();
+    let define = |method: &'static Method<S>| {
+        method.declaration.define(&|arguments| drop((method.call)(this, arguments, &nothing)))
+    };
+    let definitions: Definitions = methods.iter().map(define).collect();
+    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    made.get_or_insert_default().insert(key, Arc::clone(&definitions));
+    definitions
+}
+
+/// A method of a value.
+struct MethodTool<S: 'static> {
+    this: Arc<S>,
+    method: &'static Method<S>,
+    definitions: Definitions,
+    index: usize,
+}
+
+impl<S: Send + Sync + 'static> Tool for MethodTool<S> {
+    fn definition(&self) -> &ToolDefinition {
+        &self.definitions[self.index].definition
+    }
+
+    fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
+        let call = |arguments: &mut Arguments<'_, '_>| (self.method.call)(&self.this, arguments, context);
+        let promises = self.definitions[self.index].promises.as_ref();
+        self.method.declaration.call(arguments, context, promises, &call)
+    }
+
+    fn injections(&self) -> Option<&[Injection]> {
+        Some(self.method.declaration.injections())
+    }
+
+    fn declared_at(&self) -> Option<&'static Location<'static>> {
+        Some(self.method.declaration.name.declared_at)
+    }
+}
