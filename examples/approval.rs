@@ -15,8 +15,8 @@ use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
-use tool_core::testing::OfflineModel;
 use tool_core::{Agent, Approval, Ask, ChatModel, SqliteStore, ToolCall, tool, tools};
+use tool_offline::OfflineModel;
 use tool_openai::OpenAi;
 
 type Failure = Box<dyn Error>;

@@ -15,11 +15,11 @@ use std::{env, pin::pin, thread};
 use indicatif::{MultiProgress, ProgressBar};
 use tokio::signal::ctrl_c;
 use tokio::sync::mpsc;
-use tool_core::testing::OfflineModel;
 use tool_core::{
     Agent, CancellationToken, ChatMemory, ChatModel, Event, EventStream, Progress, SqliteStore, ToolProgress,
     Window, tool, tools,
 };
+use tool_offline::OfflineModel;
 use tool_openai::OpenAi;
 
 #[tool("Counts the primes below a number", blocking)]

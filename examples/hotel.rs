@@ -3,8 +3,8 @@
 use std::error::Error;
 use std::sync::{Arc, Mutex};
 
-use tool_core::testing::OfflineModel;
 use tool_core::{Agent, FunctionTool, toolbox};
+use tool_offline::OfflineModel;
 
 /// Who asks: known to the application, and not to be told by the model.
 struct Guest {

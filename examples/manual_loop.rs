@@ -7,8 +7,8 @@
 use std::env;
 use std::error::Error;
 
-use tool_core::testing::OfflineModel;
 use tool_core::{Agent, ChatModel, Step, tool, tools};
+use tool_offline::OfflineModel;
 use tool_openai::OpenAi;
 
 /// Sums two numbers.

@@ -14,9 +14,9 @@ use std::io;
 use std::path::PathBuf;
 
 use tokio::process::Command;
-use tool_core::testing::OfflineModel;
 use tool_core::{Agent, Approval, Approver, ApproverFuture, ToolCall};
 use tool_mcp::McpServer;
+use tool_offline::OfflineModel;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {

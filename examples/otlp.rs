@@ -13,8 +13,8 @@ use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use serde_json::Value;
-use tool_core::testing::OfflineModel;
 use tool_core::{Agent, tool, tools};
+use tool_offline::OfflineModel;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 

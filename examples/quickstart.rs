@@ -6,8 +6,8 @@
 use std::env;
 use std::error::Error;
 
-use tool_core::testing::OfflineModel;
 use tool_core::{Agent, Event, tool, tools};
+use tool_offline::OfflineModel;
 use tool_openai::OpenAi;
 use tool_openai::server::Server;
 

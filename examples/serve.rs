@@ -7,8 +7,8 @@ use std::env;
 use std::error::Error;
 use std::time::Duration;
 
-use tool_core::testing::OfflineModel;
 use tool_core::{Agent, ChatModel, tool, tools};
+use tool_offline::OfflineModel;
 use tool_openai::OpenAi;
 use tool_openai::server::Server;
 

@@ -9,8 +9,8 @@ use std::error::Error;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use tool_core::testing::OfflineModel;
 use tool_core::{Agent, ChatModel};
+use tool_offline::OfflineModel;
 use tool_openai::OpenAi;
 
 /// A booking that a guest asks for.

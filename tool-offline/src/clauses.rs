@@ -10,10 +10,10 @@ use super::thesaurus::{Term, is_light, terms};
 use super::words::Kind;
 
 /// A part of the question that asks for one thing.
-pub(super) struct Clause {
-    pub(super) range: Range<usize>,
+pub(crate) struct Clause {
+    pub(crate) range: Range<usize>,
     /// "then" stands before it.
-    pub(super) is_sequel: bool,
+    pub(crate) is_sequel: bool,
     /// The tool that it speaks of first.
     tool: Option<usize>,
     /// It asks for something, whether or not there is a tool for it.
@@ -22,7 +22,7 @@ pub(super) struct Clause {
 
 impl Planner<'_> {
     /// The terms of a part, without what chains of operators have taken.
-    pub(super) fn terms(&self, range: &Range<usize>) -> Vec<Term> {
+    pub(crate) fn terms(&self, range: &Range<usize>) -> Vec<Term> {
         let says = |at: &usize| {
             let is_word = self.text.token(*at).is_some_and(|token| token.kind == Kind::Word);
             let behind_value = self.facts.iter().any(|fact| fact.at.end == *at);
@@ -40,7 +40,7 @@ impl Planner<'_> {
     }
 
     /// Cuts the question where something new is asked for. What asks for nothing belongs to what is before.
-    pub(super) fn clauses(&self) -> Vec<Clause> {
+    pub(crate) fn clauses(&self) -> Vec<Clause> {
         let mut clauses: Vec<Clause> = Vec::new();
         let (mut start, mut is_sequel, mut speaks) = (0, false, false);
         for at in 0..=self.text.tokens.len() {
@@ -102,7 +102,7 @@ impl Planner<'_> {
     }
 
     /// A word for what came before; but not the "it" of "what time is it".
-    pub(super) fn is_anaphor(&self, at: usize) -> bool {
+    pub(crate) fn is_anaphor(&self, at: usize) -> bool {
         let (before, word, after) =
             (self.text.word(at.wrapping_sub(1)), self.text.word(at), self.text.word(at + 1));
         match word {

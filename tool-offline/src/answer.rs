@@ -6,7 +6,7 @@ use super::fill::fill;
 use super::progress::{Made, made};
 use super::thesaurus::terms;
 use super::words::Text;
-use crate::{Message, ResponseFormat, ToolDefinition};
+use tool_core::{Message, ResponseFormat, ToolDefinition};
 
 /// The JSON text, filled from the last message of the user that says enough: a later one may only say that an answer
 /// was wrong.
@@ -14,7 +14,7 @@ use crate::{Message, ResponseFormat, ToolDefinition};
 /// # Errors
 ///
 /// The names of what is lacking, if the least is lacking.
-pub(super) fn formatted(format: &ResponseFormat, messages: &[Message]) -> Result<String, Vec<String>> {
+pub(crate) fn formatted(format: &ResponseFormat, messages: &[Message]) -> Result<String, Vec<String>> {
     let definition = ToolDefinition::new(format.name(), "").with_parameters(format.given_schema().clone());
     let tools = Tools::new([&definition].into_iter());
     let Some(tool) = tools.get(0) else { return Err(Vec::new()) };
@@ -56,7 +56,7 @@ mod tests {
 
     use super::super::reply;
     use super::super::tests::tool;
-    use crate::{AssistantMessage, ChatRequest, Message, ResponseFormat, ToolCall, ToolOutput};
+    use tool_core::{AssistantMessage, ChatRequest, Message, ResponseFormat, ToolCall, ToolOutput};
 
     /// What is answered to a question, behind one call if there is a result.
     fn answered(schema: &Value, question: &str, result: Option<&str>) -> String {

@@ -28,7 +28,7 @@ const OPERATORS: [(&[&str], &str, u8); 15] = [
 
 impl Planner<'_> {
     /// Makes a step of every operator between two numbers, the tight ones first.
-    pub(super) fn work_off_chains(&mut self) {
+    pub(crate) fn work_off_chains(&mut self) {
         let mut facts = std::mem::take(&mut self.facts).into_iter().peekable();
         while let Some(first) = facts.next() {
             let (mut operands, mut operators) = (vec![first], Vec::new());
@@ -79,7 +79,7 @@ impl Planner<'_> {
 }
 
 /// The operator at a place: its length, the operation, and how tightly it binds.
-pub(super) fn operator(text: &Text, at: usize) -> Option<(usize, &'static str, u8)> {
+pub(crate) fn operator(text: &Text, at: usize) -> Option<(usize, &'static str, u8)> {
     let is_here =
         |words: &&[&str]| words.iter().enumerate().all(|(offset, word)| text.word(at + offset) == *word);
     let found = OPERATORS.iter().find(|(words, _, _)| is_here(words));

@@ -4,13 +4,13 @@ use futures_util::{FutureExt, StreamExt};
 use serde_json::{Value, json};
 
 use super::{OfflineModel, reply};
-use crate::{
+use tool_core::{
     AssistantMessage, ChatModel, ChatRequest, Delta, Message, ToolCall, ToolChoice, ToolDefinition,
     ToolDefinitions, ToolError, ToolOutput,
 };
 
 /// A question, and how it is asked.
-pub(super) struct Question<'a> {
+pub(crate) struct Question<'a> {
     history: Vec<Message>,
     text: &'a str,
     tools: ToolDefinitions,
@@ -19,14 +19,14 @@ pub(super) struct Question<'a> {
 }
 
 impl<'a> Question<'a> {
-    pub(super) fn new(text: &'a str, tools: &[ToolDefinition]) -> Self {
+    pub(crate) fn new(text: &'a str, tools: &[ToolDefinition]) -> Self {
         let tools = tools.iter().cloned().collect();
         Self { history: Vec::new(), text, tools, choice: ToolChoice::Auto, parallel: None }
     }
 
     /// The calls as `sum {"a":1,"b":2} & now {} > next turn`, and the answer. The results of the calls are in
     /// their order; one that begins with `!` is an error.
-    pub(super) fn told(self, results: &[&str]) -> (String, String) {
+    pub(crate) fn told(self, results: &[&str]) -> (String, String) {
         let mut results = results.iter();
         let mut messages = self.history;
         messages.push(Message::user(self.text));
@@ -61,7 +61,7 @@ impl<'a> Question<'a> {
 }
 
 /// A tool. Of a parameter, a type, a format or a schema is told; one with `?` may be left out.
-pub(super) fn tool(name: &str, description: &str, parameters: Value) -> ToolDefinition {
+pub(crate) fn tool(name: &str, description: &str, parameters: Value) -> ToolDefinition {
     let mut properties = serde_json::Map::new();
     let mut required = Vec::new();
     for (name, schema) in parameters.as_object().unwrap() {
@@ -82,7 +82,7 @@ pub(super) fn tool(name: &str, description: &str, parameters: Value) -> ToolDefi
 }
 
 /// Tools, one a line: name, description, parameters.
-pub(super) fn tools(lines: &str) -> Vec<ToolDefinition> {
+pub(crate) fn tools(lines: &str) -> Vec<ToolDefinition> {
     let tools = lines.trim().lines().map(|line| {
         let [name, description, parameters] = columns(line);
         tool(name, description, serde_json::from_str(parameters).unwrap())
@@ -90,7 +90,7 @@ pub(super) fn tools(lines: &str) -> Vec<ToolDefinition> {
     tools.collect()
 }
 
-pub(super) fn columns<const N: usize>(line: &str) -> [&str; N] {
+pub(crate) fn columns<const N: usize>(line: &str) -> [&str; N] {
     let columns: Vec<_> = line.split('|').map(str::trim).collect();
     columns.try_into().unwrap_or_else(|_| panic!("{line}"))
 }

@@ -7,13 +7,13 @@ use super::progress::{Made, Progress, Standing};
 use super::words::Text;
 
 /// The answer of a model that has nothing to work with.
-pub(super) const PLAIN: &str = "I am an offline model without knowledge of my own; give me tools, and ask for something that they can do.";
+pub(crate) const PLAIN: &str = "I am an offline model without knowledge of my own; give me tools, and ask for something that they can do.";
 
 /// How many tools are named at most when none fits.
 const NAMED: usize = 30;
 
 /// The answer, when nothing more is to be called.
-pub(super) fn answer(plan: &Plan, tools: &Tools<'_>, progress: &Progress, made: &[Made<'_>]) -> String {
+pub(crate) fn answer(plan: &Plan, tools: &Tools<'_>, progress: &Progress, made: &[Made<'_>]) -> String {
     let mut lines: Vec<String> = Vec::new();
     for ((step, standing), is_part) in plan.steps.iter().zip(&progress.standings).zip(&progress.is_part) {
         let Some(tool) = tools.get(step.tool) else { continue };
@@ -58,7 +58,7 @@ pub(super) fn answer(plan: &Plan, tools: &Tools<'_>, progress: &Progress, made: 
 }
 
 /// The answer, when it is to have a form that cannot be filled.
-pub(super) fn lacking(missing: &[String]) -> String {
+pub(crate) fn lacking(missing: &[String]) -> String {
     let missing = list(missing.iter().map(|name| format!("`{name}`")).collect());
     format!("I cannot answer in the form that is asked for: nothing says {missing}.")
 }

@@ -6,18 +6,18 @@ use super::choose::{Tool, Tools};
 use super::facts::{self, Fact, Holds};
 use super::fill::{Filled, fill};
 use super::plan::{Plan, Step};
-use crate::{Message, ToolCall, ToolMessage};
+use tool_core::{Message, ToolCall, ToolMessage};
 
 /// A call of this question, and what came of it.
 #[derive(Debug)]
-pub(super) struct Made<'a> {
-    pub(super) call: &'a ToolCall,
-    pub(super) result: Option<&'a ToolMessage>,
+pub(crate) struct Made<'a> {
+    pub(crate) call: &'a ToolCall,
+    pub(crate) result: Option<&'a ToolMessage>,
 }
 
 /// Where one step stands.
 #[derive(Clone, Debug)]
-pub(super) enum Standing {
+pub(crate) enum Standing {
     Done(String),
     Failed(String),
     /// It is to be called with these arguments.
@@ -33,16 +33,16 @@ pub(super) enum Standing {
 }
 
 #[derive(Debug)]
-pub(super) struct Progress {
-    pub(super) standings: Vec<Standing>,
+pub(crate) struct Progress {
+    pub(crate) standings: Vec<Standing>,
     /// For each step, whether another has taken its result.
-    pub(super) is_part: Vec<bool>,
+    pub(crate) is_part: Vec<bool>,
     /// The calls that belong to a step.
-    pub(super) claimed: Vec<usize>,
+    pub(crate) claimed: Vec<usize>,
 }
 
 /// The calls after the question, each with its result.
-pub(super) fn made(messages: &[Message]) -> Vec<Made<'_>> {
+pub(crate) fn made(messages: &[Message]) -> Vec<Made<'_>> {
     let result = |call: &ToolCall| {
         messages.iter().find_map(|message| match message {
             Message::Tool(result) if result.call_id == call.id => Some(result),
@@ -58,7 +58,7 @@ pub(super) fn made(messages: &[Message]) -> Vec<Made<'_>> {
 
 /// Goes through the plan until it stands. Every step takes at most one call, and every call that was made
 /// is taken if a step of its tool is open, so a question has an end.
-pub(super) fn progress(plan: &Plan, tools: &Tools<'_>, made: &[Made<'_>]) -> Progress {
+pub(crate) fn progress(plan: &Plan, tools: &Tools<'_>, made: &[Made<'_>]) -> Progress {
     let mut adopted = vec![None; plan.steps.len()];
     loop {
         let progress = Progress::through(plan, tools, made, &adopted);

@@ -11,42 +11,42 @@ use super::words::Text;
 
 /// One call that is to be made.
 #[derive(Clone, Debug)]
-pub(super) struct Step {
-    pub(super) tool: usize,
+pub(crate) struct Step {
+    pub(crate) tool: usize,
     /// The part of the question that it answers, as tokens and as a text.
-    pub(super) range: Range<usize>,
-    pub(super) told: String,
-    pub(super) facts: Vec<Fact>,
+    pub(crate) range: Range<usize>,
+    pub(crate) told: String,
+    pub(crate) facts: Vec<Fact>,
     /// The step before, whose result is used if a value is lacking.
-    pub(super) implied: Option<usize>,
+    pub(crate) implied: Option<usize>,
     /// Values from elsewhere, tried in turn if a value is lacking.
-    pub(super) spare: Vec<Vec<Fact>>,
+    pub(crate) spare: Vec<Vec<Fact>>,
     /// How many values the question lists, if the tool takes fewer.
-    pub(super) excess: Option<usize>,
+    pub(crate) excess: Option<usize>,
 }
 
 #[derive(Debug)]
-pub(super) struct Plan {
-    pub(super) text: Text,
-    pub(super) steps: Vec<Step>,
+pub(crate) struct Plan {
+    pub(crate) text: Text,
+    pub(crate) steps: Vec<Step>,
     /// The parts of the question that no tool fits.
-    pub(super) cannot: Vec<String>,
+    pub(crate) cannot: Vec<String>,
 }
 
-pub(super) struct Planner<'a> {
-    pub(super) tools: &'a Tools<'a>,
-    pub(super) text: Text,
+pub(crate) struct Planner<'a> {
+    pub(crate) tools: &'a Tools<'a>,
+    pub(crate) text: Text,
     /// The values of the question that are told by their form, and the results of chains of operators.
-    pub(super) facts: Vec<Fact>,
+    pub(crate) facts: Vec<Fact>,
     /// The tokens that are inside a chain of operators.
-    pub(super) chained: Vec<Range<usize>>,
+    pub(crate) chained: Vec<Range<usize>>,
     steps: Vec<Step>,
     cannot: Vec<String>,
 }
 
 /// `earlier` is a result of the conversation before, for questions such as "And its square root?". If one
 /// must be called, the likeliest that can be filled is.
-pub(super) fn plan(question: &str, tools: &Tools<'_>, earlier: Option<&str>, must: bool) -> Plan {
+pub(crate) fn plan(question: &str, tools: &Tools<'_>, earlier: Option<&str>, must: bool) -> Plan {
     let text = Text::new(question);
     let facts = facts::plain(&text);
     let (chained, steps, cannot) = (Vec::new(), Vec::new(), Vec::new());
@@ -68,13 +68,13 @@ pub(super) fn plan(question: &str, tools: &Tools<'_>, earlier: Option<&str>, mus
 }
 
 impl Planner<'_> {
-    pub(super) fn add(&mut self, tool: usize, range: Range<usize>, facts: Vec<Fact>) -> usize {
+    pub(crate) fn add(&mut self, tool: usize, range: Range<usize>, facts: Vec<Fact>) -> usize {
         let told = self.text.slice(range.clone()).to_owned();
         self.steps.push(Step { tool, range, told, facts, implied: None, spare: Vec::new(), excess: None });
         self.steps.len() - 1
     }
 
-    pub(super) fn facts_in(&self, range: &Range<usize>) -> Vec<Fact> {
+    pub(crate) fn facts_in(&self, range: &Range<usize>) -> Vec<Fact> {
         self.facts.iter().filter(|fact| fact.overlaps(range)).cloned().collect()
     }
 
@@ -84,11 +84,11 @@ impl Planner<'_> {
         self.facts_in(range).into_iter().chain(names).collect()
     }
 
-    pub(super) fn is_chained(&self, at: usize) -> bool {
+    pub(crate) fn is_chained(&self, at: usize) -> bool {
         self.chained.iter().any(|range| range.contains(&at))
     }
 
-    pub(super) fn fill(&self, tool: usize, range: &Range<usize>, facts: &[Fact]) -> Option<Filled> {
+    pub(crate) fn fill(&self, tool: usize, range: &Range<usize>, facts: &[Fact]) -> Option<Filled> {
         Some(fill(self.tools.get(tool)?, &self.text, range, facts))
     }
 

@@ -9,22 +9,22 @@ const MOST: usize = 4_000;
 
 /// A text and its tokens.
 #[derive(Debug)]
-pub(super) struct Text {
+pub(crate) struct Text {
     source: String,
-    pub(super) tokens: Vec<Token>,
+    pub(crate) tokens: Vec<Token>,
 }
 
 #[derive(Debug)]
-pub(super) struct Token {
-    pub(super) kind: Kind,
+pub(crate) struct Token {
+    pub(crate) kind: Kind,
     /// As written; of a quotation, what is between the marks.
-    pub(super) text: String,
-    pub(super) lower: String,
+    pub(crate) text: String,
+    pub(crate) lower: String,
     bytes: Range<usize>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Word,
     Number(Number),
     Quoted,
@@ -37,7 +37,7 @@ pub(super) enum Kind {
 }
 
 impl Text {
-    pub(super) fn new(source: &str) -> Self {
+    pub(crate) fn new(source: &str) -> Self {
         let mut tokens: Vec<Token> = Vec::new();
         let mut at = 0;
         while let Some(rest) = source.get(at..)
@@ -65,12 +65,12 @@ impl Text {
         Self { source: source.to_owned(), tokens }
     }
 
-    pub(super) fn token(&self, at: usize) -> Option<&Token> {
+    pub(crate) fn token(&self, at: usize) -> Option<&Token> {
         self.tokens.get(at)
     }
 
     /// The word or mark at a place, in lower case; empty beyond the ends and for anything else.
-    pub(super) fn word(&self, at: usize) -> &str {
+    pub(crate) fn word(&self, at: usize) -> &str {
         match self.tokens.get(at) {
             Some(token) if matches!(token.kind, Kind::Word | Kind::Mark) => &token.lower,
             _ => "",
@@ -78,7 +78,7 @@ impl Text {
     }
 
     /// What is written from one token to another.
-    pub(super) fn slice(&self, tokens: Range<usize>) -> &str {
+    pub(crate) fn slice(&self, tokens: Range<usize>) -> &str {
         let inside = self.tokens.get(tokens).unwrap_or_default();
         match (inside.first(), inside.last()) {
             (Some(first), Some(last)) => self.source.get(first.bytes.start..last.bytes.end).unwrap_or(""),
@@ -86,7 +86,7 @@ impl Text {
         }
     }
 
-    pub(super) fn all(&self) -> Range<usize> {
+    pub(crate) fn all(&self) -> Range<usize> {
         0..self.tokens.len()
     }
 }
@@ -266,7 +266,7 @@ fn word(rest: &str) -> usize {
     }
 }
 
-pub(super) fn is_ideograph(c: char) -> bool {
+pub(crate) fn is_ideograph(c: char) -> bool {
     matches!(c, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{ac00}'..='\u{d7af}')
 }
 

@@ -1,37 +1,41 @@
 //! Reads the JSON Schema of a tool's parameters into slots: the values that a call needs.
 
-use serde_json::Value;
+use std::collections::HashSet;
+
+use serde_json::{Map, Value};
 
 use super::facts::is_listed;
 use super::thesaurus::{Term, parts, terms, terms_of};
 use super::words::Text;
-use crate::schema::Choices;
 
 /// How deep references and nested objects are followed, and how many slots a tool can have: a schema may
 /// refer to itself.
 const DEEPEST: usize = 6;
 const MOST: usize = 64;
 
+/// The most subschemas that are visited to resolve one schema.
+const MAX_SUBSCHEMAS: usize = 10_000;
+
 /// One value of a call: a parameter, or a property of an object among them.
 #[derive(Debug)]
-pub(super) struct Slot {
-    pub(super) path: Vec<String>,
-    pub(super) kind: Shape,
-    pub(super) is_required: bool,
+pub(crate) struct Slot {
+    pub(crate) path: Vec<String>,
+    pub(crate) kind: Shape,
+    pub(crate) is_required: bool,
     /// How many names of the path must be there for the value to be required by them.
-    pub(super) required_in: Option<usize>,
-    pub(super) description: String,
+    pub(crate) required_in: Option<usize>,
+    pub(crate) description: String,
     /// The words of the last name on the path.
-    pub(super) words: Vec<String>,
-    pub(super) name: Vec<Term>,
-    pub(super) about: Vec<Term>,
+    pub(crate) words: Vec<String>,
+    pub(crate) name: Vec<Term>,
+    pub(crate) about: Vec<Term>,
     /// The prepositions that the tool's description puts before the name: `b` and `a` of "subtracts b from a".
-    pub(super) prepositions: Vec<String>,
+    pub(crate) prepositions: Vec<String>,
 }
 
 /// What a value must be.
 #[derive(Debug)]
-pub(super) enum Shape {
+pub(crate) enum Shape {
     Number {
         is_integer: bool,
     },
@@ -45,7 +49,7 @@ pub(super) enum Shape {
 
 /// What kind of text is meant, by the name and the format.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Flavour {
+pub(crate) enum Flavour {
     Plain,
     /// Words of the user's own, such as a message.
     Long,
@@ -63,27 +67,26 @@ pub(super) enum Flavour {
     Code,
 }
 
-pub(super) fn slots(schema: &Value, description: &str) -> Vec<Slot> {
-    let choices = Choices::new(schema);
-    let mut reader = Reader { root: schema, choices, told: Text::new(description), slots: Vec::new() };
+pub(crate) fn slots(schema: &Value, description: &str) -> Vec<Slot> {
+    let mut reader = Reader { root: schema, told: Text::new(description), slots: Vec::new() };
     reader.read(schema, &[], true, 0);
     reader.slots
 }
 
 /// Says `null` for what the schema asks for, lets be `null`, and nothing fills.
-pub(super) fn fill_with_nulls(schema: &Value, arguments: &mut Value) {
-    fill_object(&Choices::new(schema), schema, arguments, 0);
+pub(crate) fn fill_with_nulls(schema: &Value, arguments: &mut Value) {
+    fill_object(schema, schema, arguments, 0);
 }
 
-fn fill_object<'s>(choices: &Choices<'s>, schema: &'s Value, object: &mut Value, depth: usize) {
+fn fill_object(root: &Value, schema: &Value, object: &mut Value, depth: usize) {
     let (Value::Object(object), true) = (object, depth <= DEEPEST) else { return };
-    for words in choices.of([schema]).unwrap_or_default() {
+    for words in alternatives(root, schema) {
         let properties = words.get("properties").and_then(Value::as_object);
         let required = words.get("required").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         for (name, property) in properties.into_iter().flatten().take(MOST) {
             match object.get_mut(name) {
-                Some(inner) => fill_object(choices, property, inner, depth + 1),
-                None if required.iter().any(|one| one == name) && choices.admit_null([property]) => {
+                Some(inner) => fill_object(root, property, inner, depth + 1),
+                None if required.iter().any(|one| one == name) && admits_null(root, property) => {
                     object.insert(name.clone(), Value::Null);
                 }
                 None => {}
@@ -92,9 +95,47 @@ fn fill_object<'s>(choices: &Choices<'s>, schema: &'s Value, object: &mut Value,
     }
 }
 
+/// Returns the schemas that constrain a value: this one, its alternatives and what they refer to.
+fn alternatives<'s>(root: &'s Value, schema: &'s Value) -> Vec<&'s Map<String, Value>> {
+    let (mut pending, mut found, mut followed) = (vec![schema], Vec::new(), HashSet::new());
+    while let Some(schema) = pending.pop() {
+        let Some(keywords) = schema.as_object() else { continue };
+        if found.len() + followed.len() >= MAX_SUBSCHEMAS {
+            break;
+        }
+        if let Some(reference) = keywords.get("$ref").and_then(Value::as_str) {
+            // A reference is followed once, so cycles end.
+            if followed.insert(reference) {
+                pending.extend(reference.strip_prefix('#').and_then(|path| root.pointer(path)));
+            }
+            continue;
+        }
+        let lists =
+            ["allOf", "oneOf", "anyOf"].iter().filter_map(|keyword| keywords.get(*keyword)?.as_array());
+        pending.extend(lists.flat_map(|list| list.iter().rev()));
+        found.push(keywords);
+    }
+    found
+}
+
+/// Returns `true` if one of the alternatives of a schema allows `null` explicitly.
+fn admits_null(root: &Value, schema: &Value) -> bool {
+    alternatives(root, schema).into_iter().any(|keywords| {
+        let is_listed =
+            keywords.get("enum").and_then(Value::as_array).map(|list| list.contains(&Value::Null));
+        let has_null_type = match keywords.get("type") {
+            Some(Value::String(name)) => name == "null",
+            Some(Value::Array(names)) => names.iter().any(|name| name == "null") && is_listed != Some(false),
+            _ => is_listed == Some(true),
+        };
+        has_null_type
+            || keywords.get("nullable") == Some(&Value::Bool(true))
+            || keywords.get("const") == Some(&Value::Null)
+    })
+}
+
 struct Reader<'a> {
     root: &'a Value,
-    choices: Choices<'a>,
     told: Text,
     slots: Vec<Slot>,
 }
@@ -108,7 +149,7 @@ impl<'a> Reader<'a> {
         for (name, written) in properties {
             let schema = self.plain(written, depth);
             // What may be null may be left out, by saying so.
-            let in_object = required.iter().any(|one| one == name) && !self.choices.admit_null([written]);
+            let in_object = required.iter().any(|one| one == name) && !admits_null(self.root, written);
             let path: Vec<_> = path.iter().chain([name]).cloned().collect();
             let inner = schema.get("properties").and_then(Value::as_object);
             let is_object = inner.is_some_and(|properties| !properties.is_empty());

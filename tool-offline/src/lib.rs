@@ -1,4 +1,24 @@
-//! A model without a network, which really chooses among the tools that it is offered.
+//! A deterministic chat model that runs offline, for examples and tests.
+//!
+//! ```
+//! use tool_core::{Agent, tool, tools};
+//! use tool_offline::OfflineModel;
+//!
+//! #[tool("Sums two numbers")]
+//! fn sum(a: f64, b: f64) -> f64 { a + b }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let agent = Agent::builder(OfflineModel::new()).tools(tools![sum]).build()?;
+//! println!("{}", agent.ask("What is 2.5 plus 40?").await?); // 2.5 plus 40 is 42.5.
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`OfflineModel`] reads plain English with rules, not with a language model: the same question always gets the same
+//! calls and the same answer, and it needs neither a key nor a network. It is not meant for production.
+
+#![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod answer;
 mod candidates;
@@ -23,7 +43,7 @@ use futures_util::stream;
 
 use self::choose::Tools;
 use self::progress::Standing;
-use crate::{
+use tool_core::{
     AssistantMessage, ChatModel, ChatRequest, ChatResponse, ChatStream, Delta, Message, ModelFuture,
     ToolCall, ToolChoice, ToolDefinition, Usage,
 };
@@ -40,7 +60,7 @@ const NAME: &str = "offline";
 /// words hang together.
 ///
 /// ```
-/// use tool_core::testing::OfflineModel;
+/// use tool_offline::OfflineModel;
 /// use tool_core::{Agent, tool, tools};
 ///
 /// /// Sums two numbers.
@@ -75,7 +95,7 @@ const NAME: &str = "offline";
 /// - Use results: of the inner operation in the outer ("the square root of the sum of …"), of the last step
 ///   for "that" and "it", and fields of an object by their names.
 /// - Call independent tools in one turn, unless the request asks for one at a time.
-/// - Answer in the JSON of a [schema](crate::ResponseFormat), filled as arguments are from results and the question.
+/// - Answer in the JSON of a [schema](tool_core::ResponseFormat), filled as arguments are from results and the question.
 /// - Say what it lacks, which call failed, and that no tool fits. A failed call is not tried again.
 ///
 /// # What it cannot do
@@ -115,7 +135,7 @@ impl ChatModel for OfflineModel {
     }
 
     fn provider_name(&self) -> Option<&str> {
-        Some("tool_core")
+        Some("tool_offline")
     }
 
     fn model_name(&self) -> Option<&str> {

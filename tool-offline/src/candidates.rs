@@ -11,7 +11,7 @@ use super::thesaurus::{is_stop, parts, terms};
 use super::words::Text;
 
 /// What an optional parameter needs in its favour to be filled: more than that a value is left over.
-pub(super) const CLEARLY: f64 = 8.0;
+pub(crate) const CLEARLY: f64 = 8.0;
 
 /// Which prepositions go with which names of parameters.
 const HINTS: [(&str, &str); 7] = [
@@ -25,13 +25,13 @@ const HINTS: [(&str, &str); 7] = [
 ];
 
 /// One way to fill one slot; no value stands for a result that is not there yet.
-pub(super) struct Candidate {
-    pub(super) slot: usize,
-    pub(super) score: f64,
-    pub(super) facts: Vec<usize>,
+pub(crate) struct Candidate {
+    pub(crate) slot: usize,
+    pub(crate) score: f64,
+    pub(crate) facts: Vec<usize>,
     /// The tokens that it takes.
-    pub(super) at: Range<usize>,
-    pub(super) value: Option<Value>,
+    pub(crate) at: Range<usize>,
+    pub(crate) value: Option<Value>,
 }
 
 impl Candidate {
@@ -41,15 +41,15 @@ impl Candidate {
 }
 
 /// The words and values that a call is filled from.
-pub(super) struct Words<'a> {
-    pub(super) text: &'a Text,
-    pub(super) range: &'a Range<usize>,
-    pub(super) facts: &'a [Fact],
+pub(crate) struct Words<'a> {
+    pub(crate) text: &'a Text,
+    pub(crate) range: &'a Range<usize>,
+    pub(crate) facts: &'a [Fact],
 }
 
 impl Words<'_> {
     /// The ways to fill a slot.
-    pub(super) fn candidates(&self, slot: &Slot) -> Vec<Candidate> {
+    pub(crate) fn candidates(&self, slot: &Slot) -> Vec<Candidate> {
         let mut candidates = Vec::new();
         match &slot.kind {
             Shape::Boolean => candidates.extend(self.said(slot)),

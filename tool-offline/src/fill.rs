@@ -13,18 +13,18 @@ use super::words::Text;
 
 /// A call as far as it can be filled.
 #[derive(Debug)]
-pub(super) struct Filled {
-    pub(super) arguments: Value,
+pub(crate) struct Filled {
+    pub(crate) arguments: Value,
     /// The facts that went into it, by position.
-    pub(super) used: Vec<usize>,
+    pub(crate) used: Vec<usize>,
     /// The required slots that nothing fills, by position.
-    pub(super) missing: Vec<usize>,
+    pub(crate) missing: Vec<usize>,
     /// A result went into it that is not there yet.
-    pub(super) waits: bool,
+    pub(crate) waits: bool,
 }
 
 /// Fills what can be filled from the facts and from the words of the range. No value is used twice.
-pub(super) fn fill(tool: &Tool<'_>, text: &Text, range: &Range<usize>, facts: &[Fact]) -> Filled {
+pub(crate) fn fill(tool: &Tool<'_>, text: &Text, range: &Range<usize>, facts: &[Fact]) -> Filled {
     let words = Words { text, range, facts };
     let mut candidates: Vec<Candidate> = Vec::new();
     for (at, slot) in tool.slots.iter().enumerate() {

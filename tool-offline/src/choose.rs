@@ -6,7 +6,7 @@ use super::facts::is_listed;
 use super::schema::{self, Shape, Slot};
 use super::thesaurus::{Term, parts, terms, terms_of};
 use super::words::{Kind, Text};
-use crate::ToolDefinition;
+use tool_core::ToolDefinition;
 
 /// What a word is worth by where the tool has it.
 const IN_NAME: f64 = 3.0;
@@ -21,9 +21,9 @@ const DEEPEST: usize = 8;
 
 /// A tool on offer, and its words.
 #[derive(Debug)]
-pub(super) struct Tool<'a> {
-    pub(super) definition: &'a ToolDefinition,
-    pub(super) slots: Vec<Slot>,
+pub(crate) struct Tool<'a> {
+    pub(crate) definition: &'a ToolDefinition,
+    pub(crate) slots: Vec<Slot>,
     name: Vec<Term>,
     /// The words of the name that a question must have: for a parameter, its value stands.
     needed: Vec<Term>,
@@ -35,18 +35,18 @@ pub(super) struct Tool<'a> {
 
 /// The tools on offer.
 #[derive(Debug)]
-pub(super) struct Tools<'a>(pub(super) Vec<Tool<'a>>);
+pub(crate) struct Tools<'a>(pub(super) Vec<Tool<'a>>);
 
 /// A tool that a part of a question speaks of.
 #[derive(Clone, Debug)]
-pub(super) struct Mention {
-    pub(super) tool: usize,
-    pub(super) score: f64,
+pub(crate) struct Mention {
+    pub(crate) tool: usize,
+    pub(crate) score: f64,
     /// The tokens that the tool's name explains; of these, those that are its very words; and those that its
     /// parameters and its description explain.
-    pub(super) named: Vec<Range<usize>>,
-    pub(super) exact: Vec<Range<usize>>,
-    pub(super) parameters: Vec<Range<usize>>,
+    pub(crate) named: Vec<Range<usize>>,
+    pub(crate) exact: Vec<Range<usize>>,
+    pub(crate) parameters: Vec<Range<usize>>,
     told: Vec<Range<usize>>,
     /// Every word of its name is there.
     is_complete: bool,
@@ -56,7 +56,7 @@ pub(super) struct Mention {
 
 impl Mention {
     /// The first token of what its name explains.
-    pub(super) fn at(&self) -> usize {
+    pub(crate) fn at(&self) -> usize {
         self.named.first().map_or(0, |named| named.start)
     }
 }
@@ -97,7 +97,7 @@ impl<'a> Tool<'a> {
         Self { definition, about: about.collect(), name, needed, parameters, action, slots }
     }
 
-    pub(super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         self.definition.name()
     }
 
@@ -111,7 +111,7 @@ impl<'a> Tool<'a> {
         named.max(told).max(IN_PARAMETER * term.likeness_to_any(&self.parameters))
     }
 
-    pub(super) fn explains(&self, term: &Term) -> bool {
+    pub(crate) fn explains(&self, term: &Term) -> bool {
         self.weight(term) > 0.0
     }
 
@@ -183,16 +183,16 @@ impl<'a> Tool<'a> {
 }
 
 impl<'a> Tools<'a> {
-    pub(super) fn new(definitions: impl Iterator<Item = &'a ToolDefinition>) -> Self {
+    pub(crate) fn new(definitions: impl Iterator<Item = &'a ToolDefinition>) -> Self {
         Self(definitions.map(Tool::new).collect())
     }
 
-    pub(super) fn get(&self, tool: usize) -> Option<&Tool<'a>> {
+    pub(crate) fn get(&self, tool: usize) -> Option<&Tool<'a>> {
         self.0.get(tool)
     }
 
     /// Every tool as what a part of a question may mean, the best first.
-    pub(super) fn ranked(&self, terms: &[Term]) -> Vec<Mention> {
+    pub(crate) fn ranked(&self, terms: &[Term]) -> Vec<Mention> {
         let all = self.0.len() as f64 + 1.0;
         let rarity = |term: &Term| {
             let having = self.0.iter().filter(|tool| tool.explains(term)).count().max(1) as f64;
@@ -206,7 +206,7 @@ impl<'a> Tools<'a> {
     }
 
     /// The tools that a part of a question may mean, the best first.
-    pub(super) fn meant(&self, text: &Text, terms: &[Term]) -> Vec<Mention> {
+    pub(crate) fn meant(&self, text: &Text, terms: &[Term]) -> Vec<Mention> {
         let ranked = self.ranked(terms);
         let complete: Vec<_> =
             ranked.iter().filter(|mention| mention.is_complete).map(|one| one.tool).collect();
@@ -229,7 +229,7 @@ impl<'a> Tools<'a> {
 
     /// All that a part of a question means, in the order of its words: the main tool, and those whose names
     /// are in the words that it leaves over. A tool that lacks something leaves the words of its description.
-    pub(super) fn mentions(&self, terms: &[Term], main: &Mention, lacks: bool) -> Vec<Mention> {
+    pub(crate) fn mentions(&self, terms: &[Term], main: &Mention, lacks: bool) -> Vec<Mention> {
         let mut found = vec![main.clone()];
         let told = main.told.iter().filter(|_| !lacks);
         let mut taken: Vec<_> = main.named.iter().chain(&main.parameters).chain(told).cloned().collect();
@@ -248,7 +248,7 @@ impl<'a> Tools<'a> {
 
 /// A term that asks for something to be done: a known operation, or a verb that a sentence begins with and
 /// that has an object.
-pub(super) fn is_demand(text: &Text, term: &Term, terms: &[Term]) -> bool {
+pub(crate) fn is_demand(text: &Text, term: &Term, terms: &[Term]) -> bool {
     let is_first = terms.first().is_some_and(|first| first.at == term.at);
     let object = is_listed("the a an my our this that it all me us him her", text.word(term.at.end));
     // "New York" is no order.

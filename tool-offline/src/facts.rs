@@ -9,21 +9,21 @@ use super::words::{Kind, Text, Token};
 
 /// One value that an argument can be made of.
 #[derive(Clone, Debug)]
-pub(super) struct Fact {
-    pub(super) holds: Holds,
-    pub(super) text: String,
+pub(crate) struct Fact {
+    pub(crate) holds: Holds,
+    pub(crate) text: String,
     /// The tokens that it was read from; empty if it is not from the question.
-    pub(super) at: Range<usize>,
+    pub(crate) at: Range<usize>,
     /// The preposition before it.
-    pub(super) preposition: String,
+    pub(crate) preposition: String,
     /// The name of the field, if it is from a result.
-    pub(super) field: Vec<Term>,
+    pub(crate) field: Vec<Term>,
     /// The step that it is, or will be, the result of.
-    pub(super) step: Option<usize>,
+    pub(crate) step: Option<usize>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Holds {
+pub(crate) enum Holds {
     Number(Number),
     Quoted,
     Email,
@@ -59,21 +59,21 @@ const TENS: &str = "ten twenty thirty forty fifty sixty seventy eighty ninety";
 const SCALES: [(&str, u64); 4] =
     [("dozen", 12), ("hundred", 100), ("thousand", 1_000), ("million", 1_000_000)];
 
-pub(super) fn is_listed(list: &str, word: &str) -> bool {
+pub(crate) fn is_listed(list: &str, word: &str) -> bool {
     list.split(' ').any(|one| one == word)
 }
 
 /// What follows is what somebody is to be told.
-pub(super) fn speaks(word: &str) -> bool {
+pub(crate) fn speaks(word: &str) -> bool {
     is_listed("saying says stating", word)
 }
 
-pub(super) fn is_list_separator(word: &str) -> bool {
+pub(crate) fn is_list_separator(word: &str) -> bool {
     matches!(word, "," | "、" | "and" | "or" | "&")
 }
 
 impl Fact {
-    pub(super) fn new(text: &Text, at: Range<usize>, holds: Holds) -> Self {
+    pub(crate) fn new(text: &Text, at: Range<usize>, holds: Holds) -> Self {
         let source = match (at.len(), text.token(at.start)) {
             (1, Some(token)) => &token.text,
             _ => text.slice(at.clone()),
@@ -95,23 +95,23 @@ impl Fact {
     }
 
     /// What a step will give; it stands where the words stand that mean it.
-    pub(super) fn pending(step: usize, at: Range<usize>) -> Self {
+    pub(crate) fn pending(step: usize, at: Range<usize>) -> Self {
         Self { holds: Holds::Pending(step), at, step: Some(step), ..Self::known("") }
     }
 
     /// What a step gave.
-    pub(super) fn known(text: &str) -> Self {
+    pub(crate) fn known(text: &str) -> Self {
         let (text, preposition) = (text.to_owned(), String::new());
         Self { holds: Holds::Known, text, at: 0..0, preposition, field: Vec::new(), step: None }
     }
 
-    pub(super) fn overlaps(&self, range: &Range<usize>) -> bool {
+    pub(crate) fn overlaps(&self, range: &Range<usize>) -> bool {
         self.at.start < range.end && range.start < self.at.end
     }
 }
 
 /// Between two values there is what stands between the items of a list: "in Paris, in Rome and in Bonn".
-pub(super) fn is_next_in_list(text: &Text, one: &Range<usize>, next: &Range<usize>) -> bool {
+pub(crate) fn is_next_in_list(text: &Text, one: &Range<usize>, next: &Range<usize>) -> bool {
     let between = || (one.end..next.start).map(|at| text.word(at));
     let is_joint = |word| {
         is_list_separator(word)
@@ -122,7 +122,7 @@ pub(super) fn is_next_in_list(text: &Text, one: &Range<usize>, next: &Range<usiz
 }
 
 /// The values that can be told by their form alone.
-pub(super) fn plain(text: &Text) -> Vec<Fact> {
+pub(crate) fn plain(text: &Text) -> Vec<Fact> {
     let mut facts = Vec::new();
     let mut at = 0;
     while let Some(token) = text.token(at) {
@@ -187,7 +187,7 @@ fn small(word: &str) -> Option<u64> {
 }
 
 /// Capitalised words, except those that the tool itself explains and those that only begin a sentence.
-pub(super) fn names(text: &Text, range: Range<usize>, is_explained: &dyn Fn(usize) -> bool) -> Vec<Fact> {
+pub(crate) fn names(text: &Text, range: Range<usize>, is_explained: &dyn Fn(usize) -> bool) -> Vec<Fact> {
     let is_name = |at: usize| {
         let Some(token) = text.token(at).filter(|token| token.kind == Kind::Word && at < range.end) else {
             return false;
@@ -228,7 +228,7 @@ fn is_code(token: &Token) -> bool {
 }
 
 /// The runs of words that nothing else explains, without the small words at their ends.
-pub(super) fn phrases(text: &Text, range: Range<usize>, is_explained: &dyn Fn(usize) -> bool) -> Vec<Fact> {
+pub(crate) fn phrases(text: &Text, range: Range<usize>, is_explained: &dyn Fn(usize) -> bool) -> Vec<Fact> {
     let breaks = |at: usize| {
         let ends = |token: &Token| match token.kind {
             Kind::Mark => matches!(&*token.lower, "." | "!" | "?" | ";" | "=" | "(" | ")"),
@@ -278,7 +278,7 @@ fn is_cut(text: &Text, at: usize) -> bool {
 }
 
 /// What a step's result holds: the fields of an object, one fact for each.
-pub(super) fn fields(result: &str, step: usize) -> Vec<Fact> {
+pub(crate) fn fields(result: &str, step: usize) -> Vec<Fact> {
     let Ok(Value::Object(object)) = serde_json::from_str(result) else {
         return Vec::new();
     };
@@ -290,7 +290,7 @@ pub(super) fn fields(result: &str, step: usize) -> Vec<Fact> {
 }
 
 /// The number that a result is, or the only one in it.
-pub(super) fn number_of(result: &str) -> Option<Number> {
+pub(crate) fn number_of(result: &str) -> Option<Number> {
     if let Ok(number) = result.trim().parse() {
         return Some(number);
     }
@@ -302,11 +302,11 @@ pub(super) fn number_of(result: &str) -> Option<Number> {
 }
 
 /// The only e-mail address in a result.
-pub(super) fn email_of(result: &str) -> Option<String> {
+pub(crate) fn email_of(result: &str) -> Option<String> {
     only(plain(&Text::new(&result.replace('"', " "))).into_iter().filter(|fact| fact.holds == Holds::Email))
         .map(|fact| fact.text)
 }
 
-pub(super) fn only<T>(mut several: impl Iterator<Item = T>) -> Option<T> {
+pub(crate) fn only<T>(mut several: impl Iterator<Item = T>) -> Option<T> {
     several.next().filter(|_| several.next().is_none())
 }

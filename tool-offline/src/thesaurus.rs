@@ -55,18 +55,18 @@ const LIGHT: &str = " get fetch find show tell give display retrieve return calc
 
 /// A word or phrase, and what it means the same as.
 #[derive(Clone, Debug)]
-pub(super) struct Term {
-    pub(super) stem: String,
+pub(crate) struct Term {
+    pub(crate) stem: String,
     groups: Vec<usize>,
     /// It is a verb such as `get`, which fits nearly every tool.
-    pub(super) is_light: bool,
+    pub(crate) is_light: bool,
     /// The tokens that it stands at.
-    pub(super) at: Range<usize>,
+    pub(crate) at: Range<usize>,
 }
 
 impl Term {
     /// How much two terms mean the same: 1 for one word, less for a synonym, 0 for neither.
-    pub(super) fn likeness(&self, other: &Self) -> f64 {
+    pub(crate) fn likeness(&self, other: &Self) -> f64 {
         let mut stems = [&self.stem, &other.stem];
         stems.sort_by_key(|stem| stem.len());
         let [short, long] = stems;
@@ -80,12 +80,12 @@ impl Term {
         }
     }
 
-    pub(super) fn likeness_to_any(&self, others: &[Self]) -> f64 {
+    pub(crate) fn likeness_to_any(&self, others: &[Self]) -> f64 {
         others.iter().map(|other| self.likeness(other)).fold(0.0, f64::max)
     }
 
     /// It says what is to be done.
-    pub(super) fn is_operation(&self) -> bool {
+    pub(crate) fn is_operation(&self) -> bool {
         self.groups.iter().any(|group| *group < *OPERATION_COUNT)
     }
 }
@@ -109,11 +109,11 @@ fn stem_of_entry(word: &str) -> String {
 }
 
 /// It is a verb such as `get`, which fits nearly every tool.
-pub(super) fn is_light(lower: &str) -> bool {
+pub(crate) fn is_light(lower: &str) -> bool {
     is_in(LIGHT, lower)
 }
 
-pub(super) fn is_stop(lower: &str) -> bool {
+pub(crate) fn is_stop(lower: &str) -> bool {
     is_in(STOP, lower)
 }
 
@@ -122,7 +122,7 @@ fn is_in(list: &str, word: &str) -> bool {
 }
 
 /// The terms of words that stand at these places. Stop words are left out, unless a phrase needs them.
-pub(super) fn terms<'a>(words: impl IntoIterator<Item = (usize, &'a str)>) -> Vec<Term> {
+pub(crate) fn terms<'a>(words: impl IntoIterator<Item = (usize, &'a str)>) -> Vec<Term> {
     let words: Vec<(usize, String)> = words
         .into_iter()
         .flat_map(|(at, word)| parts(word).into_iter().map(move |part| (at, part)))
@@ -155,20 +155,20 @@ pub(super) fn terms<'a>(words: impl IntoIterator<Item = (usize, &'a str)>) -> Ve
 }
 
 /// The terms of a description.
-pub(super) fn terms_of(text: &str) -> Vec<Term> {
+pub(crate) fn terms_of(text: &str) -> Vec<Term> {
     let text = Text::new(text);
     terms(words_of(&text, text.all()))
 }
 
 /// The words among some tokens, each with its place.
-pub(super) fn words_of(text: &Text, range: Range<usize>) -> impl Iterator<Item = (usize, &str)> {
+pub(crate) fn words_of(text: &Text, range: Range<usize>) -> impl Iterator<Item = (usize, &str)> {
     let tokens = text.tokens.iter().enumerate().skip(range.start).take(range.len());
     tokens.filter(|(_, token)| token.kind == Kind::Word).map(|(at, token)| (at, &*token.text))
 }
 
 /// The words inside an identifier, in lower case: `squareRoot`, `square_root` and `square-root` have the
 /// same. Of a script without spaces, each pair of neighbours counts as a word.
-pub(super) fn parts(word: &str) -> Vec<String> {
+pub(crate) fn parts(word: &str) -> Vec<String> {
     let characters: Vec<char> = word.chars().collect();
     if characters.first().is_some_and(|c| is_ideograph(*c)) {
         return characters.windows(2.min(characters.len())).map(|pair| pair.iter().collect()).collect();

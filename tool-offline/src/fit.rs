@@ -6,7 +6,7 @@ use super::facts::{self, Fact, Holds};
 use super::schema::{Flavour, Shape};
 
 /// How well a value goes into such a slot, and as what.
-pub(super) fn fit(shape: &Shape, fact: &Fact) -> Option<(f64, Option<Value>)> {
+pub(crate) fn fit(shape: &Shape, fact: &Fact) -> Option<(f64, Option<Value>)> {
     let text = &fact.text;
     let (worth, value) = match (shape, &fact.holds) {
         (Shape::Text(flavour), Holds::Pending(_)) => {
