@@ -4,17 +4,17 @@ use std::ops::Range;
 
 use serde_json::Value;
 
-use super::facts::{self, Fact, Holds, is_list_separator, is_listed};
-use super::fit::fit;
-use super::schema::{Shape, Slot};
-use super::thesaurus::{is_stop, parts, terms};
-use super::words::Text;
+use crate::facts::{self, Fact, FactKind, is_list_separator, is_listed};
+use crate::fit::fit;
+use crate::slots::{Slot, SlotKind};
+use crate::thesaurus::{is_stop, split_identifier, terms};
+use crate::tokens::Text;
 
 /// What an optional parameter needs in its favour to be filled: more than that a value is left over.
-pub(crate) const CLEARLY: f64 = 8.0;
+pub(crate) const OPTIONAL_THRESHOLD: f64 = 8.0;
 
 /// Which prepositions go with which names of parameters.
-const HINTS: [(&str, &str); 7] = [
+const NAMES_BY_PREPOSITION: [(&str, &str); 7] = [
     ("to into until", "destination recipient receiver target end language goal arrival unit"),
     ("from", "origin source start departure sender begin"),
     ("in at near around", "city location place country room timezone region town area zone where"),
@@ -30,39 +30,39 @@ pub(crate) struct Candidate {
     pub(crate) score: f64,
     pub(crate) facts: Vec<usize>,
     /// The tokens that it takes.
-    pub(crate) at: Range<usize>,
+    pub(crate) span: Range<usize>,
     pub(crate) value: Option<Value>,
 }
 
 impl Candidate {
-    fn of(at: usize, fact: &Fact, score: f64, value: Option<Value>) -> Self {
-        Self { slot: 0, score, facts: vec![at], at: fact.at.clone(), value }
+    fn from_fact(at: usize, fact: &Fact, score: f64, value: Option<Value>) -> Self {
+        Self { slot: 0, score, facts: vec![at], span: fact.span.clone(), value }
     }
 }
 
 /// The words and values that a call is filled from.
-pub(crate) struct Words<'a> {
+pub(crate) struct Source<'a> {
     pub(crate) text: &'a Text,
     pub(crate) range: &'a Range<usize>,
     pub(crate) facts: &'a [Fact],
 }
 
-impl Words<'_> {
+impl Source<'_> {
     /// The ways to fill a slot.
     pub(crate) fn candidates(&self, slot: &Slot) -> Vec<Candidate> {
         let mut candidates = Vec::new();
         match &slot.kind {
-            Shape::Boolean => candidates.extend(self.said(slot)),
-            Shape::OneOf(values) => {
-                candidates.extend(values.iter().flat_map(|value| self.chosen(slot, value)))
+            SlotKind::Boolean => candidates.extend(self.boolean(slot)),
+            SlotKind::OneOf(values) => {
+                candidates.extend(values.iter().flat_map(|value| self.enum_values(slot, value)))
             }
-            Shape::List(item) => candidates.extend(self.lists(slot, item)),
-            Shape::Number { .. } | Shape::Text(_) | Shape::Other => {}
+            SlotKind::List(item) => candidates.extend(self.lists(slot, item)),
+            SlotKind::Number { .. } | SlotKind::Text(_) | SlotKind::Other => {}
         }
         for (at, fact) in self.facts.iter().enumerate() {
-            if let Some((worth, value)) = fit(&slot.kind, fact) {
-                let score = worth + self.hint(slot, fact);
-                candidates.push(Candidate::of(at, fact, score, value));
+            if let Some((score, value)) = fit(&slot.kind, fact) {
+                let score = score + self.evidence(slot, fact);
+                candidates.push(Candidate::from_fact(at, fact, score, value));
             }
         }
         candidates.retain(|candidate| candidate.score > 0.0);
@@ -70,41 +70,45 @@ impl Words<'_> {
     }
 
     /// What speaks for this value in this slot: its name, or a preposition.
-    fn hint(&self, slot: &Slot, fact: &Fact) -> f64 {
+    fn evidence(&self, slot: &Slot, fact: &Fact) -> f64 {
         if !fact.field.is_empty() {
             // A field of a result fills what it is named after, and nothing else.
-            let is_same = slot.name.last().is_some_and(|name| name.likeness_to_any(&fact.field) > 0.0);
-            return if is_same { CLEARLY } else { f64::MIN };
+            let is_same =
+                slot.name_terms.last().is_some_and(|name| name.similarity_to_any(&fact.field) > 0.0);
+            return if is_same { OPTIONAL_THRESHOLD } else { f64::MIN };
         }
         let preposition = &*fact.preposition;
         let prepositional: f64 = if preposition.is_empty() {
             0.0
-        } else if slot.words.iter().any(|word| word == preposition) {
+        } else if slot.name_words.iter().any(|word| word == preposition) {
             8.0
         } else if slot.prepositions.iter().any(|word| word == preposition) {
             6.0
         } else {
-            let goes_with = |names: &str| slot.words.iter().any(|word| is_listed(names, word));
-            let hint = HINTS.iter().any(|(words, names)| is_listed(words, preposition) && goes_with(names));
+            let goes_with = |names: &str| slot.name_words.iter().any(|word| is_listed(names, word));
+            let hint = NAMES_BY_PREPOSITION
+                .iter()
+                .any(|(words, names)| is_listed(words, preposition) && goes_with(names));
             if hint { 4.0 } else { 0.0 }
         };
         // What is called something is called all of it, not only its capitalised words.
         let is_called = matches!(preposition, "named" | "called" | "titled")
-            && matches!(fact.holds, Holds::Phrase { .. });
-        let inside = slot.name.iter().any(|name| name.likeness_to_any(&terms([(0, &*fact.text)])) > 0.0);
+            && matches!(fact.kind, FactKind::Phrase { .. });
+        let inside =
+            slot.name_terms.iter().any(|name| name.similarity_to_any(&terms([(0, &*fact.text)])) > 0.0);
         let called =
-            if is_called { 2.0 } else { 0.0 } + if inside && fact.holds == Holds::Name { 3.0 } else { 0.0 };
-        prepositional.max(self.named(slot, &fact.at)) + called
+            if is_called { 2.0 } else { 0.0 } + if inside && fact.kind == FactKind::Name { 3.0 } else { 0.0 };
+        prepositional.max(self.name_proximity(slot, &fact.span)) + called
     }
 
     /// The words of the parameter's name stand before the value ("width 3", "a = 3") or behind it ("4 nights").
-    fn named(&self, slot: &Slot, at: &Range<usize>) -> f64 {
-        if at.is_empty() {
+    fn name_proximity(&self, slot: &Slot, span: &Range<usize>) -> f64 {
+        if span.is_empty() {
             return 0.0;
         }
-        let before = (self.range.start..at.start).rev().take(6);
-        let behind = (at.end..self.range.end).take(3);
-        if let [name] = &slot.words[..]
+        let before = (self.range.start..span.start).rev().take(6);
+        let behind = (span.end..self.range.end).take(3);
+        if let [name] = &slot.name_words[..]
             && name.chars().count() == 1
         {
             // A letter alone may be an article.
@@ -114,12 +118,12 @@ impl Words<'_> {
         }
         let before = before.take_while(|at| !is_listed("from in at for with on by", self.text.word(*at)));
         let behind = behind.take_while(|at| !is_listed("to from in at for with of per", self.text.word(*at)));
-        (self.beside(slot, before) * 10.0).max(self.beside(slot, behind) * 9.5)
+        (self.name_share(slot, before) * 10.0).max(self.name_share(slot, behind) * 9.5)
     }
 
     /// How much of a name stands in these places, which lead away from the value.
-    fn beside(&self, slot: &Slot, places: impl Iterator<Item = usize>) -> f64 {
-        let count = slot.name.len().max(1);
+    fn name_share(&self, slot: &Slot, places: impl Iterator<Item = usize>) -> f64 {
+        let count = slot.name_terms.len().max(1);
         let mut found = vec![false; count];
         let (mut distance, mut described) = (0.0, 0.0);
         for at in places {
@@ -128,12 +132,12 @@ impl Words<'_> {
                 break;
             }
             let term = terms([(at, word)]);
-            let is_same = |name| term.iter().any(|term| term.likeness(name) > 0.0);
-            let raw = slot.name.is_empty() && slot.words.iter().any(|name| name == word);
-            let position = slot.name.iter().position(is_same).or(raw.then_some(0));
+            let is_same = |name| term.iter().any(|term| term.similarity(name) > 0.0);
+            let raw = slot.name_terms.is_empty() && slot.name_words.iter().any(|name| name == word);
+            let position = slot.name_terms.iter().position(is_same).or(raw.then_some(0));
             if let Some(found) = position.and_then(|position| found.get_mut(position)) {
                 *found = true;
-            } else if distance == 0.0 && slot.about.iter().any(is_same) {
+            } else if distance == 0.0 && slot.description_terms.iter().any(is_same) {
                 described = 0.3;
             } else if !is_stop(word) && word.chars().any(char::is_alphanumeric) && !found.contains(&true) {
                 distance += 0.2;
@@ -144,12 +148,12 @@ impl Words<'_> {
     }
 
     /// "with breakfast", "without breakfast", "verbose = false", "turn it off".
-    fn said(&self, slot: &Slot) -> Option<Candidate> {
+    fn boolean(&self, slot: &Slot) -> Option<Candidate> {
         let is_filler =
             |word: &str| is_listed("is has with use include included enable enabled should show", word);
         let is_named = |at: usize, name: &str| self.text.word(at) == name || self.is_same_word(at, name);
         let place = |name: &str| self.range.clone().find(|at| is_named(*at, name));
-        let names: Vec<_> = slot.words.iter().filter(|word| !is_filler(word)).collect();
+        let names: Vec<_> = slot.name_words.iter().filter(|word| !is_filler(word)).collect();
         let off = if names.iter().any(|name| *name == "on") { place("off") } else { None };
         let named = || names.iter().map(|name| place(name)).collect::<Option<Vec<_>>>()?.into_iter().max();
         let at = off.or_else(named)?;
@@ -159,8 +163,8 @@ impl Words<'_> {
         let value = if matches!(after, "=" | ":" | "is") { late } else { after };
         let is_off =
             off.is_some() || denies(early) || denies(before) || is_listed("false off disabled", value);
-        let (score, value) = (CLEARLY + 1.0, Some((!is_off).into()));
-        Some(Candidate { slot: 0, score, facts: Vec::new(), at: at..at + 1, value })
+        let (score, value) = (OPTIONAL_THRESHOLD + 1.0, Some((!is_off).into()));
+        Some(Candidate { slot: 0, score, facts: Vec::new(), span: at..at + 1, value })
     }
 
     /// At a place stands a word, or another form of it.
@@ -170,9 +174,9 @@ impl Words<'_> {
     }
 
     /// The places where one of the words that a slot allows is said.
-    fn chosen(&self, slot: &Slot, value: &Value) -> Vec<Candidate> {
+    fn enum_values(&self, slot: &Slot, value: &Value) -> Vec<Candidate> {
         let written = value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
-        let words = parts(&written);
+        let words = split_identifier(&written);
         let is_word = |at: usize, word: &str| {
             self.text.token(at).is_some_and(|token| token.lower == word) || self.is_same_word(at, word)
         };
@@ -181,39 +185,39 @@ impl Words<'_> {
         let is_long = !words.is_empty() && (!value.is_string() || written.chars().count() > 1);
         let places = self.range.clone().filter(|at| is_long && is_said(at));
         let candidate = |at: usize| {
-            let fact = Fact::new(self.text, at..at + words.len(), Holds::Name);
-            let score = CLEARLY + 1.0 + self.hint(slot, &fact) / 2.0;
-            Candidate { slot: 0, score, facts: Vec::new(), at: fact.at, value: Some(value.clone()) }
+            let fact = Fact::new(self.text, at..at + words.len(), FactKind::Name);
+            let score = OPTIONAL_THRESHOLD + 1.0 + self.evidence(slot, &fact) / 2.0;
+            Candidate { slot: 0, score, facts: Vec::new(), span: fact.span, value: Some(value.clone()) }
         };
         places.map(candidate).collect()
     }
 
     /// The values that stand in a row.
-    fn lists(&self, slot: &Slot, item: &Shape) -> Vec<Candidate> {
+    fn lists(&self, slot: &Slot, item: &SlotKind) -> Vec<Candidate> {
         let mut lists: Vec<Candidate> = Vec::new();
         let mut items: Vec<(f64, usize, &Fact, Option<Value>)> = Vec::new();
         for (at, fact) in self.facts.iter().enumerate().filter(|(_, fact)| fact.field.is_empty()) {
-            let place = items.partition_point(|(_, _, other, _)| other.at.start <= fact.at.start);
-            let is_new = !items.iter().any(|(_, _, other, _)| fact.overlaps(&other.at));
-            if let Some((worth, value)) = fit(item, fact).filter(|(worth, _)| *worth >= 1.0 && is_new) {
-                items.insert(place, (worth, at, fact, value));
+            let place = items.partition_point(|(_, _, other, _)| other.span.start <= fact.span.start);
+            let is_new = !items.iter().any(|(_, _, other, _)| fact.overlaps(&other.span));
+            if let Some((score, value)) = fit(item, fact).filter(|(score, _)| *score >= 1.0 && is_new) {
+                items.insert(place, (score, at, fact, value));
             }
         }
-        for (worth, at, fact, value) in items {
-            let continues = |list: &&mut Candidate| facts::is_next_in_list(self.text, &list.at, &fact.at);
+        for (score, at, fact, value) in items {
+            let continues = |list: &&mut Candidate| facts::continues_list(self.text, &list.span, &fact.span);
             match lists.last_mut().filter(continues) {
                 Some(list) => {
                     list.facts.push(at);
-                    list.at.end = fact.at.end;
+                    list.span.end = fact.span.end;
                     list.score += 0.1;
                     if let (Some(Value::Array(values)), Some(value)) = (&mut list.value, value) {
                         values.push(value);
                     }
                 }
                 None => {
-                    let score = worth + self.hint(slot, fact);
+                    let score = score + self.evidence(slot, fact);
                     let value = value.map(|value| vec![value].into());
-                    lists.push(Candidate::of(at, fact, score, value));
+                    lists.push(Candidate::from_fact(at, fact, score, value));
                 }
             }
         }

@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use super::chains::operator;
-use super::choose::is_demand;
-use super::facts::{self, Holds, is_listed};
-use super::plan::Planner;
-use super::thesaurus::{Term, is_light, terms};
-use super::words::Kind;
+use crate::arithmetic::operator;
+use crate::facts::{self, FactKind, is_listed};
+use crate::matching::is_request;
+use crate::planner::Planner;
+use crate::thesaurus::{Term, is_light, terms};
+use crate::tokens::TokenKind;
 
 /// A part of the question that asks for one thing.
 pub(crate) struct Clause {
@@ -24,19 +24,19 @@ impl Planner<'_> {
     /// The terms of a part, without what chains of operators have taken.
     pub(crate) fn terms(&self, range: &Range<usize>) -> Vec<Term> {
         let says = |at: &usize| {
-            let is_word = self.text.token(*at).is_some_and(|token| token.kind == Kind::Word);
-            let behind_value = self.facts.iter().any(|fact| fact.at.end == *at);
-            !self.is_chained(*at) && (is_word || behind_value && operator(&self.text, *at).is_some())
+            let is_word = self.text.token(*at).is_some_and(|token| token.kind == TokenKind::Word);
+            let behind_value = self.facts.iter().any(|fact| fact.span.end == *at);
+            !self.is_in_chain(*at) && (is_word || behind_value && operator(&self.text, *at).is_some())
         };
         let words = range
             .clone()
-            .take_while(|at| !facts::speaks(self.text.word(*at)))
+            .take_while(|at| !facts::introduces_speech(self.text.word(*at)))
             .filter(says)
             .filter_map(|at| Some((at, &*self.text.token(at)?.text)));
-        let formula = self.facts.iter().find(|fact| fact.holds == Holds::Formula && fact.overlaps(range));
+        let formula = self.facts.iter().find(|fact| fact.kind == FactKind::Formula && fact.overlaps(range));
         // A tool that takes formulas speaks of such things; the question need not.
-        let implied = ["calculate", "arithmetic", "math", "expression"].iter().filter(|_| formula.is_some());
-        terms(words.chain(implied.map(|word| (range.start, *word))))
+        let topics = ["calculate", "arithmetic", "math", "expression"].iter().filter(|_| formula.is_some());
+        terms(words.chain(topics.map(|word| (range.start, *word))))
     }
 
     /// Cuts the question where something new is asked for. What asks for nothing belongs to what is before.
@@ -45,10 +45,10 @@ impl Planner<'_> {
         let (mut start, mut is_sequel, mut speaks) = (0, false, false);
         for at in 0..=self.text.tokens.len() {
             let word = self.text.word(at);
-            speaks = (speaks || facts::speaks(word)) && !matches!(word, "." | "!" | "?");
+            speaks = (speaks || facts::introduces_speech(word)) && !matches!(word, "." | "!" | "?");
             let separates =
                 matches!(word, "and" | "then" | "also" | "afterwards" | "," | ";" | "." | "!" | "?");
-            if at < self.text.tokens.len() && (speaks || !separates || self.is_chained(at)) {
+            if at < self.text.tokens.len() && (speaks || !separates || self.is_in_chain(at)) {
                 continue;
             }
             if start < at {
@@ -63,7 +63,7 @@ impl Planner<'_> {
 
     fn append(&self, clauses: &mut Vec<Clause>, range: Range<usize>, is_sequel: bool) {
         let first_meant =
-            |terms: &[Term]| self.tools.meant(&self.text, terms).first().map(|meant| meant.tool);
+            |terms: &[Term]| self.tools.plausible(&self.text, terms).first().map(|meant| meant.tool);
         let mut terms = self.terms(&range);
         let Some(last) = clauses.last_mut() else {
             let (asks, tool) = (self.asks(&range, &terms), first_meant(&terms));
@@ -71,7 +71,7 @@ impl Planner<'_> {
         };
         // What names a parameter of the tool before belongs to that.
         let slots = last.tool.and_then(|tool| self.tools.get(tool)).map_or(&[][..], |tool| &tool.slots);
-        terms.retain(|term| slots.iter().all(|slot| term.likeness_to_any(&slot.name) == 0.0));
+        terms.retain(|term| slots.iter().all(|slot| term.similarity_to_any(&slot.name_terms) == 0.0));
         let (asks, tool) = (self.asks(&range, &terms), first_meant(&terms));
         let has_chain = |range: &Range<usize>| self.facts_in(range).iter().any(|fact| fact.step.is_some());
         let is_new = tool.is_some() || asks || last.tool.is_none() && has_chain(&range);
@@ -95,10 +95,10 @@ impl Planner<'_> {
     fn asks(&self, range: &Range<usize>, terms: &[Term]) -> bool {
         let is_question = is_listed("what who which when where why how", self.text.word(range.start))
             && self.text.word(range.start + 1) != "about";
-        let first = terms.first().filter(|term| term.at.start <= range.start + 1);
+        let first = terms.first().filter(|term| term.span.start <= range.start + 1);
         let is_order = is_light(self.text.word(range.start));
         terms.iter().any(|term| !term.is_light) && (is_question || is_order)
-            || first.is_some_and(|first| is_demand(&self.text, first, terms))
+            || first.is_some_and(|first| is_request(&self.text, first, terms))
     }
 
     /// A word for what came before; but not the "it" of "what time is it".

@@ -2,32 +2,39 @@
 
 use serde_json::{Number, Value};
 
-use super::facts::{self, Fact, Holds};
-use super::schema::{Flavour, Shape};
+use crate::facts::{self, Fact, FactKind};
+use crate::slots::{SlotKind, TextKind};
 
 /// How well a value goes into such a slot, and as what.
-pub(crate) fn fit(shape: &Shape, fact: &Fact) -> Option<(f64, Option<Value>)> {
+pub(crate) fn fit(shape: &SlotKind, fact: &Fact) -> Option<(f64, Option<Value>)> {
     let text = &fact.text;
-    let (worth, value) = match (shape, &fact.holds) {
-        (Shape::Text(flavour), Holds::Pending(_)) => {
-            return Some((worth(*flavour, &Holds::Known).max(1.0), None));
+    let (worth, value) = match (shape, &fact.kind) {
+        (SlotKind::Text(text_kind), FactKind::PendingResult(_)) => {
+            return Some((worth(*text_kind, &FactKind::Result).max(1.0), None));
         }
-        (Shape::Number { .. } | Shape::List(_) | Shape::OneOf(_) | Shape::Boolean, Holds::Pending(_)) => {
+        (
+            SlotKind::Number { .. } | SlotKind::List(_) | SlotKind::OneOf(_) | SlotKind::Boolean,
+            FactKind::PendingResult(_),
+        ) => {
             return Some((5.0, None));
         }
         // The "two" of "two charges of 5 and 7" gives way to figures.
-        (Shape::Number { is_integer }, Holds::Number(number)) if text.starts_with(char::is_alphabetic) => {
+        (SlotKind::Number { is_integer }, FactKind::Number(number))
+            if text.starts_with(char::is_alphabetic) =>
+        {
             (4.5, as_number(number, *is_integer)?)
         }
-        (Shape::Number { is_integer }, Holds::Number(number)) => (5.0, as_number(number, *is_integer)?),
-        (Shape::Number { is_integer }, Holds::Known) => {
-            (5.0, as_number(&facts::number_of(text)?, *is_integer)?)
+        (SlotKind::Number { is_integer }, FactKind::Number(number)) => (5.0, as_number(number, *is_integer)?),
+        (SlotKind::Number { is_integer }, FactKind::Result) => {
+            (5.0, as_number(&facts::number_in(text)?, *is_integer)?)
         }
-        (Shape::Text(Flavour::Mail { .. }), Holds::Known) => (8.0, facts::email_of(text)?.into()),
-        (Shape::Text(flavour), holds) => (worth(*flavour, holds), text.clone().into()),
-        (Shape::List(_), Holds::Known) => (5.0, serde_json::from_str(text).ok().filter(Value::is_array)?),
-        (Shape::Boolean, Holds::Known) => (5.0, text.trim().parse::<bool>().ok()?.into()),
-        (Shape::OneOf(values), Holds::Known) => (
+        (SlotKind::Text(TextKind::Mail { .. }), FactKind::Result) => (8.0, facts::email_in(text)?.into()),
+        (SlotKind::Text(text_kind), holds) => (worth(*text_kind, holds), text.clone().into()),
+        (SlotKind::List(_), FactKind::Result) => {
+            (5.0, serde_json::from_str(text).ok().filter(Value::is_array)?)
+        }
+        (SlotKind::Boolean, FactKind::Result) => (5.0, text.trim().parse::<bool>().ok()?.into()),
+        (SlotKind::OneOf(values), FactKind::Result) => (
             5.0,
             values
                 .iter()
@@ -48,45 +55,45 @@ fn as_number(number: &Number, is_integer: bool) -> Option<Value> {
     whole.parse::<i64>().ok().map(Value::from)
 }
 
-/// How well a text goes into a parameter of such a flavour.
-fn worth(flavour: Flavour, holds: &Holds) -> f64 {
-    match (flavour, holds) {
-        (Flavour::Mail { .. }, Holds::Email)
-        | (Flavour::Link, Holds::Url)
-        | (Flavour::Date { .. }, Holds::Date { is_iso: true })
-        | (Flavour::Date { is_strict: false }, Holds::Date { .. })
-        | (Flavour::Time, Holds::Time)
-        | (Flavour::Formula, Holds::Formula) => 8.0,
-        (Flavour::Mail { is_strict: true } | Flavour::Date { is_strict: true }, _) => 0.0,
-        (Flavour::Long, Holds::Speech) => 6.0,
-        (Flavour::Long | Flavour::Formula, Holds::Quoted) => 5.0,
-        (Flavour::Code, Holds::Number(_) | Holds::Quoted | Holds::Name) => 4.0,
-        (Flavour::Plain, Holds::Quoted | Holds::Name) | (Flavour::Long, Holds::Known) => 4.0,
-        (Flavour::Long, Holds::Phrase { is_whole: true }) => 3.0,
-        (Flavour::Plain, Holds::Phrase { is_whole: false }) => 2.5,
-        (Flavour::Mail { .. }, Holds::Name) => 2.5,
-        (Flavour::Plain, Holds::Date { .. } | Holds::Time | Holds::Url | Holds::Email) => 2.0,
-        (Flavour::Formula, Holds::Phrase { is_whole: true }) => 2.0,
-        (Flavour::Plain, Holds::Known) => 1.5,
-        (Flavour::Plain | Flavour::Long, Holds::Number(_)) => 0.5,
+/// How well a text goes into a parameter of such a text_kind.
+fn worth(text_kind: TextKind, holds: &FactKind) -> f64 {
+    match (text_kind, holds) {
+        (TextKind::Mail { .. }, FactKind::Email)
+        | (TextKind::Link, FactKind::Url)
+        | (TextKind::Date { .. }, FactKind::Date { is_iso: true })
+        | (TextKind::Date { is_strict: false }, FactKind::Date { .. })
+        | (TextKind::Time, FactKind::Time)
+        | (TextKind::Formula, FactKind::Formula) => 8.0,
+        (TextKind::Mail { is_strict: true } | TextKind::Date { is_strict: true }, _) => 0.0,
+        (TextKind::Long, FactKind::Speech) => 6.0,
+        (TextKind::Long | TextKind::Formula, FactKind::Quoted) => 5.0,
+        (TextKind::Code, FactKind::Number(_) | FactKind::Quoted | FactKind::Name) => 4.0,
+        (TextKind::Plain, FactKind::Quoted | FactKind::Name) | (TextKind::Long, FactKind::Result) => 4.0,
+        (TextKind::Long, FactKind::Phrase { is_whole: true }) => 3.0,
+        (TextKind::Plain, FactKind::Phrase { is_whole: false }) => 2.5,
+        (TextKind::Mail { .. }, FactKind::Name) => 2.5,
+        (TextKind::Plain, FactKind::Date { .. } | FactKind::Time | FactKind::Url | FactKind::Email) => 2.0,
+        (TextKind::Formula, FactKind::Phrase { is_whole: true }) => 2.0,
+        (TextKind::Plain, FactKind::Result) => 1.5,
+        (TextKind::Plain | TextKind::Long, FactKind::Number(_)) => 0.5,
         (
             _,
-            Holds::Phrase { is_whole: true }
-            | Holds::Speech
-            | Holds::Formula
-            | Holds::Number(_)
-            | Holds::Known
-            | Holds::Pending(_),
+            FactKind::Phrase { is_whole: true }
+            | FactKind::Speech
+            | FactKind::Formula
+            | FactKind::Number(_)
+            | FactKind::Result
+            | FactKind::PendingResult(_),
         ) => 0.0,
         (
             _,
-            Holds::Quoted
-            | Holds::Email
-            | Holds::Url
-            | Holds::Date { .. }
-            | Holds::Time
-            | Holds::Name
-            | Holds::Phrase { .. },
+            FactKind::Quoted
+            | FactKind::Email
+            | FactKind::Url
+            | FactKind::Date { .. }
+            | FactKind::Time
+            | FactKind::Name
+            | FactKind::Phrase { .. },
         ) => 1.0,
     }
 }

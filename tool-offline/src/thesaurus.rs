@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::LazyLock;
 
-use super::words::{Kind, Text, is_ideograph};
+use crate::tokens::{Text, TokenKind, is_ideograph};
 
 /// Operations, each with its synonyms. What begins with `=` is not stemmed: `times` is not `time`.
 const OPERATIONS: &str = "sum, add, plus, total, addition, +; subtract, subtraction, minus, difference, deduct, take away, -; \
@@ -41,7 +41,7 @@ const THINGS: &str = "sqrt, square root, root; maximum, max, largest, biggest, h
     random, chance; http, web, internet, online";
 
 /// Words that carry a sentence and say nothing about what it wants.
-const STOP: &str = " a an the this that these those it its they them their there here he she his her him of to in on \
+const STOP_WORDS: &str = " a an the this that these those it its they them their there here he she his her him of to in on \
     at for from by with without and or but if then than as into onto about out up down off between through per via \
     i me my we us our you your is are was were be been am 's s do does did doing have has had can could would will \
     should shall may might must what which who whom whose when where why how not no so just also too very some any \
@@ -49,7 +49,7 @@ const STOP: &str = " a an the this that these those it its they them their there
     number numbers values after that first next finally let ";
 
 /// Verbs that ask for something, whatever it is.
-const LIGHT: &str = " get fetch find show tell give display retrieve return calculate compute determine evaluate \
+const LIGHT_VERBS: &str = " get fetch find show tell give display retrieve return calculate compute determine evaluate \
     check look see know want need use take help perform provide obtain work lookup identify locate solve estimate \
     describe suggest report print search browse query list compare current currently ";
 
@@ -61,12 +61,12 @@ pub(crate) struct Term {
     /// It is a verb such as `get`, which fits nearly every tool.
     pub(crate) is_light: bool,
     /// The tokens that it stands at.
-    pub(crate) at: Range<usize>,
+    pub(crate) span: Range<usize>,
 }
 
 impl Term {
     /// How much two terms mean the same: 1 for one word, less for a synonym, 0 for neither.
-    pub(crate) fn likeness(&self, other: &Self) -> f64 {
+    pub(crate) fn similarity(&self, other: &Self) -> f64 {
         let mut stems = [&self.stem, &other.stem];
         stems.sort_by_key(|stem| stem.len());
         let [short, long] = stems;
@@ -80,8 +80,8 @@ impl Term {
         }
     }
 
-    pub(crate) fn likeness_to_any(&self, others: &[Self]) -> f64 {
-        others.iter().map(|other| self.likeness(other)).fold(0.0, f64::max)
+    pub(crate) fn similarity_to_any(&self, others: &[Self]) -> f64 {
+        others.iter().map(|other| self.similarity(other)).fold(0.0, f64::max)
     }
 
     /// It says what is to be done.
@@ -110,11 +110,11 @@ fn stem_of_entry(word: &str) -> String {
 
 /// It is a verb such as `get`, which fits nearly every tool.
 pub(crate) fn is_light(lower: &str) -> bool {
-    is_in(LIGHT, lower)
+    is_in(LIGHT_VERBS, lower)
 }
 
 pub(crate) fn is_stop(lower: &str) -> bool {
-    is_in(STOP, lower)
+    is_in(STOP_WORDS, lower)
 }
 
 fn is_in(list: &str, word: &str) -> bool {
@@ -125,7 +125,7 @@ fn is_in(list: &str, word: &str) -> bool {
 pub(crate) fn terms<'a>(words: impl IntoIterator<Item = (usize, &'a str)>) -> Vec<Term> {
     let words: Vec<(usize, String)> = words
         .into_iter()
-        .flat_map(|(at, word)| parts(word).into_iter().map(move |part| (at, part)))
+        .flat_map(|(at, word)| split_identifier(word).into_iter().map(move |part| (at, part)))
         .collect();
     let mut terms = Vec::new();
     let mut rest = &words[..];
@@ -145,9 +145,9 @@ pub(crate) fn terms<'a>(words: impl IntoIterator<Item = (usize, &'a str)>) -> Ve
         });
         let end = rest.get(length - 1).map_or(*at, |(end, _)| *end) + 1;
         // What is left of `e-mail` and `num1`.
-        let is_scrap = first.len() == 1 && first.chars().all(char::is_alphanumeric);
-        if length > 1 || !is_scrap && !is_stop(first) {
-            terms.push(Term { stem, groups, is_light: length == 1 && is_light(first), at: *at..end });
+        let is_single_letter = first.len() == 1 && first.chars().all(char::is_alphanumeric);
+        if length > 1 || !is_single_letter && !is_stop(first) {
+            terms.push(Term { stem, groups, is_light: length == 1 && is_light(first), span: *at..end });
         }
         rest = rest.get(length..).unwrap_or_default();
     }
@@ -155,7 +155,7 @@ pub(crate) fn terms<'a>(words: impl IntoIterator<Item = (usize, &'a str)>) -> Ve
 }
 
 /// The terms of a description.
-pub(crate) fn terms_of(text: &str) -> Vec<Term> {
+pub(crate) fn terms_in(text: &str) -> Vec<Term> {
     let text = Text::new(text);
     terms(words_of(&text, text.all()))
 }
@@ -163,12 +163,12 @@ pub(crate) fn terms_of(text: &str) -> Vec<Term> {
 /// The words among some tokens, each with its place.
 pub(crate) fn words_of(text: &Text, range: Range<usize>) -> impl Iterator<Item = (usize, &str)> {
     let tokens = text.tokens.iter().enumerate().skip(range.start).take(range.len());
-    tokens.filter(|(_, token)| token.kind == Kind::Word).map(|(at, token)| (at, &*token.text))
+    tokens.filter(|(_, token)| token.kind == TokenKind::Word).map(|(at, token)| (at, &*token.text))
 }
 
 /// The words inside an identifier, in lower case: `squareRoot`, `square_root` and `square-root` have the
 /// same. Of a script without spaces, each pair of neighbours counts as a word.
-pub(crate) fn parts(word: &str) -> Vec<String> {
+pub(crate) fn split_identifier(word: &str) -> Vec<String> {
     let characters: Vec<char> = word.chars().collect();
     if characters.first().is_some_and(|c| is_ideograph(*c)) {
         return characters.windows(2.min(characters.len())).map(|pair| pair.iter().collect()).collect();
@@ -243,20 +243,20 @@ mod tests {
             ("raining", "forecast"),
             ("dishes", "dish"),
         ] {
-            let (one, other) = (terms_of(one), terms_of(other));
-            let best = one.iter().map(|term| term.likeness_to_any(&other)).fold(0.0, f64::max);
+            let (one, other) = (terms_in(one), terms_in(other));
+            let best = one.iter().map(|term| term.similarity_to_any(&other)).fold(0.0, f64::max);
             assert!(best > 0.0, "{one:?} {other:?}");
         }
-        let (times, time) = (terms_of("times"), terms_of("time"));
-        assert!(times[0].likeness(&time[0]) == 0.0);
+        let (times, time) = (terms_in("times"), terms_in("time"));
+        assert!(times[0].similarity(&time[0]) == 0.0);
     }
 
     #[test]
     fn identifiers_are_words() {
         for name in ["daysBetweenDates", "days_between-dates", "days between.dates"] {
-            assert_eq!(parts(name), ["days", "between", "dates"]);
+            assert_eq!(split_identifier(name), ["days", "between", "dates"]);
         }
-        assert_eq!(parts("天气好"), ["天气", "气好"]);
-        assert_eq!(parts("height_m2"), ["height", "m", "2"]);
+        assert_eq!(split_identifier("天气好"), ["天气", "气好"]);
+        assert_eq!(split_identifier("height_m2"), ["height", "m", "2"]);
     }
 }

@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use super::choose::{Mention, Tools};
-use super::clauses::Clause;
-use super::facts::{self, Fact, Holds};
-use super::fill::{Filled, fill};
-use super::thesaurus::{Term, is_stop};
-use super::words::Text;
+use crate::clauses::Clause;
+use crate::facts::{self, Fact, FactKind};
+use crate::fill::{Filled, fill};
+use crate::matching::{Mention, Tools};
+use crate::thesaurus::{Term, is_stop};
+use crate::tokens::Text;
 
 /// One call that is to be made.
 #[derive(Clone, Debug)]
@@ -15,12 +15,12 @@ pub(crate) struct Step {
     pub(crate) tool: usize,
     /// The part of the question that it answers, as tokens and as a text.
     pub(crate) range: Range<usize>,
-    pub(crate) told: String,
+    pub(crate) question: String,
     pub(crate) facts: Vec<Fact>,
     /// The step before, whose result is used if a value is lacking.
-    pub(crate) implied: Option<usize>,
+    pub(crate) previous: Option<usize>,
     /// Values from elsewhere, tried in turn if a value is lacking.
-    pub(crate) spare: Vec<Vec<Fact>>,
+    pub(crate) fallbacks: Vec<Vec<Fact>>,
     /// How many values the question lists, if the tool takes fewer.
     pub(crate) excess: Option<usize>,
 }
@@ -30,7 +30,7 @@ pub(crate) struct Plan {
     pub(crate) text: Text,
     pub(crate) steps: Vec<Step>,
     /// The parts of the question that no tool fits.
-    pub(crate) cannot: Vec<String>,
+    pub(crate) unmatched: Vec<String>,
 }
 
 pub(crate) struct Planner<'a> {
@@ -39,38 +39,46 @@ pub(crate) struct Planner<'a> {
     /// The values of the question that are told by their form, and the results of chains of operators.
     pub(crate) facts: Vec<Fact>,
     /// The tokens that are inside a chain of operators.
-    pub(crate) chained: Vec<Range<usize>>,
+    pub(crate) chain_ranges: Vec<Range<usize>>,
     steps: Vec<Step>,
-    cannot: Vec<String>,
+    unmatched: Vec<String>,
 }
 
 /// `earlier` is a result of the conversation before, for questions such as "And its square root?". If one
 /// must be called, the likeliest that can be filled is.
 pub(crate) fn plan(question: &str, tools: &Tools<'_>, earlier: Option<&str>, must: bool) -> Plan {
     let text = Text::new(question);
-    let facts = facts::plain(&text);
-    let (chained, steps, cannot) = (Vec::new(), Vec::new(), Vec::new());
-    let mut planner = Planner { tools, text, facts, chained, steps, cannot };
-    planner.work_off_chains();
+    let facts = facts::literals(&text);
+    let (chain_ranges, steps, unmatched) = (Vec::new(), Vec::new(), Vec::new());
+    let mut planner = Planner { tools, text, facts, chain_ranges, steps, unmatched };
+    planner.plan_chains();
     let clauses = planner.clauses();
     let mut last = None;
     for (at, clause) in clauses.iter().enumerate() {
         // "Find the sum and the product of 3 and 4."
         let neighbours = [clauses.get(at + 1), clauses.get(at.wrapping_sub(1))].into_iter().flatten();
-        let neighbours = neighbours.map(|clause| planner.values_in(&clause.range)).collect();
-        let earlier = earlier.map(|result| vec![Fact::known(result)]);
-        last = planner.work_out(clause, last, neighbours, earlier);
+        let neighbours = neighbours.map(|clause| planner.values_of_clause(&clause.range)).collect();
+        let earlier = earlier.map(|result| vec![Fact::result(result)]);
+        last = planner.plan_clause(clause, last, neighbours, earlier);
     }
     if must && planner.steps.is_empty() {
-        planner.force();
+        planner.force_call();
     }
-    Plan { text: planner.text, steps: planner.steps, cannot: planner.cannot }
+    Plan { text: planner.text, steps: planner.steps, unmatched: planner.unmatched }
 }
 
 impl Planner<'_> {
-    pub(crate) fn add(&mut self, tool: usize, range: Range<usize>, facts: Vec<Fact>) -> usize {
-        let told = self.text.slice(range.clone()).to_owned();
-        self.steps.push(Step { tool, range, told, facts, implied: None, spare: Vec::new(), excess: None });
+    pub(crate) fn push_step(&mut self, tool: usize, range: Range<usize>, facts: Vec<Fact>) -> usize {
+        let question = self.text.slice(range.clone()).to_owned();
+        self.steps.push(Step {
+            tool,
+            range,
+            question,
+            facts,
+            previous: None,
+            fallbacks: Vec::new(),
+            excess: None,
+        });
         self.steps.len() - 1
     }
 
@@ -79,13 +87,13 @@ impl Planner<'_> {
     }
 
     /// The values of a clause, for another.
-    fn values_in(&self, range: &Range<usize>) -> Vec<Fact> {
-        let names = facts::names(&self.text, range.clone(), &|at| self.is_chained(at));
+    fn values_of_clause(&self, range: &Range<usize>) -> Vec<Fact> {
+        let names = facts::names(&self.text, range.clone(), &|at| self.is_in_chain(at));
         self.facts_in(range).into_iter().chain(names).collect()
     }
 
-    pub(crate) fn is_chained(&self, at: usize) -> bool {
-        self.chained.iter().any(|range| range.contains(&at))
+    pub(crate) fn is_in_chain(&self, at: usize) -> bool {
+        self.chain_ranges.iter().any(|range| range.contains(&at))
     }
 
     pub(crate) fn fill(&self, tool: usize, range: &Range<usize>, facts: &[Fact]) -> Option<Filled> {
@@ -93,7 +101,7 @@ impl Planner<'_> {
     }
 
     /// Makes the steps of a clause, and tells the last of them.
-    fn work_out(
+    fn plan_clause(
         &mut self,
         clause: &Clause,
         before: Option<usize>,
@@ -107,17 +115,17 @@ impl Planner<'_> {
         let is_chain = |main: &Mention| {
             facts.iter().filter_map(|fact| self.steps.get(fact.step?)).any(|step| step.tool == main.tool)
         };
-        let main = self.main(range, &terms, &facts).filter(|(main, lacks)| !lacks || !is_chain(main));
+        let main = self.main_mention(range, &terms, &facts).filter(|(main, lacks)| !lacks || !is_chain(main));
         let Some((main, lacks)) = main else {
-            return self.leave(range, &terms, &facts).or(before);
+            return self.plan_unmatched(range, &terms, &facts).or(before);
         };
         let anaphor =
             before.and_then(|before| Some((before, range.clone().find(|at| self.is_anaphor(*at))?)));
-        facts.extend(anaphor.map(|(before, at)| Fact::pending(before, at..at + 1)));
+        facts.extend(anaphor.map(|(before, at)| Fact::pending_result(before, at..at + 1)));
         let mut mentions = self.tools.mentions(&terms, &main, lacks);
         let first = self.steps.len();
         let (top, facts, filled) = loop {
-            match self.nest(range, &facts, &mentions, (&main, lacks)) {
+            match self.plan_mentions(range, &facts, &mentions, (&main, lacks)) {
                 Ok(top) => break top,
                 // What cannot be called was not meant, and its words may be values.
                 Err(unfit) if unfit < mentions.len() => drop(mentions.remove(unfit)),
@@ -125,29 +133,31 @@ impl Planner<'_> {
             }
             self.steps.truncate(first);
         };
-        let is_lost = |(at, fact): (usize, &Fact)| fact.holds == Holds::Formula && !filled.used.contains(&at);
+        let is_lost =
+            |(at, fact): (usize, &Fact)| fact.kind == FactKind::Formula && !filled.used.contains(&at);
         if facts.iter().enumerate().any(is_lost) {
             self.steps.truncate(first);
-            self.cannot.push(self.text.slice(range.clone()).to_owned());
+            self.unmatched.push(self.text.slice(range.clone()).to_owned());
             return before;
         }
-        let has_values = facts.iter().any(|fact| !matches!(fact.holds, Holds::Phrase { .. } | Holds::Name));
+        let has_values =
+            facts.iter().any(|fact| !matches!(fact.kind, FactKind::Phrase { .. } | FactKind::Name));
         if let Some(step) = self.steps.get_mut(top) {
-            step.implied = before.filter(|_| anaphor.is_none() && (clause.is_sequel || has_values));
-            step.spare = neighbours.into_iter().filter(|_| !has_values).chain(earlier).collect();
+            step.previous = before.filter(|_| anaphor.is_none() && (clause.is_sequel || has_values));
+            step.fallbacks = neighbours.into_iter().filter(|_| !has_values).chain(earlier).collect();
         }
-        self.spread(top, &facts, &filled);
+        self.repeat_for_list(top, &facts, &filled);
         Some(top)
     }
 
     /// A clause that no tool fits: a chain of operators, or something that cannot be done.
-    fn leave(&mut self, range: &Range<usize>, terms: &[Term], facts: &[Fact]) -> Option<usize> {
-        let told = self.text.slice(range.clone()).to_owned();
+    fn plan_unmatched(&mut self, range: &Range<usize>, terms: &[Term], facts: &[Fact]) -> Option<usize> {
+        let question = self.text.slice(range.clone()).to_owned();
         let chain = facts.iter().rev().find_map(|fact| fact.step);
         match chain.and_then(|chain| self.steps.get_mut(chain)) {
-            Some(step) => step.told = told,
+            Some(step) => step.question = question,
             None if terms.is_empty() && self.text.tokens.len() > range.len() => {}
-            None => self.cannot.push(told),
+            None => self.unmatched.push(question),
         }
         chain
     }
@@ -155,18 +165,18 @@ impl Planner<'_> {
     /// Makes a step of each mention, the inner before the outer: the last of a clause takes the values behind
     /// it, the one before takes its result. Tells the outermost step, and what it is filled from; or the
     /// mention that cannot be called.
-    fn nest(
+    fn plan_mentions(
         &mut self,
         range: &Range<usize>,
         facts: &[Fact],
         mentions: &[Mention],
         (main, lacks): (&Mention, bool),
     ) -> Result<(usize, Vec<Fact>, Filled), usize> {
-        let mut free = self.with_words(facts.to_vec(), range, mentions);
+        let mut free = self.with_names_and_phrases(facts.to_vec(), range, mentions);
         for (at, mention) in mentions.iter().enumerate().rev() {
             let is_main = mention.at() == main.at() && mention.tool == main.tool;
             let behind =
-                free.iter().filter(|fact| at == 0 || fact.at.start >= mention.at()).cloned().collect();
+                free.iter().filter(|fact| at == 0 || fact.span.start >= mention.at()).cloned().collect();
             let mut filled = None;
             for facts in [behind, free.clone()] {
                 let one = self.fill(mention.tool, range, &facts).ok_or(at)?;
@@ -181,43 +191,48 @@ impl Planner<'_> {
             if !is_main && (!filled.missing.is_empty() || is_idle) {
                 return Err(at);
             }
-            let step = self.add(mention.tool, range.clone(), facts.clone());
+            let step = self.push_step(mention.tool, range.clone(), facts.clone());
             if at == 0 {
                 return Ok((step, facts, filled));
             }
             let used: Vec<_> = filled.used.iter().filter_map(|at| facts.get(*at)).cloned().collect();
-            free.retain(|fact| !used.iter().any(|used| used.overlaps(&fact.at)));
-            let place = free.partition_point(|fact| fact.at.start < mention.at());
-            free.insert(place, Fact::pending(step, mention.at()..mention.at() + 1));
+            free.retain(|fact| !used.iter().any(|used| used.overlaps(&fact.span)));
+            let place = free.partition_point(|fact| fact.span.start < mention.at());
+            free.insert(place, Fact::pending_result(step, mention.at()..mention.at() + 1));
         }
         Err(0)
     }
 
     /// The tool that a clause means most, by its words and by how well the values fit it; and whether it
     /// lacks some.
-    fn main(&self, range: &Range<usize>, terms: &[Term], facts: &[Fact]) -> Option<(Mention, bool)> {
+    fn main_mention(&self, range: &Range<usize>, terms: &[Term], facts: &[Fact]) -> Option<(Mention, bool)> {
         let fitting = |mut mention: Mention| {
-            let facts = self.with_words(facts.to_vec(), range, std::slice::from_ref(&mention));
+            let facts = self.with_names_and_phrases(facts.to_vec(), range, std::slice::from_ref(&mention));
             let filled = self.fill(mention.tool, range, &facts)?;
             let used: Vec<_> = filled.used.iter().filter_map(|at| facts.get(*at)).collect();
             let is_left = |fact: &&Fact| {
-                !matches!(fact.holds, Holds::Phrase { .. } | Holds::Speech)
-                    && !used.iter().any(|used| used.overlaps(&fact.at))
+                !matches!(fact.kind, FactKind::Phrase { .. } | FactKind::Speech)
+                    && !used.iter().any(|used| used.overlaps(&fact.span))
             };
             let lacks = !filled.missing.is_empty();
             mention.score +=
                 if lacks { 0.0 } else { 1.5 } - 0.5 * facts.iter().filter(is_left).take(4).count() as f64;
             Some((mention, lacks))
         };
-        let fitting = self.tools.meant(&self.text, terms).into_iter().filter_map(fitting);
+        let fitting = self.tools.plausible(&self.text, terms).into_iter().filter_map(fitting);
         // Of equals, the first on offer.
         fitting.reduce(|best, next| if next.0.score > best.0.score { next } else { best })
     }
 
     /// The values told by their form, and the names and phrases that the tools do not explain.
-    fn with_words(&self, facts: Vec<Fact>, range: &Range<usize>, mentions: &[Mention]) -> Vec<Fact> {
+    fn with_names_and_phrases(
+        &self,
+        facts: Vec<Fact>,
+        range: &Range<usize>,
+        mentions: &[Mention],
+    ) -> Vec<Fact> {
         let stands = |at: usize, words: fn(&Mention) -> &[Range<usize>]| {
-            self.is_chained(at)
+            self.is_in_chain(at)
                 || mentions.iter().any(|one| words(one).iter().any(|words| words.contains(&at)))
         };
         let is_named = |at: usize| stands(at, |one| &one.named);
@@ -232,74 +247,76 @@ impl Planner<'_> {
         let names = facts::names(&self.text, range.clone(), &is_exact);
         let phrases = facts::phrases(&self.text, range.clone(), &is_explained);
         let mut facts: Vec<_> = facts.into_iter().chain(names).chain(phrases).collect();
-        facts.sort_by_key(|fact| fact.at.start);
+        facts.sort_by_key(|fact| fact.span.start);
         facts
     }
 
     /// Repeats a step for the other values of a list, if the tool takes one of them at a time; if it takes
     /// several and the list has more, notes that.
-    fn spread(&mut self, step: usize, facts: &[Fact], filled: &Filled) {
+    fn repeat_for_list(&mut self, step: usize, facts: &[Fact], filled: &Filled) {
         let used: Vec<_> = filled.used.iter().filter_map(|at| facts.get(*at)).collect();
         for first in &used {
             let mut list = vec![*first];
             for fact in facts {
                 let follows =
-                    list.last().is_some_and(|last| facts::is_next_in_list(&self.text, &last.at, &fact.at));
-                let is_taken = used.iter().any(|used| used.overlaps(&fact.at));
+                    list.last().is_some_and(|last| facts::continues_list(&self.text, &last.span, &fact.span));
+                let is_taken = used.iter().any(|used| used.overlaps(&fact.span));
                 let is_like = fact.preposition.is_empty() || fact.preposition == first.preposition;
-                if follows && !is_taken && is_like && is_one_kind(&first.holds, &fact.holds) {
+                if follows && !is_taken && is_like && is_one_kind(&first.kind, &fact.kind) {
                     list.push(fact);
                 }
             }
-            let Some(last) = list.last().filter(|_| list.len() > 1).map(|last| last.at.end) else { continue };
-            let is_fellow = |fact: &&&Fact| {
-                is_one_kind(&first.holds, &fact.holds) && fact.preposition == first.preposition
+            let Some(last) = list.last().filter(|_| list.len() > 1).map(|last| last.span.end) else {
+                continue;
             };
+            let is_fellow =
+                |fact: &&&Fact| is_one_kind(&first.kind, &fact.kind) && fact.preposition == first.preposition;
             let fellows = used.iter().filter(is_fellow).count();
             // The values of a list carry the preposition of its first only; they are of one row all the same.
-            let in_row = used.iter().any(|used| facts::is_next_in_list(&self.text, &used.at, &first.at));
+            let in_row = used.iter().any(|used| facts::continues_list(&self.text, &used.span, &first.span));
             let Some(original) = self.steps.get_mut(step) else { return };
             if fellows > 1 || in_row {
-                let others = used.iter().filter(|used| is_one_kind(&first.holds, &used.holds)).skip(1);
+                let others = used.iter().filter(|used| is_one_kind(&first.kind, &used.kind)).skip(1);
                 original.excess = Some(list.len() + others.count());
                 return;
             }
             let range = original.range.clone();
-            let told = |text: &Text, one: &Fact| {
-                let (before, behind) = (text.slice(range.start..first.at.start), text.slice(last..range.end));
-                [before, text.slice(one.at.clone()), behind].join(" ").trim().to_owned()
+            let question = |text: &Text, one: &Fact| {
+                let (before, behind) =
+                    (text.slice(range.start..first.span.start), text.slice(last..range.end));
+                [before, text.slice(one.span.clone()), behind].join(" ").trim().to_owned()
             };
-            original.told = told(&self.text, first);
+            original.question = question(&self.text, first);
             let original = original.clone();
             for one in list.iter().skip(1) {
                 let others =
-                    original.facts.iter().filter(|fact| !list.iter().any(|item| item.overlaps(&fact.at)));
+                    original.facts.iter().filter(|fact| !list.iter().any(|item| item.overlaps(&fact.span)));
                 let mut facts: Vec<_> = others.cloned().collect();
                 facts.push(Fact { preposition: first.preposition.clone(), ..(*one).clone() });
-                self.steps.push(Step { facts, told: told(&self.text, one), ..original.clone() });
+                self.steps.push(Step { facts, question: question(&self.text, one), ..original.clone() });
             }
             return;
         }
     }
 
     /// Some tool must be called: the likeliest that can be filled, else the likeliest.
-    fn force(&mut self) {
+    fn force_call(&mut self) {
         let range = self.text.all();
-        let ranked = self.tools.ranked(&self.terms(&range));
-        let facts = self.with_words(self.facts.clone(), &range, &[]);
+        let ranked = self.tools.rank(&self.terms(&range));
+        let facts = self.with_names_and_phrases(self.facts.clone(), &range, &[]);
         let can = |mention: &&Mention| {
             self.fill(mention.tool, &range, &facts).is_some_and(|filled| filled.missing.is_empty())
         };
         if let Some(tool) = ranked.iter().find(can).or(ranked.first()).map(|mention| mention.tool) {
-            self.cannot.clear();
-            self.add(tool, range, facts);
+            self.unmatched.clear();
+            self.push_step(tool, range, facts);
         }
     }
 }
 
-fn is_one_kind(one: &Holds, other: &Holds) -> bool {
-    let is_words = |holds: &Holds| matches!(holds, Holds::Name | Holds::Phrase { is_whole: false });
+fn is_one_kind(one: &FactKind, other: &FactKind) -> bool {
+    let is_words = |holds: &FactKind| matches!(holds, FactKind::Name | FactKind::Phrase { is_whole: false });
     std::mem::discriminant(one) == std::mem::discriminant(other)
-        && !matches!(one, Holds::Phrase { .. } | Holds::Pending(_) | Holds::Known)
+        && !matches!(one, FactKind::Phrase { .. } | FactKind::PendingResult(_) | FactKind::Result)
         || is_words(one) && is_words(other)
 }

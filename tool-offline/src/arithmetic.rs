@@ -1,11 +1,11 @@
 //! Works off chains of operators, such as `2 + 3 * 4` and "10 minus 3".
 
-use super::choose::Mention;
-use super::facts::{Fact, Holds};
-use super::plan::Planner;
-use super::schema::Shape;
-use super::thesaurus::terms;
-use super::words::Text;
+use crate::facts::{Fact, FactKind};
+use crate::matching::Mention;
+use crate::planner::Planner;
+use crate::slots::SlotKind;
+use crate::thesaurus::terms;
+use crate::tokens::Text;
 
 /// The words that stand between two numbers, the operation that they mean, and how tightly they bind.
 const OPERATORS: [(&[&str], &str, u8); 15] = [
@@ -28,24 +28,24 @@ const OPERATORS: [(&[&str], &str, u8); 15] = [
 
 impl Planner<'_> {
     /// Makes a step of every operator between two numbers, the tight ones first.
-    pub(crate) fn work_off_chains(&mut self) {
+    pub(crate) fn plan_chains(&mut self) {
         let mut facts = std::mem::take(&mut self.facts).into_iter().peekable();
         while let Some(first) = facts.next() {
             let (mut operands, mut operators) = (vec![first], Vec::new());
-            while let Some(before) = operands.last().filter(|fact| matches!(fact.holds, Holds::Number(_)))
-                && let Some((length, operation, level)) = operator(&self.text, before.at.end)
-                && let at = before.at.end + length
+            while let Some(before) = operands.last().filter(|fact| matches!(fact.kind, FactKind::Number(_)))
+                && let Some((length, operation, level)) = operator(&self.text, before.span.end)
+                && let at = before.span.end + length
                 && let Some(next) =
-                    facts.next_if(|next| next.at.start == at && matches!(next.holds, Holds::Number(_)))
+                    facts.next_if(|next| next.span.start == at && matches!(next.kind, FactKind::Number(_)))
             {
                 operands.push(next);
-                operators.push((self.tool_between(operation), level));
+                operators.push((self.tool_for_operation(operation), level));
             }
             if let (false, [first, .., last]) = (operators.is_empty(), &operands[..]) {
-                let range = first.at.start..last.at.end;
-                self.chained.push(range.clone());
+                let range = first.span.start..last.span.end;
+                self.chain_ranges.push(range.clone());
                 if operators.iter().any(|(tool, _)| tool.is_none()) {
-                    operands = vec![Fact::new(&self.text, range, Holds::Formula)];
+                    operands = vec![Fact::new(&self.text, range, FactKind::Formula)];
                 }
             }
             for level in [3, 2, 1] {
@@ -55,9 +55,9 @@ impl Planner<'_> {
                     let (tool, _) = operators.remove(at);
                     let pair: Vec<_> = operands.drain(at..at + 2).collect();
                     if let ([left, right], Some(tool)) = (&pair[..], tool) {
-                        let range = left.at.start..right.at.end;
-                        let step = self.add(tool, range.clone(), pair);
-                        operands.insert(at, Fact::pending(step, range));
+                        let range = left.span.start..right.span.end;
+                        let step = self.push_step(tool, range.clone(), pair);
+                        operands.insert(at, Fact::pending_result(step, range));
                     }
                 }
             }
@@ -66,14 +66,14 @@ impl Planner<'_> {
     }
 
     /// The tool for an operation on two numbers.
-    fn tool_between(&self, operation: &str) -> Option<usize> {
+    fn tool_for_operation(&self, operation: &str) -> Option<usize> {
         let takes_two = |mention: &Mention| {
             let slots = self.tools.get(mention.tool).map_or(&[][..], |tool| &tool.slots);
             let required = slots.iter().filter(|slot| slot.is_required);
             required.clone().count() == 2
-                && required.clone().all(|slot| matches!(slot.kind, Shape::Number { .. }))
+                && required.clone().all(|slot| matches!(slot.kind, SlotKind::Number { .. }))
         };
-        let meant = self.tools.meant(&Text::new(operation), &terms([(0, operation)]));
+        let meant = self.tools.plausible(&Text::new(operation), &terms([(0, operation)]));
         meant.into_iter().find(takes_two).map(|mention| mention.tool)
     }
 }

@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use super::facts::is_listed;
-use super::schema::{self, Shape, Slot};
-use super::thesaurus::{Term, parts, terms, terms_of};
-use super::words::{Kind, Text};
+use crate::facts::is_listed;
+use crate::slots::{self, Slot, SlotKind};
+use crate::thesaurus::{Term, split_identifier, terms, terms_in};
+use crate::tokens::{Text, TokenKind};
 use tool_core::ToolDefinition;
 
 /// What a word is worth by where the tool has it.
@@ -17,17 +17,17 @@ const IN_PARAMETER: f64 = 1.0;
 const COMMON: f64 = 0.3;
 
 /// How many tools a part of a question can mean, one inside the other.
-const DEEPEST: usize = 8;
+const MAX_NESTED_TOOLS: usize = 8;
 
 /// A tool on offer, and its words.
 #[derive(Debug)]
 pub(crate) struct Tool<'a> {
     pub(crate) definition: &'a ToolDefinition,
     pub(crate) slots: Vec<Slot>,
-    name: Vec<Term>,
+    name_terms: Vec<Term>,
     /// The words of the name that a question must have: for a parameter, its value stands.
     needed: Vec<Term>,
-    about: Vec<Term>,
+    description_terms: Vec<Term>,
     parameters: Vec<Term>,
     /// What it does, if its name says that: the question must want it.
     action: Option<Term>,
@@ -47,11 +47,11 @@ pub(crate) struct Mention {
     pub(crate) named: Vec<Range<usize>>,
     pub(crate) exact: Vec<Range<usize>>,
     pub(crate) parameters: Vec<Range<usize>>,
-    told: Vec<Range<usize>>,
+    described: Vec<Range<usize>>,
     /// Every word of its name is there.
     is_complete: bool,
     /// It may be meant; not merely one word of many.
-    opens: bool,
+    is_plausible: bool,
 }
 
 impl Mention {
@@ -64,37 +64,46 @@ impl Mention {
 impl<'a> Tool<'a> {
     fn new(definition: &'a ToolDefinition) -> Self {
         let description = definition.description().unwrap_or("");
-        let slots = schema::slots(definition.parameters(), description);
+        let slots = slots::read_slots(definition.parameters(), description);
         // In `get_user_by_id`, the user is what it is about, the id is how.
-        let words = parts(definition.name());
-        let is_how = |word: &String| is_listed("by in from with of for", word);
-        let head = words.iter().position(is_how).filter(|at| *at > 0).unwrap_or(words.len());
-        let (head, how) = words.split_at(head);
-        let of_words = |words: &[String]| terms(words.iter().map(|word| (0, &**word)));
-        let mut name = of_words(head);
-        if name.iter().any(|term| !term.is_light) {
-            name.retain(|term| !term.is_light);
+        let words = split_identifier(definition.name());
+        let is_preposition = |word: &String| is_listed("by in from with of for", word);
+        let head = words.iter().position(is_preposition).filter(|at| *at > 0).unwrap_or(words.len());
+        let (head, qualifiers) = words.split_at(head);
+        let terms_of_words = |words: &[String]| terms(words.iter().map(|word| (0, &**word)));
+        let mut name_terms = terms_of_words(head);
+        if name_terms.iter().any(|term| !term.is_light) {
+            name_terms.retain(|term| !term.is_light);
         }
-        let about = of_words(how).into_iter().chain(terms_of(description)).filter(|term| !term.is_light);
+        let description_terms =
+            terms_of_words(qualifiers).into_iter().chain(terms_in(description)).filter(|term| !term.is_light);
         let values = slots.iter().flat_map(|slot| match &slot.kind {
-            Shape::OneOf(values) => {
-                values.iter().filter_map(|value| value.as_str()).flat_map(terms_of).collect()
+            SlotKind::OneOf(values) => {
+                values.iter().filter_map(|value| value.as_str()).flat_map(terms_in).collect()
             }
             _ => Vec::new(),
         });
-        let parameters = slots.iter().flat_map(|slot| slot.name.clone()).chain(values).collect();
+        let parameters = slots.iter().flat_map(|slot| slot.name_terms.clone()).chain(values).collect();
         let is_parameter =
-            |term: &Term| slots.iter().any(|slot| slot.name.iter().any(|name| name.stem == term.stem));
-        let mut needed = name.clone();
-        if !name.iter().all(is_parameter) {
+            |term: &Term| slots.iter().any(|slot| slot.name_terms.iter().any(|name| name.stem == term.stem));
+        let mut needed = name_terms.clone();
+        if !name_terms.iter().all(is_parameter) {
             needed.retain(|term| !is_parameter(term));
         }
         // The name's operation; else the verb that the description begins with, if the name has it.
-        let verb = terms_of(description).into_iter().next();
+        let verb = terms_in(description).into_iter().next();
         let is_action =
             |term: &&Term| term.is_operation() || verb.as_ref().is_some_and(|verb| verb.stem == term.stem);
         let action = needed.iter().find(is_action).filter(|_| needed.len() > 1).cloned();
-        Self { definition, about: about.collect(), name, needed, parameters, action, slots }
+        Self {
+            definition,
+            description_terms: description_terms.collect(),
+            name_terms,
+            needed,
+            parameters,
+            action,
+            slots,
+        }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -103,26 +112,34 @@ impl<'a> Tool<'a> {
 
     /// How much a term says for the tool.
     fn weight(&self, term: &Term) -> f64 {
-        if term.is_light && !self.name.iter().all(|word| word.is_light) {
+        if term.is_light && !self.name_terms.iter().all(|word| word.is_light) {
             return 0.0;
         }
-        let named = IN_NAME * term.likeness_to_any(&self.name);
-        let told = IN_DESCRIPTION * term.likeness_to_any(&self.about);
-        named.max(told).max(IN_PARAMETER * term.likeness_to_any(&self.parameters))
+        let named = IN_NAME * term.similarity_to_any(&self.name_terms);
+        let described = IN_DESCRIPTION * term.similarity_to_any(&self.description_terms);
+        named.max(described).max(IN_PARAMETER * term.similarity_to_any(&self.parameters))
     }
 
-    pub(crate) fn explains(&self, term: &Term) -> bool {
+    pub(crate) fn matches_term(&self, term: &Term) -> bool {
         self.weight(term) > 0.0
     }
 
     /// A part of a question, read as one that means this tool.
     fn mention(&self, tool: usize, terms: &[Term], rarity: &[f64]) -> Mention {
         let none = Vec::new;
-        let (named, exact, parameters, told) = (none(), none(), none(), none());
-        let mut mention =
-            Mention { tool, score: 0.0, named, exact, parameters, told, is_complete: false, opens: false };
+        let (named, exact, parameters, described) = (none(), none(), none(), none());
+        let mut mention = Mention {
+            tool,
+            score: 0.0,
+            named,
+            exact,
+            parameters,
+            described,
+            is_complete: false,
+            is_plausible: false,
+        };
         let (mut found, mut meant) = (vec![false; self.needed.len()], 0);
-        let all_light = self.name.iter().all(|word| word.is_light);
+        let all_light = self.name_terms.iter().all(|word| word.is_light);
         for (at, (term, rarity)) in terms.iter().zip(rarity).enumerate() {
             if term.is_light && !all_light {
                 continue;
@@ -131,52 +148,55 @@ impl<'a> Tool<'a> {
             mention.score += self.weight(term) * rarity;
             // Of a word that is there twice, the second may be a value: "count the words of word salad".
             let is_first = !terms.iter().take(at).any(|before| before.stem == term.stem);
-            if is_first && term.likeness_to_any(&self.name) > 0.0 {
-                mention.named.push(term.at.clone());
-                mention
-                    .exact
-                    .extend(self.name.iter().find(|word| word.stem == term.stem).map(|_| term.at.clone()));
+            if is_first && term.similarity_to_any(&self.name_terms) > 0.0 {
+                mention.named.push(term.span.clone());
+                mention.exact.extend(
+                    self.name_terms.iter().find(|word| word.stem == term.stem).map(|_| term.span.clone()),
+                );
                 found
                     .iter_mut()
                     .zip(&self.needed)
-                    .for_each(|(found, word)| *found |= term.likeness(word) > 0.0);
-            } else if is_first && term.likeness_to_any(&self.parameters) > 0.0 {
-                mention.parameters.push(term.at.clone());
-            } else if term.likeness_to_any(&self.about) > 0.0 && *rarity > COMMON {
-                mention.told.push(term.at.clone());
+                    .for_each(|(found, word)| *found |= term.similarity(word) > 0.0);
+            } else if is_first && term.similarity_to_any(&self.parameters) > 0.0 {
+                mention.parameters.push(term.span.clone());
+            } else if term.similarity_to_any(&self.description_terms) > 0.0 && *rarity > COMMON {
+                mention.described.push(term.span.clone());
             }
         }
-        let (count, told) = (found.iter().filter(|found| **found).count(), mention.told.len());
-        let explained = mention.named.len() + mention.parameters.len() + told;
+        let (count, described) = (found.iter().filter(|found| **found).count(), mention.described.len());
+        let explained = mention.named.len() + mention.parameters.len() + described;
         // Half of a name is enough only if it is what the name is about, in that very word.
         let has_head = self.needed.last().is_some_and(|head| terms.iter().any(|term| term.stem == head.stem));
         let mostly = 2 * count > self.needed.len() || 2 * count == self.needed.len() && has_head;
         mention.is_complete = count > 0 && count == self.needed.len();
-        mention.opens =
-            count > 0 && mostly || told > 1 && 2 * explained > meant || count == 0 && 2 * told > meant;
+        mention.is_plausible = count > 0 && mostly
+            || described > 1 && 2 * explained > meant
+            || count == 0 && 2 * described > meant;
         mention.score += if count > 0 { 2.0 * count as f64 / self.needed.len() as f64 } else { 0.0 };
         mention
     }
 
     /// The tool's verb, and only values behind it: "Play Imagine by John Lennon", "Delete 12".
-    fn has_object(&self, text: &Text, terms: &[Term]) -> bool {
+    fn has_only_values_after_verb(&self, text: &Text, terms: &[Term]) -> bool {
         let [verb, others @ ..] = terms else { return false };
         let is_value = |at: usize| {
-            text.token(at)
-                .is_some_and(|token| token.kind != Kind::Mark && !token.text.starts_with(char::is_lowercase))
+            text.token(at).is_some_and(|token| {
+                token.kind != TokenKind::Mark && !token.text.starts_with(char::is_lowercase)
+            })
         };
         self.action.as_ref().is_some_and(|action| action.stem == verb.stem)
-            && is_value(verb.at.end)
-            && others.iter().all(|other| is_value(other.at.start))
+            && is_value(verb.span.end)
+            && others.iter().all(|other| is_value(other.span.start))
     }
 
     /// The question wants what the tool does, if the tool's name says what that is.
-    fn is_wanted(&self, text: &Text, terms: &[Term]) -> bool {
+    fn is_action_requested(&self, text: &Text, terms: &[Term]) -> bool {
         // In "show me my mails", the mails do not ask for sending; in "mail Bob", they do.
         let is_thing = |term: &Term| self.needed.iter().any(|word| word.stem == term.stem);
         let wants = |action: &Term, term: &Term| {
             term.stem == action.stem
-                || term.likeness(action) > 0.0 && (!is_thing(term) || begins(text, term.at.start))
+                || term.similarity(action) > 0.0
+                    && (!is_thing(term) || starts_sentence(text, term.span.start))
         };
         self.action.as_ref().is_none_or(|action| terms.iter().any(|term| wants(action, term)))
     }
@@ -192,10 +212,10 @@ impl<'a> Tools<'a> {
     }
 
     /// Every tool as what a part of a question may mean, the best first.
-    pub(crate) fn ranked(&self, terms: &[Term]) -> Vec<Mention> {
+    pub(crate) fn rank(&self, terms: &[Term]) -> Vec<Mention> {
         let all = self.0.len() as f64 + 1.0;
         let rarity = |term: &Term| {
-            let having = self.0.iter().filter(|tool| tool.explains(term)).count().max(1) as f64;
+            let having = self.0.iter().filter(|tool| tool.matches_term(term)).count().max(1) as f64;
             (all / having).ln() / all.ln()
         };
         let rarity: Vec<f64> = terms.iter().map(rarity).collect();
@@ -206,36 +226,36 @@ impl<'a> Tools<'a> {
     }
 
     /// The tools that a part of a question may mean, the best first.
-    pub(crate) fn meant(&self, text: &Text, terms: &[Term]) -> Vec<Mention> {
-        let ranked = self.ranked(terms);
+    pub(crate) fn plausible(&self, text: &Text, terms: &[Term]) -> Vec<Mention> {
+        let ranked = self.rank(terms);
         let complete: Vec<_> =
             ranked.iter().filter(|mention| mention.is_complete).map(|one| one.tool).collect();
-        let is_meant = |mention: &&Mention| {
+        let is_plausible = |mention: &&Mention| {
             let Some(tool) = self.get(mention.tool) else { return false };
-            let opens = mention.opens || tool.has_object(text, terms);
+            let is_plausible = mention.is_plausible || tool.has_only_values_after_verb(text, terms);
             // What is to be done first must be this tool's doing, or that of another which is asked for too.
-            let does = |term: &Term| {
-                tool.explains(term)
-                    || complete.iter().filter_map(|tool| self.get(*tool)).any(|tool| tool.explains(term))
+            let is_served = |term: &Term| {
+                tool.matches_term(term)
+                    || complete.iter().filter_map(|tool| self.get(*tool)).any(|tool| tool.matches_term(term))
             };
-            let mut before = terms.iter().take_while(|term| mention.named.first() != Some(&term.at));
-            opens
-                && tool.is_wanted(text, terms)
-                && !is_denied(text, mention.at())
-                && before.all(|term| does(term) || !is_demand(text, term, terms))
+            let mut before = terms.iter().take_while(|term| mention.named.first() != Some(&term.span));
+            is_plausible
+                && tool.is_action_requested(text, terms)
+                && !is_negated(text, mention.at())
+                && before.all(|term| is_served(term) || !is_request(text, term, terms))
         };
-        ranked.iter().filter(is_meant).cloned().collect()
+        ranked.iter().filter(is_plausible).cloned().collect()
     }
 
     /// All that a part of a question means, in the order of its words: the main tool, and those whose names
     /// are in the words that it leaves over. A tool that lacks something leaves the words of its description.
     pub(crate) fn mentions(&self, terms: &[Term], main: &Mention, lacks: bool) -> Vec<Mention> {
         let mut found = vec![main.clone()];
-        let told = main.told.iter().filter(|_| !lacks);
-        let mut taken: Vec<_> = main.named.iter().chain(&main.parameters).chain(told).cloned().collect();
-        while found.len() < DEEPEST {
-            let left: Vec<_> = terms.iter().filter(|term| !taken.contains(&term.at)).cloned().collect();
-            let Some(next) = self.ranked(&left).into_iter().find(|mention| mention.is_complete) else {
+        let described = main.described.iter().filter(|_| !lacks);
+        let mut taken: Vec<_> = main.named.iter().chain(&main.parameters).chain(described).cloned().collect();
+        while found.len() < MAX_NESTED_TOOLS {
+            let left: Vec<_> = terms.iter().filter(|term| !taken.contains(&term.span)).cloned().collect();
+            let Some(next) = self.rank(&left).into_iter().find(|mention| mention.is_complete) else {
                 break;
             };
             taken.extend(next.named.iter().cloned());
@@ -248,31 +268,32 @@ impl<'a> Tools<'a> {
 
 /// A term that asks for something to be done: a known operation, or a verb that a sentence begins with and
 /// that has an object.
-pub(crate) fn is_demand(text: &Text, term: &Term, terms: &[Term]) -> bool {
-    let is_first = terms.first().is_some_and(|first| first.at == term.at);
-    let object = is_listed("the a an my our this that it all me us him her", text.word(term.at.end));
+pub(crate) fn is_request(text: &Text, term: &Term, terms: &[Term]) -> bool {
+    let is_first = terms.first().is_some_and(|first| first.span == term.span);
+    let object = is_listed("the a an my our this that it all me us him her", text.word(term.span.end));
     // "New York" is no order.
     let capital = text
-        .token(term.at.start)
+        .token(term.span.start)
         .is_some_and(|token| token.text.chars().next().is_some_and(char::is_uppercase));
-    let is_name = capital && !matches!(text.word(term.at.start.wrapping_sub(1)), "" | "." | "!" | "?" | ":");
+    let is_name =
+        capital && !matches!(text.word(term.span.start.wrapping_sub(1)), "" | "." | "!" | "?" | ":");
     // Nor is "starting from 10 m/s", nor "how many".
-    let is_gerund = text.word(term.at.start).ends_with("ing") || text.word(term.at.start) == "how";
+    let is_gerund = text.word(term.span.start).ends_with("ing") || text.word(term.span.start) == "how";
     !term.is_light
         && !is_name
         && !is_gerund
-        && (term.is_operation() || is_first && object && begins(text, term.at.start))
+        && (term.is_operation() || is_first && object && starts_sentence(text, term.span.start))
 }
 
 /// Nothing but politeness and joints stand before.
-fn begins(text: &Text, at: usize) -> bool {
+fn starts_sentence(text: &Text, at: usize) -> bool {
     let mut before = (0..at).rev().map(|at| text.word(at));
     let polite = |word: &&str| is_listed("please and then also can could would you so now", word);
     !before.find(|word| !polite(word)).is_some_and(|word| !matches!(word, "." | "," | ";" | "!" | "?" | ":"))
 }
 
 /// "Do not …" stands before.
-fn is_denied(text: &Text, at: usize) -> bool {
+fn is_negated(text: &Text, at: usize) -> bool {
     let mut before =
         (at.saturating_sub(4)..at).rev().map(|at| text.word(at)).take_while(|word| !".,;:?!".contains(word));
     before.any(|word| is_listed("not never don't don’t dont avoid", word))

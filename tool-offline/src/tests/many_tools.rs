@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::tests::{Question, columns, tools};
+use super::{Question, columns, tools};
 
 /// Name, description, parameters.
 const TOOLS: &str = r#"
@@ -123,7 +123,7 @@ fn among_many_tools_the_right_one_is_called() {
     let tools = tools(TOOLS);
     for line in CALLED.trim().lines() {
         let [question, name, arguments] = columns(line);
-        let (calls, answer) = Question::new(question, &tools).told(&[]);
+        let (calls, answer) = Question::new(question, &tools).run(&[]);
         let arguments: Value = serde_json::from_str(arguments).unwrap();
         assert_eq!(calls, format!("{name} {arguments}"), "{question}\n{answer}");
     }
@@ -133,7 +133,7 @@ fn among_many_tools_the_right_one_is_called() {
 fn among_many_tools_none_is_called_if_none_fits() {
     let tools = tools(TOOLS);
     for question in DECLINED.lines() {
-        let (calls, answer) = Question::new(question, &tools).told(&[]);
+        let (calls, answer) = Question::new(question, &tools).run(&[]);
         assert_eq!(calls, "", "{question}");
         assert!(
             answer.starts_with("I cannot answer that with the tools I have (sum, "),
