@@ -1,4 +1,4 @@
-//! Works off chains of operators, such as `2 + 3 * 4` and "10 minus 3".
+//! Plans chains of operators such as `2 + 3 * 4` and "10 minus 3".
 
 use crate::facts::{Fact, FactKind};
 use crate::matching::Mention;
@@ -7,7 +7,7 @@ use crate::slots::SlotKind;
 use crate::thesaurus::terms;
 use crate::tokens::Text;
 
-/// The words that stand between two numbers, the operation that they mean, and how tightly they bind.
+/// The words of an operator, its operation, and its precedence.
 const OPERATORS: [(&[&str], &str, u8); 15] = [
     (&["to", "the", "power", "of"], "power", 3),
     (&["^"], "power", 3),
@@ -27,7 +27,7 @@ const OPERATORS: [(&[&str], &str, u8); 15] = [
 ];
 
 impl Planner<'_> {
-    /// Makes a step of every operator between two numbers, the tight ones first.
+    /// Adds a step for every operator between two numbers, in order of precedence.
     pub(crate) fn plan_chains(&mut self) {
         let mut facts = std::mem::take(&mut self.facts).into_iter().peekable();
         while let Some(first) = facts.next() {
@@ -65,7 +65,7 @@ impl Planner<'_> {
         }
     }
 
-    /// The tool for an operation on two numbers.
+    /// Returns the tool for an operation on two numbers.
     fn tool_for_operation(&self, operation: &str) -> Option<usize> {
         let takes_two = |mention: &Mention| {
             let slots = self.tools.get(mention.tool).map_or(&[][..], |tool| &tool.slots);
@@ -78,7 +78,7 @@ impl Planner<'_> {
     }
 }
 
-/// The operator at a place: its length, the operation, and how tightly it binds.
+/// Returns the operator at a token: its length in tokens, its operation and its precedence.
 pub(crate) fn operator(text: &Text, at: usize) -> Option<(usize, &'static str, u8)> {
     let is_here =
         |words: &&[&str]| words.iter().enumerate().all(|(offset, word)| text.word(at + offset) == *word);

@@ -1,4 +1,4 @@
-//! Finds the ways to fill one slot, and what speaks for each.
+//! Finds candidate values for a slot and scores the evidence for each.
 
 use std::ops::Range;
 
@@ -10,10 +10,10 @@ use crate::slots::{Slot, SlotKind};
 use crate::thesaurus::{is_stop, split_identifier, terms};
 use crate::tokens::Text;
 
-/// What an optional parameter needs in its favour to be filled: more than that a value is left over.
+/// The score from which a candidate fills an optional slot; an unused value alone does not reach it.
 pub(crate) const OPTIONAL_THRESHOLD: f64 = 8.0;
 
-/// Which prepositions go with which names of parameters.
+/// Prepositions, and the parameter names that they suggest.
 const NAMES_BY_PREPOSITION: [(&str, &str); 7] = [
     ("to into until", "destination recipient receiver target end language goal arrival unit"),
     ("from", "origin source start departure sender begin"),
@@ -24,12 +24,12 @@ const NAMES_BY_PREPOSITION: [(&str, &str); 7] = [
     ("named called titled", "name title"),
 ];
 
-/// One way to fill one slot; no value stands for a result that is not there yet.
+/// A possible value of a slot. `value` is `None` while it is a pending result.
 pub(crate) struct Candidate {
     pub(crate) slot: usize,
     pub(crate) score: f64,
     pub(crate) facts: Vec<usize>,
-    /// The tokens that it takes.
+    /// The tokens that the candidate uses up.
     pub(crate) span: Range<usize>,
     pub(crate) value: Option<Value>,
 }
@@ -40,7 +40,7 @@ impl Candidate {
     }
 }
 
-/// The words and values that a call is filled from.
+/// The words and values from which a call is filled.
 pub(crate) struct Source<'a> {
     pub(crate) text: &'a Text,
     pub(crate) range: &'a Range<usize>,
@@ -48,7 +48,7 @@ pub(crate) struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// The ways to fill a slot.
+    /// Returns the candidates for a slot.
     pub(crate) fn candidates(&self, slot: &Slot) -> Vec<Candidate> {
         let mut candidates = Vec::new();
         match &slot.kind {
@@ -69,10 +69,10 @@ impl Source<'_> {
         candidates
     }
 
-    /// What speaks for this value in this slot: its name, or a preposition.
+    /// Scores the evidence that a value belongs in a slot: nearby words of its name, or a preposition.
     fn evidence(&self, slot: &Slot, fact: &Fact) -> f64 {
         if !fact.field.is_empty() {
-            // A field of a result fills what it is named after, and nothing else.
+            // A field of a result fills only a slot of the same name.
             let is_same =
                 slot.name_terms.last().is_some_and(|name| name.similarity_to_any(&fact.field) > 0.0);
             return if is_same { OPTIONAL_THRESHOLD } else { f64::MIN };
@@ -91,7 +91,7 @@ impl Source<'_> {
                 .any(|(words, names)| is_listed(words, preposition) && goes_with(names));
             if hint { 4.0 } else { 0.0 }
         };
-        // What is called something is called all of it, not only its capitalised words.
+        // "called" takes the whole phrase, not only its capitalised words.
         let is_called = matches!(preposition, "named" | "called" | "titled")
             && matches!(fact.kind, FactKind::Phrase { .. });
         let inside =
@@ -101,7 +101,7 @@ impl Source<'_> {
         prepositional.max(self.name_proximity(slot, &fact.span)) + called
     }
 
-    /// The words of the parameter's name stand before the value ("width 3", "a = 3") or behind it ("4 nights").
+    /// Scores the words of the slot's name before the value ("width 3", "a = 3") or after it ("4 nights").
     fn name_proximity(&self, slot: &Slot, span: &Range<usize>) -> f64 {
         if span.is_empty() {
             return 0.0;
@@ -111,7 +111,7 @@ impl Source<'_> {
         if let [name] = &slot.name_words[..]
             && name.chars().count() == 1
         {
-            // A letter alone may be an article.
+            // A single letter could be an article.
             let mut before = before.map(|at| self.text.word(at));
             let is_joined = before.next().is_some_and(|word| matches!(word, "=" | ":" | "is" | "be"));
             return if is_joined && before.next() == Some(name) { 10.0 } else { 0.0 };
@@ -121,7 +121,7 @@ impl Source<'_> {
         (self.name_share(slot, before) * 10.0).max(self.name_share(slot, behind) * 9.5)
     }
 
-    /// How much of a name stands in these places, which lead away from the value.
+    /// Returns the share of a slot's name found at `places`, which lead away from the value.
     fn name_share(&self, slot: &Slot, places: impl Iterator<Item = usize>) -> f64 {
         let count = slot.name_terms.len().max(1);
         let mut found = vec![false; count];
@@ -147,7 +147,7 @@ impl Source<'_> {
         ((1.0 - distance) * share).max(described)
     }
 
-    /// "with breakfast", "without breakfast", "verbose = false", "turn it off".
+    /// Recognises "with breakfast", "without breakfast", "verbose = false" and "turn it off".
     fn boolean(&self, slot: &Slot) -> Option<Candidate> {
         let is_filler =
             |word: &str| is_listed("is has with use include included enable enabled should show", word);
@@ -167,13 +167,13 @@ impl Source<'_> {
         Some(Candidate { slot: 0, score, facts: Vec::new(), span: at..at + 1, value })
     }
 
-    /// At a place stands a word, or another form of it.
+    /// Returns `true` if a form of `word` is at a token.
     fn is_same_word(&self, at: usize, word: &str) -> bool {
         let said = self.text.token(at).map(|token| terms([(0, &*token.text)])).unwrap_or_default();
         terms([(0, word)]).iter().any(|term| said.iter().any(|said| said.stem == term.stem))
     }
 
-    /// The places where one of the words that a slot allows is said.
+    /// Returns a candidate for every mention of an allowed value.
     fn enum_values(&self, slot: &Slot, value: &Value) -> Vec<Candidate> {
         let written = value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
         let words = split_identifier(&written);
@@ -181,7 +181,7 @@ impl Source<'_> {
             self.text.token(at).is_some_and(|token| token.lower == word) || self.is_same_word(at, word)
         };
         let is_said = |at: &usize| words.iter().enumerate().all(|(offset, word)| is_word(at + offset, word));
-        // A letter may be an article.
+        // A single letter could be an article.
         let is_long = !words.is_empty() && (!value.is_string() || written.chars().count() > 1);
         let places = self.range.clone().filter(|at| is_long && is_said(at));
         let candidate = |at: usize| {
@@ -192,7 +192,7 @@ impl Source<'_> {
         places.map(candidate).collect()
     }
 
-    /// The values that stand in a row.
+    /// Returns the lists of values in the text.
     fn lists(&self, slot: &Slot, item: &SlotKind) -> Vec<Candidate> {
         let mut lists: Vec<Candidate> = Vec::new();
         let mut items: Vec<(f64, usize, &Fact, Option<Value>)> = Vec::new();

@@ -1,4 +1,4 @@
-//! Cuts a question into clauses, each of which asks for one thing.
+//! Splits a question into clauses that each ask for one thing.
 
 use std::ops::Range;
 
@@ -12,16 +12,16 @@ use crate::tokens::TokenKind;
 /// A part of the question that asks for one thing.
 pub(crate) struct Clause {
     pub(crate) range: Range<usize>,
-    /// "then" stands before it.
+    /// The clause follows "then".
     pub(crate) is_sequel: bool,
-    /// The tool that it speaks of first.
+    /// The best matching tool.
     tool: Option<usize>,
-    /// It asks for something, whether or not there is a tool for it.
+    /// The clause asks for something, whether or not a tool fits.
     asks: bool,
 }
 
 impl Planner<'_> {
-    /// The terms of a part, without what chains of operators have taken.
+    /// Returns the terms of a range, without those inside chains of operators.
     pub(crate) fn terms(&self, range: &Range<usize>) -> Vec<Term> {
         let says = |at: &usize| {
             let is_word = self.text.token(*at).is_some_and(|token| token.kind == TokenKind::Word);
@@ -34,12 +34,12 @@ impl Planner<'_> {
             .filter(says)
             .filter_map(|at| Some((at, &*self.text.token(at)?.text)));
         let formula = self.facts.iter().find(|fact| fact.kind == FactKind::Formula && fact.overlaps(range));
-        // A tool that takes formulas speaks of such things; the question need not.
+        // A tool that evaluates formulas mentions these topics, but a question with a formula often does not.
         let topics = ["calculate", "arithmetic", "math", "expression"].iter().filter(|_| formula.is_some());
         terms(words.chain(topics.map(|word| (range.start, *word))))
     }
 
-    /// Cuts the question where something new is asked for. What asks for nothing belongs to what is before.
+    /// Splits the question where a new request starts. A part that requests nothing joins the clause before it.
     pub(crate) fn clauses(&self) -> Vec<Clause> {
         let mut clauses: Vec<Clause> = Vec::new();
         let (mut start, mut is_sequel, mut speaks) = (0, false, false);
@@ -69,14 +69,14 @@ impl Planner<'_> {
             let (asks, tool) = (self.asks(&range, &terms), first_meant(&terms));
             return clauses.push(Clause { range, is_sequel, tool, asks });
         };
-        // What names a parameter of the tool before belongs to that.
+        // The name of a parameter of the previous clause's tool belongs to that clause.
         let slots = last.tool.and_then(|tool| self.tools.get(tool)).map_or(&[][..], |tool| &tool.slots);
         terms.retain(|term| slots.iter().all(|slot| term.similarity_to_any(&slot.name_terms) == 0.0));
         let (asks, tool) = (self.asks(&range, &terms), first_meant(&terms));
         let has_chain = |range: &Range<usize>| self.facts_in(range).iter().any(|fact| fact.step.is_some());
         let is_new = tool.is_some() || asks || last.tool.is_none() && has_chain(&range);
         let is_whole = last.tool.is_some() || last.asks || has_chain(&last.range);
-        // "the sum of 9 and the square root of 16": the sum lacks what comes.
+        // In "the sum of 9 and the square root of 16", the sum still needs its second value.
         let is_object = is_listed("the a an its", self.text.word(range.start));
         let lacks = |tool: usize| {
             let facts = self.facts_in(&last.range);
@@ -91,7 +91,7 @@ impl Planner<'_> {
         }
     }
 
-    /// It wants something, whether or not there is a tool for it.
+    /// Returns `true` if the range asks for something, whether or not a tool fits.
     fn asks(&self, range: &Range<usize>, terms: &[Term]) -> bool {
         let is_question = is_listed("what who which when where why how", self.text.word(range.start))
             && self.text.word(range.start + 1) != "about";
@@ -101,7 +101,7 @@ impl Planner<'_> {
             || first.is_some_and(|first| is_request(&self.text, first, terms))
     }
 
-    /// A word for what came before; but not the "it" of "what time is it".
+    /// Returns `true` for a word that refers to an earlier result, but not for the "it" of "what time is it".
     pub(crate) fn is_anaphor(&self, at: usize) -> bool {
         let (before, word, after) =
             (self.text.word(at.wrapping_sub(1)), self.text.word(at), self.text.word(at + 1));

@@ -1,4 +1,4 @@
-//! The values that a text kind, and those that a result kind.
+//! Extracts values from questions and results.
 
 use std::ops::Range;
 
@@ -7,18 +7,18 @@ use serde_json::{Number, Value};
 use crate::thesaurus::{Term, is_light, is_stop, terms};
 use crate::tokens::{Text, Token, TokenKind};
 
-/// One value that an argument can be made of.
+/// A value from which an argument can be filled.
 #[derive(Clone, Debug)]
 pub(crate) struct Fact {
     pub(crate) kind: FactKind,
     pub(crate) text: String,
-    /// The tokens that it was read from; empty if it is not from the question.
+    /// The tokens it was read from; empty if it is not from the question.
     pub(crate) span: Range<usize>,
-    /// The preposition before it.
+    /// The preposition before it, if any.
     pub(crate) preposition: String,
-    /// The name of the field, if it is from a result.
+    /// The name of the field, if it is a field of a result.
     pub(crate) field: Vec<Term>,
-    /// The step that it is, or will be, the result of.
+    /// The step that produces it.
     pub(crate) step: Option<usize>,
 }
 
@@ -35,17 +35,17 @@ pub(crate) enum FactKind {
     Time,
     /// Capitalised words.
     Name,
-    /// Words that no tool explains; as a whole, or cut where a list or a name cuts them.
+    /// Words that match no tool: a whole run of them, or a part between separators.
     Phrase {
         is_whole: bool,
     },
-    /// What somebody is to be told: "saying …".
+    /// A message after "saying …".
     Speech,
     /// A chain such as `2 + 3 * 4`.
     Formula,
-    /// What the step of this number will give.
+    /// The future result of a step, by its index.
     PendingResult(usize),
-    /// What a step gave.
+    /// The result of a step.
     Result,
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn is_listed(list: &str, word: &str) -> bool {
     list.split(' ').any(|one| one == word)
 }
 
-/// What follows is what somebody is to be told.
+/// Returns `true` if the words that follow are a message.
 pub(crate) fn introduces_speech(word: &str) -> bool {
     is_listed("saying says stating", word)
 }
@@ -94,12 +94,12 @@ impl Fact {
         }
     }
 
-    /// What a step will give; it stands where the words stand that mean it.
+    /// Creates a fact for the future result of a step. `span` has the words that refer to the step.
     pub(crate) fn pending_result(step: usize, span: Range<usize>) -> Self {
         Self { kind: FactKind::PendingResult(step), span, step: Some(step), ..Self::result("") }
     }
 
-    /// What a step gave.
+    /// Creates a fact from a result.
     pub(crate) fn result(text: &str) -> Self {
         let (text, preposition) = (text.to_owned(), String::new());
         Self { kind: FactKind::Result, text, span: 0..0, preposition, field: Vec::new(), step: None }
@@ -110,7 +110,7 @@ impl Fact {
     }
 }
 
-/// Between two values there is what stands between the items of a list: "in Paris, in Rome and in Bonn".
+/// Returns `true` if only list separators and small words are between two values: "in Paris, in Rome and in Bonn".
 pub(crate) fn continues_list(text: &Text, one: &Range<usize>, next: &Range<usize>) -> bool {
     let between = || (one.end..next.start).map(|at| text.word(at));
     let is_joint = |word| {
@@ -121,13 +121,13 @@ pub(crate) fn continues_list(text: &Text, one: &Range<usize>, next: &Range<usize
     between().all(is_joint) && between().any(is_list_separator)
 }
 
-/// The values that can be told by their form alone.
+/// Returns the values that are recognisable by their form alone.
 pub(crate) fn literals(text: &Text) -> Vec<Fact> {
     let mut facts = Vec::new();
     let mut at = 0;
     while let Some(token) = text.token(at) {
         let kind = match &token.kind {
-            // The exponent of "m/s^2" is no value.
+            // The exponent in "m/s^2" is not a value.
             TokenKind::Number(_) if at > 1 && text.word(at - 1) == "^" && !is_number(text, at - 2) => None,
             TokenKind::Number(number) => Some(FactKind::Number(number.clone())),
             TokenKind::Quoted => Some(FactKind::Quoted),
@@ -153,7 +153,7 @@ fn is_number(text: &Text, at: usize) -> bool {
     text.token(at).is_some_and(|token| matches!(token.kind, TokenKind::Number(_)))
 }
 
-/// `twenty-five`, `two hundred`, `a dozen`; but not the `two` of "two numbers".
+/// Reads `twenty-five`, `two hundred` or `a dozen`, but not the `two` of "two numbers".
 fn number_in_words(text: &Text, start: usize) -> Option<(usize, u64)> {
     let (mut total, mut current, mut end) = (0_u64, 0_u64, start);
     'words: loop {
@@ -172,7 +172,7 @@ fn number_in_words(text: &Text, start: usize) -> Option<(usize, u64)> {
         }
         end += 1;
     }
-    // Nor that of "two charges of 5 and 7", nor the one of "this one".
+    // Neither the "two" of "two charges of 5 and 7" nor the "one" of "this one" is a value.
     let counts = |at: usize| matches!(text.word(at), "of" | ":") && is_number(text, at + 1);
     let is_generic = is_listed("number numbers values integers sides of dates", text.word(end))
         || (end + 1..end + 4).any(counts)
@@ -186,7 +186,7 @@ fn small(word: &str) -> Option<u64> {
     u64::try_from(number).ok()
 }
 
-/// Capitalised words, except those that the tool itself explains and those that only begin a sentence.
+/// Returns runs of capitalised words, except words that match the tool and ordinary words that start a sentence.
 pub(crate) fn names(text: &Text, range: Range<usize>, is_explained: &dyn Fn(usize) -> bool) -> Vec<Fact> {
     let is_name = |at: usize| {
         let Some(token) = text.token(at).filter(|token| token.kind == TokenKind::Word && at < range.end)
@@ -220,7 +220,7 @@ pub(crate) fn names(text: &Text, range: Range<usize>, is_explained: &dyn Fn(usiz
     names
 }
 
-/// Written like a code: `ACME`, `BRCA1`, `notes/today.txt`.
+/// Returns `true` if a word looks like a code or a path: `ACME`, `BRCA1`, `notes/today.txt`.
 fn is_code(token: &Token) -> bool {
     let text = &token.text;
     let mixed = text.chars().any(|c| c.is_ascii_digit() || c == '/' || c == '.');
@@ -228,7 +228,7 @@ fn is_code(token: &Token) -> bool {
     text.len() > 1 && (capitals > 1 && !text.contains('-') || mixed)
 }
 
-/// The runs of words that nothing else explains, without the small words at their ends.
+/// Returns the runs of words that nothing else explains, without the small words at their ends.
 pub(crate) fn phrases(text: &Text, range: Range<usize>, is_explained: &dyn Fn(usize) -> bool) -> Vec<Fact> {
     let breaks = |at: usize| {
         let ends = |token: &Token| match token.kind {
@@ -278,14 +278,14 @@ pub(crate) fn phrases(text: &Text, range: Range<usize>, is_explained: &dyn Fn(us
     phrases
 }
 
-/// A list or a preposition begins something new.
+/// Returns `true` if a list separator or a preposition starts a new part.
 fn is_cut(text: &Text, at: usize) -> bool {
     is_list_separator(text.word(at))
         || is_listed(PREPOSITIONS, text.word(at))
         || introduces_speech(text.word(at))
 }
 
-/// What a step's result kind: the fields of an object, one fact for each.
+/// Returns a fact for every field of a result that is a JSON object.
 pub(crate) fn fields(result: &str, step: usize) -> Vec<Fact> {
     let Ok(Value::Object(object)) = serde_json::from_str(result) else {
         return Vec::new();
@@ -297,7 +297,7 @@ pub(crate) fn fields(result: &str, step: usize) -> Vec<Fact> {
     object.iter().map(known).collect()
 }
 
-/// The number that a result is, or the only one in it.
+/// Returns the number that a result consists of, or the only number in it.
 pub(crate) fn number_in(result: &str) -> Option<Number> {
     if let Ok(number) = result.trim().parse() {
         return Some(number);
@@ -309,7 +309,7 @@ pub(crate) fn number_in(result: &str) -> Option<Number> {
     single(numbers)
 }
 
-/// The only e-mail address in a result.
+/// Returns the only e-mail address in a result.
 pub(crate) fn email_in(result: &str) -> Option<String> {
     single(
         literals(&Text::new(&result.replace('"', " ")))

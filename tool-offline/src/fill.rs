@@ -1,4 +1,4 @@
-//! Fills the arguments of a call: by type, by the names beside the values, by prepositions, by order.
+//! Fills in the arguments of a call, guided by types, names next to values, prepositions and order.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -12,19 +12,19 @@ use crate::nulls::fill_with_nulls;
 use crate::slots::Slot;
 use crate::tokens::Text;
 
-/// A call as far as it can be filled.
+/// The arguments of a call, as far as they can be filled in.
 #[derive(Debug)]
 pub(crate) struct Filled {
     pub(crate) arguments: Value,
-    /// The facts that went into it, by position.
+    /// The indices of the facts that were used.
     pub(crate) used: Vec<usize>,
-    /// The required slots that nothing fills, by position.
+    /// The indices of the required slots without a value.
     pub(crate) missing: Vec<usize>,
-    /// A result went into it that is not there yet.
+    /// A used fact is the result of a step that has not finished.
     pub(crate) is_waiting: bool,
 }
 
-/// Fills what can be filled from the facts and from the words of the range. No value is used twice.
+/// Fills the slots of a tool from the facts and the words in `range`. No value is used twice.
 pub(crate) fn fill(tool: &Tool<'_>, text: &Text, range: &Range<usize>, facts: &[Fact]) -> Filled {
     let source = Source { text, range, facts };
     let mut candidates: Vec<Candidate> = Vec::new();
@@ -34,7 +34,7 @@ pub(crate) fn fill(tool: &Tool<'_>, text: &Text, range: &Range<usize>, facts: &[
         candidates.extend(source.candidates(slot).into_iter().map(of_slot));
     }
     let is_required = |one: &Candidate| tool.slots.get(one.slot).is_some_and(|slot| slot.is_required);
-    // Subtracting 3 from 10 begins with the 10.
+    // In "subtract 3 from 10", the 10 comes first.
     let is_from = |at: &usize| facts.get(*at).is_some_and(|fact| fact.preposition == "from");
     candidates.sort_by(|one, other| {
         let order = |one: &Candidate| {
@@ -55,7 +55,7 @@ pub(crate) fn fill(tool: &Tool<'_>, text: &Text, range: &Range<usize>, facts: &[
             chosen.push(candidate);
         }
     }
-    // A value that is left over goes where nothing else can take it.
+    // An unused value goes into the only slot that accepts it.
     let is_vague = |fact: &Fact| {
         matches!(
             fact.kind,
@@ -73,7 +73,7 @@ pub(crate) fn fill(tool: &Tool<'_>, text: &Text, range: &Range<usize>, facts: &[
 }
 
 fn assemble(slots: &[Slot], mut chosen: Vec<&Candidate>) -> Filled {
-    // An object that may be left out is left out unless it is whole.
+    // An optional object is omitted unless it is complete.
     loop {
         let is_filled = |at: usize| chosen.iter().any(|candidate| candidate.slot == at);
         let is_lacking = |owner: &[String]| {

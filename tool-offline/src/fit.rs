@@ -1,11 +1,11 @@
-//! Which values go into which slots, and how well.
+//! Scores how well a value fits a slot.
 
 use serde_json::{Number, Value};
 
 use crate::facts::{self, Fact, FactKind};
 use crate::slots::{SlotKind, TextKind};
 
-/// How well a value goes into such a slot, and as what.
+/// Returns the score of a fact for a kind of slot and the converted value; no value if it is a pending result.
 pub(crate) fn fit(shape: &SlotKind, fact: &Fact) -> Option<(f64, Option<Value>)> {
     let text = &fact.text;
     let (worth, value) = match (shape, &fact.kind) {
@@ -18,7 +18,7 @@ pub(crate) fn fit(shape: &SlotKind, fact: &Fact) -> Option<(f64, Option<Value>)>
         ) => {
             return Some((5.0, None));
         }
-        // The "two" of "two charges of 5 and 7" gives way to figures.
+        // In "two charges of 5 and 7", digits win over the "two".
         (SlotKind::Number { is_integer }, FactKind::Number(number))
             if text.starts_with(char::is_alphabetic) =>
         {
@@ -46,7 +46,7 @@ pub(crate) fn fit(shape: &SlotKind, fact: &Fact) -> Option<(f64, Option<Value>)>
     (worth > 0.0).then_some((worth, Some(value)))
 }
 
-/// A number as it is; for an integer, one without a fraction.
+/// Returns the number, or for an integer slot a number without a fraction.
 fn as_number(number: &Number, is_integer: bool) -> Option<Value> {
     if !is_integer || number.is_i64() || number.is_u64() {
         return Some(number.clone().into());
@@ -55,7 +55,7 @@ fn as_number(number: &Number, is_integer: bool) -> Option<Value> {
     whole.parse::<i64>().ok().map(Value::from)
 }
 
-/// How well a text goes into a parameter of such a text_kind.
+/// Scores a value for a slot of a kind of text.
 fn worth(text_kind: TextKind, holds: &FactKind) -> f64 {
     match (text_kind, holds) {
         (TextKind::Mail { .. }, FactKind::Email)

@@ -1,4 +1,4 @@
-//! Chooses tools: matches the words of a question with the names, descriptions and parameters on offer.
+//! Matches the words of a question with the names, descriptions and parameters of the tools.
 
 use std::ops::Range;
 
@@ -8,28 +8,28 @@ use crate::thesaurus::{Term, split_identifier, terms, terms_in};
 use crate::tokens::{Text, TokenKind};
 use tool_core::ToolDefinition;
 
-/// What a word is worth by where the tool has it.
+/// The weight of a word by where it occurs in a tool.
 const IN_NAME: f64 = 3.0;
 const IN_DESCRIPTION: f64 = 1.0;
 const IN_PARAMETER: f64 = 1.0;
 
-/// A rarity below which a word of a description is on offer everywhere and tells no tools apart.
+/// Words of a description below this rarity are shared by too many tools to be evidence for one.
 const COMMON: f64 = 0.3;
 
-/// How many tools a part of a question can mean, one inside the other.
+/// The number of tools that one clause can call, nested in each other.
 const MAX_NESTED_TOOLS: usize = 8;
 
-/// A tool on offer, and its words.
+/// A tool on offer, with its words.
 #[derive(Debug)]
 pub(crate) struct Tool<'a> {
     pub(crate) definition: &'a ToolDefinition,
     pub(crate) slots: Vec<Slot>,
     name_terms: Vec<Term>,
-    /// The words of the name that a question must have: for a parameter, its value stands.
+    /// The words of the name that a question must contain; words that only name a parameter are not needed.
     needed: Vec<Term>,
     description_terms: Vec<Term>,
     parameters: Vec<Term>,
-    /// What it does, if its name says that: the question must want it.
+    /// The verb of the tool, if its name contains one. The question must request it.
     action: Option<Term>,
 }
 
@@ -37,25 +37,25 @@ pub(crate) struct Tool<'a> {
 #[derive(Debug)]
 pub(crate) struct Tools<'a>(pub(super) Vec<Tool<'a>>);
 
-/// A tool that a part of a question speaks of.
+/// A match of a tool with a part of a question.
 #[derive(Clone, Debug)]
 pub(crate) struct Mention {
     pub(crate) tool: usize,
     pub(crate) score: f64,
-    /// The tokens that the tool's name explains; of these, those that are its very words; and those that its
-    /// parameters and its description explain.
+    /// The tokens that the tool's name matches; those of them that it matches exactly; and the tokens that its
+    /// parameters and its description match.
     pub(crate) named: Vec<Range<usize>>,
     pub(crate) exact: Vec<Range<usize>>,
     pub(crate) parameters: Vec<Range<usize>>,
     described: Vec<Range<usize>>,
-    /// Every word of its name is there.
+    /// The question contains every needed word of the name.
     is_complete: bool,
-    /// It may be meant; not merely one word of many.
+    /// The match is strong enough for the question to mean this tool.
     is_plausible: bool,
 }
 
 impl Mention {
-    /// The first token of what its name explains.
+    /// Returns the first token that the tool's name matches.
     pub(crate) fn at(&self) -> usize {
         self.named.first().map_or(0, |named| named.start)
     }
@@ -65,7 +65,7 @@ impl<'a> Tool<'a> {
     fn new(definition: &'a ToolDefinition) -> Self {
         let description = definition.description().unwrap_or("");
         let slots = slots::read_slots(definition.parameters(), description);
-        // In `get_user_by_id`, the user is what it is about, the id is how.
+        // In `get_user_by_id`, "user" is the subject and "id" a qualifier.
         let words = split_identifier(definition.name());
         let is_preposition = |word: &String| is_listed("by in from with of for", word);
         let head = words.iter().position(is_preposition).filter(|at| *at > 0).unwrap_or(words.len());
@@ -90,7 +90,7 @@ impl<'a> Tool<'a> {
         if !name_terms.iter().all(is_parameter) {
             needed.retain(|term| !is_parameter(term));
         }
-        // The name's operation; else the verb that the description begins with, if the name has it.
+        // The verb is the operation in the name, or else the first verb of the description if the name contains it.
         let verb = terms_in(description).into_iter().next();
         let is_action =
             |term: &&Term| term.is_operation() || verb.as_ref().is_some_and(|verb| verb.stem == term.stem);
@@ -110,7 +110,7 @@ impl<'a> Tool<'a> {
         self.definition.name()
     }
 
-    /// How much a term says for the tool.
+    /// Returns the weight of a term as evidence for the tool.
     fn weight(&self, term: &Term) -> f64 {
         if term.is_light && !self.name_terms.iter().all(|word| word.is_light) {
             return 0.0;
@@ -124,7 +124,7 @@ impl<'a> Tool<'a> {
         self.weight(term) > 0.0
     }
 
-    /// A part of a question, read as one that means this tool.
+    /// Matches the tool with the terms of a part of a question.
     fn mention(&self, tool: usize, terms: &[Term], rarity: &[f64]) -> Mention {
         let none = Vec::new;
         let (named, exact, parameters, described) = (none(), none(), none(), none());
@@ -146,7 +146,7 @@ impl<'a> Tool<'a> {
             }
             meant += 1;
             mention.score += self.weight(term) * rarity;
-            // Of a word that is there twice, the second may be a value: "count the words of word salad".
+            // The second occurrence of a word may be a value: "count the words of word salad".
             let is_first = !terms.iter().take(at).any(|before| before.stem == term.stem);
             if is_first && term.similarity_to_any(&self.name_terms) > 0.0 {
                 mention.named.push(term.span.clone());
@@ -165,7 +165,7 @@ impl<'a> Tool<'a> {
         }
         let (count, described) = (found.iter().filter(|found| **found).count(), mention.described.len());
         let explained = mention.named.len() + mention.parameters.len() + described;
-        // Half of a name is enough only if it is what the name is about, in that very word.
+        // Half of a name is enough only if it includes the last word of the name, literally.
         let has_head = self.needed.last().is_some_and(|head| terms.iter().any(|term| term.stem == head.stem));
         let mostly = 2 * count > self.needed.len() || 2 * count == self.needed.len() && has_head;
         mention.is_complete = count > 0 && count == self.needed.len();
@@ -176,7 +176,7 @@ impl<'a> Tool<'a> {
         mention
     }
 
-    /// The tool's verb, and only values behind it: "Play Imagine by John Lennon", "Delete 12".
+    /// Returns `true` for the tool's verb followed by values only: "Play Imagine by John Lennon", "Delete 12".
     fn has_only_values_after_verb(&self, text: &Text, terms: &[Term]) -> bool {
         let [verb, others @ ..] = terms else { return false };
         let is_value = |at: usize| {
@@ -189,9 +189,9 @@ impl<'a> Tool<'a> {
             && others.iter().all(|other| is_value(other.span.start))
     }
 
-    /// The question wants what the tool does, if the tool's name says what that is.
+    /// Returns `true` if the question requests the tool's action, or the tool's name has none.
     fn is_action_requested(&self, text: &Text, terms: &[Term]) -> bool {
-        // In "show me my mails", the mails do not ask for sending; in "mail Bob", they do.
+        // In "show me my mails", "mails" is a thing; in "mail Bob", "mail" is an action.
         let is_thing = |term: &Term| self.needed.iter().any(|word| word.stem == term.stem);
         let wants = |action: &Term, term: &Term| {
             term.stem == action.stem
@@ -211,7 +211,7 @@ impl<'a> Tools<'a> {
         self.0.get(tool)
     }
 
-    /// Every tool as what a part of a question may mean, the best first.
+    /// Matches every tool with the terms and sorts the matches, best first.
     pub(crate) fn rank(&self, terms: &[Term]) -> Vec<Mention> {
         let all = self.0.len() as f64 + 1.0;
         let rarity = |term: &Term| {
@@ -225,7 +225,7 @@ impl<'a> Tools<'a> {
         mentions
     }
 
-    /// The tools that a part of a question may mean, the best first.
+    /// Returns the matches strong enough to be meant, best first.
     pub(crate) fn plausible(&self, text: &Text, terms: &[Term]) -> Vec<Mention> {
         let ranked = self.rank(terms);
         let complete: Vec<_> =
@@ -233,7 +233,7 @@ impl<'a> Tools<'a> {
         let is_plausible = |mention: &&Mention| {
             let Some(tool) = self.get(mention.tool) else { return false };
             let is_plausible = mention.is_plausible || tool.has_only_values_after_verb(text, terms);
-            // What is to be done first must be this tool's doing, or that of another which is asked for too.
+            // A request before the match must be served by this tool or by another complete match.
             let is_served = |term: &Term| {
                 tool.matches_term(term)
                     || complete.iter().filter_map(|tool| self.get(*tool)).any(|tool| tool.matches_term(term))
@@ -247,8 +247,8 @@ impl<'a> Tools<'a> {
         ranked.iter().filter(is_plausible).cloned().collect()
     }
 
-    /// All that a part of a question means, in the order of its words: the main tool, and those whose names
-    /// are in the words that it leaves over. A tool that lacks something leaves the words of its description.
+    /// Returns all matches in the order of the words: the main tool, and the tools whose names match the remaining
+    /// words. If the main tool lacks a value, the words of its description remain too.
     pub(crate) fn mentions(&self, terms: &[Term], main: &Mention, lacks: bool) -> Vec<Mention> {
         let mut found = vec![main.clone()];
         let described = main.described.iter().filter(|_| !lacks);
@@ -266,18 +266,18 @@ impl<'a> Tools<'a> {
     }
 }
 
-/// A term that asks for something to be done: a known operation, or a verb that a sentence begins with and
-/// that has an object.
+/// Returns `true` for a term that requests an action: a known operation, or a verb at the start of a sentence
+/// followed by an object.
 pub(crate) fn is_request(text: &Text, term: &Term, terms: &[Term]) -> bool {
     let is_first = terms.first().is_some_and(|first| first.span == term.span);
     let object = is_listed("the a an my our this that it all me us him her", text.word(term.span.end));
-    // "New York" is no order.
+    // "New York" is not a request.
     let capital = text
         .token(term.span.start)
         .is_some_and(|token| token.text.chars().next().is_some_and(char::is_uppercase));
     let is_name =
         capital && !matches!(text.word(term.span.start.wrapping_sub(1)), "" | "." | "!" | "?" | ":");
-    // Nor is "starting from 10 m/s", nor "how many".
+    // Neither is "starting from 10 m/s" or "how many".
     let is_gerund = text.word(term.span.start).ends_with("ing") || text.word(term.span.start) == "how";
     !term.is_light
         && !is_name
@@ -285,14 +285,14 @@ pub(crate) fn is_request(text: &Text, term: &Term, terms: &[Term]) -> bool {
         && (term.is_operation() || is_first && object && starts_sentence(text, term.span.start))
 }
 
-/// Nothing but politeness and joints stand before.
+/// Returns `true` if only polite words and conjunctions precede the token in its sentence.
 fn starts_sentence(text: &Text, at: usize) -> bool {
     let mut before = (0..at).rev().map(|at| text.word(at));
     let polite = |word: &&str| is_listed("please and then also can could would you so now", word);
     !before.find(|word| !polite(word)).is_some_and(|word| !matches!(word, "." | "," | ";" | "!" | "?" | ":"))
 }
 
-/// "Do not …" stands before.
+/// Returns `true` if "do not" or similar precedes the token.
 fn is_negated(text: &Text, at: usize) -> bool {
     let mut before =
         (at.saturating_sub(4)..at).rev().map(|at| text.word(at)).take_while(|word| !".,;:?!".contains(word));

@@ -1,4 +1,4 @@
-//! Makes a plan of a question: which tools are to be called, with which of its values, in which order.
+//! Plans the calls for a question: the tools, their values and their order.
 
 use std::ops::Range;
 
@@ -9,19 +9,19 @@ use crate::matching::{Mention, Tools};
 use crate::thesaurus::{Term, is_stop};
 use crate::tokens::Text;
 
-/// One call that is to be made.
+/// A planned call.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     pub(crate) tool: usize,
-    /// The part of the question that it answers, as tokens and as a text.
+    /// The part of the question that the step answers, as tokens and as text.
     pub(crate) range: Range<usize>,
     pub(crate) question: String,
     pub(crate) facts: Vec<Fact>,
-    /// The step before, whose result is used if a value is lacking.
+    /// The previous step, whose result is used if a value is missing.
     pub(crate) previous: Option<usize>,
-    /// Values from elsewhere, tried in turn if a value is lacking.
+    /// Values from elsewhere, tried in turn if a value is missing.
     pub(crate) fallbacks: Vec<Vec<Fact>>,
-    /// How many values the question lists, if the tool takes fewer.
+    /// The number of values that the question lists, if the tool takes fewer.
     pub(crate) excess: Option<usize>,
 }
 
@@ -36,16 +36,16 @@ pub(crate) struct Plan {
 pub(crate) struct Planner<'a> {
     pub(crate) tools: &'a Tools<'a>,
     pub(crate) text: Text,
-    /// The values of the question that are told by their form, and the results of chains of operators.
+    /// The values that are recognisable by their form, and the results of chains of operators.
     pub(crate) facts: Vec<Fact>,
-    /// The tokens that are inside a chain of operators.
+    /// The tokens inside chains of operators.
     pub(crate) chain_ranges: Vec<Range<usize>>,
     steps: Vec<Step>,
     unmatched: Vec<String>,
 }
 
-/// `earlier` is a result of the conversation before, for questions such as "And its square root?". If one
-/// must be called, the likeliest that can be filled is.
+/// Plans the calls for a question. `earlier` is a result from before the question, for "And its square root?". With
+/// `must`, the best tool that can be filled in is called even if none matches.
 pub(crate) fn plan(question: &str, tools: &Tools<'_>, earlier: Option<&str>, must: bool) -> Plan {
     let text = Text::new(question);
     let facts = facts::literals(&text);
@@ -86,7 +86,7 @@ impl Planner<'_> {
         self.facts.iter().filter(|fact| fact.overlaps(range)).cloned().collect()
     }
 
-    /// The values of a clause, for another.
+    /// Returns the values of a clause, for use in another clause.
     fn values_of_clause(&self, range: &Range<usize>) -> Vec<Fact> {
         let names = facts::names(&self.text, range.clone(), &|at| self.is_in_chain(at));
         self.facts_in(range).into_iter().chain(names).collect()
@@ -100,7 +100,7 @@ impl Planner<'_> {
         Some(fill(self.tools.get(tool)?, &self.text, range, facts))
     }
 
-    /// Makes the steps of a clause, and tells the last of them.
+    /// Plans the steps of a clause and returns the last one.
     fn plan_clause(
         &mut self,
         clause: &Clause,
@@ -111,7 +111,7 @@ impl Planner<'_> {
         let range = &clause.range;
         let terms = self.terms(range);
         let mut facts = self.facts_in(range);
-        // The sum of "the sum of 2 + 3" is that of the operator.
+        // In "the sum of 2 + 3", the operator already is the sum.
         let is_chain = |main: &Mention| {
             facts.iter().filter_map(|fact| self.steps.get(fact.step?)).any(|step| step.tool == main.tool)
         };
@@ -127,7 +127,7 @@ impl Planner<'_> {
         let (top, facts, filled) = loop {
             match self.plan_mentions(range, &facts, &mentions, (&main, lacks)) {
                 Ok(top) => break top,
-                // What cannot be called was not meant, and its words may be values.
+                // A match that cannot be called was not meant; its words may be values.
                 Err(unfit) if unfit < mentions.len() => drop(mentions.remove(unfit)),
                 Err(_) => return before,
             }
@@ -150,7 +150,7 @@ impl Planner<'_> {
         Some(top)
     }
 
-    /// A clause that no tool fits: a chain of operators, or something that cannot be done.
+    /// Handles a clause that no tool fits: a chain of operators, or an unsupported request.
     fn plan_unmatched(&mut self, range: &Range<usize>, terms: &[Term], facts: &[Fact]) -> Option<usize> {
         let question = self.text.slice(range.clone()).to_owned();
         let chain = facts.iter().rev().find_map(|fact| fact.step);
@@ -162,9 +162,9 @@ impl Planner<'_> {
         chain
     }
 
-    /// Makes a step of each mention, the inner before the outer: the last of a clause takes the values behind
-    /// it, the one before takes its result. Tells the outermost step, and what it is filled from; or the
-    /// mention that cannot be called.
+    /// Adds a step for each match, from the innermost to the outermost: the last one uses the values after it, and
+    /// each earlier one uses its result. Returns the outermost step with its facts and arguments, or the index of a
+    /// match that cannot be called.
     fn plan_mentions(
         &mut self,
         range: &Range<usize>,
@@ -203,8 +203,7 @@ impl Planner<'_> {
         Err(0)
     }
 
-    /// The tool that a clause means most, by its words and by how well the values fit it; and whether it
-    /// lacks some.
+    /// Returns the tool that fits the words and values of a clause best, and whether it lacks a value.
     fn main_mention(&self, range: &Range<usize>, terms: &[Term], facts: &[Fact]) -> Option<(Mention, bool)> {
         let fitting = |mut mention: Mention| {
             let facts = self.with_names_and_phrases(facts.to_vec(), range, std::slice::from_ref(&mention));
@@ -220,11 +219,11 @@ impl Planner<'_> {
             Some((mention, lacks))
         };
         let fitting = self.tools.plausible(&self.text, terms).into_iter().filter_map(fitting);
-        // Of equals, the first on offer.
+        // The first tool wins a tie.
         fitting.reduce(|best, next| if next.0.score > best.0.score { next } else { best })
     }
 
-    /// The values told by their form, and the names and phrases that the tools do not explain.
+    /// Adds to `facts` the names and phrases that the tools do not explain.
     fn with_names_and_phrases(
         &self,
         facts: Vec<Fact>,
@@ -236,9 +235,9 @@ impl Planner<'_> {
                 || mentions.iter().any(|one| words(one).iter().any(|words| words.contains(&at)))
         };
         let is_named = |at: usize| stands(at, |one| &one.named);
-        // The USD of "Convert 100 USD" is a word for money, and a value.
+        // In "Convert 100 USD", "USD" matches a tool and is a value as well.
         let is_exact = |at: usize| stands(at, |one| &one.exact);
-        // In "the living room", the room is no mere name of a parameter.
+        // In "the living room", "room" is part of a value, not only the name of a parameter.
         let is_word =
             |at: usize| !is_stop(self.text.word(at)) && self.text.word(at).starts_with(char::is_alphanumeric);
         let is_compound =
@@ -251,8 +250,8 @@ impl Planner<'_> {
         facts
     }
 
-    /// Repeats a step for the other values of a list, if the tool takes one of them at a time; if it takes
-    /// several and the list has more, notes that.
+    /// Repeats a step for the other values of a list if the tool takes one at a time. If the tool takes several
+    /// values and the list has more, records the excess.
     fn repeat_for_list(&mut self, step: usize, facts: &[Fact], filled: &Filled) {
         let used: Vec<_> = filled.used.iter().filter_map(|at| facts.get(*at)).collect();
         for first in &used {
@@ -272,7 +271,7 @@ impl Planner<'_> {
             let is_fellow =
                 |fact: &&&Fact| is_one_kind(&first.kind, &fact.kind) && fact.preposition == first.preposition;
             let fellows = used.iter().filter(is_fellow).count();
-            // The values of a list carry the preposition of its first only; they are of one row all the same.
+            // Only the first value of a list has the preposition.
             let in_row = used.iter().any(|used| facts::continues_list(&self.text, &used.span, &first.span));
             let Some(original) = self.steps.get_mut(step) else { return };
             if fellows > 1 || in_row {
@@ -299,7 +298,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Some tool must be called: the likeliest that can be filled, else the likeliest.
+    /// Adds a call for the best match that can be filled in, or else for the best match.
     fn force_call(&mut self) {
         let range = self.text.all();
         let ranked = self.tools.rank(&self.terms(&range));

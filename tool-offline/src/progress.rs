@@ -1,4 +1,4 @@
-//! Where a plan stands: it is gone through again with the calls that were made so far.
+//! Replays a plan against the calls that were executed so far.
 
 use serde_json::Value;
 
@@ -8,40 +8,40 @@ use crate::matching::{Tool, Tools};
 use crate::planner::{Plan, Step};
 use tool_core::{Message, ToolCall, ToolMessage};
 
-/// A call of this question, and what came of it.
+/// A call of the current question, with its result.
 #[derive(Debug)]
 pub(crate) struct ExecutedCall<'a> {
     pub(crate) call: &'a ToolCall,
     pub(crate) result: Option<&'a ToolMessage>,
 }
 
-/// Where one step stands.
+/// The state of one step.
 #[derive(Clone, Debug)]
 pub(crate) enum StepState {
     Done(String),
     Failed(String),
-    /// It is to be called with these arguments.
+    /// It can be called with these arguments.
     Ready(Value),
-    /// A result that it may need is not there yet.
+    /// It may need a result that is not available yet.
     Waiting,
     /// A step that it needs has failed.
     Blocked,
-    /// No value is there for these slots of the tool.
+    /// These slots of the tool have no value.
     Missing(Vec<usize>),
-    /// The question lists so many values, more than the tool takes.
+    /// The question lists this many values, more than the tool takes.
     Excess(usize),
 }
 
 #[derive(Debug)]
 pub(crate) struct Progress {
     pub(crate) states: Vec<StepState>,
-    /// For each step, whether another has taken its result.
+    /// For each step, whether another step uses its result.
     pub(crate) is_consumed: Vec<bool>,
-    /// The calls that belong to a step.
+    /// The indices of the calls that belong to a step.
     pub(crate) claimed: Vec<usize>,
 }
 
-/// The calls after the question, each with its result.
+/// Returns the calls in the messages, each with its result.
 pub(crate) fn executed_calls(messages: &[Message]) -> Vec<ExecutedCall<'_>> {
     let result = |call: &ToolCall| {
         messages.iter().find_map(|message| match message {
@@ -56,13 +56,13 @@ pub(crate) fn executed_calls(messages: &[Message]) -> Vec<ExecutedCall<'_>> {
     calls.map(|call| ExecutedCall { call, result: result(call) }).collect()
 }
 
-/// Goes through the plan until it stands. Every step takes at most one call, and every call that was made
-/// is taken if a step of its tool is open, so a question has an end.
+/// Evaluates the plan until nothing changes. Every step claims at most one call, and every executed call is claimed
+/// if a step of its tool is ready, so every question ends.
 pub(crate) fn evaluate(plan: &Plan, tools: &Tools<'_>, calls: &[ExecutedCall<'_>]) -> Progress {
     let mut adopted = vec![None; plan.steps.len()];
     loop {
         let progress = Progress::pass(plan, tools, calls, &adopted);
-        // A call may have been changed on its way, by an application that approves calls.
+        // An approval may have changed the arguments of a call.
         let adoptable =
             plan.steps.iter().zip(&progress.states).enumerate().find_map(|(at, (step, state))| {
                 let name = tools.get(step.tool).filter(|_| matches!(state, StepState::Ready(_)))?.name();
@@ -106,7 +106,7 @@ impl Progress {
                             StepState::Done(result.content.text().into_owned())
                         }
                         Some(result) => StepState::Failed(result.content.text().into_owned()),
-                        None => StepState::Failed("there is no result".to_owned()),
+                        None => StepState::Failed("it has no result".to_owned()),
                     };
                 }
             }
@@ -139,7 +139,7 @@ impl Progress {
         if self.states.iter().any(|state| matches!(state, StepState::Ready(_) | StepState::Waiting)) {
             return StepState::Waiting;
         }
-        // The fields of earlier results stand for their steps, so that these count as parts.
+        // Fields of results count as uses of their steps.
         let fields = (0..self.states.len()).flat_map(|before| self.fields(before));
         let fields: Vec<_> = fields.chain(step.facts.iter().cloned()).collect();
         let fallbacks =
@@ -152,7 +152,7 @@ impl Progress {
         StepState::Missing(missing)
     }
 
-    /// Fills the call from these facts; else tells the slots that are missing.
+    /// Fills in the call from these facts, or returns the missing slots.
     fn try_fill(
         &mut self,
         plan: &Plan,
@@ -173,7 +173,7 @@ impl Progress {
         Ok(if is_waiting { StepState::Waiting } else { StepState::Ready(arguments) })
     }
 
-    /// A result that was pending and is there now.
+    /// Replaces a pending result by the actual result once it is available.
     fn resolve_pending(&self, fact: &Fact) -> Fact {
         match fact.kind {
             FactKind::PendingResult(step) => match self.states.get(step) {

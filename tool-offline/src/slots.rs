@@ -1,4 +1,4 @@
-//! Reads the JSON Schema of a tool's parameters into slots: the values that a call needs.
+//! Reads the JSON Schema of a tool's parameters into slots, the values that a call needs.
 
 use serde_json::Value;
 
@@ -7,29 +7,29 @@ use crate::nulls::admits_null;
 use crate::thesaurus::{Term, split_identifier, terms, terms_in};
 use crate::tokens::Text;
 
-/// How deep references and nested objects are followed, and how many slots a tool can have: a schema may
-/// refer to itself.
+/// The depth to which references and nested objects are followed, and the number of slots of a tool. Schemas can be
+/// recursive.
 const MAX_DEPTH: usize = 6;
 const MAX_SLOTS: usize = 64;
 
-/// One value of a call: a parameter, or a property of an object among them.
+/// One value of a call: a parameter or a property of a nested object.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) path: Vec<String>,
     pub(crate) kind: SlotKind,
     pub(crate) is_required: bool,
-    /// How many names of the path must be there for the value to be required by them.
+    /// The length of the path prefix within which the value is required.
     pub(crate) required_in: Option<usize>,
     pub(crate) description: String,
-    /// The words of the last name on the path.
+    /// The words of the last name in the path.
     pub(crate) name_words: Vec<String>,
     pub(crate) name_terms: Vec<Term>,
     pub(crate) description_terms: Vec<Term>,
-    /// The prepositions that the tool's description puts before the name: `b` and `a` of "subtracts b from a".
+    /// The prepositions before the name in the tool's description, such as "from" before `a` in "subtracts b from a".
     pub(crate) prepositions: Vec<String>,
 }
 
-/// What a value must be.
+/// The kind of value that a slot accepts.
 #[derive(Debug)]
 pub(crate) enum SlotKind {
     Number {
@@ -39,17 +39,17 @@ pub(crate) enum SlotKind {
     OneOf(Vec<Value>),
     List(Box<SlotKind>),
     Text(TextKind),
-    /// Something that words cannot fill.
+    /// A kind that words cannot fill.
     Other,
 }
 
-/// What kind of text is meant, by the name and the format.
+/// The kind of text that a slot expects, judged by its name and format.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum TextKind {
     Plain,
-    /// Words of the user's own, such as a message.
+    /// Free text, such as a message.
     Long,
-    /// An e-mail address; strictly, if the format says so.
+    /// An e-mail address; nothing else if the format says so.
     Mail {
         is_strict: bool,
     },
@@ -59,7 +59,7 @@ pub(crate) enum TextKind {
     },
     Time,
     Formula,
-    /// What may well be a number, such as an id.
+    /// Text that may be a number, such as an id.
     Code,
 }
 
@@ -83,7 +83,7 @@ impl<'a> Reader<'a> {
         let required = object.get("required").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         for (name, property) in properties {
             let schema = self.resolve(property, depth);
-            // What may be null may be left out, by saying so.
+            // A value that may be null is optional.
             let is_required_here =
                 required.iter().any(|one| one == name) && !admits_null(self.root, property);
             let path: Vec<_> = path.iter().chain([name]).cloned().collect();
@@ -117,7 +117,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The schema behind references, and the first that is not null among several.
+    /// Follows references, and takes the first alternative that is not null.
     fn resolve(&self, schema: &'a Value, depth: usize) -> &'a Value {
         let mut schema = schema;
         for _ in depth..=MAX_DEPTH {
@@ -160,7 +160,7 @@ impl<'a> Reader<'a> {
                 SlotKind::List(Box::new(items.map_or(SlotKind::Text(TextKind::Plain), item)))
             }
             Some("string") => SlotKind::Text(text_kind(schema, words, description)),
-            // Without a type, any value will do.
+            // Without a type, any value is allowed.
             None if schema.get("$ref").or_else(|| schema.get("properties")).is_none() => {
                 SlotKind::Text(TextKind::Plain)
             }

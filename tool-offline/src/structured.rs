@@ -1,4 +1,4 @@
-//! Answers in the JSON of a schema: filled as arguments are, from the results of calls and from the question.
+//! Answers in the JSON of a response format, filled in from results and from the question.
 
 use crate::facts::{self, Fact};
 use crate::fill::fill;
@@ -8,12 +8,12 @@ use crate::thesaurus::terms;
 use crate::tokens::Text;
 use tool_core::{Message, ResponseFormat, ToolDefinition};
 
-/// The JSON text, filled from the last message of the user that says enough: a later one may only say that an answer
+/// Returns the JSON text for the latest user message that has all values. A later message may only say that an answer
 /// was wrong.
 ///
 /// # Errors
 ///
-/// The names of what is lacking, if the least is lacking.
+/// Returns the names of the missing values, for the message that lacks the fewest.
 pub(crate) fn answer(format: &ResponseFormat, messages: &[Message]) -> Result<String, Vec<String>> {
     let definition = ToolDefinition::new(format.name(), "").with_parameters(format.given_schema().clone());
     let tools = Tools::new([&definition].into_iter());
@@ -33,7 +33,7 @@ pub(crate) fn answer(format: &ResponseFormat, messages: &[Message]) -> Result<St
 fn fill_answer(tool: &Tool<'_>, question: &str, calls: &[ExecutedCall<'_>]) -> Result<String, Vec<String>> {
     let text = Text::new(question);
     let is_explained = |at: usize| terms([(at, text.word(at))]).iter().any(|term| tool.matches_term(term));
-    // What was found out last comes before what was asked for.
+    // Results come before the values of the question, the latest first.
     let results = calls.iter().rev().filter_map(|executed| executed.result.filter(|result| !result.is_error));
     let results: Vec<_> = results.map(|result| result.content.text()).collect();
     let found = results.iter().flat_map(|result| match facts::fields(result, 0) {
@@ -58,8 +58,8 @@ mod tests {
     use crate::tests::tool;
     use tool_core::{AssistantMessage, ChatRequest, Message, ResponseFormat, ToolCall, ToolOutput};
 
-    /// What is answered to a question, behind one call if there is a result.
-    fn answered(schema: &Value, question: &str, result: Option<&str>) -> String {
+    /// Returns the answer to a question, after one call if there is a result.
+    fn answer_to(schema: &Value, question: &str, result: Option<&str>) -> String {
         let call = ToolCall::new("call_1", "find_user", r#"{"name": "Ada"}"#);
         let called = AssistantMessage::default().with_tool_calls([call.clone()]);
         let result = result.map(|text| Message::tool(&call, &Ok(ToolOutput::text(text))));
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_has_the_form_that_is_asked_for() {
+    fn fills_the_requested_format() {
         let schema = |properties: Value| tool("answer", "", properties).parameters().clone();
         let stay = schema(json!({
             "guest": schema(json!({ "name": "string", "email?": "string" })),
@@ -102,20 +102,20 @@ mod tests {
                 Some(r#"{"age": 36, "name": "Ada"}"#),
                 r#"{"name":"Ada","age":36}"#,
             ),
-            // What was found out wins over what was asked with.
+            // A result wins over a value of the question.
             (&number, "How much is 9 of that?", Some("42.5"), r#"{"answer":42.5}"#),
             (&number, "How much is 9?", None, r#"{"answer":9}"#),
             (
                 &user,
                 "How old is Ada?",
                 None,
-                "I cannot answer in the form that is asked for: nothing says `age`.",
+                "I cannot answer in the requested format: there is no value for `age`.",
             ),
         ];
         for (schema, question, result, expected) in table {
-            let answer = answered(schema, question, result);
+            let answer = answer_to(schema, question, result);
             assert_eq!(answer, expected, "{question}");
-            // Whoever says only that the answer was wrong gets it again.
+            // A message that says only that the answer was wrong produces it again.
             let wrong = [Message::assistant(&*answer), Message::user("that was wrong")];
             let messages: Vec<_> = [Message::user(question)].into_iter().chain(wrong).collect();
             let format = ResponseFormat::json_schema("answer", schema.clone());

@@ -1,10 +1,10 @@
-//! Cuts a text into tokens: words, numbers, quotations, addresses, dates, marks.
+//! Splits a text into tokens: words, numbers, quotations, addresses, dates and marks.
 
 use std::ops::Range;
 
 use serde_json::Number;
 
-/// So many tokens of a text are read; a question that goes on is no question.
+/// The number of tokens that are read of a text.
 const MAX_TOKENS: usize = 4_000;
 
 /// A text and its tokens.
@@ -17,7 +17,7 @@ pub(crate) struct Text {
 #[derive(Debug)]
 pub(crate) struct Token {
     pub(crate) kind: TokenKind,
-    /// As written; of a quotation, what is between the marks.
+    /// The text as written, without quotation marks.
     pub(crate) text: String,
     pub(crate) lower: String,
     bytes: Range<usize>,
@@ -30,7 +30,7 @@ pub(crate) enum TokenKind {
     Quoted,
     Email,
     Url,
-    /// Of the form `2026-03-01`, with or without a time.
+    /// A date of the form `2026-03-01`, with or without a time.
     Date,
     Time,
     Mark,
@@ -69,7 +69,7 @@ impl Text {
         self.tokens.get(at)
     }
 
-    /// The word or mark at a place, in lower case; empty beyond the ends and for anything else.
+    /// Returns the word or mark at an index in lower case, or an empty text for anything else.
     pub(crate) fn word(&self, at: usize) -> &str {
         match self.tokens.get(at) {
             Some(token) if matches!(token.kind, TokenKind::Word | TokenKind::Mark) => &token.lower,
@@ -77,7 +77,7 @@ impl Text {
         }
     }
 
-    /// What is written from one token to another.
+    /// Returns the source text of a range of tokens.
     pub(crate) fn slice(&self, tokens: Range<usize>) -> &str {
         let inside = self.tokens.get(tokens).unwrap_or_default();
         match (inside.first(), inside.last()) {
@@ -91,13 +91,13 @@ impl Text {
     }
 }
 
-/// The length of the token that begins here, and what it is.
+/// Returns the length and kind of the token at the start of `rest`.
 fn scan_token(rest: &str, first: char, before: Option<char>, follows_value: bool) -> (usize, TokenKind) {
     let joined = before.is_some_and(char::is_alphanumeric);
     if let Some(length) = scan_quotation(rest, first, joined) {
         return (length, TokenKind::Quoted);
     }
-    // The end of "what's" and of "Bob's".
+    // The end of "what's" and "Bob's".
     if joined && matches!(first, '\'' | '’') && is_possessive(rest) {
         return (first.len_utf8() + 1, TokenKind::Word);
     }
@@ -125,7 +125,7 @@ fn scan_token(rest: &str, first: char, before: Option<char>, follows_value: bool
     }
 }
 
-/// How many bytes at the start are such characters.
+/// Returns the length in bytes of the prefix whose characters match.
 fn prefix_len(text: &str, is_such: impl Fn(char) -> bool) -> usize {
     text.find(|c| !is_such(c)).unwrap_or(text.len())
 }
@@ -201,7 +201,7 @@ fn scan_date(rest: &str) -> Option<usize> {
     (is_date && !starts_alphanumeric(from(after, time))).then_some(10 + time)
 }
 
-/// `19:30`, `19:30:05`, `5 pm`.
+/// Matches `19:30`, `19:30:05` and `5 pm`.
 fn scan_time(rest: &str) -> Option<usize> {
     let hour = count_digits(rest);
     let mut length = hour;
@@ -217,7 +217,7 @@ fn scan_time(rest: &str) -> Option<usize> {
     (matches!(hour, 1 | 2) && length > hour && !starts_alphanumeric(from(rest, length))).then_some(length)
 }
 
-/// A number as people write it. Behind a word or a value, `-` is an operator and no sign.
+/// Matches a number as people write it. After a word or a value, `-` is an operator, not a sign.
 fn scan_number(rest: &str, first: char, joined: bool) -> Option<(usize, Number)> {
     let sign = if matches!(first, '-' | '−') && !joined { first.len_utf8() } else { 0 };
     let body = from(rest, sign);
@@ -242,7 +242,7 @@ fn scan_number(rest: &str, first: char, joined: bool) -> Option<(usize, Number)>
             length += 1 + (exponent.len() - signed.len()) + count_digits(signed);
         }
     }
-    // JSON wants a digit before the point, and no zero before the digits.
+    // JSON requires a digit before the point and allows no leading zeros.
     let plain = body.get(..length)?.replace(',', "");
     let plain = plain.trim_start_matches('0');
     let zero = if starts_alphanumeric(plain) && !plain.starts_with(['e', 'E']) { "" } else { "0" };
@@ -250,7 +250,7 @@ fn scan_number(rest: &str, first: char, joined: bool) -> Option<(usize, Number)>
     Some((sign + length, text.parse().ok()?))
 }
 
-/// Letters and digits, and what joins them inside a word: `e-mail`, `don't`, `notes/today.txt`.
+/// Matches letters and digits with single joints between them: `e-mail`, `don't`, `notes/today.txt`.
 fn scan_word(rest: &str) -> usize {
     let is_inner = |c: char| c.is_alphanumeric() || c == '_';
     let Some(first) = rest.chars().next().filter(|c| is_inner(*c)) else {
@@ -258,7 +258,7 @@ fn scan_word(rest: &str) -> usize {
     };
     let mut length = 0;
     loop {
-        // A script without spaces is no part of the word before it.
+        // A script without spaces does not continue the word before it.
         length += prefix_len(from(rest, length), |c| is_inner(c) && is_ideograph(c) == is_ideograph(first));
         let after = from(rest, length);
         let joint = prefix_len(after, |c| "-'’./@&".contains(c));
@@ -280,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_are_cut_where_people_read_them() {
+    fn splits_tokens() {
         for (text, tokens) in [
             ("What's Bob's e-mail?", "What|'s|Bob|'s|e-mail|?"),
             ("a=3, b=-11.", "a|=|3|,|b|=|-11|."),
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_exact() {
+    fn reads_numbers_exactly() {
         for (text, number) in [
             ("475695037565", "475695037565"),
             ("007", "7"),

@@ -6,13 +6,13 @@ use crate::planner::Plan;
 use crate::progress::{ExecutedCall, Progress, StepState};
 use crate::tokens::Text;
 
-/// The answer of a model that has nothing to work with.
-pub(crate) const NO_TOOLS: &str = "I am an offline model without knowledge of my own; give me tools, and ask for something that they can do.";
+/// The answer of a model without tools.
+pub(crate) const NO_TOOLS: &str = "I am an offline model without knowledge of my own: give me tools and ask for something that they can do.";
 
-/// How many tools are named at most when none fits.
+/// The number of tools that are named if none fits.
 const MAX_NAMED_TOOLS: usize = 30;
 
-/// The answer, when nothing more is to be called.
+/// Returns the answer once nothing more is to be called.
 pub(crate) fn answer(
     plan: &Plan,
     tools: &Tools<'_>,
@@ -41,12 +41,12 @@ pub(crate) fn answer(
             lines.push(line);
         }
     }
-    // What was called for other reasons, such as the application's order to.
+    // Calls that no step claims, for example calls forced by the application.
     for (_, executed) in calls.iter().enumerate().filter(|(at, _)| !progress.claimed.contains(at)) {
         lines.push(match executed.result {
             Some(result) if !result.is_error => sentence("", &executed.call.name, &result.content.text()),
             Some(result) => failure(&executed.call.name, &result.content.text()),
-            None => failure(&executed.call.name, "there is no result"),
+            None => failure(&executed.call.name, "it has no result"),
         });
     }
     let names = tools.0.iter().map(Tool::name).take(MAX_NAMED_TOOLS).collect::<Vec<_>>().join(", ");
@@ -62,10 +62,10 @@ pub(crate) fn answer(
     lines.join("\n")
 }
 
-/// The answer, when it is to have a form that cannot be filled.
+/// Returns the answer if the requested format cannot be filled in.
 pub(crate) fn missing_fields(missing: &[String]) -> String {
     let missing = join_with_and(missing.iter().map(|name| format!("`{name}`")).collect());
-    format!("I cannot answer in the form that is asked for: nothing says {missing}.")
+    format!("I cannot answer in the requested format: there is no value for {missing}.")
 }
 
 fn failure(name: &str, error: &str) -> String {
@@ -86,7 +86,7 @@ fn join_with_and(mut words: Vec<String>) -> String {
     if words.is_empty() { last } else { format!("{} and {last}", words.join(", ")) }
 }
 
-/// One result as a sentence, in the words in which it was asked for.
+/// Words one result as a sentence that repeats the question.
 fn sentence(question: &str, tool: &str, result: &str) -> String {
     let result = result.trim();
     if is_sentence(result) {
@@ -105,7 +105,7 @@ fn sentence(question: &str, tool: &str, result: &str) -> String {
         _ => None,
     };
     if let Some(yes) = yes {
-        return format!("{yes}: {tool} gives {result}.");
+        return format!("{yes}: {tool} returned {result}.");
     }
     let subject = subject(&asked).unwrap_or_else(|| format!("The result of {tool} is"));
     if result.contains('\n') {
@@ -120,7 +120,7 @@ fn is_sentence(result: &str) -> bool {
     ends && (result.contains(char::is_whitespace) || result.ends_with(['。', '！', '？']))
 }
 
-/// Words enough to stand for themselves, such as the error of a tool.
+/// Returns `true` for text that needs no introduction, such as a tool's error message.
 fn is_prose(result: &str) -> bool {
     let is_data = result.starts_with(['{', '[', '"']) || result.contains('\n');
     let is_word = |word: &&str| word.chars().filter(|c| c.is_alphabetic()).count() > 1;
@@ -131,7 +131,7 @@ fn is_yes_or_no(word: &str) -> bool {
     is_listed("is are was were does do did can could has have will", word)
 }
 
-/// "The square root of 9 is", for "What is the square root of 9?" and "Calculate the square root of 9".
+/// Returns "The square root of 9 is" for "What is the square root of 9?" and "Calculate the square root of 9".
 fn subject(asked: &Text) -> Option<String> {
     let mut at = 0;
     while is_listed("and then also please so now can could you tell give show me us", asked.word(at)) {

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{Question, columns, tool};
 
-/// What is behind "Book a table", the parameters, and the arguments; `-` if it is not called.
+/// The rest of "Book a table …", the parameters, and the arguments; `-` if it is not called.
 const ARGUMENTS: &str = r#"
 with people = 4 and hour 19 | {"hour": "integer", "people": "integer"} | {"hour": 19, "people": 4}
 for twenty-five guests | {"guests": "integer"} | {"guests": 25}
@@ -36,7 +36,7 @@ in Rome | {"city": "string", "at?": {"properties": {"x": {"type": "number"}}, "r
 "#;
 
 #[test]
-fn arguments_by_type_and_name() {
+fn fills_arguments_by_type_and_name() {
     for line in ARGUMENTS.trim().lines() {
         let [question, parameters, expected] = columns(line);
         let book = tool("book_table", "Books a table", serde_json::from_str(parameters).unwrap());

@@ -10,8 +10,8 @@ const DIALOGS: &str = r#"
 What is the square root of 475695037565? | 689706.4865324959 | squareRoot {"x":475695037565} | The square root of 475695037565 is 689706.4865324959.
 What is 2.5 plus 40? | 42.5 | sum {"a":2.5,"b":40} | 2.5 plus 40 is 42.5.
 Calculate the square root of 9 | 3.0 | squareRoot {"x":9} | The square root of 9 is 3.0.
-Is 97 prime? | true | is_prime {"n":97} | Yes: is_prime gives true.
-Is 98 prime? | false | is_prime {"n":98} | No: is_prime gives false.
+Is 97 prime? | true | is_prime {"n":97} | Yes: is_prime returned true.
+Is 98 prime? | false | is_prime {"n":98} | No: is_prime returned false.
 What's the weather like in Rome? | {"c": 22} | get_weather {"city":"Rome"} | The weather in Rome is {"c": 22}.
 What's the weather in Rome? | It is 22 degrees. | get_weather {"city":"Rome"} | It is 22 degrees.
 weather Rome | hot | get_weather {"city":"Rome"} | The result of get_weather is hot.
@@ -43,7 +43,7 @@ What is the sum of 1, 2 and 3? | | | I would call `sum` for that, but the questi
 "#;
 
 #[test]
-fn dialogs() {
+fn calls_and_answers_match() {
     for line in DIALOGS.lines().filter(|line| !line.is_empty()) {
         let [question, results, calls, answer] = columns(line);
         let results: Vec<_> = results.split(';').map(str::trim).collect();
@@ -53,7 +53,7 @@ fn dialogs() {
 }
 
 #[test]
-fn what_no_tool_does_is_not_done() {
+fn declines_what_no_tool_does() {
     let tools = tools(
         r#"
         sum | Sums two numbers | {"a": "number", "b": "number"}
@@ -79,7 +79,7 @@ fn what_no_tool_does_is_not_done() {
 }
 
 #[test]
-fn a_tool_for_formulas_gets_them_whole() {
+fn passes_whole_formulas_to_a_tool_for_formulas() {
     let calculate = tool("calculate", "Evaluates an expression", json!({ "expression": "string" }));
     let (calls, answer) = Question::new("What is 2 + 3 * 4?", &[calculate]).run(&["14"]);
     assert_eq!((&*calls, &*answer), (r#"calculate {"expression":"2 + 3 * 4"}"#, "2 + 3 * 4 is 14."));

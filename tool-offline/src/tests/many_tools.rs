@@ -1,4 +1,4 @@
-//! Tools of anybody's own, all of them offered at once: for each question the right one must win.
+//! Many tools offered at once, of which the right one must be called.
 
 use serde_json::Value;
 
@@ -102,7 +102,7 @@ How far is it from Berlin to Paris? | distance | {"from_city": "Berlin", "to_cit
 Schedule a meeting 'Plan' with Al and Bo on 2026-01-05 | schedule_meeting | {"title": "Plan", "attendees": ["Al", "Bo"], "date": "2026-01-05"}
 "#;
 
-/// None of the tools is for these, near as some come.
+/// Questions that no tool fits, however close some come.
 const DECLINED: &str = "What is the capital of Mongolia?
 Divide 10 by 2
 What is 10 / 2?
@@ -119,7 +119,7 @@ Is the light in the kitchen on?
 Show me the messages of Bob";
 
 #[test]
-fn among_many_tools_the_right_one_is_called() {
+fn calls_the_right_tool_among_many() {
     let tools = tools(TOOLS);
     for line in CALLED.trim().lines() {
         let [question, name, arguments] = columns(line);
@@ -130,7 +130,7 @@ fn among_many_tools_the_right_one_is_called() {
 }
 
 #[test]
-fn among_many_tools_none_is_called_if_none_fits() {
+fn declines_if_none_of_many_tools_fits() {
     let tools = tools(TOOLS);
     for question in DECLINED.lines() {
         let (calls, answer) = Question::new(question, &tools).run(&[]);

@@ -8,14 +8,14 @@ use crate::OfflineModel;
 use crate::reply::respond;
 
 #[test]
-fn one_by_one_if_the_request_wants_it_so() {
+fn respects_parallel_tool_calls() {
     let question = Question::new("What is the weather in Paris and in Rome?", &sample_tools());
     let (calls, _) = Question { parallel: Some(false), ..question }.run(&[]);
     assert_eq!(calls, r#"get_weather {"city":"Paris"} > get_weather {"city":"Rome"}"#);
 }
 
 #[tokio::test]
-async fn the_text_streams_word_by_word() {
+async fn streams_text_word_by_word() {
     let messages = [Message::user("What is 1 + 2?")];
     let request = ChatRequest::borrowing(&messages);
     let deltas: Vec<_> = OfflineModel::new().stream(&request).map(Result::unwrap).collect().await;
@@ -30,7 +30,7 @@ async fn the_text_streams_word_by_word() {
 }
 
 #[test]
-fn an_earlier_result_is_used_when_the_question_lacks_a_value() {
+fn uses_an_earlier_result_for_a_missing_value() {
     let earlier = ToolCall::new("call_7", "sum", r#"{"a": 9, "b": 16}"#);
     let history = vec![
         Message::user("What is 9 plus 16?"),
@@ -50,7 +50,7 @@ fn an_earlier_result_is_used_when_the_question_lacks_a_value() {
 }
 
 #[test]
-fn what_is_forced_is_called_if_it_can_be() {
+fn calls_a_forced_tool_if_it_can_be_filled() {
     let tools = tools("sum | | {\"a\": \"number\", \"b\": \"number\"}\nnow | | {}");
     let forced = |choice, text| Question { choice, ..Question::new(text, &tools) }.run(&[]).0;
     let named = |name: &str| ToolChoice::Tool(name.to_owned());
@@ -62,7 +62,7 @@ fn what_is_forced_is_called_if_it_can_be() {
 }
 
 #[test]
-fn a_call_that_was_changed_on_the_way_is_not_made_again() {
+fn does_not_repeat_a_call_with_changed_arguments() {
     let changed = ToolCall::new("call_1", "get_weather", r#"{"city": "Paris, Texas"}"#);
     let messages = vec![
         Message::user("What is the weather in Paris?"),

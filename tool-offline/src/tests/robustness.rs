@@ -6,7 +6,7 @@ use tool_core::ToolDefinition;
 use super::{Question, sample_tools, tool};
 
 #[test]
-fn references_are_followed_and_no_schema_is_a_danger() {
+fn follows_references_and_survives_any_schema() {
     let place = json!({ "properties": { "city": { "type": "string" }, "in": { "$ref": "#/$defs/Place" } }, "required": ["city"] });
     let loops =
         |count: usize| (0..count).map(|at| (at.to_string(), json!({ "$ref": "#" }))).collect::<Value>();
@@ -37,20 +37,20 @@ fn references_are_followed_and_no_schema_is_a_danger() {
 }
 
 #[test]
-fn no_text_is_a_danger() {
+fn survives_any_text() {
     let mut tools = sample_tools();
     tools.push(tool("", "", json!({ "": "string" })));
-    let pieces: Vec<_> = "北京天气|“|'|«a»|-|−5|1e999|99999999999999999999999|.5|1,|a@|@b.c|http://|ß|e\u{301}|👩‍👩‍👧|\u{0}|the|and|then\
+    let snippets: Vec<_> = "北京天气|“|'|«a»|-|−5|1e999|99999999999999999999999|.5|1,|a@|@b.c|http://|ß|e\u{301}|👩‍👩‍👧|\u{0}|the|and|then\
         |sum|weather in|'s|It|5 pm|2 +|* 3|twenty|million million million million|\n|1.2.3.4|/x|ΑΣ|İ"
         .split('|')
         .collect();
-    for first in &pieces {
-        for second in &pieces {
+    for first in &snippets {
+        for second in &snippets {
             let text = format!("{first}{second} and the square root of {second} {first}");
             Question::new(&text, &tools).run(&[&text, &format!("!{text}")]);
         }
     }
-    for piece in ["sum of 5 and ", "the weather in Paris, ", "1 + ", "Foo Bar, "] {
-        Question::new(&piece.repeat(3_000), &tools).run(&[]);
+    for snippet in ["sum of 5 and ", "the weather in Paris, ", "1 + ", "Foo Bar, "] {
+        Question::new(&snippet.repeat(3_000), &tools).run(&[]);
     }
 }
