@@ -23,7 +23,7 @@ pub(crate) struct Clause {
 impl Planner<'_> {
     /// Returns the terms of a range, without those inside chains of operators.
     pub(crate) fn terms(&self, range: &Range<usize>) -> Vec<Term> {
-        let says = |at: &usize| {
+        let is_term = |at: &usize| {
             let is_word = self.text.token(*at).is_some_and(|token| token.kind == TokenKind::Word);
             let behind_value = self.facts.iter().any(|fact| fact.span.end == *at);
             !self.is_in_chain(*at) && (is_word || behind_value && operator(&self.text, *at).is_some())
@@ -31,7 +31,7 @@ impl Planner<'_> {
         let words = range
             .clone()
             .take_while(|at| !facts::introduces_speech(self.text.word(*at)))
-            .filter(says)
+            .filter(is_term)
             .filter_map(|at| Some((at, &*self.text.token(at)?.text)));
         let formula = self.facts.iter().find(|fact| fact.kind == FactKind::Formula && fact.overlaps(range));
         // A tool that evaluates formulas mentions these topics, but a question with a formula often does not.
@@ -42,13 +42,13 @@ impl Planner<'_> {
     /// Splits the question where a new request starts. A part that requests nothing joins the clause before it.
     pub(crate) fn clauses(&self) -> Vec<Clause> {
         let mut clauses: Vec<Clause> = Vec::new();
-        let (mut start, mut is_sequel, mut speaks) = (0, false, false);
+        let (mut start, mut is_sequel, mut in_speech) = (0, false, false);
         for at in 0..=self.text.tokens.len() {
             let word = self.text.word(at);
-            speaks = (speaks || facts::introduces_speech(word)) && !matches!(word, "." | "!" | "?");
+            in_speech = (in_speech || facts::introduces_speech(word)) && !matches!(word, "." | "!" | "?");
             let separates =
                 matches!(word, "and" | "then" | "also" | "afterwards" | "," | ";" | "." | "!" | "?");
-            if at < self.text.tokens.len() && (speaks || !separates || self.is_in_chain(at)) {
+            if at < self.text.tokens.len() && (in_speech || !separates || self.is_in_chain(at)) {
                 continue;
             }
             if start < at {

@@ -239,7 +239,7 @@ pub(crate) fn phrases(text: &Text, range: Range<usize>, is_explained: &dyn Fn(us
         at >= range.end || is_explained(at) || text.token(at).is_none_or(ends)
     };
     let mut phrases = Vec::new();
-    let mut add = |at: Range<usize>, is_whole: bool| {
+    let mut push = |at: Range<usize>, is_whole: bool| {
         let is_small = |word: &str| {
             is_stop(word)
                 || is_light(word)
@@ -260,20 +260,20 @@ pub(crate) fn phrases(text: &Text, range: Range<usize>, is_explained: &dyn Fn(us
     while at < range.end {
         let end = (at..range.end).find(|at| breaks(*at)).unwrap_or(range.end);
         if end > at {
-            add(at..end, true);
+            push(at..end, true);
             let mut start = at;
             for cut in (at..=end).filter(|at| *at == end || is_cut(text, *at)) {
-                add(start..cut, false);
+                push(start..cut, false);
                 start = cut;
             }
         }
         at = end + 1;
     }
-    let says =
+    let is_speech_start =
         |at: &usize| (introduces_speech(text.word(*at)) || text.word(*at) == ":") && !is_explained(*at);
     let is_stop = matches!(text.word(range.end.wrapping_sub(1)), "." | "!" | "?");
     let end = range.end.saturating_sub(usize::from(is_stop));
-    let start = range.clone().find(says).map(|at| at + 1).filter(|start| *start < end);
+    let start = range.clone().find(is_speech_start).map(|at| at + 1).filter(|start| *start < end);
     phrases.extend(start.map(|start| Fact::new(text, start..end, FactKind::Speech)));
     phrases
 }

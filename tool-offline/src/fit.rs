@@ -6,11 +6,11 @@ use crate::facts::{self, Fact, FactKind};
 use crate::slots::{SlotKind, TextKind};
 
 /// Returns the score of a fact for a kind of slot and the converted value; no value if it is a pending result.
-pub(crate) fn fit(shape: &SlotKind, fact: &Fact) -> Option<(f64, Option<Value>)> {
+pub(crate) fn fit(slot_kind: &SlotKind, fact: &Fact) -> Option<(f64, Option<Value>)> {
     let text = &fact.text;
-    let (worth, value) = match (shape, &fact.kind) {
+    let (score, value) = match (slot_kind, &fact.kind) {
         (SlotKind::Text(text_kind), FactKind::PendingResult(_)) => {
-            return Some((worth(*text_kind, &FactKind::Result).max(1.0), None));
+            return Some((text_score(*text_kind, &FactKind::Result).max(1.0), None));
         }
         (
             SlotKind::Number { .. } | SlotKind::List(_) | SlotKind::OneOf(_) | SlotKind::Boolean,
@@ -29,7 +29,7 @@ pub(crate) fn fit(shape: &SlotKind, fact: &Fact) -> Option<(f64, Option<Value>)>
             (5.0, as_number(&facts::number_in(text)?, *is_integer)?)
         }
         (SlotKind::Text(TextKind::Mail { .. }), FactKind::Result) => (8.0, facts::email_in(text)?.into()),
-        (SlotKind::Text(text_kind), holds) => (worth(*text_kind, holds), text.clone().into()),
+        (SlotKind::Text(text_kind), kind) => (text_score(*text_kind, kind), text.clone().into()),
         (SlotKind::List(_), FactKind::Result) => {
             (5.0, serde_json::from_str(text).ok().filter(Value::is_array)?)
         }
@@ -43,7 +43,7 @@ pub(crate) fn fit(shape: &SlotKind, fact: &Fact) -> Option<(f64, Option<Value>)>
         ),
         _ => return None,
     };
-    (worth > 0.0).then_some((worth, Some(value)))
+    (score > 0.0).then_some((score, Some(value)))
 }
 
 /// Returns the number, or for an integer slot a number without a fraction.
@@ -56,8 +56,8 @@ fn as_number(number: &Number, is_integer: bool) -> Option<Value> {
 }
 
 /// Scores a value for a slot of a kind of text.
-fn worth(text_kind: TextKind, holds: &FactKind) -> f64 {
-    match (text_kind, holds) {
+fn text_score(text_kind: TextKind, kind: &FactKind) -> f64 {
+    match (text_kind, kind) {
         (TextKind::Mail { .. }, FactKind::Email)
         | (TextKind::Link, FactKind::Url)
         | (TextKind::Date { .. }, FactKind::Date { is_iso: true })

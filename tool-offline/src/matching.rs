@@ -138,13 +138,13 @@ impl<'a> Tool<'a> {
             is_complete: false,
             is_plausible: false,
         };
-        let (mut found, mut meant) = (vec![false; self.needed.len()], 0);
+        let (mut found, mut content_words) = (vec![false; self.needed.len()], 0);
         let all_light = self.name_terms.iter().all(|word| word.is_light);
         for (at, (term, rarity)) in terms.iter().zip(rarity).enumerate() {
             if term.is_light && !all_light {
                 continue;
             }
-            meant += 1;
+            content_words += 1;
             mention.score += self.weight(term) * rarity;
             // The second occurrence of a word may be a value: "count the words of word salad".
             let is_first = !terms.iter().take(at).any(|before| before.stem == term.stem);
@@ -170,8 +170,8 @@ impl<'a> Tool<'a> {
         let mostly = 2 * count > self.needed.len() || 2 * count == self.needed.len() && has_head;
         mention.is_complete = count > 0 && count == self.needed.len();
         mention.is_plausible = count > 0 && mostly
-            || described > 1 && 2 * explained > meant
-            || count == 0 && 2 * described > meant;
+            || described > 1 && 2 * explained > content_words
+            || count == 0 && 2 * described > content_words;
         mention.score += if count > 0 { 2.0 * count as f64 / self.needed.len() as f64 } else { 0.0 };
         mention
     }

@@ -133,9 +133,9 @@ impl Planner<'_> {
             }
             self.steps.truncate(first);
         };
-        let is_lost =
+        let is_unused_formula =
             |(at, fact): (usize, &Fact)| fact.kind == FactKind::Formula && !filled.used.contains(&at);
-        if facts.iter().enumerate().any(is_lost) {
+        if facts.iter().enumerate().any(is_unused_formula) {
             self.steps.truncate(first);
             self.unmatched.push(self.text.slice(range.clone()).to_owned());
             return before;
@@ -187,8 +187,8 @@ impl Planner<'_> {
                 }
             }
             let (facts, filled) = filled.ok_or(at)?;
-            let is_idle = filled.used.is_empty() && !lacks;
-            if !is_main && (!filled.missing.is_empty() || is_idle) {
+            let uses_nothing = filled.used.is_empty() && !lacks;
+            if !is_main && (!filled.missing.is_empty() || uses_nothing) {
                 return Err(at);
             }
             let step = self.push_step(mention.tool, range.clone(), facts.clone());
@@ -205,22 +205,22 @@ impl Planner<'_> {
 
     /// Returns the tool that fits the words and values of a clause best, and whether it lacks a value.
     fn main_mention(&self, range: &Range<usize>, terms: &[Term], facts: &[Fact]) -> Option<(Mention, bool)> {
-        let fitting = |mut mention: Mention| {
+        let score = |mut mention: Mention| {
             let facts = self.with_names_and_phrases(facts.to_vec(), range, std::slice::from_ref(&mention));
             let filled = self.fill(mention.tool, range, &facts)?;
             let used: Vec<_> = filled.used.iter().filter_map(|at| facts.get(*at)).collect();
-            let is_left = |fact: &&Fact| {
+            let is_unused = |fact: &&Fact| {
                 !matches!(fact.kind, FactKind::Phrase { .. } | FactKind::Speech)
                     && !used.iter().any(|used| used.overlaps(&fact.span))
             };
             let lacks = !filled.missing.is_empty();
             mention.score +=
-                if lacks { 0.0 } else { 1.5 } - 0.5 * facts.iter().filter(is_left).take(4).count() as f64;
+                if lacks { 0.0 } else { 1.5 } - 0.5 * facts.iter().filter(is_unused).take(4).count() as f64;
             Some((mention, lacks))
         };
-        let fitting = self.tools.plausible(&self.text, terms).into_iter().filter_map(fitting);
+        let scored = self.tools.plausible(&self.text, terms).into_iter().filter_map(score);
         // The first tool wins a tie.
-        fitting.reduce(|best, next| if next.0.score > best.0.score { next } else { best })
+        scored.reduce(|best, next| if next.0.score > best.0.score { next } else { best })
     }
 
     /// Adds to `facts` the names and phrases that the tools do not explain.
@@ -230,19 +230,20 @@ impl Planner<'_> {
         range: &Range<usize>,
         mentions: &[Mention],
     ) -> Vec<Fact> {
-        let stands = |at: usize, words: fn(&Mention) -> &[Range<usize>]| {
+        let is_within = |at: usize, words: fn(&Mention) -> &[Range<usize>]| {
             self.is_in_chain(at)
                 || mentions.iter().any(|one| words(one).iter().any(|words| words.contains(&at)))
         };
-        let is_named = |at: usize| stands(at, |one| &one.named);
+        let is_named = |at: usize| is_within(at, |one| &one.named);
         // In "Convert 100 USD", "USD" matches a tool and is a value as well.
-        let is_exact = |at: usize| stands(at, |one| &one.exact);
+        let is_exact = |at: usize| is_within(at, |one| &one.exact);
         // In "the living room", "room" is part of a value, not only the name of a parameter.
         let is_word =
             |at: usize| !is_stop(self.text.word(at)) && self.text.word(at).starts_with(char::is_alphanumeric);
         let is_compound =
             |at: usize| is_word(at.wrapping_sub(1)) && !is_named(at.wrapping_sub(1)) && !is_word(at + 1);
-        let is_explained = |at: usize| is_named(at) || stands(at, |one| &one.parameters) && !is_compound(at);
+        let is_explained =
+            |at: usize| is_named(at) || is_within(at, |one| &one.parameters) && !is_compound(at);
         let names = facts::names(&self.text, range.clone(), &is_exact);
         let phrases = facts::phrases(&self.text, range.clone(), &is_explained);
         let mut facts: Vec<_> = facts.into_iter().chain(names).chain(phrases).collect();
@@ -261,21 +262,22 @@ impl Planner<'_> {
                     list.last().is_some_and(|last| facts::continues_list(&self.text, &last.span, &fact.span));
                 let is_taken = used.iter().any(|used| used.overlaps(&fact.span));
                 let is_like = fact.preposition.is_empty() || fact.preposition == first.preposition;
-                if follows && !is_taken && is_like && is_one_kind(&first.kind, &fact.kind) {
+                if follows && !is_taken && is_like && is_same_kind(&first.kind, &fact.kind) {
                     list.push(fact);
                 }
             }
             let Some(last) = list.last().filter(|_| list.len() > 1).map(|last| last.span.end) else {
                 continue;
             };
-            let is_fellow =
-                |fact: &&&Fact| is_one_kind(&first.kind, &fact.kind) && fact.preposition == first.preposition;
-            let fellows = used.iter().filter(is_fellow).count();
+            let is_peer = |fact: &&&Fact| {
+                is_same_kind(&first.kind, &fact.kind) && fact.preposition == first.preposition
+            };
+            let peers = used.iter().filter(is_peer).count();
             // Only the first value of a list has the preposition.
             let in_row = used.iter().any(|used| facts::continues_list(&self.text, &used.span, &first.span));
             let Some(original) = self.steps.get_mut(step) else { return };
-            if fellows > 1 || in_row {
-                let others = used.iter().filter(|used| is_one_kind(&first.kind, &used.kind)).skip(1);
+            if peers > 1 || in_row {
+                let others = used.iter().filter(|used| is_same_kind(&first.kind, &used.kind)).skip(1);
                 original.excess = Some(list.len() + others.count());
                 return;
             }
@@ -303,18 +305,18 @@ impl Planner<'_> {
         let range = self.text.all();
         let ranked = self.tools.rank(&self.terms(&range));
         let facts = self.with_names_and_phrases(self.facts.clone(), &range, &[]);
-        let can = |mention: &&Mention| {
+        let can_be_filled = |mention: &&Mention| {
             self.fill(mention.tool, &range, &facts).is_some_and(|filled| filled.missing.is_empty())
         };
-        if let Some(tool) = ranked.iter().find(can).or(ranked.first()).map(|mention| mention.tool) {
+        if let Some(tool) = ranked.iter().find(can_be_filled).or(ranked.first()).map(|mention| mention.tool) {
             self.unmatched.clear();
             self.push_step(tool, range, facts);
         }
     }
 }
 
-fn is_one_kind(one: &FactKind, other: &FactKind) -> bool {
-    let is_words = |holds: &FactKind| matches!(holds, FactKind::Name | FactKind::Phrase { is_whole: false });
+fn is_same_kind(one: &FactKind, other: &FactKind) -> bool {
+    let is_words = |kind: &FactKind| matches!(kind, FactKind::Name | FactKind::Phrase { is_whole: false });
     std::mem::discriminant(one) == std::mem::discriminant(other)
         && !matches!(one, FactKind::Phrase { .. } | FactKind::PendingResult(_) | FactKind::Result)
         || is_words(one) && is_words(other)

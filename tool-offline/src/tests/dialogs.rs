@@ -57,7 +57,7 @@ fn declines_what_no_tool_does() {
     let tools = tools(
         r#"
         sum | Sums two numbers | {"a": "number", "b": "number"}
-        get_weather | Tells the weather of a city | {"city": "string"}
+        get_weather | Returns the weather in a city | {"city": "string"}
         "#,
     );
     for question in "What is 2.5 minus 40?|What is 5 - 3?|What is the difference of 5 and 3?|Hello!||?!|blah 5 blah\

@@ -21,9 +21,9 @@ word_count | Counts the words of a text | {"text": "string"}
 to_upper | Turns a text into upper case | {"text": "string"}
 translate | Translates a text | {"text": "string", "language": "string"}
 greet | Greets a person | {"name": "string"}
-get_current_weather | Tells the weather of a place | {"location": "string", "unit?": {"enum": ["celsius", "kelvin"]}}
-getTime | Tells what time it is somewhere | {"timezone": "string"}
-now | Tells the time on this computer | {}
+get_current_weather | Returns the weather in a place | {"location": "string", "unit?": {"enum": ["celsius", "kelvin"]}}
+getTime | Returns the time in a time zone | {"timezone": "string"}
+now | Returns the local time of this computer | {}
 days_between | | {"start": "date", "end": "date"}
 stock_price | | {"symbol": "string"}
 create_task | | {"title": "string", "priority?": {"type": "string", "enum": ["low", "medium", "high"]}}

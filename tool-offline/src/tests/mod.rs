@@ -107,7 +107,7 @@ fn sample_tools() -> Vec<ToolDefinition> {
         subtract | Subtracts b from a | {"a": "number", "b": "number"}
         squareRoot | | {"x": "number"}
         is_prime | | {"n": "integer"}
-        get_weather | Tells the weather of a city | {"city": "string"}
+        get_weather | Returns the weather in a city | {"city": "string"}
         send_email | Sends an e-mail | {"to": "string", "subject": "string", "body": "string"}
         find_user | Finds a user by name | {"name": "string"}
         book_room | Books a room | {"city": "string", "nights": {"type": "integer", "description": "how long"}}
