@@ -1,35 +1,34 @@
-//! A call that a person has to approve: one process asks the question, and another, a week later if need be, asks the
-//! person and goes on. What was done before is not done again.
+//! Waits for a person to approve a call, across processes: one process asks the question; another, perhaps a week later,
+//! asks for the approval and resumes the run. Calls that were executed before are not repeated.
 //!
 //! ```text
-//! cargo run --example approval -- ask "Pay 80 euros to Anna and tell me the balance of the savings account"
+//! cargo run --example approval -- ask "Pay 80 euros to Anna and show me the balance of the savings account"
 //! cargo run --example approval -- answer
 //! ```
 //!
-//! Without arguments it does the one and then the other. Runs are kept in the file named in `APPROVAL_DB`, or in one in
-//! the directory for temporary files. Without a key it asks the offline model, in this process; with `OPENAI_API_KEY` or
-//! `OPENAI_BASE_URL` set, the real endpoint, with the model named in `OPENAI_MODEL`.
+//! Without arguments it does both. Runs are stored in the file `APPROVAL_DB`, by default in the temporary directory. It
+//! uses the offline model, or with `OPENAI_API_KEY` or `OPENAI_BASE_URL` set, the model `OPENAI_MODEL` of that endpoint.
 
 use std::env;
 use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
-use tool_core::testing::OfflineModel;
 use tool_core::{Agent, Approval, Ask, ChatModel, SqliteStore, ToolCall, tool, tools};
+use tool_offline::OfflineModel;
 use tool_openai::OpenAi;
 
 type Failure = Box<dyn Error>;
 
-#[tool("Pays money to somebody", needs_approval)]
+#[tool("Pays money to a person", needs_approval)]
 fn pay(recipient: String, euros: u32) -> String {
-    println!("  (pay runs)");
+    println!("  (running pay)");
     format!("Paid {euros} euros to {recipient}.")
 }
 
-#[tool("Tells the balance of an account")]
+#[tool("Returns the balance of an account")]
 fn balance(account: String) -> String {
-    println!("  (balance runs)");
+    println!("  (running balance)");
     format!("The balance of the account `{account}` is 1200 euros.")
 }
 
@@ -43,11 +42,11 @@ async fn main() -> Result<(), Failure> {
         "ask" => ask(&question, file).await,
         "answer" => answer(file).await,
         "" => {
-            ask("Pay 80 euros to Anna and tell me the balance of the savings account", file.clone()).await?;
-            println!("\nHere the program could end: all that is left is in {}\n", file.display());
+            ask("Pay 80 euros to Anna and show me the balance of the savings account", file.clone()).await?;
+            println!("\nThe program could exit here: the run is stored in {}\n", file.display());
             answer(file).await
         }
-        _ => Err("write `ask` and a question, `answer`, or nothing".into()),
+        _ => Err("expected `ask QUESTION`, `answer` or no arguments".into()),
     }
 }
 
@@ -60,7 +59,7 @@ async fn ask(question: &str, file: PathBuf) -> Result<(), Failure> {
 async fn answer(file: PathBuf) -> Result<(), Failure> {
     let agent = agent(SqliteStore::open(file).await?)?;
     let runs = agent.kept_runs().await?;
-    println!("{} run(s) to go on with", runs.len());
+    println!("{} run(s) to resume", runs.len());
     for mut run in runs {
         let waiting: Vec<_> = run.waiting().cloned().collect();
         for call in waiting {
@@ -75,34 +74,34 @@ fn agent(store: SqliteStore) -> Result<Agent, Failure> {
     Ok(Agent::builder(model()?).tools(tools![pay, balance]).run_store(store).build()?)
 }
 
-/// Waits for the answer, or until only a person can say how it goes on.
+/// Prints the answer, or the calls that await approval.
 async fn show(ask: Ask) -> Result<(), Failure> {
     match ask.await {
         Ok(answer) => {
             println!("Answer: {answer}\n");
             for execution in answer.tool_executions() {
                 let when = match execution.started_at() {
-                    Some(started_at) => format!("was called {:.1?} ago", started_at.elapsed()?),
-                    None => "was not called".into(),
+                    Some(started_at) => format!("was executed {:.1?} ago", started_at.elapsed()?),
+                    None => "was not executed".into(),
                 };
                 println!("{} {} {when}", execution.call().name, execution.call().arguments);
             }
         }
         Err(error) if error.is_approval_needed() => {
-            error.waiting().for_each(|call| println!("To be approved: {} {}", call.name, call.arguments));
+            error.waiting().for_each(|call| println!("Awaiting approval: {} {}", call.name, call.arguments));
         }
         Err(error) => return Err(error.into()),
     }
     Ok(())
 }
 
-/// What the person says. While they think about it, no thread of the runtime is held up.
+/// Asks for a decision at the terminal, without blocking a thread of the runtime.
 async fn decision(call: &ToolCall) -> io::Result<Approval> {
-    println!("Shall {} be called with {}?", call.name, call.arguments);
+    println!("Call {} with {}?", call.name, call.arguments);
     loop {
-        println!("y: yes | n REASON: no | e JSON: yes, but with these arguments");
+        println!("y: approve | n REASON: deny | e JSON: approve with these arguments");
         let line = tokio::task::spawn_blocking(|| io::stdin().lines().next()).await?.transpose()?;
-        let Some(line) = line else { return Ok(Approval::deny("nobody is there to say yes")) };
+        let Some(line) = line else { return Ok(Approval::deny("nobody is there to approve it")) };
         let (word, rest) = line.trim().split_once(' ').unwrap_or((line.trim(), ""));
         match word {
             "y" => return Ok(Approval::Approve),
@@ -110,16 +109,16 @@ async fn decision(call: &ToolCall) -> io::Result<Approval> {
             "e" if serde_json::from_str::<serde_json::Map<_, _>>(rest).is_ok() => {
                 return Ok(Approval::ApproveWith(rest.into()));
             }
-            _ => println!("`{line}` is none of these"),
+            _ => println!("unknown answer `{line}`"),
         }
     }
 }
 
-/// The real endpoint if there is one to ask, else the offline model.
+/// Returns the model of the configured endpoint, or the offline model if none is configured.
 fn model() -> Result<Box<dyn ChatModel>, Failure> {
     let is_set = |name| env::var(name).is_ok_and(|value| !value.trim().is_empty());
     if !is_set("OPENAI_API_KEY") && !is_set("OPENAI_BASE_URL") {
-        println!("No OPENAI_API_KEY: asking the offline model");
+        println!("No OPENAI_API_KEY: using the offline model");
         return Ok(Box::new(OfflineModel::new()));
     }
     let model = if is_set("OPENAI_MODEL") { env::var("OPENAI_MODEL")? } else { "gpt-4.1-mini".into() };

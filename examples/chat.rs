@@ -1,9 +1,8 @@
-//! A chat in the terminal: answers as they are written, tools at work, and a conversation that is remembered when the
-//! program is started again. `/quit` ends it; Ctrl-C ends the answer under way.
+//! Chats in the terminal: streams answers, shows the progress of tools, and remembers the conversation across restarts.
+//! `/quit` exits; Ctrl-C cancels the current answer.
 //!
-//! It is kept in the file that is given, or in one in the directory for temporary files. Without a key it asks the
-//! offline model, in this process; with `OPENAI_API_KEY` or `OPENAI_BASE_URL` set, the real endpoint, with the model
-//! named in `OPENAI_MODEL`.
+//! The conversation is stored in the file given as argument, by default in the temporary directory. It uses the offline
+//! model, or with `OPENAI_API_KEY` or `OPENAI_BASE_URL` set, the model `OPENAI_MODEL` of that endpoint.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -15,11 +14,11 @@ use std::{env, pin::pin, thread};
 use indicatif::{MultiProgress, ProgressBar};
 use tokio::signal::ctrl_c;
 use tokio::sync::mpsc;
-use tool_core::testing::OfflineModel;
 use tool_core::{
     Agent, CancellationToken, ChatMemory, ChatModel, Event, EventStream, Progress, SqliteStore, ToolProgress,
     Window, tool, tools,
 };
+use tool_offline::OfflineModel;
 use tool_openai::OpenAi;
 
 #[tool("Counts the primes below a number", blocking)]
@@ -44,11 +43,7 @@ fn square_root(x: f64) -> f64 {
 async fn main() -> Result<(), Box<dyn Error>> {
     let file = env::args_os().nth(1).map_or_else(|| env::temp_dir().join("chat.db"), PathBuf::from);
     let memory = ChatMemory::new(SqliteStore::open(&file).await?).with_window(Window::tokens(8_000));
-    println!(
-        "{} messages are remembered in {}",
-        memory.messages(&"chat".into()).await?.len(),
-        file.display()
-    );
+    println!("{} messages stored in {}", memory.messages(&"chat".into()).await?.len(), file.display());
     let agent = Agent::builder(model()?).tools(tools![count_primes, square_root]).memory(memory).build()?;
 
     let mut lines = lines();
@@ -64,7 +59,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             Some("") => {}
             Some(question) => {
                 if !io::stdin().is_terminal() {
-                    println!("{question}"); // as if it had been typed
+                    println!("{question}"); // echo what a terminal would show
                 }
                 let cancellation = CancellationToken::new();
                 let ask = agent.ask(question).conversation("chat").cancelled_by(&cancellation);
@@ -76,15 +71,15 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Shows what happens on the way to an answer.
+/// Prints the events of an answer as they arrive.
 async fn show(mut events: EventStream, cancellation: &CancellationToken) -> io::Result<()> {
     let mut interrupted = pin!(ctrl_c());
-    let (spinners, mut under_way) = (MultiProgress::new(), HashMap::new());
+    let (spinners, mut spinning) = (MultiProgress::new(), HashMap::new());
     loop {
         let event = tokio::select! {
             event = events.next() => event,
             _ = &mut interrupted, if !cancellation.is_cancelled() => {
-                cancellation.cancel(); // the stream tells what became of it
+                cancellation.cancel(); // the stream reports the outcome
                 continue;
             }
         };
@@ -97,20 +92,20 @@ async fn show(mut events: EventStream, cancellation: &CancellationToken) -> io::
             Some(Ok(Event::CallStarted(call))) => {
                 let spinner = spinners.add(ProgressBar::new_spinner().with_message(call.name));
                 spinner.enable_steady_tick(Duration::from_millis(100));
-                under_way.insert(call.id, spinner);
+                spinning.insert(call.id, spinner);
             }
             Some(Ok(Event::CallProgress { id, name, progress, .. })) => {
                 let (done, total) = (progress.done.unwrap_or(0), progress.total.unwrap_or(0));
-                let spinner = under_way.get(&id);
+                let spinner = spinning.get(&id);
                 spinner.inspect(|it| it.set_message(format!("{name}: {} {done} of {total}", progress.text)));
             }
             Some(Ok(Event::CallFinished(execution))) => {
                 let call = execution.call();
-                under_way.remove(&call.id).inspect(ProgressBar::finish_and_clear);
+                spinning.remove(&call.id).inspect(ProgressBar::finish_and_clear);
                 let outcome = execution.outcome().map_or_else(ToString::to_string, ToString::to_string);
-                let told =
+                let line =
                     format!("[{} {} -> {outcome}, {:.1?}]", call.name, call.arguments, execution.duration());
-                spinners.suspend(|| println!("{told}"));
+                spinners.suspend(|| println!("{line}"));
             }
             Some(Ok(_)) => {}
             Some(Err(error)) => println!("\n[{error}]"),
@@ -119,7 +114,7 @@ async fn show(mut events: EventStream, cancellation: &CancellationToken) -> io::
     }
 }
 
-/// The lines of the standard input. They are read by a thread of their own, which keeps nobody waiting at the end.
+/// Reads the lines of standard input in a separate thread, which does not delay the exit of the program.
 fn lines() -> mpsc::Receiver<String> {
     let (sender, lines) = mpsc::channel(1);
     thread::spawn(move || {
@@ -132,11 +127,11 @@ fn lines() -> mpsc::Receiver<String> {
     lines
 }
 
-/// The real endpoint if there is one to ask, else the offline model.
+/// Returns the model of the configured endpoint, or the offline model if none is configured.
 fn model() -> Result<Box<dyn ChatModel>, Box<dyn Error>> {
     let is_set = |name| env::var(name).is_ok_and(|value| !value.trim().is_empty());
     if !is_set("OPENAI_API_KEY") && !is_set("OPENAI_BASE_URL") {
-        println!("No OPENAI_API_KEY: asking the offline model");
+        println!("No OPENAI_API_KEY: using the offline model");
         return Ok(Box::new(OfflineModel::new()));
     }
     let model = if is_set("OPENAI_MODEL") { env::var("OPENAI_MODEL")? } else { "gpt-4.1-mini".into() };

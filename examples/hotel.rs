@@ -1,17 +1,17 @@
-//! Methods as tools, with limits on what a model may ask for, and values that only the application knows.
+//! Offers methods as tools, with limits on their arguments and values that only the application knows.
 
 use std::error::Error;
 use std::sync::{Arc, Mutex};
 
-use tool_core::testing::OfflineModel;
 use tool_core::{Agent, FunctionTool, toolbox};
+use tool_offline::OfflineModel;
 
-/// Who asks: known to the application, and not to be told by the model.
+/// The guest who asks, provided by the application and not by the model.
 struct Guest {
     name: String,
 }
 
-/// The rooms of a hotel, and who has them.
+/// The rooms and bookings of a hotel.
 struct Hotel {
     free: Mutex<u8>,
     bookings: Mutex<Vec<String>>,
@@ -46,7 +46,7 @@ impl Hotel {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let hotel = Arc::new(Hotel { free: Mutex::new(5), bookings: Mutex::default() });
-    let breakfast = FunctionTool::new("breakfast", "Tells when breakfast is served", || "from 7 to 10");
+    let breakfast = FunctionTool::new("breakfast", "Returns when breakfast is served", || "from 7 to 10");
     let agent = Agent::builder(OfflineModel::new()).tools(Arc::clone(&hotel)).tool(breakfast).build()?;
 
     for question in ["Please book 2 rooms.", "How many free rooms are there?", "When is breakfast served?"] {
@@ -57,7 +57,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         }
     }
 
-    // Nobody handed a guest over: refused before the model is asked.
+    // Without a guest in the context, the run fails before the first request.
     if let Err(error) = agent.ask("Please book 2 rooms.").await {
         println!("\nWithout a guest: {error}");
     }

@@ -1,1 +1,1 @@
-//! Programs to start from, one idea each: `cargo run --example quickstart`.
+//! Example programs, one idea each: `cargo run --example quickstart`.

@@ -1,14 +1,13 @@
-//! Drives a run by hand, and keeps nothing of it between two steps but its state as JSON: each step could be taken by
-//! another process, on another day.
+//! Drives a run step by step and retains only its state as JSON between two steps, so that each step could be taken by
+//! another process.
 //!
-//! Without a key it asks the offline model, in this process; with `OPENAI_API_KEY` or `OPENAI_BASE_URL` set, the real
-//! endpoint, with the model named in `OPENAI_MODEL`.
+//! It uses the offline model, or with `OPENAI_API_KEY` or `OPENAI_BASE_URL` set, the model `OPENAI_MODEL` of that endpoint.
 
 use std::env;
 use std::error::Error;
 
-use tool_core::testing::OfflineModel;
 use tool_core::{Agent, ChatModel, Step, tool, tools};
+use tool_offline::OfflineModel;
 use tool_openai::OpenAi;
 
 /// Sums two numbers.
@@ -36,24 +35,24 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("Question: {question}\n");
     let mut state = serde_json::to_string(agent.start(question).state())?;
     let answer = loop {
-        // What the agent has and the state has not, such as the tools, `resume` adds again.
+        // `resume` adds what only the agent has, such as the tools.
         let mut run = agent.resume(serde_json::from_str(&state)?).start();
         match run.next().await? {
             Step::CallModel(request) => {
-                println!("ask the model, with {} messages", request.messages().len());
+                println!("call the model with {} messages", request.messages().len());
                 let response = agent.model().chat(&request).await?;
                 for call in &response.message.tool_calls {
-                    println!("  it wants {} {}", call.name, call.arguments);
+                    println!("  it calls {} {}", call.name, call.arguments);
                 }
                 run.record_response(response).await?;
             }
             Step::CallTools(calls) => {
                 for call in calls {
-                    println!("call {}", call.name);
+                    println!("execute {}", call.name);
                     let execution = run.execute(call).await?;
                     match execution.outcome() {
-                        Ok(output) => println!("  it gives {output}"),
-                        Err(error) => println!("  it fails: {error}"),
+                        Ok(output) => println!("  it returned {output}"),
+                        Err(error) => println!("  it failed: {error}"),
                     }
                     run.record_result(execution).await?;
                 }
@@ -62,17 +61,17 @@ async fn main() -> Result<(), Box<dyn Error>> {
             _ => break run.finish().await?,
         }
         state = serde_json::to_string(run.state())?;
-        println!("  kept: {} bytes of JSON", state.len());
+        println!("  state: {} bytes of JSON", state.len());
     };
     println!("\nAnswer: {answer}");
     Ok(())
 }
 
-/// The real endpoint if there is one to ask, else the offline model.
+/// Returns the model of the configured endpoint, or the offline model if none is configured.
 fn model() -> Result<Box<dyn ChatModel>, Box<dyn Error>> {
     let is_set = |name| env::var(name).is_ok_and(|value| !value.trim().is_empty());
     if !is_set("OPENAI_API_KEY") && !is_set("OPENAI_BASE_URL") {
-        println!("No OPENAI_API_KEY: asking the offline model");
+        println!("No OPENAI_API_KEY: using the offline model");
         return Ok(Box::new(OfflineModel::new()));
     }
     let model = if is_set("OPENAI_MODEL") { env::var("OPENAI_MODEL")? } else { "gpt-4.1-mini".into() };

@@ -1,12 +1,12 @@
-//! An agent that uses the tools of an MCP server, which it starts itself: the example `mcp_server`, or the one that is named
-//! behind `--`. Calls that may destroy something are asked about first.
+//! Starts an MCP server and lets an agent use its tools: the example `mcp_server`, or the command after `--`. Calls of
+//! destructive tools need approval.
 //!
 //! ```text
 //! cargo run --example mcp_client -- "What is the square root of the sum of 9 and 16?"
 //! cargo run --example mcp_client -- "List the directory /tmp" -- npx -y @modelcontextprotocol/server-filesystem /tmp
 //! ```
 //!
-//! It asks the offline model, in this process: no key is needed.
+//! It uses the offline model and needs no key.
 
 use std::env;
 use std::error::Error;
@@ -14,9 +14,9 @@ use std::io;
 use std::path::PathBuf;
 
 use tokio::process::Command;
-use tool_core::testing::OfflineModel;
 use tool_core::{Agent, Approval, Approver, ApproverFuture, ToolCall};
 use tool_mcp::McpServer;
+use tool_offline::OfflineModel;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -29,9 +29,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     };
     let tools = server.connect().await?;
     for tool in tools.listed().await? {
-        let asked = if tool.is_destructive() { ", and is asked about" } else { "" };
+        let note = if tool.is_destructive() { " (needs approval)" } else { "" };
         println!(
-            "{} has `{}`: {}{asked}",
+            "{} offers `{}`: {}{note}",
             tools.server(),
             tool.name(),
             tool.description().unwrap_or_default()
@@ -39,7 +39,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     let question = if question.is_empty() { "What is the square root of 475695037565?" } else { &question };
     println!("Question: {question}");
-    let agent = Agent::builder(OfflineModel::new()).tool_provider(tools).approver(Person).build()?;
+    let agent =
+        Agent::builder(OfflineModel::new()).tool_provider(tools).approver(TerminalApprover).build()?;
     let answer = agent.ask(question).await?;
     for execution in answer.tool_executions() {
         println!("{} {}", execution.call().name, execution.call().arguments);
@@ -48,7 +49,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The program of the example `mcp_server`, which stands beside this one; it is built if it is not there.
+/// Returns the executable of the example `mcp_server`, next to this one; builds it if it is missing.
 async fn example_server() -> io::Result<PathBuf> {
     let program = env::current_exe()?.with_file_name(format!("mcp_server{}", env::consts::EXE_SUFFIX));
     if !program.exists() {
@@ -56,23 +57,23 @@ async fn example_server() -> io::Result<PathBuf> {
         let arguments = ["build", "--quiet", "--package", "examples", "--example", "mcp_server"];
         let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         if !Command::new(cargo).args(arguments).status().await?.success() {
-            return Err(io::Error::other("the example mcp_server cannot be built"));
+            return Err(io::Error::other("the example `mcp_server` cannot be built"));
         }
     }
     Ok(program)
 }
 
-/// Asks at the terminal.
-struct Person;
+/// Asks for approval at the terminal.
+struct TerminalApprover;
 
-impl Approver for Person {
+impl Approver for TerminalApprover {
     fn approve<'a>(&'a self, call: &'a ToolCall) -> ApproverFuture<'a> {
-        println!("Shall {} be called with {}? (y or n)", call.name, call.arguments);
+        println!("Call {} with {}? (y or n)", call.name, call.arguments);
         Box::pin(async {
-            // While they think about it, no thread of the runtime is held up.
+            // Does not block a thread of the runtime.
             match tokio::task::spawn_blocking(|| io::stdin().lines().next()).await {
                 Ok(Some(Ok(line))) if line.trim() == "y" => Approval::Approve,
-                _ => Approval::deny("the user did not say yes"),
+                _ => Approval::deny("the user did not approve it"),
             }
         })
     }

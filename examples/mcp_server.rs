@@ -1,4 +1,4 @@
-//! The tools of the quickstart for any MCP host: over standard input and output, as a host starts it, or over HTTP.
+//! Serves the tools of the quickstart to MCP hosts, over standard input and output or over HTTP.
 //!
 //! ```text
 //! cargo run --example mcp_server
@@ -37,16 +37,16 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let arguments: Vec<String> = env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        // Nothing is printed here: the standard output is the protocol's.
+        // Standard output belongs to the protocol, so nothing is printed.
         [] => server.serve_stdio().await?,
         ["--http", ref address @ ..] if address.len() < 2 => {
             let address = address.first().copied().unwrap_or("127.0.0.1:8000");
             let running = server.spawn(address).await?;
-            println!("a host connects to {}", running.url());
+            println!("Listening at {}", running.url());
             tokio::signal::ctrl_c().await?;
             running.stop_within(Duration::from_secs(10)).await?;
         }
-        _ => return Err("say nothing, or `--http [address]`".into()),
+        _ => return Err("expected no arguments or `--http [ADDRESS]`".into()),
     }
     Ok(())
 }

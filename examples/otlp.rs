@@ -1,7 +1,7 @@
-//! Exports what an agent does as OpenTelemetry traces, over OTLP/HTTP.
+//! Exports the activity of an agent as OpenTelemetry traces over OTLP/HTTP.
 //!
-//! They go to the collector that `OTEL_EXPORTER_OTLP_ENDPOINT` names, such as `http://localhost:4318`; without it, to
-//! one that this program starts for itself and that prints what it is sent.
+//! They are sent to the collector at `OTEL_EXPORTER_OTLP_ENDPOINT`, such as `http://localhost:4318`, or by default to a
+//! collector in this program, which prints them.
 
 use std::env;
 use std::error::Error;
@@ -13,8 +13,8 @@ use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use serde_json::Value;
-use tool_core::testing::OfflineModel;
 use tool_core::{Agent, tool, tools};
+use tool_offline::OfflineModel;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -26,12 +26,12 @@ fn sum(a: f64, b: f64) -> f64 {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    // The exporter's HTTP client brings no TLS of its own; the one that `tool-openai` uses will do for both.
+    // The exporter's HTTP client needs a TLS provider; this is the one that `tool-openai` uses.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let exporter = SpanExporter::builder().with_http().with_protocol(Protocol::HttpJson);
     let exporter = match env::var("OTEL_EXPORTER_OTLP_ENDPOINT") {
-        Ok(_) => exporter, // which reads it
-        Err(_) => exporter.with_endpoint(format!("http://{}/v1/traces", collect()?)),
+        Ok(_) => exporter, // reads the variable itself
+        Err(_) => exporter.with_endpoint(format!("http://{}/v1/traces", start_collector()?)),
     };
     let provider = SdkTracerProvider::builder()
         .with_resource(Resource::builder().with_service_name("otlp-example").build())
@@ -43,28 +43,28 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .init();
 
     let agent = Agent::builder(OfflineModel::new()).name("arithmetic").tools(tools![sum]).build()?;
-    println!("{}", agent.ask("What is the sum of 2.5 and 40?").conversation("talk-7").await?);
+    println!("{}", agent.ask("What is the sum of 2.5 and 40?").conversation("chat-7").await?);
 
-    provider.shutdown()?; // what is left is sent now
+    provider.shutdown()?; // sends the remaining spans
     Ok(())
 }
 
-/// Starts a collector on this machine.
-fn collect() -> io::Result<SocketAddr> {
+/// Starts a local collector and returns its address.
+fn start_collector() -> io::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
     std::thread::spawn(move || {
         for request in listener.incoming() {
-            if let Err(error) = request.map_err(Into::into).and_then(|request| show(&request)) {
-                eprintln!("this is no trace: {error}");
+            if let Err(error) = request.map_err(Into::into).and_then(|request| print_spans(&request)) {
+                eprintln!("not a trace: {error}");
             }
         }
     });
     Ok(address)
 }
 
-/// Prints the spans of a request, and answers it.
-fn show(mut request: &TcpStream) -> Result<(), Box<dyn Error>> {
+/// Prints the spans of a request and responds to it.
+fn print_spans(mut request: &TcpStream) -> Result<(), Box<dyn Error>> {
     let mut reader = BufReader::new(request);
     let (mut length, mut line) = (0, String::new());
     while reader.read_line(&mut line)? > 2 {

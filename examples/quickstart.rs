@@ -1,13 +1,13 @@
-//! Asks a question that needs tools, and shows what goes back and forth.
+//! Asks a question that needs tools and prints the requests, responses and calls.
 //!
-//! Without a key it talks to the offline model, over HTTP on this machine; with `OPENAI_API_KEY` or
-//! `OPENAI_BASE_URL` set, to the real endpoint, with the model named in `OPENAI_MODEL`.
+//! It uses the offline model, served over HTTP on this machine, or with `OPENAI_API_KEY` or `OPENAI_BASE_URL` set, the
+//! model `OPENAI_MODEL` of that endpoint.
 
 use std::env;
 use std::error::Error;
 
-use tool_core::testing::OfflineModel;
 use tool_core::{Agent, Event, tool, tools};
+use tool_offline::OfflineModel;
 use tool_openai::OpenAi;
 use tool_openai::server::Server;
 
@@ -37,7 +37,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         (OpenAi::from_env()?, model, None)
     } else {
         let server = Server::new().model("offline", OfflineModel::new()).spawn("127.0.0.1:0").await?;
-        println!("No OPENAI_API_KEY: asking the offline model, at {}", server.base_url());
+        println!("No OPENAI_API_KEY: using the offline model at {}", server.base_url());
         (OpenAi::builder().base_url(server.base_url()).build()?, "offline".into(), Some(server))
     };
 
@@ -56,19 +56,19 @@ async fn main() -> Result<(), Box<dyn Error>> {
             Event::TurnFinished { turn, response, .. } => {
                 let tokens = response.usage.unwrap_or_default();
                 println!(
-                    "<-- response {turn}: {} tokens read, {} written",
+                    "<-- response {turn}: {} input tokens, {} output tokens",
                     tokens.input_tokens, tokens.output_tokens
                 );
                 if !response.message.text.is_empty() {
-                    println!("    says {:?}", response.message.text);
+                    println!("    text: {:?}", response.message.text);
                 }
             }
-            Event::CallStarted(call) => println!("    calls {} {}", call.name, call.arguments),
+            Event::CallStarted(call) => println!("    call {} {}", call.name, call.arguments),
             Event::CallFinished(execution) => match execution.outcome() {
                 Ok(output) => {
-                    println!("    {} gives {output} ({:?})", execution.call().name, execution.duration())
+                    println!("    {} returned {output} ({:?})", execution.call().name, execution.duration())
                 }
-                Err(error) => println!("    {} fails: {error}", execution.call().name),
+                Err(error) => println!("    {} failed: {error}", execution.call().name),
             },
             Event::Done(answer) => println!("\nAnswer: {answer}"),
             _ => {}

@@ -1,14 +1,14 @@
-//! Serves an agent and a bare model as an OpenAI-compatible endpoint, until ctrl-c: `cargo run --example serve -- 8080`.
+//! Serves an agent and a model as an OpenAI-compatible endpoint until ctrl-c: `cargo run --example serve -- 8080`.
 //!
-//! The port is the argument, or `PORT`, or 8080. With `SERVE_API_KEY` set, callers need that key. The agent's model is the
-//! offline model; with `OPENAI_API_KEY` or `OPENAI_BASE_URL` set, the one named in `OPENAI_MODEL` at the real endpoint.
+//! The port is the argument, or `PORT`, or 8080. With `SERVE_API_KEY` set, callers need that key. The agent uses the
+//! offline model, or with `OPENAI_API_KEY` or `OPENAI_BASE_URL` set, the model `OPENAI_MODEL` of that endpoint.
 
 use std::env;
 use std::error::Error;
 use std::time::Duration;
 
-use tool_core::testing::OfflineModel;
 use tool_core::{Agent, ChatModel, tool, tools};
+use tool_offline::OfflineModel;
 use tool_openai::OpenAi;
 use tool_openai::server::Server;
 
@@ -30,7 +30,7 @@ fn square_root(
 async fn main() -> Result<(), Box<dyn Error>> {
     let port = env::args().nth(1).or_else(|| env::var("PORT").ok()).unwrap_or_else(|| "8080".into());
     let port: u16 =
-        port.parse().map_err(|_| format!("`{port}` is no port; give a number from 0 to 65535"))?;
+        port.parse().map_err(|_| format!("invalid port `{port}`: must be a number from 0 to 65535"))?;
     let key = env::var("SERVE_API_KEY").ok().filter(|key| !key.trim().is_empty());
 
     let agent = Agent::builder(model()?)
@@ -48,7 +48,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         Some(_) => (" -H \"Authorization: Bearer $SERVE_API_KEY\"", "os.environ['SERVE_API_KEY']"),
         None => ("", "'none'"),
     };
-    println!("Serving `calculator` and `offline` at {url}; ctrl-c stops it. Ask:\n");
+    println!("Serving `calculator` and `offline` at {url}; press ctrl-c to stop. Try:\n");
     println!(
         "curl {url}/chat/completions{header} -d '{{\"model\": \"calculator\", \
          \"messages\": [{{\"role\": \"user\", \"content\": \"What is 2.5 plus 40?\"}}]}}'\n"
@@ -59,12 +59,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("print(response.output_text)");
 
     tokio::signal::ctrl_c().await?;
-    println!("\nFinishing what is under way.");
+    println!("\nFinishing the requests in flight.");
     server.stop_within(Duration::from_secs(10)).await?;
     Ok(())
 }
 
-/// The real endpoint if there is one to ask, else the offline model.
+/// Returns the model of the configured endpoint, or the offline model if none is configured.
 fn model() -> Result<Box<dyn ChatModel>, Box<dyn Error>> {
     let is_set = |name| env::var(name).is_ok_and(|value| !value.trim().is_empty());
     if !is_set("OPENAI_API_KEY") && !is_set("OPENAI_BASE_URL") {

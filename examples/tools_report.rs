@@ -1,4 +1,4 @@
-//! What a reviewer would say of the tools of a program, as a table; and the gate for its tests.
+//! Prints a review of a set of tools as a table, and shows how a test fails on findings.
 
 use std::error::Error;
 
@@ -21,13 +21,13 @@ struct Guest {
 
 /// Books a room in a hotel.
 #[tool]
-fn book_room(#[param("who comes")] guests: Vec<Guest>, nights: u8) -> String {
+fn book_room(#[param("the guests")] guests: Vec<Guest>, nights: u8) -> String {
     let names: Vec<_> = guests.iter().map(|guest| format!("{} ({})", guest.name, guest.age)).collect();
     format!("{nights} nights for {}", names.join(", "))
 }
 
 #[tool("Books a room in a hotel")]
-fn book_rooms(#[param("how many")] rooms: u8) -> String {
+fn book_rooms(#[param("the number of rooms")] rooms: u8) -> String {
     format!("{rooms} rooms")
 }
 
@@ -40,12 +40,12 @@ fn print_report(title: &str, tools: &ToolSet) {
     let report = tools.check();
     let width = report.costs().iter().map(|cost| cost.name().len()).max().unwrap_or_default().max(4);
     println!("{title}\n");
-    println!("{:width$}  {:>6}  what a reviewer would say", "tool", "tokens");
+    println!("{:width$}  {:>6}  finding", "tool", "tokens");
     for cost in report.costs() {
         let found = report.findings().iter().filter(|finding| finding.tool() == Some(cost.name()));
-        let mut says = found.map(|finding| finding.text());
-        println!("{:width$}  {:>6}  {}", cost.name(), cost.tokens(), says.next().unwrap_or("nothing"));
-        for text in says {
+        let mut texts = found.map(|finding| finding.text());
+        println!("{:width$}  {:>6}  {}", cost.name(), cost.tokens(), texts.next().unwrap_or("none"));
+        for text in texts {
             println!("{:width$}  {:>6}  {text}", "", "");
         }
     }
@@ -55,9 +55,9 @@ fn print_report(title: &str, tools: &ToolSet) {
 fn main() -> Result<(), Box<dyn Error>> {
     let clean = tools![sum];
     print_report("Tools with flaws", &tools![book_room, book_rooms, process]);
-    print_report("A tool without", &clean);
-    // In a test of a program: `ToolSet::registered()?.check().into_result()?`.
+    print_report("A tool without flaws", &clean);
+    // In a test: `ToolSet::registered()?.check().into_result()?`.
     clean.check().into_result()?;
-    println!("the gate lets the clean set pass");
+    println!("the clean set passes");
     Ok(())
 }

@@ -1,19 +1,18 @@
-//! Reads a guest's mail into a type: the model is held to the JSON Schema of the type, and an answer that is wrong goes
-//! back to it with what is wrong.
+//! Reads a guest's e-mail into a type: the answer must match the JSON Schema of the type, and an invalid answer goes back
+//! to the model with its mistakes.
 //!
-//! Without a key it asks the offline model, in this process; with `OPENAI_API_KEY` or `OPENAI_BASE_URL` set, the real
-//! endpoint, with the model named in `OPENAI_MODEL`.
+//! It uses the offline model, or with `OPENAI_API_KEY` or `OPENAI_BASE_URL` set, the model `OPENAI_MODEL` of that endpoint.
 
 use std::env;
 use std::error::Error;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use tool_core::testing::OfflineModel;
 use tool_core::{Agent, ChatModel};
+use tool_offline::OfflineModel;
 use tool_openai::OpenAi;
 
-/// A booking that a guest asks for.
+/// A booking that a guest requests.
 #[derive(Debug, Deserialize, JsonSchema)]
 struct Booking {
     guest: Guest,
@@ -50,17 +49,17 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("Mail: {mail}\n");
 
     let agent = Agent::builder(model()?).instructions("Read the guest's mail.").build()?;
-    // `.answer_as::<Booking>().await?` gives the booking alone.
+    // `.answer_as::<Booking>().await?` returns only the booking.
     let (booking, answer) = agent.ask(mail).answer_as::<Booking>().with_answer().await?;
 
     let Booking { guest, room, arrival, nights, breakfast } = booking;
-    println!("{} ({}) wants", guest.name, guest.email.as_deref().unwrap_or("no e-mail address"));
-    println!("  a room: {room:?}\n  from {arrival} for {nights} nights");
+    println!("Booking for {} ({})", guest.name, guest.email.as_deref().unwrap_or("no e-mail address"));
+    println!("  room: {room:?}\n  from {arrival} for {nights} nights");
     println!("  {} breakfast", if breakfast { "with" } else { "without" });
     println!("\nThe model wrote: {answer}");
     let tokens = answer.usage();
     println!(
-        "{} tokens read, {} written, in {} turn(s)",
+        "{} input tokens, {} output tokens, {} turn(s)",
         tokens.input_tokens,
         tokens.output_tokens,
         answer.turns()
@@ -68,11 +67,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The real endpoint if there is one to ask, else the offline model.
+/// Returns the model of the configured endpoint, or the offline model if none is configured.
 fn model() -> Result<Box<dyn ChatModel>, Box<dyn Error>> {
     let is_set = |name| env::var(name).is_ok_and(|value| !value.trim().is_empty());
     if !is_set("OPENAI_API_KEY") && !is_set("OPENAI_BASE_URL") {
-        println!("No OPENAI_API_KEY: asking the offline model");
+        println!("No OPENAI_API_KEY: using the offline model");
         return Ok(Box::new(OfflineModel::new()));
     }
     let model = if is_set("OPENAI_MODEL") { env::var("OPENAI_MODEL")? } else { "gpt-4.1-mini".into() };

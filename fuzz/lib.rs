@@ -1,4 +1,4 @@
-//! What holds for any text that a model or a stranger may write.
+//! Properties that hold for any text from a model or another untrusted party.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ enum By {
     Boat { knots: f64 },
 }
 
-/// Gives back what it took.
+/// Returns its arguments.
 #[tool]
 fn echo(
     trip: Option<Trip>,
@@ -43,33 +43,33 @@ fn echo(
 
 fn execute(set: &ToolSet, text: &str) -> ToolExecution {
     let call = ToolCall::new("1", "echo", text);
-    set.execute(call, &ToolContext::new()).now_or_never().expect("the tool does not wait")
+    set.execute(call, &ToolContext::new()).now_or_never().expect("the tool does not await anything")
 }
 
-fn told(execution: &ToolExecution) -> Result<String, String> {
+fn outcome(execution: &ToolExecution) -> Result<String, String> {
     match execution.outcome() {
         Ok(output) => Ok(output.to_string()),
         Err(error) => {
             assert!(!error.is_panicked(), "{error}: {:?}", error.failure());
-            assert!(error.to_string().len() < 10_000, "the refusal is too long");
+            assert!(error.to_string().len() < 10_000, "the error is too long");
             Err(error.to_string())
         }
     }
 }
 
-/// The reader of arguments: it never panics, it gives the same twice, and what it takes as it is it does not mend.
+/// Arguments: decoding never panics, is deterministic, and does not repair what strict decoding accepts.
 pub fn arguments(text: &str) {
     let set = tools![echo];
     let (execution, again) = (execute(&set, text), execute(&set, text));
-    assert_eq!(told(&execution), told(&again));
+    assert_eq!(outcome(&execution), outcome(&again));
     let strict = execute(&set.strict_arguments(), text);
     if strict.outcome().is_ok() {
-        assert_eq!(told(&strict), told(&execution));
+        assert_eq!(outcome(&strict), outcome(&execution));
         assert!(execution.repairs().is_empty());
     }
 }
 
-/// The repair: what it makes of an argument is taken as it is, and gives the same.
+/// Repair: strict decoding accepts a repaired argument and gives the same outcome.
 pub fn repair(text: &str) {
     let set = tools![echo];
     for name in ["trip", "number", "list", "word", "flag"] {
@@ -78,12 +78,12 @@ pub fn repair(text: &str) {
         if execution.outcome().is_err() || repair.argument() != Some(name) {
             continue;
         }
-        let mended = execute(&set.clone().strict_arguments(), &format!("{{\"{name}\":{}}}", repair.to()));
-        assert_eq!(told(&mended), told(&execution), "{}", repair.to());
+        let repaired = execute(&set.clone().strict_arguments(), &format!("{{\"{name}\":{}}}", repair.to()));
+        assert_eq!(outcome(&repaired), outcome(&execution), "{}", repair.to());
     }
 }
 
-/// The strict form: it never panics, and the strict form of what is strict is the same.
+/// Strict form: conversion never panics and is idempotent.
 pub fn strict(text: &str) {
     let Ok(schema) = serde_json::from_str::<Value>(text) else { return };
     let definition = |schema: &Value| ToolDefinition::new("it", "").with_parameters(schema.clone());
@@ -91,6 +91,6 @@ pub fn strict(text: &str) {
     let parameters = strict.parameters();
     assert_eq!(parameters["type"], "object", "{parameters}");
     assert_eq!(parameters["additionalProperties"], false, "{parameters}");
-    let again = definition(parameters).into_strict().expect("what is strict has a strict form");
+    let again = definition(parameters).into_strict().expect("a strict schema has a strict form");
     assert_eq!(again.parameters(), parameters);
 }

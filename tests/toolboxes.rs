@@ -7,8 +7,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use tool_core::schemars::JsonSchema;
-use tool_core::testing::{OfflineModel, ScriptedModel};
+use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, ToolCall, ToolContext, ToolSet, toolbox};
+use tool_offline::OfflineModel;
 
 async fn told(set: &ToolSet, name: &str, arguments: &str) -> String {
     let call = ToolCall::new("call_1", name, arguments);

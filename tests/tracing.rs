@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tool_core::testing::{OfflineModel, ScriptedModel};
+use tool_core::testing::ScriptedModel;
 use tool_core::{
     Agent, AgentBuilder, Answer, CancellationToken, ChatModel, ChatRequest, ErrorPolicy, ModelFuture,
     ModelOptions, RunError, Step, ToolErrorKind, Usage, tool, tools,
 };
+use tool_offline::OfflineModel;
 use tool_openai::OpenAi;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -622,7 +623,7 @@ fn models_say_whose_they_are() {
     let table = [
         (boxed(Box::new(openai.chat_model("small"))), Some("openai"), Some("small")),
         (boxed(Box::new(Arc::new(openai.chat_model("small")))), Some("openai"), Some("small")),
-        (boxed(Box::new(OfflineModel::new())), Some("tool_core"), Some("offline")),
+        (boxed(Box::new(OfflineModel::new())), Some("tool_offline"), Some("offline")),
         (boxed(Box::new(ScriptedModel::new())), None, None),
     ];
     for (model, provider, name) in table {

@@ -10,8 +10,9 @@ use std::time::Duration;
 use recording::Recording;
 use serde_json::Value;
 use support::checked::CheckedServer;
-use tool_core::testing::{OfflineModel, ScriptedModel};
+use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, Answer, ChatModel, Event, Message, Step, ToolSet, tool, tools};
+use tool_offline::OfflineModel;
 use tool_openai::server::Server;
 use tool_openai::{ChatCompletions, OpenAi};
 

@@ -1,5 +1,5 @@
-//! Three recorded conversations with a model, in Chinese, replayed over HTTP: one call, two calls at once, and one
-//! call after another. The replies are recorded; the tools are really called.
+//! Replays three recorded conversations in Chinese over HTTP: one call, two parallel calls, and two sequential calls. The
+//! replies are recorded; the tools are executed.
 
 mod recording;
 
@@ -13,7 +13,7 @@ use tool_openai::server::Server;
 
 #[tool("模拟获取天气的工具")]
 async fn get_current_weather(location: String) -> String {
-    tokio::time::sleep(Duration::from_millis(300)).await; // as long as a real service would take
+    tokio::time::sleep(Duration::from_millis(300)).await; // simulates a slow service
     format!("{location}的天气是晴朗的，22摄氏度。")
 }
 
@@ -27,10 +27,10 @@ async fn send_email(to: String, subject: String, body: String) -> String {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     replay("One call", include_str!("transcripts/weather.json")).await?;
-    let parallel = replay("Two calls at once", include_str!("transcripts/parallel.json")).await?;
+    let parallel = replay("Parallel calls", include_str!("transcripts/parallel.json")).await?;
     let overlap = overlap(parallel.tool_executions()).ok_or("the two calls did not overlap")?;
-    println!("the two calls were under way together for {overlap:.0?}");
-    replay("One call after another", include_str!("transcripts/serial.json")).await?;
+    println!("both calls ran at the same time for {overlap:.0?}");
+    replay("Sequential calls", include_str!("transcripts/serial.json")).await?;
     Ok(())
 }
 
@@ -44,14 +44,16 @@ async fn replay(title: &str, transcript: &str) -> Result<Answer, Box<dyn Error>>
 
     println!("\n== {title} ==\nuser:  {}", recording.user);
     let answer = agent.ask(&*recording.user).await?;
-    let begin = answer.tool_executions().iter().filter_map(ToolExecution::started_at).min();
+    let first_start = answer.tool_executions().iter().filter_map(ToolExecution::started_at).min();
     let recorded = recording.turns.iter().flat_map(|turn| &turn.results);
     for (execution, recorded) in answer.tool_executions().iter().zip(recorded) {
-        let started_at =
-            execution.started_at().zip(begin).and_then(|(start, begin)| start.duration_since(begin).ok());
-        let start = started_at.unwrap_or_default();
+        let offset = execution
+            .started_at()
+            .zip(first_start)
+            .and_then(|(start, first)| start.duration_since(first).ok());
+        let start = offset.unwrap_or_default();
         let output = execution.output().ok_or("the call failed")?.to_string();
-        assert_eq!(output, *recorded, "the tools are those of the recording");
+        assert_eq!(output, *recorded, "the tools return the recorded results");
         println!("call:  {} {}", execution.call().name, execution.call().arguments);
         println!("       {output} [{start:.0?} to {:.0?}]", start + execution.duration());
     }
@@ -59,7 +61,7 @@ async fn replay(title: &str, transcript: &str) -> Result<Answer, Box<dyn Error>>
     Ok(answer)
 }
 
-/// For how long all calls were under way together.
+/// Returns how long all calls ran at the same time.
 fn overlap(executions: &[ToolExecution]) -> Option<Duration> {
     let end = |one: &ToolExecution| -> Option<SystemTime> { Some(one.started_at()? + one.duration()) };
     let last_start = executions.iter().filter_map(ToolExecution::started_at).max()?;

@@ -1,15 +1,15 @@
-//! A recorded conversation, and a model that replies what was recorded.
+//! A recorded conversation, and a model that replays it.
 
 use serde::Deserialize;
 use tool_core::testing::ScriptedModel;
 use tool_core::{AssistantMessage, ChatResponse, ToolCall, Usage};
 
-/// What was recorded: what the user said, what the model replied turn by turn, what the tools returned.
+/// A recorded conversation: the user message, the model's replies and the results of the tools.
 #[derive(Deserialize)]
 pub(crate) struct Recording {
     pub(crate) user: String,
     pub(crate) turns: Vec<Turn>,
-    /// The last reply; not every recording goes on to it.
+    /// The final reply, if the recording includes it.
     pub(crate) answer: Option<String>,
     usage: Option<Tokens>,
 }
@@ -41,7 +41,7 @@ impl Recording {
         serde_json::from_str(json)
     }
 
-    /// A model that makes the recorded calls with their ids, and then gives the recorded answer.
+    /// Returns a model that requests the recorded calls, with their ids, and then returns the recorded answer.
     pub(crate) fn model(&self) -> ScriptedModel {
         let mut model = ScriptedModel::new();
         for turn in &self.turns {

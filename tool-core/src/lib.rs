@@ -25,15 +25,12 @@
 //!
 //! An [`Agent`] asks a [`ChatModel`], makes the calls that the model asks for, and asks again until the
 //! model has an answer. A provider crate such as `tool-openai` has the model;
-#![cfg_attr(feature = "testing", doc = "[`testing`] has models for tests, which need no network.")]
-#![cfg_attr(
-    not(feature = "testing"),
-    doc = "the feature `testing` has models for tests, which need no network."
-)]
+#![cfg_attr(feature = "testing", doc = "[`testing`] has a scripted model for tests.")]
+#![cfg_attr(not(feature = "testing"), doc = "the feature `testing` has a scripted model for tests.")]
 //!
 #![cfg_attr(feature = "testing", doc = "```")]
 #![cfg_attr(not(feature = "testing"), doc = "```ignore")]
-//! use tool_core::testing::OfflineModel;
+//! use tool_core::testing::ScriptedModel;
 //! use tool_core::{Agent, tool, tools};
 //!
 //! /// Sums two numbers.
@@ -44,10 +41,11 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let agent = Agent::builder(OfflineModel::new()).tools(tools![sum]).build()?;
+//! let model = ScriptedModel::new().calls("sum", r#"{"a": 2.5, "b": 40}"#).says("2.5 plus 40 is 42.5.");
+//! let agent = Agent::builder(model).tools(tools![sum]).build()?;
 //! let answer = agent.ask("What is the sum of 2.5 and 40?").await?;
-//! assert!(answer.text().contains("42.5"));
-//! assert_eq!(answer.tool_executions()[0].call().name, "sum");
+//! assert_eq!(answer.text(), "2.5 plus 40 is 42.5.");
+//! assert_eq!(answer.tool_executions()[0].output().unwrap().to_string(), "42.5");
 //! # Ok(())
 //! # }
 //! ```
@@ -61,7 +59,7 @@
 //! | `sqlite` | `SqliteStore`: conversations and runs in a file; takes a C compiler |
 //! | `tracing` | spans of runs, turns, and calls of models and tools |
 //! | `dynamic` | `DynamicTool`: tools that are known at run time only, by a JSON Schema |
-//! | `testing` | `testing`: models that need no network |
+//! | `testing` | `testing`: a scripted model for tests |
 
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 

@@ -85,12 +85,12 @@ impl AgentBuilder {
     ///
     #[cfg_attr(feature = "testing", doc = "```")]
     #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
-    /// use tool_core::testing::OfflineModel;
+    /// use tool_core::testing::ScriptedModel;
     /// use tool_core::{Agent, FunctionTool};
     ///
     /// # fn main() -> Result<(), tool_core::BuildError> {
     /// let now = FunctionTool::new("now", "Tells the time", || "12:30");
-    /// let agent = Agent::builder(OfflineModel::new()).tool(now).build()?;
+    /// let agent = Agent::builder(ScriptedModel::new()).tool(now).build()?;
     /// assert_eq!(agent.tools().len(), 1);
     /// # Ok(())
     /// # }

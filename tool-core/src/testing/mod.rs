@@ -1,7 +1,5 @@
-//! Models for tests and first steps: no key, no network.
+//! A scripted model for tests.
 
-mod offline;
 mod scripted;
 
-pub use self::offline::OfflineModel;
 pub use self::scripted::ScriptedModel;

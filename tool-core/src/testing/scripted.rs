@@ -1,4 +1,4 @@
-//! A model that replies what it was told to, and checks what it is sent.
+//! A model that replies from a script and checks its requests.
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
@@ -8,12 +8,12 @@ use crate::model::{
     AssistantMessage, ChatModel, ChatRequest, ChatResponse, Message, ModelError, ModelFuture, ToolCall, Usage,
 };
 
-/// A model for tests: it gives the replies of its script in order, and checks every request.
+/// A model for tests that returns the replies of a script in order and checks every request.
 ///
-/// A request must be one that providers accept: every call of the history has one result, right behind
-/// it. [`expects`](Self::expects) adds checks of one's own. A check that fails, or a request beyond the
-/// script, is an error of the model, so it ends the run. Cloning shares the script, so a test can keep a
-/// clone and look at the [`requests`](Self::requests) afterwards.
+/// A request must be valid for providers: every call has exactly one result, directly after its message.
+/// [`expects`](Self::expects) adds further checks. A failed check, or a request beyond the script, is an error of the
+/// model and ends the run. Clones share the script, so a test can hold a clone and inspect the
+/// [`requests`](Self::requests) afterwards.
 ///
 /// ```
 /// use tool_core::testing::ScriptedModel;
@@ -36,7 +36,7 @@ pub struct ScriptedModel(Arc<Mutex<Script>>);
 #[derive(Default)]
 struct Script {
     replies: VecDeque<Reply>,
-    /// Checks for the request that the next reply answers.
+    /// The checks of the request for the next reply.
     checks: Vec<Check>,
     requests: Vec<Vec<Message>>,
 }
@@ -49,32 +49,32 @@ struct Reply {
 }
 
 impl ScriptedModel {
-    /// A model with an empty script.
+    /// Creates a model with an empty script.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Checks the request that the next reply answers.
+    /// Adds a check of the request for the next reply.
     #[must_use]
     pub fn expects(self, check: impl Fn(&ChatRequest<'_>) -> bool + Send + 'static) -> Self {
         self.script().checks.push(Box::new(check));
         self
     }
 
-    /// Replies with a text.
+    /// Adds a reply with a text.
     #[must_use]
     pub fn says(self, text: impl Into<String>) -> Self {
         self.replies(ChatResponse::new(AssistantMessage::text(text)))
     }
 
-    /// Replies with one call; the arguments are JSON text.
+    /// Adds a reply with one call. `arguments` is JSON text.
     #[must_use]
     pub fn calls(self, name: impl Into<String>, arguments: impl Into<String>) -> Self {
         self.calls_all([(name.into(), arguments.into())])
     }
 
-    /// Replies with several calls at once, each a name and JSON text.
+    /// Adds a reply with several calls, each a name and JSON text.
     #[must_use]
     pub fn calls_all<N: Into<String>, A: Into<String>>(
         self,
@@ -88,13 +88,13 @@ impl ScriptedModel {
         self.replies(ChatResponse::new(AssistantMessage::default().with_tool_calls(calls)))
     }
 
-    /// Replies with any response.
+    /// Adds a response as reply.
     #[must_use]
     pub fn replies(self, response: ChatResponse) -> Self {
         self.push(Ok(response))
     }
 
-    /// Adds the tokens that the last reply took.
+    /// Sets the usage of the last reply.
     #[must_use]
     pub fn with_usage(self, usage: Usage) -> Self {
         if let Some(Reply { outcome: Ok(response), .. }) = self.script().replies.back_mut() {
@@ -103,10 +103,10 @@ impl ScriptedModel {
         self
     }
 
-    /// Fails instead of a reply.
+    /// Adds an error in place of a reply.
     #[must_use]
-    pub fn fails(self, why: impl Into<String>) -> Self {
-        self.push(Err(why.into()))
+    pub fn fails(self, message: impl Into<String>) -> Self {
+        self.push(Err(message.into()))
     }
 
     fn push(self, outcome: Result<ChatResponse, String>) -> Self {
@@ -117,13 +117,13 @@ impl ScriptedModel {
         self
     }
 
-    /// The messages of every request so far.
+    /// Returns the messages of every request so far.
     #[must_use]
     pub fn requests(&self) -> Vec<Vec<Message>> {
         self.script().requests.clone()
     }
 
-    /// How many replies of the script are left.
+    /// Returns the number of remaining replies.
     #[must_use]
     pub fn remaining(&self) -> usize {
         self.script().replies.len()
@@ -137,10 +137,9 @@ impl ScriptedModel {
         let mut script = self.script();
         script.requests.push(request.messages().to_vec());
         let number = script.requests.len();
-        acceptable(request.messages())
-            .map_err(|wrong| format!("request {number} is not acceptable: {wrong}"))?;
+        check_history(request.messages()).map_err(|error| format!("request {number} is invalid: {error}"))?;
         let Some(reply) = script.replies.pop_front() else {
-            return Err(format!("the script is over, but request {number} came"));
+            return Err(format!("request {number} is beyond the end of the script"));
         };
         drop(script);
         if let Some(check) = reply.checks.iter().position(|check| !check(request)) {
@@ -162,28 +161,28 @@ impl fmt::Debug for ScriptedModel {
     }
 }
 
-/// Every call has one result right behind its message, and every result has its call.
+/// Checks that every call has one result directly after its message, and that every result has a call.
 ///
-/// The rule is the API's: <https://platform.openai.com/docs/guides/function-calling>.
-fn acceptable(messages: &[Message]) -> Result<(), String> {
+/// Providers require this: <https://platform.openai.com/docs/guides/function-calling>.
+fn check_history(messages: &[Message]) -> Result<(), String> {
     let mut open: HashSet<&str> = HashSet::new();
     for (index, message) in messages.iter().enumerate() {
         if let Message::Tool(result) = message {
             if !open.remove(&*result.call_id) {
-                return Err(format!("message {index} is the result of no open call: {}", result.call_id));
+                return Err(format!("message {index} is a result without a call: {}", result.call_id));
             }
             continue;
         }
         if !open.is_empty() {
-            return Err(format!("before message {index}, calls have no result: {open:?}"));
+            return Err(format!("calls without a result before message {index}: {open:?}"));
         }
         if let Message::Assistant(message) = message {
             for call in &message.tool_calls {
                 if !open.insert(&call.id) {
-                    return Err(format!("message {index} has two calls of the id {}", call.id));
+                    return Err(format!("message {index} has two calls with the id {}", call.id));
                 }
             }
         }
     }
-    if open.is_empty() { Ok(()) } else { Err(format!("at the end, calls have no result: {open:?}")) }
+    if open.is_empty() { Ok(()) } else { Err(format!("calls without a result at the end: {open:?}")) }
 }

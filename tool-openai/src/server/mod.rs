@@ -1,12 +1,12 @@
 //! A model, or an agent with its tools, as an OpenAI-compatible endpoint. Any OpenAI client or chat UI can talk to it.
 //!
 //! ```
-//! use tool_core::testing::OfflineModel;
+//! use tool_core::testing::ScriptedModel;
 //! use tool_openai::server::Server;
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> std::io::Result<()> {
-//! let server = Server::new().model("offline", OfflineModel::new()).spawn("127.0.0.1:0").await?;
+//! let server = Server::new().model("greeter", ScriptedModel::new().says("Hello!")).spawn("127.0.0.1:0").await?;
 //! println!("talk to {}", server.base_url());
 //! # Ok(())
 //! # }

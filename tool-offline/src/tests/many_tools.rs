@@ -1,8 +1,8 @@
-//! Tools of anybody's own, all of them offered at once: for each question the right one must win.
+//! Many tools offered at once, of which the right one must be called.
 
 use serde_json::Value;
 
-use super::tests::{Question, columns, tools};
+use super::{Question, columns, tools};
 
 /// Name, description, parameters.
 const TOOLS: &str = r#"
@@ -21,9 +21,9 @@ word_count | Counts the words of a text | {"text": "string"}
 to_upper | Turns a text into upper case | {"text": "string"}
 translate | Translates a text | {"text": "string", "language": "string"}
 greet | Greets a person | {"name": "string"}
-get_current_weather | Tells the weather of a place | {"location": "string", "unit?": {"enum": ["celsius", "kelvin"]}}
-getTime | Tells what time it is somewhere | {"timezone": "string"}
-now | Tells the time on this computer | {}
+get_current_weather | Returns the weather in a place | {"location": "string", "unit?": {"enum": ["celsius", "kelvin"]}}
+getTime | Returns the time in a time zone | {"timezone": "string"}
+now | Returns the local time of this computer | {}
 days_between | | {"start": "date", "end": "date"}
 stock_price | | {"symbol": "string"}
 create_task | | {"title": "string", "priority?": {"type": "string", "enum": ["low", "medium", "high"]}}
@@ -102,7 +102,7 @@ How far is it from Berlin to Paris? | distance | {"from_city": "Berlin", "to_cit
 Schedule a meeting 'Plan' with Al and Bo on 2026-01-05 | schedule_meeting | {"title": "Plan", "attendees": ["Al", "Bo"], "date": "2026-01-05"}
 "#;
 
-/// None of the tools is for these, near as some come.
+/// Questions that no tool fits, however close some come.
 const DECLINED: &str = "What is the capital of Mongolia?
 Divide 10 by 2
 What is 10 / 2?
@@ -119,21 +119,21 @@ Is the light in the kitchen on?
 Show me the messages of Bob";
 
 #[test]
-fn among_many_tools_the_right_one_is_called() {
+fn calls_the_right_tool_among_many() {
     let tools = tools(TOOLS);
     for line in CALLED.trim().lines() {
         let [question, name, arguments] = columns(line);
-        let (calls, answer) = Question::new(question, &tools).told(&[]);
+        let (calls, answer) = Question::new(question, &tools).run(&[]);
         let arguments: Value = serde_json::from_str(arguments).unwrap();
         assert_eq!(calls, format!("{name} {arguments}"), "{question}\n{answer}");
     }
 }
 
 #[test]
-fn among_many_tools_none_is_called_if_none_fits() {
+fn declines_if_none_of_many_tools_fits() {
     let tools = tools(TOOLS);
     for question in DECLINED.lines() {
-        let (calls, answer) = Question::new(question, &tools).told(&[]);
+        let (calls, answer) = Question::new(question, &tools).run(&[]);
         assert_eq!(calls, "", "{question}");
         assert!(
             answer.starts_with("I cannot answer that with the tools I have (sum, "),

@@ -1,39 +1,40 @@
-//! Fills the arguments of a call: by type, by the names beside the values, by prepositions, by order.
+//! Fills in the arguments of a call, guided by types, names next to values, prepositions and order.
 
 use std::cmp::Reverse;
 use std::ops::Range;
 
 use serde_json::{Map, Value};
 
-use super::candidates::{CLEARLY, Candidate, Words};
-use super::choose::Tool;
-use super::facts::{self, Fact, Holds};
-use super::schema::{Slot, fill_with_nulls};
-use super::words::Text;
+use crate::candidates::{Candidate, OPTIONAL_THRESHOLD, Source};
+use crate::facts::{self, Fact, FactKind};
+use crate::matching::Tool;
+use crate::nulls::fill_with_nulls;
+use crate::slots::Slot;
+use crate::tokens::Text;
 
-/// A call as far as it can be filled.
+/// The arguments of a call, as far as they can be filled in.
 #[derive(Debug)]
-pub(super) struct Filled {
-    pub(super) arguments: Value,
-    /// The facts that went into it, by position.
-    pub(super) used: Vec<usize>,
-    /// The required slots that nothing fills, by position.
-    pub(super) missing: Vec<usize>,
-    /// A result went into it that is not there yet.
-    pub(super) waits: bool,
+pub(crate) struct Filled {
+    pub(crate) arguments: Value,
+    /// The indices of the facts that were used.
+    pub(crate) used: Vec<usize>,
+    /// The indices of the required slots without a value.
+    pub(crate) missing: Vec<usize>,
+    /// A used fact is the result of a step that has not finished.
+    pub(crate) is_waiting: bool,
 }
 
-/// Fills what can be filled from the facts and from the words of the range. No value is used twice.
-pub(super) fn fill(tool: &Tool<'_>, text: &Text, range: &Range<usize>, facts: &[Fact]) -> Filled {
-    let words = Words { text, range, facts };
+/// Fills the slots of a tool from the facts and the words in `range`. No value is used twice.
+pub(crate) fn fill(tool: &Tool<'_>, text: &Text, range: &Range<usize>, facts: &[Fact]) -> Filled {
+    let source = Source { text, range, facts };
     let mut candidates: Vec<Candidate> = Vec::new();
     for (at, slot) in tool.slots.iter().enumerate() {
         let first = if slot.is_required { 1.0 } else { 0.0 };
         let of_slot = |one: Candidate| Candidate { slot: at, score: one.score + first, ..one };
-        candidates.extend(words.candidates(slot).into_iter().map(of_slot));
+        candidates.extend(source.candidates(slot).into_iter().map(of_slot));
     }
     let is_required = |one: &Candidate| tool.slots.get(one.slot).is_some_and(|slot| slot.is_required);
-    // Subtracting 3 from 10 begins with the 10.
+    // In "subtract 3 from 10", the 10 comes first.
     let is_from = |at: &usize| facts.get(*at).is_some_and(|fact| fact.preposition == "from");
     candidates.sort_by(|one, other| {
         let order = |one: &Candidate| {
@@ -46,21 +47,24 @@ pub(super) fn fill(tool: &Tool<'_>, text: &Text, range: &Range<usize>, facts: &[
         chosen.iter().all(|other| {
             other.slot != candidate.slot
                 && !candidate.facts.iter().any(|fact| other.facts.contains(fact))
-                && (candidate.at.start >= other.at.end || other.at.start >= candidate.at.end)
+                && (candidate.span.start >= other.span.end || other.span.start >= candidate.span.end)
         })
     };
     for candidate in &candidates {
-        if (is_required(candidate) || candidate.score >= CLEARLY) && is_free(candidate, &chosen) {
+        if (is_required(candidate) || candidate.score >= OPTIONAL_THRESHOLD) && is_free(candidate, &chosen) {
             chosen.push(candidate);
         }
     }
-    // A value that is left over goes where nothing else can take it.
+    // An unused value goes into the only slot that accepts it.
     let is_vague = |fact: &Fact| {
-        matches!(fact.holds, Holds::Name | Holds::Phrase { .. } | Holds::Pending(_) | Holds::Known)
+        matches!(
+            fact.kind,
+            FactKind::Name | FactKind::Phrase { .. } | FactKind::PendingResult(_) | FactKind::Result
+        )
     };
     for (at, _) in facts.iter().enumerate().filter(|(_, fact)| !is_vague(fact)) {
         let fits = |one: &&Candidate| one.facts == [at] && one.score >= 4.0 && is_free(one, &chosen);
-        let left = facts::only(candidates.iter().filter(fits));
+        let left = facts::single(candidates.iter().filter(fits));
         chosen.extend(left);
     }
     let mut filled = assemble(&tool.slots, chosen);
@@ -69,7 +73,7 @@ pub(super) fn fill(tool: &Tool<'_>, text: &Text, range: &Range<usize>, facts: &[
 }
 
 fn assemble(slots: &[Slot], mut chosen: Vec<&Candidate>) -> Filled {
-    // An object that may be left out is left out unless it is whole.
+    // An optional object is omitted unless it is complete.
     loop {
         let is_filled = |at: usize| chosen.iter().any(|candidate| candidate.slot == at);
         let is_lacking = |owner: &[String]| {
@@ -101,7 +105,7 @@ fn assemble(slots: &[Slot], mut chosen: Vec<&Candidate>) -> Filled {
         arguments: Value::Object(arguments),
         used: chosen.iter().flat_map(|candidate| candidate.facts.clone()).collect(),
         missing: slots.iter().enumerate().filter(is_missing).map(|(at, _)| at).collect(),
-        waits: chosen.iter().any(|candidate| candidate.value.is_none()),
+        is_waiting: chosen.iter().any(|candidate| candidate.value.is_none()),
     }
 }
 

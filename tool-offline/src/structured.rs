@@ -1,27 +1,27 @@
-//! Answers in the JSON of a schema: filled as arguments are, from the results of calls and from the question.
+//! Answers in the JSON of a response format, filled in from results and from the question.
 
-use super::choose::{Tool, Tools};
-use super::facts::{self, Fact};
-use super::fill::fill;
-use super::progress::{Made, made};
-use super::thesaurus::terms;
-use super::words::Text;
-use crate::{Message, ResponseFormat, ToolDefinition};
+use crate::facts::{self, Fact};
+use crate::fill::fill;
+use crate::matching::{Tool, Tools};
+use crate::progress::{ExecutedCall, executed_calls};
+use crate::thesaurus::terms;
+use crate::tokens::Text;
+use tool_core::{Message, ResponseFormat, ToolDefinition};
 
-/// The JSON text, filled from the last message of the user that says enough: a later one may only say that an answer
+/// Returns the JSON text for the latest user message that has all values. A later message may only say that an answer
 /// was wrong.
 ///
 /// # Errors
 ///
-/// The names of what is lacking, if the least is lacking.
-pub(super) fn formatted(format: &ResponseFormat, messages: &[Message]) -> Result<String, Vec<String>> {
+/// Returns the names of the missing values, for the message that lacks the fewest.
+pub(crate) fn answer(format: &ResponseFormat, messages: &[Message]) -> Result<String, Vec<String>> {
     let definition = ToolDefinition::new(format.name(), "").with_parameters(format.given_schema().clone());
     let tools = Tools::new([&definition].into_iter());
     let Some(tool) = tools.get(0) else { return Err(Vec::new()) };
     let mut missing: Option<Vec<String>> = None;
     for (at, message) in messages.iter().enumerate().rev() {
         let (Message::User(question), Some(behind)) = (message, messages.get(at..)) else { continue };
-        match filled(tool, &question.text(), &made(behind)) {
+        match fill_answer(tool, &question.text(), &executed_calls(behind)) {
             Ok(json) => return Ok(json),
             Err(more) if missing.as_ref().is_some_and(|missing| missing.len() <= more.len()) => {}
             Err(less) => missing = Some(less),
@@ -30,19 +30,19 @@ pub(super) fn formatted(format: &ResponseFormat, messages: &[Message]) -> Result
     Err(missing.unwrap_or_default())
 }
 
-fn filled(tool: &Tool<'_>, question: &str, made: &[Made<'_>]) -> Result<String, Vec<String>> {
+fn fill_answer(tool: &Tool<'_>, question: &str, calls: &[ExecutedCall<'_>]) -> Result<String, Vec<String>> {
     let text = Text::new(question);
-    let is_explained = |at: usize| terms([(at, text.word(at))]).iter().any(|term| tool.explains(term));
-    // What was found out last comes before what was asked for.
-    let results = made.iter().rev().filter_map(|made| made.result.filter(|result| !result.is_error));
+    let is_explained = |at: usize| terms([(at, text.word(at))]).iter().any(|term| tool.matches_term(term));
+    // Results come before the values of the question, the latest first.
+    let results = calls.iter().rev().filter_map(|executed| executed.result.filter(|result| !result.is_error));
     let results: Vec<_> = results.map(|result| result.content.text()).collect();
     let found = results.iter().flat_map(|result| match facts::fields(result, 0) {
-        fields if fields.is_empty() => vec![Fact::known(result)],
+        fields if fields.is_empty() => vec![Fact::result(result)],
         fields => fields,
     });
     let names = facts::names(&text, text.all(), &is_explained);
     let phrases = facts::phrases(&text, text.all(), &is_explained);
-    let facts: Vec<_> = found.chain(facts::plain(&text)).chain(names).chain(phrases).collect();
+    let facts: Vec<_> = found.chain(facts::literals(&text)).chain(names).chain(phrases).collect();
     let filled = fill(tool, &text, &text.all(), &facts);
     if filled.missing.is_empty() {
         return Ok(filled.arguments.to_string());
@@ -54,12 +54,12 @@ fn filled(tool: &Tool<'_>, question: &str, made: &[Made<'_>]) -> Result<String, 
 mod tests {
     use serde_json::{Value, json};
 
-    use super::super::reply;
-    use super::super::tests::tool;
-    use crate::{AssistantMessage, ChatRequest, Message, ResponseFormat, ToolCall, ToolOutput};
+    use crate::reply::respond;
+    use crate::tests::tool;
+    use tool_core::{AssistantMessage, ChatRequest, Message, ResponseFormat, ToolCall, ToolOutput};
 
-    /// What is answered to a question, behind one call if there is a result.
-    fn answered(schema: &Value, question: &str, result: Option<&str>) -> String {
+    /// Returns the answer to a question, after one call if there is a result.
+    fn answer_to(schema: &Value, question: &str, result: Option<&str>) -> String {
         let call = ToolCall::new("call_1", "find_user", r#"{"name": "Ada"}"#);
         let called = AssistantMessage::default().with_tool_calls([call.clone()]);
         let result = result.map(|text| Message::tool(&call, &Ok(ToolOutput::text(text))));
@@ -72,13 +72,13 @@ mod tests {
                     .collect(),
             )
             .with_response_format(ResponseFormat::json_schema("answer", schema.clone()));
-        let message = reply(&request).message;
+        let message = respond(&request).message;
         assert!(message.tool_calls.is_empty(), "{question}: {:?}", message.tool_calls);
         message.text
     }
 
     #[test]
-    fn an_answer_has_the_form_that_is_asked_for() {
+    fn fills_the_requested_format() {
         let schema = |properties: Value| tool("answer", "", properties).parameters().clone();
         let stay = schema(json!({
             "guest": schema(json!({ "name": "string", "email?": "string" })),
@@ -102,24 +102,24 @@ mod tests {
                 Some(r#"{"age": 36, "name": "Ada"}"#),
                 r#"{"name":"Ada","age":36}"#,
             ),
-            // What was found out wins over what was asked with.
+            // A result wins over a value of the question.
             (&number, "How much is 9 of that?", Some("42.5"), r#"{"answer":42.5}"#),
             (&number, "How much is 9?", None, r#"{"answer":9}"#),
             (
                 &user,
                 "How old is Ada?",
                 None,
-                "I cannot answer in the form that is asked for: nothing says `age`.",
+                "I cannot answer in the requested format: there is no value for `age`.",
             ),
         ];
         for (schema, question, result, expected) in table {
-            let answer = answered(schema, question, result);
+            let answer = answer_to(schema, question, result);
             assert_eq!(answer, expected, "{question}");
-            // Whoever says only that the answer was wrong gets it again.
+            // A message that says only that the answer was wrong produces it again.
             let wrong = [Message::assistant(&*answer), Message::user("that was wrong")];
             let messages: Vec<_> = [Message::user(question)].into_iter().chain(wrong).collect();
             let format = ResponseFormat::json_schema("answer", schema.clone());
-            let again = reply(&ChatRequest::new(messages).with_response_format(format)).message.text;
+            let again = respond(&ChatRequest::new(messages).with_response_format(format)).message.text;
             assert!(again == expected || result.is_some(), "{question}: {again}");
         }
     }

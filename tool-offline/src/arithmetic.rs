@@ -1,13 +1,13 @@
-//! Works off chains of operators, such as `2 + 3 * 4` and "10 minus 3".
+//! Plans chains of operators such as `2 + 3 * 4` and "10 minus 3".
 
-use super::choose::Mention;
-use super::facts::{Fact, Holds};
-use super::plan::Planner;
-use super::schema::Shape;
-use super::thesaurus::terms;
-use super::words::Text;
+use crate::facts::{Fact, FactKind};
+use crate::matching::Mention;
+use crate::planner::Planner;
+use crate::slots::SlotKind;
+use crate::thesaurus::terms;
+use crate::tokens::Text;
 
-/// The words that stand between two numbers, the operation that they mean, and how tightly they bind.
+/// The words of an operator, its operation, and its precedence.
 const OPERATORS: [(&[&str], &str, u8); 15] = [
     (&["to", "the", "power", "of"], "power", 3),
     (&["^"], "power", 3),
@@ -27,25 +27,25 @@ const OPERATORS: [(&[&str], &str, u8); 15] = [
 ];
 
 impl Planner<'_> {
-    /// Makes a step of every operator between two numbers, the tight ones first.
-    pub(super) fn work_off_chains(&mut self) {
+    /// Adds a step for every operator between two numbers, in order of precedence.
+    pub(crate) fn plan_chains(&mut self) {
         let mut facts = std::mem::take(&mut self.facts).into_iter().peekable();
         while let Some(first) = facts.next() {
             let (mut operands, mut operators) = (vec![first], Vec::new());
-            while let Some(before) = operands.last().filter(|fact| matches!(fact.holds, Holds::Number(_)))
-                && let Some((length, operation, level)) = operator(&self.text, before.at.end)
-                && let at = before.at.end + length
+            while let Some(before) = operands.last().filter(|fact| matches!(fact.kind, FactKind::Number(_)))
+                && let Some((length, operation, level)) = operator(&self.text, before.span.end)
+                && let at = before.span.end + length
                 && let Some(next) =
-                    facts.next_if(|next| next.at.start == at && matches!(next.holds, Holds::Number(_)))
+                    facts.next_if(|next| next.span.start == at && matches!(next.kind, FactKind::Number(_)))
             {
                 operands.push(next);
-                operators.push((self.tool_between(operation), level));
+                operators.push((self.tool_for_operation(operation), level));
             }
             if let (false, [first, .., last]) = (operators.is_empty(), &operands[..]) {
-                let range = first.at.start..last.at.end;
-                self.chained.push(range.clone());
+                let range = first.span.start..last.span.end;
+                self.chain_ranges.push(range.clone());
                 if operators.iter().any(|(tool, _)| tool.is_none()) {
-                    operands = vec![Fact::new(&self.text, range, Holds::Formula)];
+                    operands = vec![Fact::new(&self.text, range, FactKind::Formula)];
                 }
             }
             for level in [3, 2, 1] {
@@ -55,9 +55,9 @@ impl Planner<'_> {
                     let (tool, _) = operators.remove(at);
                     let pair: Vec<_> = operands.drain(at..at + 2).collect();
                     if let ([left, right], Some(tool)) = (&pair[..], tool) {
-                        let range = left.at.start..right.at.end;
-                        let step = self.add(tool, range.clone(), pair);
-                        operands.insert(at, Fact::pending(step, range));
+                        let range = left.span.start..right.span.end;
+                        let step = self.push_step(tool, range.clone(), pair);
+                        operands.insert(at, Fact::pending_result(step, range));
                     }
                 }
             }
@@ -65,21 +65,21 @@ impl Planner<'_> {
         }
     }
 
-    /// The tool for an operation on two numbers.
-    fn tool_between(&self, operation: &str) -> Option<usize> {
+    /// Returns the tool for an operation on two numbers.
+    fn tool_for_operation(&self, operation: &str) -> Option<usize> {
         let takes_two = |mention: &Mention| {
             let slots = self.tools.get(mention.tool).map_or(&[][..], |tool| &tool.slots);
             let required = slots.iter().filter(|slot| slot.is_required);
             required.clone().count() == 2
-                && required.clone().all(|slot| matches!(slot.kind, Shape::Number { .. }))
+                && required.clone().all(|slot| matches!(slot.kind, SlotKind::Number { .. }))
         };
-        let meant = self.tools.meant(&Text::new(operation), &terms([(0, operation)]));
+        let meant = self.tools.plausible(&Text::new(operation), &terms([(0, operation)]));
         meant.into_iter().find(takes_two).map(|mention| mention.tool)
     }
 }
 
-/// The operator at a place: its length, the operation, and how tightly it binds.
-pub(super) fn operator(text: &Text, at: usize) -> Option<(usize, &'static str, u8)> {
+/// Returns the operator at a token: its length in tokens, its operation and its precedence.
+pub(crate) fn operator(text: &Text, at: usize) -> Option<(usize, &'static str, u8)> {
     let is_here =
         |words: &&[&str]| words.iter().enumerate().all(|(offset, word)| text.word(at + offset) == *word);
     let found = OPERATORS.iter().find(|(words, _, _)| is_here(words));

@@ -1,29 +1,29 @@
-//! The values that a text holds, and those that a result holds.
+//! Extracts values from questions and results.
 
 use std::ops::Range;
 
 use serde_json::{Number, Value};
 
-use super::thesaurus::{Term, is_light, is_stop, terms};
-use super::words::{Kind, Text, Token};
+use crate::thesaurus::{Term, is_light, is_stop, terms};
+use crate::tokens::{Text, Token, TokenKind};
 
-/// One value that an argument can be made of.
+/// A value from which an argument can be filled.
 #[derive(Clone, Debug)]
-pub(super) struct Fact {
-    pub(super) holds: Holds,
-    pub(super) text: String,
-    /// The tokens that it was read from; empty if it is not from the question.
-    pub(super) at: Range<usize>,
-    /// The preposition before it.
-    pub(super) preposition: String,
-    /// The name of the field, if it is from a result.
-    pub(super) field: Vec<Term>,
-    /// The step that it is, or will be, the result of.
-    pub(super) step: Option<usize>,
+pub(crate) struct Fact {
+    pub(crate) kind: FactKind,
+    pub(crate) text: String,
+    /// The tokens it was read from; empty if it is not from the question.
+    pub(crate) span: Range<usize>,
+    /// The preposition before it, if any.
+    pub(crate) preposition: String,
+    /// The name of the field, if it is a field of a result.
+    pub(crate) field: Vec<Term>,
+    /// The step that produces it.
+    pub(crate) step: Option<usize>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Holds {
+pub(crate) enum FactKind {
     Number(Number),
     Quoted,
     Email,
@@ -35,18 +35,18 @@ pub(super) enum Holds {
     Time,
     /// Capitalised words.
     Name,
-    /// Words that no tool explains; as a whole, or cut where a list or a name cuts them.
+    /// Words that match no tool: a whole run of them, or a part between separators.
     Phrase {
         is_whole: bool,
     },
-    /// What somebody is to be told: "saying …".
+    /// A message after "saying …".
     Speech,
     /// A chain such as `2 + 3 * 4`.
     Formula,
-    /// What the step of this number will give.
-    Pending(usize),
-    /// What a step gave.
-    Known,
+    /// The future result of a step, by its index.
+    PendingResult(usize),
+    /// The result of a step.
+    Result,
 }
 
 const PREPOSITIONS: &str =
@@ -59,59 +59,59 @@ const TENS: &str = "ten twenty thirty forty fifty sixty seventy eighty ninety";
 const SCALES: [(&str, u64); 4] =
     [("dozen", 12), ("hundred", 100), ("thousand", 1_000), ("million", 1_000_000)];
 
-pub(super) fn is_listed(list: &str, word: &str) -> bool {
+pub(crate) fn is_listed(list: &str, word: &str) -> bool {
     list.split(' ').any(|one| one == word)
 }
 
-/// What follows is what somebody is to be told.
-pub(super) fn speaks(word: &str) -> bool {
+/// Returns `true` if the words that follow are a message.
+pub(crate) fn introduces_speech(word: &str) -> bool {
     is_listed("saying says stating", word)
 }
 
-pub(super) fn is_list_separator(word: &str) -> bool {
+pub(crate) fn is_list_separator(word: &str) -> bool {
     matches!(word, "," | "、" | "and" | "or" | "&")
 }
 
 impl Fact {
-    pub(super) fn new(text: &Text, at: Range<usize>, holds: Holds) -> Self {
-        let source = match (at.len(), text.token(at.start)) {
+    pub(crate) fn new(text: &Text, span: Range<usize>, kind: FactKind) -> Self {
+        let source = match (span.len(), text.token(span.start)) {
             (1, Some(token)) => &token.text,
-            _ => text.slice(at.clone()),
+            _ => text.slice(span.clone()),
         };
-        let mut before = at.start.wrapping_sub(1);
+        let mut before = span.start.wrapping_sub(1);
         while is_listed("the a an my our your", text.word(before)) {
             before = before.wrapping_sub(1);
         }
         let preposition = text.word(before);
         let is_preposition = is_listed(PREPOSITIONS, preposition);
         Self {
-            holds,
+            kind,
             text: source.to_owned(),
             preposition: if is_preposition { preposition.to_owned() } else { String::new() },
-            at,
+            span,
             field: Vec::new(),
             step: None,
         }
     }
 
-    /// What a step will give; it stands where the words stand that mean it.
-    pub(super) fn pending(step: usize, at: Range<usize>) -> Self {
-        Self { holds: Holds::Pending(step), at, step: Some(step), ..Self::known("") }
+    /// Creates a fact for the future result of a step. `span` has the words that refer to the step.
+    pub(crate) fn pending_result(step: usize, span: Range<usize>) -> Self {
+        Self { kind: FactKind::PendingResult(step), span, step: Some(step), ..Self::result("") }
     }
 
-    /// What a step gave.
-    pub(super) fn known(text: &str) -> Self {
+    /// Creates a fact from a result.
+    pub(crate) fn result(text: &str) -> Self {
         let (text, preposition) = (text.to_owned(), String::new());
-        Self { holds: Holds::Known, text, at: 0..0, preposition, field: Vec::new(), step: None }
+        Self { kind: FactKind::Result, text, span: 0..0, preposition, field: Vec::new(), step: None }
     }
 
-    pub(super) fn overlaps(&self, range: &Range<usize>) -> bool {
-        self.at.start < range.end && range.start < self.at.end
+    pub(crate) fn overlaps(&self, range: &Range<usize>) -> bool {
+        self.span.start < range.end && range.start < self.span.end
     }
 }
 
-/// Between two values there is what stands between the items of a list: "in Paris, in Rome and in Bonn".
-pub(super) fn is_next_in_list(text: &Text, one: &Range<usize>, next: &Range<usize>) -> bool {
+/// Returns `true` if only list separators and small words are between two values: "in Paris, in Rome and in Bonn".
+pub(crate) fn continues_list(text: &Text, one: &Range<usize>, next: &Range<usize>) -> bool {
     let between = || (one.end..next.start).map(|at| text.word(at));
     let is_joint = |word| {
         is_list_separator(word)
@@ -121,39 +121,39 @@ pub(super) fn is_next_in_list(text: &Text, one: &Range<usize>, next: &Range<usiz
     between().all(is_joint) && between().any(is_list_separator)
 }
 
-/// The values that can be told by their form alone.
-pub(super) fn plain(text: &Text) -> Vec<Fact> {
+/// Returns the values that are recognisable by their form alone.
+pub(crate) fn literals(text: &Text) -> Vec<Fact> {
     let mut facts = Vec::new();
     let mut at = 0;
     while let Some(token) = text.token(at) {
-        let holds = match &token.kind {
-            // The exponent of "m/s^2" is no value.
-            Kind::Number(_) if at > 1 && text.word(at - 1) == "^" && !is_number(text, at - 2) => None,
-            Kind::Number(number) => Some(Holds::Number(number.clone())),
-            Kind::Quoted => Some(Holds::Quoted),
-            Kind::Email => Some(Holds::Email),
-            Kind::Url => Some(Holds::Url),
-            Kind::Date => Some(Holds::Date { is_iso: true }),
-            Kind::Time => Some(Holds::Time),
-            Kind::Word if is_listed(DAYS, &token.lower) => Some(Holds::Date { is_iso: false }),
-            Kind::Word | Kind::Mark => None,
+        let kind = match &token.kind {
+            // The exponent in "m/s^2" is not a value.
+            TokenKind::Number(_) if at > 1 && text.word(at - 1) == "^" && !is_number(text, at - 2) => None,
+            TokenKind::Number(number) => Some(FactKind::Number(number.clone())),
+            TokenKind::Quoted => Some(FactKind::Quoted),
+            TokenKind::Email => Some(FactKind::Email),
+            TokenKind::Url => Some(FactKind::Url),
+            TokenKind::Date => Some(FactKind::Date { is_iso: true }),
+            TokenKind::Time => Some(FactKind::Time),
+            TokenKind::Word if is_listed(DAYS, &token.lower) => Some(FactKind::Date { is_iso: false }),
+            TokenKind::Word | TokenKind::Mark => None,
         };
-        let spoken = if holds.is_none() { number_in_words(text, at) } else { None };
-        let (length, holds) = match spoken {
-            Some((length, number)) => (length, Some(Holds::Number(number.into()))),
-            None => (1, holds),
+        let spoken = if kind.is_none() { number_in_words(text, at) } else { None };
+        let (length, kind) = match spoken {
+            Some((length, number)) => (length, Some(FactKind::Number(number.into()))),
+            None => (1, kind),
         };
-        facts.extend(holds.map(|holds| Fact::new(text, at..at + length, holds)));
+        facts.extend(kind.map(|kind| Fact::new(text, at..at + length, kind)));
         at += length;
     }
     facts
 }
 
 fn is_number(text: &Text, at: usize) -> bool {
-    text.token(at).is_some_and(|token| matches!(token.kind, Kind::Number(_)))
+    text.token(at).is_some_and(|token| matches!(token.kind, TokenKind::Number(_)))
 }
 
-/// `twenty-five`, `two hundred`, `a dozen`; but not the `two` of "two numbers".
+/// Reads `twenty-five`, `two hundred` or `a dozen`, but not the `two` of "two numbers".
 fn number_in_words(text: &Text, start: usize) -> Option<(usize, u64)> {
     let (mut total, mut current, mut end) = (0_u64, 0_u64, start);
     'words: loop {
@@ -172,7 +172,7 @@ fn number_in_words(text: &Text, start: usize) -> Option<(usize, u64)> {
         }
         end += 1;
     }
-    // Nor that of "two charges of 5 and 7", nor the one of "this one".
+    // Neither the "two" of "two charges of 5 and 7" nor the "one" of "this one" is a value.
     let counts = |at: usize| matches!(text.word(at), "of" | ":") && is_number(text, at + 1);
     let is_generic = is_listed("number numbers values integers sides of dates", text.word(end))
         || (end + 1..end + 4).any(counts)
@@ -186,10 +186,11 @@ fn small(word: &str) -> Option<u64> {
     u64::try_from(number).ok()
 }
 
-/// Capitalised words, except those that the tool itself explains and those that only begin a sentence.
-pub(super) fn names(text: &Text, range: Range<usize>, is_explained: &dyn Fn(usize) -> bool) -> Vec<Fact> {
+/// Returns runs of capitalised words, except words that match the tool and ordinary words that start a sentence.
+pub(crate) fn names(text: &Text, range: Range<usize>, is_explained: &dyn Fn(usize) -> bool) -> Vec<Fact> {
     let is_name = |at: usize| {
-        let Some(token) = text.token(at).filter(|token| token.kind == Kind::Word && at < range.end) else {
+        let Some(token) = text.token(at).filter(|token| token.kind == TokenKind::Word && at < range.end)
+        else {
             return false;
         };
         let begins = at == 0 || matches!(text.word(at - 1), "." | "!" | "?" | ":");
@@ -212,14 +213,14 @@ pub(super) fn names(text: &Text, range: Range<usize>, is_explained: &dyn Fn(usiz
                 let continues = is_list_separator(text.word(at.wrapping_sub(1)));
                 end = if continues { end } else { second + more };
             }
-            names.push(Fact::new(text, at..end, Holds::Name));
+            names.push(Fact::new(text, at..end, FactKind::Name));
         }
         at = end.max(at + 1);
     }
     names
 }
 
-/// Written like a code: `ACME`, `BRCA1`, `notes/today.txt`.
+/// Returns `true` if a word looks like a code or a path: `ACME`, `BRCA1`, `notes/today.txt`.
 fn is_code(token: &Token) -> bool {
     let text = &token.text;
     let mixed = text.chars().any(|c| c.is_ascii_digit() || c == '/' || c == '.');
@@ -227,20 +228,24 @@ fn is_code(token: &Token) -> bool {
     text.len() > 1 && (capitals > 1 && !text.contains('-') || mixed)
 }
 
-/// The runs of words that nothing else explains, without the small words at their ends.
-pub(super) fn phrases(text: &Text, range: Range<usize>, is_explained: &dyn Fn(usize) -> bool) -> Vec<Fact> {
+/// Returns the runs of words that nothing else explains, without the small words at their ends.
+pub(crate) fn phrases(text: &Text, range: Range<usize>, is_explained: &dyn Fn(usize) -> bool) -> Vec<Fact> {
     let breaks = |at: usize| {
         let ends = |token: &Token| match token.kind {
-            Kind::Mark => matches!(&*token.lower, "." | "!" | "?" | ";" | "=" | "(" | ")"),
-            Kind::Word | Kind::Number(_) => false,
+            TokenKind::Mark => matches!(&*token.lower, "." | "!" | "?" | ";" | "=" | "(" | ")"),
+            TokenKind::Word | TokenKind::Number(_) => false,
             _ => true,
         };
         at >= range.end || is_explained(at) || text.token(at).is_none_or(ends)
     };
     let mut phrases = Vec::new();
-    let mut add = |at: Range<usize>, is_whole: bool| {
+    let mut push = |at: Range<usize>, is_whole: bool| {
         let is_small = |word: &str| {
-            is_stop(word) || is_light(word) || speaks(word) || is_list_separator(word) || word == ":"
+            is_stop(word)
+                || is_light(word)
+                || introduces_speech(word)
+                || is_list_separator(word)
+                || word == ":"
         };
         let mut words = at.skip_while(|at| is_small(text.word(*at)));
         let start = words.next();
@@ -248,65 +253,72 @@ pub(super) fn phrases(text: &Text, range: Range<usize>, is_explained: &dyn Fn(us
         if let Some((start, last)) = start.zip(last)
             && !(start..=last).all(|at| is_number(text, at))
         {
-            phrases.push(Fact::new(text, start..last + 1, Holds::Phrase { is_whole }));
+            phrases.push(Fact::new(text, start..last + 1, FactKind::Phrase { is_whole }));
         }
     };
     let mut at = range.start;
     while at < range.end {
         let end = (at..range.end).find(|at| breaks(*at)).unwrap_or(range.end);
         if end > at {
-            add(at..end, true);
+            push(at..end, true);
             let mut start = at;
             for cut in (at..=end).filter(|at| *at == end || is_cut(text, *at)) {
-                add(start..cut, false);
+                push(start..cut, false);
                 start = cut;
             }
         }
         at = end + 1;
     }
-    let says = |at: &usize| (speaks(text.word(*at)) || text.word(*at) == ":") && !is_explained(*at);
+    let is_speech_start =
+        |at: &usize| (introduces_speech(text.word(*at)) || text.word(*at) == ":") && !is_explained(*at);
     let is_stop = matches!(text.word(range.end.wrapping_sub(1)), "." | "!" | "?");
     let end = range.end.saturating_sub(usize::from(is_stop));
-    let start = range.clone().find(says).map(|at| at + 1).filter(|start| *start < end);
-    phrases.extend(start.map(|start| Fact::new(text, start..end, Holds::Speech)));
+    let start = range.clone().find(is_speech_start).map(|at| at + 1).filter(|start| *start < end);
+    phrases.extend(start.map(|start| Fact::new(text, start..end, FactKind::Speech)));
     phrases
 }
 
-/// A list or a preposition begins something new.
+/// Returns `true` if a list separator or a preposition starts a new part.
 fn is_cut(text: &Text, at: usize) -> bool {
-    is_list_separator(text.word(at)) || is_listed(PREPOSITIONS, text.word(at)) || speaks(text.word(at))
+    is_list_separator(text.word(at))
+        || is_listed(PREPOSITIONS, text.word(at))
+        || introduces_speech(text.word(at))
 }
 
-/// What a step's result holds: the fields of an object, one fact for each.
-pub(super) fn fields(result: &str, step: usize) -> Vec<Fact> {
+/// Returns a fact for every field of a result that is a JSON object.
+pub(crate) fn fields(result: &str, step: usize) -> Vec<Fact> {
     let Ok(Value::Object(object)) = serde_json::from_str(result) else {
         return Vec::new();
     };
     let known = |(name, value): (&String, &Value)| {
         let text = value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
-        Fact { field: terms([(0, &**name)]), step: Some(step), ..Fact::known(&text) }
+        Fact { field: terms([(0, &**name)]), step: Some(step), ..Fact::result(&text) }
     };
     object.iter().map(known).collect()
 }
 
-/// The number that a result is, or the only one in it.
-pub(super) fn number_of(result: &str) -> Option<Number> {
+/// Returns the number that a result consists of, or the only number in it.
+pub(crate) fn number_in(result: &str) -> Option<Number> {
     if let Ok(number) = result.trim().parse() {
         return Some(number);
     }
-    let numbers = plain(&Text::new(result)).into_iter().filter_map(|fact| match fact.holds {
-        Holds::Number(number) => Some(number),
+    let numbers = literals(&Text::new(result)).into_iter().filter_map(|fact| match fact.kind {
+        FactKind::Number(number) => Some(number),
         _ => None,
     });
-    only(numbers)
+    single(numbers)
 }
 
-/// The only e-mail address in a result.
-pub(super) fn email_of(result: &str) -> Option<String> {
-    only(plain(&Text::new(&result.replace('"', " "))).into_iter().filter(|fact| fact.holds == Holds::Email))
-        .map(|fact| fact.text)
+/// Returns the only e-mail address in a result.
+pub(crate) fn email_in(result: &str) -> Option<String> {
+    single(
+        literals(&Text::new(&result.replace('"', " ")))
+            .into_iter()
+            .filter(|fact| fact.kind == FactKind::Email),
+    )
+    .map(|fact| fact.text)
 }
 
-pub(super) fn only<T>(mut several: impl Iterator<Item = T>) -> Option<T> {
+pub(crate) fn single<T>(mut several: impl Iterator<Item = T>) -> Option<T> {
     several.next().filter(|_| several.next().is_none())
 }

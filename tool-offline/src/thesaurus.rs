@@ -1,12 +1,12 @@
-//! What words have to do with each other: stems, synonyms, and words that say nothing.
+//! Relates words: stems, synonyms, stop words and light verbs.
 
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::LazyLock;
 
-use super::words::{Kind, Text, is_ideograph};
+use crate::tokens::{Text, TokenKind, is_ideograph};
 
-/// Operations, each with its synonyms. What begins with `=` is not stemmed: `times` is not `time`.
+/// Operations and their synonyms. A word that starts with `=` is not stemmed: `times` is not `time`.
 const OPERATIONS: &str = "sum, add, plus, total, addition, +; subtract, subtraction, minus, difference, deduct, take away, -; \
     multiply, multiplication, product, =times, *, ×; divide, division, quotient, ratio, /, ÷; \
     power, exponent, exponentiate, raise, ^; modulo, mod, remainder; average, mean; median; \
@@ -24,7 +24,7 @@ const OPERATIONS: &str = "sum, add, plus, total, addition, +; subtract, subtract
     draw, plot, chart; upload; download; unlock; lock; summarize, summarise, summary; \
     define, definition, mean, meaning, dictionary; walk, drive, move, go";
 
-/// Things, each with its synonyms.
+/// Things and their synonyms.
 const THINGS: &str = "sqrt, square root, root; maximum, max, largest, biggest, highest, greatest; \
     minimum, min, smallest, lowest, least; weather, forecast, rain, snow, sunny, umbrella; \
     temperature, warm, hot, cold, how hot, how warm, how cold, weather, degree; \
@@ -40,38 +40,38 @@ const THINGS: &str = "sqrt, square root, root; maximum, max, largest, biggest, h
     user, account; language, tongue; currency, money, dollar, euro, pound, yen, usd, eur, gbp; \
     random, chance; http, web, internet, online";
 
-/// Words that carry a sentence and say nothing about what it wants.
-const STOP: &str = " a an the this that these those it its they them their there here he she his her him of to in on \
+/// Stop words, which carry no meaning of their own.
+const STOP_WORDS: &str = " a an the this that these those it its they them their there here he she his her him of to in on \
     at for from by with without and or but if then than as into onto about out up down off between through per via \
     i me my we us our you your is are was were be been am 's s do does did doing have has had can could would will \
     should shall may might must what which who whom whose when where why how not no so just also too very some any \
     all each every both please thanks number value given result thing like following named called using \
     number numbers values after that first next finally let ";
 
-/// Verbs that ask for something, whatever it is.
-const LIGHT: &str = " get fetch find show tell give display retrieve return calculate compute determine evaluate \
+/// Light verbs, which request something without saying what.
+const LIGHT_VERBS: &str = " get fetch find show tell give display retrieve return calculate compute determine evaluate \
     check look see know want need use take help perform provide obtain work lookup identify locate solve estimate \
     describe suggest report print search browse query list compare current currently ";
 
-/// A word or phrase, and what it means the same as.
+/// A word or phrase, with its groups of synonyms.
 #[derive(Clone, Debug)]
-pub(super) struct Term {
-    pub(super) stem: String,
+pub(crate) struct Term {
+    pub(crate) stem: String,
     groups: Vec<usize>,
-    /// It is a verb such as `get`, which fits nearly every tool.
-    pub(super) is_light: bool,
-    /// The tokens that it stands at.
-    pub(super) at: Range<usize>,
+    /// It is a light verb such as `get`, which fits nearly every tool.
+    pub(crate) is_light: bool,
+    /// Its tokens.
+    pub(crate) span: Range<usize>,
 }
 
 impl Term {
-    /// How much two terms mean the same: 1 for one word, less for a synonym, 0 for neither.
-    pub(super) fn likeness(&self, other: &Self) -> f64 {
+    /// Returns the similarity of two terms: 1 for the same stem, less for a synonym, 0 for neither.
+    pub(crate) fn similarity(&self, other: &Self) -> f64 {
         let mut stems = [&self.stem, &other.stem];
         stems.sort_by_key(|stem| stem.len());
         let [short, long] = stems;
         let is_synonym = || self.groups.iter().any(|group| other.groups.contains(group));
-        // `calculate` and `calculator`; not `count` and `country`.
+        // `calculate` and `calculator`, but not `count` and `country`.
         let is_derived = || short.len() >= 6 && long.starts_with(&**short) && long.len() <= short.len() + 5;
         match short == long {
             true => 1.0,
@@ -80,17 +80,17 @@ impl Term {
         }
     }
 
-    pub(super) fn likeness_to_any(&self, others: &[Self]) -> f64 {
-        others.iter().map(|other| self.likeness(other)).fold(0.0, f64::max)
+    pub(crate) fn similarity_to_any(&self, others: &[Self]) -> f64 {
+        others.iter().map(|other| self.similarity(other)).fold(0.0, f64::max)
     }
 
-    /// It says what is to be done.
-    pub(super) fn is_operation(&self) -> bool {
+    /// Returns `true` if the term names an operation.
+    pub(crate) fn is_operation(&self) -> bool {
         self.groups.iter().any(|group| *group < *OPERATION_COUNT)
     }
 }
 
-/// The groups of every word and phrase; a phrase is its words with spaces between.
+/// The synonym groups of every word and phrase. The words of a phrase are separated by spaces.
 static GROUPS: LazyLock<HashMap<String, Vec<usize>>> = LazyLock::new(|| {
     let mut groups: HashMap<String, Vec<usize>> = HashMap::new();
     for (group, words) in OPERATIONS.split("; ").chain(THINGS.split("; ")).enumerate() {
@@ -108,24 +108,24 @@ fn stem_of_entry(word: &str) -> String {
     word.strip_prefix('=').map_or_else(|| stem(word), ToOwned::to_owned)
 }
 
-/// It is a verb such as `get`, which fits nearly every tool.
-pub(super) fn is_light(lower: &str) -> bool {
-    is_in(LIGHT, lower)
+/// Returns `true` for a light verb such as `get`, which fits nearly every tool.
+pub(crate) fn is_light(lower: &str) -> bool {
+    is_in(LIGHT_VERBS, lower)
 }
 
-pub(super) fn is_stop(lower: &str) -> bool {
-    is_in(STOP, lower)
+pub(crate) fn is_stop(lower: &str) -> bool {
+    is_in(STOP_WORDS, lower)
 }
 
 fn is_in(list: &str, word: &str) -> bool {
     list.split(' ').any(|one| one == word) && !word.is_empty()
 }
 
-/// The terms of words that stand at these places. Stop words are left out, unless a phrase needs them.
-pub(super) fn terms<'a>(words: impl IntoIterator<Item = (usize, &'a str)>) -> Vec<Term> {
+/// Returns the terms of words given with their positions. Stop words are omitted unless they are part of a phrase.
+pub(crate) fn terms<'a>(words: impl IntoIterator<Item = (usize, &'a str)>) -> Vec<Term> {
     let words: Vec<(usize, String)> = words
         .into_iter()
-        .flat_map(|(at, word)| parts(word).into_iter().map(move |part| (at, part)))
+        .flat_map(|(at, word)| split_identifier(word).into_iter().map(move |part| (at, part)))
         .collect();
     let mut terms = Vec::new();
     let mut rest = &words[..];
@@ -144,31 +144,31 @@ pub(super) fn terms<'a>(words: impl IntoIterator<Item = (usize, &'a str)>) -> Ve
             (1, GROUPS.get(&stem).cloned().unwrap_or_default(), stem)
         });
         let end = rest.get(length - 1).map_or(*at, |(end, _)| *end) + 1;
-        // What is left of `e-mail` and `num1`.
-        let is_scrap = first.len() == 1 && first.chars().all(char::is_alphanumeric);
-        if length > 1 || !is_scrap && !is_stop(first) {
-            terms.push(Term { stem, groups, is_light: length == 1 && is_light(first), at: *at..end });
+        // A remainder of `e-mail` or `num1`.
+        let is_single_letter = first.len() == 1 && first.chars().all(char::is_alphanumeric);
+        if length > 1 || !is_single_letter && !is_stop(first) {
+            terms.push(Term { stem, groups, is_light: length == 1 && is_light(first), span: *at..end });
         }
         rest = rest.get(length..).unwrap_or_default();
     }
     terms
 }
 
-/// The terms of a description.
-pub(super) fn terms_of(text: &str) -> Vec<Term> {
+/// Returns the terms of a description.
+pub(crate) fn terms_in(text: &str) -> Vec<Term> {
     let text = Text::new(text);
     terms(words_of(&text, text.all()))
 }
 
-/// The words among some tokens, each with its place.
-pub(super) fn words_of(text: &Text, range: Range<usize>) -> impl Iterator<Item = (usize, &str)> {
+/// Returns the words in a range of tokens with their positions.
+pub(crate) fn words_of(text: &Text, range: Range<usize>) -> impl Iterator<Item = (usize, &str)> {
     let tokens = text.tokens.iter().enumerate().skip(range.start).take(range.len());
-    tokens.filter(|(_, token)| token.kind == Kind::Word).map(|(at, token)| (at, &*token.text))
+    tokens.filter(|(_, token)| token.kind == TokenKind::Word).map(|(at, token)| (at, &*token.text))
 }
 
-/// The words inside an identifier, in lower case: `squareRoot`, `square_root` and `square-root` have the
-/// same. Of a script without spaces, each pair of neighbours counts as a word.
-pub(super) fn parts(word: &str) -> Vec<String> {
+/// Splits an identifier into lower-case words: `squareRoot`, `square_root` and `square-root` give the same. In
+/// scripts without spaces, every pair of adjacent characters counts as a word.
+pub(crate) fn split_identifier(word: &str) -> Vec<String> {
     let characters: Vec<char> = word.chars().collect();
     if characters.first().is_some_and(|c| is_ideograph(*c)) {
         return characters.windows(2.min(characters.len())).map(|pair| pair.iter().collect()).collect();
@@ -192,7 +192,7 @@ pub(super) fn parts(word: &str) -> Vec<String> {
     parts
 }
 
-/// Takes the usual endings off, so that `cities` and `city`, `adding` and `add` are one.
+/// Strips common endings, so that `cities` and `city`, `adding` and `add` become equal.
 fn stem(word: &str) -> String {
     let strip =
         |ending: &str, least: usize| word.strip_suffix(ending).filter(|stem| stem.chars().count() >= least);
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stems_and_synonyms_meet() {
+    fn relates_stems_and_synonyms() {
         for (one, other) in [
             ("cities", "city"),
             ("summing", "sums"),
@@ -243,20 +243,20 @@ mod tests {
             ("raining", "forecast"),
             ("dishes", "dish"),
         ] {
-            let (one, other) = (terms_of(one), terms_of(other));
-            let best = one.iter().map(|term| term.likeness_to_any(&other)).fold(0.0, f64::max);
+            let (one, other) = (terms_in(one), terms_in(other));
+            let best = one.iter().map(|term| term.similarity_to_any(&other)).fold(0.0, f64::max);
             assert!(best > 0.0, "{one:?} {other:?}");
         }
-        let (times, time) = (terms_of("times"), terms_of("time"));
-        assert!(times[0].likeness(&time[0]) == 0.0);
+        let (times, time) = (terms_in("times"), terms_in("time"));
+        assert!(times[0].similarity(&time[0]) == 0.0);
     }
 
     #[test]
-    fn identifiers_are_words() {
+    fn splits_identifiers() {
         for name in ["daysBetweenDates", "days_between-dates", "days between.dates"] {
-            assert_eq!(parts(name), ["days", "between", "dates"]);
+            assert_eq!(split_identifier(name), ["days", "between", "dates"]);
         }
-        assert_eq!(parts("天气好"), ["天气", "气好"]);
-        assert_eq!(parts("height_m2"), ["height", "m", "2"]);
+        assert_eq!(split_identifier("天气好"), ["天气", "气好"]);
+        assert_eq!(split_identifier("height_m2"), ["height", "m", "2"]);
     }
 }

@@ -1,73 +1,78 @@
 //! Words the answer from the results.
 
-use super::choose::{Tool, Tools};
-use super::facts::is_listed;
-use super::plan::Plan;
-use super::progress::{Made, Progress, Standing};
-use super::words::Text;
+use crate::facts::is_listed;
+use crate::matching::{Tool, Tools};
+use crate::planner::Plan;
+use crate::progress::{ExecutedCall, Progress, StepState};
+use crate::tokens::Text;
 
-/// The answer of a model that has nothing to work with.
-pub(super) const PLAIN: &str = "I am an offline model without knowledge of my own; give me tools, and ask for something that they can do.";
+/// The answer of a model without tools.
+pub(crate) const NO_TOOLS: &str = "I am an offline model without knowledge of my own: give me tools and ask for something that they can do.";
 
-/// How many tools are named at most when none fits.
-const NAMED: usize = 30;
+/// The number of tools that are named if none fits.
+const MAX_NAMED_TOOLS: usize = 30;
 
-/// The answer, when nothing more is to be called.
-pub(super) fn answer(plan: &Plan, tools: &Tools<'_>, progress: &Progress, made: &[Made<'_>]) -> String {
+/// Returns the answer once nothing more is to be called.
+pub(crate) fn answer(
+    plan: &Plan,
+    tools: &Tools<'_>,
+    progress: &Progress,
+    calls: &[ExecutedCall<'_>],
+) -> String {
     let mut lines: Vec<String> = Vec::new();
-    for ((step, standing), is_part) in plan.steps.iter().zip(&progress.standings).zip(&progress.is_part) {
+    for ((step, state), is_consumed) in plan.steps.iter().zip(&progress.states).zip(&progress.is_consumed) {
         let Some(tool) = tools.get(step.tool) else { continue };
-        let line = match standing {
-            Standing::Done(_) if *is_part => continue,
-            Standing::Done(result) => sentence(&step.told, tool.name(), result),
-            Standing::Failed(error) => failure(tool.name(), error),
-            Standing::Blocked => format!("So I did not call {}.", tool.name()),
-            Standing::Missing(slots) => {
-                let missing = list(slots.iter().map(|slot| described(tool, *slot)).collect());
+        let line = match state {
+            StepState::Done(_) if *is_consumed => continue,
+            StepState::Done(result) => sentence(&step.question, tool.name(), result),
+            StepState::Failed(error) => failure(tool.name(), error),
+            StepState::Blocked => format!("So I did not call {}.", tool.name()),
+            StepState::Missing(slots) => {
+                let missing = join_with_and(slots.iter().map(|slot| describe_slot(tool, *slot)).collect());
                 format!("I would call `{}` for that, but the question does not say {missing}.", tool.name())
             }
-            Standing::Excess(count) => format!(
+            StepState::Excess(count) => format!(
                 "I would call `{}` for that, but the question lists more values than it takes: {count}.",
                 tool.name()
             ),
-            Standing::Ready(_) | Standing::Waiting => continue,
+            StepState::Ready(_) | StepState::Waiting => continue,
         };
         if !lines.contains(&line) {
             lines.push(line);
         }
     }
-    // What was called for other reasons, such as the application's order to.
-    for (_, made) in made.iter().enumerate().filter(|(at, _)| !progress.claimed.contains(at)) {
-        lines.push(match made.result {
-            Some(result) if !result.is_error => sentence("", &made.call.name, &result.content.text()),
-            Some(result) => failure(&made.call.name, &result.content.text()),
-            None => failure(&made.call.name, "there is no result"),
+    // Calls that no step claims, for example calls forced by the application.
+    for (_, executed) in calls.iter().enumerate().filter(|(at, _)| !progress.claimed.contains(at)) {
+        lines.push(match executed.result {
+            Some(result) if !result.is_error => sentence("", &executed.call.name, &result.content.text()),
+            Some(result) => failure(&executed.call.name, &result.content.text()),
+            None => failure(&executed.call.name, "it has no result"),
         });
     }
-    let names = tools.0.iter().map(Tool::name).take(NAMED).collect::<Vec<_>>().join(", ");
-    let more = if tools.0.len() > NAMED { ", …" } else { "" };
+    let names = tools.0.iter().map(Tool::name).take(MAX_NAMED_TOOLS).collect::<Vec<_>>().join(", ");
+    let more = if tools.0.len() > MAX_NAMED_TOOLS { ", …" } else { "" };
     match (lines.is_empty(), tools.0.is_empty()) {
-        (true, true) => return PLAIN.to_owned(),
+        (true, true) => return NO_TOOLS.to_owned(),
         (true, false) => return format!("I cannot answer that with the tools I have ({names}{more})."),
         (false, _) => {}
     }
-    for part in plan.cannot.iter().filter(|_| !tools.0.is_empty()) {
+    for part in plan.unmatched.iter().filter(|_| !tools.0.is_empty()) {
         lines.push(format!("I cannot do this part with the tools I have ({names}{more}): {part}."));
     }
     lines.join("\n")
 }
 
-/// The answer, when it is to have a form that cannot be filled.
-pub(super) fn lacking(missing: &[String]) -> String {
-    let missing = list(missing.iter().map(|name| format!("`{name}`")).collect());
-    format!("I cannot answer in the form that is asked for: nothing says {missing}.")
+/// Returns the answer if the requested format cannot be filled in.
+pub(crate) fn missing_fields(missing: &[String]) -> String {
+    let missing = join_with_and(missing.iter().map(|name| format!("`{name}`")).collect());
+    format!("I cannot answer in the requested format: there is no value for {missing}.")
 }
 
 fn failure(name: &str, error: &str) -> String {
     format!("I could not do that: {name} failed: {}.", error.trim().trim_end_matches('.'))
 }
 
-fn described(tool: &Tool<'_>, slot: usize) -> String {
+fn describe_slot(tool: &Tool<'_>, slot: usize) -> String {
     let Some(slot) = tool.slots.get(slot) else { return String::new() };
     let name = format!("`{}`", slot.path.join("."));
     match slot.description.trim().trim_end_matches('.') {
@@ -76,13 +81,13 @@ fn described(tool: &Tool<'_>, slot: usize) -> String {
     }
 }
 
-fn list(mut words: Vec<String>) -> String {
+fn join_with_and(mut words: Vec<String>) -> String {
     let last = words.pop().unwrap_or_default();
     if words.is_empty() { last } else { format!("{} and {last}", words.join(", ")) }
 }
 
-/// One result as a sentence, in the words in which it was asked for.
-fn sentence(told: &str, tool: &str, result: &str) -> String {
+/// Words one result as a sentence that repeats the question.
+fn sentence(question: &str, tool: &str, result: &str) -> String {
     let result = result.trim();
     if is_sentence(result) {
         return result.to_owned();
@@ -93,14 +98,14 @@ fn sentence(told: &str, tool: &str, result: &str) -> String {
     if result.is_empty() || result.eq_ignore_ascii_case("success") || result == "null" {
         return format!("Done: {tool}.");
     }
-    let asked = Text::new(told);
+    let asked = Text::new(question);
     let yes = match (result, is_yes_or_no(asked.word(0))) {
         ("true", true) => Some("Yes"),
         ("false", true) => Some("No"),
         _ => None,
     };
     if let Some(yes) = yes {
-        return format!("{yes}: {tool} gives {result}.");
+        return format!("{yes}: {tool} returned {result}.");
     }
     let subject = subject(&asked).unwrap_or_else(|| format!("The result of {tool} is"));
     if result.contains('\n') {
@@ -115,7 +120,7 @@ fn is_sentence(result: &str) -> bool {
     ends && (result.contains(char::is_whitespace) || result.ends_with(['。', '！', '？']))
 }
 
-/// Words enough to stand for themselves, such as the error of a tool.
+/// Returns `true` for text that needs no introduction, such as a tool's error message.
 fn is_prose(result: &str) -> bool {
     let is_data = result.starts_with(['{', '[', '"']) || result.contains('\n');
     let is_word = |word: &&str| word.chars().filter(|c| c.is_alphabetic()).count() > 1;
@@ -126,7 +131,7 @@ fn is_yes_or_no(word: &str) -> bool {
     is_listed("is are was were does do did can could has have will", word)
 }
 
-/// "The square root of 9 is", for "What is the square root of 9?" and "Calculate the square root of 9".
+/// Returns "The square root of 9 is" for "What is the square root of 9?" and "Calculate the square root of 9".
 fn subject(asked: &Text) -> Option<String> {
     let mut at = 0;
     while is_listed("and then also please so now can could you tell give show me us", asked.word(at)) {
