@@ -78,7 +78,7 @@ impl ChatModel for TextModel {
         let deltas = stream::once(self.chat(request)).flat_map(|response| {
             let deltas = match response {
                 Ok(response) => {
-                    Delta::all_of(response).into_iter().flat_map(|one| self.pieces(one)).collect()
+                    response.into_deltas().into_iter().flat_map(|one| self.pieces(one)).collect()
                 }
                 Err(error) => vec![Err(error)],
             };

@@ -69,7 +69,7 @@ impl<'m> Asking<'m> {
             let inner = inner.with_options(request.options().clone());
             let mut reader = Reader::new(&offer.names, &mut texts);
             let mut response = self.reply(&inner, Some(&mut reader)).await?;
-            let is_over = response.finish_reason.is_cut_short() || response.message.refusal.is_some();
+            let is_over = response.finish_reason.is_truncated() || response.message.refusal.is_some();
             let read = reader.finish(is_over);
             self.tell_text(read.text).await;
             let calls = calls_of(request, &mut response.message, read.calls);
@@ -173,7 +173,7 @@ impl<'m> Asking<'m> {
             self.tell(Delta::ToolCall { index, id: call.id.clone(), name: call.name.clone() }).await;
             self.tell(Delta::Arguments { index, text: call.arguments.clone() }).await;
         }
-        if !calls.is_empty() && !response.finish_reason.is_cut_short() {
+        if !calls.is_empty() && !response.finish_reason.is_truncated() {
             response.finish_reason = FinishReason::ToolCalls;
         }
         response.message.text = self.text;

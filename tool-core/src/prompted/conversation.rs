@@ -176,7 +176,7 @@ mod tests {
         let broken = ToolCall::new("3", "sum", "{</tool_call>");
         let mut said = AssistantMessage::text("Let me see.").with_tool_calls([sum.clone(), draw.clone()]);
         said.reasoning = Some("Hm.".into());
-        let json = JsonText::of(&[1, 2]).unwrap();
+        let json = JsonText::serialize(&[1, 2]).unwrap();
         let image = Image::from_bytes("image/png", [0]);
         vec![
             Message::system("Be brief."),

@@ -60,7 +60,7 @@ impl Offer {
             prompt.push_str(
                 "\n\nA reply without a call is nothing but JSON, with no word around it, that fits this JSON Schema:\n",
             );
-            prompt.push_str(&format.given_schema().to_string());
+            prompt.push_str(&format.original_schema().to_string());
         }
         prompt
     }

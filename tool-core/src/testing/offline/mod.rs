@@ -107,7 +107,7 @@ impl ChatModel for OfflineModel {
 
     /// The text comes word by word.
     fn stream<'a>(&'a self, request: &'a ChatRequest<'_>) -> ChatStream<'a> {
-        let deltas = Delta::all_of(reply(request)).into_iter().flat_map(|delta| match delta {
+        let deltas = reply(request).into_deltas().into_iter().flat_map(|delta| match delta {
             Delta::Text(text) => text.split_inclusive(' ').map(|word| Delta::Text(word.to_owned())).collect(),
             other => vec![other],
         });
