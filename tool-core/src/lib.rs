@@ -112,7 +112,7 @@ pub use self::model::{
     FinishReason, Image, JsonText, Message, ModelError, ModelFuture, ModelOptions, Part, ProviderData,
     RequestCache, ResponseFormat, TokenLogprob, ToolCall, ToolChoice, ToolMessage, Usage,
 };
-pub use self::prompted::{PromptedTools, PromptedToolsError};
+pub use self::prompted::{PromptedTools, PromptedToolsError, PromptedToolsErrorKind};
 pub use self::registry::registered;
 pub use self::run::{
     Answer, Approval, Attempt, ErrorPolicy, IdempotencyKey, Run, RunError, RunErrorKind, RunId, RunLimits,

@@ -92,7 +92,8 @@ mod tests {
 
     #[test]
     fn serialization_preserves_every_digit() {
-        let data = ProviderData::new("acme", JsonText::from_json(r#"{"a":1.000000000000000000001}"#).unwrap());
+        let data =
+            ProviderData::new("acme", JsonText::from_json(r#"{"a":1.000000000000000000001}"#).unwrap());
         let state = serde_json::to_value(&data).unwrap();
         assert_eq!(state, json!({ "provider": "acme", "json": r#"{"a":1.000000000000000000001}"# }));
         assert_eq!(serde_json::from_value::<ProviderData>(state).unwrap(), data);
