@@ -1,5 +1,5 @@
 //! Converts near-JSON to JSON: Python's dictionaries, lists and tuples, trailing commas, line breaks in strings. Anything
-//! ambiguous is an error with its position.
+//! ambiguous is an error with its position. JSON5 parsers accept neither Python's literals nor its tuples.
 
 use serde::de::IgnoredAny;
 

@@ -1,7 +1,7 @@
 //! Parses calls from a reply while it is streamed: text is emitted at once, and only what can become a call is held back.
 //!
-//! The parser consumes single characters, so the result does not depend on how a reply is split into chunks. Only text
-//! that was held back is read a second time, once, so parsing takes linear time for any input.
+//! The parser consumes single characters, so the result does not depend on how a reply is split into chunks. Held text is
+//! read again only once, when it is complete, so parsing takes linear time for any input.
 
 mod calls;
 mod detector;
