@@ -77,9 +77,7 @@ impl ChatModel for TextModel {
     fn stream<'a>(&'a self, request: &'a ChatRequest<'_>) -> ChatStream<'a> {
         let deltas = stream::once(self.chat(request)).flat_map(|response| {
             let deltas = match response {
-                Ok(response) => {
-                    Delta::all_of(response).into_iter().flat_map(|one| self.pieces(one)).collect()
-                }
+                Ok(response) => response.into_deltas().into_iter().flat_map(|one| self.pieces(one)).collect(),
                 Err(error) => vec![Err(error)],
             };
             stream::iter(deltas)
@@ -235,7 +233,7 @@ async fn a_call_that_cannot_be_read_is_asked_for_again() {
 async fn what_does_not_help_is_an_error() {
     let broken = "<tool_call>{secret</tool_call>";
     let unreadable =
-        "the call that the model wrote cannot be read: expected a name in quotes or `}` at line 1, column 2";
+        "the model wrote a call that cannot be parsed: expected a name in quotes or `}` at line 1, column 2";
     let table = [
         (ToolChoice::Auto, broken, None, 3, unreadable),
         (ToolChoice::Auto, broken, Some(0), 1, unreadable),
@@ -244,14 +242,14 @@ async fn what_does_not_help_is_an_error() {
             "secret",
             None,
             3,
-            "the model wrote no call, though one is required; it was asked 3 times",
+            "the model wrote no call, although one is required (gave up after 3 requests)",
         ),
         (
             ToolChoice::Tool("fail".into()),
             SUM,
             Some(1),
             2,
-            "the model wrote no call of `fail`, though one is required",
+            "the model wrote no call to `fail`, although one is required",
         ),
     ];
     for (choice, reply, corrections, times, expected) in table {
@@ -273,7 +271,7 @@ async fn what_does_not_help_is_an_error() {
             let error = error.downcast::<PromptedToolsError>().unwrap();
             assert_eq!(error.reply(), reply);
             assert_eq!(error.is_missing_call(), choice != ToolChoice::Auto);
-            assert_eq!(error.is_unreadable_call(), choice == ToolChoice::Auto);
+            assert_eq!(error.is_malformed_call(), choice == ToolChoice::Auto);
             assert_eq!((script.remaining(), script.requests().len()), (0, times));
         }
     }
@@ -287,8 +285,8 @@ async fn a_call_that_is_required_is_asked_for() {
         let answer = outcome.unwrap();
         assert_eq!(calls(&answer), [("sum", "42.0".to_owned())]);
         let said = |request: usize| requests[request].last().unwrap().text().into_owned();
-        assert!(said(0).starts_with("What now?\n\nReply with a call"), "{}", said(0));
-        assert!(said(1).starts_with("There is no such call"), "{}", said(1));
+        assert!(said(0).starts_with("What now?\n\nReply with a "), "{}", said(0));
+        assert!(said(1).starts_with("Your reply does not contain the required call"), "{}", said(1));
         // It is said only where it holds, and never where it would change what stays the same.
         assert_eq!(requests[2][0], requests[0][0]);
         assert_eq!(requests[2][1].text(), "What now?");

@@ -89,7 +89,7 @@ fn check(case: &Case, (pieces, outcome): (Vec<Delta>, Result<ChatResponse, Model
             };
             assert_eq!(response.finish_reason, expected_reason, "{name} {has_reason}");
             check_usage(name, &expected["usage"], response.usage);
-            let runs_tools = has_calls && !response.finish_reason.is_cut_short();
+            let runs_tools = has_calls && !response.finish_reason.is_truncated();
             assert_eq!(json!(runs_tools), expected["run_tools"], "{name}");
         }
         ("incomplete", Err(error)) => {
@@ -330,7 +330,7 @@ async fn every_whole_response_of_the_corpus() {
         if let Ok(response) = &outcome {
             check_echo(&case, &server, response).await;
         }
-        let pieces = outcome.iter().flat_map(|response| Delta::all_of(response.clone()));
+        let pieces = outcome.iter().flat_map(|response| response.clone().into_deltas());
         check(&case, (pieces.filter(|piece| !matches!(piece, Delta::Done(_))).collect(), outcome));
         // A server that does not stream, though it was asked to.
         check(&case, stream(server.base_url()).await);

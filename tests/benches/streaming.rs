@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let client = model(serve(answer.clone())?)?;
         let ours = || seconds(|| drop(black_box(runtime.block_on(read(&client)))));
         let serde = || seconds(|| assert_eq!(read_typed(&answer), CHUNKS));
-        assert!(runtime.block_on(read(&client)).finish_reason.is_cut_short());
+        assert!(runtime.block_on(read(&client)).finish_reason.is_truncated());
         let rounds: Vec<_> = (0..ROUNDS).map(|_| [ours(), serde()]).collect();
         let megabytes = answer.len() as f64 / 1e6;
         let [speed, of_serde] = [0, 1].map(|side| median(rounds.iter().map(|round| megabytes / round[side])));

@@ -123,7 +123,7 @@ async fn a_reply_that_is_cut_anywhere_is_told_as_cut() {
         let request = required(seed).with_options(seeded(seed).with_max_output_tokens(tokens));
         let response = ask_both_ways(&model, &request).await;
         assert_eq!(response.finish_reason, FinishReason::Length);
-        assert!(response.finish_reason.is_cut_short());
+        assert!(response.finish_reason.is_truncated());
         match response.message.tool_calls.last() {
             None => in_a_name += 1,
             Some(call) => {

@@ -69,7 +69,7 @@ impl Case {
                     other => panic!("{name}: {other:?}"),
                 };
                 assert_eq!(response.finish_reason, reason, "{name}");
-                let runs_tools = !calls.is_empty() && !response.finish_reason.is_cut_short();
+                let runs_tools = !calls.is_empty() && !response.finish_reason.is_truncated();
                 assert_eq!(json!(runs_tools), expected["run_tools"], "{name}");
                 self.check_usage(&response);
                 if let Some(logprobs) = expected.get("logprobs") {

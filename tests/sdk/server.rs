@@ -68,7 +68,7 @@ impl ChatModel for Puppet {
     fn stream<'a>(&'a self, request: &'a ChatRequest<'_>) -> ChatStream<'a> {
         let letters = |text: String| text.chars().map(String::from).collect::<Vec<_>>();
         let pieces = match Self::reply(request) {
-            Ok(response) => Delta::all_of(response.with_usage(Usage::new(10, 5))),
+            Ok(response) => response.with_usage(Usage::new(10, 5)).into_deltas(),
             // In the middle of a stream.
             Err(why) => {
                 let broken = [Ok(Delta::Text("Well".into())), Err(ModelError::new(why))];

@@ -114,7 +114,7 @@ pub use self::model::{
     StrictError, TokenLogprob, ToolCall, ToolChoice, ToolDefinition, ToolDefinitions, ToolMessage,
     ToolPolicy, Usage,
 };
-pub use self::prompted::{PromptedTools, PromptedToolsError};
+pub use self::prompted::{PromptedTools, PromptedToolsError, PromptedToolsErrorKind};
 pub use self::run::{
     Answer, Approval, ErrorPolicy, Run, RunError, RunErrorKind, RunId, RunLimits, Step, StepError,
 };

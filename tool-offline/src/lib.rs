@@ -120,7 +120,7 @@ impl ChatModel for OfflineModel {
 
     /// Streams the text word by word.
     fn stream<'a>(&'a self, request: &'a ChatRequest<'_>) -> ChatStream<'a> {
-        let deltas = Delta::all_of(reply::respond(request)).into_iter().flat_map(|delta| match delta {
+        let deltas = reply::respond(request).into_deltas().into_iter().flat_map(|delta| match delta {
             Delta::Text(text) => text.split_inclusive(' ').map(|word| Delta::Text(word.to_owned())).collect(),
             other => vec![other],
         });

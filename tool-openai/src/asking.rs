@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use futures_util::stream::{StreamExt, TryStreamExt, iter};
 use reqwest::Response;
 use reqwest::header::CONTENT_TYPE;
-use tool_core::{ChatRequest, ChatResponse, ChatStream, Delta, ModelError};
+use tool_core::{ChatRequest, ChatResponse, ChatStream, ModelError};
 
 use crate::Error;
 use crate::client::{Answer, Client};
@@ -80,7 +80,7 @@ async fn open_once<'a, A: Api>(api: &'a A, model: &str, body: &RequestBody) -> R
     }
     // Some servers do not stream, though they are asked to; and an error under status 200 is not streamed.
     let response = read_whole(api, answer).await?;
-    Ok(iter(Delta::all_of(response).into_iter().map(Ok)).boxed())
+    Ok(iter(response.into_deltas().into_iter().map(Ok)).boxed())
 }
 
 /// The attempts to get one reply: the same request again, or one that tells the model what was wrong with its call.

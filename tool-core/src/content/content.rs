@@ -1,4 +1,4 @@
-//! What a message holds.
+//! The content of a message.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use super::part::PartState;
 use crate::content::{Image, Part};
 
-/// What a message or an output holds: a text, or parts of several kinds.
+/// The content of a message or of a tool's output: a text, or a list of parts.
 ///
 /// ```
 /// use tool_core::{Content, Image, Part};
@@ -26,7 +26,7 @@ use crate::content::{Image, Part};
 #[derive(Clone, PartialEq)]
 pub struct Content(Repr);
 
-// Nearly all content is one text, which then needs no list; and no room for one.
+// Nearly all content is a single text, which needs no list.
 #[derive(Clone, PartialEq)]
 enum Repr {
     One(Part),
@@ -34,7 +34,7 @@ enum Repr {
 }
 
 impl Content {
-    /// The parts, in order; a plain text is one.
+    /// Returns the parts in order. A plain text is one part.
     #[must_use]
     pub fn parts(&self) -> &[Part] {
         match &self.0 {
@@ -50,7 +50,7 @@ impl Content {
         }
     }
 
-    /// The pictures among the parts.
+    /// Returns the images among the parts.
     pub fn images(&self) -> impl Iterator<Item = &Image> {
         self.parts().iter().filter_map(|part| match part {
             Part::Image(image) => Some(image),
@@ -58,7 +58,7 @@ impl Content {
         })
     }
 
-    /// The text of all parts, one after another; a [`JsonText`](crate::JsonText) stands on lines of its own.
+    /// Returns the concatenated text of all parts. Each [`JsonText`](crate::JsonText) is on lines of its own.
     #[must_use]
     pub fn text(&self) -> Cow<'_, str> {
         match &self.0 {
@@ -67,19 +67,19 @@ impl Content {
         }
     }
 
-    /// How long the text is, in bytes.
+    /// Returns the length of the text in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.texts().map(str::len).sum()
     }
 
-    /// There is neither text nor a picture.
+    /// Returns `true` if there is neither text nor an image.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0 && self.images().next().is_none()
     }
 
-    /// How much there is, for `Debug`.
+    /// Writes the size of the content, for `Debug`.
     pub(crate) fn write_size(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} bytes", self.len())?;
         match self.images().count() {
@@ -89,7 +89,7 @@ impl Content {
         }
     }
 
-    /// The pieces that the text is made of.
+    /// Returns the strings whose concatenation is the text.
     fn texts(&self) -> impl Iterator<Item = &str> {
         let mut is_after_json = None;
         self.parts()
@@ -134,14 +134,14 @@ impl FromIterator<Part> for Content {
     }
 }
 
-/// The text of all parts.
+/// Writes the text of all parts.
 impl fmt::Display for Content {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text())
     }
 }
 
-/// Tells how much there is, not what: conversations are private.
+/// Shows only the size, as conversations are private.
 impl fmt::Debug for Content {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Content(")?;
@@ -150,7 +150,7 @@ impl fmt::Debug for Content {
     }
 }
 
-/// A plain text is kept as a text, all else as a list of parts.
+/// Serializes a plain text as a string and anything else as a list of parts.
 impl Serialize for Content {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match &self.0 {
@@ -172,7 +172,7 @@ impl<'de> Visitor<'de> for ContentVisitor {
     type Value = Content;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a text, or a list of parts")
+        f.write_str("a string or a list of parts")
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Content, E> {
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_of_parts() {
+    fn concatenates_the_text_of_parts() {
         let table = [
             (vec![], "", true),
             (vec!["".into()], "", true),
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn debug_tells_sizes() {
+    fn debug_shows_only_sizes() {
         let table = [
             (Content::from("secret"), "Content(6 bytes)"),
             (Content::from(image()), "Content(0 bytes, 1 image)"),
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn states() {
+    fn serializes_and_deserializes() {
         let table = [
             (json!("a"), Content::from("a")),
             (json!([{ "type": "text", "text": "a" }]), Content::from("a")),
@@ -261,7 +261,7 @@ mod tests {
             assert_eq!(serde_json::from_str::<Content>(&written).unwrap(), content, "{written}");
         }
         let broken = [
-            (json!(1), "invalid type: integer `1`, expected a text, or a list of parts"),
+            (json!(1), "invalid type: integer `1`, expected a string or a list of parts"),
             (
                 json!([{ "type": "sound" }]),
                 "unknown variant `sound`, expected one of `text`, `image`, `json`",
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_text_takes_no_more_room_than_a_text() {
+    fn is_no_larger_than_a_string() {
         assert_eq!(size_of::<Content>(), size_of::<String>());
     }
 }

@@ -1,4 +1,4 @@
-//! Pictures.
+//! Images in messages and outputs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,15 +6,15 @@ use std::sync::Arc;
 use base64::engine::general_purpose::{GeneralPurpose, PAD};
 use base64::engine::{DecodePaddingMode, Engine};
 
-/// Standard base64, with padding when it is written and with or without it when it is read.
+/// Standard base64: encodes with padding, decodes with or without it.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::STANDARD,
     PAD.with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// A picture: one that lies at a URL, or the bytes of one. Cloning shares it.
+/// An image, given by its URL or its bytes. Clones share the data.
 ///
-/// A tool may return one, and a user's message may hold some.
+/// A tool can return an image, and a user's message can contain images.
 ///
 /// ```
 /// use tool_core::{Content, Image, Message, Part, tool};
@@ -36,13 +36,13 @@ pub struct Image {
 }
 
 impl Image {
-    /// The picture at a URL, which the provider fetches; or in a `data:` URL.
+    /// Creates an image from a URL, which the provider fetches, or from a `data:` URL.
     #[must_use]
     pub fn from_url(url: impl Into<Arc<str>>) -> Self {
         Self { url: url.into() }
     }
 
-    /// The bytes of a picture, and what they are, such as `image/png`; kept as base64.
+    /// Creates an image from its media type, such as `image/png`, and its bytes, which are stored as base64.
     ///
     /// ```
     /// use tool_core::Image;
@@ -60,20 +60,20 @@ impl Image {
         Self::from_url(url)
     }
 
-    /// Where the picture is; a `data:` URL if it was made of bytes.
+    /// Returns the URL, which is a `data:` URL for an image created from bytes.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// What kind of picture it is, such as `image/png`, where a `data:` URL tells.
+    /// Returns the media type, such as `image/png`, if the image is a `data:` URL that states it.
     #[must_use]
     pub fn media_type(&self) -> Option<&str> {
         let (head, _) = self.data()?;
         head.split(';').next().filter(|word| !word.is_empty())
     }
 
-    /// The bytes as base64, if the picture is a `data:` URL of that form.
+    /// Returns the base64 data if the image is a base64 `data:` URL.
     #[must_use]
     pub fn base64(&self) -> Option<&str> {
         let (head, data) = self.data()?;
@@ -81,20 +81,20 @@ impl Image {
         encoding.eq_ignore_ascii_case("base64").then_some(data)
     }
 
-    /// The bytes, if the picture is a `data:` URL of [`base64`](Self::base64).
+    /// Returns the bytes if the image is a `data:` URL with valid [`base64`](Self::base64).
     #[must_use]
     pub fn bytes(&self) -> Option<Vec<u8>> {
         BASE64.decode(self.base64()?).ok()
     }
 
-    /// What stands before and behind the comma of a `data:` URL.
+    /// Splits a `data:` URL at its comma.
     fn data(&self) -> Option<(&str, &str)> {
         let (scheme, rest) = self.url.split_once(':')?;
         scheme.eq_ignore_ascii_case("data").then(|| rest.split_once(','))?
     }
 }
 
-/// Tells how much there is, not what: the address of a picture may be a secret, too.
+/// Shows only the size, as the image and its URL can be secret.
 impl fmt::Debug for Image {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.base64() {
@@ -109,8 +109,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_url_tells() {
-        // The URL, its media type, its base64, its bytes.
+    fn parses_data_urls() {
+        // The URL, media type, base64 data and bytes.
         type Row = (&'static str, Option<&'static str>, Option<&'static str>, Option<&'static [u8]>);
         let table: [Row; 9] = [
             ("https://example.org/a.png", None, None, None),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn debug_tells_sizes() {
+    fn debug_shows_only_sizes() {
         let image = Image::from_bytes("image/png", [0, 1, 2, 3]);
         assert_eq!(format!("{image:?}"), "Image(8 bytes of base64)");
         assert_eq!(format!("{:?}", Image::from_url("https://a?key=1")), "Image(URL of 15 bytes)");

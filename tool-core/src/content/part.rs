@@ -1,4 +1,4 @@
-//! The parts of a content, and how they are kept.
+//! The parts of a content and their serialized form.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,19 +13,19 @@ use crate::content::Image;
 #[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Part {
-    /// Words.
+    /// A text.
     Text {
-        /// The words.
+        /// The text.
         text: String,
     },
-    /// A picture.
+    /// An image.
     Image(Image),
-    /// A value, which the model reads as its JSON.
+    /// A value, sent to the model as JSON text.
     Json(JsonText),
 }
 
 impl Part {
-    /// What a model reads of the part: the words, or the JSON. Nothing of a picture.
+    /// Returns the text or the JSON of the part, and `None` for an image.
     #[must_use]
     pub fn as_text(&self) -> Option<&str> {
         match self {
@@ -60,7 +60,7 @@ impl From<JsonText> for Part {
     }
 }
 
-/// Tells how much there is, not what: conversations are private.
+/// Shows only the size, as conversations are private.
 impl fmt::Debug for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -71,14 +71,14 @@ impl fmt::Debug for Part {
     }
 }
 
-/// A value as its compact JSON: the model reads the text, the application reads the value from it.
+/// A value as compact JSON text: the model reads the text, and the application parses the value from it.
 ///
-/// It is kept as text, so that no digit of a number changes on the way.
+/// The value is stored as text to preserve every digit of its numbers.
 ///
 /// ```
 /// use tool_core::JsonText;
 ///
-/// let json = JsonText::of(&[1, 2])?;
+/// let json = JsonText::serialize(&[1, 2])?;
 /// assert_eq!(json.as_str(), "[1,2]");
 /// assert_eq!(json.parse::<Vec<u8>>()?, [1, 2]);
 /// # Ok::<_, serde_json::Error>(())
@@ -87,36 +87,36 @@ impl fmt::Debug for Part {
 pub struct JsonText(Box<str>);
 
 impl JsonText {
-    /// The JSON of a value.
+    /// Serializes a value as JSON.
     ///
     /// # Errors
     ///
-    /// The value has no JSON, such as a map whose keys are no strings.
-    pub fn of<T: Serialize + ?Sized>(value: &T) -> Result<Self, serde_json::Error> {
+    /// Returns an error if the value has no JSON form, such as a map whose keys are not strings.
+    pub fn serialize<T: Serialize + ?Sized>(value: &T) -> Result<Self, serde_json::Error> {
         serde_json::to_string(value).map(|json| Self(json.into()))
     }
 
-    /// A text that is JSON already, as it is.
+    /// Wraps a JSON text without changing it.
     ///
     /// # Errors
     ///
-    /// It is no JSON.
-    pub fn checked(json: &str) -> Result<Self, serde_json::Error> {
+    /// Returns an error if the text is not valid JSON.
+    pub fn from_json(json: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str::<IgnoredAny>(json)?;
         Ok(Self(json.into()))
     }
 
-    /// The text.
+    /// Returns the JSON text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The value, as any type that can be read from it; a [`Value`] for one.
+    /// Parses the text as a value of type `T`, such as [`Value`].
     ///
     /// # Errors
     ///
-    /// The value is not of that type.
+    /// Returns an error if the text does not match the type.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         serde_json::from_str(&self.0)
     }
@@ -128,24 +128,24 @@ impl From<Value> for JsonText {
     }
 }
 
-/// The text.
+/// Writes the JSON text.
 impl fmt::Display for JsonText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-/// Tells how much there is, not what.
+/// Shows only the size.
 impl fmt::Debug for JsonText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Json({} bytes)", self.0.len())
     }
 }
 
-/// A part as it is kept.
+/// The serialized form of a part.
 ///
-/// A type of its own, so that the parts themselves cannot be serialised: a tool that returns a list of them
-/// is refused, where it would send a picture as text.
+/// A separate type, because [`Part`] must not implement `Serialize`: a tool that returns a list of parts would then
+/// compile, and send images as text.
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum PartState<'a> {
@@ -171,7 +171,7 @@ impl TryFrom<PartState<'_>> for Part {
         Ok(match state {
             PartState::Text { text } => Self::from(text.into_owned()),
             PartState::Image { url } => Self::from(Image::from_url(&*url)),
-            PartState::Json { json } => Self::Json(JsonText::checked(&json)?),
+            PartState::Json { json } => Self::Json(JsonText::from_json(&json)?),
         })
     }
 }

@@ -1,21 +1,21 @@
-//! What a provider keeps from one request of a run to the next.
+//! The cache that a provider uses across the requests of a run.
 
 use std::any::Any;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
-/// What a provider keeps from one request to the next of those that share it, such as the messages in its own format, so
-/// that a conversation is not written anew in every turn. Every [`Run`](crate::Run) has one.
+/// A cache that a provider uses across requests, for example for the messages in its own format, so that each turn
+/// converts only the new ones. Every [`Run`](crate::Run) has one.
 ///
 /// # Contract
 ///
-/// The messages of the requests that share a cache only grow: each request has those of the one before, unchanged, and
-/// may have more behind them. Whoever changes what was sent takes a new cache.
+/// Requests that share a cache only append messages: each request starts with the messages of the one before,
+/// unchanged. Callers that change a message that was sent must use a new cache.
 ///
 /// ```
 /// use tool_core::{ChatRequest, Message, RequestCache};
 ///
-/// /// What a provider would do: it looks at what is new, and keeps what it made.
+/// /// Converts only the new messages, as a provider would.
 /// fn lengths(request: &ChatRequest<'_>) -> Vec<usize> {
 ///     request.cached(|lengths: &mut Vec<usize>| {
 ///         let new = &request.messages()[lengths.len()..];
@@ -33,18 +33,18 @@ use std::sync::{Mutex, PoisonError};
 pub struct RequestCache(Mutex<Option<Box<dyn Any + Send>>>);
 
 impl RequestCache {
-    /// Looks at what the provider kept, or at what its type begins with.
-    pub(super) fn with<T: Any + Send + Default, R>(&self, look: impl FnOnce(&mut T) -> R) -> R {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Taken out, so that nothing half made stays if it panics.
-        let mut value = kept.take().and_then(|any| any.downcast::<T>().ok()).unwrap_or_default();
-        let looked = look(&mut value);
-        *kept = Some(value);
-        looked
+    /// Calls `f` with the cached value, or with the default if no value of this type is cached.
+    pub(super) fn with<T: Any + Send + Default, R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Taken out of the slot, so that a panic in `f` leaves no partial value in it.
+        let mut value = slot.take().and_then(|any| any.downcast::<T>().ok()).unwrap_or_default();
+        let result = f(&mut value);
+        *slot = Some(value);
+        result
     }
 }
 
-/// A clone keeps nothing: what it is a clone of may go on in another way.
+/// Returns an empty cache, as the conversation of the clone may continue differently.
 impl Clone for RequestCache {
     fn clone(&self) -> Self {
         Self::default()

@@ -1,21 +1,21 @@
-//! What can go wrong between the application and a model.
+//! The error of a request to a model.
 
 use std::error::Error;
 use std::fmt;
 
-/// Why a model gave no response. The provider's own error is inside.
+/// The error of a request to a model. Wraps the provider's own error.
 ///
 /// ```
 /// use tool_core::ModelError;
 ///
-/// let error = ModelError::new(std::io::Error::other("the line is dead"));
-/// assert_eq!(error.to_string(), "the line is dead");
+/// let error = ModelError::new(std::io::Error::other("connection reset"));
+/// assert_eq!(error.to_string(), "connection reset");
 /// assert!(error.downcast_ref::<std::io::Error>().is_some());
 /// ```
 pub struct ModelError(Box<dyn Error + Send + Sync>);
 
 impl ModelError {
-    /// Wraps the provider's error.
+    /// Wraps the provider's error. A `ModelError` is returned as it is.
     #[must_use]
     pub fn new(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         match error.into().downcast::<Self>() {
@@ -24,17 +24,17 @@ impl ModelError {
         }
     }
 
-    /// The provider's error, if it is of this type.
+    /// Returns the provider's error if it is of type `E`.
     #[must_use]
     pub fn downcast_ref<E: Error + 'static>(&self) -> Option<&E> {
         self.0.downcast_ref()
     }
 
-    /// The provider's error, taken out, if it is of this type.
+    /// Unwraps the provider's error if it is of type `E`.
     ///
     /// # Errors
     ///
-    /// It is of another type; it is given back.
+    /// Returns `self` if the provider's error is of another type.
     pub fn downcast<E: Error + 'static>(self) -> Result<E, Self> {
         self.0.downcast().map(|error| *error).map_err(Self)
     }
@@ -52,7 +52,7 @@ impl fmt::Debug for ModelError {
     }
 }
 
-/// It stands for the provider's error, so its source is that one's.
+/// Returns the source of the wrapped error, because `Display` already shows that error itself.
 impl Error for ModelError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.0.source()

@@ -19,36 +19,36 @@ use crate::model::ProviderData;
 #[serde(tag = "role", content = "message", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Message {
-    /// What the application tells the model to do.
+    /// Instructions from the application.
     System(Content),
-    /// What the user said.
+    /// A message from the user.
     User(Content),
-    /// What the model said, or which tools it called.
+    /// A message from the model: text, tool calls, or both.
     Assistant(AssistantMessage),
-    /// What a call gave back.
+    /// The result of a tool call.
     Tool(ToolMessage),
 }
 
 impl Message {
-    /// What the application tells the model to do.
+    /// Creates a system message, the application's instructions to the model.
     #[must_use]
     pub fn system(content: impl Into<Content>) -> Self {
         Self::System(content.into())
     }
 
-    /// What the user said.
+    /// Creates a message from the user.
     #[must_use]
     pub fn user(content: impl Into<Content>) -> Self {
         Self::User(content.into())
     }
 
-    /// What the model said, in plain text.
+    /// Creates a message from the model with only a text.
     #[must_use]
     pub fn assistant(text: impl Into<String>) -> Self {
         Self::Assistant(AssistantMessage::text(text))
     }
 
-    /// The model's message, if it is one.
+    /// Returns the message if it is from the model.
     #[must_use]
     pub fn as_assistant(&self) -> Option<&AssistantMessage> {
         match self {
@@ -57,7 +57,7 @@ impl Message {
         }
     }
 
-    /// The text of the message; empty if it has none.
+    /// Returns the text of the message, which is empty if there is none.
     #[must_use]
     pub fn text(&self) -> std::borrow::Cow<'_, str> {
         match self {
@@ -68,36 +68,36 @@ impl Message {
     }
 }
 
-/// What the model said, or which tools it called, or both.
+/// A message from the model: text, tool calls, or both.
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct AssistantMessage {
-    /// What the model said; empty when it only called tools.
+    /// The text, which is empty if the model only called tools.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub text: String,
-    /// What the model thought aloud, where a provider tells it.
+    /// The model's reasoning, if the provider returns it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reasoning: Option<String>,
-    /// Why the model would not answer.
+    /// The model's explanation if it refused to answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refusal: Option<String>,
-    /// The calls that the model asks for, in its order.
+    /// The requested tool calls, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<ToolCall>,
-    /// What the provider wants to have back with the message.
+    /// Data that the provider expects back with the message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider_data: Option<ProviderData>,
 }
 
 impl AssistantMessage {
-    /// A plain text.
+    /// Creates a message with only a text.
     #[must_use]
     pub fn text(text: impl Into<String>) -> Self {
         Self { text: text.into(), ..Self::default() }
     }
 
-    /// A refusal: why the model would not answer.
+    /// Creates a refusal with the model's explanation.
     ///
     /// ```
     /// use tool_core::{AssistantMessage, ChatResponse};
@@ -107,11 +107,11 @@ impl AssistantMessage {
     /// assert!(response.message.text.is_empty());
     /// ```
     #[must_use]
-    pub fn refusal(why: impl Into<String>) -> Self {
-        Self { refusal: Some(why.into()), ..Self::default() }
+    pub fn refusal(reason: impl Into<String>) -> Self {
+        Self { refusal: Some(reason.into()), ..Self::default() }
     }
 
-    /// The same message with calls of tools.
+    /// Returns this message with these tool calls.
     #[must_use]
     pub fn with_tool_calls(mut self, calls: impl IntoIterator<Item = ToolCall>) -> Self {
         self.tool_calls = calls.into_iter().collect();
@@ -119,7 +119,7 @@ impl AssistantMessage {
     }
 }
 
-/// Tells how much there is, not what: conversations are private.
+/// Shows only the length of the text, as conversations are private.
 impl fmt::Debug for AssistantMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AssistantMessage")
@@ -129,24 +129,24 @@ impl fmt::Debug for AssistantMessage {
     }
 }
 
-/// One call of a tool that the model asks for.
+/// A tool call that the model requests.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ToolCall {
-    /// Ties the result to the call. Unique in a run.
+    /// The id that links the result to the call. Unique within a run.
     pub id: String,
     /// The tool's name.
     pub name: String,
-    /// The arguments, as the model wrote them: a JSON object, or what was meant as one. To look into them, use
-    /// [`arguments_as`](Self::arguments_as): a tool takes more than serde does.
+    /// The arguments as the model wrote them: a JSON object, which can be malformed. To parse them, use
+    /// [`arguments_as`](Self::arguments_as), which accepts what tools accept and is more lenient than serde.
     pub arguments: String,
-    /// What the provider wants to have back with the call.
+    /// Data that the provider expects back with the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider_data: Option<ProviderData>,
 }
 
 impl ToolCall {
-    /// A call.
+    /// Creates a call.
     ///
     /// ```
     /// use tool_core::ToolCall;
@@ -160,7 +160,7 @@ impl ToolCall {
     }
 }
 
-/// Leaves the arguments out: they may be secrets.
+/// Leaves out the arguments, which can contain secrets.
 impl fmt::Debug for ToolCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ToolCall")
@@ -171,7 +171,7 @@ impl fmt::Debug for ToolCall {
     }
 }
 
-/// What a call gave back.
+/// The result of a tool call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ToolMessage {
@@ -179,15 +179,15 @@ pub struct ToolMessage {
     pub call_id: String,
     /// The tool's name.
     pub name: String,
-    /// The output, or the error in words.
+    /// The output, or the text of the error.
     pub content: Content,
-    /// The call failed.
+    /// Whether the call failed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_error: bool,
 }
 
 impl ToolMessage {
-    /// What a call of this id and name gave back.
+    /// Creates the result of a successful call with this id and tool name.
     #[must_use]
     pub fn new(call_id: impl Into<String>, name: impl Into<String>, content: impl Into<Content>) -> Self {
         Self { call_id: call_id.into(), name: name.into(), content: content.into(), is_error: false }

@@ -1,12 +1,12 @@
-//! How a model is to answer.
+//! Options of a model.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// How a model is to answer: what a provider lets one set of it, the same for all of them. What is unset, the provider
-/// decides; what a model does not know, its provider ignores or refuses.
+/// Options of a model, the same for all providers. The provider decides about options that are not set, and ignores or
+/// rejects options that the model does not support.
 ///
 /// ```
 /// use tool_core::{ChatRequest, Message, ModelOptions};
@@ -20,53 +20,54 @@ use serde_json::{Map, Value};
 #[serde(default)]
 #[non_exhaustive]
 pub struct ModelOptions {
-    /// How freely the model chooses its words: 0 is hardly at all, 2 the most that is usual.
+    /// The randomness of the output: 0 is nearly deterministic, 2 the usual maximum.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
-    /// The model chooses among the likeliest words that have this much of the probability together, from 0 to 1.
+    /// The probability mass of the most likely tokens that the model samples from, from 0 to 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub top_p: Option<f64>,
-    /// How many tokens the model may write, its reasoning included. A reply that would be longer is cut short.
+    /// The maximum number of output tokens, including reasoning. A longer response is truncated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_output_tokens: Option<u32>,
-    /// With the same seed and request, the model is to answer the same, as far as it can.
+    /// The random seed. The same seed and request give the same response, as far as the model supports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<i64>,
-    /// The model stops before it writes any of these texts.
+    /// Texts at which the model stops. They are not part of the response.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stop: Vec<String>,
-    /// How much the model reasons before it answers, in the provider's word, such as `low`.
+    /// The amount of reasoning before the answer, as the provider names it, such as `low`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reasoning_effort: Option<String>,
-    /// How much a word is avoided the more often it stands there already, from -2 to 2.
+    /// The penalty on tokens in proportion to how often they already occur, from -2 to 2.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frequency_penalty: Option<f64>,
-    /// How much a word is avoided that stands there already, from -2 to 2.
+    /// The penalty on tokens that already occur, from -2 to 2.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub presence_penalty: Option<f64>,
-    /// To be told [how likely](crate::ChatResponse::logprobs) the tokens of the text were, and of each place so many of the
-    /// likeliest tokens; 0 for the text's own alone. Of a run, [`Event::TurnFinished`](crate::Event::TurnFinished) has them.
+    /// Requests the [log probabilities](crate::ChatResponse::logprobs) of the text's tokens, with this number of most
+    /// likely alternatives each; 0 for none. In a run, [`Event::TurnFinished`](crate::Event::TurnFinished) has them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub top_logprobs: Option<u8>,
-    /// How fast or cheap the answer is to be, in the provider's word, such as `flex`.
+    /// The trade-off between speed and cost, as the provider names it, such as `flex`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_tier: Option<String>,
-    /// Who asks, as a name that says nothing of the person: providers tell abuse by it.
+    /// An anonymous identifier of the end user, by which providers detect abuse.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// What the provider keeps with the request, to find it by.
+    /// Metadata that the provider stores with the request, for example to search for it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub metadata: BTreeMap<String, String>,
-    /// Further fields of the request, in the provider's own words: they are sent as they are.
+    /// Additional fields of the provider's request, which are sent unchanged.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub extra: Map<String, Value>,
-    /// Another model than the one that the [`ChatModel`](crate::ChatModel) was made for, by the provider's name.
+    /// The name of the model, if not the one that the [`ChatModel`](crate::ChatModel) was created for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
 }
 
 impl ModelOptions {
-    /// These options, and those of `defaults` where these are unset; of the [further fields](Self::extra) each by itself.
+    /// Returns these options, with the options that are not set taken from `defaults`. The [additional
+    /// fields](Self::extra) are merged one by one.
     #[must_use]
     pub fn or(self, defaults: &Self) -> Self {
         Self {
@@ -87,91 +88,91 @@ impl ModelOptions {
         }
     }
 
-    /// The same options with a [`temperature`](Self::temperature).
+    /// Sets the [`temperature`](Self::temperature).
     #[must_use]
     pub fn with_temperature(mut self, temperature: f64) -> Self {
         self.temperature = Some(temperature);
         self
     }
 
-    /// The same options with a [`top_p`](Self::top_p).
+    /// Sets [`top_p`](Self::top_p).
     #[must_use]
     pub fn with_top_p(mut self, top_p: f64) -> Self {
         self.top_p = Some(top_p);
         self
     }
 
-    /// The same options with so many tokens that the model [may write](Self::max_output_tokens).
+    /// Sets the [maximum number of output tokens](Self::max_output_tokens).
     #[must_use]
     pub fn with_max_output_tokens(mut self, tokens: u32) -> Self {
         self.max_output_tokens = Some(tokens);
         self
     }
 
-    /// The same options with a [`seed`](Self::seed).
+    /// Sets the [`seed`](Self::seed).
     #[must_use]
     pub fn with_seed(mut self, seed: i64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// The same options with these texts to [`stop`](Self::stop) at, in the place of earlier ones.
+    /// Sets the texts to [`stop`](Self::stop) at, replacing earlier ones.
     #[must_use]
     pub fn with_stop<T: Into<String>>(mut self, texts: impl IntoIterator<Item = T>) -> Self {
         self.stop = texts.into_iter().map(Into::into).collect();
         self
     }
 
-    /// The same options with a [`reasoning_effort`](Self::reasoning_effort).
+    /// Sets the [`reasoning_effort`](Self::reasoning_effort).
     #[must_use]
     pub fn with_reasoning_effort(mut self, effort: impl Into<String>) -> Self {
         self.reasoning_effort = Some(effort.into());
         self
     }
 
-    /// The same options with a [`frequency_penalty`](Self::frequency_penalty).
+    /// Sets the [`frequency_penalty`](Self::frequency_penalty).
     #[must_use]
     pub fn with_frequency_penalty(mut self, penalty: f64) -> Self {
         self.frequency_penalty = Some(penalty);
         self
     }
 
-    /// The same options with a [`presence_penalty`](Self::presence_penalty).
+    /// Sets the [`presence_penalty`](Self::presence_penalty).
     #[must_use]
     pub fn with_presence_penalty(mut self, penalty: f64) -> Self {
         self.presence_penalty = Some(penalty);
         self
     }
 
-    /// The same options with the likelihood of each token and of so many others: [`top_logprobs`](Self::top_logprobs).
+    /// Requests log probabilities of each token and of this number of alternatives: [`top_logprobs`](Self::top_logprobs).
     #[must_use]
-    pub fn with_top_logprobs(mut self, others: u8) -> Self {
-        self.top_logprobs = Some(others);
+    pub fn with_top_logprobs(mut self, alternatives: u8) -> Self {
+        self.top_logprobs = Some(alternatives);
         self
     }
 
-    /// The same options with a [`service_tier`](Self::service_tier).
+    /// Sets the [`service_tier`](Self::service_tier).
     #[must_use]
     pub fn with_service_tier(mut self, tier: impl Into<String>) -> Self {
         self.service_tier = Some(tier.into());
         self
     }
 
-    /// The same options with a [`user`](Self::user).
+    /// Sets the [`user`](Self::user).
     #[must_use]
     pub fn with_user(mut self, user: impl Into<String>) -> Self {
         self.user = Some(user.into());
         self
     }
 
-    /// The same options with one more entry of [`metadata`](Self::metadata).
+    /// Adds an entry of [`metadata`](Self::metadata).
     #[must_use]
     pub fn with_metadata(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.metadata.insert(name.into(), value.into());
         self
     }
 
-    /// The same options with one [further field](Self::extra) of the request.
+    /// Adds an [additional field](Self::extra) of the request.
     ///
     /// ```
     /// use tool_core::ModelOptions;
@@ -185,7 +186,7 @@ impl ModelOptions {
         self
     }
 
-    /// The same options with another [`model`](Self::model).
+    /// Sets another [`model`](Self::model).
     #[must_use]
     pub fn with_model(mut self, name: impl Into<String>) -> Self {
         self.model = Some(name.into());
@@ -200,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_unset_comes_from_the_defaults() {
+    fn or_fills_in_the_defaults() {
         let defaults =
             ModelOptions::default().with_temperature(0.5).with_seed(1).with_stop(["a"]).with_model("m");
         let options = ModelOptions::default().with_seed(2).with_top_p(0.1).or(&defaults);
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn states_hold_what_is_set() {
+    fn serializes_only_options_that_are_set() {
         let all = ModelOptions::default()
             .with_temperature(0.5)
             .with_top_p(0.9)

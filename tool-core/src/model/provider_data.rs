@@ -1,4 +1,4 @@
-//! What only one provider understands.
+//! Opaque data of a provider.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,22 +8,22 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::content::JsonText;
 
-/// What a provider wants to have back with a message or a call, such as encrypted reasoning or a signature: it is kept with
-/// the conversation, and means something to that provider alone.
+/// Opaque data that a provider expects back with a message or a call, such as encrypted reasoning or a signature. It is
+/// stored with the conversation.
 ///
 /// # Contract
 ///
-/// A provider writes it under a name of its own, and sends back only what [stands under that name](Self::of): a
-/// conversation may go on with another one.
+/// A provider stores the data under its own name and sends back only the data [stored under that
+/// name](Self::for_provider), because a conversation can continue with another provider.
 ///
 /// ```
 /// use tool_core::{AssistantMessage, JsonText, ProviderData};
 ///
 /// let mut message = AssistantMessage::text("It is noon.");
-/// message.provider_data = Some(ProviderData::new("acme", JsonText::of(&["c2lnbmF0dXJl"])?));
-/// let kept = message.provider_data.unwrap();
-/// assert_eq!(kept.of("acme").map(JsonText::as_str), Some(r#"["c2lnbmF0dXJl"]"#));
-/// assert!(kept.of("other").is_none());
+/// message.provider_data = Some(ProviderData::new("acme", JsonText::serialize(&["c2lnbmF0dXJl"])?));
+/// let data = message.provider_data.unwrap();
+/// assert_eq!(data.for_provider("acme").map(JsonText::as_str), Some(r#"["c2lnbmF0dXJl"]"#));
+/// assert!(data.for_provider("other").is_none());
 /// # Ok::<_, serde_json::Error>(())
 /// ```
 #[derive(Clone, PartialEq, Eq)]
@@ -36,33 +36,33 @@ struct Inner {
 }
 
 impl ProviderData {
-    /// What this provider wants to have back.
+    /// Creates data of the named provider.
     #[must_use]
     pub fn new(provider: impl Into<String>, json: JsonText) -> Self {
         Self(Box::new(Inner { provider: provider.into(), json }))
     }
 
-    /// The provider's name for itself.
+    /// Returns the name of the provider.
     #[must_use]
     pub fn provider(&self) -> &str {
         &self.0.provider
     }
 
-    /// The value, if it is this provider's.
+    /// Returns the data if it belongs to this provider.
     #[must_use]
-    pub fn of(&self, provider: &str) -> Option<&JsonText> {
+    pub fn for_provider(&self, provider: &str) -> Option<&JsonText> {
         (self.0.provider == provider).then_some(&self.0.json)
     }
 }
 
-/// Tells whose it is, not what.
+/// Shows only the provider and the size.
 impl fmt::Debug for ProviderData {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ProviderData({}, {:?})", self.0.provider, self.0.json)
     }
 }
 
-/// The JSON as a text, so that no digit of it changes.
+/// The serialized form, with the JSON as a string to preserve every digit of its numbers.
 #[derive(Serialize, Deserialize)]
 struct State<'a> {
     provider: Cow<'a, str>,
@@ -79,7 +79,7 @@ impl Serialize for ProviderData {
 impl<'de> Deserialize<'de> for ProviderData {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let State { provider, json } = State::deserialize(deserializer)?;
-        let json = JsonText::checked(&json).map_err(D::Error::custom)?;
+        let json = JsonText::from_json(&json).map_err(D::Error::custom)?;
         Ok(Self::new(provider, json))
     }
 }
@@ -91,8 +91,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn states_keep_every_digit() {
-        let data = ProviderData::new("acme", JsonText::checked(r#"{"a":1.000000000000000000001}"#).unwrap());
+    fn serialization_preserves_every_digit() {
+        let data =
+            ProviderData::new("acme", JsonText::from_json(r#"{"a":1.000000000000000000001}"#).unwrap());
         let state = serde_json::to_value(&data).unwrap();
         assert_eq!(state, json!({ "provider": "acme", "json": r#"{"a":1.000000000000000000001}"# }));
         assert_eq!(serde_json::from_value::<ProviderData>(state).unwrap(), data);
@@ -101,8 +102,8 @@ mod tests {
     }
 
     #[test]
-    fn debug_tells_sizes() {
-        let data = ProviderData::new("acme", JsonText::of("secret").unwrap());
+    fn debug_shows_only_sizes() {
+        let data = ProviderData::new("acme", JsonText::serialize("secret").unwrap());
         assert_eq!(format!("{data:?}"), "ProviderData(acme, Json(8 bytes))");
     }
 }

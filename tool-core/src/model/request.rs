@@ -1,4 +1,4 @@
-//! What a model is asked.
+//! A request to a model.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{Message, ModelOptions, RequestCache, ResponseFormat, ToolDefinitions};
 
-/// One request to a model: the conversation so far and the tools on offer.
+/// A request to a model: the conversation so far and the available tools.
 ///
-/// It borrows or owns the conversation, so a run asks turn after turn without copying its history.
+/// It borrows or owns the conversation, so a run does not copy its history in every turn.
 ///
 /// ```
 /// use tool_core::{ChatRequest, Message, ToolChoice};
@@ -29,7 +29,7 @@ pub struct ChatRequest<'a> {
     cache: Cache<'a>,
 }
 
-/// They are large and mostly unset, and a run has them already.
+/// Boxed or borrowed, because the options are large and mostly unset.
 #[derive(Clone, Debug)]
 enum Options<'a> {
     Unset,
@@ -54,7 +54,7 @@ impl PartialEq for Options<'_> {
     }
 }
 
-/// It says nothing of what is asked, so all are the same.
+/// Compares equal to any other, as the cache does not change the meaning of a request.
 #[derive(Clone, Copy, Debug)]
 struct Cache<'a>(Option<&'a RequestCache>);
 
@@ -65,21 +65,21 @@ impl PartialEq for Cache<'_> {
 }
 
 impl ChatRequest<'static> {
-    /// A request that owns its messages.
+    /// Creates a request that owns its messages.
     #[must_use]
     pub fn new(messages: impl Into<Vec<Message>>) -> Self {
-        Self::over(Cow::Owned(messages.into()))
+        Self::from_messages(Cow::Owned(messages.into()))
     }
 }
 
 impl<'a> ChatRequest<'a> {
-    /// A request that borrows its messages.
+    /// Creates a request that borrows its messages.
     #[must_use]
     pub fn borrowing(messages: &'a [Message]) -> Self {
-        Self::over(Cow::Borrowed(messages))
+        Self::from_messages(Cow::Borrowed(messages))
     }
 
-    fn over(messages: Cow<'a, [Message]>) -> Self {
+    fn from_messages(messages: Cow<'a, [Message]>) -> Self {
         Self {
             messages,
             tools: ToolDefinitions::default(),
@@ -91,102 +91,102 @@ impl<'a> ChatRequest<'a> {
         }
     }
 
-    /// Offers tools to the model.
+    /// Sets the tools that the model can call.
     #[must_use]
     pub fn with_tools(mut self, tools: ToolDefinitions) -> Self {
         self.tools = tools;
         self
     }
 
-    /// Whether the model may, must or must not call a tool.
+    /// Sets whether the model can, must or must not call a tool.
     #[must_use]
     pub fn with_tool_choice(mut self, choice: ToolChoice) -> Self {
         self.tool_choice = choice;
         self
     }
 
-    /// Whether the model may call several tools in one turn; unset, the provider decides.
+    /// Sets whether the model can call several tools in one turn. The provider decides if it is not set.
     #[must_use]
-    pub fn with_parallel_tool_calls(mut self, may: impl Into<Option<bool>>) -> Self {
-        self.parallel_tool_calls = may.into();
+    pub fn with_parallel_tool_calls(mut self, allowed: impl Into<Option<bool>>) -> Self {
+        self.parallel_tool_calls = allowed.into();
         self
     }
 
-    /// How the model is to answer; unset, the provider decides.
+    /// Sets the options of the model. The provider decides about options that are not set.
     #[must_use]
     pub fn with_options(mut self, options: ModelOptions) -> Self {
         self.options = Options::Owned(Box::new(options));
         self
     }
 
-    /// The same as [`with_options`](Self::with_options), without a copy.
+    /// Sets the options of the model like [`with_options`](Self::with_options), but borrows them.
     #[must_use]
     pub fn with_borrowed_options(mut self, options: &'a ModelOptions) -> Self {
         self.options = Options::Borrowed(options);
         self
     }
 
-    /// What the model's last message must look like; unset, it is a text of any kind.
+    /// Sets the format of the model's last message, which is any text by default.
     #[must_use]
     pub fn with_response_format(mut self, format: impl Into<Option<ResponseFormat>>) -> Self {
         self.response_format = format.into();
         self
     }
 
-    /// Lets the provider keep something for the next request, which has these messages and more.
+    /// Sets a cache, which the provider shares between this request and later ones that append messages to it.
     #[must_use]
     pub fn with_cache(mut self, cache: &'a RequestCache) -> Self {
         self.cache = Cache(Some(cache));
         self
     }
 
-    /// What the provider kept from the request before, to be used and changed: a type of its own. It begins with the
-    /// default, as it does each time for a request [without a cache](Self::with_cache).
-    pub fn cached<T: Any + Send + Default, R>(&self, look: impl FnOnce(&mut T) -> R) -> R {
+    /// Calls `f` with the value that the provider cached in earlier requests, of a type private to the provider. The
+    /// value starts as the default, as it always does for a request [without a cache](Self::with_cache).
+    pub fn cached<T: Any + Send + Default, R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         match self.cache.0 {
-            Some(cache) => cache.with(look),
-            None => look(&mut T::default()),
+            Some(cache) => cache.with(f),
+            None => f(&mut T::default()),
         }
     }
 
-    /// The conversation so far.
+    /// Returns the conversation so far.
     #[must_use]
     pub fn messages(&self) -> &[Message] {
         &self.messages
     }
 
-    /// The tools on offer.
+    /// Returns the tools that the model can call.
     #[must_use]
     pub fn tools(&self) -> &ToolDefinitions {
         &self.tools
     }
 
-    /// Whether the model may, must or must not call a tool.
+    /// Returns whether the model can, must or must not call a tool.
     #[must_use]
     pub fn tool_choice(&self) -> &ToolChoice {
         &self.tool_choice
     }
 
-    /// Whether the model may call several tools in one turn.
+    /// Returns whether the model can call several tools in one turn, if it is set.
     #[must_use]
     pub fn parallel_tool_calls(&self) -> Option<bool> {
         self.parallel_tool_calls
     }
 
-    /// How the model is to answer.
+    /// Returns the options of the model.
     #[must_use]
     pub fn options(&self) -> &ModelOptions {
         self.options.get()
     }
 
-    /// What the model's last message must look like.
+    /// Returns the format of the model's last message, if it is set.
     #[must_use]
     pub fn response_format(&self) -> Option<&ResponseFormat> {
         self.response_format.as_ref()
     }
 }
 
-/// Whether the model may, must or must not call a tool.
+/// The choice of whether the model can, must or must not call a tool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -194,10 +194,10 @@ pub enum ToolChoice {
     /// The model decides.
     #[default]
     Auto,
-    /// The model calls no tool.
+    /// The model must not call a tool.
     None,
-    /// The model calls at least one tool.
+    /// The model must call at least one tool.
     Required,
-    /// The model calls this tool.
+    /// The model must call the tool with this name.
     Tool(String),
 }

@@ -1,32 +1,34 @@
-//! What a model answered.
+//! A model's response to a request.
 
 use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{AssistantMessage, TokenLogprob};
+use crate::model::{AssistantMessage, Delta, TokenLogprob};
 
-/// What a model answered.
+/// A model's response to a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ChatResponse {
     /// The message.
     pub message: AssistantMessage,
-    /// Why the model stopped there.
+    /// The reason why the model stopped.
     pub finish_reason: FinishReason,
-    /// The tokens that it took, if the provider told.
+    /// The number of tokens used, if the provider reported it.
     pub usage: Option<Usage>,
-    /// The provider's name for the response.
+    /// The provider's id of the response.
     pub id: Option<String>,
-    /// The model that answered, in the provider's words.
+    /// The model that answered, as the provider names it.
     pub model: Option<String>,
-    /// How likely the tokens of the text were, where that was [asked for](crate::ModelOptions::top_logprobs).
+    /// The log probabilities of the text's tokens, if they were
+    /// [requested](crate::ModelOptions::top_logprobs).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub logprobs: Vec<TokenLogprob>,
 }
 
 impl ChatResponse {
-    /// A response; the finish reason follows from the message.
+    /// Creates a response with the finish reason that follows from the message: [`ToolCalls`](FinishReason::ToolCalls)
+    /// if it has calls, otherwise [`Stop`](FinishReason::Stop).
     #[must_use]
     pub fn new(message: AssistantMessage) -> Self {
         let finish_reason =
@@ -34,67 +36,85 @@ impl ChatResponse {
         Self { message, finish_reason, usage: None, id: None, model: None, logprobs: Vec::new() }
     }
 
-    /// The same response with the tokens that it took.
+    /// Returns this response with the number of tokens used.
     #[must_use]
     pub fn with_usage(mut self, usage: Usage) -> Self {
         self.usage = Some(usage);
         self
     }
 
-    /// The same response with another finish reason.
+    /// Returns this response with another finish reason.
     #[must_use]
     pub fn with_finish_reason(mut self, reason: FinishReason) -> Self {
         self.finish_reason = reason;
         self
     }
+
+    /// Splits the response into the deltas of a stream, one per part of the message, with [`Delta::Done`] as the last.
+    #[must_use]
+    pub fn into_deltas(self) -> Vec<Delta> {
+        let message = &self.message;
+        let mut deltas = Vec::new();
+        deltas.extend(message.reasoning.clone().map(Delta::Reasoning));
+        if !message.text.is_empty() {
+            deltas.push(Delta::Text(message.text.clone()));
+        }
+        deltas.extend(message.refusal.clone().map(Delta::Refusal));
+        for (index, call) in message.tool_calls.iter().enumerate() {
+            deltas.push(Delta::ToolCall { index, id: call.id.clone(), name: call.name.clone() });
+            deltas.push(Delta::Arguments { index, text: call.arguments.clone() });
+        }
+        deltas.push(Delta::Done(self));
+        deltas
+    }
 }
 
-/// Why a model stopped.
+/// The reason why a model stopped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum FinishReason {
-    /// It had said all.
+    /// The response is complete.
     Stop,
-    /// It calls tools.
+    /// The model calls tools.
     ToolCalls,
-    /// It ran into a limit of tokens: the reply is cut short.
+    /// A token limit was reached, so the response is truncated.
     Length,
-    /// A filter of the provider cut the reply short.
+    /// The provider's content filter truncated the response.
     ContentFilter,
-    /// Another reason, in the provider's words.
+    /// Another reason, as the provider names it.
     Other(String),
 }
 
 impl FinishReason {
-    /// The reply is not whole, so its calls are not to be trusted.
+    /// Returns `true` if the response is truncated, so that its calls must not be executed.
     #[must_use]
-    pub fn is_cut_short(&self) -> bool {
+    pub fn is_truncated(&self) -> bool {
         matches!(self, Self::Length | Self::ContentFilter)
     }
 }
 
-/// Tokens.
+/// Numbers of tokens used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct Usage {
-    /// Tokens that the model read.
+    /// Tokens of the input.
     pub input_tokens: u64,
-    /// Tokens that the model wrote, its reasoning included.
+    /// Tokens of the output, including reasoning.
     pub output_tokens: u64,
-    /// The sum, as the provider told it.
+    /// The total, as reported by the provider.
     pub total_tokens: u64,
-    /// Of the tokens read, those that came from the provider's cache.
+    /// Input tokens that were read from the provider's cache.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cached_tokens: Option<u64>,
-    /// Of the tokens written, those spent on reasoning.
+    /// Output tokens that were spent on reasoning.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reasoning_tokens: Option<u64>,
 }
 
 impl Usage {
-    /// So many tokens read and written.
+    /// Creates a usage from the numbers of input and output tokens. The total is their sum.
     ///
     /// ```
     /// use tool_core::Usage;

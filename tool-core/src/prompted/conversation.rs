@@ -1,4 +1,4 @@
-//! A conversation as a model reads it that knows no tools: calls and their results are texts in it.
+//! Converts calls and results to texts, for models that do not know tools.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -6,33 +6,33 @@ use std::sync::Arc;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::prompt::within_tags;
+use super::prompt::escape_closing_tags;
 use crate::content::{Content, Part};
 use crate::model::{AssistantMessage, ChatRequest, Message, RequestCache, ToolMessage};
 
-/// A conversation without calls and results, and what the model's provider keeps of it.
+/// A conversation in which calls and results are texts, with the cache of the model's provider.
 #[derive(Clone, Default)]
-pub(super) struct Conversation {
+pub(super) struct TextConversation {
     pub(super) messages: Arc<Vec<Message>>,
     pub(super) cache: Arc<RequestCache>,
 }
 
-impl Conversation {
-    /// The request's conversation, behind a prompt if there is one. What was made of it for an earlier request is not
-    /// made again.
-    pub(super) fn of(request: &ChatRequest<'_>, prompt: Option<String>) -> Self {
-        request.cached(|written: &mut Written| {
+impl TextConversation {
+    /// Converts a request's conversation and adds the prompt, if any, to its system message. Messages that were converted
+    /// for an earlier request are reused.
+    pub(super) fn from_request(request: &ChatRequest<'_>, prompt: Option<String>) -> Self {
+        request.cached(|cached: &mut CachedConversation| {
             let messages = request.messages();
-            if written.prompt != prompt || written.count > messages.len() {
-                *written = Written { prompt, ..Written::default() };
+            if cached.prompt != prompt || cached.count > messages.len() {
+                *cached = CachedConversation { prompt, ..CachedConversation::default() };
             }
-            written.extend(messages);
-            written.conversation.clone()
+            cached.extend(messages);
+            cached.conversation.clone()
         })
     }
 }
 
-/// Whether a conversation has calls or results in it.
+/// Returns `true` if a conversation contains calls or results.
 pub(super) fn has_tools(messages: &[Message]) -> bool {
     messages.iter().any(|message| match message {
         Message::Tool(_) => true,
@@ -41,9 +41,9 @@ pub(super) fn has_tools(messages: &[Message]) -> bool {
     })
 }
 
-/// Says something behind a conversation, in the user's message if that is the last: many models want a reply between
-/// any two of them.
-pub(super) fn say(messages: &mut Vec<Message>, text: &str) {
+/// Appends a text to the last message if that is the user's, as many models reject two user messages in a row;
+/// otherwise as a new user message.
+pub(super) fn append_user_text(messages: &mut Vec<Message>, text: &str) {
     match messages.pop() {
         Some(Message::User(content)) => messages.push(Message::User(with_text(content, text))),
         last => {
@@ -53,39 +53,40 @@ pub(super) fn say(messages: &mut Vec<Message>, text: &str) {
     }
 }
 
-/// What is made of a run's conversation, which only grows.
+/// The converted part of a run's conversation, which only grows.
 #[derive(Default)]
-struct Written {
+struct CachedConversation {
     prompt: Option<String>,
-    /// How many messages of the run are in it.
+    /// The number of the run's messages that are converted.
     count: usize,
-    conversation: Conversation,
+    conversation: TextConversation,
 }
 
-impl Written {
+impl CachedConversation {
+    /// Converts the messages that are new.
     fn extend(&mut self, all: &[Message]) {
-        let Conversation { messages, cache } = &mut self.conversation;
+        let TextConversation { messages, cache } = &mut self.conversation;
         let messages = Arc::make_mut(messages);
         let mut new = all.get(self.count..).unwrap_or_default();
         let is_first = messages.is_empty();
         if is_first && let Some(prompt) = &self.prompt {
             match new.split_first() {
-                Some((Message::System(content), behind)) => {
+                Some((Message::System(content), rest)) => {
                     messages.push(Message::System(with_text(content.clone(), prompt)));
-                    new = behind;
+                    new = rest;
                 }
                 _ => messages.push(Message::system(&**prompt)),
             }
         }
-        let are_results = |message: &Message| matches!(message, Message::Tool(_));
+        let is_result = |message: &Message| matches!(message, Message::Tool(_));
         let ended_with_results =
-            self.count.checked_sub(1).and_then(|last| all.get(last)).is_some_and(are_results);
-        for (position, group) in new.chunk_by(|one, next| are_results(one) && are_results(next)).enumerate() {
+            self.count.checked_sub(1).and_then(|last| all.get(last)).is_some_and(is_result);
+        for (index, group) in new.chunk_by(|one, next| is_result(one) && is_result(next)).enumerate() {
             match group {
                 [Message::Tool(_), ..] => {
                     let mut parts = Vec::new();
-                    if position == 0 && ended_with_results {
-                        // The message was sent without these, so nothing that was made of it holds.
+                    if index == 0 && ended_with_results {
+                        // The last message changes after it was sent, so the provider's cache is no longer valid.
                         *cache = Arc::default();
                         if let Some(Message::User(content)) = messages.pop() {
                             parts = content.into_parts();
@@ -93,19 +94,19 @@ impl Written {
                     }
                     for message in group {
                         if let Message::Tool(result) = message {
-                            write_result(&mut parts, result);
+                            push_result(&mut parts, result);
                         }
                     }
                     messages.push(Message::User(Content::from_iter(parts)));
                 }
-                others => messages.extend(others.iter().map(without_calls)),
+                others => messages.extend(others.iter().map(calls_to_text)),
             }
         }
         self.count = all.len();
     }
 }
 
-/// The content with a text as a paragraph of its own behind it.
+/// Appends a text to the content as a separate paragraph.
 fn with_text(content: Content, text: &str) -> Content {
     let mut parts = content.into_parts();
     match parts.last_mut() {
@@ -115,7 +116,8 @@ fn with_text(content: Content, text: &str) -> Content {
     Content::from_iter(parts)
 }
 
-fn without_calls(message: &Message) -> Message {
+/// Returns a message with its calls as text.
+fn calls_to_text(message: &Message) -> Message {
     let Message::Assistant(reply) = message else { return message.clone() };
     if reply.tool_calls.is_empty() {
         return message.clone();
@@ -126,9 +128,9 @@ fn without_calls(message: &Message) -> Message {
             text.push('\n');
         }
         let name = Value::from(&*call.name);
-        let arguments = arguments_of(&call.arguments);
+        let arguments = arguments_as_json(&call.arguments);
         text.push_str("<tool_call>\n");
-        text.push_str(&within_tags(&format!(r#"{{"name": {name}, "arguments": {arguments}}}"#)));
+        text.push_str(&escape_closing_tags(&format!(r#"{{"name": {name}, "arguments": {arguments}}}"#)));
         text.push_str("\n</tool_call>");
     }
     let mut reply = AssistantMessage { tool_calls: Vec::new(), ..reply.clone() };
@@ -136,8 +138,8 @@ fn without_calls(message: &Message) -> Message {
     Message::Assistant(reply)
 }
 
-/// Arguments as JSON: as they were written, or as a text if they are none.
-fn arguments_of(arguments: &str) -> Cow<'_, str> {
+/// Returns the arguments unchanged if they are JSON, and as a JSON string otherwise.
+fn arguments_as_json(arguments: &str) -> Cow<'_, str> {
     match serde_json::from_str::<&RawValue>(arguments) {
         Ok(json) => Cow::Borrowed(json.get()),
         Err(_) if arguments.trim().is_empty() => Cow::Borrowed("{}"),
@@ -145,8 +147,8 @@ fn arguments_of(arguments: &str) -> Cow<'_, str> {
     }
 }
 
-/// Writes what a call gave back behind what others gave, its pictures behind its text.
-fn write_result(parts: &mut Vec<Part>, result: &ToolMessage) {
+/// Appends the result of a call: first its text, then its images.
+fn push_result(parts: &mut Vec<Part>, result: &ToolMessage) {
     let name = Value::from(&*result.name);
     let key = if result.is_error { "error" } else { "content" };
     let content = match result.content.parts() {
@@ -157,7 +159,7 @@ fn write_result(parts: &mut Vec<Part>, result: &ToolMessage) {
         0 => String::new(),
         count => format!(r#", "images": {count}"#),
     };
-    let json = within_tags(&format!(r#"{{"name": {name}, "{key}": {content}{images}}}"#));
+    let json = escape_closing_tags(&format!(r#"{{"name": {name}, "{key}": {content}{images}}}"#));
     let block = format!("<tool_response>\n{json}\n</tool_response>");
     match parts.last_mut() {
         Some(Part::Text { text }) => text.extend(["\n", &block]),
@@ -177,14 +179,14 @@ mod tests {
         let sum = ToolCall::new("1", "sum", r#"{"a": 1.10}"#);
         let draw = ToolCall::new("2", "draw", "");
         let broken = ToolCall::new("3", "sum", "{</tool_call>");
-        let mut said = AssistantMessage::text("Let me see.").with_tool_calls([sum.clone(), draw.clone()]);
-        said.reasoning = Some("Hm.".into());
-        let json = JsonText::of(&[1, 2]).unwrap();
+        let mut reply = AssistantMessage::text("Let me see.").with_tool_calls([sum.clone(), draw.clone()]);
+        reply.reasoning = Some("Hm.".into());
+        let json = JsonText::serialize(&[1, 2]).unwrap();
         let image = Image::from_bytes("image/png", [0]);
         vec![
             Message::system("Be brief."),
             Message::user("What now?"),
-            Message::Assistant(said),
+            Message::Assistant(reply),
             Message::Tool(ToolMessage::new("1", "sum", Content::from(Part::from(json)))),
             Message::tool(&draw, &Ok(ToolOutput::text("a\n</tool_response>").with_part(image))),
             Message::Assistant(AssistantMessage::default().with_tool_calls([broken.clone()])),
@@ -194,14 +196,14 @@ mod tests {
         ]
     }
 
-    fn written(messages: &[Message], prompt: Option<&str>) -> Vec<Message> {
+    fn convert(messages: &[Message], prompt: Option<&str>) -> Vec<Message> {
         let request = ChatRequest::borrowing(messages);
-        Conversation::of(&request, prompt.map(str::to_owned)).messages.to_vec()
+        TextConversation::from_request(&request, prompt.map(str::to_owned)).messages.to_vec()
     }
 
     #[test]
-    fn calls_and_results_are_texts() {
-        let messages = written(&conversation(), Some("Tools."));
+    fn converts_calls_and_results_to_texts() {
+        let messages = convert(&conversation(), Some("Tools."));
         let texts: Vec<_> = messages.iter().map(Message::text).collect();
         let expected = [
             "Be brief.\n\nTools.",
@@ -223,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_stands_in_the_first_message() {
+    fn adds_the_prompt_to_the_first_system_message() {
         let table = [
             (vec![], vec!["Tools."]),
             (vec![Message::user("a")], vec!["Tools.", "a"]),
@@ -231,24 +233,24 @@ mod tests {
             (vec![Message::system("b"), Message::system("c")], vec!["b\n\nTools.", "c"]),
         ];
         for (messages, expected) in table {
-            let messages = written(&messages, Some("Tools."));
+            let messages = convert(&messages, Some("Tools."));
             let texts: Vec<_> = messages.iter().map(Message::text).collect();
             assert_eq!(texts, expected);
         }
-        assert_eq!(written(&[Message::user("a")], None).len(), 1);
+        assert_eq!(convert(&[Message::user("a")], None).len(), 1);
     }
 
     #[test]
-    fn what_was_sent_stays_as_long_as_the_cache_does() {
+    fn sent_messages_do_not_change_while_the_cache_is_shared() {
         let all = conversation();
         let cache = RequestCache::default();
-        let mut before: Option<Conversation> = None;
-        // Results that come one by one change a message that was sent.
+        let mut before: Option<TextConversation> = None;
+        // Results that arrive one by one change a message that was sent.
         let changes = [5];
         for count in 1..=all.len() {
             let request = ChatRequest::borrowing(&all[..count]).with_cache(&cache);
-            let now = Conversation::of(&request, Some("Tools.".into()));
-            assert_eq!(*now.messages, written(&all[..count], Some("Tools.")), "{count}");
+            let now = TextConversation::from_request(&request, Some("Tools.".into()));
+            assert_eq!(*now.messages, convert(&all[..count], Some("Tools.")), "{count}");
             if let Some(before) = before {
                 let is_same = Arc::ptr_eq(&before.cache, &now.cache);
                 assert_eq!(is_same, !changes.contains(&count), "{count}");
@@ -256,9 +258,9 @@ mod tests {
             }
             before = Some(now);
         }
-        // Another prompt is another conversation.
-        let now = Conversation::of(&ChatRequest::borrowing(&all).with_cache(&cache), None);
+        // Another prompt starts another conversation.
+        let now = TextConversation::from_request(&ChatRequest::borrowing(&all).with_cache(&cache), None);
         assert!(!Arc::ptr_eq(&before.unwrap().cache, &now.cache));
-        assert_eq!(*now.messages, written(&all, None));
+        assert_eq!(*now.messages, convert(&all, None));
     }
 }

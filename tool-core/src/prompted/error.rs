@@ -1,51 +1,71 @@
-//! What can go wrong where calls are texts.
+//! The error of a model with prompted tools.
 
 use std::error::Error;
 use std::fmt;
 
-/// Why a model that is [prompted with tools](crate::PromptedTools) gave no reply that can be used, though it was asked
-/// again. It is inside of a [`ModelError`](crate::ModelError).
+/// The error of a model with [prompted tools](crate::PromptedTools) whose replies remained unusable after all
+/// corrections. It is wrapped in a [`ModelError`](crate::ModelError).
 ///
 /// ```
 /// use tool_core::{ModelError, PromptedToolsError};
 ///
-/// /// What a model wrote in the place of a call that can be read.
+/// /// Returns the reply that could not be used.
 /// fn reply(error: &ModelError) -> Option<&str> {
 ///     error.downcast_ref::<PromptedToolsError>().map(PromptedToolsError::reply)
 /// }
 /// ```
 pub struct PromptedToolsError {
-    kind: Kind,
+    problem: Problem,
     reply: String,
-    times: u32,
+    requests: u32,
 }
 
-pub(super) enum Kind {
-    /// A call cannot be read: why.
-    Unreadable(String),
-    /// There is no call where one is required: of which tool.
+/// The kind of a [`PromptedToolsError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum PromptedToolsErrorKind {
+    /// The model wrote a call that cannot be parsed.
+    MalformedCall,
+    /// The model wrote no call, although the [`ToolChoice`](crate::ToolChoice) requires one.
+    MissingCall,
+}
+
+/// A problem with a reply.
+pub(super) enum Problem {
+    /// A call cannot be parsed, for this reason.
+    Malformed(String),
+    /// A required call is missing, of this tool or of any.
     Missing(Option<String>),
 }
 
 impl PromptedToolsError {
     #[cold]
-    pub(super) fn new(kind: Kind, reply: String, times: u32) -> Self {
-        Self { kind, reply, times }
+    pub(super) fn new(problem: Problem, reply: String, requests: u32) -> Self {
+        Self { problem, reply, requests }
     }
 
-    /// The model wrote something that was meant as a call, and that cannot be read.
+    /// Returns the kind of the error.
     #[must_use]
-    pub fn is_unreadable_call(&self) -> bool {
-        matches!(self.kind, Kind::Unreadable(_))
+    pub fn kind(&self) -> PromptedToolsErrorKind {
+        match self.problem {
+            Problem::Malformed(_) => PromptedToolsErrorKind::MalformedCall,
+            Problem::Missing(_) => PromptedToolsErrorKind::MissingCall,
+        }
     }
 
-    /// The model wrote no call, though the [`ToolChoice`](crate::ToolChoice) asks for one.
+    /// Returns `true` if the model wrote a call that cannot be parsed.
+    #[must_use]
+    pub fn is_malformed_call(&self) -> bool {
+        self.kind() == PromptedToolsErrorKind::MalformedCall
+    }
+
+    /// Returns `true` if the model wrote no call, although the [`ToolChoice`](crate::ToolChoice) requires one.
     #[must_use]
     pub fn is_missing_call(&self) -> bool {
-        matches!(self.kind, Kind::Missing(_))
+        self.kind() == PromptedToolsErrorKind::MissingCall
     }
 
-    /// The model's last reply, as it wrote it.
+    /// Returns the model's last reply, unchanged.
     #[must_use]
     pub fn reply(&self) -> &str {
         &self.reply
@@ -54,24 +74,28 @@ impl PromptedToolsError {
 
 impl fmt::Display for PromptedToolsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.kind {
-            Kind::Unreadable(why) => write!(f, "the call that the model wrote cannot be read: {why}")?,
-            Kind::Missing(None) => f.write_str("the model wrote no call, though one is required")?,
-            Kind::Missing(Some(name)) => {
-                write!(f, "the model wrote no call of `{name}`, though one is required")?;
+        match &self.problem {
+            Problem::Malformed(reason) => {
+                write!(f, "the model wrote a call that cannot be parsed: {reason}")?;
+            }
+            Problem::Missing(None) => f.write_str("the model wrote no call, although one is required")?,
+            Problem::Missing(Some(name)) => {
+                write!(f, "the model wrote no call to `{name}`, although one is required")?;
             }
         }
-        match self.times {
-            0 | 1 => f.write_str("; `max_corrections` lets it be asked again"),
-            times => write!(
-                f,
-                "; it was asked {times} times, `max_corrections` lets it be asked more often, and another model may do better"
-            ),
+        match self.requests {
+            0 | 1 => f.write_str("; allow corrections with `max_corrections`"),
+            requests => {
+                write!(
+                    f,
+                    " (gave up after {requests} requests); raise `max_corrections` or use another model"
+                )
+            }
         }
     }
 }
 
-/// Leaves out what the model wrote: conversations are private.
+/// Leaves out the reply, as conversations are private.
 impl fmt::Debug for PromptedToolsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PromptedToolsError")

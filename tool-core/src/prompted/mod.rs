@@ -1,12 +1,12 @@
-//! Models without tools in their API: tools in the prompt, calls in the text.
+//! Tools for models that have none in their API: tools in the prompt, calls in the text.
 
-mod asking;
 mod conversation;
 mod error;
+mod exchange;
 mod model;
+mod parser;
 mod prompt;
-mod reader;
-mod texts;
+mod text_joiner;
 
-pub use self::error::PromptedToolsError;
+pub use self::error::{PromptedToolsError, PromptedToolsErrorKind};
 pub use self::model::PromptedTools;

@@ -1,4 +1,4 @@
-//! The model that is made of another.
+//! The wrapper that adds tools to a model.
 
 use std::fmt;
 use std::future::ready;
@@ -7,14 +7,14 @@ use futures_channel::mpsc;
 use futures_util::SinkExt;
 use futures_util::stream::{self, StreamExt};
 
-use super::asking::{Asking, is_transparent};
+use super::exchange::{Exchange, is_pass_through};
 use crate::model::{ChatModel, ChatRequest, ChatStream, Delta, ModelFuture};
 
-/// How often a model is asked again, unless it is said.
-const CORRECTIONS: u32 = 2;
+/// The default limit of corrections per response.
+const DEFAULT_MAX_CORRECTIONS: u32 = 2;
 
-/// Gives tools to a model that has none in its API: the tools stand in the system prompt, and calls are read out of what
-/// the model writes.
+/// Adds tools to a model that has none in its API: the system prompt describes the tools, and calls are parsed from the
+/// model's text.
 ///
 #[cfg_attr(feature = "testing", doc = "```")]
 #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
@@ -29,7 +29,7 @@ const CORRECTIONS: u32 = 2;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// // A model that knows texts only.
+/// // A model that reads and writes only text.
 /// let model = ScriptedModel::new()
 ///     .says("<tool_call>\n{\"name\": \"sum\", \"arguments\": {\"a\": 2, \"b\": 40}}\n</tool_call>")
 ///     .says("It is 42.");
@@ -41,64 +41,66 @@ const CORRECTIONS: u32 = 2;
 /// # }
 /// ```
 ///
-/// # What the model is sent
+/// # Prompt
 ///
-/// The names, descriptions and schemas of the tools stand behind the first system message, or in one of their own, with how
-/// a call is written: as JSON in `<tool_call>` tags, as Hermes and Qwen models learned it. Earlier calls go back in the
-/// same form, and results in `<tool_response>` tags in a message of the user, with their pictures. All this stays the same
-/// from turn to turn, so prompt caches hit. That a call is [required](crate::ToolChoice::Required) is said behind
-/// the last message, in the turns that require it.
+/// The conversation starts with a system message, added if there is none, that ends with the names, descriptions and
+/// schemas of the tools and the form of a call: JSON in `<tool_call>` tags, as Hermes and Qwen models were trained.
+/// Earlier calls are sent back in the same form, and results in `<tool_response>` tags in a user message, with their
+/// images. All of this is the same in every turn, so prompt caches hit. A turn that
+/// [requires](crate::ToolChoice::Required) a call says so after the last message.
 ///
-/// A model that is held to a schema can write no call. So while there are tools, an [`ResponseFormat`](crate::ResponseFormat) is
-/// told in the prompt, and the model is not held to it. Without tools, or with [`ToolChoice::None`](crate::ToolChoice::None),
-/// it is, and a text is a text.
+/// A model that is constrained to a schema cannot write calls. While there are tools, a
+/// [`ResponseFormat`](crate::ResponseFormat) is therefore only described in the prompt. Without tools, or with
+/// [`ToolChoice::None`](crate::ToolChoice::None), it is passed to the model, and the text is not parsed.
 ///
-/// # What is a call
+/// # Calls
 ///
-/// - What stands in `<tool_call>` tags: one object or several, a list, also in a last block that is not closed. A tool
-///   that there is not is called all the same, so that the model is told which there are.
-/// - An object that begins a line, or stands in a fence of its own (` ```json `, or without a word), if it names a tool
-///   that there is: with `name`, `tool`, `tool_name` or `function`, and `arguments`, `parameters`, `args` or `input`. Any
-///   other JSON is text.
+/// These are calls:
 ///
-/// Objects may be written as in Python (single quotes, `True`, tuples), with loose commas, and arguments may be a text of
-/// JSON. What stands in a `<think>` block is no call. What a reply holds beside its calls is its text.
+/// - The content of `<tool_call>` tags: one or more objects, or a list. The last block need not be closed. A call to an
+///   unknown tool is a call too, so that the model receives the names of the existing tools.
+/// - An object at the start of a line or in its own code block (` ```json ` or without a language) that names an existing
+///   tool: with `name`, `tool`, `tool_name` or `function`, and `arguments`, `parameters`, `args` or `input`. Any other
+///   JSON is text.
 ///
-/// A reply that was [cut short](crate::FinishReason::is_cut_short) has the calls that were whole. If several calls are
-/// [not allowed](ChatRequest::parallel_tool_calls), the first one counts.
+/// Objects can be in Python syntax (single quotes, `True`, tuples) and have trailing commas, and arguments can be a string
+/// of JSON. Calls in a `<think>` block are ignored. The rest of the reply is its text.
 ///
-/// # Asking again
+/// Of a [truncated](crate::FinishReason::is_truncated) reply, the complete calls are returned. If parallel calls are
+/// [disabled](ChatRequest::parallel_tool_calls), only the first call is returned.
 ///
-/// If something is meant as a call and cannot be read, or a call is required and there is none, none of the reply's calls
-/// counts, and the model is asked again with what was wrong, [twice](Self::max_corrections) at most. The tokens of all
-/// replies are summed, and their texts follow each other. If that does not help, the error is a
-/// [`PromptedToolsError`](crate::PromptedToolsError): the reply taken for an answer would look as if nothing had been meant to be
-/// done.
+/// # Corrections
+///
+/// If a call cannot be parsed, or a required call is missing, all calls of the reply are discarded, and the model is asked
+/// again with a description of the mistake, by default at most [twice](Self::max_corrections). The usage of all replies is
+/// summed, and their texts are concatenated. If the last correction fails too, the error is a
+/// [`PromptedToolsError`](crate::PromptedToolsError), because the reply would otherwise look like an answer that needs no
+/// tool.
 ///
 /// # Streams
 ///
-/// Text is passed on as it comes, but for what may become a call. Calls come at the end, when the reply is known to
-/// have no broken one.
+/// Text is streamed as it arrives, except for text that can become a call. Calls follow at the end, once all of them are
+/// known to be valid.
 pub struct PromptedTools<M> {
     model: M,
-    corrections: u32,
+    max_corrections: u32,
 }
 
 impl<M: ChatModel> PromptedTools<M> {
-    /// Gives tools to this model.
+    /// Adds tools to a model.
     #[must_use]
     pub fn new(model: M) -> Self {
-        Self { model, corrections: CORRECTIONS }
+        Self { model, max_corrections: DEFAULT_MAX_CORRECTIONS }
     }
 
-    /// How often the model is asked again for one reply, if a call in it cannot be read, or is missing; 2 if not set.
+    /// Limits the corrections per response, after a call that cannot be parsed or is missing. The default is 2.
     #[must_use]
-    pub fn max_corrections(mut self, times: u32) -> Self {
-        self.corrections = times;
+    pub fn max_corrections(mut self, limit: u32) -> Self {
+        self.max_corrections = limit;
         self
     }
 
-    /// The model that has no tools.
+    /// Returns the wrapped model.
     #[must_use]
     pub fn model(&self) -> &M {
         &self.model
@@ -107,25 +109,25 @@ impl<M: ChatModel> PromptedTools<M> {
 
 impl<M: ChatModel> ChatModel for PromptedTools<M> {
     fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
-        if is_transparent(request) {
+        if is_pass_through(request) {
             return self.model.chat(request);
         }
-        Box::pin(Asking::new(&self.model, self.corrections, None).ask(request))
+        Box::pin(Exchange::new(&self.model, self.max_corrections, None).run(request))
     }
 
     fn stream<'a>(&'a self, request: &'a ChatRequest<'_>) -> ChatStream<'a> {
-        if is_transparent(request) {
+        if is_pass_through(request) {
             return self.model.stream(request);
         }
         let (mut sender, deltas) = mpsc::channel(0);
-        let asking = Asking::new(&self.model, self.corrections, Some(sender.clone()));
-        let asked = async move {
-            let outcome = asking.ask(request).await.map(Delta::Done);
-            // Whoever drops the stream drops this too: there is always somebody to send to.
+        let exchange = Exchange::new(&self.model, self.max_corrections, Some(sender.clone()));
+        let driver = async move {
+            let outcome = exchange.run(request).await.map(Delta::Done);
+            // The receiver is never dropped before this future, as the stream owns both.
             let _ = sender.send(outcome).await;
         };
-        let silent = stream::once(asked).filter_map(|()| ready(None));
-        Box::pin(stream::select(deltas, silent))
+        let driver = stream::once(driver).filter_map(|()| ready(None));
+        Box::pin(stream::select(deltas, driver))
     }
 
     fn supports_response_format(&self) -> bool {
@@ -143,6 +145,8 @@ impl<M: ChatModel> ChatModel for PromptedTools<M> {
 
 impl<M> fmt::Debug for PromptedTools<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PromptedTools").field("max_corrections", &self.corrections).finish_non_exhaustive()
+        f.debug_struct("PromptedTools")
+            .field("max_corrections", &self.max_corrections)
+            .finish_non_exhaustive()
     }
 }

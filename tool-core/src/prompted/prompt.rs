@@ -1,4 +1,4 @@
-//! What the model is told: the tools, how a call is written, and what was wrong with its reply.
+//! The texts that the model reads: the tools, the form of a call, and corrections.
 
 use std::collections::HashSet;
 
@@ -6,93 +6,93 @@ use serde_json::json;
 
 use crate::model::{ChatRequest, ToolChoice, ToolDefinition};
 
-/// The tools of a request, as the model is told of them.
-pub(super) struct Offer {
-    pub(super) names: HashSet<String>,
+/// The part of the system prompt that describes the tools of a request.
+pub(super) struct ToolPrompt {
+    pub(super) tool_names: HashSet<String>,
     text: String,
 }
 
 const INTRODUCTION: &str = "\
 # Tools
 
-You may call tools to help with what you are asked. Each line inside of <tools></tools> tells of one of them:
+You can call tools to help answer the user. Each line inside <tools></tools> describes one tool:
 <tools>
 ";
 
-const HOW_TO_CALL: &str = "\
+const CALL_FORMAT: &str = "\
 </tools>
 
-To call a tool, write a JSON object with its name and its arguments inside of <tool_call></tool_call> tags:
+To call a tool, write a JSON object with its name and arguments inside <tool_call></tool_call> tags:
 <tool_call>
-{\"name\": <name of the tool>, \"arguments\": <JSON object of the arguments>}
+{\"name\": <tool name>, \"arguments\": <JSON object with the arguments>}
 </tool_call>
 ";
 
-const HOW_IT_GOES_ON: &str = "\
-End your reply behind that: what a call gives back comes to you inside of <tool_response></tool_response> tags. Never \
-write those yourself. When no call is needed, answer without any of these tags.";
+const AFTER_CALLS: &str = "\
+End your reply after that. You will receive each result inside <tool_response></tool_response> tags; never write these \
+yourself. If you need no tool, answer without any of these tags.";
 
-impl Offer {
-    pub(super) fn of(tools: &[ToolDefinition]) -> Self {
+impl ToolPrompt {
+    pub(super) fn new(tools: &[ToolDefinition]) -> Self {
         let mut text = INTRODUCTION.to_owned();
         for tool in tools {
             let mut function = serde_json::Map::new();
             function.insert("name".into(), tool.name().into());
-            function.extend(tool.description().map(|what| ("description".to_owned(), what.into())));
+            function.extend(tool.description().map(|text| ("description".to_owned(), text.into())));
             function.insert("parameters".into(), tool.parameters().clone());
             let line = json!({ "type": "function", "function": function }).to_string();
-            text.push_str(&within_tags(&line));
+            text.push_str(&escape_closing_tags(&line));
             text.push('\n');
         }
-        text.push_str(HOW_TO_CALL);
-        Self { names: tools.iter().map(|tool| tool.name().to_owned()).collect(), text }
+        text.push_str(CALL_FORMAT);
+        Self { tool_names: tools.iter().map(|tool| tool.name().to_owned()).collect(), text }
     }
 
-    /// What stands in the system prompt. It says only what is the same in every turn.
-    pub(super) fn prompt(&self, request: &ChatRequest<'_>) -> String {
+    /// Returns the text for the system prompt, which is the same in every turn of a run.
+    pub(super) fn text(&self, request: &ChatRequest<'_>) -> String {
         let mut prompt = self.text.clone();
         prompt.push_str(match request.parallel_tool_calls() {
-            Some(false) => "Write one call in a reply at most. ",
-            _ => "You may write several calls in one reply, each in tags of its own. ",
+            Some(false) => "Write at most one call per reply. ",
+            _ => "You can write several calls in one reply, each in its own tags. ",
         });
-        prompt.push_str(HOW_IT_GOES_ON);
+        prompt.push_str(AFTER_CALLS);
         if let Some(format) = request.response_format() {
             prompt.push_str(
-                "\n\nA reply without a call is nothing but JSON, with no word around it, that fits this JSON Schema:\n",
+                "\n\nA reply without a call must be JSON, with no other text, that matches this JSON Schema:\n",
             );
-            prompt.push_str(&format.given_schema().to_string());
+            prompt.push_str(&format.original_schema().to_string());
         }
         prompt
     }
 }
 
-/// JSON that holds none of the tags that end what it stands in; it means the same.
-pub(super) fn within_tags(json: &str) -> String {
-    // In JSON, `<` stands in strings only, where a slash may be escaped.
+/// Escapes the closing tags of calls and results in a JSON text, without changing its value.
+pub(super) fn escape_closing_tags(json: &str) -> String {
+    // In JSON, `<` occurs only in strings, where a slash can be escaped.
     json.replace("</tool", "<\\/tool")
 }
 
-/// What is asked of this reply beside the question.
-pub(super) fn demand(choice: &ToolChoice) -> Option<String> {
+/// Returns the instruction for a reply in which a call is required.
+pub(super) fn required_call(choice: &ToolChoice) -> Option<String> {
     match choice {
-        ToolChoice::Required => Some("Reply with a call of a tool, in <tool_call></tool_call> tags.".into()),
+        ToolChoice::Required => Some("Reply with a tool call inside <tool_call></tool_call> tags.".into()),
         ToolChoice::Tool(name) => {
-            Some(format!("Reply with a call of the tool `{name}`, in <tool_call></tool_call> tags."))
+            Some(format!("Reply with a call to the tool `{name}` inside <tool_call></tool_call> tags."))
         }
         _ => None,
     }
 }
 
-/// Asks again after a reply with a call that cannot be read.
-pub(super) fn unreadable(why: &str) -> String {
+/// Returns the correction for a reply with a call that cannot be parsed.
+pub(super) fn malformed_call(reason: &str) -> String {
     format!(
-        "Nothing was called: a call in your reply cannot be read, {why}. Write all calls of that reply again, each as\n\
-         <tool_call>\n{{\"name\": \"...\", \"arguments\": {{...}}}}\n</tool_call>\n\
-         with names and texts in double quotes."
+        "No tool was called, because a call in your reply cannot be parsed: {reason}. Write all calls of that reply \
+         again, each as\n<tool_call>\n{{\"name\": \"...\", \"arguments\": {{...}}}}\n</tool_call>\nwith names and \
+         strings in double quotes."
     )
 }
 
-/// Asks again after a reply without the call that was demanded.
-pub(super) fn missing(demand: &str) -> String {
-    format!("There is no such call in your reply. {demand}")
+/// Returns the correction for a reply without the required call.
+pub(super) fn missing_call(instruction: &str) -> String {
+    format!("Your reply does not contain the required call. {instruction}")
 }

@@ -116,7 +116,7 @@ impl Run {
     fn ending_of_this_turn(&self, finish_reason: FinishReason) -> Option<Ending> {
         let limits = &self.settings.limits;
         let calls = self.tool_executions.len() + self.calls().len();
-        if finish_reason.is_cut_short() {
+        if finish_reason.is_truncated() {
             Some(Ending::CutShort(finish_reason))
         } else if let Some(limit) = limits.calls.filter(|limit| calls as u64 > u64::from(*limit)) {
             Some(Ending::Calls(limit))

@@ -1,4 +1,4 @@
-//! What there is to tell of a conversation, one thing after the other.
+//! The entries of a transcript.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -8,24 +8,24 @@ use crate::model::{Message, ToolMessage};
 use crate::tool::ToolExecution;
 use crate::transcript::Transcript;
 
-/// How the results of calls begin that were not made, where there is no record of the call that says so.
-const NOT_MADE: [&str; 2] = ["the call was not made", "the call was denied"];
+/// Prefixes of the results of calls that were not executed, for calls that have no execution.
+const NOT_EXECUTED: [&str; 3] = ["the call was not executed", "the call was not made", "the call was denied"];
 
-/// One thing that was said or done.
+/// An entry of a transcript.
 pub(super) enum Entry<'a> {
     System(Cow<'a, str>),
     User(Cow<'a, str>),
-    Thought(&'a str),
+    Reasoning(&'a str),
     Answer(&'a str),
     Refusal(&'a str),
-    /// The calls of one reply.
+    /// The calls of one message.
     Calls(Vec<Call<'a>>),
 }
 
-/// One call, and what came of it.
+/// A call and its outcome.
 pub(super) struct Call<'a> {
     pub(super) name: &'a str,
-    /// Nothing if there is a result only.
+    /// `None` for a result without a call.
     pub(super) arguments: Option<&'a str>,
     pub(super) outcome: Outcome<'a>,
     execution: Option<&'a ToolExecution>,
@@ -34,9 +34,8 @@ pub(super) struct Call<'a> {
 pub(super) enum Outcome<'a> {
     Output(Cow<'a, str>),
     Error(Cow<'a, str>),
-    NotMade(Cow<'a, str>),
-    /// There is no result.
-    Open,
+    NotExecuted(Cow<'a, str>),
+    Missing,
 }
 
 impl<'a> Call<'a> {
@@ -47,15 +46,15 @@ impl<'a> Call<'a> {
         execution: Option<&'a ToolExecution>,
     ) -> Self {
         let outcome = match result {
-            None => Outcome::Open,
+            None => Outcome::Missing,
             Some(result) => {
                 let text = text_of(&result.content);
-                let is_not_made = match execution {
+                let is_not_executed = match execution {
                     Some(execution) => execution.outcome().is_err_and(|error| error.is_not_made()),
-                    None => result.is_error && NOT_MADE.iter().any(|words| text.starts_with(words)),
+                    None => result.is_error && NOT_EXECUTED.iter().any(|prefix| text.starts_with(prefix)),
                 };
-                match (is_not_made, result.is_error) {
-                    (true, _) => Outcome::NotMade(text),
+                match (is_not_executed, result.is_error) {
+                    (true, _) => Outcome::NotExecuted(text),
                     (false, true) => Outcome::Error(text),
                     (false, false) => Outcome::Output(text),
                 }
@@ -64,50 +63,51 @@ impl<'a> Call<'a> {
         Self { name, arguments, outcome, execution }
     }
 
-    /// What was measured and what was mended, such as ` (1.2ms, 1 argument mended)`; empty if there is nothing to tell.
-    pub(super) fn remarks(&self) -> String {
+    /// Returns the duration and the number of repairs, such as ` (1.2ms, 1 argument repaired)`, or an empty string.
+    pub(super) fn annotations(&self) -> String {
         let Some(execution) = self.execution else { return String::new() };
-        let mut remarks = Vec::new();
+        let mut annotations = Vec::new();
         if !execution.duration().is_zero() {
-            remarks.push(format!("{:.1?}", execution.duration()));
+            annotations.push(format!("{:.1?}", execution.duration()));
         }
         let ignored = execution.repairs().iter().filter(|repair| repair.is_ignored()).count();
-        for (count, what) in [(execution.repairs().len() - ignored, "mended"), (ignored, "ignored")] {
+        for (count, what) in [(execution.repairs().len() - ignored, "repaired"), (ignored, "ignored")] {
             match count {
                 0 => {}
-                1 => remarks.push(format!("1 argument {what}")),
-                _ => remarks.push(format!("{count} arguments {what}")),
+                1 => annotations.push(format!("1 argument {what}")),
+                _ => annotations.push(format!("{count} arguments {what}")),
             }
         }
-        if remarks.is_empty() { String::new() } else { format!(" ({})", remarks.join(", ")) }
+        if annotations.is_empty() { String::new() } else { format!(" ({})", annotations.join(", ")) }
     }
 }
 
-/// All there is to tell. Results stand at their calls, in the order of the calls.
+/// Returns the entries of a transcript, with each result beside its call.
 pub(super) fn entries<'a>(transcript: &Transcript<'a>) -> Vec<Entry<'a>> {
     let executions: HashMap<&str, &ToolExecution> =
         transcript.executions.iter().map(|execution| (&*execution.call().id, execution)).collect();
     let mut entries = Vec::new();
     let mut messages = transcript.messages;
-    while let [message, behind @ ..] = messages {
-        messages = behind;
+    while let [message, rest @ ..] = messages {
+        messages = rest;
         match message {
             Message::System(content) => entries.push(Entry::System(text_of(content))),
             Message::User(content) => entries.push(Entry::User(text_of(content))),
             Message::Assistant(message) => {
-                entries
-                    .extend(message.reasoning.as_deref().filter(|text| !text.is_empty()).map(Entry::Thought));
-                let says_nothing = message.refusal.is_some() || !message.tool_calls.is_empty();
-                if !message.text.is_empty() || !says_nothing {
+                entries.extend(
+                    message.reasoning.as_deref().filter(|text| !text.is_empty()).map(Entry::Reasoning),
+                );
+                let has_other_entries = message.refusal.is_some() || !message.tool_calls.is_empty();
+                if !message.text.is_empty() || !has_other_entries {
                     entries.push(Entry::Answer(&message.text));
                 }
                 entries.extend(message.refusal.as_deref().map(Entry::Refusal));
                 let mut results: HashMap<&str, Option<&ToolMessage>> =
                     message.tool_calls.iter().map(|call| (&*call.id, None)).collect();
-                while let [Message::Tool(result), behind @ ..] = messages {
-                    let Some(place @ None) = results.get_mut(&*result.call_id) else { break };
-                    *place = Some(result);
-                    messages = behind;
+                while let [Message::Tool(result), rest @ ..] = messages {
+                    let Some(slot @ None) = results.get_mut(&*result.call_id) else { break };
+                    *slot = Some(result);
+                    messages = rest;
                 }
                 let calls = message.tool_calls.iter().map(|call| {
                     let result = results.get(&*call.id).copied().flatten();
@@ -128,12 +128,12 @@ pub(super) fn entries<'a>(transcript: &Transcript<'a>) -> Vec<Entry<'a>> {
     entries
 }
 
-/// The text of a content, with a word for each picture.
+/// Returns the text of a content, with a placeholder for each image.
 fn text_of(content: &Content) -> Cow<'_, str> {
     if content.images().next().is_none() {
         return content.text();
     }
-    let words = content.parts().iter().map(|part| match part {
+    let texts = content.parts().iter().map(|part| match part {
         Part::Image(image) => match (image.media_type(), image.base64()) {
             (Some(media_type), _) => format!("[image: {media_type}]").into(),
             (None, Some(_)) => Cow::Borrowed("[image]"),
@@ -141,40 +141,40 @@ fn text_of(content: &Content) -> Cow<'_, str> {
         },
         other => Cow::Borrowed(other.as_text().unwrap_or_default()),
     });
-    words.collect::<Vec<_>>().join("\n").into()
+    texts.collect::<Vec<_>>().join("\n").into()
 }
 
-/// A text of at most so many characters, and how many more there are; every break of a line is `\n`, and there is no
-/// other control character in it than the tabulator.
-pub(super) fn tidy(text: &str, longest: usize) -> String {
-    let mut tidied = String::with_capacity(text.len().min(longest));
+/// Truncates a text to `max_chars` characters and appends the number of omitted ones. Line breaks become `\n`, and all
+/// other control characters except tabs are replaced.
+pub(super) fn sanitize(text: &str, max_chars: usize) -> String {
+    let mut sanitized = String::with_capacity(text.len().min(max_chars));
     let mut characters = text.chars().peekable();
-    let mut room = longest;
+    let mut room = max_chars;
     while room > 0 {
-        let Some(character) = characters.next() else { return tidied };
+        let Some(character) = characters.next() else { return sanitized };
         room -= 1;
         match character {
             '\r' if characters.peek() == Some(&'\n') => room += 1,
-            '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{85}' | '\u{2028}' | '\u{2029}' => tidied.push('\n'),
-            '\t' => tidied.push('\t'),
-            // What is no character of XML would break the drawing.
-            '\u{fffe}' | '\u{ffff}' => tidied.push(char::REPLACEMENT_CHARACTER),
-            _ if character.is_control() => tidied.push(char::REPLACEMENT_CHARACTER),
-            _ => tidied.push(character),
+            '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{85}' | '\u{2028}' | '\u{2029}' => sanitized.push('\n'),
+            '\t' => sanitized.push('\t'),
+            // Not characters of XML, so they would break the rendered SVG.
+            '\u{fffe}' | '\u{ffff}' => sanitized.push(char::REPLACEMENT_CHARACTER),
+            _ if character.is_control() => sanitized.push(char::REPLACEMENT_CHARACTER),
+            _ => sanitized.push(character),
         }
     }
     match characters.count() {
         0 => {}
-        1 => tidied.push_str(" [… 1 more character]"),
-        more => tidied.push_str(&format!(" [… {more} more characters]")),
+        1 => sanitized.push_str(" [… 1 more character]"),
+        more => sanitized.push_str(&format!(" [… {more} more characters]")),
     }
-    tidied
+    sanitized
 }
 
-/// A name as one line, as a stranger may have written it.
-pub(super) fn tidy_name(name: &str) -> String {
-    const LONGEST: usize = 64;
-    let name = tidy(name.trim(), LONGEST).replace(['\n', '\t'], " ");
+/// Returns an untrusted name as a single line.
+pub(super) fn sanitize_name(name: &str) -> String {
+    const MAX_CHARS: usize = 64;
+    let name = sanitize(name.trim(), MAX_CHARS).replace(['\n', '\t'], " ");
     if name.is_empty() { "(no name)".into() } else { name }
 }
 
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_tidied_and_cut() {
+    fn sanitizes_and_truncates_texts() {
         let table = [
             ("", 3, ""),
             ("abc", 3, "abc"),
@@ -194,19 +194,19 @@ mod tests {
             ("\r\n\r\n", 2, "\n\n"),
             ("\u{1b}[31m\0\u{9b}\u{ffff}\t", 99, "\u{fffd}[31m\u{fffd}\u{fffd}\u{fffd}\t"),
         ];
-        for (text, longest, expected) in table {
-            assert_eq!(tidy(text, longest), expected, "{text:?}");
+        for (text, max_chars, expected) in table {
+            assert_eq!(sanitize(text, max_chars), expected, "{text:?}");
         }
     }
 
     #[test]
-    fn names_are_one_line() {
+    fn sanitized_names_are_one_line() {
         let long = "a".repeat(70);
         let cut = "a".repeat(64) + " [… 6 more characters]";
         let table =
             [("sum", "sum"), ("", "(no name)"), (" \n", "(no name)"), ("a\nb\tc", "a b c"), (&long, &cut)];
         for (name, expected) in table {
-            assert_eq!(tidy_name(name), expected);
+            assert_eq!(sanitize_name(name), expected);
         }
     }
 }

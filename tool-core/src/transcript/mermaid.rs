@@ -1,36 +1,36 @@
-//! The conversation as a Mermaid sequence diagram.
+//! The transcript as a Mermaid sequence diagram.
 //!
-//! Mermaid's grammar reads a label up to the end of the line, a `;` or a `#`, takes comments and directives out of the whole
-//! text before, and has words such as `end` that name nobody. So labels are escaped by its own `#35;`, and a tool stands
-//! under its name only where that can be no such word.
+//! In Mermaid's grammar, a label ends at a line break, a `;` or a `#`; comments and directives are removed from the whole
+//! text first; and keywords such as `end` cannot be participants. Labels are therefore escaped with Mermaid's own
+//! `#35;` codes, and a tool's name is used as its id only if it cannot be a keyword.
 
 use std::collections::HashMap;
 use std::fmt::{self, Write};
 
-use super::LONGEST_LABEL;
-use super::entry::{Call, Entry, Outcome, entries, tidy, tidy_name};
+use super::DEFAULT_LABEL_CHARS;
+use super::entry::{Call, Entry, Outcome, entries, sanitize, sanitize_name};
 use crate::transcript::Transcript;
 
-/// Displays the diagram.
+/// Writes a transcript as a diagram.
 pub(super) struct Mermaid<'a>(pub(super) Transcript<'a>);
 
-/// What names no tool: the words of the grammar, the other participants, and what every object of JavaScript has.
-/// Letters are taken in any case.
+/// Names that cannot be ids of tools, in any case: keywords of the grammar, the other participants, and properties of
+/// every JavaScript object.
 const RESERVED: &str = "accDescr accTitle activate actor alt and as autonumber box break create critical deactivate \
     destroy details else end group left link links loop note nowrap off opt option over par par_over participant \
     properties rect right sequenceDiagram title wrap Model User constructor hasOwnProperty isPrototypeOf \
     propertyIsEnumerable toLocaleString toString valueOf";
 
-/// Words of other diagrams that Mermaid looks for in every text, to mend what stands behind them.
-const MENDED: [&str; 2] = ["style", "classDef"];
+/// Keywords of other diagrams. Mermaid rewrites the text after them in every diagram.
+const REWRITTEN: [&str; 2] = ["style", "classDef"];
 
-/// How the ids begin of tools whose names cannot stand for themselves; behind it comes a number.
-const NUMBERED: &str = "tool_";
+/// The prefix of numbered ids, for tools whose names are not valid ids.
+const NUMBERED_PREFIX: &str = "tool_";
 
-/// How long an id may be.
-const LONGEST_ID: usize = 64;
+/// The maximum length of an id in bytes.
+const MAX_ID_LEN: usize = 64;
 
-/// The tools, in order of their first calls, and their ids.
+/// The tools in order of their first calls, with their ids.
 #[derive(Default)]
 struct Participants<'a> {
     ids: HashMap<&'a str, String>,
@@ -38,7 +38,7 @@ struct Participants<'a> {
 }
 
 impl<'a> Participants<'a> {
-    fn of(entries: &[Entry<'a>]) -> Self {
+    fn from_entries(entries: &[Entry<'a>]) -> Self {
         let mut participants = Self::default();
         for entry in entries {
             let Entry::Calls(calls) = entry else { continue };
@@ -46,9 +46,9 @@ impl<'a> Participants<'a> {
                 if !participants.ids.contains_key(call.name) {
                     participants.names.push(call.name);
                     let number = participants.names.len();
-                    let id = match is_plain(call.name) {
+                    let id = match is_valid_id(call.name) {
                         true => call.name.to_owned(),
-                        false => format!("{NUMBERED}{number}"),
+                        false => format!("{NUMBERED_PREFIX}{number}"),
                     };
                     participants.ids.insert(call.name, id);
                 }
@@ -62,51 +62,51 @@ impl<'a> Participants<'a> {
     }
 }
 
-/// The name may stand in the diagram as it is.
-fn is_plain(name: &str) -> bool {
-    name.len() <= LONGEST_ID
+/// Returns `true` if a tool's name can be its id in the diagram.
+fn is_valid_id(name: &str) -> bool {
+    name.len() <= MAX_ID_LEN
         && name.starts_with(|first: char| first.is_ascii_alphabetic())
         && name.chars().all(|character| character.is_ascii_alphanumeric() || character == '_')
         && !name
-            .strip_prefix(NUMBERED)
+            .strip_prefix(NUMBERED_PREFIX)
             .is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
-        && !MENDED.iter().any(|word| name.contains(word))
+        && !REWRITTEN.iter().any(|word| name.contains(word))
         && !RESERVED.split(' ').any(|word| name.eq_ignore_ascii_case(word))
 }
 
 impl fmt::Display for Mermaid<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(transcript) = self;
-        let longest = transcript.longest_text.unwrap_or(LONGEST_LABEL);
-        let label = |text: &str| escape(&tidy(text, longest));
+        let max_chars = transcript.max_text_chars.unwrap_or(DEFAULT_LABEL_CHARS);
+        let label = |text: &str| escape(&sanitize(text, max_chars));
         let entries = entries(transcript);
-        let participants = Participants::of(&entries);
+        let participants = Participants::from_entries(&entries);
         f.write_str("sequenceDiagram\n    participant User\n    participant Model\n")?;
         for name in &participants.names {
             match participants.id(name) {
                 id if id == *name => writeln!(f, "    participant {id}")?,
-                id => writeln!(f, "    participant {id} as {}", escape(&tidy_name(name)))?,
+                id => writeln!(f, "    participant {id} as {}", escape(&sanitize_name(name)))?,
             }
         }
         for entry in entries {
             match entry {
                 Entry::System(text) => writeln!(f, "    Note over Model: system: {}", label(&text))?,
                 Entry::User(text) => writeln!(f, "    User->>Model: {}", label(&text))?,
-                Entry::Thought(text) => writeln!(f, "    Note over Model: thinks: {}", label(text))?,
+                Entry::Reasoning(text) => writeln!(f, "    Note over Model: thinks: {}", label(text))?,
                 Entry::Answer(text) => writeln!(f, "    Model->>User: {}", label(text))?,
                 Entry::Refusal(text) => writeln!(f, "    Model--xUser: {}", label(text))?,
                 Entry::Calls(calls) => {
-                    let number = calls.len();
+                    let count = calls.len();
                     for (index, call) in calls.iter().enumerate() {
-                        // In a box for each, a result stands at its call though others were made beside it.
+                        // A section per call keeps each result beside its call.
                         match index {
-                            _ if number == 1 => {}
-                            0 => writeln!(f, "    par call 1 of {number}")?,
-                            _ => writeln!(f, "    and call {} of {number}", index + 1)?,
+                            _ if count == 1 => {}
+                            0 => writeln!(f, "    par call 1 of {count}")?,
+                            _ => writeln!(f, "    and call {} of {count}", index + 1)?,
                         }
                         write_call(f, call, participants.id(call.name), label)?;
                     }
-                    if number > 1 {
+                    if count > 1 {
                         f.write_str("    end\n")?;
                     }
                 }
@@ -125,16 +125,16 @@ fn write_call(
     if let Some(arguments) = call.arguments {
         writeln!(f, "    Model->>{tool}: {}", label(arguments))?;
     }
-    let remarks = call.remarks();
+    let annotations = call.annotations();
     match &call.outcome {
-        Outcome::Output(text) => writeln!(f, "    {tool}-->>Model: {}{remarks}", label(text)),
-        Outcome::Error(text) => writeln!(f, "    {tool}--xModel: {}{remarks}", label(text)),
-        Outcome::NotMade(why) => writeln!(f, "    Note over Model,{tool}: {}", label(why)),
-        Outcome::Open => writeln!(f, "    Note over Model,{tool}: no result"),
+        Outcome::Output(text) => writeln!(f, "    {tool}-->>Model: {}{annotations}", label(text)),
+        Outcome::Error(text) => writeln!(f, "    {tool}--xModel: {}{annotations}", label(text)),
+        Outcome::NotExecuted(why) => writeln!(f, "    Note over Model,{tool}: {}", label(why)),
+        Outcome::Missing => writeln!(f, "    Note over Model,{tool}: no result"),
     }
 }
 
-/// A tidy text as a label, which is never empty.
+/// Escapes a sanitized text as a label, which is never empty.
 fn escape(text: &str) -> String {
     if text.trim().is_empty() {
         return "(nothing)".into();
@@ -142,14 +142,14 @@ fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for (index, character) in text.char_indices() {
         let rest = &text[index..];
-        let is_mended = MENDED.iter().any(|word| rest.starts_with(word));
-        // At the beginning, `wrap:` is a word of the grammar.
-        let is_word = character == ':' && text[..index].ends_with("wrap");
+        let is_rewritten = REWRITTEN.iter().any(|word| rest.starts_with(word));
+        // At the start of a label, `wrap:` is a directive.
+        let is_wrap = character == ':' && text[..index].ends_with("wrap");
         match character {
             '\n' => escaped.push_str("<br/>"),
-            // The last two are what Mermaid puts in the place of `#` and `;` for itself.
+            // Mermaid uses the last two internally in place of `#` and `;`.
             '#' | ';' | '&' | '<' | '>' | '%' | '$' | 'ﬂ' | '¶' => escape_into(&mut escaped, character),
-            _ if is_mended || is_word => escape_into(&mut escaped, character),
+            _ if is_rewritten || is_wrap => escape_into(&mut escaped, character),
             _ => escaped.push(character),
         }
     }
@@ -157,7 +157,7 @@ fn escape(text: &str) -> String {
 }
 
 fn escape_into(escaped: &mut String, character: char) {
-    // Writing to a `String` does not fail.
+    // Writing to a `String` cannot fail.
     let _ = write!(escaped, "#{};", u32::from(character));
 }
 
@@ -168,7 +168,7 @@ mod tests {
     use crate::transcript::testing::conversation;
 
     #[test]
-    fn a_conversation() {
+    fn formats_a_conversation() {
         let (messages, executions) = conversation();
         let expected = r#"sequenceDiagram
     participant User
@@ -183,10 +183,10 @@ mod tests {
     Model->>User: Let me see.
     par call 1 of 3
     Model->>sum: {"a": "2", "b": 40}
-    sum-->>Model: 42.0 (1.5ms, 1 argument mended)
+    sum-->>Model: 42.0 (1.5ms, 1 argument repaired)
     and call 2 of 3
     Model->>now: {}
-    now--xModel: no clock#59; sorry (2.0s, 2 arguments mended, 1 argument ignored)
+    now--xModel: no clock#59; sorry (2.0s, 2 arguments repaired, 1 argument ignored)
     and call 3 of 3
     Model->>tool_3: {}
     Note over Model,tool_3: the call was not made: it needs the approval of a person
@@ -209,21 +209,21 @@ mod tests {
         assert_eq!(Transcript::new(&messages, &executions).mermaid().to_string(), expected);
     }
 
-    /// The text that Mermaid shows for a label, which must not end before its line does.
-    fn shown(label: &str) -> String {
+    /// Returns the text that Mermaid shows for a label. Panics if the label ends before the line.
+    fn render(label: &str) -> String {
         let mut shown = String::new();
         let mut rest = label.replace("<br/>", "\n");
         while let Some(start) = rest.find(['#', ';', '&', '<', '>', '%', '$', 'ﬂ', '¶', '\r']) {
             shown.push_str(&rest[..start]);
-            let (code, behind) = rest[start..].strip_prefix('#').unwrap().split_once(';').unwrap();
+            let (code, after) = rest[start..].strip_prefix('#').unwrap().split_once(';').unwrap();
             shown.push(char::from_u32(code.parse().unwrap()).unwrap());
-            rest = behind.to_owned();
+            rest = after.to_owned();
         }
         shown + &rest
     }
 
     #[test]
-    fn any_text_gives_a_valid_diagram() {
+    fn any_text_is_a_valid_diagram() {
         let texts = [
             "a; b: c # d",
             "#59;",
@@ -259,8 +259,8 @@ mod tests {
                 result.is_error = true;
             }
             messages.push(result);
-            let mermaid = Transcript::new(&messages, &[]).with_longest_text(1000).mermaid().to_string();
-            let expected = tidy(text, 1000);
+            let mermaid = Transcript::new(&messages, &[]).with_max_text_chars(1000).mermaid().to_string();
+            let expected = sanitize(text, 1000);
             let starts = [
                 "    participant tool_1 as ",
                 "    Note over Model: system: ",
@@ -275,8 +275,8 @@ mod tests {
             assert_eq!(lines.len(), starts.len(), "{mermaid}");
             for (line, start) in lines.iter().zip(starts) {
                 let label = line.strip_prefix(start).unwrap_or_else(|| panic!("{start}: {mermaid}"));
-                let expected = if start.contains(" as ") { tidy_name(text) } else { expected.clone() };
-                assert_eq!(shown(label), expected, "{line}");
+                let expected = if start.contains(" as ") { sanitize_name(text) } else { expected.clone() };
+                assert_eq!(render(label), expected, "{line}");
                 assert!(!line.contains("style") && !line.contains("classDef"), "{line}");
                 assert!(!label.starts_with("wrap:") && !label.starts_with("nowrap:"), "{line}");
             }
@@ -284,17 +284,17 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_are_cut() {
+    fn truncates_long_texts() {
         let messages = [Message::user(";".repeat(200))];
         let transcript = Transcript::new(&messages, &[]);
         let label = "#59;".repeat(120) + " [… 80 more characters]";
         assert!(transcript.mermaid().to_string().ends_with(&format!("User->>Model: {label}\n")));
-        let cut = transcript.with_longest_text(1).mermaid().to_string();
+        let cut = transcript.with_max_text_chars(1).mermaid().to_string();
         assert!(cut.ends_with("User->>Model: #59; [… 199 more characters]\n"), "{cut}");
     }
 
     #[test]
-    fn names_that_stand_for_themselves() {
+    fn recognizes_valid_ids() {
         let table = [
             ("sum", true),
             ("Square_root2", true),
@@ -315,8 +315,8 @@ mod tests {
             ("tool_3", false),
         ];
         for (name, expected) in table {
-            assert_eq!(is_plain(name), expected, "{name}");
+            assert_eq!(is_valid_id(name), expected, "{name}");
         }
-        assert!(!is_plain(&"a".repeat(65)));
+        assert!(!is_valid_id(&"a".repeat(65)));
     }
 }

@@ -1,4 +1,4 @@
-//! A conversation as something to read: a text, or a diagram.
+//! Conversations as readable text or as diagrams.
 
 mod entry;
 mod mermaid;
@@ -12,20 +12,19 @@ use self::mermaid::Mermaid;
 use crate::model::Message;
 use crate::tool::ToolExecution;
 
-/// How many characters of one text a transcript shows unless it is told otherwise.
-const LONGEST_TEXT: usize = 2000;
+/// The default limit of characters per text in the textual form.
+const DEFAULT_TEXT_CHARS: usize = 2000;
 
-/// How many characters of one text a diagram shows unless it is told otherwise.
-const LONGEST_LABEL: usize = 120;
+/// The default limit of characters per text in a diagram.
+const DEFAULT_LABEL_CHARS: usize = 120;
 
-/// A conversation as something to read: who said what, which tools were called with what, and what came of it.
-/// `Display` is plain text; [`mermaid`](Self::mermaid) draws it.
+/// A readable form of a conversation: the messages, the tool calls with their arguments, and the results. `Display`
+/// writes plain text; [`mermaid`](Self::mermaid) draws a diagram.
 ///
-/// Unlike `Debug`, it shows everything: what was said, arguments, outputs, errors. It is for the eyes of those who may
-/// see the conversation, and no log.
+/// Unlike `Debug`, it shows the messages, arguments, outputs and errors in full. Do not log it: show it only to people
+/// who are allowed to see the conversation.
 ///
-/// What somebody said never looks like a line of somebody else: its further lines are indented, and control characters
-/// are replaced.
+/// No text can imitate a line of another speaker: continuation lines are indented, and control characters are replaced.
 ///
 /// ```
 /// use tool_core::{AssistantMessage, Message, ToolCall, ToolExecution, ToolOutput, Transcript};
@@ -52,26 +51,26 @@ const LONGEST_LABEL: usize = 120;
 pub struct Transcript<'a> {
     messages: &'a [Message],
     executions: &'a [ToolExecution],
-    longest_text: Option<usize>,
+    max_text_chars: Option<usize>,
 }
 
 impl<'a> Transcript<'a> {
-    /// A transcript of messages. Of the calls among them that have a record, it tells how long they took and what was
-    /// mended in their arguments.
+    /// Creates a transcript of messages. Calls that have an execution are shown with their duration and with the number
+    /// of repaired arguments.
     pub fn new(messages: &'a [Message], executions: &'a [ToolExecution]) -> Self {
-        Self { messages, executions, longest_text: None }
+        Self { messages, executions, max_text_chars: None }
     }
 
-    /// The same transcript with so many characters of one text at most, in the text and in the diagram: 2000 in a text
-    /// and 120 in a diagram unless it is set. Behind them it tells how many are left out.
-    pub fn with_longest_text(mut self, characters: usize) -> Self {
-        self.longest_text = Some(characters);
+    /// Limits each text to this number of characters, followed by the number of omitted ones. The default is 2000 in the
+    /// textual form and 120 in a diagram.
+    pub fn with_max_text_chars(mut self, chars: usize) -> Self {
+        self.max_text_chars = Some(chars);
         self
     }
 
-    /// The conversation as a [Mermaid](https://mermaid.js.org/syntax/sequenceDiagram.html) sequence diagram, as
-    /// documentation, issues and chats draw it. Whatever was said, the diagram is a valid one; but Mermaid refuses to draw
-    /// one of more than 50 000 characters unless it is told to.
+    /// Returns the conversation as a [Mermaid](https://mermaid.js.org/syntax/sequenceDiagram.html) sequence diagram. The
+    /// diagram is valid for any conversation, but Mermaid draws more than 50 000 characters only if its `maxTextSize` is
+    /// raised.
     ///
     /// ```
     /// use tool_core::{Message, Transcript};
@@ -91,14 +90,14 @@ impl<'a> Transcript<'a> {
     }
 }
 
-/// The conversation as a text, a line for each thing that was said or done.
+/// Writes the conversation as text, with one entry per message, call and result.
 impl fmt::Display for Transcript<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         text::write(self, f)
     }
 }
 
-/// Tells how much there is, not what: conversations are private.
+/// Shows only sizes, as conversations are private.
 impl fmt::Debug for Transcript<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Transcript")

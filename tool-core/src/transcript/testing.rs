@@ -1,4 +1,4 @@
-//! A conversation in which there is a bit of everything.
+//! A conversation with every kind of entry.
 
 use std::time::{Duration, SystemTime};
 
@@ -16,14 +16,14 @@ pub(super) fn conversation() -> (Vec<Message>, Vec<ToolExecution>) {
     let open = ToolCall::new("6", "now", "{}");
     let late = ToolCall::new("7", "now", "{}");
 
-    let mended = |name| Repair::of_argument(name, "\"2\"", "2");
+    let repaired = |name| Repair::of_argument(name, "\"2\"", "2");
     let executions = [
         ToolExecution::new(sum.clone(), Ok("42.0".into()))
             .with_timing(SystemTime::UNIX_EPOCH, Duration::from_micros(1500))
-            .with_repairs(vec![mended("a")]),
+            .with_repairs(vec![repaired("a")]),
         ToolExecution::new(now.clone(), Err(ToolError::failed("no clock; sorry")))
             .with_timing(SystemTime::UNIX_EPOCH, Duration::from_secs(2))
-            .with_repairs(vec![mended("a"), Repair::of_ignored("b", "1"), mended("c")]),
+            .with_repairs(vec![repaired("a"), Repair::of_ignored("b", "1"), repaired("c")]),
         ToolExecution::new(end.clone(), Err(ToolError::not_made("it needs the approval of a person"))),
         ToolExecution::new(
             draw.clone(),
@@ -44,7 +44,7 @@ pub(super) fn conversation() -> (Vec<Message>, Vec<ToolExecution>) {
         Message::system("Be brief."),
         Message::User(Content::from_iter([Part::from("What is this?"), Part::from(photo)])),
         Message::Assistant(first),
-        // In another order than the calls.
+        // The results are in another order than the calls.
         results[2].clone(),
         results[0].clone(),
         results[1].clone(),

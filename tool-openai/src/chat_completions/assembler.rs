@@ -186,7 +186,7 @@ impl<'a> Assembler<'a> {
         }
         *json.first_mut()? = b'{';
         json.push(b'}');
-        let json = JsonText::checked(&String::from_utf8(json).ok()?).ok()?;
+        let json = JsonText::from_json(&String::from_utf8(json).ok()?).ok()?;
         Some(ProviderData::new(self.provider, json))
     }
 }

@@ -196,7 +196,7 @@ impl Slot {
             self.call.id = quirks::made_up_id();
         }
         let fields = self.extra_content.map(|extra| format!(r#"{{"extra_content":{extra}}}"#));
-        let json = fields.and_then(|fields| JsonText::checked(&fields).ok());
+        let json = fields.and_then(|fields| JsonText::from_json(&fields).ok());
         self.call.provider_data = json.map(|json| ProviderData::new(provider, json));
         self.call
     }

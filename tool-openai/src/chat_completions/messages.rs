@@ -158,7 +158,7 @@ fn write_provider_data(
     dialect: &Dialect,
     has_reasoning_back: bool,
 ) {
-    let Some(fields) = data.and_then(|data| data.of(&dialect.provider)) else { return };
+    let Some(fields) = data.and_then(|data| data.for_provider(&dialect.provider)) else { return };
     let fields = serde_json::from_str::<BTreeMap<Cow<'_, str>, &RawValue>>(fields.as_str());
     for (name, value) in fields.into_iter().flatten() {
         if OWN_FIELDS.contains(&&*name) || (name == REASONING && !has_reasoning_back) {

@@ -175,7 +175,7 @@ impl Serialize for Format<'_> {
         // The strict form says less: an endpoint that has no word for it may well hold the model to all of the schema.
         let (schema, strict) = match endpoint.strict {
             true => (format.schema(), Some(format.is_strict())),
-            false => (format.given_schema(), None),
+            false => (format.original_schema(), None),
         };
         let schema = JsonSchema { name: format.name(), schema, strict };
         let mut map = serializer.serialize_map(Some(2))?;

@@ -377,7 +377,9 @@ mod tests {
             assert_eq!(message.text, "a\u{fffd}");
             assert_eq!(message.tool_calls[0].arguments, "{\"a\":\"\u{fffd}\"}");
             let kept = message.provider_data.expect("items are kept");
-            assert!(!kept.of("here/responses").expect("they are its own").as_str().contains("ud83d"));
+            assert!(
+                !kept.for_provider("here/responses").expect("they are its own").as_str().contains("ud83d")
+            );
         }
     }
 

@@ -15,13 +15,13 @@ use crate::quirks;
 /// What is kept of a reply's items.
 pub(super) fn keep<'a>(provider: &str, items: impl IntoIterator<Item = &'a str>) -> Option<ProviderData> {
     let list = items.into_iter().collect::<Vec<_>>().join(",");
-    let list = JsonText::checked(&format!("[{list}]")).ok()?;
+    let list = JsonText::from_json(&format!("[{list}]")).ok()?;
     Some(ProviderData::new(provider, list))
 }
 
 /// The items that were kept, if they are this provider's.
 pub(super) fn kept<'a>(message: &'a AssistantMessage, provider: &str) -> Option<&'a str> {
-    Some(message.provider_data.as_ref()?.of(provider)?.as_str())
+    Some(message.provider_data.as_ref()?.for_provider(provider)?.as_str())
 }
 
 /// Writes the items that were kept in the place of the message; `false` if there are none that say what it says.
@@ -173,7 +173,7 @@ mod tests {
     fn what_is_kept_may_be_anything() {
         for kept in ["1", "{}", "[1]", r#"[{"type":"function_call"}]"#, "[[]]", "null"] {
             let mut message = AssistantMessage::default().with_tool_calls([ToolCall::new("1", "now", "{}")]);
-            message.provider_data = Some(ProviderData::new(PROVIDER, JsonText::checked(kept).unwrap()));
+            message.provider_data = Some(ProviderData::new(PROVIDER, JsonText::from_json(kept).unwrap()));
             let sent = sent(&message, &dialect());
             let is_call = kept.contains("function_call");
             let call = json!([{ "type": "function_call", "call_id": "1", "name": "now", "arguments": "{}" }]);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::stream::{self, Stream, StreamExt};
 use tokio::sync::mpsc;
-use tool_core::{Agent, ChatModel, ChatRequest, Delta};
+use tool_core::{Agent, ChatModel, ChatRequest, ChatResponse, Delta};
 
 use super::agent::Leg;
 use super::endpoint::Endpoint;
@@ -48,7 +48,7 @@ pub(super) async fn respond(endpoint: &Arc<Endpoint>, asked: Asked) -> Result<Ve
     match ready_to_ask(endpoint, &asked)? {
         Backend::Model(model) => {
             let response = model.chat(&asked.chat).await;
-            response.map(Delta::all_of).map_err(|error| endpoint.settings.telling.model(&error))
+            response.map(ChatResponse::into_deltas).map_err(|error| endpoint.settings.telling.model(&error))
         }
         Backend::Agent(agent) => Leg::new(&agent, &asked, endpoint)?.respond().await,
     }
@@ -122,7 +122,7 @@ fn whole(deltas: impl Stream<Item = Result<Delta, ApiError>> + Send + 'static) -
         match delta {
             Some(Ok(Delta::Done(response))) => {
                 told.is_over = true;
-                pieces.extend(Delta::all_of(response).into_iter().filter(|piece| match piece {
+                pieces.extend(response.into_deltas().into_iter().filter(|piece| match piece {
                     Delta::Text(_) => !told.text,
                     Delta::Reasoning(_) => !told.reasoning,
                     Delta::Refusal(_) => !told.refusal,

@@ -70,7 +70,7 @@ impl ToolOutput {
     ///
     /// The value has no JSON, such as a map whose keys are no strings.
     pub fn json<T: Serialize + ?Sized>(value: &T) -> Result<Self, ToolError> {
-        match JsonText::of(value) {
+        match JsonText::serialize(value) {
             Ok(json) => Ok(Self::from(Content::from(Part::from(json)))),
             Err(error) => Err(no_json(&error)),
         }

@@ -1,56 +1,56 @@
 use proptest::prelude::*;
 
-use super::super::texts::Texts;
+use super::super::text_joiner::TextJoiner;
 use super::*;
 
 fn tools() -> HashSet<String> {
     ["sum", "now", "get_current_weather"].map(String::from).into()
 }
 
-/// What a reply comes to: its text, its calls, and why it is broken.
+/// The text, calls and error of a parsed reply.
 #[derive(Debug, PartialEq)]
 struct Outcome {
     text: String,
-    calls: Vec<WrittenCall>,
-    broken: Option<String>,
+    calls: Vec<ParsedCall>,
+    error: Option<String>,
 }
 
-/// Reads a reply that comes in these pieces.
-fn read_pieces<'a>(pieces: impl IntoIterator<Item = &'a str>, is_cut_short: bool) -> Outcome {
+/// Parses a reply in these chunks.
+fn parse_chunks<'a>(chunks: impl IntoIterator<Item = &'a str>, is_truncated: bool) -> Outcome {
     let tools = tools();
-    let mut texts = Texts::default();
-    let mut reader = Reader::new(&tools, &mut texts);
-    let mut text: String = pieces.into_iter().map(|piece| reader.push(piece)).collect();
-    let read = reader.finish(is_cut_short);
-    text.push_str(&read.text);
-    text.push_str(&texts.finish());
-    Outcome { text, calls: read.calls, broken: read.broken }
+    let mut joiner = TextJoiner::default();
+    let mut parser = ReplyParser::new(&tools, &mut joiner);
+    let mut text: String = chunks.into_iter().map(|chunk| parser.push(chunk)).collect();
+    let parsed = parser.finish(is_truncated);
+    text.push_str(&parsed.text);
+    text.push_str(&joiner.finish());
+    Outcome { text, calls: parsed.calls, error: parsed.error }
 }
 
-/// Reads a reply, whole and in single characters.
-fn read_with(text: &str, is_cut_short: bool) -> Outcome {
-    let whole = read_pieces([text], is_cut_short);
-    let pieces = text.char_indices().map(|(at, character)| &text[at..at + character.len_utf8()]);
-    assert_eq!(read_pieces(pieces, is_cut_short), whole, "{text}");
+/// Parses a reply, both at once and by single characters.
+fn parse_with(text: &str, is_truncated: bool) -> Outcome {
+    let whole = parse_chunks([text], is_truncated);
+    let chunks = text.char_indices().map(|(at, character)| &text[at..at + character.len_utf8()]);
+    assert_eq!(parse_chunks(chunks, is_truncated), whole, "{text}");
     whole
 }
 
-fn read_all(text: &str) -> Outcome {
-    read_with(text, false)
+fn parse(text: &str) -> Outcome {
+    parse_with(text, false)
 }
 
 const SUM: &str = r#"{"name": "sum", "arguments": {"a": 1}}"#;
 
-/// The names of the calls, and the text.
+/// Returns the names of the calls, and the text.
 fn summary(text: &str) -> (String, String) {
-    let outcome = read_all(text);
-    assert_eq!(outcome.broken, None, "{text}");
+    let outcome = parse(text);
+    assert_eq!(outcome.error, None, "{text}");
     let names: Vec<_> = outcome.calls.iter().map(|call| &*call.name).collect();
     (names.join(" "), outcome.text)
 }
 
 #[test]
-fn calls_and_the_text_around_them() {
+fn parses_calls_and_the_text_around_them() {
     let table = [
         ("<tool_call>\n@\n</tool_call>", "sum", ""),
         ("<tool_call>@</tool_call>", "sum", ""),
@@ -95,7 +95,7 @@ fn calls_and_the_text_around_them() {
         ),
         ("<think></think>@", "sum", "<think></think>"),
         ("a <think>\n@", "sum", "a <think>"),
-        // Data that is no call may have calls behind it.
+        // Calls can follow data that is not a call.
         ("{\"a\": [\n{\"name\": \"x\"}]}\n@", "sum", "{\"a\": [\n{\"name\": \"x\"}]}"),
         ("{\"a\": \"\n<tool_call>@</tool_call>", "sum", "{\"a\": \""),
         ("{\"name\": \"\n<tool_call>@</tool_call>", "sum", "{\"name\": \""),
@@ -112,7 +112,7 @@ fn calls_and_the_text_around_them() {
 }
 
 #[test]
-fn a_text_without_calls_stays() {
+fn text_without_calls_is_unchanged() {
     let table = [
         "",
         " \n ",
@@ -154,20 +154,14 @@ fn a_text_without_calls_stays() {
 }
 
 #[test]
-fn what_is_meant_as_a_call_and_cannot_be_read_is_told() {
+fn reports_malformed_calls() {
     let table = [
-        (
-            "<tool_call>\n@\n</tool_c",
-            "a JSON object with `name` and `arguments` is expected, and nothing else",
-        ),
-        ("<tool_call></tool_call>", "a call is missing: there is nothing in it"),
-        (
-            "<tool_call>sum(a=1)</tool_call>",
-            "a JSON object with `name` and `arguments` is expected, and nothing else",
-        ),
+        ("<tool_call>\n@\n</tool_c", "expected only JSON objects with `name` and `arguments`"),
+        ("<tool_call></tool_call>", "the call is empty"),
+        ("<tool_call>sum(a=1)</tool_call>", "expected only JSON objects with `name` and `arguments`"),
         (
             "<tool_call>\n{\"name\": \"sum\", \"arguments\": {\"a\": 1}\n</tool_call>\n<tool_call>@</tool_call>",
-            "expected `,` or `}` at line 2, column 1, where it ends",
+            "expected `,` or `}` at line 2, column 1, found the end",
         ),
         (
             "<tool_call>\n{\"name\": \"sum, \"arguments\": {\"a\": 1}}\n</tool_call> b",
@@ -177,15 +171,15 @@ fn what_is_meant_as_a_call_and_cannot_be_read_is_told() {
             "<tool_call>\n{'name': 'sum', 'arguments': {'a': 'it's'}}",
             "expected `,` or `}` at line 1, column 40",
         ),
-        ("@<tool_call>{</tool_call>", "expected a name in quotes or `}` at line 1, column 2, where it ends"),
+        ("@<tool_call>{</tool_call>", "expected a name in quotes or `}` at line 1, column 2, found the end"),
         ("{\"tool\": \"sum\", \"parameters\": {\"a\": 1 2}}", "expected `,` or `}` at line 1, column 39"),
         (
             "{\"tool\": \"sum\", \"parameters\": {\"a\": 1}",
-            "expected `,` or `}` at line 1, column 39, where it ends",
+            "expected `,` or `}` at line 1, column 39, found the end",
         ),
         (
             "{\"tool\": \"sum\", \"parameters\": {\n<tool_call>@</tool_call>",
-            "expected a name in quotes or `}` at line 2, column 1, where it ends",
+            "expected a name in quotes or `}` at line 2, column 1, found the end",
         ),
         (
             "```json\n{\"name\": \"sum\", \"arguments\": {\"a\" 1}}\n```\nb",
@@ -193,22 +187,22 @@ fn what_is_meant_as_a_call_and_cannot_be_read_is_told() {
         ),
         (
             "```json\n{\"name\": \"sum\", \"arguments\": {\"a\": 1}\n```\nb",
-            "expected `,` or `}` at line 2, column 1, where it ends",
+            "expected `,` or `}` at line 2, column 1, found the end",
         ),
         (
             "```json\n{\"name\": \"sum\", \"arguments\": {\"a\": 1}",
-            "expected `,` or `}` at line 1, column 38, where it ends",
+            "expected `,` or `}` at line 1, column 38, found the end",
         ),
     ];
     for (pattern, why) in table {
-        let outcome = read_all(&pattern.replace('@', SUM));
-        assert_eq!(outcome.broken.as_deref(), Some(why), "{pattern}");
+        let outcome = parse(&pattern.replace('@', SUM));
+        assert_eq!(outcome.error.as_deref(), Some(why), "{pattern}");
         assert_eq!(outcome.text, "", "{pattern}");
     }
 }
 
 #[test]
-fn what_is_cut_short_is_no_call() {
+fn truncated_calls_are_text() {
     let table = [
         ("a\n<tool_call>\n@", 0),
         ("a\n<tool_call>\n@\n</tool_call>\n<tool_call>\n{\"name\": \"sum\"", 1),
@@ -220,8 +214,8 @@ fn what_is_cut_short_is_no_call() {
     ];
     for (pattern, calls) in table {
         let reply = pattern.replace('@', SUM);
-        let outcome = read_with(&reply, true);
-        assert_eq!((outcome.calls.len(), outcome.broken), (calls, None), "{pattern}");
+        let outcome = parse_with(&reply, true);
+        assert_eq!((outcome.calls.len(), outcome.error), (calls, None), "{pattern}");
         let text = if calls == 0 { &*reply } else { &outcome.text };
         assert_eq!(outcome.text, text, "{pattern}");
         assert!(calls == 0 || outcome.text.starts_with('a'), "{pattern}: {}", outcome.text);
@@ -229,8 +223,8 @@ fn what_is_cut_short_is_no_call() {
 }
 
 #[test]
-fn only_what_may_become_a_call_is_held_back() {
-    // Each piece, and what is given out when it came.
+fn holds_back_only_possible_calls() {
+    // Each chunk, and the text emitted after it.
     let table: [&[(&str, &str)]; 8] = [
         &[("It is", "It is"), (" 42", " 42"), (". a < b", ". a < b")],
         &[("a <", "a"), ("tool_", ""), ("box> b", " <tool_box> b")],
@@ -241,12 +235,12 @@ fn only_what_may_become_a_call_is_held_back() {
         &[("```json\n", ""), ("{\"b", ""), ("\": 1", "```json\n{\"b\": 1")],
         &[("<think>", "<think>"), ("\n@", "\n@"), ("</think>", "</think>")],
     ];
-    for pieces in table {
+    for chunks in table {
         let tools = tools();
-        let mut texts = Texts::default();
-        let mut reader = Reader::new(&tools, &mut texts);
-        for (piece, given) in pieces {
-            assert_eq!(reader.push(&piece.replace('@', SUM)), given.replace('@', SUM), "{pieces:?}");
+        let mut joiner = TextJoiner::default();
+        let mut parser = ReplyParser::new(&tools, &mut joiner);
+        for (chunk, emitted) in chunks {
+            assert_eq!(parser.push(&chunk.replace('@', SUM)), emitted.replace('@', SUM), "{chunks:?}");
         }
     }
 }
@@ -292,24 +286,24 @@ fn hostile_texts_take_linear_time_and_do_not_panic() {
         for prefix in ["", "<tool_call>{\"name\":\"sum\",\"arguments\":", "{\"tool\":\"sum\",\"args\":"] {
             let text = prefix.to_owned() + &pattern.repeat(LENGTH / pattern.len());
             let started = std::time::Instant::now();
-            read_pieces([&*text], false);
-            // What is quadratic takes many minutes.
+            parse_chunks([&*text], false);
+            // Quadratic time would take many minutes.
             assert!(started.elapsed().as_secs() < 60, "{prefix} {pattern}");
         }
     }
-    read_pieces(["{\"name\":[".repeat(1_000_000).as_str()], false);
-    // What is deep and whole is passed on, for the tool to refuse.
+    parse_chunks(["{\"name\":[".repeat(1_000_000).as_str()], false);
+    // Deep but valid JSON is passed on, for the tool to reject.
     let deep = "[".repeat(1_000_000) + &"]".repeat(1_000_000);
     let call = format!(r#"<tool_call>{{"name": "sum", "arguments": {deep}}}</tool_call>"#);
-    assert_eq!(read_pieces([&*call], false).calls[0].arguments, deep);
+    assert_eq!(parse_chunks([&*call], false).calls[0].arguments, deep);
     let python = call.replace('"', "'");
-    let broken = read_pieces([&*python], false).broken.unwrap();
-    assert!(broken.starts_with("expected no further brackets"), "{broken}");
+    let error = parse_chunks([&*python], false).error.unwrap();
+    assert!(error.starts_with("expected fewer nested brackets"), "{error}");
 }
 
-/// Pieces of which replies are made that come near to calls.
-fn piece() -> impl Strategy<Value = String> {
-    const PIECES: &[&str] = &[
+/// Generates fragments of replies that resemble calls.
+fn fragment() -> impl Strategy<Value = String> {
+    const FRAGMENTS: &[&str] = &[
         "<tool_call>",
         "</tool_call>",
         "<think>",
@@ -338,39 +332,39 @@ fn piece() -> impl Strategy<Value = String> {
         "é",
         SUM,
     ];
-    prop_oneof![4 => prop::sample::select(PIECES).prop_map(str::to_owned), 1 => ".{0,4}"]
+    prop_oneof![4 => prop::sample::select(FRAGMENTS).prop_map(str::to_owned), 1 => ".{0,4}"]
 }
 
 proptest! {
     #[test]
-    fn anything_is_read_alike_however_it_is_cut(
-        pieces in prop::collection::vec(piece(), 0..24),
+    fn result_does_not_depend_on_the_chunks(
+        fragments in prop::collection::vec(fragment(), 0..24),
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
-        is_cut_short: bool,
+        is_truncated: bool,
     ) {
-        let text = pieces.concat();
-        let whole = read_with(&text, is_cut_short);
+        let text = fragments.concat();
+        let whole = parse_with(&text, is_truncated);
         let mut at: Vec<_> = cuts.iter().map(|cut| cut.index(text.len() + 1)).collect();
         at.retain(|at| text.is_char_boundary(*at));
         at.extend([0, text.len()]);
         at.sort_unstable();
         let cut = at.windows(2).map(|pair| &text[pair[0]..pair[1]]);
-        prop_assert_eq!(&read_pieces(cut, is_cut_short), &whole);
-        if whole.calls.is_empty() && whole.broken.is_none() {
+        prop_assert_eq!(&parse_chunks(cut, is_truncated), &whole);
+        if whole.calls.is_empty() && whole.error.is_none() {
             prop_assert_eq!(whole.text, text);
         }
     }
 
     #[test]
-    fn a_text_without_marks_stays(text in "[^<{\\[`]{0,80}") {
-        let outcome = read_all(&text);
+    fn text_without_special_characters_is_unchanged(text in "[^<{\\[`]{0,80}") {
+        let outcome = parse(&text);
         prop_assert_eq!(outcome.text, text);
-        prop_assert!(outcome.calls.is_empty() && outcome.broken.is_none());
+        prop_assert!(outcome.calls.is_empty() && outcome.error.is_none());
     }
 
     #[test]
-    fn what_becomes_json_is_json(text in "[\\[\\](){}'\",:\\\\ntrueTruNon0-9.e \n]{0,40}") {
-        if let Ok(json) = super::lenient::json_of(&text) {
+    fn converted_json_is_valid(text in "[\\[\\](){}'\",:\\\\ntrueTruNon0-9.e \n]{0,40}") {
+        if let Ok(json) = super::lenient_json::to_json(&text) {
             prop_assert!(serde_json::from_str::<serde::de::IgnoredAny>(&json).is_ok(), "{json}");
         }
     }

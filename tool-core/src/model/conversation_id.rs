@@ -1,4 +1,4 @@
-//! What tells one conversation from another.
+//! The id of a conversation.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// What tells one conversation from another. Tools may have it injected, as `#[inject] id: &ConversationId`.
+/// The id of a conversation. Tools can have it injected with `#[inject] id: &ConversationId`.
 ///
 /// ```
 /// use tool_core::ConversationId;
@@ -20,19 +20,19 @@ use serde::{Deserialize, Serialize};
 pub struct ConversationId(Arc<str>);
 
 impl ConversationId {
-    /// The id that the application gave it.
+    /// Creates an id from the application's own identifier.
     #[must_use]
     pub fn new(id: impl Into<String>) -> Self {
         Self::from(id.into())
     }
 
-    /// An id that no other conversation has: 128 random bits.
+    /// Creates a unique id of 128 random bits.
     #[must_use]
     pub fn unique() -> Self {
         Self::from(unique_id("conversation"))
     }
 
-    /// The id as a text.
+    /// Returns the id as a string slice.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

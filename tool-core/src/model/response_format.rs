@@ -1,4 +1,4 @@
-//! What the model's last message must look like.
+//! The format of the model's answer.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use serde_json::Value;
 
 use crate::schema::strict_form;
 
-/// What the model's last message must look like: a JSON text of a schema. Cloning shares it.
+/// The format of the model's last message: JSON that matches a schema. Clones share the schema.
 ///
-/// Only a model that [supports it](crate::ChatModel::supports_response_format) is held to it; any other ignores it.
+/// Models that do not [support](crate::ChatModel::supports_response_format) response formats ignore it.
 ///
 /// ```
 /// use serde_json::json;
-/// use tool_core::{ResponseFormat, ChatRequest, Message};
+/// use tool_core::{ChatRequest, Message, ResponseFormat};
 ///
 /// let schema = json!({ "type": "object", "properties": { "city": { "type": "string" } }, "required": ["city"] });
 /// let format = ResponseFormat::json_schema("place", schema);
@@ -25,66 +25,67 @@ use crate::schema::strict_form;
 #[derive(Clone, PartialEq)]
 pub struct ResponseFormat(Arc<Inner>);
 
-/// The strict form is kept beside the schema, so that a request of a run that is restored has the bytes of those before,
-/// and a program that only restores runs is not linked with what makes the form.
+/// The strict form is serialized beside the schema, so that the requests of a restored run have the same bytes as those
+/// before, and a program that only restores runs does not link the code that derives the strict form.
 #[derive(PartialEq, Serialize, Deserialize)]
 struct Inner {
     name: String,
     #[serde(rename = "schema")]
-    given: Value,
+    original: Value,
     #[serde(rename = "strict_schema", default, skip_serializing_if = "Option::is_none")]
     strict: Option<Value>,
 }
 
 impl ResponseFormat {
-    /// JSON of a schema (draft 2020-12), under a name that tells the model what it is: letters, digits, `_` and `-`,
-    /// at most 64 of them, is what providers take.
+    /// Creates a format from a JSON Schema (draft 2020-12) and a name that describes the answer to the model. Providers
+    /// accept names of at most 64 letters, digits, `_` and `-`.
     ///
-    /// It is [strict](Self::is_strict) if the schema has a strict form, as in
+    /// The format is [strict](Self::is_strict) if the schema has a strict form, see
     /// [`ToolDefinition::into_strict`](crate::ToolDefinition::into_strict).
     #[must_use]
     pub fn json_schema(name: impl Into<String>, schema: Value) -> Self {
         let strict = strict_form(&schema).ok();
-        Self(Arc::new(Inner { name: name.into(), given: schema, strict }))
+        Self(Arc::new(Inner { name: name.into(), original: schema, strict }))
     }
 
-    /// The same format with the schema as it was given, which the provider then takes as a wish: for a schema of which
-    /// the strict form says too little.
+    /// Returns this format with the original schema, which the provider then treats as a hint. Use it for a schema whose
+    /// strict form loses too much.
     #[must_use]
     pub fn without_strict(self) -> Self {
         if !self.is_strict() {
             return self;
         }
-        Self(Arc::new(Inner { name: self.0.name.clone(), given: self.0.given.clone(), strict: None }))
+        Self(Arc::new(Inner { name: self.0.name.clone(), original: self.0.original.clone(), strict: None }))
     }
 
-    /// The name that tells the model what it is.
+    /// Returns the name, which describes the answer to the model.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// The schema that the provider is sent: in strict form if the format [is strict](Self::is_strict). There, `null`
-    /// stands for what may be left out.
+    /// Returns the schema that is sent to the provider: the strict form if the format [is strict](Self::is_strict), in
+    /// which optional members are required but can be `null`.
     #[must_use]
     pub fn schema(&self) -> &Value {
-        self.0.strict.as_ref().unwrap_or(&self.0.given)
+        self.0.strict.as_ref().unwrap_or(&self.0.original)
     }
 
-    /// The schema as it was given: what an answer means, whether the model was held to it or to its strict form.
+    /// Returns the schema as passed to [`json_schema`](Self::json_schema), which defines the meaning of an answer in
+    /// either form.
     #[must_use]
-    pub fn given_schema(&self) -> &Value {
-        &self.0.given
+    pub fn original_schema(&self) -> &Value {
+        &self.0.original
     }
 
-    /// The provider is asked to hold the model to the schema, letter by letter.
+    /// Returns `true` if the provider must constrain the model's output to the schema.
     #[must_use]
     pub fn is_strict(&self) -> bool {
         self.0.strict.is_some()
     }
 }
 
-/// Names it; the schema may be long.
+/// Leaves out the schema, which can be long.
 impl fmt::Debug for ResponseFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ResponseFormat")
@@ -117,12 +118,12 @@ mod tests {
     }
 
     #[test]
-    fn strict_where_the_schema_can_be() {
+    fn is_strict_if_the_schema_has_a_strict_form() {
         let strict = ResponseFormat::json_schema("stay", stay());
         assert!(strict.is_strict());
         assert_eq!(strict.schema()["required"], json!(["nights"]));
         assert_eq!(strict.schema()["additionalProperties"], false);
-        assert_eq!(*strict.given_schema(), stay());
+        assert_eq!(*strict.original_schema(), stay());
 
         let lenient = strict.clone().without_strict();
         assert!(!lenient.is_strict() && lenient != strict);
@@ -135,14 +136,14 @@ mod tests {
     }
 
     #[test]
-    fn a_strict_form_is_strict_as_it_is() {
+    fn strict_form_of_a_strict_form_is_unchanged() {
         let once = ResponseFormat::json_schema("stay", stay());
         let twice = ResponseFormat::json_schema("stay", once.schema().clone());
         assert_eq!((twice.is_strict(), twice.schema()), (true, once.schema()));
     }
 
     #[test]
-    fn states() {
+    fn serializes_and_deserializes() {
         let strict = ResponseFormat::json_schema("stay", stay());
         let form = strict.schema().clone();
         let table = [
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn debug_names_it() {
+    fn debug_shows_the_name() {
         let format = ResponseFormat::json_schema("stay", stay());
         assert_eq!(format!("{format:?}"), r#"ResponseFormat { name: "stay", is_strict: true, .. }"#);
     }

@@ -1,61 +1,63 @@
-//! Writes as JSON what was written nearly as JSON: Python's dictionaries, lists and tuples, loose commas, line breaks in
-//! strings. Nothing is guessed: what has no clear meaning is told, with its place.
+//! Converts near-JSON to JSON: Python's dictionaries, lists and tuples, trailing commas, line breaks in strings. Anything
+//! ambiguous is an error with its position. JSON5 parsers accept neither Python's literals nor its tuples.
 
 use serde::de::IgnoredAny;
 
-/// How deep values may stand inside each other.
-const DEEPEST: usize = 128;
+/// The maximum nesting depth of values.
+const MAX_DEPTH: usize = 128;
 
-/// The JSON of one value, which the text is. Numbers keep all their digits.
+/// Converts the text of one value to JSON. Preserves every digit of numbers.
 ///
 /// # Errors
 ///
-/// What is expected in the place of what stands there.
-pub(super) fn json_of(text: &str) -> Result<String, String> {
-    let mut writer = Writer { text, at: 0, json: String::with_capacity(text.len()) };
-    let written = writer.value(0).and_then(|()| match writer.next() {
+/// Returns a description of what is expected at which position. It contains nothing of the text.
+pub(super) fn to_json(text: &str) -> Result<String, String> {
+    let mut converter = Converter { text, position: 0, json: String::with_capacity(text.len()) };
+    let result = converter.value(0).and_then(|()| match converter.peek() {
         None => Ok(()),
         Some(_) => Err("the end"),
     });
-    written.map_err(|expected| writer.tell(expected))?;
-    Ok(writer.json)
+    result.map_err(|expected| converter.describe(expected))?;
+    Ok(converter.json)
 }
 
-struct Writer<'a> {
+struct Converter<'a> {
     text: &'a str,
-    at: usize,
+    /// The position in the text, in bytes.
+    position: usize,
     json: String,
 }
 
-type Written = Result<(), &'static str>;
+/// The result of converting a value. The error is what was expected at the current position.
+type Converted = Result<(), &'static str>;
 
-impl Writer<'_> {
-    /// What is wrong in words, and where. It holds nothing of the text.
-    fn tell(&self, expected: &str) -> String {
-        let before = self.text.get(..self.at).unwrap_or_default();
+impl Converter<'_> {
+    /// Describes what was expected at the current position.
+    fn describe(&self, expected: &str) -> String {
+        let before = self.text.get(..self.position).unwrap_or_default();
         let line = before.matches('\n').count() + 1;
         let column = before.chars().rev().take_while(|character| *character != '\n').count() + 1;
-        let found = if self.rest().is_empty() { ", where it ends" } else { "" };
+        let found = if self.rest().is_empty() { ", found the end" } else { "" };
         format!("expected {expected} at line {line}, column {column}{found}")
     }
 
     fn rest(&self) -> &str {
-        self.text.get(self.at..).unwrap_or_default()
+        self.text.get(self.position..).unwrap_or_default()
     }
 
-    /// The next character that is no blank, which stays.
-    fn next(&mut self) -> Option<char> {
+    /// Skips whitespace and returns the next character without consuming it.
+    fn peek(&mut self) -> Option<char> {
         let rest = self.rest();
         let next = rest.trim_start();
-        self.at += rest.len() - next.len();
+        self.position += rest.len() - next.len();
         self.rest().chars().next()
     }
 
-    fn value(&mut self, depth: usize) -> Written {
-        if depth > DEEPEST {
-            return Err("no further brackets inside of so many");
+    fn value(&mut self, depth: usize) -> Converted {
+        if depth > MAX_DEPTH {
+            return Err("fewer nested brackets");
         }
-        match self.next() {
+        match self.peek() {
             Some('{') => self.object(depth),
             Some('[') => self.list(']', depth),
             Some('(') => self.list(')', depth),
@@ -66,14 +68,14 @@ impl Writer<'_> {
         }
     }
 
-    fn object(&mut self, depth: usize) -> Written {
-        self.at += 1;
+    fn object(&mut self, depth: usize) -> Converted {
+        self.position += 1;
         self.json.push('{');
         let mut is_first = true;
         loop {
-            match self.next() {
+            match self.peek() {
                 Some('}') => {
-                    self.at += 1;
+                    self.position += 1;
                     self.json.push('}');
                     return Ok(());
                 }
@@ -87,25 +89,25 @@ impl Writer<'_> {
                 _ => return Err("a name in quotes"),
             }
             is_first = false;
-            if self.next() != Some(':') {
+            if self.peek() != Some(':') {
                 return Err("`:`");
             }
-            self.at += 1;
+            self.position += 1;
             self.json.push(':');
             self.value(depth + 1)?;
-            if !self.comma() && self.next() != Some('}') {
+            if !self.comma() && self.peek() != Some('}') {
                 return Err("`,` or `}`");
             }
         }
     }
 
-    /// A list or a tuple; round brackets without a comma only stand around a value.
-    fn list(&mut self, end: char, depth: usize) -> Written {
+    /// Converts a list or a tuple. Parentheses around a single value without a comma are removed.
+    fn list(&mut self, end: char, depth: usize) -> Converted {
         let start = self.json.len();
-        self.at += 1;
+        self.position += 1;
         self.json.push('[');
         let (mut count, mut has_comma) = (0_usize, false);
-        while self.next() != Some(end) {
+        while self.peek() != Some(end) {
             if count > 0 && !has_comma {
                 return Err(if end == ']' { "`,` or `]`" } else { "`,` or `)`" });
             }
@@ -116,7 +118,7 @@ impl Writer<'_> {
             count += 1;
             has_comma = self.comma();
         }
-        self.at += 1;
+        self.position += 1;
         if end == ')' && count == 1 && !has_comma {
             self.json.remove(start);
         } else {
@@ -125,27 +127,27 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Takes a comma, if one comes.
+    /// Consumes a comma if it is next.
     fn comma(&mut self) -> bool {
-        let is_there = self.next() == Some(',');
-        self.at += usize::from(is_there);
-        is_there
+        let is_comma = self.peek() == Some(',');
+        self.position += usize::from(is_comma);
+        is_comma
     }
 
-    fn number(&mut self) -> Written {
+    fn number(&mut self) -> Converted {
         let rest = self.rest();
-        let is_of_number = |byte: &u8| byte.is_ascii_digit() || b"+-.eE".contains(byte);
-        let end = rest.bytes().position(|byte| !is_of_number(&byte)).unwrap_or(rest.len());
+        let is_number_byte = |byte: &u8| byte.is_ascii_digit() || b"+-.eE".contains(byte);
+        let end = rest.bytes().position(|byte| !is_number_byte(&byte)).unwrap_or(rest.len());
         let number = rest.get(..end).unwrap_or_default().to_owned();
         if serde_json::from_str::<IgnoredAny>(&number).is_err() {
-            return Err("a number as JSON has it");
+            return Err("a valid JSON number");
         }
-        self.at += end;
+        self.position += end;
         self.json.push_str(&number);
         Ok(())
     }
 
-    fn word(&mut self) -> Written {
+    fn word(&mut self) -> Converted {
         const WORDS: [(&str, &str); 6] = [
             ("True", "true"),
             ("False", "false"),
@@ -156,44 +158,44 @@ impl Writer<'_> {
         ];
         let rest = self.rest();
         let end = rest.find(|character: char| !character.is_alphanumeric() && character != '_');
-        let came = rest.get(..end.unwrap_or(rest.len()));
-        let Some((word, json)) = WORDS.into_iter().find(|(word, _)| Some(*word) == came) else {
-            return Err("a value; a text stands in quotes");
+        let found = rest.get(..end.unwrap_or(rest.len()));
+        let Some((word, json)) = WORDS.into_iter().find(|(word, _)| Some(*word) == found) else {
+            return Err("a value (strings need quotes)");
         };
-        self.at += word.len();
+        self.position += word.len();
         self.json.push_str(json);
         Ok(())
     }
 
-    fn string(&mut self, quote: char) -> Written {
-        self.at += 1;
+    fn string(&mut self, quote: char) -> Converted {
+        self.position += 1;
         self.json.push('"');
         loop {
-            let Some(character) = self.take() else { return Err("the closing quote of a text") };
+            let Some(character) = self.next() else { return Err("a closing quote") };
             match character {
                 _ if character == quote => break,
                 '\\' => self.escape()?,
-                character => self.write(character),
+                character => self.push(character),
             }
         }
         self.json.push('"');
         Ok(())
     }
 
-    /// What stands behind a backslash, in JSON or in Python. A backslash that escapes nothing is one.
-    fn escape(&mut self) -> Written {
-        let Some(character) = self.take() else { return Err("the closing quote of a text") };
+    /// Converts an escape sequence of JSON or Python. A backslash that escapes nothing is a literal backslash.
+    fn escape(&mut self) -> Converted {
+        let Some(character) = self.next() else { return Err("a closing quote") };
         match character {
             '"' | '\\' | '/' => self.json.extend(['\\', character]),
             'b' | 'f' | 'n' | 'r' | 't' => self.json.extend(['\\', character]),
-            // It stays as it is, as it may be the half of a pair.
+            // Unchanged, as it can be half of a surrogate pair.
             'u' if self.hexadecimal(4).is_some() => self.json.extend(['\\', 'u']),
             'U' | 'x' => {
                 let length = if character == 'U' { 8 } else { 2 };
                 match self.hexadecimal(length).and_then(char::from_u32) {
                     Some(escaped) => {
-                        self.at += length;
-                        self.write(escaped);
+                        self.position += length;
+                        self.push(escaped);
                     }
                     None => self.json.extend(['\\', '\\', character]),
                 }
@@ -202,27 +204,27 @@ impl Writer<'_> {
             '\n' => {}
             other => {
                 self.json.push_str("\\\\");
-                self.write(other);
+                self.push(other);
             }
         }
         Ok(())
     }
 
-    /// The number that so many digits stand for, if they come.
+    /// Returns the value of the next `length` hexadecimal digits without consuming them.
     fn hexadecimal(&self, length: usize) -> Option<u32> {
         let digits = self.rest().get(..length)?;
         let is_number = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
         is_number.then(|| u32::from_str_radix(digits, 16).ok()).flatten()
     }
 
-    fn take(&mut self) -> Option<char> {
+    fn next(&mut self) -> Option<char> {
         let character = self.rest().chars().next()?;
-        self.at += character.len_utf8();
+        self.position += character.len_utf8();
         Some(character)
     }
 
-    /// Writes a character of a string.
-    fn write(&mut self, character: char) {
+    /// Appends a character of a string, escaped if necessary.
+    fn push(&mut self, character: char) {
         match character {
             '"' | '\\' => self.json.extend(['\\', character]),
             '\0'..='\u{1f}' => {
@@ -239,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_nearly_json_becomes_json() {
+    fn converts_near_json() {
         let table = [
             ("{'a': 'b'}", r#"{"a":"b"}"#),
             ("{'a': True, 'b': False, 'c': None}", r#"{"a":true,"b":false,"c":null}"#),
@@ -260,36 +262,36 @@ mod tests {
             (r#"  {}  "#, "{}"),
         ];
         for (text, expected) in table {
-            assert_eq!(json_of(text).as_deref(), Ok(expected), "{text}");
+            assert_eq!(to_json(text).as_deref(), Ok(expected), "{text}");
             serde_json::from_str::<IgnoredAny>(expected).unwrap();
         }
     }
 
     #[test]
-    fn what_has_no_clear_meaning_is_told_with_its_place() {
+    fn reports_errors_with_positions() {
         let table = [
-            ("", "expected a value at line 1, column 1, where it ends"),
+            ("", "expected a value at line 1, column 1, found the end"),
             ("{'a' 1}", "expected `:` at line 1, column 6"),
             ("{'a': 1 'b': 2}", "expected `,` or `}` at line 1, column 9"),
             ("{\n 'é': [1\n 2]}", "expected `,` or `]` at line 3, column 2"),
             ("(1 2)", "expected `,` or `)` at line 1, column 4"),
             ("{a: 1}", "expected a name in quotes or `}` at line 1, column 2"),
-            ("{'a': 1", "expected `,` or `}` at line 1, column 8, where it ends"),
-            ("{'a': Paris}", "expected a value; a text stands in quotes at line 1, column 7"),
-            ("{'a': 'b", "expected the closing quote of a text at line 1, column 9, where it ends"),
-            ("{'a': 1-2}", "expected a number as JSON has it at line 1, column 7"),
+            ("{'a': 1", "expected `,` or `}` at line 1, column 8, found the end"),
+            ("{'a': Paris}", "expected a value (strings need quotes) at line 1, column 7"),
+            ("{'a': 'b", "expected a closing quote at line 1, column 9, found the end"),
+            ("{'a': 1-2}", "expected a valid JSON number at line 1, column 7"),
             ("{} {}", "expected the end at line 1, column 4"),
         ];
         for (text, expected) in table {
-            assert_eq!(json_of(text).unwrap_err(), expected, "{text}");
+            assert_eq!(to_json(text).unwrap_err(), expected, "{text}");
         }
     }
 
     #[test]
-    fn depth_is_bounded() {
+    fn limits_the_depth() {
         let deep = |depth| "[".repeat(depth) + &"]".repeat(depth);
-        assert!(json_of(&deep(DEEPEST)).is_ok());
-        let told = json_of(&deep(1 << 20)).unwrap_err();
-        assert_eq!(told, "expected no further brackets inside of so many at line 1, column 130");
+        assert!(to_json(&deep(MAX_DEPTH)).is_ok());
+        let error = to_json(&deep(1 << 20)).unwrap_err();
+        assert_eq!(error, "expected fewer nested brackets at line 1, column 130");
     }
 }

@@ -1,0 +1,147 @@
+//! The trait that a provider implements.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures_util::Stream;
+use futures_util::stream::{self, StreamExt};
+
+use crate::model::{ChatRequest, ChatResponse, Delta, ModelError};
+
+/// The future returned by [`ChatModel::chat`].
+pub type ModelFuture<'a> = Pin<Box<dyn Future<Output = Result<ChatResponse, ModelError>> + Send + 'a>>;
+
+/// The stream returned by [`ChatModel::stream`].
+pub type ChatStream<'a> = Pin<Box<dyn Stream<Item = Result<Delta, ModelError>> + Send + 'a>>;
+
+/// A chat model.
+///
+/// # Contract
+///
+/// - The response depends only on the request: a model stores no conversation.
+/// - A stream ends with [`Delta::Done`], which has the complete response, or with an error.
+/// - Dropping the future or the stream cancels the request.
+///
+/// # Examples
+///
+/// ```
+/// use tool_core::{AssistantMessage, ChatModel, ChatRequest, ChatResponse, ModelFuture};
+///
+/// struct Parrot;
+///
+/// impl ChatModel for Parrot {
+///     fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+///         let last = request.messages().last().map(|message| message.text().into_owned());
+///         Box::pin(async { Ok(ChatResponse::new(AssistantMessage::text(last.unwrap_or_default()))) })
+///     }
+/// }
+/// ```
+///
+#[doc = include_str!("../../docs/provider.md")]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a model",
+    label = "not a `ChatModel`",
+    note = "call `.chat_model(\"…\")` on an endpoint such as `OpenAi` to get a model"
+)]
+pub trait ChatModel: Send + Sync {
+    /// Sends a request to the model and returns the complete response.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`ModelError`] if the model cannot be reached or rejects the request.
+    fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a>;
+
+    /// Sends a request to the model and streams the response. By default, the response arrives all at once.
+    ///
+    /// # Errors
+    ///
+    /// The stream ends with a [`ModelError`] if the model cannot be reached, rejects the request, or stops before the
+    /// response is complete.
+    fn stream<'a>(&'a self, request: &'a ChatRequest<'_>) -> ChatStream<'a> {
+        let deltas = async move {
+            let deltas = match self.chat(request).await {
+                Ok(response) => response.into_deltas().into_iter().map(Ok).collect(),
+                Err(error) => vec![Err(error)],
+            };
+            stream::iter(deltas)
+        };
+        Box::pin(stream::once(deltas).flatten())
+    }
+
+    /// Returns `true` if the model supports the request's [response format](ChatRequest::response_format). Other models
+    /// ignore it: to get an answer that matches a schema from them, provide a tool that accepts the answer.
+    fn supports_response_format(&self) -> bool {
+        false
+    }
+
+    /// Returns `true` if the model supports a response format in a request that also has tools. Some models call no tool
+    /// when they are constrained to a schema.
+    fn supports_response_format_with_tools(&self) -> bool {
+        self.supports_response_format()
+    }
+
+    /// Returns the provider's name as defined by [OpenTelemetry], such as `openai`, for traces.
+    ///
+    /// [OpenTelemetry]: https://opentelemetry.io/docs/specs/semconv/registry/attributes/gen-ai/
+    fn provider_name(&self) -> Option<&str> {
+        None
+    }
+
+    /// Returns the model's name, as the provider names it.
+    fn model_name(&self) -> Option<&str> {
+        None
+    }
+}
+
+impl<M: ChatModel + ?Sized> ChatModel for Box<M> {
+    fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        (**self).chat(request)
+    }
+
+    fn stream<'a>(&'a self, request: &'a ChatRequest<'_>) -> ChatStream<'a> {
+        (**self).stream(request)
+    }
+
+    fn supports_response_format(&self) -> bool {
+        (**self).supports_response_format()
+    }
+
+    fn supports_response_format_with_tools(&self) -> bool {
+        (**self).supports_response_format_with_tools()
+    }
+
+    fn provider_name(&self) -> Option<&str> {
+        (**self).provider_name()
+    }
+
+    fn model_name(&self) -> Option<&str> {
+        (**self).model_name()
+    }
+}
+
+impl<M: ChatModel + ?Sized> ChatModel for Arc<M> {
+    fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        (**self).chat(request)
+    }
+
+    fn stream<'a>(&'a self, request: &'a ChatRequest<'_>) -> ChatStream<'a> {
+        (**self).stream(request)
+    }
+
+    fn supports_response_format(&self) -> bool {
+        (**self).supports_response_format()
+    }
+
+    fn supports_response_format_with_tools(&self) -> bool {
+        (**self).supports_response_format_with_tools()
+    }
+
+    fn provider_name(&self) -> Option<&str> {
+        (**self).provider_name()
+    }
+
+    fn model_name(&self) -> Option<&str> {
+        (**self).model_name()
+    }
+}

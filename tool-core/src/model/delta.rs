@@ -1,0 +1,51 @@
+//! The chunks of a streamed response.
+
+use std::fmt;
+
+use crate::model::ChatResponse;
+
+/// A chunk of a streamed response.
+///
+/// The chunks are for display. [`Done`](Delta::Done) has the complete response, as assembled by the provider.
+#[derive(Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Delta {
+    /// The next chunk of the text.
+    Text(String),
+    /// The next chunk of the reasoning.
+    Reasoning(String),
+    /// The next chunk of a refusal's explanation.
+    Refusal(String),
+    /// The start of a tool call.
+    ToolCall {
+        /// The index of the call in the response.
+        index: usize,
+        /// The id of the call.
+        id: String,
+        /// The tool's name.
+        name: String,
+    },
+    /// The next chunk of a call's arguments.
+    Arguments {
+        /// The index of the call in the response.
+        index: usize,
+        /// The next chunk of the JSON text.
+        text: String,
+    },
+    /// The complete response. Always the last item of a stream.
+    Done(ChatResponse),
+}
+
+/// Shows only sizes, as conversations are private.
+impl fmt::Debug for Delta {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => write!(f, "Text({} bytes)", text.len()),
+            Self::Reasoning(text) => write!(f, "Reasoning({} bytes)", text.len()),
+            Self::Refusal(text) => write!(f, "Refusal({} bytes)", text.len()),
+            Self::ToolCall { index, id, name } => write!(f, "ToolCall({index}, {id}, {name})"),
+            Self::Arguments { index, text } => write!(f, "Arguments({index}, {} bytes)", text.len()),
+            Self::Done(response) => f.debug_tuple("Done").field(response).finish(),
+        }
+    }
+}
