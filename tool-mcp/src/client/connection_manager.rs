@@ -1,4 +1,4 @@
-//! A server through its connections: one after the other, as each may be lost.
+//! Keeps a server connected: reconnects when a connection is lost, and caches the list of tools.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -6,77 +6,76 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
+use super::config::ServerConfig;
 use super::connection::Connection;
-use super::listing::{Kept, Listing};
-use super::settings::Settings;
+use super::listing::{CachedListing, Listing};
 use super::{Fingerprint, McpError};
 
-/// How long is waited before a server is connected to again, at first; it is doubled each time.
-const FIRST_WAIT: Duration = Duration::from_millis(200);
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// The delay before the first attempt to reconnect. It doubles with each attempt.
+const FIRST_DELAY: Duration = Duration::from_millis(200);
+const MAX_DELAY: Duration = Duration::from_secs(30);
 
-/// How long a connection has to last so that its end counts as the first.
-const LASTING: Duration = Duration::from_secs(30);
+/// How long a connection has to last before its loss resets the delay.
+const STABLE_AFTER: Duration = Duration::from_secs(30);
 
-/// A server that is in use. The connection ends when the last of its users is dropped.
-pub(super) struct Live {
-    server: Arc<Server>,
-    keeper: JoinHandle<()>,
+/// The connections to one server, one after the other. The connection is closed when this is dropped.
+pub(super) struct ConnectionManager {
+    shared: Arc<Shared>,
+    reconnect_task: JoinHandle<()>,
 }
 
-/// What the task that keeps up the connection shares with the users.
-struct Server {
-    settings: Settings,
-    link: Mutex<Result<Arc<Connection>, McpError>>,
-    changed: Notify,
-    /// Locked while the server is asked, so that it is asked once.
-    kept: tokio::sync::Mutex<Option<Kept>>,
+/// State that is shared with the task that reconnects.
+struct Shared {
+    config: ServerConfig,
+    current: Mutex<Result<Arc<Connection>, McpError>>,
+    connection_changed: Notify,
+    /// Locked during a request for the tools, so that concurrent callers share one request.
+    cache: tokio::sync::Mutex<Option<CachedListing>>,
 }
 
-impl Live {
-    /// Connects, and from then on connects again whenever the connection is lost.
+impl ConnectionManager {
+    /// Connects, and reconnects from then on whenever the connection is lost.
     ///
     /// # Errors
     ///
-    /// The first connection fails, and the server is not optional.
-    pub(super) async fn start(settings: Settings) -> Result<Self, McpError> {
-        let first = Connection::open(&settings).await.map(Arc::new);
-        if let (Err(error), false) = (&first, settings.is_optional) {
+    /// Returns an error if the first connection fails and the server is not optional.
+    pub(super) async fn start(config: ServerConfig) -> Result<Self, McpError> {
+        let first = Connection::open(&config).await.map(Arc::new);
+        if let (Err(error), false) = (&first, config.is_optional) {
             return Err(error.clone());
         }
-        let server = Arc::new(Server {
-            settings,
-            link: Mutex::new(first),
-            changed: Notify::new(),
-            kept: tokio::sync::Mutex::new(None),
+        let shared = Arc::new(Shared {
+            config,
+            current: Mutex::new(first),
+            connection_changed: Notify::new(),
+            cache: tokio::sync::Mutex::new(None),
         });
-        let keeper = tokio::spawn(keep_up(Arc::clone(&server)));
-        Ok(Self { server, keeper })
+        let reconnect_task = tokio::spawn(reconnect_forever(Arc::clone(&shared)));
+        Ok(Self { shared, reconnect_task })
     }
 
-    pub(super) fn settings(&self) -> &Settings {
-        &self.server.settings
+    pub(super) fn config(&self) -> &ServerConfig {
+        &self.shared.config
     }
 
-    /// The connection, if there is one.
+    /// Returns the current connection.
     ///
     /// # Errors
     ///
-    /// The server is down: why, and that it is tried again.
+    /// Returns the reason why the server is unavailable.
     pub(super) fn connection(&self) -> Result<Arc<Connection>, McpError> {
-        let link = self.server.link();
-        match link {
-            Ok(connection) if connection.inbox.is_closed() => Err(self.server.went_away()),
-            link => link,
+        match self.shared.current() {
+            Ok(connection) if connection.monitor.is_closed() => Err(self.shared.disconnected()),
+            current => current,
         }
     }
 
-    /// The connection after the one of this number, within so much time.
+    /// Waits up to `limit` for a connection other than the numbered one.
     pub(super) async fn next_connection(&self, after: u64, limit: Duration) -> Option<Arc<Connection>> {
         let next = async {
             loop {
-                let changed = self.server.changed.notified();
-                if let Ok(connection) = self.server.link()
+                let changed = self.shared.connection_changed.notified();
+                if let Ok(connection) = self.shared.current()
                     && connection.number != after
                 {
                     return connection;
@@ -87,90 +86,90 @@ impl Live {
         tokio::time::timeout(limit, next).await.ok()
     }
 
-    /// What the server lists. It is asked when it was never asked, when it says that something changed, and when it
-    /// was connected to again. The same `Arc` means that nothing changed.
+    /// Returns the tools that the server lists. They are requested the first time, after the server reports a change,
+    /// and after a reconnection. If they did not change, the same `Arc` is returned.
     ///
     /// # Errors
     ///
-    /// The tools are not the pinned ones, or the server cannot tell and has never told.
+    /// Returns an error if the tools differ from the pinned fingerprint, or if they cannot be listed and never were.
     pub(super) async fn listing(&self) -> Result<Arc<Listing>, McpError> {
-        let settings = &self.server.settings;
-        let mut kept = self.server.kept.lock().await;
-        let told = |kept: &Option<Kept>| kept.as_ref().map(|kept| Arc::clone(&kept.listing));
+        let config = &self.shared.config;
+        let mut cache = self.shared.cache.lock().await;
+        let cached = |cache: &Option<CachedListing>| cache.as_ref().map(|cached| Arc::clone(&cached.listing));
         let connection = match self.connection() {
             Ok(connection) => connection,
-            // What it said is offered further: its calls tell that it is down.
-            Err(error) => return told(&kept).ok_or(error),
+            // The known tools are still offered; calls report that the server is unavailable.
+            Err(error) => return cached(&cache).ok_or(error),
         };
-        let changes = connection.inbox.changes();
-        if let Some(kept) = &*kept
-            && kept.connection == connection.number
-            && kept.changes == changes
+        let tool_changes = connection.monitor.tool_changes();
+        if let Some(cached) = &*cache
+            && cached.connection == connection.number
+            && cached.tool_changes == tool_changes
         {
-            return Ok(Arc::clone(&kept.listing));
+            return Ok(Arc::clone(&cached.listing));
         }
-        let listing = match Listing::ask(&connection, settings).await {
+        let listing = match Listing::fetch(&connection, config).await {
             Ok(listing) => listing,
-            Err(error) => return told(&kept).ok_or(error),
+            Err(error) => return cached(&cache).ok_or(error),
         };
-        if let Some(pinned) = &settings.pinned
-            && let Some(difference) = pinned.difference(&Fingerprint::of(&listing.tools))
+        if let Some(pinned) = &config.pinned
+            && let Some(difference) = pinned.difference(&Fingerprint::from_tools(&listing.tools))
         {
-            *kept = None;
-            return Err(McpError::changed(&settings.name, difference));
+            *cache = None;
+            return Err(McpError::fingerprint_mismatch(&config.name, difference));
         }
-        let listing = told(&kept).filter(|before| **before == listing).unwrap_or_else(|| Arc::new(listing));
-        *kept = Some(Kept { listing: Arc::clone(&listing), connection: connection.number, changes });
+        let listing =
+            cached(&cache).filter(|before| **before == listing).unwrap_or_else(|| Arc::new(listing));
+        *cache =
+            Some(CachedListing { listing: Arc::clone(&listing), connection: connection.number, tool_changes });
         Ok(listing)
     }
 }
 
-impl Drop for Live {
+impl Drop for ConnectionManager {
     fn drop(&mut self) {
-        self.keeper.abort();
+        self.reconnect_task.abort();
     }
 }
 
-impl Server {
-    fn link(&self) -> Result<Arc<Connection>, McpError> {
-        self.link.lock().unwrap_or_else(PoisonError::into_inner).clone()
+impl Shared {
+    fn current(&self) -> Result<Arc<Connection>, McpError> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn set_link(&self, link: Result<Arc<Connection>, McpError>) {
-        // What is dropped here may run code of its own.
-        let before = std::mem::replace(&mut *self.link.lock().unwrap_or_else(PoisonError::into_inner), link);
+    fn set_current(&self, current: Result<Arc<Connection>, McpError>) {
+        // Dropping a connection may run foreign code, so it happens after the lock is released.
+        let before =
+            std::mem::replace(&mut *self.current.lock().unwrap_or_else(PoisonError::into_inner), current);
         drop(before);
-        self.changed.notify_waiters();
+        self.connection_changed.notify_waiters();
     }
 
-    fn went_away(&self) -> McpError {
-        McpError::unreachable(
-            &self.settings.name,
-            "has ended or closed the connection; it is connected to again",
-        )
+    fn disconnected(&self) -> McpError {
+        McpError::unreachable(&self.config.name, "exited or closed the connection; reconnecting")
     }
 }
 
-/// Connects again, later and later, whenever the connection is lost.
-async fn keep_up(server: Arc<Server>) {
-    let mut wait = FIRST_WAIT;
+/// Reconnects with increasing delays whenever the connection is lost.
+async fn reconnect_forever(shared: Arc<Shared>) {
+    let mut delay = FIRST_DELAY;
     loop {
-        let up_since = Instant::now();
-        if let Ok(connection) = server.link() {
-            connection.inbox.closed().await;
+        let connected_at = Instant::now();
+        if let Ok(connection) = shared.current() {
+            connection.monitor.closed().await;
             drop(connection);
-            server.set_link(Err(server.went_away()));
+            shared.set_current(Err(shared.disconnected()));
         }
-        if up_since.elapsed() >= LASTING {
-            wait = FIRST_WAIT;
+        if connected_at.elapsed() >= STABLE_AFTER {
+            delay = FIRST_DELAY;
         }
         loop {
-            tokio::time::sleep(wait).await;
-            wait = (wait * 2).min(LONGEST_WAIT);
-            let opened = Connection::open(&server.settings).await.map(Arc::new);
-            let is_up = opened.is_ok();
-            server.set_link(opened);
-            if is_up {
+            tokio::time::sleep(delay).await;
+            delay = (delay * 2).min(MAX_DELAY);
+            let opened = Connection::open(&shared.config).await.map(Arc::new);
+            let is_connected = opened.is_ok();
+            shared.set_current(opened);
+            if is_connected {
                 break;
             }
         }

@@ -13,7 +13,7 @@ pub(super) const MAX_DEPTH: usize = 120;
 /// The longest key or id that is recognised, in bytes.
 const MAX_TOKEN_BYTES: usize = 128;
 
-/// Replaces values that are nested deeper than [`MAX_DEPTH`] by `null`, so that the rest of the message can be read.
+/// Replaces values that are nested deeper than [`MAX_DEPTH`] with `null`, so that the rest of the message can be read.
 pub(super) fn prune_deep_values(message: &[u8]) -> Cow<'_, [u8]> {
     let brackets = message.iter().filter(|byte| matches!(byte, b'{' | b'[')).count();
     if brackets <= MAX_DEPTH {

@@ -1,4 +1,4 @@
-//! Messages over a pipe, one per line, of bounded length.
+//! A transport over a pair of byte streams: one message per line, of bounded length.
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -11,74 +11,76 @@ use rmcp::service::{RoleClient, RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 
-use super::envelope::{Envelope, without_the_deepest};
-use super::error::UNREADABLE;
-use super::inbox::Inbox;
+use super::error::INVALID_RESPONSE_MARKER;
+use super::json_scan::{ResponseIdScanner, prune_deep_values};
+use super::monitor::Monitor;
 
 type Reader = Pin<Box<dyn AsyncRead + Send>>;
 type Writer = Pin<Box<dyn AsyncWrite + Send>>;
 
-/// How much is read at once, in bytes.
-const BUFFER: usize = 1 << 16;
+/// The size of the read buffer, in bytes.
+const BUFFER_BYTES: usize = 1 << 16;
 
-/// The protocol over a pair of pipes.
+/// A transport that sends and receives one message per line.
 ///
-/// The SDK has such a transport, which drops what it cannot read, so that who waits for it waits in vain. Here the request
-/// whose answer is too large, too deep or no JSON is answered with an error at once.
-pub(super) struct Lines {
+/// The transport of the SDK drops responses that it cannot read, so that callers wait until their timeout. This one
+/// immediately answers a request with an error if the response is too large or is not a valid message.
+pub(super) struct LineTransport {
     reader: BufReader<Reader>,
     writer: Arc<tokio::sync::Mutex<Option<Writer>>>,
-    longest: usize,
+    max_message_bytes: usize,
     line: Vec<u8>,
-    /// The rest of a line that is too long passes by here.
-    passing: Option<Envelope>,
-    open: Arc<Mutex<HashSet<RequestId>>>,
-    inbox: Arc<Inbox>,
+    /// Scans the rest of a line that is too long.
+    oversized: Option<ResponseIdScanner>,
+    pending: Arc<Mutex<HashSet<RequestId>>>,
+    monitor: Arc<Monitor>,
 }
 
-impl Lines {
-    pub(super) fn new(reader: Reader, writer: Writer, longest: usize, inbox: Arc<Inbox>) -> Self {
+impl LineTransport {
+    pub(super) fn new(
+        reader: Reader,
+        writer: Writer,
+        max_message_bytes: usize,
+        monitor: Arc<Monitor>,
+    ) -> Self {
         Self {
-            reader: BufReader::with_capacity(BUFFER, reader),
+            reader: BufReader::with_capacity(BUFFER_BYTES, reader),
             writer: Arc::new(tokio::sync::Mutex::new(Some(writer))),
-            longest,
+            max_message_bytes,
             line: Vec::new(),
-            passing: None,
-            open: Arc::default(),
-            inbox,
+            oversized: None,
+            pending: Arc::default(),
+            monitor,
         }
     }
 
-    /// The next line that is a message, or stands for one; `None` at the end.
+    /// Returns the next message, or an error response in its place; `None` at the end of the stream.
     ///
-    /// It may be dropped at any `await` and called anew: what was read is kept in `self`.
+    /// This is cancel safe: what was read is stored in `self`.
     async fn next(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
         loop {
             let available = self.reader.fill_buf().await.ok().filter(|available| !available.is_empty())?;
             let end = memchr::memchr(b'\n', available);
-            let piece = &available[..end.unwrap_or(available.len())];
-            if let Some(envelope) = &mut self.passing {
-                envelope.read(piece);
-            } else if self.line.len() + piece.len() > self.longest {
-                let mut envelope = Envelope::default();
-                envelope.read(&self.line);
-                envelope.read(piece);
-                self.passing = Some(envelope);
+            let chunk = &available[..end.unwrap_or(available.len())];
+            if let Some(scanner) = &mut self.oversized {
+                scanner.push(chunk);
+            } else if self.line.len() + chunk.len() > self.max_message_bytes {
+                let mut scanner = ResponseIdScanner::default();
+                scanner.push(&self.line);
+                scanner.push(chunk);
+                self.oversized = Some(scanner);
                 self.line = Vec::new();
             } else {
-                self.line.extend_from_slice(piece);
+                self.line.extend_from_slice(chunk);
             }
-            let consumed = piece.len() + usize::from(end.is_some());
+            let consumed = chunk.len() + usize::from(end.is_some());
             self.reader.consume(consumed);
             if end.is_none() {
                 continue;
             }
-            let message = match self.passing.take() {
-                Some(envelope) => {
-                    let message = format!("the answer is larger than {} bytes", self.longest);
-                    self.in_its_place(envelope, message)
-                }
-                None => self.read_line(),
+            let message = match self.oversized.take() {
+                Some(scanner) => self.reject(scanner, too_large(self.max_message_bytes)),
+                None => self.parse_line(),
             };
             self.line.clear();
             if message.is_some() {
@@ -87,60 +89,66 @@ impl Lines {
         }
     }
 
-    fn read_line(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
+    fn parse_line(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
         let line = self.line.trim_ascii();
         if line.is_empty() {
             return None;
         }
         if let Ok(message) = serde_json::from_slice(line) {
-            return self.answered(message);
+            return self.accept(message);
         }
-        if let Ok(message) = serde_json::from_slice(&without_the_deepest(line)) {
-            return self.answered(message);
+        if let Ok(message) = serde_json::from_slice(&prune_deep_values(line)) {
+            return self.accept(message);
         }
-        let mut envelope = Envelope::default();
-        envelope.read(line);
-        self.in_its_place(envelope, "the answer is no message of the protocol".into())
+        let mut scanner = ResponseIdScanner::default();
+        scanner.push(line);
+        self.reject(scanner, NOT_A_MESSAGE.into())
     }
 
-    /// The message, unless it answers what was not asked: to the SDK that is the end of a handshake.
-    fn answered(&self, message: RxJsonRpcMessage<RoleClient>) -> Option<RxJsonRpcMessage<RoleClient>> {
+    /// Returns the message unless it answers no pending request: the SDK would abort a handshake because of it.
+    fn accept(&self, message: RxJsonRpcMessage<RoleClient>) -> Option<RxJsonRpcMessage<RoleClient>> {
         let id = match &message {
             JsonRpcMessage::Response(response) => Some(&response.id),
             JsonRpcMessage::Error(error) => error.id.as_ref(),
             _ => None,
         };
-        if id.is_some_and(|id| self.take_open(id).is_none()) {
-            self.inbox.strays();
+        if id.is_some_and(|id| self.take_pending(id).is_none()) {
+            self.monitor.note_invalid_message();
             return None;
         }
         Some(message)
     }
 
-    /// The open request of this id, which is open no more. Some servers give a number back as a text.
-    fn take_open(&self, id: &RequestId) -> Option<RequestId> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let number = || id.to_string().parse().ok().map(RequestId::Number);
-        open.take(id).or_else(|| open.take(&number()?))
-    }
-
-    /// An error in the place of an answer that cannot be read; nothing if it is nobody's.
-    fn in_its_place(&self, envelope: Envelope, message: String) -> Option<RxJsonRpcMessage<RoleClient>> {
-        let Some(id) = envelope.answered().and_then(|id| self.take_open(&id)) else {
-            self.inbox.strays();
+    /// Returns an error response for the request that the unreadable message answers, if it answers one.
+    fn reject(&self, scanner: ResponseIdScanner, reason: String) -> Option<RxJsonRpcMessage<RoleClient>> {
+        let Some(id) = scanner.finish().and_then(|id| self.take_pending(&id)) else {
+            self.monitor.note_invalid_message();
             return None;
         };
-        Some(unreadable(message, id))
+        Some(invalid_response(reason, id))
+    }
+
+    /// Removes a pending request and returns its id. Some servers return a numeric id as a string.
+    fn take_pending(&self, id: &RequestId) -> Option<RequestId> {
+        let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = || id.to_string().parse().ok().map(RequestId::Number);
+        pending.take(id).or_else(|| pending.take(&number()?))
     }
 }
 
-/// The error that stands for an answer which cannot be read.
-pub(super) fn unreadable(message: String, id: RequestId) -> RxJsonRpcMessage<RoleClient> {
-    let data = ErrorData::internal_error(message, Some(UNREADABLE.into()));
+pub(super) const NOT_A_MESSAGE: &str = "it is not a valid protocol message";
+
+pub(super) fn too_large(max_message_bytes: usize) -> String {
+    format!("it is larger than {max_message_bytes} bytes")
+}
+
+/// Returns the error that replaces a response that cannot be read.
+pub(super) fn invalid_response(reason: String, id: RequestId) -> RxJsonRpcMessage<RoleClient> {
+    let data = ErrorData::internal_error(reason, Some(INVALID_RESPONSE_MARKER.into()));
     JsonRpcMessage::error(data, Some(id))
 }
 
-impl Transport<RoleClient> for Lines {
+impl Transport<RoleClient> for LineTransport {
     type Error = io::Error;
 
     fn send(
@@ -148,7 +156,7 @@ impl Transport<RoleClient> for Lines {
         message: TxJsonRpcMessage<RoleClient>,
     ) -> impl Future<Output = Result<(), io::Error>> + Send + 'static {
         if let JsonRpcMessage::Request(request) = &message {
-            self.open.lock().unwrap_or_else(PoisonError::into_inner).insert(request.id.clone());
+            self.pending.lock().unwrap_or_else(PoisonError::into_inner).insert(request.id.clone());
         }
         let writer = Arc::clone(&self.writer);
         async move {
@@ -166,7 +174,7 @@ impl Transport<RoleClient> for Lines {
     }
 
     async fn close(&mut self) -> Result<(), io::Error> {
-        // Who is in the middle of a line holds the writer, and drops it with the connection.
+        // A task that is writing a line holds the lock, and drops the writer with the connection.
         if let Ok(mut writer) = self.writer.try_lock() {
             drop(writer.take());
         }

@@ -14,7 +14,7 @@ impl Redactor {
         }
     }
 
-    /// Replaces every secret in the text by `[…]`.
+    /// Replaces every secret in the text with `[…]`.
     pub(super) fn redact(&self, text: &str) -> String {
         self.0.iter().fold(text.to_owned(), |text, secret| text.replace(secret, "[…]"))
     }
