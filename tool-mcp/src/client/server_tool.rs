@@ -41,13 +41,13 @@ impl ServerTool {
                 match manager {
                     Some(manager) => call(manager, listed, arguments, context).await,
                     None => {
-                        Err(ToolError::failed(McpError::unreachable(listed.server(), "is no longer used")))
+                        Err(ToolError::failed(McpError::unreachable(listed.server_name(), "is no longer used")))
                     }
                 }
             }
         };
         DynamicTool::new(self.listed.name(), "", self.listed.input_schema().clone(), execute)
-            .map_err(|error| McpError::invalid_schema(self.listed.server(), &error))
+            .map_err(|error| McpError::invalid_schema(self.listed.server_name(), &error))
     }
 
     /// Returns why the tool cannot be called although it is offered.
