@@ -75,8 +75,7 @@ impl Connection {
     /// Subscribes to changes of the tools if the protocol is the newest, which sends them only to subscribers.
     fn subscribe_to_tool_changes(&self) {
         let peer = self.peer().clone();
-        let needs_subscription =
-            peer.peer_info().is_some_and(|info| !info.protocol_version.has_initialize());
+        let needs_subscription = peer.peer_info().is_some_and(|info| !info.protocol_version.has_initialize());
         if !needs_subscription {
             return;
         }

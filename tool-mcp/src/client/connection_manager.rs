@@ -120,8 +120,11 @@ impl ConnectionManager {
         }
         let listing =
             cached(&cache).filter(|before| **before == listing).unwrap_or_else(|| Arc::new(listing));
-        *cache =
-            Some(CachedListing { listing: Arc::clone(&listing), connection: connection.number, tool_changes });
+        *cache = Some(CachedListing {
+            listing: Arc::clone(&listing),
+            connection: connection.number,
+            tool_changes,
+        });
         Ok(listing)
     }
 }

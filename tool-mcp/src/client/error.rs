@@ -107,7 +107,11 @@ impl McpError {
     }
 
     pub(super) fn timeout(server: &str, request: &str, limit: Duration) -> Self {
-        Self::new(McpErrorKind::Timeout, server, format_args!("did not respond to {request} within {limit:?}"))
+        Self::new(
+            McpErrorKind::Timeout,
+            server,
+            format_args!("did not respond to {request} within {limit:?}"),
+        )
     }
 
     pub(super) fn invalid_response(server: &str, problem: impl fmt::Display) -> Self {

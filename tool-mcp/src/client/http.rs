@@ -90,7 +90,9 @@ fn is_loopback(url: &Url) -> bool {
 /// Returns a configuration of rustls with ring and the system's certificates, which are loaded only for `https`.
 fn tls_config(url: &Url) -> Result<ClientConfig, String> {
     let tls_error = |error: rustls::Error| {
-        format!("no root certificates are available ({error}); install the system's, such as `ca-certificates`")
+        format!(
+            "no root certificates are available ({error}); install the system's, such as `ca-certificates`"
+        )
     };
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)

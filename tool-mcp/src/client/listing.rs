@@ -124,9 +124,8 @@ async fn fetch_page(
             return Err(McpError::unreachable(&config.name, "disconnected before it listed its tools"));
         }
     };
-    let result = response.map_err(|error| {
-        McpError::from_service_error(&config.name, request_name, error, &config.redactor)
-    })?;
+    let result = response
+        .map_err(|error| McpError::from_service_error(&config.name, request_name, error, &config.redactor))?;
     match result {
         ServerResult::ListToolsResult(ListToolsResult { tools, next_cursor, .. }) => {
             Ok(Page { tools: tools.into_iter().map(Ok).collect(), next: next_cursor })

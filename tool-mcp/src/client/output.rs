@@ -13,10 +13,7 @@ const MAX_LABEL_CHARS: usize = 1000;
 ///
 /// The data contains what the model does not read verbatim, under the names of the protocol: `structuredContent`, `_meta`,
 /// and in `content` audio, resources and links. It is `None` if there is nothing of this kind.
-pub(super) fn into_output(
-    result: CallToolResult,
-    max_output_chars: usize,
-) -> Result<ToolOutput, ToolError> {
+pub(super) fn into_output(result: CallToolResult, max_output_chars: usize) -> Result<ToolOutput, ToolError> {
     let is_error = result.is_error == Some(true);
     let mut parts = Vec::new();
     let mut other_content = Vec::new();

@@ -73,7 +73,8 @@ impl ProcessConfig {
     pub(super) fn start(&self) -> io::Result<Pipes> {
         let mut command = Command::new(&self.program);
         command.args(&self.args).env_clear().kill_on_drop(true);
-        command.envs(INHERITED_VARIABLES.into_iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
+        command
+            .envs(INHERITED_VARIABLES.into_iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
         command.envs(&self.env);
         if let Some(directory) = &self.directory {
             command.current_dir(directory);

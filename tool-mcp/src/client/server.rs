@@ -129,11 +129,7 @@ impl McpServer {
     }
 
     /// Sets an option that only a process has.
-    fn set_process(
-        mut self,
-        option: &str,
-        set: impl FnOnce(&mut ProcessConfig, &mut ServerConfig),
-    ) -> Self {
+    fn set_process(mut self, option: &str, set: impl FnOnce(&mut ProcessConfig, &mut ServerConfig)) -> Self {
         let Ok(config) = &mut self.config else { return self };
         let Endpoint::Process(mut process) = config.endpoint.clone() else {
             return self.fail(&format!("`{option}` requires a server created with `McpServer::stdio`"));

@@ -40,9 +40,10 @@ impl ServerTool {
             async move {
                 match manager {
                     Some(manager) => call(manager, listed, arguments, context).await,
-                    None => {
-                        Err(ToolError::failed(McpError::unreachable(listed.server_name(), "is no longer used")))
-                    }
+                    None => Err(ToolError::failed(McpError::unreachable(
+                        listed.server_name(),
+                        "is no longer used",
+                    ))),
                 }
             }
         };
