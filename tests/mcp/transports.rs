@@ -177,7 +177,7 @@ async fn exercise(tools: McpTools) {
 }
 
 #[tokio::test]
-async fn uses_a_server_of_the_sdk_as_a_process_server() {
+async fn uses_a_server_of_the_sdk_as_a_process() {
     exercise(process_server().connect().await.unwrap()).await;
 }
 
