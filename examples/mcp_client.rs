@@ -28,11 +28,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
         _ => McpServer::stdio(example_server().await?),
     };
     let tools = server.connect().await?;
-    for tool in tools.listed().await? {
+    for tool in tools.listed_tools().await? {
         let note = if tool.is_destructive() { " (needs approval)" } else { "" };
         println!(
             "{} offers `{}`: {}{note}",
-            tools.server(),
+            tools.server_name(),
             tool.name(),
             tool.description().unwrap_or_default()
         );

@@ -1,4 +1,4 @@
-//! Servers that misbehave: a clear error in time, bounded memory, and the rest goes on.
+//! Misbehaving servers: clear and timely errors, bounded memory, and an unaffected rest of the program.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, ToolError};
-use tool_mcp::{McpError, McpServer};
+use tool_mcp::{McpError, McpErrorKind, McpServer};
 
-use crate::support::{Heard, Reply, Talk, call, names, raw, text, tool, until};
+use crate::support::{
+    Received, Reply, ServerConnection, call, scripted_server, text_result, tool, tool_names, wait_until,
+};
 
 const SHORT: Duration = Duration::from_millis(300);
 
@@ -18,230 +20,234 @@ fn failure(error: &ToolError) -> McpError {
 }
 
 #[tokio::test]
-async fn a_server_that_never_answers_is_given_up() {
-    for (what, silent) in
+async fn a_request_without_a_response_times_out() {
+    for (request, silent) in
         [("the `initialize` request", "initialize"), ("the request for its tools", "tools/list")]
     {
-        let (server, _) =
-            raw(move |_, method, _| if method == silent { Reply::Nothing } else { Reply::Usual });
-        let begun = Instant::now();
+        let (server, _) = scripted_server(
+            move |_, method, _| if method == silent { Reply::NoResponse } else { Reply::Default },
+        );
+        let started = Instant::now();
         let error = server.connect_timeout(SHORT).timeout(SHORT).connect().await.unwrap_err();
-        assert!(error.is_timed_out(), "{error}");
-        assert_eq!(error.to_string(), format!("the MCP server `raw` has not answered {what} within 300ms"));
-        assert!(begun.elapsed() < Duration::from_secs(10));
+        assert_eq!(error.kind(), McpErrorKind::Timeout, "{error}");
+        assert_eq!(
+            error.to_string(),
+            format!("the MCP server `raw` did not respond to {request} within 300ms")
+        );
+        assert!(started.elapsed() < Duration::from_secs(10));
     }
-    let (server, heard) = raw(|_, method, _| match method {
-        "tools/call" => Reply::Nothing,
-        _ => Reply::Usual,
+    let (server, received) = scripted_server(|_, method, _| match method {
+        "tools/call" => Reply::NoResponse,
+        _ => Reply::Default,
     });
     let set = server.timeout(SHORT).connect().await.unwrap().tools().await.unwrap();
     let error = call(&set, "echo", json!({})).await.unwrap_err();
-    assert_eq!(error.to_string(), "the MCP server `raw` has not answered the call of `echo` within 300ms");
-    assert!(failure(&error).is_timed_out());
-    // The server is told that nobody waits any more.
-    until("the call is cancelled", async || heard.count("notifications/cancelled") == 1).await;
-    let cancelled = heard.find("notifications/cancelled").unwrap();
-    assert_eq!(cancelled["params"]["requestId"], heard.find("tools/call").unwrap()["id"]);
+    assert_eq!(error.to_string(), "the MCP server `raw` did not respond to the call of `echo` within 300ms");
+    assert_eq!(failure(&error).kind(), McpErrorKind::Timeout);
+    // The call is cancelled at the server.
+    wait_until("the call is cancelled", async || received.count("notifications/cancelled") == 1).await;
+    let cancelled = received.find("notifications/cancelled").unwrap();
+    assert_eq!(cancelled["params"]["requestId"], received.find("tools/call").unwrap()["id"]);
 }
 
 #[tokio::test]
-async fn progress_keeps_a_call_alive() {
-    let (server, _) = raw(|talk, method, request| match method {
+async fn progress_extends_the_timeout_of_a_call() {
+    let (server, _) = scripted_server(|connection, method, request| match method {
         "tools/call" => {
             let token = request["params"]["_meta"]["progressToken"].clone();
-            let (id, out) = (request["id"].clone(), talk.clone());
+            let (id, out) = (request["id"].clone(), connection.clone());
             tokio::spawn(async move {
                 for step in 0..6 {
                     tokio::time::sleep(Duration::from_millis(250)).await;
                     out.notify("notifications/progress", json!({ "progressToken": token, "progress": step }));
                 }
-                out.raw(json!({ "jsonrpc": "2.0", "id": id, "result": text("at last") }).to_string());
+                out.send_line(
+                    json!({ "jsonrpc": "2.0", "id": id, "result": text_result("at last") }).to_string(),
+                );
             });
-            Reply::Nothing
+            Reply::NoResponse
         }
-        _ => Reply::Usual,
+        _ => Reply::Default,
     });
     let set = server.timeout(Duration::from_millis(800)).connect().await.unwrap().tools().await.unwrap();
     assert_eq!(call(&set, "echo", json!({})).await.unwrap().to_string(), "at last");
 }
 
-/// What answers to a call are no answers, and what is said of them, at once and not after the timeout.
+/// The error does not wait for the timeout.
 #[tokio::test]
-async fn an_answer_that_cannot_be_read_fails_at_once() {
+async fn an_invalid_response_fails_immediately() {
     let deep = format!("{}1{}", "[".repeat(1000), "]".repeat(1000));
     let table: [(String, &str); 6] = [
-        (
-            r#"{"jsonrpc":"2.0","id":ID,"result":{"content":[}}"#.into(),
-            "the answer is no message of the protocol",
-        ),
-        (r#"{"jsonrpc":"1.0","id":ID,"answer":7}"#.into(), "the answer is no message of the protocol"),
-        (r#"{"jsonrpc":"2.0","id":ID,"result":7}"#.into(), "with something else"),
-        (r#"{"jsonrpc":"2.0","id":ID,"result":{"content":"no"}}"#.into(), "with something else"),
+        (r#"{"jsonrpc":"2.0","id":ID,"result":{"content":[}}"#.into(), "it is not a valid protocol message"),
+        (r#"{"jsonrpc":"1.0","id":ID,"answer":7}"#.into(), "it is not a valid protocol message"),
+        (r#"{"jsonrpc":"2.0","id":ID,"result":7}"#.into(), "with an unexpected result"),
+        (r#"{"jsonrpc":"2.0","id":ID,"result":{"content":"no"}}"#.into(), "with an unexpected result"),
         (
             format!(
                 r#"{{"jsonrpc":"2.0","id":ID,"result":{{"content":[{{"type":"text","text":"{}"}}]}}}}"#,
                 "x".repeat(50 << 20)
             ),
-            "the answer is larger than 16777216 bytes",
+            "it is larger than 16777216 bytes",
         ),
         (
             format!(
                 r#"{{"result":{{"content":[{{"type":"text","text":"{}"}}]}},"jsonrpc":"2.0","id":ID}}"#,
                 "x".repeat(50 << 20)
             ),
-            "the answer is larger than 16777216 bytes",
+            "it is larger than 16777216 bytes",
         ),
     ];
-    for (answer, expected) in table {
-        let (server, _) = raw(move |_, method, request| match method {
+    for (response, expected) in table {
+        let (server, _) = scripted_server(move |_, method, request| match method {
             "tools/call" if request["params"]["arguments"]["text"] == "bad" => {
-                Reply::Raw(answer.replace("ID", &request["id"].to_string()))
+                Reply::Raw(response.replace("ID", &request["id"].to_string()))
             }
-            _ => Reply::Usual,
+            _ => Reply::Default,
         });
         let set = server.connect().await.unwrap().tools().await.unwrap();
         let error = call(&set, "echo", json!({ "text": "bad" })).await.unwrap_err();
         assert!(error.to_string().contains(expected), "{error}");
-        assert!(failure(&error).is_unreadable() && error.to_string().len() < 300, "{error}");
-        // The connection goes on.
+        assert_eq!(failure(&error).kind(), McpErrorKind::InvalidResponse);
+        assert!(error.to_string().len() < 300, "{error}");
+        // The connection still works.
         assert_eq!(call(&set, "echo", json!({ "text": "good" })).await.unwrap().to_string(), "good");
     }
-    // Of an answer that is too deep the rest is read.
-    let (server, _) = raw(move |_, method, request| match method {
+    // Values that are nested too deeply are removed, and the rest of the response is used.
+    let (server, _) = scripted_server(move |_, method, request| match method {
         "tools/call" => Reply::Raw(format!(
             r#"{{"jsonrpc":"2.0","id":{},"result":{{"content":[{{"type":"text","text":"shallow"}}],"structuredContent":{deep}}}}}"#,
             request["id"]
         )),
-        _ => Reply::Usual,
+        _ => Reply::Default,
     });
     let set = server.connect().await.unwrap().tools().await.unwrap();
     assert_eq!(call(&set, "echo", json!({})).await.unwrap().to_string(), "shallow");
 }
 
 #[tokio::test]
-async fn garbage_between_messages_is_passed_over() {
-    let (server, _) = raw(|talk, method, _| {
-        talk.raw("Listening on stdio...");
-        talk.raw(b"\xff\xfe\x00".to_vec());
-        talk.raw(r#"{"jsonrpc":"2.0","id":"nobody's","result":{}}"#);
-        talk.raw(r#"{"jsonrpc":"2.0","method":"notifications/unheard_of"}"#);
-        talk.raw("[1,2,3]");
-        talk.raw("x".repeat(20 << 20));
-        if method == "tools/call" { Reply::Result(text("found")) } else { Reply::Usual }
+async fn ignores_invalid_messages_between_valid_ones() {
+    let (server, _) = scripted_server(|connection, method, _| {
+        connection.send_line("Listening on stdio...");
+        connection.send_line(b"\xff\xfe\x00".to_vec());
+        connection.send_line(r#"{"jsonrpc":"2.0","id":"unknown","result":{}}"#);
+        connection.send_line(r#"{"jsonrpc":"2.0","method":"notifications/unheard_of"}"#);
+        connection.send_line("[1,2,3]");
+        connection.send_line("x".repeat(20 << 20));
+        if method == "tools/call" { Reply::Result(text_result("found")) } else { Reply::Default }
     });
     let set = server.connect().await.unwrap().tools().await.unwrap();
     assert_eq!(call(&set, "echo", json!({})).await.unwrap().to_string(), "found");
 }
 
 #[tokio::test]
-async fn a_server_that_talks_something_else_is_told_of() {
-    let (server, _) = raw(|talk, _, _| {
-        talk.raw("usage: server [--help]");
-        Reply::End
+async fn reports_output_that_is_not_the_protocol() {
+    let (server, _) = scripted_server(|connection, _, _| {
+        connection.send_line("usage: server [--help]");
+        Reply::Disconnect
     });
     let error = server.connect().await.unwrap_err().to_string();
-    let expected = "the MCP server `raw` ended before it was initialized; 1 lines of its output were no messages of the protocol";
+    let expected = "the MCP server `raw` disconnected before it was initialized; 1 line of its output is not a valid protocol message";
     assert_eq!(error, expected);
 }
 
 #[tokio::test]
-async fn what_is_larger_than_was_said_is_refused() {
-    let (server, _) = raw(|_, method, _| match method {
-        "tools/call" => Reply::Result(text(&"x".repeat(5000))),
-        _ => Reply::Usual,
+async fn rejects_a_response_beyond_the_configured_limit() {
+    let (server, _) = scripted_server(|_, method, _| match method {
+        "tools/call" => Reply::Result(text_result(&"x".repeat(5000))),
+        _ => Reply::Default,
     });
-    let set = server.max_message(4000).connect().await.unwrap().tools().await.unwrap();
+    let set = server.max_message_bytes(4000).connect().await.unwrap().tools().await.unwrap();
     let error = call(&set, "echo", json!({})).await.unwrap_err();
     assert!(error.to_string().contains("larger than 4000 bytes"), "{error}");
 }
 
-/// A server that ends while a tool runs, each time for so many connections.
-fn mortal(deaths: usize, is_read_only: bool) -> (McpServer, Heard) {
-    raw(move |talk: &Talk, method, _| match method {
+/// A server that disconnects during a call, on the first `crashes` connections.
+fn crashing_server(crashes: usize, is_read_only: bool) -> (McpServer, Received) {
+    scripted_server(move |connection: &ServerConnection, method, _| match method {
         "tools/list" => {
             let mut tool = tool("echo");
             tool["annotations"] = json!({ "readOnlyHint": is_read_only, "destructiveHint": false });
             Reply::Result(json!({ "tools": [tool] }))
         }
-        "tools/call" if talk.connection <= deaths => Reply::End,
-        "tools/call" => Reply::Result(text("alive")),
-        _ => Reply::Usual,
+        "tools/call" if connection.number <= crashes => Reply::Disconnect,
+        "tools/call" => Reply::Result(text_result("alive")),
+        _ => Reply::Default,
     })
 }
 
 #[tokio::test]
-async fn a_call_in_flight_fails_when_the_server_goes_away_and_the_server_comes_back() {
-    let (server, heard) = mortal(1, false);
+async fn a_call_in_flight_fails_when_the_connection_is_lost() {
+    let (server, received) = crashing_server(1, false);
     let tools = server.connect().await.unwrap();
     let set = tools.tools().await.unwrap();
     let error = call(&set, "echo", json!({})).await.unwrap_err();
     assert!(failure(&error).is_outcome_unknown() && error.to_string().contains("may or may not"), "{error}");
-    // Meanwhile calls fail at once, and the tools are still offered.
-    let begun = Instant::now();
+    // Until the reconnection, calls fail immediately and the tools are still offered.
+    let started = Instant::now();
     let error = call(&set, "echo", json!({})).await.unwrap_err();
-    assert!(failure(&error).is_unreachable() && begun.elapsed() < Duration::from_secs(5), "{error}");
-    assert!(tools.down().is_some() && tools.info().is_none());
-    assert_eq!(names(&tools.tools().await.unwrap()), ["echo"]);
-    until("it is there again", async || tools.down().is_none()).await;
+    assert!(failure(&error).is_unreachable() && started.elapsed() < Duration::from_secs(5), "{error}");
+    assert!(tools.last_error().is_some() && tools.info().is_none());
+    assert_eq!(tool_names(&tools.tools().await.unwrap()), ["echo"]);
+    wait_until("the server is connected again", async || tools.last_error().is_none()).await;
     assert_eq!(call(&set, "echo", json!({})).await.unwrap().to_string(), "alive");
-    assert_eq!(heard.count("tools/call"), 2, "it is not called again by itself");
-    // It is asked for its tools anew, which are the same: so the set is.
+    assert_eq!(received.count("tools/call"), 2, "the call is not repeated");
+    // The tools are requested again; they did not change, so the set is the same.
     let again = tools.tools().await.unwrap();
     assert!(std::ptr::eq(set.get("echo").unwrap(), again.get("echo").unwrap()));
-    assert_eq!(heard.count("tools/list"), 2);
+    assert_eq!(received.count("tools/list"), 2);
 }
 
 #[tokio::test]
-async fn a_call_that_changes_nothing_is_made_once_more() {
-    let (server, heard) = mortal(1, true);
+async fn a_read_only_call_is_repeated_once() {
+    let (server, received) = crashing_server(1, true);
     let set = server.connect().await.unwrap().tools().await.unwrap();
     assert_eq!(call(&set, "echo", json!({})).await.unwrap().to_string(), "alive");
-    assert_eq!(heard.count("tools/call"), 2);
+    assert_eq!(received.count("tools/call"), 2);
 
-    let (server, heard) = mortal(9, true);
+    let (server, received) = crashing_server(9, true);
     let set = server.connect().await.unwrap().tools().await.unwrap();
     let error = call(&set, "echo", json!({})).await.unwrap_err();
     assert!(failure(&error).is_outcome_unknown(), "{error}");
-    assert_eq!(heard.count("tools/call"), 2, "once more and not for ever");
+    assert_eq!(received.count("tools/call"), 2, "the call is repeated only once");
 }
 
 #[tokio::test]
-async fn a_server_that_comes_and_goes_is_connected_to_later_and_later() {
-    let (server, heard) = raw(|talk, method, _| match method {
-        "initialize" if talk.connection > 1 => Reply::End,
-        "tools/call" => Reply::End,
-        _ => Reply::Usual,
+async fn reconnects_with_increasing_delays_until_dropped() {
+    let (server, received) = scripted_server(|connection, method, _| match method {
+        "initialize" if connection.number > 1 => Reply::Disconnect,
+        "tools/call" => Reply::Disconnect,
+        _ => Reply::Default,
     });
     let tools = server.connect().await.unwrap();
     let set = tools.tools().await.unwrap();
     let _ = tokio::time::timeout(Duration::from_millis(100), call(&set, "echo", json!({}))).await;
     tokio::time::sleep(Duration::from_secs(3)).await;
-    let attempts = heard.count("initialize");
+    let attempts = received.count("initialize");
     assert!((3..=6).contains(&attempts), "{attempts}");
-    let down = tools.down().unwrap().to_string();
-    assert!(down.contains("ended before it was initialized"), "{down}");
-    // Nobody wants it any more.
+    let error = tools.last_error().unwrap().to_string();
+    assert!(error.contains("disconnected before it was initialized"), "{error}");
+    // No attempts are made after the tools were dropped.
     drop((tools, set));
     tokio::time::sleep(Duration::from_millis(100)).await;
-    let attempts = heard.count("initialize");
+    let attempts = received.count("initialize");
     tokio::time::sleep(Duration::from_secs(4)).await;
-    assert_eq!(heard.count("initialize"), attempts);
+    assert_eq!(received.count("initialize"), attempts);
 }
 
 #[tokio::test]
-async fn an_agent_goes_on_without_an_optional_server() {
-    let dead = || McpServer::stdio("no-such-program-at-all");
-    let error = dead().connect().await.unwrap_err();
+async fn an_agent_runs_without_an_optional_server() {
+    let missing = || McpServer::stdio("no-such-program-at-all");
+    let error = missing().connect().await.unwrap_err();
     assert!(error.is_unreachable(), "{error}");
     assert!(
         error.to_string().starts_with("the MCP server `no-such-program-at-all` cannot be started"),
         "{error}"
     );
 
-    let optional = dead().optional().connect().await.unwrap();
+    let optional = missing().optional().connect().await.unwrap();
     assert!(optional.tools().await.unwrap().is_empty());
-    assert!(optional.down().unwrap().to_string().contains("cannot be started"));
-    let (alive, _) = raw(|_, _, _| Reply::Usual);
+    assert!(optional.last_error().unwrap().to_string().contains("cannot be started"));
+    let (alive, _) = scripted_server(|_, _, _| Reply::Default);
     let model = ScriptedModel::new().calls("echo", r#"{"text": "hello"}"#).says("Done.");
     let alive = alive.connect().await.unwrap();
     let agent = Agent::builder(model).tool_provider(optional).tool_provider(alive).build().unwrap();
@@ -250,8 +256,8 @@ async fn an_agent_goes_on_without_an_optional_server() {
 }
 
 #[tokio::test]
-async fn a_run_goes_on_when_a_server_dies_in_it() {
-    let (server, _) = mortal(9, false);
+async fn a_run_continues_after_its_server_crashes() {
+    let (server, _) = crashing_server(9, false);
     let model = ScriptedModel::new().calls("echo", "{}").calls("echo", "{}").says("It is down.");
     let tools = server.connect().await.unwrap();
     let agent = Agent::builder(model).tool_provider(tools).build().unwrap();
@@ -261,8 +267,8 @@ async fn a_run_goes_on_when_a_server_dies_in_it() {
 }
 
 #[tokio::test]
-async fn a_server_is_refused_what_was_never_offered_to_it() {
-    let (server, heard) = raw(|talk, method, _| {
+async fn rejects_requests_for_undeclared_capabilities() {
+    let (server, received) = scripted_server(|connection, method, _| {
         if method == "tools/call" {
             for (id, method) in
                 ["sampling/createMessage", "elicitation/create", "roots/list"].iter().enumerate()
@@ -274,44 +280,44 @@ async fn a_server_is_refused_what_was_never_offered_to_it() {
                     }
                     _ => json!({}),
                 };
-                let id = format!("ask_{id}");
-                talk.raw(
+                let id = format!("request_{id}");
+                connection.send_line(
                     json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string(),
                 );
             }
-            talk.raw(r#"{"jsonrpc":"2.0","id":"ask_3","method":"ping"}"#);
+            connection.send_line(r#"{"jsonrpc":"2.0","id":"request_3","method":"ping"}"#);
         }
-        Reply::Usual
+        Reply::Default
     });
     let set = server.connect().await.unwrap().tools().await.unwrap();
     call(&set, "echo", json!({})).await.unwrap();
-    until("all are answered", async || heard.answers().len() == 4).await;
-    for answer in heard.answers() {
-        match answer["id"].as_str().unwrap() {
-            "ask_3" => assert!(answer.get("result").is_some(), "{answer}"),
-            _ => assert_eq!(answer["error"]["code"], -32601, "{answer}"),
+    wait_until("all requests are answered", async || received.responses().len() == 4).await;
+    for response in received.responses() {
+        match response["id"].as_str().unwrap() {
+            "request_3" => assert!(response.get("result").is_some(), "{response}"),
+            _ => assert_eq!(response["error"]["code"], -32601, "{response}"),
         }
     }
-    assert_eq!(heard.find("initialize").unwrap()["params"]["capabilities"], json!({}));
+    assert_eq!(received.find("initialize").unwrap()["params"]["capabilities"], json!({}));
 }
 
 #[tokio::test]
-async fn a_flood_of_notifications_is_survived() {
+async fn a_flood_of_notifications_causes_few_requests() {
     let floods = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&floods);
-    let (server, heard) = raw(move |talk, method, _| {
+    let (server, received) = scripted_server(move |connection, method, _| {
         if method == "tools/call" {
             counter.fetch_add(1, Ordering::SeqCst);
             for _ in 0..5000 {
-                talk.notify("notifications/tools/list_changed", json!({}));
-                talk.notify("notifications/progress", json!({ "progressToken": 12345, "progress": 1 }));
+                connection.notify("notifications/tools/list_changed", json!({}));
+                connection.notify("notifications/progress", json!({ "progressToken": 12345, "progress": 1 }));
             }
         }
-        Reply::Usual
+        Reply::Default
     });
     let tools = server.connect().await.unwrap();
     let set = tools.tools().await.unwrap();
     call(&set, "echo", json!({ "text": "hello" })).await.unwrap();
     tools.tools().await.unwrap();
-    assert!(heard.count("tools/list") <= 3);
+    assert!(received.count("tools/list") <= 3);
 }

@@ -1,4 +1,4 @@
-//! Tools of MCP servers, against servers of every kind, good and bad.
+//! The MCP client against well-behaved and misbehaving servers.
 
 mod broken;
 mod listing;

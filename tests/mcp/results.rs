@@ -1,12 +1,12 @@
-//! What tools give back: as the model reads it, and as it is kept for the application.
+//! Results of tools: the content for the model and the data for the application.
 
 use serde_json::{Value, json};
-use tool_mcp::McpError;
+use tool_mcp::{McpError, McpErrorKind};
 
-use crate::support::{Reply, call, raw};
+use crate::support::{Reply, call, scripted_server};
 
 #[tokio::test]
-async fn results_become_outputs() {
+async fn converts_results_to_outputs() {
     let table = [
         (json!({ "content": [{ "type": "text", "text": "22 °C" }] }), "22 °C", Value::Null),
         (
@@ -26,7 +26,7 @@ async fn results_become_outputs() {
         ),
         (
             json!({ "content": [{ "type": "audio", "data": "UklGRg==", "mimeType": "audio/wav" }] }),
-            "[a sound (audio/wav, 1 KB), which cannot be played here]",
+            "[audio (audio/wav, 1 KB) that cannot be played]",
             json!({ "content": [{ "type": "audio", "data": "UklGRg==", "mimeType": "audio/wav" }] }),
         ),
         (
@@ -41,17 +41,17 @@ async fn results_become_outputs() {
         ),
         (
             json!({ "content": [{ "type": "resource", "resource": { "uri": "x:y", "blob": "AAAA", "mimeType": "a/b" } }] }),
-            "[the resource x:y (a/b, 1 KB), which is no text]",
+            "[the binary resource x:y (a/b, 1 KB)]",
             json!({ "content": [{ "type": "resource", "resource": { "uri": "x:y", "blob": "AAAA", "mimeType": "a/b" } }] }),
         ),
-        (json!({ "content": [] }), "(the tool gave nothing back)", Value::Null),
-        (json!({}), "(the tool gave nothing back)", Value::Null),
+        (json!({ "content": [] }), "(the tool returned no content)", Value::Null),
+        (json!({}), "(the tool returned no content)", Value::Null),
     ];
     for (result, expected, data) in table {
-        let given = result.clone();
-        let (server, _) = raw(move |_, method, _| match method {
-            "tools/call" => Reply::Result(given.clone()),
-            _ => Reply::Usual,
+        let response = result.clone();
+        let (server, _) = scripted_server(move |_, method, _| match method {
+            "tools/call" => Reply::Result(response.clone()),
+            _ => Reply::Default,
         });
         let set = server.connect().await.unwrap().tools().await.unwrap();
         let output = call(&set, "echo", json!({})).await.unwrap();
@@ -61,66 +61,67 @@ async fn results_become_outputs() {
 }
 
 #[tokio::test]
-async fn pictures_are_seen() {
-    let (server, _) = raw(|_, method, _| match method {
+async fn passes_images_to_the_model() {
+    let (server, _) = scripted_server(|_, method, _| match method {
         "tools/call" => Reply::Result(json!({ "content": [
             { "type": "text", "text": "Look:" },
             { "type": "image", "data": "R0lGODlh", "mimeType": "image/gif" },
             { "type": "image", "data": "R0lGODlh", "mimeType": "image/gif;base64,x\"" },
         ] })),
-        _ => Reply::Usual,
+        _ => Reply::Default,
     });
     let set = server.connect().await.unwrap().tools().await.unwrap();
     let output = call(&set, "echo", json!({})).await.unwrap();
     let images: Vec<_> = output.content().images().map(|image| image.bytes().unwrap()).collect();
     assert_eq!(images, [b"GIF89a"]);
-    assert!(output.to_string().contains("a picture of 1 KB that cannot be shown"), "{output}");
+    assert!(output.to_string().contains("an image (1 KB) that cannot be displayed"), "{output}");
 }
 
 #[tokio::test]
-async fn a_failure_of_the_tool_is_read_by_the_model() {
-    let (server, _) = raw(|_, method, _| match method {
+async fn sends_the_failure_of_a_tool_to_the_model() {
+    let (server, _) = scripted_server(|_, method, _| match method {
         "tools/call" => Reply::Result(json!({
             "content": [{ "type": "text", "text": "no such city" }],
             "structuredContent": { "code": 7 },
             "isError": true,
         })),
-        _ => Reply::Usual,
+        _ => Reply::Default,
     });
     let set = server.connect().await.unwrap().tools().await.unwrap();
     let error = call(&set, "echo", json!({})).await.unwrap_err();
     assert!(error.is_failed());
     assert_eq!(error.to_string(), "no such city");
     let failure = error.failure().unwrap().downcast_ref::<McpError>().unwrap();
-    assert!(failure.is_failed());
+    assert_eq!(failure.kind(), McpErrorKind::ToolFailed);
     assert_eq!(failure.data().unwrap()["structuredContent"]["code"], 7);
     assert!(!format!("{failure:?}").contains("city"));
 }
 
 #[tokio::test]
-async fn an_error_of_the_protocol_is_told_with_its_words() {
-    let (server, _) = raw(|_, method, _| match method {
+async fn a_protocol_error_includes_the_servers_message() {
+    let (server, _) = scripted_server(|_, method, _| match method {
         "tools/call" => Reply::Error(-32602, "Unknown tool: echo"),
-        _ => Reply::Usual,
+        _ => Reply::Default,
     });
     let set = server.connect().await.unwrap().tools().await.unwrap();
     let error = call(&set, "echo", json!({})).await.unwrap_err();
-    let expected = "the MCP server `raw` refused the call of `echo`: Unknown tool: echo (code -32602)";
+    let expected = "the MCP server `raw` rejected the call of `echo`: Unknown tool: echo (code -32602)";
     assert_eq!(error.to_string(), expected);
-    assert!(error.failure().unwrap().downcast_ref::<McpError>().unwrap().is_refused());
+    let failure = error.failure().unwrap().downcast_ref::<McpError>().unwrap();
+    assert_eq!(failure.kind(), McpErrorKind::Rejected);
 }
 
 #[tokio::test]
-async fn an_output_is_no_longer_than_it_may_be() {
+async fn truncates_long_outputs() {
     for is_error in [false, true] {
-        let (server, _) = raw(move |_, method, _| match method {
+        let (server, _) = scripted_server(move |_, method, _| match method {
             "tools/call" => Reply::Result(json!({
                 "content": [{ "type": "text", "text": "a".repeat(100_000) }],
                 "isError": is_error,
             })),
-            _ => Reply::Usual,
+            _ => Reply::Default,
         });
-        let set = server.max_output(1000).connect().await.unwrap().tools().await.unwrap();
+        let set = server.max_output_chars(1000).connect().await.unwrap().tools().await.unwrap();
         let text = match call(&set, "echo", json!({})).await {
             Ok(output) => output.to_string(),
             Err(error) => error.to_string(),
@@ -130,8 +131,8 @@ async fn an_output_is_no_longer_than_it_may_be() {
 }
 
 #[tokio::test]
-async fn arguments_are_checked_before_the_server_is_called() {
-    let (server, heard) = raw(|_, method, _| match method {
+async fn checks_arguments_before_calling_the_server() {
+    let (server, received) = scripted_server(|_, method, _| match method {
         "tools/list" => Reply::Result(json!({ "tools": [{
             "name": "add",
             "inputSchema": {
@@ -141,15 +142,15 @@ async fn arguments_are_checked_before_the_server_is_called() {
                 "$defs": { "number": { "type": "integer", "minimum": 1 } },
             },
         }] })),
-        _ => Reply::Usual,
+        _ => Reply::Default,
     });
     let set = server.connect().await.unwrap().tools().await.unwrap();
     for arguments in [json!({}), json!({ "a": 0 }), json!({ "a": 1, "c": 2 }), json!({ "a": "one" })] {
         let error = call(&set, "add", arguments.clone()).await.unwrap_err();
         assert!(error.is_invalid_arguments(), "{arguments}: {error}");
     }
-    assert_eq!(heard.count("tools/call"), 0);
-    // What is wrong in form only is mended.
+    assert_eq!(received.count("tools/call"), 0);
+    // Arguments of the wrong form are repaired.
     call(&set, "add", json!({ "a": "7", "b": 2.0 })).await.unwrap();
-    assert_eq!(heard.find("tools/call").unwrap()["params"]["arguments"], json!({ "a": 7, "b": 2 }));
+    assert_eq!(received.find("tools/call").unwrap()["params"]["arguments"], json!({ "a": 7, "b": 2 }));
 }

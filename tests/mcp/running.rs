@@ -1,4 +1,4 @@
-//! Tools of servers in an agent's run: progress, cancellation, and what else a server says.
+//! Tools of servers in an agent's run: progress, cancellation, logs and changes of the tools.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,32 +6,32 @@ use serde_json::json;
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, CancellationToken, Event};
 
-use crate::support::{Reply, call, initialized, raw, text, until};
+use crate::support::{Reply, call, initialize_result, scripted_server, text_result, wait_until};
 
 #[tokio::test]
-async fn the_progress_of_a_call_is_told_as_the_runs() {
-    let (server, _) = raw(|talk, method, request| match method {
+async fn reports_the_progress_of_a_call_as_progress_of_the_run() {
+    let (server, _) = scripted_server(|connection, method, request| match method {
         "tools/call" => {
             let token = &request["params"]["_meta"]["progressToken"];
             let steps = [
                 json!({ "progressToken": token, "progress": 1, "total": 4, "message": "one" }),
                 json!({ "progressToken": token, "progress": 0.5, "total": 1.0 }),
                 json!({ "progressToken": token, "progress": 7 }),
-                json!({ "progressToken": "somebody else's", "progress": 8 }),
+                json!({ "progressToken": "unknown", "progress": 8 }),
             ];
-            steps.into_iter().for_each(|step| talk.notify("notifications/progress", step));
-            Reply::Result(text("done"))
+            steps.into_iter().for_each(|step| connection.notify("notifications/progress", step));
+            Reply::Result(text_result("done"))
         }
-        _ => Reply::Usual,
+        _ => Reply::Default,
     });
     let model = ScriptedModel::new().calls("echo", "{}").says("Done.");
     let tools = server.connect().await.unwrap();
     let agent = Agent::builder(model).tool_provider(tools).build().unwrap();
-    let mut told = Vec::new();
+    let mut reports = Vec::new();
     let mut events = agent.ask("Go").stream();
     while let Some(event) = events.next().await {
         if let Event::CallProgress { progress, .. } = event.unwrap() {
-            told.push((progress.text.clone(), progress.done, progress.total));
+            reports.push((progress.text.clone(), progress.done, progress.total));
         }
     }
     let expected = [
@@ -39,14 +39,14 @@ async fn the_progress_of_a_call_is_told_as_the_runs() {
         (String::new(), Some(50), Some(100)),
         (String::new(), Some(7), None),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(reports, expected);
 }
 
 #[tokio::test]
-async fn a_run_that_is_cancelled_cancels_its_calls_at_the_server() {
-    let (server, heard) = raw(|_, method, _| match method {
-        "tools/call" => Reply::Nothing,
-        _ => Reply::Usual,
+async fn cancelling_a_run_cancels_its_calls_at_the_server() {
+    let (server, received) = scripted_server(|_, method, _| match method {
+        "tools/call" => Reply::NoResponse,
+        _ => Reply::Default,
     });
     let tools = server.connect().await.unwrap();
     let model = ScriptedModel::new().calls_all([("echo", "{}"), ("echo", r#"{"text": "b"}"#)]).says("Never.");
@@ -54,30 +54,31 @@ async fn a_run_that_is_cancelled_cancels_its_calls_at_the_server() {
     let cancellation = CancellationToken::new();
     let run = agent.ask("Go").cancelled_by(&cancellation);
     let cancel = async {
-        until("both are called", async || heard.count("tools/call") == 2).await;
+        wait_until("both calls have started", async || received.count("tools/call") == 2).await;
         cancellation.cancel();
     };
     let (outcome, ()) = tokio::join!(run.into_future(), cancel);
     assert!(outcome.is_err());
-    until("both are cancelled", async || heard.count("notifications/cancelled") == 2).await;
+    wait_until("both calls are cancelled", async || received.count("notifications/cancelled") == 2).await;
 }
 
 #[tokio::test]
-async fn calls_of_one_turn_are_under_way_together() {
-    let open = Arc::new(Mutex::new(Vec::new()));
-    let (server, _) = raw(move |talk, method, request| match method {
+async fn calls_of_one_turn_run_concurrently() {
+    let pending = Arc::new(Mutex::new(Vec::new()));
+    let (server, _) = scripted_server(move |connection, method, request| match method {
         "tools/call" => {
-            let mut open = open.lock().unwrap();
-            open.push(request["id"].clone());
-            if open.len() == 3 {
-                for id in open.iter().rev() {
-                    let answer = json!({ "jsonrpc": "2.0", "id": id, "result": text(&id.to_string()) });
-                    talk.raw(answer.to_string());
+            let mut pending = pending.lock().unwrap();
+            pending.push(request["id"].clone());
+            if pending.len() == 3 {
+                for id in pending.iter().rev() {
+                    let response =
+                        json!({ "jsonrpc": "2.0", "id": id, "result": text_result(&id.to_string()) });
+                    connection.send_line(response.to_string());
                 }
             }
-            Reply::Nothing
+            Reply::NoResponse
         }
-        _ => Reply::Usual,
+        _ => Reply::Default,
     });
     let tools = server.connect().await.unwrap();
     let calls = ["a", "b", "c"].map(|word| ("echo", format!(r#"{{"text": "{word}"}}"#)));
@@ -88,23 +89,23 @@ async fn calls_of_one_turn_are_under_way_together() {
     let outputs: Vec<_> =
         answer.tool_executions().iter().map(|execution| execution.outcome().unwrap().to_string()).collect();
     assert_eq!(outputs.len(), 3);
-    assert!(outputs.windows(2).all(|pair| pair[0] < pair[1]), "each has its own: {outputs:?}");
+    assert!(outputs.windows(2).all(|pair| pair[0] < pair[1]), "each call has its own output: {outputs:?}");
 }
 
 #[tokio::test]
-async fn what_the_server_says_of_itself_is_there() {
-    let (server, _) = raw(|talk, method, _| match method {
+async fn provides_the_servers_description_and_logs() {
+    let (server, _) = scripted_server(|connection, method, _| match method {
         "initialize" => {
-            let mut initialized = initialized();
+            let mut initialized = initialize_result();
             initialized["instructions"] = "Be gentle.".into();
             Reply::Result(initialized)
         }
         "tools/call" => {
             let log = json!({ "level": "warning", "logger": "disk", "data": { "full": true } });
-            talk.notify("notifications/message", log);
-            Reply::Usual
+            connection.notify("notifications/message", log);
+            Reply::Default
         }
-        _ => Reply::Usual,
+        _ => Reply::Default,
     });
     let logged = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&logged);
@@ -114,8 +115,8 @@ async fn what_the_server_says_of_itself_is_there() {
     let info = tools.info().unwrap();
     assert_eq!(info.server_info.as_ref().unwrap().name, "raw");
     assert!(info.capabilities.tools.is_some());
-    assert!(tools.peer().is_some() && tools.down().is_none());
-    assert_eq!(tools.listed().await.unwrap()[0].description(), Some("Does echo"));
+    assert!(tools.peer().is_some() && tools.last_error().is_none());
+    assert_eq!(tools.listed_tools().await.unwrap()[0].description(), Some("Does echo"));
 
     call(&tools.tools().await.unwrap(), "echo", json!({})).await.unwrap();
     let logged = logged.lock().unwrap().clone();
@@ -125,18 +126,18 @@ async fn what_the_server_says_of_itself_is_there() {
 }
 
 #[tokio::test]
-async fn a_tool_that_comes_in_the_middle_of_a_run_is_offered_in_its_next_turn() {
-    let grown = Arc::new(Mutex::new(false));
-    let (server, _) = raw(move |talk, method, _| match method {
-        "tools/list" if *grown.lock().unwrap() => {
+async fn offers_a_new_tool_in_the_next_turn_of_the_run() {
+    let has_grown = Arc::new(Mutex::new(false));
+    let (server, _) = scripted_server(move |connection, method, _| match method {
+        "tools/list" if *has_grown.lock().unwrap() => {
             Reply::Result(json!({ "tools": [crate::support::tool("echo"), crate::support::tool("more")] }))
         }
         "tools/call" => {
-            *grown.lock().unwrap() = true;
-            talk.notify("notifications/tools/list_changed", json!({}));
-            Reply::Usual
+            *has_grown.lock().unwrap() = true;
+            connection.notify("notifications/tools/list_changed", json!({}));
+            Reply::Default
         }
-        _ => Reply::Usual,
+        _ => Reply::Default,
     });
     let tools = server.connect().await.unwrap();
     let model = ScriptedModel::new()

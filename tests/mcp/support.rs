@@ -1,4 +1,4 @@
-//! A server whose every word is written by the test, in this process.
+//! A server in this process whose responses are scripted by the test.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,66 +10,66 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tool_core::{ToolCall, ToolContext, ToolError, ToolOutput, ToolSet};
 use tool_mcp::McpServer;
 
-/// What the server answers to a request.
+/// The reaction of the server to a request.
 pub(crate) enum Reply {
-    /// As a server would.
-    Usual,
+    /// Responds like an ordinary server with the tool `echo`.
+    Default,
     Result(Value),
     Error(i64, &'static str),
-    /// These bytes, and a line break.
+    /// Sends this text and a line break.
     Raw(String),
-    /// Nothing, for ever.
-    Nothing,
-    /// It closes the connection.
-    End,
+    /// Never responds.
+    NoResponse,
+    /// Closes the connection.
+    Disconnect,
 }
 
 /// The server's end of a connection.
 #[derive(Clone)]
-pub(crate) struct Talk {
+pub(crate) struct ServerConnection {
     out: UnboundedSender<Option<Vec<u8>>>,
-    /// The number of the connection, from 1.
-    pub(crate) connection: usize,
+    /// The number of the connection, starting at 1.
+    pub(crate) number: usize,
 }
 
-impl Talk {
+impl ServerConnection {
     pub(crate) fn notify(&self, method: &str, params: Value) {
-        self.raw(json!({ "jsonrpc": "2.0", "method": method, "params": params }).to_string());
+        self.send_line(json!({ "jsonrpc": "2.0", "method": method, "params": params }).to_string());
     }
 
-    pub(crate) fn raw(&self, line: impl Into<Vec<u8>>) {
+    pub(crate) fn send_line(&self, line: impl Into<Vec<u8>>) {
         let mut line = line.into();
         line.push(b'\n');
         let _ = self.out.send(Some(line));
     }
 }
 
-/// All that servers were told.
+/// All messages that the server received.
 #[derive(Clone, Default)]
-pub(crate) struct Heard(Arc<Mutex<Vec<Value>>>);
+pub(crate) struct Received(Arc<Mutex<Vec<Value>>>);
 
-impl Heard {
-    pub(crate) fn methods(&self) -> Vec<String> {
-        let heard = self.0.lock().unwrap();
-        heard.iter().map(|message| message["method"].as_str().unwrap_or("answer").to_owned()).collect()
+impl Received {
+    fn methods(&self) -> Vec<String> {
+        let received = self.0.lock().unwrap();
+        received.iter().map(|message| message["method"].as_str().unwrap_or("response").to_owned()).collect()
     }
 
     pub(crate) fn count(&self, method: &str) -> usize {
-        self.methods().iter().filter(|heard| *heard == method).count()
+        self.methods().iter().filter(|received| *received == method).count()
     }
 
     pub(crate) fn find(&self, method: &str) -> Option<Value> {
         self.0.lock().unwrap().iter().find(|message| message["method"] == method).cloned()
     }
 
-    /// What came that has no method: the answers of the client.
-    pub(crate) fn answers(&self) -> Vec<Value> {
+    /// Returns the responses of the client.
+    pub(crate) fn responses(&self) -> Vec<Value> {
         self.0.lock().unwrap().iter().filter(|message| message.get("method").is_none()).cloned().collect()
     }
 }
 
-/// The usual answer to the handshake.
-pub(crate) fn initialized() -> Value {
+/// The default result of `initialize`.
+pub(crate) fn initialize_result() -> Value {
     json!({
         "protocolVersion": "2025-06-18",
         "capabilities": { "tools": { "listChanged": true }, "logging": {} },
@@ -77,7 +77,7 @@ pub(crate) fn initialized() -> Value {
     })
 }
 
-/// A tool as servers list them.
+/// The definition of a tool as servers list it.
 pub(crate) fn tool(name: &str) -> Value {
     json!({
         "name": name,
@@ -87,32 +87,32 @@ pub(crate) fn tool(name: &str) -> Value {
     })
 }
 
-pub(crate) fn text(text: &str) -> Value {
+pub(crate) fn text_result(text: &str) -> Value {
     json!({ "content": [{ "type": "text", "text": text }] })
 }
 
-/// A server that answers so to each request: usually it has the tool `echo`.
-pub(crate) fn raw(
-    answer: impl Fn(&Talk, &str, &Value) -> Reply + Send + Sync + 'static,
-) -> (McpServer, Heard) {
-    let (heard, answer, connections) = (Heard::default(), Arc::new(answer), AtomicUsize::new(0));
-    let log = heard.clone();
+/// Returns a server named `raw` that handles each request with the function.
+pub(crate) fn scripted_server(
+    handle: impl Fn(&ServerConnection, &str, &Value) -> Reply + Send + Sync + 'static,
+) -> (McpServer, Received) {
+    let (received, handle, connections) = (Received::default(), Arc::new(handle), AtomicUsize::new(0));
+    let log = received.clone();
     let server = McpServer::connector("raw", move || {
         let (near, far) = tokio::io::duplex(1 << 16);
         let (reader, writer) = tokio::io::split(far);
-        let connection = connections.fetch_add(1, Ordering::SeqCst) + 1;
-        tokio::spawn(serve(reader, writer, connection, Arc::clone(&answer), log.clone()));
+        let number = connections.fetch_add(1, Ordering::SeqCst) + 1;
+        tokio::spawn(serve(reader, writer, number, Arc::clone(&handle), log.clone()));
         std::future::ready(Ok(tokio::io::split(near)))
     });
-    (server.timeout(Duration::from_secs(20)), heard)
+    (server.timeout(Duration::from_secs(20)), received)
 }
 
 async fn serve(
     reader: impl AsyncRead + Unpin,
     mut writer: impl AsyncWrite + Send + Unpin + 'static,
-    connection: usize,
-    answer: Arc<impl Fn(&Talk, &str, &Value) -> Reply>,
-    heard: Heard,
+    number: usize,
+    handle: Arc<impl Fn(&ServerConnection, &str, &Value) -> Reply>,
+    received: Received,
 ) {
     let (out, mut lines) = unbounded_channel::<Option<Vec<u8>>>();
     let writing = tokio::spawn(async move {
@@ -123,35 +123,38 @@ async fn serve(
         }
         let _ = writer.shutdown().await;
     });
-    let talk = Talk { out, connection };
+    let connection = ServerConnection { out, number };
     let mut lines = BufReader::new(reader).lines();
     while let Ok(Some(line)) = lines.next_line().await {
         let message: Value = serde_json::from_str(&line).unwrap();
-        heard.0.lock().unwrap().push(message.clone());
+        received.0.lock().unwrap().push(message.clone());
         let (Some(method), Some(id)) = (message["method"].as_str(), message.get("id")) else { continue };
-        let body = match answer(&talk, method, &message) {
-            Reply::Usual => match method {
-                "initialize" => ("result", initialized()),
+        let (member, body) = match handle(&connection, method, &message) {
+            Reply::Default => match method {
+                "initialize" => ("result", initialize_result()),
                 "tools/list" => ("result", json!({ "tools": [tool("echo")] })),
-                _ => ("result", text(message["params"]["arguments"]["text"].as_str().unwrap_or_default())),
+                _ => {
+                    let text = message["params"]["arguments"]["text"].as_str().unwrap_or_default();
+                    ("result", text_result(text))
+                }
             },
             Reply::Result(result) => ("result", result),
             Reply::Error(code, message) => ("error", json!({ "code": code, "message": message })),
             Reply::Raw(line) => {
-                talk.raw(line);
+                connection.send_line(line);
                 continue;
             }
-            Reply::Nothing => continue,
-            Reply::End => {
-                let _ = talk.out.send(None);
+            Reply::NoResponse => continue,
+            Reply::Disconnect => {
+                let _ = connection.out.send(None);
                 break;
             }
         };
-        let mut message = json!({ "jsonrpc": "2.0", "id": id });
-        message[body.0] = body.1;
-        talk.raw(message.to_string());
+        let mut response = json!({ "jsonrpc": "2.0", "id": id });
+        response[member] = body;
+        connection.send_line(response.to_string());
     }
-    drop(talk);
+    drop(connection);
     let _ = writing.await;
 }
 
@@ -160,17 +163,17 @@ pub(crate) async fn call(set: &ToolSet, name: &str, arguments: Value) -> Result<
     set.call(&ToolCall::new("call_1", name, arguments.to_string()), &ToolContext::new()).await
 }
 
-/// Looks again and again until it is so, as a server takes its time.
-pub(crate) async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
+/// Polls the condition until it is true, for at most 20 seconds.
+pub(crate) async fn wait_until(description: &str, condition: impl AsyncFn() -> bool) {
     for _ in 0..1000 {
-        if is_so().await {
+        if condition().await {
             return;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    panic!("it never came to be: {what}");
+    panic!("timed out waiting until {description}");
 }
 
-pub(crate) fn names(set: &ToolSet) -> Vec<&str> {
+pub(crate) fn tool_names(set: &ToolSet) -> Vec<&str> {
     set.definitions().iter().map(tool_core::ToolDefinition::name).collect()
 }

@@ -1,4 +1,4 @@
-//! Child processes and HTTP, with a server on the SDK's side for servers and with hostile ones.
+//! Child processes and HTTP, against servers of the SDK and misbehaving ones.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -15,121 +15,133 @@ use rmcp::transport::streamable_http_server::session::local::LocalSessionManager
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use tool_mcp::{McpError, McpServer, McpTools};
+use tool_mcp::{McpError, McpErrorKind, McpServer, McpTools};
 
 use crate::served::Tools;
-use crate::support::{call, initialized, names, text, tool, until};
+use crate::support::{call, initialize_result, text_result, tool, tool_names, wait_until};
 
-/// The small server as a program, built once.
-fn program() -> &'static PathBuf {
+/// Returns the program of the small server, which is built once.
+fn server_program() -> &'static PathBuf {
     static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let build = ["build", "--quiet", "--package", "tests", "--example", "mcp_served"];
         let mut command = Command::new(cargo);
-        // What says that a test runs would have cargo build again what it has.
-        let of_test = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
-        for (name, _) in std::env::vars().filter(|(name, _)| of_test(name)) {
+        // The variables of a test run would make cargo rebuild the dependencies.
+        let is_test_variable =
+            |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+        for (name, _) in std::env::vars().filter(|(name, _)| is_test_variable(name)) {
             command.env_remove(name);
         }
         assert!(command.args(build).status().unwrap().success());
-        // The test stands in `deps`, beside `examples`.
+        // The test binary is in `deps`, next to `examples`.
         let test = std::env::current_exe().unwrap();
         test.parent().unwrap().parent().unwrap().join("examples/mcp_served")
     });
     &PROGRAM
 }
 
-fn process() -> McpServer {
-    McpServer::stdio(program())
+fn process_server() -> McpServer {
+    McpServer::stdio(server_program())
 }
 
-/// The children of this process, by their ids.
-fn children() -> Vec<u32> {
-    let of_task = |task: std::io::Result<std::fs::DirEntry>| {
+/// Returns the ids of the child processes.
+fn child_ids() -> Vec<u32> {
+    let children_of = |task: std::io::Result<std::fs::DirEntry>| {
         let children = std::fs::read_to_string(task.unwrap().path().join("children")).unwrap_or_default();
         children.split_whitespace().map(|id| id.parse().unwrap()).collect::<Vec<u32>>()
     };
-    std::fs::read_dir("/proc/self/task").into_iter().flatten().flat_map(of_task).collect()
+    std::fs::read_dir("/proc/self/task").into_iter().flatten().flat_map(children_of).collect()
 }
 
-fn runs(pid: &str) -> bool {
+fn is_running(pid: &str) -> bool {
     std::fs::exists(format!("/proc/{pid}")).unwrap()
 }
 
 #[tokio::test]
-async fn a_process_gets_the_variables_that_are_named() {
-    let tools = process().env("TOLD", "a secret").pass_env("CARGO_MANIFEST_DIR").pass_env("NOT_SET_AT_ALL");
+async fn a_process_inherits_only_named_variables() {
+    let tools =
+        process_server().env("GIVEN", "a secret").pass_env("CARGO_MANIFEST_DIR").pass_env("NOT_SET_AT_ALL");
     let set = tools.connect().await.unwrap().tools().await.unwrap();
     let names = call(&set, "environment", json!({})).await.unwrap().to_string();
     let names: Vec<_> = names.split(' ').collect();
-    assert!(names.contains(&"TOLD") && names.contains(&"CARGO_MANIFEST_DIR"), "{names:?}");
-    let known = ["HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "TOLD", "CARGO_MANIFEST_DIR"];
+    assert!(names.contains(&"GIVEN") && names.contains(&"CARGO_MANIFEST_DIR"), "{names:?}");
+    let known = ["HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "GIVEN", "CARGO_MANIFEST_DIR"];
     assert!(names.iter().all(|name| known.contains(name)), "{names:?}");
-    assert!(std::env::var_os("CARGO").is_some(), "there is something that it does not get");
+    assert!(
+        std::env::var_os("CARGO").is_some(),
+        "this process has a variable that the child does not inherit"
+    );
 }
 
 #[tokio::test]
-async fn what_a_process_writes_to_stderr_goes_to_the_hook() {
+async fn passes_stderr_to_the_hook() {
     let lines = Arc::new(Mutex::new(Vec::new()));
-    let kept = Arc::clone(&lines);
-    let server = process().on_stderr(move |line| kept.lock().unwrap().push(line.to_owned()));
+    let recorded = Arc::clone(&lines);
+    let server = process_server().on_stderr(move |line| recorded.lock().unwrap().push(line.to_owned()));
     let _tools = server.connect().await.unwrap();
-    until("the line is there", async || *lines.lock().unwrap() == ["ready"]).await;
+    wait_until("the line arrives", async || *lines.lock().unwrap() == ["ready"]).await;
 }
 
-/// The id of the process that a shell script writes to the file.
-async fn pid_in(file: &std::path::Path) -> String {
-    until("the process runs", async || std::fs::read_to_string(file).is_ok_and(|pid| pid.ends_with('\n')))
-        .await;
+/// Waits for a shell script to write its process id to the file.
+async fn read_pid(file: &std::path::Path) -> String {
+    wait_until("the process runs", async || {
+        std::fs::read_to_string(file).is_ok_and(|pid| pid.ends_with('\n'))
+    })
+    .await;
     std::fs::read_to_string(file).unwrap().trim().to_owned()
 }
 
 #[tokio::test]
-async fn a_process_ends_when_nobody_wants_it_any_more() {
+async fn a_process_ends_when_its_tools_are_dropped() {
     let directory = std::env::temp_dir().join(format!("mcp-processes-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
-    // One that ends with its input, one that has to be killed, and one that never was a server.
-    let obedient = format!("echo $$ > {0}/obedient; exec {1}", directory.display(), program().display());
-    let stubborn =
-        format!("echo $$ > {0}/stubborn; {1}; exec sleep 600", directory.display(), program().display());
+    // One exits when its input is closed, one has to be killed, and one is not a server at all.
+    let obedient =
+        format!("echo $$ > {0}/obedient; exec {1}", directory.display(), server_program().display());
+    let stubborn = format!(
+        "echo $$ > {0}/stubborn; {1}; exec sleep 600",
+        directory.display(),
+        server_program().display()
+    );
     let silent = format!("echo $$ > {0}/silent; exec sleep 600", directory.display());
     let shell = |script: &str| McpServer::stdio("sh").args(["-c", script]);
 
     let tools = shell(&obedient).connect().await.unwrap();
-    let pid = pid_in(&directory.join("obedient")).await;
-    assert!(runs(&pid) && children().contains(&pid.parse().unwrap()));
+    let pid = read_pid(&directory.join("obedient")).await;
+    assert!(is_running(&pid) && child_ids().contains(&pid.parse().unwrap()));
     let set = tools.tools().await.unwrap();
     drop(tools);
     assert_eq!(call(&set, "echo", json!({ "text": "hello" })).await.unwrap().to_string(), "hello");
     drop(set);
-    until("the obedient one has ended, and is no zombie", async || !runs(&pid)).await;
+    wait_until("the obedient process has exited and is not a zombie", async || !is_running(&pid)).await;
 
     let tools = shell(&stubborn).connect().await.unwrap();
-    let pid = pid_in(&directory.join("stubborn")).await;
+    let pid = read_pid(&directory.join("stubborn")).await;
     drop(tools);
-    until("the stubborn one was killed, and is no zombie", async || !runs(&pid)).await;
+    wait_until("the stubborn process was killed and is not a zombie", async || !is_running(&pid)).await;
 
-    let begun = Instant::now();
+    let started = Instant::now();
     let error = shell(&silent).connect_timeout(Duration::from_millis(500)).connect().await.unwrap_err();
-    assert!(error.is_timed_out() && begun.elapsed() < Duration::from_secs(10), "{error}");
-    let pid = pid_in(&directory.join("silent")).await;
-    until("the silent one was killed, and is no zombie", async || !runs(&pid)).await;
+    assert_eq!(error.kind(), McpErrorKind::Timeout, "{error}");
+    assert!(started.elapsed() < Duration::from_secs(10));
+    let pid = read_pid(&directory.join("silent")).await;
+    wait_until("the silent process was killed and is not a zombie", async || !is_running(&pid)).await;
     std::fs::remove_dir_all(&directory).unwrap();
 }
 
 #[tokio::test]
-async fn a_process_that_dies_in_a_call_is_started_again() {
-    let tools = process().trusted().connect().await.unwrap();
+async fn a_process_that_exits_during_a_call_is_restarted() {
+    let tools = process_server().trusted().connect().await.unwrap();
     let set = tools.tools().await.unwrap();
-    let begun = Instant::now();
+    let started = Instant::now();
     let error = call(&set, "die", json!({})).await.unwrap_err();
-    assert!(error.to_string().contains("went away while its tool `die` ran"), "{error}");
-    assert!(begun.elapsed() < Duration::from_secs(10));
-    until("it is there again", async || tools.down().is_none()).await;
+    assert!(error.to_string().contains("disconnected while its tool `die` was running"), "{error}");
+    assert!(started.elapsed() < Duration::from_secs(10));
+    wait_until("the server is connected again", async || tools.last_error().is_none()).await;
     assert_eq!(call(&set, "echo", json!({ "text": "hello" })).await.unwrap().to_string(), "hello");
 }
 
-/// Serves until the test ends, and tells where.
+/// Serves the router until the test ends and returns its URL.
 async fn serve(router: Router) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -151,54 +163,54 @@ async fn sdk_server(
     (format!("{}/mcp", serve(Router::new().nest_service("/mcp", service)).await), tools)
 }
 
-/// The same over both: the SDK's own server.
+/// Exercises the tools of the small server, over any transport.
 async fn exercise(tools: McpTools) {
     assert_eq!(tools.instructions().as_deref(), Some("Be gentle."));
     let set = tools.tools().await.unwrap();
     let expected = ["echo", "wait", "steps", "fail", "environment", "grow", "die", "delete"];
-    assert_eq!(names(&set), expected);
+    assert_eq!(tool_names(&set), expected);
     assert_eq!(call(&set, "echo", json!({ "text": "hello" })).await.unwrap().to_string(), "hello");
     assert_eq!(call(&set, "steps", json!({ "steps": 3 })).await.unwrap().to_string(), "all steps");
     assert_eq!(call(&set, "fail", json!({})).await.unwrap_err().to_string(), "it is broken");
     call(&set, "grow", json!({})).await.unwrap();
-    until("the new tool is there", async || tools.tools().await.unwrap().get("grown").is_some()).await;
+    wait_until("the new tool is listed", async || tools.tools().await.unwrap().get("grown").is_some()).await;
 }
 
 #[tokio::test]
-async fn the_sdks_server_is_served_by_as_a_process() {
-    exercise(process().connect().await.unwrap()).await;
+async fn uses_a_server_of_the_sdk_as_a_process() {
+    exercise(process_server().connect().await.unwrap()).await;
 }
 
 #[tokio::test]
-async fn the_sdks_server_is_served_by_over_http() {
+async fn uses_a_server_of_the_sdk_over_http() {
     let (url, _) = sdk_server(|config| config).await;
     exercise(McpServer::http(url).connect().await.unwrap()).await;
 }
 
 #[tokio::test]
-async fn the_sdks_server_is_served_by_over_http_without_sessions() {
+async fn uses_a_server_of_the_sdk_over_http_without_sessions() {
     let (url, _) = sdk_server(|config| config.with_legacy_session_mode(false).with_json_response(true)).await;
     let set = McpServer::http(url).connect().await.unwrap().tools().await.unwrap();
     assert_eq!(call(&set, "echo", json!({ "text": "hello" })).await.unwrap().to_string(), "hello");
 }
 
 #[tokio::test]
-async fn a_call_over_http_that_is_given_up_is_cancelled_at_the_server() {
+async fn a_call_that_times_out_over_http_is_cancelled_at_the_server() {
     let (url, served) = sdk_server(|config| config).await;
     let server = McpServer::http(url).timeout(Duration::from_millis(500));
     let set = server.connect().await.unwrap().tools().await.unwrap();
-    assert!(call(&set, "wait", json!({})).await.unwrap_err().to_string().contains("has not answered"));
-    until("the server knows", async || served.was_cancelled.load(Ordering::SeqCst)).await;
+    assert!(call(&set, "wait", json!({})).await.unwrap_err().to_string().contains("did not respond"));
+    wait_until("the call is cancelled", async || served.was_cancelled.load(Ordering::SeqCst)).await;
 }
 
-/// A server by hand: it answers each request with what the function makes of it.
-async fn by_hand(
-    answer: impl Fn(&str, &Value, &Seen) -> Response<Body> + Clone + Send + Sync + 'static,
-) -> (String, Seen) {
-    let seen = Seen::default();
-    let kept = seen.clone();
+/// Starts an HTTP server that handles each request with the function.
+async fn http_server(
+    handle: impl Fn(&str, &Value, &Requests) -> Response<Body> + Clone + Send + Sync + 'static,
+) -> (String, Requests) {
+    let requests = Requests::default();
+    let log = requests.clone();
     let handler = move |request: Request| {
-        let (answer, seen) = (answer.clone(), kept.clone());
+        let (handle, requests) = (handle.clone(), log.clone());
         async move {
             let (head, body) = request.into_parts();
             let body = axum::body::to_bytes(body, usize::MAX).await.unwrap();
@@ -206,28 +218,28 @@ async fn by_hand(
             let method = message["method"].as_str().unwrap_or(head.method.as_str()).to_owned();
             let header = |name: &str| head.headers.get(name).map(|value| value.to_str().unwrap().to_owned());
             let authorization = header("authorization");
-            seen.0.lock().unwrap().push((
+            requests.0.lock().unwrap().push((
                 method.clone(),
                 authorization,
                 header("x-team"),
                 header("mcp-session-id"),
             ));
-            answer(&method, &message, &seen)
+            handle(&method, &message, &requests)
         }
     };
     let url = serve(Router::new().route("/mcp", any(handler.clone())).route("/mcp/", any(handler))).await;
-    (format!("{url}/mcp"), seen)
+    (format!("{url}/mcp"), requests)
 }
 
 type Head = (String, Option<String>, Option<String>, Option<String>);
 
-/// What the server by hand was asked: method, token, team, session.
+/// The requests that the server received: method, token, team and session.
 #[derive(Clone, Default)]
-struct Seen(Arc<Mutex<Vec<Head>>>);
+struct Requests(Arc<Mutex<Vec<Head>>>);
 
-impl Seen {
+impl Requests {
     fn count(&self, method: &str) -> usize {
-        self.0.lock().unwrap().iter().filter(|seen| seen.0 == method).count()
+        self.0.lock().unwrap().iter().filter(|request| request.0 == method).count()
     }
 }
 
@@ -239,12 +251,12 @@ fn status(code: u16) -> Response<Body> {
     Response::builder().status(code).body(Body::empty()).unwrap()
 }
 
-/// As a server without streams would answer.
-fn usual(method: &str, message: &Value) -> Response<Body> {
+/// The response of an ordinary server without streams.
+fn default_response(method: &str, message: &Value) -> Response<Body> {
     let result = match method {
-        "initialize" => initialized(),
+        "initialize" => initialize_result(),
         "tools/list" => json!({ "tools": [tool("echo")] }),
-        "tools/call" => text("called"),
+        "tools/call" => text_result("called"),
         "GET" | "DELETE" => return status(405),
         _ => return status(202),
     };
@@ -255,16 +267,17 @@ fn usual(method: &str, message: &Value) -> Response<Body> {
 }
 
 #[tokio::test]
-async fn headers_and_the_token_are_sent_with_each_request_and_shown_nowhere() {
-    let (url, seen) = by_hand(|method, message, _| match method {
+async fn sends_headers_with_each_request_and_redacts_them_in_errors() {
+    let (url, requests) = http_server(|method, message, _| match method {
         "tools/call" => {
-            let error = json!({ "code": -32000, "message": "Bearer sk-token-123 of team-secret is no good" });
+            let error =
+                json!({ "code": -32000, "message": "Bearer sk-token-123 of team-secret is not valid" });
             response(
                 "application/json",
                 json!({ "jsonrpc": "2.0", "id": message["id"], "error": error }).to_string(),
             )
         }
-        _ => usual(method, message),
+        _ => default_response(method, message),
     })
     .await;
     let server = McpServer::http(&url).bearer_token("sk-token-123").header("x-team", "team-secret");
@@ -272,20 +285,21 @@ async fn headers_and_the_token_are_sent_with_each_request_and_shown_nowhere() {
     let set = tools.tools().await.unwrap();
     let error = call(&set, "echo", json!({})).await.unwrap_err();
     assert!(!error.to_string().contains("sk-token") && !error.to_string().contains("team-secret"), "{error}");
-    let seen = seen.0.lock().unwrap().clone();
-    for (method, token, team, _) in &seen {
+    let requests = requests.0.lock().unwrap().clone();
+    for (method, token, team, _) in &requests {
         assert_eq!(
             (token.as_deref(), team.as_deref()),
             (Some("Bearer sk-token-123"), Some("team-secret")),
             "{method}"
         );
     }
-    assert!(seen.len() >= 4);
+    assert!(requests.len() >= 4);
 
-    let (url, _) = by_hand(|_, _, _| status(401)).await;
+    let (url, _) = http_server(|_, _, _| status(401)).await;
     let error = McpServer::http(&url).bearer_token("sk-token-123").connect().await.unwrap_err();
-    assert!(error.is_unauthorized() && error.to_string().contains("bearer_token"), "{error}");
-    let (url, _) = by_hand(|_, _, _| {
+    assert_eq!(error.kind(), McpErrorKind::Unauthorized);
+    assert!(error.to_string().contains("bearer_token"), "{error}");
+    let (url, _) = http_server(|_, _, _| {
         let body = "no entry for sk-token-123";
         Response::builder().status(403).body(body.into()).unwrap()
     })
@@ -297,12 +311,12 @@ async fn headers_and_the_token_are_sent_with_each_request_and_shown_nowhere() {
 }
 
 #[tokio::test]
-async fn redirects_lead_to_the_same_host_only() {
-    let (elsewhere, visits) = by_hand(|method, message, _| usual(method, message)).await;
+async fn follows_redirects_only_within_the_same_host() {
+    let (other_host, visits) = http_server(|method, message, _| default_response(method, message)).await;
     for code in [301, 302, 307, 308] {
-        let there = elsewhere.clone();
-        let (url, _) = by_hand(move |_, _, _| {
-            Response::builder().status(code).header("location", &there).body(Body::empty()).unwrap()
+        let location = other_host.clone();
+        let (url, _) = http_server(move |_, _, _| {
+            Response::builder().status(code).header("location", &location).body(Body::empty()).unwrap()
         })
         .await;
         let error = McpServer::http(&url).bearer_token("sk-token-123").connect().await.unwrap_err();
@@ -310,7 +324,7 @@ async fn redirects_lead_to_the_same_host_only() {
     }
     assert!(visits.0.lock().unwrap().is_empty());
 
-    // Many servers lead from `/mcp` to `/mcp/`.
+    // Many servers redirect from `/mcp` to `/mcp/`.
     let router = Router::new()
         .route(
             "/mcp",
@@ -323,7 +337,7 @@ async fn redirects_lead_to_the_same_host_only() {
             any(|request: Request| async move {
                 let body = axum::body::to_bytes(request.into_body(), usize::MAX).await.unwrap();
                 let message: Value = serde_json::from_slice(&body).unwrap_or_default();
-                usual(message["method"].as_str().unwrap_or("GET"), &message)
+                default_response(message["method"].as_str().unwrap_or("GET"), &message)
             }),
         );
     let url = format!("{}/mcp", serve(router).await);
@@ -331,51 +345,55 @@ async fn redirects_lead_to_the_same_host_only() {
 }
 
 #[tokio::test]
-async fn a_session_that_is_gone_is_begun_anew() {
-    let (url, seen) = by_hand(|method, message, seen| {
-        let sessions = seen.count("initialize");
+async fn an_expired_session_is_replaced() {
+    let (url, requests) = http_server(|method, message, requests| {
+        let sessions = requests.count("initialize");
         let current = format!("session-{sessions}");
-        let given = seen.0.lock().unwrap().last().unwrap().3.clone();
-        let is_gone = seen.count("tools/call") > 0 && sessions == 1;
+        let given = requests.0.lock().unwrap().last().unwrap().3.clone();
+        let is_expired = requests.count("tools/call") > 0 && sessions == 1;
         match method {
             "initialize" => {
-                let mut response = usual(method, message);
+                let mut response = default_response(method, message);
                 response.headers_mut().insert("mcp-session-id", current.parse().unwrap());
                 response
             }
             "GET" | "DELETE" => status(405),
-            _ if is_gone || given != Some(current) => status(404),
-            _ => usual(method, message),
+            _ if is_expired || given != Some(current) => status(404),
+            _ => default_response(method, message),
         }
     })
     .await;
     let tools = McpServer::http(&url).connect().await.unwrap();
     let set = tools.tools().await.unwrap();
     assert_eq!(call(&set, "echo", json!({})).await.unwrap().to_string(), "called");
-    assert_eq!(seen.count("initialize"), 2);
-    // It may be another server now.
+    assert_eq!(requests.count("initialize"), 2);
+    // A different server may answer in the new session.
     tools.tools().await.unwrap();
-    assert_eq!(seen.count("tools/list"), 2);
+    assert_eq!(requests.count("tools/list"), 2);
 }
 
 fn event_stream(chunks: Vec<Result<Vec<u8>, std::io::Error>>) -> Response<Body> {
     response("text/event-stream", Body::from_stream(futures_util::stream::iter(chunks)))
 }
 
-/// What answers to a call, and what is said of it: at once, not after the timeout.
+/// The error does not wait for the timeout.
 #[tokio::test]
-async fn an_answer_over_http_that_cannot_be_read_fails_at_once() {
+async fn an_invalid_response_over_http_fails_immediately() {
     let large = || {
         format!(
             r#"{{"jsonrpc":"2.0","id":ID,"result":{{"content":[{{"type":"text","text":"{}"}}]}}}}"#,
             "x".repeat(50 << 20)
         )
     };
-    type Answer = fn(&Value, String) -> Response<Body>;
-    let table: [(&str, Answer, &str); 9] = [
-        ("garbage", |_, _| response("application/json", "<html>"), "is no message of the protocol"),
-        ("garbage of another type", |_, _| response("text/html", "<html>"), "is no message of the protocol"),
-        ("nothing", |_, _| response("application/json", ""), "is no message of the protocol"),
+    type Respond = fn(&Value, String) -> Response<Body>;
+    let table: [(&str, Respond, &str); 9] = [
+        ("garbage", |_, _| response("application/json", "<html>"), "is not a valid protocol message"),
+        (
+            "garbage of another type",
+            |_, _| response("text/html", "<html>"),
+            "is not a valid protocol message",
+        ),
+        ("nothing", |_, _| response("application/json", ""), "is not a valid protocol message"),
         ("large", |_, large| response("application/json", large), "is larger than 16777216 bytes"),
         (
             "an error",
@@ -385,7 +403,7 @@ async fn an_answer_over_http_that_cannot_be_read_fails_at_once() {
         (
             "events of garbage",
             |_, _| event_stream(vec![Ok(b"data: {\"jsonrpc\n\n".to_vec())]),
-            "is no message of the protocol",
+            "is not a valid protocol message",
         ),
         (
             "a large event",
@@ -397,16 +415,16 @@ async fn an_answer_over_http_that_cannot_be_read_fails_at_once() {
         (
             "a stream that ends",
             |_, _| event_stream(vec![Ok(b": nothing\n\n".to_vec())]),
-            "went away while its tool",
+            "disconnected while its tool",
         ),
         (
             "a stream that breaks",
             |_, _| event_stream(vec![Ok(b": nothing\n\n".to_vec()), Err(std::io::Error::other("broken"))]),
-            "went away while its tool",
+            "disconnected while its tool",
         ),
     ];
-    for (what, answer, expected) in table {
-        let (url, _) = by_hand(move |method, message, _| match method {
+    for (case, respond, expected) in table {
+        let (url, _) = http_server(move |method, message, _| match method {
             "tools/list" => {
                 let mut tool = tool("echo");
                 tool["annotations"] = json!({});
@@ -419,27 +437,27 @@ async fn an_answer_over_http_that_cannot_be_read_fails_at_once() {
                 } else {
                     String::new()
                 };
-                answer(message, large)
+                respond(message, large)
             }
-            _ => usual(method, message),
+            _ => default_response(method, message),
         })
         .await;
         let server = McpServer::http(&url).timeout(Duration::from_secs(25));
         let set = server.connect().await.unwrap().tools().await.unwrap();
-        let begun = Instant::now();
+        let started = Instant::now();
         let error = call(&set, "echo", json!({ "text": "bad" })).await.unwrap_err();
-        assert!(error.to_string().contains(expected), "{what}: {error}");
+        assert!(error.to_string().contains(expected), "{case}: {error}");
         assert!(error.failure().unwrap().is::<McpError>());
-        assert!(begun.elapsed() < Duration::from_secs(20), "{what}");
-        // The session goes on.
-        assert_eq!(call(&set, "echo", json!({})).await.unwrap().to_string(), "called", "{what}");
+        assert!(started.elapsed() < Duration::from_secs(20), "{case}");
+        // The session still works.
+        assert_eq!(call(&set, "echo", json!({})).await.unwrap().to_string(), "called", "{case}");
     }
 }
 
 #[tokio::test]
-async fn over_http_too_a_tool_that_is_too_deep_is_left_out_alone() {
+async fn skips_only_the_tool_that_is_nested_too_deeply() {
     for kind in ["application/json", "text/event-stream"] {
-        let (url, _) = by_hand(move |method, message, _| match method {
+        let (url, _) = http_server(move |method, message, _| match method {
             "tools/list" => {
                 let deep = format!("{}1{}", "[".repeat(1000), "]".repeat(1000));
                 let list = format!(
@@ -449,24 +467,24 @@ async fn over_http_too_a_tool_that_is_too_deep_is_left_out_alone() {
                 );
                 if kind == "application/json" { response(kind, list) } else { response(kind, format!("data: {list}\n\n")) }
             }
-            _ => usual(method, message),
+            _ => default_response(method, message),
         })
         .await;
         let tools = McpServer::http(&url).connect().await.unwrap();
-        assert_eq!(names(&tools.tools().await.unwrap()), ["echo"]);
+        assert_eq!(tool_names(&tools.tools().await.unwrap()), ["echo"]);
         let problem = tools.problems().await.unwrap()[0].to_string();
-        assert!(problem.contains("`deep` is left out: its schema is nested deeper"), "{problem}");
+        assert!(problem.contains("`deep` is skipped: its schema is nested deeper"), "{problem}");
     }
 }
 
 #[tokio::test]
-async fn a_server_over_http_that_comes_back_is_used_again() {
+async fn uses_an_http_server_again_after_a_restart() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let handler = |request: Request| async move {
         let body = axum::body::to_bytes(request.into_body(), usize::MAX).await.unwrap();
         let message: Value = serde_json::from_slice(&body).unwrap_or_default();
-        usual(message["method"].as_str().unwrap_or("GET"), &message)
+        default_response(message["method"].as_str().unwrap_or("GET"), &message)
     };
     let router = Router::new().route("/mcp", any(handler));
     let serving = tokio::spawn(axum::serve(listener, router.clone()).into_future());
@@ -475,10 +493,10 @@ async fn a_server_over_http_that_comes_back_is_used_again() {
     call(&set, "echo", json!({})).await.unwrap();
     serving.abort();
     let _ = serving.await;
-    until("it is down", async || call(&set, "echo", json!({})).await.is_err()).await;
+    wait_until("the server is unavailable", async || call(&set, "echo", json!({})).await.is_err()).await;
     let error = call(&set, "echo", json!({})).await.unwrap_err().to_string();
     assert!(error.contains("the MCP server `127.0.0.1`"), "{error}");
     let listener = TcpListener::bind(address).await.unwrap();
     tokio::spawn(axum::serve(listener, router).into_future());
-    until("it is used again", async || call(&set, "echo", json!({})).await.is_ok()).await;
+    wait_until("the server is used again", async || call(&set, "echo", json!({})).await.is_ok()).await;
 }

@@ -1,7 +1,10 @@
-//! Tools from any server of the [Model Context Protocol](https://modelcontextprotocol.io) for the agents of `tool-core`, and
-//! one's own tools for any MCP host.
+//! Tools from any server of the [Model Context Protocol](https://modelcontextprotocol.io) for the agents of `tool-core`,
+//! and tools of one's own for any MCP host.
 //!
-//! The protocol is that of the official SDK, `rmcp`.
+//! - [`McpServer`] connects to a server and provides its tools (feature `client`, enabled by default).
+//! - [`server`] serves a set of tools over stdio or HTTP (feature `server`).
+//!
+//! The protocol is implemented by the official SDK, `rmcp`.
 
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
@@ -12,7 +15,7 @@ pub mod server;
 
 #[cfg(feature = "client")]
 pub use self::client::{
-    Change, Difference, Fingerprint, McpError, McpLog, McpProblem, McpServer, McpTool, McpTools,
+    Change, Difference, Fingerprint, McpError, McpErrorKind, McpLog, McpProblem, McpServer, McpTool, McpTools,
 };
 #[cfg(feature = "client")]
 pub use rmcp;

@@ -1,5 +1,5 @@
-//! The client that the conformance suite starts for each of its scenarios, with the URL of its server: it connects, and calls
-//! every tool with what its schema asks for.
+//! The client that the conformance suite starts for each scenario with the URL of its server. It connects and calls every
+//! tool with arguments that match its schema.
 
 use std::error::Error;
 
@@ -9,14 +9,14 @@ use tool_mcp::McpServer;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let url = std::env::args().next_back().ok_or("say the URL of the server")?;
+    let url = std::env::args().next_back().ok_or("pass the URL of the server")?;
     let tools = McpServer::http(url).connect().await?;
     let set = tools.tools().await?;
     for definition in set.definitions().iter() {
         let none = Map::new();
         let properties = definition.parameters()["properties"].as_object().unwrap_or(&none);
         let arguments: Map<_, _> =
-            properties.iter().map(|(name, schema)| (name.clone(), some(schema))).collect();
+            properties.iter().map(|(name, schema)| (name.clone(), sample(schema))).collect();
         let call = ToolCall::new("call_1", definition.name(), Value::Object(arguments).to_string());
         match set.call(&call, &ToolContext::new()).await {
             Ok(output) => println!("{}: {output}", call.name),
@@ -26,8 +26,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A value of this type.
-fn some(schema: &Value) -> Value {
+/// Returns a value of the schema's type.
+fn sample(schema: &Value) -> Value {
     match schema["type"].as_str() {
         Some("number" | "integer") => json!(5),
         Some("boolean") => json!(true),

@@ -1,4 +1,4 @@
-//! The import from real servers, which `tests/mcp/everything` installs: without them nothing is tested.
+//! The client against real servers, which `tests/mcp/everything` installs. Without them the tests are skipped.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -13,12 +13,12 @@ use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, Approval, Event, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet};
 use tool_mcp::{McpServer, McpTools};
 
-/// Where the servers are installed.
-fn installed() -> Option<PathBuf> {
+/// Returns the directory in which the servers are installed.
+fn installed_modules() -> Option<PathBuf> {
     let modules =
         std::env::var_os("MCP_COUNTERPARTS").map(|directory| Path::new(&directory).join("node_modules"));
     if modules.is_none() {
-        eprintln!("skipped: `tests/mcp/everything` installs the servers and names them in MCP_COUNTERPARTS");
+        eprintln!("skipped: `tests/mcp/everything` installs the servers and sets MCP_COUNTERPARTS");
     }
     modules
 }
@@ -35,8 +35,8 @@ async fn call(set: &ToolSet, name: &str, arguments: Value) -> Result<ToolOutput,
     set.call(&ToolCall::new("call_1", name, arguments.to_string()), &ToolContext::new()).await
 }
 
-/// The server over HTTP, which ends when it is dropped.
-async fn over_http(modules: &Path) -> (String, Child) {
+/// Starts the server over HTTP. It is killed when the child is dropped.
+async fn start_http_server(modules: &Path) -> (String, Child) {
     let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
     let mut command = Command::new(node(modules));
     command.arg(script(modules, "server-everything")).arg("streamableHttp").env("PORT", port.to_string());
@@ -49,13 +49,13 @@ async fn over_http(modules: &Path) -> (String, Child) {
             }
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), listening).await.expect("the server listens");
+    tokio::time::timeout(Duration::from_secs(60), listening).await.expect("the server does not listen");
     tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
     (format!("http://127.0.0.1:{port}/mcp"), child)
 }
 
-/// Calls each tool that needs nothing of the client beside tools.
-async fn exercise(tools: McpTools) {
+/// Calls each tool that needs no other capability of the client.
+async fn call_all_tools(tools: McpTools) {
     assert!(tools.problems().await.unwrap().is_empty());
     assert!(tools.instructions().is_some() && tools.info().unwrap().server_info.is_some());
     let set = tools.tools().await.unwrap();
@@ -97,38 +97,38 @@ async fn exercise(tools: McpTools) {
         call(&set, "get-resource-reference", json!({ "resourceType": "Text", "resourceId": -1 })).await;
     assert!(error.is_err());
 
-    // Progress, as an agent's events tell it.
+    // Progress is reported as events of the agent.
     let model = ScriptedModel::new()
         .calls("trigger-long-running-operation", r#"{"duration": 1, "steps": 4}"#)
         .says("Done.");
     let agent = Agent::builder(model).tool_provider(tools).build().unwrap();
     let mut events = agent.ask("Go").stream();
-    let mut told = Vec::new();
+    let mut reports = Vec::new();
     while let Some(event) = events.next().await {
         if let Event::CallProgress { progress, .. } = event.unwrap() {
-            told.push((progress.done, progress.total));
+            reports.push((progress.done, progress.total));
         }
     }
-    assert_eq!(told.last(), Some(&(Some(4), Some(4))), "{told:?}");
+    assert_eq!(reports.last(), Some(&(Some(4), Some(4))), "{reports:?}");
 }
 
 #[tokio::test]
-async fn everything_over_stdio() {
-    let Some(modules) = installed() else { return };
+async fn calls_all_tools_over_stdio() {
+    let Some(modules) = installed_modules() else { return };
     let server = McpServer::stdio(node(&modules)).arg(script(&modules, "server-everything")).trusted();
-    exercise(server.connect().await.unwrap()).await;
+    call_all_tools(server.connect().await.unwrap()).await;
 }
 
 #[tokio::test]
-async fn everything_over_http() {
-    let Some(modules) = installed() else { return };
-    let (url, _child) = over_http(&modules).await;
-    exercise(McpServer::http(url).trusted().connect().await.unwrap()).await;
+async fn calls_all_tools_over_http() {
+    let Some(modules) = installed_modules() else { return };
+    let (url, _child) = start_http_server(&modules).await;
+    call_all_tools(McpServer::http(url).trusted().connect().await.unwrap()).await;
 }
 
 #[tokio::test]
-async fn a_filesystem_under_approval() {
-    let Some(modules) = installed() else { return };
+async fn approves_and_denies_writes_to_a_filesystem() {
+    let Some(modules) = installed_modules() else { return };
     let directory = std::env::temp_dir().join(format!("mcp-files-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     std::fs::write(directory.join("a.txt"), "hello").unwrap();
@@ -143,16 +143,16 @@ async fn a_filesystem_under_approval() {
         .calls("fs_read_text_file", json!({ "path": path("a.txt") }).to_string())
         .calls_all([("fs_write_file", &*write("b.txt")), ("fs_write_file", &*write("c.txt"))])
         .says("Done.");
-    let asked = Arc::new(Mutex::new(Vec::new()));
-    let seen = Arc::clone(&asked);
+    let requested = Arc::new(Mutex::new(Vec::new()));
+    let recorded = Arc::clone(&requested);
     let approver = move |call: &ToolCall| {
-        seen.lock().unwrap().push(call.name.clone());
+        recorded.lock().unwrap().push(call.name.clone());
         if call.arguments.contains("b.txt") { Approval::Approve } else { Approval::deny("not that one") }
     };
     let agent = Agent::builder(model).tool_provider(tools).approver(approver).build().unwrap();
     let answer = agent.ask("Write the files").await.unwrap();
     assert_eq!(answer.tool_executions()[0].outcome().unwrap().to_string(), "hello");
-    assert_eq!(*asked.lock().unwrap(), ["fs_write_file", "fs_write_file"], "to read needs no leave");
+    assert_eq!(*requested.lock().unwrap(), ["fs_write_file", "fs_write_file"], "reading needs no approval");
     assert_eq!(std::fs::read_to_string(directory.join("b.txt")).unwrap(), "written");
     assert!(!directory.join("c.txt").exists());
     std::fs::remove_dir_all(&directory).unwrap();

@@ -1,6 +1,6 @@
-//! A small server on the SDK's side for servers, for the tests of the import: over stdio, as a child process.
+//! A small stdio server that is built with the SDK and started as a child process by the tests of the client.
 //!
-//! It ends as a process does when its tool `die` is called; `environment` tells which variables it has.
+//! Its tool `die` ends the process, and `environment` returns the names of its variables.
 
 use rmcp::ServiceExt;
 

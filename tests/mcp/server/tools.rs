@@ -1,4 +1,4 @@
-//! The tools of the small server.
+//! The tools of the small server that the tests start.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use rmcp::service::{RequestContext, RoleServer};
 use rmcp::{ErrorData as McpError, ServerHandler};
 use serde_json::{Map, Value, json};
 
-/// Tools that say what they are called with, tell of progress, wait, fail, change and die.
+/// Tools that echo, wait, report progress, fail, change the list of tools, and end the process.
 #[derive(Clone, Default)]
 pub(crate) struct Tools {
-    /// `grow` was called: there is a tool more.
+    /// `grow` was called, so the tool `grown` exists.
     has_grown: Arc<AtomicBool>,
     /// A call of `wait` was cancelled.
     pub(crate) was_cancelled: Arc<AtomicBool>,
@@ -47,19 +47,19 @@ impl ServerHandler for Tools {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let reads = || ToolAnnotations::new().read_only(true);
+        let read_only = || ToolAnnotations::new().read_only(true);
         let mut tools = vec![
-            tool("echo", json!({ "text": { "type": "string" } }), reads()),
-            tool("wait", json!({ "milliseconds": { "type": "integer" } }), reads()),
-            tool("steps", json!({ "steps": { "type": "integer" } }), reads()),
-            tool("fail", json!({}), reads()),
-            tool("environment", json!({}), reads()),
-            tool("grow", json!({}), reads()),
+            tool("echo", json!({ "text": { "type": "string" } }), read_only()),
+            tool("wait", json!({ "milliseconds": { "type": "integer" } }), read_only()),
+            tool("steps", json!({ "steps": { "type": "integer" } }), read_only()),
+            tool("fail", json!({}), read_only()),
+            tool("environment", json!({}), read_only()),
+            tool("grow", json!({}), read_only()),
             tool("die", json!({}), ToolAnnotations::new().destructive(false)),
             tool("delete", json!({}), ToolAnnotations::new().destructive(true)),
         ];
         if self.has_grown.load(Ordering::SeqCst) {
-            tools.push(tool("grown", json!({}), reads()));
+            tools.push(tool("grown", json!({}), read_only()));
         }
         Ok(ListToolsResult::with_all_items(tools))
     }
@@ -107,7 +107,7 @@ impl ServerHandler for Tools {
                 text("grown")
             }
             "die" => std::process::exit(3),
-            name => Err(ErrorData::invalid_params(Cow::Owned(format!("no tool is named {name}")), None)),
+            name => Err(ErrorData::invalid_params(Cow::Owned(format!("unknown tool `{name}`")), None)),
         };
         result.map(CallToolResponse::Complete)
     }

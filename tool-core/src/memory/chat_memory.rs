@@ -1,23 +1,25 @@
-//! What is kept of conversations, and who may add to it when.
+//! Access to stored conversations: one caller at a time for each.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use super::error::Kind;
+use super::error::Operation;
 use super::locks::{ConversationLock, ConversationLocks};
 use crate::memory::{ChatStore, InMemoryStore, MemoryError, Window, repair_history};
 use crate::model::{ConversationId, Message};
 
-/// What is kept of conversations. Clones share it.
+/// The memory of conversations, backed by a store. Clones share it.
 ///
-/// A conversation is opened before a question is asked and committed to when there is an answer. As long as it is
-/// open nobody else gets it: two asks on one conversation go one after the other, in the order in which they
-/// came. So who has it open and waits for it once more waits for ever; a tool must not ask on the
-/// conversation that calls it. This holds among the clones of one memory. Of two memories over one store, or two
-/// processes over one file, the commits come one after the other as well, but who asks may not have seen the other's last one.
+/// A conversation is opened before a question is sent, and committed to when there is an answer. While it is open, all
+/// other callers wait: two questions in one conversation are handled one after the other, in the order of arrival.
+/// Opening a conversation that the caller itself has open therefore never completes, and a tool must not ask a question in
+/// the conversation that calls it.
 ///
-/// The whole conversation is kept. A [`Window`] cuts what is sent to a model.
+/// This applies to the clones of one memory. With two memories over one store, or two processes over one file, commits are
+/// still atomic, but a question may be answered without the latest commit of the other.
+///
+/// The whole conversation is stored. A [`Window`] limits what is sent to a model.
 ///
 /// ```
 /// use tool_core::{ChatMemory, ConversationId, Message, Window};
@@ -43,148 +45,151 @@ pub struct ChatMemory {
     window: Option<Window>,
 }
 
-/// A conversation that nobody else gets until this is dropped.
+/// Exclusive access to a conversation, returned by [`ChatMemory::open`].
 ///
-/// Dropping it changes nothing. [`ChatMemory::open`] gives it.
+/// Dropping it releases the conversation without a change.
 pub struct OpenConversation {
     store: Arc<dyn ChatStore>,
     messages: Vec<Message>,
-    /// How many messages the conversation has, with those that the window has no room for.
-    kept: usize,
+    /// The number of stored messages, including those outside the window.
+    stored_len: usize,
     lock: ConversationLock,
 }
 
 impl ChatMemory {
-    /// A memory of what a store keeps; without a window, so whole conversations are sent.
+    /// Creates a memory over a store. Without a [window](Self::with_window), whole conversations are sent to the model.
     #[must_use]
     pub fn new(store: impl ChatStore + 'static) -> Self {
         Self { store: Arc::new(store), locks: ConversationLocks::default(), window: None }
     }
 
-    /// A memory that lasts as long as the program runs.
+    /// Creates a memory that lasts for the lifetime of the program.
     #[must_use]
     pub fn in_memory() -> Self {
         Self::new(InMemoryStore::new())
     }
 
-    /// The same memory, sending only what a window has room for. A clone may have another window.
+    /// Limits what is sent to the model. Clones can have different windows.
     #[must_use]
     pub fn with_window(mut self, window: Window) -> Self {
         self.window = Some(window);
         self
     }
 
-    /// Waits until nobody has the conversation open, and opens it. One that is new is empty.
+    /// Waits until the conversation is free and opens it. A new conversation is empty.
     ///
     /// # Errors
     ///
-    /// The store cannot load it. It is then not open.
+    /// Returns an error if the store cannot load the conversation, which then stays free.
     pub async fn open(&self, id: &ConversationId) -> Result<OpenConversation, MemoryError> {
         let lock = self.locks.lock(id).await;
         let mut messages = self.messages(id).await?;
-        let kept = messages.len();
+        let stored_len = messages.len();
         if let Some(window) = &self.window {
-            messages = window.cut(messages);
+            messages = window.apply(messages);
         }
-        Ok(OpenConversation { store: Arc::clone(&self.store), messages, kept, lock })
+        Ok(OpenConversation { store: Arc::clone(&self.store), messages, stored_len, lock })
     }
 
-    /// Adds messages to a conversation, all or none, when nobody has it open: what a run added that was resumed long after
-    /// its question.
+    /// Waits until the conversation is free and adds messages to it, all or none. It is meant for the messages of a run that
+    /// was resumed long after its question.
     ///
     /// # Errors
     ///
-    /// The store cannot keep them. None is kept then.
+    /// Returns an error if the store cannot store the messages. None of them is stored then.
     pub async fn commit(&self, id: &ConversationId, added: &[Message]) -> Result<(), MemoryError> {
         let _lock = self.locks.lock(id).await;
         append(&*self.store, id, added).await
     }
 
-    /// The same, unless these messages were added already, behind as many as the conversation had before: a run may be
-    /// resumed whose messages were added just before its process ended. What stood there before may be the very same.
+    /// Adds the messages unless the conversation contains them already after its first `previous_len` messages. This
+    /// happens if a process ends after a run's messages were added and the run is resumed. Equal messages before that
+    /// position do not count.
     pub(crate) async fn commit_once(
         &self,
         id: &ConversationId,
         added: &[Message],
-        had: Option<usize>,
+        previous_len: Option<usize>,
     ) -> Result<(), MemoryError> {
         let _lock = self.locks.lock(id).await;
         let messages = self.messages(id).await?;
-        // It may have been cleared since, or nobody knows: then they can only be the last.
+        // If the length is unknown, or the conversation was cleared since, they can only be the last messages.
         let last = messages.len().saturating_sub(added.len());
-        let had = had.filter(|had| *had <= messages.len()).unwrap_or(last);
-        if (had..=last).any(|place| messages[place..].starts_with(added)) {
+        let first = previous_len.filter(|length| *length <= messages.len()).unwrap_or(last);
+        if (first..=last).any(|start| messages[start..].starts_with(added)) {
             return Ok(());
         }
         append(&*self.store, id, added).await
     }
 
-    /// All messages of a conversation, for showing it. What providers would refuse is
-    /// [repaired](repair_history). It does not wait: what is being asked now is not among them.
+    /// Returns all messages of a conversation, for display, [repaired](repair_history) if necessary. It does not wait for an
+    /// open conversation, whose uncommitted messages are not included.
     ///
     /// # Errors
     ///
-    /// The store cannot load them.
+    /// Returns an error if the store cannot load the messages.
     pub async fn messages(&self, id: &ConversationId) -> Result<Vec<Message>, MemoryError> {
-        let failed = |error| MemoryError::new(Kind::Load(id.clone()), error);
+        let failed = |error| MemoryError::new(Operation::Load(id.clone()), error);
         let messages = self.store.load(id).await.map_err(failed)?;
         let Cow::Owned(repaired) = repair_history(&messages) else { return Ok(messages) };
         Ok(repaired)
     }
 
-    /// Forgets all messages of a conversation, when nobody has it open.
+    /// Waits until the conversation is free and removes all of its messages.
     ///
     /// # Errors
     ///
-    /// The store cannot remove them.
+    /// Returns an error if the store cannot remove the messages.
     pub async fn clear(&self, id: &ConversationId) -> Result<(), MemoryError> {
         let _lock = self.locks.lock(id).await;
-        let failed = |error| MemoryError::new(Kind::Clear(id.clone()), error);
+        let failed = |error| MemoryError::new(Operation::Clear(id.clone()), error);
         self.store.clear(id).await.map_err(failed)
     }
 
-    /// The conversations that have messages, in the order of their ids.
+    /// Returns the ids of all conversations that have messages, sorted.
     ///
     /// # Errors
     ///
-    /// The store cannot list them.
+    /// Returns an error if the store cannot list the conversations.
     pub async fn conversations(&self) -> Result<Vec<ConversationId>, MemoryError> {
-        self.store.conversations().await.map_err(|error| MemoryError::new(Kind::List, error))
+        self.store.conversations().await.map_err(|error| MemoryError::new(Operation::List, error))
     }
 }
 
 impl OpenConversation {
-    /// Which conversation it is.
+    /// Returns the id of the conversation.
     #[must_use]
     pub fn id(&self) -> &ConversationId {
         self.lock.id()
     }
 
-    /// What the model is sent before the question: what the window has room for, repaired where providers would
-    /// refuse it.
+    /// Returns the messages that precede the question in the request: those within the window,
+    /// [repaired](repair_history) if necessary.
     #[must_use]
     pub fn messages(&self) -> &[Message] {
         &self.messages
     }
 
-    pub(crate) fn kept(&self) -> usize {
-        self.kept
+    /// Returns the number of stored messages, including those outside the window.
+    pub(crate) fn stored_len(&self) -> usize {
+        self.stored_len
     }
 
-    /// Adds messages to the conversation, all or none, and lets the next one at it: the question and what followed.
+    /// Adds the question and the messages that follow it, all or none, and releases the conversation.
     ///
-    /// A future that is dropped before it is ready has added all of them or none.
+    /// If the future is dropped before it completes, it has added all of them or none.
     ///
     /// # Errors
     ///
-    /// The store cannot keep them. None is kept then; [`ChatMemory::commit`] tries once more.
+    /// Returns an error if the store cannot store the messages. None of them is stored then; [`ChatMemory::commit`] can
+    /// retry.
     pub async fn commit(self, added: &[Message]) -> Result<(), MemoryError> {
         append(&*self.store, self.id(), added).await
     }
 }
 
 async fn append(store: &dyn ChatStore, id: &ConversationId, added: &[Message]) -> Result<(), MemoryError> {
-    store.append(id, added).await.map_err(|error| MemoryError::new(Kind::Commit(id.clone()), error))
+    store.append(id, added).await.map_err(|error| MemoryError::new(Operation::Commit(id.clone()), error))
 }
 
 impl fmt::Debug for ChatMemory {
@@ -193,7 +198,7 @@ impl fmt::Debug for ChatMemory {
     }
 }
 
-/// Tells how much there is, not what: conversations are private.
+/// Shows the number of messages only, because conversations are private.
 impl fmt::Debug for OpenConversation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OpenConversation")

@@ -1,14 +1,14 @@
-//! Why a conversation could not be read or added to.
+//! Errors of stored conversations and runs.
 
 use std::error::Error;
 use std::fmt;
 
 use crate::model::ConversationId;
 
-/// Why a conversation could not be read or added to. The store's own error is inside.
+/// An error of an operation on stored conversations or runs. It contains the error of the store.
 ///
 /// ```
-/// use tool_core::{ChatMemory, ChatStore, ConversationId, Message, StoreFuture};
+/// use tool_core::{ChatMemory, ChatStore, ConversationId, MemoryErrorKind, Message, StoreFuture};
 ///
 /// struct Broken;
 ///
@@ -31,85 +31,81 @@ use crate::model::ConversationId;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
 /// let error = ChatMemory::new(Broken).open(&"user-7".into()).await.unwrap_err();
-/// assert!(error.is_load());
-/// assert_eq!(error.to_string(), "the conversation `user-7` could not be loaded: the disk is gone");
+/// assert_eq!(error.kind(), MemoryErrorKind::Load);
+/// assert_eq!(error.to_string(), "could not load the conversation `user-7`: the disk is gone");
 /// # }
 /// ```
 pub struct MemoryError {
-    kind: Kind,
+    operation: Operation,
     error: Box<dyn Error + Send + Sync>,
 }
 
+/// The operation that failed with a [`MemoryError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum MemoryErrorKind {
+    /// The messages of a conversation could not be loaded.
+    Load,
+    /// Messages could not be added to a conversation; none was added.
+    Commit,
+    /// A conversation could not be cleared.
+    Clear,
+    /// The conversations could not be listed.
+    List,
+    /// The stored runs could not be read.
+    StoredRuns,
+    /// The file of a store could not be opened.
+    Open,
+}
+
+/// The failed operation and its subject.
 #[derive(Debug)]
-pub(super) enum Kind {
+pub(super) enum Operation {
     Load(ConversationId),
     Commit(ConversationId),
     Clear(ConversationId),
     List,
-    Runs,
+    StoredRuns,
     #[cfg(feature = "sqlite")]
     Open(std::path::PathBuf),
 }
 
 impl MemoryError {
     #[cold]
-    pub(super) fn new(kind: Kind, error: Box<dyn Error + Send + Sync>) -> Self {
-        Self { kind, error }
+    pub(super) fn new(operation: Operation, error: Box<dyn Error + Send + Sync>) -> Self {
+        Self { operation, error }
     }
 
-    /// The messages of a conversation could not be loaded.
+    pub(crate) fn stored_runs(error: Box<dyn Error + Send + Sync>) -> Self {
+        Self::new(Operation::StoredRuns, error)
+    }
+
+    /// Returns the operation that failed.
     #[must_use]
-    pub fn is_load(&self) -> bool {
-        matches!(self.kind, Kind::Load(_))
-    }
-
-    /// Messages could not be added to a conversation; none was.
-    #[must_use]
-    pub fn is_commit(&self) -> bool {
-        matches!(self.kind, Kind::Commit(_))
-    }
-
-    /// A conversation could not be cleared.
-    #[must_use]
-    pub fn is_clear(&self) -> bool {
-        matches!(self.kind, Kind::Clear(_))
-    }
-
-    /// The conversations could not be listed.
-    #[must_use]
-    pub fn is_list(&self) -> bool {
-        matches!(self.kind, Kind::List)
-    }
-
-    /// The runs that are kept could not be read.
-    #[must_use]
-    pub fn is_runs(&self) -> bool {
-        matches!(self.kind, Kind::Runs)
-    }
-
-    pub(crate) fn of_runs(error: Box<dyn Error + Send + Sync>) -> Self {
-        Self::new(Kind::Runs, error)
-    }
-
-    /// The file of a store could not be opened.
-    #[cfg(feature = "sqlite")]
-    #[must_use]
-    pub fn is_open(&self) -> bool {
-        matches!(self.kind, Kind::Open(_))
-    }
-
-    /// Which conversation it is about, if it is about one.
-    #[must_use]
-    pub fn conversation(&self) -> Option<&ConversationId> {
-        match &self.kind {
-            Kind::Load(id) | Kind::Commit(id) | Kind::Clear(id) => Some(id),
-            Kind::List | Kind::Runs => None,
+    pub fn kind(&self) -> MemoryErrorKind {
+        match &self.operation {
+            Operation::Load(_) => MemoryErrorKind::Load,
+            Operation::Commit(_) => MemoryErrorKind::Commit,
+            Operation::Clear(_) => MemoryErrorKind::Clear,
+            Operation::List => MemoryErrorKind::List,
+            Operation::StoredRuns => MemoryErrorKind::StoredRuns,
             #[cfg(feature = "sqlite")]
-            Kind::Open(_) => None,
+            Operation::Open(_) => MemoryErrorKind::Open,
         }
     }
 
-    /// The error of the store.
+    /// Returns the conversation that the operation concerned, if it concerned one.
+    #[must_use]
+    pub fn conversation(&self) -> Option<&ConversationId> {
+        match &self.operation {
+            Operation::Load(id) | Operation::Commit(id) | Operation::Clear(id) => Some(id),
+            Operation::List | Operation::StoredRuns => None,
+            #[cfg(feature = "sqlite")]
+            Operation::Open(_) => None,
+        }
+    }
+
+    /// Returns the error of the store.
     #[must_use]
     pub fn store_error(&self) -> &(dyn Error + Send + Sync + 'static) {
         &*self.error
@@ -118,22 +114,22 @@ impl MemoryError {
 
 impl fmt::Display for MemoryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (what, id) = match &self.kind {
-            Kind::Load(id) => ("loaded", id),
-            Kind::Commit(id) => ("added to", id),
-            Kind::Clear(id) => ("cleared", id),
-            Kind::List => return write!(f, "the conversations could not be listed: {}", self.error),
-            Kind::Runs => return write!(f, "the runs that are kept could not be read: {}", self.error),
+        let (action, id) = match &self.operation {
+            Operation::Load(id) => ("load", id),
+            Operation::Commit(id) => ("add messages to", id),
+            Operation::Clear(id) => ("clear", id),
+            Operation::List => return write!(f, "could not list the conversations: {}", self.error),
+            Operation::StoredRuns => return write!(f, "could not read the stored runs: {}", self.error),
             #[cfg(feature = "sqlite")]
-            Kind::Open(path) => {
-                return write!(f, "the store `{}` could not be opened: {}", path.display(), self.error);
+            Operation::Open(path) => {
+                return write!(f, "could not open the store `{}`: {}", path.display(), self.error);
             }
         };
-        write!(f, "the conversation `{}` could not be {what}: {}", id.as_str().escape_debug(), self.error)
+        write!(f, "could not {action} the conversation `{}`: {}", id.as_str().escape_debug(), self.error)
     }
 }
 
-/// The text and the sources, so that a `main` that returns the error shows it readably.
+/// Shows the message and the sources, so that the error is readable when `main` returns it.
 impl fmt::Debug for MemoryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}")?;
@@ -147,7 +143,7 @@ impl fmt::Debug for MemoryError {
 }
 
 impl Error for MemoryError {
-    /// The store's error is in the text already, so it is that one's source.
+    /// Returns the source of the store's error, because the message includes the store's error itself.
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.error.source()
     }

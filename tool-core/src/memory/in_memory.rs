@@ -1,4 +1,4 @@
-//! Conversations and runs that are kept as long as the program runs.
+//! A store in memory.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +8,7 @@ use crate::memory::{ChatStore, RunStore, StoreFuture};
 use crate::model::{ConversationId, Message};
 use crate::run::Run;
 
-/// Keeps conversations and runs as long as the program runs. Clones share what they keep.
+/// A store that holds conversations and runs for the lifetime of the program. Clones share their contents.
 ///
 /// ```
 /// use tool_core::{ChatStore, ConversationId, InMemoryStore, Message};
@@ -22,36 +22,36 @@ use crate::run::Run;
 /// # }
 /// ```
 #[derive(Clone, Default)]
-pub struct InMemoryStore(Arc<Mutex<Kept>>);
+pub struct InMemoryStore(Arc<Mutex<Contents>>);
 
 #[derive(Default)]
-struct Kept {
+struct Contents {
     conversations: BTreeMap<ConversationId, Vec<Message>>,
     runs: BTreeMap<String, Run>,
 }
 
 impl InMemoryStore {
-    /// A store that keeps nothing yet.
+    /// Creates an empty store.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        // Whoever panicked has not left anything half done: every change is one call of a map.
+    fn contents(&self) -> MutexGuard<'_, Contents> {
+        // A panic leaves no partial change, because every change is a single operation on a map.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl ChatStore for InMemoryStore {
     fn load<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<Message>> {
-        Box::pin(async move { Ok(self.kept().conversations.get(id).cloned().unwrap_or_default()) })
+        Box::pin(async move { Ok(self.contents().conversations.get(id).cloned().unwrap_or_default()) })
     }
 
     fn append<'a>(&'a self, id: &'a ConversationId, messages: &'a [Message]) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             if !messages.is_empty() {
-                self.kept().conversations.entry(id.clone()).or_default().extend_from_slice(messages);
+                self.contents().conversations.entry(id.clone()).or_default().extend_from_slice(messages);
             }
             Ok(())
         })
@@ -59,47 +59,47 @@ impl ChatStore for InMemoryStore {
 
     fn clear<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, ()> {
         Box::pin(async move {
-            self.kept().conversations.remove(id);
+            self.contents().conversations.remove(id);
             Ok(())
         })
     }
 
     fn conversations(&self) -> StoreFuture<'_, Vec<ConversationId>> {
-        Box::pin(async move { Ok(self.kept().conversations.keys().cloned().collect()) })
+        Box::pin(async move { Ok(self.contents().conversations.keys().cloned().collect()) })
     }
 }
 
 impl RunStore for InMemoryStore {
     fn save_run<'a>(&'a self, id: &'a str, run: &'a Run) -> StoreFuture<'a, ()> {
         Box::pin(async move {
-            self.kept().runs.insert(id.to_owned(), run.clone());
+            self.contents().runs.insert(id.to_owned(), run.clone());
             Ok(())
         })
     }
 
     fn load_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Run>> {
-        Box::pin(async move { Ok(self.kept().runs.get(id).cloned()) })
+        Box::pin(async move { Ok(self.contents().runs.get(id).cloned()) })
     }
 
     fn remove_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, ()> {
         Box::pin(async move {
-            self.kept().runs.remove(id);
+            self.contents().runs.remove(id);
             Ok(())
         })
     }
 
     fn runs(&self) -> StoreFuture<'_, Vec<String>> {
-        Box::pin(async move { Ok(self.kept().runs.keys().cloned().collect()) })
+        Box::pin(async move { Ok(self.contents().runs.keys().cloned().collect()) })
     }
 }
 
-/// Tells how much there is, not what: conversations are private.
+/// Shows only counts, because conversations are private.
 impl fmt::Debug for InMemoryStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kept = self.kept();
+        let contents = self.contents();
         f.debug_struct("InMemoryStore")
-            .field("conversations", &kept.conversations.len())
-            .field("runs", &kept.runs.len())
+            .field("conversations", &contents.conversations.len())
+            .field("runs", &contents.runs.len())
             .finish()
     }
 }

@@ -1,4 +1,4 @@
-//! What is kept of conversations: where, how much of it the model is sent, and who may add to it when.
+//! Stored conversations and runs: stores, the window that is sent to the model, repair of histories, and exclusive access.
 
 mod chat_memory;
 mod error;
@@ -11,7 +11,7 @@ mod store;
 mod window;
 
 pub use self::chat_memory::{ChatMemory, OpenConversation};
-pub use self::error::MemoryError;
+pub use self::error::{MemoryError, MemoryErrorKind};
 pub use self::in_memory::InMemoryStore;
 pub use self::repair::repair_history;
 #[cfg(feature = "sqlite")]

@@ -1,4 +1,4 @@
-//! Where conversations and runs are kept.
+//! The traits of stores for conversations and runs.
 
 use std::error::Error;
 use std::future::Future;
@@ -12,20 +12,20 @@ use crate::run::Run;
 pub type StoreFuture<'a, T> =
     Pin<Box<dyn Future<Output = Result<T, Box<dyn Error + Send + Sync>>> + Send + 'a>>;
 
-/// Keeps the messages of conversations. A [`ChatMemory`](crate::ChatMemory) is made of one.
+/// A store for the messages of conversations, used by [`ChatMemory`](crate::ChatMemory).
 ///
-/// [`InMemoryStore`](crate::InMemoryStore) keeps them as long as the program runs;
-#[cfg_attr(feature = "sqlite", doc = "[`SqliteStore`](crate::SqliteStore) keeps them in a file.")]
-#[cfg_attr(not(feature = "sqlite"), doc = "`SqliteStore`, in the feature `sqlite`, keeps them in a file.")]
+/// [`InMemoryStore`](crate::InMemoryStore) holds them for the lifetime of the program;
+#[cfg_attr(feature = "sqlite", doc = "[`SqliteStore`](crate::SqliteStore) stores them in a file.")]
+#[cfg_attr(not(feature = "sqlite"), doc = "`SqliteStore` (feature `sqlite`) stores them in a file.")]
 ///
 /// # Contract
 ///
-/// - The whole conversation is kept. How much of it a model is sent is none of the store's business.
-/// - Messages come back in the order in which they were appended.
-/// - [`append`](Self::append) adds all of its messages or none, and nobody's messages come between them. A future
-///   that is dropped before it is ready has done the one or the other.
-/// - What is begun later sees what was begun before, also if nobody waited for that: the memory lets the next one
-///   at a conversation when the future of an `append` is dropped.
+/// - The store holds whole conversations. It does not decide how much of them a model receives.
+/// - Messages are returned in the order in which they were appended.
+/// - [`append`](Self::append) is atomic: it adds all of its messages or none, without other messages between them, even if
+///   its future is dropped before it completes.
+/// - An operation sees the effects of those that were started earlier, even if their futures were dropped: the memory
+///   admits the next caller to a conversation when the future of an `append` is dropped.
 /// - No operation blocks its thread.
 ///
 /// # Examples
@@ -33,7 +33,7 @@ pub type StoreFuture<'a, T> =
 /// ```
 /// use tool_core::{ChatStore, ConversationId, InMemoryStore, Message, StoreFuture};
 ///
-/// /// Keeps no pictures.
+/// /// Stores no images.
 /// struct TextOnly(InMemoryStore);
 ///
 /// impl ChatStore for TextOnly {
@@ -61,36 +61,36 @@ pub type StoreFuture<'a, T> =
 /// }
 /// ```
 pub trait ChatStore: Send + Sync {
-    /// All messages of a conversation, the oldest first; none of a conversation that nobody added to.
+    /// Returns all messages of a conversation, the oldest first. An unknown conversation is empty.
     ///
     /// # Errors
     ///
-    /// The future gives any error when they cannot be read.
+    /// The future resolves to an error if the messages cannot be read.
     fn load<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<Message>>;
 
-    /// Adds messages to the end of a conversation: all of them, or none. Without a message there is nothing to do.
+    /// Appends messages to a conversation: all of them or none. An empty slice has no effect.
     ///
     /// # Errors
     ///
-    /// The future gives any error when they cannot be kept; none is then.
+    /// The future resolves to an error if the messages cannot be stored; none of them is stored then.
     fn append<'a>(&'a self, id: &'a ConversationId, messages: &'a [Message]) -> StoreFuture<'a, ()>;
 
-    /// Forgets all messages of a conversation.
+    /// Removes all messages of a conversation.
     ///
     /// # Errors
     ///
-    /// The future gives any error when they cannot be removed.
+    /// The future resolves to an error if the messages cannot be removed.
     fn clear<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, ()>;
 
-    /// The conversations that have messages, in the order of their ids.
+    /// Returns the ids of all conversations that have messages, sorted.
     ///
     /// # Errors
     ///
-    /// The future gives any error when they cannot be listed.
+    /// The future resolves to an error if the conversations cannot be listed.
     fn conversations(&self) -> StoreFuture<'_, Vec<ConversationId>>;
 }
 
-/// Keeps the states of runs, such as those that wait for a person, under ids of the application's.
+/// A store for the states of runs, such as those that await approval, under ids chosen by the application.
 ///
 /// ```
 /// use tool_core::{InMemoryStore, Message, Run, RunStore};
@@ -100,7 +100,7 @@ pub trait ChatStore: Send + Sync {
 /// let store = InMemoryStore::new();
 /// store.save_run("order-17", &Run::new([Message::user("Cancel my order.")])).await?;
 ///
-/// let run = store.load_run("order-17").await?.ok_or("nobody saved it")?;
+/// let run = store.load_run("order-17").await?.ok_or("unknown run")?;
 /// assert_eq!(run.messages()[0].text(), "Cancel my order.");
 /// store.remove_run("order-17").await?;
 /// assert!(store.runs().await?.is_empty());
@@ -108,37 +108,36 @@ pub trait ChatStore: Send + Sync {
 /// # }
 /// ```
 pub trait RunStore: Send + Sync {
-    /// Keeps the state of a run, in place of the one that was there under this id. A future that is dropped
-    /// before it is ready leaves the one or the other.
+    /// Stores the state of a run and replaces the previous one with this id. If the future is dropped before it completes,
+    /// one of the two is stored.
     ///
     /// # Errors
     ///
-    /// The future gives any error when the state cannot be kept; the one that was there then stays.
+    /// The future resolves to an error if the state cannot be stored; the previous one remains then.
     fn save_run<'a>(&'a self, id: &'a str, run: &'a Run) -> StoreFuture<'a, ()>;
 
-    /// The state of a run as it was saved last; `None` if none is kept under this id.
+    /// Returns the last stored state of a run, or `None` if there is none.
     ///
     /// # Errors
     ///
-    /// The future gives any error when the state cannot be read.
+    /// The future resolves to an error if the state cannot be read.
     fn load_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Run>>;
 
-    /// Forgets a run; one that is not kept is no error.
+    /// Removes a run. Removing an unknown run has no effect.
     ///
     /// # Errors
     ///
-    /// The future gives any error when the state cannot be removed.
+    /// The future resolves to an error if the state cannot be removed.
     fn remove_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, ()>;
 
-    /// The ids under which runs are kept, in order.
+    /// Returns the ids of all stored runs, sorted.
     ///
     /// # Errors
     ///
-    /// The future gives any error when they cannot be listed.
+    /// The future resolves to an error if the runs cannot be listed.
     fn runs(&self) -> StoreFuture<'_, Vec<String>>;
 }
 
-/// A store that is shared.
 impl<S: ChatStore + ?Sized> ChatStore for Arc<S> {
     fn load<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<Message>> {
         (**self).load(id)

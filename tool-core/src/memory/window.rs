@@ -1,4 +1,4 @@
-//! How much of a conversation a model is sent.
+//! Selection of the part of a conversation that is sent to a model.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,85 +6,86 @@ use std::sync::Arc;
 use crate::content::Content;
 use crate::model::Message;
 
-/// How many bytes of text are taken for a token.
-const BYTES_OF_TOKEN: usize = 4;
+/// The estimated number of bytes of text per token.
+const BYTES_PER_TOKEN: usize = 4;
 
-/// How many tokens a picture is taken for.
-const TOKENS_OF_IMAGE: usize = 1_000;
+/// The estimated number of tokens of an image.
+const TOKENS_PER_IMAGE: usize = 1_000;
 
-/// How many tokens a message is taken for beside what it holds: who speaks, and where it ends.
-const TOKENS_OF_MESSAGE: usize = 4;
+/// The estimated overhead of a message in tokens, for its role and delimiters.
+const TOKENS_PER_MESSAGE: usize = 4;
 
-/// How much of a conversation a model is sent: its end, as far as there is room.
+/// A limit on the history that is sent to a model: the most recent messages that fit.
 ///
-/// What goes with [`ChatMemory::with_window`](crate::ChatMemory::with_window) is the history that was there before a
-/// question. The question and what follows it stand behind the window and are always sent. What is kept is not cut.
+/// A window ([`ChatMemory::with_window`](crate::ChatMemory::with_window)) applies to the history before a question. The
+/// question and the messages that follow it are always sent. Stored conversations are not truncated.
 ///
-/// - A message of the model that calls tools and the results of its calls are sent together or not at all, so a
-///   result never comes first.
-/// - The messages are taken from the newest on, up to the first that does not fit; so none may be sent.
-/// - System messages are always sent. They take room as any other.
+/// - A message with tool calls and their results are sent together or not at all, so that a history never begins with a
+///   result.
+/// - Messages are selected from the newest to the first that does not fit. The selection may be empty.
+/// - System messages are always sent, and count towards the limit.
 ///
 /// ```
 /// use tool_core::Window;
 ///
 /// let twenty = Window::messages(20);
 /// let short = Window::tokens(4_000);
-/// let counted = Window::tokens(4_000).counted_by(|message| message.text().split_whitespace().count());
+/// let counted = Window::tokens(4_000).count_with(|message| message.text().split_whitespace().count());
 /// # let _ = (twenty, short, counted);
 /// ```
 #[derive(Clone)]
 pub struct Window {
-    room: usize,
-    count: Count,
+    limit: usize,
+    counter: Counter,
 }
 
 #[derive(Clone)]
-enum Count {
+enum Counter {
     Messages,
-    Tokens,
-    By(Arc<dyn Fn(&Message) -> usize + Send + Sync>),
+    EstimatedTokens,
+    Custom(Arc<dyn Fn(&Message) -> usize + Send + Sync>),
 }
 
 impl Window {
-    /// Room for so many messages.
+    /// Limits the history to a number of messages.
     #[must_use]
-    pub fn messages(room: usize) -> Self {
-        Self { room, count: Count::Messages }
+    pub fn messages(limit: usize) -> Self {
+        Self { limit, counter: Counter::Messages }
     }
 
-    /// Room for so many tokens.
+    /// Limits the history to an estimated number of tokens.
     ///
-    /// They are estimated: 4 bytes of text are a token, of calls their names and arguments count. A picture is taken for
-    /// 1,000 tokens, and each message for 4 more. What a model thought aloud does not count.
-    /// [`counted_by`](Self::counted_by) counts with the model's own tokens.
+    /// Four bytes of text count as one token, including the names and arguments of calls. An image counts as 1,000 tokens,
+    /// and each message adds 4. Reasoning does not count. [`count_with`](Self::count_with) allows exact counting with the
+    /// model's tokenizer.
     #[must_use]
-    pub fn tokens(room: usize) -> Self {
-        Self { room, count: Count::Tokens }
+    pub fn tokens(limit: usize) -> Self {
+        Self { limit, counter: Counter::EstimatedTokens }
     }
 
-    /// The same room, in what this function counts for a message. It is called for each message each time a
-    /// conversation is opened, so it should be quick.
+    /// Measures each message with a function; the limit is in the unit that it returns. It is called for each message each
+    /// time a conversation is opened, so it should be fast.
     #[must_use]
-    pub fn counted_by(self, count: impl Fn(&Message) -> usize + Send + Sync + 'static) -> Self {
-        Self { count: Count::By(Arc::new(count)), ..self }
+    pub fn count_with(self, count: impl Fn(&Message) -> usize + Send + Sync + 'static) -> Self {
+        Self { counter: Counter::Custom(Arc::new(count)), ..self }
     }
 
-    /// The messages there is room for. Each call has its results right behind it.
-    pub(super) fn cut(&self, mut messages: Vec<Message>) -> Vec<Message> {
-        let mut room = Some(self.room);
+    /// Removes the messages that do not fit. The results of each call must directly follow it.
+    pub(super) fn apply(&self, mut messages: Vec<Message>) -> Vec<Message> {
+        // `None` once a message did not fit.
+        let mut remaining = Some(self.limit);
         let system = messages.iter().filter(|message| is_system(message));
         for message in system {
-            room = room.and_then(|room| room.checked_sub(self.count(message)));
+            remaining = remaining.and_then(|remaining| remaining.checked_sub(self.count(message)));
         }
         let (mut end, mut first) = (messages.len(), messages.len());
-        while let Some(left) = room.filter(|_| end > 0) {
+        while let Some(available) = remaining.filter(|_| end > 0) {
             let start = group_start(&messages[..end]);
-            let taken = messages[start..end].iter().filter(|message| !is_system(message));
-            let taken = taken.fold(0_usize, |sum, message| sum.saturating_add(self.count(message)));
-            room = left.checked_sub(taken);
+            let group = messages[start..end].iter().filter(|message| !is_system(message));
+            let size = group.fold(0_usize, |sum, message| sum.saturating_add(self.count(message)));
+            remaining = available.checked_sub(size);
             end = start;
-            if room.is_some() {
+            if remaining.is_some() {
                 first = start;
             }
         }
@@ -94,10 +95,10 @@ impl Window {
     }
 
     fn count(&self, message: &Message) -> usize {
-        match &self.count {
-            Count::Messages => 1,
-            Count::Tokens => estimate(message),
-            Count::By(count) => count(message),
+        match &self.counter {
+            Counter::Messages => 1,
+            Counter::EstimatedTokens => estimate_tokens(message),
+            Counter::Custom(count) => count(message),
         }
     }
 }
@@ -106,12 +107,12 @@ fn is_system(message: &Message) -> bool {
     matches!(message, Message::System(_))
 }
 
-/// Where the last group of messages begins: results stand behind the message that asks for them.
+/// Returns the start of the last group of messages: a message with calls and the results that follow it.
 fn group_start(messages: &[Message]) -> usize {
     messages.iter().rposition(|message| !matches!(message, Message::Tool(_))).unwrap_or(0)
 }
 
-fn estimate(message: &Message) -> usize {
+fn estimate_tokens(message: &Message) -> usize {
     let images = |content: &Content| content.images().count();
     let (bytes, images) = match message {
         Message::System(content) | Message::User(content) => (content.len(), images(content)),
@@ -122,17 +123,17 @@ fn estimate(message: &Message) -> usize {
         }
         Message::Tool(result) => (result.content.len(), images(&result.content)),
     };
-    bytes.div_ceil(BYTES_OF_TOKEN) + images * TOKENS_OF_IMAGE + TOKENS_OF_MESSAGE
+    bytes.div_ceil(BYTES_PER_TOKEN) + images * TOKENS_PER_IMAGE + TOKENS_PER_MESSAGE
 }
 
 impl fmt::Debug for Window {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let unit = match self.count {
-            Count::Messages => "messages",
-            Count::Tokens => "tokens, estimated",
-            Count::By(_) => "as counted by a function",
+        let unit = match self.counter {
+            Counter::Messages => "messages",
+            Counter::EstimatedTokens => "estimated tokens",
+            Counter::Custom(_) => "custom unit",
         };
-        write!(f, "Window({}, {unit})", self.room)
+        write!(f, "Window({}, {unit})", self.limit)
     }
 }
 
@@ -142,8 +143,9 @@ mod tests {
     use crate::content::{Image, Part};
     use crate::model::{AssistantMessage, ToolCall, ToolMessage};
 
-    /// `s…` is a system message, `c…` two calls, `r…` a result, `a…` a reply, anything else is of the user.
-    fn history(told: &str) -> Vec<Message> {
+    /// Parses a history: `s…` is a system message, `c…` has two calls, `r…` is a result, `a…` is an assistant message, and
+    /// anything else is a user message.
+    fn history(notation: &str) -> Vec<Message> {
         let message = |word: &str| match word.as_bytes()[0] {
             b's' => Message::system(word),
             b'c' => {
@@ -154,33 +156,33 @@ mod tests {
             b'a' => Message::assistant(word),
             _ => Message::user(word),
         };
-        told.split_whitespace().map(message).collect()
+        notation.split_whitespace().map(message).collect()
     }
 
-    fn sent(window: &Window, told: &str) -> String {
-        let messages = window.cut(history(told));
+    fn sent(window: &Window, notation: &str) -> String {
+        let messages = window.apply(history(notation));
         messages.iter().map(Message::text).collect::<Vec<_>>().join(" ")
     }
 
     #[test]
-    fn a_window_of_messages() {
+    fn limits_the_number_of_messages() {
         let table = [
             (2, "", ""),
             (2, "u a", "u a"),
             (2, "u1 a1 u2 a2", "u2 a2"),
             (9, "u1 a1 u2 a2", "u1 a1 u2 a2"),
             (0, "u1 a1", ""),
-            // Calls and their results are one.
+            // Calls and their results form one group.
             (2, "u c r", "c r"),
             (2, "u c r a", "a"),
             (3, "u c r1 r2 a", "a"),
             (4, "u c r1 r2 a", "c r1 r2 a"),
             (3, "u c1 r1 c2 r2", "c2 r2"),
             (4, "u c1 r1 c2 r2", "c1 r1 c2 r2"),
-            // The newest does not fit, so what stands before it is not sent either.
+            // The newest group does not fit, so earlier messages are not sent either.
             (1, "u c r", ""),
             (2, "u1 a1 c r1 r2", ""),
-            // System messages stay where they are, and take room.
+            // System messages are always sent, and count towards the limit.
             (2, "s u1 a1 u2 a2", "s a2"),
             (3, "s u1 a1 u2 a2", "s u2 a2"),
             (1, "s u1 a1", "s"),
@@ -189,14 +191,14 @@ mod tests {
             (3, "s1 u1 s2 a1", "s1 s2 a1"),
             (2, "s u c r", "s"),
         ];
-        for (room, told, expected) in table {
-            assert_eq!(sent(&Window::messages(room), told), expected, "{room} of {told}");
+        for (limit, notation, expected) in table {
+            assert_eq!(sent(&Window::messages(limit), notation), expected, "{limit} of {notation}");
         }
     }
 
     #[test]
-    fn a_window_by_size() {
-        let letters = |room| Window::tokens(room).counted_by(|message| message.text().len());
+    fn limits_the_size_of_messages() {
+        let letters = |limit| Window::tokens(limit).count_with(|message| message.text().len());
         let table = [
             (letters(5), "u1 a1 u2 a2", "u2 a2"),
             (letters(4), "u1 a1 u2 a2", "u2 a2"),
@@ -207,15 +209,15 @@ mod tests {
             (Window::tokens(10), "u1 a1 u2 a2", "u2 a2"),
             (Window::tokens(9), "u1 a1 u2 a2", "a2"),
             (Window::tokens(4), "u1 a1 u2 a2", ""),
-            (Window::messages(9).counted_by(|_| usize::MAX / 2 + 1), "u c r", ""),
+            (Window::messages(9).count_with(|_| usize::MAX / 2 + 1), "u c r", ""),
         ];
-        for (window, told, expected) in table {
-            assert_eq!(sent(&window, told), expected, "{window:?} of {told}");
+        for (window, notation, expected) in table {
+            assert_eq!(sent(&window, notation), expected, "{window:?} of {notation}");
         }
     }
 
     #[test]
-    fn what_a_message_is_estimated_at() {
+    fn estimates_the_tokens_of_a_message() {
         let parts = || Content::from_iter([Part::from("12345"), Image::from_bytes("image/png", b"1").into()]);
         let call = AssistantMessage::text("1234").with_tool_calls([ToolCall::new("1", "sum", "{\"a\": 1}")]);
         let refusal = AssistantMessage {
@@ -233,7 +235,7 @@ mod tests {
             (Message::Assistant(refusal), 6),
         ];
         for (index, (message, tokens)) in table.into_iter().enumerate() {
-            assert_eq!(estimate(&message), tokens, "row {index}");
+            assert_eq!(estimate_tokens(&message), tokens, "row {index}");
         }
     }
 }

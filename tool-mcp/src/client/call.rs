@@ -1,4 +1,4 @@
-//! One call of a tool, from the request to its answer, whatever becomes of the server.
+//! One call of a tool: sends the request, waits for the response, and retries if the connection is lost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,132 +14,139 @@ use tokio::time::Instant;
 use tool_core::{Progress, ToolContext, ToolError, ToolOutput};
 
 use super::connection::Connection;
+use super::connection_manager::ConnectionManager;
 use super::error::is_interrupted;
-use super::inbox::{CallProgress, Inbox};
-use super::live::Live;
-use super::output::outcome;
+use super::monitor::Monitor;
+use super::output::into_output;
+use super::progress::CallProgress;
+use super::text::truncate_name;
 use super::{McpError, McpTool};
 
-/// How many times its limit a call may take in all that tells of progress again and again.
-const LONGEST: u32 = 20;
+/// The longest duration of a call that keeps reporting progress, as a multiple of its timeout.
+const MAX_TIMEOUTS: u32 = 20;
 
-/// How long a call that may be made again waits for the server to be there again.
-const LONGEST_WAIT: Duration = Duration::from_secs(10);
+/// How long an idempotent call waits for a new connection before it fails.
+const MAX_RECONNECT_WAIT: Duration = Duration::from_secs(10);
 
 /// Calls the tool.
 ///
+/// A read-only or idempotent call is repeated once if the connection is lost and restored.
+///
 /// # Errors
 ///
-/// The tool fails, or the server is down, refuses the call, does not answer in time, or goes away. What changes nothing is
-/// called once more if the server goes away and comes back.
+/// Returns an error if the tool fails, or if the server is unavailable, rejects the call, does not respond in time, or
+/// disconnects.
 pub(super) async fn call(
-    live: Arc<Live>,
+    manager: Arc<ConnectionManager>,
     tool: McpTool,
     arguments: Map<String, Value>,
     context: ToolContext,
 ) -> Result<ToolOutput, ToolError> {
-    let settings = live.settings();
-    if settings.pinned.is_some() {
-        // The server may have said that its tools changed: nothing is called until they are found to be the pinned ones.
-        live.listing().await.map_err(ToolError::failed)?;
+    let config = manager.config();
+    if config.pinned.is_some() {
+        // The tools may have changed since they were listed: compare them with the fingerprint before calling one.
+        manager.listing().await.map_err(ToolError::failed)?;
     }
-    let connection = live.connection().map_err(ToolError::failed)?;
-    let first = call_once(&live, &connection, &tool, arguments.clone(), context.progress()).await;
+    let connection = manager.connection().map_err(ToolError::failed)?;
+    let first = call_once(&manager, &connection, &tool, arguments.clone(), context.progress()).await;
     let result = match first {
         Err(error) if error.is_outcome_unknown() && tool.is_idempotent() => {
-            let limit = settings.timeout.min(LONGEST_WAIT);
-            match live.next_connection(connection.number, limit).await {
-                Some(connection) => call_once(&live, &connection, &tool, arguments, context.progress()).await,
+            let limit = config.timeout.min(MAX_RECONNECT_WAIT);
+            match manager.next_connection(connection.number, limit).await {
+                Some(connection) => {
+                    call_once(&manager, &connection, &tool, arguments, context.progress()).await
+                }
                 None => Err(error),
             }
         }
         first => first,
     };
-    outcome(result.map_err(ToolError::failed)?, settings.max_output)
+    into_output(result.map_err(ToolError::failed)?, config.max_output_chars)
 }
 
 async fn call_once(
-    live: &Live,
+    manager: &ConnectionManager,
     connection: &Connection,
     tool: &McpTool,
     arguments: Map<String, Value>,
     progress: &Progress,
 ) -> Result<CallToolResult, McpError> {
-    let settings = live.settings();
-    let what = format!("the call of `{}`", super::names::cut(tool.name_at_server()));
-    let progress = CallProgress::to(progress);
-    let params = CallToolRequestParams::new(tool.name_at_server().to_owned()).with_arguments(arguments);
+    let config = manager.config();
+    let request_name = format!("the call of `{}`", truncate_name(tool.original_name()));
+    let progress = CallProgress::new(progress);
+    let params = CallToolRequestParams::new(tool.original_name().to_owned()).with_arguments(arguments);
     let mut request = CallToolRequest::new(params);
     request.extensions.insert(progress.clone());
     let request = ClientRequest::CallToolRequest(request);
 
-    let limit = settings.timeout;
-    let timed_out = || McpError::timed_out(&settings.name, &what, limit);
-    let lost = || McpError::lost(&settings.name, tool.name_at_server());
-    let failed = |error| McpError::of_request(&settings.name, &what, error, &settings.secrets);
+    let limit = config.timeout;
+    let timeout_error = || McpError::timeout(&config.name, &request_name, limit);
+    let lost_error = || McpError::connection_lost(&config.name, tool.original_name());
+    let service_error =
+        |error| McpError::from_service_error(&config.name, &request_name, error, &config.redactor);
 
     let peer = connection.peer();
-    let sent = peer.send_cancellable_request(request, PeerRequestOptions::no_options());
+    let sending = peer.send_cancellable_request(request, PeerRequestOptions::no_options());
     let mut handle = tokio::select! {
         biased;
-        handle = sent => handle.map_err(failed)?,
-        () = connection.inbox.closed() => return Err(lost()),
-        () = tokio::time::sleep(limit) => return Err(timed_out()),
+        handle = sending => handle.map_err(service_error)?,
+        () = connection.monitor.closed() => return Err(lost_error()),
+        () = tokio::time::sleep(limit) => return Err(timeout_error()),
     };
-    let mut abandoned = TellOnDrop {
+    let mut cancel_on_drop = CancelOnDrop {
         peer: peer.clone(),
-        inbox: &connection.inbox,
+        monitor: &connection.monitor,
         token: handle.progress_token.clone(),
         request: Some(handle.id.clone()),
-        reason: "nobody waits for the result any more",
+        reason: "the caller no longer waits for the result",
     };
     let mut idle = std::pin::pin!(tokio::time::sleep(limit));
-    let in_all = Instant::now() + limit.saturating_mul(LONGEST);
-    let answer = loop {
+    let deadline = Instant::now() + limit.saturating_mul(MAX_TIMEOUTS);
+    let response = loop {
         tokio::select! {
             biased;
-            answer = &mut handle.rx => break answer,
-            () = connection.inbox.closed() => {
-                abandoned.request = None;
-                return Err(lost());
+            response = &mut handle.rx => break response,
+            () = connection.monitor.closed() => {
+                cancel_on_drop.request = None;
+                return Err(lost_error());
             }
             () = &mut idle => {
-                abandoned.reason = "it took too long";
-                return Err(timed_out());
+                cancel_on_drop.reason = "the call timed out";
+                return Err(timeout_error());
             }
-            () = progress.heard() => idle.as_mut().reset((Instant::now() + limit).min(in_all)),
+            () = progress.reported() => idle.as_mut().reset((Instant::now() + limit).min(deadline)),
         }
     };
-    abandoned.request = None;
-    match answer {
+    cancel_on_drop.request = None;
+    match response {
         Ok(Ok(ServerResult::CallToolResult(result))) => Ok(result),
         Ok(Ok(ServerResult::EmptyResult(_))) => Ok(CallToolResult::success(Vec::new())),
         Ok(Ok(ServerResult::InputRequiredResult(_) | ServerResult::CreateTaskResult(_))) => {
-            let what = format_args!(
-                "answered {what} with a question or a task of its own, which this side never said that it can deal with"
+            let problem = format_args!(
+                "answered {request_name} with a request for input or a task, which the client does not support"
             );
-            Err(McpError::unreadable(&settings.name, what))
+            Err(McpError::invalid_response(&config.name, problem))
         }
-        Ok(Ok(_)) => Err(McpError::unexpected(&settings.name, &what)),
-        Err(_) => Err(lost()),
-        Ok(Err(error)) if is_interrupted(&error) => Err(lost()),
-        Ok(Err(error)) => Err(failed(error)),
+        Ok(Ok(_)) => Err(McpError::unexpected_result(&config.name, &request_name)),
+        Err(_) => Err(lost_error()),
+        Ok(Err(error)) if is_interrupted(&error) => Err(lost_error()),
+        Ok(Err(error)) => Err(service_error(error)),
     }
 }
 
-/// Tells the server that a call is given up, when nobody waits for it any more.
-struct TellOnDrop<'i> {
+/// Cancels a call at the server when it is dropped before the call has finished.
+struct CancelOnDrop<'m> {
     peer: Peer<RoleClient>,
-    inbox: &'i Inbox,
+    monitor: &'m Monitor,
     token: ProgressToken,
-    /// Nothing once the call is over.
+    /// `None` once the call has finished.
     request: Option<RequestId>,
     reason: &'static str,
 }
 
-impl Drop for TellOnDrop<'_> {
+impl Drop for CancelOnDrop<'_> {
     fn drop(&mut self) {
-        self.inbox.forget(&self.token);
+        self.monitor.remove_progress(&self.token);
         let Some(request) = self.request.take() else { return };
         let (peer, reason) = (self.peer.clone(), self.reason.to_owned());
         if let Ok(runtime) = Handle::try_current() {

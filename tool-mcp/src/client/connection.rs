@@ -1,6 +1,6 @@
 //! One connection to a server, from the handshake to its end.
 
-#![expect(deprecated, reason = "what the newest protocol has no more is refused all the same")]
+#![expect(deprecated, reason = "requests that the newest protocol removed are rejected all the same")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,72 +19,73 @@ use rmcp::service::{
 use rmcp::transport::Transport;
 
 use super::McpError;
-use super::error::wants_newer_protocol;
-use super::inbox::Inbox;
-use super::lines::Lines;
-use super::observed::Observed;
-use super::settings::{Place, Settings};
+use super::config::{Endpoint, ServerConfig};
+use super::error::requires_newer_protocol;
+use super::line_transport::LineTransport;
+use super::monitor::{Monitor, MonitoredTransport};
+use super::process::Pipes;
 
-/// A connection that was initialized. It ends when it is dropped.
+/// An initialized connection, which ends when it is dropped.
 pub(super) struct Connection {
-    /// Tells this connection from all others.
+    /// Identifies this connection among all of the process.
     pub(super) number: u64,
-    pub(super) inbox: Arc<Inbox>,
+    pub(super) monitor: Arc<Monitor>,
     service: RunningService<RoleClient, Client>,
 }
 
 impl Connection {
-    /// Connects and shakes hands, within the time that the settings give.
-    pub(super) async fn open(settings: &Settings) -> Result<Self, McpError> {
-        let limit = settings.connect_timeout;
-        match tokio::time::timeout(limit, Self::shake_hands(settings)).await {
+    /// Connects and initializes within the configured time.
+    pub(super) async fn open(config: &ServerConfig) -> Result<Self, McpError> {
+        let limit = config.connect_timeout;
+        match tokio::time::timeout(limit, Self::initialize(config)).await {
             Ok(opened) => opened,
-            Err(_) => Err(McpError::timed_out(&settings.name, "the `initialize` request", limit)),
+            Err(_) => Err(McpError::timeout(&config.name, "the `initialize` request", limit)),
         }
     }
 
-    async fn shake_hands(settings: &Settings) -> Result<Self, McpError> {
-        let inbox = Inbox::new(settings.on_log.clone());
-        let served = match serve(settings, &inbox, ClientLifecycleMode::Initialize).await? {
-            // A server of the newest protocol alone has no such handshake.
-            Err(error) if wants_newer_protocol(&error) => {
+    async fn initialize(config: &ServerConfig) -> Result<Self, McpError> {
+        let monitor = Monitor::new(config.on_log.clone());
+        let initialized = match connect(config, &monitor, ClientLifecycleMode::Initialize).await? {
+            // A server that supports only the newest protocol has no `initialize` request.
+            Err(error) if requires_newer_protocol(&error) => {
                 let preferred_versions = vec![ProtocolVersion::LATEST];
-                let inbox = Inbox::new(settings.on_log.clone());
-                match serve(settings, &inbox, ClientLifecycleMode::Discover { preferred_versions }).await? {
-                    Ok(service) => Ok((service, inbox)),
+                let monitor = Monitor::new(config.on_log.clone());
+                match connect(config, &monitor, ClientLifecycleMode::Discover { preferred_versions }).await? {
+                    Ok(service) => Ok((service, monitor)),
                     Err(_) => Err(error),
                 }
             }
             Err(error) => Err(error),
-            Ok(service) => Ok((service, inbox.clone())),
+            Ok(service) => Ok((service, monitor.clone())),
         };
-        let (service, inbox) = served.map_err(|error| {
-            let aside = match inbox.stray_count() {
+        let (service, monitor) = initialized.map_err(|error| {
+            let note = match monitor.invalid_messages() {
                 0 => String::new(),
-                strays => format!("; {strays} lines of its output were no messages of the protocol"),
+                1 => "; 1 line of its output is not a valid protocol message".into(),
+                count => format!("; {count} lines of its output are not valid protocol messages"),
             };
-            McpError::of_start(&settings.name, &error, &aside, &settings.secrets)
+            McpError::from_initialize_error(&config.name, &error, &note, &config.redactor)
         })?;
-        static NUMBERS: AtomicU64 = AtomicU64::new(1);
-        let connection = Self { number: NUMBERS.fetch_add(1, Ordering::Relaxed), inbox, service };
-        connection.listen();
+        static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
+        let connection = Self { number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed), monitor, service };
+        connection.subscribe_to_tool_changes();
         Ok(connection)
     }
 
-    /// The newest protocol tells of changes only who asks for them.
-    fn listen(&self) {
+    /// Subscribes to changes of the tools if the protocol is the newest, which sends them only to subscribers.
+    fn subscribe_to_tool_changes(&self) {
         let peer = self.peer().clone();
-        let is_new = peer.peer_info().is_some_and(|info| !info.protocol_version.has_initialize());
-        if !is_new {
+        let needs_subscription = peer.peer_info().is_some_and(|info| !info.protocol_version.has_initialize());
+        if !needs_subscription {
             return;
         }
-        let inbox = Arc::clone(&self.inbox);
+        let monitor = Arc::clone(&self.monitor);
         tokio::spawn(async move {
             let filter = SubscriptionFilter::builder().tools_list_changed().build();
             let Ok(mut changes) = peer.listen(filter).await else { return };
             while let Ok(Some(change)) = changes.next().await {
                 if matches!(change, ServerNotification::ToolListChangedNotification(_)) {
-                    inbox.tools_changed();
+                    monitor.note_tool_change();
                 }
             }
         });
@@ -95,47 +96,47 @@ impl Connection {
     }
 }
 
-type Served = Result<RunningService<RoleClient, Client>, ClientInitializeError>;
+type HandshakeResult = Result<RunningService<RoleClient, Client>, ClientInitializeError>;
 
-async fn serve(
-    settings: &Settings,
-    inbox: &Arc<Inbox>,
+async fn connect(
+    config: &ServerConfig,
+    monitor: &Arc<Monitor>,
     lifecycle: ClientLifecycleMode,
-) -> Result<Served, McpError> {
-    let lines = |pipes: super::child::Pipes| {
-        Lines::new(pipes.reader, pipes.writer, settings.max_message, Arc::clone(inbox))
+) -> Result<HandshakeResult, McpError> {
+    let over_lines = |pipes: Pipes| {
+        LineTransport::new(pipes.reader, pipes.writer, config.max_message_bytes, Arc::clone(monitor))
     };
-    match &settings.place {
-        Place::Process(process) => {
+    match &config.endpoint {
+        Endpoint::Process(process) => {
             let program = process.program.to_string_lossy();
             let pipes =
-                process.start().map_err(|error| McpError::not_started(&settings.name, &program, &error))?;
-            Ok(handshake(lines(pipes), inbox, lifecycle).await)
+                process.start().map_err(|error| McpError::not_started(&config.name, &program, &error))?;
+            Ok(handshake(over_lines(pipes), monitor, lifecycle).await)
         }
-        Place::Connector(connect) => {
-            let pipes = connect().await.map_err(|error| {
-                McpError::unreachable(&settings.name, format_args!("cannot be reached: {error}"))
+        Endpoint::Connector(connector) => {
+            let pipes = connector().await.map_err(|error| {
+                McpError::unreachable(&config.name, format_args!("cannot be reached: {error}"))
             })?;
-            Ok(handshake(lines(pipes), inbox, lifecycle).await)
+            Ok(handshake(over_lines(pipes), monitor, lifecycle).await)
         }
-        Place::Http(http) => {
+        Endpoint::Http(http) => {
             let transport = http
-                .transport(settings.max_message, inbox)
-                .map_err(|what| McpError::config(&settings.name, what))?;
-            Ok(handshake(transport, inbox, lifecycle).await)
+                .transport(config.max_message_bytes, monitor)
+                .map_err(|reason| McpError::invalid_config(&config.name, reason))?;
+            Ok(handshake(transport, monitor, lifecycle).await)
         }
     }
 }
 
-async fn handshake<T>(transport: T, inbox: &Arc<Inbox>, lifecycle: ClientLifecycleMode) -> Served
+async fn handshake<T>(transport: T, monitor: &Arc<Monitor>, lifecycle: ClientLifecycleMode) -> HandshakeResult
 where
     T: Transport<RoleClient> + 'static,
 {
-    let transport = Observed::new(transport, Arc::clone(inbox));
+    let transport = MonitoredTransport::new(transport, Arc::clone(monitor));
     serve_client_with_lifecycle(Client, transport, lifecycle).await
 }
 
-/// What this side says of itself, and how it refuses what it never said that it can do.
+/// Describes this client to the server and rejects requests for capabilities that it does not declare.
 struct Client;
 
 impl ClientHandler for Client {

@@ -1,4 +1,4 @@
-//! What can go wrong with a server.
+//! Errors of MCP servers and of calls of their tools.
 
 use std::error::Error;
 use std::fmt;
@@ -12,257 +12,260 @@ use rmcp::transport::streamable_http_client::{AuthRequiredError, StreamableHttpE
 use serde_json::Value;
 
 use super::Difference;
-use super::secrets::Secrets;
+use super::redact::Redactor;
+use super::text::truncate;
 
 type HttpError = StreamableHttpError<reqwest::Error>;
 
-/// How much of what a server says of its error is repeated, in characters.
-const LONGEST_QUOTE: usize = 2000;
+/// How much of a server's error message is quoted, in characters.
+const MAX_QUOTED_CHARS: usize = 2000;
 
-/// Marks the errors that stand for an answer of the server that could not be read.
-pub(super) const UNREADABLE: &str = "tool-mcp: the answer could not be read";
+/// The data of an error that replaces a response which could not be read.
+pub(super) const INVALID_RESPONSE_MARKER: &str = "tool-mcp: invalid response";
 
-/// What is wrong with an MCP server, or with a call of one of its tools. The text names the server.
+/// An error of an MCP server, or of a call of one of its tools. The message names the server.
 ///
-/// Where a call fails with one, it is the [`failure`](tool_core::ToolError::failure) of the
-/// [`ToolError`](tool_core::ToolError). It never holds a token, a header or the value of an environment variable.
+/// If a call fails with this error, it is the [`failure`](tool_core::ToolError::failure) of the
+/// [`ToolError`](tool_core::ToolError). It never contains a token, a header or the value of an environment variable.
 #[derive(Clone)]
 pub struct McpError(Arc<Inner>);
 
 struct Inner {
-    kind: Kind,
+    kind: McpErrorKind,
     message: String,
     difference: Option<Difference>,
     data: Option<Value>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+/// The category of an [`McpError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum McpErrorKind {
+    /// The configuration of the server is invalid, which is a mistake in the program.
     Config,
+    /// The server cannot be started or reached.
     Unreachable,
-    Lost,
-    TimedOut,
+    /// The connection was lost while a response was pending: the request may have taken effect.
+    ConnectionLost,
+    /// The server did not respond in time.
+    Timeout,
+    /// The server requires a token, or a different one.
     Unauthorized,
-    Unreadable,
-    Refused,
-    Failed,
-    Changed,
-    TooMuch,
-    Tools,
+    /// A response does not follow the protocol, or is larger than [`max_message_bytes`].
+    ///
+    /// [`max_message_bytes`]: super::McpServer::max_message_bytes
+    InvalidResponse,
+    /// The server answered with an error of the protocol, for example because it no longer has the tool.
+    Rejected,
+    /// The tool ran and reported a failure.
+    ToolFailed,
+    /// The tools differ from the [pinned](super::McpServer::pinned) ones.
+    FingerprintMismatch,
+    /// The server lists more tools than [`max_tools`](super::McpServer::max_tools).
+    TooManyTools,
+    /// The server does not have a selected tool, or two of its tools have the same name after they were renamed.
+    InvalidToolSet,
 }
 
 impl McpError {
-    fn new(kind: Kind, server: &str, what: impl fmt::Display) -> Self {
-        let message = format!("the MCP server `{server}` {what}");
+    /// Creates an error with the message "the MCP server `name` …".
+    fn new(kind: McpErrorKind, server: &str, problem: impl fmt::Display) -> Self {
+        Self::with_message(kind, format!("the MCP server `{server}` {problem}"))
+    }
+
+    fn with_message(kind: McpErrorKind, message: String) -> Self {
         Self(Arc::new(Inner { kind, message, difference: None, data: None }))
     }
 
-    pub(super) fn config(server: &str, what: impl fmt::Display) -> Self {
-        Self::new(Kind::Config, server, format_args!("is not set up rightly: {what}"))
+    /// The rejected URL is not part of the message, because it may contain a password.
+    pub(super) fn invalid_url() -> Self {
+        let message = "invalid MCP server URL; expected a URL such as `https://example.org/mcp`";
+        Self::with_message(McpErrorKind::Config, message.into())
+    }
+
+    pub(super) fn invalid_config(server: &str, reason: impl fmt::Display) -> Self {
+        let message = format!("invalid configuration of the MCP server `{server}`: {reason}");
+        Self::with_message(McpErrorKind::Config, message)
     }
 
     pub(super) fn not_started(server: &str, program: &str, error: &std::io::Error) -> Self {
-        let what = format_args!("cannot be started: `{program}`: {error}");
-        Self::new(Kind::Unreachable, server, what)
+        let problem = format_args!("cannot be started: `{program}`: {error}");
+        Self::new(McpErrorKind::Unreachable, server, problem)
     }
 
-    pub(super) fn unreachable(server: &str, what: impl fmt::Display) -> Self {
-        Self::new(Kind::Unreachable, server, what)
+    pub(super) fn unreachable(server: &str, problem: impl fmt::Display) -> Self {
+        Self::new(McpErrorKind::Unreachable, server, problem)
     }
 
-    /// The connection ended while the result of a tool was waited for.
-    pub(super) fn lost(server: &str, tool: &str) -> Self {
-        let what = format_args!(
-            "went away while its tool `{tool}` ran: the call may or may not have had its effect, and is not made \
-             again; find out before you go on"
+    /// The connection was lost during a call of the tool.
+    pub(super) fn connection_lost(server: &str, tool: &str) -> Self {
+        let problem = format_args!(
+            "disconnected while its tool `{tool}` was running: the call may or may not have taken effect and is \
+             not repeated; check its effect before you continue"
         );
-        Self::new(Kind::Lost, server, what)
+        Self::new(McpErrorKind::ConnectionLost, server, problem)
     }
 
-    pub(super) fn timed_out(server: &str, what: &str, after: Duration) -> Self {
-        Self::new(Kind::TimedOut, server, format_args!("has not answered {what} within {after:?}"))
+    pub(super) fn timeout(server: &str, request: &str, limit: Duration) -> Self {
+        Self::new(
+            McpErrorKind::Timeout,
+            server,
+            format_args!("did not respond to {request} within {limit:?}"),
+        )
     }
 
-    pub(super) fn unreadable(server: &str, what: impl fmt::Display) -> Self {
-        Self::new(Kind::Unreadable, server, what)
+    pub(super) fn invalid_response(server: &str, problem: impl fmt::Display) -> Self {
+        Self::new(McpErrorKind::InvalidResponse, server, problem)
     }
 
-    pub(super) fn too_much(server: &str, what: impl fmt::Display) -> Self {
-        Self::new(Kind::TooMuch, server, what)
+    /// The result is valid, but not a result of this request.
+    pub(super) fn unexpected_result(server: &str, request: &str) -> Self {
+        Self::invalid_response(server, format_args!("answered {request} with an unexpected result"))
     }
 
-    /// The schema of a tool is none that arguments can be checked by.
-    pub(super) fn unusable(server: &str, error: &tool_core::DynamicToolError) -> Self {
-        Self::new(Kind::Unreadable, server, format_args!("has a tool that cannot be called: {error}"))
+    pub(super) fn too_many_tools(server: &str, problem: impl fmt::Display) -> Self {
+        Self::new(McpErrorKind::TooManyTools, server, problem)
     }
 
-    /// The tools that are there are none that a set can be made of.
-    pub(super) fn tools(server: &str, error: &tool_core::ToolSetError) -> Self {
-        Self::new(Kind::Tools, server, format_args!("has tools that cannot be offered so: {error}"))
+    /// The schema of a tool cannot be used to check arguments.
+    pub(super) fn invalid_schema(server: &str, error: &tool_core::DynamicToolError) -> Self {
+        Self::invalid_response(server, format_args!("has a tool that cannot be called: {error}"))
     }
 
-    pub(super) fn changed(server: &str, difference: Difference) -> Self {
+    /// The tools do not form the set that was configured.
+    pub(super) fn invalid_tool_set(server: &str, error: &tool_core::ToolSetError) -> Self {
+        let problem = format_args!("cannot provide the requested set of tools: {error}");
+        Self::new(McpErrorKind::InvalidToolSet, server, problem)
+    }
+
+    pub(super) fn fingerprint_mismatch(server: &str, difference: Difference) -> Self {
         let message = format!(
-            "the MCP server `{server}` is refused, as its tools are not the pinned ones:\n{difference}\n\
-             look at the change, and pin the new fingerprint if it is as it should be"
+            "the MCP server `{server}` is refused because its tools differ from the pinned fingerprint:\n{difference}\n\
+             review the changes and pin the new fingerprint if they are intended"
         );
-        Self(Arc::new(Inner { kind: Kind::Changed, message, difference: Some(difference), data: None }))
+        Self(Arc::new(Inner {
+            kind: McpErrorKind::FingerprintMismatch,
+            message,
+            difference: Some(difference),
+            data: None,
+        }))
     }
 
-    /// The tool ran and says that it failed: the words are the tool's own.
-    pub(super) fn failed(message: String, data: Option<Value>) -> Self {
-        Self(Arc::new(Inner { kind: Kind::Failed, message, difference: None, data }))
+    /// The tool ran and reported a failure with this message.
+    pub(super) fn tool_failed(message: String, data: Option<Value>) -> Self {
+        Self(Arc::new(Inner { kind: McpErrorKind::ToolFailed, message, difference: None, data }))
     }
 
-    /// What the SDK says of a request; `what` was asked for, such as `its tools`.
-    pub(super) fn of_request(server: &str, what: &str, error: ServiceError, secrets: &Secrets) -> Self {
+    /// Converts the SDK's error of a request; `request` describes it, for example "the request for its tools".
+    pub(super) fn from_service_error(
+        server: &str,
+        request: &str,
+        error: ServiceError,
+        redactor: &Redactor,
+    ) -> Self {
         match error {
-            ServiceError::McpError(data) => Self::of_answer(server, what, &data, secrets),
+            ServiceError::McpError(data) => Self::from_error_response(server, request, &data, redactor),
             ServiceError::TransportClosed => {
-                Self::new(Kind::Lost, server, format_args!("went away before it answered {what}"))
+                let problem = format_args!("disconnected before it answered {request}");
+                Self::new(McpErrorKind::ConnectionLost, server, problem)
             }
-            ServiceError::TransportSend(error) => Self::of_transport(server, &error, secrets),
-            ServiceError::Timeout { timeout } => Self::timed_out(server, what, timeout),
-            ServiceError::UnexpectedResponse => Self::unexpected(server, what),
-            other => Self::new(Kind::Refused, server, format_args!("did not answer {what}: {other}")),
+            ServiceError::TransportSend(error) => Self::from_transport_error(server, &error, redactor),
+            ServiceError::Timeout { timeout } => Self::timeout(server, request, timeout),
+            ServiceError::UnexpectedResponse => Self::unexpected_result(server, request),
+            other => {
+                let problem = format_args!("did not answer {request}: {other}");
+                Self::new(McpErrorKind::Rejected, server, problem)
+            }
         }
     }
 
-    /// It answered with something that is no answer to what was asked.
-    pub(super) fn unexpected(server: &str, what: &str) -> Self {
-        Self::new(Kind::Unreadable, server, format_args!("answered {what} with something else"))
-    }
-
-    fn of_answer(server: &str, what: &str, data: &ErrorData, secrets: &Secrets) -> Self {
-        let text = secrets.hide(&cut(&data.message));
-        if data.data.as_ref().is_some_and(|data| data == UNREADABLE) {
-            return Self::new(Kind::Unreadable, server, format_args!("answered {what}, but {text}"));
+    fn from_error_response(server: &str, request: &str, data: &ErrorData, redactor: &Redactor) -> Self {
+        let text = redactor.redact(&truncate(&data.message, MAX_QUOTED_CHARS));
+        if data.data.as_ref().is_some_and(|data| data == INVALID_RESPONSE_MARKER) {
+            let problem = format_args!("sent an invalid response to {request}: {text}");
+            return Self::invalid_response(server, problem);
         }
-        let what = format_args!("refused {what}: {text} (code {})", data.code.0);
-        Self::new(Kind::Refused, server, what)
+        let problem = format_args!("rejected {request}: {text} (code {})", data.code.0);
+        Self::new(McpErrorKind::Rejected, server, problem)
     }
 
-    fn of_transport(server: &str, error: &DynamicTransportError, secrets: &Secrets) -> Self {
+    fn from_transport_error(server: &str, error: &DynamicTransportError, redactor: &Redactor) -> Self {
         let error: &(dyn Error + 'static) = &*error.error;
         if is_unauthorized(error) {
-            let what = "refused the authorization (401); give it a valid token with `bearer_token`";
-            return Self::new(Kind::Unauthorized, server, what);
+            let problem = "rejected the authorization (HTTP 401); set a valid token with `bearer_token`";
+            return Self::new(McpErrorKind::Unauthorized, server, problem);
         }
         let text = match error.downcast_ref() {
             Some(HttpError::Client(error)) => with_sources(error),
             _ => with_sources(error),
         };
-        let text = secrets.hide(&cut(&text));
-        Self::new(Kind::Unreachable, server, format_args!("cannot be reached: {text}"))
+        let text = redactor.redact(&truncate(&text, MAX_QUOTED_CHARS));
+        Self::unreachable(server, format_args!("cannot be reached: {text}"))
     }
 
-    /// Why there is no connection; `aside` tells of what came beside the protocol.
-    pub(super) fn of_start(
+    /// Converts the SDK's error of the handshake; `note` is appended if the server did not speak the protocol.
+    pub(super) fn from_initialize_error(
         server: &str,
         error: &ClientInitializeError,
-        aside: &str,
-        secrets: &Secrets,
+        note: &str,
+        redactor: &Redactor,
     ) -> Self {
+        let request = "the `initialize` request";
         match error {
-            ClientInitializeError::TransportError { error, .. } => Self::of_transport(server, error, secrets),
+            ClientInitializeError::TransportError { error, .. } => {
+                Self::from_transport_error(server, error, redactor)
+            }
             ClientInitializeError::JsonRpcError(data) => {
-                Self::of_answer(server, "the `initialize` request", data, secrets)
+                Self::from_error_response(server, request, data, redactor)
             }
             ClientInitializeError::ConnectionClosed(_) => {
-                Self::unreachable(server, format_args!("ended before it was initialized{aside}"))
+                Self::unreachable(server, format_args!("disconnected before it was initialized{note}"))
             }
             ClientInitializeError::ExpectedInitResponse(_)
             | ClientInitializeError::ExpectedInitResult(_)
             | ClientInitializeError::ConflictInitResponseId(..)
             | ClientInitializeError::UncorrelatedErrorResponse { .. } => {
-                Self::unexpected(server, "the `initialize` request")
+                Self::unexpected_result(server, request)
             }
-            other => Self::unreachable(server, format_args!("cannot be initialized: {other}{aside}")),
+            other => Self::unreachable(server, format_args!("cannot be initialized: {other}{note}")),
         }
     }
 
-    /// The server is not set up rightly: the mistake is in the program.
+    /// Returns the category of the error.
     #[must_use]
-    pub fn is_config(&self) -> bool {
-        self.0.kind == Kind::Config
+    pub fn kind(&self) -> McpErrorKind {
+        self.0.kind
     }
 
-    /// The server cannot be started or reached, or the connection to it is lost: it may be there again later.
+    /// Returns `true` if the server cannot be started or reached, or if the connection to it was lost. It may become
+    /// available later.
     #[must_use]
     pub fn is_unreachable(&self) -> bool {
-        matches!(self.0.kind, Kind::Unreachable | Kind::Lost)
+        matches!(self.0.kind, McpErrorKind::Unreachable | McpErrorKind::ConnectionLost)
     }
 
-    /// The connection was lost while an answer was waited for: what was asked for may have been done.
+    /// Returns `true` if the connection was lost while a response was pending, so that the request may have taken effect.
     #[must_use]
     pub fn is_outcome_unknown(&self) -> bool {
-        self.0.kind == Kind::Lost
+        self.0.kind == McpErrorKind::ConnectionLost
     }
 
-    /// The server took longer than it may.
-    #[must_use]
-    pub fn is_timed_out(&self) -> bool {
-        self.0.kind == Kind::TimedOut
-    }
-
-    /// The server wants another token, or one at all.
-    #[must_use]
-    pub fn is_unauthorized(&self) -> bool {
-        self.0.kind == Kind::Unauthorized
-    }
-
-    /// The server answered with what is no answer of the protocol, or is larger than it may be.
-    #[must_use]
-    pub fn is_unreadable(&self) -> bool {
-        self.0.kind == Kind::Unreadable
-    }
-
-    /// The server answered with an error of the protocol, such as for a tool that it does not have any more.
-    #[must_use]
-    pub fn is_refused(&self) -> bool {
-        self.0.kind == Kind::Refused
-    }
-
-    /// The tool ran and says that it failed.
-    #[must_use]
-    pub fn is_failed(&self) -> bool {
-        self.0.kind == Kind::Failed
-    }
-
-    /// The tools are not the [pinned](super::McpServer::pinned) ones; [`difference`](Self::difference) tells how.
-    #[must_use]
-    pub fn is_changed(&self) -> bool {
-        self.0.kind == Kind::Changed
-    }
-
-    /// The server has more tools than it may.
-    #[must_use]
-    pub fn is_too_much(&self) -> bool {
-        self.0.kind == Kind::TooMuch
-    }
-
-    /// The server has no tool of a name that was chosen, or has two of a name after they were renamed.
-    #[must_use]
-    pub fn is_tools(&self) -> bool {
-        self.0.kind == Kind::Tools
-    }
-
-    /// In what the tools differ from the pinned ones.
+    /// Returns how the tools differ from the pinned ones, for a [mismatch](McpErrorKind::FingerprintMismatch).
     #[must_use]
     pub fn difference(&self) -> Option<&Difference> {
         self.0.difference.as_ref()
     }
 
-    /// What the result of a tool that [failed](Self::is_failed) has beside its text, in the form of the data of
-    /// an output.
+    /// Returns the data of a tool's [failure](McpErrorKind::ToolFailed) beside its text, in the form of the data of a
+    /// [`ToolOutput`](tool_core::ToolOutput).
     #[must_use]
     pub fn data(&self) -> Option<&Value> {
         self.0.data.as_ref()
     }
 }
 
-/// A server that does not speak the protocol of before 2026-07-28 at all says so.
-pub(super) fn wants_newer_protocol(error: &ClientInitializeError) -> bool {
+/// Returns `true` if the server reports that it supports only the protocol of 2026-07-28 or later.
+pub(super) fn requires_newer_protocol(error: &ClientInitializeError) -> bool {
     matches!(
         error,
         ClientInitializeError::JsonRpcError(data)
@@ -270,7 +273,7 @@ pub(super) fn wants_newer_protocol(error: &ClientInitializeError) -> bool {
     )
 }
 
-/// The request may have reached the server, but its answer did not come back.
+/// Returns `true` if the request may have reached the server although its response did not arrive.
 pub(super) fn is_interrupted(error: &ServiceError) -> bool {
     match error {
         ServiceError::TransportClosed => true,
@@ -308,25 +311,20 @@ fn with_sources(error: &(dyn Error + 'static)) -> String {
     text
 }
 
-fn cut(text: &str) -> String {
-    match text.char_indices().nth(LONGEST_QUOTE) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
-}
-
 impl fmt::Display for McpError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.message)
     }
 }
 
-/// The text, so that a `main` that returns the error shows it readably; not what a tool said of its failure, which may
-/// repeat its arguments.
+/// Shows the message, so that it is readable when `main` returns the error. The message of a failed tool is omitted,
+/// because it may repeat arguments.
 impl fmt::Debug for McpError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.kind {
-            Kind::Failed => write!(f, "McpError(the tool failed, {} bytes)", self.0.message.len()),
+            McpErrorKind::ToolFailed => {
+                write!(f, "McpError(the tool failed, {} bytes)", self.0.message.len())
+            }
             _ => fmt::Display::fmt(self, f),
         }
     }

@@ -1,4 +1,4 @@
-//! What a server's tools were when somebody looked at them.
+//! Fingerprints of a server's tools, to detect changes after they were reviewed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,18 +9,18 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use super::McpTool;
-use super::names::hex;
+use super::text::{hex, truncate_name};
 
-/// How much of a value is shown where it changed, in characters.
-const LONGEST_VALUE: usize = 300;
+/// The longest excerpt of a changed value, in characters.
+const MAX_EXCERPT_CHARS: usize = 300;
 
-/// The tools of a server at one time, to be kept and [pinned](super::McpServer::pinned), so that a server which later says
-/// other things of its tools is refused.
+/// A snapshot of a server's tools, to be stored and [pinned](super::McpServer::pinned). A server whose tools change later
+/// is then refused.
 ///
-/// It is kept as JSON by `serde`. It has the definitions themselves, not only their hashes, so that it can be told what
-/// they were before; a few kilobytes for most servers. The hash of each (SHA-256 of its JSON with sorted keys) is there
-/// for people to compare, and is checked when the fingerprint is read, so that one which was cut or edited by mistake is
-/// refused.
+/// It is serialised with `serde`, for example as JSON. It contains the definitions and not only their hashes, so that a
+/// mismatch can show what changed; this takes a few kilobytes for most servers. The hash of each definition (SHA-256 of its
+/// JSON with sorted keys) lets people compare fingerprints. It is verified on deserialisation, so that a fingerprint that
+/// was truncated or edited by accident is refused.
 ///
 /// ```
 /// # fn read(json: &str) -> Result<(), serde_json::Error> {
@@ -31,31 +31,32 @@ const LONGEST_VALUE: usize = 300;
 /// # read(r#"{"tools":{}}"#).unwrap();
 /// ```
 #[derive(Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(try_from = "Written", into = "Written")]
+#[serde(try_from = "Serialized", into = "Serialized")]
 pub struct Fingerprint {
     tools: BTreeMap<String, Map<String, Value>>,
 }
 
 impl Fingerprint {
-    pub(super) fn of<'a>(tools: impl IntoIterator<Item = &'a McpTool>) -> Self {
-        let tools =
-            tools.into_iter().map(|tool| (tool.name_at_server().to_owned(), fields(&tool.definition())));
+    pub(super) fn from_tools<'a>(tools: impl IntoIterator<Item = &'a McpTool>) -> Self {
+        let tools = tools
+            .into_iter()
+            .map(|tool| (tool.original_name().to_owned(), pinned_fields(&tool.definition())));
         Self { tools: tools.collect() }
     }
 
-    /// How many tools there are.
+    /// Returns the number of tools.
     #[must_use]
     pub fn len(&self) -> usize {
         self.tools.len()
     }
 
-    /// There is no tool.
+    /// Returns `true` if there are no tools.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.tools.is_empty()
     }
 
-    /// The SHA-256 of all definitions, in hexadecimal digits: the same as long as nothing changes.
+    /// Returns the SHA-256 hash of all definitions, in hexadecimal digits.
     #[must_use]
     pub fn sha256(&self) -> String {
         let mut hash = Sha256::new();
@@ -66,12 +67,12 @@ impl Fingerprint {
         hex(&hash.finalize())
     }
 
-    /// How the tools changed since; `None` if they did not.
+    /// Returns the changes from this fingerprint to a later one, or `None` if they are equal.
     #[must_use]
-    pub fn difference(&self, now: &Self) -> Option<Difference> {
+    pub fn difference(&self, later: &Self) -> Option<Difference> {
         let mut changes = Vec::new();
         for (tool, before) in &self.tools {
-            let Some(after) = now.tools.get(tool) else {
+            let Some(after) = later.tools.get(tool) else {
                 changes.push(Change::Removed { tool: tool.clone() });
                 continue;
             };
@@ -90,29 +91,29 @@ impl Fingerprint {
                 }
             }
         }
-        let added = now.tools.keys().filter(|tool| !self.tools.contains_key(*tool));
+        let added = later.tools.keys().filter(|tool| !self.tools.contains_key(*tool));
         changes.extend(added.map(|tool| Change::Added { tool: tool.clone() }));
         (!changes.is_empty()).then_some(Difference { changes })
     }
 }
 
-/// What a model or a person goes by; icons and `_meta` may change from day to day.
-fn fields(tool: &Tool) -> Map<String, Value> {
+/// Returns the fields that a model or a person relies on. Icons and `_meta` may change at any time.
+fn pinned_fields(tool: &Tool) -> Map<String, Value> {
     let Ok(Value::Object(mut fields)) = serde_json::to_value(tool) else { return Map::new() };
-    for passing in ["name", "icons", "_meta"] {
-        fields.remove(passing);
+    for ignored in ["name", "icons", "_meta"] {
+        fields.remove(ignored);
     }
     fields
 }
 
-/// JSON with sorted keys and without spaces.
+/// Formats a value as JSON with sorted keys and without whitespace.
 fn canonical(value: &Value) -> String {
     let mut text = String::new();
     write_canonical(value, &mut text);
     text
 }
 
-/// It recurses no deeper than a message may be.
+/// The depth of the recursion is bounded by the maximum depth of a message.
 fn write_canonical(value: &Value, text: &mut String) {
     match value {
         Value::Array(values) => {
@@ -139,14 +140,14 @@ fn write_canonical(value: &Value, text: &mut String) {
     }
 }
 
-/// A fingerprint as it is kept.
+/// The serialised form of a fingerprint.
 #[derive(Serialize, Deserialize)]
-struct Written {
-    tools: BTreeMap<String, WrittenTool>,
+struct Serialized {
+    tools: BTreeMap<String, SerializedTool>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct WrittenTool {
+struct SerializedTool {
     sha256: String,
     definition: Map<String, Value>,
 }
@@ -155,32 +156,33 @@ fn sha256(definition: &Map<String, Value>) -> String {
     hex(&Sha256::digest(canonical(&Value::Object(definition.clone()))))
 }
 
-impl From<Fingerprint> for Written {
+impl From<Fingerprint> for Serialized {
     fn from(fingerprint: Fingerprint) -> Self {
-        let written = |(name, definition)| (name, WrittenTool { sha256: sha256(&definition), definition });
-        Self { tools: fingerprint.tools.into_iter().map(written).collect() }
+        let serialize =
+            |(name, definition)| (name, SerializedTool { sha256: sha256(&definition), definition });
+        Self { tools: fingerprint.tools.into_iter().map(serialize).collect() }
     }
 }
 
-impl TryFrom<Written> for Fingerprint {
+impl TryFrom<Serialized> for Fingerprint {
     type Error = String;
 
-    fn try_from(written: Written) -> Result<Self, String> {
-        let read = |(name, tool): (String, WrittenTool)| {
+    fn try_from(serialized: Serialized) -> Result<Self, String> {
+        let verify = |(name, tool): (String, SerializedTool)| {
             if sha256(&tool.definition) == tool.sha256 {
                 Ok((name, tool.definition))
             } else {
                 Err(format!(
-                    "the fingerprint was changed: the definition of `{name}` does not have the hash that it says; \
-                     make a new one with `McpTools::fingerprint`"
+                    "the fingerprint was modified: the definition of `{name}` does not match its hash; \
+                     create a new one with `McpTools::fingerprint`"
                 ))
             }
         };
-        Ok(Self { tools: written.tools.into_iter().map(read).collect::<Result<_, _>>()? })
+        Ok(Self { tools: serialized.tools.into_iter().map(verify).collect::<Result<_, _>>()? })
     }
 }
 
-/// Tells the hash and how many tools there are.
+/// Shows the hash and the number of tools.
 impl fmt::Debug for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Fingerprint")
@@ -190,43 +192,43 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
-/// In what the tools of a server differ from those of a [`Fingerprint`]. Its text has a line for each change.
+/// The difference between a server's tools and a [`Fingerprint`]. `Display` writes one line per change.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
     changes: Vec<Change>,
 }
 
 impl Difference {
-    /// The changes, by the names of the tools; those that were added come last.
+    /// Returns the changes, sorted by the names of the tools; added tools come last.
     #[must_use]
     pub fn changes(&self) -> &[Change] {
         &self.changes
     }
 }
 
-/// One change. Tools go by the server's names for them.
+/// One change of a server's tools. Tools have the names that the server gives them.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Change {
-    /// The server has a tool more.
+    /// The server has a new tool.
     Added {
-        /// The tool.
+        /// The name of the tool.
         tool: String,
     },
-    /// The server has the tool no more.
+    /// The server no longer has the tool.
     Removed {
-        /// The tool.
+        /// The name of the tool.
         tool: String,
     },
-    /// The server says something else of the tool.
+    /// The definition of the tool changed.
     Changed {
-        /// The tool.
+        /// The name of the tool.
         tool: String,
-        /// What of it, such as `description` or `inputSchema`.
+        /// The changed field, such as `description` or `inputSchema`.
         field: String,
-        /// What it said when the fingerprint was made, if anything.
+        /// The value in the fingerprint, if any.
         before: Option<Value>,
-        /// What it says now, if anything.
+        /// The current value, if any.
         after: Option<Value>,
     },
 }
@@ -238,14 +240,14 @@ impl fmt::Display for Difference {
                 f.write_str("\n")?;
             }
             match change {
-                Change::Added { tool } => write!(f, "the tool `{}` was added", super::names::cut(tool))?,
-                Change::Removed { tool } => write!(f, "the tool `{}` was removed", super::names::cut(tool))?,
+                Change::Added { tool } => write!(f, "the tool `{}` was added", truncate_name(tool))?,
+                Change::Removed { tool } => write!(f, "the tool `{}` was removed", truncate_name(tool))?,
                 Change::Changed { tool, field, before, after } => write!(
                     f,
                     "the tool `{}`: `{field}` was {}, is {}",
-                    super::names::cut(tool),
-                    shown(before.as_ref(), after.as_ref()),
-                    shown(after.as_ref(), before.as_ref())
+                    truncate_name(tool),
+                    excerpt(before.as_ref(), after.as_ref()),
+                    excerpt(after.as_ref(), before.as_ref())
                 )?,
             }
         }
@@ -253,17 +255,20 @@ impl fmt::Display for Difference {
     }
 }
 
-/// The value from a little before where it differs from the other.
-fn shown(value: Option<&Value>, other: Option<&Value>) -> String {
+/// Formats the value, starting shortly before the first difference if it is long.
+fn excerpt(value: Option<&Value>, other: Option<&Value>) -> String {
     let Some(value) = value else { return "absent".into() };
     let text = canonical(value);
     let other = other.map(canonical).unwrap_or_default();
     let same = text.chars().zip(other.chars()).take_while(|(one, other)| one == other).count();
-    let start =
-        if text.chars().count() <= LONGEST_VALUE { 0 } else { same.saturating_sub(LONGEST_VALUE / 5) };
-    let part: String = text.chars().skip(start).take(LONGEST_VALUE).collect();
+    let start = if text.chars().count() <= MAX_EXCERPT_CHARS {
+        0
+    } else {
+        same.saturating_sub(MAX_EXCERPT_CHARS / 5)
+    };
+    let part: String = text.chars().skip(start).take(MAX_EXCERPT_CHARS).collect();
     let head = if start > 0 { "…" } else { "" };
-    let tail = if start + LONGEST_VALUE < text.chars().count() { "…" } else { "" };
+    let tail = if start + MAX_EXCERPT_CHARS < text.chars().count() { "…" } else { "" };
     format!("{head}{part}{tail}")
 }
 
@@ -281,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_of_keys_changes_nothing() {
+    fn ignores_the_order_of_keys() {
         let one = fingerprint(&[("a", json!({ "x": { "p": 1, "q": [2] }, "y": 3 }))]);
         let other = fingerprint(&[("a", json!({ "y": 3, "x": { "q": [2], "p": 1 } }))]);
         assert_eq!(one.difference(&other), None);
@@ -289,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn each_change_is_told() {
+    fn describes_each_change() {
         let before = fingerprint(&[("a", json!({ "description": "Reads", "title": "A" })), ("b", json!({}))]);
         let after = fingerprint(&[("a", json!({ "description": "Deletes" })), ("c", json!({}))]);
         let difference = before.difference(&after).unwrap();
@@ -302,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_value_the_change_is_shown() {
+    fn displays_the_changed_part_of_a_long_value() {
         let long = |end: &str| json!({ "description": format!("{}{end}", "a".repeat(5000)) });
         let (before, after) = (fingerprint(&[("a", long("x"))]), fingerprint(&[("a", long("y"))]));
         let text = before.difference(&after).unwrap().to_string();
@@ -310,11 +315,11 @@ mod tests {
     }
 
     #[test]
-    fn it_is_kept_as_json_and_refused_when_it_was_edited() {
+    fn deserialisation_refuses_an_edited_fingerprint() {
         let before = fingerprint(&[("a", json!({ "description": "Reads" }))]);
         let json = serde_json::to_string(&before).unwrap();
         assert_eq!(serde_json::from_str::<Fingerprint>(&json).unwrap(), before);
         let error = serde_json::from_str::<Fingerprint>(&json.replace("Reads", "Rm -r")).unwrap_err();
-        assert!(error.to_string().contains("the definition of `a` does not have the hash"), "{error}");
+        assert!(error.to_string().contains("the definition of `a` does not match its hash"), "{error}");
     }
 }

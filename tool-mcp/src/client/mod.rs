@@ -1,29 +1,31 @@
 //! Tools of MCP servers.
 
 mod call;
-mod child;
+mod config;
 mod connection;
-mod envelope;
+mod connection_manager;
 mod error;
 mod fingerprint;
 mod http;
-mod inbox;
-mod lines;
+mod http_client;
+mod json_scan;
+mod line_transport;
 mod listing;
-mod live;
 mod log;
-mod names;
-mod observed;
+mod monitor;
 mod output;
+mod process;
+mod progress;
+mod redact;
 mod schema;
-mod secrets;
 mod server;
 mod server_tool;
-mod settings;
+mod text;
 mod tool;
+mod tool_name;
 mod tools;
 
-pub use self::error::McpError;
+pub use self::error::{McpError, McpErrorKind};
 pub use self::fingerprint::{Change, Difference, Fingerprint};
 pub use self::listing::McpProblem;
 pub use self::log::McpLog;

@@ -1,105 +1,113 @@
-//! A first look at the schema of a tool's arguments, which may be a stranger's. What passes may still be refused when it is
-//! compiled; that takes longer, and is done for what is called.
+//! A quick check of the schema of a tool's arguments, which is untrusted.
+//!
+//! A schema that passes may still fail to compile. Compilation takes longer and is deferred to the first call.
 
 use rmcp::model::JsonObject;
 use serde_json::Value;
 
-/// How deep a schema may be, in levels of JSON. Beyond it begins what a message loses for being too deep.
-const DEEPEST: usize = 100;
+/// The deepest nesting of a schema, in levels of JSON. It is below the depth at which messages are pruned.
+const MAX_DEPTH: usize = 100;
 
-/// How large a schema may be as text, in bytes, about.
-const LARGEST: usize = 1 << 20;
+/// The approximate maximum size of a schema as text, in bytes.
+const MAX_BYTES: usize = 1 << 20;
 
 const TYPES: [&str; 7] = ["array", "boolean", "integer", "null", "number", "object", "string"];
 
-/// Keywords with a schema, with a list of them, and with schemas by names.
-const WITH_SCHEMA: [&str; 8] =
+/// Keywords whose value is a schema, a list of schemas, or a map of schemas.
+const SCHEMA_KEYWORDS: [&str; 8] =
     ["additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then"];
-const WITH_LIST: [&str; 4] = ["allOf", "anyOf", "oneOf", "prefixItems"];
-const WITH_NAMES: [&str; 4] = ["$defs", "definitions", "patternProperties", "properties"];
+const LIST_KEYWORDS: [&str; 4] = ["allOf", "anyOf", "oneOf", "prefixItems"];
+const MAP_KEYWORDS: [&str; 4] = ["$defs", "definitions", "patternProperties", "properties"];
 
-/// Why no arguments can be checked by the schema, as far as that is quickly seen. It does not recurse.
-pub(super) fn flaw(root: &JsonObject) -> Option<String> {
-    size(root).or_else(|| form(root))
+/// Checks the size and the form of a schema without recursion.
+///
+/// # Errors
+///
+/// Returns the reason why the schema cannot be used.
+pub(super) fn check_schema(root: &JsonObject) -> Result<(), String> {
+    check_size(root)?;
+    check_form(root)
 }
 
-fn size(root: &JsonObject) -> Option<String> {
+fn check_size(root: &JsonObject) -> Result<(), String> {
     let mut open: Vec<_> = root.iter().map(|(name, value)| (name.len(), value, 2)).collect();
-    let mut size = 0;
-    while let Some((name, value, depth)) = open.pop() {
-        size += name + 1;
+    let mut bytes = 0;
+    while let Some((name_len, value, depth)) = open.pop() {
+        bytes += name_len + 1;
         match value {
-            Value::Array(_) | Value::Object(_) if depth > DEEPEST => {
-                return Some(format!("its schema is nested deeper than {DEEPEST} levels"));
+            Value::Array(_) | Value::Object(_) if depth > MAX_DEPTH => {
+                return Err(format!("its schema is nested deeper than {MAX_DEPTH} levels"));
             }
-            Value::String(text) => size += text.len(),
+            Value::String(text) => bytes += text.len(),
             Value::Array(values) => open.extend(values.iter().map(|value| (0, value, depth + 1))),
             Value::Object(members) => {
                 open.extend(members.iter().map(|(name, value)| (name.len(), value, depth + 1)));
             }
             _ => {}
         }
-        if size > LARGEST {
-            let kilobytes = LARGEST >> 10;
-            return Some(format!(
-                "its schema is larger than {kilobytes} KiB, and every request would carry it"
+        if bytes > MAX_BYTES {
+            let kibibytes = MAX_BYTES >> 10;
+            return Err(format!(
+                "its schema is larger than {kibibytes} KiB, and every request would include it"
             ));
         }
     }
-    None
+    Ok(())
 }
 
-fn form(root: &JsonObject) -> Option<String> {
+fn check_form(root: &JsonObject) -> Result<(), String> {
     let mut open = vec![root];
     while let Some(schema) = open.pop() {
         for (keyword, value) in schema {
             let name = keyword.as_str();
-            let is_right = match name {
+            let is_valid = match name {
                 "type" => is_type(value),
                 "required" | "enum" => value.is_array(),
-                "$ref" => is_there(root, value),
-                _ if WITH_SCHEMA.contains(&name) => match value {
+                "$ref" => is_resolvable(root, value),
+                _ if SCHEMA_KEYWORDS.contains(&name) => match value {
                     Value::Object(schema) => {
                         open.push(schema);
                         true
                     }
-                    // So earlier drafts have it.
-                    Value::Array(list) if name == "items" => take_all(list.iter(), &mut open),
+                    // Earlier drafts allow a list.
+                    Value::Array(list) if name == "items" => push_all(list.iter(), &mut open),
                     value => value.is_boolean(),
                 },
-                _ if WITH_LIST.contains(&name) => {
-                    value.as_array().is_some_and(|list| take_all(list.iter(), &mut open))
+                _ if LIST_KEYWORDS.contains(&name) => {
+                    value.as_array().is_some_and(|list| push_all(list.iter(), &mut open))
                 }
-                _ if WITH_NAMES.contains(&name) => {
-                    value.as_object().is_some_and(|map| take_all(map.values(), &mut open))
+                _ if MAP_KEYWORDS.contains(&name) => {
+                    value.as_object().is_some_and(|map| push_all(map.values(), &mut open))
                 }
                 _ => true,
             };
-            if !is_right {
+            if !is_valid {
                 let short: String = value.to_string().chars().take(100).collect();
-                return Some(format!("its schema is no JSON Schema: `{name}` is {short}"));
+                return Err(format!("its schema is not a valid JSON Schema: `{name}` is {short}"));
             }
         }
     }
-    None
+    Ok(())
 }
 
 fn is_type(value: &Value) -> bool {
-    let is_one = |value: &Value| value.as_str().is_some_and(|name| TYPES.contains(&name));
-    is_one(value) || value.as_array().is_some_and(|list| !list.is_empty() && list.iter().all(is_one))
+    let is_name = |value: &Value| value.as_str().is_some_and(|name| TYPES.contains(&name));
+    is_name(value) || value.as_array().is_some_and(|list| !list.is_empty() && list.iter().all(is_name))
 }
 
-/// A reference leads to another place of the same schema.
-fn is_there(root: &JsonObject, value: &Value) -> bool {
-    let Some(rest) = value.as_str().and_then(|reference| reference.strip_prefix('#')) else { return false };
-    let Some(rest) = rest.strip_prefix('/') else { return rest.is_empty() };
-    let (first, rest) = rest.find('/').map_or((rest, ""), |place| rest.split_at(place));
+/// Returns `true` if the reference points to a location in the same schema.
+fn is_resolvable(root: &JsonObject, reference: &Value) -> bool {
+    let Some(pointer) = reference.as_str().and_then(|reference| reference.strip_prefix('#')) else {
+        return false;
+    };
+    let Some(pointer) = pointer.strip_prefix('/') else { return pointer.is_empty() };
+    let (first, rest) = pointer.find('/').map_or((pointer, ""), |index| pointer.split_at(index));
     let first = first.replace("~1", "/").replace("~0", "~");
     root.get(&first).is_some_and(|value| value.pointer(rest).is_some())
 }
 
-/// Notes schemas to be looked at; one that is none is told of by `false`.
-fn take_all<'s>(schemas: impl Iterator<Item = &'s Value>, open: &mut Vec<&'s JsonObject>) -> bool {
+/// Adds the schemas to those that are still to be checked. Returns `false` if one of them is not a schema.
+fn push_all<'s>(schemas: impl Iterator<Item = &'s Value>, open: &mut Vec<&'s JsonObject>) -> bool {
     let mut all = true;
     for schema in schemas {
         match schema {
@@ -117,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_schema_is_seen() {
+    fn rejects_values_that_are_not_schemas() {
         let table = [
             (json!({}), None),
             (json!({ "properties": { "type": { "type": ["string", "null"] }, "any": true } }), None),
@@ -134,10 +142,10 @@ mod tests {
         ];
         for (schema, expected) in table {
             let Value::Object(schema) = schema else { unreachable!() };
-            match (flaw(&schema), expected) {
-                (None, None) => {}
-                (Some(flaw), Some(expected)) => assert!(flaw.contains(expected), "{flaw}"),
-                (flaw, expected) => panic!("{flaw:?}, not {expected:?}"),
+            match (check_schema(&schema), expected) {
+                (Ok(()), None) => {}
+                (Err(reason), Some(expected)) => assert!(reason.contains(expected), "{reason}"),
+                (result, expected) => panic!("{result:?}, not {expected:?}"),
             }
         }
     }

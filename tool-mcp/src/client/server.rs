@@ -1,4 +1,4 @@
-//! How to reach a server, and how far it is trusted.
+//! The builder of a server: how it is reached, and how far it is trusted.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -12,17 +12,17 @@ use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::child::{Pipes, Process};
-use super::http::Http;
-use super::live::Live;
-use super::settings::{Place, Settings};
+use super::config::{Endpoint, ServerConfig};
+use super::connection_manager::ConnectionManager;
+use super::http::HttpConfig;
+use super::process::{Pipes, ProcessConfig};
 use super::{Fingerprint, McpError, McpLog, McpTool, McpTools};
 
-/// An MCP server whose tools are wanted: where it is, and how far it is trusted.
+/// An MCP server to use tools from: how it is reached, and how far it is trusted.
 ///
-/// A server is not trusted. Unless something else is said here: a process gets only the variables that are named; calls of
-/// tools that may destroy something, as [`McpTool::is_destructive`] has it, need a person's approval; what it answers is
-/// bounded in time and size. [`pinned`](Self::pinned) refuses a server that says other things of its tools than it did.
+/// Servers are not trusted by default. A process inherits only the variables that are named. Calls of tools that may be
+/// destructive, according to [`McpTool::is_destructive`], need a person's approval. Responses are limited in time and size.
+/// [`pinned`](Self::pinned) refuses a server whose tools changed.
 ///
 /// ```no_run
 /// use tool_core::Agent;
@@ -46,41 +46,41 @@ use super::{Fingerprint, McpError, McpLog, McpTool, McpTools};
 /// ```
 #[derive(Clone)]
 pub struct McpServer {
-    settings: Result<Settings, McpError>,
+    config: Result<ServerConfig, McpError>,
 }
 
 impl McpServer {
-    /// A server that is started as a child process and spoken to over its input and output.
+    /// Creates a server that is started as a child process and communicates over stdin and stdout.
     ///
-    /// The process gets [`args`](Self::args) and, of the environment, `HOME`, `LOGNAME`, `PATH`, `SHELL`, `TERM` and `USER` (on
-    /// Windows `APPDATA`, `HOMEDRIVE`, `HOMEPATH`, `LOCALAPPDATA`, `PATH`, `PATHEXT`, `PROCESSOR_ARCHITECTURE`, `SYSTEMDRIVE`,
-    /// `SYSTEMROOT`, `TEMP`, `USERNAME` and `USERPROFILE`), and what [`env`](Self::env) and [`pass_env`](Self::pass_env) name.
-    /// What it writes to its stderr is dropped, unless [`on_stderr`](Self::on_stderr) takes it.
+    /// The process inherits `HOME`, `LOGNAME`, `PATH`, `SHELL`, `TERM` and `USER` (on Windows `APPDATA`, `HOMEDRIVE`,
+    /// `HOMEPATH`, `LOCALAPPDATA`, `PATH`, `PATHEXT`, `PROCESSOR_ARCHITECTURE`, `SYSTEMDRIVE`, `SYSTEMROOT`, `TEMP`,
+    /// `USERNAME` and `USERPROFILE`), and gets the variables of [`env`](Self::env) and [`pass_env`](Self::pass_env). Its
+    /// stderr is discarded unless there is a hook: [`on_stderr`](Self::on_stderr).
     #[must_use]
     pub fn stdio(program: impl AsRef<OsStr>) -> Self {
         let program = program.as_ref();
         let name = std::path::Path::new(program).file_stem().unwrap_or(program).to_string_lossy();
-        Self { settings: Ok(Settings::new(name.into_owned(), Place::Process(Process::new(program)))) }
+        let endpoint = Endpoint::Process(ProcessConfig::new(program));
+        Self { config: Ok(ServerConfig::new(name.into_owned(), endpoint)) }
     }
 
-    /// A server behind streamable HTTP, such as `https://example.org/mcp`.
+    /// Creates a server that is reached over streamable HTTP, at a URL such as `https://example.org/mcp`.
     ///
-    /// Redirects are followed within the same host and port only.
+    /// Redirects are followed only within the same host and port.
     #[must_use]
     pub fn http(url: impl AsRef<str>) -> Self {
-        let settings = match url.as_ref().parse::<Url>() {
+        let config = match url.as_ref().parse::<Url>() {
             Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => {
                 let name = url.host_str().unwrap_or_default().to_owned();
-                Ok(Settings::new(name, Place::Http(Http { url, headers: HeaderMap::new() })))
+                Ok(ServerConfig::new(name, Endpoint::Http(HttpConfig { url, headers: HeaderMap::new() })))
             }
-            // What is wrong with it stays out of the message: it may hold a password.
-            _ => Err(McpError::config("", "its URL is none; write one such as `https://example.org/mcp`")),
+            _ => Err(McpError::invalid_url()),
         };
-        Self { settings }
+        Self { config }
     }
 
-    /// A server over any pair of streams, such as a socket or a server in this process. The function connects; it is called
-    /// again when the connection is lost.
+    /// Creates a server that is reached over any pair of streams, such as a socket or a server in this process. The
+    /// function connects, and is called again after the connection is lost.
     ///
     /// ```no_run
     /// # #[cfg(unix)] async fn run() -> Result<(), tool_mcp::McpError> {
@@ -112,150 +112,152 @@ impl McpServer {
                 Ok(Pipes { reader: Box::pin(reader), writer: Box::pin(writer) })
             }) as std::pin::Pin<Box<dyn Future<Output = io::Result<Pipes>> + Send>>
         });
-        Self { settings: Ok(Settings::new(name.into(), Place::Connector(connector))) }
+        Self { config: Ok(ServerConfig::new(name.into(), Endpoint::Connector(connector))) }
     }
 
-    fn set(mut self, set: impl FnOnce(&mut Settings)) -> Self {
-        if let Ok(settings) = &mut self.settings {
-            set(settings);
+    fn set(mut self, set: impl FnOnce(&mut ServerConfig)) -> Self {
+        if let Ok(config) = &mut self.config {
+            set(config);
         }
         self
     }
 
-    fn fail(self, what: &str) -> Self {
-        let settings = self.settings.and_then(|settings| Err(McpError::config(&settings.name, what)));
-        Self { settings }
+    /// Records an error that `connect` returns.
+    fn fail(self, reason: &str) -> Self {
+        let config = self.config.and_then(|config| Err(McpError::invalid_config(&config.name, reason)));
+        Self { config }
     }
 
-    /// Sets what only a process has.
-    fn process(mut self, word: &str, set: impl FnOnce(&mut Process, &mut Settings)) -> Self {
-        let Ok(settings) = &mut self.settings else { return self };
-        let Place::Process(mut process) = settings.place.clone() else {
-            return self.fail(&format!("`{word}` is for a server over `stdio`"));
+    /// Sets an option that only a process has.
+    fn set_process(mut self, option: &str, set: impl FnOnce(&mut ProcessConfig, &mut ServerConfig)) -> Self {
+        let Ok(config) = &mut self.config else { return self };
+        let Endpoint::Process(mut process) = config.endpoint.clone() else {
+            return self.fail(&format!("`{option}` requires a server created with `McpServer::stdio`"));
         };
-        set(&mut process, settings);
-        settings.place = Place::Process(process);
+        set(&mut process, config);
+        config.endpoint = Endpoint::Process(process);
         self
     }
 
-    /// What the server is called in errors and where tools clash; the name of its program or host if nothing else is said.
+    /// Sets the name of the server in errors and in reports of name conflicts. The default is the name of its program or
+    /// host.
     #[must_use]
     pub fn name(self, name: impl Into<String>) -> Self {
-        self.set(|settings| settings.name = name.into())
+        self.set(|config| config.name = name.into())
     }
 
-    /// One more argument of the process.
+    /// Adds an argument of the process.
     #[must_use]
     pub fn arg(self, arg: impl Into<OsString>) -> Self {
-        self.process("arg", |process, _| process.args.push(arg.into()))
+        self.set_process("arg", |process, _| process.args.push(arg.into()))
     }
 
-    /// More arguments of the process.
+    /// Adds arguments of the process.
     #[must_use]
     pub fn args<Arg: Into<OsString>>(self, args: impl IntoIterator<Item = Arg>) -> Self {
-        self.process("args", |process, _| process.args.extend(args.into_iter().map(Into::into)))
+        self.set_process("args", |process, _| process.args.extend(args.into_iter().map(Into::into)))
     }
 
-    /// A variable of the process, which may be a secret: no error and no `Debug` shows its value.
+    /// Sets an environment variable of the process. The value may be a secret: it appears in no error and no `Debug` output.
     #[must_use]
     pub fn env(self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
-        self.process("env", |process, settings| {
+        self.set_process("env", |process, config| {
             let value = value.into();
-            settings.secrets.add(&value.to_string_lossy());
+            config.redactor.add(&value.to_string_lossy());
             process.env.insert(name.into(), value);
         })
     }
 
-    /// A variable of this process that the server gets, too, if it is set.
+    /// Passes an environment variable of this process to the server, if it is set.
     #[must_use]
     pub fn pass_env(self, name: impl Into<OsString>) -> Self {
         let name = name.into();
         match std::env::var_os(&name) {
             Some(value) => self.env(name, value),
-            None => self.process("pass_env", |_, _| {}),
+            None => self.set_process("pass_env", |_, _| {}),
         }
     }
 
-    /// Where the process runs; where this one does if nothing is said.
+    /// Sets the working directory of the process. The default is that of this process.
     #[must_use]
     pub fn current_dir(self, directory: impl Into<PathBuf>) -> Self {
-        self.process("current_dir", |process, _| process.directory = Some(directory.into()))
+        self.set_process("current_dir", |process, _| process.directory = Some(directory.into()))
     }
 
-    /// Takes the lines that the process writes to its stderr. They are a stranger's, and may tell of arguments.
+    /// Sets a function that receives each line that the process writes to stderr. The lines are untrusted and may contain
+    /// arguments.
     #[must_use]
     pub fn on_stderr(self, hook: impl Fn(&str) + Send + Sync + 'static) -> Self {
-        self.process("on_stderr", |process, _| process.on_stderr = Some(Arc::new(hook)))
+        self.set_process("on_stderr", |process, _| process.on_stderr = Some(Arc::new(hook)))
     }
 
-    /// A header of every request. No error and no `Debug` shows its value.
+    /// Sets a header of every request. Its value appears in no error and no `Debug` output.
     #[must_use]
     pub fn header(mut self, name: &str, value: impl Into<SecretString>) -> Self {
         let value = value.into();
         let (Ok(name), Ok(mut secret)) =
             (name.parse::<HeaderName>(), HeaderValue::from_str(value.expose_secret()))
         else {
-            return self.fail("a header has a name or a value that headers cannot have");
+            return self.fail("invalid name or value of a header");
         };
-        let Ok(settings) = &mut self.settings else { return self };
-        let Place::Http(http) = &mut settings.place else {
-            return self.fail("headers and tokens are for a server over `http`");
+        let Ok(config) = &mut self.config else { return self };
+        let Endpoint::Http(http) = &mut config.endpoint else {
+            return self.fail("headers and tokens require a server created with `McpServer::http`");
         };
         secret.set_sensitive(true);
         http.headers.insert(name, secret);
-        settings.secrets.add(value.expose_secret());
+        config.redactor.add(value.expose_secret());
         self
     }
 
-    /// The token of every request, sent to the server's own host only.
+    /// Sets the token of every request. It is sent only to the server's own host.
     #[must_use]
     pub fn bearer_token(self, token: impl Into<SecretString>) -> Self {
         let token = token.into();
         let value = format!("Bearer {}", token.expose_secret());
-        self.set(|settings| settings.secrets.add(token.expose_secret())).header(AUTHORIZATION.as_str(), value)
+        self.set(|config| config.redactor.add(token.expose_secret())).header(AUTHORIZATION.as_str(), value)
     }
 
-    /// How long an answer may take: a minute if nothing is said. For a call the time begins anew when the server tells of
-    /// progress, up to twenty times as long in all. The server is told that the call is given up.
+    /// Sets how long a response may take, 60 seconds by default. For a call, the time restarts when the server reports
+    /// progress, up to twenty times the timeout in total. A call that times out is cancelled at the server.
     #[must_use]
     pub fn timeout(self, timeout: Duration) -> Self {
-        self.set(|settings| settings.timeout = timeout)
+        self.set(|config| config.timeout = timeout)
     }
 
-    /// How long it may take until the server is there: a minute if nothing is said, as a process may be installed first.
+    /// Sets how long connecting may take, 60 seconds by default, as a process may have to be installed first.
     #[must_use]
     pub fn connect_timeout(self, timeout: Duration) -> Self {
-        self.set(|settings| settings.connect_timeout = timeout)
+        self.set(|config| config.connect_timeout = timeout)
     }
 
-    /// How large a message of the server may be, in bytes: 16 MiB if nothing is said. An answer that is larger fails.
+    /// Limits the size of each message from the server, to 16 MiB by default. A larger response is an error.
     #[must_use]
-    pub fn max_message(self, bytes: usize) -> Self {
-        self.set(|settings| settings.max_message = bytes)
+    pub fn max_message_bytes(self, bytes: usize) -> Self {
+        self.set(|config| config.max_message_bytes = bytes)
     }
 
-    /// How many tools the server may list: 2000 if nothing is said. One with more is refused.
+    /// Limits the number of tools, to 2000 by default. A server that lists more is refused.
     #[must_use]
     pub fn max_tools(self, tools: usize) -> Self {
-        self.set(|settings| settings.max_tools = tools)
+        self.set(|config| config.max_tools = tools)
     }
 
-    /// How many characters of what a call gives back the model reads at most: 100,000 if nothing is said. See
+    /// Limits the output of each call that is sent to the model, to 100,000 characters by default. See
     /// [`ToolOutput::truncated`](tool_core::ToolOutput::truncated).
     #[must_use]
-    pub fn max_output(self, characters: usize) -> Self {
-        self.set(|settings| settings.max_output = characters)
+    pub fn max_output_chars(self, characters: usize) -> Self {
+        self.set(|config| config.max_output_chars = characters)
     }
 
-    /// The program goes on without the server: [`connect`](Self::connect) does not fail if it is not there, and it has no tools
-    /// until it is.
+    /// Makes the server optional: [`connect`](Self::connect) succeeds even if the server is unavailable, and the server has
+    /// no tools until it becomes available.
     #[must_use]
     pub fn optional(self) -> Self {
-        self.set(|settings| settings.is_optional = true)
+        self.set(|config| config.is_optional = true)
     }
 
-    /// Says which tools need a person's approval for each call, in the place of
-    /// [`McpTool::is_destructive`].
+    /// Sets which tools need a person's approval for each call. The default is [`McpTool::is_destructive`].
     ///
     /// ```
     /// use tool_mcp::McpServer;
@@ -265,50 +267,52 @@ impl McpServer {
     /// ```
     #[must_use]
     pub fn needs_approval(self, needs: impl Fn(&McpTool) -> bool + Send + Sync + 'static) -> Self {
-        self.set(|settings| settings.needs_approval = Arc::new(needs))
+        self.set(|config| config.needs_approval = Arc::new(needs))
     }
 
-    /// No call needs a person's approval: for a server that is trusted as one's own code is.
+    /// Lets all calls run without approval, for a server that is trusted like the program itself.
     #[must_use]
     pub fn trusted(self) -> Self {
         self.needs_approval(|_| false)
     }
 
-    /// The server is refused if its tools are not those of the fingerprint, with what changed: when it is connected to, and
-    /// whenever it says that its tools changed, also in the middle of a run, which then ends.
+    /// Refuses the server if its tools differ from the fingerprint. They are compared on connection and after each change
+    /// that the server reports. A change in the middle of a run ends the run with an error that describes the difference.
     ///
-    /// [`McpTools::fingerprint`] makes one, when somebody has looked at the tools.
+    /// [`McpTools::fingerprint`] creates a fingerprint, after a person has reviewed the tools.
     #[must_use]
     pub fn pinned(self, fingerprint: Fingerprint) -> Self {
-        self.set(|settings| settings.pinned = Some(Arc::new(fingerprint)))
+        self.set(|config| config.pinned = Some(Arc::new(fingerprint)))
     }
 
-    /// Takes what the server logs by the protocol. It is a stranger's, and may tell of arguments.
+    /// Sets a function that receives the log messages of the server. They are untrusted and may contain arguments.
     #[must_use]
     pub fn on_log(self, hook: impl Fn(&McpLog) + Send + Sync + 'static) -> Self {
-        self.set(|settings| settings.on_log = Some(Arc::new(hook)))
+        self.set(|config| config.on_log = Some(Arc::new(hook)))
     }
 
-    /// Connects, and asks for the tools. Whenever the connection is lost from then on, it is made again, later and later.
+    /// Connects and requests the tools. A connection that is lost later is restored, with increasing delays between the
+    /// attempts.
     ///
-    /// It takes a tokio runtime with time and I/O, in which it starts tasks that live as long as the tools.
+    /// This requires a tokio runtime with time and I/O enabled. It spawns tasks that run as long as the tools are in use.
     ///
     /// # Errors
     ///
-    /// The server is not set up rightly, or its tools are not the [pinned](Self::pinned) ones. If it is not
-    /// [`optional`](Self::optional), also: it is not there, does not answer in time, or cannot tell its tools.
+    /// Returns an error if the configuration is invalid or the tools differ from the [pinned](Self::pinned) ones. Unless the
+    /// server is [`optional`](Self::optional), it is also an error if the server is unavailable, does not respond in time, or
+    /// cannot list its tools.
     pub async fn connect(self) -> Result<McpTools, McpError> {
-        let settings = self.settings?;
-        let tools = McpTools::new(Live::start(settings).await?);
+        let config = self.config?;
+        let tools = McpTools::new(ConnectionManager::start(config).await?);
         tools.tools().await?;
         Ok(tools)
     }
 }
 
-/// Names the server and nothing else: arguments and headers may be secrets.
+/// Shows only the name of the server, because arguments and headers may be secrets.
 impl fmt::Debug for McpServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.settings.as_ref().map_or("", |settings| &*settings.name);
+        let name = self.config.as_ref().map_or("", |config| &*config.name);
         f.debug_struct("McpServer").field("name", &name).finish_non_exhaustive()
     }
 }

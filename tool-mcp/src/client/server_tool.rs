@@ -1,4 +1,4 @@
-//! A tool of a server as one that an agent can call.
+//! A tool of a server as a `Tool` that an agent can call.
 
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -6,53 +6,54 @@ use serde_json::{Map, Value};
 use tool_core::{DynamicTool, Tool, ToolContext, ToolDefinition, ToolError, ToolFuture};
 
 use super::call::call;
-use super::live::Live;
+use super::connection_manager::ConnectionManager;
 use super::{McpError, McpTool};
 
-/// Checks the arguments by the server's schema, as any tool that is known at run time only, and has the server called.
+/// Checks the arguments with the server's schema, like any dynamic tool, and calls the server.
 pub(super) struct ServerTool {
     origin: Arc<str>,
     listed: McpTool,
-    live: Arc<Live>,
-    /// Made when it is first called: to compile a schema takes longer than to read it, and most tools are never called.
-    checked: OnceLock<Result<DynamicTool, McpError>>,
+    manager: Arc<ConnectionManager>,
+    /// Created by the first call: compiling a schema takes longer than parsing it, and most tools are never called.
+    dynamic: OnceLock<Result<DynamicTool, McpError>>,
 }
 
 impl ServerTool {
-    pub(super) fn new(live: &Arc<Live>, origin: &Arc<str>, listed: &McpTool) -> Self {
+    pub(super) fn new(manager: &Arc<ConnectionManager>, origin: &Arc<str>, listed: &McpTool) -> Self {
         Self {
             origin: Arc::clone(origin),
             listed: listed.clone(),
-            live: Arc::clone(live),
-            checked: OnceLock::new(),
+            manager: Arc::clone(manager),
+            dynamic: OnceLock::new(),
         }
     }
 
-    fn checked(&self) -> Result<&DynamicTool, &McpError> {
-        self.checked.get_or_init(|| self.check()).as_ref()
+    fn dynamic(&self) -> Result<&DynamicTool, &McpError> {
+        self.dynamic.get_or_init(|| self.compile()).as_ref()
     }
 
-    fn check(&self) -> Result<DynamicTool, McpError> {
-        // The tool that is made is a part of this one, which keeps the server.
-        let (live, called) = (Arc::downgrade(&self.live), self.listed.clone());
+    fn compile(&self) -> Result<DynamicTool, McpError> {
+        // `self` owns the dynamic tool as well as the connection, so a weak reference suffices.
+        let (manager, listed) = (Arc::downgrade(&self.manager), self.listed.clone());
         let execute = move |arguments: Map<String, Value>, context: ToolContext| {
-            let (live, called) = (Weak::upgrade(&live), called.clone());
+            let (manager, listed) = (Weak::upgrade(&manager), listed.clone());
             async move {
-                match live {
-                    Some(live) => call(live, called, arguments, context).await,
-                    None => {
-                        Err(ToolError::failed(McpError::unreachable(called.server(), "is not used any more")))
-                    }
+                match manager {
+                    Some(manager) => call(manager, listed, arguments, context).await,
+                    None => Err(ToolError::failed(McpError::unreachable(
+                        listed.server_name(),
+                        "is no longer used",
+                    ))),
                 }
             }
         };
         DynamicTool::new(self.listed.name(), "", self.listed.input_schema().clone(), execute)
-            .map_err(|error| McpError::unusable(self.listed.server(), &error))
+            .map_err(|error| McpError::invalid_schema(self.listed.server_name(), &error))
     }
 
-    /// Why the tool cannot be called, though it is offered.
+    /// Returns why the tool cannot be called although it is offered.
     pub(super) fn problem(&self) -> Option<String> {
-        self.checked().err().map(ToString::to_string)
+        self.dynamic().err().map(ToString::to_string)
     }
 
     pub(super) fn listed(&self) -> &McpTool {
@@ -66,7 +67,7 @@ impl Tool for ServerTool {
     }
 
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
-        match self.checked() {
+        match self.dynamic() {
             Ok(tool) => tool.call(arguments, context),
             Err(error) => ToolFuture::ready(Err(ToolError::failed(error.clone()))),
         }

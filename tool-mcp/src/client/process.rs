@@ -1,4 +1,4 @@
-//! A server that is a child process.
+//! A server that runs as a child process.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -13,21 +13,21 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufReader};
 use tokio::process::{Child, ChildStderr, ChildStdin, Command};
 use tokio::sync::oneshot;
 
-/// Takes the lines that the server writes to its stderr.
+/// Receives the lines that the server writes to its stderr.
 pub(super) type LineHook = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// How long a process may take to end when its input has ended.
-const GRACE: Duration = Duration::from_secs(2);
+/// How long a process may take to exit after its input was closed.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The longest line of stderr that is kept, in bytes.
-const LONGEST_LINE: usize = 1 << 16;
+/// The longest line of stderr that is passed on, in bytes.
+const MAX_STDERR_LINE_BYTES: usize = 1 << 16;
 
-/// The variables that every child gets, if this process has them: those that the official SDKs hand on. None of them is
-/// a secret, and hardly a program starts without them.
+/// The variables that every child inherits, as in the official SDKs. None of them is a secret, and most programs need
+/// them to start.
 #[cfg(not(windows))]
-const HANDED_ON: [&str; 6] = ["HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"];
+const INHERITED_VARIABLES: [&str; 6] = ["HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"];
 #[cfg(windows)]
-const HANDED_ON: [&str; 12] = [
+const INHERITED_VARIABLES: [&str; 12] = [
     "APPDATA",
     "HOMEDRIVE",
     "HOMEPATH",
@@ -42,9 +42,9 @@ const HANDED_ON: [&str; 12] = [
     "USERPROFILE",
 ];
 
-/// How to start the process.
+/// How to start a process.
 #[derive(Clone)]
-pub(super) struct Process {
+pub(super) struct ProcessConfig {
     pub(super) program: OsString,
     pub(super) args: Vec<OsString>,
     pub(super) env: BTreeMap<OsString, OsString>,
@@ -52,13 +52,13 @@ pub(super) struct Process {
     pub(super) on_stderr: Option<LineHook>,
 }
 
-/// The pipes of a process that runs.
+/// The two directions of a connection.
 pub(super) struct Pipes {
     pub(super) reader: Pin<Box<dyn AsyncRead + Send>>,
     pub(super) writer: Pin<Box<dyn AsyncWrite + Send>>,
 }
 
-impl Process {
+impl ProcessConfig {
     pub(super) fn new(program: &OsStr) -> Self {
         Self {
             program: program.to_owned(),
@@ -69,11 +69,12 @@ impl Process {
         }
     }
 
-    /// Starts the process. It is ended when its input is dropped.
+    /// Starts the process. Dropping its input ends it.
     pub(super) fn start(&self) -> io::Result<Pipes> {
         let mut command = Command::new(&self.program);
         command.args(&self.args).env_clear().kill_on_drop(true);
-        command.envs(HANDED_ON.into_iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
+        command
+            .envs(INHERITED_VARIABLES.into_iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
         command.envs(&self.env);
         if let Some(directory) = &self.directory {
             command.current_dir(directory);
@@ -81,60 +82,61 @@ impl Process {
         let stderr = if self.on_stderr.is_some() { Stdio::piped() } else { Stdio::null() };
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr).spawn()?;
         let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(io::Error::other("its input or output was taken"));
+            return Err(io::Error::other("its stdin or stdout is not available"));
         };
         if let (Some(stderr), Some(on_stderr)) = (child.stderr.take(), self.on_stderr.clone()) {
-            tokio::spawn(hand_on(stderr, on_stderr));
+            tokio::spawn(forward_stderr(stderr, on_stderr));
         }
-        let (ends, ended) = oneshot::channel();
-        tokio::spawn(see_to_its_end(child, ended));
-        let writer = Input { stdin: Box::pin(stdin), _ends: ends };
+        let (dropped, closed) = oneshot::channel();
+        tokio::spawn(reap(child, closed));
+        let writer = ChildInput { stdin: Box::pin(stdin), _dropped: dropped };
         Ok(Pipes { reader: Box::pin(stdout), writer: Box::pin(writer) })
     }
 }
 
-/// Waits for the process when its input has ended, and kills it if it stays: none is left behind, and none as a zombie.
+/// Waits for the process after its input was closed, and kills it if it does not exit, so that no process and no zombie
+/// remains.
 ///
-/// If the runtime ends before, the process is killed with this future.
-async fn see_to_its_end(mut child: Child, mut input_ends: oneshot::Receiver<()>) {
+/// If the runtime shuts down first, dropping this future kills the process.
+async fn reap(mut child: Child, mut input_closed: oneshot::Receiver<()>) {
     tokio::select! {
         _ = child.wait() => return,
-        _ = &mut input_ends => {}
+        _ = &mut input_closed => {}
     }
-    if tokio::time::timeout(GRACE, child.wait()).await.is_err() {
+    if tokio::time::timeout(SHUTDOWN_TIMEOUT, child.wait()).await.is_err() {
         let _ = child.kill().await;
     }
 }
 
-async fn hand_on(stderr: ChildStderr, on_stderr: LineHook) {
+async fn forward_stderr(stderr: ChildStderr, on_stderr: LineHook) {
     let mut reader = BufReader::new(stderr);
     let mut line = Vec::new();
     loop {
         let Ok(available) = reader.fill_buf().await else { return };
-        let is_over = available.is_empty();
+        let is_end = available.is_empty();
         let end = available.iter().position(|byte| *byte == b'\n');
-        let piece = &available[..end.unwrap_or(available.len())];
-        let room = LONGEST_LINE - line.len();
-        line.extend_from_slice(&piece[..piece.len().min(room)]);
-        let consumed = piece.len() + usize::from(end.is_some());
+        let chunk = &available[..end.unwrap_or(available.len())];
+        let room = MAX_STDERR_LINE_BYTES - line.len();
+        line.extend_from_slice(&chunk[..chunk.len().min(room)]);
+        let consumed = chunk.len() + usize::from(end.is_some());
         reader.consume(consumed);
-        if end.is_some() || (is_over && !line.is_empty()) {
+        if end.is_some() || (is_end && !line.is_empty()) {
             on_stderr(String::from_utf8_lossy(line.trim_ascii_end()).as_ref());
             line.clear();
         }
-        if is_over {
+        if is_end {
             return;
         }
     }
 }
 
-/// The input of the process; that it is dropped ends the process.
-struct Input {
+/// The stdin of a process, which signals `reap` when it is dropped.
+struct ChildInput {
     stdin: Pin<Box<ChildStdin>>,
-    _ends: oneshot::Sender<()>,
+    _dropped: oneshot::Sender<()>,
 }
 
-impl AsyncWrite for Input {
+impl AsyncWrite for ChildInput {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut std::task::Context<'_>,

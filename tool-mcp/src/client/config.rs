@@ -1,0 +1,61 @@
+//! Configuration of a server before a connection is opened.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::http::HttpConfig;
+use super::monitor::LogHook;
+use super::process::{Pipes, ProcessConfig};
+use super::redact::Redactor;
+use super::{Fingerprint, McpTool};
+
+pub(super) type Connector =
+    Arc<dyn Fn() -> Pin<Box<dyn Future<Output = io::Result<Pipes>> + Send>> + Send + Sync>;
+
+/// How a server is reached.
+#[derive(Clone)]
+pub(super) enum Endpoint {
+    Process(ProcessConfig),
+    Http(HttpConfig),
+    Connector(Connector),
+}
+
+/// Returns `true` if calls of the tool need a person's approval.
+pub(super) type ApprovalRule = Arc<dyn Fn(&McpTool) -> bool + Send + Sync>;
+
+#[derive(Clone)]
+pub(super) struct ServerConfig {
+    pub(super) name: String,
+    pub(super) endpoint: Endpoint,
+    pub(super) timeout: Duration,
+    pub(super) connect_timeout: Duration,
+    pub(super) max_message_bytes: usize,
+    pub(super) max_tools: usize,
+    pub(super) max_output_chars: usize,
+    pub(super) is_optional: bool,
+    pub(super) needs_approval: ApprovalRule,
+    pub(super) pinned: Option<Arc<Fingerprint>>,
+    pub(super) on_log: Option<LogHook>,
+    pub(super) redactor: Redactor,
+}
+
+impl ServerConfig {
+    pub(super) fn new(name: String, endpoint: Endpoint) -> Self {
+        Self {
+            name,
+            endpoint,
+            timeout: Duration::from_secs(60),
+            connect_timeout: Duration::from_secs(60),
+            max_message_bytes: 16 << 20,
+            max_tools: 2000,
+            max_output_chars: 100_000,
+            is_optional: false,
+            needs_approval: Arc::new(McpTool::is_destructive),
+            pinned: None,
+            on_log: None,
+            redactor: Redactor::default(),
+        }
+    }
+}

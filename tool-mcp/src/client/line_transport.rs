@@ -1,0 +1,183 @@
+//! A transport over a pair of byte streams: one message per line, of bounded length.
+
+use std::collections::HashSet;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rmcp::model::{ErrorData, JsonRpcMessage, RequestId};
+use rmcp::service::{RoleClient, RxJsonRpcMessage, TxJsonRpcMessage};
+use rmcp::transport::Transport;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
+
+use super::error::INVALID_RESPONSE_MARKER;
+use super::json_scan::{ResponseIdScanner, prune_deep_values};
+use super::monitor::Monitor;
+
+type Reader = Pin<Box<dyn AsyncRead + Send>>;
+type Writer = Pin<Box<dyn AsyncWrite + Send>>;
+
+/// The size of the read buffer, in bytes.
+const BUFFER_BYTES: usize = 1 << 16;
+
+/// A transport that sends and receives one message per line.
+///
+/// The transport of the SDK drops responses that it cannot read, so that callers wait until their timeout. This one
+/// immediately answers a request with an error if the response is too large or is not a valid message.
+pub(super) struct LineTransport {
+    reader: BufReader<Reader>,
+    writer: Arc<tokio::sync::Mutex<Option<Writer>>>,
+    max_message_bytes: usize,
+    line: Vec<u8>,
+    /// Scans the rest of a line that is too long.
+    oversized: Option<ResponseIdScanner>,
+    pending: Arc<Mutex<HashSet<RequestId>>>,
+    monitor: Arc<Monitor>,
+}
+
+impl LineTransport {
+    pub(super) fn new(
+        reader: Reader,
+        writer: Writer,
+        max_message_bytes: usize,
+        monitor: Arc<Monitor>,
+    ) -> Self {
+        Self {
+            reader: BufReader::with_capacity(BUFFER_BYTES, reader),
+            writer: Arc::new(tokio::sync::Mutex::new(Some(writer))),
+            max_message_bytes,
+            line: Vec::new(),
+            oversized: None,
+            pending: Arc::default(),
+            monitor,
+        }
+    }
+
+    /// Returns the next message, or an error response in its place; `None` at the end of the stream.
+    ///
+    /// This is cancel safe: what was read is stored in `self`.
+    async fn next(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
+        loop {
+            let available = self.reader.fill_buf().await.ok().filter(|available| !available.is_empty())?;
+            let end = memchr::memchr(b'\n', available);
+            let chunk = &available[..end.unwrap_or(available.len())];
+            if let Some(scanner) = &mut self.oversized {
+                scanner.push(chunk);
+            } else if self.line.len() + chunk.len() > self.max_message_bytes {
+                let mut scanner = ResponseIdScanner::default();
+                scanner.push(&self.line);
+                scanner.push(chunk);
+                self.oversized = Some(scanner);
+                self.line = Vec::new();
+            } else {
+                self.line.extend_from_slice(chunk);
+            }
+            let consumed = chunk.len() + usize::from(end.is_some());
+            self.reader.consume(consumed);
+            if end.is_none() {
+                continue;
+            }
+            let message = match self.oversized.take() {
+                Some(scanner) => self.reject(scanner, too_large(self.max_message_bytes)),
+                None => self.parse_line(),
+            };
+            self.line.clear();
+            if message.is_some() {
+                return message;
+            }
+        }
+    }
+
+    fn parse_line(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
+        let line = self.line.trim_ascii();
+        if line.is_empty() {
+            return None;
+        }
+        if let Ok(message) = serde_json::from_slice(line) {
+            return self.accept(message);
+        }
+        if let Ok(message) = serde_json::from_slice(&prune_deep_values(line)) {
+            return self.accept(message);
+        }
+        let mut scanner = ResponseIdScanner::default();
+        scanner.push(line);
+        self.reject(scanner, NOT_A_MESSAGE.into())
+    }
+
+    /// Returns the message unless it answers no pending request: the SDK would abort a handshake because of it.
+    fn accept(&self, message: RxJsonRpcMessage<RoleClient>) -> Option<RxJsonRpcMessage<RoleClient>> {
+        let id = match &message {
+            JsonRpcMessage::Response(response) => Some(&response.id),
+            JsonRpcMessage::Error(error) => error.id.as_ref(),
+            _ => None,
+        };
+        if id.is_some_and(|id| self.take_pending(id).is_none()) {
+            self.monitor.note_invalid_message();
+            return None;
+        }
+        Some(message)
+    }
+
+    /// Returns an error response for the request that the unreadable message answers, if it answers one.
+    fn reject(&self, scanner: ResponseIdScanner, reason: String) -> Option<RxJsonRpcMessage<RoleClient>> {
+        let Some(id) = scanner.finish().and_then(|id| self.take_pending(&id)) else {
+            self.monitor.note_invalid_message();
+            return None;
+        };
+        Some(invalid_response(reason, id))
+    }
+
+    /// Removes a pending request and returns its id. Some servers return a numeric id as a string.
+    fn take_pending(&self, id: &RequestId) -> Option<RequestId> {
+        let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = || id.to_string().parse().ok().map(RequestId::Number);
+        pending.take(id).or_else(|| pending.take(&number()?))
+    }
+}
+
+pub(super) const NOT_A_MESSAGE: &str = "it is not a valid protocol message";
+
+pub(super) fn too_large(max_message_bytes: usize) -> String {
+    format!("it is larger than {max_message_bytes} bytes")
+}
+
+/// Returns the error that replaces a response that cannot be read.
+pub(super) fn invalid_response(reason: String, id: RequestId) -> RxJsonRpcMessage<RoleClient> {
+    let data = ErrorData::internal_error(reason, Some(INVALID_RESPONSE_MARKER.into()));
+    JsonRpcMessage::error(data, Some(id))
+}
+
+impl Transport<RoleClient> for LineTransport {
+    type Error = io::Error;
+
+    fn send(
+        &mut self,
+        message: TxJsonRpcMessage<RoleClient>,
+    ) -> impl Future<Output = Result<(), io::Error>> + Send + 'static {
+        if let JsonRpcMessage::Request(request) = &message {
+            self.pending.lock().unwrap_or_else(PoisonError::into_inner).insert(request.id.clone());
+        }
+        let writer = Arc::clone(&self.writer);
+        async move {
+            let mut line = serde_json::to_vec(&message)?;
+            line.push(b'\n');
+            let mut writer = writer.lock().await;
+            let Some(writer) = writer.as_mut() else { return Err(io::ErrorKind::NotConnected.into()) };
+            writer.write_all(&line).await?;
+            writer.flush().await
+        }
+    }
+
+    fn receive(&mut self) -> impl Future<Output = Option<RxJsonRpcMessage<RoleClient>>> + Send {
+        self.next()
+    }
+
+    async fn close(&mut self) -> Result<(), io::Error> {
+        // A task that is writing a line holds the lock, and drops the writer with the connection.
+        if let Ok(mut writer) = self.writer.try_lock() {
+            drop(writer.take());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,157 @@
+//! Observes the messages of one connection: progress, logs, changes of the tools, and the end of the connection.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rmcp::model::{GetExtensions, GetMeta, JsonRpcMessage, ProgressToken, ServerNotification};
+use rmcp::service::{RoleClient, RxJsonRpcMessage, TxJsonRpcMessage};
+use rmcp::transport::Transport;
+use tokio::sync::watch;
+
+use super::McpLog;
+use super::progress::CallProgress;
+
+/// Receives the log messages of a server.
+pub(super) type LogHook = Arc<dyn Fn(&McpLog) + Send + Sync>;
+
+/// The observed state of one connection.
+pub(super) struct Monitor {
+    on_log: Option<LogHook>,
+    calls: Mutex<HashMap<ProgressToken, CallProgress>>,
+    tool_changes: AtomicU64,
+    invalid_messages: AtomicUsize,
+    is_closed: watch::Sender<bool>,
+}
+
+impl Monitor {
+    pub(super) fn new(on_log: Option<LogHook>) -> Arc<Self> {
+        Arc::new(Self {
+            on_log,
+            calls: Mutex::default(),
+            tool_changes: AtomicU64::new(0),
+            invalid_messages: AtomicUsize::new(0),
+            is_closed: watch::Sender::new(false),
+        })
+    }
+
+    fn calls(&self) -> MutexGuard<'_, HashMap<ProgressToken, CallProgress>> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Registers the progress of a call that is about to be sent.
+    fn before_send(&self, message: &TxJsonRpcMessage<RoleClient>) {
+        if let JsonRpcMessage::Request(request) = message
+            && let Some(progress) = request.request.extensions().get::<CallProgress>()
+            && let Some(token) = request.request.get_meta().get_progress_token()
+        {
+            self.calls().insert(token, progress.clone());
+        }
+    }
+
+    /// Removes the progress of a call that has finished.
+    pub(super) fn remove_progress(&self, token: &ProgressToken) {
+        self.calls().remove(token);
+    }
+
+    /// Handles a notification. This happens here, in the order of the messages, because the SDK handles each
+    /// notification in a task of its own.
+    fn after_receive(&self, message: &RxJsonRpcMessage<RoleClient>) {
+        let JsonRpcMessage::Notification(notification) = message else { return };
+        match &notification.notification {
+            ServerNotification::ProgressNotification(progress) => {
+                let call = self.calls().get(&progress.params.progress_token).cloned();
+                if let Some(call) = call {
+                    call.report(&progress.params);
+                }
+            }
+            ServerNotification::ToolListChangedNotification(_) => self.note_tool_change(),
+            ServerNotification::LoggingMessageNotification(log) => {
+                if let Some(on_log) = &self.on_log {
+                    on_log(&McpLog::from_params(&log.params));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Records that the tools may differ from those that were listed.
+    pub(super) fn note_tool_change(&self) {
+        self.tool_changes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Returns how many times the tools may have changed.
+    pub(super) fn tool_changes(&self) -> u64 {
+        self.tool_changes.load(Ordering::Acquire)
+    }
+
+    /// Records that the server sent something that is not a message for this client.
+    pub(super) fn note_invalid_message(&self) {
+        self.invalid_messages.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn invalid_messages(&self) -> usize {
+        self.invalid_messages.load(Ordering::Relaxed)
+    }
+
+    fn close(&self) {
+        self.is_closed.send_replace(true);
+    }
+
+    /// Returns `true` if the connection has ended.
+    pub(super) fn is_closed(&self) -> bool {
+        *self.is_closed.borrow()
+    }
+
+    /// Waits until the connection has ended.
+    pub(super) async fn closed(&self) {
+        // `self` owns the sender, so waiting cannot fail.
+        let _ = self.is_closed.subscribe().wait_for(|is_closed| *is_closed).await;
+    }
+}
+
+/// A transport whose messages pass through a [`Monitor`].
+pub(super) struct MonitoredTransport<T> {
+    transport: T,
+    monitor: Arc<Monitor>,
+}
+
+impl<T> MonitoredTransport<T> {
+    pub(super) fn new(transport: T, monitor: Arc<Monitor>) -> Self {
+        Self { transport, monitor }
+    }
+}
+
+impl<T: Transport<RoleClient>> Transport<RoleClient> for MonitoredTransport<T> {
+    type Error = T::Error;
+
+    fn send(
+        &mut self,
+        message: TxJsonRpcMessage<RoleClient>,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
+        self.monitor.before_send(&message);
+        self.transport.send(message)
+    }
+
+    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
+        let message = self.transport.receive().await;
+        match &message {
+            Some(message) => self.monitor.after_receive(message),
+            None => self.monitor.close(),
+        }
+        message
+    }
+
+    async fn close(&mut self) -> Result<(), Self::Error> {
+        self.monitor.close();
+        self.transport.close().await
+    }
+}
+
+/// Reports the end of the connection to all pending calls, however the connection ends.
+impl<T> Drop for MonitoredTransport<T> {
+    fn drop(&mut self) {
+        self.monitor.close();
+    }
+}

@@ -1,0 +1,22 @@
+//! Helpers for text that is shown in messages.
+
+/// The longest tool name that is quoted in a message, in characters. A server can choose names of any length.
+const MAX_QUOTED_NAME_CHARS: usize = 100;
+
+/// Formats bytes as lowercase hexadecimal digits.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Returns at most `max_chars` characters of the text, followed by `…` if it was longer.
+pub(super) fn truncate(text: &str, max_chars: usize) -> String {
+    match text.char_indices().nth(max_chars) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// Shortens the name of a tool for a message.
+pub(super) fn truncate_name(name: &str) -> String {
+    truncate(name, MAX_QUOTED_NAME_CHARS)
+}
