@@ -202,7 +202,7 @@ async fn sets_are_chosen_and_renamed_on_the_provider() {
         (tools.clone().without(["b"]), vec!["a", "c"]),
         (tools.clone().filter(|tool| tool.name() > "a"), vec!["b", "c"]),
         (tools.clone().rename("a", "first").only(["first"]).prefix("x_"), vec!["x_first"]),
-        (tools.clone().changed(|set| Ok(set.max_output(5))), vec!["a", "b", "c"]),
+        (tools.clone().changed(|set| Ok(set.max_output_chars(5))), vec!["a", "b", "c"]),
     ];
     for (view, expected) in table {
         assert_eq!(names(&view.tools().await.unwrap()), expected);

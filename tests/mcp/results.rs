@@ -120,7 +120,7 @@ async fn an_output_is_no_longer_than_it_may_be() {
             })),
             _ => Reply::Usual,
         });
-        let set = server.max_output(1000).connect().await.unwrap().tools().await.unwrap();
+        let set = server.max_output_chars(1000).connect().await.unwrap().tools().await.unwrap();
         let text = match call(&set, "echo", json!({})).await {
             Ok(output) => output.to_string(),
             Err(error) => error.to_string(),

@@ -13,7 +13,7 @@ pub(crate) const PURE: &str = "pure";
 pub(crate) const ATTEMPTS: &str = "attempts";
 pub(crate) const UNDO: &str = "undo";
 pub(crate) const CONVERT: &str = "convert";
-pub(crate) const MAX_OUTPUT: &str = "max_output";
+pub(crate) const MAX_OUTPUT_CHARS: &str = "max_output_chars";
 
 pub(crate) const REQUIRED: &str = "required";
 pub(crate) const DEFAULT: &str = "default";
@@ -36,7 +36,7 @@ pub(crate) const TOOL_WORDS: &[&str] = &[
     ATTEMPTS,
     UNDO,
     CONVERT,
-    MAX_OUTPUT,
+    MAX_OUTPUT_CHARS,
     CRATE,
 ];
 

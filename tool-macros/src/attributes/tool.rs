@@ -8,9 +8,9 @@ use syn::{Expr, ExprLit, Ident, Lit, LitStr, Path};
 use super::words::{Words, default_crate};
 use crate::diagnostics::Diagnostics;
 use crate::names::{
-    ALWAYS, AT_MOST_ONCE, ATTEMPTS, BLOCKING, CONVERT, CRATE, EXCLUSIVE, IF_LAST, MAX_OUTPUT, MOST_ATTEMPTS,
-    NAME, NEEDS_APPROVAL, PURE, RETURN_DIRECT, RETURN_DIRECT_CHOICES, STRICT, TIMEOUT, TOOL, TOOL_WORDS,
-    UNDO,
+    ALWAYS, AT_MOST_ONCE, ATTEMPTS, BLOCKING, CONVERT, CRATE, EXCLUSIVE, IF_LAST, MAX_OUTPUT_CHARS,
+    MOST_ATTEMPTS, NAME, NEEDS_APPROVAL, PURE, RETURN_DIRECT, RETURN_DIRECT_CHOICES, STRICT, TIMEOUT, TOOL,
+    TOOL_WORDS, UNDO,
 };
 
 /// `#[tool("description", name = "…", timeout = "5s", …)]`
@@ -30,7 +30,7 @@ pub(crate) struct ToolAttribute {
     pub(crate) undo: Option<LitStr>,
     pub(crate) timeout: Option<Timeout>,
     pub(crate) convert: Option<Path>,
-    pub(crate) max_output: Option<Expr>,
+    pub(crate) max_output_chars: Option<Expr>,
     /// All words, in the order in which they stand.
     pub(crate) order: Vec<Ident>,
 }
@@ -74,7 +74,7 @@ impl ToolAttribute {
             undo: words.string(UNDO, diagnostics),
             timeout: words.string(TIMEOUT, diagnostics).and_then(|text| Timeout::parse(&text, diagnostics)),
             convert: words.path(CONVERT, diagnostics),
-            max_output: words.expression(MAX_OUTPUT, "max_output = 4000", diagnostics),
+            max_output_chars: words.expression(MAX_OUTPUT_CHARS, "max_output_chars = 4000", diagnostics),
             order: words.order(),
         }
     }

@@ -19,11 +19,11 @@ pub(super) fn check_words(tool: &ToolFn, diagnostics: &mut Diagnostics) {
              write `async fn`, or add `blocking`, so that nobody waits for it any longer";
         diagnostics.error_at(timeout.span, message);
     }
-    if let Some(limit) = &words.max_output
+    if let Some(limit) = &words.max_output_chars
         && let Some(literal) = Literal::of(limit)
         && !matches!(literal, Literal::Integer(1..))
     {
-        diagnostics.error(limit, "`max_output` is a number of characters: `max_output = 4000`");
+        diagnostics.error(limit, "`max_output_chars` is a number of characters: `max_output_chars = 4000`");
     }
     for argument in tool.arguments() {
         check_required(argument, diagnostics);

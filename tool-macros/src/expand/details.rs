@@ -33,8 +33,8 @@ pub(super) fn expand_details(tool: &ToolFn, private: &TokenStream) -> Option<Tok
         let milliseconds = timeout.milliseconds;
         details.extend(quote!(.timeout(#milliseconds)));
     }
-    if let Some(limit) = &words.max_output {
-        details.extend(quote!(.max_output(#limit)));
+    if let Some(limit) = &words.max_output_chars {
+        details.extend(quote!(.max_output_chars(#limit)));
     }
     if tool.arguments().any(|argument| !is_plain(argument.ty.to_token_stream())) {
         details.extend(quote!(.promises()));

@@ -55,7 +55,7 @@ pub(super) async fn call(
         }
         first => first,
     };
-    outcome(result.map_err(ToolError::failed)?, settings.max_output)
+    outcome(result.map_err(ToolError::failed)?, settings.max_output_chars)
 }
 
 async fn call_once(

@@ -10,7 +10,7 @@ use super::McpError;
 ///
 /// The data of the output has what the model does not read as it is, by the names of the protocol: `structuredContent`,
 /// `_meta`, and in `content` the sounds, resources and links. There is none if there is no such thing.
-pub(super) fn outcome(result: CallToolResult, max_output: usize) -> Result<ToolOutput, ToolError> {
+pub(super) fn outcome(result: CallToolResult, max_output_chars: usize) -> Result<ToolOutput, ToolError> {
     let is_error = result.is_error == Some(true);
     let mut parts = Vec::new();
     let mut aside = Vec::new();
@@ -38,7 +38,7 @@ pub(super) fn outcome(result: CallToolResult, max_output: usize) -> Result<ToolO
     }
     let data = Some(Value::Object(data)).filter(|data| data.as_object().is_some_and(|data| !data.is_empty()));
 
-    let output = ToolOutput::from_iter(separated(parts)).truncated(max_output);
+    let output = ToolOutput::from_iter(separated(parts)).truncated(max_output_chars);
     if is_error {
         return Err(ToolError::failed(McpError::failed(output.to_string(), data)));
     }

@@ -243,8 +243,8 @@ impl McpServer {
     /// How many characters of what a call gives back the model reads at most: 100,000 if nothing is said. See
     /// [`ToolOutput::truncated`](tool_core::ToolOutput::truncated).
     #[must_use]
-    pub fn max_output(self, characters: usize) -> Self {
-        self.set(|settings| settings.max_output = characters)
+    pub fn max_output_chars(self, characters: usize) -> Self {
+        self.set(|settings| settings.max_output_chars = characters)
     }
 
     /// The program goes on without the server: [`connect`](Self::connect) does not fail if it is not there, and it has no tools

@@ -2,7 +2,7 @@
 
 use tool_core::tool;
 
-#[tool(max_output = "4k")]
+#[tool(max_output_chars = "4k")]
 fn order() {}
 
 fn main() {}
