@@ -43,9 +43,9 @@ pub const fn refuse_duplicate(list: &[Listed], index: usize) {
             let mut text = Text::EMPTY;
             text.push("two tools are named `");
             text.push(name);
-            text.push("`, at ");
+            text.push("`: one at ");
             text.push_place(first);
-            text.push(" and ");
+            text.push(", one at ");
             text.push_place(second);
             text.push("; rename one with `#[tool(name = \"…\")]`, or remove it");
             panic!("{}", text.as_str());
@@ -134,8 +134,8 @@ mod tests {
         let list = listed(["sum", "root", "sum"]);
         let panic = std::panic::catch_unwind(|| refuse_duplicate(&list, 2)).unwrap_err();
         let line = list[0].name.declared_at.line();
-        let locations = format!("at {}:{line} and {}:{line};", file!(), file!());
+        let locations = format!("one at {}:{line}, one at {}:{line};", file!(), file!());
         let text = panic.downcast_ref::<String>().unwrap();
-        assert!(text.starts_with(&format!("two tools are named `sum`, {locations}")), "{text}");
+        assert!(text.starts_with(&format!("two tools are named `sum`: {locations}")), "{text}");
     }
 }
