@@ -482,7 +482,7 @@ async fn a_limit_holds_for_outputs_and_errors_alike() {
     let plain = |name: &str| ToolCall::new("call_1", name, "{}");
     let context = ToolContext::new();
 
-    let limited = tools.clone().max_output(100);
+    let limited = tools.clone().max_output_chars(100);
     let execution = limited.execute(call("log"), &context).await;
     let output = execution.output().unwrap();
     let text = output.to_string();
@@ -508,7 +508,7 @@ async fn a_limit_holds_for_outputs_and_errors_alike() {
 
     let short = limited.execute(plain("plot"), &context).await;
     assert_eq!(short.output(), Some(&plot()));
-    let nothing = tools.clone().max_output(0).execute(plain("plot"), &context).await;
+    let nothing = tools.clone().max_output_chars(0).execute(plain("plot"), &context).await;
     let output = nothing.output().unwrap();
     assert_eq!((output.to_string().as_str(), output.left_out()), ("", Some(9)));
     assert_eq!((output.content().images().count(), output.data().is_some()), (1, true));
@@ -521,8 +521,11 @@ async fn of_several_limits_the_smallest_holds() {
         let mut lengths = Vec::new();
         for limit in [None, Some(200), Some(50)] {
             let builder = Agent::builder(model()).tools(set.clone());
-            let agent =
-                limit.into_iter().fold(builder, |builder, limit| builder.max_output(limit)).build().unwrap();
+            let agent = limit
+                .into_iter()
+                .fold(builder, |builder, limit| builder.max_output_chars(limit))
+                .build()
+                .unwrap();
             let answer = agent.ask("?").await.unwrap();
             let text = answer.messages()[2].text().chars().count();
             assert_eq!(answer.tool_executions()[0].output().unwrap().to_string().chars().count(), text);
@@ -531,8 +534,11 @@ async fn of_several_limits_the_smallest_holds() {
         lengths
     };
     assert_eq!(lengths(tools![log]).await, [12_000, 200, 50]);
-    assert_eq!(lengths(tools![log].max_output(100)).await, [100, 100, 50]);
-    assert_eq!(lengths(tools![log].max_output(100).max_output(300)).await, [100, 100, 50]);
-    assert_eq!(lengths(tools![log].union(&tools![plot].max_output(100)).unwrap()).await, [100, 100, 50]);
-    assert_eq!(lengths(tools![log].max_output(100).strict_arguments()).await, [100, 100, 50]);
+    assert_eq!(lengths(tools![log].max_output_chars(100)).await, [100, 100, 50]);
+    assert_eq!(lengths(tools![log].max_output_chars(100).max_output_chars(300)).await, [100, 100, 50]);
+    assert_eq!(
+        lengths(tools![log].union(&tools![plot].max_output_chars(100)).unwrap()).await,
+        [100, 100, 50]
+    );
+    assert_eq!(lengths(tools![log].max_output_chars(100).strict_arguments()).await, [100, 100, 50]);
 }

@@ -337,13 +337,13 @@ async fn a_converter_makes_the_output() {
     assert_eq!(told(&set, "half", r#"{"number": 0}"#).await, "error: nothing to halve");
 }
 
-#[tool(max_output = 60)]
+#[tool(max_output_chars = 60)]
 fn lengthy(fails: bool) -> Result<String, String> {
     let text = "0123456789".repeat(100);
     if fails { Err(text) } else { Ok(text) }
 }
 
-#[tool(max_output = 60)]
+#[tool(max_output_chars = 60)]
 async fn lengthy_later() -> String {
     "0123456789".repeat(100)
 }

@@ -132,7 +132,7 @@ async fn a_run_that_hangs_ends_when_its_time_is_over() {
 
 #[tokio::test]
 async fn a_hundred_megabytes_are_cut_before_anybody_reads_them() {
-    let build = || agent("floods", r#"{"bytes": 100000000}"#).max_output(1000);
+    let build = || agent("floods", r#"{"bytes": 100000000}"#).max_output_chars(1000);
     let told = text_of_call(&broken(build).await);
     assert!(told.len() < 1200, "{}", told.len());
     assert!(told.contains("left out"), "{told}");

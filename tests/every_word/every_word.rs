@@ -23,7 +23,7 @@ struct User {
     at_most_once,
     undo = "cancel_meal",
     convert = shown,
-    max_output = 4000,
+    max_output_chars = 4000,
     crate = "tool_core"
 )]
 async fn order(

@@ -206,7 +206,7 @@ async fn the_provider_selects_and_renames_tools() {
         (tools.clone().without(["b"]), vec!["a", "c"]),
         (tools.clone().filter(|tool| tool.name() > "a"), vec!["b", "c"]),
         (tools.clone().rename("a", "first").only(["first"]).prefix("x_"), vec!["x_first"]),
-        (tools.clone().map_tools(|set| Ok(set.max_output(5))), vec!["a", "b", "c"]),
+        (tools.clone().map_tools(|set| Ok(set.max_output_chars(5))), vec!["a", "b", "c"]),
     ];
     for (tools, expected) in table {
         assert_eq!(tool_names(&tools.tools().await.unwrap()), expected);

@@ -49,7 +49,7 @@ pub const fn refuse_duplicate(list: &[Listed], index: usize) {
             text.push_place(first);
             text.push(", one at ");
             text.push_place(second);
-            text.push("; give one of them another name with `#[tool(name = \"…\")]`, or leave it out");
+            text.push("; rename one with `#[tool(name = \"…\")]`, or remove it");
             panic!("{}", text.as_str());
         }
         earlier += 1;
@@ -136,8 +136,8 @@ mod tests {
         let list = listed(["sum", "root", "sum"]);
         let panic = std::panic::catch_unwind(|| refuse_duplicate(&list, 2)).unwrap_err();
         let line = list[0].name.declared_at.line();
-        let place = format!("one at {}:{line}, one at {}:{line};", file!(), file!());
+        let locations = format!("one at {}:{line}, one at {}:{line};", file!(), file!());
         let text = panic.downcast_ref::<String>().unwrap();
-        assert!(text.starts_with(&format!("two tools are named `sum`: {place}")), "{text}");
+        assert!(text.starts_with(&format!("two tools are named `sum`: {locations}")), "{text}");
     }
 }

@@ -1,31 +1,33 @@
-//! Collects what is wrong, so that all of it is told at once.
+//! Collects the mistakes in an item so that all are reported at once.
+
+use std::fmt::Display;
 
 use proc_macro2::{Span, TokenStream};
 use quote::ToTokens;
 
-/// The mistakes found so far, each at its place.
+/// The mistakes found so far, each with its span.
 #[derive(Default)]
 pub(crate) struct Diagnostics {
     errors: Vec<syn::Error>,
 }
 
 impl Diagnostics {
-    /// Notes a mistake at all of these tokens.
-    pub(crate) fn error(&mut self, place: impl ToTokens, message: impl std::fmt::Display) {
-        self.errors.push(syn::Error::new_spanned(place, message));
+    /// Records a mistake that spans these tokens.
+    pub(crate) fn error(&mut self, tokens: impl ToTokens, message: impl Display) {
+        self.errors.push(syn::Error::new_spanned(tokens, message));
     }
 
-    /// Notes a mistake at a span.
-    pub(crate) fn error_at(&mut self, span: Span, message: impl std::fmt::Display) {
+    /// Records a mistake at a span.
+    pub(crate) fn error_at(&mut self, span: Span, message: impl Display) {
         self.errors.push(syn::Error::new(span, message));
     }
 
-    /// Notes what syn found.
+    /// Records an error of syn.
     pub(crate) fn push(&mut self, error: syn::Error) {
         self.errors.push(error);
     }
 
-    /// `compile_error!`s for all mistakes, in their order; nothing if there is none.
+    /// Returns a `compile_error!` for each mistake, in the order of recording, or `None` if there is none.
     pub(crate) fn into_compile_errors(self) -> Option<TokenStream> {
         let mut errors = self.errors.into_iter();
         let mut all = errors.next()?;
@@ -34,20 +36,20 @@ impl Diagnostics {
     }
 }
 
-/// `` `a`, `b` and `c` ``
-pub(crate) fn list(words: &[&str]) -> String {
-    let quoted: Vec<_> = words.iter().map(|word| format!("`{word}`")).collect();
+/// Joins items in backticks: `` `a`, `b` and `c` ``, where `conjunction` is `and`.
+pub(crate) fn join_quoted(items: &[impl Display], conjunction: &str) -> String {
+    let quoted: Vec<_> = items.iter().map(|item| format!("`{item}`")).collect();
     match quoted.split_last() {
-        Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
+        Some((last, rest)) if !rest.is_empty() => format!("{} {conjunction} {last}", rest.join(", ")),
         _ => quoted.concat(),
     }
 }
 
-/// The word that was likely meant, if one is near.
-pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+/// Returns the known name that is most similar to `name`, if any is similar.
+pub(crate) fn nearest_name<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     known
         .iter()
-        .map(|known| (strsim::jaro_winkler(&word.to_lowercase(), known), *known))
+        .map(|known| (strsim::jaro_winkler(&name.to_lowercase(), known), *known))
         .filter(|(similarity, _)| *similarity > 0.8)
         .max_by(|(a, _), (b, _)| a.total_cmp(b))
         .map(|(_, known)| known)

@@ -1,4 +1,4 @@
-//! Reads doc comments.
+//! Reads doc comments as plain text.
 
 use syn::{Attribute, Expr, ExprLit, Lit, Meta};
 
@@ -6,30 +6,31 @@ pub(crate) fn is_doc(attribute: &Attribute) -> bool {
     attribute.path().is_ident("doc")
 }
 
-/// The doc comment as a text: one line per line, without the blank that rustdoc also drops; nothing if blank.
+/// Returns the doc comment line by line, without the leading space that rustdoc drops too, or `None` if it is blank.
 pub(crate) fn text(attributes: &[Attribute]) -> Option<String> {
-    let docs = attributes.iter().filter(|one| is_doc(one)).filter_map(line);
-    let lines: Vec<_> = docs.map(|doc| if doc.contains('\n') { block(&doc) } else { dedent(&doc) }).collect();
+    let docs = attributes.iter().filter(|attribute| is_doc(attribute)).filter_map(doc_text);
+    let lines: Vec<_> =
+        docs.map(|doc| if doc.contains('\n') { dedent_block(&doc) } else { dedent_line(&doc) }).collect();
     let text = lines.join("\n");
     let text = text.trim();
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// The text of a `///` line, a `/** */` block or `#[doc = "…"]`; nothing for `#[doc(hidden)]` and the like.
-fn line(attribute: &Attribute) -> Option<String> {
+/// Returns the text of a `///` line, a `/** */` block or `#[doc = "…"]`, and `None` for forms such as `#[doc(hidden)]`.
+fn doc_text(attribute: &Attribute) -> Option<String> {
     let Meta::NameValue(meta) = &attribute.meta else { return None };
     match &meta.value {
-        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text.value()),
+        Expr::Lit(ExprLit { lit: Lit::Str(literal), .. }) => Some(literal.value()),
         _ => None,
     }
 }
 
-fn dedent(line: &str) -> String {
+fn dedent_line(line: &str) -> String {
     line.strip_prefix(' ').unwrap_or(line).trim_end().to_owned()
 }
 
-/// The text of a block comment: without indentation, and without the column of stars if there is one.
-fn block(doc: &str) -> String {
+/// Returns the text of a block comment without its indentation and its column of stars.
+fn dedent_block(doc: &str) -> String {
     let lines: Vec<_> = doc.lines().map(str::trim).collect();
     let has_stars = lines.iter().skip(1).filter(|line| !line.is_empty()).all(|line| line.starts_with('*'));
     let lines = lines.into_iter().map(|line| match line.strip_prefix('*') {
@@ -50,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_blocks_and_attributes() {
+    fn reads_lines_blocks_and_attributes() {
         let lines = parse_quote! {
             /// One.
             #[allow(unused)]

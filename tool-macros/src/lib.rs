@@ -1,4 +1,4 @@
-//! The macros of `tool-core`, which re-exports them: use them from there.
+//! The macros of `tool-core`. Use them through its re-exports.
 
 mod attributes;
 mod check;
@@ -6,8 +6,8 @@ mod diagnostics;
 mod docs;
 mod expand;
 mod fallback;
-mod input;
 mod names;
+mod parameter;
 mod receiver;
 mod tool_fn;
 mod toolbox;
@@ -20,20 +20,20 @@ use crate::diagnostics::Diagnostics;
 use crate::tool_fn::ToolFn;
 use crate::toolbox::Toolbox;
 
-/// Documented where it is used from: `tool_core::tool`.
+/// Documented at its re-export, `tool_core::tool`.
 #[proc_macro_attribute]
 pub fn tool(attribute: TokenStream, item: TokenStream) -> TokenStream {
     let original = proc_macro2::TokenStream::from(item.clone());
     let mut function = match syn::parse::<ItemFn>(item) {
         Ok(function) => function,
         Err(error) => {
-            let error = misplaced(&original, "`#[tool]` belongs above a function").unwrap_or(error);
+            let error = misplaced(&original, misplaced_tool).unwrap_or(error);
             return with_error(&original, &error);
         }
     };
     let mut diagnostics = Diagnostics::default();
     let tool =
-        ToolFn::read(attribute.into(), &mut function.attrs, &mut function.sig, false, &mut diagnostics);
+        ToolFn::parse(attribute.into(), &mut function.attrs, &mut function.sig, false, &mut diagnostics);
     check::check(&tool, &mut diagnostics);
     match diagnostics.into_compile_errors() {
         None => expand::tool::expand_tool(&tool, &function).into(),
@@ -41,24 +41,24 @@ pub fn tool(attribute: TokenStream, item: TokenStream) -> TokenStream {
     }
 }
 
-/// Documented where it is used from: `tool_core::toolbox`.
+/// Documented at its re-export, `tool_core::toolbox`.
 #[proc_macro_attribute]
 pub fn toolbox(attribute: TokenStream, item: TokenStream) -> TokenStream {
     let original = proc_macro2::TokenStream::from(item.clone());
     let block = match syn::parse::<ItemImpl>(item) {
         Ok(block) => block,
         Err(error) => {
-            let error = misplaced(&original, "`#[toolbox]` belongs above an `impl` block").unwrap_or(error);
+            let error = misplaced(&original, misplaced_toolbox).unwrap_or(error);
             return with_error(&original, &error);
         }
     };
     let mut diagnostics = Diagnostics::default();
-    let toolbox = Toolbox::read(attribute.into(), block, &mut diagnostics);
+    let toolbox = Toolbox::parse(attribute.into(), block, &mut diagnostics);
     match diagnostics.into_compile_errors() {
         None => expand::toolbox::expand_toolbox(&toolbox).into(),
         Some(errors) => {
             let block = &toolbox.block;
-            // Nothing can stand in for what lasts too short.
+            // `Toolbox` requires `'static`, so a stub for a borrowing type would add an error of its own.
             let has_lifetimes = block.generics.lifetimes().next().is_some();
             let stub = (!has_lifetimes).then(|| expand::toolbox::expand_stub(&toolbox));
             quote!(#block #stub #errors).into()
@@ -66,23 +66,26 @@ pub fn toolbox(attribute: TokenStream, item: TokenStream) -> TokenStream {
     }
 }
 
-/// What `tool_core::tools!` expands to: `($crate) path, path`.
+/// Expands the body of `tool_core::tools!`: `($crate) path, path`.
 #[doc(hidden)]
 #[proc_macro]
 pub fn expand_tools(list: TokenStream) -> TokenStream {
     expand::list::expand_list(list.into()).into()
 }
 
-/// An item that is not what the attribute is for, as it stands, and the error.
+/// Returns the unchanged item followed by the error.
 fn with_error(item: &proc_macro2::TokenStream, error: &syn::Error) -> TokenStream {
     let error = error.to_compile_error();
     quote!(#item #error).into()
 }
 
-/// The words for one of our attributes on an item of another kind.
-fn misplaced(item: &proc_macro2::TokenStream, rule: &str) -> Option<syn::Error> {
+/// Returns the error for an attribute on the wrong kind of item, at the item's keyword.
+fn misplaced(
+    item: &proc_macro2::TokenStream,
+    message: fn(&Item, &'static str) -> String,
+) -> Option<syn::Error> {
     let item = syn::parse2::<Item>(item.clone()).ok()?;
-    let (place, what) = match &item {
+    let (keyword, kind) = match &item {
         Item::Fn(item) => (item.sig.fn_token.to_token_stream(), "a function"),
         Item::Struct(item) => (item.struct_token.to_token_stream(), "a struct"),
         Item::Enum(item) => (item.enum_token.to_token_stream(), "an enum"),
@@ -91,10 +94,21 @@ fn misplaced(item: &proc_macro2::TokenStream, rule: &str) -> Option<syn::Error> 
         Item::Mod(item) => (item.mod_token.to_token_stream(), "a module"),
         _ => return None,
     };
-    let hint = match &item {
-        Item::Impl(_) => "; write `#[toolbox]` here, and `#[tool]` above its methods",
-        Item::Fn(_) => "; write `#[tool]` here",
-        _ => "",
+    Some(syn::Error::new_spanned(keyword, message(&item, kind)))
+}
+
+fn misplaced_tool(item: &Item, kind: &'static str) -> String {
+    let instead = match item {
+        Item::Impl(_) => "write `#[toolbox]` here and `#[tool]` above its methods",
+        _ => "move it to the function that the model calls",
     };
-    Some(syn::Error::new_spanned(place, format!("{rule}, not above {what}{hint}")))
+    format!("`#[tool]` applies to a function, not to {kind}; {instead}")
+}
+
+fn misplaced_toolbox(item: &Item, kind: &'static str) -> String {
+    let instead = match item {
+        Item::Fn(_) => "write `#[tool]` here",
+        _ => "move it to the `impl` block with the tools",
+    };
+    format!("`#[toolbox]` applies to an `impl` block, not to {kind}; {instead}")
 }

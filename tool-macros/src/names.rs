@@ -1,4 +1,4 @@
-//! Every word of the attributes, once.
+//! The names that the macros know: attributes, their options, and types.
 
 pub(crate) const NAME: &str = "name";
 pub(crate) const CRATE: &str = "crate";
@@ -13,7 +13,7 @@ pub(crate) const PURE: &str = "pure";
 pub(crate) const ATTEMPTS: &str = "attempts";
 pub(crate) const UNDO: &str = "undo";
 pub(crate) const CONVERT: &str = "convert";
-pub(crate) const MAX_OUTPUT: &str = "max_output";
+pub(crate) const MAX_OUTPUT_CHARS: &str = "max_output_chars";
 
 pub(crate) const REQUIRED: &str = "required";
 pub(crate) const DEFAULT: &str = "default";
@@ -22,8 +22,8 @@ pub(crate) const LENGTH: &str = "length";
 pub(crate) const PATTERN: &str = "pattern";
 pub(crate) const EXAMPLE: &str = "example";
 
-/// The words of `#[tool("…", …)]`.
-pub(crate) const TOOL_WORDS: &[&str] = &[
+/// The options of `#[tool("…", …)]`.
+pub(crate) const TOOL_OPTIONS: &[&str] = &[
     NAME,
     RETURN_DIRECT,
     BLOCKING,
@@ -36,7 +36,7 @@ pub(crate) const TOOL_WORDS: &[&str] = &[
     ATTEMPTS,
     UNDO,
     CONVERT,
-    MAX_OUTPUT,
+    MAX_OUTPUT_CHARS,
     CRATE,
 ];
 
@@ -44,14 +44,14 @@ pub(crate) const IF_ALL: &str = "if_all";
 pub(crate) const IF_LAST: &str = "if_last";
 pub(crate) const ALWAYS: &str = "always";
 
-/// The texts of `return_direct = "…"`; alone it is the first.
-pub(crate) const RETURN_DIRECT_CHOICES: &[&str] = &[IF_ALL, IF_LAST, ALWAYS];
+/// The values of `return_direct = "…"`. The first is the default of a bare `return_direct`.
+pub(crate) const RETURN_DIRECT_VALUES: &[&str] = &[IF_ALL, IF_LAST, ALWAYS];
 
-/// The words of `#[param("…", …)]`.
-pub(crate) const PARAM_WORDS: &[&str] = &[NAME, REQUIRED, DEFAULT, RANGE, LENGTH, PATTERN, EXAMPLE];
+/// The options of `#[param("…", …)]`.
+pub(crate) const PARAM_OPTIONS: &[&str] = &[NAME, REQUIRED, DEFAULT, RANGE, LENGTH, PATTERN, EXAMPLE];
 
-/// The words of `#[toolbox(…)]`.
-pub(crate) const TOOLBOX_WORDS: &[&str] = &[CRATE];
+/// The options of `#[toolbox(…)]`.
+pub(crate) const TOOLBOX_OPTIONS: &[&str] = &[CRATE];
 
 /// The attribute on a function.
 pub(crate) const TOOL: &str = "tool";
@@ -65,20 +65,21 @@ pub(crate) const INJECT: &str = "inject";
 /// The attribute on an `impl` block.
 pub(crate) const TOOLBOX: &str = "toolbox";
 
-/// Types that are always there to be injected, and never an argument.
+/// Types that can only be injected. The context always has them.
 pub(crate) const CONTEXT_TYPES: &[&str] = &["ToolContext", "ToolCall", "ConversationId"];
 
-/// Where generated code finds what it needs, unless `crate = "…"` says otherwise.
+/// The path of `tool-core` in generated code, unless `crate = "…"` is given.
 pub(crate) const DEFAULT_CRATE: &str = "::tool_core";
 
-/// Types that a tool's own type would shadow.
+/// Primitive types, which the type of a tool with such a name would shadow.
 pub(crate) const PRIMITIVE_TYPES: &[&str] = &[
     "bool", "char", "f32", "f64", "i8", "i16", "i32", "i64", "i128", "isize", "str", "u8", "u16", "u32",
     "u64", "u128", "usize",
 ];
 
-/// The names of types that refuse what their schemas do not allow, and of the modules that they stand in.
-pub(crate) const PLAIN_TYPES: &[&str] = &[
+/// The standard types whose deserialization rejects everything that their schemas do not allow, and the modules of
+/// these types.
+pub(crate) const SELF_CHECKING_TYPES: &[&str] = &[
     "bool",
     "char",
     "f64",
@@ -123,8 +124,8 @@ pub(crate) const PLAIN_TYPES: &[&str] = &[
     "as",
 ];
 
-/// How often a call may be made, at most.
-pub(crate) const MOST_ATTEMPTS: u32 = 100;
+/// The largest value of `attempts`.
+pub(crate) const MAX_ATTEMPTS: u32 = 100;
 
-/// How long a tool's name may be: <https://platform.openai.com/docs/api-reference/chat/create>.
-pub(crate) const LONGEST_TOOL_NAME: usize = 64;
+/// The maximum length of a tool's name: <https://platform.openai.com/docs/api-reference/chat/create>.
+pub(crate) const MAX_TOOL_NAME_LEN: usize = 64;

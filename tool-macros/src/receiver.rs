@@ -1,24 +1,21 @@
-//! `&self`, `self: Arc<Self>`: how a method takes the value that it belongs to.
+//! The receivers of a toolbox's methods: `&self`, `self: Arc<Self>` or `self: &Arc<Self>`.
 
 use syn::{GenericArgument, PathArguments, ReceiverKind, Type};
 
-/// The ways that there are, in words.
-pub(crate) const SHAPES: &str = "`&self` or `self: Arc<Self>`, or no `self` at all";
-
-/// How a method takes its toolbox.
+/// The form of a method's receiver.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Receiver {
     /// `&self`
     Reference,
     /// `self: Arc<Self>`
-    Shared,
+    Arc,
     /// `self: &Arc<Self>`
-    SharedReference,
+    ArcReference,
 }
 
 impl Receiver {
-    /// The way in which the method takes it, if it is one that there is.
-    pub(crate) fn of(receiver: &syn::Receiver) -> Option<Self> {
+    /// Returns the receiver's form, or `None` if a tool cannot have such a receiver.
+    pub(crate) fn from_syn(receiver: &syn::Receiver) -> Option<Self> {
         match &receiver.kind {
             ReceiverKind::Reference(_, _, None) => Some(Self::Reference),
             ReceiverKind::Typed(_, ty) => match &**ty {
@@ -26,10 +23,10 @@ impl Receiver {
                     if is_self(&reference.elem) {
                         Some(Self::Reference)
                     } else {
-                        is_arc(&reference.elem).then_some(Self::SharedReference)
+                        is_arc_of_self(&reference.elem).then_some(Self::ArcReference)
                     }
                 }
-                other => is_arc(other).then_some(Self::Shared),
+                other => is_arc_of_self(other).then_some(Self::Arc),
             },
             _ => None,
         }
@@ -40,7 +37,7 @@ fn is_self(ty: &Type) -> bool {
     matches!(ty, Type::Path(path) if path.path.is_ident("Self"))
 }
 
-fn is_arc(ty: &Type) -> bool {
+fn is_arc_of_self(ty: &Type) -> bool {
     let Type::Path(path) = ty else { return false };
     let Some(last) = path.path.segments.last().filter(|last| last.ident == "Arc") else { return false };
     let PathArguments::AngleBracketed(arguments) = &last.arguments else { return false };

@@ -1,4 +1,4 @@
-//! The model: what the macro knows of an annotated function or method.
+//! A function or method with `#[tool]`, parsed.
 
 use proc_macro2::{Span, TokenStream};
 use syn::ext::IdentExt;
@@ -9,100 +9,99 @@ use crate::attributes::ToolAttribute;
 use crate::diagnostics::Diagnostics;
 use crate::docs;
 use crate::fallback;
-use crate::input::{Argument, ArgumentType, Injected, Input, is_text};
 use crate::names::{INJECT, PARAM};
+use crate::parameter::{InjectedParameter, ModelParameter, Parameter, ParameterType, is_str_reference};
 
 /// A function or method that becomes a tool.
 pub(crate) struct ToolFn {
-    /// The tool's name, at the place where it is written.
     pub(crate) name: Name,
     pub(crate) description: Option<String>,
-    pub(crate) inputs: Vec<Input>,
-    pub(crate) words: ToolAttribute,
+    pub(crate) parameters: Vec<Parameter>,
+    pub(crate) options: ToolAttribute,
     pub(crate) is_method: bool,
-    /// The signature as the user wrote it, without our attributes.
+    /// The signature without our attributes.
     pub(crate) signature: Signature,
-    /// The attributes that are not ours.
+    /// The attributes other than ours.
     pub(crate) attributes: Vec<Attribute>,
 }
 
-/// A name for the model.
+/// The name of a tool or parameter for the model, with the span that it is written at.
 pub(crate) struct Name {
     pub(crate) text: String,
     pub(crate) span: Span,
-    /// It was written as `name = "…"`.
+    /// `true` if it is given as `name = "…"`.
     pub(crate) is_explicit: bool,
 }
 
 impl ToolFn {
-    /// Reads a function or method, and takes our attributes off it.
-    pub(crate) fn read(
+    /// Parses a function or method and removes our attributes from it.
+    pub(crate) fn parse(
         attribute: TokenStream,
         attributes: &mut Vec<Attribute>,
         signature: &mut Signature,
         is_method: bool,
         diagnostics: &mut Diagnostics,
     ) -> Self {
-        let words = ToolAttribute::from_tokens(attribute, diagnostics);
+        let options = ToolAttribute::parse(attribute, diagnostics);
         for misplaced in &*attributes {
             if fallback::is_tool(misplaced) {
-                diagnostics.error(misplaced, "`#[tool]` is given twice; leave one out");
+                diagnostics.error(misplaced, "duplicate `#[tool]`; remove one of the two");
             } else if misplaced.path().is_ident(PARAM) {
-                let message = "`#[param]` belongs in front of a parameter: `fn sum(#[param(\"…\")] a: f64)`";
+                let message =
+                    "`#[param]` applies to a parameter, not to a function: `fn sum(#[param(\"…\")] a: f64)`";
                 diagnostics.error(misplaced, message);
             } else if misplaced.path().is_ident(INJECT) {
-                let message =
-                    "`#[inject]` belongs in front of a parameter: `fn refund(#[inject] shop: &Shop)`";
+                let message = "`#[inject]` applies to a parameter, not to a function: `fn refund(#[inject] shop: &Shop)`";
                 diagnostics.error(misplaced, message);
             }
         }
-        let name = match &words.name {
-            Some(name) => Name::explicit(name),
-            None => Name::of(&signature.ident),
+        let name = match &options.name {
+            Some(name) => Name::from_literal(name),
+            None => Name::from_ident(&signature.ident),
         };
         let description =
-            words.description.as_ref().map(syn::LitStr::value).or_else(|| docs::text(attributes));
-        let inputs = signature.inputs.iter().filter_map(|input| match input {
-            FnArg::Typed(input) => Some(Input::read(input, diagnostics)),
+            options.description.as_ref().map(syn::LitStr::value).or_else(|| docs::text(attributes));
+        let parameters = signature.inputs.iter().filter_map(|input| match input {
+            FnArg::Typed(input) => Some(Parameter::parse(input, diagnostics)),
             FnArg::Receiver(_) => None,
         });
-        let inputs = inputs.collect();
-        fallback::clean(attributes, signature);
+        let parameters = parameters.collect();
+        fallback::strip_attributes(attributes, signature);
         let (signature, attributes) = (signature.clone(), attributes.clone());
-        Self { name, description, inputs, words, is_method, signature, attributes }
+        Self { name, description, parameters, options, is_method, signature, attributes }
     }
 
     pub(crate) fn krate(&self) -> &Path {
-        &self.words.krate
+        &self.options.krate
     }
 
-    /// The parameters that the model fills, in order.
-    pub(crate) fn arguments(&self) -> impl Iterator<Item = &Argument> {
-        self.inputs.iter().filter_map(|input| match input {
-            Input::Argument(argument) => Some(&**argument),
-            Input::Injected(_) => None,
+    /// Returns the parameters that the model fills, in order.
+    pub(crate) fn model_parameters(&self) -> impl Iterator<Item = &ModelParameter> {
+        self.parameters.iter().filter_map(|parameter| match parameter {
+            Parameter::Model(parameter) => Some(&**parameter),
+            Parameter::Injected(_) => None,
         })
     }
 
-    /// The parameters that the application fills, in order.
-    pub(crate) fn injected(&self) -> impl Iterator<Item = &Injected> {
-        self.inputs.iter().filter_map(|input| match input {
-            Input::Injected(injected) => Some(&**injected),
-            Input::Argument(_) => None,
+    /// Returns the parameters that the application fills, in order.
+    pub(crate) fn injected_parameters(&self) -> impl Iterator<Item = &InjectedParameter> {
+        self.parameters.iter().filter_map(|parameter| match parameter {
+            Parameter::Injected(parameter) => Some(&**parameter),
+            Parameter::Model(_) => None,
         })
     }
 
-    /// The function borrows from an argument.
+    /// Returns `true` if the function borrows an argument.
     pub(crate) fn borrows_arguments(&self) -> bool {
-        self.arguments().any(|argument| matches!(argument.ty, ArgumentType::Borrowed { .. }))
+        self.model_parameters().any(|parameter| matches!(parameter.ty, ParameterType::Borrowed { .. }))
     }
 
-    /// It returns a `&str`.
-    pub(crate) fn returns_text(&self) -> bool {
-        matches!(&self.signature.output, ReturnType::Type(_, ty) if is_text(ty))
+    /// Returns `true` if the function returns a `&str`.
+    pub(crate) fn returns_str(&self) -> bool {
+        matches!(&self.signature.output, ReturnType::Type(_, ty) if is_str_reference(ty))
     }
 
-    /// The type that the function returns, `()` at the name if none is written.
+    /// Returns the span of the return type, or of the function's name if none is written.
     pub(crate) fn output_span(&self) -> Span {
         match &self.signature.output {
             ReturnType::Type(_, ty) => ty.span(),
@@ -112,11 +111,11 @@ impl ToolFn {
 }
 
 impl Name {
-    pub(crate) fn of(ident: &Ident) -> Self {
+    pub(crate) fn from_ident(ident: &Ident) -> Self {
         Self { text: ident.unraw().to_string(), span: ident.span(), is_explicit: false }
     }
 
-    pub(crate) fn explicit(literal: &syn::LitStr) -> Self {
+    pub(crate) fn from_literal(literal: &syn::LitStr) -> Self {
         Self { text: literal.value(), span: literal.span(), is_explicit: true }
     }
 }

@@ -14,56 +14,63 @@ use crate::tool_fn::ToolFn;
 
 /// An `impl` block whose methods are tools.
 pub(crate) struct Toolbox {
-    pub(crate) words: ToolboxAttribute,
+    pub(crate) options: ToolboxAttribute,
     pub(crate) tools: Vec<ToolFn>,
-    /// The block as the user wrote it, without our attributes.
+    /// The block without our attributes.
     pub(crate) block: ItemImpl,
 }
 
 impl Toolbox {
-    pub(crate) fn read(attribute: TokenStream, mut block: ItemImpl, diagnostics: &mut Diagnostics) -> Self {
-        let words = ToolboxAttribute::from_tokens(attribute, diagnostics);
+    /// Parses and checks a block.
+    pub(crate) fn parse(attribute: TokenStream, mut block: ItemImpl, diagnostics: &mut Diagnostics) -> Self {
+        let options = ToolboxAttribute::parse(attribute, diagnostics);
         let mut tools = Vec::new();
         for item in &mut block.items {
             let ImplItem::Fn(method) = item else { continue };
             let Some(position) = method.attrs.iter().position(is_tool) else { continue };
             let attribute = method.attrs.remove(position);
-            let tokens = tokens_of(&attribute, diagnostics);
-            let mut tool = ToolFn::read(tokens, &mut method.attrs, &mut method.sig, true, diagnostics);
-            if tool.words.crate_is_given {
-                let message =
-                    format!("`{CRATE}` belongs to the whole toolbox: `#[toolbox({CRATE} = \"…\")]`");
-                diagnostics.error(&attribute, message);
+            let tokens = attribute_tokens(&attribute, diagnostics);
+            let mut tool = ToolFn::parse(tokens, &mut method.attrs, &mut method.sig, true, diagnostics);
+            if let Some(option) = &tool.options.crate_option {
+                let message = format!(
+                    "`{CRATE}` is an option of the toolbox, not of its tools; move it to `#[toolbox({CRATE} = \"…\")]`"
+                );
+                diagnostics.error(option, message);
             }
-            tool.words.krate = words.krate.clone();
+            tool.options.krate = options.krate.clone();
             check::check(&tool, diagnostics);
             tools.push(tool);
         }
-        let toolbox = Self { words, tools, block };
+        let toolbox = Self { options, tools, block };
         toolbox.check(diagnostics);
         toolbox
     }
 
     fn check(&self, diagnostics: &mut Diagnostics) {
         if self.tools.is_empty() {
-            let message = "a toolbox needs a tool; write `#[tool]` above a method of this block";
+            let message = "a toolbox needs at least one tool; write `#[tool]` above a method of this block";
             diagnostics.error(self.block.impl_token, message);
         }
         for lifetime in self.block.generics.lifetimes() {
-            let message = "a toolbox may outlive what it borrows from; let it own what it holds, or share it in an `Arc`";
+            let message = "a toolbox must be `'static`, so it cannot have lifetime parameters; \
+                 own the data, or share it in an `Arc`";
             diagnostics.error(lifetime, message);
         }
+        self.check_names(diagnostics);
+    }
+
+    fn check_names(&self, diagnostics: &mut Diagnostics) {
         let mut earlier = HashMap::new();
         for tool in &self.tools {
-            // Of two methods with `#[cfg]`, one may be there only without the other.
+            // Methods with `#[cfg]` may exclude each other.
             let is_conditional = tool.attributes.iter().any(|attribute| attribute.path().is_ident("cfg"));
             let other = earlier.insert(&*tool.name.text, is_conditional);
-            let is_said_by_rustc = !tool.name.is_explicit
+            let is_reported_by_rustc = !tool.name.is_explicit
                 && self.tools.iter().filter(|other| other.signature.ident == tool.signature.ident).count()
                     > 1;
-            if other == Some(false) && !is_conditional && !is_said_by_rustc {
+            if other == Some(false) && !is_conditional && !is_reported_by_rustc {
                 let message = format!(
-                    "two tools of this toolbox are named `{}`; choose another name with `name = \"…\"`",
+                    "two tools of this toolbox are named `{}`; rename one with `name = \"…\"`",
                     tool.name.text
                 );
                 diagnostics.error_at(tool.name.span, message);
@@ -72,13 +79,14 @@ impl Toolbox {
     }
 }
 
-/// What stands in the parentheses of an attribute.
-fn tokens_of(attribute: &Attribute, diagnostics: &mut Diagnostics) -> TokenStream {
+/// Returns the tokens in the parentheses of an attribute.
+fn attribute_tokens(attribute: &Attribute, diagnostics: &mut Diagnostics) -> TokenStream {
     match &attribute.meta {
         Meta::Path(_) => TokenStream::new(),
         Meta::List(list) => list.tokens.clone(),
         Meta::NameValue(meta) => {
-            diagnostics.error(&meta.value, "write the description in parentheses: `#[tool(\"…\")]`");
+            let message = "`#[tool]` takes its description in parentheses: `#[tool(\"…\")]`";
+            diagnostics.error(&meta.value, message);
             TokenStream::new()
         }
     }

@@ -1,4 +1,4 @@
-//! What the future holds cannot be sent to another thread.
+//! The future holds a value that is not `Send`.
 
 use std::rc::Rc;
 

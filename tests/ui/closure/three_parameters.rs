@@ -1,4 +1,4 @@
-//! A tool has one struct of arguments, not several parameters.
+//! The closure takes several parameters instead of one struct.
 
 use tool_core::FunctionTool;
 

@@ -1,4 +1,4 @@
-//! A crate that allows itself nothing.
+//! A crate that forbids everything that it can.
 #![forbid(unsafe_code)]
 #![deny(warnings, missing_docs, missing_debug_implementations, missing_copy_implementations)]
 #![deny(unreachable_pub, unused, nonstandard_style, rust_2018_idioms, let_underscore_drop)]

@@ -22,7 +22,7 @@ pub struct AgentBuilder {
     pub(super) agent: Shared,
     tools: Vec<ToolSet>,
     pub(super) undo_tools: Vec<ToolSet>,
-    max_output: Option<Budget>,
+    max_output_chars: Option<Budget>,
     refused: Option<ToolSetError>,
 }
 
@@ -57,7 +57,7 @@ impl AgentBuilder {
             )]
             trace: trace::Settings::default(),
         };
-        Self { agent, tools: Vec::new(), undo_tools: Vec::new(), max_output: None, refused: None }
+        Self { agent, tools: Vec::new(), undo_tools: Vec::new(), max_output_chars: None, refused: None }
     }
 
     /// What the agent is called by people: traces tell it from others by its name. The model is not told.
@@ -164,10 +164,10 @@ impl AgentBuilder {
     }
 
     /// How many characters of what one call gives back the model reads at most; without a limit unless it is set.
-    /// See [`ToolSet::max_output`].
+    /// See [`ToolSet::max_output_chars`].
     #[must_use]
-    pub fn max_output(mut self, characters: usize) -> Self {
-        self.max_output = Some(Budget::new(characters));
+    pub fn max_output_chars(mut self, characters: usize) -> Self {
+        self.max_output_chars = Some(Budget::new(characters));
         self
     }
 
@@ -189,7 +189,7 @@ impl AgentBuilder {
                 self.agent.undo_tools.union(more).map_err(|error| BuildError(Kind::Tools(error)))?;
         }
         refuse_missing_undo(&self.agent.tools, &self.agent.undo_tools)?;
-        if let Some(budget) = self.max_output {
+        if let Some(budget) = self.max_output_chars {
             self.agent.tools = self.agent.tools.with_budget(budget);
         }
         // What providers give is known when they are asked.

@@ -157,8 +157,8 @@ macro_rules! numbers {
 
 /// A number, of which a `range` can be given.
 #[diagnostic::on_unimplemented(
-    message = "a `range` is for numbers, not for `{Self}`",
-    label = "give a text, list or map a `length = …`, or leave `range` out"
+    message = "`range` applies to numbers, not to `{Self}`",
+    label = "use `length = …` for strings, lists and maps, or remove `range`"
 )]
 pub trait Ranged {
     /// The type of its bounds.
@@ -236,15 +236,15 @@ impl Limit for Length {
 
 /// A text, list or map, of which a `length` can be given.
 #[diagnostic::on_unimplemented(
-    message = "a `length` is for texts, lists and maps, not for `{Self}`",
-    label = "give a number a `range = …`, or leave `length` out"
+    message = "`length` applies to strings, lists and maps, not to `{Self}`",
+    label = "use `range = …` for numbers, or remove `length`"
 )]
 pub trait Measured {}
 
 /// A text, of which a `pattern` can be given.
 #[diagnostic::on_unimplemented(
-    message = "a `pattern` is for texts, not for `{Self}`",
-    label = "write `String` or `&str`, or leave `pattern` out"
+    message = "`pattern` applies to strings, not to `{Self}`",
+    label = "use `String` or `&str`, or remove `pattern`"
 )]
 pub trait Textual {}
 

@@ -46,9 +46,10 @@ const fn is_plain(name: &str) -> bool {
 /// What a parameter's type must be able to do.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a parameter of a tool",
-    label = "needs `serde::Deserialize` and `schemars::JsonSchema`",
-    note = "above a type of your own, write `#[derive(serde::Deserialize, schemars::JsonSchema)]`",
-    note = "of any other type, take what it can be made of, such as a `String`; what comes from the application and not from the model, write with `#[inject]`"
+    label = "must implement `serde::Deserialize` and `schemars::JsonSchema`",
+    note = "for a type of your own, add `#[derive(serde::Deserialize, schemars::JsonSchema)]`",
+    note = "for any other type, take a type that it can be created from, such as `String`",
+    note = "if the application provides the value, write `#[inject]` in front of the parameter"
 )]
 pub trait ToolParameter: DeserializeOwned + JsonSchema + 'static {}
 
@@ -57,8 +58,8 @@ impl<T: DeserializeOwned + JsonSchema + 'static> ToolParameter for T {}
 
 /// What a parameter's type must be if the parameter may be left out.
 #[diagnostic::on_unimplemented(
-    message = "a parameter of type `{Self}` cannot be left out",
-    label = "with `required = false`, write `Option<{Self}>` or give a `default = …`"
+    message = "a parameter of type `{Self}` cannot be optional",
+    label = "for `required = false`, use `Option<{Self}>` or add `default = …`"
 )]
 pub trait Omittable {}
 
@@ -92,8 +93,8 @@ impl<T: ?Sized> RequiredByDefault for OptionalProbe<T> {}
 
 /// A default that is written as a text in quotes, for a parameter of any type of text.
 #[diagnostic::on_unimplemented(
-    message = "the default is a text, and the parameter a `{Self}`",
-    label = "write a default of the parameter's type"
+    message = "the default is a string, but the parameter has the type `{Self}`",
+    label = "write a default of this type"
 )]
 pub trait FromText {
     /// The default itself.

@@ -98,7 +98,7 @@ impl fmt::Display for Ending {
             Self::Output(limit) => write!(
                 f,
                 "the calls gave back more than {limit} bytes; allow more with `max_run_output_chars`, \
-                 or limit what each gives with `max_output`"
+                 or limit what each gives with `max_output_chars`"
             ),
             Self::Repeated(tool) => write!(
                 f,

@@ -18,7 +18,7 @@ impl ToolSet {
     /// }
     ///
     /// # let outcome = futures_util::FutureExt::now_or_never(async {
-    /// let set = tools![log].max_output(4000);
+    /// let set = tools![log].max_output_chars(4000);
     /// let output = set.call(&ToolCall::new("call_1", "log", "{}"), &ToolContext::new()).await?;
     /// assert!(output.to_string().chars().count() <= 4000);
     /// # Ok::<_, tool_core::ToolError>(())
@@ -26,7 +26,7 @@ impl ToolSet {
     /// # outcome.unwrap().unwrap();
     /// ```
     #[must_use]
-    pub fn max_output(self, characters: usize) -> Self {
+    pub fn max_output_chars(self, characters: usize) -> Self {
         self.with_budget(Budget::new(characters))
     }
 

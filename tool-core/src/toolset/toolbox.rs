@@ -37,8 +37,8 @@ use crate::toolset::ToolSet;
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a toolbox",
-    label = "an `impl` block of this type needs `#[toolbox]`, and its methods `#[tool]`",
-    note = "a `#[tool]` function is put into a set by `tools![…]`; a toolbox is handed over by value or in an `Arc`"
+    label = "write `#[toolbox]` above an `impl` block of this type and `#[tool]` above its methods",
+    note = "a `#[tool]` function becomes part of a set with `tools![…]`; a toolbox is passed by value or in an `Arc`"
 )]
 pub trait Toolbox: Sized + Send + Sync + 'static {
     /// The methods that are tools.

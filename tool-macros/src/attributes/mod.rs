@@ -1,9 +1,9 @@
-//! Our attributes: one struct per attribute, each value with its span.
+//! The attributes as written: one struct per attribute, with a span for each value.
 
+mod options;
 mod param;
 mod tool;
 mod toolbox;
-mod words;
 
 pub(crate) use self::param::ParamAttribute;
 pub(crate) use self::tool::{ReturnDirect, ToolAttribute};

@@ -2,9 +2,9 @@
 
 use syn::{Attribute, Expr, ExprRange, LitBool, LitStr, Meta};
 
-use super::words::Words;
+use super::options::Options;
 use crate::diagnostics::Diagnostics;
-use crate::names::{DEFAULT, EXAMPLE, LENGTH, NAME, PARAM, PARAM_WORDS, PATTERN, RANGE, REQUIRED};
+use crate::names::{DEFAULT, EXAMPLE, LENGTH, NAME, PARAM, PARAM_OPTIONS, PATTERN, RANGE, REQUIRED};
 
 /// `#[param("description", required = false, range = 1..=100, …)]`
 #[derive(Default)]
@@ -20,42 +20,43 @@ pub(crate) struct ParamAttribute {
 }
 
 impl ParamAttribute {
-    pub(crate) fn from_attribute(attribute: &Attribute, diagnostics: &mut Diagnostics) -> Self {
-        let words = match &attribute.meta {
-            Meta::Path(_) => Ok(Words::default()),
-            Meta::List(list) => list.parse_args::<Words>(),
+    pub(crate) fn parse(attribute: &Attribute, diagnostics: &mut Diagnostics) -> Self {
+        let options = match &attribute.meta {
+            Meta::Path(_) => Ok(Options::default()),
+            Meta::List(list) => list.parse_args::<Options>(),
             Meta::NameValue(meta) => Err(syn::Error::new_spanned(
                 &meta.value,
-                "write the description in parentheses: `#[param(\"…\")]`",
+                "`#[param]` takes its description in parentheses: `#[param(\"…\")]`",
             )),
         };
-        let words = words.unwrap_or_else(|error| {
+        let options = options.unwrap_or_else(|error| {
             diagnostics.push(error);
-            Words::default()
+            Options::default()
         });
-        words.check(PARAM, PARAM_WORDS, diagnostics);
+        options.check(PARAM, PARAM_OPTIONS, diagnostics);
         Self {
-            description: words.description(diagnostics),
-            name: words.string(NAME, diagnostics),
-            required: words.boolean(REQUIRED, diagnostics),
-            default: words.expression(DEFAULT, "default = 10", diagnostics),
-            range: words.range(RANGE, "1..=100", diagnostics),
-            length: words.range(LENGTH, "1..=64", diagnostics),
-            pattern: words.string(PATTERN, diagnostics).filter(|text| is_pattern(text, diagnostics)),
-            example: words.expression(EXAMPLE, "example = \"Rome\"", diagnostics),
+            description: options.description(PARAM, diagnostics),
+            name: options.string(NAME, "\"…\"", diagnostics),
+            required: options.boolean(REQUIRED, diagnostics),
+            default: options.expression(DEFAULT, "10", diagnostics),
+            range: options.range(RANGE, "1..=100", diagnostics),
+            length: options.range(LENGTH, "1..=64", diagnostics),
+            pattern: options
+                .string(PATTERN, "\"^[a-z]+$\"", diagnostics)
+                .filter(|text| is_regex(text, diagnostics)),
+            example: options.expression(EXAMPLE, "\"Rome\"", diagnostics),
         }
     }
 }
 
-/// The same engine will match it.
-fn is_pattern(text: &LitStr, diagnostics: &mut Diagnostics) -> bool {
+/// Returns `true` if the engine that matches the pattern at run time can compile it.
+fn is_regex(text: &LitStr, diagnostics: &mut Diagnostics) -> bool {
     match regex_lite::Regex::new(&text.value()) {
         Ok(_) => true,
         Err(error) => {
             let error = error.to_string();
-            let reason = error.lines().last().unwrap_or_default();
-            let message = format!("the pattern is no regular expression: {}", reason.trim());
-            diagnostics.error(text, message);
+            let reason = error.lines().last().unwrap_or_default().trim();
+            diagnostics.error(text, format!("`pattern` is not a valid regular expression: {reason}"));
             false
         }
     }

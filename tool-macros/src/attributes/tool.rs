@@ -5,12 +5,12 @@ use std::time::Duration;
 use proc_macro2::{Span, TokenStream};
 use syn::{Expr, ExprLit, Ident, Lit, LitStr, Path};
 
-use super::words::{Words, default_crate};
+use super::options::{Options, default_crate};
 use crate::diagnostics::Diagnostics;
 use crate::names::{
-    ALWAYS, AT_MOST_ONCE, ATTEMPTS, BLOCKING, CONVERT, CRATE, EXCLUSIVE, IF_LAST, MAX_OUTPUT, MOST_ATTEMPTS,
-    NAME, NEEDS_APPROVAL, PURE, RETURN_DIRECT, RETURN_DIRECT_CHOICES, STRICT, TIMEOUT, TOOL, TOOL_WORDS,
-    UNDO,
+    ALWAYS, AT_MOST_ONCE, ATTEMPTS, BLOCKING, CONVERT, CRATE, EXCLUSIVE, IF_LAST, MAX_ATTEMPTS,
+    MAX_OUTPUT_CHARS, NAME, NEEDS_APPROVAL, PURE, RETURN_DIRECT, RETURN_DIRECT_VALUES, STRICT, TIMEOUT, TOOL,
+    TOOL_OPTIONS, UNDO,
 };
 
 /// `#[tool("description", name = "…", timeout = "5s", …)]`
@@ -18,7 +18,8 @@ pub(crate) struct ToolAttribute {
     pub(crate) description: Option<LitStr>,
     pub(crate) name: Option<LitStr>,
     pub(crate) krate: Path,
-    pub(crate) crate_is_given: bool,
+    /// The name of the option `crate`, if it is given.
+    pub(crate) crate_option: Option<Ident>,
     pub(crate) return_direct: Option<ReturnDirect>,
     pub(crate) blocking: Option<Ident>,
     pub(crate) strict: Option<Ident>,
@@ -30,9 +31,9 @@ pub(crate) struct ToolAttribute {
     pub(crate) undo: Option<LitStr>,
     pub(crate) timeout: Option<Timeout>,
     pub(crate) convert: Option<Path>,
-    pub(crate) max_output: Option<Expr>,
-    /// All words, in the order in which they stand.
-    pub(crate) order: Vec<Ident>,
+    pub(crate) max_output_chars: Option<Expr>,
+    /// The names of all options in source order.
+    pub(crate) names: Vec<Ident>,
 }
 
 /// `return_direct`, `return_direct = "if_last"`, `return_direct = "always"`
@@ -50,39 +51,43 @@ pub(crate) struct Timeout {
 }
 
 impl ToolAttribute {
-    pub(crate) fn from_tokens(tokens: TokenStream, diagnostics: &mut Diagnostics) -> Self {
-        let words = syn::parse2::<Words>(tokens).unwrap_or_else(|error| {
+    pub(crate) fn parse(tokens: TokenStream, diagnostics: &mut Diagnostics) -> Self {
+        let options = syn::parse2::<Options>(tokens).unwrap_or_else(|error| {
             diagnostics.push(error);
-            Words::default()
+            Options::default()
         });
-        words.check(TOOL, TOOL_WORDS, diagnostics);
+        options.check(TOOL, TOOL_OPTIONS, diagnostics);
         Self {
-            description: words.description(diagnostics),
-            name: words.string(NAME, diagnostics),
-            krate: words.path_in_quotes(CRATE, diagnostics).unwrap_or_else(default_crate),
-            crate_is_given: words.has(CRATE),
-            return_direct: ReturnDirect::of(&words, diagnostics),
-            blocking: words.flag(BLOCKING, diagnostics),
-            strict: words.flag(STRICT, diagnostics),
-            needs_approval: words.flag(NEEDS_APPROVAL, diagnostics),
-            exclusive: words.flag(EXCLUSIVE, diagnostics),
-            at_most_once: words.flag(AT_MOST_ONCE, diagnostics),
-            pure: words.flag(PURE, diagnostics),
-            attempts: words
-                .expression(ATTEMPTS, "attempts = 3", diagnostics)
-                .and_then(|count| attempts(&count, diagnostics)),
-            undo: words.string(UNDO, diagnostics),
-            timeout: words.string(TIMEOUT, diagnostics).and_then(|text| Timeout::parse(&text, diagnostics)),
-            convert: words.path(CONVERT, diagnostics),
-            max_output: words.expression(MAX_OUTPUT, "max_output = 4000", diagnostics),
-            order: words.order(),
+            description: options.description(TOOL, diagnostics),
+            name: options.string(NAME, "\"…\"", diagnostics),
+            krate: options
+                .quoted_path(CRATE, "\"my_crate::tool_core\"", diagnostics)
+                .unwrap_or_else(default_crate),
+            crate_option: options.name_of(CRATE),
+            return_direct: ReturnDirect::from_options(&options, diagnostics),
+            blocking: options.flag(BLOCKING, diagnostics),
+            strict: options.flag(STRICT, diagnostics),
+            needs_approval: options.flag(NEEDS_APPROVAL, diagnostics),
+            exclusive: options.flag(EXCLUSIVE, diagnostics),
+            at_most_once: options.flag(AT_MOST_ONCE, diagnostics),
+            pure: options.flag(PURE, diagnostics),
+            attempts: options
+                .expression(ATTEMPTS, "3", diagnostics)
+                .and_then(|count| parse_attempts(&count, diagnostics)),
+            undo: options.string(UNDO, "\"…\"", diagnostics),
+            timeout: options
+                .string(TIMEOUT, "\"5s\"", diagnostics)
+                .and_then(|text| Timeout::parse(&text, diagnostics)),
+            convert: options.path(CONVERT, "as_table", diagnostics),
+            max_output_chars: options.expression(MAX_OUTPUT_CHARS, "4000", diagnostics),
+            names: options.names(),
         }
     }
 }
 
 impl ReturnDirect {
-    fn of(words: &Words, diagnostics: &mut Diagnostics) -> Option<Self> {
-        match words.choice(RETURN_DIRECT, RETURN_DIRECT_CHOICES, diagnostics)? {
+    fn from_options(options: &Options, diagnostics: &mut Diagnostics) -> Option<Self> {
+        match options.choice(RETURN_DIRECT, RETURN_DIRECT_VALUES, diagnostics)? {
             IF_LAST => Some(Self::IfLast),
             ALWAYS => Some(Self::Always),
             _ => Some(Self::IfAll),
@@ -90,8 +95,8 @@ impl ReturnDirect {
     }
 }
 
-/// How often a call is made at most.
-fn attempts(count: &Expr, diagnostics: &mut Diagnostics) -> Option<u32> {
+/// Returns the value of `attempts`, which must be an integer literal.
+fn parse_attempts(count: &Expr, diagnostics: &mut Diagnostics) -> Option<u32> {
     let number = match count {
         Expr::Lit(ExprLit { lit: Lit::Int(integer), .. }) if integer.suffix().is_empty() => {
             integer.base10_parse().ok()
@@ -99,35 +104,36 @@ fn attempts(count: &Expr, diagnostics: &mut Diagnostics) -> Option<u32> {
         _ => None,
     };
     match number {
-        Some(1..=MOST_ATTEMPTS) => return number,
-        Some(0) => {
-            diagnostics.error(count, "a call is made once at least; write more, or leave `attempts` out");
-        }
-        _ => {
-            let message =
-                format!("`attempts` is a number from 1 to {MOST_ATTEMPTS}, in digits: `attempts = 3`");
-            diagnostics.error(count, message);
-        }
+        Some(1..=MAX_ATTEMPTS) => return number,
+        Some(0) => diagnostics.error(
+            count,
+            "`attempts` must be at least 1 because the first attempt counts; \
+             write `attempts = 1`, or remove it",
+        ),
+        _ => diagnostics.error(
+            count,
+            format!("`attempts` must be an integer literal from 1 to {MAX_ATTEMPTS}: `attempts = 3`"),
+        ),
     }
     None
 }
 
 impl Timeout {
     fn parse(text: &LitStr, diagnostics: &mut Diagnostics) -> Option<Self> {
-        let Some(milliseconds) = milliseconds(&text.value()) else {
-            let message = "a timeout is a number and a unit, `ms`, `s`, `m` or `h`: `timeout = \"5s\"`";
+        let Some(milliseconds) = parse_milliseconds(&text.value()) else {
+            let message = "`timeout` must be a number followed by `ms`, `s`, `m` or `h`: `timeout = \"5s\"`";
             diagnostics.error(text, message);
             return None;
         };
         if milliseconds == 0 {
-            diagnostics.error(text, "a tool needs some time; write more, or leave `timeout` out");
+            diagnostics.error(text, "`timeout` must be greater than zero: `timeout = \"5s\"`");
             return None;
         }
         Some(Self { milliseconds, span: text.span() })
     }
 }
 
-fn milliseconds(text: &str) -> Option<u64> {
+fn parse_milliseconds(text: &str) -> Option<u64> {
     let text = text.trim();
     let unit = text.find(|c: char| c.is_ascii_alphabetic())?;
     let (number, unit) = text.split_at(unit);
@@ -145,10 +151,10 @@ fn milliseconds(text: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::milliseconds;
+    use super::parse_milliseconds;
 
     #[test]
-    fn units_of_time() {
+    fn timeouts_have_a_unit() {
         let table = [
             ("5s", Some(5_000)),
             ("250 ms", Some(250)),
@@ -164,7 +170,7 @@ mod tests {
             ("5s 3ms", None),
         ];
         for (text, expected) in table {
-            assert_eq!(milliseconds(text), expected, "{text}");
+            assert_eq!(parse_milliseconds(text), expected, "{text}");
         }
     }
 }

@@ -4,33 +4,35 @@ use proc_macro2::TokenStream;
 use syn::parse::{Parse, ParseStream};
 use syn::{Ident, Path, Token, Visibility};
 
-use super::words::{Words, default_crate};
+use super::options::{NO_TOOLBOX_DESCRIPTION, Options, default_crate};
 use crate::diagnostics::Diagnostics;
-use crate::names::{CRATE, TOOLBOX, TOOLBOX_WORDS};
+use crate::names::{CRATE, TOOLBOX, TOOLBOX_OPTIONS};
 
 /// `#[toolbox]`, `#[toolbox(pub fn admin_tools, crate = "…")]`
 pub(crate) struct ToolboxAttribute {
-    /// The function that gives the tools, where they are not the toolbox of their type.
+    /// The function that returns the tools, if the block does not implement `Toolbox`.
     pub(crate) function: Option<(Visibility, Ident)>,
     pub(crate) krate: Path,
 }
 
 impl ToolboxAttribute {
-    pub(crate) fn from_tokens(tokens: TokenStream, diagnostics: &mut Diagnostics) -> Self {
-        let (function, words) =
-            syn::parse2::<Parts>(tokens).map(|parts| (parts.function, parts.words)).unwrap_or_else(|error| {
-                diagnostics.push(error);
-                Default::default()
-            });
-        words.check(TOOLBOX, TOOLBOX_WORDS, diagnostics);
-        words.refuse_description("a toolbox has no description; describe its tools", diagnostics);
-        Self { function, krate: words.path_in_quotes(CRATE, diagnostics).unwrap_or_else(default_crate) }
+    pub(crate) fn parse(tokens: TokenStream, diagnostics: &mut Diagnostics) -> Self {
+        let Parts { function, options } = syn::parse2(tokens).unwrap_or_else(|error| {
+            diagnostics.push(error);
+            Parts::default()
+        });
+        options.check(TOOLBOX, TOOLBOX_OPTIONS, diagnostics);
+        options.reject_description(NO_TOOLBOX_DESCRIPTION, diagnostics);
+        let krate = options.quoted_path(CRATE, "\"my_crate::tool_core\"", diagnostics);
+        Self { function, krate: krate.unwrap_or_else(default_crate) }
     }
 }
 
+/// An optional `pub fn name`, then the options.
+#[derive(Default)]
 struct Parts {
     function: Option<(Visibility, Ident)>,
-    words: Words,
+    options: Options,
 }
 
 impl Parse for Parts {
@@ -47,6 +49,6 @@ impl Parse for Parts {
         } else {
             None
         };
-        Ok(Self { function, words: input.parse()? })
+        Ok(Self { function, options: input.parse()? })
     }
 }

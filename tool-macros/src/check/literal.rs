@@ -1,32 +1,32 @@
-//! Literals against the types that a macro knows by name. What it does not know is left to rustc.
+//! Compares literals with types that a macro knows by name. All other types are left to rustc.
 
 use quote::ToTokens;
 use syn::{Expr, ExprLit, ExprUnary, Lit, Type, UnOp};
 
-use crate::input::{ArgumentType, inside_option};
+use crate::parameter::{ParameterType, option_argument};
 
-/// What a type's name tells of its values.
+/// The kind of values that a type has, as far as its name shows.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Kind {
     Integer { lowest: i128, highest: i128 },
     Float,
     Bool,
     Char,
-    Text,
+    String,
     List,
 }
 
 impl Kind {
-    /// The kind of an argument's type, without the `Option` around it, and its name.
-    pub(super) fn of(ty: &ArgumentType) -> Option<(Self, String)> {
+    /// Returns the kind and the name of a parameter's type, without the `Option` around it.
+    pub(super) fn from_parameter(ty: &ParameterType) -> Option<(Self, String)> {
         let ty: Type = match ty {
-            ArgumentType::Owned(ty) => (**ty).clone(),
-            ArgumentType::Borrowed { owned, .. } => syn::parse2(owned.clone()).ok()?,
+            ParameterType::Owned(ty) => (**ty).clone(),
+            ParameterType::Borrowed { owned, .. } => syn::parse2(owned.clone()).ok()?,
         };
-        Self::of_type(inside_option(&ty).unwrap_or(&ty))
+        Self::from_type(option_argument(&ty).unwrap_or(&ty))
     }
 
-    fn of_type(ty: &Type) -> Option<(Self, String)> {
+    fn from_type(ty: &Type) -> Option<(Self, String)> {
         let Type::Path(path) = ty else { return None };
         let name = path.path.segments.last()?.ident.to_string();
         let signed = |bits: u32| {
@@ -48,37 +48,39 @@ impl Kind {
             "f32" | "f64" => Self::Float,
             "bool" => Self::Bool,
             "char" => Self::Char,
-            "String" => Self::Text,
+            "String" => Self::String,
             "Vec" => Self::List,
             _ => return None,
         };
         Some((kind, name))
     }
 
-    /// The kind in words for who has to write a literal of it.
-    pub(super) fn in_words(self) -> &'static str {
+    /// Describes a literal of the kind.
+    pub(super) fn describe(self) -> String {
         match self {
-            Self::Integer { .. } => "an integer",
-            Self::Float => "a number such as `1.0`",
-            Self::Bool => "`true` or `false`",
-            Self::Char => "a character in single quotes",
-            Self::Text => "a text in quotes",
-            Self::List => "a list such as `vec![]`",
+            Self::Integer { lowest: 0, highest: i128::MAX } => String::from("a non-negative integer"),
+            Self::Integer { lowest, highest } => format!("an integer from {lowest} to {highest}"),
+            Self::Float => String::from("a float such as `1.0`"),
+            Self::Bool => String::from("`true` or `false`"),
+            Self::Char => String::from("a character such as `'a'`"),
+            Self::String => String::from("a string in quotes"),
+            Self::List => String::from("a list such as `vec![]`"),
         }
     }
 }
 
-/// A literal, with the minus in front of it.
+/// A literal, with its sign.
 pub(super) enum Literal {
     Integer(i128),
     Float(f64),
     Bool,
     Char,
-    Text,
+    String,
 }
 
 impl Literal {
-    pub(super) fn of(expression: &Expr) -> Option<Self> {
+    /// Returns the literal, or `None` for any other expression.
+    pub(super) fn from_expr(expression: &Expr) -> Option<Self> {
         match expression {
             Expr::Lit(ExprLit { lit, .. }) => match lit {
                 Lit::Int(integer) if matches!(integer.suffix(), "f32" | "f64") => {
@@ -88,22 +90,22 @@ impl Literal {
                 Lit::Float(float) => float.base10_parse().ok().map(Self::Float),
                 Lit::Bool(_) => Some(Self::Bool),
                 Lit::Char(_) => Some(Self::Char),
-                Lit::Str(_) => Some(Self::Text),
+                Lit::Str(_) => Some(Self::String),
                 _ => None,
             },
-            Expr::Unary(ExprUnary { op: UnOp::Neg(_), expr, .. }) => match Self::of(expr)? {
+            Expr::Unary(ExprUnary { op: UnOp::Neg(_), expr, .. }) => match Self::from_expr(expr)? {
                 Self::Integer(integer) => Some(Self::Integer(-integer)),
                 Self::Float(float) => Some(Self::Float(-float)),
                 _ => None,
             },
-            Expr::Paren(inner) => Self::of(&inner.expr),
-            Expr::Group(inner) => Self::of(&inner.expr),
+            Expr::Paren(inner) => Self::from_expr(&inner.expr),
+            Expr::Group(inner) => Self::from_expr(&inner.expr),
             _ => None,
         }
     }
 
-    /// It is a value of the kind, as rustc sees it.
-    pub(super) fn is_of(&self, kind: Kind) -> bool {
+    /// Returns `true` if rustc accepts the literal as a value of the kind.
+    pub(super) fn fits(&self, kind: Kind) -> bool {
         match (self, kind) {
             (Self::Integer(integer), Kind::Integer { lowest, highest }) => {
                 (lowest..=highest).contains(integer)
@@ -111,12 +113,13 @@ impl Literal {
             (Self::Float(_), Kind::Float)
             | (Self::Bool, Kind::Bool)
             | (Self::Char, Kind::Char)
-            | (Self::Text, Kind::Text) => true,
+            | (Self::String, Kind::String) => true,
             _ => false,
         }
     }
 
-    pub(super) fn number(&self) -> Option<f64> {
+    /// Returns the value of a number.
+    pub(super) fn as_number(&self) -> Option<f64> {
         match self {
             Self::Integer(integer) => Some(*integer as f64),
             Self::Float(float) => Some(*float),
@@ -125,7 +128,7 @@ impl Literal {
     }
 }
 
-/// An expression as it is written.
-pub(super) fn written(expression: &Expr) -> String {
+/// Returns the source of an expression.
+pub(super) fn source(expression: &Expr) -> String {
     expression.to_token_stream().to_string().replace("- ", "-")
 }

@@ -1,10 +1,10 @@
-//! The rules that a tool keeps, each with the words for who breaks it.
+//! The rules that a tool must follow, each with its diagnostic.
 
-mod contradictions;
+mod conflicts;
 mod literal;
 mod name;
+mod options;
 mod signature;
-mod words;
 
 use crate::diagnostics::Diagnostics;
 use crate::tool_fn::ToolFn;
@@ -13,7 +13,7 @@ pub(crate) fn check(tool: &ToolFn, diagnostics: &mut Diagnostics) {
     signature::check_signature(tool, diagnostics);
     name::check_name(tool, diagnostics);
     name::check_undo(tool, diagnostics);
-    name::check_argument_names(tool, diagnostics);
-    words::check_words(tool, diagnostics);
-    contradictions::check_contradictions(tool, diagnostics);
+    name::check_parameter_names(tool, diagnostics);
+    options::check_options(tool, diagnostics);
+    conflicts::check_conflicts(tool, diagnostics);
 }

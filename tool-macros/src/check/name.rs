@@ -5,73 +5,73 @@ use std::collections::HashMap;
 use proc_macro2::Span;
 
 use crate::diagnostics::Diagnostics;
-use crate::input::Argument;
-use crate::names::{LONGEST_TOOL_NAME, NAME, PRIMITIVE_TYPES, UNDO};
+use crate::names::{MAX_TOOL_NAME_LEN, NAME, PRIMITIVE_TYPES, UNDO};
+use crate::parameter::ModelParameter;
 use crate::tool_fn::ToolFn;
 
-/// What the providers accept: <https://platform.openai.com/docs/api-reference/chat/create>.
+/// Checks that the providers accept the name: <https://platform.openai.com/docs/api-reference/chat/create>.
 pub(super) fn check_name(tool: &ToolFn, diagnostics: &mut Diagnostics) {
-    check_text(&tool.name.text, tool.name.span, NAME, diagnostics);
-    if tool.is_method {
-        return;
-    }
+    let fix = |value: &str| match tool.name.is_explicit {
+        true => format!("`{NAME} = \"{value}\"`"),
+        false => format!("`#[tool({NAME} = \"{value}\")]`"),
+    };
+    check_tool_name(&tool.name.text, tool.name.span, fix, diagnostics);
     let ident = &tool.signature.ident;
-    let ident_text = ident.to_string();
-    if PRIMITIVE_TYPES.contains(&&*ident_text) {
+    if !tool.is_method && PRIMITIVE_TYPES.iter().any(|primitive| ident == primitive) {
         let message = format!(
-            "a tool named like the type `{ident}` would hide that type; \
-             rename the function, and give it `#[tool(name = \"{ident}\")]` to keep the name for the model"
+            "a tool named `{ident}` would shadow the type `{ident}`; \
+             rename the function and keep the name for the model: `#[tool(name = \"{ident}\")]`"
         );
         diagnostics.error(ident, message);
     }
 }
 
-/// The name of the tool that undoes another.
+/// Checks the name of the tool that undoes this one.
 pub(super) fn check_undo(tool: &ToolFn, diagnostics: &mut Diagnostics) {
-    let Some(undo) = &tool.words.undo else { return };
+    let Some(undo) = &tool.options.undo else { return };
     let text = undo.value();
     if text == tool.name.text {
-        let message = "a tool cannot undo itself; write the name of the tool that undoes what this one does";
-        diagnostics.error(undo, message);
+        diagnostics.error(undo, "a tool cannot undo itself; write the name of another tool: `undo = \"…\"`");
     } else {
-        check_text(&text, undo.span(), UNDO, diagnostics);
+        check_tool_name(&text, undo.span(), |value| format!("`{UNDO} = \"{value}\"`"), diagnostics);
     }
 }
 
-/// It is a name for a tool; `word` is the one that it is given by.
-fn check_text(text: &str, span: Span, word: &str, diagnostics: &mut Diagnostics) {
-    let is_right = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+/// Checks that a text can be the name of a tool. `fix` shows how to write a given name.
+fn check_tool_name(text: &str, span: Span, fix: impl Fn(&str) -> String, diagnostics: &mut Diagnostics) {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if text.is_empty() {
-        diagnostics.error_at(span, "a tool needs a name: one letter at least");
-    } else if let Some(wrong) = text.chars().find(|c| !is_right(*c)) {
-        let accepted: String = text.chars().map(|c| if is_right(c) { c } else { '_' }).collect();
+        diagnostics.error_at(span, format!("the name of a tool must not be empty: {}", fix("…")));
+    } else if let Some(wrong) = text.chars().find(|c| !is_allowed(*c)) {
+        let allowed: String = text.chars().map(|c| if is_allowed(c) { c } else { '_' }).collect();
         let message = format!(
-            "a tool's name has ASCII letters, digits, `_` and `-` only, not `{wrong}`; \
-             choose another, such as `{word} = \"{accepted}\"`"
+            "`{wrong}` is not allowed in the name of a tool; use ASCII letters, digits, `_` and `-`: {}",
+            fix(&allowed)
         );
         diagnostics.error_at(span, message);
-    } else if text.len() > LONGEST_TOOL_NAME {
+    } else if text.len() > MAX_TOOL_NAME_LEN {
         let message = format!(
-            "a tool's name has at most {LONGEST_TOOL_NAME} characters, not {}; choose a shorter one with `{word} = \"…\"`",
-            text.len()
+            "the name of a tool has at most {MAX_TOOL_NAME_LEN} characters, but this one has {}; write a shorter one: {}",
+            text.len(),
+            fix("…")
         );
         diagnostics.error_at(span, message);
     }
 }
 
-pub(super) fn check_argument_names(tool: &ToolFn, diagnostics: &mut Diagnostics) {
+/// Checks that no parameter name is empty or taken.
+pub(super) fn check_parameter_names(tool: &ToolFn, diagnostics: &mut Diagnostics) {
     let mut earlier: HashMap<&str, bool> = HashMap::new();
-    for Argument { name, .. } in tool.arguments() {
+    for ModelParameter { name, .. } in tool.model_parameters() {
         if name.is_explicit && name.text.is_empty() {
-            diagnostics.error_at(name.span, "a parameter needs a name: one letter at least");
+            diagnostics.error_at(name.span, "the name of a parameter must not be empty: `name = \"…\"`");
         }
-        // Where the same identifier stands twice, rustc says so itself.
+        // rustc reports two identifiers of the same name itself.
         let is_ours = earlier.insert(&name.text, name.is_explicit).map(|other| other || name.is_explicit);
         if is_ours == Some(true) && !name.text.is_empty() {
-            diagnostics.error_at(
-                name.span,
-                format!("two parameters are named `{}`; choose another name", name.text),
-            );
+            let message =
+                format!("two parameters are named `{}`; rename one: `#[param(name = \"…\")]`", name.text);
+            diagnostics.error_at(name.span, message);
         }
     }
 }

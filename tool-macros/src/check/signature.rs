@@ -1,13 +1,13 @@
-//! What a signature must be, so that a model can call the function.
+//! The rules for the signature of a function that a model can call.
 
 use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::{FnArg, GenericParam, Ident, Pat, PatType, ReceiverKind, ReturnType, Safety, Type, TypeReference};
 
 use crate::diagnostics::Diagnostics;
-use crate::input::{Argument, ArgumentType, Injected, Input, is_text};
 use crate::names::CONTEXT_TYPES;
-use crate::receiver::{Receiver, SHAPES};
+use crate::parameter::{InjectedParameter, ModelParameter, Parameter, ParameterType, is_str_reference};
+use crate::receiver::Receiver;
 use crate::tool_fn::ToolFn;
 
 pub(super) fn check_signature(tool: &ToolFn, diagnostics: &mut Diagnostics) {
@@ -18,65 +18,58 @@ pub(super) fn check_signature(tool: &ToolFn, diagnostics: &mut Diagnostics) {
         FnArg::Typed(typed) => Some(typed),
         FnArg::Receiver(_) => None,
     });
-    for (typed, input) in typed.zip(&tool.inputs) {
-        match input {
-            Input::Argument(argument) => check_argument(typed, argument, diagnostics),
-            Input::Injected(injected) => check_injected(typed, injected, diagnostics),
+    for (typed, parameter) in typed.zip(&tool.parameters) {
+        match parameter {
+            Parameter::Model(parameter) => check_model_parameter(typed, parameter, diagnostics),
+            Parameter::Injected(parameter) => check_injected_parameter(typed, parameter, diagnostics),
         }
     }
     check_output(tool, diagnostics);
 }
 
-/// A tool is called by safe code, at run time.
 fn check_qualifiers(tool: &ToolFn, diagnostics: &mut Diagnostics) {
     let signature = &tool.signature;
-    // `unsafe` and `extern` follow from it.
+    // A variadic function is always `unsafe` and `extern`.
     if let Some(variadic) = &signature.variadic {
-        diagnostics.error(
-            variadic,
-            "a tool takes a fixed list of parameters; use a `Vec<T>` for any number of values",
-        );
+        diagnostics.error(variadic, "a tool cannot be variadic; take a `Vec<T>` instead");
         return;
     }
     if let Some(constness) = &signature.constness {
-        diagnostics.error(constness, "a tool cannot be a `const fn`; leave `const` out");
+        diagnostics.error(constness, "a tool cannot be a `const fn`; remove `const`");
     }
     if let Safety::Unsafe(token) = &signature.safety {
-        diagnostics.error(
-            token,
-            "a tool cannot be `unsafe`: a model would have to keep its promises; write a safe function around it",
-        );
+        let message = "a tool cannot be `unsafe` because a model cannot uphold safety conditions; wrap it in a safe function";
+        diagnostics.error(token, message);
     }
     if let Some(abi) = &signature.abi {
-        diagnostics.error(abi, "a tool cannot be an `extern` function; write a Rust function around it");
+        diagnostics.error(abi, "a tool cannot be an `extern` function; wrap it in a Rust function");
     }
 }
 
-/// The schema has one form, so every type is known.
 fn check_generics(tool: &ToolFn, diagnostics: &mut Diagnostics) {
     for parameter in &tool.signature.generics.params {
         match parameter {
             GenericParam::Type(parameter) => diagnostics.error(
                 &parameter.ident,
                 format!(
-                    "a tool cannot be generic, because the model has to be told the type; write a type instead of `{}`",
+                    "a tool cannot be generic because its schema needs concrete types; replace `{}` with a type",
                     parameter.ident
                 ),
             ),
             GenericParam::Const(parameter) => diagnostics.error(
                 &parameter.ident,
-                format!("a tool cannot be generic; write a value instead of `{}`", parameter.ident),
+                format!("a tool cannot be generic; replace `{}` with a value", parameter.ident),
             ),
             GenericParam::Lifetime(_) => {}
         }
     }
 }
 
-/// The first of these words in a type.
-fn word_in(ty: TokenStream, words: &[&str]) -> Option<Ident> {
+/// Returns the first of these keywords in a type.
+fn find_keyword(ty: TokenStream, keywords: &[&str]) -> Option<Ident> {
     ty.into_iter().find_map(|token| match token {
-        TokenTree::Ident(ident) if words.iter().any(|word| ident == word) => Some(ident),
-        TokenTree::Group(group) => word_in(group.stream(), words),
+        TokenTree::Ident(ident) if keywords.iter().any(|keyword| ident == keyword) => Some(ident),
+        TokenTree::Group(group) => find_keyword(group.stream(), keywords),
         _ => None,
     })
 }
@@ -91,52 +84,53 @@ fn check_receiver(tool: &ToolFn, diagnostics: &mut Diagnostics) {
         _ => false,
     };
     if is_mutable {
-        let message = "a tool cannot take `&mut self`, because its calls run side by side; \
-             take `&self`, and keep what changes in a `Mutex` or an atomic";
+        let message = "a tool cannot take `&mut self` because its calls run concurrently; \
+             take `&self` and keep mutable state in a `Mutex` or an atomic";
         diagnostics.error(receiver, message);
     } else if !tool.is_method {
-        let message =
-            "a tool that takes `self` belongs to a toolbox; write `#[toolbox]` above the `impl` block";
+        let message = "a tool that takes `self` needs a toolbox; write `#[toolbox]` above the `impl` block";
         diagnostics.error(receiver, message);
-    } else if Receiver::of(receiver).is_none() {
-        diagnostics.error(receiver, format!("all calls share one value; take {SHAPES}"));
+    } else if Receiver::from_syn(receiver).is_none() {
+        let message = "a tool cannot own its toolbox because all calls share it; \
+             take `&self` or `self: Arc<Self>`, or remove `self`";
+        diagnostics.error(receiver, message);
     }
 }
 
-fn check_argument(input: &PatType, argument: &Argument, diagnostics: &mut Diagnostics) {
-    for attribute in input.attrs.iter().filter(|one| one.path().is_ident("cfg")) {
-        let message =
-            "a tool has the same parameters everywhere; put `#[cfg]` on two whole functions instead";
+fn check_model_parameter(input: &PatType, parameter: &ModelParameter, diagnostics: &mut Diagnostics) {
+    for attribute in input.attrs.iter().filter(|attribute| attribute.path().is_ident("cfg")) {
+        let message = "a parameter of a tool cannot have `#[cfg]`; put it on two versions of the function";
         diagnostics.error(attribute, message);
     }
     match &*input.pat {
         Pat::Ident(pattern) if pattern.subpat.is_none() && pattern.by_ref.is_none() => {}
-        Pat::Wild(_) => diagnostics.error(
-            &input.pat,
-            "a parameter needs a name that the model can use; write a name instead of `_`",
-        ),
+        Pat::Wild(_) => diagnostics
+            .error(&input.pat, "a parameter of a tool needs a name for the model; replace `_` with a name"),
         _ => diagnostics.error(
             &input.pat,
-            "a parameter needs a name that the model can use; write a name, and take it apart in the body",
+            "a parameter of a tool needs a name for the model; write a name and destructure it in the body",
         ),
     }
-    if let Some(word) = word_in(input.ty.to_token_stream(), &["impl", "dyn"]) {
+    if let Some(keyword) = find_keyword(input.ty.to_token_stream(), &["impl", "dyn"]) {
         let message = format!(
-            "a tool cannot be generic, because the model has to be told the type; write a type instead of `{word} Trait`"
+            "`{keyword} Trait` cannot be a parameter of a tool because its schema needs a concrete type; \
+             replace it with a type"
         );
-        diagnostics.error(word, message);
+        diagnostics.error(keyword, message);
     } else if let Some(name) = context_type(&input.ty) {
-        let message =
-            format!("a `{name}` comes from the application; write `#[inject]` in front of the parameter");
+        let message = format!(
+            "`{name}` comes from the application, not from the model; \
+             write `#[inject]` in front of the parameter"
+        );
         diagnostics.error(&input.ty, message);
     } else if let Type::Reference(TypeReference { mutability: Some(token), .. }) = &*input.ty {
-        let message = "a tool's arguments come from the model; leave `mut` out, or take the value itself";
+        let message = "a tool cannot take an argument by `&mut`; remove `mut`, or take the value itself";
         diagnostics.error(token, message);
     }
-    check_borrows(argument, diagnostics);
+    check_borrows(parameter, diagnostics);
 }
 
-/// The name of a type that only the application can give.
+/// Returns the name of a type that only the application can provide.
 fn context_type(ty: &Type) -> Option<&'static str> {
     let ty = match ty {
         Type::Reference(reference) => &*reference.elem,
@@ -147,70 +141,75 @@ fn context_type(ty: &Type) -> Option<&'static str> {
     CONTEXT_TYPES.iter().copied().find(|name| last.ident == name)
 }
 
-fn check_injected(input: &PatType, injected: &Injected, diagnostics: &mut Diagnostics) {
+fn check_injected_parameter(input: &PatType, parameter: &InjectedParameter, diagnostics: &mut Diagnostics) {
     if let Type::Reference(TypeReference { mutability: Some(token), .. }) = &*input.ty {
-        let message =
-            "what is injected is shared between calls; leave `mut` out, and keep what changes in a `Mutex`";
+        let message = "an injected value is shared between calls; \
+             remove `mut` and keep mutable state in a `Mutex`";
         diagnostics.error(token, message);
-    } else if let Type::TraitObject(_) | Type::ImplTrait(_) | Type::Slice(_) = &injected.ty {
-        let message =
-            "what is injected is found by its type; inject a type of a known size, such as `&Arc<dyn Trait>`";
-        diagnostics.error(&injected.ty, message);
-    } else if let Type::Path(path) = &injected.ty
+    } else if let Type::TraitObject(_) | Type::ImplTrait(_) | Type::Slice(_) = &parameter.ty {
+        let message = "an injected value is found by its type; \
+             use a concrete, sized type such as `&Arc<dyn Trait>`";
+        diagnostics.error(&parameter.ty, message);
+    } else if let Type::Path(path) = &parameter.ty
         && path.path.is_ident("str")
     {
-        diagnostics.error(&injected.ty, "what is injected is found by its type; give it a type of its own, such as `struct ApiUrl(String)`");
-    } else if let Some(word) = word_in(input.ty.to_token_stream(), &["impl"]) {
-        diagnostics.error(word, "what is injected is found by its type; write the type");
-    } else if let Some(place) = borrow_in(injected.ty.to_token_stream()) {
-        diagnostics.error_at(place, "only a value as a whole can be borrowed, such as `&Database`");
+        let message = "an injected value is found by its type; \
+             wrap the string in a type of its own, such as `struct ApiUrl(String)`";
+        diagnostics.error(&parameter.ty, message);
+    } else if let Some(keyword) = find_keyword(input.ty.to_token_stream(), &["impl"]) {
+        let message = "an injected value is found by its type; replace `impl Trait` with a type";
+        diagnostics.error(keyword, message);
+    } else if let Some(span) = find_borrow(parameter.ty.to_token_stream()) {
+        let message =
+            "an injected type cannot contain references; borrow the whole value, such as `&Database`";
+        diagnostics.error_at(span, message);
     } else if let Type::Reference(TypeReference { lifetime: Some(lifetime), .. }) = &*input.ty
         && lifetime.ident == "static"
     {
-        diagnostics.error(lifetime, "what is injected is there during the call only; leave `'static` out");
+        diagnostics.error(lifetime, "an injected value is borrowed for one call only; remove `'static`");
     }
 }
 
-/// The arguments live as long as the call, so only a whole argument can be borrowed.
-fn check_borrows(argument: &Argument, diagnostics: &mut Diagnostics) {
-    if let ArgumentType::Borrowed { lifetime: Some(lifetime), .. } = &argument.ty
+/// Checks that arguments, which live for one call, are borrowed as a whole and not for longer.
+fn check_borrows(parameter: &ModelParameter, diagnostics: &mut Diagnostics) {
+    if let ParameterType::Borrowed { lifetime: Some(lifetime), .. } = &parameter.ty
         && lifetime.ident == "static"
     {
-        diagnostics.error(lifetime, "an argument lives as long as the call only; leave `'static` out");
+        diagnostics.error(lifetime, "an argument lives for one call only; remove `'static`");
     }
-    if let Some(place) = borrow_in(argument.ty.to_token_stream()) {
-        let message = "only a parameter as a whole can be borrowed, such as `&str`; write an owned type here, such as `String`";
-        diagnostics.error_at(place, message);
+    if let Some(span) = find_borrow(parameter.ty.to_token_stream()) {
+        let message = "a parameter type cannot contain references; \
+             use an owned type such as `String`, or borrow the whole value, such as `&str`";
+        diagnostics.error_at(span, message);
     }
 }
 
-/// What is returned outlives the arguments.
+/// Checks that the output does not borrow, because it outlives the arguments.
 fn check_output(tool: &ToolFn, diagnostics: &mut Diagnostics) {
-    // What a converter makes of it is looked at when rustc sees it.
-    if tool.words.convert.is_some() {
+    // rustc checks what a converter returns.
+    if tool.options.convert.is_some() {
         return;
     }
     if let ReturnType::Type(_, ty) = &tool.signature.output
-        && !is_text(ty)
-        && let Some(place) = borrow_in(ty.to_token_stream())
+        && !is_str_reference(ty)
+        && let Some(span) = find_borrow(ty.to_token_stream())
     {
-        let message =
-            "what a tool returns outlives its arguments; write an owned type here, such as `String`";
-        diagnostics.error_at(place, message);
+        let message = "the output of a tool cannot borrow because it outlives the arguments; use an owned type such as `String`";
+        diagnostics.error_at(span, message);
     }
 }
 
-/// Where a type borrows for less than `'static`.
-fn borrow_in(ty: TokenStream) -> Option<Span> {
+/// Returns the span of the first reference or lifetime in a type that is not `'static`.
+fn find_borrow(ty: TokenStream) -> Option<Span> {
     let mut tokens = ty.into_iter().peekable();
     while let Some(token) = tokens.next() {
         match token {
             TokenTree::Group(group) => {
-                if let Some(place) = borrow_in(group.stream()) {
-                    return Some(place);
+                if let Some(span) = find_borrow(group.stream()) {
+                    return Some(span);
                 }
             }
-            // A reference: its lifetime, if it is written, comes next.
+            // A reference, which its lifetime follows if it is written.
             TokenTree::Punct(punct) if punct.as_char() == '&' => {
                 let has_lifetime =
                     matches!(tokens.peek(), Some(TokenTree::Punct(next)) if next.as_char() == '\'');

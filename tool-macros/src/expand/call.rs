@@ -1,43 +1,43 @@
-//! The closure that reads the arguments, calls the function and converts what it returns.
+//! The closure that reads the arguments, calls the function and converts its output.
 //!
-//! Its locals are of the macro's own hygiene, so that a function `text` is not shadowed by the local `text`.
+//! Its locals have the macro's hygiene, so that a local does not shadow a function of the same name.
 
 use proc_macro2::{Literal, Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
 use syn::{Expr, Ident};
 
 use super::details::expand_default;
-use super::own_at;
-use crate::input::{Argument, ArgumentType, Injected, Input};
+use super::mixed_site_at;
+use crate::parameter::{InjectedParameter, ModelParameter, Parameter, ParameterType};
 use crate::receiver::Receiver;
 use crate::tool_fn::ToolFn;
 
-/// Of a function `|arguments, context| { … }`; of a method `|this, arguments, context| { … }`, where `path`
-/// has the type in front: `<Self>::add`.
+/// Returns `|arguments, context| { … }` for a function and `|this, arguments, context| { … }` for a method, whose
+/// `path` includes the type: `<Self>::add`.
 pub(super) fn expand_call(tool: &ToolFn, path: &TokenStream, private: &TokenStream) -> TokenStream {
-    let own = Span::mixed_site();
+    let span = Span::mixed_site();
     let call = Call { tool, path, private };
-    let (plain, plain_locals) = call.taken();
-    let (takes, locals): (Vec<_>, Vec<_>) = call.others().unzip();
-    let pending = call.pending();
+    let (taken, taken_locals) = call.take_without_defaults();
+    let (statements, locals): (Vec<_>, Vec<_>) = call.take_others().unzip();
+    let pending = call.expand_pending();
     let this = tool.is_method.then(|| match tool.signature.receiver() {
-        Some(_) => quote_spanned!(own=> this,),
+        Some(_) => quote_spanned!(span=> this,),
         None => quote!(_,),
     });
-    let context = match tool.injected().next() {
-        Some(_) => quote_spanned!(own=> context),
+    let context = match tool.injected_parameters().next() {
+        Some(_) => quote_spanned!(span=> context),
         None => quote!(_),
     };
-    // What is taken last sees the mistakes of all before it.
-    let (are_right, is_true) = match call.last_sees_all() {
+    // The last argument of a chain has seen the mistakes of all the others.
+    let (are_right, is_true) = match call.is_single_chain() {
         true => (quote!(), quote!()),
-        false => (quote_spanned!(own=> arguments.are_right(),), quote!(true,)),
+        false => (quote_spanned!(span=> arguments.are_right(),), quote!(true,)),
     };
-    quote_spanned! {own=>
+    quote_spanned! {span=>
         |#this arguments, #context| {
-            let taken = #plain;
-            #(#takes)*
-            let (::core::option::Option::Some(#plain_locals), #(::core::option::Option::Some(#locals),)* #is_true) =
+            let taken = #taken;
+            #(#statements)*
+            let (::core::option::Option::Some(#taken_locals), #(::core::option::Option::Some(#locals),)* #is_true) =
                 (taken.whole(), #(#locals,)* #are_right)
             else {
                 return ::core::option::Option::None;
@@ -55,203 +55,210 @@ struct Call<'a> {
 
 impl Call<'_> {
     fn is_blocking(&self) -> bool {
-        self.tool.words.blocking.is_some()
+        self.tool.options.blocking.is_some()
     }
 
-    /// Every parameter with its place in the function, and an argument with its place in the table as well.
-    fn inputs(&self) -> impl Iterator<Item = (usize, usize, &Input)> {
+    /// Returns each parameter with its position in the function and its index in the table of model parameters.
+    fn parameters(&self) -> impl Iterator<Item = (usize, usize, &Parameter)> {
         let mut index = 0;
-        self.tool.inputs.iter().enumerate().map(move |(position, input)| {
-            let place = (position, index, input);
-            index += usize::from(matches!(input, Input::Argument(_)));
-            place
+        self.tool.parameters.iter().enumerate().map(move |(position, parameter)| {
+            let entry = (position, index, parameter);
+            index += usize::from(matches!(parameter, Parameter::Model(_)));
+            entry
         })
     }
 
-    /// Arguments are all that there is, so the last of them tells whether all are right.
-    fn last_sees_all(&self) -> bool {
-        let is_plain =
-            |input: &Input| matches!(input, Input::Argument(argument) if argument.default.is_none());
-        !self.tool.inputs.is_empty() && self.tool.inputs.iter().all(is_plain)
+    /// Returns `true` if the chain takes all parameters, so its last step knows whether all arguments are valid.
+    fn is_single_chain(&self) -> bool {
+        let is_in_chain = |parameter: &Parameter| matches!(parameter, Parameter::Model(parameter) if parameter.default.is_none());
+        !self.tool.parameters.is_empty() && self.tool.parameters.iter().all(is_in_chain)
     }
 
-    /// `Taken::nothing().and::<f64>(arguments, 0)` for the arguments without a default, and the pattern for what it holds.
-    fn taken(&self) -> (TokenStream, TokenStream) {
+    /// Returns the chain `Taken::nothing().and::<f64>(arguments, 0)` for the arguments without a default, and the
+    /// pattern for its values.
+    fn take_without_defaults(&self) -> (TokenStream, TokenStream) {
         let private = self.private;
         let mut taken = quote!(#private::Taken::nothing());
         let mut pattern = quote!(());
-        for (position, index, input) in self.inputs() {
-            if let Input::Argument(argument) = input
-                && argument.default.is_none()
+        for (position, index, parameter) in self.parameters() {
+            if let Parameter::Model(parameter) = parameter
+                && parameter.default.is_none()
             {
                 let index = Literal::usize_unsuffixed(index);
-                let (local, ty) = (local(position), &argument.ty);
-                let is_last = position + 1 == self.tool.inputs.len() && self.last_sees_all();
-                let and =
-                    format_ident!("{}", if is_last { "and_last" } else { "and" }, span = own_at(ty.span()));
-                taken = quote_spanned!(own_at(ty.span())=> #taken.#and::<#ty>(arguments, #index));
+                let (local, ty) = (local(position), &parameter.ty);
+                let span = mixed_site_at(ty.span());
+                let is_last = position + 1 == self.tool.parameters.len() && self.is_single_chain();
+                let and = format_ident!("{}", if is_last { "and_last" } else { "and" }, span = span);
+                taken = quote_spanned!(span=> #taken.#and::<#ty>(arguments, #index));
                 pattern = quote!((#pattern, #local));
             }
         }
         (taken, pattern)
     }
 
-    /// `let argument0 = …;` for every other parameter, and its name.
-    fn others(&self) -> impl Iterator<Item = (TokenStream, Ident)> {
-        self.inputs().filter_map(|(position, index, input)| {
+    /// Returns `let argument0 = …;` for each parameter outside of the chain, and its local.
+    fn take_others(&self) -> impl Iterator<Item = (TokenStream, Ident)> {
+        self.parameters().filter_map(|(position, index, parameter)| {
             let local = local(position);
-            let take = match input {
-                Input::Argument(argument) => {
-                    self.take_or(&local, index, argument, argument.default.as_ref()?)
+            let statement = match parameter {
+                Parameter::Model(parameter) => {
+                    self.take_or(&local, index, parameter, parameter.default.as_ref()?)
                 }
-                Input::Injected(injected) => self.inject(&local, injected),
+                Parameter::Injected(parameter) => self.inject(&local, parameter),
             };
-            Some((take, local))
+            Some((statement, local))
         })
     }
 
-    fn take_or(&self, local: &Ident, index: usize, argument: &Argument, default: &Expr) -> TokenStream {
+    fn take_or(
+        &self,
+        local: &Ident,
+        index: usize,
+        parameter: &ModelParameter,
+        default: &Expr,
+    ) -> TokenStream {
         let private = self.private;
         let index = Literal::usize_unsuffixed(index);
-        let ty = &argument.ty;
-        let default = expand_default(argument, default, private);
-        quote_spanned! {own_at(ty.span())=>
+        let ty = &parameter.ty;
+        let default = expand_default(parameter, default, private);
+        quote_spanned! {mixed_site_at(ty.span())=>
             let #local = arguments.take_or::<#ty>(#index, #default, |value| #private::Shown(value).__tool_core_json());
         }
     }
 
-    /// What is injected, in an `Option` that is empty if it is not there and must be.
+    /// Returns the statement that looks up an injected value. Its local is `None` if a required value is missing.
     ///
-    /// A blocking function may run on after the call, so it gets a context of its own and looks there.
-    fn inject(&self, local: &Ident, injected: &Injected) -> TokenStream {
+    /// A blocking function may outlive the call, so it looks up references again in a context that it owns.
+    fn inject(&self, local: &Ident, parameter: &InjectedParameter) -> TokenStream {
         let private = self.private;
-        let Injected { ty, is_reference, is_optional, span } = injected;
-        let own = own_at(*span);
+        let InjectedParameter { ty, is_reference, is_optional, span } = parameter;
+        let span = mixed_site_at(*span);
         let found = if *is_optional {
-            quote_spanned!(own=> ::core::option::Option::Some(#private::look_up::<#ty>(context)))
+            quote_spanned!(span=> ::core::option::Option::Some(#private::look_up::<#ty>(context)))
         } else {
-            quote_spanned!(own=> arguments.inject::<#ty>(context))
+            quote_spanned!(span=> arguments.inject::<#ty>(context))
         };
         let found = match (is_reference, is_optional) {
-            (true, _) if self.is_blocking() => quote_spanned!(own=> #found.map(|_| ())),
+            (true, _) if self.is_blocking() => quote_spanned!(span=> #found.map(|_| ())),
             (true, _) => found,
-            (false, false) => quote_spanned!(own=> #found.map(|value| #private::for_call::<#ty>(value))),
+            (false, false) => quote_spanned!(span=> #found.map(|value| #private::for_call::<#ty>(value))),
             (false, true) => {
-                quote_spanned!(own=> #found.map(|value| value.map(|value| #private::for_call::<#ty>(value))))
+                quote_spanned!(span=> #found.map(|value| value.map(|value| #private::for_call::<#ty>(value))))
             }
         };
-        quote_spanned!(own=> let #local = #found;)
+        quote_spanned!(span=> let #local = #found;)
     }
 
-    /// The call, under way.
-    fn pending(&self) -> TokenStream {
+    /// Returns the expression that calls the function and evaluates to a `Pending`.
+    fn expand_pending(&self) -> TokenStream {
         let private = self.private;
         let (tool, path) = (self.tool, self.path);
-        let given = self.given();
+        let arguments = self.function_arguments();
         let is_async = tool.signature.asyncness.is_some();
-        let own = own_at(tool.signature.ident.span());
+        let span = mixed_site_at(tool.signature.ident.span());
         let convert = self.convert();
         if self.is_blocking() {
-            let owned = self.owned_by_the_call();
-            let looked_up = self.looked_up();
-            return quote_spanned! {own=>
+            let clones = self.clone_borrowed();
+            let look_ups = self.look_up_references();
+            return quote_spanned! {span=>
                 {
-                    #owned
+                    #clones
                     #private::blocking(move || {
-                        #looked_up
-                        let output = #path(#(#given),*);
+                        #look_ups
+                        let output = #path(#(#arguments),*);
                         #convert
                     })
                 }
             };
         }
         if is_async && !tool.borrows_arguments() {
-            quote_spanned!(own=> #private::later(#path(#(#given),*), |output| #convert))
+            quote_spanned!(span=> #private::later(#path(#(#arguments),*), |output| #convert))
         } else if is_async {
-            quote_spanned! {own=>
+            quote_spanned! {span=>
                 #private::Pending::boxed(async move {
-                    let output = #path(#(#given),*).await;
+                    let output = #path(#(#arguments),*).await;
                     #convert
                 })
             }
         } else {
             quote_spanned! {Span::mixed_site()=>
                 {
-                    let output = #path(#(#given),*);
+                    let output = #path(#(#arguments),*);
                     #private::Pending::ready(#convert)
                 }
             }
         }
     }
 
-    /// What the function is given, its receiver first.
-    fn given(&self) -> Vec<TokenStream> {
+    /// Returns the arguments of the function, the receiver first.
+    fn function_arguments(&self) -> Vec<TokenStream> {
         let receiver = self.receiver().map(|receiver| match receiver {
             Receiver::Reference => quote_spanned!(Span::mixed_site()=> &**this),
-            Receiver::Shared => quote_spanned!(Span::mixed_site()=> ::std::sync::Arc::clone(this)),
-            Receiver::SharedReference => quote_spanned!(Span::mixed_site()=> this),
+            Receiver::Arc => quote_spanned!(Span::mixed_site()=> ::std::sync::Arc::clone(this)),
+            Receiver::ArcReference => quote_spanned!(Span::mixed_site()=> this),
         });
-        let inputs = self.tool.inputs.iter().enumerate().map(|(position, input)| {
+        let arguments = self.tool.parameters.iter().enumerate().map(|(position, parameter)| {
             let local = local(position);
-            match input {
-                Input::Argument(argument) if matches!(argument.ty, ArgumentType::Borrowed { .. }) => {
+            match parameter {
+                Parameter::Model(parameter) if matches!(parameter.ty, ParameterType::Borrowed { .. }) => {
                     quote!(&#local)
                 }
                 _ => quote!(#local),
             }
         });
-        receiver.into_iter().chain(inputs).collect()
+        receiver.into_iter().chain(arguments).collect()
     }
 
     fn receiver(&self) -> Option<Receiver> {
-        self.tool.signature.receiver().and_then(Receiver::of)
+        self.tool.signature.receiver().and_then(Receiver::from_syn)
     }
 
-    /// Of what is borrowed from the caller, one for a blocking call to keep.
-    fn owned_by_the_call(&self) -> TokenStream {
-        let own = Span::mixed_site();
-        let this = self.receiver().map(|_| quote_spanned!(own=> let this = ::std::sync::Arc::clone(this);));
+    /// Clones what is borrowed from the caller, for a blocking call to own.
+    fn clone_borrowed(&self) -> TokenStream {
+        let span = Span::mixed_site();
+        let this = self.receiver().map(|_| quote_spanned!(span=> let this = ::std::sync::Arc::clone(this);));
         let context = self
             .tool
-            .injected()
-            .any(|injected| injected.is_reference)
-            .then(|| quote_spanned!(own=> let context = ::core::clone::Clone::clone(context);));
+            .injected_parameters()
+            .any(|parameter| parameter.is_reference)
+            .then(|| quote_spanned!(span=> let context = ::core::clone::Clone::clone(context);));
         quote!(#this #context)
     }
 
-    /// In a blocking call, what is injected by reference; it was there when the arguments were read.
-    fn looked_up(&self) -> TokenStream {
+    /// Looks up the injected references inside of a blocking call. They were present when the arguments were read.
+    fn look_up_references(&self) -> TokenStream {
         let private = self.private;
-        let own = Span::mixed_site();
-        let this = self.receiver().map(|_| quote_spanned!(own=> let this = &this;));
-        let values = self.tool.inputs.iter().enumerate().filter_map(|(position, input)| match input {
-            Input::Injected(injected) if injected.is_reference => {
-                let (local, ty) = (local(position), &injected.ty);
-                Some(match injected.is_optional {
-                    true => quote_spanned! {own=>
-                        let () = #local;
-                        let #local = #private::look_up::<#ty>(&context);
-                    },
-                    false => quote_spanned! {own=>
-                        let () = #local;
-                        let #local = match #private::look_up::<#ty>(&context) {
-                            ::core::option::Option::Some(value) => value,
-                            ::core::option::Option::None => return ::core::result::Result::Err(#private::lacks::<#ty>()),
-                        };
-                    },
-                })
+        let span = Span::mixed_site();
+        let this = self.receiver().map(|_| quote_spanned!(span=> let this = &this;));
+        let values = self.tool.parameters.iter().enumerate().filter_map(|(position, parameter)| {
+            let Parameter::Injected(parameter) = parameter else { return None };
+            let (local, ty) = (local(position), &parameter.ty);
+            if !parameter.is_reference {
+                return None;
             }
-            _ => None,
+            Some(match parameter.is_optional {
+                true => quote_spanned! {span=>
+                    let () = #local;
+                    let #local = #private::look_up::<#ty>(&context);
+                },
+                false => quote_spanned! {span=>
+                    let () = #local;
+                    let #local = match #private::look_up::<#ty>(&context) {
+                        ::core::option::Option::Some(value) => value,
+                        ::core::option::Option::None => return ::core::result::Result::Err(#private::lacks::<#ty>()),
+                    };
+                },
+            })
         });
         quote!(#this #(#values)*)
     }
 
-    /// The outcome of `output`, what the function returned.
+    /// Returns the expression that converts `output`, the function's return value.
     fn convert(&self) -> TokenStream {
         let private = self.private;
-        let own = own_at(self.tool.output_span());
-        if let Some(path) = &self.tool.words.convert {
-            return quote_spanned! {own=>
+        let span = mixed_site_at(self.tool.output_span());
+        if let Some(path) = &self.tool.options.convert {
+            return quote_spanned! {span=>
                 #private::Returned::of(&output).__tool_core_kind().and_then(output, |output| {
                     let output = #path(output);
                     #private::Returned::of(&output).__tool_core_kind().convert(output)
@@ -259,10 +266,10 @@ impl Call<'_> {
             };
         }
         let convert =
-            quote_spanned!(own=> #private::Returned::of(&output).__tool_core_kind().convert(output));
-        // A result that borrows from an argument is copied while the argument is there.
-        match self.tool.returns_text() {
-            true => quote_spanned!(own=> { let output = ::std::string::String::from(output); #convert }),
+            quote_spanned!(span=> #private::Returned::of(&output).__tool_core_kind().convert(output));
+        // A `&str` may borrow from an argument, which is dropped after the call.
+        match self.tool.returns_str() {
+            true => quote_spanned!(span=> { let output = ::std::string::String::from(output); #convert }),
             false => convert,
         }
     }

@@ -1,75 +1,78 @@
-//! The words that only some tools have.
+//! The options that only some tools have.
 
 use proc_macro2::{Literal, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::{Expr, ExprLit, ExprRange, ExprUnary, Lit, RangeLimits, UnOp};
 
-use super::declaration::lasting;
+use super::declaration::static_ref;
 use super::expand_option;
 use crate::attributes::ReturnDirect;
-use crate::input::{Argument, ArgumentType, Injected};
-use crate::names::PLAIN_TYPES;
+use crate::names::SELF_CHECKING_TYPES;
+use crate::parameter::{InjectedParameter, ModelParameter, ParameterType};
 use crate::tool_fn::ToolFn;
 
-/// `&Details::NONE.exclusive().timeout(5000)`; nothing where no word calls for it.
+/// `&Details::NONE.exclusive().timeout(5000)`, or `None` if the tool needs no details.
 pub(super) fn expand_details(tool: &ToolFn, private: &TokenStream) -> Option<TokenStream> {
-    let words = &tool.words;
+    let options = &tool.options;
     let mut details = TokenStream::new();
-    if let Some(return_direct) = words.return_direct {
+    if let Some(return_direct) = options.return_direct {
         let return_direct = expand_return_direct(return_direct, private);
         details.extend(quote!(.return_direct(#return_direct)));
     }
-    let flags = [&words.needs_approval, &words.exclusive, &words.at_most_once, &words.pure, &words.strict];
+    let flags =
+        [&options.needs_approval, &options.exclusive, &options.at_most_once, &options.pure, &options.strict];
     for flag in flags.into_iter().flatten() {
         details.extend(quote!(.#flag()));
     }
-    if let Some(attempts) = words.attempts {
+    if let Some(attempts) = options.attempts {
         details.extend(quote!(.attempts(#attempts)));
     }
-    if let Some(undo) = &words.undo {
+    if let Some(undo) = &options.undo {
         details.extend(quote!(.undo(#undo)));
     }
-    if let Some(timeout) = &words.timeout {
+    if let Some(timeout) = &options.timeout {
         let milliseconds = timeout.milliseconds;
         details.extend(quote!(.timeout(#milliseconds)));
     }
-    if let Some(limit) = &words.max_output {
-        details.extend(quote!(.max_output(#limit)));
+    if let Some(limit) = &options.max_output_chars {
+        details.extend(quote!(.max_output_chars(#limit)));
     }
-    if tool.arguments().any(|argument| !is_plain(argument.ty.to_token_stream())) {
+    if tool.model_parameters().any(|parameter| !is_self_checking(parameter.ty.to_token_stream())) {
         details.extend(quote!(.promises()));
     }
-    let injections: Vec<_> = tool.injected().map(|injected| expand_injection(injected, private)).collect();
+    let injections: Vec<_> =
+        tool.injected_parameters().map(|parameter| expand_injection(parameter, private)).collect();
     if !injections.is_empty() {
-        let injections = lasting(tool, quote!([#(#injections),*]));
+        let injections = static_ref(tool, quote!([#(#injections),*]));
         details.extend(quote!(.injections(#injections)));
     }
     let parameters: Vec<_> = tool
-        .arguments()
+        .model_parameters()
         .enumerate()
-        .filter_map(|(index, one)| expand_parameter(index, one, tool, private))
+        .filter_map(|(index, parameter)| expand_parameter(index, parameter, tool, private))
         .collect();
     if !parameters.is_empty() {
-        let parameters = lasting(tool, quote!([#(#parameters),*]));
+        let parameters = static_ref(tool, quote!([#(#parameters),*]));
         details.extend(quote!(.parameters(#parameters)));
     }
-    // What is there shows in the schema, through the details.
-    let has_default = tool.arguments().any(|argument| argument.default.is_some());
-    (has_default || !details.is_empty()).then(|| lasting(tool, quote!(#private::Details::NONE #details)))
+    // The details add the defaults to the schema.
+    let has_default = tool.model_parameters().any(|parameter| parameter.default.is_some());
+    (has_default || !details.is_empty()).then(|| static_ref(tool, quote!(#private::Details::NONE #details)))
 }
 
-/// The type is put together of types of the standard library that take all that their schemas allow: an `f32` does not, and a
-/// type of the user's may say more in its schema than it refuses.
-fn is_plain(ty: TokenStream) -> bool {
+/// Returns `true` if the type consists of standard types whose deserialization enforces their schemas.
+///
+/// An `f32` is none of them, and a user's type may have limits in its schema that its deserialization does not enforce.
+fn is_self_checking(ty: TokenStream) -> bool {
     ty.into_iter().all(|token| match token {
-        TokenTree::Ident(name) => PLAIN_TYPES.iter().any(|plain| name == plain),
-        TokenTree::Group(group) => is_plain(group.stream()),
+        TokenTree::Ident(name) => SELF_CHECKING_TYPES.iter().any(|known| name == known),
+        TokenTree::Group(group) => is_self_checking(group.stream()),
         _ => true,
     })
 }
 
-/// It is the `String` of a `&str`, or the `Vec` of a slice.
-fn is_text_or_list(ty: &ArgumentType) -> bool {
+/// Returns `true` for the `String` of a `&str` and the `Vec` of a slice.
+fn is_string_or_vec(ty: &ParameterType) -> bool {
     let tokens = ty.to_token_stream().to_string().replace(' ', "");
     tokens.starts_with("::std::string::String") || tokens.starts_with("::std::vec::Vec")
 }
@@ -84,23 +87,23 @@ fn expand_return_direct(return_direct: ReturnDirect, private: &TokenStream) -> T
 }
 
 /// `Injection::of::<Database>()`
-fn expand_injection(injected: &Injected, private: &TokenStream) -> TokenStream {
-    let ty = &injected.ty;
-    let optional = injected.is_optional.then(|| quote!(.optional()));
-    quote_spanned!(injected.span=> #private::Injection::of::<#ty>() #optional)
+fn expand_injection(parameter: &InjectedParameter, private: &TokenStream) -> TokenStream {
+    let ty = &parameter.ty;
+    let optional = parameter.is_optional.then(|| quote!(.optional()));
+    quote_spanned!(parameter.span=> #private::Injection::of::<#ty>() #optional)
 }
 
 /// `ParameterDetails::of(0, &[&Range::of::<u8>(…)], None)`
 fn expand_parameter(
     index: usize,
-    argument: &Argument,
+    parameter: &ModelParameter,
     tool: &ToolFn,
     private: &TokenStream,
 ) -> Option<TokenStream> {
-    let range = argument.range.as_ref().map(|range| expand_range(argument, range, private));
-    let length = argument.length.as_ref().map(|length| expand_length(argument, length, private));
-    let pattern = argument.pattern.as_ref().map(|pattern| {
-        let ty = &argument.ty;
+    let range = parameter.range.as_ref().map(|range| expand_range(parameter, range, private));
+    let length = parameter.length.as_ref().map(|length| expand_length(parameter, length, private));
+    let pattern = parameter.pattern.as_ref().map(|pattern| {
+        let ty = &parameter.ty;
         quote_spanned! {ty.span()=>
             #private::Pattern::of::<#ty>(#pattern, || {
                 static __PATTERN: #private::PatternCell = #private::PatternCell::new();
@@ -109,24 +112,24 @@ fn expand_parameter(
         }
     });
     let limits = [range, length, pattern].into_iter().flatten();
-    let limits: Vec<_> = limits.map(|limit| lasting(tool, limit)).collect();
-    let example = argument.example.as_ref().map(|example| quote!(|| #private::example(&(#example))));
+    let limits: Vec<_> = limits.map(|limit| static_ref(tool, limit)).collect();
+    let example = parameter.example.as_ref().map(|example| quote!(|| #private::example(&(#example))));
     if limits.is_empty() && example.is_none() {
         return None;
     }
     let index = Literal::usize_unsuffixed(index);
     let example = expand_option(example);
-    let limits = lasting(tool, quote!([#(#limits),*]));
+    let limits = static_ref(tool, quote!([#(#limits),*]));
     Some(quote!(#private::ParameterDetails::of(#index, #limits, #example)))
 }
 
-fn expand_range(argument: &Argument, range: &ExprRange, private: &TokenStream) -> TokenStream {
-    let ty = &argument.ty;
+fn expand_range(parameter: &ModelParameter, range: &ExprRange, private: &TokenStream) -> TokenStream {
+    let ty = &parameter.ty;
     let bound = |bound: &Option<Box<Expr>>| {
         expand_option(bound.as_deref().map(|bound| {
-            let kind = match number_of(bound) {
-                Some(Number::Integer) => return quote!(#private::Bound::Integer(#bound)),
-                Some(Number::Float) => return quote!(#private::Bound::Number(#bound)),
+            let kind = match number_kind(bound) {
+                Some(NumberKind::Integer) => return quote!(#private::Bound::Integer(#bound)),
+                Some(NumberKind::Float) => return quote!(#private::Bound::Number(#bound)),
                 None => quote!(<#ty as #private::Ranged>::Number),
             };
             quote!({ let bound: #kind = #bound; #private::Bound::from(bound) })
@@ -138,8 +141,8 @@ fn expand_range(argument: &Argument, range: &ExprRange, private: &TokenStream) -
     }
 }
 
-fn expand_length(argument: &Argument, length: &ExprRange, private: &TokenStream) -> TokenStream {
-    let ty = &argument.ty;
+fn expand_length(parameter: &ModelParameter, length: &ExprRange, private: &TokenStream) -> TokenStream {
+    let ty = &parameter.ty;
     let (shortest, longest) = (expand_option(length.start.as_ref()), expand_option(length.end.as_ref()));
     let is_open = is_open(length);
     quote_spanned!(ty.span()=> #private::Length::of::<#ty>(#shortest, #longest, #is_open))
@@ -149,35 +152,41 @@ fn is_open(range: &ExprRange) -> bool {
     matches!(range.limits, RangeLimits::HalfOpen(_)) && range.end.is_some()
 }
 
-enum Number {
+enum NumberKind {
     Integer,
     Float,
 }
 
-/// What kind of number a literal without a suffix is.
-fn number_of(expression: &Expr) -> Option<Number> {
+/// Returns the kind of number that a literal without a suffix is.
+fn number_kind(expression: &Expr) -> Option<NumberKind> {
     match expression {
         Expr::Lit(ExprLit { lit: Lit::Int(integer), .. }) if integer.suffix().is_empty() => {
-            Some(Number::Integer)
+            Some(NumberKind::Integer)
         }
-        Expr::Lit(ExprLit { lit: Lit::Float(float), .. }) if float.suffix().is_empty() => Some(Number::Float),
-        Expr::Unary(ExprUnary { op: UnOp::Neg(_), expr, .. }) => number_of(expr),
+        Expr::Lit(ExprLit { lit: Lit::Float(float), .. }) if float.suffix().is_empty() => {
+            Some(NumberKind::Float)
+        }
+        Expr::Unary(ExprUnary { op: UnOp::Neg(_), expr, .. }) => number_kind(expr),
         _ => None,
     }
 }
 
-/// The default of a parameter, in a closure: it is made anew for each call.
-pub(super) fn expand_default(argument: &Argument, default: &Expr, private: &TokenStream) -> TokenStream {
-    let ty = &argument.ty;
+/// Returns a closure that evaluates the default of a parameter, once per call.
+pub(super) fn expand_default(
+    parameter: &ModelParameter,
+    default: &Expr,
+    private: &TokenStream,
+) -> TokenStream {
+    let ty = &parameter.ty;
     match default {
         Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => {
             quote_spanned!(text.span()=> || <#ty as #private::FromText>::from_text(#text))
         }
         other => {
             let other = other.to_token_stream();
-            match &argument.ty {
-                // The type that is owned is not one that the user wrote.
-                ArgumentType::Borrowed { .. } if is_text_or_list(ty) => {
+            match &parameter.ty {
+                // The user did not write the owned type, so the default may be of another.
+                ParameterType::Borrowed { .. } if is_string_or_vec(ty) => {
                     quote!(|| <#ty as ::core::convert::From<_>>::from(#other))
                 }
                 _ => quote!(|| #other),

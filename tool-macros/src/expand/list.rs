@@ -5,12 +5,12 @@ use quote::{quote, quote_spanned};
 use syn::parse::{Parse, ParseStream, Parser};
 use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
-use syn::{Path, Token, parenthesized};
+use syn::{Path, Token, parenthesized, token};
 
-/// `($crate) sum, text::count`: where `tool-core` is found, and the list as the user wrote it.
+/// `($crate) sum, text::count`: the path of `tool-core`, and the list as the user wrote it.
 struct List {
     krate: TokenStream,
-    paths: Punctuated<Path, Token![,]>,
+    paths: Vec<Path>,
 }
 
 impl Parse for List {
@@ -18,17 +18,24 @@ impl Parse for List {
         let krate;
         parenthesized!(krate in input);
         let krate = krate.parse()?;
-        let paths = Punctuated::parse_terminated(input).map_err(|error| {
-            let message = format!(
-                "{error}; `tools!` takes the paths of `#[tool]` functions: `tools![sum, text::count]`"
-            );
-            syn::Error::new(error.span(), message)
-        })?;
-        Ok(Self { krate, paths })
+        let paths = Punctuated::<Path, Token![,]>::parse_terminated_with(input, parse_path)?;
+        Ok(Self { krate, paths: paths.into_iter().collect() })
     }
 }
 
-/// Of `tools![sum, text::count]` makes
+fn parse_path(input: ParseStream<'_>) -> syn::Result<Path> {
+    let path: Path = input.parse().map_err(|error| {
+        let message =
+            format!("{error}; `tools!` takes the paths of `#[tool]` functions: `tools![sum, text::count]`");
+        syn::Error::new(error.span(), message)
+    })?;
+    if input.peek(token::Paren) {
+        return Err(input.error("`tools!` takes functions, not calls; remove the parentheses"));
+    }
+    Ok(path)
+}
+
+/// Expands `tools![sum, text::count]` to
 ///
 /// ```ignore
 /// {

@@ -1,4 +1,4 @@
-//! From the model to tokens. Nothing here can fail: what could was checked before.
+//! Generates code from checked items. Nothing here can fail.
 
 mod call;
 mod declaration;
@@ -11,9 +11,9 @@ use proc_macro2::{Span, TokenStream};
 use quote::quote;
 use syn::Attribute;
 
-/// The macro's own hygiene, shown at a place of the user's.
-fn own_at(place: Span) -> Span {
-    Span::mixed_site().located_at(place)
+/// Returns a span with the macro's hygiene whose errors appear at the given span.
+fn mixed_site_at(span: Span) -> Span {
+    Span::mixed_site().located_at(span)
 }
 
 fn expand_option(value: Option<impl quote::ToTokens>) -> TokenStream {
@@ -23,7 +23,7 @@ fn expand_option(value: Option<impl quote::ToTokens>) -> TokenStream {
     }
 }
 
-/// What holds for the function holds for its tool.
+/// Returns `true` for attributes of the function that its tool needs too.
 fn is_copied(attribute: &Attribute) -> bool {
     is_cfg(attribute) || attribute.path().is_ident("deprecated")
 }

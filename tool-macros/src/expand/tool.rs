@@ -9,7 +9,7 @@ use super::declaration::expand_declaration;
 use super::{is_cfg, is_copied};
 use crate::tool_fn::ToolFn;
 
-/// Of
+/// Expands
 ///
 /// ```ignore
 /// /// Sums two numbers.
@@ -17,10 +17,10 @@ use crate::tool_fn::ToolFn;
 /// fn sum(a: f64, b: Option<f64>) -> f64 { … }
 /// ```
 ///
-/// makes the function as it stands, and
+/// to the unchanged function and
 ///
 /// ```ignore
-/// #[doc = "The tool `sum`."]
+/// #[doc = "The tool `sum`, for `tools![sum]`."]
 /// struct sum {}
 ///
 /// const _: () = {
@@ -36,9 +36,8 @@ use crate::tool_fn::ToolFn;
 ///         ],
 ///         None,
 ///         |arguments, _| {
-///             let a = arguments.take::<f64>(0);
-///             let b = arguments.take::<Option<f64>>(1);
-///             let (Some(a), Some(b), true) = (a, b, arguments.are_right()) else { return None };
+///             let taken = private::Taken::nothing().and::<f64>(arguments, 0).and_last::<Option<f64>>(arguments, 1);
+///             let (Some((((), a), b)),) = (taken.whole(),) else { return None };
 ///             let output = sum(a, b);
 ///             Some(private::Pending::ready(private::Returned::of(&output).__tool_core_kind().convert(output)))
 ///         },
@@ -48,7 +47,7 @@ use crate::tool_fn::ToolFn;
 /// };
 /// ```
 ///
-/// All types of parameters are named in the one static, so that rustc tells only once of a bound that does not hold.
+/// All parameter types are named in the one static, so rustc reports an unmet bound only once.
 pub(crate) fn expand_tool(tool: &ToolFn, function: &ItemFn) -> TokenStream {
     let ident = &tool.signature.ident;
     let cfgs = tool.attributes.iter().filter(|attribute| is_cfg(attribute));
@@ -86,7 +85,7 @@ pub(crate) fn expand_tool(tool: &ToolFn, function: &ItemFn) -> TokenStream {
     }
 }
 
-/// What stands in for a tool that was refused, so that what uses it is not refused as well.
+/// Returns a stub for a tool with mistakes, so that uses of the tool cause no further errors.
 pub(crate) fn expand_stub(tool: &ToolFn, visibility: &Visibility) -> TokenStream {
     let ident = &tool.signature.ident;
     let cfgs = tool.attributes.iter().filter(|attribute| is_cfg(attribute));

@@ -10,7 +10,7 @@ use super::is_cfg;
 use crate::tool_fn::ToolFn;
 use crate::toolbox::Toolbox;
 
-/// Of
+/// Expands
 ///
 /// ```ignore
 /// #[toolbox]
@@ -21,7 +21,7 @@ use crate::toolbox::Toolbox;
 /// }
 /// ```
 ///
-/// makes the block as it stands, and
+/// to the unchanged block and
 ///
 /// ```ignore
 /// impl ::tool_core::Toolbox for Calculator {
@@ -37,11 +37,11 @@ use crate::toolbox::Toolbox;
 /// }
 /// ```
 ///
-/// With `fn name` in the attribute it is a function of that name that gives the set, instead of the trait: so a type has
-/// as many toolboxes as it likes.
+/// With `fn name` in the attribute, a function of that name returns the set and the trait is not implemented, so a type
+/// can have several toolboxes.
 pub(crate) fn expand_toolbox(toolbox: &Toolbox) -> TokenStream {
     let block = &toolbox.block;
-    let krate = &toolbox.words.krate;
+    let krate = &toolbox.options.krate;
     let private = quote!(#krate::__private);
     let methods = toolbox.tools.iter().map(|tool| expand_method(tool, toolbox, &private));
     let methods = quote!(const { &[#(#methods),*] });
@@ -49,23 +49,23 @@ pub(crate) fn expand_toolbox(toolbox: &Toolbox) -> TokenStream {
     quote!(#block #tools)
 }
 
-/// What stands in for a toolbox that was refused.
+/// Returns a stub for a toolbox with mistakes, so that uses of the toolbox cause no further errors.
 pub(crate) fn expand_stub(toolbox: &Toolbox) -> TokenStream {
-    let krate = &toolbox.words.krate;
+    let krate = &toolbox.options.krate;
     let private = quote!(#krate::__private);
     expand_tools(toolbox, &quote!(&[]), &private)
 }
 
 fn expand_tools(toolbox: &Toolbox, methods: &TokenStream, private: &TokenStream) -> TokenStream {
     let block = &toolbox.block;
-    let krate = &toolbox.words.krate;
+    let krate = &toolbox.options.krate;
     let (ty, (generics, _, bounds)) = (&block.self_ty, block.generics.split_for_impl());
     let cfgs = block.attrs.iter().filter(|attribute| is_cfg(attribute));
     let traits = quote! {
         #[allow(unused_imports)]
         use #private::{NotShown as _, PlainKind as _, RequiredByDefault as _};
     };
-    let tools = match &toolbox.words.function {
+    let tools = match &toolbox.options.function {
         None => quote_spanned! {ty.span()=>
             impl #generics #krate::Toolbox for #ty #bounds {
                 fn methods() -> &'static [#private::Method<Self>] {
@@ -75,7 +75,7 @@ fn expand_tools(toolbox: &Toolbox, methods: &TokenStream, private: &TokenStream)
             }
         },
         Some((visibility, name)) => {
-            let doc = "The tools of this value.";
+            let doc = "Returns the tools of this value.";
             quote_spanned! {ty.span()=>
                 impl #generics #ty #bounds {
                     #[doc = #doc]
@@ -99,8 +99,8 @@ fn expand_tools(toolbox: &Toolbox, methods: &TokenStream, private: &TokenStream)
 /// `Method::new(ToolName::new("sum"), …)`
 fn expand_method(tool: &ToolFn, toolbox: &Toolbox, private: &TokenStream) -> TokenStream {
     let name = &tool.name.text;
-    // With the span of the method alone: the place of a tool is where its method stands, and not its toolbox.
-    let declared_at = at(tool.signature.ident.span(), quote!(#private::ToolName::new(#name)));
+    // All tokens have the span of the method, because the location of the tool is that of its method.
+    let name = with_span(tool.signature.ident.span(), quote!(#private::ToolName::new(#name)));
     let declaration = expand_declaration(tool, private);
     let ident = &tool.signature.ident;
     let path = match &toolbox.block.trait_ {
@@ -111,17 +111,17 @@ fn expand_method(tool: &ToolFn, toolbox: &Toolbox, private: &TokenStream) -> Tok
     let cfgs = tool.attributes.iter().filter(|attribute| is_cfg(attribute));
     quote! {
         #(#cfgs)*
-        #private::Method::new(#declared_at, #declaration, #call)
+        #private::Method::new(#name, #declaration, #call)
     }
 }
 
-/// The same tokens, all of them at this place.
-fn at(place: Span, tokens: TokenStream) -> TokenStream {
+/// Sets the span of all tokens, nested ones included.
+fn with_span(span: Span, tokens: TokenStream) -> TokenStream {
     let tokens = tokens.into_iter().map(|mut token| {
         if let TokenTree::Group(group) = &token {
-            token = Group::new(group.delimiter(), at(place, group.stream())).into();
+            token = Group::new(group.delimiter(), with_span(span, group.stream())).into();
         }
-        token.set_span(place);
+        token.set_span(span);
         token
     });
     tokens.collect()

@@ -29,7 +29,7 @@
 //! | `needs_approval` | `readOnlyHint: false`, `destructiveHint: true`; the tool is [not served](Server::allow_unapproved) by itself |
 //! | `undo = …` | `readOnlyHint: false`, `destructiveHint: false` |
 //! | `at_most_once` | `readOnlyHint: false`, `idempotentHint: false` |
-//! | `timeout`, `attempts`, `exclusive`, `max_output` | none: they are kept here, for every call |
+//! | `timeout`, `attempts`, `exclusive`, `max_output_chars` | none: they are kept here, for every call |
 //!
 //! Where two words say different things, the more careful one holds. An output schema is
 //! [given by type](Server::output_schema).

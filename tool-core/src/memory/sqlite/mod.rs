@@ -1,6 +1,6 @@
 //! Conversations and runs in a file.
 
-mod file;
+mod database;
 mod worker;
 
 use std::error::Error;

@@ -39,11 +39,11 @@ use crate::tool::{IntoToolOutput, ToolContext, ToolFuture};
 /// # let _ = tools;
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "this function or closure cannot be made a tool",
+    message = "this function or closure cannot be a tool",
     label = "not a function that a tool can call",
-    note = "write `|args: Args| …` or `|args: Args, context: ToolContext| …`, with the types named, or `async move {{ … }}` behind the bars",
-    note = "it must return what `IntoToolOutput` is there for, such as `String`, `Json<T>` or `Result<T, E>`",
-    note = "it must be `Fn + Send + Sync + 'static` and its future `Send + 'static`: write `move`, and share by an `Arc`"
+    note = "write `|args: Args| …` or `|args: Args, context: ToolContext| …` with explicit types; for async code, return `async move {{ … }}`",
+    note = "the return type must implement `IntoToolOutput`, such as `String`, `Json<T>` or `Result<T, E>`",
+    note = "the function must be `Fn + Send + Sync + 'static` and its future `Send + 'static`; write `move`, and share state in an `Arc`"
 )]
 pub trait ToolHandler<Marker>: Send + Sync + 'static {
     /// What it takes: `()` for nothing.

@@ -23,8 +23,8 @@ use crate::tool::{Tool, ToolContext, ToolFuture, object};
 /// `serde::Deserialize` and `schemars::JsonSchema`, each field an argument.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the arguments of a tool",
-    label = "needs `serde::Deserialize` and `schemars::JsonSchema`",
-    note = "above a struct of your own, write `#[derive(serde::Deserialize, schemars::JsonSchema)]`"
+    label = "must implement `serde::Deserialize` and `schemars::JsonSchema`",
+    note = "for a struct of your own, add `#[derive(serde::Deserialize, schemars::JsonSchema)]`"
 )]
 pub trait ToolArguments: DeserializeOwned + JsonSchema + 'static {}
 

@@ -23,7 +23,7 @@ pub fn for_call<T: InjectableByValue>(value: &T) -> T {
 /// What `#[inject]` can take by reference.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be injected",
-    label = "needs `Send`, `Sync` and `'static`, as it is shared between calls"
+    label = "must be `Send`, `Sync` and `'static` because calls share it"
 )]
 pub trait Injectable: Any + Send + Sync {}
 
@@ -33,7 +33,7 @@ impl<T: Any + Send + Sync> Injectable for T {}
 /// What `#[inject]` can take by value.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be injected by value",
-    label = "needs `Clone`, as every call takes one; write `&{Self}` to take it by reference"
+    label = "must implement `Clone` because each call takes its own; use `&{Self}` to inject a reference"
 )]
 pub trait InjectableByValue: Injectable {
     /// One for this call.

@@ -25,7 +25,7 @@ pub struct Details {
     strict: Option<Strict>,
     promises: Option<Promises>,
     timeout: Option<(Duration, Within)>,
-    max_output: Option<(usize, Cut)>,
+    max_output_chars: Option<(usize, Cut)>,
     injections: &'static [Injection],
     parameters: &'static [ParameterDetails],
 }
@@ -58,7 +58,7 @@ impl Details {
         strict: None,
         promises: None,
         timeout: None,
-        max_output: None,
+        max_output_chars: None,
         injections: &[],
         parameters: &[],
     };
@@ -120,8 +120,8 @@ impl Details {
     }
 
     #[must_use]
-    pub const fn max_output(mut self, characters: usize) -> Self {
-        self.max_output = Some((characters, future::cut));
+    pub const fn max_output_chars(mut self, characters: usize) -> Self {
+        self.max_output_chars = Some((characters, future::cut));
         self
     }
 
@@ -262,7 +262,7 @@ impl Words for Details {
             Some((duration, within)) => within(pending, duration),
             None => pending,
         };
-        match self.max_output {
+        match self.max_output_chars {
             Some((characters, cut)) => cut(pending, characters),
             None => pending,
         }

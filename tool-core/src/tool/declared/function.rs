@@ -72,7 +72,7 @@ impl Tool for DeclaredTool {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a tool",
     label = "not a function with `#[tool]`",
-    note = "write `#[tool]` above the function, and import the function from where it is declared"
+    note = "write `#[tool]` above the function, and import it from the module that declares it"
 )]
 pub trait StaticTool {
     /// What tells two tools apart.

@@ -34,8 +34,8 @@ use crate::tool::{ToolError, ToolOutput};
 /// ```
 #[diagnostic::on_unimplemented(
     message = "a tool cannot return `{Self}`",
-    label = "not what `IntoToolOutput` is there for",
-    note = "of a type of your own with `#[derive(serde::Serialize)]`, return `Json(value)` or `Result<T, E>`"
+    label = "does not implement `IntoToolOutput`",
+    note = "for a type with `#[derive(serde::Serialize)]`, return `Json(value)`, or return it in a `Result<T, E>`"
 )]
 pub trait IntoToolOutput {
     /// The value as the model reads it.

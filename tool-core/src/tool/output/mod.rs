@@ -246,8 +246,9 @@ pub(crate) fn write_outcome<S: Serializer>(
 /// What the error of a fallible tool must be able to do.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the error of a tool",
-    label = "needs to convert into `Box<dyn Error + Send + Sync>`",
-    note = "implement `std::error::Error` for it, or return a `String` as the error; of a boxed error write `Box<dyn Error + Send + Sync>`"
+    label = "must convert into `Box<dyn Error + Send + Sync>`",
+    note = "implement `std::error::Error` for it, or return a `String` as the error",
+    note = "write a boxed error as `Box<dyn Error + Send + Sync>`"
 )]
 pub trait ToolFailure: Sized {
     /// The error as the model reads it.

@@ -11,8 +11,9 @@ use crate::tool::{ToolError, ToolOutput};
 /// What a tool may return.
 #[diagnostic::on_unimplemented(
     message = "a tool cannot return `{Self}`",
-    label = "needs `serde::Serialize`, and to own what it holds",
-    note = "above a type of your own, write `#[derive(serde::Serialize)]`; instead of a future, write `async fn`"
+    label = "must implement `serde::Serialize` and own its data",
+    note = "for a type of your own, add `#[derive(serde::Serialize)]`",
+    note = "instead of returning a future, write `async fn`"
 )]
 pub trait ToolReturn: Sized {
     /// The value as the model reads it.

@@ -2,7 +2,7 @@
 
 use tool_core::tool;
 
-#[tool(max_output)]
+#[tool(max_output_chars)]
 fn order() {}
 
 fn main() {}

@@ -2,7 +2,7 @@
 
 use tool_core::tool;
 
-#[tool(max_output = "4k")]
+#[tool(descripton = "Orders a meal")]
 fn order() {}
 
 fn main() {}

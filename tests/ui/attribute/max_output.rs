@@ -2,7 +2,7 @@
 
 use tool_core::tool;
 
-#[tool(max_output = 0)]
+#[tool(max_output = 4000)]
 fn order() {}
 
 fn main() {}

@@ -1,4 +1,4 @@
-//! Traits of the user's own, for every type, with the names that one would use.
+//! Blanket traits of the user's whose items have the names that generated code would use.
 
 use tool_core::{tool, tools};
 

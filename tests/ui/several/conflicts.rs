@@ -2,7 +2,7 @@
 
 use tool_core::tool;
 
-// A word that contradicts two is told of once.
+// An option that conflicts with two others gives one message.
 #[tool(needs_approval, undo = "cancel", pure, at_most_once, attempts = 2)]
 fn order() {}
 

@@ -1,4 +1,4 @@
-//! The arguments' type has no schema.
+//! The type of the arguments has no schema.
 
 use tool_core::FunctionTool;
 

@@ -1,4 +1,4 @@
-//! The parameters of a tool: those that the model fills, and those that the application does.
+//! The parameters of a tool: those that the model fills and those that the application fills.
 
 use proc_macro2::{Span, TokenStream};
 use quote::ToTokens;
@@ -14,30 +14,30 @@ use crate::docs;
 use crate::names::{INJECT, PARAM};
 use crate::tool_fn::Name;
 
-/// One parameter of the function.
-pub(crate) enum Input {
-    Argument(Box<Argument>),
-    Injected(Box<Injected>),
+/// A parameter of the function.
+pub(crate) enum Parameter {
+    Model(Box<ModelParameter>),
+    Injected(Box<InjectedParameter>),
 }
 
 /// A parameter that the model fills.
-pub(crate) struct Argument {
+pub(crate) struct ModelParameter {
     pub(crate) name: Name,
     pub(crate) description: Option<String>,
-    /// What `required = …` says, if it is there.
+    /// The value of `required = …`, if it is given.
     pub(crate) required: Option<LitBool>,
     pub(crate) default: Option<Expr>,
     pub(crate) range: Option<ExprRange>,
     pub(crate) length: Option<ExprRange>,
     pub(crate) pattern: Option<LitStr>,
     pub(crate) example: Option<Expr>,
-    pub(crate) ty: ArgumentType,
+    pub(crate) ty: ParameterType,
 }
 
-/// The type that the argument is read as, and how the function takes it.
-pub(crate) enum ArgumentType {
+/// The type that the argument is deserialized as, and how it is passed to the function.
+pub(crate) enum ParameterType {
     Owned(Box<Type>),
-    /// `&str`, `&[T]`, `&T`: the owned type, of which the function borrows.
+    /// `&str`, `&[T]` or `&T`: the function borrows a value of the owned type.
     Borrowed {
         owned: TokenStream,
         lifetime: Option<Lifetime>,
@@ -46,43 +46,44 @@ pub(crate) enum ArgumentType {
 }
 
 /// A parameter with `#[inject]`: a value of the run's context.
-pub(crate) struct Injected {
-    /// The type of the value, without the reference to it.
+pub(crate) struct InjectedParameter {
+    /// The type of the value, without a reference or `Option` around it.
     pub(crate) ty: Type,
-    /// `&T`, not `T`.
+    /// `true` for a `&T`.
     pub(crate) is_reference: bool,
-    /// `Option<…>`
+    /// `true` for an `Option`.
     pub(crate) is_optional: bool,
     pub(crate) span: Span,
 }
 
-impl Input {
-    pub(crate) fn read(input: &PatType, diagnostics: &mut Diagnostics) -> Self {
-        let Some(inject) = input.attrs.iter().find(|one| one.path().is_ident(INJECT)) else {
-            return Self::Argument(Box::new(Argument::read(input, diagnostics)));
+impl Parameter {
+    pub(crate) fn parse(input: &PatType, diagnostics: &mut Diagnostics) -> Self {
+        let Some(inject) = input.attrs.iter().find(|attribute| attribute.path().is_ident(INJECT)) else {
+            return Self::Model(Box::new(ModelParameter::parse(input, diagnostics)));
         };
         if !matches!(inject.meta, Meta::Path(_)) {
-            diagnostics.error(inject, "`#[inject]` takes no words: what is injected is found by its type");
+            let message = "`#[inject]` takes no options because values are found by type; write `#[inject]`";
+            diagnostics.error(inject, message);
         }
         for other in &input.attrs {
             if other.path().is_ident(PARAM) {
-                let message = "a parameter is filled by the model or by the application; \
-                     leave out `#[param]` or `#[inject]`";
+                let message = "a parameter comes from the model or from the application, not from both; \
+                     remove `#[param]` or `#[inject]`";
                 diagnostics.error(other, message);
             } else if other.path().is_ident(INJECT) && !std::ptr::eq(other, inject) {
-                diagnostics.error(other, "`#[inject]` is given twice; leave one out");
+                diagnostics.error(other, "duplicate `#[inject]`; remove one of the two");
             }
         }
-        Self::Injected(Box::new(Injected::of(&input.ty)))
+        Self::Injected(Box::new(InjectedParameter::from_type(&input.ty)))
     }
 }
 
-impl Argument {
-    fn read(input: &PatType, diagnostics: &mut Diagnostics) -> Self {
-        let attribute = Self::attribute(&input.attrs, diagnostics);
+impl ModelParameter {
+    fn parse(input: &PatType, diagnostics: &mut Diagnostics) -> Self {
+        let attribute = Self::parse_attribute(&input.attrs, diagnostics);
         let name = match (attribute.name, &*input.pat) {
-            (Some(name), _) => Name::explicit(&name),
-            (None, Pat::Ident(pattern)) => Name::of(&pattern.ident),
+            (Some(name), _) => Name::from_literal(&name),
+            (None, Pat::Ident(pattern)) => Name::from_ident(&pattern.ident),
             (None, other) => Name { text: String::new(), span: other.span(), is_explicit: false },
         };
         Self {
@@ -94,29 +95,29 @@ impl Argument {
             length: attribute.length,
             pattern: attribute.pattern,
             example: attribute.example,
-            ty: ArgumentType::of(&input.ty),
+            ty: ParameterType::from_type(&input.ty),
         }
     }
 
-    fn attribute(attributes: &[Attribute], diagnostics: &mut Diagnostics) -> ParamAttribute {
-        let mut ours = attributes.iter().filter(|one| one.path().is_ident(PARAM));
-        let first = ours.next().map(|one| ParamAttribute::from_attribute(one, diagnostics));
-        for second in ours {
-            diagnostics.error(second, "`#[param]` is given twice; put everything into one");
+    fn parse_attribute(attributes: &[Attribute], diagnostics: &mut Diagnostics) -> ParamAttribute {
+        let mut params = attributes.iter().filter(|attribute| attribute.path().is_ident(PARAM));
+        let first = params.next().map(|attribute| ParamAttribute::parse(attribute, diagnostics));
+        for second in params {
+            diagnostics.error(second, "duplicate `#[param]`; merge the two");
         }
         first.unwrap_or_default()
     }
 }
 
-impl ArgumentType {
-    fn of(ty: &Type) -> Self {
+impl ParameterType {
+    fn from_type(ty: &Type) -> Self {
         match ty {
             Type::Reference(TypeReference { elem, lifetime, .. }) => {
                 let span = ty.span();
-                Self::Borrowed { owned: owned(elem, span), lifetime: lifetime.clone(), span }
+                Self::Borrowed { owned: owned_type(elem, span), lifetime: lifetime.clone(), span }
             }
-            Type::Paren(inner) => Self::of(&inner.elem),
-            Type::Group(inner) => Self::of(&inner.elem),
+            Type::Paren(inner) => Self::from_type(&inner.elem),
+            Type::Group(inner) => Self::from_type(&inner.elem),
             other => Self::Owned(Box::new(other.clone())),
         }
     }
@@ -129,7 +130,7 @@ impl ArgumentType {
     }
 }
 
-impl ToTokens for ArgumentType {
+impl ToTokens for ParameterType {
     fn to_tokens(&self, tokens: &mut TokenStream) {
         match self {
             Self::Owned(ty) => ty.to_tokens(tokens),
@@ -138,25 +139,25 @@ impl ToTokens for ArgumentType {
     }
 }
 
-impl Injected {
-    fn of(ty: &Type) -> Self {
+impl InjectedParameter {
+    fn from_type(ty: &Type) -> Self {
         let span = ty.span();
         match ty {
             Type::Reference(reference) => {
                 Self { ty: (*reference.elem).clone(), is_reference: true, is_optional: false, span }
             }
-            Type::Paren(inner) => Self::of(&inner.elem),
-            Type::Group(inner) => Self::of(&inner.elem),
-            other => match inside_option(other) {
-                Some(inner) => Self { is_optional: true, span, ..Self::of(inner) },
+            Type::Paren(inner) => Self::from_type(&inner.elem),
+            Type::Group(inner) => Self::from_type(&inner.elem),
+            other => match option_argument(other) {
+                Some(inner) => Self { is_optional: true, span, ..Self::from_type(inner) },
                 None => Self { ty: other.clone(), is_reference: false, is_optional: false, span },
             },
         }
     }
 }
 
-/// `T` of `Option<T>`.
-pub(crate) fn inside_option(ty: &Type) -> Option<&Type> {
+/// Returns the `T` of an `Option<T>`.
+pub(crate) fn option_argument(ty: &Type) -> Option<&Type> {
     let Type::Path(path) = ty else { return None };
     let last = path.path.segments.last().filter(|last| last.ident == "Option")?;
     let PathArguments::AngleBracketed(arguments) = &last.arguments else { return None };
@@ -166,17 +167,18 @@ pub(crate) fn inside_option(ty: &Type) -> Option<&Type> {
     }
 }
 
-/// `&str`, for any lifetime: a result that is copied, as it may borrow from an argument.
-pub(crate) fn is_text(ty: &Type) -> bool {
+/// Returns `true` for a `&str` with any lifetime. Such a return value is copied because it may borrow from an argument.
+pub(crate) fn is_str_reference(ty: &Type) -> bool {
     matches!(ty, Type::Reference(TypeReference { mutability: None, elem, .. })
         if matches!(&**elem, Type::Path(path) if path.path.is_ident("str")))
 }
 
-/// `String` for `str`, `Vec<T>` for `[T]`, `PathBuf` for `Path`, else the type itself, which need not be `Clone`.
-fn owned(borrowed: &Type, span: Span) -> TokenStream {
+/// Returns `String` for `str`, `Vec<T>` for `[T]`, `PathBuf` for `Path`, and any other type itself, which need not be
+/// `Clone`.
+fn owned_type(borrowed: &Type, span: Span) -> TokenStream {
     match borrowed {
         Type::Path(path) if path.path.is_ident("str") => quote::quote_spanned!(span=> ::std::string::String),
-        // By `ToOwned`, as a user may have a `Path` of their own.
+        // Goes through `ToOwned` because a user may have a type `Path` of their own.
         Type::Path(path) if path.path.segments.last().is_some_and(|last| last.ident == "Path") => {
             quote::quote_spanned!(span=> <#borrowed as ::std::borrow::ToOwned>::Owned)
         }

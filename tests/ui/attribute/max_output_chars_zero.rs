@@ -1,0 +1,8 @@
+#![allow(dead_code, unused_variables)]
+
+use tool_core::tool;
+
+#[tool(max_output_chars = 0)]
+fn order() {}
+
+fn main() {}

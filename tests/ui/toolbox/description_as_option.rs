@@ -1,0 +1,13 @@
+#![allow(dead_code, unused_variables)]
+
+use tool_core::toolbox;
+
+struct Shop;
+
+#[toolbox(description = "a shop")]
+impl Shop {
+    #[tool]
+    fn order(&self) {}
+}
+
+fn main() {}

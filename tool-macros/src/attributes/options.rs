@@ -1,0 +1,304 @@
+//! The list in the parentheses of an attribute: descriptions, options, and options with a value.
+
+use proc_macro2::Span;
+use quote::ToTokens;
+use syn::ext::IdentExt;
+use syn::parse::{Parse, ParseStream};
+use syn::{Expr, ExprLit, ExprPath, ExprRange, Ident, Lit, LitBool, LitStr, Path, Token};
+
+use crate::diagnostics::{Diagnostics, join_quoted, nearest_name};
+use crate::names::{DEFAULT_CRATE, PARAM, PARAM_OPTIONS, TOOL, TOOL_OPTIONS, TOOLBOX};
+
+/// Why `#[toolbox]` takes no description.
+pub(super) const NO_TOOLBOX_DESCRIPTION: &str =
+    "a toolbox has no description; describe its tools: `#[tool(\"…\")]`";
+
+/// Names under which users look for the description.
+const DESCRIPTION_ALIASES: &[&str] = &["description", "desc", "doc"];
+
+/// The literals and options of one attribute, in source order.
+#[derive(Default)]
+pub(super) struct Options {
+    literals: Vec<Lit>,
+    options: Vec<NamedOption>,
+}
+
+/// `name` or `name = value`
+struct NamedOption {
+    name: Ident,
+    value: Option<Expr>,
+}
+
+impl Parse for Options {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+        let mut options = Self::default();
+        while !input.is_empty() {
+            if input.peek(Lit) {
+                options.literals.push(input.parse()?);
+            } else if input.peek(Ident::peek_any) {
+                let name = input.call(Ident::parse_any)?;
+                let value =
+                    if input.parse::<Option<Token![=]>>()?.is_some() { Some(input.parse()?) } else { None };
+                options.options.push(NamedOption { name, value });
+            } else {
+                return Err(
+                    input.error("expected a description in quotes or an option such as `name = \"…\"`")
+                );
+            }
+            if !input.is_empty() {
+                input.parse::<Token![,]>()?;
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// Returns the path of `tool-core` for attributes without `crate = "…"`.
+pub(super) fn default_crate() -> Path {
+    syn::parse_str(DEFAULT_CRATE).expect("the default crate is a path")
+}
+
+impl Options {
+    /// Reports unknown and duplicate options.
+    pub(super) fn check(&self, attribute: &str, known: &[&str], diagnostics: &mut Diagnostics) {
+        for (index, NamedOption { name, value }) in self.options.iter().enumerate() {
+            let option = name.unraw().to_string();
+            if !known.contains(&&*option) {
+                diagnostics.error(name, unknown_option(&option, value.is_some(), attribute, known));
+            } else if self.options[..index].iter().any(|earlier| earlier.name == *name) {
+                diagnostics.error(name, format!("duplicate option `{option}`; remove one of the two"));
+            }
+        }
+    }
+
+    /// Returns the description, which is the only literal.
+    pub(super) fn description(&self, attribute: &str, diagnostics: &mut Diagnostics) -> Option<LitStr> {
+        let mut literals = self.literals.iter();
+        let description = match literals.next()? {
+            Lit::Str(text) => {
+                if text.value().trim().is_empty() {
+                    diagnostics.error(text, "the description is blank; write one, or remove it");
+                }
+                Some(text.clone())
+            }
+            other => {
+                diagnostics
+                    .error(other, format!("the description must be a string: `#[{attribute}(\"…\")]`"));
+                None
+            }
+        };
+        for second in literals {
+            diagnostics.error(second, "duplicate description; remove one of the two");
+        }
+        description
+    }
+
+    /// Reports every literal, for an attribute without a description.
+    pub(super) fn reject_description(&self, message: &str, diagnostics: &mut Diagnostics) {
+        for literal in &self.literals {
+            diagnostics.error(literal, message);
+        }
+    }
+
+    /// Returns the name of the option as written, if it is given.
+    pub(super) fn name_of(&self, option: &str) -> Option<Ident> {
+        self.find(option).map(|(name, _)| name.clone())
+    }
+
+    /// Returns the value of an option that takes a string.
+    pub(super) fn string(
+        &self,
+        option: &str,
+        example: &str,
+        diagnostics: &mut Diagnostics,
+    ) -> Option<LitStr> {
+        let (name, value) = self.find(option)?;
+        match value {
+            Some(Expr::Lit(ExprLit { lit: Lit::Str(text), .. })) => return Some(text.clone()),
+            other => diagnostics.error_at(
+                span_of(name, other),
+                format!("`{option}` must be a string: `{option} = {example}`"),
+            ),
+        }
+        None
+    }
+
+    /// Returns the value of an option that takes `true` or `false`.
+    pub(super) fn boolean(&self, option: &str, diagnostics: &mut Diagnostics) -> Option<LitBool> {
+        let (name, value) = self.find(option)?;
+        match value {
+            Some(Expr::Lit(ExprLit { lit: Lit::Bool(value), .. })) => return Some(value.clone()),
+            other => diagnostics.error_at(
+                span_of(name, other),
+                format!("`{option}` must be `true` or `false`: `{option} = false`"),
+            ),
+        }
+        None
+    }
+
+    /// Returns the name of an option without a value, if it is given. `option = false` counts as not given.
+    pub(super) fn flag(&self, option: &str, diagnostics: &mut Diagnostics) -> Option<Ident> {
+        let (name, value) = self.find(option)?;
+        match value {
+            None => Some(name.clone()),
+            Some(Expr::Lit(ExprLit { lit: Lit::Bool(value), .. })) => value.value.then(|| name.clone()),
+            Some(other) => {
+                diagnostics.error_at(
+                    span_of(name, Some(other)),
+                    format!("`{option}` takes no value; write just `{option}`"),
+                );
+                None
+            }
+        }
+    }
+
+    /// Returns the value of an option that takes one of these strings. Without a value it is the first.
+    pub(super) fn choice<'c>(
+        &self,
+        option: &str,
+        choices: &[&'c str],
+        diagnostics: &mut Diagnostics,
+    ) -> Option<&'c str> {
+        let (name, value) = self.find(option)?;
+        let in_quotes = || choices.iter().map(|choice| format!("\"{choice}\"")).collect::<Vec<_>>();
+        let text = match value {
+            None => return choices.first().copied(),
+            Some(Expr::Lit(ExprLit { lit: Lit::Bool(value), .. })) => {
+                return choices.first().copied().filter(|_| value.value);
+            }
+            Some(Expr::Lit(ExprLit { lit: Lit::Str(text), .. })) => text,
+            other => {
+                let message = format!("the value of `{option}` must be {}", join_quoted(&in_quotes(), "or"));
+                diagnostics.error_at(span_of(name, other), message);
+                return None;
+            }
+        };
+        let value = text.value();
+        let choice = choices.iter().copied().find(|choice| *choice == value);
+        if choice.is_none() {
+            let instead = match nearest_name(&value, choices) {
+                Some(nearest) => format!("did you mean `\"{nearest}\"`?"),
+                None => format!("the values are {}", join_quoted(&in_quotes(), "and")),
+            };
+            diagnostics.error(text, format!("unknown value `\"{value}\"` of `{option}`; {instead}"));
+        }
+        choice
+    }
+
+    /// Returns the value of an option that takes any expression.
+    pub(super) fn expression(
+        &self,
+        option: &str,
+        example: &str,
+        diagnostics: &mut Diagnostics,
+    ) -> Option<Expr> {
+        let (name, value) = self.find(option)?;
+        if value.is_none() {
+            diagnostics.error(name, format!("`{option}` needs a value: `{option} = {example}`"));
+        }
+        value.cloned()
+    }
+
+    /// Returns the value of an option that takes a range with at least one bound.
+    pub(super) fn range(
+        &self,
+        option: &str,
+        example: &str,
+        diagnostics: &mut Diagnostics,
+    ) -> Option<ExprRange> {
+        let (name, value) = self.find(option)?;
+        match value {
+            Some(Expr::Range(range)) if range.start.is_some() || range.end.is_some() => {
+                return Some(range.clone());
+            }
+            Some(Expr::Range(_)) => diagnostics.error_at(
+                span_of(name, value),
+                format!("`{option}` needs at least one bound: `{option} = {example}`"),
+            ),
+            other => diagnostics.error_at(
+                span_of(name, other),
+                format!("`{option}` must be a range: `{option} = {example}`"),
+            ),
+        }
+        None
+    }
+
+    /// Returns the value of an option that takes the path of a function.
+    pub(super) fn path(&self, option: &str, example: &str, diagnostics: &mut Diagnostics) -> Option<Path> {
+        let (name, value) = self.find(option)?;
+        match value {
+            Some(Expr::Path(ExprPath { qself: None, path, .. })) => return Some(path.clone()),
+            other => diagnostics.error_at(
+                span_of(name, other),
+                format!("`{option}` must be the path of a function: `{option} = {example}`"),
+            ),
+        }
+        None
+    }
+
+    /// Returns the value of an option that takes a path in quotes.
+    pub(super) fn quoted_path(
+        &self,
+        option: &str,
+        example: &str,
+        diagnostics: &mut Diagnostics,
+    ) -> Option<Path> {
+        let text = self.string(option, example, diagnostics)?;
+        let path = text.parse_with(Path::parse_mod_style).ok();
+        if path.is_none() {
+            diagnostics.error(text, format!("`{option}` must be a path: `{option} = {example}`"));
+        }
+        path
+    }
+
+    /// Returns the names of all options in source order.
+    pub(super) fn names(&self) -> Vec<Ident> {
+        self.options.iter().map(|option| option.name.clone()).collect()
+    }
+
+    fn find(&self, option: &str) -> Option<(&Ident, Option<&Expr>)> {
+        let found = self.options.iter().find(|candidate| candidate.name.unraw() == option)?;
+        Some((&found.name, found.value.as_ref()))
+    }
+}
+
+/// Returns the span of the value, or of the option if it has none.
+fn span_of(option: &Ident, value: Option<&Expr>) -> Span {
+    let Some(value) = value else { return option.span() };
+    syn::Error::new_spanned(value.to_token_stream(), "").span()
+}
+
+fn unknown_option(option: &str, has_value: bool, attribute: &str, known: &[&str]) -> String {
+    let home = match attribute {
+        TOOL if PARAM_OPTIONS.contains(&option) => Some("parameters, not of tools; move it to `#[param(…)]`"),
+        PARAM if TOOL_OPTIONS.contains(&option) => Some("tools, not of parameters; move it to `#[tool(…)]`"),
+        TOOLBOX if TOOL_OPTIONS.contains(&option) => Some("tools, not of toolboxes; move it to `#[tool(…)]`"),
+        TOOLBOX if PARAM_OPTIONS.contains(&option) => {
+            Some("parameters, not of toolboxes; move it to `#[param(…)]`")
+        }
+        _ => None,
+    };
+    if let Some(home) = home {
+        return format!("`{option}` is an option of {home}");
+    }
+    if let Some(nearest) = nearest_name(option, known) {
+        return format!("unknown option `{option}`; did you mean `{nearest}`?");
+    }
+    if nearest_name(option, DESCRIPTION_ALIASES).is_some() {
+        return match attribute {
+            TOOLBOX => NO_TOOLBOX_DESCRIPTION.to_owned(),
+            _ => format!(
+                "unknown option `{option}`; write the description without a name: `#[{attribute}(\"…\")]`"
+            ),
+        };
+    }
+    let known = match known {
+        [only] => format!("the only option is `{only}`"),
+        _ => format!("the options are {}", join_quoted(known, "and")),
+    };
+    match has_value || attribute == TOOLBOX {
+        true => format!("unknown option `{option}`; {known}"),
+        // A constant may have been meant as the description.
+        false => format!("unknown option `{option}`; a description must be a string literal, and {known}"),
+    }
+}
