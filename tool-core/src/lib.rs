@@ -104,8 +104,8 @@ pub use self::agent::{
 #[cfg(feature = "sqlite")]
 pub use self::memory::SqliteStore;
 pub use self::memory::{
-    ChatMemory, ChatStore, InMemoryStore, MemoryError, OpenConversation, RunStore, StoreFuture, Window,
-    repair_history,
+    ChatMemory, ChatStore, InMemoryStore, MemoryError, MemoryErrorKind, OpenConversation, RunStore,
+    StoreFuture, Window, repair_history,
 };
 pub use self::model::{
     AssistantMessage, ChatModel, ChatRequest, ChatResponse, ChatStream, Content, ConversationId, Delta,
