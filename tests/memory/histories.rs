@@ -1,4 +1,4 @@
-//! Any history, however broken, becomes one that a provider accepts.
+//! Property tests: any history can be repaired, and a window preserves validity.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use tool_core::{
     Window, repair_history,
 };
 
-/// Few ids, so that calls and results meet, and some meet twice.
+/// Few ids, so that calls and results match, some of them several times.
 fn id() -> impl Strategy<Value = String> {
     prop::sample::select(vec!["", "1", "1_1", "2", "3"]).prop_map(String::from)
 }
@@ -36,60 +36,60 @@ fn window() -> impl Strategy<Value = Window> {
     prop_oneof![
         (0..12_usize).prop_map(Window::messages),
         (0..120_usize).prop_map(Window::tokens),
-        (0..40_usize).prop_map(|room| Window::tokens(room).counted_by(|message| message.text().len())),
+        (0..40_usize).prop_map(|limit| Window::tokens(limit).count_with(|message| message.text().len())),
     ]
 }
 
-/// By the rule of the scripted model, which is the one of the API.
-fn is_acceptable(messages: &[Message]) -> Result<(), String> {
+/// Checks a history with the scripted model, which applies the rule of the API.
+fn validate(messages: &[Message]) -> Result<(), String> {
     let request = ChatRequest::new(messages.to_vec());
     let model = ScriptedModel::new().says("");
-    let replied = model.chat(&request).now_or_never().ok_or("it waits")?;
-    replied.map(drop).map_err(|error| error.to_string())
+    let response = model.chat(&request).now_or_never().ok_or("the model does not respond immediately")?;
+    response.map(drop).map_err(|error| error.to_string())
 }
 
-fn others(messages: &[Message]) -> Vec<String> {
-    let is_other = |message: &&Message| !matches!(message, Message::Tool(_));
-    messages.iter().filter(is_other).map(|message| message.text().into_owned()).collect()
+fn texts_without_results(messages: &[Message]) -> Vec<String> {
+    let is_not_result = |message: &&Message| !matches!(message, Message::Tool(_));
+    messages.iter().filter(is_not_result).map(|message| message.text().into_owned()).collect()
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 2_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_repaired_history_is_acceptable(history in history()) {
+    fn a_repaired_history_is_valid(history in history()) {
         let repaired = repair_history(&history);
-        prop_assert_eq!(is_acceptable(&repaired), Ok(()));
-        prop_assert!(matches!(repair_history(&repaired), Cow::Borrowed(_)), "it is repaired once more");
-        prop_assert_eq!(others(&history), others(&repaired), "more than results was touched");
-        if is_acceptable(&history).is_ok() {
-            prop_assert!(matches!(repaired, Cow::Borrowed(_)), "a valid history was touched");
+        prop_assert_eq!(validate(&repaired), Ok(()));
+        prop_assert!(matches!(repair_history(&repaired), Cow::Borrowed(_)), "the repaired history was changed again");
+        prop_assert_eq!(texts_without_results(&history), texts_without_results(&repaired), "other messages than results were changed");
+        if validate(&history).is_ok() {
+            prop_assert!(matches!(repaired, Cow::Borrowed(_)), "a valid history was copied");
         }
-        // Whatever stands there as a result was one, or stands for one that is missing.
+        // Every result without an error was in the original history.
         for message in repaired.iter() {
             if let Message::Tool(result) = message && !result.is_error {
-                prop_assert!(history.iter().any(|message| matches!(message, Message::Tool(kept) if kept.content == result.content)));
+                prop_assert!(history.iter().any(|message| matches!(message, Message::Tool(original) if original.content == result.content)));
             }
         }
     }
 
     #[test]
-    fn what_a_window_leaves_is_acceptable_and_the_end(history in history(), window in window()) {
+    fn a_window_selects_a_valid_end_of_the_history(history in history(), window in window()) {
         let (memory, id) = (ChatMemory::in_memory(), ConversationId::new("a"));
-        memory.commit(&id, &history).now_or_never().expect("nobody has it open").unwrap();
-        let all = memory.messages(&id).now_or_never().expect("it is in memory").unwrap();
+        memory.commit(&id, &history).now_or_never().expect("the conversation is free").unwrap();
+        let all = memory.messages(&id).now_or_never().expect("the store does not wait").unwrap();
         let open = memory.clone().with_window(window.clone()).open(&id).now_or_never();
-        let open = open.expect("nobody has it open").unwrap();
-        prop_assert_eq!(is_acceptable(open.messages()), Ok(()));
+        let open = open.expect("the conversation is free").unwrap();
+        prop_assert_eq!(validate(open.messages()), Ok(()));
         let is_system = |message: &&Message| matches!(message, Message::System(_));
         let evicted = all.len() - open.messages().len();
-        // The system messages among the first ones stay, so look for where the end begins.
-        let is_cut_at = |first: usize| {
-            let left: Vec<_> = all[..first].iter().filter(is_system).chain(&all[first..]).collect();
-            left.iter().copied().eq(open.messages())
+        // System messages before the selected end remain, so the start of the end is searched for.
+        let starts_at = |first: usize| {
+            let expected: Vec<_> = all[..first].iter().filter(is_system).chain(&all[first..]).collect();
+            expected.iter().copied().eq(open.messages())
         };
-        prop_assert!((evicted..=all.len()).any(is_cut_at), "{window:?} left no end");
+        prop_assert!((evicted..=all.len()).any(starts_at), "{window:?} did not select an end of the history");
         drop(open);
-        prop_assert_eq!(all, memory.messages(&id).now_or_never().unwrap().unwrap(), "what is kept was cut");
+        prop_assert_eq!(all, memory.messages(&id).now_or_never().unwrap().unwrap(), "stored messages were removed");
     }
 }

@@ -1,4 +1,4 @@
-//! What is kept of conversations: windows and repair over any history, one ask at a time, and stores on disk.
+//! Conversation memory: windows, repair of histories, exclusive access, and the SQLite store.
 
 mod histories;
 mod memory;

@@ -1,4 +1,4 @@
-//! Conversations and runs on the disk.
+//! The SQLite store.
 
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -10,11 +10,11 @@ use std::thread::{self, Thread};
 use futures_util::FutureExt;
 use rusqlite::Connection;
 use tool_core::{
-    AssistantMessage, ChatMemory, ChatStore, Content, ConversationId, Image, JsonText, Message, Part, Run,
-    RunStore, SqliteStore, ToolCall, ToolMessage,
+    AssistantMessage, ChatMemory, ChatStore, Content, ConversationId, Image, JsonText, MemoryErrorKind,
+    Message, Part, Run, RunStore, SqliteStore, ToolCall, ToolMessage,
 };
 
-/// A directory of one test's own.
+/// A temporary directory of one test.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -37,7 +37,7 @@ impl Drop for Directory {
     }
 }
 
-/// Awaits a future where there is no runtime.
+/// Awaits a future without a runtime.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     struct Unpark(Thread);
     impl Wake for Unpark {
@@ -66,8 +66,8 @@ fn id() -> ConversationId {
 /// One message of every kind.
 fn conversation() -> Vec<Message> {
     let call = ToolCall::new("1", "draw", "{\"big\": 18446744073709551615.10}");
-    let mut asking = AssistantMessage::text("\0 \u{1F600} '\"").with_tool_calls([call]);
-    asking.reasoning = Some("hm".to_owned());
+    let mut assistant = AssistantMessage::text("\0 \u{1F600} '\"").with_tool_calls([call]);
+    assistant.reasoning = Some("hm".to_owned());
     let parts = [
         Part::from("a"),
         Image::from_bytes("image/png", b"1").into(),
@@ -78,15 +78,14 @@ fn conversation() -> Vec<Message> {
     vec![
         Message::system("s"),
         Message::user("u"),
-        Message::Assistant(asking),
+        Message::Assistant(assistant),
         Message::Tool(result),
         Message::assistant(""),
     ]
 }
 
-// Without any runtime around it.
 #[test]
-fn what_is_kept_is_there_when_the_file_is_opened_again() {
+fn contents_persist_without_a_runtime() {
     let directory = Directory::new();
     let store = open(&directory.file());
     block_on(store.append(&id(), &conversation())).unwrap();
@@ -104,7 +103,7 @@ fn what_is_kept_is_there_when_the_file_is_opened_again() {
 }
 
 #[test]
-fn ids_may_be_any_text() {
+fn accepts_any_text_as_an_id() {
     let directory = Directory::new();
     let ids = [
         "",
@@ -133,7 +132,7 @@ fn ids_may_be_any_text() {
 }
 
 #[test]
-fn an_append_of_many_is_whole() {
+fn appends_many_messages_at_once() {
     let directory = Directory::new();
     let store = open(&directory.file());
     let many: Vec<_> = (0..20_000).map(|number| Message::user(number.to_string())).collect();
@@ -142,7 +141,7 @@ fn an_append_of_many_is_whole() {
 }
 
 #[test]
-fn what_fails_midway_leaves_nothing() {
+fn an_append_that_fails_midway_has_no_effect() {
     let directory = Directory::new();
     let store = open(&directory.file());
     let trigger = "CREATE TRIGGER refuse BEFORE INSERT ON messages WHEN new.message LIKE '%bad%' \
@@ -150,24 +149,24 @@ fn what_fails_midway_leaves_nothing() {
     Connection::open(directory.file()).unwrap().execute_batch(trigger).unwrap();
     let memory = ChatMemory::new(store);
     let error = block_on(memory.commit(&id(), &[Message::user("good"), Message::user("bad")])).unwrap_err();
-    assert_eq!(error.to_string(), "the conversation `user-7` could not be added to: refused");
+    assert_eq!(error.to_string(), "could not add messages to the conversation `user-7`: refused");
     assert_eq!(block_on(memory.messages(&id())).unwrap(), []);
     block_on(memory.commit(&id(), &[Message::user("good")])).unwrap();
     assert_eq!(block_on(memory.messages(&id())).unwrap().len(), 1);
 }
 
 #[test]
-fn an_append_that_is_dropped_midway_is_whole_or_not_at_all() {
+fn an_append_that_is_dropped_is_atomic() {
     let directory = Directory::new();
     let memory = ChatMemory::new(open(&directory.file()));
-    let mut kept = 0;
+    let mut stored = 0;
     for round in 0..200 {
         let turn: Vec<_> = (0..20).map(|_| Message::user(round.to_string())).collect();
         let open = block_on(memory.open(&id())).unwrap();
-        // What was dropped before is seen here already, if it is kept at all.
+        // A dropped append is visible now or never.
         assert_eq!(open.messages().len() % 20, 0);
-        assert!(open.messages().len() >= kept);
-        kept = open.messages().len();
+        assert!(open.messages().len() >= stored);
+        stored = open.messages().len();
         if round % 2 == 0 {
             let _ = open.commit(&turn).now_or_never();
         } else {
@@ -182,10 +181,10 @@ fn an_append_that_is_dropped_midway_is_whole_or_not_at_all() {
 }
 
 #[test]
-fn several_may_work_on_one_file() {
+fn several_stores_can_use_one_file() {
     const TURNS: usize = 40;
     let directory = Directory::new();
-    // Opened at once as well, so that all of them may try to make the tables.
+    // All stores are opened concurrently, so that each may try to create the tables.
     thread::scope(|scope| {
         for worker in 0..6 {
             let path = directory.file();
@@ -213,14 +212,14 @@ fn several_may_work_on_one_file() {
 }
 
 #[test]
-fn several_may_make_one_file() {
+fn several_stores_can_create_one_file() {
     for _ in 0..20 {
         let directory = Directory::new();
-        let all_there = Barrier::new(6);
+        let barrier = Barrier::new(6);
         thread::scope(|scope| {
             for _ in 0..6 {
                 scope.spawn(|| {
-                    all_there.wait();
+                    barrier.wait();
                     block_on(open(&directory.file()).append(&id(), &[Message::user("a")])).unwrap();
                 });
             }
@@ -230,7 +229,7 @@ fn several_may_make_one_file() {
 }
 
 #[test]
-fn a_damaged_row_is_an_error_that_says_which_and_not_what() {
+fn reports_a_corrupt_row_without_its_content() {
     let directory = Directory::new();
     let memory = ChatMemory::new(open(&directory.file()));
     let table = [
@@ -238,31 +237,31 @@ fn a_damaged_row_is_an_error_that_says_which_and_not_what() {
         ("''", "line 1, column 0"),
         ("'{\"role\": \"spy\", \"message\": \"secret\"}'", "line 1, column 14"),
         ("'{\"role\": \"assistant\", \"message\": \"secret\"}'", "line 1, column 41"),
-        ("x'00ff'", "it is no text"),
-        ("CAST(x'ff' AS TEXT)", "it is no text"),
+        ("x'00ff'", "it is not text"),
+        ("CAST(x'ff' AS TEXT)", "it is not text"),
     ];
-    for (damage, place) in table {
+    for (damage, location) in table {
         block_on(memory.clear(&id())).unwrap();
         block_on(memory.commit(&id(), &[Message::user("a"), Message::user("secret")])).unwrap();
         let file = Connection::open(directory.file()).unwrap();
         file.execute(&format!("UPDATE messages SET message = {damage} WHERE id = 2"), []).unwrap();
         let error = block_on(memory.open(&id())).unwrap_err();
-        assert!(error.is_load());
+        assert_eq!(error.kind(), MemoryErrorKind::Load);
         assert_eq!(
             error.to_string(),
             format!(
-                "the conversation `user-7` could not be loaded: row 2 of the table `messages` is damaged, \
-                 or of a newer version ({place}); delete the row or clear the conversation"
+                "could not load the conversation `user-7`: row 2 of the table `messages` is corrupt or was written \
+                 by a newer version ({location}); delete the row or clear the conversation"
             )
         );
-        // The way out that the error names.
+        // The way out that the error suggests.
         file.execute("DELETE FROM messages WHERE id = 2", []).unwrap();
         assert_eq!(block_on(memory.open(&id())).unwrap().messages().len(), 1);
     }
 }
 
 #[test]
-fn a_damaged_run_is_an_error_that_says_which() {
+fn reports_a_corrupt_run() {
     let directory = Directory::new();
     let store = open(&directory.file());
     block_on(store.save_run("a\nb", &Run::new([Message::user("secret")]))).unwrap();
@@ -271,23 +270,23 @@ fn a_damaged_run_is_an_error_that_says_which() {
     let error = block_on(store.load_run("a\nb")).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the state of the run `a\\nb` is damaged, or of another version (line 1, column 2); remove the run"
+        "the state of the run `a\\nb` is corrupt or was written by another version (line 1, column 2); remove the run"
     );
     let is_recent = "SELECT abs(updated - unixepoch()) < 60 FROM runs";
     assert!(file.query_row(is_recent, [], |row| row.get::<_, bool>(0)).unwrap());
 }
 
 #[test]
-fn a_file_that_is_not_the_stores_is_refused_and_not_touched() {
-    let foreign = "it is the database of another program; take a file of its own for the store";
+fn refuses_other_files_without_changing_them() {
+    let foreign = "it is the database of another program; use a separate file for the store";
     let table = [
         ("CREATE TABLE messages (a)", foreign),
         ("PRAGMA user_version = 1", foreign),
         ("PRAGMA application_id = 7", foreign),
         (
             "PRAGMA application_id = 0x746f6f6c; PRAGMA user_version = 2",
-            "its tables are of version 2, and this program works with version 1; \
-             update the program, or take another file",
+            "its tables have version 2, but this program supports version 1; \
+             update the program or use another file",
         ),
     ];
     for (sql, expected) in table {
@@ -296,28 +295,25 @@ fn a_file_that_is_not_the_stores_is_refused_and_not_touched() {
         Connection::open(&path).unwrap().execute_batch(sql).unwrap();
         let before = std::fs::read(&path).unwrap();
         let error = block_on(SqliteStore::open(&path)).unwrap_err();
-        assert!(error.is_open() && error.conversation().is_none());
+        assert_eq!((error.kind(), error.conversation()), (MemoryErrorKind::Open, None));
         assert_eq!(
             error.to_string(),
-            format!("the store `{}` could not be opened: {expected}", path.display()),
+            format!("could not open the store `{}`: {expected}", path.display()),
             "{sql}"
         );
         assert_eq!(std::fs::read(&path).unwrap(), before, "{sql}");
     }
     let directory = Directory::new();
-    std::fs::write(
-        directory.file(),
-        "this is no database, but long enough to be looked at as one".repeat(99),
-    )
-    .unwrap();
+    std::fs::write(directory.file(), "this is not a database, but long enough to be read as one".repeat(99))
+        .unwrap();
     let error = block_on(SqliteStore::open(directory.file())).unwrap_err();
-    assert!(error.to_string().ends_with("could not be opened: file is not a database"), "{error}");
+    assert!(error.to_string().ends_with(": file is not a database"), "{error}");
     let error = block_on(SqliteStore::open(directory.0.join("none/a.db"))).unwrap_err();
-    assert!(error.is_open());
+    assert_eq!(error.kind(), MemoryErrorKind::Open);
 }
 
 #[test]
-fn a_path_is_a_path() {
+fn a_path_is_not_a_uri() {
     let directory = Directory::new();
     let path = directory.0.join("file:a?mode=memory b.db");
     block_on(open(&path).append(&id(), &[Message::user("a")])).unwrap();
@@ -325,9 +321,9 @@ fn a_path_is_a_path() {
     assert_eq!(block_on(open(&path).load(&id())).unwrap().len(), 1);
 }
 
-// On one thread: were it blocked, nothing else would go on meanwhile.
+// The runtime has one thread, which must not be blocked.
 #[tokio::test(flavor = "current_thread")]
-async fn the_runtime_goes_on_while_another_process_writes() {
+async fn waiting_for_another_process_does_not_block_the_runtime() {
     let directory = Directory::new();
     let memory = ChatMemory::new(SqliteStore::open(directory.file()).await.unwrap());
     let other = Connection::open(directory.file()).unwrap();
@@ -344,7 +340,7 @@ async fn the_runtime_goes_on_while_another_process_writes() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn what_nobody_waits_for_is_not_begun() {
+async fn skips_operations_whose_future_was_dropped() {
     let directory = Directory::new();
     let store = SqliteStore::open(directory.file()).await.unwrap();
     let other = Connection::open(directory.file()).unwrap();
@@ -352,7 +348,7 @@ async fn what_nobody_waits_for_is_not_begun() {
     let (id, first, second) = (id(), [Message::user("first")], [Message::user("second")]);
     let mut append = store.append(&id, &first);
     assert!((&mut append).now_or_never().is_none());
-    // The first holds up the thread, so this one is given up before its turn comes.
+    // The first occupies the thread, so the second is dropped before its turn.
     assert!(store.append(&id, &second).now_or_never().is_none());
     other.execute_batch("COMMIT").unwrap();
     append.await.unwrap();

@@ -105,8 +105,8 @@ pub use self::content::{Content, Image, JsonText, Part};
 #[cfg(feature = "sqlite")]
 pub use self::memory::SqliteStore;
 pub use self::memory::{
-    ChatMemory, ChatStore, InMemoryStore, MemoryError, OpenConversation, RunStore, StoreFuture, Window,
-    repair_history,
+    ChatMemory, ChatStore, InMemoryStore, MemoryError, MemoryErrorKind, OpenConversation, RunStore,
+    StoreFuture, Window, repair_history,
 };
 pub use self::model::{
     AssistantMessage, ChatModel, ChatRequest, ChatResponse, ChatStream, ConversationId, Delta, FinishReason,

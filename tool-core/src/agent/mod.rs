@@ -224,9 +224,9 @@ impl Agent {
     pub async fn kept_runs(&self) -> Result<Vec<Run>, MemoryError> {
         let mut runs = Vec::new();
         let Some(store) = &self.0.run_store else { return Ok(runs) };
-        for id in store.runs().await.map_err(MemoryError::of_runs)? {
+        for id in store.runs().await.map_err(MemoryError::stored_runs)? {
             // One may be over by now.
-            runs.extend(store.load_run(&id).await.map_err(MemoryError::of_runs)?);
+            runs.extend(store.load_run(&id).await.map_err(MemoryError::stored_runs)?);
         }
         Ok(runs)
     }

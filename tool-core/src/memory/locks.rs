@@ -1,4 +1,6 @@
-//! Who may add to a conversation: one at a time, in the order in which they came.
+//! Locks of conversations, which are granted in the order of the requests.
+//!
+//! A map of `tokio::sync::Mutex` would retain an entry for every conversation; here, a free conversation occupies no memory.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -8,29 +10,29 @@ use futures_channel::oneshot;
 
 use crate::model::ConversationId;
 
-/// The conversations that are held, each with those who wait for it. Clones share them.
+/// The locked conversations with the callers that wait for them. Clones share them.
 #[derive(Clone, Default)]
-pub(super) struct ConversationLocks(Arc<Mutex<HashMap<ConversationId, Waiting>>>);
+pub(super) struct ConversationLocks(Arc<Mutex<HashMap<ConversationId, Waiters>>>);
 
-type Waiting = VecDeque<oneshot::Sender<ConversationLock>>;
+type Waiters = VecDeque<oneshot::Sender<ConversationLock>>;
 
-/// A conversation that nobody else holds until this is dropped.
+/// Exclusive access to a conversation until it is dropped.
 pub(super) struct ConversationLock {
     locks: ConversationLocks,
     id: ConversationId,
-    /// It is handed on when it is dropped; not if it came back from one who did not wait any more.
+    /// Whether dropping this passes the lock on. It is `false` for a lock that could not be delivered to a waiter.
     is_held: bool,
 }
 
 impl ConversationLocks {
-    /// Waits until the conversation is free. Whoever gives up the wait does not hold up the others.
+    /// Waits until the conversation is free. Dropping the future does not affect other waiters.
     pub(super) async fn lock(&self, id: &ConversationId) -> ConversationLock {
         loop {
-            match self.enter(id) {
+            match self.acquire_or_enqueue(id) {
                 Ok(lock) => return lock,
-                Err(coming) => {
-                    // A lock on its way to one who gives up is dropped there, and so handed on.
-                    if let Ok(lock) = coming.await {
+                Err(receiver) => {
+                    // If the waiter is dropped after the lock was sent, the lock is dropped too, and thereby passed on.
+                    if let Ok(lock) = receiver.await {
                         return lock;
                     }
                 }
@@ -38,64 +40,66 @@ impl ConversationLocks {
         }
     }
 
-    /// The lock of a conversation that is free, or where it will come.
-    fn enter(&self, id: &ConversationId) -> Result<ConversationLock, oneshot::Receiver<ConversationLock>> {
-        match self.held().entry(id.clone()) {
-            Entry::Vacant(free) => {
-                free.insert(Waiting::new());
-                Ok(self.lock_of(id))
+    /// Returns the lock of a free conversation, or else a receiver for it.
+    fn acquire_or_enqueue(
+        &self,
+        id: &ConversationId,
+    ) -> Result<ConversationLock, oneshot::Receiver<ConversationLock>> {
+        match self.waiters().entry(id.clone()) {
+            Entry::Vacant(entry) => {
+                entry.insert(Waiters::new());
+                Ok(self.new_lock(id))
             }
-            Entry::Occupied(mut waiting) => {
+            Entry::Occupied(mut waiters) => {
                 let (sender, receiver) = oneshot::channel();
-                // Those who gave up would otherwise pile up behind one who holds it for long.
-                waiting.get_mut().retain(|sender| !sender.is_canceled());
-                waiting.get_mut().push_back(sender);
+                // Cancelled waiters would otherwise accumulate while the lock is held.
+                waiters.get_mut().retain(|sender| !sender.is_canceled());
+                waiters.get_mut().push_back(sender);
                 Err(receiver)
             }
         }
     }
 
-    /// Who is next; with nobody there, the conversation is free and leaves nothing behind.
-    fn next(&self, id: &ConversationId) -> Option<oneshot::Sender<ConversationLock>> {
-        let mut held = self.held();
-        let next = held.get_mut(id).and_then(VecDeque::pop_front);
+    /// Removes and returns the next waiter. If there is none, the conversation becomes free.
+    fn next_waiter(&self, id: &ConversationId) -> Option<oneshot::Sender<ConversationLock>> {
+        let mut waiters = self.waiters();
+        let next = waiters.get_mut(id).and_then(VecDeque::pop_front);
         if next.is_none() {
-            held.remove(id);
+            waiters.remove(id);
         }
         next
     }
 
-    fn lock_of(&self, id: &ConversationId) -> ConversationLock {
+    fn new_lock(&self, id: &ConversationId) -> ConversationLock {
         ConversationLock { locks: self.clone(), id: id.clone(), is_held: true }
     }
 
-    fn held(&self) -> MutexGuard<'_, HashMap<ConversationId, Waiting>> {
+    fn waiters(&self) -> MutexGuard<'_, HashMap<ConversationId, Waiters>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     #[cfg(test)]
     fn is_empty(&self) -> bool {
-        self.held().is_empty()
+        self.waiters().is_empty()
     }
 }
 
 impl ConversationLock {
-    /// Which conversation it is.
     pub(super) fn id(&self) -> &ConversationId {
         &self.id
     }
 }
 
-/// Hands the conversation to who waits longest.
+/// Passes the lock to the caller that has waited longest.
 impl Drop for ConversationLock {
     fn drop(&mut self) {
         if !self.is_held {
             return;
         }
-        while let Some(next) = self.locks.next(&self.id) {
-            match next.send(self.locks.lock_of(&self.id)) {
+        while let Some(next) = self.locks.next_waiter(&self.id) {
+            match next.send(self.locks.new_lock(&self.id)) {
                 Ok(()) => return,
-                // Handing it on in its own `drop` would go one level deeper for each who gave up.
+                // Passing it on in its own `drop` would recurse once for each cancelled waiter.
                 Err(mut undelivered) => undelivered.is_held = false,
             }
         }
@@ -116,17 +120,18 @@ mod tests {
     }
 
     #[test]
-    fn a_free_conversation_is_had_at_once_and_leaves_nothing_behind() {
+    fn a_free_conversation_is_locked_immediately_and_occupies_no_memory() {
         let locks = ConversationLocks::default();
-        let lock = locks.lock(&id()).now_or_never().expect("it is free");
-        assert!(locks.lock(&id()).now_or_never().is_none(), "it is held");
-        let other = locks.lock(&ConversationId::new("b")).now_or_never().expect("another one is free");
+        let lock = locks.lock(&id()).now_or_never().expect("the conversation is free");
+        assert!(locks.lock(&id()).now_or_never().is_none(), "the conversation is locked");
+        let other =
+            locks.lock(&ConversationId::new("b")).now_or_never().expect("another conversation is free");
         drop((lock, other));
         assert!(locks.is_empty());
     }
 
     #[test]
-    fn it_goes_to_who_waits_longest() {
+    fn the_lock_is_granted_in_order() {
         let locks = ConversationLocks::default();
         let held = locks.lock(&id()).now_or_never().unwrap();
         let mut waiting: Vec<_> = (0..4)
@@ -142,7 +147,7 @@ mod tests {
             assert!(future.now_or_never().is_none());
         }
         drop(held);
-        // Asked in the opposite order, only the one who came first has it.
+        // Polled in reverse order, only the first waiter gets the lock.
         while !waiting.is_empty() {
             let ready: Vec<_> = (0..waiting.len())
                 .rev()
@@ -157,42 +162,43 @@ mod tests {
     }
 
     #[test]
-    fn who_gives_up_holds_up_nobody() {
-        // Given up before the conversation is free, and given up with the lock already on its way.
-        let give_up = || {
+    fn cancelled_waiters_do_not_block_others() {
+        // Waiters are cancelled before the lock is released, and after it was sent to the first of them.
+        let cancel = || {
             for is_sent in [false, true] {
                 let (locks, id) = (ConversationLocks::default(), id());
                 let held = locks.lock(&id).now_or_never().unwrap();
-                let quitters: Vec<_> = (0..5_000).map(|_| locks.enter(&id).err().unwrap()).collect();
+                let cancelled: Vec<_> =
+                    (0..5_000).map(|_| locks.acquire_or_enqueue(&id).err().unwrap()).collect();
                 let mut last = Box::pin(locks.lock(&id));
                 assert!((&mut last).now_or_never().is_none());
                 if is_sent {
-                    drop((held, quitters));
+                    drop((held, cancelled));
                 } else {
-                    drop((quitters, held));
+                    drop((cancelled, held));
                 }
                 assert!((&mut last).now_or_never().is_some(), "sent: {is_sent}");
                 drop(last);
                 assert!(locks.is_empty(), "sent: {is_sent}");
             }
         };
-        // There is no room to go one level deeper for each of them.
-        let thread = std::thread::Builder::new().stack_size(128 * 1024).spawn(give_up);
+        // The stack is too small for a recursion over all of them.
+        let thread = std::thread::Builder::new().stack_size(128 * 1024).spawn(cancel);
         thread.unwrap().join().unwrap();
     }
 
     #[test]
-    fn those_who_gave_up_do_not_pile_up() {
+    fn cancelled_waiters_do_not_accumulate() {
         let locks = ConversationLocks::default();
         let _held = locks.lock(&id()).now_or_never().unwrap();
         for _ in 0..100 {
             assert!(locks.lock(&id()).now_or_never().is_none());
         }
-        assert_eq!(locks.held()[&id()].len(), 1);
+        assert_eq!(locks.waiters()[&id()].len(), 1);
     }
 
     #[test]
-    fn threads_never_hold_it_together() {
+    fn only_one_thread_holds_the_lock() {
         let (locks, inside, done) = (ConversationLocks::default(), AtomicUsize::new(0), AtomicUsize::new(0));
         std::thread::scope(|scope| {
             for _ in 0..4 {
@@ -201,7 +207,7 @@ mod tests {
                         let (locks, inside, done) = (&locks, &inside, &done);
                         async move {
                             if number % 3 == 0 {
-                                // Gives up now and then.
+                                // Some waiters are cancelled.
                                 drop(locks.lock(&id()).now_or_never());
                             }
                             let _lock = locks.lock(&id()).await;

@@ -1,23 +1,24 @@
-//! Histories that a provider refuses, made into ones that it takes.
+//! Repair of histories that providers would reject.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use crate::model::{AssistantMessage, Message, ToolCall, ToolMessage};
 
-/// What stands for the result of a call that has none.
+/// The result of a call that has none.
 const INTERRUPTED: &str = "the call was interrupted before a result was produced";
 
-/// A history that providers accept: every call has one result, right behind the message that asks for it.
+/// Repairs a history so that providers accept it: every call has exactly one result, directly after the message with the
+/// call.
 ///
-/// - A call without a result gets one that is an error and says that the call was interrupted.
-/// - A result belongs to the last call of its id before it. Apart from its call, it is brought there; without
-///   a call, or as the second one of a call, it is left out.
-/// - Of two calls of one id in one message, the second gets an id of its own. The same id in a later message is
-///   another call, and stays.
+/// - A call without a result gets an error result, which states that the call was interrupted.
+/// - A result belongs to the last preceding call with its id. It is moved to its call if other messages are in between. A
+///   result without a call, and a second result of a call, are removed.
+/// - If two calls in one message have the same id, the second gets a new id. The same id in a later message refers to
+///   another call, and is not changed.
 ///
-/// All other messages stay as they are and where they are. A history that providers accept is given back untouched, and
-/// not copied; so a repaired one is not changed again.
+/// All other messages and their order are preserved. A valid history is returned without a copy, so repairing a repaired
+/// history has no effect.
 ///
 /// ```
 /// use std::borrow::Cow;
@@ -33,19 +34,19 @@ const INTERRUPTED: &str = "the call was interrupted before a result was produced
 /// ```
 #[must_use]
 pub fn repair_history(messages: &[Message]) -> Cow<'_, [Message]> {
-    let results = Results::of(messages);
-    if results.are_in_place(messages) {
+    let results = CallResults::collect(messages);
+    if results.are_valid(messages) {
         return Cow::Borrowed(messages);
     }
-    let mut ids = Ids::of(messages);
+    let mut ids = CallIds::collect(messages);
     let mut repaired = Vec::with_capacity(messages.len());
     for (position, message) in messages.iter().enumerate() {
         match message {
             Message::Tool(_) => {}
-            Message::Assistant(asking) if !asking.tool_calls.is_empty() => {
-                let asking = ids.made_unique(asking);
-                let results = results.behind(position, &asking.tool_calls);
-                repaired.push(Message::Assistant(asking.into_owned()));
+            Message::Assistant(message) if !message.tool_calls.is_empty() => {
+                let message = ids.with_unique_ids(message);
+                let results = results.results_for(position, &message.tool_calls);
+                repaired.push(Message::Assistant(message.into_owned()));
                 repaired.extend(results.into_iter().map(Message::Tool));
             }
             other => repaired.push(other.clone()),
@@ -54,96 +55,97 @@ pub fn repair_history(messages: &[Message]) -> Cow<'_, [Message]> {
     Cow::Owned(repaired)
 }
 
-/// The results of all calls, by the position of the message that asks for them.
-struct Results<'a>(HashMap<usize, Vec<Found<'a>>>);
+/// The calls of a history and their results, by the position of the message with the calls.
+struct CallResults<'a>(HashMap<usize, Vec<CallResult<'a>>>);
 
-/// A call and, if it has one, the position of its result with it.
-struct Found<'a> {
+/// A call and its result with its position, if there is one.
+struct CallResult<'a> {
     call: &'a ToolCall,
     result: Option<(usize, &'a ToolMessage)>,
 }
 
-impl<'a> Results<'a> {
-    fn of(messages: &'a [Message]) -> Self {
-        let mut found: HashMap<usize, Vec<Found<'a>>> = HashMap::new();
-        // The last message that has a call of an id.
-        let mut asking: HashMap<&str, usize> = HashMap::new();
+impl<'a> CallResults<'a> {
+    fn collect(messages: &'a [Message]) -> Self {
+        let mut by_position: HashMap<usize, Vec<CallResult<'a>>> = HashMap::new();
+        // The position of the last message with a call of each id.
+        let mut last_call: HashMap<&str, usize> = HashMap::new();
         for (position, message) in messages.iter().enumerate() {
             match message {
                 Message::Assistant(message) if !message.tool_calls.is_empty() => {
                     let calls = message.tool_calls.iter();
-                    asking.extend(calls.clone().map(|call| (&*call.id, position)));
-                    found.insert(position, calls.map(|call| Found { call, result: None }).collect());
+                    last_call.extend(calls.clone().map(|call| (&*call.id, position)));
+                    let pending = calls.map(|call| CallResult { call, result: None });
+                    by_position.insert(position, pending.collect());
                 }
                 Message::Tool(result) => {
-                    let calls = asking.get(&*result.call_id).and_then(|asking| found.get_mut(asking));
-                    let is_open =
-                        |found: &&mut Found<'_>| found.call.id == result.call_id && found.result.is_none();
-                    if let Some(open) = calls.and_then(|calls| calls.iter_mut().find(is_open)) {
-                        open.result = Some((position, result));
+                    let calls = last_call.get(&*result.call_id).and_then(|call| by_position.get_mut(call));
+                    let is_pending =
+                        |call: &&mut CallResult<'_>| call.call.id == result.call_id && call.result.is_none();
+                    if let Some(pending) = calls.and_then(|calls| calls.iter_mut().find(is_pending)) {
+                        pending.result = Some((position, result));
                     }
                 }
                 _ => {}
             }
         }
-        Self(found)
+        Self(by_position)
     }
 
-    /// Nothing is missing, apart, left over or of an ambiguous id.
-    fn are_in_place(&self, messages: &[Message]) -> bool {
+    /// Returns `true` if no result is missing, misplaced or superfluous, and no id is ambiguous.
+    fn are_valid(&self, messages: &[Message]) -> bool {
         let results = messages.iter().filter(|message| matches!(message, Message::Tool(_))).count();
         let calls: usize = self.0.values().map(Vec::len).sum();
         results == calls
-            && self.0.iter().all(|(&position, found)| {
-                let ids: HashSet<_> = found.iter().map(|found| &found.call.id).collect();
-                ids.len() == found.len() && follow(position, found)
+            && self.0.iter().all(|(&position, calls)| {
+                let ids: HashSet<_> = calls.iter().map(|call| &call.call.id).collect();
+                ids.len() == calls.len() && follow_directly(position, calls)
             })
     }
 
-    /// The results of the calls of a message, in the order of the calls; in their own where they are in place. The calls are
-    /// given with the ids that they have now.
-    fn behind(&self, position: usize, calls: &[ToolCall]) -> Vec<ToolMessage> {
-        let found = self.0.get(&position).map(Vec::as_slice).unwrap_or_default();
-        let mut results: Vec<_> = found
+    /// Returns the results of the calls of a message. They retain their order if they directly follow the message, and have
+    /// the order of the calls otherwise. `renamed` are the calls with unique ids.
+    fn results_for(&self, position: usize, renamed: &[ToolCall]) -> Vec<ToolMessage> {
+        let calls = self.0.get(&position).map(Vec::as_slice).unwrap_or_default();
+        let mut results: Vec<_> = calls
             .iter()
-            .zip(calls)
-            .map(|(found, call)| match found.result {
+            .zip(renamed)
+            .map(|(original, call)| match original.result {
                 Some((position, result)) => {
                     (position, ToolMessage { call_id: call.id.clone(), ..result.clone() })
                 }
-                None => (0, interrupted(call)),
+                None => (0, interrupted_result(call)),
             })
             .collect();
-        if follow(position, found) {
+        if follow_directly(position, calls) {
             results.sort_by_key(|(position, _)| *position);
         }
         results.into_iter().map(|(_, result)| result).collect()
     }
 }
 
-/// All calls of the message at this position have their results right behind it.
-fn follow(position: usize, found: &[Found<'_>]) -> bool {
-    let behind = position + 1..=position + found.len();
-    found.iter().all(|found| found.result.is_some_and(|(position, _)| behind.contains(&position)))
+/// Returns `true` if the results of all calls directly follow the message at this position.
+fn follow_directly(position: usize, calls: &[CallResult<'_>]) -> bool {
+    let expected = position + 1..=position + calls.len();
+    calls.iter().all(|call| call.result.is_some_and(|(position, _)| expected.contains(&position)))
 }
 
-fn interrupted(call: &ToolCall) -> ToolMessage {
+fn interrupted_result(call: &ToolCall) -> ToolMessage {
     let mut result = ToolMessage::new(&*call.id, &*call.name, INTERRUPTED);
     result.is_error = true;
     result
 }
 
-/// All ids of calls of a history.
-struct Ids(HashSet<String>);
+/// The ids of all calls of a history.
+struct CallIds(HashSet<String>);
 
-impl Ids {
-    fn of(messages: &[Message]) -> Self {
+impl CallIds {
+    fn collect(messages: &[Message]) -> Self {
         let calls = messages.iter().filter_map(Message::as_assistant).flat_map(|message| &message.tool_calls);
         Self(calls.map(|call| call.id.clone()).collect())
     }
 
-    /// The message, with an id of its own for every call whose id an earlier call of it has.
-    fn made_unique<'a>(&mut self, message: &'a AssistantMessage) -> Cow<'a, AssistantMessage> {
+    /// Replaces the id of every call whose id an earlier call of the message has.
+    fn with_unique_ids<'a>(&mut self, message: &'a AssistantMessage) -> Cow<'a, AssistantMessage> {
         let mut message = Cow::Borrowed(message);
         for position in 1..message.tool_calls.len() {
             let (earlier, rest) = message.tool_calls.split_at(position);
@@ -163,8 +165,9 @@ impl Ids {
 mod tests {
     use super::*;
 
-    /// `a:1,2` is a message of the model with two calls, `1=x` the result `x` of one, anything else is of the user.
-    fn history(told: &str) -> Vec<Message> {
+    /// Parses a history: `a:1,2` is an assistant message with two calls, `1=x` is the result `x` of a call, and anything
+    /// else is a user message.
+    fn history(notation: &str) -> Vec<Message> {
         let message = |word: &str| match (word.strip_prefix("a:"), word.split_once('=')) {
             (Some(ids), _) => {
                 let calls = ids.split(',').map(|id| ToolCall::new(id, "sum", "{}"));
@@ -173,10 +176,11 @@ mod tests {
             (_, Some((id, text))) => Message::Tool(ToolMessage::new(id, "sum", text)),
             _ => Message::user(word),
         };
-        told.split_whitespace().map(message).collect()
+        notation.split_whitespace().map(message).collect()
     }
 
-    fn told(messages: &[Message]) -> String {
+    /// Formats a history; `1!` is the result of an interrupted call.
+    fn notation(messages: &[Message]) -> String {
         let word = |message: &Message| match message {
             Message::Assistant(message) => {
                 let ids: Vec<_> = message.tool_calls.iter().map(|call| &*call.id).collect();
@@ -193,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_broken_is_repaired() {
+    fn repairs_invalid_histories() {
         let table = [
             // A call without a result.
             ("u a:1", "u a:1 1!"),
@@ -204,41 +208,41 @@ mod tests {
             ("1=x u", "u"),
             ("u 2=x a:1 1=y 3=z v", "u a:1 1=y v"),
             ("1=x a:1", "a:1 1!"),
-            // Apart from its call.
+            // A result that does not directly follow its call.
             ("a:1 u 1=x v", "a:1 1=x u v"),
             ("a:1,2 2=y u 1=x", "a:1,2 1=x 2=y u"),
             ("a:1 a:2 2=y 1=x", "a:1 1=x a:2 2=y"),
             // Two results of one call.
             ("a:1 1=x 1=y u", "a:1 1=x u"),
             ("a:1 1=x u 1=y", "a:1 1=x u"),
-            // One id in several messages: a result is of the last one before it.
+            // The same id in several messages: a result belongs to the last call before it.
             ("a:1 a:1 1=x", "a:1 1! a:1 1=x"),
             ("a:1 1=x u a:1 v", "a:1 1=x u a:1 1! v"),
             ("a:1 a:1 1=x 1=y", "a:1 1! a:1 1=x"),
-            // One id in one message.
+            // The same id in one message.
             ("a:1,1 1=x 1=y", "a:1,1_1 1=x 1_1=y"),
             ("a:1,1,1 1=x", "a:1,1_1,1_2 1=x 1_1! 1_2!"),
             ("a:1,1,1_1 1=x 1=y 1_1=z", "a:1,1_1_,1_1 1=x 1_1_=y 1_1=z"),
-            // What is in place stays in its order, also beside what is not.
+            // Results in the right place retain their order, even if others are missing.
             ("a:1,2 2=y 1=x a:3", "a:1,2 2=y 1=x a:3 3!"),
         ];
         for (broken, expected) in table {
             let broken = history(broken);
             let repaired = repair_history(&broken);
-            assert_eq!(told(&repaired), expected);
+            assert_eq!(notation(&repaired), expected);
             assert!(matches!(repair_history(&repaired), Cow::Borrowed(_)), "{expected}");
         }
     }
 
     #[test]
-    fn what_is_valid_is_not_copied() {
+    fn does_not_copy_a_valid_history() {
         let table = ["", "u", "u a:1 1=x v", "a:1,2 2=y 1=x", "a:1 1=x a:1 1=y", "a:1 1=x a:2 2=x u v"];
         for valid in table {
             let valid = history(valid);
             assert!(
                 matches!(repair_history(&valid), Cow::Borrowed(same) if same == valid),
                 "{}",
-                told(&valid)
+                notation(&valid)
             );
         }
     }

@@ -20,7 +20,7 @@ impl RunDriver {
                 return Ok(());
             }
         };
-        self.run.remember(conversation.messages(), conversation.kept());
+        self.run.remember(conversation.messages(), conversation.stored_len());
         self.conversation = Some(conversation);
         self.is_changed = true;
         Ok(())

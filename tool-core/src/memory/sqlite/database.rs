@@ -1,4 +1,4 @@
-//! The file: how it is opened, and what stands in it.
+//! Opens the database and creates its tables.
 
 use std::path::Path;
 use std::thread;
@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
-use super::Failure;
+use super::BoxError;
 
-/// Tells a file of this store from those of other programs: `tool` in ASCII.
-const APPLICATION: i64 = 0x746f_6f6c;
+/// Distinguishes files of this store from those of other programs: `tool` in ASCII.
+const APPLICATION_ID: i64 = 0x746f_6f6c;
 
-/// The version of the tables. A change that other versions cannot work with raises it.
-const VERSION: i64 = 1;
+/// The version of the tables. An incompatible change increments it.
+const SCHEMA_VERSION: i64 = 1;
 
 const TABLES: &str = "
     CREATE TABLE messages (id INTEGER PRIMARY KEY, conversation TEXT NOT NULL, message TEXT NOT NULL);
@@ -20,46 +20,46 @@ const TABLES: &str = "
     CREATE TABLE runs (id TEXT PRIMARY KEY NOT NULL, state TEXT NOT NULL, updated INTEGER NOT NULL);
 ";
 
-/// How long to wait for another process. Its transactions are short, and an answer that cannot be kept is lost.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long to wait for another process. Its transactions are short, and an answer that cannot be stored is lost.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Opens the file at a path, and makes one if there is none.
-pub(super) fn open(path: &Path) -> Result<Connection, Failure> {
-    // Without URIs: a path is a path, also if it begins with `file:`.
+/// Opens the file at a path, and creates it if it does not exist.
+pub(super) fn open(path: &Path) -> Result<Connection, BoxError> {
+    // URIs are disabled, so that a path can begin with `file:`.
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(path, flags)?;
-    make_ready(&mut connection)?;
-    log_ahead(&connection)?;
+    initialize(&mut connection)?;
+    enable_wal(&connection)?;
     Ok(connection)
 }
 
-pub(super) fn open_in_memory() -> Result<Connection, Failure> {
+pub(super) fn open_in_memory() -> Result<Connection, BoxError> {
     let mut connection = Connection::open_in_memory()?;
-    make_ready(&mut connection)?;
+    initialize(&mut connection)?;
     Ok(connection)
 }
 
-/// Makes the tables unless they are there. A file that is not of this store or version is not touched.
-fn make_ready(connection: &mut Connection) -> Result<(), Failure> {
-    connection.busy_timeout(PATIENCE)?;
-    // Others may be making them as well: the first to come does, the next finds them.
+/// Creates the tables if the file is empty. A file of another program or version is not modified.
+fn initialize(connection: &mut Connection) -> Result<(), BoxError> {
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    // Another process may do the same at this time; the transaction ensures that only one creates the tables.
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let number = |pragma| transaction.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
     match (number("application_id")?, number("user_version")?) {
-        (APPLICATION, VERSION) => Ok(()),
-        (APPLICATION, other) => Err(format!(
-            "its tables are of version {other}, and this program works with version {VERSION}; \
-             update the program, or take another file"
+        (APPLICATION_ID, SCHEMA_VERSION) => Ok(()),
+        (APPLICATION_ID, other) => Err(format!(
+            "its tables have version {other}, but this program supports version {SCHEMA_VERSION}; \
+             update the program or use another file"
         )
         .into()),
         (0, 0) if is_empty(&transaction)? => {
             transaction.execute_batch(TABLES)?;
-            transaction.pragma_update(None, "application_id", APPLICATION)?;
-            transaction.pragma_update(None, "user_version", VERSION)?;
+            transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+            transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
             Ok(transaction.commit()?)
         }
-        _ => Err("it is the database of another program; take a file of its own for the store".into()),
+        _ => Err("it is the database of another program; use a separate file for the store".into()),
     }
 }
 
@@ -67,14 +67,15 @@ fn is_empty(connection: &Connection) -> rusqlite::Result<bool> {
     connection.query_row("SELECT NOT EXISTS (SELECT 1 FROM sqlite_schema)", [], |row| row.get(0))
 }
 
-/// Lets others read while one writes. The file remembers it; a file system that cannot have it goes on without.
-fn log_ahead(connection: &Connection) -> Result<(), Failure> {
-    let begun = Instant::now();
+/// Enables the write-ahead log, so that others can read during a write. The setting is stored in the file. File systems
+/// that do not support it work without it.
+fn enable_wal(connection: &Connection) -> Result<(), BoxError> {
+    let started = Instant::now();
     loop {
         match connection.pragma_update(None, "journal_mode", "WAL") {
             Ok(()) => return Ok(()),
-            // SQLite itself does not wait here, as the one time that it is switched on takes the file alone.
-            Err(error) if is_busy(&error) && begun.elapsed() < PATIENCE => {
+            // SQLite does not apply its busy timeout here, because enabling the log requires exclusive access.
+            Err(error) if is_busy(&error) && started.elapsed() < BUSY_TIMEOUT => {
                 thread::sleep(Duration::from_millis(5));
             }
             Err(error) => return Err(error.into()),

@@ -1,4 +1,4 @@
-//! Conversations and runs in a file.
+//! A store in an SQLite file.
 
 mod database;
 mod worker;
@@ -12,22 +12,22 @@ use rusqlite::{OptionalExtension, TransactionBehavior, params};
 use serde::de::DeserializeOwned;
 
 use self::worker::Worker;
-use super::error::Kind;
+use super::error::Operation;
 use crate::memory::{ChatStore, MemoryError, RunStore, StoreFuture};
 use crate::model::{ConversationId, Message};
 use crate::run::Run;
 
-/// Keeps conversations and runs in a file, by SQLite. Clones share it.
+/// A store for conversations and runs in an SQLite file. Clones share it.
 ///
-/// Several processes may work on one file. Whatever is appended at once is one transaction, and on the disk when the future is
-/// ready; a process that is killed leaves all of it or nothing. All work is done by a thread of the store's own, so no
-/// runtime is needed and no thread of one is blocked.
+/// Several processes can use one file. Each append is one transaction, which is on disk when the future completes; a process
+/// that is killed leaves all of it or nothing. A dedicated thread performs all operations, so the store needs no runtime and
+/// blocks no thread of one.
 ///
-/// The file is the store's alone. Beside it stand two that SQLite makes, ending in `-wal` and `-shm`; to copy it while it
-/// is in use takes SQLite's own tools. A message is one row of the table `messages`, as JSON; the state of a run is one of
-/// `runs`, with the second since 1970 in which it was saved.
+/// The file must not be used for other data. SQLite creates two files next to it, ending in `-wal` and `-shm`; copying the
+/// file while it is in use requires SQLite's own tools. Each message is a row of the table `messages`, as JSON. The state of
+/// each run is a row of `runs`, with the Unix time in seconds at which it was stored.
 ///
-/// It is there with the feature `sqlite`, which builds SQLite and takes a C compiler.
+/// This requires the feature `sqlite`, which compiles SQLite and needs a C compiler.
 ///
 /// ```no_run
 /// use tool_core::{ChatMemory, SqliteStore, Window};
@@ -44,19 +44,19 @@ use crate::run::Run;
 pub struct SqliteStore(Worker);
 
 impl SqliteStore {
-    /// Opens the file at a path. One that is not there is made; the directory must be.
+    /// Opens the file at a path, and creates it if it does not exist. The directory must exist.
     ///
     /// # Errors
     ///
-    /// The file cannot be read or written, is none of this store, or was made by a newer version.
+    /// Returns an error if the file cannot be read or written, is not a file of this store, or was created by a newer version.
     pub async fn open(path: impl AsRef<Path>) -> Result<Self, MemoryError> {
         let path = path.as_ref().to_owned();
-        let place = path.clone();
-        let worker = Worker::start(move || file::open(&place)).await;
-        worker.map(Self).map_err(|error| MemoryError::new(Kind::Open(path), error))
+        let opened_path = path.clone();
+        let worker = Worker::start(move || database::open(&opened_path)).await;
+        worker.map(Self).map_err(|error| MemoryError::new(Operation::Open(path), error))
     }
 
-    /// A store without a file, which lasts as long as the store or a clone of it.
+    /// Creates a store without a file. Its contents last as long as the store or a clone of it.
     ///
     /// ```
     /// use tool_core::{ChatMemory, Message, SqliteStore};
@@ -72,10 +72,10 @@ impl SqliteStore {
     ///
     /// # Errors
     ///
-    /// There is no memory or no thread to be had.
+    /// Returns an error if the memory or the thread cannot be allocated.
     pub async fn in_memory() -> Result<Self, MemoryError> {
-        let worker = Worker::start(file::open_in_memory).await;
-        worker.map(Self).map_err(|error| MemoryError::new(Kind::Open(":memory:".into()), error))
+        let worker = Worker::start(database::open_in_memory).await;
+        worker.map(Self).map_err(|error| MemoryError::new(Operation::Open(":memory:".into()), error))
     }
 }
 
@@ -89,10 +89,10 @@ impl ChatStore for SqliteStore {
             let mut messages = Vec::new();
             while let Some(row) = rows.next()? {
                 let number: i64 = row.get(0)?;
-                messages.push(read(row.get_ref(1)?).map_err(|place| {
+                messages.push(parse_column(row.get_ref(1)?).map_err(|location| {
                     format!(
-                        "row {number} of the table `messages` is damaged, or of a newer version ({place}); \
-                         delete the row or clear the conversation"
+                        "row {number} of the table `messages` is corrupt or was written by a newer version \
+                         ({location}); delete the row or clear the conversation"
                     )
                 })?);
             }
@@ -154,11 +154,12 @@ impl RunStore for SqliteStore {
         let id = id.to_owned();
         self.0.run(move |connection| {
             let mut statement = connection.prepare("SELECT state FROM runs WHERE id = ?1")?;
-            let state = statement.query_row([&id], |row| Ok(read(row.get_ref(0)?))).optional()?;
-            let run = state.transpose().map_err(|place| {
+            let state = statement.query_row([&id], |row| Ok(parse_column(row.get_ref(0)?))).optional()?;
+            let run = state.transpose().map_err(|location| {
                 let id = id.escape_debug();
                 format!(
-                    "the state of the run `{id}` is damaged, or of another version ({place}); remove the run"
+                    "the state of the run `{id}` is corrupt or was written by another version ({location}); \
+                     remove the run"
                 )
             })?;
             Ok(run)
@@ -182,13 +183,13 @@ impl RunStore for SqliteStore {
     }
 }
 
-/// The value whose JSON stands in a row.
+/// Parses the JSON in a column.
 ///
 /// # Errors
 ///
-/// Where it stops being one. What stands there is not told: it may be a secret.
-fn read<T: DeserializeOwned>(value: ValueRef<'_>) -> Result<T, String> {
-    let text = value.as_str().map_err(|_| "it is no text".to_owned())?;
+/// Returns the location of the error. It does not include the content, which may be a secret.
+fn parse_column<T: DeserializeOwned>(value: ValueRef<'_>) -> Result<T, String> {
+    let text = value.as_str().map_err(|_| "it is not text".to_owned())?;
     serde_json::from_str(text).map_err(|error| format!("line {}, column {}", error.line(), error.column()))
 }
 
@@ -198,5 +199,4 @@ impl fmt::Debug for SqliteStore {
     }
 }
 
-/// What the work of a store fails with.
-type Failure = Box<dyn Error + Send + Sync>;
+type BoxError = Box<dyn Error + Send + Sync>;

@@ -1,4 +1,4 @@
-//! The thread that works on a file.
+//! The thread that owns the connection to the database.
 
 use std::sync::mpsc;
 use std::thread;
@@ -6,60 +6,60 @@ use std::thread;
 use futures_channel::oneshot;
 use rusqlite::Connection;
 
-use super::Failure;
+use super::BoxError;
 use crate::memory::StoreFuture;
 
-/// Hands work to the thread that has the connection. It is done in the order in which it is handed over. The thread
-/// ends when all clones are gone and all work is done.
+/// Sends jobs to the thread that owns the connection. Jobs run in the order in which they are sent. The thread ends when all
+/// clones are dropped and all jobs are done.
 ///
-/// A thread of its own, and not one of a runtime's: it needs no runtime, and keeps the order.
+/// A dedicated thread needs no runtime and preserves the order, unlike the blocking threads of a runtime.
 #[derive(Clone)]
-pub(super) struct Worker(mpsc::Sender<Work>);
+pub(super) struct Worker(mpsc::Sender<Job>);
 
-type Work = Box<dyn FnOnce(&mut Connection) + Send>;
+type Job = Box<dyn FnOnce(&mut Connection) + Send>;
 
 impl Worker {
     /// Starts a thread and opens the connection there.
     pub(super) async fn start(
-        open: impl FnOnce() -> Result<Connection, Failure> + Send + 'static,
-    ) -> Result<Self, Failure> {
-        let (hand_over, work) = mpsc::channel::<Work>();
-        let (tell, opened) = oneshot::channel();
+        open: impl FnOnce() -> Result<Connection, BoxError> + Send + 'static,
+    ) -> Result<Self, BoxError> {
+        let (sender, jobs) = mpsc::channel::<Job>();
+        let (opened_sender, opened) = oneshot::channel();
         let body = move || {
-            let connection = open().map(|connection| (connection, work));
+            let connection = open().map(|connection| (connection, jobs));
             match connection {
-                Ok((mut connection, work)) => {
-                    // Whoever opens the store may be gone; the channel is then, too.
-                    let _ = tell.send(Ok(()));
-                    work.into_iter().for_each(|work| work(&mut connection));
+                Ok((mut connection, jobs)) => {
+                    // Sending fails if the caller was dropped, and then there are no jobs either.
+                    let _ = opened_sender.send(Ok(()));
+                    jobs.into_iter().for_each(|job| job(&mut connection));
                 }
-                Err(error) => drop(tell.send(Err(error))),
+                Err(error) => drop(opened_sender.send(Err(error))),
             }
         };
         thread::Builder::new().name("tool-core sqlite".to_owned()).spawn(body)?;
-        opened.await.map_err(|_| gone())??;
-        Ok(Self(hand_over))
+        opened.await.map_err(|_| thread_ended())??;
+        Ok(Self(sender))
     }
 
-    /// Has work done. If nobody waits for it any more when its turn comes, it is not begun.
+    /// Runs a job. It is skipped if the future was dropped before its turn.
     pub(super) fn run<'a, T: Send + 'static>(
         &'a self,
-        work: impl FnOnce(&mut Connection) -> Result<T, Failure> + Send + 'static,
+        job: impl FnOnce(&mut Connection) -> Result<T, BoxError> + Send + 'static,
     ) -> StoreFuture<'a, T> {
         Box::pin(async move {
-            let (tell, done) = oneshot::channel();
-            let work = move |connection: &mut Connection| {
-                if !tell.is_canceled() {
-                    let _ = tell.send(work(connection));
+            let (sender, done) = oneshot::channel();
+            let job = move |connection: &mut Connection| {
+                if !sender.is_canceled() {
+                    let _ = sender.send(job(connection));
                 }
             };
-            self.0.send(Box::new(work)).map_err(|_| gone())?;
-            done.await.map_err(|_| gone())?
+            self.0.send(Box::new(job)).map_err(|_| thread_ended())?;
+            done.await.map_err(|_| thread_ended())?
         })
     }
 }
 
 #[cold]
-fn gone() -> Failure {
-    "the thread of the store has ended; open the store anew".into()
+fn thread_ended() -> BoxError {
+    "the thread of the store has ended; open the store again".into()
 }
