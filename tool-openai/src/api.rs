@@ -140,3 +140,29 @@ async fn read_whole<A: Api>(api: &A, response: ApiResponse) -> Result<ChatRespon
 fn content_type(response: &Response) -> Option<String> {
     response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).map(str::to_owned)
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+    use tool_core::{Message, ModelOptions};
+
+    use super::*;
+    use crate::OpenAi;
+
+    #[test]
+    fn the_model_of_the_options_takes_precedence() {
+        fn model(api: &impl Api, options: ModelOptions) -> Value {
+            let request = ChatRequest::new([Message::user("Hello")]).with_options(options);
+            let body = api.encode(&request, false).unwrap().to_vec();
+            serde_json::from_slice::<Value>(&body).unwrap()["model"].take()
+        }
+
+        let openai = OpenAi::builder().base_url("http://localhost/v1").build().unwrap();
+        for (options, expected) in
+            [(ModelOptions::default(), "m"), (ModelOptions::default().with_model("other"), "other")]
+        {
+            assert_eq!(model(&openai.chat_model("m"), options.clone()), expected);
+            assert_eq!(model(&openai.responses_model("m"), options), expected);
+        }
+    }
+}

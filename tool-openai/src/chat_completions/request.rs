@@ -222,8 +222,7 @@ mod tests {
             .with_service_tier("flex")
             .with_user("u1")
             .with_metadata("a", "b")
-            .with_extra("top_k", 40)
-            .with_model("other");
+            .with_extra("top_k", 40);
         let table = [
             (ModelOptions::default(), json!({ "model": "m" })),
             (ModelOptions::default().with_seed(7), json!({ "model": "m", "seed": 7 })),
@@ -236,7 +235,7 @@ mod tests {
             (
                 all,
                 json!({
-                    "model": "other",
+                    "model": "m",
                     "temperature": 0.0,
                     "top_p": 0.5,
                     "max_completion_tokens": 9,
