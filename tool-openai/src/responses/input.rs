@@ -113,7 +113,9 @@ fn write_message(items: &mut Items, message: &Message, dialect: &Dialect) -> Res
             json.push(b'}');
         }
         other => {
-            return Err(Error::request(format!("the Responses API does not support this message: {other:?}")));
+            return Err(Error::request(format!(
+                "the Responses API does not support this message: {other:?}"
+            )));
         }
     }
     Ok(())
