@@ -10,7 +10,7 @@ use futures_util::StreamExt;
 use futures_util::future::join_all;
 use support::{RawServer, whole_answer};
 use tool_core::{ChatModel, ChatRequest, Delta, Message};
-use tool_openai::{Endpoint, OpenAi, OpenAiBuilder};
+use tool_openai::{Endpoint, ErrorKind, OpenAi, OpenAiBuilder};
 
 const TEXT: &[u8] = br#"{"choices":[{"message":{"content":"Hello."},"finish_reason":"stop"}]}"#;
 
@@ -56,7 +56,7 @@ async fn an_endpoint_says_where_it_is() {
         assert!(format!("{openai:?}").contains(url), "{openai:?}");
     }
     let error = OpenAi::builder().endpoint(Endpoint::compatible()).build().unwrap_err();
-    assert_eq!(error.to_string(), "the endpoint does not say where it is; set the base URL");
+    assert_eq!(error.to_string(), "the endpoint has no base URL; set one with `base_url`");
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn a_key_that_nobody_gave() {
     for (builder, expected) in table {
         let error = builder.build().err().map(|error| error.to_string());
         let expected = expected.map(|name| {
-            format!("there is no key; give it by `api_key`, or take it from {name} by `key_from_env`")
+            format!("no API key; set one with `api_key`, or read it from {name} with `api_key_from_env`")
         });
         assert_eq!(error, expected);
     }
@@ -80,11 +80,17 @@ fn a_key_that_nobody_gave() {
 #[test]
 fn a_key_that_is_not_in_the_environment() {
     let mut endpoint = Endpoint::deepseek();
-    endpoint.key_variable = "SURELY_NOBODY_SETS_THIS_KEY".into();
-    let error = OpenAi::builder().endpoint(endpoint).key_from_env().build().unwrap_err();
-    assert_eq!(error.to_string(), "SURELY_NOBODY_SETS_THIS_KEY is not set; set it, or give the key");
-    let error = OpenAi::builder().endpoint(Endpoint::ollama()).key_from_env().build().unwrap_err();
-    assert!(error.to_string().starts_with("this endpoint has no variable for its key"), "{error}");
+    endpoint.api_key_variable = "SURELY_NOBODY_SETS_THIS_KEY".into();
+    let error = OpenAi::builder().endpoint(endpoint).api_key_from_env().build().unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the environment variable SURELY_NOBODY_SETS_THIS_KEY is not set; set it, or set the key with `api_key`"
+    );
+    let error = OpenAi::builder().endpoint(Endpoint::ollama()).api_key_from_env().build().unwrap_err();
+    assert!(
+        error.to_string().starts_with("this endpoint has no environment variable for its key"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -104,12 +110,16 @@ async fn headers_of_ones_own() {
     }
     assert!(!request.contains("first"));
     for (name, value, expected) in [
-        ("x team", "a", "`x team` is no name of a header"),
-        ("x-team", "a\nsecret", "the value for the header `x-team` has a character that no header may have"),
+        ("x team", "a", "invalid header name `x team`"),
+        (
+            "x-team",
+            "a\nsecret",
+            "the value of the header `x-team` contains a character that is not allowed in headers",
+        ),
     ] {
         let error =
             OpenAi::builder().base_url("http://localhost/v1").header(name, value).build().unwrap_err();
-        assert!(error.is_config());
+        assert_eq!(error.kind(), ErrorKind::Config);
         assert_eq!(error.to_string(), expected);
     }
 }
@@ -125,7 +135,7 @@ async fn a_proxy_is_asked_in_the_place_of_the_endpoint() {
     assert!(request.contains("\r\nproxy-authorization: Basic "), "{request}");
     let error =
         OpenAi::builder().base_url("http://far.example/v1").proxy("http://a b:secret").build().unwrap_err();
-    assert!(error.is_config() && !format!("{error:?}").contains("secret"), "{error:?}");
+    assert!(error.kind() == ErrorKind::Config && !format!("{error:?}").contains("secret"), "{error:?}");
 }
 
 #[tokio::test]
@@ -142,7 +152,7 @@ async fn a_client_of_ones_own() {
 #[tokio::test]
 async fn no_more_requests_are_under_way_than_is_set() {
     let error = OpenAi::builder().base_url("http://localhost/v1").max_concurrent_requests(0).build();
-    assert!(error.unwrap_err().is_config());
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::Config);
 
     // The server takes one connection at a time: a second request under way would wait in its queue, and time out.
     let slow = RawServer::start(

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt;
 use support::{RawServer, whole_answer};
 use tool_core::{ChatModel, ChatRequest, ChatResponse, Message, ToolDefinition, ToolDefinitions};
-use tool_openai::{Endpoint, Error, OpenAi, OpenAiBuilder, RetryBudget};
+use tool_openai::{Endpoint, Error, ErrorKind, OpenAi, OpenAiBuilder, RetryBudget};
 
 const TEXT: &[u8] = br#"{"choices":[{"message":{"content":"Hello."},"finish_reason":"stop"}]}"#;
 
@@ -110,7 +110,7 @@ async fn twice_and_no_more() {
         }
         let error = ask(&builder.build().unwrap()).await.unwrap_err();
         assert_eq!((error.status(), error.request_id()), (Some(500), Some("req_1")));
-        assert!(error.is_server() && error.is_retryable());
+        assert!(error.kind() == ErrorKind::Server && error.is_retryable());
         assert_eq!(server.requests().len(), requests);
     }
 }
@@ -171,7 +171,7 @@ async fn a_timeout_is_one_of_them() {
     let server = RawServer::start(vec![vec![]], Duration::from_secs(60)).await;
     let openai = builder(&server).read_timeout(Duration::from_millis(50)).max_retries(1).build().unwrap();
     let error = ask(&openai).await.unwrap_err();
-    assert!(error.is_timeout() && error.is_retryable(), "{error}");
+    assert!(error.kind() == ErrorKind::Timeout && error.is_retryable(), "{error}");
 }
 
 #[tokio::test]
@@ -219,7 +219,7 @@ async fn a_call_that_could_not_be_read_goes_back_to_the_model() {
     let server = RawServer::answering_in_turn(vec![failed(), failed(), failed(), fine()]).await;
     let error = groq(&server).chat_model("m").chat(&request).await.unwrap_err();
     let error = error.downcast::<Error>().unwrap();
-    assert!(error.is_tool_generation() && !error.is_retryable());
+    assert!(error.kind() == ErrorKind::MalformedToolCall && !error.is_retryable());
     assert_eq!(error.failed_generation(), Some("<function=now{}"));
     assert_eq!(server.requests().len(), 3);
 }

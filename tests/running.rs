@@ -204,7 +204,7 @@ async fn calls_of_a_reply_cut_short_are_never_made() {
         ScriptedModel::new().replies(ChatResponse::new(message).with_finish_reason(FinishReason::Length))
     };
     let error = run_plain(script).await.unwrap_err();
-    assert!(error.is_cut_short() && error.tool_executions().is_empty());
+    assert!(error.is_truncated() && error.tool_executions().is_empty());
     assert_eq!(error.messages().last().unwrap().text(), "the call was not made: the reply was cut short");
 }
 

@@ -149,7 +149,7 @@ async fn calls_of_a_reply_that_is_cut_short_are_not_made() {
             Ok(response)
         });
         let error = broken(|| agent(model.clone())).await.unwrap_err();
-        assert!(error.is_cut_short(), "{reason:?}: {error}");
+        assert!(error.is_truncated(), "{reason:?}: {error}");
         assert_eq!((error.tool_executions().len(), error.run().turns()), (2, 2));
     }
 }

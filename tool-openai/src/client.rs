@@ -1,147 +1,149 @@
-//! Sends requests over HTTP and tells answers from errors.
+//! Sends requests over HTTP and separates responses from errors.
 
 use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::stream::{Stream, StreamExt};
-use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap};
+use reqwest::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap};
 use reqwest::{Response, Url};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::error::Told;
-use crate::pieces::RequestBody;
+use crate::body::RequestBody;
+use crate::error::ResponseContext;
 use crate::retry::{Retries, RetryHeaders, RetryPolicy};
-use crate::streaming::Problem;
-use crate::tools::WarningHook;
-use crate::{Endpoint, Error, encoding};
+use crate::streaming::EventError;
+use crate::warning::WarningHook;
+use crate::{Endpoint, Error};
 
-/// How long an answer may be, in bytes: beyond any that a model gives.
-pub(crate) const LONGEST_BODY: usize = 64 << 20;
+/// The longest response that is read: far more than a model writes.
+pub(crate) const MAX_BODY_BYTES: usize = 64 << 20;
 
-/// How much of an error's body is read, in bytes.
-const LONGEST_ERROR_BODY: usize = 64 << 10;
+/// How much of an error response is read.
+const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
 
-/// The connections to one endpoint, and what is set of it.
+/// The connections to one endpoint and its configuration.
 pub(crate) struct Client {
     pub(crate) http: reqwest::Client,
     pub(crate) endpoint: Arc<Endpoint>,
     pub(crate) base_url: Url,
-    /// What is shown to nobody, should a server send it back: the key, and headers that may hold one.
+    /// The key and long header values, which are redacted from everything that the server sends.
     pub(crate) secrets: Vec<SecretString>,
     pub(crate) headers: HeaderMap,
     pub(crate) retry: RetryPolicy,
-    /// Room for the requests under way, if their number is bounded.
-    pub(crate) room: Option<Arc<Semaphore>>,
+    /// Limits the number of requests in flight.
+    pub(crate) permits: Option<Arc<Semaphore>>,
     pub(crate) on_warning: Option<WarningHook>,
 }
 
-/// An answer whose head has come. Until it is dropped, the request is under way.
-pub(crate) struct Answer {
-    pub(crate) response: Response,
+/// A response whose headers have arrived. The request is in flight until this is dropped.
+pub(crate) struct ApiResponse {
+    pub(crate) inner: Response,
     pub(crate) url: Url,
     pub(crate) request_id: Option<String>,
-    _room: Option<OwnedSemaphorePermit>,
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
-impl Answer {
-    /// The bytes of the body, as they come.
+impl ApiResponse {
+    /// Returns the chunks of the body.
     pub(crate) fn into_bytes(self) -> impl Stream<Item = reqwest::Result<Bytes>> + Send {
-        let Self { response, _room, .. } = self;
-        response.bytes_stream().inspect(move |_| {
-            // It is given back with the stream.
-            let _ = &_room;
+        let Self { inner, _permit, .. } = self;
+        inner.bytes_stream().inspect(move |_| {
+            // The permit is released with the stream.
+            let _ = &_permit;
         })
     }
 }
 
 impl Client {
-    /// The retries of one request.
-    pub(crate) fn retries(&self) -> Retries<'_> {
-        self.retry.begin()
+    /// Starts the retries of one request.
+    pub(crate) fn start_retries(&self) -> Retries<'_> {
+        self.retry.start()
     }
 
-    /// Sends JSON, and gives the answer, unless it is an error by its status.
+    /// Sends JSON and returns the response if its status reports success.
     pub(crate) async fn send(
         &self,
         api: &str,
         model: &str,
         body: &RequestBody,
         accept: &'static str,
-    ) -> Result<Answer, Error> {
-        let room = match &self.room {
-            // Nobody closes it.
-            Some(room) => Arc::clone(room).acquire_owned().await.ok(),
+    ) -> Result<ApiResponse, Error> {
+        let permit = match &self.permits {
+            // The semaphore is never closed.
+            Some(permits) => Arc::clone(permits).acquire_owned().await.ok(),
             None => None,
         };
         let url = self.url(api, model);
         let request = self.http.post(url.clone()).headers(self.headers.clone()).body(body.to_body());
         let request = request.header(CONTENT_TYPE, "application/json").header(ACCEPT, accept);
         let response = request.send().await.map_err(|error| Error::transport(&url, error))?;
-        let request_id = request_id(&response).map(|id| self.without_key(&id));
+        let request_id = request_id(&response).map(|id| self.redact(&id));
         let status = response.status();
         if status.is_success() {
-            encoding::check(&response).map_err(|error| error.with_request_id(request_id.clone()))?;
-            return Ok(Answer { response, url, request_id, _room: room });
+            reject_compressed(&response).map_err(|error| error.with_request_id(request_id.clone()))?;
+            return Ok(ApiResponse { inner: response, url, request_id, _permit: permit });
         }
         if status.is_redirection() {
             let location = response.headers().get("location").and_then(|value| value.to_str().ok());
-            let location = self.without_key(location.unwrap_or("nowhere"));
+            let location = location.filter(|location| !location.trim().is_empty());
+            let location = self.redact(location.unwrap_or("an unknown location"));
             return Err(Error::redirected(status, &location).with_request_id(request_id));
         }
-        let told = Told {
+        let context = ResponseContext {
             status: Some(status),
             request_id,
-            retry: RetryHeaders::of(response.headers()),
-            is_without_key: !["authorization", "api-key"].iter().any(|name| self.headers.contains_key(*name)),
+            retry: RetryHeaders::from_headers(response.headers()),
+            lacks_key: !["authorization", "api-key"].iter().any(|name| self.headers.contains_key(*name)),
         };
-        let body = read(&url, response, LONGEST_ERROR_BODY).await.unwrap_or_default();
-        Err(self.api_error(&body, told))
+        let body = read_at_most(&url, response, MAX_ERROR_BODY_BYTES).await.unwrap_or_default();
+        Err(self.api_error(&body, context))
     }
 
-    /// The whole body of an answer.
-    pub(crate) async fn body(&self, answer: Answer) -> Result<Bytes, Error> {
-        let Answer { response, url, request_id, _room } = answer;
-        let body = read(&url, response, LONGEST_BODY + 1).await;
+    /// Reads the whole body of a response.
+    pub(crate) async fn read_body(&self, response: ApiResponse) -> Result<Bytes, Error> {
+        let ApiResponse { inner, url, request_id, _permit } = response;
+        let body = read_at_most(&url, inner, MAX_BODY_BYTES + 1).await;
         let body = body.map_err(|error| error.with_request_id(request_id.clone()))?;
-        if body.len() > LONGEST_BODY {
-            let error = Error::invalid_response(format!("the answer is longer than {LONGEST_BODY} bytes"));
+        if body.len() > MAX_BODY_BYTES {
+            let error =
+                Error::invalid_response(format!("the response is longer than {MAX_BODY_BYTES} bytes"));
             return Err(error.with_request_id(request_id));
         }
         Ok(body)
     }
 
-    /// The error that a body tells of, without the key, should the server have sent it back.
-    pub(crate) fn api_error(&self, body: &[u8], told: Told) -> Error {
-        Error::api(&String::from_utf8_lossy(body), told, |text| self.without_key(text))
+    /// Returns the error that a body reports, without secrets.
+    pub(crate) fn api_error(&self, body: &[u8], context: ResponseContext) -> Error {
+        Error::api(&String::from_utf8_lossy(body), context, |text| self.redact(text))
     }
 
-    /// The error that stands for what is wrong with a text that came.
-    pub(crate) fn problem(
+    /// Returns the error for a text that could not be turned into a response.
+    pub(crate) fn event_error(
         &self,
-        problem: Problem,
+        error: EventError,
         text: &str,
         content_type: Option<&str>,
         request_id: Option<String>,
     ) -> Error {
-        let error = match problem {
-            Problem::Api(told) => self.api_error(told.as_bytes(), Told::default()),
-            Problem::Empty => Error::empty(),
-            Problem::GivenUp(why) => Error::incomplete(Some(Error::given_up(why))),
-            Problem::Unreadable(why) => Error::unreadable(content_type, &self.without_key(text), &why),
+        let error = match error {
+            EventError::Api(json) => self.api_error(json.as_bytes(), ResponseContext::default()),
+            EventError::Empty => Error::empty(),
+            EventError::Aborted(reason) => Error::incomplete(Some(Error::aborted(reason))),
+            EventError::Malformed(reason) => Error::malformed(content_type, &self.redact(text), &reason),
         };
         error.with_request_id(request_id)
     }
 
-    /// A text of the server without the key, should it have sent it back.
-    pub(crate) fn without_key(&self, text: &str) -> String {
+    /// Replaces secrets in a text of the server.
+    pub(crate) fn redact(&self, text: &str) -> String {
         let secrets =
             self.secrets.iter().map(ExposeSecret::expose_secret).filter(|secret| !secret.is_empty());
         secrets.fold(text.to_owned(), |text, secret| text.replace(secret, "[key]"))
     }
 
-    /// Where an API is for a model: the base URL with a path put behind its own; its query stays.
+    /// Returns the URL of an API for a model. The base URL keeps its path and query.
     pub(crate) fn url(&self, api: &str, model: &str) -> Url {
         let (path, query) = self.endpoint.path(api, model);
         let mut url = self.base_url.clone();
@@ -152,7 +154,7 @@ impl Client {
         url
     }
 
-    /// Who answers.
+    /// Returns the provider's name for traces.
     pub(crate) fn name(&self) -> &str {
         match &*self.endpoint.name {
             "" => "openai",
@@ -160,7 +162,7 @@ impl Client {
         }
     }
 
-    /// The name under which an API of this endpoint keeps what it wants back.
+    /// Returns the name under which an API of this endpoint stores its provider data.
     pub(crate) fn provider(&self, api: &str) -> String {
         let name = match &*self.endpoint.name {
             "" => self.base_url.authority(),
@@ -172,33 +174,48 @@ impl Client {
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").field("base_url", &shown(&self.base_url)).finish_non_exhaustive()
+        f.debug_struct("Client").field("base_url", &redact_url(&self.base_url)).finish_non_exhaustive()
     }
 }
 
-/// A URL without its query, which may hold a secret.
-pub(crate) fn shown(url: &Url) -> String {
+/// Returns a URL without its query and fragment, which may contain secrets.
+pub(crate) fn redact_url(url: &Url) -> String {
     let mut url = url.clone();
     url.set_query(None);
     url.set_fragment(None);
     url.to_string()
 }
 
-/// What may be a URL, without its query.
+/// Returns a text that may be a URL, without its query and fragment.
 pub(crate) fn without_query(text: &str) -> &str {
     text.split(['?', '#']).next().unwrap_or_default()
 }
 
-pub(crate) fn request_id(response: &Response) -> Option<String> {
+fn request_id(response: &Response) -> Option<String> {
     response.headers().get("x-request-id").and_then(|value| value.to_str().ok()).map(str::to_owned)
 }
 
-/// At most so much of a body, as it may be of any length.
-async fn read(url: &Url, mut response: Response, most: usize) -> Result<Bytes, Error> {
+/// Rejects a compressed response. Requests do not offer any compression, which rules out decompression bombs; the error
+/// names the encoding because the body would look like garbage.
+fn reject_compressed(response: &Response) -> Result<(), Error> {
+    let encodings = response.headers().get_all(CONTENT_ENCODING).iter();
+    for encoding in encodings.map(|value| value.to_str().unwrap_or("unreadable").trim()) {
+        if !encoding.is_empty() && !encoding.eq_ignore_ascii_case("identity") {
+            return Err(Error::invalid_response(format!(
+                "the response is compressed ({encoding}), although the request does not accept that; turn compression off in \
+                 the server or its proxy"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Reads at most `limit` bytes of a body.
+async fn read_at_most(url: &Url, mut response: Response, limit: usize) -> Result<Bytes, Error> {
     let mut body = Vec::new();
-    while body.len() < most {
+    while body.len() < limit {
         match response.chunk().await.map_err(|error| Error::transport(url, error))? {
-            Some(chunk) => body.extend_from_slice(&chunk[..chunk.len().min(most - body.len())]),
+            Some(chunk) => body.extend_from_slice(&chunk[..chunk.len().min(limit - body.len())]),
             None => break,
         }
     }

@@ -1,17 +1,17 @@
-//! Writes JSON where serde takes too long: the texts of a whole conversation, turn after turn.
+//! Writes JSON where serde is too slow: the texts of a whole conversation, in every turn.
 
 use std::io::Write;
 
-/// So many bytes are looked at and copied together, if none of them is written in another way.
+/// The number of bytes that are copied at once if none of them needs an escape.
 const STEP: usize = 16;
 
-/// Writes a text in quotes.
-pub(crate) fn write_text(json: &mut Vec<u8>, text: &str) {
+/// Writes a JSON string.
+pub(crate) fn write_string(json: &mut Vec<u8>, text: &str) {
     json.reserve(text.len() + text.len() / 4 + 2);
     json.push(b'"');
     let (steps, rest) = text.as_bytes().as_chunks::<STEP>();
     for step in steps {
-        if step.iter().fold(true, |are_plain, byte| are_plain & is_plain(*byte)) {
+        if step.iter().fold(true, |all_plain, byte| all_plain & is_plain(*byte)) {
             json.extend_from_slice(step);
         } else {
             step.iter().for_each(|byte| write_byte(json, *byte));
@@ -35,38 +35,52 @@ fn write_byte(json: &mut Vec<u8>, byte: u8) {
         b'\r' => json.extend_from_slice(b"\\r"),
         b'\t' => json.extend_from_slice(b"\\t"),
         _ => {
-            // To write into a list of bytes does not fail.
+            // Writing to a `Vec` does not fail.
             let _ = write!(json, "\\u{byte:04x}");
         }
     }
 }
 
-/// Writes a list, each entry as it is told.
-pub(crate) fn write_list<T>(
+/// Writes a JSON array; `write` writes each element.
+pub(crate) fn write_array<T>(
     json: &mut Vec<u8>,
-    entries: impl IntoIterator<Item = T>,
+    elements: impl IntoIterator<Item = T>,
     mut write: impl FnMut(&mut Vec<u8>, T),
 ) {
     json.push(b'[');
-    for (index, entry) in entries.into_iter().enumerate() {
+    for (index, element) in elements.into_iter().enumerate() {
         if index > 0 {
             json.push(b',');
         }
-        write(json, entry);
+        write(json, element);
     }
     json.push(b']');
+}
+
+/// Removes the whitespace between the tokens of a JSON text.
+pub(crate) fn compact(json: &str) -> String {
+    let (mut is_in_string, mut is_escaped) = (false, false);
+    let is_significant = |character: &char| {
+        let is_significant = is_in_string || !character.is_ascii_whitespace();
+        if *character == '"' && !is_escaped {
+            is_in_string = !is_in_string;
+        }
+        is_escaped = is_in_string && *character == '\\' && !is_escaped;
+        is_significant
+    };
+    json.chars().filter(is_significant).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Each character at each place of a step, and behind the last.
+    /// Tests each character at each offset of a step and after the last.
     #[test]
-    fn a_text_is_what_is_read_again() {
+    fn strings_round_trip() {
         let written = |text: &str| {
             let mut json = Vec::new();
-            write_text(&mut json, text);
+            write_string(&mut json, text);
             json
         };
         let characters = (0..0x100).chain([0x2028, 0x1_f600]).filter_map(char::from_u32);
@@ -86,13 +100,19 @@ mod tests {
     }
 
     #[test]
-    fn lists() {
+    fn arrays() {
         let table: [(&[&str], &[u8]); 3] =
             [(&[], b"[]"), (&["a"], br#"["a"]"#), (&["a", "b"], br#"["a","b"]"#)];
-        for (entries, expected) in table {
+        for (elements, expected) in table {
             let mut json = Vec::new();
-            write_list(&mut json, entries, |json, text| write_text(json, text));
+            write_array(&mut json, elements, |json, text| write_string(json, text));
             assert_eq!(json, expected);
         }
+    }
+
+    #[test]
+    fn compact_preserves_strings_and_digits() {
+        let json = "{ \"a\\\" b\" : [ 1, 12345678901234567890123 ],\n \"c\": \" \\\\\" }";
+        assert_eq!(compact(json), "{\"a\\\" b\":[1,12345678901234567890123],\"c\":\" \\\\\"}");
     }
 }

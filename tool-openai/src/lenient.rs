@@ -1,5 +1,5 @@
-//! Reads values of another type than the API says: what is of no use is as if it were not there, and never in the way of
-//! the rest. Functions for `#[serde(deserialize_with)]`; they borrow what they can.
+//! Deserializers for values that may have another type than in OpenAI's API: unusable values are treated as missing, so that
+//! the rest can be read. Functions for `#[serde(deserialize_with)]`; they borrow where possible.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,55 +9,55 @@ use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// A text, or a number in its digits.
-pub(crate) fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Cow<'de, str>>, D::Error> {
-    deserializer.deserialize_any(TextVisitor)
+/// Deserializes a string, or a number as its digits.
+pub(crate) fn string<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Cow<'de, str>>, D::Error> {
+    deserializer.deserialize_any(StringVisitor)
 }
 
-/// A count, which may also be written as a text or as a fraction of nothing.
-pub(crate) fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
-    deserializer.deserialize_any(CountVisitor)
+/// Deserializes an unsigned integer, which may also be a string or a float without a fraction.
+pub(crate) fn unsigned<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    deserializer.deserialize_any(UnsignedVisitor)
 }
 
-/// An object. The type has to be one that reads objects.
+/// Deserializes an object. `T` must deserialize from a map.
 pub(crate) fn object<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<T>, D::Error> {
     deserializer.deserialize_any(ObjectVisitor(PhantomData))
 }
 
-/// A list of objects, of which those that are none are left out; one object is a list of it. More of them than `MOST` are
-/// refused, as a list of the shortest takes a multiple of its text.
-pub(crate) fn list<'de, const MOST: usize, T: Deserialize<'de>, D: Deserializer<'de>>(
+/// Deserializes an array of objects, without elements of other types; one object stands for an array of it. More than `MAX`
+/// objects are an error, because small objects take a multiple of their text in memory.
+pub(crate) fn array<'de, const MAX: usize, T: Deserialize<'de>, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Vec<T>, D::Error> {
-    deserializer.deserialize_any(ListVisitor::<T, MOST>(PhantomData))
+    deserializer.deserialize_any(ArrayVisitor::<T, MAX>(PhantomData))
 }
 
-/// An object, for places where a type is asked for and no function.
-pub(crate) struct Object<T>(pub(crate) Option<T>);
+/// The result of [`object`], for places that need a type.
+pub(crate) struct MaybeObject<T>(pub(crate) Option<T>);
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for MaybeObject<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         object(deserializer).map(Self)
     }
 }
 
-/// Reads on to the end of a list.
-pub(crate) fn skip_list<'de, A: SeqAccess<'de>>(mut list: A) -> Result<(), A::Error> {
-    while list.next_element::<IgnoredAny>()?.is_some() {}
+/// Skips the rest of an array.
+pub(crate) fn skip_array<'de, A: SeqAccess<'de>>(mut array: A) -> Result<(), A::Error> {
+    while array.next_element::<IgnoredAny>()?.is_some() {}
     Ok(())
 }
 
-/// Reads on to the end of an object.
+/// Skips the rest of an object.
 pub(crate) fn skip_object<'de, A: MapAccess<'de>>(mut object: A) -> Result<(), A::Error> {
     while object.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
     Ok(())
 }
 
-/// The methods of a visitor to which these kinds of values are nothing.
-macro_rules! nothing_is {
-    ($($kind:ident),*) => { $(nothing_is!(@ $kind);)* };
+/// The methods of a visitor that returns the default for these types of values.
+macro_rules! default_for {
+    ($($kind:ident),*) => { $(default_for!(@ $kind);)* };
     (@ null) => {
         fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
             Ok(Self::Value::default())
@@ -79,14 +79,14 @@ macro_rules! nothing_is {
             Ok(Self::Value::default())
         }
     };
-    (@ text) => {
+    (@ string) => {
         fn visit_str<E: Error>(self, _: &str) -> Result<Self::Value, E> {
             Ok(Self::Value::default())
         }
     };
-    (@ list) => {
-        fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Self::Value, A::Error> {
-            $crate::lenient::skip_list(list)?;
+    (@ array) => {
+        fn visit_seq<A: SeqAccess<'de>>(self, array: A) -> Result<Self::Value, A::Error> {
+            $crate::lenient::skip_array(array)?;
             Ok(Self::Value::default())
         }
     };
@@ -97,15 +97,15 @@ macro_rules! nothing_is {
         }
     };
 }
-pub(crate) use nothing_is;
+pub(crate) use default_for;
 
-struct TextVisitor;
+struct StringVisitor;
 
-impl<'de> Visitor<'de> for TextVisitor {
+impl<'de> Visitor<'de> for StringVisitor {
     type Value = Option<Cow<'de, str>>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a text")
+        f.write_str("a string")
     }
 
     fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Self::Value, E> {
@@ -128,16 +128,16 @@ impl<'de> Visitor<'de> for TextVisitor {
         Ok(Some(Cow::Owned(number.to_string())))
     }
 
-    nothing_is!(null, bool, list, object);
+    default_for!(null, bool, array, object);
 }
 
-struct CountVisitor;
+struct UnsignedVisitor;
 
-impl<'de> Visitor<'de> for CountVisitor {
+impl<'de> Visitor<'de> for UnsignedVisitor {
     type Value = Option<u64>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a count")
+        f.write_str("an unsigned integer")
     }
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<Self::Value, E> {
@@ -149,16 +149,16 @@ impl<'de> Visitor<'de> for CountVisitor {
     }
 
     fn visit_f64<E: Error>(self, number: f64) -> Result<Self::Value, E> {
-        // Whole numbers of this size are exact as fractions.
-        let is_count = number.fract() == 0.0 && (0.0..=9_007_199_254_740_992.0).contains(&number);
-        Ok(is_count.then_some(number as u64))
+        // Floats represent integers up to this size exactly.
+        let is_unsigned = number.fract() == 0.0 && (0.0..=9_007_199_254_740_992.0).contains(&number);
+        Ok(is_unsigned.then_some(number as u64))
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
         Ok(text.trim().parse().ok())
     }
 
-    nothing_is!(null, bool, list, object);
+    default_for!(null, bool, array, object);
 }
 
 struct ObjectVisitor<T>(PhantomData<T>);
@@ -174,34 +174,34 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
         T::deserialize(MapAccessDeserializer::new(object)).map(Some)
     }
 
-    nothing_is!(null, bool, number, text, list);
+    default_for!(null, bool, number, string, array);
 }
 
-struct ListVisitor<T, const MOST: usize>(PhantomData<T>);
+struct ArrayVisitor<T, const MAX: usize>(PhantomData<T>);
 
-impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for ListVisitor<T, MOST> {
+impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for ArrayVisitor<T, MAX> {
     type Value = Vec<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list")
+        f.write_str("an array")
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-        let mut entries = Vec::new();
-        while let Some(Object(entry)) = list.next_element()? {
-            if entries.len() == MOST {
-                return Err(A::Error::custom(format_args!("a list has more than {MOST} entries")));
+    fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<Self::Value, A::Error> {
+        let mut elements = Vec::new();
+        while let Some(MaybeObject(element)) = array.next_element()? {
+            if elements.len() == MAX {
+                return Err(A::Error::custom(format_args!("an array has more than {MAX} elements")));
             }
-            entries.extend(entry);
+            elements.extend(element);
         }
-        Ok(entries)
+        Ok(elements)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, object: A) -> Result<Self::Value, A::Error> {
         Ok(vec![T::deserialize(MapAccessDeserializer::new(object))?])
     }
 
-    nothing_is!(null, bool, number, text);
+    default_for!(null, bool, number, string);
 }
 
 #[cfg(test)]
@@ -211,20 +211,20 @@ mod tests {
     #[derive(Debug, Default, PartialEq, Deserialize)]
     #[serde(default)]
     struct Wire<'a> {
-        #[serde(borrow, deserialize_with = "text")]
+        #[serde(borrow, deserialize_with = "string")]
         text: Option<Cow<'a, str>>,
-        #[serde(deserialize_with = "count")]
+        #[serde(deserialize_with = "unsigned")]
         count: Option<u64>,
         #[serde(borrow, deserialize_with = "object")]
         inner: Option<Inner<'a>>,
-        #[serde(borrow, deserialize_with = "list::<2, _, _>")]
+        #[serde(borrow, deserialize_with = "array::<2, _, _>")]
         list: Vec<Inner<'a>>,
     }
 
     #[derive(Debug, Default, PartialEq, Deserialize)]
     #[serde(default)]
     struct Inner<'a> {
-        #[serde(borrow, deserialize_with = "text")]
+        #[serde(borrow, deserialize_with = "string")]
         text: Option<Cow<'a, str>>,
     }
 
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_value_in_each_place() {
+    fn reads_values_of_each_type_as_each_type() {
         let text = |text| Wire { text: Some(Cow::Borrowed(text)), ..Wire::default() };
         let count = |count| Wire { count: Some(count), ..Wire::default() };
         let nothing = Wire::default;
@@ -274,7 +274,7 @@ mod tests {
         ];
         for (value, expected) in table {
             for (name, expected) in ["text", "count", "inner", "list"].into_iter().zip(expected) {
-                let json = format!(r#"{{"before": 1, "{name}": {value}, "behind": 2}}"#);
+                let json = format!(r#"{{"before": 1, "{name}": {value}, "after": 2}}"#);
                 let read: Wire<'_> = serde_json::from_str(&json).expect(&json);
                 assert_eq!(read, expected, "{json}");
             }
@@ -282,9 +282,9 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_bounded() {
+    fn rejects_arrays_beyond_the_limit() {
         let error =
             serde_json::from_str::<Wire<'_>>(r#"{"list": [{}, {}, {}]}"#).expect_err("it is too long");
-        assert!(error.to_string().starts_with("a list has more than 2 entries"), "{error}");
+        assert!(error.to_string().starts_with("an array has more than 2 elements"), "{error}");
     }
 }

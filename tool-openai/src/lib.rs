@@ -4,76 +4,99 @@
 //! use tool_core::{Agent, tool, tools};
 //! use tool_openai::OpenAi;
 //!
-//! /// Sums two numbers.
+//! /// Adds two numbers.
 //! #[tool]
-//! fn sum(a: f64, b: f64) -> f64 {
+//! fn add(a: f64, b: f64) -> f64 {
 //!     a + b
 //! }
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let agent = Agent::builder(OpenAi::from_env()?.chat_model("gpt-4.1-mini")).tools(tools![sum]).build()?;
+//! let agent = Agent::builder(OpenAi::from_env()?.chat_model("gpt-4.1-mini")).tools(tools![add]).build()?;
 //! println!("{}", agent.ask("What is 2 + 40?").await?);
 //! # Ok(())
 //! # }
 //! ```
 //!
+//! | | |
+//! | --- | --- |
+//! | [`OpenAi`] | an endpoint: its URL, key, timeouts and retries |
+//! | [`ChatCompletions`] | a model that uses the Chat Completions API, which every endpoint supports |
+//! | [`Responses`] | a model that uses the Responses API |
+//! | [`Endpoint`] | the differences between providers, with constructors for the known ones |
+//! | [`Error`], [`ErrorKind`] | errors of endpoints |
+#![cfg_attr(
+    feature = "server",
+    doc = "| [`server`] | a model, or an agent with its tools, as an OpenAI-compatible endpoint |"
+)]
+#![cfg_attr(
+    not(feature = "server"),
+    doc = "| `server` (feature) | a model, or an agent with its tools, as an OpenAI-compatible endpoint |"
+)]
+//!
 //! # Endpoints
 //!
-//! What is particular to an endpoint is an [`Endpoint`]: a value of plain switches, of which there are some ready-made, and
-//! which is told by the host of the base URL otherwise. Its documentation has the table.
+//! The endpoint is detected from the host of the base URL, or set explicitly:
 //!
 //! ```no_run
 //! use tool_openai::{Endpoint, OpenAi};
 //!
-//! let azure = OpenAi::builder().endpoint(Endpoint::azure("my-resource")).key_from_env().build()?;
+//! let azure = OpenAi::builder().endpoint(Endpoint::azure("my-resource")).api_key_from_env().build()?;
 //! let local = OpenAi::builder().endpoint(Endpoint::ollama()).build()?;
 //! # Ok::<_, tool_openai::Error>(())
 //! ```
 //!
-//! [`OpenAi::chat_model`] speaks Chat Completions, which all of them have, and [`OpenAi::responses_model`] the Responses
-//! API. A model without tools in its API is wrapped in [`PromptedTools`](tool_core::PromptedTools). How a model is to answer is
-//! said by [`ModelOptions`](tool_core::ModelOptions), of an agent, a question or a turn; tools are held to their schemas where
-//! they are in [strict form](tool_core::ToolSet::strict), or in it [where they have one](tool_core::ToolSet::strict_where_possible).
+//! Wrap a model whose API has no tools in [`PromptedTools`](tool_core::PromptedTools). Tools are constrained to their schemas if
+//! they are in [strict form](tool_core::ToolSet::strict), or [where they have one](tool_core::ToolSet::strict_where_possible).
 //!
-//! # When something fails
+//! # Extra fields
 //!
-//! Requests are sent again as the official SDK does it: twice, if the failure may pass, after as long as the server wishes
-//! ([`OpenAiBuilder::max_retries`]). An [`Error`] says what kind it is, whether to try again and when, and which
-//! request it was; it is inside the [`ModelError`](tool_core::ModelError) that a model gives.
+//! [`ModelOptions::extra`](tool_core::ModelOptions::extra) adds fields to the request, in the same way for both APIs. A field
+//! with the name of one that is sent anyway is merged into it: objects are merged field by field, arrays are appended, and any
+//! other value replaces the value that is there. So `tools` adds the provider's own tools to those of the run:
+//!
+//! ```
+//! use serde_json::json;
+//! use tool_core::ModelOptions;
+//!
+//! let options = ModelOptions::default()
+//!     .with_extra("top_k", 40)
+//!     .with_extra("tools", json!([{ "type": "web_search" }]));
+//! ```
+//!
+//! Fields that the request itself controls, such as the model and the messages, are rejected.
+//!
+//! # Errors
+//!
+//! Requests are retried like in the official SDK: twice if the error is [temporary](Error::is_retryable), after the delay that
+//! the server requests ([`OpenAiBuilder::max_retries`]). An [`Error`] has a [kind](Error::kind) and the id of its request; it is
+//! inside the [`ModelError`](tool_core::ModelError) that a model returns.
 //!
 //! # Another HTTP client in the same program
 //!
-//! This crate gives `reqwest` its TLS ready-made, and so switches on its feature `rustls-no-provider`. A `reqwest::Client` of
-//! one's own, in a program in which nothing else has chosen a provider, must be told of one first:
+//! This crate configures the TLS of its `reqwest` clients itself, which enables the feature `rustls-no-provider` of `reqwest`. A
+//! program that creates its own `reqwest::Client`, and has not chosen a TLS provider, must install one first:
 //!
 //! ```
 //! let _ = rustls::crypto::ring::default_provider().install_default();
 //! let client = reqwest::Client::new();
 //! ```
-//!
-//! # Serving
-//!
-//! With the feature `server`, the other way round: a model, or an agent with its tools, as an
-//! OpenAI-compatible endpoint.
 
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
-mod asking;
+mod api;
+mod body;
 mod chat_completions;
 mod client;
 mod config;
-mod encoding;
 mod endpoint;
 mod error;
-mod fields;
-mod http;
+mod http_client;
 mod json;
 mod lenient;
 mod logprobs;
-mod pieces;
+mod malformed_call;
 mod quirks;
-mod rejected;
 mod responses;
 mod retry;
 #[cfg(feature = "server")]
@@ -81,11 +104,12 @@ pub mod server;
 mod sse;
 mod streaming;
 mod tools;
+mod warning;
 
 pub use self::chat_completions::ChatCompletions;
 pub use self::config::{OpenAi, OpenAiBuilder};
-pub use self::endpoint::{AuthScheme, CallIds, Endpoint, ReasoningReplay};
-pub use self::error::Error;
+pub use self::endpoint::{AuthScheme, CallIdFormat, Endpoint, ReasoningReplay};
+pub use self::error::{Error, ErrorKind};
 pub use self::responses::Responses;
 pub use self::retry::{Retry, RetryBudget};
-pub use self::tools::Warning;
+pub use self::warning::Warning;

@@ -1,11 +1,12 @@
-//! How likely tokens were, as both APIs tell it.
+//! Token probabilities, which both APIs send in the same form.
 
 use std::borrow::Cow;
 
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use tool_core::TokenLogprob;
 
-/// How likely a token was.
+/// The probability of a token.
 #[derive(Deserialize)]
 pub(crate) struct WireLogprob<'a> {
     #[serde(borrow)]
@@ -23,4 +24,10 @@ impl From<WireLogprob<'_>> for TokenLogprob {
         token.top = wire.top_logprobs.unwrap_or_default().into_iter().map(Into::into).collect();
         token
     }
+}
+
+/// Parses an array of probabilities. They are optional data, so an array that cannot be parsed is treated as empty.
+pub(crate) fn parse_array(json: &RawValue) -> Vec<TokenLogprob> {
+    let logprobs = serde_json::from_str::<Vec<WireLogprob<'_>>>(json.get()).unwrap_or_default();
+    logprobs.into_iter().map(Into::into).collect()
 }

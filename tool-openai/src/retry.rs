@@ -1,4 +1,4 @@
-//! When a request is sent again: the policy of the official SDK.
+//! Retries requests with the policy of the official SDK:
 //! <https://github.com/openai/openai-python/blob/main/src/openai/_base_client.py>
 
 use std::fmt;
@@ -9,37 +9,37 @@ use reqwest::header::HeaderMap;
 
 use crate::Error;
 
-/// How often a request is sent again, unless it is set.
+/// How often a request is retried by default.
 pub(crate) const DEFAULT_MAX_RETRIES: u32 = 2;
 
-/// The delay before the first retry; each one doubles it.
+/// The delay before the first retry. Each further retry doubles it.
 const FIRST_DELAY: Duration = Duration::from_millis(500);
 
-/// The longest delay that is not the server's wish.
-const LONGEST_DELAY: Duration = Duration::from_secs(8);
+/// The longest delay that the server has not requested.
+const MAX_DELAY: Duration = Duration::from_secs(8);
 
-/// The longest wish of a server that is granted.
-const LONGEST_WISH: Duration = Duration::from_secs(120);
+/// The longest delay requested by a server that is respected; a longer one prevents the retry.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(120);
 
-/// A request that is going to be sent again, as a [hook](crate::OpenAiBuilder::on_retry) is told of it.
+/// A retry that is about to happen, as passed to the [`on_retry`](crate::OpenAiBuilder::on_retry) hook.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Retry<'a> {
-    /// Which retry it is, from 1.
+    /// The number of the retry, starting at 1.
     pub number: u32,
-    /// How long is waited before.
+    /// The delay before the retry.
     pub delay: Duration,
-    /// Why.
+    /// The error that caused the retry.
     pub error: &'a Error,
 }
 
-/// What bounds the retries of all requests together, so that a server in trouble is not asked three times as much: each
-/// request adds a share of a retry, and each retry takes a whole one. Cloning shares it.
+/// A limit for the retries of all requests together, so that retries do not triple the load on a failing server. Each
+/// request adds a fraction of a retry and each retry takes a whole one. Clones share the budget.
 ///
 /// ```
 /// use tool_openai::{OpenAi, RetryBudget};
 ///
-/// // Ten at once, and then one for every five requests.
+/// // Ten retries at first, then one for every five requests.
 /// let openai = OpenAi::builder().base_url("http://127.0.0.1/v1").retry_budget(RetryBudget::new(10, 0.2)).build()?;
 /// # Ok::<_, tool_openai::Error>(())
 /// ```
@@ -47,33 +47,34 @@ pub struct Retry<'a> {
 pub struct RetryBudget(Arc<Inner>);
 
 struct Inner {
-    most: f64,
+    max: f64,
     per_request: f64,
-    left: Mutex<f64>,
+    remaining: Mutex<f64>,
 }
 
 impl RetryBudget {
-    /// At most so many retries at once, and so many for each request, such as 0.2.
+    /// Creates a budget that holds at most `max` retries and starts full. Each request adds `per_request` retries, such as
+    /// 0.2.
     #[must_use]
-    pub fn new(most: u32, per_request: f64) -> Self {
-        let most = f64::from(most);
-        // What is no number adds nothing.
-        let per_request = per_request.clamp(0.0, most);
-        Self(Arc::new(Inner { most, per_request, left: Mutex::new(most) }))
+    pub fn new(max: u32, per_request: f64) -> Self {
+        let max = f64::from(max);
+        // NaN adds nothing, see `add_request`.
+        let per_request = per_request.clamp(0.0, max);
+        Self(Arc::new(Inner { max, per_request, remaining: Mutex::new(max) }))
     }
 
     fn add_request(&self) {
-        let mut left = self.0.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut remaining = self.0.remaining.lock().unwrap_or_else(PoisonError::into_inner);
         if self.0.per_request > 0.0 {
-            *left = (*left + self.0.per_request).min(self.0.most);
+            *remaining = (*remaining + self.0.per_request).min(self.0.max);
         }
     }
 
     fn take_retry(&self) -> bool {
-        let mut left = self.0.left.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_enough = *left >= 1.0;
+        let mut remaining = self.0.remaining.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_enough = *remaining >= 1.0;
         if is_enough {
-            *left -= 1.0;
+            *remaining -= 1.0;
         }
         is_enough
     }
@@ -81,14 +82,14 @@ impl RetryBudget {
 
 impl fmt::Debug for RetryBudget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RetryBudget({} at once, {} per request)", self.0.most, self.0.per_request)
+        write!(f, "RetryBudget({} at most, {} per request)", self.0.max, self.0.per_request)
     }
 }
 
-/// A function that is told of retries.
+/// A function that is called before each retry.
 pub(crate) type RetryHook = Arc<dyn Fn(&Retry<'_>) + Send + Sync>;
 
-/// How requests are sent again.
+/// How requests are retried.
 #[derive(Clone)]
 pub(crate) struct RetryPolicy {
     pub(crate) max: u32,
@@ -103,19 +104,19 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// The retries of one request.
-    pub(crate) fn begin(&self) -> Retries<'_> {
+    /// Starts the retries of one request.
+    pub(crate) fn start(&self) -> Retries<'_> {
         if let Some(budget) = &self.budget {
             budget.add_request();
         }
-        Retries { policy: self, so_far: 0 }
+        Retries { policy: self, count: 0 }
     }
 }
 
 /// The retries of one request.
 pub(crate) struct Retries<'a> {
     policy: &'a RetryPolicy,
-    so_far: u32,
+    count: u32,
 }
 
 impl Retries<'_> {
@@ -123,70 +124,70 @@ impl Retries<'_> {
     ///
     /// # Errors
     ///
-    /// The error itself, if the request is not to be sent again.
-    pub(crate) async fn after(&mut self, error: Error) -> Result<(), Error> {
+    /// Returns the error itself if the request must not be retried.
+    pub(crate) async fn wait(&mut self, error: Error) -> Result<(), Error> {
         let policy = self.policy;
-        if self.so_far >= policy.max || !error.is_retryable() {
+        if self.count >= policy.max || !error.is_retryable() {
             return Err(error);
         }
         if policy.budget.as_ref().is_some_and(|budget| !budget.take_retry()) {
             return Err(error);
         }
         let delay = match error.retry_after() {
-            Some(wish) => wish,
-            None => own_delay(self.so_far, fastrand::f64()),
+            Some(delay) => delay,
+            None => backoff_delay(self.count, fastrand::f64()),
         };
-        self.so_far += 1;
+        self.count += 1;
         if let Some(on_retry) = &policy.on_retry {
-            on_retry(&Retry { number: self.so_far, delay, error: &error });
+            on_retry(&Retry { number: self.count, delay, error: &error });
         }
         tokio::time::sleep(delay).await;
         Ok(())
     }
 }
 
-/// The delay where the server has no wish; `random` from 0 to 1 spreads those who failed together.
-fn own_delay(so_far: u32, random: f64) -> Duration {
-    let doubled = FIRST_DELAY.saturating_mul(2_u32.saturating_pow(so_far.min(30)));
-    doubled.min(LONGEST_DELAY).mul_f64(1.0 - 0.25 * random)
+/// Returns the delay if the server requests none. `random`, from 0 to 1, spreads requests that failed together.
+fn backoff_delay(count: u32, random: f64) -> Duration {
+    let doubled = FIRST_DELAY.saturating_mul(2_u32.saturating_pow(count.min(30)));
+    doubled.min(MAX_DELAY).mul_f64(1.0 - 0.25 * random)
 }
 
-/// What the headers of an answer say of sending again.
+/// The headers of a response that concern retries.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct RetryHeaders {
-    /// How long the server wishes to be left alone.
+    /// The delay that the server requests.
     pub(crate) after: Option<Duration>,
-    /// Whether to send again, in the server's opinion.
+    /// Whether the server requests or forbids a retry.
     pub(crate) should: Option<bool>,
 }
 
 impl RetryHeaders {
-    pub(crate) fn of(headers: &HeaderMap) -> Self {
-        Self::of_texts(|name| headers.get(name)?.to_str().ok(), SystemTime::now())
+    pub(crate) fn from_headers(headers: &HeaderMap) -> Self {
+        Self::parse(|name| headers.get(name)?.to_str().ok(), SystemTime::now())
     }
 
-    fn of_texts<'a>(get: impl Fn(&str) -> Option<&'a str>, now: SystemTime) -> Self {
+    fn parse<'a>(get: impl Fn(&str) -> Option<&'a str>, now: SystemTime) -> Self {
         let number = |text: &str| text.trim().parse::<f64>().ok().filter(|number| number.is_finite());
         let milliseconds = get("retry-after-ms").and_then(number).map(|number| number / 1000.0);
         let seconds = || get("retry-after").and_then(number);
         let until = || {
             let time = httpdate::parse_http_date(get("retry-after")?.trim()).ok()?;
-            Some(time.duration_since(now).map_or(0.0, |left| left.as_secs_f64()))
+            Some(time.duration_since(now).map_or(0.0, |delay| delay.as_secs_f64()))
         };
-        let wish = milliseconds.or_else(seconds).or_else(until).filter(|wish| *wish > 0.0);
+        let seconds = milliseconds.or_else(seconds).or_else(until).filter(|seconds| *seconds > 0.0);
         let should = match get("x-should-retry").map(str::trim) {
             Some("true") => Some(true),
             Some("false") => Some(false),
             _ => None,
         };
-        // What is beyond any duration is surely too long.
-        let after = wish.map(|wish| Duration::try_from_secs_f64(wish).unwrap_or(Duration::MAX));
+        // A number beyond any duration is certainly too long.
+        let after = seconds.map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
         Self { after, should }
     }
 
-    /// The server wishes to be left alone for longer than anybody waits.
+    /// Returns `true` if the requested delay is too long to wait for.
     pub(crate) fn is_too_long(&self) -> bool {
-        self.after.is_some_and(|wish| wish > LONGEST_WISH)
+        self.after.is_some_and(|delay| delay > MAX_RETRY_AFTER)
     }
 }
 
@@ -195,18 +196,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_delay_doubles_up_to_its_most() {
+    fn the_delay_doubles_up_to_its_maximum() {
         let table =
             [(0, 0.0, 0.5), (1, 0.0, 1.0), (2, 1.0, 1.5), (4, 0.0, 8.0), (5, 1.0, 6.0), (u32::MAX, 0.0, 8.0)];
-        for (so_far, random, expected) in table {
-            assert_eq!(own_delay(so_far, random), Duration::from_secs_f64(expected), "{so_far} {random}");
+        for (count, random, expected) in table {
+            assert_eq!(backoff_delay(count, random), Duration::from_secs_f64(expected), "{count} {random}");
         }
     }
 
     #[test]
-    fn what_headers_say() {
+    fn parses_retry_headers() {
         let now = httpdate::parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
-        // The headers, the wish in milliseconds, and whether to send again.
+        // The headers, the delay in milliseconds, and whether to retry.
         type Row = (&'static [(&'static str, &'static str)], Option<u64>, Option<bool>);
         let table: [Row; 11] = [
             (&[], None, None),
@@ -223,17 +224,17 @@ mod tests {
         ];
         for (headers, after, should) in table {
             let get = |name: &str| headers.iter().find(|header| header.0 == name).map(|header| header.1);
-            let read = RetryHeaders::of_texts(get, now);
+            let parsed = RetryHeaders::parse(get, now);
             let expected = RetryHeaders { after: after.map(Duration::from_millis), should };
-            assert_eq!(read, expected, "{headers:?}");
-            assert_eq!(read.is_too_long(), after == Some(130_000), "{headers:?}");
+            assert_eq!(parsed, expected, "{headers:?}");
+            assert_eq!(parsed.is_too_long(), after == Some(130_000), "{headers:?}");
         }
-        let endless = RetryHeaders::of_texts(|name| (name == "retry-after").then_some("1e300"), now);
+        let endless = RetryHeaders::parse(|name| (name == "retry-after").then_some("1e300"), now);
         assert!(endless.is_too_long());
     }
 
     #[test]
-    fn a_budget_is_filled_by_requests() {
+    fn requests_refill_a_budget() {
         let budget = RetryBudget::new(2, 0.5);
         assert_eq!([(); 3].map(|()| budget.take_retry()), [true, true, false]);
         budget.add_request();

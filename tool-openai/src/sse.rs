@@ -1,6 +1,6 @@
-//! Server-sent events, read from the bytes of an answer as they come.
+//! Reads server-sent events from the chunks of a body.
 //!
-//! Nothing is copied of an event whose data is one line, as that of nearly every event is: it is read where it stands.
+//! Nearly every event has a single line of data, which is borrowed from the buffer instead of copied.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -9,99 +9,99 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use futures_util::stream::{Stream, StreamExt};
 
-/// What stands at the beginning of a text to say that it is UTF-8.
+/// The UTF-8 byte order mark.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// How much may come behind the last event that anybody reads.
-const LONGEST_REST: usize = 16 << 10;
+/// How much is read after the last event.
+const MAX_TAIL_BYTES: usize = 16 << 10;
 
-/// An event with data; such without are nothing.
+/// An event with data. EventReader without data are ignored.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Event<'a> {
-    /// What it is called; empty for most.
+    /// The event's name, usually empty.
     pub(crate) name: Cow<'a, str>,
-    /// Its data, the lines of it joined; where they are no UTF-8, there is a replacement character.
+    /// The lines of its data, joined. Invalid UTF-8 is replaced.
     pub(crate) data: Cow<'a, str>,
-    /// The blank line behind it has come. One that ends with the stream may be cut short.
+    /// Its final blank line has arrived. An event that ends with the stream may be truncated.
     pub(crate) is_whole: bool,
 }
 
-/// Why there are no more events.
+/// Why no more events can be read.
 #[derive(Debug)]
-pub(crate) enum Broken<E> {
-    /// The bytes stopped coming.
-    Bytes(E),
-    /// More came than is read.
+pub(crate) enum ReadError<E> {
+    /// Reading the body failed.
+    Body(E),
+    /// The body is longer than the limit.
     TooLong,
 }
 
-/// The events of a stream of bytes.
-pub(crate) struct Events<S> {
+/// Reads the events of a stream of bytes.
+pub(crate) struct EventReader<S> {
     bytes: S,
-    /// How many bytes are still taken.
-    left: usize,
+    /// How many more bytes are accepted.
+    remaining: usize,
     buffer: Vec<u8>,
-    /// Where the first line stands that is not read.
+    /// The start of the first unread line.
     start: usize,
-    /// Up to here, there is no end of that line.
+    /// There is no line end between `start` and here.
     searched: usize,
-    /// No line was read yet.
+    /// No line has been read yet.
     is_at_start: bool,
-    /// The last line ended with a carriage return: a line feed behind it belongs to it.
-    is_behind_return: bool,
-    /// No more bytes come.
+    /// The last line ended with a carriage return, so a line feed that follows belongs to it.
+    is_after_return: bool,
+    /// The stream of bytes has ended.
     is_at_end: bool,
     name: Vec<u8>,
     data: Data,
-    /// The event was given: what is read next is another.
-    is_given: bool,
+    /// The current event was returned, so the next line starts another one.
+    is_returned: bool,
 }
 
-/// The data of the event that is being read.
+/// The data of the current event.
 enum Data {
     None,
-    /// One line, which is in the buffer.
+    /// One line of the buffer.
     Line(Range<usize>),
     /// Several lines.
     Lines(Vec<u8>),
 }
 
-impl<S> Events<S> {
-    /// The events of these bytes, of which at most so many are read.
-    pub(crate) fn new(bytes: S, most: usize) -> Self {
+impl<S> EventReader<S> {
+    /// Creates a reader that accepts at most `limit` bytes.
+    pub(crate) fn new(bytes: S, limit: usize) -> Self {
         Self {
             bytes,
-            left: most,
+            remaining: limit,
             buffer: Vec::new(),
             start: 0,
             searched: 0,
             is_at_start: true,
-            is_behind_return: false,
+            is_after_return: false,
             is_at_end: false,
             name: Vec::new(),
             data: Data::None,
-            is_given: false,
+            is_returned: false,
         }
     }
 
-    /// Reads lines until there is an event; whether there is.
+    /// Reads the lines of the buffer up to the end of an event. Returns `true` if there is one.
     fn read_event(&mut self) -> bool {
         while let Some(line) = self.next_line() {
             if !line.is_empty() {
-                self.take_line(line);
+                self.parse_line(line);
             } else if self.has_data() {
                 return true;
             } else {
-                self.forget();
+                self.reset();
             }
         }
         false
     }
 
-    /// The next line in the buffer, without its end.
+    /// Returns the next line in the buffer, without its end.
     fn next_line(&mut self) -> Option<Range<usize>> {
-        if self.is_behind_return && self.start < self.buffer.len() {
-            self.is_behind_return = false;
+        if self.is_after_return && self.start < self.buffer.len() {
+            self.is_after_return = false;
             if self.buffer[self.start] == b'\n' {
                 self.start += 1;
             }
@@ -112,7 +112,7 @@ impl<S> Events<S> {
             return None;
         };
         let mut line = self.start..end;
-        self.is_behind_return = self.buffer[end] == b'\r';
+        self.is_after_return = self.buffer[end] == b'\r';
         self.start = end + 1;
         if std::mem::take(&mut self.is_at_start) && self.buffer[line.clone()].starts_with(BYTE_ORDER_MARK) {
             line.start += BYTE_ORDER_MARK.len();
@@ -120,8 +120,8 @@ impl<S> Events<S> {
         Some(line)
     }
 
-    /// Takes in a line that is not blank.
-    fn take_line(&mut self, line: Range<usize>) {
+    /// Parses a line that is not blank.
+    fn parse_line(&mut self, line: Range<usize>) {
         let bytes = &self.buffer[line.clone()];
         let colon = memchr::memchr(b':', bytes).unwrap_or(bytes.len());
         let mut value = (line.start + colon + 1).min(line.end)..line.end;
@@ -129,17 +129,17 @@ impl<S> Events<S> {
             value.start += 1;
         }
         match &bytes[..colon] {
-            b"data" => self.take_data(value),
+            b"data" => self.append_data(value),
             b"event" => {
                 self.name.clear();
                 self.name.extend_from_slice(&self.buffer[value]);
             }
-            // A comment, which has no field, and fields that only who connects again needs.
+            // Comments, and fields that are only needed to reconnect.
             _ => {}
         }
     }
 
-    fn take_data(&mut self, line: Range<usize>) {
+    fn append_data(&mut self, line: Range<usize>) {
         self.data = match std::mem::replace(&mut self.data, Data::None) {
             Data::None => Data::Line(line),
             Data::Line(first) => Data::Lines([&self.buffer[first], b"\n", &self.buffer[line]].concat()),
@@ -159,7 +159,7 @@ impl<S> Events<S> {
         }
     }
 
-    /// Puts bytes behind those that are not read, and lets go of those that are.
+    /// Appends bytes to the unread ones and drops those that were read.
     fn fill(&mut self, bytes: &[u8]) {
         let read = match &self.data {
             Data::Line(line) => line.start,
@@ -174,24 +174,24 @@ impl<S> Events<S> {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Whether there is an event, now that no more bytes come.
+    /// Handles the end of the stream. Returns `true` if there is one more event.
     fn end(&mut self) -> bool {
         self.is_at_end = true;
-        // What is left is a line without its end.
+        // The rest is a line without its end.
         self.fill(b"\n");
         self.read_event() || self.has_data()
     }
 
-    /// Makes ready for the next event.
-    fn forget(&mut self) {
+    /// Prepares for the next event.
+    fn reset(&mut self) {
         self.name.clear();
         self.data = Data::None;
-        self.is_given = false;
+        self.is_returned = false;
     }
 
-    /// The event that was read.
-    fn give(&mut self) -> Event<'_> {
-        self.is_given = true;
+    /// Returns the event that was read.
+    fn event(&mut self) -> Event<'_> {
+        self.is_returned = true;
         let data = match &self.data {
             Data::None => &[],
             Data::Line(line) => &self.buffer[line.clone()],
@@ -201,45 +201,43 @@ impl<S> Events<S> {
     }
 }
 
-impl<S: Stream<Item = Result<Bytes, E>> + Unpin, E> Events<S> {
-    /// The next event, or nothing at the end of the stream. Behind that or an error, there is no next.
+impl<S: Stream<Item = Result<Bytes, E>> + Unpin, E> EventReader<S> {
+    /// Returns the next event, or `None` at the end of the stream. Must not be called again after that or an error.
     pub(crate) fn poll_next(
         &mut self,
         context: &mut Context<'_>,
-    ) -> Poll<Result<Option<Event<'_>>, Broken<E>>> {
-        if self.is_given {
-            self.forget();
+    ) -> Poll<Result<Option<Event<'_>>, ReadError<E>>> {
+        if self.is_returned {
+            self.reset();
         }
         loop {
             if self.read_event() {
-                return Poll::Ready(Ok(Some(self.give())));
+                return Poll::Ready(Ok(Some(self.event())));
             }
             if self.is_at_end {
                 return Poll::Ready(Ok(None));
             }
             match ready!(self.bytes.poll_next_unpin(context)) {
                 Some(Ok(bytes)) => {
-                    self.left = match self.left.checked_sub(bytes.len()) {
-                        Some(left) => left,
-                        None => return Poll::Ready(Err(Broken::TooLong)),
+                    self.remaining = match self.remaining.checked_sub(bytes.len()) {
+                        Some(remaining) => remaining,
+                        None => return Poll::Ready(Err(ReadError::TooLong)),
                     };
                     self.fill(&bytes);
                 }
-                Some(Err(error)) => return Poll::Ready(Err(Broken::Bytes(error))),
-                None if self.end() => return Poll::Ready(Ok(Some(self.give()))),
+                Some(Err(error)) => return Poll::Ready(Err(ReadError::Body(error))),
+                None if self.end() => return Poll::Ready(Ok(Some(self.event()))),
                 None => return Poll::Ready(Ok(None)),
             }
         }
     }
-}
 
-impl<S: Stream<Item = Result<Bytes, E>> + Unpin, E> Events<S> {
-    /// Reads what is left of the stream, which is nothing to anybody, until it is over; more than a little is left there.
+    /// Reads the stream to its end and ignores the data, unless there is much of it.
     pub(crate) fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        self.left = self.left.min(LONGEST_REST);
+        self.remaining = self.remaining.min(MAX_TAIL_BYTES);
         while !self.is_at_end {
             match ready!(self.bytes.poll_next_unpin(context)) {
-                Some(Ok(bytes)) if bytes.len() < self.left => self.left -= bytes.len(),
+                Some(Ok(bytes)) if bytes.len() < self.remaining => self.remaining -= bytes.len(),
                 _ => self.is_at_end = true,
             }
         }
@@ -247,7 +245,7 @@ impl<S: Stream<Item = Result<Bytes, E>> + Unpin, E> Events<S> {
     }
 }
 
-/// To look for what is no text is slower than to see that there is none.
+/// Converts bytes to text. Validating first is faster than a lossy conversion, and nearly all data is valid.
 fn text(bytes: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(bytes) {
         Ok(text) => Cow::Borrowed(text),
@@ -266,25 +264,27 @@ mod tests {
     type Found = (String, String, bool);
     type Expected = Vec<(&'static str, &'static str, bool)>;
 
-    /// The events of a stream whose bytes come in these pieces; an error if it is longer than this.
-    fn events(pieces: Vec<Vec<u8>>, most: usize) -> Result<Vec<Found>, Broken<Infallible>> {
-        let bytes = stream::iter(pieces.into_iter().map(|piece| Ok(Bytes::from(piece))));
-        let mut events = Events::new(bytes, most);
+    /// Reads the events of a stream that arrives in these chunks.
+    fn events(chunks: Vec<Vec<u8>>, limit: usize) -> Result<Vec<Found>, ReadError<Infallible>> {
+        let bytes = stream::iter(chunks.into_iter().map(|chunk| Ok(Bytes::from(chunk))));
+        let mut events = EventReader::new(bytes, limit);
         let mut context = Context::from_waker(std::task::Waker::noop());
         let mut found = Vec::new();
         loop {
-            let Poll::Ready(event) = events.poll_next(&mut context) else { unreachable!("all is there") };
+            let Poll::Ready(event) = events.poll_next(&mut context) else {
+                unreachable!("the stream is always ready")
+            };
             let Some(event) = event? else { return Ok(found) };
             found.push((event.name.into_owned(), event.data.into_owned(), event.is_whole));
         }
     }
 
-    fn in_pieces(stream: &[u8], length: usize) -> Vec<Vec<u8>> {
+    fn in_chunks(stream: &[u8], length: usize) -> Vec<Vec<u8>> {
         stream.chunks(length).map(<[u8]>::to_vec).collect()
     }
 
     #[test]
-    fn streams_of_all_forms_however_they_are_cut() {
+    fn reads_all_forms_of_streams_in_chunks_of_any_length() {
         let whole = |data: &[&'static str]| data.iter().map(|data| ("", *data, true)).collect::<Vec<_>>();
         let table: &[(&str, Expected)] = &[
             ("", vec![]),
@@ -314,25 +314,25 @@ mod tests {
         ];
         for (stream, expected) in table {
             for length in 1..=stream.len().max(1) {
-                let found = events(in_pieces(stream.as_bytes(), length), 1000).expect("it is short");
+                let found = events(in_chunks(stream.as_bytes(), length), 1000).expect("it is short");
                 let found: Vec<_> =
                     found.iter().map(|(name, data, is_whole)| (&**name, &**data, *is_whole)).collect();
-                assert_eq!(found, *expected, "{stream:?} in pieces of {length}");
+                assert_eq!(found, *expected, "{stream:?} in chunks of {length}");
             }
         }
     }
 
     #[test]
-    fn what_is_no_text_is_replaced() {
-        let found = events(in_pieces(b"data: a\xff\xe6\x97b\n\n", 2), 1000).expect("it is short");
+    fn replaces_invalid_utf_8() {
+        let found = events(in_chunks(b"data: a\xff\xe6\x97b\n\n", 2), 1000).expect("it is short");
         assert_eq!(found, [(String::new(), "a\u{fffd}\u{fffd}b".to_owned(), true)]);
     }
 
     #[test]
-    fn a_stream_is_as_long_as_it_may_be() {
+    fn rejects_streams_beyond_the_limit() {
         let stream = b"data: a\n\ndata: b\n\n";
-        assert_eq!(events(in_pieces(stream, 3), stream.len()).expect("it is as long").len(), 2);
-        let broken = events(in_pieces(stream, 3), stream.len() - 1);
-        assert!(matches!(broken, Err(Broken::TooLong)), "{broken:?}");
+        assert_eq!(events(in_chunks(stream, 3), stream.len()).expect("it is within the limit").len(), 2);
+        let outcome = events(in_chunks(stream, 3), stream.len() - 1);
+        assert!(matches!(outcome, Err(ReadError::TooLong)), "{outcome:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! From the events of a streamed answer to the pieces of the response, for every API.
+//! Turns the events of a streamed response into deltas, for every API.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -13,65 +13,65 @@ use tokio::time::{Sleep, sleep};
 use tool_core::{ChatResponse, Delta};
 
 use crate::Error;
-use crate::client::{Answer, Client, LONGEST_BODY};
-use crate::sse::{Broken, Event, Events};
+use crate::client::{ApiResponse, Client, MAX_BODY_BYTES};
+use crate::sse::{Event, EventReader, ReadError};
 
-/// How long the end of an answer is waited for behind its last event: a connection whose answer is not read to its end is
-/// closed, and to make another takes about as long.
-const LONGEST_END: Duration = Duration::from_millis(50);
+/// How long to wait for the end of the body after the last event. A connection whose response is not read to its end is
+/// closed, and opening another takes about as long.
+const MAX_END_DELAY: Duration = Duration::from_millis(50);
 
-/// Puts a response together from the events of its stream, as one API has them.
-pub(crate) trait Assemble {
-    /// Takes in the data of an event, and tells what is new. Behind the event that is the last, there is no other.
-    fn add(&mut self, event: &Event<'_>, tell: &mut impl FnMut(Delta)) -> Result<Progress, Problem>;
+/// Assembles a response from the events of one API's stream.
+pub(crate) trait Assembler {
+    /// Consumes one event and emits the deltas that it produces. Must not be called again after [`Flow::End`].
+    fn push(&mut self, event: &Event<'_>, emit: &mut impl FnMut(Delta)) -> Result<Flow, EventError>;
 
-    /// Something of the response has come.
-    fn has_begun(&self) -> bool;
+    /// Returns `true` once any part of the response has arrived.
+    fn has_started(&self) -> bool;
 
-    /// All that the response needs has come, should the stream end here.
-    fn is_finished(&self) -> bool;
+    /// Returns `true` if the response is complete even if the stream ends here.
+    fn is_complete(&self) -> bool;
 
-    /// The response, of what has come.
-    fn into_response(self) -> ChatResponse;
+    /// Returns the response assembled so far.
+    fn finish(self) -> ChatResponse;
 }
 
-/// Whether more is to come.
+/// Whether more events follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Progress {
-    Goes,
-    /// The event was the last.
-    Done,
+pub(crate) enum Flow {
+    Continue,
+    /// The event was the last one.
+    End,
 }
 
-/// Why an answer, or an event of it, gives no response.
+/// Why a body or an event could not be turned into a response.
 #[derive(Debug)]
-pub(crate) enum Problem {
-    /// It tells of an error in this JSON; some servers do so under status 200.
+pub(crate) enum EventError {
+    /// This JSON reports an error; some servers send it with status 200.
     Api(String),
-    /// It is not one of the API.
-    Unreadable(String),
-    /// The model's reply was given up, for this reason.
-    GivenUp(String),
-    /// It is one of the API, with nothing in it.
+    /// It does not follow the API, for this reason.
+    Malformed(String),
+    /// The provider aborted the reply, for this reason.
+    Aborted(String),
+    /// It follows the API but contains no reply.
     Empty,
 }
 
-/// The pieces of a streamed answer, as they come.
+/// Returns the deltas of a streamed response as they arrive.
 ///
-/// - A stream that ends, or breaks, once the response [is finished](Assemble::is_finished) is whole.
-/// - One that ends or breaks before that and without a last event is an error that has what came.
-/// - What comes behind the last event is nothing, and is only waited for a moment.
-pub(crate) fn deltas<'a, A: Assemble + Send + Unpin + 'a>(
+/// - A stream that ends or breaks once the response [is complete](Assembler::is_complete) yields the response.
+/// - A stream that ends or breaks earlier, without a last event, yields an error with the partial response.
+/// - Data after the last event is ignored, and the end of the body is awaited only briefly.
+pub(crate) fn deltas<'a, A: Assembler + Send + Unpin + 'a>(
     client: &'a Client,
-    answer: Answer,
+    response: ApiResponse,
     assembler: A,
 ) -> impl Stream<Item = Result<Delta, Error>> + Send + 'a {
     Deltas {
         client,
-        url: answer.url.clone(),
-        request_id: answer.request_id.clone(),
-        events: Some(Events::new(answer.into_bytes().boxed(), LONGEST_BODY)),
-        end: None,
+        url: response.url.clone(),
+        request_id: response.request_id.clone(),
+        events: Some(EventReader::new(response.into_bytes().boxed(), MAX_BODY_BYTES)),
+        end_deadline: None,
         assembler: Some(assembler),
         ready: VecDeque::new(),
         failure: None,
@@ -82,19 +82,19 @@ struct Deltas<'a, A> {
     client: &'a Client,
     url: Url,
     request_id: Option<String>,
-    /// Gone with the connection once all is read.
-    events: Option<Events<BoxStream<'a, reqwest::Result<Bytes>>>>,
-    /// How long the end is still waited for, behind the last event.
-    end: Option<Pin<Box<Sleep>>>,
-    /// Gone once the response is told to be whole, or the stream is over otherwise.
+    /// Dropped with the connection once everything is read.
+    events: Option<EventReader<BoxStream<'a, reqwest::Result<Bytes>>>>,
+    /// Until when to wait for the end of the body after the last event.
+    end_deadline: Option<Pin<Box<Sleep>>>,
+    /// Consumed when the stream of events ends.
     assembler: Option<A>,
-    /// What was told and is not given yet.
+    /// Deltas that were emitted but not yet yielded.
     ready: VecDeque<Delta>,
-    /// What is told behind that.
+    /// The error to yield after them.
     failure: Option<Error>,
 }
 
-impl<A: Assemble + Unpin> Stream for Deltas<'_, A> {
+impl<A: Assembler + Unpin> Stream for Deltas<'_, A> {
     type Item = Result<Delta, Error>;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -109,82 +109,84 @@ impl<A: Assemble + Unpin> Stream for Deltas<'_, A> {
             let (Some(assembler), Some(events)) = (&mut this.assembler, &mut this.events) else {
                 return Poll::Ready(this.failure.take().map(Err));
             };
-            let step = match ready!(events.poll_next(context)) {
+            let end = match ready!(events.poll_next(context)) {
                 Ok(Some(event)) => {
-                    let added = assembler.add(&event, &mut |delta| this.ready.push_back(delta));
-                    match added {
-                        Ok(Progress::Goes) => continue,
-                        Ok(Progress::Done) => Step::Done,
-                        // A line that the end of the stream cut is no line of the API.
-                        Err(Problem::Unreadable(_)) if !event.is_whole => Step::Broken(None),
-                        Err(problem) => Step::Problem(problem, event.data.into_owned()),
+                    let flow = assembler.push(&event, &mut |delta| this.ready.push_back(delta));
+                    match flow {
+                        Ok(Flow::Continue) => continue,
+                        Ok(Flow::End) => StreamEnd::Complete,
+                        // The end of the stream truncated this event.
+                        Err(EventError::Malformed(_)) if !event.is_whole => StreamEnd::Broken(None),
+                        Err(error) => StreamEnd::Failed(error, event.data.into_owned()),
                     }
                 }
-                Ok(None) => Step::Broken(None),
-                Err(broken) => Step::Broken(Some(broken)),
+                Ok(None) => StreamEnd::Broken(None),
+                Err(error) => StreamEnd::Broken(Some(error)),
             };
-            this.end(step);
+            this.finish(end);
         }
     }
 }
 
-/// How the stream of events is over.
-enum Step {
-    Done,
+/// How a stream of events ended.
+enum StreamEnd {
+    /// With a last event.
+    Complete,
     /// Without a last event.
-    Broken(Option<Broken<reqwest::Error>>),
-    /// With an event of this data.
-    Problem(Problem, String),
+    Broken(Option<ReadError<reqwest::Error>>),
+    /// With an event that has this data and could not be used.
+    Failed(EventError, String),
 }
 
-impl<A: Assemble> Deltas<'_, A> {
-    /// Lets go of the connection, when the answer is over or has not come to its end in time.
+impl<A: Assembler> Deltas<'_, A> {
+    /// Releases the connection once the body has ended, or has not ended in time.
     fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if let (Some(events), Some(end)) = (&mut self.events, &mut self.end)
+        if let (Some(events), Some(deadline)) = (&mut self.events, &mut self.end_deadline)
             && events.poll_end(context).is_pending()
         {
-            ready!(end.as_mut().poll(context));
+            ready!(deadline.as_mut().poll(context));
         }
-        (self.events, self.end) = (None, None);
+        (self.events, self.end_deadline) = (None, None);
         Poll::Ready(())
     }
 
-    fn end(&mut self, step: Step) {
+    fn finish(&mut self, end: StreamEnd) {
         let Some(assembler) = self.assembler.take() else { return };
-        if matches!(step, Step::Done) {
-            self.end = Some(Box::pin(sleep(LONGEST_END)));
+        if matches!(end, StreamEnd::Complete) {
+            self.end_deadline = Some(Box::pin(sleep(MAX_END_DELAY)));
         }
-        match self.response(step, assembler) {
+        match self.outcome(end, assembler) {
             Ok(response) => self.ready.push_back(Delta::Done(response)),
             Err(error) => self.failure = Some(error.with_request_id(self.request_id.clone())),
         }
     }
 
-    fn response(&self, step: Step, assembler: A) -> Result<ChatResponse, Error> {
-        match step {
-            Step::Done if assembler.has_begun() => Ok(assembler.into_response()),
-            Step::Done => Err(Error::invalid_response("the stream ended before it had begun")),
-            // Nothing but the usage can be missing then.
-            Step::Broken(_) if assembler.is_finished() => Ok(assembler.into_response()),
-            Step::Broken(broken) => {
-                let why = broken.map(|broken| self.broken(broken));
-                Err(Error::incomplete(why).with_partial(assembler.into_response()))
+    fn outcome(&self, end: StreamEnd, assembler: A) -> Result<ChatResponse, Error> {
+        match end {
+            StreamEnd::Complete if assembler.has_started() => Ok(assembler.finish()),
+            StreamEnd::Complete => {
+                Err(Error::invalid_response("the stream ended before the response started"))
             }
-            Step::Problem(problem, data) => Err(self.problem(problem, &data, assembler)),
+            // Only the usage can be missing.
+            StreamEnd::Broken(_) if assembler.is_complete() => Ok(assembler.finish()),
+            StreamEnd::Broken(error) => {
+                let cause = error.map(|error| self.read_error(error));
+                Err(Error::incomplete(cause).with_partial(assembler.finish()))
+            }
+            StreamEnd::Failed(error, data) => {
+                let request_id = self.request_id.clone();
+                let error = self.client.event_error(error, &data, Some("text/event-stream"), request_id);
+                Err(error.with_partial(assembler.finish()))
+            }
         }
     }
 
-    fn broken(&self, broken: Broken<reqwest::Error>) -> Error {
-        match broken {
-            Broken::Bytes(error) => Error::transport(&self.url, error),
-            Broken::TooLong => Error::invalid_response(format!(
-                "the stream cannot be read: it is longer than {LONGEST_BODY} bytes"
-            )),
+    fn read_error(&self, error: ReadError<reqwest::Error>) -> Error {
+        match error {
+            ReadError::Body(error) => Error::transport(&self.url, error),
+            ReadError::TooLong => {
+                Error::invalid_response(format!("the stream is longer than {MAX_BODY_BYTES} bytes"))
+            }
         }
-    }
-
-    fn problem(&self, problem: Problem, data: &str, assembler: A) -> Error {
-        let error = self.client.problem(problem, data, Some("text/event-stream"), self.request_id.clone());
-        error.with_partial(assembler.into_response())
     }
 }

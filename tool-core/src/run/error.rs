@@ -187,7 +187,7 @@ impl RunError {
 
     /// The model's reply was cut short in the middle of its calls.
     #[must_use]
-    pub fn is_cut_short(&self) -> bool {
+    pub fn is_truncated(&self) -> bool {
         matches!(self.ending(), Some(Ending::CutShort(_)))
     }
 

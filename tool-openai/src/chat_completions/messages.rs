@@ -1,4 +1,4 @@
-//! The messages of a request.
+//! Encodes the messages of a request.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -7,22 +7,22 @@ use serde_json::value::RawValue;
 use tool_core::{AssistantMessage, Content, Image, Message, Part, ProviderData, ToolCall, ToolMessage};
 
 use super::Dialect;
-use crate::json::{write_list, write_text};
-use crate::pieces::Growing;
-use crate::{CallIds, Error, ReasoningReplay, quirks};
+use crate::body::AppendBuffer;
+use crate::json::{write_array, write_string};
+use crate::{CallIdFormat, Error, ReasoningReplay, quirks};
 
-/// The fields of a message and of a call that are written here.
-const OWN_FIELDS: [&str; 9] =
+/// The fields of messages and calls that provider data must not set.
+const RESERVED_FIELDS: [&str; 9] =
     ["arguments", "content", "function", "id", "name", "refusal", "role", "tool_calls", "type"];
 
-/// The field in which DeepSeek has its reasoning.
+/// The field of DeepSeek's reasoning.
 const REASONING: &str = "reasoning_content";
 
-/// Writes the messages, as the API has them.
+/// Writes the messages from index `first` on.
 ///
-/// A result of a tool can only be text there. So the pictures of results follow in a message of the user, behind the
-/// last result of the turn: results that stand apart from their calls are refused. What was sent once is sent in the
-/// same bytes ever after, as the results of a turn are there together.
+/// The API accepts only text as the result of a tool. Images of results are therefore added in a user message after the last
+/// result of the turn, because results must directly follow their calls. The bytes of earlier messages never change, as all
+/// results of a turn are added together.
 fn write_messages(
     json: &mut Vec<u8>,
     messages: &[Message],
@@ -34,46 +34,50 @@ fn write_messages(
         write_message(json, message, dialect)?;
         let is_result = |message: Option<&Message>| matches!(message, Some(Message::Tool(_)));
         if is_result(Some(message)) && !is_result(messages.get(index + 1)) {
-            write_pictures(json, &messages[..=index]);
+            write_result_images(json, &messages[..=index]);
         }
     }
     Ok(())
 }
 
-/// The messages of the request before, as they were sent: a turn writes only what is new.
+/// The encoded messages of the previous request, so that a turn encodes only new messages.
 #[derive(Default)]
-pub(super) struct WrittenMessages {
-    json: Growing,
-    messages: usize,
-    /// How they are written: an application may ask several endpoints in turn.
+pub(super) struct MessageCache {
+    json: AppendBuffer,
+    count: usize,
+    /// The dialect that they are encoded for: an application may use several endpoints in turn.
     dialect: Option<Dialect>,
 }
 
-impl WrittenMessages {
-    /// The messages as a list, but for its end; nothing, if there are none.
-    pub(super) fn with_new(&mut self, messages: &[Message], dialect: &Dialect) -> Result<&Growing, Error> {
-        let is_other = self.dialect.as_ref().is_none_or(|written| !written.is_same(dialect));
-        if is_other || messages.len() < self.messages {
+impl MessageCache {
+    /// Encodes the new messages and returns all of them as an array without its end, or nothing if there are none.
+    pub(super) fn append_new(
+        &mut self,
+        messages: &[Message],
+        dialect: &Dialect,
+    ) -> Result<&AppendBuffer, Error> {
+        let is_other = self.dialect.as_ref().is_none_or(|known| !known.is_same_as(dialect));
+        if is_other || messages.len() < self.count {
             *self = Self { dialect: Some(dialect.clone()), ..Self::default() };
         }
-        let mut new = Vec::with_capacity(room_for(&messages[self.messages..]));
-        write_messages(&mut new, messages, self.messages, dialect)?;
+        let mut new = Vec::with_capacity(estimate_bytes(&messages[self.count..]));
+        write_messages(&mut new, messages, self.count, dialect)?;
         self.json.push(new);
-        self.messages = messages.len();
+        self.count = messages.len();
         Ok(&self.json)
     }
 }
 
-/// About how many bytes the messages take, so that a long body is not moved as it grows: their texts, some of which hold
-/// JSON and so many quotes, and what stands around them.
-fn room_for(messages: &[Message]) -> usize {
-    let of_content =
+/// Estimates the encoded length of the messages, so that a long body is not reallocated as it grows: their texts, which may
+/// contain JSON with many quotes, and the syntax around them.
+fn estimate_bytes(messages: &[Message]) -> usize {
+    let content_bytes =
         |content: &Content| content.len() + content.images().map(|image| image.url().len()).sum::<usize>();
-    let of_calls = |calls: &[ToolCall]| calls.iter().map(|call| 100 + call.arguments.len()).sum::<usize>();
+    let call_bytes = |calls: &[ToolCall]| calls.iter().map(|call| 100 + call.arguments.len()).sum::<usize>();
     let texts = messages.iter().map(|message| match message {
-        Message::System(content) | Message::User(content) => of_content(content),
-        Message::Assistant(message) => message.text.len() + of_calls(&message.tool_calls),
-        Message::Tool(result) => of_content(&result.content),
+        Message::System(content) | Message::User(content) => content_bytes(content),
+        Message::Assistant(message) => message.text.len() + call_bytes(&message.tool_calls),
+        Message::Tool(result) => content_bytes(&result.content),
         _ => 0,
     });
     texts.map(|text| 100 + text + text / 4).sum()
@@ -84,28 +88,30 @@ fn write_message(json: &mut Vec<u8>, message: &Message, dialect: &Dialect) -> Re
         Message::System(content) => {
             if content.images().next().is_some() {
                 return Err(Error::request(
-                    "a system message cannot hold an image; put it into a user's message",
+                    "a system message cannot contain an image; put it into a user message",
                 ));
             }
             json.extend_from_slice(br#"{"role":"system","content":"#);
-            write_text(json, &content.text());
+            write_string(json, &content.text());
         }
         Message::User(content) => {
             json.extend_from_slice(br#"{"role":"user","content":"#);
             if content.images().next().is_some() {
                 write_parts(json, content)?;
             } else {
-                write_text(json, &content.text());
+                write_string(json, &content.text());
             }
         }
         Message::Assistant(message) => write_assistant(json, message, dialect),
         Message::Tool(result) => {
             json.extend_from_slice(br#"{"role":"tool","tool_call_id":"#);
-            write_text(json, &call_id(&result.call_id, dialect));
+            write_string(json, &call_id(&result.call_id, dialect));
             json.extend_from_slice(br#","content":"#);
-            write_text(json, &text_of_result(&result.content));
+            write_string(json, &result_text(&result.content));
         }
-        other => return Err(Error::request(format!("Chat Completions has no message like {other:?}"))),
+        other => {
+            return Err(Error::request(format!("Chat Completions does not support this message: {other:?}")));
+        }
     }
     json.push(b'}');
     Ok(())
@@ -114,81 +120,83 @@ fn write_message(json: &mut Vec<u8>, message: &Message, dialect: &Dialect) -> Re
 fn write_assistant(json: &mut Vec<u8>, message: &AssistantMessage, dialect: &Dialect) {
     json.extend_from_slice(br#"{"role":"assistant","content":"#);
     let (text, refusal) = match &message.refusal {
-        Some(refusal) if !dialect.endpoint.refusals && message.text.is_empty() => (refusal, None),
-        refusal => (&message.text, refusal.as_ref().filter(|_| dialect.endpoint.refusals)),
+        Some(refusal) if !dialect.endpoint.supports_refusals && message.text.is_empty() => (refusal, None),
+        refusal => (&message.text, refusal.as_ref().filter(|_| dialect.endpoint.supports_refusals)),
     };
-    // The key is always there; null only beside calls.
-    if text.is_empty() && !message.tool_calls.is_empty() && dialect.endpoint.null_content {
+    // The field is required; null is only allowed with calls.
+    if text.is_empty() && !message.tool_calls.is_empty() && dialect.endpoint.supports_null_content {
         json.extend_from_slice(b"null");
     } else {
-        write_text(json, text);
+        write_string(json, text);
     }
     if let Some(refusal) = refusal {
         json.extend_from_slice(br#","refusal":"#);
-        write_text(json, refusal);
+        write_string(json, refusal);
     }
-    let has_reasoning_back = match dialect.endpoint.reasoning_back {
+    let replays_reasoning = match dialect.endpoint.reasoning_replay {
         ReasoningReplay::Never => false,
         ReasoningReplay::WithCalls => !message.tool_calls.is_empty(),
         ReasoningReplay::Always => true,
     };
-    write_provider_data(json, message.provider_data.as_ref(), dialect, has_reasoning_back);
+    write_provider_data(json, message.provider_data.as_ref(), dialect, replays_reasoning);
     if !message.tool_calls.is_empty() {
         json.extend_from_slice(br#","tool_calls":"#);
-        write_list(json, &message.tool_calls, |json, call| write_call(json, call, dialect));
+        write_array(json, &message.tool_calls, |json, call| write_call(json, call, dialect));
     }
 }
 
 fn write_call(json: &mut Vec<u8>, call: &ToolCall, dialect: &Dialect) {
     json.extend_from_slice(br#"{"id":"#);
-    write_text(json, &call_id(&call.id, dialect));
+    write_string(json, &call_id(&call.id, dialect));
     json.extend_from_slice(br#","type":"function","function":{"name":"#);
-    write_text(json, &call.name);
+    write_string(json, &call.name);
     json.extend_from_slice(br#","arguments":"#);
-    write_text(json, &quirks::arguments_sent_back(&call.arguments));
+    write_string(json, &quirks::normalize_arguments(&call.arguments));
     json.push(b'}');
     write_provider_data(json, call.provider_data.as_ref(), dialect, false);
     json.push(b'}');
 }
 
-/// Writes the fields that the endpoint wants back, as they came, if it was this endpoint's.
+/// Writes the fields that the endpoint requires back unchanged, if they are this endpoint's.
 fn write_provider_data(
     json: &mut Vec<u8>,
     data: Option<&ProviderData>,
     dialect: &Dialect,
-    has_reasoning_back: bool,
+    replays_reasoning: bool,
 ) {
     let Some(fields) = data.and_then(|data| data.for_provider(&dialect.provider)) else { return };
     let fields = serde_json::from_str::<BTreeMap<Cow<'_, str>, &RawValue>>(fields.as_str());
     for (name, value) in fields.into_iter().flatten() {
-        if OWN_FIELDS.contains(&&*name) || (name == REASONING && !has_reasoning_back) {
+        if RESERVED_FIELDS.contains(&&*name) || (name == REASONING && !replays_reasoning) {
             continue;
         }
         json.push(b',');
-        write_text(json, &name);
+        write_string(json, &name);
         json.push(b':');
         json.extend_from_slice(value.get().as_bytes());
     }
 }
 
-/// The id of a call, in the form that the endpoint takes.
+/// Returns the id of a call in the endpoint's format.
 fn call_id<'a>(id: &'a str, dialect: &Dialect) -> Cow<'a, str> {
-    match dialect.endpoint.call_ids {
-        CallIds::AsGiven => Cow::Borrowed(id),
-        CallIds::NineAlphanumeric => quirks::nine_alphanumeric(id),
+    match dialect.endpoint.call_id_format {
+        CallIdFormat::Verbatim => Cow::Borrowed(id),
+        CallIdFormat::NineAlphanumeric => quirks::nine_alphanumeric(id),
     }
 }
 
-/// Writes the parts of a user's message.
+/// Writes the parts of a user message.
 fn write_parts(json: &mut Vec<u8>, content: &Content) -> Result<(), Error> {
-    // The API refuses an empty text.
+    // The API rejects empty text parts.
     let parts = content.parts().iter().filter(|part| part.as_text() != Some(""));
     let parts = parts.map(|part| match (part, part.as_text()) {
         (Part::Image(image), _) => Ok(WirePart::Image(image)),
         (_, Some(text)) => Ok(WirePart::Text(text.into())),
-        (other, None) => Err(Error::request(format!("Chat Completions has no part like {other:?}"))),
+        (other, None) => {
+            Err(Error::request(format!("Chat Completions does not support this content: {other:?}")))
+        }
     });
-    write_list(json, parts.collect::<Result<Vec<_>, _>>()?, WirePart::write);
+    write_array(json, parts.collect::<Result<Vec<_>, _>>()?, WirePart::write);
     Ok(())
 }
 
@@ -202,47 +210,48 @@ impl WirePart<'_> {
         match part {
             Self::Text(text) => {
                 json.extend_from_slice(br#"{"type":"text","text":"#);
-                write_text(json, &text);
+                write_string(json, &text);
                 json.push(b'}');
             }
             Self::Image(image) => {
                 json.extend_from_slice(br#"{"type":"image_url","image_url":{"url":"#);
-                write_text(json, image.url());
+                write_string(json, image.url());
                 json.extend_from_slice(b"}}");
             }
         }
     }
 }
 
-/// A result as the text that it can only be; it says so if there are pictures, too.
-fn text_of_result(content: &Content) -> Cow<'_, str> {
+/// Returns the text of a result, with a note about its images.
+fn result_text(content: &Content) -> Cow<'_, str> {
     let text = content.text();
-    let pictures = match content.images().count() {
+    let note = match content.images().count() {
         0 => return text,
-        1 => "[1 image, in the user message behind the results]".to_owned(),
-        images => format!("[{images} images, in the user message behind the results]"),
+        1 => "[1 image, in the user message after the results]".to_owned(),
+        images => format!("[{images} images, in the user message after the results]"),
     };
     let line = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
-    Cow::Owned(format!("{text}{line}{pictures}"))
+    Cow::Owned(format!("{text}{line}{note}"))
 }
 
-/// Writes the pictures of the results that end the messages, if there are any: each behind a text that says whose it is.
-fn write_pictures(json: &mut Vec<u8>, messages: &[Message]) {
+/// Writes a user message with the images of the results that end the messages, if there are any. A text before each image
+/// names its call.
+fn write_result_images(json: &mut Vec<u8>, messages: &[Message]) {
     let before = messages.iter().rposition(|message| !matches!(message, Message::Tool(_)));
     let results =
         messages[before.map_or(0, |before| before + 1)..].iter().filter_map(|message| match message {
             Message::Tool(result) => Some(result),
             _ => None,
         });
-    let parts: Vec<_> = results.flat_map(pictures_of).collect();
+    let parts: Vec<_> = results.flat_map(result_images).collect();
     if !parts.is_empty() {
         json.extend_from_slice(br#",{"role":"user","content":"#);
-        write_list(json, parts, WirePart::write);
+        write_array(json, parts, WirePart::write);
         json.push(b'}');
     }
 }
 
-fn pictures_of(result: &ToolMessage) -> impl Iterator<Item = WirePart<'_>> {
+fn result_images(result: &ToolMessage) -> impl Iterator<Item = WirePart<'_>> {
     let images = result.content.images().count();
     result.content.images().enumerate().flat_map(move |(index, image)| {
         let number = if images > 1 { format!(" {} of {images}", index + 1) } else { String::new() };
@@ -287,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_user_says() {
+    fn writes_user_messages() {
         let bytes = Image::from_bytes("image/png", [0, 1, 2]);
         let data = json!({ "type": "image_url", "image_url": { "url": "data:image/png;base64,AAEC" } });
         let table = [
@@ -311,12 +320,12 @@ mod tests {
     }
 
     #[test]
-    fn a_system_message_has_no_pictures() {
+    fn rejects_images_in_system_messages() {
         let error = sent(&[Message::System(Content::from(Part::from(image("a"))))]).unwrap_err();
-        assert!(error.to_string().ends_with("put it into a user's message"), "{error}");
+        assert!(error.to_string().ends_with("put it into a user message"), "{error}");
     }
 
-    /// A turn whose calls `a`, `b` and `c` gave these outputs.
+    /// Returns a turn whose calls `a`, `b` and `c` have these outputs.
     fn turn(outputs: [ToolOutput; 3]) -> Vec<Message> {
         let calls = ["a", "b", "c"].map(|id| ToolCall::new(id, "plot", "{}"));
         let results: Vec<_> =
@@ -326,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pictures_of_a_turn_follow_its_last_result() {
+    fn the_images_of_a_turn_follow_its_last_result() {
         let outputs = [
             ToolOutput::text("Two:").with_part(image("1")).with_part(image("2")),
             ToolOutput::text("none"),
@@ -336,7 +345,7 @@ mod tests {
         messages.push(Message::assistant("There."));
         let written = written(&messages);
         let result = |id: &str, text: &str| json!({ "role": "tool", "tool_call_id": id, "content": text });
-        let pictures = json!([
+        let images = json!([
             wire_text("Image 1 of 2 from the tool `plot`, call `a`:"),
             wire_image("1"),
             wire_text("Image 2 of 2 from the tool `plot`, call `a`:"),
@@ -345,25 +354,25 @@ mod tests {
             wire_image("3"),
         ]);
         let expected = [
-            result("a", "Two:\n[2 images, in the user message behind the results]"),
+            result("a", "Two:\n[2 images, in the user message after the results]"),
             result("b", "none"),
-            result("c", "[1 image, in the user message behind the results]"),
-            json!({ "role": "user", "content": pictures }),
+            result("c", "[1 image, in the user message after the results]"),
+            json!({ "role": "user", "content": images }),
             json!({ "role": "assistant", "content": "There." }),
         ];
         assert_eq!(written.as_array().unwrap()[2..], expected);
     }
 
     #[test]
-    fn a_turn_with_pictures_begins_with_the_bytes_of_the_one_before() {
-        let picture = || ToolOutput::image(image("1"));
-        let turns = || turn([picture(), picture(), picture()]).into_iter();
+    fn a_turn_with_images_starts_with_the_bytes_of_the_one_before() {
+        let output = || ToolOutput::image(image("1"));
+        let turns = || turn([output(), output(), output()]).into_iter();
         let conversation: Vec<_> = turns()
             .chain([Message::assistant("There.")])
             .chain(turns())
             .chain([Message::user("Thanks.")])
             .collect();
-        // Requests are made where the model is asked: behind the user, and behind the results of a turn.
+        // The lengths at which requests are sent: after a user message and after the results of a turn.
         let body = |end: usize| {
             body(Endpoint::openai(), &ChatRequest::borrowing(&conversation[..end]), true).unwrap()
         };
@@ -379,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_provider_wants_back_goes_to_it_alone() {
+    fn provider_data_is_sent_only_to_its_provider() {
         let mut call = ToolCall::new("a", "now", "{}");
         call.provider_data =
             data(PROVIDER, json!({ "extra_content": { "google": { "thought_signature": "c2ln" } } }));
@@ -393,9 +402,9 @@ mod tests {
         let mut plain = AssistantMessage::text("Noon.");
         plain.provider_data = data(PROVIDER, fields);
         let messages = [message, other, plain].map(Message::Assistant);
-        let written = |back: ReasoningReplay| {
+        let written = |replay: ReasoningReplay| {
             let mut endpoint = Endpoint::openai();
-            endpoint.reasoning_back = back;
+            endpoint.reasoning_replay = replay;
             sent_to(endpoint, &messages).unwrap()
         };
         let reasoning = |written: &Value| [0, 1, 2].map(|index| written[index].get(REASONING).is_some());
@@ -404,9 +413,9 @@ mod tests {
             (ReasoningReplay::WithCalls, [true, false, false]),
             (ReasoningReplay::Always, [true, false, true]),
         ];
-        for (back, expected) in table {
-            let written = written(back);
-            assert_eq!(reasoning(&written), expected, "{back:?}");
+        for (replay, expected) in table {
+            let written = written(replay);
+            assert_eq!(reasoning(&written), expected, "{replay:?}");
             assert_eq!(written[0]["role"], "assistant");
             assert_eq!(written[0]["reasoning_details"], json!([{ "text": "Now." }]));
             let signature = &written[0]["tool_calls"][0]["extra_content"]["google"]["thought_signature"];
@@ -417,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn what_mistral_wants_of_messages() {
+    fn writes_messages_for_mistral() {
         let calls = ["call_1", "abcDEF123"].map(|id| ToolCall::new(id, "now", "{}"));
         let results = calls.clone().map(|call| Message::tool(&call, &Ok(ToolOutput::text("noon"))));
         let mut messages = vec![Message::Assistant(AssistantMessage::default().with_tool_calls(calls))];
@@ -433,9 +442,9 @@ mod tests {
         assert_eq!([1, 2].map(|index| written[index]["tool_call_id"].as_str().unwrap().to_owned()), ids);
     }
 
-    /// One cache, as with an application that asks another endpoint when the first fails.
+    /// One cache, as in an application that falls back to another endpoint.
     #[test]
-    fn messages_that_were_written_for_one_endpoint_are_not_sent_to_another() {
+    fn messages_encoded_for_one_endpoint_are_not_sent_to_another() {
         let cache = tool_core::RequestCache::default();
         let call = ToolCall::new("call_1", "now", "{}");
         let messages = [Message::Assistant(AssistantMessage::default().with_tool_calls([call]))];

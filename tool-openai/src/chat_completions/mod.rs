@@ -1,13 +1,12 @@
-//! Chat Completions: `POST /chat/completions`, plain and streamed.
+//! The Chat Completions API: `POST /chat/completions`, plain and streamed.
 
 mod assembler;
-mod calls;
+mod brackets;
 mod messages;
-mod outline;
 mod reasoning_details;
 mod request;
 mod response;
-mod stream;
+mod tool_calls;
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,37 +14,40 @@ use std::sync::Arc;
 use futures_util::stream::{TryStreamExt, once};
 use tool_core::{ChatModel, ChatRequest, ChatResponse, ChatStream, ModelFuture};
 
-use self::assembler::Assembler;
-use crate::asking::{self, Api};
+use self::assembler::ChunkAssembler;
+use crate::api::{self, Api};
+use crate::body::RequestBody;
 use crate::client::Client;
-use crate::pieces::RequestBody;
-use crate::streaming::Problem;
-use crate::tools::{self, Form};
+use crate::streaming::EventError;
+use crate::tools::{self, ToolFormat};
+use crate::warning::warn_about_omitted_fields;
 use crate::{Endpoint, Error};
 
 const PATH: &str = "chat/completions";
 
-/// A model of an OpenAI-compatible endpoint, through Chat Completions. Made by
-/// [`OpenAi::chat_model`](crate::OpenAi::chat_model); cloning shares the connections.
+/// A model of an OpenAI-compatible endpoint that uses the Chat Completions API: see
+/// [`OpenAi::chat_model`](crate::OpenAi::chat_model). Clones share the connections.
+///
+/// [Extra fields](crate#extra-fields) of the model options can add fields and the provider's own tools.
 #[derive(Clone)]
 pub struct ChatCompletions {
     client: Arc<Client>,
     model: String,
     dialect: Dialect,
-    has_json_schema: bool,
+    supports_json_schema: bool,
 }
 
-/// How an endpoint wants to be spoken to.
+/// The endpoint that messages are encoded for.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Dialect {
     endpoint: Arc<Endpoint>,
-    /// The name under which the endpoint keeps what it wants back.
+    /// The name under which the endpoint's provider data is stored.
     provider: Arc<str>,
 }
 
 impl Dialect {
-    fn is_same(&self, other: &Self) -> bool {
-        // Nearly always it is the very same.
+    fn is_same_as(&self, other: &Self) -> bool {
+        // Comparing pointers is enough in nearly every case.
         (Arc::ptr_eq(&self.endpoint, &other.endpoint) && Arc::ptr_eq(&self.provider, &other.provider))
             || self == other
     }
@@ -55,12 +57,12 @@ impl ChatCompletions {
     pub(crate) fn new(client: Arc<Client>, model: String) -> Self {
         let provider = client.provider("chat").into();
         let dialect = Dialect { endpoint: Arc::clone(&client.endpoint), provider };
-        let has_json_schema = client.endpoint.json_schema;
-        Self { client, model, dialect, has_json_schema }
+        let supports_json_schema = client.endpoint.supports_json_schema;
+        Self { client, model, dialect, supports_json_schema }
     }
 
-    /// The same model of a server that knows no `response_format` with a JSON schema: the model
-    /// [does not support](ChatModel::supports_response_format) answer formats then, and none is sent.
+    /// Returns this model for a server that does not support JSON schemas in `response_format`: the model
+    /// [does not support](ChatModel::supports_response_format) response formats, and none is sent.
     ///
     /// ```
     /// use tool_core::ChatModel;
@@ -73,11 +75,11 @@ impl ChatCompletions {
     /// ```
     #[must_use]
     pub fn without_json_schema(mut self) -> Self {
-        self.has_json_schema = false;
+        self.supports_json_schema = false;
         self
     }
 
-    /// The model's name, as the endpoint knows it.
+    /// Returns the name of the model.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.model
@@ -87,54 +89,53 @@ impl ChatCompletions {
 impl Api for ChatCompletions {
     const PATH: &'static str = PATH;
 
-    type Assembler<'a> = Assembler<'a>;
+    type Assembler<'a> = ChunkAssembler<'a>;
 
     fn client(&self) -> &Client {
         &self.client
     }
 
-    fn model(&self) -> &str {
+    fn default_model(&self) -> &str {
         &self.model
     }
 
-    fn body(&self, request: &ChatRequest<'_>, is_streamed: bool) -> Result<RequestBody, Error> {
-        let format = request.response_format().filter(|_| self.has_json_schema);
+    fn encode(&self, request: &ChatRequest<'_>, is_streamed: bool) -> Result<RequestBody, Error> {
+        let format = request.response_format().filter(|_| self.supports_json_schema);
         let offered = tools::offered(request, &self.client.endpoint);
         let on_warning = self.client.on_warning.as_ref();
-        tools::warn_of_left_out(request, &self.client.endpoint, on_warning);
-        let tools = tools::written(&offered, Form::Nested, &self.client.endpoint, on_warning)?;
+        warn_about_omitted_fields(request, &self.client.endpoint, on_warning);
+        let tools = tools::encode(&offered, ToolFormat::Nested, &self.client.endpoint, on_warning)?;
         let tools = tools.as_ref().map(AsRef::as_ref);
-        request::body(&self.dialect, &self.model, request, tools, format, is_streamed)
+        request::encode(&self.dialect, self.model_for(request), request, tools, format, is_streamed)
     }
 
-    fn assembler(&self) -> Assembler<'_> {
-        Assembler::new(&self.dialect.provider)
+    fn assembler(&self) -> ChunkAssembler<'_> {
+        ChunkAssembler::new(&self.dialect.provider)
     }
 
-    fn read(&self, text: &str) -> Result<ChatResponse, Problem> {
-        response::read(text, &self.dialect.provider)
+    fn parse(&self, text: &str) -> Result<ChatResponse, EventError> {
+        response::parse(text, &self.dialect.provider)
     }
 }
 
 impl ChatModel for ChatCompletions {
     fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
-        Box::pin(async move { Ok(asking::ask(self, request).await?) })
+        Box::pin(async move { Ok(api::chat(self, request).await?) })
     }
 
     fn stream<'a>(&'a self, request: &'a ChatRequest<'_>) -> ChatStream<'a> {
-        Box::pin(once(asking::open(self, request)).try_flatten())
+        Box::pin(once(api::open_stream(self, request)).try_flatten())
     }
 
     fn supports_response_format(&self) -> bool {
-        self.has_json_schema
+        self.supports_json_schema
     }
 
     fn supports_response_format_with_tools(&self) -> bool {
-        self.supports_response_format() && self.client.endpoint.json_schema_with_tools
+        self.supports_response_format() && self.client.endpoint.supports_json_schema_with_tools
     }
 
-    /// The endpoint's [name](Endpoint::name); `openai` for one without, as that is the name of this API with whoever
-    /// offers it.
+    /// Returns the endpoint's [name](Endpoint::name), or `openai` if it has none.
     fn provider_name(&self) -> Option<&str> {
         Some(self.client.name())
     }
@@ -156,16 +157,16 @@ mod tests {
 
     pub(super) const PROVIDER: &str = "here/chat";
 
-    /// The body of a request to the model `m`.
+    /// Encodes the body of a request to the model `m`.
     pub(super) fn body(
         endpoint: Endpoint,
         request: &ChatRequest<'_>,
         is_streamed: bool,
     ) -> Result<Vec<u8>, Error> {
         let dialect = Dialect { endpoint: Arc::new(endpoint), provider: PROVIDER.into() };
-        let tools = tools::written(request.tools(), Form::Nested, &dialect.endpoint, None)?;
+        let tools = tools::encode(request.tools(), ToolFormat::Nested, &dialect.endpoint, None)?;
         let tools = tools.as_ref().map(AsRef::as_ref);
-        let body = request::body(&dialect, "m", request, tools, request.response_format(), is_streamed)?;
+        let body = request::encode(&dialect, "m", request, tools, request.response_format(), is_streamed)?;
         Ok(body.to_vec())
     }
 }

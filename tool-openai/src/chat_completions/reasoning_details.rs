@@ -1,8 +1,8 @@
-//! The pieces of a model's reasoning that OpenRouter wants back as they were: texts with signatures, summaries, encrypted
-//! ones.
+//! The details of a model's reasoning that OpenRouter requires back unchanged: texts with signatures, summaries and encrypted
+//! data.
 //!
-//! In a stream, a text or a summary comes in fragments. Those of one piece have one `type` and one `index`: their texts are
-//! put together, and whatever else one of them has, such as the signature at the end, is kept.
+//! In a stream, a text or a summary arrives in fragments. Those of one detail have the same `type` and `index`: their texts are
+//! concatenated, and other fields, such as the signature at the end, are added.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,74 +11,74 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::json::{write_list, write_text};
+use crate::json::{write_array, write_string};
 use crate::lenient;
-use crate::streaming::Problem;
+use crate::streaming::EventError;
 
-/// So many pieces no reply has.
-const MOST: usize = 1 << 12;
+/// The maximum number of details: far more than any reply has.
+const MAX_DETAILS: usize = 1 << 12;
 
-/// So many fields no piece has; those beyond are left out.
-const MOST_FIELDS: usize = 1 << 6;
+/// The maximum number of fields of a detail. Further ones are ignored.
+const MAX_FIELDS: usize = 1 << 6;
 
-/// The pieces that have come.
+/// The details that have arrived.
 #[derive(Default)]
-pub(super) struct ReasoningDetails(Vec<Piece>);
+pub(super) struct ReasoningDetails(Vec<Detail>);
 
-struct Piece(Vec<(String, Value)>);
+struct Detail(Vec<(String, Value)>);
 
 enum Value {
-    /// As it came, so that no digit of a number changes.
+    /// The value unchanged, so that numbers keep all their digits.
     Json(Box<str>),
-    /// The text, of which more may come.
+    /// A text that further fragments may extend.
     Text(String),
 }
 
 impl ReasoningDetails {
-    /// Takes in the list of a message, or of a chunk of it.
-    pub(super) fn add(&mut self, json: &RawValue) -> Result<(), Problem> {
+    /// Consumes the array of a message or of a chunk.
+    pub(super) fn push(&mut self, json: &RawValue) -> Result<(), EventError> {
         let fragments: Fragments<'_> =
-            serde_json::from_str(json.get()).map_err(|error| Problem::Unreadable(error.to_string()))?;
+            serde_json::from_str(json.get()).map_err(|error| EventError::Malformed(error.to_string()))?;
         for fragment in fragments.0 {
-            match self.piece_of(&fragment) {
-                Some(index) => self.0[index].add(fragment),
-                None if self.0.len() == MOST => {
-                    return Err(Problem::Unreadable(format!("it has more than {MOST} pieces of reasoning")));
+            match self.find(&fragment) {
+                Some(index) => self.0[index].extend(fragment),
+                None if self.0.len() == MAX_DETAILS => {
+                    return Err(EventError::Malformed(format!("more than {MAX_DETAILS} reasoning details")));
                 }
                 None => {
-                    let mut piece = Piece(Vec::new());
-                    piece.add(fragment);
-                    self.0.push(piece);
+                    let mut detail = Detail(Vec::new());
+                    detail.extend(fragment);
+                    self.0.push(detail);
                 }
             }
         }
         Ok(())
     }
 
-    /// Which piece a fragment belongs to; without an index, that can only be the last.
-    fn piece_of(&self, fragment: &Fragment<'_>) -> Option<usize> {
+    /// Returns the position of the detail that a fragment belongs to. Without an index, that can only be the last.
+    fn find(&self, fragment: &Fragment<'_>) -> Option<usize> {
         if !matches!(fragment.get("type"), Some(r#""reasoning.text""# | r#""reasoning.summary""#)) {
             return None;
         }
         let found = match fragment.get("index") {
-            Some(_) => self.0.iter().rposition(|piece| piece.is_same(fragment))?,
-            None => self.0.len().checked_sub(1).filter(|last| self.0[*last].is_same(fragment))?,
+            Some(_) => self.0.iter().rposition(|detail| detail.matches(fragment))?,
+            None => self.0.len().checked_sub(1).filter(|last| self.0[*last].matches(fragment))?,
         };
-        (!self.0[found].is_over(fragment)).then_some(found)
+        (!self.0[found].is_complete_before(fragment)).then_some(found)
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Writes the list.
+    /// Writes the array.
     pub(super) fn write(&self, json: &mut Vec<u8>) {
-        write_list(json, &self.0, Piece::write);
+        write_array(json, &self.0, Detail::write);
     }
 }
 
-impl Piece {
-    fn add(&mut self, fragment: Fragment<'_>) {
+impl Detail {
+    fn extend(&mut self, fragment: Fragment<'_>) {
         for (name, json) in fragment.0 {
             let text = matches!(&*name, "text" | "summary")
                 .then(|| serde_json::from_str::<Cow<'_, str>>(json.get()).ok())
@@ -93,7 +93,7 @@ impl Piece {
         }
     }
 
-    /// What stands in a field, if that is not `null`.
+    /// Returns the JSON of a field unless it is `null`.
     fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find_map(|(known, value)| match value {
             Value::Json(json) if known == name && &**json != "null" => Some(&**json),
@@ -101,7 +101,7 @@ impl Piece {
         })
     }
 
-    fn is_same(&self, fragment: &Fragment<'_>) -> bool {
+    fn matches(&self, fragment: &Fragment<'_>) -> bool {
         let is_same_id = match (self.get("id"), fragment.get("id")) {
             (Some(id), Some(other)) => id == other,
             _ => true,
@@ -109,23 +109,23 @@ impl Piece {
         ["type", "index"].iter().all(|name| self.get(name) == fragment.get(name)) && is_same_id
     }
 
-    /// A text that is signed has no more of it.
-    fn is_over(&self, fragment: &Fragment<'_>) -> bool {
+    /// Returns `true` if the detail is complete and the fragment starts another one: a signed text is not extended.
+    fn is_complete_before(&self, fragment: &Fragment<'_>) -> bool {
         let has_text = fragment.get("text").is_some_and(|text| text != r#""""#);
         has_text && self.get("signature").is_some() && self.get("signature") != fragment.get("signature")
     }
 
-    fn write(json: &mut Vec<u8>, piece: &Self) {
+    fn write(json: &mut Vec<u8>, detail: &Self) {
         json.push(b'{');
-        for (index, (name, value)) in piece.0.iter().enumerate() {
+        for (index, (name, value)) in detail.0.iter().enumerate() {
             if index > 0 {
                 json.push(b',');
             }
-            write_text(json, name);
+            write_string(json, name);
             json.push(b':');
             match value {
                 Value::Json(value) => json.extend_from_slice(value.as_bytes()),
-                Value::Text(text) => write_text(json, text),
+                Value::Text(text) => write_string(json, text),
             }
         }
         json.push(b'}');
@@ -145,15 +145,17 @@ impl Value {
     }
 }
 
-/// The list as it comes. Entries that are no objects, or a value that is no list, are left out.
+/// The array as it arrives. Elements that are not objects are ignored, as is a value that is not an array.
 #[derive(Deserialize)]
-struct Fragments<'a>(#[serde(borrow, deserialize_with = "lenient::list::<MOST, _, _>")] Vec<Fragment<'a>>);
+struct Fragments<'a>(
+    #[serde(borrow, deserialize_with = "lenient::array::<MAX_DETAILS, _, _>")] Vec<Fragment<'a>>,
+);
 
-/// An object, its values as they stand.
+/// An object with unparsed values.
 struct Fragment<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
 impl<'a> Fragment<'a> {
-    /// What stands in a field, if that is not `null`.
+    /// Returns the JSON of a field unless it is `null`.
     fn get(&self, name: &str) -> Option<&'a str> {
         self.0
             .iter()
@@ -181,7 +183,7 @@ impl<'de> Visitor<'de> for FragmentVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Self::Value, A::Error> {
         let mut fields: Vec<(Cow<'de, str>, &'de RawValue)> = Vec::new();
         while let Some((name, value)) = object.next_entry::<Cow<'de, str>, &'de RawValue>()? {
-            if fields.len() < MOST_FIELDS {
+            if fields.len() < MAX_FIELDS {
                 fields.push((name, value));
             }
         }
@@ -193,11 +195,11 @@ impl<'de> Visitor<'de> for FragmentVisitor {
 mod tests {
     use super::*;
 
-    fn put_together(chunks: &[&str]) -> String {
+    fn assembled(chunks: &[&str]) -> String {
         let mut details = ReasoningDetails::default();
         for chunk in chunks {
             let json: &RawValue = serde_json::from_str(chunk).expect("it is JSON");
-            details.add(json).expect("they are few");
+            details.push(json).expect("they are few");
         }
         let mut json = Vec::new();
         details.write(&mut json);
@@ -205,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn fragments_of_one_piece() {
+    fn joins_the_fragments_of_a_detail() {
         let table: &[(&[&str], &str)] = &[
             (&[], "[]"),
             (&["null", "1", "[]", "[null, 1, \"a\"]"], "[]"),
@@ -217,7 +219,7 @@ mod tests {
                 ],
                 r#"[{"type":"reasoning.text","text":"A\n\"B","index":0,"signature":"c2ln","format":"x","budget":1.000000000000000000001}]"#,
             ),
-            // By the index, and without one only the last.
+            // Matched by index; without one, only the last detail matches.
             (
                 &[
                     r#"[{"type":"reasoning.text","text":"A","index":0},{"type":"reasoning.text","text":"B","index":1}]"#,
@@ -234,7 +236,7 @@ mod tests {
                 ],
                 r#"[{"type":"reasoning.summary","summary":"AB"},{"type":"reasoning.text","text":"C"},{"type":"reasoning.summary","summary":"D"}]"#,
             ),
-            // By the type: what is encrypted comes whole.
+            // Matched by type: encrypted data arrives in one fragment.
             (
                 &[
                     r#"[{"type":"reasoning.text","text":"A","index":0}]"#,
@@ -243,7 +245,7 @@ mod tests {
                 ],
                 r#"[{"type":"reasoning.text","text":"A","index":0},{"type":"reasoning.encrypted","data":"x","index":0},{"type":"reasoning.encrypted","data":"y","index":0},{"type":"reasoning.new","text":"x","index":0},{"type":"reasoning.new","text":"y","index":0}]"#,
             ),
-            // Two that are named otherwise, and one behind one that is signed.
+            // Different ids, and a text after a signed one.
             (
                 &[
                     r#"[{"type":"reasoning.summary","summary":"A","id":"1","index":0}]"#,
@@ -263,18 +265,18 @@ mod tests {
             ),
         ];
         for (chunks, expected) in table {
-            assert_eq!(put_together(chunks), *expected, "{chunks:?}");
+            assert_eq!(assembled(chunks), *expected, "{chunks:?}");
         }
     }
 
     #[test]
-    fn there_are_only_so_many() {
+    fn rejects_details_beyond_the_limit() {
         let mut details = ReasoningDetails::default();
         let json = r#"[{"type": "reasoning.encrypted"}]"#;
         let json: &RawValue = serde_json::from_str(json).expect("it is JSON");
-        for _ in 0..MOST {
-            details.add(json).expect("they are few");
+        for _ in 0..MAX_DETAILS {
+            details.push(json).expect("they are few");
         }
-        assert!(matches!(details.add(json), Err(Problem::Unreadable(_))));
+        assert!(matches!(details.push(json), Err(EventError::Malformed(_))));
     }
 }

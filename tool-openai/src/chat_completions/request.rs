@@ -1,34 +1,34 @@
-//! The request, written straight from the core types.
+//! Encodes requests.
 
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use tool_core::{ChatRequest, ModelOptions, ResponseFormat, ToolChoice};
 
 use super::Dialect;
-use super::messages::WrittenMessages;
-use crate::json::write_text;
-use crate::pieces::{BodyWriter, RequestBody};
+use super::messages::MessageCache;
+use crate::body::{BodyWriter, FieldWriter, RequestBody, reject_reserved};
+use crate::json::write_string;
 use crate::{Endpoint, Error};
 
-/// The fields that are not the caller's to set.
-const OWN_FIELDS: [&str; 7] =
-    ["messages", "model", "parallel_tool_calls", "response_format", "stream", "tool_choice", "tools"];
+/// The fields that extra fields must not set, and what sets them.
+const RESERVED_FIELDS: [(&str, &str); 3] = [
+    ("messages", "the messages of the request"),
+    ("model", "`ModelOptions::model`"),
+    ("stream", "`ChatModel::stream`"),
+];
 
-/// The body of a request. The tools and the answer format are given beside it: the ones are written already, and not
-/// every server takes the other.
+/// Encodes the body of a request to this model, with tools that are already encoded. The response format is a parameter
+/// because not every server supports it.
 ///
-/// What stays the same from turn to turn stands first and the messages, which only grow, behind it: so a
-/// turn's body begins with the bytes of the one before, and the provider's cache of prompts hits. Only the choice of
-/// tools, which a run changes once a tool was called, stands behind the messages.
-///
-/// A turn writes only the messages that are new; those of the turns before are copied as they were sent. They are written
-/// piece by piece, with the names of the API as they stand here.
+/// The parts that stay the same from turn to turn come first, followed by the messages, which only grow: the body of a turn
+/// starts with the bytes of the one before, so that the provider's prompt cache hits. Only the tool choice, which a run
+/// changes once a tool was called, comes after the messages. Messages of earlier turns are copied from a cache.
 ///
 /// # Errors
 ///
-/// An option is no number that JSON can say, or the messages hold what the API has no word for.
-pub(crate) fn body(
+/// Fails if an option is not a finite number, an extra field is reserved, or a message cannot be expressed in the API.
+pub(crate) fn encode(
     dialect: &Dialect,
     model: &str,
     request: &ChatRequest<'_>,
@@ -36,41 +36,38 @@ pub(crate) fn body(
     format: Option<&ResponseFormat>,
     is_streamed: bool,
 ) -> Result<RequestBody, Error> {
-    request.cached(|written: &mut WrittenMessages| {
-        let messages = written.with_new(request.messages(), dialect)?;
-        let endpoint = &*dialect.endpoint;
-        let mut body = BodyWriter::with_capacity(1024 + tools.map_or(0, str::len));
-        let json = body.json();
+    let (options, endpoint) = (request.options(), &*dialect.endpoint);
+    reject_reserved(&options.extra, &RESERVED_FIELDS)?;
+    request.cached(|cache: &mut MessageCache| {
+        let messages = cache.append_new(request.messages(), dialect)?;
+        let mut json = Vec::with_capacity(1024 + tools.map_or(0, str::len));
         json.extend_from_slice(br#"{"model":"#);
-        write_text(json, request.options().model.as_deref().unwrap_or(model));
+        write_string(&mut json, model);
         if is_streamed {
             json.extend_from_slice(br#","stream":true"#);
-            if endpoint.stream_options && !request.options().extra.contains_key("stream_options") {
-                json.extend_from_slice(br#","stream_options":{"include_usage":true}"#);
-            }
         }
-        // The API refuses an empty list, and these words without tools.
-        if let Some(tools) = tools {
-            json.extend_from_slice(br#","tools":"#);
-            json.extend_from_slice(tools.as_bytes());
-            match request.parallel_tool_calls().filter(|_| endpoint.parallel_tool_calls) {
-                Some(true) => json.extend_from_slice(br#","parallel_tool_calls":true"#),
-                Some(false) => json.extend_from_slice(br#","parallel_tool_calls":false"#),
-                None => {}
-            }
+        let mut fields = FieldWriter::new(json, &options.extra);
+        if is_streamed && endpoint.supports_stream_options {
+            fields.write_json("stream_options", Some(r#"{"include_usage":true}"#))?;
         }
-        write_options(json, request.options(), endpoint)?;
-        if let Some(format) = format {
-            write_entry(json, "response_format", &Format(format, endpoint))?;
-        }
-        json.extend_from_slice(br#","messages":"#);
+        // The API rejects an empty array, and the other fields for tools without any.
+        fields.write_json("tools", tools)?;
+        let has_tools = tools.is_some() || fields.has_extra("tools");
+        let parallel =
+            request.parallel_tool_calls().filter(|_| has_tools && endpoint.supports_parallel_tool_calls);
+        fields.write("parallel_tool_calls", parallel)?;
+        write_options(&mut fields, options, endpoint)?;
+        fields.write("response_format", format.map(|format| WireFormat(format, endpoint)))?;
+        let has_choice = has_tools && !fields.has_extra("tool_choice");
+        let mut body = BodyWriter::starting_with(fields.finish()?);
+        body.json().extend_from_slice(br#","messages":"#);
         body.append(messages);
         let json = body.json();
         if messages.is_empty() {
             json.push(b'[');
         }
         json.push(b']');
-        if tools.is_some() {
+        if has_choice {
             write_choice(json, request.tool_choice(), endpoint);
         }
         json.push(b'}');
@@ -81,87 +78,46 @@ pub(crate) fn body(
 fn write_choice(json: &mut Vec<u8>, choice: &ToolChoice, endpoint: &Endpoint) {
     match choice {
         ToolChoice::None => json.extend_from_slice(br#","tool_choice":"none""#),
-        ToolChoice::Tool(name) if endpoint.named_tool_choice => {
+        ToolChoice::Tool(name) if endpoint.supports_named_tool_choice => {
             json.extend_from_slice(br#","tool_choice":{"type":"function","function":{"name":"#);
-            write_text(json, name);
+            write_string(json, name);
             json.extend_from_slice(b"}}");
         }
         ToolChoice::Required | ToolChoice::Tool(_) => {
-            if let Some(word) = &endpoint.required_tool_choice {
+            if let Some(value) = &endpoint.required_tool_choice {
                 json.extend_from_slice(br#","tool_choice":"#);
-                write_text(json, word);
+                write_string(json, value);
             }
         }
-        // What the API does when it is told nothing.
+        // The API's default.
         _ => {}
     }
 }
 
-/// What is unset is not written: some servers refuse words that they do not know.
-fn write_options(json: &mut Vec<u8>, options: &ModelOptions, endpoint: &Endpoint) -> Result<(), Error> {
-    if let Some(name) = options.extra.keys().find(|name| OWN_FIELDS.contains(&&***name)) {
-        return Err(Error::request(format!(
-            "the further field `{name}` of the options is one that the request has already; set it there"
-        )));
-    }
-    let mut options_json = Options { json, extra: &options.extra };
-    options_json.number("temperature", options.temperature)?;
-    options_json.number("top_p", options.top_p)?;
-    options_json.entry(&endpoint.max_tokens_field, options.max_output_tokens)?;
-    options_json.entry(&endpoint.seed_field, options.seed)?;
-    options_json.entry("stop", Some(&options.stop).filter(|texts| !texts.is_empty()))?;
-    options_json.entry("reasoning_effort", options.reasoning_effort.as_ref())?;
-    options_json.number("frequency_penalty", options.frequency_penalty)?;
-    options_json.number("presence_penalty", options.presence_penalty)?;
-    options_json.entry("logprobs", options.top_logprobs.map(|_| true))?;
-    options_json.entry("top_logprobs", options.top_logprobs.filter(|others| *others > 0))?;
-    options_json.entry("service_tier", options.service_tier.as_ref())?;
-    options_json.entry("user", options.user.as_ref())?;
-    options_json.entry("metadata", Some(&options.metadata).filter(|entries| !entries.is_empty()))?;
-    for (name, value) in &options.extra {
-        write_entry(json, name, value)?;
-    }
-    Ok(())
+/// Writes the options that are set. Some servers reject unknown fields.
+fn write_options(
+    fields: &mut FieldWriter<'_>,
+    options: &ModelOptions,
+    endpoint: &Endpoint,
+) -> Result<(), Error> {
+    fields.write_number("temperature", options.temperature)?;
+    fields.write_number("top_p", options.top_p)?;
+    fields.write(&endpoint.max_tokens_field, options.max_output_tokens)?;
+    fields.write(&endpoint.seed_field, options.seed)?;
+    fields.write("stop", Some(&options.stop).filter(|stop| !stop.is_empty()))?;
+    fields.write("reasoning_effort", options.reasoning_effort.as_ref())?;
+    fields.write_number("frequency_penalty", options.frequency_penalty)?;
+    fields.write_number("presence_penalty", options.presence_penalty)?;
+    fields.write("logprobs", options.top_logprobs.map(|_| true))?;
+    fields.write("top_logprobs", options.top_logprobs.filter(|count| *count > 0))?;
+    fields.write("service_tier", options.service_tier.as_ref())?;
+    fields.write("user", options.user.as_ref())?;
+    fields.write("metadata", Some(&options.metadata).filter(|metadata| !metadata.is_empty()))
 }
 
-/// Options, as they are written.
-struct Options<'a> {
-    json: &'a mut Vec<u8>,
-    /// Further fields, which win over the ones of the same name.
-    extra: &'a Map<String, Value>,
-}
+struct WireFormat<'a>(&'a ResponseFormat, &'a Endpoint);
 
-impl Options<'_> {
-    fn entry(&mut self, name: &str, value: Option<impl Serialize>) -> Result<(), Error> {
-        match value {
-            Some(value) if !self.extra.contains_key(name) => write_entry(self.json, name, &value),
-            _ => Ok(()),
-        }
-    }
-
-    /// JSON has no word for infinity: it would be written as `null`, which the API reads as unset.
-    fn number(&mut self, name: &str, number: Option<f64>) -> Result<(), Error> {
-        match number {
-            Some(number) if !number.is_finite() => {
-                Err(Error::request(format!("the option `{name}` is {number}; give a finite number")))
-            }
-            _ => self.entry(name, number),
-        }
-    }
-}
-
-/// Writes what few requests have, behind a comma.
-fn write_entry(json: &mut Vec<u8>, name: &str, value: &impl Serialize) -> Result<(), Error> {
-    json.push(b',');
-    write_text(json, name);
-    json.push(b':');
-    serde_json::to_writer(json, value)
-        .map_err(|error| Error::config(format!("`{name}` cannot be written as JSON: {error}")))
-}
-
-struct Format<'a>(&'a ResponseFormat, &'a Endpoint);
-
-impl Serialize for Format<'_> {
+impl Serialize for WireFormat<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
         struct JsonSchema<'a> {
@@ -172,8 +128,8 @@ impl Serialize for Format<'_> {
         }
 
         let Self(format, endpoint) = self;
-        // The strict form says less: an endpoint that has no word for it may well hold the model to all of the schema.
-        let (schema, strict) = match endpoint.strict {
+        // The strict form is less specific, and an endpoint without `strict` may well enforce the whole schema.
+        let (schema, strict) = match endpoint.supports_strict {
             true => (format.schema(), Some(format.is_strict())),
             false => (format.original_schema(), None),
         };
@@ -191,6 +147,7 @@ mod tests {
     use tool_core::{AssistantMessage, Message, ToolCall, ToolDefinition, ToolDefinitions, ToolOutput};
 
     use super::*;
+    use crate::ErrorKind;
     use crate::chat_completions::tests::body;
 
     fn written(request: &ChatRequest<'_>) -> Value {
@@ -202,7 +159,7 @@ mod tests {
     }
 
     fn now() -> ToolDefinitions {
-        ToolDefinitions::from_iter([ToolDefinition::new("now", "Tells the time")])
+        ToolDefinitions::from_iter([ToolDefinition::new("now", "Returns the time")])
     }
 
     #[test]
@@ -222,13 +179,13 @@ mod tests {
     }
 
     #[test]
-    fn tools_and_the_choice_among_them() {
+    fn writes_tools_and_the_tool_choice() {
         let request =
             ChatRequest::new([Message::user("Hello")]).with_tools(now()).with_parallel_tool_calls(false);
         let body = written(&request);
         let parameters =
             json!({ "type": "object", "properties": {}, "required": [], "additionalProperties": false });
-        let function = json!({ "name": "now", "description": "Tells the time", "parameters": parameters, "strict": false });
+        let function = json!({ "name": "now", "description": "Returns the time", "parameters": parameters, "strict": false });
         assert_eq!(body["tools"], json!([{ "type": "function", "function": function }]));
         assert_eq!(body["parallel_tool_calls"], false);
         assert_eq!(body.get("tool_choice"), None);
@@ -243,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn without_tools_there_is_no_word_of_tools() {
+    fn omits_fields_for_tools_without_tools() {
         let request = ChatRequest::new([Message::user("Hello")])
             .with_tool_choice(ToolChoice::None)
             .with_parallel_tool_calls(true);
@@ -251,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn options_are_written_where_they_are_set() {
+    fn writes_options_that_are_set() {
         let all = ModelOptions::default()
             .with_temperature(0.0)
             .with_top_p(0.5)
@@ -265,13 +222,12 @@ mod tests {
             .with_service_tier("flex")
             .with_user("u1")
             .with_metadata("a", "b")
-            .with_extra("top_k", 40)
-            .with_model("other");
+            .with_extra("top_k", 40);
         let table = [
             (ModelOptions::default(), json!({ "model": "m" })),
             (ModelOptions::default().with_seed(7), json!({ "model": "m", "seed": 7 })),
             (ModelOptions::default().with_top_logprobs(0), json!({ "model": "m", "logprobs": true })),
-            // A further field wins over an option of its name.
+            // An extra field replaces a number or string of the same name.
             (
                 ModelOptions::default().with_temperature(1.0).with_extra("temperature", "hot"),
                 json!({ "model": "m", "temperature": "hot" }),
@@ -279,7 +235,7 @@ mod tests {
             (
                 all,
                 json!({
-                    "model": "other",
+                    "model": "m",
                     "temperature": 0.0,
                     "top_p": 0.5,
                     "max_completion_tokens": 9,
@@ -305,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn an_option_that_is_no_number_is_refused() {
+    fn rejects_numbers_that_are_not_finite() {
         let table = [
             (ModelOptions::default().with_temperature(f64::NAN), "the option `temperature` is NaN"),
             (ModelOptions::default().with_top_p(f64::INFINITY), "the option `top_p` is inf"),
@@ -313,12 +269,15 @@ mod tests {
         for (options, expected) in table {
             let request = ChatRequest::new([Message::user("Hello")]).with_options(options);
             let error = body(Endpoint::openai(), &request, false).unwrap_err();
-            assert!(error.is_invalid_request() && error.to_string().starts_with(expected), "{error}");
+            assert!(
+                error.kind() == ErrorKind::InvalidRequest && error.to_string().starts_with(expected),
+                "{error}"
+            );
         }
     }
 
     #[test]
-    fn an_answer_format_is_strict_where_it_can_be() {
+    fn a_response_format_is_strict_if_possible() {
         let closed =
             json!({ "type": "object", "properties": {}, "required": [], "additionalProperties": false });
         let open = json!({ "type": "object", "additionalProperties": true });
@@ -332,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_without_strict_is_sent_the_schema_as_it_was_given() {
+    fn an_endpoint_without_strict_receives_the_given_schema() {
         let given =
             json!({ "type": "object", "properties": { "name": { "type": "string", "maxLength": 9 } } });
         let format = ResponseFormat::json_schema("place", given.clone());
@@ -355,14 +314,14 @@ mod tests {
         assert_eq!(body["messages"][1]["tool_calls"][0]["id"], "1");
         assert_eq!(body["messages"][1]["tool_calls"][0]["type"], "function");
         assert_eq!(body["messages"][1]["tool_calls"][0]["function"]["arguments"], r#"{"zone": "UTC"}"#);
-        let mended = body["messages"][1]["tool_calls"][1]["function"]["arguments"].as_str().unwrap();
-        assert!(serde_json::from_str::<Value>(mended).unwrap().is_object());
+        let repaired = body["messages"][1]["tool_calls"][1]["function"]["arguments"].as_str().unwrap();
+        assert!(serde_json::from_str::<Value>(repaired).unwrap().is_object());
         assert_eq!(body["messages"][2], json!({ "role": "tool", "tool_call_id": "1", "content": "noon" }));
         assert_eq!(body["messages"][4], json!({ "role": "assistant", "content": "" }));
     }
 
     #[test]
-    fn a_turn_begins_with_the_bytes_of_the_one_before() {
+    fn a_turn_starts_with_the_bytes_of_the_one_before() {
         let mut messages = vec![Message::user("When?")];
         let first =
             body(Endpoint::openai(), &ChatRequest::borrowing(&messages).with_tools(now()), true).unwrap();
@@ -374,11 +333,11 @@ mod tests {
     }
 
     #[test]
-    fn one_more_turn_costs_no_more_allocations_with_many_tools() {
+    fn allocations_per_turn_do_not_depend_on_the_number_of_tools() {
         let messages = vec![Message::user("When?"), Message::assistant("Now.")];
         let counts = [0, 1, 10, 100, 1000].map(|number| {
             let tools =
-                (0..number).map(|number| ToolDefinition::new(format!("now_{number}"), "Tells the time"));
+                (0..number).map(|number| ToolDefinition::new(format!("now_{number}"), "Returns the time"));
             let tools = ToolDefinitions::from_iter(tools);
             let write = || {
                 let request = ChatRequest::borrowing(&messages).with_tools(tools.clone());
@@ -391,21 +350,73 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_the_request_has_cannot_be_a_further_one() {
-        let options = ModelOptions::default().with_extra("messages", json!([]));
-        let request = ChatRequest::new([Message::user("Hello")]).with_options(options);
-        let error = body(Endpoint::compatible(), &request, false).unwrap_err();
-        assert!(error.is_invalid_request());
-        assert!(error.to_string().starts_with("the further field `messages`"), "{error}");
+    fn extra_fields_are_merged_into_fields_of_the_same_name() {
+        let options = ModelOptions::default()
+            .with_temperature(1.0)
+            .with_stop(["a"])
+            .with_metadata("a", "b")
+            .with_extra("temperature", 2)
+            .with_extra("stop", json!(["b"]))
+            .with_extra("metadata", json!({ "c": "d" }))
+            .with_extra("max_tokens", 9)
+            .with_extra("stream_options", json!({ "include_obfuscation": false }))
+            .with_extra("tools", json!([{ "type": "browser_search" }]))
+            .with_extra("tool_choice", "required")
+            .with_extra("parallel_tool_calls", false)
+            .with_extra("response_format", json!({ "json_schema": { "description": "A place" } }));
+        let options = options.with_max_output_tokens(8);
+        let format = ResponseFormat::json_schema("place", json!({ "type": "object" }));
+        let request = ChatRequest::new([Message::user("Where?")])
+            .with_tools(now())
+            .with_parallel_tool_calls(true)
+            .with_tool_choice(ToolChoice::None)
+            .with_options(options)
+            .with_response_format(format);
+        let sent: Value =
+            serde_json::from_slice(&body(Endpoint::compatible(), &request, true).unwrap()).unwrap();
+        assert_eq!(sent["temperature"], 2);
+        assert_eq!(sent["stop"], json!(["a", "b"]));
+        assert_eq!(sent["metadata"], json!({ "a": "b", "c": "d" }));
+        assert_eq!(sent["max_tokens"], 9);
+        assert_eq!(sent["stream_options"], json!({ "include_usage": true, "include_obfuscation": false }));
+        assert_eq!(sent["tools"].as_array().unwrap().len(), 2);
+        assert_eq!(sent["tools"][1], json!({ "type": "browser_search" }));
+        assert_eq!(sent["tool_choice"], "required");
+        assert_eq!(sent["parallel_tool_calls"], false);
+        assert_eq!(sent["response_format"]["json_schema"]["name"], "place");
+        assert_eq!(sent["response_format"]["json_schema"]["description"], "A place");
     }
 
     #[test]
-    fn words_that_an_endpoint_does_not_know_are_left_out_or_said_otherwise() {
+    fn extra_tools_need_no_other_tools() {
+        let options = ModelOptions::default().with_extra("tools", json!([{ "type": "browser_search" }]));
+        let request = ChatRequest::new([Message::user("Hello")])
+            .with_tool_choice(ToolChoice::Required)
+            .with_parallel_tool_calls(false)
+            .with_options(options);
+        let body = written(&request);
+        assert_eq!(body["tools"], json!([{ "type": "browser_search" }]));
+        assert_eq!((&body["tool_choice"], &body["parallel_tool_calls"]), (&json!("required"), &json!(false)));
+    }
+
+    #[test]
+    fn rejects_extra_fields_that_only_the_request_sets() {
+        for name in ["messages", "model", "stream"] {
+            let options = ModelOptions::default().with_extra(name, json!([]));
+            let request = ChatRequest::new([Message::user("Hello")]).with_options(options);
+            let error = body(Endpoint::compatible(), &request, false).unwrap_err();
+            assert!(error.kind() == ErrorKind::InvalidRequest);
+            assert!(error.to_string().starts_with(&format!("the extra field `{name}`")), "{error}");
+        }
+    }
+
+    #[test]
+    fn omits_or_translates_what_an_endpoint_does_not_support() {
         let mut bare = Endpoint::compatible();
-        bare.parallel_tool_calls = false;
+        bare.supports_parallel_tool_calls = false;
         bare.required_tool_choice = None;
-        bare.named_tool_choice = false;
-        bare.strict = false;
+        bare.supports_named_tool_choice = false;
+        bare.supports_strict = false;
         let request = |choice: ToolChoice| {
             ChatRequest::new([Message::user("When?")])
                 .with_tools(now())
@@ -427,9 +438,12 @@ mod tests {
             assert_eq!(*body.get("tool_choice").unwrap_or(&Value::Null), expected, "{endpoint:?}");
             assert_eq!(body["max_tokens"], 9);
             assert_eq!(body[&*endpoint.seed_field], 7);
-            assert_eq!(body.get("parallel_tool_calls").is_some(), endpoint.parallel_tool_calls);
-            assert_eq!(body["tools"][0]["function"].get("strict").is_some(), endpoint.strict);
-            assert_eq!(body["response_format"]["json_schema"].get("strict").is_some(), endpoint.strict);
+            assert_eq!(body.get("parallel_tool_calls").is_some(), endpoint.supports_parallel_tool_calls);
+            assert_eq!(body["tools"][0]["function"].get("strict").is_some(), endpoint.supports_strict);
+            assert_eq!(
+                body["response_format"]["json_schema"].get("strict").is_some(),
+                endpoint.supports_strict
+            );
         }
         let streamed = body(Endpoint::mistral(), &request(ToolChoice::Auto), true).unwrap();
         let streamed: Value = serde_json::from_slice(&streamed).unwrap();

@@ -1,5 +1,5 @@
-//! The answer: what is read of it, and all of it optional, because some server leaves any of it out or has another type of
-//! value there.
+//! The fields of a response that are read. All of them are optional, because some servers omit them or send values of another
+//! type.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,24 +9,25 @@ use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use tool_core::{ChatResponse, TokenLogprob, Usage};
 
-use super::assembler::Assembler;
-use crate::lenient::{self, Object, nothing_is};
+use super::assembler::ChunkAssembler;
+use crate::error::{is_error_body, is_error_value};
+use crate::lenient::{self, MaybeObject, default_for};
 use crate::logprobs::WireLogprob;
 use crate::quirks::{self, WireContent};
-use crate::streaming::Problem;
+use crate::streaming::{Assembler, EventError};
 
-/// So many calls have no reply: the list of one piece is bounded, as are they all together.
-pub(super) const MOST_CALLS: usize = 1 << 10;
+/// The maximum number of tool calls, in one chunk and in total: far more than any reply has.
+pub(super) const MAX_CALLS: usize = 1 << 10;
 
-/// A whole answer, or a chunk of a streamed one.
+/// A whole response, or a chunk of a streamed one.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Completion<'a> {
-    #[serde(borrow, deserialize_with = "lenient::text")]
+    #[serde(borrow, deserialize_with = "lenient::string")]
     pub(super) id: Option<Cow<'a, str>>,
-    #[serde(borrow, deserialize_with = "lenient::text")]
+    #[serde(borrow, deserialize_with = "lenient::string")]
     pub(super) model: Option<Cow<'a, str>>,
-    #[serde(borrow, rename = "choices", deserialize_with = "choice")]
+    #[serde(borrow, rename = "choices", deserialize_with = "first_choice")]
     pub(super) choice: Option<Choice<'a>>,
     #[serde(deserialize_with = "lenient::object")]
     pub(super) usage: Option<WireUsage>,
@@ -35,18 +36,22 @@ pub(super) struct Completion<'a> {
 }
 
 impl<'a> Completion<'a> {
-    /// Reads it, unless it tells of an error, or is no completion.
-    pub(super) fn read(json: &'a str) -> Result<Self, Problem> {
-        let Object(completion) = serde_json::from_str::<Object<Self>>(json)
-            .map_err(|error| Problem::Unreadable(error.to_string()))?;
+    /// Parses a completion.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the JSON reports an error or is not a completion.
+    pub(super) fn parse(json: &'a str) -> Result<Self, EventError> {
+        let MaybeObject(completion) = serde_json::from_str::<MaybeObject<Self>>(json)
+            .map_err(|error| EventError::Malformed(error.to_string()))?;
         let has_error = |completion: &Self| {
-            completion.error.is_some_and(|error| quirks::is_error(error.get()))
-                || completion.choice.is_none() && quirks::is_error_body(json)
+            completion.error.is_some_and(|error| is_error_value(error.get()))
+                || completion.choice.is_none() && is_error_body(json)
         };
         match completion {
             Some(completion) if !has_error(&completion) => Ok(completion),
-            None if !quirks::is_error_body(json) => Err(Problem::Unreadable("expected an object".into())),
-            _ => Err(Problem::Api(json.to_owned())),
+            None if !is_error_body(json) => Err(EventError::Malformed("expected an object".into())),
+            _ => Err(EventError::Api(json.to_owned())),
         }
     }
 }
@@ -54,31 +59,31 @@ impl<'a> Completion<'a> {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Choice<'a> {
-    #[serde(deserialize_with = "lenient::count")]
+    #[serde(deserialize_with = "lenient::unsigned")]
     pub(super) index: Option<u64>,
-    /// Of a whole answer.
+    /// The message of a whole response.
     #[serde(borrow, deserialize_with = "lenient::object")]
     pub(super) message: Option<WireMessage<'a>>,
-    /// Of a streamed one.
+    /// The delta of a streamed one.
     #[serde(borrow, deserialize_with = "lenient::object")]
     pub(super) delta: Option<WireMessage<'a>>,
-    #[serde(borrow, deserialize_with = "lenient::text")]
+    #[serde(borrow, deserialize_with = "lenient::string")]
     pub(super) finish_reason: Option<Cow<'a, str>>,
     #[serde(borrow)]
     logprobs: Option<&'a RawValue>,
 }
 
 impl Choice<'_> {
-    /// How likely the tokens were. They are beside what matters: what is not of the API is left out.
+    /// Returns the token probabilities. They are optional data and ignored if they cannot be parsed.
     pub(super) fn logprobs(&self) -> Vec<TokenLogprob> {
-        let read = self.logprobs.and_then(|json| serde_json::from_str(json.get()).ok());
-        let tokens = read.and_then(|read: WireLogprobs<'_>| read.content).unwrap_or_default();
+        let parsed = self.logprobs.and_then(|json| serde_json::from_str(json.get()).ok());
+        let tokens = parsed.and_then(|parsed: WireLogprobs<'_>| parsed.content).unwrap_or_default();
         tokens.into_iter().map(Into::into).collect()
     }
 }
 
-/// The first of the choices: the others are not asked for.
-fn choice<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Choice<'de>>, D::Error> {
+/// Deserializes the first of the choices. Others are not requested.
+fn first_choice<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Choice<'de>>, D::Error> {
     deserializer.deserialize_any(ChoiceVisitor)
 }
 
@@ -88,12 +93,12 @@ impl<'de> Visitor<'de> for ChoiceVisitor {
     type Value = Option<Choice<'de>>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list")
+        f.write_str("an array")
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<Self::Value, A::Error> {
         let mut first: Option<Choice<'de>> = None;
-        while let Some(Object(choice)) = list.next_element::<Object<Choice<'de>>>()? {
+        while let Some(MaybeObject(choice)) = array.next_element::<MaybeObject<Choice<'de>>>()? {
             let is_before = |first: &Choice<'_>, choice: &Choice<'_>| matches!((first.index, choice.index), (Some(first), Some(index)) if index < first);
             if let Some(choice) = choice
                 && first.as_ref().is_none_or(|first| is_before(first, &choice))
@@ -108,7 +113,7 @@ impl<'de> Visitor<'de> for ChoiceVisitor {
         Choice::deserialize(serde::de::value::MapAccessDeserializer::new(object)).map(Some)
     }
 
-    nothing_is!(null, bool, number, text);
+    default_for!(null, bool, number, string);
 }
 
 #[derive(Default, Deserialize)]
@@ -116,23 +121,23 @@ impl<'de> Visitor<'de> for ChoiceVisitor {
 pub(super) struct WireMessage<'a> {
     #[serde(borrow)]
     pub(super) content: WireContent<'a>,
-    #[serde(borrow, deserialize_with = "lenient::text")]
+    #[serde(borrow, deserialize_with = "lenient::string")]
     pub(super) refusal: Option<Cow<'a, str>>,
-    /// DeepSeek's name for it.
-    #[serde(borrow, deserialize_with = "lenient::text")]
+    /// DeepSeek's name for the reasoning.
+    #[serde(borrow, deserialize_with = "lenient::string")]
     pub(super) reasoning_content: Option<Cow<'a, str>>,
-    /// The name that Ollama, OpenRouter and vLLM give it.
-    #[serde(borrow, deserialize_with = "lenient::text")]
+    /// The name that Ollama, OpenRouter and vLLM use.
+    #[serde(borrow, deserialize_with = "lenient::string")]
     pub(super) reasoning: Option<Cow<'a, str>>,
-    /// OpenRouter's pieces of it, with signatures.
+    /// OpenRouter's parts of the reasoning, with signatures.
     #[serde(borrow)]
     pub(super) reasoning_details: Option<&'a RawValue>,
     /// Gemini's signatures.
     #[serde(borrow)]
     pub(super) extra_content: Option<&'a RawValue>,
-    #[serde(borrow, deserialize_with = "lenient::list::<MOST_CALLS, _, _>")]
+    #[serde(borrow, deserialize_with = "lenient::array::<MAX_CALLS, _, _>")]
     pub(super) tool_calls: Vec<WireCall<'a>>,
-    /// The one call of old servers.
+    /// The single call of old servers.
     #[serde(borrow, deserialize_with = "lenient::object")]
     pub(super) function_call: Option<WireFunction<'a>>,
 }
@@ -141,9 +146,9 @@ pub(super) struct WireMessage<'a> {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct WireCall<'a> {
-    #[serde(deserialize_with = "lenient::count")]
+    #[serde(deserialize_with = "lenient::unsigned")]
     pub(super) index: Option<u64>,
-    #[serde(borrow, deserialize_with = "lenient::text")]
+    #[serde(borrow, deserialize_with = "lenient::string")]
     pub(super) id: Option<Cow<'a, str>>,
     #[serde(borrow, deserialize_with = "lenient::object")]
     pub(super) function: Option<WireFunction<'a>>,
@@ -155,9 +160,9 @@ pub(super) struct WireCall<'a> {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct WireFunction<'a> {
-    #[serde(borrow, deserialize_with = "lenient::text")]
+    #[serde(borrow, deserialize_with = "lenient::string")]
     pub(super) name: Option<Cow<'a, str>>,
-    #[serde(borrow, deserialize_with = "quirks::arguments")]
+    #[serde(borrow, deserialize_with = "quirks::deserialize_arguments")]
     pub(super) arguments: Option<Cow<'a, str>>,
 }
 
@@ -170,11 +175,11 @@ struct WireLogprobs<'a> {
 #[derive(Clone, Copy, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct WireUsage {
-    #[serde(deserialize_with = "lenient::count")]
+    #[serde(deserialize_with = "lenient::unsigned")]
     prompt_tokens: Option<u64>,
-    #[serde(deserialize_with = "lenient::count")]
+    #[serde(deserialize_with = "lenient::unsigned")]
     completion_tokens: Option<u64>,
-    #[serde(deserialize_with = "lenient::count")]
+    #[serde(deserialize_with = "lenient::unsigned")]
     total_tokens: Option<u64>,
     #[serde(deserialize_with = "lenient::object")]
     prompt_tokens_details: Option<PromptDetails>,
@@ -185,14 +190,14 @@ pub(super) struct WireUsage {
 #[derive(Clone, Copy, Default, Deserialize)]
 #[serde(default)]
 struct PromptDetails {
-    #[serde(deserialize_with = "lenient::count")]
+    #[serde(deserialize_with = "lenient::unsigned")]
     cached_tokens: Option<u64>,
 }
 
 #[derive(Clone, Copy, Default, Deserialize)]
 #[serde(default)]
 struct CompletionDetails {
-    #[serde(deserialize_with = "lenient::count")]
+    #[serde(deserialize_with = "lenient::unsigned")]
     reasoning_tokens: Option<u64>,
 }
 
@@ -206,14 +211,13 @@ impl From<WireUsage> for Usage {
     }
 }
 
-/// Reads a whole answer.
-pub(super) fn read(json: &str, provider: &str) -> Result<ChatResponse, Problem> {
-    let mut assembler = Assembler::new(provider);
-    assembler.add_json(json, &mut |_| {})?;
-    if assembler.has_begun() {
-        return Ok(assembler.into_response());
+/// Parses a response that is not streamed.
+pub(super) fn parse(json: &str, provider: &str) -> Result<ChatResponse, EventError> {
+    let mut assembler = ChunkAssembler::new(provider);
+    assembler.push_json(json, &mut |_| {})?;
+    if assembler.has_started() {
+        return Ok(assembler.finish());
     }
-    // Anything may be an object without choices.
-    let is_of_the_api = json.contains("\"choices\"");
-    Err(if is_of_the_api { Problem::Empty } else { Problem::Unreadable("it has no choices".into()) })
+    let has_choices = json.contains("\"choices\"");
+    Err(if has_choices { EventError::Empty } else { EventError::Malformed("it has no choices".into()) })
 }

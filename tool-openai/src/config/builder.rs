@@ -1,4 +1,4 @@
-//! Sets an endpoint by hand.
+//! Configures the client of an endpoint.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,37 +9,37 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::Semaphore;
 
-use super::{OpenAi, variable};
+use super::{OpenAi, read_variable};
 use crate::client::{Client, without_query};
 use crate::retry::RetryPolicy;
-use crate::tools::WarningHook;
-use crate::{AuthScheme, Endpoint, Error, Retry, RetryBudget, Warning, http};
+use crate::warning::WarningHook;
+use crate::{AuthScheme, Endpoint, Error, Retry, RetryBudget, Warning, http_client};
 
 /// OpenAI's own endpoint.
 const DEFAULT_BASE_URL: &str = "https://api.openai.com/v1";
 
-// The official SDK's: five seconds to connect, ten minutes between two reads.
+// The defaults of the official SDK: five seconds to connect, ten minutes between two reads.
 // <https://github.com/openai/openai-python/blob/main/src/openai/_constants.py>
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const DEFAULT_READ_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// A header of fewer characters is no secret, and its value may be a common word.
-const SHORTEST_SECRET: usize = 16;
+/// Shorter header values are not redacted: they are no secrets and may be common words.
+const MIN_SECRET_CHARS: usize = 16;
 
-/// Sets an [`OpenAi`] by hand.
+/// Configures an [`OpenAi`] endpoint: see [`OpenAi::builder`].
 #[derive(Clone)]
 #[must_use]
 pub struct OpenAiBuilder {
     endpoint: Option<Endpoint>,
-    key: Option<SecretString>,
-    has_key_of_environment: bool,
+    api_key: Option<SecretString>,
+    has_key_from_env: bool,
     base_url: Option<String>,
     headers: Vec<(String, SecretString)>,
     http: Option<reqwest::Client>,
     proxy: Option<SecretString>,
     connect_timeout: Duration,
     read_timeout: Duration,
-    max_concurrent: Option<usize>,
+    max_concurrent_requests: Option<usize>,
     retry: RetryPolicy,
     on_warning: Option<WarningHook>,
 }
@@ -48,15 +48,15 @@ impl Default for OpenAiBuilder {
     fn default() -> Self {
         Self {
             endpoint: None,
-            key: None,
-            has_key_of_environment: false,
+            api_key: None,
+            has_key_from_env: false,
             base_url: None,
             headers: Vec::new(),
             http: None,
             proxy: None,
             connect_timeout: DEFAULT_CONNECT_TIMEOUT,
             read_timeout: DEFAULT_READ_TIMEOUT,
-            max_concurrent: None,
+            max_concurrent_requests: None,
             retry: RetryPolicy::default(),
             on_warning: None,
         }
@@ -64,12 +64,12 @@ impl Default for OpenAiBuilder {
 }
 
 impl OpenAiBuilder {
-    /// What is particular to the endpoint, and where it is. Unless it is set, the base URL's host tells.
+    /// Sets the kind of endpoint. By default, it is detected from the host of the base URL.
     ///
     /// ```no_run
     /// use tool_openai::{Endpoint, OpenAi};
     ///
-    /// let deepseek = OpenAi::builder().endpoint(Endpoint::deepseek()).key_from_env().build()?;
+    /// let deepseek = OpenAi::builder().endpoint(Endpoint::deepseek()).api_key_from_env().build()?;
     /// # Ok::<_, tool_openai::Error>(())
     /// ```
     pub fn endpoint(mut self, endpoint: Endpoint) -> Self {
@@ -77,56 +77,55 @@ impl OpenAiBuilder {
         self
     }
 
-    /// The key. It is sent as the endpoint [wants it](Endpoint::key_header) and shown nowhere. Without one, and without
-    /// [`key_from_env`](Self::key_from_env), none is sent.
+    /// Sets the key. It is sent in the endpoint's [header](Endpoint::auth_scheme) and never shown. Without this and
+    /// [`api_key_from_env`](Self::api_key_from_env), no key is sent.
     pub fn api_key(mut self, key: impl Into<SecretString>) -> Self {
-        self.key = Some(key.into());
+        self.api_key = Some(key.into());
         self
     }
 
-    /// Takes the key from the endpoint's own [environment variable](Endpoint::key_variable), such as `OPENAI_API_KEY`.
-    pub fn key_from_env(mut self) -> Self {
-        self.has_key_of_environment = true;
+    /// Reads the key from the endpoint's [environment variable](Endpoint::api_key_variable), such as `OPENAI_API_KEY`.
+    pub fn api_key_from_env(mut self) -> Self {
+        self.has_key_from_env = true;
         self
     }
 
-    /// Where the endpoint is, with its version, such as `https://api.openai.com/v1`; unless it is set, where the
-    /// [endpoint](Self::endpoint) says.
+    /// Sets the base URL, including the version, such as `https://api.openai.com/v1`. By default, it is that of the
+    /// [endpoint](Self::endpoint).
     pub fn base_url(mut self, url: impl Into<String>) -> Self {
         self.base_url = Some(url.into());
         self
     }
 
-    /// The organisation that a request is counted for, where a key has several.
+    /// Sets the organization that is billed, if the key belongs to several.
     pub fn organization(self, organization: impl Into<String>) -> Self {
         self.header("openai-organization", organization.into())
     }
 
-    /// The project that a request is counted for, where a key has several.
+    /// Sets the project that is billed, if the key belongs to several.
     pub fn project(self, project: impl Into<String>) -> Self {
         self.header("openai-project", project.into())
     }
 
-    /// A header of every request, such as those by which a gateway tells its users. One of the same name is replaced, that of
-    /// the key too. The value is shown nowhere.
+    /// Adds a header to every request, for example to identify the user to a gateway. It replaces a header of the same name,
+    /// including that of the key. The value is never shown.
     pub fn header(mut self, name: impl Into<String>, value: impl Into<SecretString>) -> Self {
         self.headers.push((name.into(), value.into()));
         self
     }
 
-    /// A proxy for all requests, such as `http://proxy.example:3128`. Unless it is set, it is what the system says, and none
-    /// to this machine itself.
+    /// Sets the proxy for all requests, such as `http://proxy.example:3128`. By default, the system's settings apply, except
+    /// for endpoints on this machine, which need no proxy.
     pub fn proxy(mut self, url: impl Into<SecretString>) -> Self {
         self.proxy = Some(url.into());
         self
     }
 
-    /// The HTTP client, in the place of one that is made here: its own timeouts and proxy hold, and none of those that are
-    /// set here. It should not follow redirects ([`Policy::none`](reqwest::redirect::Policy::none)): they may carry what
-    /// is sent, the key with it, to another host.
+    /// Sets the HTTP client. Its own timeouts and proxy apply instead of those set here. It should not follow redirects
+    /// ([`Policy::none`](reqwest::redirect::Policy::none)), which may send the request and the key to another host.
     ///
-    /// It is one of `reqwest` 0.13. Unless the program switches on a TLS of that itself, it is [told of
-    /// one](crate#another-http-client-in-the-same-program) first, as `reqwest` panics without:
+    /// The client is one of `reqwest` 0.13. Unless the program enables a TLS feature of `reqwest`, it must [install a
+    /// provider](crate#another-http-client-in-the-same-program) first, because `reqwest` panics without one:
     ///
     /// ```
     /// use tool_openai::OpenAi;
@@ -141,41 +140,41 @@ impl OpenAiBuilder {
         self
     }
 
-    /// How long connecting may take; five seconds unless it is set.
+    /// Limits the time to connect. The default is five seconds.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// How long the endpoint may be silent, before its answer or in the middle of it; ten minutes unless
-    /// it is set. An answer that keeps coming may take as long as it likes.
+    /// Limits the time between two reads, before the response and in the middle of it. The default is ten minutes. The total
+    /// duration of a response is not limited.
     pub fn read_timeout(mut self, timeout: Duration) -> Self {
         self.read_timeout = timeout;
         self
     }
 
-    /// How many requests may be under way at once, to all models of the endpoint; the others wait. A stream is under way until
-    /// it is read to the end, or dropped. Unbounded unless it is set.
+    /// Limits the number of requests in flight, for all models of the endpoint together; further requests wait. A stream is
+    /// in flight until it is read to its end or dropped. By default, there is no limit.
     pub fn max_concurrent_requests(mut self, requests: usize) -> Self {
-        self.max_concurrent = Some(requests);
+        self.max_concurrent_requests = Some(requests);
         self
     }
 
-    /// How often a request is sent again whose failure [may pass](Error::is_retryable); twice unless it is set. Before that is
-    /// waited as long as the server wishes, or half a second and each time twice as long, a little less by chance. A
-    /// stream that has begun is not asked for again.
+    /// Limits the retries of a request that fails with a [retryable](Error::is_retryable) error. The default is two. The delay
+    /// is the one that the server requests; otherwise it is half a second, doubles with each retry, and is randomly shortened
+    /// a little. A stream that has started is not retried.
     pub fn max_retries(mut self, retries: u32) -> Self {
         self.retry.max = retries;
         self
     }
 
-    /// What bounds the retries of all requests together; nothing unless it is set.
+    /// Limits the retries of all requests together. By default, there is no such limit.
     pub fn retry_budget(mut self, budget: RetryBudget) -> Self {
         self.retry.budget = Some(budget);
         self
     }
 
-    /// Is told of each request that is going to be sent again, before the delay.
+    /// Sets a function that is called before the delay of each retry.
     ///
     /// ```
     /// use tool_openai::OpenAi;
@@ -191,57 +190,58 @@ impl OpenAiBuilder {
         self
     }
 
-    /// Is told of what was [changed or left out](Warning) in a request, because the endpoint, as its [switches](Endpoint)
-    /// say, would not take it.
+    /// Sets a function that is called when a request is [changed](Warning) because the [endpoint](Endpoint) would not accept
+    /// it.
     pub fn on_warning(mut self, hook: impl Fn(&Warning<'_>) + Send + Sync + 'static) -> Self {
         self.on_warning = Some(Arc::new(hook));
         self
     }
 
-    /// The endpoint. Nothing is sent yet.
+    /// Builds the endpoint. Nothing is sent yet.
     ///
     /// # Errors
     ///
-    /// The base URL is not one, the key is to come from the environment and is not there, a value cannot stand in a header,
-    /// or the system has no certificates to tell a server by.
+    /// Fails if the base URL or a header is invalid, if the key is not in the environment although it should be, if OpenAI or
+    /// another provider that needs a key has none, or if the system has no certificates.
     pub fn build(self) -> Result<OpenAi, Error> {
         let base_url = match (&self.base_url, &self.endpoint) {
             (Some(url), _) => parse_base_url(url)?,
             (None, None) => parse_base_url(DEFAULT_BASE_URL)?,
             (None, Some(endpoint)) if endpoint.base_url.is_empty() => {
-                return Err(Error::config("the endpoint does not say where it is; set the base URL"));
+                return Err(Error::config("the endpoint has no base URL; set one with `base_url`"));
             }
             (None, Some(endpoint)) => parse_base_url(&endpoint.base_url)?,
         };
-        let is_where_it_says = self.base_url.is_none();
-        let endpoint = self.endpoint.unwrap_or_else(|| Endpoint::at(&base_url));
-        let key = match self.key {
-            None if self.has_key_of_environment => Some(key_of_environment(&endpoint)?),
+        let has_default_url = self.base_url.is_none();
+        let endpoint = self.endpoint.unwrap_or_else(|| Endpoint::from_url(&base_url));
+        let key = match self.api_key {
+            None if self.has_key_from_env => Some(key_from_env(&endpoint)?),
             key => key,
         };
-        // Another server may want none, and a client of one's own may send it.
-        let may_lack_key =
-            endpoint.key_variable.is_empty() || self.http.is_some() || !self.headers.is_empty();
-        if key.is_none() && is_where_it_says && !may_lack_key {
-            let variable = &endpoint.key_variable;
+        // Another server may need no key, and a custom client or header may provide it.
+        let is_key_optional =
+            endpoint.api_key_variable.is_empty() || self.http.is_some() || !self.headers.is_empty();
+        if key.is_none() && has_default_url && !is_key_optional {
+            let variable = &endpoint.api_key_variable;
             return Err(Error::config(format!(
-                "there is no key; give it by `api_key`, or take it from {variable} by `key_from_env`"
+                "no API key; set one with `api_key`, or read it from {variable} with `api_key_from_env`"
             )));
         }
         let headers = headers(&endpoint, key.as_ref(), &self.headers)?;
-        // What the organisation and the project are called helps to understand an error.
-        let of_headers = self.headers.iter().filter(|(name, _)| !name.starts_with("openai-"));
-        let of_headers = of_headers.map(|(_, value)| value);
-        let of_headers = of_headers.filter(|value| value.expose_secret().len() >= SHORTEST_SECRET);
-        let secrets = key.iter().chain(of_headers).cloned().collect();
-        if self.max_concurrent == Some(0) {
-            return Err(Error::config("no request may be under way at once; allow 1 at least"));
+        // The names of the organization and the project help to understand an error.
+        let headers_with_secrets = self.headers.iter().filter(|(name, _)| !name.starts_with("openai-"));
+        let values = headers_with_secrets.map(|(_, value)| value);
+        let values = values.filter(|value| value.expose_secret().len() >= MIN_SECRET_CHARS);
+        let secrets = key.iter().chain(values).cloned().collect();
+        if self.max_concurrent_requests == Some(0) {
+            return Err(Error::config("`max_concurrent_requests` must be at least 1"));
         }
-        let room = self.max_concurrent.map(|most| Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS))));
+        let permits =
+            self.max_concurrent_requests.map(|max| Arc::new(Semaphore::new(max.min(Semaphore::MAX_PERMITS))));
         let proxy = self.proxy.as_ref().map(ExposeSecret::expose_secret);
         let http = match self.http {
             Some(http) => http,
-            None => http::client(&base_url, proxy, self.connect_timeout, self.read_timeout)?,
+            None => http_client::build(&base_url, proxy, self.connect_timeout, self.read_timeout)?,
         };
         Ok(OpenAi(Arc::new(Client {
             http,
@@ -250,36 +250,40 @@ impl OpenAiBuilder {
             secrets,
             headers,
             retry: self.retry,
-            room,
+            permits,
             on_warning: self.on_warning,
         })))
     }
 }
 
-fn key_of_environment(endpoint: &Endpoint) -> Result<SecretString, Error> {
-    let name = &*endpoint.key_variable;
+fn key_from_env(endpoint: &Endpoint) -> Result<SecretString, Error> {
+    let name = &*endpoint.api_key_variable;
     if name.is_empty() {
-        return Err(Error::config("this endpoint has no variable for its key; give the key, or none"));
+        return Err(Error::config(
+            "this endpoint has no environment variable for its key; set the key with `api_key`, if it needs one",
+        ));
     }
-    match variable(name)? {
+    match read_variable(name)? {
         Some(key) => Ok(key.trim().into()),
-        None => Err(Error::config(format!("{name} is not set; set it, or give the key"))),
+        None => Err(Error::config(format!(
+            "the environment variable {name} is not set; set it, or set the key with `api_key`"
+        ))),
     }
 }
 
 fn headers(
     endpoint: &Endpoint,
     key: Option<&SecretString>,
-    others: &[(String, SecretString)],
+    extra: &[(String, SecretString)],
 ) -> Result<HeaderMap, Error> {
     let mut map = HeaderMap::new();
     let mut set = |name: &str, text: &str| {
         let parsed = HeaderName::from_bytes(name.as_bytes());
-        let parsed = parsed.map_err(|_| Error::config(format!("`{name}` is no name of a header")))?;
-        // The value stays out of the message: it may be the key.
+        let parsed = parsed.map_err(|_| Error::config(format!("invalid header name `{name}`")))?;
+        // The value is not part of the message: it may be the key.
         let mut value = HeaderValue::from_str(text).map_err(|_| {
             Error::config(format!(
-                "the value for the header `{name}` has a character that no header may have"
+                "the value of the header `{name}` contains a character that is not allowed in headers"
             ))
         })?;
         value.set_sensitive(true);
@@ -288,40 +292,42 @@ fn headers(
     };
     if let Some(key) = key.map(ExposeSecret::expose_secret) {
         if key.trim().is_empty() {
-            return Err(Error::config("the key is empty; give one, or none to a server that needs none"));
+            return Err(Error::config("the API key is empty; set one, or none if the server needs none"));
         }
         if HeaderValue::from_str(key).is_err() {
             return Err(Error::config(
-                "the key has a character that no header may have, such as a line break at its end; trim it",
+                "the API key contains a character that is not allowed in headers, such as a line break; trim it",
             ));
         }
-        match endpoint.key_header {
+        match endpoint.auth_scheme {
             AuthScheme::Bearer => set("authorization", &format!("Bearer {key}"))?,
             AuthScheme::ApiKey => set("api-key", key)?,
         }
     }
-    for (name, value) in others {
+    for (name, value) in extra {
         set(name, value.expose_secret())?;
     }
     Ok(map)
 }
 
 fn parse_base_url(text: &str) -> Result<Url, Error> {
-    let wrong = |why: &str| {
-        let came = text_shown(text).map(|text| format!(", not `{text}`")).unwrap_or_default();
-        Error::config(format!("the base URL {why}; write one such as `{DEFAULT_BASE_URL}`{came}"))
+    let invalid = |reason: &str| {
+        let url = displayable(text).map(|text| format!(" `{text}`")).unwrap_or_default();
+        Error::config(format!("invalid base URL{url}: {reason}; write it like `{DEFAULT_BASE_URL}`"))
     };
-    let mut url = Url::parse(text).map_err(|error| wrong(&format!("is not one ({error})")))?;
+    let mut url = Url::parse(text).map_err(|error| invalid(&error.to_string()))?;
     if !matches!(url.scheme(), "http" | "https") {
-        return Err(wrong("begins with neither `https` nor `http`"));
+        return Err(invalid("it must start with `https` or `http`"));
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err(Error::config("the base URL holds a user name or a password; give the key as the key"));
+        return Err(Error::config(
+            "the base URL contains a user name or password; set the key with `api_key`",
+        ));
     }
     if url.path().trim_end_matches('/').ends_with("/chat/completions") {
-        return Err(wrong("is the address of one API; leave out `/chat/completions`"));
+        return Err(invalid("it must not contain `/chat/completions`"));
     }
-    // So that a path joined to it is put behind it, and not in the place of its last part.
+    // So that a path is appended to it instead of replacing its last segment.
     if !url.path().ends_with('/') {
         let path = format!("{}/", url.path());
         url.set_path(&path);
@@ -329,15 +335,15 @@ fn parse_base_url(text: &str) -> Result<Url, Error> {
     Ok(url)
 }
 
-/// As much of what is to be a URL as holds no secret: a query may be one, and a password may stand in front of an `@`.
-fn text_shown(text: &str) -> Option<&str> {
+/// Returns the part of a possible URL that contains no secret, which the query and a password before an `@` may be.
+fn displayable(text: &str) -> Option<&str> {
     Some(without_query(text)).filter(|_| !text.contains('@'))
 }
 
-/// Tells where the endpoint is, never the key.
+/// Shows the base URL, never the key.
 impl fmt::Debug for OpenAiBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let base_url = self.base_url.as_deref().and_then(text_shown);
+        let base_url = self.base_url.as_deref().and_then(displayable);
         f.debug_struct("OpenAiBuilder").field("base_url", &base_url).finish_non_exhaustive()
     }
 }

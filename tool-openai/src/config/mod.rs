@@ -1,4 +1,4 @@
-//! Where the endpoint is, and how it is reached.
+//! The address of an endpoint and how to connect to it.
 
 mod builder;
 
@@ -10,30 +10,30 @@ pub use self::builder::OpenAiBuilder;
 use crate::client::Client;
 use crate::{ChatCompletions, Error, Responses};
 
-/// The environment variable with the key.
-const KEY_VARIABLE: &str = "OPENAI_API_KEY";
+/// The environment variable that holds the key.
+const API_KEY_VARIABLE: &str = "OPENAI_API_KEY";
 
-/// The environment variable with the base URL.
+/// The environment variable that holds the base URL.
 const BASE_URL_VARIABLE: &str = "OPENAI_BASE_URL";
 
-/// An OpenAI-compatible endpoint. Cloning shares its connections.
+/// An OpenAI-compatible endpoint. Clones share its connections.
 #[derive(Clone)]
 pub struct OpenAi(Arc<Client>);
 
 impl OpenAi {
-    /// The endpoint that the environment names: the key in `OPENAI_API_KEY`, the base URL in
-    /// `OPENAI_BASE_URL`. Without a base URL it is OpenAI's own; with one, the key may be missing, as
-    /// many local servers want none. The organisation and the project, where a key has several, are taken from
-    /// `OPENAI_ORG_ID` and `OPENAI_PROJECT_ID`. All else is set by [`builder`](Self::builder).
+    /// Creates the endpoint that the environment describes: the key in `OPENAI_API_KEY`, the base URL in `OPENAI_BASE_URL`.
+    /// Without a base URL, it is OpenAI's own; with one, the key is optional, because many local servers need none. The
+    /// organization and the project are read from `OPENAI_ORG_ID` and `OPENAI_PROJECT_ID`. Use [`builder`](Self::builder) to
+    /// configure anything else.
     ///
     /// # Errors
     ///
-    /// Neither variable is set, or one of them holds what cannot be used.
+    /// Fails if neither variable is set or if one of them has an invalid value.
     pub fn from_env() -> Result<Self, Error> {
-        let (key, base_url) = (variable(KEY_VARIABLE)?, variable(BASE_URL_VARIABLE)?);
+        let (key, base_url) = (read_variable(API_KEY_VARIABLE)?, read_variable(BASE_URL_VARIABLE)?);
         if key.is_none() && base_url.is_none() {
             return Err(Error::config(format!(
-                "{KEY_VARIABLE} is not set; set it, or set {BASE_URL_VARIABLE} to a server that needs no key"
+                "the environment variable {API_KEY_VARIABLE} is not set; set it, or set {BASE_URL_VARIABLE} to a server that needs no key"
             )));
         }
         let mut builder = Self::builder();
@@ -43,16 +43,16 @@ impl OpenAi {
         if let Some(url) = base_url {
             builder = builder.base_url(url.trim());
         }
-        if let Some(organization) = variable("OPENAI_ORG_ID")? {
+        if let Some(organization) = read_variable("OPENAI_ORG_ID")? {
             builder = builder.organization(organization.trim());
         }
-        if let Some(project) = variable("OPENAI_PROJECT_ID")? {
+        if let Some(project) = read_variable("OPENAI_PROJECT_ID")? {
             builder = builder.project(project.trim());
         }
         builder.build()
     }
 
-    /// An endpoint set by hand.
+    /// Returns a builder for an endpoint.
     ///
     /// ```
     /// use tool_openai::OpenAi;
@@ -64,13 +64,13 @@ impl OpenAi {
         OpenAiBuilder::default()
     }
 
-    /// A model of this endpoint, through Chat Completions.
+    /// Returns a model of this endpoint that uses Chat Completions.
     #[must_use]
     pub fn chat_model(&self, name: impl Into<String>) -> ChatCompletions {
         ChatCompletions::new(Arc::clone(&self.0), name.into())
     }
 
-    /// A model of this endpoint, through the Responses API.
+    /// Returns a model of this endpoint that uses the Responses API.
     ///
     /// ```
     /// use tool_openai::OpenAi;
@@ -86,28 +86,31 @@ impl OpenAi {
     }
 }
 
-/// Tells where the endpoint is, never the key.
+/// Shows the base URL, never the key.
 impl fmt::Debug for OpenAi {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("OpenAi").field(&self.0).finish()
     }
 }
 
-/// A variable of the environment that is not blank.
-fn variable(name: &str) -> Result<Option<String>, Error> {
+/// Reads an environment variable. Returns `None` if it is not set or blank.
+fn read_variable(name: &str) -> Result<Option<String>, Error> {
     match std::env::var(name) {
         Ok(value) => Ok(Some(value).filter(|value| !value.trim().is_empty())),
         Err(VarError::NotPresent) => Ok(None),
-        Err(VarError::NotUnicode(_)) => Err(Error::config(format!("{name} holds what is no text"))),
+        Err(VarError::NotUnicode(_)) => {
+            Err(Error::config(format!("the environment variable {name} is not valid Unicode")))
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ErrorKind;
 
     #[test]
-    fn a_base_url_may_end_with_a_slash_or_not() {
+    fn a_base_url_may_end_with_a_slash() {
         for text in ["http://localhost:1/v1", "http://localhost:1/v1/"] {
             let openai = OpenAi::builder().base_url(text).build().unwrap();
             assert_eq!(
@@ -118,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_stays_and_is_not_shown() {
+    fn a_query_is_preserved_but_not_shown() {
         let openai = OpenAi::builder().base_url("http://localhost:1/v1?version=1&secret=x").build().unwrap();
         let url = openai.0.url("chat/completions", "m");
         assert_eq!(url.as_str(), "http://localhost:1/v1/chat/completions?version=1&secret=x");
@@ -126,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_base_url_is_refused() {
+    fn rejects_invalid_base_urls() {
         for text in [
             "",
             "localhost",
@@ -139,29 +142,34 @@ mod tests {
             "http://localhost/v1/chat/completions/?api-version=1",
         ] {
             let error = OpenAi::builder().base_url(text).build().unwrap_err();
-            assert!(error.is_config());
+            assert!(error.kind() == ErrorKind::Config);
             assert!(!error.to_string().contains("secret"), "{error}");
         }
     }
 
     #[test]
-    fn the_key_is_shown_nowhere() {
+    fn the_key_is_never_shown() {
         let builder = OpenAi::builder().api_key("sk-secret").base_url("http://localhost/v1");
         assert!(!format!("{builder:?}").contains("sk-secret"));
         let openai = builder.build().unwrap();
         assert!(!format!("{openai:?} {:?}", openai.chat_model("m")).contains("sk-secret"));
         let error =
             OpenAi::builder().api_key("sk-\nsecret").base_url("http://localhost/v1").build().unwrap_err();
-        assert!(error.is_config() && !format!("{error} {error:?}").contains("secret"), "{error}");
+        assert!(
+            error.kind() == ErrorKind::Config && !format!("{error} {error:?}").contains("secret"),
+            "{error}"
+        );
     }
 
     #[test]
-    fn a_key_that_cannot_be_sent_is_told_as_such() {
-        for (key, expected) in
-            [("", "the key is empty; "), (" ", "the key is empty; "), ("sk\n", "the key has a ")]
-        {
+    fn rejects_keys_that_cannot_be_sent() {
+        for (key, expected) in [
+            ("", "the API key is empty; "),
+            (" ", "the API key is empty; "),
+            ("sk\n", "the API key contains a "),
+        ] {
             let error = OpenAi::builder().api_key(key).base_url("http://localhost/v1").build().unwrap_err();
-            assert!(error.is_config() && error.to_string().starts_with(expected), "{error}");
+            assert!(error.kind() == ErrorKind::Config && error.to_string().starts_with(expected), "{error}");
         }
     }
 }

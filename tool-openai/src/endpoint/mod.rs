@@ -1,4 +1,4 @@
-//! What is particular to an endpoint.
+//! The differences between OpenAI-compatible endpoints.
 
 mod presets;
 
@@ -6,122 +6,126 @@ use std::borrow::Cow;
 
 use reqwest::Url;
 
-/// What is particular to an endpoint that has OpenAI's API: a value of plain switches, made by one of the functions named
-/// after a provider and changed at will.
+/// The address of an OpenAI-compatible endpoint and its differences from OpenAI's own.
 ///
-/// | endpoint | key | length | switched |
+/// There is a constructor for each known provider, and every field can be changed:
+///
+/// | endpoint | key | token limit | differences |
 /// | --- | --- | --- | --- |
 /// | [`openai`](Self::openai) | `OPENAI_API_KEY` | `max_completion_tokens` | |
 /// | [`azure`](Self::azure) | `AZURE_OPENAI_API_KEY`, as `api-key` | `max_completion_tokens` | the model is the deployment |
-/// | [`azure_deployments`](Self::azure_deployments) | the same | `max_completion_tokens` | the deployment stands in the path |
-/// | [`deepseek`](Self::deepseek) | `DEEPSEEK_API_KEY` | `max_tokens` | reasoning goes back always; no JSON schema, no `strict`, no `parallel_tool_calls` |
+/// | [`azure_deployments`](Self::azure_deployments) | the same | `max_completion_tokens` | the deployment is part of the path |
+/// | [`deepseek`](Self::deepseek) | `DEEPSEEK_API_KEY` | `max_tokens` | reasoning is always sent back; no JSON schema, no `strict`, no `parallel_tool_calls` |
 /// | [`mistral`](Self::mistral) | `MISTRAL_API_KEY` | `max_tokens` | `random_seed`, ids of nine characters, `any` for `required`, no `stream_options` |
-/// | [`groq`](Self::groq) | `GROQ_API_KEY` | `max_completion_tokens` | no `strict`, no JSON schema beside tools |
-/// | [`gemini`](Self::gemini) | `GEMINI_API_KEY` | `max_tokens` | no `strict`, no `parallel_tool_calls`, no JSON schema beside tools; names begin with a letter or `_` |
+/// | [`groq`](Self::groq) | `GROQ_API_KEY` | `max_completion_tokens` | no `strict`, no JSON schema together with tools |
+/// | [`gemini`](Self::gemini) | `GEMINI_API_KEY` | `max_tokens` | no `strict`, no `parallel_tool_calls`, no JSON schema together with tools; tool names start with a letter or `_` |
 /// | [`openrouter`](Self::openrouter) | `OPENROUTER_API_KEY` | `max_tokens` | |
-/// | [`ollama`](Self::ollama) | none | `max_tokens` | no `strict`, no `parallel_tool_calls`, no choice of tools |
+/// | [`ollama`](Self::ollama) | none | `max_tokens` | no `strict`, no `parallel_tool_calls`, no `tool_choice` |
 /// | [`vllm`](Self::vllm) | none | `max_tokens` | |
-/// | [`llama_cpp`](Self::llama_cpp) | none | `max_tokens` | no `strict`, no JSON schema beside tools; a tool by name is the only one |
-/// | [`lm_studio`](Self::lm_studio) | none | `max_tokens` | no `strict`, no `parallel_tool_calls`; a tool by name is the only one |
+/// | [`llama_cpp`](Self::llama_cpp) | none | `max_tokens` | no `strict`, no JSON schema together with tools; a tool that is chosen by name is the only one offered |
+/// | [`lm_studio`](Self::lm_studio) | none | `max_tokens` | no `strict`, no `parallel_tool_calls`; a tool that is chosen by name is the only one offered |
 /// | [`compatible`](Self::compatible) | `OPENAI_API_KEY` | `max_tokens` | |
 ///
-/// Without one, the endpoint is told by the host of the base URL, and is [`compatible`](Self::compatible) where that is none
-/// of these.
+/// By default, the endpoint is detected from the host of the base URL. An unknown host is [`compatible`](Self::compatible).
 ///
 /// ```
 /// use tool_openai::{Endpoint, OpenAi};
 ///
 /// let mut endpoint = Endpoint::vllm();
-/// endpoint.json_schema = false;
+/// endpoint.supports_json_schema = false;
 /// let openai = OpenAi::builder().endpoint(endpoint).base_url("http://gpu.example:8000/v1").build()?;
 /// # Ok::<_, tool_openai::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Endpoint {
-    /// Who it is. What a provider wants back is sent to endpoints of the same name only. Empty is the host of the base URL.
+    /// The provider's name. Provider data of a conversation, such as signatures, is sent only to endpoints of the same name.
+    /// If empty, the host of the base URL is the name.
     pub name: Cow<'static, str>,
-    /// Where it is, unless the builder says so; empty if that is not known.
+    /// The base URL, unless the builder sets one. Empty if it is unknown.
     pub base_url: Cow<'static, str>,
-    /// The environment variable with the key.
-    pub key_variable: Cow<'static, str>,
-    /// How the key is sent.
-    pub key_header: AuthScheme,
-    /// Azure's older form of URL, `openai/deployments/{model}/…?api-version=…`, with this version.
+    /// The environment variable that holds the key. Empty if there is none.
+    pub api_key_variable: Cow<'static, str>,
+    /// The header that the key is sent in.
+    pub auth_scheme: AuthScheme,
+    /// The version for Azure's older form of URL, `openai/deployments/{model}/…?api-version=…`.
     pub azure_api_version: Option<Cow<'static, str>>,
-    /// The field with the most tokens that the model may write: `max_completion_tokens`, or `max_tokens`.
+    /// The field that limits the tokens of a reply: `max_completion_tokens` or `max_tokens`.
     pub max_tokens_field: Cow<'static, str>,
-    /// The field with the seed: `seed`, or `random_seed`.
+    /// The field for the seed: `seed` or `random_seed`.
     pub seed_field: Cow<'static, str>,
-    /// `stream_options` is known: a stream is asked to end with the tokens that it took.
-    pub stream_options: bool,
-    /// `strict` is known in tools and answer formats.
-    pub strict: bool,
-    /// `parallel_tool_calls` is known.
-    pub parallel_tool_calls: bool,
-    /// The word for [`ToolChoice::Required`](tool_core::ToolChoice::Required); without one the model decides.
+    /// The endpoint accepts `stream_options`, which requests the token usage of a stream.
+    pub supports_stream_options: bool,
+    /// The endpoint accepts `strict` in tools and response formats.
+    pub supports_strict: bool,
+    /// The endpoint accepts `parallel_tool_calls`.
+    pub supports_parallel_tool_calls: bool,
+    /// The value of `tool_choice` for [`ToolChoice::Required`](tool_core::ToolChoice::Required). Without one the model
+    /// decides.
     pub required_tool_choice: Option<Cow<'static, str>>,
-    /// A tool can be chosen by its name; else it is the only one that is offered, and required if that can be said.
-    pub named_tool_choice: bool,
-    /// The answer can be held to a JSON schema. Without it the model does not
-    /// [support](tool_core::ChatModel::supports_response_format) answer formats.
-    pub json_schema: bool,
-    /// The same where tools are offered; without it, [typed answers](tool_core::Ask::answer_as) come by a tool then.
-    pub json_schema_with_tools: bool,
-    /// `content` may be null beside calls; else it is an empty text.
-    pub null_content: bool,
-    /// `refusal` is known in messages; else a refusal is a text that the model said.
-    pub refusals: bool,
-    /// How ids of calls are sent.
-    pub call_ids: CallIds,
-    /// When the model's reasoning goes back, where it came as `reasoning_content`.
-    pub reasoning_back: ReasoningReplay,
-    /// Names of tools begin with a letter or `_`.
-    pub names_begin_with_letter: bool,
-    /// A tool's schema is an object without `anyOf`, `oneOf`, `allOf`, `enum` and `not` at its top.
-    pub plain_parameters: bool,
-    /// How many tools a request may have.
+    /// `tool_choice` can name a tool. Otherwise that tool is the only one offered, and required if possible.
+    pub supports_named_tool_choice: bool,
+    /// The endpoint can constrain replies to a JSON schema. Otherwise the model does not
+    /// [support](tool_core::ChatModel::supports_response_format) response formats.
+    pub supports_json_schema: bool,
+    /// The endpoint can constrain replies to a JSON schema while tools are offered. Otherwise
+    /// [typed answers](tool_core::Ask::answer_as) are returned through a tool in that case.
+    pub supports_json_schema_with_tools: bool,
+    /// `content` may be null in messages with tool calls. Otherwise an empty string is sent.
+    pub supports_null_content: bool,
+    /// The endpoint accepts `refusal` in messages. Otherwise a refusal is sent as text.
+    pub supports_refusals: bool,
+    /// The form of the ids of tool calls.
+    pub call_id_format: CallIdFormat,
+    /// When to send `reasoning_content` back to the model.
+    pub reasoning_replay: ReasoningReplay,
+    /// Tool names must start with a letter or `_`.
+    pub tool_names_start_with_letter: bool,
+    /// The schema of a tool's parameters must not have `anyOf`, `oneOf`, `allOf`, `enum` or `not` at its top level.
+    pub requires_plain_parameters: bool,
+    /// The maximum number of tools in a request.
     pub max_tools: Option<usize>,
-    /// How many characters of a tool's description are sent; the rest is cut off, and [told
-    /// of](crate::OpenAiBuilder::on_warning).
-    pub max_description: Option<usize>,
+    /// The maximum length of a tool's description. Longer ones are truncated, which is reported as a
+    /// [warning](crate::OpenAiBuilder::on_warning).
+    pub max_description_chars: Option<usize>,
 }
 
-/// How the key is sent.
+/// The header that the key is sent in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AuthScheme {
     /// `Authorization: Bearer …`.
     Bearer,
-    /// `api-key: …`, as Azure has it.
+    /// `api-key: …`, as Azure expects it.
     ApiKey,
 }
 
-/// How ids of calls are sent.
+/// The form of the ids of tool calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum CallIds {
-    /// As they came.
-    AsGiven,
-    /// As nine letters and digits, which is all that Mistral takes: an id of another form becomes always the same of them.
+pub enum CallIdFormat {
+    /// Ids are sent unchanged.
+    Verbatim,
+    /// Ids are nine letters and digits, the only form that Mistral accepts. Ids of another form are converted, always in the
+    /// same way.
     NineAlphanumeric,
 }
 
-/// When the model's reasoning goes back to it.
+/// When the model's reasoning is sent back to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReasoningReplay {
     /// Never.
     Never,
-    /// With the calls that it led to.
+    /// With the tool calls that it led to.
     WithCalls,
     /// Always.
     Always,
 }
 
 impl Endpoint {
-    /// The one at this URL, as far as its host tells.
-    pub(crate) fn at(url: &Url) -> Self {
+    /// Detects the endpoint at this URL by its host.
+    pub(crate) fn from_url(url: &Url) -> Self {
         let host = url.host_str().unwrap_or_default();
         let is_below = |domain: &str| host.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.'));
         match host {
@@ -137,7 +141,7 @@ impl Endpoint {
         }
     }
 
-    /// The path of an API, and what stands behind the `?`, for a model.
+    /// Returns the path of an API for a model, and its query parameter.
     pub(crate) fn path(&self, api: &str, model: &str) -> (String, Option<(&'static str, &str)>) {
         match &self.azure_api_version {
             Some(version) => {
@@ -155,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_host_tells_the_endpoint() {
+    fn detects_endpoints_by_host() {
         let table = [
             ("https://api.openai.com/v1", Endpoint::openai()),
             ("https://eu.api.openai.com/v1", Endpoint::openai()),
@@ -169,14 +173,14 @@ mod tests {
             ("https://api.openai.com.example.org/v1", Endpoint::compatible()),
         ];
         for (url, expected) in table {
-            assert_eq!(Endpoint::at(&Url::parse(url).unwrap()), expected, "{url}");
+            assert_eq!(Endpoint::from_url(&Url::parse(url).unwrap()), expected, "{url}");
         }
-        let azure = Endpoint::at(&Url::parse("https://mine.openai.azure.com/openai/v1").unwrap());
-        assert_eq!((azure.key_header, &*azure.base_url), (AuthScheme::ApiKey, ""));
+        let azure = Endpoint::from_url(&Url::parse("https://mine.openai.azure.com/openai/v1").unwrap());
+        assert_eq!((azure.auth_scheme, &*azure.base_url), (AuthScheme::ApiKey, ""));
     }
 
     #[test]
-    fn a_deployment_stands_in_the_path() {
+    fn a_deployment_is_part_of_the_path() {
         let endpoint = Endpoint::azure_deployments("mine", "2025-04-01-preview");
         let (path, query) = endpoint.path("chat/completions", "my model/4");
         assert_eq!(path, "openai/deployments/my%20model%2F4/chat/completions");

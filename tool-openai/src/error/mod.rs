@@ -1,52 +1,54 @@
-//! What can go wrong between here and the endpoint.
+//! Errors of endpoints.
 
-mod class;
-mod queries;
+mod api;
+mod kind;
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::time::Duration;
 
 use reqwest::{StatusCode, Url};
-use tool_core::{ChatResponse, ModelError};
+use tool_core::{ChatResponse, ModelError, RunError};
 
-use self::class::Class;
-use crate::client::{shown, without_query};
-use crate::quirks;
+pub(crate) use self::api::{ApiError, is_error_body, is_error_value};
+pub use self::kind::ErrorKind;
+use crate::client::{redact_url, without_query};
 use crate::retry::RetryHeaders;
 
-/// How much of an answer that cannot be read is shown, in characters.
-const LONGEST_EXCERPT: usize = 120;
+/// How much of an unexpected body is quoted.
+const MAX_EXCERPT_CHARS: usize = 120;
 
-/// Why the endpoint gave no response. Neither its text nor its `Debug` holds the key or a header.
+/// An error of an endpoint. Neither its text nor its `Debug` output contains the key or a header.
 ///
-/// What [`ChatModel`](tool_core::ChatModel) gives is a [`ModelError`], which has this error inside; a run that it ended gives a
-/// [`RunError`](tool_core::RunError) that leads [to it](Self::of):
+/// A [`ChatModel`](tool_core::ChatModel) returns a [`ModelError`] that wraps this error. [`Error::find_in`] returns it from
+/// the [`RunError`](tool_core::RunError) of a run that it ended:
 ///
 /// ```
 /// use tool_core::RunError;
+/// use tool_openai::{Error, ErrorKind};
 ///
 /// fn advice(error: &RunError) -> String {
-///     let Some(error) = tool_openai::Error::of(error) else { return "it was not the endpoint".into() };
-///     match error {
-///         error if error.is_context_length() => "ask with less history".into(),
-///         error if error.is_quota() => "pay the bill".into(), // also a 429, and no time to wait helps
-///         error if error.is_authentication() => "look at the key".into(),
-///         // What is retried was so already, as often as `max_retries` says.
-///         error if error.is_retryable() => format!("ask again, in {:?}", error.retry_after().unwrap_or_default()),
-///         error => format!("tell the provider of request {:?}", error.request_id()),
+///     let Some(error) = Error::find_in(error) else { return "not an error of the endpoint".into() };
+///     match error.kind() {
+///         ErrorKind::ContextLength => "ask with less history".into(),
+///         ErrorKind::Quota => "pay the bill".into(), // also status 429, but waiting does not help
+///         ErrorKind::Authentication => "check the key".into(),
+///         // The request was already retried `max_retries` times.
+///         _ if error.is_retryable() => format!("ask again in {:?}", error.retry_after().unwrap_or_default()),
+///         _ => format!("contact the provider about request {:?}", error.request_id()),
 ///     }
 /// }
 /// ```
 pub struct Error(Box<Inner>);
 
 struct Inner {
-    kind: Kind,
+    cause: Cause,
     request_id: Option<String>,
-    /// What came before it, of a stream.
+    /// The response so far, if a stream failed.
     partial: Option<ChatResponse>,
 }
 
-enum Kind {
+enum Cause {
     Config(String),
     Request(String),
     Transport { url: String, error: reqwest::Error },
@@ -54,74 +56,60 @@ enum Kind {
     Redirected { status: StatusCode, location: String },
     InvalidResponse(String),
     Empty,
-    Incomplete { why: Option<Error> },
+    Incomplete { cause: Option<Error> },
 }
 
-/// What the API says of an error.
-#[derive(Debug, Default, PartialEq)]
-pub(crate) struct ApiError {
-    pub(crate) status: Option<StatusCode>,
-    pub(crate) message: String,
-    pub(crate) kind: Option<String>,
-    pub(crate) code: Option<String>,
-    pub(crate) param: Option<String>,
-    /// What Gemini has in the place of a type; not shown.
-    pub(crate) status_word: Option<String>,
-    /// The text that the server could not read as a call.
-    pub(crate) failed_generation: Option<String>,
-    pub(crate) retry: RetryHeaders,
-    /// The request had no key.
-    pub(crate) is_without_key: bool,
-}
-
-/// What is told of an error beside its body.
+/// The circumstances of an error response, besides its body.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct ResponseContext {
     pub(crate) status: Option<StatusCode>,
     pub(crate) request_id: Option<String>,
     pub(crate) retry: RetryHeaders,
-    pub(crate) is_without_key: bool,
+    pub(crate) lacks_key: bool,
 }
 
 impl Error {
-    fn new(kind: Kind) -> Self {
-        Self(Box::new(Inner { kind, request_id: None, partial: None }))
+    fn new(cause: Cause) -> Self {
+        Self(Box::new(Inner { cause, request_id: None, partial: None }))
     }
 
     pub(crate) fn config(message: impl Into<String>) -> Self {
-        Self::new(Kind::Config(message.into()))
+        Self::new(Cause::Config(message.into()))
     }
 
-    /// The request cannot be sent as it is.
+    /// Creates an error for a request that cannot be sent.
     pub(crate) fn request(message: impl Into<String>) -> Self {
-        Self::new(Kind::Request(message.into()))
+        Self::new(Cause::Request(message.into()))
     }
 
     pub(crate) fn transport(url: &Url, error: reqwest::Error) -> Self {
-        Self::new(Kind::Transport { url: shown(url), error: error.without_url() })
+        Self::new(Cause::Transport { url: redact_url(url), error: error.without_url() })
     }
 
-    /// An error by the status of the answer, or by its body under any status. `clean` takes the key out of a text.
-    pub(crate) fn api(body: &str, told: Told, clean: impl Fn(&str) -> String) -> Self {
-        let error = quirks::api_error(body).unwrap_or_else(|| ApiError {
-            // Of a key that is cut, the rest would not be found.
-            message: format!("it says: {}", excerpt(&clean(body))),
+    /// Creates an error for a response that reports one by its status or its body. `redact` removes secrets from a text.
+    pub(crate) fn api(body: &str, context: ResponseContext, redact: impl Fn(&str) -> String) -> Self {
+        let error = ApiError::parse(body).unwrap_or_else(|| ApiError {
+            // Redacted before it is truncated, because part of a key would not be found.
+            message: match excerpt(&redact(body)).as_str() {
+                "" => "the response body is empty".to_owned(),
+                excerpt => format!("unexpected response body `{excerpt}`"),
+            },
             ..ApiError::default()
         });
-        // The body is read first, because in JSON the key may be written with escapes.
-        let clean_all = |text: Option<String>| text.as_deref().map(&clean);
-        let error = Self::new(Kind::Api(ApiError {
-            message: clean(&error.message),
-            kind: clean_all(error.kind),
-            code: clean_all(error.code),
-            param: clean_all(error.param),
-            status_word: error.status_word,
-            failed_generation: clean_all(error.failed_generation),
-            status: told.status,
-            retry: told.retry,
-            is_without_key: told.is_without_key,
+        // The parsed texts are redacted, because the key may contain escapes in the JSON.
+        let redact_option = |text: Option<String>| text.as_deref().map(&redact);
+        let error = Self::new(Cause::Api(ApiError {
+            message: redact(&error.message),
+            error_type: redact_option(error.error_type),
+            code: redact_option(error.code),
+            param: redact_option(error.param),
+            status_name: error.status_name,
+            failed_generation: redact_option(error.failed_generation),
+            status: context.status,
+            retry: context.retry,
+            lacks_key: context.lacks_key,
         }));
-        error.with_request_id(clean_all(told.request_id))
+        error.with_request_id(redact_option(context.request_id))
     }
 
     pub(crate) fn with_request_id(mut self, id: Option<String>) -> Self {
@@ -131,30 +119,31 @@ impl Error {
 
     pub(crate) fn redirected(status: StatusCode, location: &str) -> Self {
         let location = without_query(location);
-        Self::new(Kind::Redirected { status, location: excerpt(location) })
+        Self::new(Cause::Redirected { status, location: excerpt(location) })
     }
 
     pub(crate) fn invalid_response(message: impl Into<String>) -> Self {
-        Self::new(Kind::InvalidResponse(message.into()))
+        Self::new(Cause::InvalidResponse(message.into()))
     }
 
-    /// An answer that is no response of the API.
-    pub(crate) fn unreadable(content_type: Option<&str>, body: &str, why: &dyn fmt::Display) -> Self {
+    /// Creates an error for a body that does not follow the API.
+    pub(crate) fn malformed(content_type: Option<&str>, body: &str, reason: &dyn fmt::Display) -> Self {
         let content_type = content_type.unwrap_or("no content type");
-        // A page tells of a wrong URL; what may be a reply of the model is nobody's to see.
-        let may_be_a_reply = content_type == "text/event-stream" || body.trim_start().starts_with(['{', '[']);
-        let came = match may_be_a_reply {
-            true => format!("It has {} bytes", body.len()),
-            false => format!("It begins: {}", excerpt(body)),
+        // A web page helps to find a wrong URL; what may be a model's reply is not quoted.
+        let may_be_reply = content_type == "text/event-stream" || body.trim_start().starts_with(['{', '[']);
+        let body = match excerpt(body).as_str() {
+            "" => "it is empty".to_owned(),
+            _ if may_be_reply => format!("it has {} bytes", body.len()),
+            excerpt => format!("it starts with `{excerpt}`"),
         };
         Self::invalid_response(format!(
-            "the answer is not one of the API ({content_type}: {why}); is the base URL right? {came}"
+            "the response does not follow the API ({content_type}: {reason}); check the base URL; {body}"
         ))
     }
 
-    /// A stream ended too early.
-    pub(crate) fn incomplete(why: Option<Self>) -> Self {
-        Self::new(Kind::Incomplete { why })
+    /// Creates an error for a stream that ended too early.
+    pub(crate) fn incomplete(cause: Option<Self>) -> Self {
+        Self::new(Cause::Incomplete { cause })
     }
 
     pub(crate) fn with_partial(mut self, partial: ChatResponse) -> Self {
@@ -162,36 +151,152 @@ impl Error {
         self
     }
 
-    /// The provider ended a reply before its end.
-    pub(crate) fn given_up(why: String) -> Self {
-        Self::new(Kind::Api(ApiError { message: why, ..ApiError::default() }))
+    /// Creates an error for a reply that the provider aborted.
+    pub(crate) fn aborted(reason: String) -> Self {
+        Self::new(Cause::Api(ApiError { message: reason, ..ApiError::default() }))
     }
 
-    /// An answer of the API with nothing in it.
+    /// Creates an error for a response that contains no reply.
     pub(crate) fn empty() -> Self {
-        Self::new(Kind::Empty)
+        Self::new(Cause::Empty)
+    }
+
+    /// Returns the endpoint's error that ended the run, if there is one.
+    #[must_use]
+    pub fn find_in(error: &RunError) -> Option<&Self> {
+        error.model_error()?.downcast_ref()
+    }
+
+    /// Returns the kind of error.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match &self.0.cause {
+            Cause::Config(_) => ErrorKind::Config,
+            Cause::Request(_) => ErrorKind::InvalidRequest,
+            Cause::Transport { error, .. } if error.is_timeout() => ErrorKind::Timeout,
+            Cause::Transport { error, .. } if error.is_connect() => ErrorKind::Connect,
+            Cause::Transport { .. } => ErrorKind::Transport,
+            Cause::Api(error) => ErrorKind::classify(error),
+            Cause::Redirected { .. } | Cause::InvalidResponse(_) => ErrorKind::InvalidResponse,
+            Cause::Empty => ErrorKind::Server,
+            Cause::Incomplete { .. } => ErrorKind::Incomplete,
+        }
+    }
+
+    /// Returns `true` if the endpoint took too long, before the response or in the middle of a stream.
+    #[must_use]
+    pub fn is_timeout(&self) -> bool {
+        match &self.0.cause {
+            Cause::Incomplete { cause: Some(cause) } => cause.is_timeout(),
+            _ => self.kind() == ErrorKind::Timeout,
+        }
+    }
+
+    /// Returns `true` if the same request may succeed if it is sent again: the connection failed, or the server failed or is
+    /// overloaded. Requests are [retried](crate::OpenAiBuilder::max_retries) before such an error is returned, except streams
+    /// that have started.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match &self.0.cause {
+            Cause::Transport { error, .. } => !error.is_builder() && !error.is_redirect(),
+            Cause::Api(error) => {
+                let kind = ErrorKind::classify(error);
+                match error.retry.should {
+                    _ if error.retry.is_too_long() => false,
+                    _ if matches!(kind, ErrorKind::Quota | ErrorKind::ContextLength) => false,
+                    Some(should) => should,
+                    None => kind.is_transient(),
+                }
+            }
+            Cause::Empty => true,
+            Cause::Incomplete { cause } => cause.as_ref().is_none_or(Self::is_retryable),
+            _ => false,
+        }
+    }
+
+    /// Returns the delay that the server requests before the next attempt.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.api_error()?.retry.after
+    }
+
+    /// Returns the HTTP status of an error response.
+    #[must_use]
+    pub fn status(&self) -> Option<u16> {
+        match &self.0.cause {
+            Cause::Redirected { status, .. } => Some(status.as_u16()),
+            _ => self.api_error()?.status.map(|status| status.as_u16()),
+        }
+    }
+
+    /// Returns the API's error message.
+    #[must_use]
+    pub fn message(&self) -> Option<&str> {
+        self.api_error().map(|error| &*error.message)
+    }
+
+    /// Returns the API's error code, such as `invalid_api_key`.
+    #[must_use]
+    pub fn code(&self) -> Option<&str> {
+        self.api_error()?.code.as_deref()
+    }
+
+    /// Returns the API's error type, such as `invalid_request_error`.
+    #[must_use]
+    pub fn error_type(&self) -> Option<&str> {
+        self.api_error()?.error_type.as_deref()
+    }
+
+    /// Returns the field of the request that the API rejected.
+    #[must_use]
+    pub fn param(&self) -> Option<&str> {
+        self.api_error()?.param.as_deref()
+    }
+
+    /// Returns the id of the request, for the provider's support. Every error that came with a response has it if the server
+    /// sends one.
+    #[must_use]
+    pub fn request_id(&self) -> Option<&str> {
+        self.0.request_id.as_deref()
+    }
+
+    /// Returns the text that the model wrote instead of a valid tool call, if the server sends it: see
+    /// [`ErrorKind::MalformedToolCall`].
+    #[must_use]
+    pub fn failed_generation(&self) -> Option<&str> {
+        self.api_error()?.failed_generation.as_deref()
+    }
+
+    /// Returns the part of the response that arrived before a stream failed.
+    #[must_use]
+    pub fn partial(&self) -> Option<&ChatResponse> {
+        self.0.partial.as_ref()
+    }
+
+    fn api_error(&self) -> Option<&ApiError> {
+        match &self.0.cause {
+            Cause::Api(error) => Some(error),
+            _ => None,
+        }
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0.kind {
-            Kind::Config(message) | Kind::Request(message) | Kind::InvalidResponse(message) => {
+        match &self.0.cause {
+            Cause::Config(message) | Cause::Request(message) | Cause::InvalidResponse(message) => {
                 f.write_str(message)
             }
-            Kind::Transport { url, error } if error.is_timeout() => write!(f, "{url} took too long"),
-            Kind::Transport { url, error } if error.is_connect() => write!(f, "could not connect to {url}"),
-            Kind::Transport { url, .. } => write!(f, "the connection to {url} broke"),
-            Kind::Api(error) => write!(f, "{error}"),
-            Kind::Redirected { status, location } => {
-                write!(
-                    f,
-                    "the endpoint redirects to {location} (status {}); set the base URL to that",
-                    status.as_u16()
-                )
+            Cause::Transport { url, error } if error.is_timeout() => write!(f, "{url} timed out"),
+            Cause::Transport { url, error } if error.is_connect() => write!(f, "could not connect to {url}"),
+            Cause::Transport { url, .. } => write!(f, "the connection to {url} failed"),
+            Cause::Api(error) => write!(f, "{error}"),
+            Cause::Redirected { status, location } => {
+                let status = status.as_u16();
+                write!(f, "the endpoint redirects to {location} (status {status}); use that as the base URL")
             }
-            Kind::Empty => f.write_str("the answer is one of the API, but it holds no reply"),
-            Kind::Incomplete { .. } => f.write_str("the stream ended before the response was whole"),
+            Cause::Empty => f.write_str("the response contains no reply"),
+            Cause::Incomplete { .. } => f.write_str("the stream ended before the response was complete"),
         }?;
         match self.request_id() {
             Some(id) => write!(f, " (request {id})"),
@@ -200,30 +305,7 @@ impl fmt::Display for Error {
     }
 }
 
-impl fmt::Display for ApiError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the API answered with an error")?;
-        if let Some(status) = &self.status {
-            write!(f, ", status {}", status.as_u16())?;
-        }
-        if let Some(code) = self.code.as_ref().or(self.kind.as_ref()) {
-            write!(f, ", {code}")?;
-        }
-        write!(f, ": {}", self.message)?;
-        if self.is_without_key && Class::of(self) == Class::Authentication {
-            return f.write_str("; no key was sent: give it by `api_key` or `key_from_env`");
-        }
-        // The API names a code or a type where it lacks the model; a server without the path does not.
-        match self.status {
-            Some(StatusCode::NOT_FOUND) if self.code.is_none() && self.kind.is_none() => {
-                f.write_str("; is the base URL right?")
-            }
-            _ => Ok(()),
-        }
-    }
-}
-
-/// The text and the sources, so that a `main` that returns the error shows it readably.
+/// Writes the text and the sources, so that a `main` that returns the error prints it in a readable form.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}")?;
@@ -238,9 +320,9 @@ impl fmt::Debug for Error {
 
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        match &self.0.kind {
-            Kind::Transport { error, .. } => Some(error),
-            Kind::Incomplete { why: Some(why) } => Some(why),
+        match &self.0.cause {
+            Cause::Transport { error, .. } => Some(error),
+            Cause::Incomplete { cause: Some(cause) } => Some(cause),
             _ => None,
         }
     }
@@ -252,13 +334,10 @@ impl From<Error> for ModelError {
     }
 }
 
-/// The beginning of a text, on one line.
+/// Returns the start of a text, on one line.
 fn excerpt(text: &str) -> String {
     let mut words = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    if words.is_empty() {
-        return "nothing".into();
-    }
-    if let Some((end, _)) = words.char_indices().nth(LONGEST_EXCERPT) {
+    if let Some((end, _)) = words.char_indices().nth(MAX_EXCERPT_CHARS) {
         words.truncate(end);
         words.push('…');
     }

@@ -1,91 +1,96 @@
-//! Puts a response together from its events; a whole answer is the last of them.
+//! Assembles a response from its events. A response that is not streamed is processed like the last event.
 
 use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 use tool_core::{AssistantMessage, ChatResponse, Delta, FinishReason, Usage};
 
-use super::echo;
-use super::item::{self, Item, Kind, Part, PartKind};
-use super::response::{MOST_ITEMS, WireEvent, WireResponse};
-use super::slot::{Piece, Slot};
-use crate::quirks;
-use crate::streaming::{Problem, Progress};
+use super::output_item::{ItemKind, OutputItem, Part, PartKind};
+use super::partial_item::{ItemDelta, PartialItem};
+use super::replay;
+use super::response::{MAX_ITEMS, WireEvent, WireResponse};
+use crate::error::{is_error_body, is_error_value};
+use crate::sse::Event;
+use crate::streaming::{Assembler, EventError, Flow};
+use crate::{logprobs, quirks};
 
-/// What stands between two parts of the reasoning.
-const BETWEEN_THOUGHTS: &str = "\n\n";
+/// The data that some servers send after the last event, as in Chat Completions.
+const DONE: &str = "[DONE]";
 
-/// What has come of a response.
-pub(crate) struct Assembler<'a> {
-    /// Who wants the items back.
+/// The separator between two parts of the reasoning.
+const REASONING_SEPARATOR: &str = "\n\n";
+
+/// Assembles a response from the events that have arrived.
+pub(crate) struct EventAssembler<'a> {
+    /// The name to store the items under.
     provider: &'a str,
     id: Option<String>,
     model: Option<String>,
-    slots: Vec<Slot>,
-    calls_told: usize,
-    /// The part of the reasoning that was told of last.
-    thought: Option<(usize, PartKind, u64)>,
-    cut_short: Option<FinishReason>,
+    items: Vec<PartialItem>,
+    emitted_calls: usize,
+    /// The part of the reasoning that was emitted last.
+    reasoning_part: Option<(usize, PartKind, u64)>,
+    truncation: Option<FinishReason>,
     usage: Option<Usage>,
     is_whole: bool,
 }
 
-impl<'a> Assembler<'a> {
-    /// Nothing has come. The items of the response are kept under the provider's name.
+impl<'a> EventAssembler<'a> {
+    /// Creates an assembler that stores the items of the response under this name.
     pub(super) fn new(provider: &'a str) -> Self {
         Self {
             provider,
             id: None,
             model: None,
-            slots: Vec::new(),
-            calls_told: 0,
-            thought: None,
-            cut_short: None,
+            items: Vec::new(),
+            emitted_calls: 0,
+            reasoning_part: None,
+            truncation: None,
             usage: None,
             is_whole: false,
         }
     }
 
-    /// Takes in an event of this kind, and tells what is new. `data` is what it was read from.
-    pub(super) fn add_event(
+    /// Consumes an event of this type, which was parsed from `data`, and emits its deltas.
+    fn push_event(
         &mut self,
         kind: &str,
         event: &WireEvent<'_>,
         data: &str,
-        tell: &mut dyn FnMut(Delta),
-    ) -> Result<Progress, Problem> {
-        if self.slots.len() > MOST_ITEMS {
-            return Err(Problem::Unreadable(format!("it has more than {MOST_ITEMS} items")));
+        emit: &mut dyn FnMut(Delta),
+    ) -> Result<Flow, EventError> {
+        if self.items.len() > MAX_ITEMS {
+            return Err(EventError::Malformed(format!("more than {MAX_ITEMS} items")));
         }
         match kind {
-            "response.output_text.delta" => self.add_part(event, PartKind::Text, tell),
-            "response.refusal.delta" => self.add_part(event, PartKind::Refusal, tell),
-            "response.reasoning_summary_text.delta" => self.add_part(event, PartKind::Summary, tell),
-            "response.reasoning_text.delta" => self.add_part(event, PartKind::Thought, tell),
-            "response.output_text.done" => self.set_part(event, PartKind::Text, tell),
-            "response.refusal.done" => self.set_part(event, PartKind::Refusal, tell),
-            "response.reasoning_summary_text.done" => self.set_part(event, PartKind::Summary, tell),
-            "response.reasoning_text.done" => self.set_part(event, PartKind::Thought, tell),
+            "response.output_text.delta" => self.append_part(event, PartKind::Text, emit),
+            "response.refusal.delta" => self.append_part(event, PartKind::Refusal, emit),
+            "response.reasoning_summary_text.delta" => self.append_part(event, PartKind::Summary, emit),
+            "response.reasoning_text.delta" => self.append_part(event, PartKind::Reasoning, emit),
+            "response.output_text.done" => self.set_part(event, PartKind::Text, emit),
+            "response.refusal.done" => self.set_part(event, PartKind::Refusal, emit),
+            "response.reasoning_summary_text.done" => self.set_part(event, PartKind::Summary, emit),
+            "response.reasoning_text.done" => self.set_part(event, PartKind::Reasoning, emit),
             "response.function_call_arguments.delta" => {
                 let more = event.delta.as_deref().unwrap_or_default();
-                self.with_slot(event, tell, |slot, tell| slot.add_arguments(more, tell));
+                self.update_item(event, emit, |item, emit| item.append_arguments(more, emit));
             }
             "response.function_call_arguments.done" => {
                 if let Some(whole) = event.arguments.as_deref() {
-                    self.with_slot(event, tell, |slot, tell| slot.set_arguments(whole.to_owned(), tell));
+                    self.update_item(event, emit, |item, emit| item.set_arguments(whole.to_owned(), emit));
                 }
             }
             "response.output_item.added" => {
-                if let Some(item) = event.item.map(Item::read) {
-                    let position = self.begun(event.output_index);
-                    self.change(position, tell, |slot, tell| slot.take(item, tell));
+                if let Some(item) = event.item.map(OutputItem::parse) {
+                    let position = self.start_item(event.output_index);
+                    self.update_at(position, emit, |partial, emit| partial.update(item, emit));
                 }
             }
             "response.output_item.done" => {
                 if let Some(json) = event.item {
-                    let item = Item::read(json);
-                    let position = self.slot(event.output_index, item.id.as_deref());
-                    self.change(position, tell, |slot, tell| slot.finish(item, json, tell));
+                    let item = OutputItem::parse(json);
+                    let position = self.find_or_add(event.output_index, item.id.as_deref());
+                    self.update_at(position, emit, |partial, emit| partial.complete(item, json, emit));
                 }
             }
             "response.created" | "response.queued" | "response.in_progress" => {
@@ -93,76 +98,80 @@ impl<'a> Assembler<'a> {
                 self.identify(response.id, response.model);
             }
             "response.completed" | "response.done" => {
-                return self.end(Some("completed"), event.response()?, tell);
+                return self.push_whole_response(Some("completed"), event.response()?, emit);
             }
-            "response.incomplete" => return self.end(Some("incomplete"), event.response()?, tell),
-            "response.failed" => return self.end(Some("failed"), event.response()?, tell),
-            "response.cancelled" => return self.end(Some("cancelled"), event.response()?, tell),
-            "error" | "response.error" => return Err(Problem::Api(data.to_owned())),
-            "" if quirks::is_error_body(data) => return Err(Problem::Api(data.to_owned())),
-            // Further kinds, of which there are more and more, and those whose content comes again when their item is done.
+            "response.incomplete" => {
+                return self.push_whole_response(Some("incomplete"), event.response()?, emit);
+            }
+            "response.failed" => return self.push_whole_response(Some("failed"), event.response()?, emit),
+            "response.cancelled" => {
+                return self.push_whole_response(Some("cancelled"), event.response()?, emit);
+            }
+            "error" | "response.error" => return Err(EventError::Api(data.to_owned())),
+            "" if is_error_body(data) => return Err(EventError::Api(data.to_owned())),
+            // Unknown types, and those whose content is repeated when their item is complete.
             _ => {}
         }
-        Ok(Progress::Goes)
+        Ok(Flow::Continue)
     }
 
-    /// Takes in what is told when the response ends: all of it, where nothing was told before. `told` is the status that the
-    /// event tells, where it is one.
-    pub(super) fn end(
+    /// Consumes a whole response, as the last event or a response that is not streamed contains it. `event_status` is the status
+    /// according to the type of the event.
+    pub(super) fn push_whole_response(
         &mut self,
-        told: Option<&str>,
+        event_status: Option<&str>,
         response: WireResponse<'_>,
-        tell: &mut dyn FnMut(Delta),
-    ) -> Result<Progress, Problem> {
+        emit: &mut dyn FnMut(Delta),
+    ) -> Result<Flow, EventError> {
         self.identify(response.id, response.model);
         self.usage = response.usage.map(Usage::from);
-        let error = response.error.map(RawValue::get).filter(|error| quirks::is_error(error));
+        let error = response.error.map(RawValue::get).filter(|error| is_error_value(error));
         let failed = || match error {
-            Some(error) => Problem::Api(error.to_owned()),
-            None => {
-                Problem::GivenUp("the response failed, for a reason that the provider does not tell".into())
-            }
+            Some(error) => EventError::Api(error.to_owned()),
+            None => EventError::Aborted("the response failed without an error message".into()),
         };
-        match told.or(response.status.as_deref()) {
+        match event_status.or(response.status.as_deref()) {
             Some("failed") => return Err(failed()),
-            Some("cancelled") => return Err(Problem::GivenUp("the response was cancelled".into())),
+            Some("cancelled") => return Err(EventError::Aborted("the response was cancelled".into())),
             Some(status @ ("queued" | "in_progress")) => {
-                return Err(Problem::Unreadable(format!(
-                    "the response is not there yet, it is `{status}`; ask without `background`"
+                return Err(EventError::Malformed(format!(
+                    "the response is still `{status}`; unset the extra field `background`"
                 )));
             }
             Some("incomplete") => {
                 let reason = response.incomplete_details.and_then(|details| details.reason);
-                self.cut_short = Some(match reason.as_deref() {
+                self.truncation = Some(match reason.as_deref() {
                     Some("content_filter") => FinishReason::ContentFilter,
-                    // Whatever else the reason is: the calls of a reply that is not whole are not to be trusted.
+                    // For any other reason, too: the calls of an incomplete reply must not be executed.
                     _ => FinishReason::Length,
                 });
             }
             _ if error.is_some() => return Err(failed()),
             _ => {}
         }
-        self.complete(response.output.as_deref().unwrap_or_default(), tell);
+        self.push_output(response.output.as_deref().unwrap_or_default(), emit);
         self.is_whole = true;
-        Ok(Progress::Done)
+        Ok(Flow::End)
     }
 
-    /// Takes in the items of the whole output that were not told to their end, and the calls that no event told of. Other
-    /// items that are not found are passed over: where neither places nor ids fit, they are those that were told.
-    fn complete(&mut self, output: &[&RawValue], tell: &mut dyn FnMut(Delta)) {
-        let nothing_was_told = self.slots.is_empty();
+    /// Consumes the items of the whole output that were not completed by events, and calls that had no event. Other unknown
+    /// items are ignored: if neither indices nor ids match, they are those of earlier events.
+    fn push_output(&mut self, output: &[&RawValue], emit: &mut dyn FnMut(Delta)) {
+        let had_no_events = self.items.is_empty();
         for (index, json) in (0..).zip(output) {
-            let item = Item::read(json);
-            let is_it = |slot: &Slot| slot.index == Some(index) || (item.id.is_some() && slot.id == item.id);
-            let is_same_call = |slot: &Slot| slot.call.id == item.call_id;
-            let is_new_call = item.kind == Kind::Call && item.call_id.is_some();
-            let position = match self.slots.iter().position(is_it) {
-                _ if nothing_was_told => self.new_slot(Some(index)),
-                Some(position) if self.slots[position].done.is_none() => position,
-                _ if is_new_call && !self.slots.iter().any(is_same_call) => self.new_slot(Some(index)),
+            let item = OutputItem::parse(json);
+            let is_item = |partial: &PartialItem| {
+                partial.index == Some(index) || (item.id.is_some() && partial.id == item.id)
+            };
+            let is_same_call = |partial: &PartialItem| partial.call.id == item.call_id;
+            let is_new_call = item.kind == ItemKind::FunctionCall && item.call_id.is_some();
+            let position = match self.items.iter().position(is_item) {
+                _ if had_no_events => self.add_item(Some(index)),
+                Some(position) if self.items[position].complete_json.is_none() => position,
+                _ if is_new_call && !self.items.iter().any(is_same_call) => self.add_item(Some(index)),
                 _ => continue,
             };
-            self.change(position, tell, |slot, tell| slot.finish(item, json, tell));
+            self.update_at(position, emit, |partial, emit| partial.complete(item, json, emit));
         }
     }
 
@@ -174,132 +183,163 @@ impl<'a> Assembler<'a> {
         }
     }
 
-    fn add_part(&mut self, event: &WireEvent<'_>, kind: PartKind, tell: &mut dyn FnMut(Delta)) {
+    fn append_part(&mut self, event: &WireEvent<'_>, kind: PartKind, emit: &mut dyn FnMut(Delta)) {
         let more = part(event.delta.as_deref().unwrap_or_default(), event);
-        self.with_slot(event, tell, |slot, tell| slot.add(kind, index_of_part(event, kind), more, tell));
+        let index = part_index(event, kind);
+        self.update_item(event, emit, |item, emit| item.append(kind, index, more, emit));
     }
 
-    fn set_part(&mut self, event: &WireEvent<'_>, kind: PartKind, tell: &mut dyn FnMut(Delta)) {
+    fn set_part(&mut self, event: &WireEvent<'_>, kind: PartKind, emit: &mut dyn FnMut(Delta)) {
         let whole = if kind == PartKind::Refusal { &event.refusal } else { &event.text };
         if let Some(text) = whole {
-            let whole = part(text, event);
-            self.with_slot(event, tell, |slot, tell| slot.set(kind, index_of_part(event, kind), whole, tell));
+            let (whole, index) = (part(text, event), part_index(event, kind));
+            self.update_item(event, emit, |item, emit| item.set(kind, index, whole, emit));
         }
     }
 
-    fn with_slot(
+    /// Updates the item of an event.
+    fn update_item(
         &mut self,
         event: &WireEvent<'_>,
-        tell: &mut dyn FnMut(Delta),
-        change: impl FnOnce(&mut Slot, &mut dyn FnMut(Piece)),
+        emit: &mut dyn FnMut(Delta),
+        update: impl FnOnce(&mut PartialItem, &mut dyn FnMut(ItemDelta)),
     ) {
-        let position = self.slot(event.output_index, event.item_id.as_deref());
-        self.change(position, tell, change);
+        let position = self.find_or_add(event.output_index, event.item_id.as_deref());
+        self.update_at(position, emit, update);
     }
 
-    /// Changes a slot, and tells what is new of it; of a call nothing before its name.
-    fn change(
+    /// Updates an item and emits its deltas; those of a call are emitted once it has a name.
+    fn update_at(
         &mut self,
         position: usize,
-        tell: &mut dyn FnMut(Delta),
-        change: impl FnOnce(&mut Slot, &mut dyn FnMut(Piece)),
+        emit: &mut dyn FnMut(Delta),
+        update: impl FnOnce(&mut PartialItem, &mut dyn FnMut(ItemDelta)),
     ) {
-        let slot = &mut self.slots[position];
-        let told = slot.call.told;
-        let thought = &mut self.thought;
-        change(slot, &mut |piece| match piece {
-            Piece::Arguments(text) => {
-                if let Some(index) = told {
-                    tell(Delta::Arguments { index, text });
+        let item = &mut self.items[position];
+        let emitted_index = item.call.emitted_index;
+        let reasoning_part = &mut self.reasoning_part;
+        update(item, &mut |delta| match delta {
+            ItemDelta::Arguments(text) => {
+                if let Some(index) = emitted_index {
+                    emit(Delta::Arguments { index, text });
                 }
             }
-            Piece::Part { kind: PartKind::Text, text, .. } => tell(Delta::Text(text)),
-            Piece::Part { kind: PartKind::Refusal, text, .. } => tell(Delta::Refusal(text)),
-            Piece::Part { kind, index, text } => {
+            ItemDelta::Part { kind: PartKind::Text, text, .. } => emit(Delta::Text(text)),
+            ItemDelta::Part { kind: PartKind::Refusal, text, .. } => emit(Delta::Refusal(text)),
+            ItemDelta::Part { kind, index, text } => {
                 let part = Some((position, kind, index));
-                let is_another = thought.is_some() && *thought != part;
-                *thought = part;
-                let between = if is_another { BETWEEN_THOUGHTS } else { "" };
-                tell(Delta::Reasoning(format!("{between}{text}")));
+                let is_another = reasoning_part.is_some() && *reasoning_part != part;
+                *reasoning_part = part;
+                let separator = if is_another { REASONING_SEPARATOR } else { "" };
+                emit(Delta::Reasoning(format!("{separator}{text}")));
             }
         });
-        if slot.kind == Kind::Call && slot.call.told.is_none() && slot.call.name.is_some() {
-            let index = self.calls_told;
-            self.calls_told += 1;
-            slot.call.told = Some(index);
-            self.name_call(position);
-            let call = self.slots[position].to_call();
-            tell(Delta::ToolCall { index, id: call.id, name: call.name });
+        let is_call = item.kind == ItemKind::FunctionCall;
+        if is_call && item.call.emitted_index.is_none() && item.call.name.is_some() {
+            let index = self.emitted_calls;
+            self.emitted_calls += 1;
+            item.call.emitted_index = Some(index);
+            self.ensure_call_id(position);
+            let call = self.items[position].to_call();
+            emit(Delta::ToolCall { index, id: call.id, name: call.name });
             if !call.arguments.is_empty() {
-                tell(Delta::Arguments { index, text: call.arguments });
+                emit(Delta::Arguments { index, text: call.arguments });
             }
         }
     }
 
-    /// Gives a call an id, if it came without: the item's, or one that no other call has.
-    fn name_call(&mut self, position: usize) {
-        let slot = &mut self.slots[position];
-        if slot.kind == Kind::Call && slot.call.id.is_none() {
-            slot.call.id = Some(slot.id.clone().unwrap_or_else(quirks::made_up_id));
+    /// Sets the id of a call that has none, to the item's id or a generated one.
+    fn ensure_call_id(&mut self, position: usize) {
+        let item = &mut self.items[position];
+        if item.kind == ItemKind::FunctionCall && item.call.id.is_none() {
+            item.call.id = Some(item.id.clone().unwrap_or_else(quirks::generate_call_id));
         }
     }
 
-    /// The slot of an item that begins: a new one, unless a piece of it came before.
-    fn begun(&mut self, index: Option<u64>) -> usize {
-        let has_index = |slot: &Slot| index.is_some() && slot.index == index;
-        let has_begun = |slot: &Slot| slot.done.is_some() || slot.kind != Kind::Other;
-        let found = self.slots.iter().rposition(|slot| has_index(slot) && !has_begun(slot));
-        found.unwrap_or_else(|| self.new_slot(index))
+    /// Returns the position of an item that starts: a new one, unless a delta of it has already arrived.
+    fn start_item(&mut self, index: Option<u64>) -> usize {
+        let has_index = |item: &PartialItem| index.is_some() && item.index == index;
+        let has_started = |item: &PartialItem| item.complete_json.is_some() || item.kind != ItemKind::Other;
+        let found = self.items.iter().rposition(|item| has_index(item) && !has_started(item));
+        found.unwrap_or_else(|| self.add_item(index))
     }
 
-    /// The slot of an item: by its place and its id; by its place alone, as ids may change; where no place is told, by its
-    /// id; and where that is not known either, the last.
-    fn slot(&mut self, index: Option<u64>, id: Option<&str>) -> usize {
-        let has_id = |slot: &Slot| id.is_some() && slot.id.as_deref() == id;
-        let slots = self.slots.iter();
+    /// Returns the position of an item: by index and id; by index alone, because ids may change; without an index, by id; and
+    /// if that is unknown, the last one. Adds an item if there is none.
+    fn find_or_add(&mut self, index: Option<u64>, id: Option<&str>) -> usize {
+        let has_id = |item: &PartialItem| id.is_some() && item.id.as_deref() == id;
+        let items = self.items.iter();
         let found = if index.is_some() {
-            let has_index = |slot: &Slot| slot.index == index;
-            let both = slots.clone().rposition(|slot| has_index(slot) && has_id(slot));
-            both.or_else(|| slots.clone().rposition(has_index))
+            let has_index = |item: &PartialItem| item.index == index;
+            let both = items.clone().rposition(|item| has_index(item) && has_id(item));
+            both.or_else(|| items.clone().rposition(has_index))
         } else {
-            slots.clone().rposition(has_id).or_else(|| slots.len().checked_sub(1))
+            items.clone().rposition(has_id).or_else(|| items.len().checked_sub(1))
         };
-        found.unwrap_or_else(|| self.new_slot(index))
+        found.unwrap_or_else(|| self.add_item(index))
     }
 
-    fn new_slot(&mut self, index: Option<u64>) -> usize {
-        self.slots.push(Slot::new(index));
-        self.slots.len() - 1
+    fn add_item(&mut self, index: Option<u64>) -> usize {
+        self.items.push(PartialItem::new(index));
+        self.items.len() - 1
     }
+}
 
-    /// The response, of what has come.
-    pub(super) fn into_response(mut self) -> ChatResponse {
-        for position in 0..self.slots.len() {
-            self.name_call(position);
+impl Assembler for EventAssembler<'_> {
+    fn push(&mut self, event: &Event<'_>, emit: &mut impl FnMut(Delta)) -> Result<Flow, EventError> {
+        let data = event.data.trim_ascii();
+        if data.is_empty() || data == DONE {
+            return Ok(Flow::Continue);
         }
-        let mut slots: Vec<_> = (0..).zip(self.slots).collect();
-        // An item without a place stands where it came.
-        slots.sort_by_key(|(position, slot)| slot.index.unwrap_or(*position));
-        let slots: Vec<_> = slots.into_iter().map(|(_, slot)| slot).collect();
-        let parts = |kind| slots.iter().flat_map(move |slot| slot.parts_of(kind));
+        let data = &*quirks::repair_surrogates(data);
+        let wire = WireEvent::parse(data)?;
+        // Event names repeat the type, except for errors, which have none.
+        let kind = match (&*event.name, wire.kind.as_deref()) {
+            ("error", _) => "error",
+            (_, Some(kind)) => kind,
+            (name, None) => name,
+        };
+        self.push_event(kind, &wire, data, emit)
+    }
+
+    fn has_started(&self) -> bool {
+        true
+    }
+
+    /// Returns `false`: only the last event completes a response.
+    fn is_complete(&self) -> bool {
+        false
+    }
+
+    fn finish(mut self) -> ChatResponse {
+        for position in 0..self.items.len() {
+            self.ensure_call_id(position);
+        }
+        let mut items: Vec<_> = (0..).zip(self.items).collect();
+        // Items without an index are ordered by arrival.
+        items.sort_by_key(|(position, item)| item.index.unwrap_or(*position));
+        let items: Vec<_> = items.into_iter().map(|(_, item)| item).collect();
+        let parts = |kind| items.iter().flat_map(move |item| item.parts(kind));
         let text = |kind| parts(kind).map(|part| &*part.text).collect::<String>();
-        let thoughts = slots
+        let reasoning = items
             .iter()
-            .flat_map(|slot| slot.parts_of(PartKind::Summary).chain(slot.parts_of(PartKind::Thought)))
+            .flat_map(|item| item.parts(PartKind::Summary).chain(item.parts(PartKind::Reasoning)))
             .map(|part| &*part.text)
-            .filter(|thought| !thought.is_empty())
+            .filter(|text| !text.is_empty())
             .collect::<Vec<_>>();
         let mut message = AssistantMessage::text(text(PartKind::Text));
-        message.reasoning = Some(thoughts.join(BETWEEN_THOUGHTS)).filter(|thoughts| !thoughts.is_empty());
+        message.reasoning =
+            Some(reasoning.join(REASONING_SEPARATOR)).filter(|reasoning| !reasoning.is_empty());
         message.refusal = Some(text(PartKind::Refusal)).filter(|refusal| !refusal.is_empty());
-        message.tool_calls = slots.iter().filter(|slot| slot.kind == Kind::Call).map(Slot::to_call).collect();
-        let done: Option<Vec<_>> = slots.iter().map(|slot| slot.done.as_deref()).collect();
-        message.provider_data = done
-            .filter(|done| self.is_whole && !done.is_empty())
-            .and_then(|done| echo::keep(self.provider, done));
+        let calls = items.iter().filter(|item| item.kind == ItemKind::FunctionCall);
+        message.tool_calls = calls.map(PartialItem::to_call).collect();
+        let complete: Option<Vec<_>> = items.iter().map(|item| item.complete_json.as_deref()).collect();
+        message.provider_data = complete
+            .filter(|items| self.is_whole && !items.is_empty())
+            .and_then(|items| replay::provider_data(self.provider, items));
         let logprobs = parts(PartKind::Text).flat_map(|part| part.logprobs.clone()).collect();
         let mut response = ChatResponse::new(message);
-        if let Some(reason) = self.cut_short {
+        if let Some(reason) = self.truncation {
             response.finish_reason = reason;
         }
         response.usage = self.usage;
@@ -311,10 +351,10 @@ impl<'a> Assembler<'a> {
 }
 
 fn part(text: &str, event: &WireEvent<'_>) -> Part {
-    Part { text: text.to_owned(), logprobs: event.logprobs.map(item::logprobs).unwrap_or_default() }
+    Part { text: text.to_owned(), logprobs: event.logprobs.map(logprobs::parse_array).unwrap_or_default() }
 }
 
-fn index_of_part(event: &WireEvent<'_>, kind: PartKind) -> u64 {
+fn part_index(event: &WireEvent<'_>, kind: PartKind) -> u64 {
     let index = if kind == PartKind::Summary { event.summary_index } else { event.content_index };
     index.unwrap_or(0)
 }
@@ -322,85 +362,87 @@ fn index_of_part(event: &WireEvent<'_>, kind: PartKind) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sse::Event;
-    use crate::streaming::Assemble;
 
-    /// Some servers stream texts only, and have calls in the last event.
+    /// Some servers stream only texts and send calls with the last event.
     #[test]
-    fn a_call_that_no_event_told_of_is_one() {
+    fn reads_calls_that_only_the_last_event_contains() {
         let call = |id: &str| {
             format!(
                 r#"{{"type":"function_call","id":"f{id}","call_id":"c{id}","name":"now","arguments":"{{}}"}}"#
             )
         };
-        let said = r#"{"type":"message","id":"m","content":[{"type":"output_text","text":"Hm."}]}"#;
+        let message = r#"{"type":"message","id":"m","content":[{"type":"output_text","text":"Hm."}]}"#;
         let done = |index: usize, item: &str| {
             format!(r#"{{"type":"response.output_item.done","output_index":{index},"item":{item}}}"#)
         };
         let (one, two) = (call("1"), call("2"));
-        let last = format!(r#"{{"type":"response.completed","response":{{"output":[{said},{one},{two}]}}}}"#);
+        let last =
+            format!(r#"{{"type":"response.completed","response":{{"output":[{message},{one},{two}]}}}}"#);
         let table = [
-            vec![done(0, said)],
-            vec![done(0, said), done(1, &one)],
-            // Counted from one, and with ids that change.
-            vec![done(1, said), done(2, &one.replace("f1", "g1"))],
-            vec![done(0, said), done(1, &one), done(2, &two)],
+            vec![done(0, message)],
+            vec![done(0, message), done(1, &one)],
+            // Indices that start at one, and ids that change.
+            vec![done(1, message), done(2, &one.replace("f1", "g1"))],
+            vec![done(0, message), done(1, &one), done(2, &two)],
         ];
         for events in table {
-            let mut assembler = Assembler::new("here/responses");
-            let mut told = Vec::new();
+            let mut assembler = EventAssembler::new("here/responses");
+            let mut deltas = Vec::new();
             for data in events.iter().chain([&last]) {
                 let event = Event { name: "".into(), data: data.into(), is_whole: true };
-                assembler.add(&event, &mut |delta| told.push(delta)).expect("it is an event");
+                assembler.push(&event, &mut |delta| deltas.push(delta)).expect("it is an event");
             }
-            let message = assembler.into_response().message;
+            let message = assembler.finish().message;
             let ids: Vec<_> = message.tool_calls.iter().map(|call| &*call.id).collect();
             assert_eq!((&*message.text, &*ids), ("Hm.", &["c1", "c2"][..]), "{events:?}");
-            let calls = told.iter().filter(|delta| matches!(delta, Delta::ToolCall { .. })).count();
+            let calls = deltas.iter().filter(|delta| matches!(delta, Delta::ToolCall { .. })).count();
             assert_eq!(calls, 2, "{events:?}");
         }
     }
 
-    /// Proxies that cut texts anywhere leave them; what they stand in is not lost for them.
     #[test]
-    fn halves_of_characters_are_replaced() {
+    fn replaces_lone_surrogates() {
         let output = r#"{"output":[
             {"type":"message","content":[{"type":"output_text","text":"a\ud83d"}]},
             {"type":"function_call","call_id":"1","name":"now","arguments":"{\"a\":\"\ude00\"}"}
         ]}"#;
-        let whole = super::super::response::read(output, "here/responses").expect("it can be read");
-        let mut assembler = Assembler::new("here/responses");
+        let whole = super::super::response::parse(output, "here/responses").expect("it can be read");
+        let mut assembler = EventAssembler::new("here/responses");
         let data = format!(r#"{{"type":"response.completed","response":{output}}}"#);
         let event = Event { name: "".into(), data: data.into(), is_whole: true };
-        assembler.add(&event, &mut |_| {}).expect("it can be read");
-        for message in [whole.message, assembler.into_response().message] {
+        assembler.push(&event, &mut |_| {}).expect("it can be read");
+        for message in [whole.message, assembler.finish().message] {
             assert_eq!(message.text, "a\u{fffd}");
             assert_eq!(message.tool_calls[0].arguments, "{\"a\":\"\u{fffd}\"}");
-            let kept = message.provider_data.expect("items are kept");
+            let data = message.provider_data.expect("items are stored");
             assert!(
-                !kept.for_provider("here/responses").expect("they are its own").as_str().contains("ud83d")
+                !data
+                    .for_provider("here/responses")
+                    .expect("the data is this provider's")
+                    .as_str()
+                    .contains("ud83d")
             );
         }
     }
 
-    /// A server that means ill may not make it take for ever to find an item.
+    /// Finding an item must not take forever with a malicious server.
     #[test]
-    fn the_items_are_bounded() {
-        let mut assembler = Assembler::new("here/responses");
-        let mut add = |index: usize| {
+    fn rejects_items_beyond_the_limit() {
+        let mut assembler = EventAssembler::new("here/responses");
+        let mut push = |index: usize| {
             let data =
                 format!(r#"{{"type":"response.output_text.delta","output_index":{index},"delta":"a"}}"#);
             let event = Event { name: "".into(), data: data.into(), is_whole: true };
-            Assemble::add(&mut assembler, &event, &mut |_| {})
+            assembler.push(&event, &mut |_| {})
         };
-        assert!((0..MOST_ITEMS).all(|index| matches!(add(index), Ok(Progress::Goes))));
-        let refused = (0..2).map(|more| add(MOST_ITEMS + more)).find_map(Result::err);
-        assert!(matches!(refused, Some(Problem::Unreadable(why)) if why == "it has more than 10000 items"));
+        assert!((0..MAX_ITEMS).all(|index| matches!(push(index), Ok(Flow::Continue))));
+        let error = (0..2).map(|more| push(MAX_ITEMS + more)).find_map(Result::err);
+        assert!(matches!(error, Some(EventError::Malformed(reason)) if reason == "more than 10000 items"));
 
-        let items = vec!["1"; MOST_ITEMS + 1].join(",");
-        let whole = super::super::response::read(&format!(r#"{{"output":[{items}]}}"#), "here/responses");
+        let items = vec!["1"; MAX_ITEMS + 1].join(",");
+        let whole = super::super::response::parse(&format!(r#"{{"output":[{items}]}}"#), "here/responses");
         assert!(
-            matches!(whole, Err(Problem::Unreadable(why)) if why.starts_with("it has more than 10000 items"))
+            matches!(whole, Err(EventError::Malformed(reason)) if reason.starts_with("more than 10000 items"))
         );
     }
 }

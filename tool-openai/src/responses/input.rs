@@ -1,71 +1,75 @@
-//! The messages of a request, as items of its input.
+//! Encodes the messages of a request as input items.
 
 use tool_core::{AssistantMessage, Content, Image, Message, Part, ToolCall};
 
-use super::{Dialect, echo};
-use crate::json::{write_list, write_text};
-use crate::pieces::Growing;
+use super::{Dialect, replay};
+use crate::body::AppendBuffer;
+use crate::json::{write_array, write_string};
 use crate::{Error, quirks};
 
-/// The input of the request before, as it was sent: a turn writes only what is new.
+/// The encoded input of the previous request, so that a turn encodes only new messages.
 #[derive(Default)]
-pub(super) struct WrittenInput {
-    json: Growing,
-    messages: usize,
-    /// How it is written: an application may ask several endpoints in turn.
+pub(super) struct InputCache {
+    json: AppendBuffer,
+    count: usize,
+    /// The dialect that it is encoded for: an application may use several endpoints in turn.
     dialect: Option<Dialect>,
 }
 
-impl WrittenInput {
-    /// The messages as a list, but for its end; nothing, if there are none.
-    pub(super) fn with_new(&mut self, messages: &[Message], dialect: &Dialect) -> Result<&Growing, Error> {
-        let is_other = self.dialect.as_ref().is_none_or(|written| !written.is_same(dialect));
-        if is_other || messages.len() < self.messages {
+impl InputCache {
+    /// Encodes the new messages and returns all of them as an array without its end, or nothing if there are none.
+    pub(super) fn append_new(
+        &mut self,
+        messages: &[Message],
+        dialect: &Dialect,
+    ) -> Result<&AppendBuffer, Error> {
+        let is_other = self.dialect.as_ref().is_none_or(|known| !known.is_same_as(dialect));
+        if is_other || messages.len() < self.count {
             *self = Self { dialect: Some(dialect.clone()), ..Self::default() };
         }
-        let new = &messages[self.messages..];
+        let new = &messages[self.count..];
         let mut items =
-            Items { json: Vec::with_capacity(room_for(new, dialect)), are_first: self.json.is_empty() };
+            Items { json: Vec::with_capacity(estimate_bytes(new, dialect)), is_start: self.json.is_empty() };
         for message in new {
             write_message(&mut items, message, dialect)?;
         }
         if !items.json.is_empty() {
             self.json.push(items.json);
         }
-        self.messages = messages.len();
+        self.count = messages.len();
         Ok(&self.json)
     }
 }
 
-/// Items of a list, as they are written.
+/// Writes items of an array.
 pub(super) struct Items {
     json: Vec<u8>,
-    /// None of them stands before these.
-    are_first: bool,
+    /// There are no items before these.
+    is_start: bool,
 }
 
 impl Items {
-    /// Where the next item is written.
+    /// Starts the next item and returns the buffer to write it to.
     pub(super) fn next(&mut self) -> &mut Vec<u8> {
-        let is_first = self.are_first && self.json.is_empty();
+        let is_first = self.is_start && self.json.is_empty();
         self.json.push(if is_first { b'[' } else { b',' });
         &mut self.json
     }
 }
 
-/// About how many bytes the messages take, so that a long body is not moved as it grows: their texts, some of which hold
-/// JSON and so many quotes, and what stands around them.
-fn room_for(messages: &[Message], dialect: &Dialect) -> usize {
-    let of_content =
+/// Estimates the encoded length of the messages, so that a long body is not reallocated as it grows: their texts, which may
+/// contain JSON with many quotes, and the syntax around them.
+fn estimate_bytes(messages: &[Message], dialect: &Dialect) -> usize {
+    let content_bytes =
         |content: &Content| content.len() + content.images().map(|image| image.url().len()).sum::<usize>();
-    let of_calls = |calls: &[ToolCall]| calls.iter().map(|call| 100 + call.arguments.len()).sum::<usize>();
+    let call_bytes = |calls: &[ToolCall]| calls.iter().map(|call| 100 + call.arguments.len()).sum::<usize>();
     let texts = messages.iter().map(|message| match message {
-        Message::System(content) | Message::User(content) => of_content(content),
+        Message::System(content) | Message::User(content) => content_bytes(content),
         Message::Assistant(message) => {
-            let kept = echo::kept(message, &dialect.provider).map_or(0, str::len);
-            kept.max(message.text.len() + of_calls(&message.tool_calls))
+            let stored = replay::stored_items(message, &dialect.provider).map_or(0, str::len);
+            stored.max(message.text.len() + call_bytes(&message.tool_calls))
         }
-        Message::Tool(result) => of_content(&result.content),
+        Message::Tool(result) => content_bytes(&result.content),
         _ => 0,
     });
     texts.map(|text| 100 + text + text / 4).sum()
@@ -76,10 +80,10 @@ fn write_message(items: &mut Items, message: &Message, dialect: &Dialect) -> Res
         Message::System(content) => {
             if content.images().next().is_some() {
                 return Err(Error::request(
-                    "a system message cannot hold an image; put it into a user's message",
+                    "a system message cannot contain an image; put it into a user message",
                 ));
             }
-            // The API's newer word `developer` says the same, and not every server knows it.
+            // The newer role `developer` has the same effect, but not every server supports it.
             write_text_message(items, "system", &content.text());
         }
         Message::User(content) if content.images().next().is_none() => {
@@ -92,23 +96,27 @@ fn write_message(items: &mut Items, message: &Message, dialect: &Dialect) -> Res
             json.push(b'}');
         }
         Message::Assistant(message) => {
-            if !echo::write(items, message, dialect) {
+            if !replay::write(items, message, dialect) {
                 write_assistant(items, message);
             }
         }
         Message::Tool(result) => {
             let json = items.next();
             json.extend_from_slice(br#"{"type":"function_call_output","call_id":"#);
-            write_text(json, &result.call_id);
+            write_string(json, &result.call_id);
             json.extend_from_slice(br#","output":"#);
             if result.content.images().next().is_some() {
                 write_parts(json, &result.content)?;
             } else {
-                write_text(json, &result.content.text());
+                write_string(json, &result.content.text());
             }
             json.push(b'}');
         }
-        other => return Err(Error::request(format!("the Responses API has no message like {other:?}"))),
+        other => {
+            return Err(Error::request(format!(
+                "the Responses API does not support this message: {other:?}"
+            )));
+        }
     }
     Ok(())
 }
@@ -116,41 +124,43 @@ fn write_message(items: &mut Items, message: &Message, dialect: &Dialect) -> Res
 fn write_text_message(items: &mut Items, role: &str, text: &str) {
     let json = items.next();
     json.extend_from_slice(br#"{"type":"message","role":"#);
-    write_text(json, role);
+    write_string(json, role);
     json.extend_from_slice(br#","content":"#);
-    write_text(json, text);
+    write_string(json, text);
     json.push(b'}');
 }
 
-/// Writes what another provider's model said, or what was changed since it was said. A message that says nothing is no
-/// item; and a refusal is what the model said, as only items with an id of the API's have a word for it.
+/// Writes a message of another provider's model, or one that was changed. An empty message has no items. A refusal is written
+/// as text, because only items with an id can have a refusal.
 fn write_assistant(items: &mut Items, message: &AssistantMessage) {
-    let said = [Some(&*message.text), message.refusal.as_deref()];
-    for text in said.into_iter().flatten().filter(|text| !text.is_empty()) {
+    let texts = [Some(&*message.text), message.refusal.as_deref()];
+    for text in texts.into_iter().flatten().filter(|text| !text.is_empty()) {
         write_text_message(items, "assistant", text);
     }
     for call in &message.tool_calls {
         let json = items.next();
         json.extend_from_slice(br#"{"type":"function_call","call_id":"#);
-        write_text(json, &call.id);
+        write_string(json, &call.id);
         json.extend_from_slice(br#","name":"#);
-        write_text(json, &call.name);
+        write_string(json, &call.name);
         json.extend_from_slice(br#","arguments":"#);
-        write_text(json, &quirks::arguments_sent_back(&call.arguments));
+        write_string(json, &quirks::normalize_arguments(&call.arguments));
         json.push(b'}');
     }
 }
 
-/// Writes the parts of a user's message or of a result.
+/// Writes the parts of a user message or of a result.
 fn write_parts(json: &mut Vec<u8>, content: &Content) -> Result<(), Error> {
-    // The API refuses an empty text.
+    // The API rejects empty text parts.
     let parts = content.parts().iter().filter(|part| part.as_text() != Some(""));
     let parts = parts.map(|part| match (part, part.as_text()) {
         (Part::Image(image), _) => Ok(WirePart::Image(image)),
         (_, Some(text)) => Ok(WirePart::Text(text)),
-        (other, None) => Err(Error::request(format!("the Responses API has no part like {other:?}"))),
+        (other, None) => {
+            Err(Error::request(format!("the Responses API does not support this content: {other:?}")))
+        }
     });
-    write_list(json, parts.collect::<Result<Vec<_>, _>>()?, WirePart::write);
+    write_array(json, parts.collect::<Result<Vec<_>, _>>()?, WirePart::write);
     Ok(())
 }
 
@@ -164,11 +174,11 @@ impl WirePart<'_> {
         match part {
             Self::Text(text) => {
                 json.extend_from_slice(br#"{"type":"input_text","text":"#);
-                write_text(json, text);
+                write_string(json, text);
             }
             Self::Image(image) => {
                 json.extend_from_slice(br#"{"type":"input_image","detail":"auto","image_url":"#);
-                write_text(json, image.url());
+                write_string(json, image.url());
             }
         }
         json.push(b'}');
@@ -181,15 +191,15 @@ mod tests {
     use tool_core::{JsonText, ToolOutput};
 
     use super::*;
-    use crate::pieces::BodyWriter;
+    use crate::body::BodyWriter;
     use crate::responses::tests::{dialect, stored};
 
     impl Items {
-        pub(in crate::responses) fn none() -> Self {
-            Self { json: Vec::new(), are_first: true }
+        pub(in crate::responses) fn new() -> Self {
+            Self { json: Vec::new(), is_start: true }
         }
 
-        pub(in crate::responses) fn read(mut self) -> Value {
+        pub(in crate::responses) fn parse(mut self) -> Value {
             if self.json.is_empty() {
                 return json!([]);
             }
@@ -199,9 +209,9 @@ mod tests {
     }
 
     fn sent(messages: &[Message]) -> Result<Value, Error> {
-        let mut items = Items::none();
+        let mut items = Items::new();
         messages.iter().try_for_each(|message| write_message(&mut items, message, &dialect()))?;
-        Ok(items.read())
+        Ok(items.parse())
     }
 
     fn written(messages: &[Message]) -> Value {
@@ -222,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said() {
+    fn writes_messages() {
         let parts = [
             "What is ".into(),
             image("a").into(),
@@ -255,20 +265,20 @@ mod tests {
     }
 
     #[test]
-    fn a_system_message_has_no_pictures() {
+    fn rejects_images_in_system_messages() {
         let error = sent(&[Message::System(Content::from(Part::from(image("a"))))]).unwrap_err();
-        assert!(error.to_string().ends_with("put it into a user's message"), "{error}");
+        assert!(error.to_string().ends_with("put it into a user message"), "{error}");
     }
 
     #[test]
-    fn calls_and_results() {
+    fn writes_calls_and_results() {
         let calls = [ToolCall::new("1", "now", r#"{"zone": "UTC"}"#), ToolCall::new("2", "now", "{broken")];
         let outputs = [ToolOutput::text("noon"), ToolOutput::text("see:").with_part(image("a"))];
         let results: Vec<_> =
             calls.iter().zip(outputs).map(|(call, output)| Message::tool(call, &Ok(output))).collect();
-        let said = AssistantMessage::text("Let me see.").with_tool_calls(calls);
+        let reply = AssistantMessage::text("Let me see.").with_tool_calls(calls);
         let messages: Vec<_> =
-            [Message::user("When?"), Message::Assistant(said)].into_iter().chain(results).collect();
+            [Message::user("When?"), Message::Assistant(reply)].into_iter().chain(results).collect();
         let call = |id: &str, arguments: &str| json!({ "type": "function_call", "call_id": id, "name": "now", "arguments": arguments });
         let result = |id: &str, output: Value| json!({ "type": "function_call_output", "call_id": id, "output": output });
         let expected = [
@@ -281,51 +291,57 @@ mod tests {
         assert_eq!(written(&messages).as_array().unwrap()[1..], expected);
     }
 
-    fn bytes(written: &Growing) -> Vec<u8> {
+    fn bytes(written: &AppendBuffer) -> Vec<u8> {
         let mut body = BodyWriter::default();
         body.append(written);
         body.finish().to_vec()
     }
 
-    fn anew(messages: &[Message], dialect: &Dialect) -> Vec<u8> {
-        bytes(WrittenInput::default().with_new(messages, dialect).unwrap())
+    fn encoded_without_cache(messages: &[Message], dialect: &Dialect) -> Vec<u8> {
+        bytes(InputCache::default().append_new(messages, dialect).unwrap())
     }
 
     #[test]
-    fn only_what_is_new_is_written() {
+    fn encodes_only_new_messages() {
         let messages = ["When?", "Now?", "Where?"].map(Message::user);
-        let mut written = WrittenInput::default();
-        written.with_new(&messages[..1], &dialect()).unwrap();
-        // Nobody may change it; so it is not looked at again.
+        let mut written = InputCache::default();
+        written.append_new(&messages[..1], &dialect()).unwrap();
+        // Earlier messages must not change, so they are not read again.
         let changed = [Message::user("changed"), messages[1].clone(), messages[2].clone()];
-        let whole = bytes(written.with_new(&changed, &dialect()).unwrap());
-        assert_eq!(whole, anew(&messages, &dialect()));
-        // But for fewer messages, or in another dialect.
+        let whole = bytes(written.append_new(&changed, &dialect()).unwrap());
+        assert_eq!(whole, encoded_without_cache(&messages, &dialect()));
+        // Fewer messages, or another dialect.
         for (messages, dialect) in [(&changed[..2], dialect()), (&messages[..2], stored())] {
-            assert_eq!(bytes(written.with_new(messages, &dialect).unwrap()), anew(messages, &dialect));
+            assert_eq!(
+                bytes(written.append_new(messages, &dialect).unwrap()),
+                encoded_without_cache(messages, &dialect)
+            );
         }
     }
 
     #[test]
-    fn messages_that_say_nothing_are_no_items() {
+    fn empty_messages_have_no_items() {
         let nothing = Message::assistant("");
-        let mut written = WrittenInput::default();
-        assert!(written.with_new(&[], &dialect()).unwrap().is_empty());
-        assert!(written.with_new(std::slice::from_ref(&nothing), &dialect()).unwrap().is_empty());
+        let mut written = InputCache::default();
+        assert!(written.append_new(&[], &dialect()).unwrap().is_empty());
+        assert!(written.append_new(std::slice::from_ref(&nothing), &dialect()).unwrap().is_empty());
         let some = [nothing.clone(), Message::user("a"), nothing, Message::user("b")];
-        let written = bytes(written.with_new(&some, &dialect()).unwrap());
-        assert_eq!(written, anew(&[some[1].clone(), some[3].clone()], &dialect()));
+        let written = bytes(written.append_new(&some, &dialect()).unwrap());
+        assert_eq!(written, encoded_without_cache(&[some[1].clone(), some[3].clone()], &dialect()));
         assert!(written.starts_with(b"[{"), "{}", String::from_utf8_lossy(&written));
     }
 
     #[test]
-    fn what_cannot_be_written_leaves_no_trace() {
-        let picture = Message::System(Content::from(Part::from(image("a"))));
-        let mut written = WrittenInput::default();
+    fn a_failure_leaves_the_cache_unchanged() {
+        let invalid = Message::System(Content::from(Part::from(image("a"))));
+        let mut written = InputCache::default();
         let good = [Message::user("a"), Message::user("b")];
-        written.with_new(&good[..1], &dialect()).unwrap();
-        let bad = [good[0].clone(), good[1].clone(), picture];
-        assert!(written.with_new(&bad, &dialect()).is_err());
-        assert_eq!(bytes(written.with_new(&good, &dialect()).unwrap()), anew(&good, &dialect()));
+        written.append_new(&good[..1], &dialect()).unwrap();
+        let bad = [good[0].clone(), good[1].clone(), invalid];
+        assert!(written.append_new(&bad, &dialect()).is_err());
+        assert_eq!(
+            bytes(written.append_new(&good, &dialect()).unwrap()),
+            encoded_without_cache(&good, &dialect())
+        );
     }
 }

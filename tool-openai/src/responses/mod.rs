@@ -1,13 +1,12 @@
 //! The Responses API: `POST /responses`, plain and streamed.
 
 mod assembler;
-mod echo;
 mod input;
-mod item;
+mod output_item;
+mod partial_item;
+mod replay;
 mod request;
 mod response;
-mod slot;
-mod stream;
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,24 +14,24 @@ use std::sync::Arc;
 use futures_util::stream::{TryStreamExt, once};
 use tool_core::{ChatModel, ChatRequest, ChatResponse, ChatStream, ModelFuture};
 
-use self::assembler::Assembler;
-use crate::asking::{self, Api};
+use self::assembler::EventAssembler;
+use crate::api::{self, Api};
+use crate::body::RequestBody;
 use crate::client::Client;
-use crate::pieces::RequestBody;
-use crate::streaming::Problem;
-use crate::tools::{self, Form};
+use crate::streaming::EventError;
+use crate::tools::{self, ToolFormat};
+use crate::warning::warn_about_omitted_fields;
 use crate::{Endpoint, Error};
 
 const PATH: &str = "responses";
 
-/// A model of an OpenAI-compatible endpoint, through the Responses API. Made by
-/// [`OpenAi::responses_model`](crate::OpenAi::responses_model); cloning shares the connections.
+/// A model of an OpenAI-compatible endpoint that uses the Responses API: see
+/// [`OpenAi::responses_model`](crate::OpenAi::responses_model). Clones share the connections.
 ///
-/// What the model answers is kept with its message, item by item, and sent back as it came: reasoning models think on
-/// where they were. Nothing is left with the provider, unless that is [asked for](Self::with_store).
+/// The items of each response are stored with its message and sent back unchanged, so that reasoning models can continue their
+/// reasoning. The provider stores nothing unless [configured](Self::with_store) to.
 ///
-/// A [further field](tool_core::ModelOptions::extra) of the request that has the name of one that is sent anyway is
-/// joined to it, so that `tools` offers the provider's own tools beside the run's:
+/// [Extra fields](crate#extra-fields) of the model options can add fields and the provider's own tools:
 ///
 /// ```
 /// use serde_json::json;
@@ -45,33 +44,33 @@ pub struct Responses {
     client: Arc<Client>,
     model: String,
     dialect: Dialect,
-    reasoning: Reasoning,
+    reasoning: ReasoningOptions,
 }
 
-/// How an endpoint wants to be spoken to.
+/// The endpoint that messages are encoded for.
 #[derive(Clone, Debug, PartialEq)]
 struct Dialect {
     endpoint: Arc<Endpoint>,
-    /// The name under which the endpoint keeps what it wants back.
+    /// The name under which the endpoint's provider data is stored.
     provider: Arc<str>,
-    /// The endpoint keeps the responses.
+    /// The provider stores the responses.
     is_stored: bool,
 }
 
 impl Dialect {
-    fn is_same(&self, other: &Self) -> bool {
-        // Nearly always it is the very same.
-        let is_very_same = Arc::ptr_eq(&self.endpoint, &other.endpoint)
+    fn is_same_as(&self, other: &Self) -> bool {
+        // Comparing pointers is enough in nearly every case.
+        let is_identical = Arc::ptr_eq(&self.endpoint, &other.endpoint)
             && Arc::ptr_eq(&self.provider, &other.provider)
             && self.is_stored == other.is_stored;
-        is_very_same || self == other
+        is_identical || self == other
     }
 }
 
-/// What is to be told of the model's reasoning.
+/// How the response reports the model's reasoning.
 #[derive(Clone, Default)]
-struct Reasoning {
-    /// Unset, the model's name decides.
+struct ReasoningOptions {
+    /// If `None`, it depends on the options and the model's name.
     is_encrypted: Option<bool>,
     summary: Option<String>,
 }
@@ -80,35 +79,35 @@ impl Responses {
     pub(crate) fn new(client: Arc<Client>, model: String) -> Self {
         let provider = client.provider(PATH).into();
         let dialect = Dialect { endpoint: Arc::clone(&client.endpoint), provider, is_stored: false };
-        Self { client, model, dialect, reasoning: Reasoning::default() }
+        Self { client, model, dialect, reasoning: ReasoningOptions::default() }
     }
 
-    /// Whether the provider is to keep the responses; it is not, unless this is set. A run needs none of them, as it
-    /// keeps its conversation itself.
+    /// Sets whether the provider stores the responses. By default, it does not. Runs do not need it, because they store their
+    /// conversations themselves.
     #[must_use]
     pub fn with_store(mut self, is_stored: bool) -> Self {
         self.dialect.is_stored = is_stored;
         self
     }
 
-    /// Whether the model's reasoning is asked for in encrypted form, so that it can be sent back to a provider that keeps
-    /// nothing. Unless this is set, it is asked for where a reasoning effort is set, and of models whose names say that
-    /// they reason, such as `o3` and `gpt-5`; others refuse the request.
+    /// Sets whether to request the model's reasoning in encrypted form, so that it can be sent back to a provider that stores
+    /// nothing. By default, it is requested if a reasoning effort is set and from models with names of reasoning models, such
+    /// as `o3` and `gpt-5`; others reject the request.
     #[must_use]
-    pub fn with_encrypted_reasoning(mut self, is_asked_for: bool) -> Self {
-        self.reasoning.is_encrypted = Some(is_asked_for);
+    pub fn with_encrypted_reasoning(mut self, is_encrypted: bool) -> Self {
+        self.reasoning.is_encrypted = Some(is_encrypted);
         self
     }
 
-    /// How much the provider is to tell of the model's reasoning, in its own word, such as `auto`; unset, it tells none
-    /// of it or what it likes.
+    /// Sets how detailed the summary of the model's reasoning is, in the provider's terms, such as `auto`. By default, the
+    /// provider decides.
     #[must_use]
     pub fn with_reasoning_summary(mut self, summary: impl Into<String>) -> Self {
         self.reasoning.summary = Some(summary.into());
         self
     }
 
-    /// The model's name, as the endpoint knows it.
+    /// Returns the name of the model.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.model
@@ -118,53 +117,52 @@ impl Responses {
 impl Api for Responses {
     const PATH: &'static str = PATH;
 
-    type Assembler<'a> = Assembler<'a>;
+    type Assembler<'a> = EventAssembler<'a>;
 
     fn client(&self) -> &Client {
         &self.client
     }
 
-    fn model(&self) -> &str {
+    fn default_model(&self) -> &str {
         &self.model
     }
 
-    fn body(&self, request: &ChatRequest<'_>, is_streamed: bool) -> Result<RequestBody, Error> {
+    fn encode(&self, request: &ChatRequest<'_>, is_streamed: bool) -> Result<RequestBody, Error> {
         let offered = tools::offered(request, &self.client.endpoint);
         let on_warning = self.client.on_warning.as_ref();
-        tools::warn_of_left_out(request, &self.client.endpoint, on_warning);
-        let tools = tools::written(&offered, Form::Flat, &self.client.endpoint, on_warning)?;
+        warn_about_omitted_fields(request, &self.client.endpoint, on_warning);
+        let tools = tools::encode(&offered, ToolFormat::Flat, &self.client.endpoint, on_warning)?;
         let tools = tools.as_ref().map(AsRef::as_ref);
-        request::body(&self.dialect, self.model_of(request), &self.reasoning, request, tools, is_streamed)
+        request::encode(&self.dialect, self.model_for(request), &self.reasoning, request, tools, is_streamed)
     }
 
-    fn assembler(&self) -> Assembler<'_> {
-        Assembler::new(&self.dialect.provider)
+    fn assembler(&self) -> EventAssembler<'_> {
+        EventAssembler::new(&self.dialect.provider)
     }
 
-    fn read(&self, text: &str) -> Result<ChatResponse, Problem> {
-        response::read(text, &self.dialect.provider)
+    fn parse(&self, text: &str) -> Result<ChatResponse, EventError> {
+        response::parse(text, &self.dialect.provider)
     }
 }
 
 impl ChatModel for Responses {
     fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
-        Box::pin(async move { Ok(asking::ask(self, request).await?) })
+        Box::pin(async move { Ok(api::chat(self, request).await?) })
     }
 
     fn stream<'a>(&'a self, request: &'a ChatRequest<'_>) -> ChatStream<'a> {
-        Box::pin(once(asking::open(self, request)).try_flatten())
+        Box::pin(once(api::open_stream(self, request)).try_flatten())
     }
 
     fn supports_response_format(&self) -> bool {
-        self.dialect.endpoint.json_schema
+        self.dialect.endpoint.supports_json_schema
     }
 
     fn supports_response_format_with_tools(&self) -> bool {
-        self.supports_response_format() && self.client.endpoint.json_schema_with_tools
+        self.supports_response_format() && self.client.endpoint.supports_json_schema_with_tools
     }
 
-    /// The endpoint's [name](Endpoint::name); `openai` for one without, as that is the name of this API with whoever
-    /// offers it.
+    /// Returns the endpoint's [name](Endpoint::name), or `openai` if it has none.
     fn provider_name(&self) -> Option<&str> {
         Some(self.client.name())
     }

@@ -1,67 +1,69 @@
-//! The request, written straight from the core types.
+//! Encodes requests.
 
 use serde::Serialize;
 use serde_json::Value;
 use tool_core::{ChatRequest, ModelOptions, ResponseFormat, ToolChoice};
 
-use super::input::WrittenInput;
-use super::{Dialect, Reasoning};
-use crate::fields::Fields;
-use crate::json::write_text;
-use crate::pieces::{BodyWriter, RequestBody};
+use super::input::InputCache;
+use super::{Dialect, ReasoningOptions};
+use crate::body::{BodyWriter, FieldWriter, RequestBody, reject_reserved};
+use crate::json::write_string;
 use crate::{Endpoint, Error};
 
-/// Fields that no further field may set, and where they are set.
-const SET_ELSEWHERE: [(&str, &str); 4] = [
+/// The fields that extra fields must not set, and what sets them.
+const RESERVED_FIELDS: [(&str, &str); 4] = [
     ("input", "the messages of the request"),
-    ("model", "the option `model`"),
+    ("model", "`ModelOptions::model`"),
     ("store", "`Responses::with_store`"),
-    ("stream", "streaming the request"),
+    ("stream", "`ChatModel::stream`"),
 ];
 
-/// The body of a request to this model. The tools are given beside it, as they are written already.
+/// Encodes the body of a request to this model, with tools that are already encoded.
 ///
-/// What stays the same from turn to turn stands first and the input, which only grows, behind it: so a turn's body begins
-/// with the bytes of the one before, and the provider's cache of prompts hits. Only the choice of tools, which a run
-/// changes once a tool was called, stands behind the input.
+/// The parts that stay the same from turn to turn come first, followed by the input, which only grows: the body of a turn
+/// starts with the bytes of the one before, so that the provider's prompt cache hits. Only the tool choice, which a run
+/// changes once a tool was called, comes after the input.
 ///
 /// # Errors
 ///
-/// An option is no number that JSON can say or none that the API has, or the messages hold what it has no word for.
-pub(super) fn body(
+/// Fails if an option is not a finite number or not supported by the API, an extra field is reserved, or a message cannot be
+/// expressed in the API.
+pub(super) fn encode(
     dialect: &Dialect,
     model: &str,
-    reasoning: &Reasoning,
+    reasoning: &ReasoningOptions,
     request: &ChatRequest<'_>,
     tools: Option<&str>,
     is_streamed: bool,
 ) -> Result<RequestBody, Error> {
     let (options, endpoint) = (request.options(), &*dialect.endpoint);
-    refuse_what_there_is_not(options)?;
-    request.cached(|written: &mut WrittenInput| {
-        let input = written.with_new(request.messages(), dialect)?;
+    reject_unsupported(options)?;
+    reject_reserved(&options.extra, &RESERVED_FIELDS)?;
+    request.cached(|cache: &mut InputCache| {
+        let input = cache.append_new(request.messages(), dialect)?;
         let mut json = Vec::with_capacity(1024 + tools.map_or(0, str::len));
         json.extend_from_slice(br#"{"model":"#);
-        write_text(&mut json, model);
+        write_string(&mut json, model);
         if is_streamed {
             json.extend_from_slice(br#","stream":true"#);
         }
-        // Left out, it means `true`.
+        // The default is `true`.
         json.extend_from_slice(if dialect.is_stored { br#","store":true"# } else { br#","store":false"# });
-        let mut fields = Fields::behind(json, &options.extra);
-        let included = included(dialect, model, reasoning, options);
-        fields.write_set("include", Some(included).filter(|included| !included.is_empty()))?;
-        // The API refuses an empty list, and words of tools without tools.
+        let mut fields = FieldWriter::new(json, &options.extra);
+        let include = included_data(dialect, model, reasoning, options);
+        fields.write("include", Some(include).filter(|include| !include.is_empty()))?;
+        // The API rejects an empty array, and the other fields for tools without any.
         fields.write_json("tools", tools)?;
-        let has_tools = tools.is_some() || fields.has_further("tools");
-        let parallel = request.parallel_tool_calls().filter(|_| has_tools && endpoint.parallel_tool_calls);
-        fields.write_set("parallel_tool_calls", parallel)?;
+        let has_tools = tools.is_some() || fields.has_extra("tools");
+        let parallel =
+            request.parallel_tool_calls().filter(|_| has_tools && endpoint.supports_parallel_tool_calls);
+        fields.write("parallel_tool_calls", parallel)?;
         write_options(&mut fields, options)?;
-        fields.write_set("reasoning", WireReasoning::of(options, reasoning))?;
-        let format = request.response_format().filter(|_| endpoint.json_schema);
-        fields.write_set("text", format.map(|format| Text::of(format, endpoint)))?;
-        let has_choice = has_tools && !fields.has_further("tool_choice");
-        let mut body = BodyWriter::behind(fields.with_further()?);
+        fields.write("reasoning", WireReasoning::new(options, reasoning))?;
+        let format = request.response_format().filter(|_| endpoint.supports_json_schema);
+        fields.write("text", format.map(|format| WireText::new(format, endpoint)))?;
+        let has_choice = has_tools && !fields.has_extra("tool_choice");
+        let mut body = BodyWriter::starting_with(fields.finish()?);
         body.json().extend_from_slice(br#","input":"#);
         body.append(input);
         let json = body.json();
@@ -77,94 +79,84 @@ pub(super) fn body(
     })
 }
 
-/// What is unset is not written: some servers refuse words that they do not know.
-fn write_options(fields: &mut Fields<'_>, options: &ModelOptions) -> Result<(), Error> {
-    fields.write_set("temperature", options.temperature)?;
-    fields.write_set("top_p", options.top_p)?;
-    fields.write_set("max_output_tokens", options.max_output_tokens)?;
-    fields.write_set("top_logprobs", options.top_logprobs)?;
-    fields.write_set("service_tier", options.service_tier.as_ref())?;
-    fields.write_set("user", options.user.as_ref())?;
-    fields.write_set("metadata", Some(&options.metadata).filter(|metadata| !metadata.is_empty()))
+/// Writes the options that are set. Some servers reject unknown fields.
+fn write_options(fields: &mut FieldWriter<'_>, options: &ModelOptions) -> Result<(), Error> {
+    fields.write_number("temperature", options.temperature)?;
+    fields.write_number("top_p", options.top_p)?;
+    fields.write("max_output_tokens", options.max_output_tokens)?;
+    fields.write("top_logprobs", options.top_logprobs)?;
+    fields.write("service_tier", options.service_tier.as_ref())?;
+    fields.write("user", options.user.as_ref())?;
+    fields.write("metadata", Some(&options.metadata).filter(|metadata| !metadata.is_empty()))
 }
 
 fn write_choice(json: &mut Vec<u8>, choice: &ToolChoice, endpoint: &Endpoint) {
     match choice {
         ToolChoice::None => json.extend_from_slice(br#","tool_choice":"none""#),
-        ToolChoice::Tool(name) if endpoint.named_tool_choice => {
+        ToolChoice::Tool(name) if endpoint.supports_named_tool_choice => {
             json.extend_from_slice(br#","tool_choice":{"type":"function","name":"#);
-            write_text(json, name);
+            write_string(json, name);
             json.push(b'}');
         }
         ToolChoice::Required | ToolChoice::Tool(_) => {
-            if let Some(word) = &endpoint.required_tool_choice {
+            if let Some(value) = &endpoint.required_tool_choice {
                 json.extend_from_slice(br#","tool_choice":"#);
-                write_text(json, word);
+                write_string(json, value);
             }
         }
-        // What the API does when it is told nothing.
+        // The API's default.
         _ => {}
     }
 }
 
-/// What is asked for beyond what the API tells by itself.
-fn included(
+/// Returns the data that the response must include beyond the API's default.
+fn included_data(
     dialect: &Dialect,
     model: &str,
-    reasoning: &Reasoning,
+    reasoning: &ReasoningOptions,
     options: &ModelOptions,
 ) -> Vec<&'static str> {
-    let is_encrypted =
-        reasoning.is_encrypted.unwrap_or_else(|| options.reasoning_effort.is_some() || reasons(model));
-    let mut included = Vec::new();
-    // What is stored is there to be referred to.
+    let is_encrypted = reasoning
+        .is_encrypted
+        .unwrap_or_else(|| options.reasoning_effort.is_some() || is_reasoning_model(model));
+    let mut include = Vec::new();
+    // Stored reasoning is referred to by its id.
     if is_encrypted && !dialect.is_stored {
-        included.push("reasoning.encrypted_content");
+        include.push("reasoning.encrypted_content");
     }
     if options.top_logprobs.is_some() {
-        included.push("message.output_text.logprobs");
+        include.push("message.output_text.logprobs");
     }
-    included
+    include
 }
 
-/// The model's name says that it reasons: `o1` and its successors, `gpt-5` and its, but for the models that only chat.
-fn reasons(model: &str) -> bool {
+/// Returns `true` if the name is that of a reasoning model: `o1`, `gpt-5` and their successors, except those for chat only.
+fn is_reasoning_model(model: &str) -> bool {
     let name = model.rsplit('/').next().unwrap_or(model);
     let name = name.strip_prefix("ft:").unwrap_or(name);
-    let begins_with_number = |rest: &str| rest.starts_with(|first: char| first.is_ascii_digit());
+    let starts_with_digit = |rest: &str| rest.starts_with(|first: char| first.is_ascii_digit());
     let generation = |rest: &str| {
         let end = rest.find(|digit: char| !digit.is_ascii_digit()).unwrap_or(rest.len());
         rest[..end].parse::<u32>().ok()
     };
     match (name.strip_prefix('o'), name.strip_prefix("gpt-")) {
-        (Some(rest), _) => begins_with_number(rest),
+        (Some(rest), _) => starts_with_digit(rest),
         (_, Some(rest)) => generation(rest).is_some_and(|number| number >= 5) && !rest.contains("-chat"),
         _ => name.starts_with("codex-"),
     }
 }
 
-/// Options that the API does not have are refused, as a run that relies on them would not be what it seems. And JSON has
-/// no word for infinity: it would be written as `null`, which the API reads as unset.
-fn refuse_what_there_is_not(options: &ModelOptions) -> Result<(), Error> {
-    let set = [
+/// Rejects options that the API does not have. Ignoring them would break the expectations of the caller.
+fn reject_unsupported(options: &ModelOptions) -> Result<(), Error> {
+    let unsupported = [
         ("stop", !options.stop.is_empty()),
         ("seed", options.seed.is_some()),
         ("frequency_penalty", options.frequency_penalty.is_some()),
         ("presence_penalty", options.presence_penalty.is_some()),
     ];
-    if let Some((name, _)) = set.into_iter().find(|(_, is_set)| *is_set) {
-        return Err(Error::request(format!(
-            "the Responses API has no option `{name}`; leave it out, or ask through Chat Completions with `OpenAi::chat_model`"
-        )));
-    }
-    for (name, number) in [("temperature", options.temperature), ("top_p", options.top_p)] {
-        if let Some(number) = number.filter(|number| !number.is_finite()) {
-            return Err(Error::request(format!("the option `{name}` is {number}; give a finite number")));
-        }
-    }
-    match SET_ELSEWHERE.iter().find(|(name, _)| options.extra.contains_key(*name)) {
-        Some((name, place)) => Err(Error::request(format!(
-            "the further field `{name}` of the options is one that the request has already; set it by {place}"
+    match unsupported.into_iter().find(|(_, is_set)| *is_set) {
+        Some((name, _)) => Err(Error::request(format!(
+            "the Responses API does not support the option `{name}`; unset it, or use `OpenAi::chat_model`"
         ))),
         None => Ok(()),
     }
@@ -179,14 +171,14 @@ struct WireReasoning<'a> {
 }
 
 impl<'a> WireReasoning<'a> {
-    fn of(options: &'a ModelOptions, reasoning: &'a Reasoning) -> Option<Self> {
+    fn new(options: &'a ModelOptions, reasoning: &'a ReasoningOptions) -> Option<Self> {
         let (effort, summary) = (options.reasoning_effort.as_deref(), reasoning.summary.as_deref());
         (effort.is_some() || summary.is_some()).then_some(Self { effort, summary })
     }
 }
 
 #[derive(Serialize)]
-struct Text<'a> {
+struct WireText<'a> {
     format: JsonSchema<'a>,
 }
 
@@ -198,9 +190,9 @@ struct JsonSchema<'a> {
     strict: bool,
 }
 
-impl<'a> Text<'a> {
-    fn of(format: &'a ResponseFormat, endpoint: &Endpoint) -> Self {
-        let strict = format.is_strict() && endpoint.strict;
+impl<'a> WireText<'a> {
+    fn new(format: &'a ResponseFormat, endpoint: &Endpoint) -> Self {
+        let strict = format.is_strict() && endpoint.supports_strict;
         let (name, schema) = (format.name(), format.schema());
         Self { format: JsonSchema { r#type: "json_schema", name, schema, strict } }
     }
@@ -212,23 +204,24 @@ mod tests {
     use tool_core::{Message, ToolDefinition, ToolDefinitions};
 
     use super::*;
+    use crate::ErrorKind;
     use crate::responses::tests::{dialect, stored};
-    use crate::tools::{self, Form};
+    use crate::tools::{self, ToolFormat};
 
     fn sent(
         dialect: &Dialect,
         model: &str,
-        reasoning: &Reasoning,
+        reasoning: &ReasoningOptions,
         request: &ChatRequest<'_>,
     ) -> Result<Value, Error> {
-        let tools = tools::written(request.tools(), Form::Flat, &dialect.endpoint, None)?;
+        let tools = tools::encode(request.tools(), ToolFormat::Flat, &dialect.endpoint, None)?;
         let tools = tools.as_ref().map(AsRef::as_ref);
-        let body = body(dialect, model, reasoning, request, tools, false)?;
+        let body = encode(dialect, model, reasoning, request, tools, false)?;
         Ok(serde_json::from_slice(&body.to_vec()).unwrap())
     }
 
     fn written(request: &ChatRequest<'_>) -> Value {
-        sent(&dialect(), "m", &Reasoning::default(), request).unwrap()
+        sent(&dialect(), "m", &ReasoningOptions::default(), request).unwrap()
     }
 
     fn hello() -> ChatRequest<'static> {
@@ -236,11 +229,11 @@ mod tests {
     }
 
     fn now() -> ToolDefinitions {
-        ToolDefinitions::from_iter([ToolDefinition::new("now", "Tells the time")])
+        ToolDefinitions::from_iter([ToolDefinition::new("now", "Returns the time")])
     }
 
-    /// The fields beside those of the plainest request.
-    fn further(mut body: Value) -> Value {
+    /// Returns the fields that a minimal request does not have.
+    fn additional_fields(mut body: Value) -> Value {
         let fields = body.as_object_mut().unwrap();
         assert_eq!(fields.shift_remove("model"), Some(json!("m")));
         assert_eq!(fields.shift_remove("store"), Some(json!(false)));
@@ -253,17 +246,17 @@ mod tests {
         let input = json!([{ "type": "message", "role": "user", "content": "Hello" }]);
         let expected = json!({ "model": "m", "store": false, "input": input });
         assert_eq!(written(&hello()).to_string(), expected.to_string());
-        let streamed = body(&dialect(), "m", &Reasoning::default(), &hello(), None, true).unwrap();
+        let streamed = encode(&dialect(), "m", &ReasoningOptions::default(), &hello(), None, true).unwrap();
         assert_eq!(serde_json::from_slice::<Value>(&streamed.to_vec()).unwrap()["stream"], true);
     }
 
     #[test]
-    fn tools_and_the_choice_among_them() {
+    fn writes_tools_and_the_tool_choice() {
         let request = hello().with_tools(now()).with_parallel_tool_calls(false);
         let body = written(&request);
         let parameters =
             json!({ "type": "object", "properties": {}, "required": [], "additionalProperties": false });
-        let tool = json!({ "type": "function", "name": "now", "description": "Tells the time", "parameters": parameters, "strict": false });
+        let tool = json!({ "type": "function", "name": "now", "description": "Returns the time", "parameters": parameters, "strict": false });
         assert_eq!(body["tools"], json!([tool]));
         assert_eq!(body["parallel_tool_calls"], false);
         assert_eq!(body.get("tool_choice"), None);
@@ -280,13 +273,13 @@ mod tests {
     }
 
     #[test]
-    fn without_tools_there_is_no_word_of_tools() {
+    fn omits_fields_for_tools_without_tools() {
         let request = hello().with_tool_choice(ToolChoice::None).with_parallel_tool_calls(true);
-        assert_eq!(further(written(&request)), json!({}));
+        assert_eq!(additional_fields(written(&request)), json!({}));
     }
 
     #[test]
-    fn what_an_endpoint_does_not_know_is_not_said() {
+    fn omits_or_translates_what_an_endpoint_does_not_support() {
         let closed =
             json!({ "type": "object", "properties": {}, "required": [], "additionalProperties": false });
         let request = hello()
@@ -295,27 +288,27 @@ mod tests {
             .with_tool_choice(ToolChoice::Tool("now".into()))
             .with_response_format(ResponseFormat::json_schema("place", closed));
         let mut endpoint = Endpoint::openai();
-        endpoint.strict = false;
-        endpoint.parallel_tool_calls = false;
-        endpoint.named_tool_choice = false;
+        endpoint.supports_strict = false;
+        endpoint.supports_parallel_tool_calls = false;
+        endpoint.supports_named_tool_choice = false;
         let other = Dialect { endpoint: endpoint.clone().into(), ..dialect() };
-        let body = sent(&other, "m", &Reasoning::default(), &request).unwrap();
+        let body = sent(&other, "m", &ReasoningOptions::default(), &request).unwrap();
         assert_eq!(body.get("parallel_tool_calls"), None);
         assert_eq!(body["tool_choice"], "required");
-        // The API wants the word of every tool.
+        // The API requires the field in every tool.
         assert_eq!(
             (&body["tools"][0]["strict"], &body["text"]["format"]["strict"]),
             (&json!(false), &json!(false))
         );
         endpoint.required_tool_choice = None;
-        endpoint.json_schema = false;
+        endpoint.supports_json_schema = false;
         let other = Dialect { endpoint: endpoint.into(), ..dialect() };
-        let body = sent(&other, "m", &Reasoning::default(), &request).unwrap();
+        let body = sent(&other, "m", &ReasoningOptions::default(), &request).unwrap();
         assert_eq!((body.get("tool_choice"), body.get("text")), (None, None));
     }
 
     #[test]
-    fn options_are_written_where_they_are_set() {
+    fn writes_options_that_are_set() {
         let all = ModelOptions::default()
             .with_temperature(0.0)
             .with_top_p(0.5)
@@ -357,13 +350,13 @@ mod tests {
             ),
         ];
         for (options, expected) in table {
-            let body = further(written(&hello().with_options(options)));
+            let body = additional_fields(written(&hello().with_options(options)));
             assert_eq!(body.to_string(), expected.to_string());
         }
     }
 
     #[test]
-    fn further_fields_join_those_that_are_there() {
+    fn extra_fields_are_merged_into_fields_of_the_same_name() {
         let closed =
             json!({ "type": "object", "properties": {}, "required": [], "additionalProperties": false });
         let options = ModelOptions::default()
@@ -386,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn encrypted_reasoning_is_asked_for_of_models_that_reason() {
+    fn requests_encrypted_reasoning_from_reasoning_models() {
         let (unset, yes, no) = (None, Some(true), Some(false));
         let table = [
             ("gpt-4.1-mini", unset, None, false),
@@ -408,20 +401,21 @@ mod tests {
             ("", unset, None, false),
         ];
         for (model, is_encrypted, effort, expected) in table {
-            let reasoning = Reasoning { is_encrypted, summary: None };
+            let reasoning = ReasoningOptions { is_encrypted, summary: None };
             let mut options = ModelOptions::default();
             options.reasoning_effort = effort.map(str::to_owned);
             let request = hello().with_options(options);
             let include = |dialect| sent(&dialect, model, &reasoning, &request).unwrap()["include"].take();
-            let asked = if expected { json!(["reasoning.encrypted_content"]) } else { json!(null) };
-            assert_eq!(include(dialect()), asked, "{model} {is_encrypted:?} {effort:?}");
+            let include_expected =
+                if expected { json!(["reasoning.encrypted_content"]) } else { json!(null) };
+            assert_eq!(include(dialect()), include_expected, "{model} {is_encrypted:?} {effort:?}");
             assert_eq!(include(stored()), json!(null), "{model}, stored");
         }
     }
 
     #[test]
-    fn a_summary_is_asked_for_beside_the_effort() {
-        let reasoning = Reasoning { is_encrypted: None, summary: Some("auto".into()) };
+    fn requests_a_summary_together_with_the_effort() {
+        let reasoning = ReasoningOptions { is_encrypted: None, summary: Some("auto".into()) };
         let low = ModelOptions::default().with_reasoning_effort("low");
         for (options, expected) in [
             (ModelOptions::default(), json!({ "summary": "auto" })),
@@ -433,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_format_is_strict_where_it_can_be() {
+    fn a_response_format_is_strict_if_possible() {
         let closed =
             json!({ "type": "object", "properties": {}, "required": [], "additionalProperties": false });
         let open = json!({ "type": "object", "additionalProperties": true });
@@ -447,40 +441,49 @@ mod tests {
     }
 
     #[test]
-    fn what_the_api_does_not_have_is_refused() {
+    fn rejects_unsupported_options_and_reserved_fields() {
         let options = ModelOptions::default;
         let table = [
-            (options().with_stop(["a"]), "the Responses API has no option `stop`"),
-            (options().with_seed(1), "the Responses API has no option `seed`"),
-            (options().with_frequency_penalty(0.0), "the Responses API has no option `frequency_penalty`"),
-            (options().with_presence_penalty(0.0), "the Responses API has no option `presence_penalty`"),
+            (options().with_stop(["a"]), "the Responses API does not support the option `stop`; unset it"),
+            (options().with_seed(1), "the Responses API does not support the option `seed`"),
+            (
+                options().with_frequency_penalty(0.0),
+                "the Responses API does not support the option `frequency_penalty`",
+            ),
+            (
+                options().with_presence_penalty(0.0),
+                "the Responses API does not support the option `presence_penalty`",
+            ),
             (options().with_temperature(f64::NAN), "the option `temperature` is NaN"),
             (options().with_top_p(f64::INFINITY), "the option `top_p` is inf"),
-            (options().with_extra("input", "x"), "the further field `input` of the options is one that"),
-            (options().with_extra("model", "x"), "the further field `model`"),
-            (options().with_extra("store", true), "the further field `store`"),
-            (options().with_extra("stream", true), "the further field `stream`"),
+            (options().with_extra("input", "x"), "the extra field `input` is reserved; use the messages"),
+            (options().with_extra("model", "x"), "the extra field `model`"),
+            (options().with_extra("store", true), "the extra field `store`"),
+            (options().with_extra("stream", true), "the extra field `stream`"),
         ];
         for (options, expected) in table {
             let request = hello().with_options(options);
-            let error = sent(&dialect(), "m", &Reasoning::default(), &request).unwrap_err();
-            assert!(error.is_invalid_request() && error.to_string().starts_with(expected), "{error}");
+            let error = sent(&dialect(), "m", &ReasoningOptions::default(), &request).unwrap_err();
+            assert!(
+                error.kind() == ErrorKind::InvalidRequest && error.to_string().starts_with(expected),
+                "{error}"
+            );
         }
     }
 
     #[test]
-    fn one_more_turn_costs_no_more_allocations_with_many_tools() {
+    fn allocations_per_turn_do_not_depend_on_the_number_of_tools() {
         let messages = vec![Message::user("When?"), Message::assistant("Now.")];
-        let (dialect, reasoning) = (dialect(), Reasoning::default());
+        let (dialect, reasoning) = (dialect(), ReasoningOptions::default());
         let counts = [0, 1, 100].map(|number| {
             let tools =
-                (0..number).map(|number| ToolDefinition::new(format!("now_{number}"), "Tells the time"));
+                (0..number).map(|number| ToolDefinition::new(format!("now_{number}"), "Returns the time"));
             let tools = ToolDefinitions::from_iter(tools);
             let write = || {
                 let request = ChatRequest::borrowing(&messages).with_tools(tools.clone());
-                let tools = tools::written(&tools, Form::Flat, &dialect.endpoint, None).unwrap();
+                let tools = tools::encode(&tools, ToolFormat::Flat, &dialect.endpoint, None).unwrap();
                 let tools = tools.as_ref().map(AsRef::as_ref);
-                drop(body(&dialect, "m", &reasoning, &request, tools, true).unwrap());
+                drop(encode(&dialect, "m", &reasoning, &request, tools, true).unwrap());
             };
             write();
             allocation_counter::measure(write).count_total

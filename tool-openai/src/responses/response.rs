@@ -1,5 +1,5 @@
-//! The answer: what is read of it, and all of it optional, because some server leaves any of it out or has another type of
-//! value there.
+//! The fields of a response that are read. All of them are optional, because some servers omit them or send values of another
+//! type.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,23 +9,24 @@ use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use tool_core::{ChatResponse, Usage};
 
-use super::assembler::Assembler;
-use crate::lenient::{self, Object, nothing_is};
+use super::assembler::EventAssembler;
+use crate::error::{is_error_body, is_error_value};
+use crate::lenient::{self, MaybeObject, default_for};
 use crate::quirks;
-use crate::streaming::Problem;
+use crate::streaming::{Assembler, EventError};
 
-/// Beyond any number of items that a model gives: to look for one among them is not to take long.
-pub(super) const MOST_ITEMS: usize = 10_000;
+/// The maximum number of items: far more than any response has, but few enough to search.
+pub(super) const MAX_ITEMS: usize = 10_000;
 
-/// A whole answer, or what the last event of a streamed one tells.
+/// A whole response, or the contents of the last event of a streamed one.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct WireResponse<'a> {
-    #[serde(borrow, deserialize_with = "lenient::text")]
+    #[serde(borrow, deserialize_with = "lenient::string")]
     pub(super) id: Option<Cow<'a, str>>,
-    #[serde(borrow, deserialize_with = "lenient::text")]
+    #[serde(borrow, deserialize_with = "lenient::string")]
     pub(super) model: Option<Cow<'a, str>>,
-    #[serde(borrow, deserialize_with = "lenient::text")]
+    #[serde(borrow, deserialize_with = "lenient::string")]
     pub(super) status: Option<Cow<'a, str>>,
     #[serde(borrow)]
     pub(super) error: Option<&'a RawValue>,
@@ -40,18 +41,18 @@ pub(super) struct WireResponse<'a> {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct IncompleteDetails<'a> {
-    #[serde(borrow, deserialize_with = "lenient::text")]
+    #[serde(borrow, deserialize_with = "lenient::string")]
     pub(super) reason: Option<Cow<'a, str>>,
 }
 
 #[derive(Clone, Copy, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct WireUsage {
-    #[serde(deserialize_with = "lenient::count")]
+    #[serde(deserialize_with = "lenient::unsigned")]
     input_tokens: Option<u64>,
-    #[serde(deserialize_with = "lenient::count")]
+    #[serde(deserialize_with = "lenient::unsigned")]
     output_tokens: Option<u64>,
-    #[serde(deserialize_with = "lenient::count")]
+    #[serde(deserialize_with = "lenient::unsigned")]
     total_tokens: Option<u64>,
     #[serde(deserialize_with = "lenient::object")]
     input_tokens_details: Option<InputDetails>,
@@ -62,14 +63,14 @@ pub(super) struct WireUsage {
 #[derive(Clone, Copy, Default, Deserialize)]
 #[serde(default)]
 struct InputDetails {
-    #[serde(deserialize_with = "lenient::count")]
+    #[serde(deserialize_with = "lenient::unsigned")]
     cached_tokens: Option<u64>,
 }
 
 #[derive(Clone, Copy, Default, Deserialize)]
 #[serde(default)]
 struct OutputDetails {
-    #[serde(deserialize_with = "lenient::count")]
+    #[serde(deserialize_with = "lenient::unsigned")]
     reasoning_tokens: Option<u64>,
 }
 
@@ -83,7 +84,7 @@ impl From<WireUsage> for Usage {
     }
 }
 
-/// Items, each as it is.
+/// Deserializes an array of unparsed items.
 fn items<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<&'de RawValue>>, D::Error> {
     deserializer.deserialize_any(ItemsVisitor)
 }
@@ -94,49 +95,49 @@ impl<'de> Visitor<'de> for ItemsVisitor {
     type Value = Option<Vec<&'de RawValue>>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list")
+        f.write_str("an array")
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<Self::Value, A::Error> {
         let mut items = Vec::new();
-        while let Some(item) = list.next_element()? {
-            if items.len() == MOST_ITEMS {
-                return Err(A::Error::custom(format_args!("it has more than {MOST_ITEMS} items")));
+        while let Some(item) = array.next_element()? {
+            if items.len() == MAX_ITEMS {
+                return Err(A::Error::custom(format_args!("more than {MAX_ITEMS} items")));
             }
             items.push(item);
         }
         Ok(Some(items))
     }
 
-    nothing_is!(null, bool, number, text, object);
+    default_for!(null, bool, number, string, object);
 }
 
-/// An event of a streamed answer: any kind of it, so that one of an unknown kind is one all the same.
+/// An event of a streamed response, with the fields of all types, so that unknown types can be parsed, too.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct WireEvent<'a> {
-    #[serde(rename = "type", borrow, deserialize_with = "lenient::text")]
+    #[serde(rename = "type", borrow, deserialize_with = "lenient::string")]
     pub(super) kind: Option<Cow<'a, str>>,
-    /// The place of the item among those of the response.
-    #[serde(deserialize_with = "lenient::count")]
+    /// The index of the item in the response.
+    #[serde(deserialize_with = "lenient::unsigned")]
     pub(super) output_index: Option<u64>,
-    #[serde(borrow, deserialize_with = "lenient::text")]
+    #[serde(borrow, deserialize_with = "lenient::string")]
     pub(super) item_id: Option<Cow<'a, str>>,
-    /// The place of the part in the content of its item.
-    #[serde(deserialize_with = "lenient::count")]
+    /// The index of the part in the content of its item.
+    #[serde(deserialize_with = "lenient::unsigned")]
     pub(super) content_index: Option<u64>,
-    /// The place of the part in the summary of its item.
-    #[serde(deserialize_with = "lenient::count")]
+    /// The index of the part in the summary of its item.
+    #[serde(deserialize_with = "lenient::unsigned")]
     pub(super) summary_index: Option<u64>,
-    #[serde(borrow, deserialize_with = "lenient::text")]
+    #[serde(borrow, deserialize_with = "lenient::string")]
     pub(super) delta: Option<Cow<'a, str>>,
     #[serde(borrow)]
     pub(super) logprobs: Option<&'a RawValue>,
-    #[serde(borrow, deserialize_with = "lenient::text")]
+    #[serde(borrow, deserialize_with = "lenient::string")]
     pub(super) text: Option<Cow<'a, str>>,
-    #[serde(borrow, deserialize_with = "lenient::text")]
+    #[serde(borrow, deserialize_with = "lenient::string")]
     pub(super) refusal: Option<Cow<'a, str>>,
-    #[serde(borrow, deserialize_with = "quirks::arguments")]
+    #[serde(borrow, deserialize_with = "quirks::deserialize_arguments")]
     pub(super) arguments: Option<Cow<'a, str>>,
     #[serde(borrow)]
     pub(super) item: Option<&'a RawValue>,
@@ -145,39 +146,39 @@ pub(super) struct WireEvent<'a> {
 }
 
 impl<'a> WireEvent<'a> {
-    /// Reads an event, whatever object it is.
-    pub(super) fn read(json: &'a str) -> Result<Self, Problem> {
-        read_object(json)?.ok_or_else(|| match quirks::is_error_body(json) {
-            true => Problem::Api(json.to_owned()),
-            false => Problem::Unreadable("expected an object".into()),
+    /// Parses an event, which can be any object.
+    pub(super) fn parse(json: &'a str) -> Result<Self, EventError> {
+        parse_object(json)?.ok_or_else(|| match is_error_body(json) {
+            true => EventError::Api(json.to_owned()),
+            false => EventError::Malformed("expected an object".into()),
         })
     }
 
-    /// The response that the event is about, as far as it says.
-    pub(super) fn response(&self) -> Result<WireResponse<'a>, Problem> {
-        Ok(self.response.map(|json| read_object(json.get())).transpose()?.flatten().unwrap_or_default())
+    /// Returns the response that the event contains, or an empty one.
+    pub(super) fn response(&self) -> Result<WireResponse<'a>, EventError> {
+        Ok(self.response.map(|json| parse_object(json.get())).transpose()?.flatten().unwrap_or_default())
     }
 }
 
-fn read_object<'a, T: Deserialize<'a>>(json: &'a str) -> Result<Option<T>, Problem> {
-    match serde_json::from_str::<Object<T>>(json) {
-        Ok(Object(read)) => Ok(read),
-        Err(error) => Err(Problem::Unreadable(error.to_string())),
+fn parse_object<'a, T: Deserialize<'a>>(json: &'a str) -> Result<Option<T>, EventError> {
+    match serde_json::from_str::<MaybeObject<T>>(json) {
+        Ok(MaybeObject(object)) => Ok(object),
+        Err(error) => Err(EventError::Malformed(error.to_string())),
     }
 }
 
-/// Reads a whole answer.
-pub(super) fn read(json: &str, provider: &str) -> Result<ChatResponse, Problem> {
-    let json = &*quirks::with_whole_characters(json);
-    let response = read_object::<WireResponse<'_>>(json)?.unwrap_or_default();
+/// Parses a response that is not streamed.
+pub(super) fn parse(json: &str, provider: &str) -> Result<ChatResponse, EventError> {
+    let json = &*quirks::repair_surrogates(json);
+    let response = parse_object::<WireResponse<'_>>(json)?.unwrap_or_default();
     if response.output.is_none() && response.status.is_none() {
-        let is_error = response.error.is_some_and(|error| quirks::is_error(error.get()));
-        return Err(match is_error || quirks::is_error_body(json) {
-            true => Problem::Api(json.to_owned()),
-            false => Problem::Unreadable("it has no output".into()),
+        let is_error = response.error.is_some_and(|error| is_error_value(error.get()));
+        return Err(match is_error || is_error_body(json) {
+            true => EventError::Api(json.to_owned()),
+            false => EventError::Malformed("it has no output".into()),
         });
     }
-    let mut assembler = Assembler::new(provider);
-    assembler.end(None, response, &mut |_| {})?;
-    Ok(assembler.into_response())
+    let mut assembler = EventAssembler::new(provider);
+    assembler.push_whole_response(None, response, &mut |_| {})?;
+    Ok(assembler.finish())
 }

@@ -9,6 +9,7 @@ use axum::http::StatusCode;
 use tool_core::{ModelError, RunError, RunErrorKind, ToolSetError};
 
 use super::error::ApiError;
+use crate::ErrorKind;
 
 /// How failures are told: with their own words, or with their kind alone.
 #[derive(Clone, Copy, Debug, Default)]
@@ -70,26 +71,26 @@ fn is_duplicate(error: &RunError) -> bool {
 
 /// What an error of the endpoint behind a model means to who asks here.
 fn of_endpoint(error: &crate::Error) -> ApiError {
-    let told = if error.is_context_length() {
+    let told = if error.kind() == ErrorKind::ContextLength {
         ApiError::new(StatusCode::BAD_REQUEST, "the conversation is longer than the model can read")
             .with_code("context_length_exceeded")
-    } else if error.is_content_filter() {
+    } else if error.kind() == ErrorKind::ContentFilter {
         ApiError::new(StatusCode::BAD_REQUEST, "a filter of the model's provider refused the request")
             .with_code("content_filter")
-    } else if error.is_quota() {
+    } else if error.kind() == ErrorKind::Quota {
         ApiError::new(StatusCode::TOO_MANY_REQUESTS, "the quota behind this model is used up")
             .with_kind("insufficient_quota")
             .with_code("insufficient_quota")
-    } else if error.is_rate_limited() {
+    } else if error.kind() == ErrorKind::RateLimit {
         ApiError::new(StatusCode::TOO_MANY_REQUESTS, "the model is asked too often; try again later")
             .with_code("rate_limit_exceeded")
-    } else if error.is_overloaded() {
+    } else if error.kind() == ErrorKind::Overloaded {
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "the model is overloaded; try again later")
     } else if error.is_timeout() {
         ApiError::new(StatusCode::GATEWAY_TIMEOUT, "the model took too long")
-    } else if error.is_invalid_request() && !matches!(error.status(), Some(404 | 405)) {
+    } else if error.kind() == ErrorKind::InvalidRequest && !matches!(error.status(), Some(404 | 405)) {
         ApiError::new(StatusCode::BAD_REQUEST, "the model's endpoint refused the request")
-    } else if error.is_config() {
+    } else if error.kind() == ErrorKind::Config {
         ApiError::internal()
     } else {
         // Whoever asks here is not at fault for a key or a name that is wrong there.

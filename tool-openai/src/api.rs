@@ -1,0 +1,168 @@
+//! Sends chat requests through one of an endpoint's APIs, with retries, and reads the replies.
+
+use std::borrow::Cow;
+
+use futures_util::stream::{StreamExt, TryStreamExt, iter};
+use reqwest::Response;
+use reqwest::header::CONTENT_TYPE;
+use tool_core::{ChatRequest, ChatResponse, ChatStream, ModelError};
+
+use crate::body::RequestBody;
+use crate::client::{ApiResponse, Client};
+use crate::malformed_call::MalformedCallRetries;
+use crate::retry::Retries;
+use crate::streaming::{self, Assembler, EventError};
+use crate::{Error, ErrorKind};
+
+/// A model behind one API of an endpoint.
+pub(crate) trait Api: Sync {
+    /// The API's path below the base URL.
+    const PATH: &'static str;
+
+    /// Assembles responses from streamed events.
+    type Assembler<'a>: Assembler + Send + Unpin
+    where
+        Self: 'a;
+
+    fn client(&self) -> &Client;
+
+    /// Returns the name of the model to use if the request names none.
+    fn default_model(&self) -> &str;
+
+    /// Encodes the body of a request.
+    fn encode(&self, request: &ChatRequest<'_>, is_streamed: bool) -> Result<RequestBody, Error>;
+
+    fn assembler(&self) -> Self::Assembler<'_>;
+
+    /// Parses a response that is not streamed.
+    fn parse(&self, text: &str) -> Result<ChatResponse, EventError>;
+
+    /// Returns the name of the model that the request is for.
+    fn model_for<'a>(&'a self, request: &'a ChatRequest<'_>) -> &'a str {
+        request.options().model.as_deref().unwrap_or_else(|| self.default_model())
+    }
+}
+
+/// Sends a request and returns the whole response, retrying if necessary.
+pub(crate) async fn chat<A: Api>(api: &A, request: &ChatRequest<'_>) -> Result<ChatResponse, Error> {
+    let mut attempts = Attempts::new(api, request, false)?;
+    loop {
+        match try_chat(api, attempts.model(), &attempts.body).await {
+            Ok(response) => return Ok(response),
+            Err(error) => attempts.prepare_next(error).await?,
+        }
+    }
+}
+
+async fn try_chat<A: Api>(api: &A, model: &str, body: &RequestBody) -> Result<ChatResponse, Error> {
+    let response = api.client().send(A::PATH, model, body, "application/json").await?;
+    read_whole(api, response).await
+}
+
+/// Sends a request and returns the streamed response. Retries only until the stream has opened.
+pub(crate) async fn open_stream<'a, A: Api>(
+    api: &'a A,
+    request: &ChatRequest<'_>,
+) -> Result<ChatStream<'a>, ModelError> {
+    let mut attempts = Attempts::new(api, request, true)?;
+    loop {
+        match try_open_stream(api, attempts.model(), &attempts.body).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => attempts.prepare_next(error).await?,
+        }
+    }
+}
+
+async fn try_open_stream<'a, A: Api>(
+    api: &'a A,
+    model: &str,
+    body: &RequestBody,
+) -> Result<ChatStream<'a>, Error> {
+    let response = api.client().send(A::PATH, model, body, "text/event-stream").await?;
+    if content_type(&response.inner).is_some_and(|value| value.starts_with("text/event-stream")) {
+        let deltas = streaming::deltas(api.client(), response, api.assembler());
+        return Ok(deltas.map_err(ModelError::from).boxed());
+    }
+    // Some servers ignore `stream`, and errors with status 200 are not streamed.
+    let response = read_whole(api, response).await?;
+    Ok(iter(response.into_deltas().into_iter().map(Ok)).boxed())
+}
+
+/// The attempts to get one reply: the same request again, or one that reports a malformed call to the model.
+struct Attempts<'a, A> {
+    api: &'a A,
+    malformed_calls: MalformedCallRetries<'a>,
+    is_streamed: bool,
+    body: RequestBody,
+    retries: Retries<'a>,
+}
+
+impl<'a, A: Api> Attempts<'a, A> {
+    fn new(api: &'a A, request: &'a ChatRequest<'a>, is_streamed: bool) -> Result<Self, Error> {
+        let body = api.encode(request, is_streamed)?;
+        let malformed_calls = MalformedCallRetries::new(request);
+        Ok(Self { api, malformed_calls, is_streamed, body, retries: api.client().start_retries() })
+    }
+
+    fn model(&self) -> &str {
+        self.api.model_for(self.malformed_calls.request())
+    }
+
+    /// Prepares the next attempt and waits until it may be sent.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error itself if there must be no other attempt.
+    async fn prepare_next(&mut self, error: Error) -> Result<(), Error> {
+        if error.kind() != ErrorKind::MalformedToolCall {
+            return self.retries.wait(error).await;
+        }
+        self.malformed_calls.report(error)?;
+        self.body = self.api.encode(self.malformed_calls.request(), self.is_streamed)?;
+        self.retries = self.api.client().start_retries();
+        Ok(())
+    }
+}
+
+async fn read_whole<A: Api>(api: &A, response: ApiResponse) -> Result<ChatResponse, Error> {
+    let content_type = content_type(&response.inner);
+    let request_id = response.request_id.clone();
+    let body = api.client().read_body(response).await?;
+    // Validating first is faster than a lossy conversion, and nearly every body is valid.
+    let text = match std::str::from_utf8(&body) {
+        Ok(text) => Cow::Borrowed(text),
+        Err(_) => String::from_utf8_lossy(&body),
+    };
+    api.parse(&text)
+        .map_err(|error| api.client().event_error(error, &text, content_type.as_deref(), request_id))
+}
+
+fn content_type(response: &Response) -> Option<String> {
+    response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+    use tool_core::{Message, ModelOptions};
+
+    use super::*;
+    use crate::OpenAi;
+
+    #[test]
+    fn the_model_of_the_options_takes_precedence() {
+        fn model(api: &impl Api, options: ModelOptions) -> Value {
+            let request = ChatRequest::new([Message::user("Hello")]).with_options(options);
+            let body = api.encode(&request, false).unwrap().to_vec();
+            serde_json::from_slice::<Value>(&body).unwrap()["model"].take()
+        }
+
+        let openai = OpenAi::builder().base_url("http://localhost/v1").build().unwrap();
+        for (options, expected) in
+            [(ModelOptions::default(), "m"), (ModelOptions::default().with_model("other"), "other")]
+        {
+            assert_eq!(model(&openai.chat_model("m"), options.clone()), expected);
+            assert_eq!(model(&openai.responses_model("m"), options), expected);
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Errors as the API reports them.
+
+use std::fmt;
+
+use reqwest::StatusCode;
+use serde_json::Value;
+
+use super::ErrorKind;
+use crate::retry::RetryHeaders;
+
+/// The longest body that is searched for an error. Parsing arbitrary JSON takes a multiple of its length in memory.
+const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
+
+/// An error that the API reports.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct ApiError {
+    pub(crate) status: Option<StatusCode>,
+    pub(crate) message: String,
+    pub(crate) error_type: Option<String>,
+    pub(crate) code: Option<String>,
+    pub(crate) param: Option<String>,
+    /// Gemini's name of the status, which it sends instead of a type; not displayed.
+    pub(crate) status_name: Option<String>,
+    /// The text that the server could not parse as a tool call.
+    pub(crate) failed_generation: Option<String>,
+    pub(crate) retry: RetryHeaders,
+    /// The request was sent without a key.
+    pub(crate) lacks_key: bool,
+}
+
+impl ApiError {
+    /// Parses the error in a body, in any of the forms that servers use. Returns `None` if there is none.
+    ///
+    /// `{error: {message, type, code}}` (OpenAI), `{error: "…"}` and `[{error}]` (Gemini), `{object: "error", message}`
+    /// (vLLM), `{message: {detail: [{msg}]}}` (Mistral), `{detail}` (FastAPI); the code is a string or a number. Gemini's
+    /// `status` is needed because its message is that of an exhausted quota for rate limits, too.
+    pub(crate) fn parse(body: &str) -> Option<Self> {
+        let body: Value = serde_json::from_str(body).ok()?;
+        let body = body.get(0).unwrap_or(&body);
+        let error = match body.get("error") {
+            Some(Value::Null) | None => body,
+            Some(error) => error,
+        };
+        let message = match error {
+            Value::String(message) => message.clone(),
+            _ => error.get("message").or_else(|| error.get("detail")).and_then(message_text)?,
+        };
+        let text = |name: &str| match error.get(name)? {
+            Value::String(text) => Some(text.clone()),
+            Value::Number(number) => Some(number.to_string()),
+            _ => None,
+        };
+        Some(Self {
+            message,
+            // In a stream of the Responses API, this is the type of the event.
+            error_type: text("type").filter(|kind| !matches!(&**kind, "error" | "response.error")),
+            status_name: text("status"),
+            code: text("code"),
+            param: text("param"),
+            failed_generation: text("failed_generation"),
+            ..Self::default()
+        })
+    }
+}
+
+fn message_text(message: &Value) -> Option<String> {
+    match message {
+        Value::String(text) => Some(text.clone()),
+        Value::Array(parts) => {
+            let parts: Vec<_> = parts.iter().filter_map(message_text).collect();
+            (!parts.is_empty()).then(|| parts.join("; "))
+        }
+        Value::Object(object) => {
+            ["detail", "msg", "message"].iter().find_map(|name| message_text(object.get(*name)?))
+        }
+        _ => None,
+    }
+}
+
+/// Returns `true` if the body reports an error.
+pub(crate) fn is_error_body(body: &str) -> bool {
+    body.len() <= MAX_ERROR_BODY_BYTES && ApiError::parse(body).is_some()
+}
+
+/// Returns `true` if the value of a field `error` is an error. Some servers always send the field.
+pub(crate) fn is_error_value(value: &str) -> bool {
+    !matches!(value.trim_ascii(), "null" | "false" | "0" | "\"\"" | "{}" | "[]")
+}
+
+impl fmt::Display for ApiError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the API returned an error")?;
+        if let Some(status) = &self.status {
+            write!(f, ", status {}", status.as_u16())?;
+        }
+        if let Some(code) = self.code.as_ref().or(self.error_type.as_ref()) {
+            write!(f, ", {code}")?;
+        }
+        write!(f, ": {}", self.message)?;
+        if self.lacks_key && ErrorKind::classify(self) == ErrorKind::Authentication {
+            return f.write_str("; no key was sent, set one with `api_key` or `api_key_from_env`");
+        }
+        // The API sends a code or a type if a model is missing; a server without this path does not.
+        match self.status {
+            Some(StatusCode::NOT_FOUND) if self.code.is_none() && self.error_type.is_none() => {
+                f.write_str("; check the base URL")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parses_errors_of_all_forms() {
+        let table = [
+            (r#"{"error":{"message":"no","type":"t","code":"c"}}"#, Some(("no", Some("t"), Some("c")))),
+            (r#"{"error":{"message":"no","code":429}}"#, Some(("no", None, Some("429")))),
+            (r#"{"error":"no"}"#, Some(("no", None, None))),
+            (r#"{"type":"error","message":"no","code":"c","param":null}"#, Some(("no", None, Some("c")))),
+            (r#"[{"error":{"message":"no","code":400}}]"#, Some(("no", None, Some("400")))),
+            (r#"{"object":"error","message":"no","type":"t"}"#, Some(("no", Some("t"), None))),
+            (r#"{"message":{"detail":[{"msg":"a"},{"msg":"b"}]}}"#, Some(("a; b", None, None))),
+            (r#"{"detail":"no"}"#, Some(("no", None, None))),
+            (r#"{"detail":[{"msg":"a"}]}"#, Some(("a", None, None))),
+            (r#"{"choices":[]}"#, None),
+            ("<html>", None),
+            ("[]", None),
+        ];
+        for (body, expected) in table {
+            let error = ApiError::parse(body);
+            let found = error
+                .as_ref()
+                .map(|error| (&*error.message, error.error_type.as_deref(), error.code.as_deref()));
+            assert_eq!(found, expected, "{body}");
+        }
+    }
+}

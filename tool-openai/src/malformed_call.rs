@@ -1,0 +1,59 @@
+//! Retries after the server rejected a tool call that the model wrote.
+
+use tool_core::{ChatRequest, Message};
+
+use crate::{Error, ErrorKind};
+
+/// How often a malformed call is reported to the model.
+const MAX_REPORTS: u32 = 2;
+
+/// A request that is retried if the server could not parse the tool call that the model wrote. The retry reports the error
+/// to the model, like any other wrong call. Groq rejects the whole request in this case:
+/// <https://console.groq.com/docs/tool-use>.
+pub(crate) struct MalformedCallRetries<'a> {
+    request: &'a ChatRequest<'a>,
+    amended: Option<ChatRequest<'static>>,
+    reports: u32,
+}
+
+impl<'a> MalformedCallRetries<'a> {
+    pub(crate) fn new(request: &'a ChatRequest<'a>) -> Self {
+        Self { request, amended: None, reports: 0 }
+    }
+
+    /// Returns the request to send now.
+    pub(crate) fn request(&self) -> &ChatRequest<'_> {
+        match &self.amended {
+            Some(amended) => amended,
+            None => self.request,
+        }
+    }
+
+    /// Adds a report of the error to the request.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error itself if it is of another kind or was reported often enough.
+    pub(crate) fn report(&mut self, error: Error) -> Result<(), Error> {
+        if self.reports == MAX_REPORTS || error.kind() != ErrorKind::MalformedToolCall {
+            return Err(error);
+        }
+        self.reports += 1;
+        let request = self.request();
+        let mut messages = request.messages().to_vec();
+        messages.extend(error.failed_generation().map(Message::assistant));
+        let reason = error.message().unwrap_or_default();
+        messages.push(Message::user(format!(
+            "Your last reply is not a valid tool call ({reason}). Write the call again, with the arguments as a JSON object."
+        )));
+        // No cache: these messages are not part of the conversation.
+        let amended = ChatRequest::new(messages)
+            .with_tools(request.tools().clone())
+            .with_tool_choice(request.tool_choice().clone())
+            .with_parallel_tool_calls(request.parallel_tool_calls())
+            .with_options(request.options().clone())
+            .with_response_format(request.response_format().cloned());
+        self.amended = Some(amended);
+        Ok(())
+    }
+}

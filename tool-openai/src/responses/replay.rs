@@ -1,0 +1,188 @@
+//! Sends the items of a reply back unchanged.
+//!
+//! The API rejects reasoning without the items that follow it, so the items of a reply are sent back together or not at all.
+//! Later changes to the message take precedence.
+
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tool_core::{AssistantMessage, JsonText, ProviderData, ToolCall};
+
+use super::Dialect;
+use super::input::Items;
+use super::output_item::{ItemKind, OutputItem, PartKind};
+use crate::quirks;
+
+/// Returns the items of a reply as provider data.
+pub(super) fn provider_data<'a>(
+    provider: &str,
+    items: impl IntoIterator<Item = &'a str>,
+) -> Option<ProviderData> {
+    let list = items.into_iter().collect::<Vec<_>>().join(",");
+    let list = JsonText::from_json(&format!("[{list}]")).ok()?;
+    Some(ProviderData::new(provider, list))
+}
+
+/// Returns the stored items of a message, if they are this provider's.
+pub(super) fn stored_items<'a>(message: &'a AssistantMessage, provider: &str) -> Option<&'a str> {
+    Some(message.provider_data.as_ref()?.for_provider(provider)?.as_str())
+}
+
+/// Writes the stored items instead of the message. Returns `false`, without writing anything, if there are none or they do not
+/// match the message.
+pub(super) fn write(items: &mut Items, message: &AssistantMessage, dialect: &Dialect) -> bool {
+    let stored = stored_items(message, &dialect.provider)
+        .and_then(|stored| serde_json::from_str::<Vec<&RawValue>>(stored).ok());
+    let stored: Vec<_> = stored.into_iter().flatten().map(|json| (json, OutputItem::parse(json))).collect();
+    if !matches_message(&stored, message) {
+        return false;
+    }
+    // Trailing reasoning belongs to a reply that was truncated while the model reasoned.
+    let last = stored.iter().rposition(|(_, item)| item.kind != ItemKind::Reasoning);
+    let Some(last) = last else { return false };
+    let mut calls = message.tool_calls.iter();
+    for (json, item) in &stored[..=last] {
+        // A provider that has not stored the reasoning does not find it by its id.
+        if item.kind == ItemKind::Reasoning && !item.is_self_contained && !dialect.is_stored {
+            continue;
+        }
+        let call = if item.kind == ItemKind::FunctionCall { calls.next() } else { None };
+        let updated = call.and_then(|call| updated_call(json, call));
+        items.next().extend_from_slice(updated.as_deref().unwrap_or(json.get()).as_bytes());
+    }
+    true
+}
+
+/// Returns `true` if the items have the texts of the message and as many calls.
+fn matches_message(items: &[(&RawValue, OutputItem)], message: &AssistantMessage) -> bool {
+    let texts = |kind| items.iter().flat_map(move |(_, item)| item.texts(kind));
+    let has_text = |kind, text: &str| texts(kind).collect::<String>() == text;
+    let calls = items.iter().filter(|(_, item)| item.kind == ItemKind::FunctionCall).count();
+    has_text(PartKind::Text, &message.text)
+        && has_text(PartKind::Refusal, message.refusal.as_deref().unwrap_or_default())
+        && calls == message.tool_calls.len()
+}
+
+/// Returns the item of a call with the values of the message, or `None` if it already has them. The id changes if another call
+/// has it, and the arguments change if a person edits them.
+fn updated_call(json: &RawValue, call: &ToolCall) -> Option<String> {
+    let arguments = quirks::normalize_arguments(&call.arguments);
+    let values = [("call_id", &*call.id), ("name", &*call.name), ("arguments", &*arguments)];
+    let Ok(Value::Object(mut fields)) = serde_json::from_str(json.get()) else { return None };
+    // Arguments that arrived as an object are sent as text, too.
+    if values.iter().all(|(name, text)| fields.get(*name).and_then(Value::as_str) == Some(text)) {
+        return None;
+    }
+    fields.extend(values.map(|(name, text)| (name.to_owned(), Value::from(text))));
+    Some(Value::Object(fields).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::responses::tests::{PROVIDER, dialect, stored};
+
+    fn reasoning() -> Value {
+        json!({ "type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "ZW5j" })
+    }
+
+    fn text_item(text: &str) -> Value {
+        let part = json!({ "type": "output_text", "text": text, "annotations": [], "logprobs": [] });
+        json!({ "type": "message", "id": "msg_1", "phase": "commentary", "content": [part] })
+    }
+
+    fn call(id: &str, arguments: &str) -> Value {
+        json!({ "type": "function_call", "id": "fc_1", "call_id": id, "name": "now", "arguments": arguments, "status": "completed" })
+    }
+
+    /// Returns a message with these stored items.
+    fn message(text: &str, calls: &[ToolCall], items: &[Value]) -> AssistantMessage {
+        let items: Vec<_> = items.iter().map(Value::to_string).collect();
+        let mut message = AssistantMessage::text(text).with_tool_calls(calls.to_vec());
+        message.provider_data = provider_data(PROVIDER, items.iter().map(String::as_str));
+        message
+    }
+
+    fn sent(message: &AssistantMessage, dialect: &Dialect) -> Option<Value> {
+        let mut items = Items::new();
+        let is_written = write(&mut items, message, dialect);
+        is_written.then(|| items.parse())
+    }
+
+    #[test]
+    fn sends_matching_items_back() {
+        let now = |id: &str, arguments: &str| ToolCall::new(id, "now", arguments);
+        let search = json!({ "type": "web_search_call", "id": "ws_1", "score": 0.1 });
+        let unknown = json!(["no", "item"]);
+        let all = [reasoning(), search, text_item("Let me see."), call("1", "{}"), unknown];
+        let two = [call("1", "{}"), call("1", "{}")];
+        let table = [
+            (message("Let me see.", &[now("1", "{}")], &all), Some(json!(all))),
+            // Changes take precedence.
+            (
+                message("", &[now("1_2", r#"{"a":1}"#)], &[reasoning(), call("1", "{}")]),
+                Some(json!([reasoning(), call("1_2", r#"{"a":1}"#)])),
+            ),
+            (
+                message("", &[now("1", "{}"), now("1_2", "{}")], &two),
+                Some(json!([call("1", "{}"), call("1_2", "{}")])),
+            ),
+            (message("", &[now("1", "")], &[call("1", "")]), Some(json!([call("1", "{}")]))),
+            // Items that no longer match.
+            (message("Let me see!", &[], &[reasoning(), text_item("Let me see.")]), None),
+            (message("", &[], &[reasoning(), call("1", "{}")]), None),
+            (message("", &[now("1", "{}"), now("2", "{}")], &[reasoning(), call("1", "{}")]), None),
+            (message("", &[], &[reasoning()]), None),
+            (message("", &[], &[]), None),
+            // Trailing reasoning.
+            (message("So.", &[], &[text_item("So."), reasoning()]), Some(json!([text_item("So.")]))),
+        ];
+        for (message, expected) in table {
+            let texts = |items: Option<Value>| items.map(|items| items.to_string());
+            assert_eq!(texts(sent(&message, &dialect())), texts(expected));
+        }
+    }
+
+    #[test]
+    fn items_are_not_sent_to_another_provider() {
+        let message = message("So.", &[], &[text_item("So.")]);
+        assert!(sent(&message, &dialect()).is_some());
+        let other = Dialect { provider: "there/responses".into(), ..dialect() };
+        assert_eq!(sent(&message, &other), None);
+    }
+
+    #[test]
+    fn a_changed_refusal_does_not_match() {
+        let refusal = json!({ "type": "message", "content": [{ "type": "refusal", "refusal": "No." }] });
+        let mut message = message("", &[], std::slice::from_ref(&refusal));
+        assert_eq!(sent(&message, &dialect()), None);
+        message.refusal = Some("No.".into());
+        assert_eq!(sent(&message, &dialect()), Some(json!([refusal])));
+    }
+
+    #[test]
+    fn bare_reasoning_is_only_sent_to_a_provider_that_stored_it() {
+        let bare = json!({ "type": "reasoning", "id": "rs_1", "summary": [{ "type": "summary_text", "text": "Hm." }] });
+        let open = json!({ "type": "reasoning", "id": "rs_1", "summary": [], "content": [{ "type": "reasoning_text", "text": "Hm." }] });
+        for (item, is_self_contained) in [(bare, false), (open, true), (reasoning(), true)] {
+            let message = message("So.", &[], &[item.clone(), text_item("So.")]);
+            let all = json!([item, text_item("So.")]);
+            let expected = if is_self_contained { all.clone() } else { json!([text_item("So.")]) };
+            assert_eq!(sent(&message, &dialect()), Some(expected));
+            assert_eq!(sent(&message, &stored()), Some(all));
+        }
+    }
+
+    #[test]
+    fn accepts_any_provider_data() {
+        for data in ["1", "{}", "[1]", r#"[{"type":"function_call"}]"#, "[[]]", "null"] {
+            let mut message = AssistantMessage::default().with_tool_calls([ToolCall::new("1", "now", "{}")]);
+            message.provider_data = Some(ProviderData::new(PROVIDER, JsonText::from_json(data).unwrap()));
+            let sent = sent(&message, &dialect());
+            let is_call = data.contains("function_call");
+            let call = json!([{ "type": "function_call", "call_id": "1", "name": "now", "arguments": "{}" }]);
+            assert_eq!(sent, is_call.then_some(call), "{data}");
+        }
+    }
+}
