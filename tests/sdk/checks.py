@@ -1,4 +1,4 @@
-"""The official Python SDK against the server: each function is a check, and fails by an exception."""
+"""The official Python SDK against the server. Each function is a check and fails with an exception."""
 
 import asyncio
 import json
@@ -104,7 +104,7 @@ def chat_tools():
 
 
 def chat_agent():
-    """The agent's own tool is called behind the server."""
+    """The server executes the agent's own tool."""
     messages = [user("call temperature")]
     whole = client.chat.completions.create(model="agent", messages=messages)
     assert whole.choices[0].message.content == "Let me see.22 degrees in Rome"
@@ -115,7 +115,7 @@ def chat_agent():
 
 
 def chat_mixed():
-    """The agent's tool and one of the caller in one turn."""
+    """A tool of the agent and one of the caller in one turn."""
     messages = [user("call temperature locate")]
     tools = [chat_tool("locate")]
     whole = client.chat.completions.create(model="agent", messages=messages, tools=tools)
@@ -163,7 +163,7 @@ def errors():
     raises(openai.APIStatusError, lambda: ask(model="puppet", messages=[user("x" * (1 << 20))]), status_code=413)
     hasty = client.with_options(timeout=0.3)
     raises(openai.APITimeoutError, lambda: hasty.chat.completions.create(model="puppet", messages=[user("sleep")]))
-    # In the middle of a stream.
+    # An error in the middle of a stream.
     stream = ask(model="puppet", messages=[user("fail")], stream=True)
     error = raises(openai.APIError, lambda: list(stream), type="server_error")
     assert "secret" not in str(error)
@@ -235,7 +235,7 @@ def responses_parse():
 
 
 def responses_runner():
-    """The SDK's own loop, which looks closely at each response before it calls anything."""
+    """The tool loop of the SDK, which validates each response before it calls anything."""
     for model, said, expected in (
         ("puppet", "call locate locate", "here: Rome; here: Paris"),
         ("agent", "call temperature locate", "22 degrees in Rome; here: Paris"),
@@ -257,7 +257,7 @@ def asynchronous():
             async with client.responses.stream(model="agent", input="call temperature") as stream:
                 assert [event.type async for event in stream][-1] == "response.completed"
                 assert (await stream.get_final_response()).output_text == "Let me see.22 degrees in Rome"
-            # One that breaks off leaves the server as it was.
+            # A caller that disconnects does not affect the server.
             stream = await client.chat.completions.create(model="puppet", messages=[user("x" * 9999)], stream=True)
             async for _ in stream:
                 break

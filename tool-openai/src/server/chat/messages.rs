@@ -139,7 +139,8 @@ fn parse_content(content: Option<WireContent>, path: &str, allows_images: bool) 
                 }
                 (other, ..) => {
                     let supported = if allows_images { "`text` or `image_url`" } else { "`text`" };
-                    let message = format!("unsupported part of type `{other}`; use {supported}");
+                    let message =
+                        format!("unsupported part of type `{other}`; use {supported}, each with its content");
                     Err(ApiError::invalid(format!("{path}.content"), message))
                 }
             };

@@ -177,6 +177,6 @@ fn unsupported_part(part: &str, supported: &[&str], path: &str) -> ApiError {
     let supported = supported.join(" or ");
     ApiError::invalid(
         path,
-        format!("unsupported part of type `{part}`, or no content in it; use {supported}"),
+        format!("unsupported part of type `{part}`; use {supported}, each with its content"),
     )
 }
