@@ -77,7 +77,7 @@ async fn ask(
 ) -> (String, Vec<(String, String)>, Value) {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     if api == "chat/completions" {
-        let (mut said, mut calls, mut usage) = (String::new(), Vec::new(), Value::Null);
+        let (mut content, mut calls, mut usage) = (String::new(), Vec::new(), Value::Null);
         let mut body = body.clone();
         if !is_streamed {
             let answer = caller.ask(api, &body).await;
@@ -93,7 +93,7 @@ async fn ask(
         body["stream_options"] = json!({ "include_usage": true });
         for chunk in caller.events(api, &body).await {
             let delta = &chunk["choices"][0]["delta"];
-            said += &text(&delta["content"]);
+            content += &text(&delta["content"]);
             for call in delta["tool_calls"].as_array().into_iter().flatten() {
                 if call["id"].is_string() {
                     calls.push((text(&call["id"]), String::new()));
@@ -103,7 +103,7 @@ async fn ask(
             }
             usage = chunk["usage"]["total_tokens"].clone();
         }
-        return (said, calls, usage);
+        return (content, calls, usage);
     }
     let response = if is_streamed {
         caller.events(api, body).await.pop().unwrap()["response"].take()
@@ -111,34 +111,35 @@ async fn ask(
         caller.ask(api, body).await
     };
     assert_eq!(response["status"], "completed");
-    let (mut said, mut calls) = (String::new(), Vec::new());
+    let (mut content, mut calls) = (String::new(), Vec::new());
     for item in response["output"].as_array().unwrap() {
         match item["type"].as_str().unwrap() {
-            "message" => said += &text(&item["content"][0]["text"]),
+            "message" => content += &text(&item["content"][0]["text"]),
             "function_call" => calls.push((text(&item["call_id"]), text(&item["arguments"]))),
             other => panic!("{other}"),
         }
     }
-    (said, calls, response["usage"]["total_tokens"].clone())
+    (content, calls, response["usage"]["total_tokens"].clone())
 }
 
 /// Returns the request that sends the results.
-fn second_request(api: &str, said: &str, calls: &[(String, String)]) -> Value {
+fn second_request(api: &str, content: &str, calls: &[(String, String)]) -> Value {
     let mut request = first_request(api);
     if api == "chat/completions" {
-        let asked = calls.iter().map(|(id, arguments)| {
+        let calls_json = calls.iter().map(|(id, arguments)| {
             json!({ "id": id, "type": "function", "function": { "name": "locate", "arguments": arguments } })
         });
-        let asked = json!({ "role": "assistant", "content": said, "tool_calls": asked.collect::<Vec<_>>() });
+        let message =
+            json!({ "role": "assistant", "content": content, "tool_calls": calls_json.collect::<Vec<_>>() });
         let messages = request["messages"].as_array_mut().unwrap();
-        messages.push(asked);
+        messages.push(message);
         messages.extend(
             calls.iter().map(|(id, _)| json!({ "role": "tool", "tool_call_id": id, "content": "Rome" })),
         );
         return request;
     }
     let input = request["input"].as_array_mut().unwrap();
-    input.push(json!({ "type": "message", "role": "assistant", "content": said }));
+    input.push(json!({ "type": "message", "role": "assistant", "content": content }));
     for (id, arguments) in calls {
         input.push(json!({ "type": "reasoning", "id": "rs_1", "summary": [] }));
         input.push(
@@ -158,13 +159,14 @@ async fn continues_a_paused_run_with_the_results_of_the_agents_own_calls() {
     for (api, is_streamed) in APIS.into_iter().flat_map(|api| [(api, false), (api, true)]) {
         let model = mixed();
         let caller = Caller::new(Server::new().agent("agent", agent(&model).build().unwrap())).await;
-        let (said, calls, tokens) = ask(&caller, api, &first_request(api), is_streamed).await;
-        assert_eq!((&*said, tokens), ("Let me see. ", json!(15)), "{api}");
+        let (content, calls, tokens) = ask(&caller, api, &first_request(api), is_streamed).await;
+        assert_eq!((&*content, tokens), ("Let me see. ", json!(15)), "{api}");
         let arguments: Vec<_> = calls.iter().map(|(_, arguments)| &**arguments).collect();
         assert_eq!(arguments, ["{}", r#"{"precise": true}"#], "{api}");
-        let (said, calls, tokens) = ask(&caller, api, &second_request(api, &said, &calls), is_streamed).await;
+        let (content, calls, tokens) =
+            ask(&caller, api, &second_request(api, &content, &calls), is_streamed).await;
         assert_eq!(
-            (&*said, calls.len(), tokens),
+            (&*content, calls.len(), tokens),
             ("It is warm.", 0, json!(23)),
             "{api}: only the tokens of this request count"
         );
@@ -181,11 +183,12 @@ async fn rebuilds_the_run_from_the_conversation_if_it_is_gone() {
         let model = mixed();
         let server = || Server::new().agent("agent", agent(&model).build().unwrap());
         let before = Caller::new(server()).await;
-        let (said, calls, _) = ask(&before, api, &first_request(api), is_streamed).await;
+        let (content, calls, _) = ask(&before, api, &first_request(api), is_streamed).await;
         // Another server, as after a restart: it does not know the result of the agent's own call.
         let caller = Caller::new(server()).await;
-        let (said, calls, _) = ask(&caller, api, &second_request(api, &said, &calls), is_streamed).await;
-        assert_eq!((&*said, calls.len()), ("It is warm.", 0), "{api}");
+        let (content, calls, _) =
+            ask(&caller, api, &second_request(api, &content, &calls), is_streamed).await;
+        assert_eq!((&*content, calls.len()), ("It is warm.", 0), "{api}");
         let read: Vec<_> = model.requests()[1].iter().map(|message| message.text().into_owned()).collect();
         assert_eq!(read, ["Be brief.", "How warm is it here?", "Let me see. ", "Rome", "Rome"], "{api}");
     }
@@ -196,8 +199,8 @@ async fn rebuilds_the_run_if_the_conversation_was_changed() {
     let model = mixed();
     let caller = Caller::new(Server::new().agent("agent", agent(&model).build().unwrap())).await;
     let api = "chat/completions";
-    let (said, calls, _) = ask(&caller, api, &first_request(api), false).await;
-    let mut request = second_request(api, &said, &calls);
+    let (content, calls, _) = ask(&caller, api, &first_request(api), false).await;
+    let mut request = second_request(api, &content, &calls);
     request["messages"][0]["content"] = json!("How cold is it here?");
     ask(&caller, api, &request, false).await;
     let read: Vec<_> = model.requests()[1].iter().map(|message| message.text().into_owned()).collect();
@@ -211,8 +214,8 @@ async fn accepts_the_same_results_again() {
     let model = ScriptedModel::new().calls_all(calls).fails("the line is dead").says("It is warm.");
     let caller = Caller::new(Server::new().agent("agent", agent(&model).build().unwrap())).await;
     let api = "chat/completions";
-    let (said, calls, _) = ask(&caller, api, &first_request(api), false).await;
-    let request = second_request(api, &said, &calls);
+    let (content, calls, _) = ask(&caller, api, &first_request(api), false).await;
+    let request = second_request(api, &content, &calls);
     assert_eq!(caller.post(api, &request).await.status, 500);
     assert_eq!(ask(&caller, api, &request, false).await.0, "It is warm.");
     assert_eq!(model.requests()[2].len(), 5, "the result of the agent's own call is still known");
@@ -223,8 +226,8 @@ async fn accepts_a_user_message_after_the_results() {
     let model = mixed();
     let caller = Caller::new(Server::new().agent("agent", agent(&model).build().unwrap())).await;
     let api = "chat/completions";
-    let (said, calls, _) = ask(&caller, api, &first_request(api), false).await;
-    let mut request = second_request(api, &said, &calls);
+    let (content, calls, _) = ask(&caller, api, &first_request(api), false).await;
+    let mut request = second_request(api, &content, &calls);
     request["messages"].as_array_mut().unwrap().push(json!({ "role": "user", "content": "In Celsius." }));
     assert_eq!(ask(&caller, api, &request, false).await.0, "It is warm.");
     let read: Vec<_> = model.requests()[1].iter().map(|message| message.text().into_owned()).collect();
@@ -267,8 +270,8 @@ async fn continues_by_the_id_of_the_previous_response() {
             ["Rome", "22 degrees in Rome", "Rome"],
             "includes the result of the agent's own call"
         );
-        let said = ["How warm is it here?", "Let me see. ", "Rome", "Rome", "It is warm.", "Thanks."];
-        assert_eq!(read(2)[1..], said, "only what the caller saw");
+        let visible = ["How warm is it here?", "Let me see. ", "Rome", "Rome", "It is warm.", "Thanks."];
+        assert_eq!(read(2)[1..], visible, "only what the caller saw");
     }
 }
 
@@ -338,9 +341,9 @@ async fn asks_the_agents_approver_only_about_the_agents_own_calls() {
         let agent = if has_approver { agent(&model).approver(small_only) } else { agent(&model) };
         let caller = Caller::new(Server::new().agent("agent", agent.build().unwrap())).await;
         let api = "chat/completions";
-        let (said, calls, _) = ask(&caller, api, &first_request(api), false).await;
+        let (content, calls, _) = ask(&caller, api, &first_request(api), false).await;
         assert_eq!(calls.len(), 1);
-        assert_eq!(ask(&caller, api, &second_request(api, &said, &calls), false).await.0, "Done.");
+        assert_eq!(ask(&caller, api, &second_request(api, &content, &calls), false).await.0, "Done.");
         let results: Vec<_> =
             model.requests()[1][3..].iter().map(|message| message.text().into_owned()).collect();
         assert_eq!(results, [expected, "Rome"]);
@@ -402,8 +405,8 @@ async fn passes_images_in_results_to_the_model() {
     for (api, picture) in APIS.into_iter().zip([picture, items]) {
         let model = ScriptedModel::new().calls("locate", "{}").says("Nice.");
         let caller = Caller::new(Server::new().agent("agent", agent(&model).build().unwrap())).await;
-        let (said, calls, _) = ask(&caller, api, &first_request(api), false).await;
-        let mut request = second_request(api, &said, &calls);
+        let (content, calls, _) = ask(&caller, api, &first_request(api), false).await;
+        let mut request = second_request(api, &content, &calls);
         let (list, field) = if api == "responses" { ("input", "output") } else { ("messages", "content") };
         request[list].as_array_mut().unwrap().last_mut().unwrap()[field] = picture;
         assert_eq!(ask(&caller, api, &request, false).await.0, "Nice.");

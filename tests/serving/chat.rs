@@ -142,7 +142,7 @@ async fn directly_returned_output_is_the_answer() {
         let agent = Agent::builder(model).tools(tools![answer]).build().unwrap();
         let caller = Caller::new(Server::new().agent("m", agent)).await;
         let body = json!({ "model": "m", "messages": [{ "role": "user", "content": "What is it?" }] });
-        let said: String = if is_streamed {
+        let text: String = if is_streamed {
             let chunks = caller.events("chat/completions", &body).await;
             chunks.iter().filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str()).collect()
         } else {
@@ -151,7 +151,7 @@ async fn directly_returned_output_is_the_answer() {
                 .unwrap()
                 .into()
         };
-        assert_eq!(said, "42");
+        assert_eq!(text, "42");
     }
 }
 

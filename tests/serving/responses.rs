@@ -21,7 +21,7 @@ async fn passes_the_input_on() {
     let call = |id: &str| json!({ "type": "function_call", "id": "fc", "call_id": id, "name": "f", "arguments": "{}", "status": "completed" });
     let output =
         |id: &str, output: Value| json!({ "type": "function_call_output", "call_id": id, "output": output });
-    let said = |text: &str| json!({ "type": "message", "role": "assistant", "id": "msg", "status": "completed", "content": [{ "type": "output_text", "text": text, "annotations": [] }] });
+    let assistant = |text: &str| json!({ "type": "message", "role": "assistant", "id": "msg", "status": "completed", "content": [{ "type": "output_text", "text": text, "annotations": [] }] });
     let user = Message::user("Hi");
     let replied = |text: &str, ids: &[&str]| {
         let calls = ids.iter().map(|id| ToolCall::new(*id, "f", "{}"));
@@ -46,10 +46,10 @@ async fn passes_the_input_on() {
             json!([
                 { "role": "user", "content": "Hi" },
                 { "type": "reasoning", "id": "rs", "summary": [], "encrypted_content": "x" },
-                said("Hm."), call("a"), call("b"),
+                assistant("Hm."), call("a"), call("b"),
                 output("b", json!("B")), output("a", json!([{ "type": "input_text", "text": "A" }, image])),
-                call("c"), said("So."), output("c", json!("C")),
-                said("One."), said("Two."),
+                call("c"), assistant("So."), output("c", json!("C")),
+                assistant("One."), assistant("Two."),
                 { "role": "assistant", "content": [{ "type": "refusal", "refusal": "No." }] },
             ]),
             vec![
