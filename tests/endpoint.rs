@@ -337,28 +337,28 @@ async fn bad_requests_get_the_apis_error_shape_and_status() {
     let table = [
         ("".to_owned(), 400, "", "the request is not valid JSON: EOF"),
         ("{".to_owned(), 400, "", "the request is not valid JSON: EOF"),
-        ("[]".to_owned(), 400, "", "the request cannot be read: "),
-        (r#"{"model": "m"}"#.to_owned(), 400, "", "the request cannot be read: missing field `messages`"),
-        (with(json!([])), 400, "messages", "there is no message"),
-        (with(json!([{ "role": "robot", "content": "" }])), 400, "messages[0].role", "`robot` is none of"),
-        (with(json!([{ "role": "user" }])), 400, "messages[0].content", "the message has no content"),
+        ("[]".to_owned(), 400, "", "invalid request: "),
+        (r#"{"model": "m"}"#.to_owned(), 400, "", "invalid request: missing field `messages`"),
+        (with(json!([])), 400, "messages", "expected at least one message"),
+        (with(json!([{ "role": "robot", "content": "" }])), 400, "messages[0].role", "unknown role `robot`"),
+        (with(json!([{ "role": "user" }])), 400, "messages[0].content", "missing content"),
         (
             with(json!([{ "role": "system", "content": image }])),
             400,
             "messages[0].content",
-            "parts of the type `text` are all",
+            "unsupported part of type `image_url`; use `text`, each",
         ),
         (
             with(json!([{ "role": "user", "content": [{ "type": "input_audio", "input_audio": {} }] }])),
             400,
             "messages[0].content",
-            "parts of the type `text` and `image_url` are all",
+            "unsupported part of type `input_audio`; use `text` or `image_url`, each",
         ),
         (
             with(json!([{ "role": "user", "content": [{ "type": "image_url" }] }])),
             400,
             "messages[0].content",
-            "a part of the type `image_url` has an object",
+            "a part of type `image_url` needs an object",
         ),
         (
             with(json!([user, { "role": "tool", "content": "" }])),
@@ -370,7 +370,7 @@ async fn bad_requests_get_the_apis_error_shape_and_status() {
             with(json!([user, { "role": "tool", "tool_call_id": "a", "content": "" }])),
             400,
             "messages[1].tool_call_id",
-            "no call before this message is open under that id",
+            "no earlier open call has this id",
         ),
         (
             with(json!([
@@ -381,61 +381,61 @@ async fn bad_requests_get_the_apis_error_shape_and_status() {
             ])),
             400,
             "messages[3].tool_call_id",
-            "no call before this message is open under that id",
+            "no earlier open call has this id",
         ),
-        (json!({ "model": "x", "messages": [user] }).to_string(), 404, "model", "there is no model `x` here"),
-        (json!({ "model": "m", "messages": [user], "n": 2 }).to_string(), 400, "n", "one choice"),
+        (json!({ "model": "x", "messages": [user] }).to_string(), 404, "model", "unknown model `x`"),
+        (json!({ "model": "m", "messages": [user], "n": 2 }).to_string(), 400, "n", "only one choice"),
         (
             json!({ "model": "m", "messages": [user], "tools": [{ "type": "retrieval" }] }).to_string(),
             400,
             "tools[0]",
-            "only tools of the type `function`",
+            "unsupported type of tool",
         ),
         (
             json!({ "model": "m", "messages": [user], "tools": [function], "tool_choice": "always" })
                 .to_string(),
             400,
             "tool_choice",
-            "`always` is none of",
+            "unknown mode `always`",
         ),
         (
             json!({ "model": "m", "messages": [user], "tool_choice": "required" }).to_string(),
             400,
             "tool_choice",
-            "a tool is required, but there is none",
+            "`required` needs at least one tool",
         ),
         (
             json!({ "model": "m", "messages": [user], "stop": 1 }).to_string(),
             400,
             "",
-            "the request cannot be read: `stop` must be a text or a list of texts",
+            "invalid request: `stop` must be a string or a list of strings",
         ),
         (
             json!({ "model": "m", "messages": [user], "response_format": { "type": "json_object" } })
                 .to_string(),
             400,
             "response_format",
-            "`json_object` is none of `text` and `json_schema`",
+            "unsupported format `json_object`; use `text` or `json_schema`",
         ),
         (
             json!({ "model": "m", "messages": [user], "response_format": { "type": "json_schema" } })
                 .to_string(),
             400,
             "response_format",
-            "the type `json_schema` has an object",
+            "`json_schema` needs an object",
         ),
         (
             json!({ "model": "m", "messages": [user], "response_format": format }).to_string(),
             400,
             "response_format",
-            "this model cannot be held to a JSON schema",
+            "this model does not support a JSON schema",
         ),
         (
             json!({ "model": "agent", "messages": [user], "response_format": format, "stream": true })
                 .to_string(),
             400,
             "response_format",
-            "this model cannot be held to a JSON schema",
+            "this model does not support a JSON schema",
         ),
         (
             json!({ "model": "m", "messages": [user, { "role": "assistant", "tool_calls": [call] }, user] })
@@ -448,7 +448,7 @@ async fn bad_requests_get_the_apis_error_shape_and_status() {
             json!({ "model": "agent", "messages": [{ "role": "system", "content": "" }] }).to_string(),
             400,
             "messages",
-            "the last message must be the user's",
+            "the last message must be a user message",
         ),
     ];
     for (body, status, param, message) in table {
@@ -462,7 +462,7 @@ async fn bad_requests_get_the_apis_error_shape_and_status() {
         let body = json!({ "model": "m", "messages": [user], "stream": is_streamed });
         let (status, error) = post(&http, &server.base_url(), body.to_string()).await;
         assert_eq!((status, &error["error"]["type"]), (500, &json!("server_error")));
-        assert_eq!(error["error"]["message"], "the server could not answer this request");
+        assert_eq!(error["error"]["message"], "internal server error");
     }
     let (status, error) = get(&http, &format!("{}/nothing", server.base_url())).await;
     assert_eq!((status, &error["error"]["type"]), (404, &json!("invalid_request_error")));

@@ -4,11 +4,11 @@ use serde_json::json;
 use tool_core::{Approval, ToolCall, tools};
 use tool_mcp::server::Server;
 
-use crate::client::{Client, Way};
+use crate::client::{Client, Connection};
 use crate::tools::pay;
 
 #[tokio::test]
-async fn an_approver_is_asked_before_each_call() {
+async fn asks_the_approver_before_each_call() {
     let server = Server::new(tools![pay]).approver(|call: &ToolCall| match &*call.arguments {
         r#"{"cents":1}"# => Approval::Approve,
         r#"{"cents":2}"# => Approval::ApproveWith(r#"{"cents": 20}"#.into()),
@@ -16,13 +16,13 @@ async fn an_approver_is_asked_before_each_call() {
         r#"{"cents":4}"# => Approval::Deny(None),
         _ => Approval::Defer,
     });
-    let client = Client::connect(Way::Streams, server).await;
+    let client = Client::connect(Connection::Streams, server).await;
     let table = [
         (1, "paid 1", false),
         (2, "paid 20", false),
         (3, "the call was denied: too much", true),
         (4, "the call was denied", true),
-        (5, "the call was denied: nobody is there to approve it", true),
+        (5, "the call was denied: no one is available to approve it", true),
     ];
     for (cents, expected, is_error) in table {
         assert_eq!(client.text("pay", json!({ "cents": cents })).await, (expected.to_owned(), is_error));

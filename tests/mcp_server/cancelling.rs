@@ -1,4 +1,4 @@
-//! Calls that nobody waits for any more.
+//! Cancelled calls.
 
 use std::time::Duration;
 
@@ -8,43 +8,46 @@ use serde_json::json;
 use tool_core::tools;
 use tool_mcp::server::Server;
 
-use crate::client::{Client, Way, params, until};
+use crate::client::{Client, Connection, params, wait_until};
 use crate::tools::{Witness, sum, wait};
 
-async fn begun(way: Way, witness: &Witness) -> (Client, rmcp::service::RequestHandle<rmcp::RoleClient>) {
+async fn start_call(
+    connection: Connection,
+    witness: &Witness,
+) -> (Client, rmcp::service::RequestHandle<rmcp::RoleClient>) {
     let server = Server::new(tools![wait, sum]).context(witness.context());
-    let client = Client::connect(way, server).await;
+    let client = Client::connect(connection, server).await;
     let request = ClientRequest::CallToolRequest(CallToolRequest::new(params("wait", json!({}))));
     let handle =
         client.service.send_cancellable_request(request, PeerRequestOptions::no_options()).await.unwrap();
-    tokio::time::timeout(Duration::from_secs(30), witness.began.notified()).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(30), witness.started.notified()).await.unwrap();
     (client, handle)
 }
 
-async fn is_cancelled(witness: &Witness) {
+async fn wait_until_cancelled(witness: &Witness) {
     tokio::time::timeout(Duration::from_secs(30), witness.cancelled.notified()).await.unwrap();
-    until(|| witness.is_idle()).await;
+    wait_until(|| witness.is_idle()).await;
 }
 
 #[tokio::test]
-async fn a_call_that_the_client_cancels_is_dropped() {
-    for way in Way::ALL {
+async fn drops_a_call_that_the_client_cancels() {
+    for connection in Connection::ALL {
         let witness = Witness::default();
-        let (client, handle) = begun(way, &witness).await;
+        let (client, handle) = start_call(connection, &witness).await;
         handle.cancel(Some("changed my mind".into())).await.unwrap();
-        is_cancelled(&witness).await;
-        // The session goes on.
-        assert_eq!(client.text("sum", json!({ "a": 1, "b": 2 })).await.0, "3.0", "{way:?}");
+        wait_until_cancelled(&witness).await;
+        // The session continues.
+        assert_eq!(client.text("sum", json!({ "a": 1, "b": 2 })).await.0, "3.0", "{connection:?}");
     }
 }
 
 #[tokio::test]
-async fn calls_end_with_their_connection() {
-    let ways = Way::ALL.map(async |way| {
+async fn drops_calls_when_the_connection_ends() {
+    let connections = Connection::ALL.map(async |connection| {
         let witness = Witness::default();
-        let (client, _handle) = begun(way, &witness).await;
+        let (client, _handle) = start_call(connection, &witness).await;
         client.service.cancel().await.unwrap();
-        is_cancelled(&witness).await;
+        wait_until_cancelled(&witness).await;
     });
-    futures_util::future::join_all(ways).await;
+    futures_util::future::join_all(connections).await;
 }

@@ -1,6 +1,6 @@
-//! The official SDK's client, connected in every way that it has.
+//! The client of the official SDK over every kind of connection.
 
-#![expect(deprecated, reason = "logging, which most clients still have")]
+#![expect(deprecated, reason = "most clients still use logging")]
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,16 +16,16 @@ use rmcp::{ClientHandler, ClientLifecycleMode, ClientServiceExt, RoleClient};
 use serde_json::Value;
 use tool_mcp::server::{RunningServer, Server};
 
-/// How a client reaches the server, and which protocol it speaks.
+/// The transport of a client and the version of its protocol.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Way {
+pub(crate) enum Connection {
     Streams,
     StreamsNewest,
     Http,
     HttpNewest,
 }
 
-impl Way {
+impl Connection {
     pub(crate) const ALL: [Self; 4] = [Self::Streams, Self::StreamsNewest, Self::Http, Self::HttpNewest];
 
     pub(crate) fn is_newest(self) -> bool {
@@ -41,15 +41,15 @@ impl Way {
     }
 }
 
-/// What a client was told beside the answers.
+/// The notifications that a client has received.
 #[derive(Clone, Default)]
-pub(crate) struct Heard {
+pub(crate) struct Notifications {
     pub(crate) progress: Arc<Mutex<Vec<ProgressNotificationParam>>>,
     pub(crate) logs: Arc<Mutex<Vec<LoggingMessageNotificationParam>>>,
     pub(crate) changes: Arc<Mutex<usize>>,
 }
 
-impl ClientHandler for Heard {
+impl ClientHandler for Notifications {
     fn get_info(&self) -> ClientConfig {
         ClientConfig::new(ClientCapabilities::default(), Implementation::new("tests", "1"))
     }
@@ -72,28 +72,34 @@ impl ClientHandler for Heard {
 }
 
 pub(crate) struct Client {
-    pub(crate) service: RunningService<RoleClient, Heard>,
-    pub(crate) heard: Heard,
-    // Serves as long as there is the client.
+    pub(crate) service: RunningService<RoleClient, Notifications>,
+    pub(crate) notifications: Notifications,
+    // Runs as long as the client exists.
     pub(crate) server: Option<RunningServer>,
 }
 
 impl Client {
-    pub(crate) async fn connect(way: Way, server: Server) -> Self {
-        let heard = Heard::default();
-        let (service, server) = match way {
-            Way::Streams | Way::StreamsNewest => {
+    pub(crate) async fn connect(connection: Connection, server: Server) -> Self {
+        let notifications = Notifications::default();
+        let (service, server) = match connection {
+            Connection::Streams | Connection::StreamsNewest => {
                 let (ours, theirs) = tokio::io::duplex(1 << 16);
                 let (input, output) = tokio::io::split(theirs);
                 tokio::spawn(async move { server.serve_streams(input, output).await.unwrap() });
-                (heard.clone().serve_with_lifecycle(ours, way.lifecycle()).await.unwrap(), None)
+                (
+                    notifications.clone().serve_with_lifecycle(ours, connection.lifecycle()).await.unwrap(),
+                    None,
+                )
             }
-            Way::Http | Way::HttpNewest => {
+            Connection::Http | Connection::HttpNewest => {
                 let server = server.spawn("127.0.0.1:0").await.unwrap();
-                (reach(&server.url(), None, way, heard.clone()).await.unwrap(), Some(server))
+                (
+                    connect_http(&server.url(), None, connection, notifications.clone()).await.unwrap(),
+                    Some(server),
+                )
             }
         };
-        Self { service, heard, server }
+        Self { service, notifications, server }
     }
 
     pub(crate) async fn call(&self, name: &str, arguments: Value) -> Result<CallToolResult, ServiceError> {
@@ -102,7 +108,7 @@ impl Client {
             .unwrap()
     }
 
-    /// The text of a call that must be answered, and whether it is an error.
+    /// Returns the text of a call's result, and `true` if it is an error.
     pub(crate) async fn text(&self, name: &str, arguments: Value) -> (String, bool) {
         text(&self.call(name, arguments).await.unwrap())
     }
@@ -122,19 +128,19 @@ pub(crate) fn text(result: &CallToolResult) -> (String, bool) {
     (texts.join("|"), result.is_error == Some(true))
 }
 
-/// Reaches a server over HTTP.
-pub(crate) async fn reach(
+/// Connects to a server over HTTP.
+pub(crate) async fn connect_http(
     url: &str,
     token: Option<&str>,
-    way: Way,
-    heard: Heard,
-) -> Result<RunningService<RoleClient, Heard>, rmcp::service::ClientInitializeError> {
+    connection: Connection,
+    notifications: Notifications,
+) -> Result<RunningService<RoleClient, Notifications>, rmcp::service::ClientInitializeError> {
     let mut config = StreamableHttpClientTransportConfig::with_uri(url);
     if let Some(token) = token {
         config = config.auth_header(token);
     }
     let transport = StreamableHttpClientTransport::with_client(http(), config);
-    heard.serve_with_lifecycle(transport, way.lifecycle()).await
+    notifications.serve_with_lifecycle(transport, connection.lifecycle()).await
 }
 
 pub(crate) fn http() -> reqwest::Client {
@@ -145,13 +151,13 @@ pub(crate) fn http() -> reqwest::Client {
     reqwest::Client::builder().no_proxy().tls_backend_preconfigured(tls).build().unwrap()
 }
 
-/// Waits for what will come.
-pub(crate) async fn until(is_there: impl Fn() -> bool) {
+/// Waits until a condition holds.
+pub(crate) async fn wait_until(condition: impl Fn() -> bool) {
     for _ in 0..6000 {
-        if is_there() {
+        if condition() {
             return;
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    panic!("it did not come within half a minute");
+    panic!("the condition does not hold after 30 seconds");
 }

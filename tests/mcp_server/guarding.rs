@@ -1,4 +1,4 @@
-//! Who may ask over HTTP, and how much.
+//! Authorization and limits over HTTP.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use tokio::net::TcpStream;
 use tool_core::tools;
 use tool_mcp::server::{RunningServer, Server};
 
-use crate::client::{Heard, Way, http, reach};
+use crate::client::{Connection, Notifications, connect_http, http};
 use crate::tools::sum;
 
-async fn server(change: impl FnOnce(Server) -> Server) -> RunningServer {
-    change(Server::new(tools![sum])).spawn("127.0.0.1:0").await.unwrap()
+async fn server(configure: impl FnOnce(Server) -> Server) -> RunningServer {
+    configure(Server::new(tools![sum])).spawn("127.0.0.1:0").await.unwrap()
 }
 
 pub(crate) fn initialize(url: &str) -> RequestBuilder {
@@ -36,10 +36,10 @@ async fn send(request: RequestBuilder) -> Response {
 }
 
 #[tokio::test]
-async fn hosts_and_origins() {
-    let own = server(|server| server).await;
-    let port = own.address().port();
-    let more =
+async fn accepts_only_allowed_hosts_and_origins() {
+    let default = server(|server| server).await;
+    let port = default.address().port();
+    let extended =
         server(|server| server.allow_host("tools.example").allow_origin("https://app.example:443")).await;
     let table = [
         ("host", format!("127.0.0.1:{port}"), 200, 200),
@@ -57,8 +57,8 @@ async fn hosts_and_origins() {
         ("origin", "http://app.example".into(), 403, 403),
         ("origin", "https://app.example:444".into(), 403, 403),
     ];
-    for (name, value, by_itself, with_more) in table {
-        for (server, expected) in [(&own, by_itself), (&more, with_more)] {
+    for (name, value, by_default, when_extended) in table {
+        for (server, expected) in [(&default, by_default), (&extended, when_extended)] {
             let response = send(initialize(&server.url()).header(name, &value)).await;
             assert_eq!(response.status(), expected, "{name}: {value}");
         }
@@ -66,7 +66,7 @@ async fn hosts_and_origins() {
 }
 
 #[tokio::test]
-async fn tokens() {
+async fn requires_one_of_the_tokens() {
     let server = server(|server| server.bearer_token("first").bearer_token("second")).await;
     let table = [
         (None, 401, Some("Bearer")),
@@ -82,21 +82,26 @@ async fn tokens() {
         }
         let response = send(request).await;
         assert_eq!(response.status(), status, "{sent:?}");
-        let told = response.headers().get("www-authenticate").map(|value| value.to_str().unwrap().to_owned());
-        assert_eq!(told.as_deref(), challenge, "{sent:?}");
+        let actual =
+            response.headers().get("www-authenticate").map(|value| value.to_str().unwrap().to_owned());
+        assert_eq!(actual.as_deref(), challenge, "{sent:?}");
     }
-    // Who has none does not learn which sessions there are, either.
+    // Without a token, a client cannot find out which sessions exist.
     assert_eq!(send(http().get(server.url())).await.status(), 401);
     assert_eq!(send(http().delete(server.url())).await.status(), 401);
-    for way in [Way::Http, Way::HttpNewest] {
-        assert!(reach(&server.url(), Some("second"), way, Heard::default()).await.is_ok());
-        assert!(reach(&server.url(), Some("third"), way, Heard::default()).await.is_err());
+    for connection in [Connection::Http, Connection::HttpNewest] {
+        assert!(
+            connect_http(&server.url(), Some("second"), connection, Notifications::default()).await.is_ok()
+        );
+        assert!(
+            connect_http(&server.url(), Some("third"), connection, Notifications::default()).await.is_err()
+        );
     }
 }
 
 #[tokio::test]
-async fn sessions_are_as_many_as_there_may_be() {
-    let server = server(|server| server.sessions(2, Duration::from_secs(60))).await;
+async fn limits_the_number_of_sessions() {
+    let server = server(|server| server.max_sessions(2)).await;
     let mut ids = Vec::new();
     for _ in 0..2 {
         let response = send(initialize(&server.url())).await;
@@ -106,8 +111,10 @@ async fn sessions_are_as_many_as_there_may_be() {
     let refused = send(initialize(&server.url())).await;
     assert_eq!((refused.status().as_u16(), &refused.headers()["retry-after"]), (503, &"5".parse().unwrap()));
     // The newest protocol has no sessions.
-    assert!(reach(&server.url(), None, Way::HttpNewest, Heard::default()).await.is_ok());
-    // One that ends makes room.
+    assert!(
+        connect_http(&server.url(), None, Connection::HttpNewest, Notifications::default()).await.is_ok()
+    );
+    // A session that ends makes room.
     let ended = send(http().delete(server.url()).header("mcp-session-id", &ids[0])).await;
     assert!(ended.status().is_success());
     assert_eq!(send(initialize(&server.url())).await.status(), 200);
@@ -116,8 +123,9 @@ async fn sessions_are_as_many_as_there_may_be() {
 }
 
 #[tokio::test]
-async fn a_session_that_is_idle_ends() {
-    let server = server(|server| server.sessions(1, Duration::from_millis(50))).await;
+async fn ends_idle_sessions() {
+    let server =
+        server(|server| server.max_sessions(1).session_idle_timeout(Duration::from_millis(50))).await;
     assert_eq!(send(initialize(&server.url())).await.status(), 200);
     let mut tries = 0;
     while send(initialize(&server.url())).await.status() != 200 {
@@ -128,18 +136,18 @@ async fn a_session_that_is_idle_ends() {
 }
 
 #[tokio::test]
-async fn bodies_are_as_long_as_they_may_be() {
-    let server = server(|server| server.max_body(1000)).await;
+async fn limits_the_size_of_a_request() {
+    let server = server(|server| server.max_body_bytes(1000)).await;
     assert_eq!(send(initialize(&server.url())).await.status(), 200);
     assert_eq!(send(post(&server.url(), " ".repeat(1001))).await.status(), 413);
-    // Also one that does not say how long it is.
-    let pieces = futures_util::stream::iter((0..100).map(|_| Ok::<_, std::io::Error>(" ".repeat(100))));
-    let request = post(&server.url(), String::new()).body(reqwest::Body::wrap_stream(pieces));
+    // A chunked body does not announce its size.
+    let chunks = futures_util::stream::iter((0..100).map(|_| Ok::<_, std::io::Error>(" ".repeat(100))));
+    let request = post(&server.url(), String::new()).body(reqwest::Body::wrap_stream(chunks));
     assert_eq!(send(request).await.status(), 413);
 }
 
 #[tokio::test]
-async fn who_is_too_slow_is_let_go() {
+async fn disconnects_clients_that_send_too_slowly() {
     let server = server(|server| server.read_timeout(Duration::from_millis(50))).await;
     let head = "POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\n{";
     for (sent, expected) in [(head, "408"), ("POST /mcp", ""), ("", "")] {
@@ -147,7 +155,7 @@ async fn who_is_too_slow_is_let_go() {
         stream.write_all(sent.as_bytes()).await.unwrap();
         let mut answer = String::new();
         let read = tokio::time::timeout(Duration::from_secs(30), stream.read_to_string(&mut answer)).await;
-        read.expect("it is closed by the server").unwrap();
+        read.expect("the server closes the connection").unwrap();
         assert!(answer.contains(expected), "{answer}");
     }
 }

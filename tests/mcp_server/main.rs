@@ -1,4 +1,5 @@
-//! Tools as an MCP server, asked by the official SDK's client in every way that it has, and by who keeps to no protocol.
+//! The MCP server with the client of the official SDK over every kind of connection, and with clients that violate the
+//! protocol.
 
 mod approving;
 mod calling;

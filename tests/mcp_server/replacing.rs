@@ -1,20 +1,20 @@
-//! Tools that are replaced while they are served.
+//! Replacing tools while they are served.
 
 use rmcp::model::SubscriptionFilter;
 use serde_json::json;
 use tool_core::tools;
-use tool_mcp::server::Server;
+use tool_mcp::server::{Server, ServerErrorKind};
 
-use crate::client::{Client, Way, until};
+use crate::client::{Client, Connection, wait_until};
 use crate::tools::{Witness, hello, sum, wait};
 
 #[tokio::test]
-async fn clients_are_told_and_see_the_new_tools() {
-    for way in Way::ALL {
+async fn notifies_clients_and_serves_the_new_tools() {
+    for connection in Connection::ALL {
         let server = Server::new(tools![sum]);
-        let live = server.live_tools();
-        let client = Client::connect(way, server).await;
-        let listening = if way.is_newest() {
+        let handle = server.tools_handle();
+        let client = Client::connect(connection, server).await;
+        let subscription = if connection.is_newest() {
             let mut filter = SubscriptionFilter::default();
             filter.tools_list_changed = Some(true);
             Some(client.service.listen(filter).await.unwrap())
@@ -22,15 +22,15 @@ async fn clients_are_told_and_see_the_new_tools() {
             None
         };
         client.text("sum", json!({ "a": 1, "b": 2 })).await;
-        live.replace(tools![hello]).unwrap();
-        match listening {
-            Some(mut listening) => {
-                let told = tokio::time::timeout(std::time::Duration::from_secs(30), listening.next());
-                assert!(told.await.unwrap().unwrap().is_some(), "{way:?}");
+        handle.replace(tools![hello]).unwrap();
+        match subscription {
+            Some(mut subscription) => {
+                let notified = tokio::time::timeout(std::time::Duration::from_secs(30), subscription.next());
+                assert!(notified.await.unwrap().unwrap().is_some(), "{connection:?}");
             }
             None => {
-                let changes = client.heard.changes.clone();
-                until(|| *changes.lock().unwrap() == 1).await;
+                let changes = client.notifications.changes.clone();
+                wait_until(|| *changes.lock().unwrap() == 1).await;
             }
         }
         let names: Vec<_> =
@@ -42,31 +42,31 @@ async fn clients_are_told_and_see_the_new_tools() {
 }
 
 #[tokio::test]
-async fn tools_that_lack_something_do_not_replace_others() {
+async fn rejects_tools_with_missing_context() {
     let server = Server::new(tools![sum]);
-    let live = server.live_tools();
-    let client = Client::connect(Way::Streams, server).await;
-    assert!(live.replace(tools![wait]).unwrap_err().is_missing_context());
+    let handle = server.tools_handle();
+    let client = Client::connect(Connection::Streams, server).await;
+    assert_eq!(handle.replace(tools![wait]).unwrap_err().kind(), ServerErrorKind::MissingContext);
     assert_eq!(client.service.list_all_tools().await.unwrap()[0].name, "sum");
 
     let server = Server::new(tools![sum]).context(Witness::default().context());
-    let live = server.live_tools();
-    let _client = Client::connect(Way::Streams, server).await;
-    live.replace(tools![wait]).unwrap();
+    let handle = server.tools_handle();
+    let _client = Client::connect(Connection::Streams, server).await;
+    handle.replace(tools![wait]).unwrap();
 }
 
-/// A call that is under way is of the tools that there were.
+/// A call in flight belongs to the previous tools.
 #[tokio::test]
-async fn a_call_under_way_comes_to_its_end() {
+async fn calls_in_flight_finish() {
     let witness = Witness::default();
     let server = Server::new(tools![wait]).context(witness.context());
-    let live = server.live_tools();
-    let client = Client::connect(Way::Http, server).await;
+    let handle = server.tools_handle();
+    let client = Client::connect(Connection::Http, server).await;
     let (text, ()) = futures_util::future::join(client.text("wait", json!({})), async {
-        witness.began.notified().await;
-        live.replace(tools![]).unwrap();
-        witness.go.notify_one();
+        witness.started.notified().await;
+        handle.replace(tools![]).unwrap();
+        witness.release.notify_one();
     })
     .await;
-    assert_eq!(text, ("it was let go".into(), false));
+    assert_eq!(text, ("released".into(), false));
 }

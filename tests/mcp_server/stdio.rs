@@ -1,4 +1,4 @@
-//! A program that serves over standard input and output: this very one, started for it.
+//! Serving over standard input and output, in a child process that runs this test binary.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -9,40 +9,40 @@ use tokio::process::{ChildStdin, Command};
 use tool_core::{tool, tools};
 use tool_mcp::server::serve_stdio;
 
-const ORDER: &str = "TOOL_MCP_SERVES_STDIO";
+const SERVE_VARIABLE: &str = "TOOL_MCP_SERVES_STDIO";
 
-#[tool("Prints, as no tool should, and lets a child process print and read")]
+#[tool("Prints, which tools must not do, and starts a child process that prints and reads")]
 fn prints() -> String {
     println!("not of the protocol");
     let status =
         std::process::Command::new("sh").args(["-c", "echo of a child; read line"]).status().unwrap();
-    // There was nothing to read.
+    // `false`, because there is nothing to read.
     format!("{}", status.success())
 }
 
-/// Serves, if the program was started for it.
+/// Serves if this is the child process.
 #[test]
-fn serves() {
-    if std::env::var(ORDER).is_err() {
+fn serves_in_the_child_process() {
+    if std::env::var(SERVE_VARIABLE).is_err() {
         return;
     }
-    // The harness leaves its line open.
+    // Ends the line that the test harness has started.
     println!();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(serve_stdio(tools![prints])).unwrap();
     println!("and so is this");
 }
 
-async fn say(input: &mut ChildStdin, message: Value) {
+async fn send(input: &mut ChildStdin, message: Value) {
     input.write_all(format!("{message}\n").as_bytes()).await.unwrap();
 }
 
 #[cfg(unix)]
 #[tokio::test]
-async fn nothing_but_the_protocol_is_on_standard_output_and_it_ends_with_its_input() {
+async fn standard_output_has_only_the_protocol_and_the_server_ends_with_its_input() {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "stdio::serves", "--nocapture", "--test-threads=1"])
-        .env(ORDER, "1")
+        .args(["--exact", "stdio::serves_in_the_child_process", "--nocapture", "--test-threads=1"])
+        .env(SERVE_VARIABLE, "1")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -50,16 +50,16 @@ async fn nothing_but_the_protocol_is_on_standard_output_and_it_ends_with_its_inp
         .spawn()
         .unwrap();
     let mut input = child.stdin.take().unwrap();
-    say(
+    send(
         &mut input,
         json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
             "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "tests", "version": "1" },
         } }),
     )
     .await;
-    say(&mut input, json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })).await;
+    send(&mut input, json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })).await;
     for id in 2..5 {
-        say(
+        send(
             &mut input,
             json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": { "name": "prints" } }),
         )
@@ -73,7 +73,7 @@ async fn nothing_but_the_protocol_is_on_standard_output_and_it_ends_with_its_inp
         let line = line().await.unwrap();
         match serde_json::from_str::<Value>(&line) {
             Ok(answer) => answers.push(answer),
-            // What the test program says before it serves.
+            // Output of the test harness before the server starts.
             Err(_) => assert!(answers.is_empty(), "{line}"),
         }
     }

@@ -1,4 +1,4 @@
-//! A server over HTTP that stops.
+//! Graceful shutdown of a server over HTTP.
 
 use std::time::Duration;
 
@@ -8,21 +8,21 @@ use tokio::net::TcpStream;
 use tool_core::tools;
 use tool_mcp::server::Server;
 
-use crate::client::{Client, Way, until};
+use crate::client::{Client, Connection, wait_until};
 use crate::tools::{Witness, wait};
 
-async fn client(way: Way, witness: &Witness) -> Client {
-    Client::connect(way, Server::new(tools![wait]).context(witness.context())).await
+async fn client(connection: Connection, witness: &Witness) -> Client {
+    Client::connect(connection, Server::new(tools![wait]).context(witness.context())).await
 }
 
 #[tokio::test]
-async fn calls_under_way_come_to_their_end_and_sessions_end() {
-    for way in [Way::Http, Way::HttpNewest] {
+async fn stop_waits_for_calls_in_flight_and_ends_sessions() {
+    for connection in [Connection::Http, Connection::HttpNewest] {
         let witness = Witness::default();
-        let mut client = client(way, &witness).await;
+        let mut client = client(connection, &witness).await;
         let server = client.server.take().unwrap();
         let address = server.address();
-        let _listening = if way.is_newest() {
+        let _subscription = if connection.is_newest() {
             let mut filter = SubscriptionFilter::default();
             filter.tools_list_changed = Some(true);
             Some(client.service.listen(filter).await.unwrap())
@@ -30,47 +30,47 @@ async fn calls_under_way_come_to_their_end_and_sessions_end() {
             None
         };
         let stopping = async {
-            witness.began.notified().await;
+            witness.started.notified().await;
             let stopping = tokio::spawn(server.stop());
             while TcpStream::connect(address).await.is_ok() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             assert!(!stopping.is_finished());
-            witness.go.notify_one();
-            // Though the session has a stream that nobody would end.
+            witness.release.notify_one();
+            // Although the session has an endless stream.
             tokio::time::timeout(Duration::from_secs(30), stopping).await.unwrap().unwrap().unwrap();
         };
         let (text, ()) = futures_util::future::join(client.text("wait", json!({})), stopping).await;
-        assert_eq!(text.0, "it was let go", "{way:?}");
+        assert_eq!(text.0, "released", "{connection:?}");
     }
 }
 
 #[tokio::test]
-async fn calls_that_take_too_long_are_cancelled() {
-    for way in [Way::Http, Way::HttpNewest] {
+async fn stop_within_cancels_calls_after_the_timeout() {
+    for connection in [Connection::Http, Connection::HttpNewest] {
         let witness = Witness::default();
-        let mut client = client(way, &witness).await;
+        let mut client = client(connection, &witness).await;
         let server = client.server.take().unwrap();
         let calling = tokio::spawn(async move { client.call("wait", json!({})).await.is_err() });
-        witness.began.notified().await;
+        witness.started.notified().await;
         server.stop_within(Duration::from_millis(20)).await.unwrap();
         tokio::time::timeout(Duration::from_secs(30), witness.cancelled.notified()).await.unwrap();
-        until(|| witness.is_idle()).await;
+        wait_until(|| witness.is_idle()).await;
         calling.abort();
     }
 }
 
 #[tokio::test]
-async fn a_server_that_is_dropped_still_answers_what_is_under_way() {
+async fn a_dropped_server_still_answers_calls_in_flight() {
     let witness = Witness::default();
-    let mut client = client(Way::Http, &witness).await;
+    let mut client = client(Connection::Http, &witness).await;
     let server = client.server.take().unwrap();
     let (text, ()) = futures_util::future::join(client.text("wait", json!({})), async {
-        witness.began.notified().await;
+        witness.started.notified().await;
         drop(server);
         tokio::time::sleep(Duration::from_millis(20)).await;
-        witness.go.notify_one();
+        witness.release.notify_one();
     })
     .await;
-    assert_eq!(text.0, "it was let go");
+    assert_eq!(text.0, "released");
 }

@@ -1,4 +1,4 @@
-//! The tools that are served.
+//! The served tools.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -22,7 +22,7 @@ pub(crate) fn sum(a: f64, b: f64) -> f64 {
     a + b
 }
 
-#[tool("Tells the weather")]
+#[tool("Returns the weather")]
 pub(crate) fn weather(city: String) -> Result<Weather, String> {
     if city.is_empty() { Err("no city has no name".into()) } else { Ok(Weather { celsius: 22.5, city }) }
 }
@@ -44,7 +44,7 @@ pub(crate) fn panics() {
     panic!("the password is secret");
 }
 
-#[tool("Fails twice, then not", attempts = 3)]
+#[tool("Fails twice, then succeeds", attempts = 3)]
 pub(crate) fn flaky(#[inject] attempt: &Attempt) -> Result<u32, String> {
     if attempt.number < 3 { Err("not yet".into()) } else { Ok(attempt.number) }
 }
@@ -63,36 +63,36 @@ pub(crate) async fn count(to: u64, #[inject] progress: &Progress) -> bool {
     progress.is_heard()
 }
 
-#[tool("Tells more of its progress than anybody can hear")]
+#[tool("Reports more progress than can be sent")]
 pub(crate) fn burst(#[inject] progress: &Progress) {
     for done in 0..100_000 {
         progress.report(ToolProgress::from("bursting").of(done, 100_000));
     }
 }
 
-/// What a test sees of a call under way.
+/// Lets a test observe and release calls.
 #[derive(Clone, Default)]
 pub(crate) struct Witness {
-    pub(crate) began: Arc<Notify>,
-    pub(crate) go: Arc<Notify>,
+    pub(crate) started: Arc<Notify>,
+    pub(crate) release: Arc<Notify>,
     pub(crate) cancelled: Arc<Notify>,
-    pub(crate) under_way: Arc<AtomicU32>,
-    pub(crate) most: Arc<AtomicU32>,
+    pub(crate) running: Arc<AtomicU32>,
+    pub(crate) max_running: Arc<AtomicU32>,
 }
 
-struct UnderWay<'a>(&'a Witness);
+struct RunningCall<'a>(&'a Witness);
 
-impl Drop for UnderWay<'_> {
+impl Drop for RunningCall<'_> {
     fn drop(&mut self) {
-        self.0.under_way.fetch_sub(1, Ordering::SeqCst);
+        self.0.running.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 impl Witness {
-    fn enter(&self) -> UnderWay<'_> {
-        let now = self.under_way.fetch_add(1, Ordering::SeqCst) + 1;
-        self.most.fetch_max(now, Ordering::SeqCst);
-        UnderWay(self)
+    fn enter(&self) -> RunningCall<'_> {
+        let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
+        self.max_running.fetch_max(running, Ordering::SeqCst);
+        RunningCall(self)
     }
 
     pub(crate) fn context(&self) -> ToolContext {
@@ -100,36 +100,36 @@ impl Witness {
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.under_way.load(Ordering::SeqCst) == 0
+        self.running.load(Ordering::SeqCst) == 0
     }
 }
 
-/// Waits until it is let go. What it has started elsewhere sees that nobody waits any more.
+/// Waits until it is released. A task that it spawns observes the cancellation.
 #[tool("Waits")]
 pub(crate) async fn wait(
     #[inject] witness: &Witness,
     #[inject] cancellation: &CancellationToken,
 ) -> &'static str {
-    let _under_way = witness.enter();
-    let (cancelled, told) = (cancellation.cancelled(), Arc::clone(&witness.cancelled));
+    let _running = witness.enter();
+    let (cancelled, notify) = (cancellation.cancelled(), Arc::clone(&witness.cancelled));
     tokio::spawn(async move {
         cancelled.await;
-        told.notify_one();
+        notify.notify_one();
     });
-    witness.began.notify_one();
-    witness.go.notified().await;
-    "it was let go"
+    witness.started.notify_one();
+    witness.release.notified().await;
+    "released"
 }
 
-#[tool("Is called alone", exclusive)]
-pub(crate) async fn alone(#[inject] witness: &Witness) {
-    let _under_way = witness.enter();
+#[tool("Runs alone", exclusive)]
+pub(crate) async fn exclusive(#[inject] witness: &Witness) {
+    let _running = witness.enter();
     tokio::time::sleep(Duration::from_millis(5)).await;
 }
 
-#[tool("Is called beside others")]
-pub(crate) async fn beside(#[inject] witness: &Witness) {
-    let _under_way = witness.enter();
+#[tool("Runs alongside other calls")]
+pub(crate) async fn shared(#[inject] witness: &Witness) {
+    let _running = witness.enter();
     tokio::time::sleep(Duration::from_millis(5)).await;
 }
 
@@ -138,7 +138,7 @@ pub(crate) fn pay(cents: u32) -> String {
     format!("paid {cents}")
 }
 
-/// Those that take nothing from their context.
-pub(crate) fn plain() -> ToolSet {
+/// Returns the tools that need no context.
+pub(crate) fn without_context() -> ToolSet {
     tools![sum, weather, hello, dot, panics, flaky, slow, count, burst]
 }

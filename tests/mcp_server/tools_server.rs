@@ -1,5 +1,5 @@
-//! The tools that the conformance suite asks for, and those that the checks of the Python client call: over standard input
-//! and output, or with `--http` over HTTP on a port that it prints, until its input ends.
+//! The tools that the conformance suite and the checks of the Python client call. Serves over standard input and output, or
+//! with `--http` over HTTP at a URL that it prints, until standard input ends.
 
 use std::error::Error;
 use std::io::Read;
@@ -19,17 +19,17 @@ const PNG: &[u8] = &[
     0x60, 0x82,
 ];
 
-#[tool("Gives a text")]
+#[tool("Returns text")]
 fn test_simple_text() -> &'static str {
     "This is a simple text response for testing."
 }
 
-#[tool("Gives an image")]
+#[tool("Returns an image")]
 fn test_image_content() -> Image {
     Image::from_bytes("image/png", PNG)
 }
 
-#[tool("Gives a text and an image")]
+#[tool("Returns text and an image")]
 fn test_multiple_content_types() -> ToolOutput {
     ToolOutput::text("Multiple content types test:").with_part(Image::from_bytes("image/png", PNG))
 }
@@ -39,7 +39,7 @@ fn test_error_handling() -> Result<(), &'static str> {
     Err("This tool intentionally returns an error for testing")
 }
 
-#[tool("Tells of its progress")]
+#[tool("Reports its progress")]
 async fn test_tool_with_progress(#[inject] progress: &Progress) -> &'static str {
     for done in [0, 50, 100] {
         progress.report(ToolProgress::from("working").of(done, 100));
@@ -64,7 +64,7 @@ struct Weather {
     celsius: f64,
 }
 
-#[tool("Tells the weather")]
+#[tool("Returns the weather")]
 fn weather(city: String) -> Result<Weather, String> {
     if city == "Atlantis" {
         Err("there is no city `Atlantis`".into())
@@ -78,13 +78,13 @@ fn panics() {
     panic!("secret");
 }
 
-/// Waits until it is cancelled, and then leaves a file.
+/// Waits until it is cancelled, then writes a file.
 #[tool]
 async fn wait(file: String, #[inject] cancellation: &CancellationToken) {
     let cancelled = cancellation.cancelled();
     tokio::spawn(async move {
         cancelled.await;
-        // Whoever looks for it, and does not find it, fails.
+        // If this fails, the check that waits for the file fails.
         let _ = std::fs::write(file, "cancelled");
     });
     std::future::pending::<()>().await;
@@ -101,13 +101,13 @@ fn tools() -> Result<ToolSet, Box<dyn Error>> {
         "properties": { "name": { "type": "string" }, "address": { "$ref": "#/$defs/address" } },
         "additionalProperties": false,
     });
-    let described = DynamicTool::new(
+    let with_schema = DynamicTool::new(
         "json_schema_2020_12_tool",
         "Tool with JSON Schema 2020-12 features",
         schema,
         |_: serde_json::Value, _| async { Ok::<_, String>("fine") },
     )?;
-    let plain = tools![
+    let tools = tools![
         test_simple_text,
         test_image_content,
         test_multiple_content_types,
@@ -119,7 +119,7 @@ fn tools() -> Result<ToolSet, Box<dyn Error>> {
         panics,
         wait,
     ];
-    Ok(plain.with(described)?)
+    Ok(tools.with(with_schema)?)
 }
 
 #[tokio::main]

@@ -1,16 +1,16 @@
-//! Who keeps to no protocol.
+//! Clients that violate the protocol.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tool_core::tools;
-use tool_mcp::server::Server;
+use tool_mcp::server::{Server, ServerErrorKind};
 
 use crate::guarding::{initialize, post};
 use crate::tools::sum;
 
-/// The error's code of what is sent in a session.
+/// Messages in a session, and the code of the error that each results in.
 const TABLE: [(&str, i64); 7] = [
     (r#"{"jsonrpc":"2.0","id":7,"method":"tools/nope"}"#, -32601),
     (r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"nope"}}"#, -32602),
@@ -24,7 +24,7 @@ const TABLE: [(&str, i64); 7] = [
 const LIST: &str = r#"{"jsonrpc":"2.0","id":8,"method":"tools/list"}"#;
 
 #[tokio::test]
-async fn over_streams() {
+async fn rejects_invalid_messages_over_streams() {
     let (ours, theirs) = tokio::io::duplex(1 << 16);
     let (input, output) = tokio::io::split(theirs);
     let serving = tokio::spawn(Server::new(tools![sum]).serve_streams(input, output));
@@ -44,7 +44,7 @@ async fn over_streams() {
         let answer = answer().await;
         assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(7), &json!(code)), "{sent}: {answer}");
     }
-    // What is no message is passed over, or answered without an id; the session goes on.
+    // Invalid messages are ignored or answered without an id, and the session continues.
     let nonsense = [
         &b"{"[..],
         b"\xff\xfe",
@@ -71,22 +71,22 @@ async fn over_streams() {
 }
 
 #[tokio::test]
-async fn who_does_not_begin_as_the_protocol_says_is_let_go() {
-    for (sent, is_mistake) in
+async fn rejects_sessions_without_initialization() {
+    for (sent, is_error) in
         [("", false), ("{\n", false), (r#"{"jsonrpc":"2.0","method":"notifications/x"}"#, true)]
     {
         let input = std::io::Cursor::new(format!("{sent}\n"));
         let served = Server::new(tools![sum]).serve_streams(input, tokio::io::sink()).await;
-        assert_eq!(served.is_err_and(|error| error.is_stream()), is_mistake, "{sent}");
+        assert_eq!(served.is_err_and(|error| error.kind() == ServerErrorKind::Stream), is_error, "{sent}");
     }
 }
 
 #[tokio::test]
-async fn over_http() {
+async fn rejects_invalid_messages_over_http() {
     let server = Server::new(tools![sum]).spawn("127.0.0.1:0").await.unwrap();
     let url = server.url();
-    let begun = initialize(&url).send().await.unwrap();
-    let session = begun.headers()["mcp-session-id"].to_str().unwrap().to_owned();
+    let response = initialize(&url).send().await.unwrap();
+    let session = response.headers()["mcp-session-id"].to_str().unwrap().to_owned();
     let send = async |body: &str| {
         let response = post(&url, body.to_owned()).header("mcp-session-id", &session).send().await.unwrap();
         (response.status().as_u16(), response.text().await.unwrap())
@@ -114,11 +114,11 @@ async fn over_http() {
         let answer: Value = serde_json::from_str(&body).unwrap();
         assert_eq!((status, &answer["error"]["code"]), (400, &json!(code)), "{sent:.40}: {body}");
     }
-    // Without a session, or with one that is not there.
+    // Without a session, and with an unknown one.
     assert_eq!(post(&url, LIST.into()).send().await.unwrap().status(), 400);
     let unknown = post(&url, LIST.into()).header("mcp-session-id", "nope").send().await.unwrap();
     assert_eq!(unknown.status(), 404);
-    // With other methods, types and places.
+    // With other methods, content types and URLs.
     let client = crate::client::http();
     assert_eq!(client.put(&url).send().await.unwrap().status(), 405);
     assert_eq!(client.post(&url).body(LIST).send().await.unwrap().status(), 406);

@@ -1,4 +1,4 @@
-"""The official Python SDK against the server: each function is a check, and fails by an exception."""
+"""The official Python SDK against the server. Each function is a check and fails with an exception."""
 
 import asyncio
 import json
@@ -73,8 +73,8 @@ def chat_streamed():
         model="puppet", messages=[user("Good morning!")], stream=True, stream_options={"include_usage": True}
     )
     chunks = list(stream)
-    said = [chunk.choices[0].delta.content for chunk in chunks if chunk.choices]
-    assert "".join(text for text in said if text) == "Good morning!" and len(chunks) > 10
+    texts = [chunk.choices[0].delta.content for chunk in chunks if chunk.choices]
+    assert "".join(text for text in texts if text) == "Good morning!" and len(chunks) > 10
     assert chunks[-1].choices == [] and chunks[-1].usage.total_tokens == 15
     with client.chat.completions.stream(model="puppet", messages=[user("Good morning!")]) as stream:
         kinds = {event.type for event in stream}
@@ -104,7 +104,7 @@ def chat_tools():
 
 
 def chat_agent():
-    """The agent's own tool is called behind the server."""
+    """The server executes the agent's own tool."""
     messages = [user("call temperature")]
     whole = client.chat.completions.create(model="agent", messages=messages)
     assert whole.choices[0].message.content == "Let me see.22 degrees in Rome"
@@ -115,7 +115,7 @@ def chat_agent():
 
 
 def chat_mixed():
-    """The agent's tool and one of the caller in one turn."""
+    """A tool of the agent and one of the caller in one turn."""
     messages = [user("call temperature locate")]
     tools = [chat_tool("locate")]
     whole = client.chat.completions.create(model="agent", messages=messages, tools=tools)
@@ -163,7 +163,7 @@ def errors():
     raises(openai.APIStatusError, lambda: ask(model="puppet", messages=[user("x" * (1 << 20))]), status_code=413)
     hasty = client.with_options(timeout=0.3)
     raises(openai.APITimeoutError, lambda: hasty.chat.completions.create(model="puppet", messages=[user("sleep")]))
-    # In the middle of a stream.
+    # An error in the middle of a stream.
     stream = ask(model="puppet", messages=[user("fail")], stream=True)
     error = raises(openai.APIError, lambda: list(stream), type="server_error")
     assert "secret" not in str(error)
@@ -195,9 +195,9 @@ def responses_streamed():
     assert [event.sequence_number for event in events] == list(range(len(events)))
     assert events[0].type == "response.created" and events[-1].type == "response.completed"
     with client.responses.stream(model="puppet", input="think It is warm.") as stream:
-        said = "".join(event.delta for event in stream if event.type == "response.output_text.delta")
+        streamed = "".join(event.delta for event in stream if event.type == "response.output_text.delta")
         final = stream.get_final_response()
-    assert said == final.output_text == "It is warm."
+    assert streamed == final.output_text == "It is warm."
     assert client.responses.retrieve(final.id).output_text == "It is warm."
     events = list(client.responses.create(model="puppet", input="fail", stream=True))
     assert events[-1].type == "response.failed" and events[-1].response.error.code == "server_error"
@@ -208,21 +208,21 @@ def responses_streamed():
 
 
 def responses_tools():
-    for model, said, own in (("puppet", "call locate find", []), ("agent", "call temperature locate", ["22 degrees in Rome"])):
+    for model, prompt, agent_results in (("puppet", "call locate find", []), ("agent", "call temperature locate", ["22 degrees in Rome"])):
         tools = [tool("locate"), tool("find")]
-        whole = client.responses.create(model=model, input=said, tools=tools)
-        with client.responses.stream(model=model, input=said, tools=tools) as stream:
+        whole = client.responses.create(model=model, input=prompt, tools=tools)
+        with client.responses.stream(model=model, input=prompt, tools=tools) as stream:
             kinds = [event.type for event in stream]
             streamed = stream.get_final_response()
         assert "response.function_call_arguments.delta" in kinds and "response.function_call_arguments.done" in kinds
         for response in (whole, streamed):
             calls = [item for item in response.output if item.type == "function_call"]
-            assert [call.name for call in calls] == [name for name in said.split()[1:] if name != "temperature"]
+            assert [call.name for call in calls] == [name for name in prompt.split()[1:] if name != "temperature"]
             outputs = [{"type": "function_call_output", "call_id": call.call_id, "output": call.name} for call in calls]
-            expected = "; ".join([*own, *(call.name for call in calls)])
+            expected = "; ".join([*agent_results, *(call.name for call in calls)])
             by_id = client.responses.create(model=model, input=outputs, tools=tools, previous_response_id=response.id)
             assert by_id.output_text == expected, by_id.output_text
-            history = [user(said), *(item.to_dict() for item in response.output), *outputs]
+            history = [user(prompt), *(item.to_dict() for item in response.output), *outputs]
             by_history = client.responses.create(model=model, input=history, tools=tools, store=False)
             assert by_history.output_text == expected, by_history.output_text
 
@@ -235,15 +235,15 @@ def responses_parse():
 
 
 def responses_runner():
-    """The SDK's own loop, which looks closely at each response before it calls anything."""
-    for model, said, expected in (
+    """The tool loop of the SDK, which validates each response before it calls anything."""
+    for model, prompt, expected in (
         ("puppet", "call locate locate", "here: Rome; here: Paris"),
         ("agent", "call temperature locate", "22 degrees in Rome; here: Paris"),
     ):
         for streamed in (False, True):
             locate = RegisteredFunction(tool("locate"), lambda arguments: f"here: {arguments['place']}")
             runner = ResponsesToolRunner(functions=[locate])
-            params = {"model": model, "input": [user(said)]}
+            params = {"model": model, "input": [user(prompt)]}
             response = runner.run(client, params, stream=streamed)
             assert response.output_text == expected, response.output_text
 
@@ -251,13 +251,13 @@ def responses_runner():
 def asynchronous():
     async def ask():
         async with AsyncOpenAI(base_url=URL, api_key="sk-test", max_retries=0) as client:
-            asked = [client.chat.completions.create(model="agent", messages=[user(f"Hi {n}")]) for n in range(20)]
-            said = [completion.choices[0].message.content for completion in await asyncio.gather(*asked)]
-            assert said == [f"Hi {n}" for n in range(20)]
+            requests = [client.chat.completions.create(model="agent", messages=[user(f"Hi {n}")]) for n in range(20)]
+            answers = [completion.choices[0].message.content for completion in await asyncio.gather(*requests)]
+            assert answers == [f"Hi {n}" for n in range(20)]
             async with client.responses.stream(model="agent", input="call temperature") as stream:
                 assert [event.type async for event in stream][-1] == "response.completed"
                 assert (await stream.get_final_response()).output_text == "Let me see.22 degrees in Rome"
-            # One that breaks off leaves the server as it was.
+            # A caller that disconnects does not affect the server.
             stream = await client.chat.completions.create(model="puppet", messages=[user("x" * 9999)], stream=True)
             async for _ in stream:
                 break

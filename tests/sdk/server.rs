@@ -1,4 +1,4 @@
-//! The server that the checks in `checks.py` talk to. It prints its URL and runs until its input ends.
+//! The server under test of `checks.py`. It prints its URL and runs until its standard input ends.
 
 use std::error::Error;
 use std::io::Read;
@@ -13,7 +13,7 @@ use tool_core::{
 use tool_openai::OpenAi;
 use tool_openai::server::Server;
 
-/// A model that does what the user's last message says, streamed letter by letter.
+/// A model that does what the last user message says, and streams letter by letter.
 struct Puppet;
 
 impl Puppet {
@@ -28,10 +28,10 @@ impl Puppet {
         if request.response_format().is_some() {
             return Ok(ChatResponse::new(AssistantMessage::text(r#"{"city":"Rome","celsius":22}"#)));
         }
-        let said = messages.last().map(Message::text).unwrap_or_default();
-        let (word, rest) = said.split_once(' ').unwrap_or((&said, ""));
-        Ok(match word {
-            // Call these tools, with these names of places.
+        let command = messages.last().map(Message::text).unwrap_or_default();
+        let (verb, rest) = command.split_once(' ').unwrap_or((&command, ""));
+        Ok(match verb {
+            // Calls the named tools with a place.
             "call" => {
                 let calls = rest.split(' ').enumerate().map(|(index, name)| {
                     let place = if index == 0 { "Rome" } else { "Paris" };
@@ -49,7 +49,7 @@ impl Puppet {
             "cut" => ChatResponse::new(AssistantMessage::text(rest)).with_finish_reason(FinishReason::Length),
             "count" => ChatResponse::new(AssistantMessage::text(messages.len().to_string())),
             "fail" => return Err("the password of the database is secret"),
-            _ => ChatResponse::new(AssistantMessage::text(said)),
+            _ => ChatResponse::new(AssistantMessage::text(command)),
         })
     }
 }
@@ -67,15 +67,15 @@ impl ChatModel for Puppet {
 
     fn stream<'a>(&'a self, request: &'a ChatRequest<'_>) -> ChatStream<'a> {
         let letters = |text: String| text.chars().map(String::from).collect::<Vec<_>>();
-        let pieces = match Self::reply(request) {
+        let deltas = match Self::reply(request) {
             Ok(response) => response.with_usage(Usage::new(10, 5)).into_deltas(),
-            // In the middle of a stream.
+            // Fails in the middle of the stream.
             Err(why) => {
                 let broken = [Ok(Delta::Text("Well".into())), Err(ModelError::new(why))];
                 return Box::pin(futures_util::stream::iter(broken));
             }
         };
-        let pieces = pieces.into_iter().flat_map(move |piece| match piece {
+        let deltas = deltas.into_iter().flat_map(move |delta| match delta {
             Delta::Text(text) => letters(text).into_iter().map(Delta::Text).collect(),
             Delta::Reasoning(text) => letters(text).into_iter().map(Delta::Reasoning).collect(),
             Delta::Arguments { index, text } => {
@@ -83,7 +83,7 @@ impl ChatModel for Puppet {
             }
             other => vec![other],
         });
-        Box::pin(futures_util::stream::iter(pieces.map(Ok)))
+        Box::pin(futures_util::stream::iter(deltas.map(Ok)))
     }
 
     fn supports_response_format(&self) -> bool {
@@ -91,12 +91,12 @@ impl ChatModel for Puppet {
     }
 }
 
-#[tool("Tells the temperature")]
+#[tool("Returns the temperature")]
 fn temperature(place: String) -> String {
     format!("22 degrees in {place}")
 }
 
-/// An endpoint that refuses every request.
+/// Starts an endpoint that refuses every request.
 async fn refusing(status: &'static str, code: &'static str) -> std::io::Result<OpenAi> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("http://{}/v1", listener.local_addr()?);
@@ -125,7 +125,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .model("limited", limited.chat_model("x"))
         .model("too-long", too_long.chat_model("x"))
         .api_key("sk-test")
-        .max_body(1 << 20)
+        .max_body_bytes(1 << 20)
         .spawn("127.0.0.1:0")
         .await?;
     println!("{}", server.base_url());

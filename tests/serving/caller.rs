@@ -1,4 +1,4 @@
-//! A caller without a client library, who looks closely at what is sent.
+//! A caller without a client library that checks every response against the published schemas.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -7,13 +7,13 @@ use jsonschema::Validator;
 use serde_json::{Value, json};
 use tool_openai::server::{RunningServer, Server};
 
-/// One server, and who asks it.
+/// A running server and an HTTP client for it.
 pub(crate) struct Caller {
     pub(crate) server: RunningServer,
     http: reqwest::Client,
 }
 
-/// An answer, read.
+/// A parsed response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -22,7 +22,7 @@ pub(crate) struct Answer {
 }
 
 impl Caller {
-    pub(crate) async fn of(server: Server) -> Self {
+    pub(crate) async fn new(server: Server) -> Self {
         Self { server: server.spawn("127.0.0.1:0").await.unwrap(), http: http() }
     }
 
@@ -63,14 +63,14 @@ impl Caller {
         Answer { status, headers, body }
     }
 
-    /// A body that must be answered with 200.
+    /// Posts a body and returns the response, which must have status 200.
     pub(crate) async fn ask(&self, path: &str, body: &Value) -> Value {
         let answer = self.post(path, body).await;
         assert_eq!(answer.status, 200, "{body}: {}", answer.body);
         answer.body
     }
 
-    /// The events of a streamed answer, but for `[DONE]`, which Chat Completions must end with.
+    /// Returns the events of a streamed response without `[DONE]`.
     pub(crate) async fn events(&self, path: &str, body: &Value) -> Vec<Value> {
         let mut body = body.clone();
         body["stream"] = json!(true);
@@ -80,12 +80,12 @@ impl Caller {
     }
 }
 
-/// The events of a body, each checked.
+/// Parses and checks the events of a body.
 pub(crate) fn read_events(text: &str) -> Vec<Value> {
     let mut events = Vec::new();
     let mut is_done = false;
     for event in text.split_terminator("\n\n") {
-        assert!(!is_done, "there is nothing behind the end: {event}");
+        assert!(!is_done, "an event after `[DONE]`: {event}");
         let (name, data) = match event.split_once('\n') {
             Some((name, data)) => (name.strip_prefix("event: "), data.strip_prefix("data: ").unwrap()),
             None => (None, event.strip_prefix("data: ").unwrap()),
@@ -116,7 +116,7 @@ pub(crate) fn http() -> reqwest::Client {
     reqwest::Client::builder().no_proxy().tls_backend_preconfigured(tls).build().unwrap()
 }
 
-/// What the published schemas describe.
+/// The types of documents that the published schemas describe.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Published {
     Completion,
@@ -135,7 +135,7 @@ impl Published {
         ("responses", "ErrorResponse"),
     ];
 
-    /// The schema is not there.
+    /// Returns `true` if the published schemas are not available.
     pub(crate) fn is_missing() -> bool {
         !Path::new("../../shared/openai").is_dir()
     }
@@ -151,7 +151,7 @@ impl Published {
         })
     }
 
-    /// Whether it is as published, as far as that can be looked up.
+    /// Returns `true` if the document is valid, or the schemas are not available.
     pub(crate) fn allows(self, document: &Value) -> bool {
         Self::is_missing() || self.validator().is_valid(document)
     }
@@ -161,6 +161,6 @@ impl Published {
             return;
         }
         let errors: Vec<_> = self.validator().iter_errors(document).map(|error| error.to_string()).collect();
-        assert!(errors.is_empty(), "{self:?} is not as published: {errors:#?}\n{document:#}");
+        assert!(errors.is_empty(), "{self:?} does not match the published schema: {errors:#?}\n{document:#}");
     }
 }

@@ -1,7 +1,6 @@
-//! Tools of the caller beside those of an agent: the agent's calls are made behind the server, the caller's by the caller.
+//! Tools of the caller in addition to those of an agent: the server executes the agent's calls, the caller its own.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use tool_core::testing::ScriptedModel;
@@ -13,7 +12,7 @@ use tool_openai::server::Server;
 
 use crate::caller::Caller;
 
-#[tool("Looks up the temperature")]
+#[tool("Returns the temperature")]
 async fn temperature(city: String) -> String {
     format!("22 degrees in {city}")
 }
@@ -34,7 +33,7 @@ fn agent(model: &ScriptedModel) -> AgentBuilder {
     Agent::builder(model.clone()).instructions("Be brief.").tools(tools![temperature, pay])
 }
 
-/// Both tools in one turn, and then the answer.
+/// Calls tools of both sides in one turn, then answers.
 fn mixed() -> ScriptedModel {
     let calls = [
         ToolCall::new("a", "locate", "{}"),
@@ -69,7 +68,7 @@ fn first_request(api: &str) -> Value {
     json!({ "model": "agent", field: messages, "tools": locate(api) })
 }
 
-/// What is sent back: the text, the ids and arguments of the calls, and how many tokens it took.
+/// Returns the text, the ids and arguments of the calls, and the number of tokens.
 async fn ask(
     caller: &Caller,
     api: &str,
@@ -78,7 +77,7 @@ async fn ask(
 ) -> (String, Vec<(String, String)>, Value) {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     if api == "chat/completions" {
-        let (mut said, mut calls, mut usage) = (String::new(), Vec::new(), Value::Null);
+        let (mut content, mut calls, mut usage) = (String::new(), Vec::new(), Value::Null);
         let mut body = body.clone();
         if !is_streamed {
             let answer = caller.ask(api, &body).await;
@@ -94,7 +93,7 @@ async fn ask(
         body["stream_options"] = json!({ "include_usage": true });
         for chunk in caller.events(api, &body).await {
             let delta = &chunk["choices"][0]["delta"];
-            said += &text(&delta["content"]);
+            content += &text(&delta["content"]);
             for call in delta["tool_calls"].as_array().into_iter().flatten() {
                 if call["id"].is_string() {
                     calls.push((text(&call["id"]), String::new()));
@@ -104,7 +103,7 @@ async fn ask(
             }
             usage = chunk["usage"]["total_tokens"].clone();
         }
-        return (said, calls, usage);
+        return (content, calls, usage);
     }
     let response = if is_streamed {
         caller.events(api, body).await.pop().unwrap()["response"].take()
@@ -112,34 +111,35 @@ async fn ask(
         caller.ask(api, body).await
     };
     assert_eq!(response["status"], "completed");
-    let (mut said, mut calls) = (String::new(), Vec::new());
+    let (mut content, mut calls) = (String::new(), Vec::new());
     for item in response["output"].as_array().unwrap() {
         match item["type"].as_str().unwrap() {
-            "message" => said += &text(&item["content"][0]["text"]),
+            "message" => content += &text(&item["content"][0]["text"]),
             "function_call" => calls.push((text(&item["call_id"]), text(&item["arguments"]))),
             other => panic!("{other}"),
         }
     }
-    (said, calls, response["usage"]["total_tokens"].clone())
+    (content, calls, response["usage"]["total_tokens"].clone())
 }
 
-/// The request that brings the results.
-fn second_request(api: &str, said: &str, calls: &[(String, String)]) -> Value {
+/// Returns the request that sends the results.
+fn second_request(api: &str, content: &str, calls: &[(String, String)]) -> Value {
     let mut request = first_request(api);
     if api == "chat/completions" {
-        let asked = calls.iter().map(|(id, arguments)| {
+        let calls_json = calls.iter().map(|(id, arguments)| {
             json!({ "id": id, "type": "function", "function": { "name": "locate", "arguments": arguments } })
         });
-        let asked = json!({ "role": "assistant", "content": said, "tool_calls": asked.collect::<Vec<_>>() });
+        let message =
+            json!({ "role": "assistant", "content": content, "tool_calls": calls_json.collect::<Vec<_>>() });
         let messages = request["messages"].as_array_mut().unwrap();
-        messages.push(asked);
+        messages.push(message);
         messages.extend(
             calls.iter().map(|(id, _)| json!({ "role": "tool", "tool_call_id": id, "content": "Rome" })),
         );
         return request;
     }
     let input = request["input"].as_array_mut().unwrap();
-    input.push(json!({ "type": "message", "role": "assistant", "content": said }));
+    input.push(json!({ "type": "message", "role": "assistant", "content": content }));
     for (id, arguments) in calls {
         input.push(json!({ "type": "reasoning", "id": "rs_1", "summary": [] }));
         input.push(
@@ -155,19 +155,20 @@ fn second_request(api: &str, said: &str, calls: &[(String, String)]) -> Value {
 const APIS: [&str; 2] = ["chat/completions", "responses"];
 
 #[tokio::test]
-async fn a_run_goes_on_where_it_stood_with_what_its_own_calls_gave() {
+async fn continues_a_paused_run_with_the_results_of_the_agents_own_calls() {
     for (api, is_streamed) in APIS.into_iter().flat_map(|api| [(api, false), (api, true)]) {
         let model = mixed();
-        let caller = Caller::of(Server::new().agent("agent", agent(&model).build().unwrap())).await;
-        let (said, calls, tokens) = ask(&caller, api, &first_request(api), is_streamed).await;
-        assert_eq!((&*said, tokens), ("Let me see. ", json!(15)), "{api}");
+        let caller = Caller::new(Server::new().agent("agent", agent(&model).build().unwrap())).await;
+        let (content, calls, tokens) = ask(&caller, api, &first_request(api), is_streamed).await;
+        assert_eq!((&*content, tokens), ("Let me see. ", json!(15)), "{api}");
         let arguments: Vec<_> = calls.iter().map(|(_, arguments)| &**arguments).collect();
         assert_eq!(arguments, ["{}", r#"{"precise": true}"#], "{api}");
-        let (said, calls, tokens) = ask(&caller, api, &second_request(api, &said, &calls), is_streamed).await;
+        let (content, calls, tokens) =
+            ask(&caller, api, &second_request(api, &content, &calls), is_streamed).await;
         assert_eq!(
-            (&*said, calls.len(), tokens),
+            (&*content, calls.len(), tokens),
             ("It is warm.", 0, json!(23)),
-            "{api}, and its tokens alone"
+            "{api}: only the tokens of this request count"
         );
         let read: Vec<_> = model.requests()[1].iter().map(|message| message.text().into_owned()).collect();
         let expected =
@@ -177,28 +178,29 @@ async fn a_run_goes_on_where_it_stood_with_what_its_own_calls_gave() {
 }
 
 #[tokio::test]
-async fn the_conversation_alone_will_do_when_the_run_is_gone() {
+async fn rebuilds_the_run_from_the_conversation_if_it_is_gone() {
     for (api, is_streamed) in APIS.into_iter().flat_map(|api| [(api, false), (api, true)]) {
         let model = mixed();
         let server = || Server::new().agent("agent", agent(&model).build().unwrap());
-        let before = Caller::of(server()).await;
-        let (said, calls, _) = ask(&before, api, &first_request(api), is_streamed).await;
-        // Another server, as after a restart: it was never told of what the agent's own call gave.
-        let caller = Caller::of(server()).await;
-        let (said, calls, _) = ask(&caller, api, &second_request(api, &said, &calls), is_streamed).await;
-        assert_eq!((&*said, calls.len()), ("It is warm.", 0), "{api}");
+        let before = Caller::new(server()).await;
+        let (content, calls, _) = ask(&before, api, &first_request(api), is_streamed).await;
+        // Another server, as after a restart: it does not know the result of the agent's own call.
+        let caller = Caller::new(server()).await;
+        let (content, calls, _) =
+            ask(&caller, api, &second_request(api, &content, &calls), is_streamed).await;
+        assert_eq!((&*content, calls.len()), ("It is warm.", 0), "{api}");
         let read: Vec<_> = model.requests()[1].iter().map(|message| message.text().into_owned()).collect();
         assert_eq!(read, ["Be brief.", "How warm is it here?", "Let me see. ", "Rome", "Rome"], "{api}");
     }
 }
 
 #[tokio::test]
-async fn a_conversation_that_was_changed_is_another_one() {
+async fn rebuilds_the_run_if_the_conversation_was_changed() {
     let model = mixed();
-    let caller = Caller::of(Server::new().agent("agent", agent(&model).build().unwrap())).await;
+    let caller = Caller::new(Server::new().agent("agent", agent(&model).build().unwrap())).await;
     let api = "chat/completions";
-    let (said, calls, _) = ask(&caller, api, &first_request(api), false).await;
-    let mut request = second_request(api, &said, &calls);
+    let (content, calls, _) = ask(&caller, api, &first_request(api), false).await;
+    let mut request = second_request(api, &content, &calls);
     request["messages"][0]["content"] = json!("How cold is it here?");
     ask(&caller, api, &request, false).await;
     let read: Vec<_> = model.requests()[1].iter().map(|message| message.text().into_owned()).collect();
@@ -206,26 +208,26 @@ async fn a_conversation_that_was_changed_is_another_one() {
 }
 
 #[tokio::test]
-async fn the_same_results_may_be_sent_again() {
+async fn accepts_the_same_results_again() {
     let calls = [("temperature", r#"{"city": "Rome"}"#), ("locate", "{}")];
-    // The reply to the first attempt never comes.
+    // The model fails on the first attempt.
     let model = ScriptedModel::new().calls_all(calls).fails("the line is dead").says("It is warm.");
-    let caller = Caller::of(Server::new().agent("agent", agent(&model).build().unwrap())).await;
+    let caller = Caller::new(Server::new().agent("agent", agent(&model).build().unwrap())).await;
     let api = "chat/completions";
-    let (said, calls, _) = ask(&caller, api, &first_request(api), false).await;
-    let request = second_request(api, &said, &calls);
+    let (content, calls, _) = ask(&caller, api, &first_request(api), false).await;
+    let request = second_request(api, &content, &calls);
     assert_eq!(caller.post(api, &request).await.status, 500);
     assert_eq!(ask(&caller, api, &request, false).await.0, "It is warm.");
-    assert_eq!(model.requests()[2].len(), 5, "what its own call gave is there the second time, too");
+    assert_eq!(model.requests()[2].len(), 5, "the result of the agent's own call is still known");
 }
 
 #[tokio::test]
-async fn more_said_behind_the_results() {
+async fn accepts_a_user_message_after_the_results() {
     let model = mixed();
-    let caller = Caller::of(Server::new().agent("agent", agent(&model).build().unwrap())).await;
+    let caller = Caller::new(Server::new().agent("agent", agent(&model).build().unwrap())).await;
     let api = "chat/completions";
-    let (said, calls, _) = ask(&caller, api, &first_request(api), false).await;
-    let mut request = second_request(api, &said, &calls);
+    let (content, calls, _) = ask(&caller, api, &first_request(api), false).await;
+    let mut request = second_request(api, &content, &calls);
     request["messages"].as_array_mut().unwrap().push(json!({ "role": "user", "content": "In Celsius." }));
     assert_eq!(ask(&caller, api, &request, false).await.0, "It is warm.");
     let read: Vec<_> = model.requests()[1].iter().map(|message| message.text().into_owned()).collect();
@@ -233,10 +235,10 @@ async fn more_said_behind_the_results() {
 }
 
 #[tokio::test]
-async fn responses_go_on_by_the_id_of_the_one_before() {
+async fn continues_by_the_id_of_the_previous_response() {
     for is_streamed in [false, true] {
         let model = mixed().says("You are welcome.");
-        let caller = Caller::of(Server::new().agent("agent", agent(&model).build().unwrap())).await;
+        let caller = Caller::new(Server::new().agent("agent", agent(&model).build().unwrap())).await;
         let send = async |body: Value| match is_streamed {
             true => caller.events("responses", &body).await.pop().unwrap()["response"].take(),
             false => caller.ask("responses", &body).await,
@@ -266,15 +268,15 @@ async fn responses_go_on_by_the_id_of_the_one_before() {
         assert_eq!(
             read(1)[3..],
             ["Rome", "22 degrees in Rome", "Rome"],
-            "with what the agent's own call gave"
+            "includes the result of the agent's own call"
         );
-        let said = ["How warm is it here?", "Let me see. ", "Rome", "Rome", "It is warm.", "Thanks."];
-        assert_eq!(read(2)[1..], said, "what the caller saw");
+        let visible = ["How warm is it here?", "Let me see. ", "Rome", "Rome", "It is warm.", "Thanks."];
+        assert_eq!(read(2)[1..], visible, "only what the caller saw");
     }
 }
 
 #[tokio::test]
-async fn a_caller_cannot_make_the_agents_calls() {
+async fn a_caller_cannot_trigger_calls_of_the_agents_tools() {
     let user = json!({ "role": "user", "content": "How warm is it?" });
     let function = |name: &str| json!({ "type": "function", "function": { "name": name } });
     let call = |name: &str| json!({ "id": "a", "type": "function", "function": { "name": name, "arguments": "{}" } });
@@ -287,18 +289,18 @@ async fn a_caller_cannot_make_the_agents_calls() {
     let request =
         |messages: Value, tools: Value| json!({ "model": "agent", "messages": messages, "tools": tools });
     let table = [
-        (request(json!([user]), json!([function("refund")])), "tools[0]", "the agent has a tool `refund`"),
         (
-            request(json!([user]), json!([function("x"), function("x")])),
-            "tools[1]",
-            "there are two tools `x`",
+            request(json!([user]), json!([function("refund")])),
+            "tools[0]",
+            "the agent already has a tool `refund`",
         ),
+        (request(json!([user]), json!([function("x"), function("x")])), "tools[1]", "duplicate tool `x`"),
         (request(json!([user]), json!([function("a b")])), "tools", "a tool made at run time is named"),
         (request(json!([user, reply(call("refund"))]), json!([])), "messages", "the call `a` has no result"),
         (
             request(json!([user, reply(parallel), result]), json!([])),
             "messages",
-            "the last message must be the user's",
+            "the last message must be a user message",
         ),
         (
             request(json!([user, { "role": "assistant", "content": "Hm." }]), json!([])),
@@ -309,39 +311,39 @@ async fn a_caller_cannot_make_the_agents_calls() {
     ];
     let model = ScriptedModel::new();
     let agent = Agent::builder(model).tools(tools![refund]).build().unwrap();
-    let caller = Caller::of(Server::new().agent("agent", agent)).await;
+    let caller = Caller::new(Server::new().agent("agent", agent)).await;
     for (body, param, message) in table {
         let answer = caller.post("chat/completions", &body).await;
         assert_eq!((answer.status, answer.body["error"]["param"].as_str().unwrap()), (400, param), "{body}");
-        let told = answer.body["error"]["message"].as_str().unwrap();
-        assert!(told.starts_with(message), "{body}: {told}");
+        let actual = answer.body["error"]["message"].as_str().unwrap();
+        assert!(actual.starts_with(message), "{body}: {actual}");
     }
-    // One that a provider gives is found only when the agent is asked.
+    // The tools of a provider are known only when the run starts.
     let provided = |_: &tool_core::ToolProviderRequest<'_>| Ok::<_, tool_core::ToolSetError>(tools![refund]);
     let provided = Agent::builder(ScriptedModel::new()).tool_provider(provided).build().unwrap();
-    let caller = Caller::of(Server::new().agent("agent", provided)).await;
+    let caller = Caller::new(Server::new().agent("agent", provided)).await;
     let answer = caller.post("chat/completions", &request(json!([user]), json!([function("refund")]))).await;
     assert_eq!((answer.status, &answer.body["error"]["param"]), (400, &json!("tools")));
-    assert_eq!(REFUNDED.load(Ordering::Relaxed), 0, "nothing was called");
+    assert_eq!(REFUNDED.load(Ordering::Relaxed), 0, "no call was executed");
 }
 
 #[tokio::test]
-async fn calls_that_need_approval_are_the_approvers_and_the_callers_are_not() {
+async fn asks_the_agents_approver_only_about_the_agents_own_calls() {
     let calls = [("pay", r#"{"cents": 5}"#), ("locate", "{}")];
     let small_only = |call: &ToolCall| {
-        assert_eq!(call.name, "pay", "nobody is asked about the caller's calls");
+        assert_eq!(call.name, "pay", "the caller's calls need no approval");
         Approval::Approve
     };
     for (has_approver, expected) in
-        [(true, "paid 5"), (false, "the call was denied: nobody is there to approve it")]
+        [(true, "paid 5"), (false, "the call was denied: no one is available to approve it")]
     {
         let model = ScriptedModel::new().calls_all(calls).says("Done.");
         let agent = if has_approver { agent(&model).approver(small_only) } else { agent(&model) };
-        let caller = Caller::of(Server::new().agent("agent", agent.build().unwrap())).await;
+        let caller = Caller::new(Server::new().agent("agent", agent.build().unwrap())).await;
         let api = "chat/completions";
-        let (said, calls, _) = ask(&caller, api, &first_request(api), false).await;
+        let (content, calls, _) = ask(&caller, api, &first_request(api), false).await;
         assert_eq!(calls.len(), 1);
-        assert_eq!(ask(&caller, api, &second_request(api, &said, &calls), false).await.0, "Done.");
+        assert_eq!(ask(&caller, api, &second_request(api, &content, &calls), false).await.0, "Done.");
         let results: Vec<_> =
             model.requests()[1][3..].iter().map(|message| message.text().into_owned()).collect();
         assert_eq!(results, [expected, "Rome"]);
@@ -349,15 +351,15 @@ async fn calls_that_need_approval_are_the_approvers_and_the_callers_are_not() {
 }
 
 #[tokio::test]
-async fn a_caller_may_ask_more_often_than_an_agent_by_itself() {
-    for is_kept in [true, false] {
+async fn limits_apply_to_each_request_of_the_caller() {
+    for is_stored in [true, false] {
         let turns = (0..6).fold(ScriptedModel::new(), |model, number| {
             model.calls("locate", format!(r#"{{"precise": {number}}}"#))
         });
         let model = turns.says("Here.");
         let server = Server::new().agent("agent", agent(&model).max_turns(2).build().unwrap());
-        let server = if is_kept { server } else { server.keep(0, Duration::ZERO) };
-        let caller = Caller::of(server).await;
+        let server = if is_stored { server } else { server.max_stored_entries(0) };
+        let caller = Caller::new(server).await;
         let mut request = first_request("chat/completions");
         for _ in 0..6 {
             let reply = caller.ask("chat/completions", &request).await["choices"][0]["message"].take();
@@ -372,7 +374,7 @@ async fn a_caller_may_ask_more_often_than_an_agent_by_itself() {
 }
 
 #[tokio::test]
-async fn choices_of_tools_reach_the_model_of_an_agent() {
+async fn passes_the_tool_choice_to_the_agents_model() {
     use tool_core::ToolChoice;
     let named = json!({ "type": "function", "function": { "name": "locate" } });
     let table = [
@@ -387,7 +389,7 @@ async fn choices_of_tools_reach_the_model_of_an_agent() {
             .expects(move |request| names(request).contains(&"locate".to_owned()) == is_offered)
             .expects(|request| request.parallel_tool_calls() == Some(false))
             .says("Done.");
-        let caller = Caller::of(Server::new().agent("agent", agent(&model).build().unwrap())).await;
+        let caller = Caller::new(Server::new().agent("agent", agent(&model).build().unwrap())).await;
         let mut request = first_request("chat/completions");
         (request["tool_choice"], request["parallel_tool_calls"]) = (choice, json!(false));
         caller.ask("chat/completions", &request).await;
@@ -395,16 +397,16 @@ async fn choices_of_tools_reach_the_model_of_an_agent() {
 }
 
 #[tokio::test]
-async fn pictures_in_results_reach_the_model() {
+async fn passes_images_in_results_to_the_model() {
     let url = "data:image/png;base64,AAEC";
     let picture =
         json!([{ "type": "text", "text": "This:" }, { "type": "image_url", "image_url": { "url": url } }]);
     let items = json!([{ "type": "input_text", "text": "This:" }, { "type": "input_image", "image_url": url, "detail": "auto" }]);
     for (api, picture) in APIS.into_iter().zip([picture, items]) {
         let model = ScriptedModel::new().calls("locate", "{}").says("Nice.");
-        let caller = Caller::of(Server::new().agent("agent", agent(&model).build().unwrap())).await;
-        let (said, calls, _) = ask(&caller, api, &first_request(api), false).await;
-        let mut request = second_request(api, &said, &calls);
+        let caller = Caller::new(Server::new().agent("agent", agent(&model).build().unwrap())).await;
+        let (content, calls, _) = ask(&caller, api, &first_request(api), false).await;
+        let mut request = second_request(api, &content, &calls);
         let (list, field) = if api == "responses" { ("input", "output") } else { ("messages", "content") };
         request[list].as_array_mut().unwrap().last_mut().unwrap()[field] = picture;
         assert_eq!(ask(&caller, api, &request, false).await.0, "Nice.");

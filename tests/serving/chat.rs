@@ -1,4 +1,4 @@
-//! Chat Completions, as other clients use it.
+//! Chat Completions as used by other clients.
 
 use serde_json::{Value, json};
 use tool_core::testing::ScriptedModel;
@@ -10,9 +10,9 @@ use tool_openai::server::Server;
 use crate::caller::Caller;
 
 #[tokio::test]
-async fn models() {
+async fn lists_and_retrieves_models() {
     let server = Server::new().model("m", ScriptedModel::new()).model("org/m:free", ScriptedModel::new());
-    let caller = Caller::of(server).await;
+    let caller = Caller::new(server).await;
     let list = caller.get("models").await.body;
     assert_eq!(list["data"].as_array().unwrap().len(), 2);
     for name in ["m", "org/m:free", "org%2Fm:free"] {
@@ -24,20 +24,20 @@ async fn models() {
 }
 
 #[tokio::test]
-async fn tokens_are_told_when_asked_for() {
+async fn streams_usage_if_requested() {
     let mut usage = Usage::new(10, 5);
     (usage.cached_tokens, usage.reasoning_tokens) = (Some(4), Some(3));
     let model = (0..3).fold(ScriptedModel::new(), |model, _| model.says("Hi.").with_usage(usage));
-    let caller = Caller::of(Server::new().model("m", model)).await;
+    let caller = Caller::new(Server::new().model("m", model)).await;
     let mut body = json!({ "model": "m", "messages": [{ "role": "user", "content": "Hi" }] });
     let whole = caller.ask("chat/completions", &body).await;
-    let silent = caller.events("chat/completions", &body).await;
-    assert!(silent.iter().all(|chunk| chunk["usage"].is_null()));
+    let without_usage = caller.events("chat/completions", &body).await;
+    assert!(without_usage.iter().all(|chunk| chunk["usage"].is_null()));
     body["stream_options"] = json!({ "include_usage": true });
-    let mut told = caller.events("chat/completions", &body).await;
-    let last = told.pop().unwrap();
+    let mut chunks = caller.events("chat/completions", &body).await;
+    let last = chunks.pop().unwrap();
     assert_eq!((&last["choices"], &last["usage"]), (&json!([]), &whole["usage"]));
-    assert!(told.iter().all(|chunk| chunk["usage"].is_null()));
+    assert!(chunks.iter().all(|chunk| chunk["usage"].is_null()));
     assert_eq!(last["usage"]["prompt_tokens_details"]["cached_tokens"], 4);
     assert_eq!(last["usage"]["completion_tokens_details"]["reasoning_tokens"], 3);
     assert_eq!(
@@ -47,7 +47,7 @@ async fn tokens_are_told_when_asked_for() {
 }
 
 #[tokio::test]
-async fn strict_tools_stay_strict() {
+async fn passes_strict_tools_on() {
     let closed = json!({
         "type": "object",
         "properties": { "city": { "type": "string" } },
@@ -63,10 +63,10 @@ async fn strict_tools_stay_strict() {
             .expects(move |request| request.tools()[0].is_strict() == is_strict)
             .expects(move |request| *request.tools()[0].parameters() == parameters)
             .says("Hi.");
-        let caller = Caller::of(Server::new().model("m", model)).await;
+        let caller = Caller::new(Server::new().model("m", model)).await;
         caller.ask("chat/completions", &request(function(&closed, strict))).await;
     }
-    let caller = Caller::of(Server::new().model("m", ScriptedModel::new())).await;
+    let caller = Caller::new(Server::new().model("m", ScriptedModel::new())).await;
     let refused = caller.post("chat/completions", &request(function(&open, json!(true)))).await;
     assert_eq!(
         (refused.status, &refused.body["error"]["param"]),
@@ -75,11 +75,11 @@ async fn strict_tools_stay_strict() {
 }
 
 #[tokio::test]
-async fn a_history_with_calls_and_reasoning_comes_through() {
+async fn passes_a_history_with_calls_and_reasoning_on() {
     let call = json!({ "id": "a", "type": "function", "function": { "name": "f", "arguments": "{}" } });
     let picture = json!([{ "type": "image_url", "image_url": { "url": "https://example.org/a.png" } }]);
     let model = ScriptedModel::new().says("Hi.");
-    let caller = Caller::of(Server::new().model("m", model.clone())).await;
+    let caller = Caller::new(Server::new().model("m", model.clone())).await;
     let body = json!({ "model": "m", "messages": [
         { "role": "user", "content": "Hi" },
         { "role": "assistant", "tool_calls": [call], "reasoning_content": "Hm." },
@@ -97,7 +97,7 @@ async fn a_history_with_calls_and_reasoning_comes_through() {
 }
 
 #[tokio::test]
-async fn what_has_two_names_may_come_under_both() {
+async fn accepts_fields_with_two_names_under_both() {
     let table = [
         (json!({ "reasoning": "Hm." }), "Hm."),
         (json!({ "reasoning_content": "Hm.", "reasoning": "Hm." }), "Hm."),
@@ -106,7 +106,7 @@ async fn what_has_two_names_may_come_under_both() {
     ];
     for (names, expected) in table {
         let model = ScriptedModel::new().says("Hi.");
-        let caller = Caller::of(Server::new().model("m", model.clone())).await;
+        let caller = Caller::new(Server::new().model("m", model.clone())).await;
         let mut reply = json!({ "role": "assistant", "content": "Hello." });
         reply.as_object_mut().unwrap().extend(names.as_object().unwrap().clone());
         let user = json!({ "role": "user", "content": "Hi" });
@@ -123,26 +123,26 @@ async fn what_has_two_names_may_come_under_both() {
         let model = ScriptedModel::new()
             .expects(move |request| request.options().user.as_deref() == Some(expected))
             .says("Hi.");
-        let caller = Caller::of(Server::new().model("m", model)).await;
+        let caller = Caller::new(Server::new().model("m", model)).await;
         let mut body = json!({ "model": "m", "input": "Hi" });
         body.as_object_mut().unwrap().extend(names.as_object().unwrap().clone());
         caller.ask("responses", &body).await;
     }
 }
 
-#[tool("Gives the answer", return_direct)]
+#[tool("Returns the answer", return_direct)]
 fn answer() -> String {
     "42".into()
 }
 
 #[tokio::test]
-async fn what_a_tool_returns_directly_is_the_answer() {
+async fn directly_returned_output_is_the_answer() {
     for is_streamed in [false, true] {
         let model = ScriptedModel::new().calls("answer", "{}");
         let agent = Agent::builder(model).tools(tools![answer]).build().unwrap();
-        let caller = Caller::of(Server::new().agent("m", agent)).await;
+        let caller = Caller::new(Server::new().agent("m", agent)).await;
         let body = json!({ "model": "m", "messages": [{ "role": "user", "content": "What is it?" }] });
-        let said: String = if is_streamed {
+        let text: String = if is_streamed {
             let chunks = caller.events("chat/completions", &body).await;
             chunks.iter().filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str()).collect()
         } else {
@@ -151,19 +151,19 @@ async fn what_a_tool_returns_directly_is_the_answer() {
                 .unwrap()
                 .into()
         };
-        assert_eq!(said, "42");
+        assert_eq!(text, "42");
     }
 }
 
 #[tokio::test]
-async fn an_answer_that_was_cut_says_so() {
+async fn reports_the_finish_reason_of_a_truncated_answer() {
     let cut = |reason| ChatResponse::new(AssistantMessage::text("It is")).with_finish_reason(reason);
     for (reason, expected) in
         [(FinishReason::Length, "length"), (FinishReason::ContentFilter, "content_filter")]
     {
         let model = ScriptedModel::new().replies(cut(reason.clone())).replies(cut(reason));
         let agent = Agent::builder(model).build().unwrap();
-        let caller = Caller::of(Server::new().agent("m", agent)).await;
+        let caller = Caller::new(Server::new().agent("m", agent)).await;
         let body = json!({ "model": "m", "messages": [{ "role": "user", "content": "What is it?" }] });
         assert_eq!(caller.ask("chat/completions", &body).await["choices"][0]["finish_reason"], expected);
         let chunks = caller.events("chat/completions", &body).await;
@@ -172,7 +172,7 @@ async fn an_answer_that_was_cut_says_so() {
 }
 
 #[tokio::test]
-async fn options_come_through() {
+async fn passes_options_on() {
     let options = ModelOptions::default()
         .with_frequency_penalty(0.5)
         .with_presence_penalty(-0.5)
@@ -181,7 +181,7 @@ async fn options_come_through() {
         .with_metadata("a", "b");
     let model = ScriptedModel::new().expects(move |request| *request.options() == options).says("Hi.");
     let agent = Agent::builder(model).build().unwrap();
-    let caller = Caller::of(Server::new().agent("m", agent)).await;
+    let caller = Caller::new(Server::new().agent("m", agent)).await;
     let body = json!({
         "model": "m", "messages": [{ "role": "user", "content": "Hi" }], "frequency_penalty": 0.5,
         "presence_penalty": -0.5, "service_tier": "flex", "user": "u", "metadata": { "a": "b" },

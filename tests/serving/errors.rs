@@ -1,4 +1,4 @@
-//! What callers are told of what went wrong behind the server.
+//! Errors of models and agents as reported to callers.
 
 use serde_json::json;
 use tool_core::testing::ScriptedModel;
@@ -14,12 +14,12 @@ fn request(model: &str) -> serde_json::Value {
 }
 
 #[tokio::test]
-async fn the_kind_of_an_upstream_error_is_passed_on_and_its_words_are_not() {
+async fn reports_the_kind_of_an_upstream_error_without_its_text() {
     let error = |message: &str, kind: &str, code: &str| {
         json!({ "error": { "message": message, "type": kind, "code": code } }).to_string()
     };
     let secret = "org-secret at https://internal";
-    // The upstream's answer; then the status, type and code here.
+    // The upstream status and body, then the expected status, type and code.
     let table = [
         (
             "429 Too Many Requests",
@@ -63,7 +63,7 @@ async fn the_kind_of_an_upstream_error_is_passed_on_and_its_words_are_not() {
     ];
     for (status, body, expected, kind, code) in table {
         for is_verbose in [false, true] {
-            // However often the client tries.
+            // Enough for all retries of the client.
             let answers =
                 std::iter::repeat_n(whole_answer(status, &[("retry-after-ms", "1")], body.as_bytes()), 10);
             let upstream = RawServer::answering_in_turn(answers.collect()).await;
@@ -72,7 +72,7 @@ async fn the_kind_of_an_upstream_error_is_passed_on_and_its_words_are_not() {
                 OpenAi::builder().base_url(upstream.base_url()).build().unwrap().chat_model("x"),
             );
             let server = Server::new().model("m", model).agent("a", agent.build().unwrap());
-            let caller = Caller::of(server.verbose_errors(is_verbose)).await;
+            let caller = Caller::new(server.verbose_errors(is_verbose)).await;
             for name in ["m", "a"] {
                 let answer = caller.post("chat/completions", &request(name)).await;
                 let error = &answer.body["error"];
@@ -98,29 +98,29 @@ fn fetch() -> Result<String, String> {
 }
 
 #[tokio::test]
-async fn an_agent_that_gives_up_says_why_and_no_more() {
+async fn reports_the_limit_that_stopped_an_agent() {
     let endless = (0..5).fold(ScriptedModel::new(), |model, _| model.calls("fetch", "{}"));
     let agent = Agent::builder(endless).tools(tools![fetch]).max_turns(2).build().unwrap();
-    let caller = Caller::of(Server::new().agent("a", agent)).await;
+    let caller = Caller::new(Server::new().agent("a", agent)).await;
     let answer = caller.post("chat/completions", &request("a")).await;
     assert_eq!((answer.status, &answer.body["error"]["code"]), (500, &json!("agent_limit")));
-    assert_eq!(answer.body["error"]["message"], "the agent gave up: it took all its turns");
+    assert_eq!(answer.body["error"]["message"], "the agent stopped: it reached the limit of turns");
 }
 
 struct Panicking;
 
 impl ChatModel for Panicking {
     fn chat<'a>(&'a self, _: &'a ChatRequest<'_>) -> ModelFuture<'a> {
-        Box::pin(async { panic!("a model behind the server panics, as this test wants") })
+        Box::pin(async { panic!("deliberate panic of a model") })
     }
 }
 
 #[tokio::test]
-async fn a_panic_is_one_callers_error() {
+async fn a_panic_affects_only_one_request() {
     let agent = Agent::builder(Panicking).build().unwrap();
     let server =
         Server::new().model("m", Panicking).agent("a", agent).model("good", ScriptedModel::new().says("Hi."));
-    let caller = Caller::of(server).await;
+    let caller = Caller::new(server).await;
     for name in ["m", "a"] {
         for is_streamed in [false, true] {
             let mut body = request(name);
@@ -135,14 +135,10 @@ async fn a_panic_is_one_callers_error() {
 }
 
 #[tokio::test]
-async fn a_url_that_is_no_text_is_one_that_there_is_not() {
-    let caller = Caller::of(Server::new().model("m", ScriptedModel::new())).await;
+async fn treats_invalid_utf8_in_a_url_as_an_unknown_url() {
+    let caller = Caller::new(Server::new().model("m", ScriptedModel::new())).await;
     for path in ["responses/%ff", "models/%ff", "models/", "nothing"] {
         let answer = caller.get(path).await;
-        assert_eq!(
-            (answer.status, &answer.body["error"]["message"]),
-            (404, &json!("there is no such URL here")),
-            "{path}"
-        );
+        assert_eq!((answer.status, &answer.body["error"]["message"]), (404, &json!("unknown URL")), "{path}");
     }
 }

@@ -1,4 +1,4 @@
-//! The events of a streamed response: which, in which order, and that they come to what the whole says.
+//! The events of a streamed response, their order, and that they match the complete response.
 
 use futures_util::stream;
 use serde_json::{Value, json};
@@ -11,22 +11,22 @@ use tool_openai::server::Server;
 
 use crate::caller::Caller;
 
-/// A model that streams these pieces.
-struct Pieces(Vec<Delta>, Option<&'static str>);
+/// A model that streams these deltas, then an error if there is one.
+struct StreamedDeltas(Vec<Delta>, Option<&'static str>);
 
-impl ChatModel for Pieces {
+impl ChatModel for StreamedDeltas {
     fn chat<'a>(&'a self, _: &'a ChatRequest<'_>) -> ModelFuture<'a> {
-        Box::pin(async { Err(ModelError::new("it only streams")) })
+        Box::pin(async { Err(ModelError::new("supports streaming only")) })
     }
 
     fn stream<'a>(&'a self, _: &'a ChatRequest<'_>) -> ChatStream<'a> {
-        let pieces = self.0.iter().cloned().map(Ok);
-        Box::pin(stream::iter(pieces.chain(self.1.map(|why| Err(ModelError::new(why))))))
+        let deltas = self.0.iter().cloned().map(Ok);
+        Box::pin(stream::iter(deltas.chain(self.1.map(|why| Err(ModelError::new(why))))))
     }
 }
 
 async fn events(model: impl ChatModel + 'static) -> Vec<Value> {
-    let caller = Caller::of(Server::new().model("m", model)).await;
+    let caller = Caller::new(Server::new().model("m", model)).await;
     let events = caller.events("responses", &json!({ "model": "m", "input": "Hi" })).await;
     for (number, event) in events.iter().enumerate() {
         assert_eq!(event["sequence_number"], number);
@@ -34,21 +34,21 @@ async fn events(model: impl ChatModel + 'static) -> Vec<Value> {
     events
 }
 
-/// The types, each with its place.
-fn told(events: &[Value]) -> Vec<String> {
+/// Returns the types of the events with their positions.
+fn summarize(events: &[Value]) -> Vec<String> {
     let one = |event: &Value| {
         let kind = event["type"].as_str().unwrap().trim_start_matches("response.");
-        let places = ["output_index", "content_index", "summary_index"].map(|place| &event[place]);
-        places
+        let positions = ["output_index", "content_index", "summary_index"].map(|field| &event[field]);
+        positions
             .iter()
-            .filter(|place| !place.is_null())
-            .fold(kind.to_owned(), |told, place| format!("{told} {place}"))
+            .filter(|position| !position.is_null())
+            .fold(kind.to_owned(), |summary, position| format!("{summary} {position}"))
     };
     events.iter().map(one).collect()
 }
 
-fn text(piece: &str) -> Delta {
-    Delta::Text(piece.into())
+fn text(text: &str) -> Delta {
+    Delta::Text(text.into())
 }
 
 fn call(index: usize, id: &str) -> Delta {
@@ -60,10 +60,10 @@ fn arguments(index: usize, text: &str) -> Delta {
 }
 
 #[tokio::test]
-async fn reasoning_text_and_calls() {
+async fn streams_reasoning_text_and_calls_as_items() {
     let calls = [ToolCall::new("a", "f", "{}"), ToolCall::new("b", "f", r#"{"x":1}"#)];
     let done = ChatResponse::new(AssistantMessage::text("Let me see.").with_tool_calls(calls));
-    let pieces = vec![
+    let deltas = vec![
         Delta::Reasoning("Hm".into()),
         Delta::Reasoning(".".into()),
         text("Let me "),
@@ -75,7 +75,7 @@ async fn reasoning_text_and_calls() {
         arguments(1, ":1}"),
         Delta::Done(done),
     ];
-    let events = events(Pieces(pieces, None)).await;
+    let events = events(StreamedDeltas(deltas, None)).await;
     let expected = [
         "created",
         "in_progress",
@@ -104,16 +104,16 @@ async fn reasoning_text_and_calls() {
         "output_item.done 3",
         "completed",
     ];
-    assert_eq!(told(&events), expected);
+    assert_eq!(summarize(&events), expected);
     let response = &events.last().unwrap()["response"];
     let done = events.iter().filter(|event| event["type"] == "response.output_item.done");
     let done: Vec<_> = done.map(|event| event["item"].clone()).collect();
-    assert_eq!(response["output"], json!(done), "the items are those that were told of");
+    assert_eq!(response["output"], json!(done), "the response has the items of the events");
     assert_eq!(
         (&done[1]["content"][0]["text"], &done[3]["arguments"]),
         (&json!("Let me see."), &json!(r#"{"x":1}"#))
     );
-    // Each event of an item names that.
+    // Every event of an item has the id of the item.
     for event in events.iter().filter(|event| event["item_id"].is_string()) {
         let position = usize::try_from(event["output_index"].as_u64().unwrap()).unwrap();
         assert_eq!(event["item_id"], done[position]["id"]);
@@ -123,13 +123,13 @@ async fn reasoning_text_and_calls() {
 }
 
 #[tokio::test]
-async fn a_refusal_stands_behind_what_was_said() {
-    let refusal = |said: &str| {
+async fn a_refusal_follows_the_text() {
+    let refusal = |text: &str| {
         let mut message = AssistantMessage::refusal("I may not.");
-        message.text = said.into();
+        message.text = text.into();
         Delta::Done(ChatResponse::new(message))
     };
-    let alone = events(Pieces(vec![refusal("")], None)).await;
+    let alone = events(StreamedDeltas(vec![refusal("")], None)).await;
     let expected = [
         "created",
         "in_progress",
@@ -141,31 +141,31 @@ async fn a_refusal_stands_behind_what_was_said() {
         "output_item.done 0",
         "completed",
     ];
-    assert_eq!(told(&alone), expected);
-    let pieces = vec![Delta::Refusal("I may ".into()), Delta::Refusal("not.".into()), refusal("")];
-    let pieces = events(Pieces(pieces, None)).await;
-    let deltas: Vec<_> = pieces.iter().filter(|event| event["type"] == "response.refusal.delta").collect();
+    assert_eq!(summarize(&alone), expected);
+    let deltas = vec![Delta::Refusal("I may ".into()), Delta::Refusal("not.".into()), refusal("")];
+    let streamed = events(StreamedDeltas(deltas, None)).await;
+    let deltas: Vec<_> = streamed.iter().filter(|event| event["type"] == "response.refusal.delta").collect();
     assert_eq!((&deltas[0]["delta"], &deltas[1]["delta"]), (&json!("I may "), &json!("not.")));
-    assert_eq!(pieces[pieces.len() - 4]["refusal"], "I may not.");
-    let behind = events(Pieces(vec![text("Well."), refusal("Well.")], None)).await;
-    let parts = &behind.last().unwrap()["response"]["output"][0]["content"];
+    assert_eq!(streamed[streamed.len() - 4]["refusal"], "I may not.");
+    let after_text = events(StreamedDeltas(vec![text("Well."), refusal("Well.")], None)).await;
+    let parts = &after_text.last().unwrap()["response"]["output"][0]["content"];
     assert_eq!((&parts[0]["text"], &parts[1]["refusal"]), (&json!("Well."), &json!("I may not.")));
-    assert_eq!(told(&behind)[7], "content_part.added 0 1");
+    assert_eq!(summarize(&after_text)[7], "content_part.added 0 1");
 }
 
 #[tokio::test]
-async fn what_a_model_tells_only_at_the_end_is_streamed_too() {
+async fn streams_parts_that_the_model_sends_only_at_the_end() {
     let message = AssistantMessage::text("It is.").with_tool_calls([ToolCall::new("a", "f", "{}")]);
-    let events = events(Pieces(vec![Delta::Done(ChatResponse::new(message))], None)).await;
+    let events = events(StreamedDeltas(vec![Delta::Done(ChatResponse::new(message))], None)).await;
     let output = &events.last().unwrap()["response"]["output"];
     assert_eq!((&output[0]["content"][0]["text"], &output[1]["arguments"]), (&json!("It is."), &json!("{}")));
 }
 
 #[tokio::test]
-async fn a_stream_that_breaks_off_fails_in_the_way_of_each_api() {
+async fn reports_a_broken_stream_in_the_form_of_each_api() {
     for why in [Some("sk-secret is out of money"), None] {
-        let pieces = || Pieces(vec![text("It "), call(0, "a"), arguments(0, "{")], why);
-        let events = events(pieces()).await;
+        let model = || StreamedDeltas(vec![text("It "), call(0, "a"), arguments(0, "{")], why);
+        let events = events(model()).await;
         let last = events.last().unwrap();
         assert_eq!(
             (&last["type"], &last["response"]["status"]),
@@ -175,7 +175,7 @@ async fn a_stream_that_breaks_off_fails_in_the_way_of_each_api() {
         assert_eq!(last["response"]["output"][0]["content"][0]["text"], "It ");
         assert!(!format!("{events:?}").contains("secret"));
 
-        let caller = Caller::of(Server::new().model("m", pieces())).await;
+        let caller = Caller::new(Server::new().model("m", model())).await;
         let body = json!({ "model": "m", "messages": [{ "role": "user", "content": "Hi" }] });
         let chunks = caller.events("chat/completions", &body).await;
         assert_eq!(chunks.last().unwrap()["error"]["type"], "server_error");
@@ -189,7 +189,7 @@ fn sum(a: f64, b: f64) -> f64 {
 }
 
 #[tokio::test]
-async fn an_agents_turns_are_one_answer() {
+async fn merges_an_agents_turns_into_one_answer() {
     let thinking = |thought: &str, message: AssistantMessage| {
         let mut message = message;
         message.reasoning = Some(thought.into());
@@ -206,14 +206,18 @@ async fn an_agents_turns_are_one_answer() {
     };
     let agent = |model| Agent::builder(model).tools(tools![sum]).build().unwrap();
     let server = Server::new().agent("a", agent(model())).agent("b", agent(model()));
-    let caller = Caller::of(server).await;
+    let caller = Caller::new(server).await;
     let events = caller.events("responses", &json!({ "model": "a", "input": "1 + 2?" })).await;
     let whole = caller.ask("responses", &json!({ "model": "b", "input": "1 + 2?" })).await;
     let kinds = |response: &Value| -> Vec<(Value, Value)> {
         let items = response["output"].as_array().unwrap().iter();
         items.map(|item| (item["type"].clone(), item["content"].clone())).collect()
     };
-    assert_eq!(kinds(&whole), kinds(&events.last().unwrap()["response"]), "streamed as whole");
+    assert_eq!(
+        kinds(&whole),
+        kinds(&events.last().unwrap()["response"]),
+        "streamed and complete responses agree"
+    );
     let order: Vec<_> = kinds(&whole).into_iter().map(|(kind, _)| kind).collect();
     assert_eq!(order, ["reasoning", "message", "reasoning", "message"]);
 }

@@ -1,4 +1,4 @@
-//! A caller who goes away cancels what is under way for it.
+//! A caller that disconnects cancels its request in flight.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use tool_openai::server::Server;
 
 use crate::caller::Caller;
 
-/// Told of what begins, and of what is dropped before its end.
+/// Notified when a call starts and when it is dropped.
 #[derive(Clone, Default)]
 struct Witness {
-    began: Arc<Notify>,
+    started: Arc<Notify>,
     dropped: Arc<Notify>,
 }
 
@@ -31,14 +31,14 @@ impl Drop for OnDrop {
     }
 }
 
-/// A model that never answers; streamed, it begins.
+/// A model that never answers; a stream yields one delta.
 struct Endless(Witness);
 
 impl ChatModel for Endless {
     fn chat<'a>(&'a self, _: &'a ChatRequest<'_>) -> ModelFuture<'a> {
         Box::pin(async {
             let _on_drop = OnDrop(Arc::clone(&self.0.dropped));
-            self.0.began.notify_one();
+            self.0.started.notify_one();
             std::future::pending().await
         })
     }
@@ -49,7 +49,7 @@ impl ChatModel for Endless {
         Box::pin(futures_util::stream::poll_fn(move |_| {
             let _held = &on_drop;
             if std::mem::take(&mut is_first) {
-                self.0.began.notify_one();
+                self.0.started.notify_one();
                 return std::task::Poll::Ready(Some(Ok(Delta::Text("Well".into()))));
             }
             std::task::Poll::Pending
@@ -57,7 +57,7 @@ impl ChatModel for Endless {
     }
 }
 
-/// Waits for what is cancelled from within a task of its own.
+/// Waits forever; a separate task observes the cancellation.
 #[tool("Waits")]
 async fn wait(#[inject] cancellation: &CancellationToken, #[inject] witness: &Witness) -> &'static str {
     let (dropped, cancellation) = (Arc::clone(&witness.dropped), cancellation.clone());
@@ -65,12 +65,12 @@ async fn wait(#[inject] cancellation: &CancellationToken, #[inject] witness: &Wi
         cancellation.cancelled().await;
         dropped.notify_one();
     });
-    witness.began.notify_one();
+    witness.started.notify_one();
     std::future::pending().await
 }
 
 #[tokio::test]
-async fn what_is_under_way_is_cancelled() {
+async fn cancels_requests_in_flight() {
     for path in ["chat/completions", "responses"] {
         for is_streamed in [false, true] {
             for name in ["model", "agent", "agent with a tool"] {
@@ -81,7 +81,7 @@ async fn what_is_under_way_is_cancelled() {
                     Agent::builder(scripted).tools(tools![wait]).context(witness.clone()).build().unwrap();
                 let server = Server::new().model("model", Endless(witness.clone()));
                 let caller =
-                    Caller::of(server.agent("agent", agent).agent("agent with a tool", calling)).await;
+                    Caller::new(server.agent("agent", agent).agent("agent with a tool", calling)).await;
                 let body = json!({
                     "model": name, "stream": is_streamed,
                     "messages": [{ "role": "user", "content": "Hi" }], "input": "Hi",
@@ -92,9 +92,9 @@ async fn what_is_under_way_is_cancelled() {
                 let mut stream = TcpStream::connect(caller.server.address()).await.unwrap();
                 stream.write_all((head + &body).as_bytes()).await.unwrap();
                 let soon = Duration::from_secs(30);
-                tokio::time::timeout(soon, witness.began.notified()).await.unwrap();
+                tokio::time::timeout(soon, witness.started.notified()).await.unwrap();
                 if is_streamed && name != "agent with a tool" {
-                    assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0, "it has begun");
+                    assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0, "the stream has started");
                 }
                 drop(stream);
                 let cancelled = tokio::time::timeout(soon, witness.dropped.notified()).await;
@@ -105,36 +105,36 @@ async fn what_is_under_way_is_cancelled() {
 }
 
 #[tokio::test]
-async fn what_came_behind_the_request_hides_nobody() {
+async fn notices_a_disconnect_despite_unread_bytes() {
     let request = "GET /v1/models HTTP/1.1\r\nhost: a\r\n\r\n";
     let mut cases = Vec::new();
-    for behind in ["\r\n".to_owned(), request.to_owned(), request.repeat(1000)] {
-        // Bytes that came with the request, and such that came later; an end, and one without a word.
+    for pipelined in ["\r\n".to_owned(), request.to_owned(), request.repeat(1000)] {
+        // The bytes arrive with the request or later; the connection is closed or reset.
         for (is_later, is_reset) in [(false, false), (false, true), (true, false), (true, true)] {
-            cases.push(go_away(behind.clone(), is_later, is_reset));
+            cases.push(disconnect(pipelined.clone(), is_later, is_reset));
         }
     }
     join_all(cases).await;
 }
 
-async fn go_away(behind: String, is_later: bool, is_reset: bool) {
+async fn disconnect(pipelined: String, is_later: bool, is_reset: bool) {
     let body = json!({ "model": "model", "messages": [{ "role": "user", "content": "Hi" }] }).to_string();
     let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\n";
     let request = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
     let witness = Witness::default();
-    let caller = Caller::of(Server::new().model("model", Endless(witness.clone()))).await;
+    let caller = Caller::new(Server::new().model("model", Endless(witness.clone()))).await;
     let mut stream = TcpStream::connect(caller.server.address()).await.unwrap();
-    let first = if is_later { request } else { request + &behind };
+    let first = if is_later { request } else { request + &pipelined };
     stream.write_all(first.as_bytes()).await.unwrap();
     let soon = Duration::from_secs(30);
-    tokio::time::timeout(soon, witness.began.notified()).await.unwrap();
+    tokio::time::timeout(soon, witness.started.notified()).await.unwrap();
     if is_later {
-        stream.write_all(behind.as_bytes()).await.unwrap();
+        stream.write_all(pipelined.as_bytes()).await.unwrap();
     }
     if is_reset {
         stream.set_zero_linger().unwrap();
     }
     drop(stream);
     let cancelled = tokio::time::timeout(soon, witness.dropped.notified()).await;
-    assert!(cancelled.is_ok(), "{} bytes, later: {is_later}, reset: {is_reset}", behind.len());
+    assert!(cancelled.is_ok(), "{} bytes, later: {is_later}, reset: {is_reset}", pipelined.len());
 }

@@ -1,4 +1,4 @@
-//! Who may ask, how much, how often, and how slowly.
+//! Authorization and limits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,13 +20,13 @@ fn body() -> serde_json::Value {
 }
 
 #[tokio::test]
-async fn a_server_with_keys_asks_for_one() {
+async fn requires_one_of_the_keys() {
     let server = Server::new()
         .model("m", ScriptedModel::new().says("Hi.").says("Hi."))
         .api_key("sk-1")
         .api_key("sk-2");
     assert!(!format!("{server:?}").contains("sk-"));
-    let caller = Caller::of(server).await;
+    let caller = Caller::new(server).await;
     for path in ["models", "chat/completions", "responses/x", "nothing"] {
         for key in [None, Some("sk-3"), Some("")] {
             let request = http().get(caller.url(path));
@@ -47,32 +47,33 @@ async fn a_server_with_keys_asks_for_one() {
 }
 
 #[tokio::test]
-async fn a_request_is_as_long_as_it_may_be() {
-    let caller = Caller::of(Server::new().model("m", ScriptedModel::new().says("Hi.")).max_body(200)).await;
+async fn limits_the_size_of_a_request() {
+    let caller =
+        Caller::new(Server::new().model("m", ScriptedModel::new().says("Hi.")).max_body_bytes(200)).await;
     let padded = |length: usize| format!("{:length$}", body().to_string());
     for path in ["chat/completions", "responses"] {
         let long = http().post(caller.url(path)).body(padded(201));
         assert_eq!(caller.send(long, path).await.status, 413);
-        // One that does not say how long it is.
-        let pieces = stream::iter(["{", " "].repeat(101)).map(Ok::<_, std::io::Error>);
-        let long = http().post(caller.url(path)).body(reqwest::Body::wrap_stream(pieces));
+        // A chunked body does not announce its size.
+        let chunks = stream::iter(["{", " "].repeat(101)).map(Ok::<_, std::io::Error>);
+        let long = http().post(caller.url(path)).body(reqwest::Body::wrap_stream(chunks));
         assert_eq!(caller.send(long, path).await.status, 413);
     }
-    let right = http().post(caller.url("chat/completions")).body(padded(200));
-    assert_eq!(caller.send(right, "chat/completions").await.status, 200);
+    let fitting = http().post(caller.url("chat/completions")).body(padded(200));
+    assert_eq!(caller.send(fitting, "chat/completions").await.status, 200);
 }
 
-/// A model that waits until it is let go.
+/// A model that answers only when it is released.
 struct Waiting {
-    asked: Arc<Notify>,
-    go: Arc<Notify>,
+    started: Arc<Notify>,
+    release: Arc<Notify>,
 }
 
 impl ChatModel for Waiting {
     fn chat<'a>(&'a self, _: &'a ChatRequest<'_>) -> ModelFuture<'a> {
         Box::pin(async {
-            self.asked.notify_one();
-            self.go.notified().await;
+            self.started.notify_one();
+            self.release.notified().await;
             Ok(ChatResponse::new(AssistantMessage::text("Hi.")))
         })
     }
@@ -84,29 +85,28 @@ impl ChatModel for Waiting {
 }
 
 #[tokio::test]
-async fn so_many_requests_are_under_way_and_no_more() {
-    let (asked, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let model = Waiting { asked: Arc::clone(&asked), go: Arc::clone(&go) };
-    let caller = Caller::of(Server::new().model("m", model).max_requests(1)).await;
+async fn limits_the_number_of_requests_in_flight() {
+    let (started, release) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let model = Waiting { started: Arc::clone(&started), release: Arc::clone(&release) };
+    let caller = Caller::new(Server::new().model("m", model).max_concurrent_requests(1)).await;
     for is_streamed in [false, true] {
         let mut request = body();
         request["stream"] = json!(is_streamed);
         let mut first = tokio::spawn(caller.request("chat/completions", &request).send());
-        asked.notified().await;
-        let begun = if is_streamed { Some((&mut first).await.unwrap().unwrap()) } else { None };
+        started.notified().await;
+        let streaming = if is_streamed { Some((&mut first).await.unwrap().unwrap()) } else { None };
         let request = body();
         let second = caller.post("chat/completions", &request);
-        let second =
-            tokio::time::timeout(Duration::from_secs(30), second).await.expect("it is refused at once");
+        let second = tokio::time::timeout(Duration::from_secs(30), second).await.expect("refused at once");
         assert_eq!((second.status, &second.headers["retry-after"]), (503, &"1".parse().unwrap()));
-        go.notify_one();
-        let first = match begun {
-            Some(begun) => begun,
+        release.notify_one();
+        let first = match streaming {
+            Some(response) => response,
             None => first.await.unwrap().unwrap(),
         };
         assert_eq!(first.status(), 200);
         first.bytes().await.unwrap();
-        // A place is free again.
+        // The permit is released again.
         while caller.get("models").await.status != 200 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -114,11 +114,11 @@ async fn so_many_requests_are_under_way_and_no_more() {
 }
 
 #[tokio::test]
-async fn all_requests_together_are_as_long_as_they_may_be() {
-    let (asked, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let model = Waiting { asked: Arc::clone(&asked), go: Arc::clone(&go) };
+async fn limits_the_total_size_of_requests_in_flight() {
+    let (started, release) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let model = Waiting { started: Arc::clone(&started), release: Arc::clone(&release) };
     let server = Server::new().model("m", model).model("quick", ScriptedModel::new().says("Hi.").says("Hi."));
-    let caller = Caller::of(server.max_body(1000).max_bodies(1500)).await;
+    let caller = Caller::new(server.max_body_bytes(1000).max_total_body_bytes(1500)).await;
     let send = |name: &str, is_streamed: bool, length: usize| {
         let mut request = body();
         request["model"] = json!(name);
@@ -127,19 +127,19 @@ async fn all_requests_together_are_as_long_as_they_may_be() {
     };
     for is_streamed in [false, true] {
         let mut first = tokio::spawn(send("m", is_streamed, 1000).send());
-        asked.notified().await;
-        let begun = if is_streamed { Some((&mut first).await.unwrap().unwrap()) } else { None };
+        started.notified().await;
+        let streaming = if is_streamed { Some((&mut first).await.unwrap().unwrap()) } else { None };
         let second = caller.send(send("quick", false, 501), "chat/completions").await;
         assert_eq!((second.status, &second.headers["retry-after"]), (503, &"1".parse().unwrap()));
         assert_eq!(caller.send(send("quick", false, 500), "chat/completions").await.status, 200);
-        go.notify_one();
-        let first = match begun {
-            Some(begun) => begun,
+        release.notify_one();
+        let first = match streaming {
+            Some(response) => response,
             None => first.await.unwrap().unwrap(),
         };
         assert_eq!(first.status(), 200);
         first.bytes().await.unwrap();
-        // There is room again; the name is unknown, which is told once the request was read.
+        // There is room again: an unknown model is reported only after the body was read.
         while caller.send(send("none", false, 1000), "chat/completions").await.status != 404 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -147,15 +147,15 @@ async fn all_requests_together_are_as_long_as_they_may_be() {
 }
 
 #[tokio::test]
-async fn who_is_too_slow_is_let_go() {
+async fn disconnects_callers_that_send_too_slowly() {
     let server = Server::new().model("m", ScriptedModel::new()).read_timeout(Duration::from_millis(50));
-    let caller = Caller::of(server).await;
+    let caller = Caller::new(server).await;
     let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\n{";
     for (sent, expected) in [(head, "408"), ("POST /v1/chat/comp", ""), ("", "")] {
         let mut stream = TcpStream::connect(caller.server.address()).await.unwrap();
         stream.write_all(sent.as_bytes()).await.unwrap();
         let mut answer = String::new();
-        // It is closed by the server.
+        // The server closes the connection.
         tokio::time::timeout(Duration::from_secs(30), stream.read_to_string(&mut answer))
             .await
             .unwrap()
@@ -164,7 +164,7 @@ async fn who_is_too_slow_is_let_go() {
     }
 }
 
-/// A model that says more and more.
+/// A model that streams without end.
 struct Talkative;
 
 impl ChatModel for Talkative {
@@ -178,9 +178,9 @@ impl ChatModel for Talkative {
 }
 
 #[tokio::test]
-async fn who_takes_nothing_is_let_go() {
+async fn disconnects_callers_that_do_not_read() {
     let server = Server::new().model("m", Talkative).read_timeout(Duration::from_millis(200));
-    let caller = Caller::of(server).await;
+    let caller = Caller::new(server).await;
     let mut request = body();
     request["stream"] = json!(true);
     let request = request.to_string();
@@ -188,7 +188,7 @@ async fn who_takes_nothing_is_let_go() {
     let mut stream = TcpStream::connect(caller.server.address()).await.unwrap();
     let request = format!("{head}content-length: {}\r\n\r\n{request}", request.len());
     stream.write_all(request.as_bytes()).await.unwrap();
-    assert!(stream.read(&mut [0; 16]).await.unwrap() > 0, "it has begun");
+    assert!(stream.read(&mut [0; 16]).await.unwrap() > 0, "the stream has started");
     let stopped = tokio::time::timeout(Duration::from_secs(30), caller.server.stop()).await;
-    assert!(stopped.is_ok(), "the server waits for a caller who reads nothing");
+    assert!(stopped.is_ok(), "the server waits for a caller that does not read");
 }

@@ -1,4 +1,4 @@
-//! What is kept between two requests is bounded.
+//! Limits of stored responses.
 
 use std::time::Duration;
 
@@ -14,20 +14,21 @@ async fn respond(caller: &Caller, previous: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn responses_are_kept_in_number_and_for_a_time() {
+async fn limits_the_number_and_age_of_stored_responses() {
     let script = || (0..5).fold(ScriptedModel::new(), |model, _| model.says("Hi."));
     let model = script();
-    let caller = Caller::of(Server::new().model("m", model.clone()).keep(2, Duration::from_secs(3600))).await;
+    let caller = Caller::new(Server::new().model("m", model.clone()).max_stored_entries(2)).await;
     let first = respond(&caller, &Value::Null).await;
     let second = respond(&caller, &first).await;
     let third = respond(&caller, &second).await;
     let status = async |id: &Value| caller.get(&format!("responses/{}", id.as_str().unwrap())).await.status;
     assert_eq!((status(&first).await, status(&second).await, status(&third).await), (404, 200, 200));
-    // The conversation of a response is whole all the same.
+    // The conversation of a response is complete nevertheless.
     respond(&caller, &third).await;
     assert_eq!(model.requests()[3].len(), 7);
 
-    let caller = Caller::of(Server::new().model("m", script()).keep(10, Duration::from_millis(10))).await;
+    let server = Server::new().model("m", script()).max_stored_age(Duration::from_millis(10));
+    let caller = Caller::new(server).await;
     let first = respond(&caller, &Value::Null).await;
     tokio::time::sleep(Duration::from_millis(20)).await;
     let body = json!({ "model": "m", "input": "Hi", "previous_response_id": first });

@@ -1,6 +1,6 @@
-//! The server as its callers see it: over HTTP on this machine, with requests as any client would send them.
+//! The OpenAI-compatible server over HTTP on this machine, with requests as any client sends them.
 //!
-//! What it sends is checked against the published schemas wherever they lie beside the repository.
+//! Responses are checked against the published schemas if these are available beside the repository.
 
 mod caller;
 mod callers_tools;

@@ -1,4 +1,4 @@
-//! Our own client against the server, through both APIs.
+//! The client of this crate against the server, through both APIs.
 
 use futures_util::StreamExt;
 use tool_core::testing::ScriptedModel;
@@ -19,18 +19,18 @@ async fn both(server: Server) -> (CheckedServer, [Box<dyn ChatModel>; 2]) {
     (server, models)
 }
 
-#[tool("Tells where one is")]
+#[tool("Returns the current location")]
 fn locate() -> &'static str {
     "Rome"
 }
 
-#[tool("Tells the temperature")]
+#[tool("Returns the temperature")]
 fn temperature() -> &'static str {
     "22 degrees"
 }
 
 #[tokio::test]
-async fn an_agent_asks_an_agent_and_each_makes_its_own_calls() {
+async fn an_agent_behind_an_agent_executes_only_its_own_calls() {
     for api in [0, 1] {
         for is_streamed in [false, true] {
             let script = ScriptedModel::new()
@@ -63,18 +63,18 @@ async fn an_agent_asks_an_agent_and_each_makes_its_own_calls() {
 }
 
 #[tokio::test]
-async fn a_reply_is_the_same_through_both() {
+async fn both_apis_return_the_same_reply() {
     let mut thoughtful = AssistantMessage::text("Let me see.").with_tool_calls([
         ToolCall::new("call_a1b2", "f", r#"{"a":1}"#),
         ToolCall::new("call_c3d4", "f", "{}"),
     ]);
     thoughtful.reasoning = Some("Hm.".into());
-    let cut = |reason| ChatResponse::new(AssistantMessage::text("It is")).with_finish_reason(reason);
+    let truncated = |reason| ChatResponse::new(AssistantMessage::text("It is")).with_finish_reason(reason);
     let replies = [
         ChatResponse::new(thoughtful).with_usage(Usage::new(10, 5)),
         ChatResponse::new(AssistantMessage::refusal("I may not.")),
-        cut(FinishReason::Length),
-        cut(FinishReason::ContentFilter),
+        truncated(FinishReason::Length),
+        truncated(FinishReason::ContentFilter),
     ];
     for reply in replies {
         let script = (0..4).fold(ScriptedModel::new(), |script, _| script.replies(reply.clone()));
@@ -90,11 +90,11 @@ async fn a_reply_is_the_same_through_both() {
                     (&got.text, &got.reasoning, &got.refusal),
                     (&sent.text, &sent.reasoning, &sent.refusal)
                 );
-                let words = |message: &AssistantMessage| -> Vec<_> {
+                let calls = |message: &AssistantMessage| -> Vec<_> {
                     let calls = message.tool_calls.iter();
                     calls.map(|call| (call.id.clone(), call.name.clone(), call.arguments.clone())).collect()
                 };
-                assert_eq!((words(got), &response.finish_reason), (words(sent), &reply.finish_reason));
+                assert_eq!((calls(got), &response.finish_reason), (calls(sent), &reply.finish_reason));
                 assert_eq!(
                     response.usage.unwrap_or_default().total_tokens,
                     reply.usage.unwrap_or_default().total_tokens

@@ -1,13 +1,13 @@
-//! That the published schemas are there, and refuse what they should: the other tests check all that is sent by them.
+//! The published schemas that all other tests check responses against.
 
 use serde_json::json;
 
 use crate::caller::Published;
 
 #[test]
-fn the_schemas_that_all_answers_are_checked_by() {
+fn published_schemas_reject_invalid_documents() {
     if Published::is_missing() {
-        println!("skipped: the published schemas are not there, so answers are not checked by them");
+        println!("skipped: the published schemas are not available, so responses are not checked");
         return;
     }
     let chunk =
@@ -15,7 +15,7 @@ fn the_schemas_that_all_answers_are_checked_by() {
     assert!(Published::Chunk.allows(&chunk) && !Published::Completion.allows(&chunk));
     let event =
         json!({ "type": "response.output_text.delta", "sequence_number": 1, "item_id": "a", "delta": "b" });
-    assert!(!Published::Event.allows(&event), "positions and probabilities are missing");
+    assert!(!Published::Event.allows(&event), "positions and log probabilities are missing");
     assert!(!Published::Response.allows(&json!({ "id": "a", "object": "response" })));
     assert!(!Published::Error.allows(&json!({ "error": { "message": "a" } })));
 }

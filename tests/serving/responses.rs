@@ -1,4 +1,4 @@
-//! Responses: what is read, what is sent back whole, and what is kept.
+//! Responses: requests, complete responses and stored responses.
 
 use serde_json::{Value, json};
 use tool_core::testing::ScriptedModel;
@@ -11,17 +11,17 @@ use tool_openai::server::Server;
 use crate::caller::Caller;
 
 async fn caller(model: &ScriptedModel) -> Caller {
-    Caller::of(Server::new().model("m", model.clone())).await
+    Caller::new(Server::new().model("m", model.clone())).await
 }
 
 #[tokio::test]
-async fn what_is_asked_comes_through() {
+async fn passes_the_input_on() {
     let url = "https://example.org/a.png";
     let image = json!({ "type": "input_image", "image_url": url, "detail": "auto" });
     let call = |id: &str| json!({ "type": "function_call", "id": "fc", "call_id": id, "name": "f", "arguments": "{}", "status": "completed" });
     let output =
         |id: &str, output: Value| json!({ "type": "function_call_output", "call_id": id, "output": output });
-    let said = |text: &str| json!({ "type": "message", "role": "assistant", "id": "msg", "status": "completed", "content": [{ "type": "output_text", "text": text, "annotations": [] }] });
+    let assistant = |text: &str| json!({ "type": "message", "role": "assistant", "id": "msg", "status": "completed", "content": [{ "type": "output_text", "text": text, "annotations": [] }] });
     let user = Message::user("Hi");
     let replied = |text: &str, ids: &[&str]| {
         let calls = ids.iter().map(|id| ToolCall::new(*id, "f", "{}"));
@@ -46,10 +46,10 @@ async fn what_is_asked_comes_through() {
             json!([
                 { "role": "user", "content": "Hi" },
                 { "type": "reasoning", "id": "rs", "summary": [], "encrypted_content": "x" },
-                said("Hm."), call("a"), call("b"),
+                assistant("Hm."), call("a"), call("b"),
                 output("b", json!("B")), output("a", json!([{ "type": "input_text", "text": "A" }, image])),
-                call("c"), said("So."), output("c", json!("C")),
-                said("One."), said("Two."),
+                call("c"), assistant("So."), output("c", json!("C")),
+                assistant("One."), assistant("Two."),
                 { "role": "assistant", "content": [{ "type": "refusal", "refusal": "No." }] },
             ]),
             vec![
@@ -78,7 +78,7 @@ async fn what_is_asked_comes_through() {
     }
 }
 
-/// A model that can be held to a schema, as the script cannot.
+/// A scripted model that supports response formats.
 struct Structured(ScriptedModel);
 
 impl ChatModel for Structured {
@@ -92,7 +92,7 @@ impl ChatModel for Structured {
 }
 
 #[tokio::test]
-async fn options_tools_and_formats_come_through_and_are_repeated() {
+async fn passes_options_tools_and_formats_on_and_repeats_them() {
     let schema = json!({ "type": "object", "properties": {}, "required": [], "additionalProperties": false });
     let options = ModelOptions::default()
         .with_temperature(0.5)
@@ -110,7 +110,7 @@ async fn options_tools_and_formats_come_through_and_are_repeated() {
         .expects(|request| request.parallel_tool_calls() == Some(false))
         .expects(|request| request.tools()[0].is_strict() && request.tools()[0].description() == Some("F"))
         .says("{}");
-    let caller = Caller::of(Server::new().model("m", Structured(model))).await;
+    let caller = Caller::new(Server::new().model("m", Structured(model))).await;
     let tool =
         json!({ "type": "function", "name": "f", "description": "F", "parameters": schema, "strict": true });
     let format =
@@ -139,11 +139,11 @@ async fn options_tools_and_formats_come_through_and_are_repeated() {
     }
     assert_eq!(response["reasoning"]["effort"], "low");
     let id = response["id"].as_str().unwrap();
-    assert_eq!(caller.get(&format!("responses/{id}")).await.status, 404, "it was not to be stored");
+    assert_eq!(caller.get(&format!("responses/{id}")).await.status, 404, "`store` was false");
 }
 
-/// A response whose tokens are told of.
-fn likely() -> ChatResponse {
+/// Returns a response with log probabilities.
+fn with_logprobs() -> ChatResponse {
     let mut token = TokenLogprob::new("Hi", -0.5);
     token.top = vec![TokenLogprob::new("Ho", -1.5)];
     let mut response = ChatResponse::new(AssistantMessage::text("Hi"));
@@ -152,8 +152,8 @@ fn likely() -> ChatResponse {
 }
 
 #[tokio::test]
-async fn how_likely_tokens_were_is_told_where_it_is_asked_for() {
-    let told = json!([{
+async fn returns_log_probabilities_if_requested() {
+    let expected = json!([{
         "token": "Hi", "logprob": -0.5, "bytes": [72, 105],
         "top_logprobs": [{ "token": "Ho", "logprob": -1.5, "bytes": [72, 111] }],
     }]);
@@ -171,9 +171,9 @@ async fn how_likely_tokens_were_is_told_where_it_is_asked_for() {
         ),
         ("chat/completions", json!({ "model": "m", "messages": user, "logprobs": false }), None),
     ];
-    for (path, body, asked) in table {
+    for (path, body, requested) in table {
         let model = (0..2).fold(ScriptedModel::new(), |model, _| {
-            model.expects(move |request| request.options().top_logprobs == asked).replies(likely())
+            model.expects(move |request| request.options().top_logprobs == requested).replies(with_logprobs())
         });
         let caller = caller(&model).await;
         let whole = caller.ask(path, &body).await;
@@ -181,23 +181,23 @@ async fn how_likely_tokens_were_is_told_where_it_is_asked_for() {
         for answer in [&whole, &last["response"], &last] {
             let parts = &answer["output"][0]["content"][0]["logprobs"];
             let logprobs = if parts.is_null() { &answer["choices"][0]["logprobs"]["content"] } else { parts };
-            assert!(answer["id"].is_null() || *logprobs == told, "{path}: {answer}");
+            assert!(answer["id"].is_null() || *logprobs == expected, "{path}: {answer}");
         }
     }
 }
 
 #[tokio::test]
-async fn a_whole_response() {
+async fn writes_all_items_and_reasons_of_a_response() {
     let mut message = AssistantMessage::text("Let me see.")
         .with_tool_calls([ToolCall::new("a", "f", "{}"), ToolCall::new("b", "f", "")]);
     message.reasoning = Some("Hm.".into());
     let mut usage = Usage::new(10, 5);
     (usage.cached_tokens, usage.reasoning_tokens) = (Some(4), Some(3));
-    let cut = |reason| ChatResponse::new(AssistantMessage::text("It is")).with_finish_reason(reason);
+    let truncated = |reason| ChatResponse::new(AssistantMessage::text("It is")).with_finish_reason(reason);
     let model = ScriptedModel::new()
         .replies(ChatResponse::new(message).with_usage(usage))
-        .replies(cut(FinishReason::Length))
-        .replies(cut(FinishReason::ContentFilter))
+        .replies(truncated(FinishReason::Length))
+        .replies(truncated(FinishReason::ContentFilter))
         .replies(ChatResponse::new(AssistantMessage::refusal("I may not.")))
         .says("");
     let caller = caller(&model).await;
@@ -226,7 +226,7 @@ async fn a_whole_response() {
 }
 
 #[tokio::test]
-async fn a_response_is_kept_gone_on_from_and_deleted() {
+async fn stores_continues_and_deletes_responses() {
     for is_streamed in [false, true] {
         let model = ScriptedModel::new().calls("f", "{}").says("Two.").says("Three.");
         let caller = caller(&model).await;
@@ -240,8 +240,8 @@ async fn a_response_is_kept_gone_on_from_and_deleted() {
         let output = json!([{ "type": "function_call_output", "call_id": first["output"][0]["call_id"], "output": "1" }]);
         let second = send(json!({ "model": "m", "input": output, "previous_response_id": id })).await;
         let text: Vec<_> = model.requests()[1].iter().map(|message| message.text().into_owned()).collect();
-        assert_eq!(text, ["One?", "", "1"], "instructions are not carried on");
-        // Two may go on from one.
+        assert_eq!(text, ["One?", "", "1"], "instructions are not carried over");
+        // A response can be continued more than once.
         send(json!({ "model": "m", "input": "And?", "previous_response_id": second["id"] })).await;
         assert_eq!(model.requests()[2].len(), 5);
 
@@ -252,15 +252,15 @@ async fn a_response_is_kept_gone_on_from_and_deleted() {
         {
             assert_eq!((gone.status, &gone.body["error"]["code"]), (404, &json!("response_not_found")));
         }
-        let lost = caller
+        let missing = caller
             .post("responses", &json!({ "model": "m", "input": "?", "previous_response_id": id }))
             .await;
-        assert_eq!((lost.status, &lost.body["error"]["param"]), (404, &json!("previous_response_id")));
+        assert_eq!((missing.status, &missing.body["error"]["param"]), (404, &json!("previous_response_id")));
     }
 }
 
 #[tokio::test]
-async fn bad_requests() {
+async fn rejects_invalid_requests() {
     let function =
         |name: Value| json!({ "model": "m", "input": "Hi", "tools": [{ "type": "function", "name": name }] });
     let input = |items: Value| json!({ "model": "m", "input": items });
@@ -268,78 +268,78 @@ async fn bad_requests() {
     let output = json!({ "type": "function_call_output", "call_id": "a", "output": "1" });
     let call = json!({ "type": "function_call", "call_id": "a", "name": "f", "arguments": "{}" });
     let table = [
-        (json!([]), 400, "", "the request cannot be read"),
-        (json!({ "model": "m" }), 400, "input", "there is no input"),
-        (input(json!(1)), 400, "", "the request cannot be read: `input` must be a text or a list of items"),
-        (input(json!([])), 400, "input", "there is no item"),
-        (input(json!([{ "role": "robot", "content": "" }])), 400, "input[0].role", "`robot` is none of"),
-        (input(json!([{ "role": "user" }])), 400, "input[0].content", "there is nothing"),
-        (input(json!([{ "role": "user", "content": [1] }])), 400, "input[0].content", "expected a text"),
+        (json!([]), 400, "", "invalid request: "),
+        (json!({ "model": "m" }), 400, "input", "missing input"),
+        (input(json!(1)), 400, "", "invalid request: `input` must be a string or a list of items"),
+        (input(json!([])), 400, "input", "expected at least one item"),
+        (input(json!([{ "role": "robot", "content": "" }])), 400, "input[0].role", "unknown role `robot`"),
+        (input(json!([{ "role": "user" }])), 400, "input[0].content", "missing content"),
+        (input(json!([{ "role": "user", "content": [1] }])), 400, "input[0].content", "expected a string"),
         (
             input(json!([{ "role": "user", "content": [{ "type": "input_file" }] }])),
             400,
             "input[0].content",
-            "parts of the type",
+            "unsupported part of type `input_file`; use `input_text` or `input_image`, each",
         ),
         (
             input(json!([{ "role": "user", "content": [{ "type": "input_image", "file_id": "f" }] }])),
             400,
             "input[0].content",
-            "a part of the type `input_image` has an `image_url`",
+            "a part of type `input_image` needs an `image_url`",
         ),
         (
             input(json!([{ "role": "system", "content": [{ "type": "input_image", "image_url": "u" }] }])),
             400,
             "input[0].content",
-            "parts of the type",
+            "unsupported part of type `input_image`; use `input_text`, each",
         ),
-        (input(json!([{ "type": "item_reference", "id": "a" }])), 400, "input[0].type", "items of the types"),
+        (
+            input(json!([{ "type": "item_reference", "id": "a" }])),
+            400,
+            "input[0].type",
+            "unsupported item of type `item_reference`",
+        ),
         (
             input(json!([{ "type": "function_call", "call_id": "a" }])),
             400,
             "input[0]",
-            "a `function_call` has",
+            "a `function_call` needs",
         ),
         (
             input(json!([{ "type": "function_call_output", "output": "" }])),
             400,
             "input[0].call_id",
-            "a `function_call_output` names",
+            "a `function_call_output` needs the id",
         ),
-        (input(json!([output])), 400, "input[0].call_id", "no call before this item"),
-        (input(json!([call, output, output])), 400, "input[2].call_id", "no call before this item"),
+        (input(json!([output])), 400, "input[0].call_id", "no earlier open call"),
+        (input(json!([call, output, output])), 400, "input[2].call_id", "no earlier open call"),
         (
             input(json!([call, { "role": "user", "content": "Hi" }])),
             400,
             "input",
             "the call `a` has no result",
         ),
-        (with("background", json!(true)), 400, "background", "a response is made"),
-        (with("conversation", json!("c")), 400, "conversation", "there are no conversations"),
-        (with("prompt", json!({ "id": "p" })), 400, "prompt", "there are no kept prompts"),
-        (
-            with("metadata", json!({ "a": 1 })),
-            400,
-            "",
-            "the request cannot be read: invalid type: integer `1`",
-        ),
-        (with("tools", json!([{ "type": "web_search" }])), 400, "tools[0]", "only tools of the type"),
-        (function(json!(null)), 400, "tools[0].name", "a tool has a name"),
-        (with("tool_choice", json!("always")), 400, "tool_choice", "`always` is none of"),
-        (with("tool_choice", json!({ "type": "web_search" })), 400, "tool_choice", "expected a word"),
+        (with("background", json!(true)), 400, "background", "background responses are not supported"),
+        (with("conversation", json!("c")), 400, "conversation", "conversations are not supported"),
+        (with("prompt", json!({ "id": "p" })), 400, "prompt", "stored prompts are not supported"),
+        (with("metadata", json!({ "a": 1 })), 400, "", "invalid request: invalid type: integer `1`"),
+        (with("tools", json!([{ "type": "web_search" }])), 400, "tools[0]", "unsupported type of tool"),
+        (function(json!(null)), 400, "tools[0].name", "missing name of the tool"),
+        (with("tool_choice", json!("always")), 400, "tool_choice", "unknown mode `always`"),
+        (with("tool_choice", json!({ "type": "web_search" })), 400, "tool_choice", "expected a string or"),
         (
             with("text", json!({ "format": { "type": "json_object" } })),
             400,
             "text.format",
-            "`json_object` is none of",
+            "unsupported format `json_object`",
         ),
         (
             with("text", json!({ "format": { "type": "json_schema", "name": "n", "schema": {} } })),
             400,
             "text.format",
-            "this model cannot be held",
+            "this model does not support a JSON schema",
         ),
-        (json!({ "model": "n", "input": "Hi" }), 404, "model", "there is no model `n`"),
+        (json!({ "model": "n", "input": "Hi" }), 404, "model", "unknown model `n`"),
     ];
     let caller = caller(&ScriptedModel::new()).await;
     for (body, status, param, message) in table {

@@ -1,4 +1,4 @@
-//! A server that stops: nothing more is taken, what is under way comes to its end or is cut.
+//! Graceful shutdown: no new requests, and requests in flight finish or are aborted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,18 +14,18 @@ use tool_openai::server::Server;
 
 use crate::caller::{Caller, read_events};
 
-/// Begins, and ends when it is let go.
+/// A model that starts to answer, and finishes when it is released.
 #[derive(Clone, Default)]
 struct Slow {
-    began: Arc<Notify>,
-    go: Arc<Notify>,
+    started: Arc<Notify>,
+    release: Arc<Notify>,
 }
 
 impl ChatModel for Slow {
     fn chat<'a>(&'a self, _: &'a ChatRequest<'_>) -> ModelFuture<'a> {
         Box::pin(async {
-            self.began.notify_one();
-            self.go.notified().await;
+            self.started.notify_one();
+            self.release.notified().await;
             Ok(ChatResponse::new(AssistantMessage::text("Well, yes.")))
         })
     }
@@ -38,14 +38,14 @@ impl ChatModel for Slow {
     }
 }
 
-async fn begin(caller: &Caller, model: &Slow, is_streamed: bool) -> TcpStream {
+async fn start_request(caller: &Caller, model: &Slow, is_streamed: bool) -> TcpStream {
     let body =
         json!({ "model": "m", "stream": is_streamed, "messages": [{ "role": "user", "content": "Hi" }] });
     let (body, length) = (body.to_string(), body.to_string().len());
     let head = format!("POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n");
     let mut stream = TcpStream::connect(caller.server.address()).await.unwrap();
     stream.write_all((head + &body).as_bytes()).await.unwrap();
-    model.began.notified().await;
+    model.started.notified().await;
     stream
 }
 
@@ -56,20 +56,20 @@ async fn read(mut stream: TcpStream) -> String {
 }
 
 #[tokio::test]
-async fn what_is_under_way_comes_to_its_end() {
+async fn stop_waits_for_requests_in_flight() {
     for is_streamed in [false, true] {
         let model = Slow::default();
-        let caller = Caller::of(Server::new().model("m", model.clone())).await;
-        let stream = begin(&caller, &model, is_streamed).await;
+        let caller = Caller::new(Server::new().model("m", model.clone())).await;
+        let stream = start_request(&caller, &model, is_streamed).await;
         let idle = TcpStream::connect(caller.server.address()).await.unwrap();
         let address = caller.server.address();
         let stopping = tokio::spawn(caller.server.stop());
-        // Nothing more is taken.
+        // No more connections are accepted.
         while TcpStream::connect(address).await.is_ok() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         assert!(!stopping.is_finished());
-        model.go.notify_one();
+        model.release.notify_one();
         let answer = read(stream).await;
         assert!(answer.contains("Well, "), "{answer}");
         assert_eq!(is_streamed, answer.contains("[DONE]"), "{answer}");
@@ -79,24 +79,24 @@ async fn what_is_under_way_comes_to_its_end() {
 }
 
 #[tokio::test]
-async fn what_takes_too_long_is_cut() {
+async fn stop_within_aborts_requests_after_the_timeout() {
     for is_streamed in [false, true] {
         let model = Slow::default();
-        let caller = Caller::of(Server::new().model("m", model.clone())).await;
-        let stream = begin(&caller, &model, is_streamed).await;
+        let caller = Caller::new(Server::new().model("m", model.clone())).await;
+        let stream = start_request(&caller, &model, is_streamed).await;
         caller.server.stop_within(Duration::from_millis(20)).await.unwrap();
         assert!(!read(stream).await.contains("[DONE]"));
     }
 }
 
 #[tokio::test]
-async fn a_server_that_is_dropped_still_answers_what_is_under_way() {
+async fn a_dropped_server_still_answers_requests_in_flight() {
     let model = Slow::default();
-    let caller = Caller::of(Server::new().model("m", model.clone())).await;
-    let stream = begin(&caller, &model, true).await;
+    let caller = Caller::new(Server::new().model("m", model.clone())).await;
+    let stream = start_request(&caller, &model, true).await;
     drop(caller);
     tokio::time::sleep(Duration::from_millis(20)).await;
-    model.go.notify_one();
+    model.release.notify_one();
     assert!(read(stream).await.contains("[DONE]"));
     assert_eq!(read_events("data: [DONE]\n\n").len(), 0);
 }

@@ -1,6 +1,6 @@
-"""The official Python SDK against the server: every way to connect, and what it makes of the answers.
+"""Checks the client of the official Python SDK against the server, over every kind of connection.
 
-Takes the program that serves over standard input and output, and the URL at which it serves over HTTP.
+Arguments: the program that serves over standard input and output, and the URL of the server over HTTP.
 """
 
 import sys
@@ -13,9 +13,9 @@ from mcp import Client, MCPError, StdioServerParameters
 PROGRAM, URL = sys.argv[1:]
 
 
-def check(is_right, what):
-    if not is_right:
-        raise SystemExit(f"failed: {what}")
+def check(condition, description):
+    if not condition:
+        raise SystemExit(f"failed: {description}")
 
 
 def text(result):
@@ -41,7 +41,7 @@ async def lists(client):
 
 
 async def calls(client):
-    # Structured content is checked by the client against the schema.
+    # The client checks structured content against the schema.
     total = await client.call_tool("sum", {"a": 2, "b": 40.5})
     check((text(total), total.structured_content, total.is_error) == ("42.5", {"result": 42.5}, False), total)
     weather = await client.call_tool("weather", {"city": "Rome"})
@@ -66,17 +66,17 @@ async def errors(client):
     except MCPError as error:
         check(error.error.code == -32602 and "`nope`" in error.error.message, error)
     else:
-        check(False, "a tool that is not there")
+        check(False, "an unknown tool is an error")
 
 
 async def progress(client):
-    told = []
+    reports = []
 
-    async def tell(done, total, message):
-        told.append((done, total, message))
+    async def record(done, total, message):
+        reports.append((done, total, message))
 
-    await client.call_tool("test_tool_with_progress", {}, progress_callback=tell)
-    check(told == [(0, 100, "working"), (50, 100, "working"), (100, 100, "working")], told)
+    await client.call_tool("test_tool_with_progress", {}, progress_callback=record)
+    check(reports == [(0, 100, "working"), (50, 100, "working"), (100, 100, "working")], reports)
 
 
 async def cancellation(client):
@@ -89,8 +89,8 @@ async def cancellation(client):
         with anyio.move_on_after(30):
             while not await file.exists():
                 await anyio.sleep(0.05)
-        check(await file.exists(), "a call that is cancelled is told so")
-    # The session goes on.
+        check(await file.exists(), "a cancelled call is notified")
+    # The session continues.
     await calls(client)
 
 
@@ -99,14 +99,14 @@ async def main():
         for name, server in [("stdio", StdioServerParameters(command=PROGRAM)), ("http", URL)]:
             with anyio.fail_after(120):
                 async with Client(server, mode=mode) as client:
-                    # A client that names its protocol right away asks for neither.
+                    # A client that starts with a fixed protocol version requests neither.
                     if mode != "2026-07-28":
                         check(client.server_info.name == "tools", client.server_info)
                         check(client.instructions == "Call them.", client.instructions)
                     check(await lists(client) == (3 if name == "stdio" else 1), "pages")
                     for part in [calls, errors, progress, cancellation]:
                         await part(client)
-                    print(f"{name}, {mode}: as it should be, by protocol {client.protocol_version}")
+                    print(f"{name}, {mode}: all checks passed with protocol {client.protocol_version}")
 
 
 anyio.run(main)

@@ -1,10 +1,10 @@
-//! What the words of a tool tell a host.
+//! Annotations that follow from the options of a tool.
 
 use rmcp::model::ToolAnnotations;
 use tool_core::ToolDefinition;
 
-/// The hints that a tool's words give; none if they say nothing.
-pub(super) fn of(definition: &ToolDefinition) -> Option<ToolAnnotations> {
+/// Returns the annotations of a tool, or `None` if no option implies any.
+pub(super) fn tool_annotations(definition: &ToolDefinition) -> Option<ToolAnnotations> {
     let policy = definition.policy();
     let mut hints = ToolAnnotations::new();
     if policy.pure {
@@ -16,7 +16,7 @@ pub(super) fn of(definition: &ToolDefinition) -> Option<ToolAnnotations> {
     if policy.at_most_once {
         hints = hints.read_only(false).idempotent(false);
     }
-    // Behind the others: a host that calls by itself what is said to do no harm must not be told so.
+    // Last, so that it overrides the others: hosts may call harmless tools without asking.
     if policy.needs_approval {
         hints = hints.read_only(false).destructive(true);
     }
@@ -31,16 +31,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hints() {
-        type Word = fn(&mut ToolPolicy);
-        let (pure, approval, once): (Word, Word, Word) = (
+    fn follows_the_most_careful_option() {
+        type Setter = fn(&mut ToolPolicy);
+        let (pure, approval, once): (Setter, Setter, Setter) = (
             |policy| policy.pure = true,
             |policy| policy.needs_approval = true,
             |policy| {
                 policy.at_most_once = true;
             },
         );
-        let table: [(&[Word], bool, Value); 7] = [
+        let table: [(&[Setter], bool, Value); 7] = [
             (&[], false, Value::Null),
             (
                 &[pure],
@@ -57,16 +57,16 @@ mod tests {
                 json!({ "readOnlyHint": false, "destructiveHint": true, "idempotentHint": true, "openWorldHint": false }),
             ),
         ];
-        for (words, undoes, expected) in table {
+        for (options, has_undo, expected) in table {
             let mut policy = ToolPolicy::default();
-            words.iter().for_each(|word| word(&mut policy));
+            options.iter().for_each(|set| set(&mut policy));
             policy.exclusive = true;
             policy.attempts = 3;
             let mut definition = ToolDefinition::new("a", "").with_policy(policy);
-            if undoes {
+            if has_undo {
                 definition = definition.with_undo("b");
             }
-            assert_eq!(serde_json::to_value(of(&definition)).unwrap(), expected);
+            assert_eq!(serde_json::to_value(tool_annotations(&definition)).unwrap(), expected);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Making one call, as the words of its tool say.
+//! Execution of a call under the options of its tool.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,34 +9,37 @@ use tool_core::{
     ToolSet,
 };
 
-/// How long a call that failed waits for its second attempt; each further one waits twice as long.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// The delay before the second attempt; each further delay is twice as long.
+const FIRST_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// How long it waits at most.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// What calls are made with.
-pub(super) struct Caller<'a> {
+/// Executes calls of a tool set.
+pub(super) struct CallExecutor<'a> {
     pub(super) tools: &'a ToolSet,
     pub(super) context: &'a ToolContext,
     pub(super) approver: Option<&'a Arc<dyn Approver>>,
-    /// Held by every call, and by one of an exclusive tool alone.
-    pub(super) side_by_side: &'a RwLock<()>,
+    /// Locked exclusively by calls of exclusive tools, and shared by all others.
+    pub(super) exclusivity: &'a RwLock<()>,
 }
 
-impl Caller<'_> {
-    /// Makes the call. Dropping the future cancels it.
-    pub(super) async fn make(&self, mut call: ToolCall, progress: Progress) -> Result<ToolOutput, ToolError> {
+impl CallExecutor<'_> {
+    /// Executes a call. Dropping the future cancels it.
+    pub(super) async fn execute(
+        &self,
+        mut call: ToolCall,
+        progress: Progress,
+    ) -> Result<ToolOutput, ToolError> {
         let policy = self.tools.get(&call.name).map(|tool| tool.definition().policy()).unwrap_or_default();
         if policy.needs_approval
             && let Some(approver) = self.approver
         {
             approve(&**approver, &mut call).await?;
         }
-        let (_alone, _beside) = if policy.exclusive {
-            (Some(self.side_by_side.write().await), None)
+        let (_exclusive, _shared) = if policy.exclusive {
+            (Some(self.exclusivity.write().await), None)
         } else {
-            (None, Some(self.side_by_side.read().await))
+            (None, Some(self.exclusivity.read().await))
         };
         let mut attempt = Attempt::alone(&call.id);
         loop {
@@ -44,24 +47,25 @@ impl Caller<'_> {
             let context = self.context.outside_run(attempt.clone(), cancellation.get(), progress.clone());
             let outcome = self.tools.call(&call, &context).await;
             match &outcome {
-                // Something of it may go on elsewhere.
+                // The tool may still run in a task that it spawned.
                 Err(error) if error.is_timed_out() => drop(cancellation),
                 _ => cancellation.0 = None,
             }
             let is_last = attempt.number >= policy.attempts.max(1);
             match outcome {
-                Err(error) if !is_last && is_worth_another(&error, policy.at_most_once) => {}
+                Err(error) if !is_last && is_retryable(&error, policy.at_most_once) => {}
                 outcome => return outcome,
             }
             let doublings = attempt.number.saturating_sub(1).min(16);
-            tokio::time::sleep(FIRST_PAUSE.saturating_mul(1 << doublings).min(LONGEST_PAUSE)).await;
+            let delay = FIRST_RETRY_DELAY.saturating_mul(1 << doublings).min(MAX_RETRY_DELAY);
+            tokio::time::sleep(delay).await;
             attempt.number += 1;
         }
     }
 }
 
-/// A failure after which the call is made again. Nobody knows the outcome of one that took too long.
-fn is_worth_another(error: &ToolError, at_most_once: bool) -> bool {
+/// Returns `true` if a call may be retried after this error. The outcome of a call that timed out is unknown.
+fn is_retryable(error: &ToolError, at_most_once: bool) -> bool {
     !error.is_fatal() && (error.is_failed() || error.is_timed_out() && !at_most_once)
 }
 
@@ -73,12 +77,12 @@ async fn approve(approver: &dyn Approver, call: &mut ToolCall) -> Result<(), Too
             Ok(())
         }
         Approval::Deny(reason) => Err(ToolError::denied(reason.as_deref())),
-        // The protocol has no word for a call that waits for a person.
-        _ => Err(ToolError::denied(Some("nobody is there to approve it"))),
+        // The protocol cannot express a call that awaits approval.
+        _ => Err(ToolError::denied(Some("no one is available to approve it"))),
     }
 }
 
-/// Whatever ends the call before its tool does, the tool sees that nobody waits any more.
+/// Cancels the token if the call ends before its tool does.
 struct CancelOnDrop(Option<CancellationToken>);
 
 impl CancelOnDrop {

@@ -1,94 +1,91 @@
-//! Why tools are not served.
+//! Errors of the server.
 
 use std::error::Error;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
+use rmcp::service::ServerInitializeError;
+use tokio::task::JoinError;
 use tool_core::MissingContext;
 
-/// Why tools are not served.
+/// An error that prevents tools from being served.
 pub struct ServerError {
-    kind: Kind,
+    kind: ServerErrorKind,
     message: String,
     source: Option<Box<dyn Error + Send + Sync>>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Kind {
+/// The kind of a [`ServerError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ServerErrorKind {
+    /// A tool needs a value that the context lacks: add it with [`Server::context`](super::Server::context).
     MissingContext,
-    Schema,
+    /// An [output schema](super::Server::output_schema) is of an unknown tool.
+    OutputSchema,
+    /// The address cannot be bound, or may not be bound without [`allow_remote`](super::Server::allow_remote).
     Address,
+    /// The client violated the protocol at the start, or its streams failed.
     Stream,
 }
 
 impl ServerError {
     pub(super) fn missing_context(missing: MissingContext) -> Self {
-        Self::new(Kind::MissingContext, "the tools cannot be served", missing)
+        Self::with_source(ServerErrorKind::MissingContext, "the tools cannot be served", missing)
     }
 
-    pub(super) fn schema_of_no_tool(name: &str) -> Self {
+    pub(super) fn output_schema_of_unknown_tool(name: &str) -> Self {
         let message =
-            format!("the output schema of `{name}` is of no tool that is served; give it the name of one");
-        Self { kind: Kind::Schema, message, source: None }
+            format!("the output schema `{name}` is of an unknown tool; use the name of a tool of the server");
+        Self { kind: ServerErrorKind::OutputSchema, message, source: None }
     }
 
     pub(super) fn address(source: io::Error) -> Self {
-        Self::new(Kind::Address, "the address cannot be bound", source)
+        Self::with_source(ServerErrorKind::Address, "the address cannot be bound", source)
     }
 
-    pub(super) fn remote(address: SocketAddr) -> Self {
+    pub(super) fn remote_address(address: SocketAddr) -> Self {
         let message = format!(
-            "`{address}` can be reached from other machines; bind to 127.0.0.1, or say `allow_remote()`"
+            "`{address}` can be reached from other machines; bind to `127.0.0.1`, or call `allow_remote()`"
         );
-        Self { kind: Kind::Address, message, source: None }
+        Self { kind: ServerErrorKind::Address, message, source: None }
     }
 
     pub(super) fn stdio(source: io::Error) -> Self {
-        Self::new(Kind::Stream, "standard input and output cannot be taken", source)
+        Self::with_source(ServerErrorKind::Stream, "standard input and output cannot be redirected", source)
     }
 
-    pub(super) fn not_begun(error: rmcp::service::ServerInitializeError) -> Self {
-        use rmcp::service::ServerInitializeError as E;
-        // Its own text shows what the client sent.
-        let message = match &error {
-            E::ExpectedInitializeRequest(_) => "the client began with something else than `initialize`",
-            E::TransportError { .. } => "the client went away while the session began",
-            _ => "the session did not begin",
+    pub(super) fn initialization(error: &ServerInitializeError) -> Self {
+        // The error is not the source, because its text contains what the client sent.
+        let message = match error {
+            ServerInitializeError::ExpectedInitializeRequest(_) => {
+                "the first message of the client is not `initialize`"
+            }
+            ServerInitializeError::TransportError { .. } => {
+                "the client disconnected during the initialization of the session"
+            }
+            _ => "the session could not be initialized",
         };
-        Self { kind: Kind::Stream, message: message.into(), source: None }
+        Self { kind: ServerErrorKind::Stream, message: message.into(), source: None }
     }
 
-    pub(super) fn ended(source: tokio::task::JoinError) -> Self {
-        Self::new(Kind::Stream, "the session broke off", source)
+    pub(super) fn session_failed(source: JoinError) -> Self {
+        Self::with_source(ServerErrorKind::Stream, "the session failed", source)
     }
 
-    fn new(kind: Kind, message: &str, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+    fn with_source(
+        kind: ServerErrorKind,
+        message: &str,
+        source: impl Into<Box<dyn Error + Send + Sync>>,
+    ) -> Self {
         Self { kind, message: message.into(), source: Some(source.into()) }
     }
 
-    /// A tool takes a value from its context that is not there: hand it in with [`Server::context`](super::Server::context).
+    /// Returns the kind of the error.
     #[must_use]
-    pub fn is_missing_context(&self) -> bool {
-        self.kind == Kind::MissingContext
-    }
-
-    /// An [output schema](super::Server::output_schema) is of no tool.
-    #[must_use]
-    pub fn is_schema(&self) -> bool {
-        self.kind == Kind::Schema
-    }
-
-    /// The address cannot be bound, or may not be.
-    #[must_use]
-    pub fn is_address(&self) -> bool {
-        self.kind == Kind::Address
-    }
-
-    /// The client did not keep to the protocol from the start, or its streams broke.
-    #[must_use]
-    pub fn is_stream(&self) -> bool {
-        self.kind == Kind::Stream
+    pub fn kind(&self) -> ServerErrorKind {
+        self.kind
     }
 }
 
@@ -98,7 +95,7 @@ impl fmt::Display for ServerError {
     }
 }
 
-/// The text and its source, so that a `main` that returns the error shows it readably.
+/// Shows the message and its source, so that the error is readable when `main` returns it.
 impl fmt::Debug for ServerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)?;

@@ -1,4 +1,4 @@
-//! What stands around every request over HTTP: who may ask, and how much.
+//! The route of streamable HTTP, with authorization and limits of every request.
 
 use std::sync::Arc;
 
@@ -15,85 +15,85 @@ use serde::de::IgnoredAny;
 use serde_json::json;
 use subtle::{Choice, ConstantTimeEq};
 
-use super::session::{Session, Shared};
-use super::sessions::Sessions;
-use super::settings::HttpSettings;
-use super::stopping::{Stop, Stopping};
+use super::config::HttpConfig;
+use super::handler::{Handler, ServerState};
+use super::session_manager::BoundedSessionManager;
+use super::shutdown::{Shutdown, ShutdownPhase};
 
 struct Guard {
-    settings: HttpSettings,
-    sessions: Arc<Sessions>,
-    stopping: Stopping,
+    config: HttpConfig,
+    sessions: Arc<BoundedSessionManager>,
+    shutdown: Shutdown,
 }
 
-/// The route of streamable HTTP.
-pub(super) fn router(shared: Arc<Shared>, settings: HttpSettings) -> Router {
-    let config = StreamableHttpServerConfig::default()
-        .with_allowed_hosts(settings.hosts.clone())
-        .with_allowed_origins(settings.origins.clone())
+/// Returns the route of streamable HTTP.
+pub(super) fn router(state: Arc<ServerState>, config: HttpConfig) -> Router {
+    let transport_config = StreamableHttpServerConfig::default()
+        .with_allowed_hosts(config.allowed_hosts.clone())
+        .with_allowed_origins(config.allowed_origins.clone())
         .enforce_origin_validation()
-        .with_max_request_body_bytes(settings.longest_body);
-    let stopping = shared.stopping().clone();
+        .with_max_request_body_bytes(config.max_body_bytes);
+    let shutdown = state.shutdown().clone();
     if tokio::runtime::Handle::try_current().is_ok() {
-        let (stopped, streams) =
-            (stopping.reached_while_there(Stop::Streams), config.cancellation_token.clone());
+        let closing = shutdown.reached_weak(ShutdownPhase::ClosingStreams);
+        let streams = transport_config.cancellation_token.clone();
         tokio::spawn(async move {
-            if stopped.await {
+            if closing.await {
                 streams.cancel();
             }
         });
     }
-    let sessions = Sessions::new(&settings);
+    let sessions = BoundedSessionManager::new(&config);
     let service = StreamableHttpService::new(
-        move || Ok(Session::new(Arc::clone(&shared))),
+        move || Ok(Handler::new(Arc::clone(&state))),
         Arc::clone(&sessions),
-        config,
+        transport_config,
     );
-    let guard = Arc::new(Guard { settings, sessions, stopping });
-    Router::new().route_service("/mcp", service).layer(middleware::from_fn_with_state(guard, serve))
+    let guard = Arc::new(Guard { config, sessions, shutdown });
+    Router::new().route_service("/mcp", service).layer(middleware::from_fn_with_state(guard, guard_request))
 }
 
-async fn serve(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
-    if !has_token(&guard.settings.tokens, request.headers()) {
-        let is_wrong = request.headers().contains_key(header::AUTHORIZATION);
-        let challenge = if is_wrong { r#"Bearer error="invalid_token""# } else { "Bearer" };
-        let mut response = refusal(StatusCode::UNAUTHORIZED, "a bearer token is needed");
+async fn guard_request(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+    if !is_authorized(&guard.config.bearer_tokens, request.headers()) {
+        let has_token = request.headers().contains_key(header::AUTHORIZATION);
+        let challenge = if has_token { r#"Bearer error="invalid_token""# } else { "Bearer" };
+        let mut response = refusal(StatusCode::UNAUTHORIZED, "missing or invalid bearer token");
         response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
         return response;
     }
-    if guard.stopping.is(Stop::Requests) {
-        return refusal(StatusCode::SERVICE_UNAVAILABLE, "the server stops");
+    if guard.shutdown.has_reached(ShutdownPhase::Draining) {
+        return refusal(StatusCode::SERVICE_UNAVAILABLE, "the server is shutting down");
     }
     if request.method() != Method::POST {
         return next.run(request).await;
     }
-    let under_way = guard.stopping.request();
+    let in_flight = guard.shutdown.track_request();
     let (head, body) = request.into_parts();
-    let body = match read(&guard.settings, body).await {
+    let body = match read_body(&guard.config, body).await {
         Ok(body) => body,
         Err(refusal) => return refusal,
     };
-    let is_json = says_json(&head.headers);
+    let is_json = is_json(&head.headers);
     let response = next.run(Request::from_parts(head, Body::from(body.clone()))).await;
     if response.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE && is_json {
-        return no_message(&body);
+        return invalid_message(&body);
     }
-    if response.status() == StatusCode::INTERNAL_SERVER_ERROR && guard.sessions.are_full().await {
-        let mut response =
-            refusal(StatusCode::SERVICE_UNAVAILABLE, "there are too many sessions; try again later");
+    if response.status() == StatusCode::INTERNAL_SERVER_ERROR && guard.sessions.is_full().await {
+        let mut response = refusal(StatusCode::SERVICE_UNAVAILABLE, "too many sessions; try again later");
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
         return response;
     }
     response.map(|body| {
-        Body::from_stream(body.into_data_stream().map(move |piece| {
-            let _held = &under_way;
-            piece
+        Body::from_stream(body.into_data_stream().map(move |chunk| {
+            let _in_flight = &in_flight;
+            chunk
         }))
     })
 }
 
-/// Compared in a time that tells nothing of what is right in a wrong token.
-fn has_token(tokens: &[SecretString], headers: &HeaderMap) -> bool {
+/// Returns `true` if the request has one of the tokens, or there are none. Compares in constant time, so that the time does
+/// not leak parts of a token.
+fn is_authorized(tokens: &[SecretString], headers: &HeaderMap) -> bool {
     if tokens.is_empty() {
         return true;
     }
@@ -105,53 +105,54 @@ fn has_token(tokens: &[SecretString], headers: &HeaderMap) -> bool {
     scheme.eq_ignore_ascii_case(b"Bearer ") && bool::from(is_known)
 }
 
-/// A body, as long as it may be and as long as it keeps coming.
-async fn read(settings: &HttpSettings, body: Body) -> Result<Bytes, Response> {
-    let limit = settings.longest_body;
-    let too_long = || {
-        let why = format!("the request is longer than the {limit} bytes that are read here");
-        refusal(StatusCode::PAYLOAD_TOO_LARGE, &why)
+/// Reads a body within the limits of size and time.
+async fn read_body(config: &HttpConfig, body: Body) -> Result<Bytes, Response> {
+    let limit = config.max_body_bytes;
+    let too_large = || {
+        let message = format!("the request body exceeds the limit of {limit} bytes");
+        refusal(StatusCode::PAYLOAD_TOO_LARGE, &message)
     };
-    let told = body.size_hint().lower();
-    if told > limit as u64 {
-        return Err(too_long());
+    let announced = body.size_hint().lower();
+    if announced > limit as u64 {
+        return Err(too_large());
     }
-    let mut pieces = body.into_data_stream();
-    let mut body = Vec::with_capacity(usize::try_from(told).unwrap_or_default().min(1 << 16));
+    let mut chunks = body.into_data_stream();
+    let mut body = Vec::with_capacity(usize::try_from(announced).unwrap_or_default().min(1 << 16));
     loop {
-        let piece = tokio::time::timeout(settings.read_timeout, pieces.next()).await.map_err(|_| {
-            refusal(StatusCode::REQUEST_TIMEOUT, "the request did not come to its end in time")
-        })?;
-        match piece {
-            Some(Ok(piece)) if body.len() + piece.len() > limit => return Err(too_long()),
-            Some(Ok(piece)) => body.extend_from_slice(&piece),
-            Some(Err(_)) => return Err(refusal(StatusCode::BAD_REQUEST, "the request broke off")),
+        let chunk = tokio::time::timeout(config.read_timeout, chunks.next()).await;
+        let chunk = chunk
+            .map_err(|_| refusal(StatusCode::REQUEST_TIMEOUT, "the request body did not arrive in time"))?;
+        match chunk {
+            Some(Ok(chunk)) if body.len() + chunk.len() > limit => return Err(too_large()),
+            Some(Ok(chunk)) => body.extend_from_slice(&chunk),
+            Some(Err(_)) => return Err(refusal(StatusCode::BAD_REQUEST, "the request body is incomplete")),
             None => return Ok(body.into()),
         }
     }
 }
 
-fn says_json(headers: &HeaderMap) -> bool {
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json")
+fn is_json(headers: &HeaderMap) -> bool {
+    let content_type =
+        headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    content_type.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json")
 }
 
-/// What JSON-RPC says to a body that is no message of it.
-fn no_message(body: &[u8]) -> Response {
+/// Returns the JSON-RPC error for a body that is not a message.
+fn invalid_message(body: &[u8]) -> Response {
     let (code, message) = match serde_json::from_slice::<IgnoredAny>(body) {
-        Err(_) => (-32700, "the body is no JSON"),
+        Err(_) => (-32700, "the body is not valid JSON"),
         Ok(_) if body.trim_ascii_start().starts_with(b"[") => {
-            (-32600, "batches are not taken: send each message alone")
+            (-32600, "batches are not supported; send each message on its own")
         }
-        Ok(_) => (-32600, "the body is no JSON-RPC message"),
+        Ok(_) => (-32600, "the body is not a JSON-RPC message"),
     };
     let error = json!({ "jsonrpc": "2.0", "id": null, "error": { "code": code, "message": message } });
     let headers = [(header::CONTENT_TYPE, "application/json")];
     (StatusCode::BAD_REQUEST, headers, error.to_string()).into_response()
 }
 
-fn refusal(status: StatusCode, why: &str) -> Response {
-    (status, why.to_owned()).into_response()
+fn refusal(status: StatusCode, message: &str) -> Response {
+    (status, message.to_owned()).into_response()
 }
 
 #[cfg(test)]
@@ -159,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens() {
+    fn accepts_only_known_tokens() {
         let tokens = [SecretString::from("t-1"), SecretString::from("t-22")];
         let table = [
             (Some("Bearer t-1"), true),
@@ -173,13 +174,13 @@ mod tests {
             (Some(""), false),
             (None, false),
         ];
-        for (sent, is_right) in table {
+        for (sent, is_valid) in table {
             let mut headers = HeaderMap::new();
             if let Some(sent) = sent {
                 headers.insert(header::AUTHORIZATION, HeaderValue::from_static(sent));
             }
-            assert_eq!(has_token(&tokens, &headers), is_right, "{sent:?}");
-            assert!(has_token(&[], &headers));
+            assert_eq!(is_authorized(&tokens, &headers), is_valid, "{sent:?}");
+            assert!(is_authorized(&[], &headers));
         }
     }
 }

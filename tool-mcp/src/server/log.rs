@@ -1,7 +1,7 @@
-//! What a client that asks for it is told of the calls: which tools, how they ended, how long it took. Never arguments,
-//! outputs or texts.
+//! Log messages about calls for clients that request them: the tool, the outcome and the duration, never arguments, outputs
+//! or texts.
 
-// The newest protocol drops logging; most clients speak an older one.
+// The newest protocol removes logging, but most clients speak an older one.
 #![expect(deprecated)]
 
 use std::sync::{Mutex, PoisonError};
@@ -13,70 +13,70 @@ use rmcp::{Peer, RoleServer};
 use serde_json::{Value, json};
 use tool_core::ToolErrorKind;
 
-/// The level that a session was set to. Nothing is told before it is.
+/// The log level of a session. Nothing is logged before it is set.
 #[derive(Debug, Default)]
-pub(super) struct Level(Mutex<Option<LoggingLevel>>);
+pub(super) struct SessionLogLevel(Mutex<Option<LoggingLevel>>);
 
-impl Level {
+impl SessionLogLevel {
     pub(super) fn set(&self, level: LoggingLevel) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(level);
     }
 
-    /// The log of one call. A request of the newest protocol names its level itself.
-    pub(super) fn log<'a>(
+    /// Returns the log of one call. Requests of the newest protocol carry their own level.
+    pub(super) fn call_log<'a>(
         &self,
         context: &'a RequestContext<RoleServer>,
         tool: &'a str,
         call: &'a str,
-    ) -> Log<'a> {
+    ) -> CallLog<'a> {
         let level = context.meta.log_level();
         let level = level.or_else(|| *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        Log { peer: &context.peer, level, tool, call }
+        CallLog { peer: &context.peer, level, tool, call }
     }
 }
 
 /// The log of one call.
-pub(super) struct Log<'a> {
+pub(super) struct CallLog<'a> {
     peer: &'a Peer<RoleServer>,
     level: Option<LoggingLevel>,
     tool: &'a str,
     call: &'a str,
 }
 
-impl Log<'_> {
+impl CallLog<'_> {
     pub(super) async fn started(&self) {
-        self.tell(
+        self.send(
             LoggingLevel::Debug,
             |log| json!({ "event": "call started", "tool": log.tool, "call": log.call }),
         )
         .await;
     }
 
-    pub(super) async fn finished(&self, took: Duration) {
-        self.tell(LoggingLevel::Info, |log| {
-            let milliseconds = millis(took);
+    pub(super) async fn finished(&self, elapsed: Duration) {
+        self.send(LoggingLevel::Info, |log| {
+            let milliseconds = as_millis(elapsed);
             json!({ "event": "call finished", "tool": log.tool, "call": log.call, "milliseconds": milliseconds })
         })
         .await;
     }
 
-    pub(super) async fn failed(&self, kind: ToolErrorKind, took: Duration) {
-        self.tell(LoggingLevel::Warning, |log| {
-            let milliseconds = millis(took);
+    pub(super) async fn failed(&self, kind: ToolErrorKind, elapsed: Duration) {
+        self.send(LoggingLevel::Warning, |log| {
+            let milliseconds = as_millis(elapsed);
             json!({ "event": "call failed", "tool": log.tool, "call": log.call, "kind": kind, "milliseconds": milliseconds })
         })
         .await;
     }
 
-    async fn tell(&self, level: LoggingLevel, data: impl FnOnce(&Self) -> Value) {
-        if self.level.is_some_and(|least| level as u8 >= least as u8) {
+    async fn send(&self, level: LoggingLevel, data: impl FnOnce(&Self) -> Value) {
+        if self.level.is_some_and(|minimum| level as u8 >= minimum as u8) {
             let message = LoggingMessageNotificationParam::new(level, data(self)).with_logger("tools");
-            // Who went away is told by the call itself.
+            // If the client is gone, the call is cancelled anyway.
             let _ = self.peer.notify_logging_message(message).await;
         }
     }
 }
 
-fn millis(time: Duration) -> u64 {
-    time.as_millis().try_into().unwrap_or(u64::MAX)
+fn as_millis(duration: Duration) -> u64 {
+    duration.as_millis().try_into().unwrap_or(u64::MAX)
 }

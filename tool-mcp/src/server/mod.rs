@@ -1,4 +1,4 @@
-//! One's own tools for any MCP host: a desktop application, an editor, an agent in any language.
+//! Serves tools to any MCP host: a desktop application, an editor, an agent in any language.
 //!
 //! ```no_run
 //! use tool_core::{tool, tools};
@@ -16,64 +16,62 @@
 //! }
 //! ```
 //!
-//! [`Server`] says more of the server, and serves over HTTP.
+//! [`Server`] has all options, and serves over HTTP as well.
 //!
-//! # What a host sees of a tool
+//! # Definitions
 //!
-//! Name, description and schema are those of the tool's definition, in the order of the set. The annotations come of the
-//! tool's words; of what is not said, the protocol's default holds:
+//! Hosts receive the name, description and schema of each tool's definition, in the order of the set. The annotations follow
+//! from the tool's options; without an option, the default of the protocol applies:
 //!
-//! | word | annotation |
+//! | option | annotations |
 //! | --- | --- |
 //! | `pure` | `readOnlyHint: true`, `destructiveHint: false`, `idempotentHint: true`, `openWorldHint: false` |
-//! | `needs_approval` | `readOnlyHint: false`, `destructiveHint: true`; the tool is [not served](Server::allow_unapproved) by itself |
+//! | `needs_approval` | `readOnlyHint: false`, `destructiveHint: true`; by default, the tool is [not served](Server::allow_unapproved) |
 //! | `undo = …` | `readOnlyHint: false`, `destructiveHint: false` |
 //! | `at_most_once` | `readOnlyHint: false`, `idempotentHint: false` |
-//! | `timeout`, `attempts`, `exclusive`, `max_output_chars` | none: they are kept here, for every call |
+//! | `timeout`, `attempts`, `exclusive`, `max_output_chars` | none: the server enforces them on every call |
 //!
-//! Where two words say different things, the more careful one holds. An output schema is
-//! [given by type](Server::output_schema).
+//! Where two options disagree, the more careful one wins. An output schema is [set by type](Server::output_schema).
 //!
-//! # What comes back of a call
+//! # Results
 //!
-//! | the tool gives | the host reads |
+//! | the tool returns | the host receives |
 //! | --- | --- |
-//! | a text | a text |
-//! | a value | its JSON as a text; an object, and what an [output schema](Server::output_schema) describes, also as structured content |
-//! | a picture of bytes | an image |
-//! | a picture at a URL | a link to it |
-//! | an error, also of wrong arguments | the error's text, with `isError` |
-//! | a panic | that the tool failed, with `isError`; the panic's text stays here |
+//! | text | text |
+//! | a value | its JSON as text; an object, or a value with an [output schema](Server::output_schema), also as structured content |
+//! | an image of bytes | an image |
+//! | an image at a URL | a link to it |
+//! | an error, including invalid arguments | the text of the error, with `isError` |
+//! | a panic | the information that the tool failed, with `isError`, without the text of the panic |
 //!
-//! A call of a tool that is not there is an error of the protocol (-32602). [Data](tool_core::ToolOutput::data) for the
-//! application goes nowhere.
+//! A call of an unknown tool is a protocol error (-32602). [Data](tool_core::ToolOutput::data) for the application is not sent.
 //!
-//! A tool's [progress](tool_core::Progress) is told if the host asks for it. A call that the host cancels, or whose
-//! connection ends, is dropped, and its [`CancellationToken`](tool_core::CancellationToken) says so. An `exclusive` tool runs beside no
-//! other call of the server, whoever made it. A host that sets a level of logging is told of calls that begin, end and
-//! fail, by the names of the tools.
+//! The [progress](tool_core::Progress) of a tool is sent if the host requests it. A call that the host cancels, or whose
+//! connection ends, is dropped, and its [`CancellationToken`](tool_core::CancellationToken) is cancelled. An `exclusive` tool
+//! runs alongside no other call of the server, also of other hosts. A host that sets a log level is notified when calls start,
+//! finish and fail, with the names of the tools.
 //!
 //! # Standard output
 //!
-//! Over stdio, the standard output is the protocol's alone. On Unix, [`serve_stdio`] keeps it to itself: what the program and
-//! its child processes print goes to standard error from then on, and their standard input is empty. Elsewhere
-//! a tool must not print, and must not let a child process.
+//! Over stdio, standard output belongs to the protocol. On Unix, [`serve_stdio`] takes it over: from then on, output of the
+//! program and its child processes goes to standard error, and their standard input is empty. On other platforms, tools and
+//! their child processes must not print.
 
 mod annotations;
 mod call;
+mod catalog;
+mod config;
 mod error;
 mod guard;
-mod live;
+mod handler;
 mod log;
-mod offer;
 mod output;
 mod progress;
-mod running;
-mod session;
-mod sessions;
-mod settings;
+mod running_server;
+mod session_manager;
+mod shutdown;
 mod stdio;
-mod stopping;
+mod tools_handle;
 
 use std::fmt;
 use std::sync::Arc;
@@ -81,32 +79,33 @@ use std::time::Duration;
 
 use axum::Router;
 use rmcp::model::Implementation;
-use rmcp::service::serve_server;
+use rmcp::service::{ServerInitializeError, serve_server};
 use secrecy::SecretString;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::ToSocketAddrs;
+use tokio::net::{TcpListener, ToSocketAddrs};
 use tool_core::schemars::JsonSchema;
 use tool_core::{Approver, ToolContext, ToolSet};
 
-pub use self::error::ServerError;
-pub use self::live::LiveTools;
+use self::config::Config;
+pub use self::error::{ServerError, ServerErrorKind};
+use self::handler::{Handler, ServerState};
 use self::output::OutputSchema;
-pub use self::running::RunningServer;
-use self::session::{Session, Shared};
-use self::settings::Settings;
-use self::stopping::Stopping;
+pub use self::running_server::RunningServer;
+use self::shutdown::Shutdown;
+pub use self::tools_handle::ToolsHandle;
 
-/// Serves tools over standard input and output, until the input ends: what a host that starts the program itself speaks.
-/// [`Server::serve_stdio`] is the same with more to say.
+/// Serves tools over standard input and output until the input ends, for hosts that start the program themselves.
+///
+/// [`Server::serve_stdio`] does the same with more options.
 ///
 /// # Errors
 ///
-/// A tool takes a value from its context, or what came first was not of the protocol.
+/// Returns an error if a tool needs a value from its context, or the client violates the protocol at the start.
 pub async fn serve_stdio(tools: impl Into<ToolSet>) -> Result<(), ServerError> {
     Server::new(tools).serve_stdio().await
 }
 
-/// Tools for any MCP host, over stdio or HTTP.
+/// A server that offers tools to any MCP host, over stdio or HTTP.
 ///
 /// ```
 /// use tool_core::{tool, tools};
@@ -121,55 +120,56 @@ pub async fn serve_stdio(tools: impl Into<ToolSet>) -> Result<(), ServerError> {
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let server = Server::new(tools![sum]).name("calculator").bearer_token("secret").spawn("127.0.0.1:0").await?;
-/// println!("a host connects to {}", server.url());
+/// println!("listening at {}", server.url());
 /// server.stop().await?;
 /// # Ok(())
 /// # }
 /// ```
-#[must_use = "nothing is served until it is spawned, or its router or a stream is served"]
+#[must_use = "a `Server` does nothing unless it is spawned, or its router or a stream is served"]
 pub struct Server {
-    tools: LiveTools,
-    settings: Settings,
+    tools: ToolsHandle,
+    config: Config,
 }
 
 impl Server {
-    /// A server of these tools.
+    /// Creates a server of these tools.
     pub fn new(tools: impl Into<ToolSet>) -> Self {
-        Self { tools: LiveTools::new(tools.into()), settings: Settings::default() }
+        Self { tools: ToolsHandle::new(tools.into()), config: Config::default() }
     }
 
-    /// The server's name for programs; the program's own unless it is set.
+    /// Sets the server's name for programs; by default, the name of the executable.
     pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.settings.about.name = name.into();
+        self.config.implementation.name = name.into();
         self
     }
 
-    /// The server's version; that of this crate unless it is set.
+    /// Sets the server's version; by default, the version of this crate.
     pub fn version(mut self, version: impl Into<String>) -> Self {
-        self.settings.about.version = version.into();
+        self.config.implementation.version = version.into();
         self
     }
 
-    /// The server's name for people.
+    /// Sets the server's name for people.
     pub fn title(mut self, title: impl Into<String>) -> Self {
-        self.settings.about.title = Some(title.into());
+        self.config.implementation.title = Some(title.into());
         self
     }
 
-    /// What a model should know of the tools as a whole; most hosts put it into their system prompt.
+    /// Sets instructions for the use of the tools as a whole. Most hosts add them to their system prompt.
     pub fn instructions(mut self, instructions: impl Into<String>) -> Self {
-        self.settings.instructions = Some(instructions.into());
+        self.config.instructions = Some(instructions.into());
         self
     }
 
-    /// What tools take from their context, by `#[inject]`. That they lack nothing is looked at before anything is served.
+    /// Sets the context that tools take values from by `#[inject]`. Missing values are reported before anything is served.
     pub fn context(mut self, context: ToolContext) -> Self {
-        self.settings.context = context;
+        self.config.context = context;
         self
     }
 
-    /// What a tool gives back, by type: the host is told its schema, and gets the value as structured content. A value that is
-    /// no JSON object, such as a number or a list, comes as the `result` of one.
+    /// Sets the type of a tool's output: hosts receive its schema, and the output as structured content.
+    ///
+    /// A value that is not a JSON object, such as a number or a list, is wrapped in an object as its `result`.
     ///
     /// ```
     /// use tool_core::{schemars, tool, tools};
@@ -180,7 +180,7 @@ impl Server {
     ///     celsius: f64,
     /// }
     ///
-    /// #[tool("Tells the weather")]
+    /// #[tool("Returns the weather")]
     /// fn weather(city: String) -> Result<Weather, String> {
     ///     Ok(Weather { celsius: 22.5 })
     /// }
@@ -189,19 +189,21 @@ impl Server {
     /// # let _ = server;
     /// ```
     pub fn output_schema<T: JsonSchema + 'static>(mut self, tool: impl Into<String>) -> Self {
-        self.settings.output_schemas.insert(tool.into(), OutputSchema::of::<T>());
+        self.config.output_schemas.insert(tool.into(), OutputSchema::for_type::<T>());
         self
     }
 
-    /// Serves tools that need approval like all others: the host is trusted to ask a person. Without this and without an
-    /// [approver](Self::approver) they are not served.
+    /// Serves tools that need approval like all others, and trusts the host to ask a person.
+    ///
+    /// By default, and without an [approver](Self::approver), such tools are not served.
     pub fn allow_unapproved(mut self) -> Self {
-        self.settings.allows_unapproved = true;
+        self.config.allows_unapproved = true;
         self
     }
 
-    /// Serves tools that need approval, and asks before each of their calls. Where it decides
-    /// [`Defer`](tool_core::Approval::Defer) the call is denied, as nobody keeps it.
+    /// Serves tools that need approval, and asks the approver before each of their calls.
+    ///
+    /// [`Defer`](tool_core::Approval::Defer) denies the call, because the server does not store calls.
     ///
     /// ```
     /// use tool_core::{Approval, ToolCall, tool, tools};
@@ -217,94 +219,106 @@ impl Server {
     /// # let _ = server;
     /// ```
     pub fn approver(mut self, approver: impl Approver + 'static) -> Self {
-        self.settings.approver = Some(Arc::new(approver));
+        self.config.approver = Some(Arc::new(approver));
         self
     }
 
-    /// How many tools a host gets at once when it lists them; 100 unless it is set, and at least 1.
+    /// Sets how many tools a page of the list has; 100 by default, and at least 1.
     pub fn page_size(mut self, tools: usize) -> Self {
-        self.settings.page_size = tools.max(1);
+        self.config.page_size = tools.max(1);
         self
     }
 
-    /// Over HTTP, asks for this bearer token; called again, one of these tokens will do. It is shown nowhere.
+    /// Requires this bearer token over HTTP. Can be called repeatedly; each of the tokens is accepted. Tokens are never shown.
     pub fn bearer_token(mut self, token: impl Into<SecretString>) -> Self {
-        self.settings.http.tokens.push(token.into());
+        self.config.http.bearer_tokens.push(token.into());
         self
     }
 
-    /// Over HTTP, answers requests for this host, too, such as `tools.example.org` or `tools.example.org:8080`: others than the
-    /// loopback ones are refused, as a page in a browser could reach the server by a name of its own.
+    /// Accepts HTTP requests for this host, such as `tools.example.org` or `tools.example.org:8080`, in addition to the
+    /// loopback hosts.
+    ///
+    /// Requests for other hosts are refused, because a web page could reach the server by a host name of its own.
     pub fn allow_host(mut self, host: impl Into<String>) -> Self {
-        self.settings.http.hosts.push(host.into());
+        self.config.http.allowed_hosts.push(host.into());
         self
     }
 
-    /// Over HTTP, answers pages of this origin in a browser, too, such as `https://app.example.org:443`, or with `:*` for any
-    /// port: others than the loopback ones are refused. Who is no browser has no origin.
+    /// Accepts HTTP requests of web pages of this origin, such as `https://app.example.org:443`, or with `:*` for any port, in
+    /// addition to the loopback origins.
+    ///
+    /// Requests of other origins are refused. Clients other than browsers send no origin.
     pub fn allow_origin(mut self, origin: impl Into<String>) -> Self {
-        self.settings.http.origins.push(origin.into());
+        self.config.http.allowed_origins.push(origin.into());
         self
     }
 
-    /// Lets [`spawn`](Self::spawn) bind to an address that other machines reach. Its [host](Self::allow_host) has to be allowed,
-    /// too; and ask for a [token](Self::bearer_token), or put something in front that does.
+    /// Allows [`spawn`](Self::spawn) to bind to an address that other machines can reach.
+    ///
+    /// The [host](Self::allow_host) must be allowed as well. Require a [token](Self::bearer_token), or put an authenticating
+    /// proxy in front.
     pub fn allow_remote(mut self) -> Self {
-        self.settings.http.allows_remote = true;
+        self.config.http.allows_remote = true;
         self
     }
 
-    /// How long a request over HTTP may be, in bytes; 4 MiB unless it is set.
-    pub fn max_body(mut self, bytes: usize) -> Self {
-        self.settings.http.longest_body = bytes;
+    /// Limits the size of an HTTP request body; 4 MiB by default.
+    pub fn max_body_bytes(mut self, bytes: usize) -> Self {
+        self.config.http.max_body_bytes = bytes;
         self
     }
 
-    /// How long a client over HTTP may be silent in the middle of a request; 30 seconds unless it is set.
-    pub fn read_timeout(mut self, time: Duration) -> Self {
-        self.settings.http.read_timeout = time;
+    /// Limits how long an HTTP client may be silent in the middle of a request; 30 seconds by default.
+    pub fn read_timeout(mut self, timeout: Duration) -> Self {
+        self.config.http.read_timeout = timeout;
         self
     }
 
-    /// How many sessions there may be over HTTP at once, and after what time without a message one ends; 1000 and an hour unless
-    /// it is set. One more is told to come back later. (Clients of the newest protocol have no sessions.)
-    pub fn sessions(mut self, number: usize, idle: Duration) -> Self {
-        (self.settings.http.most_sessions, self.settings.http.longest_idle) = (number, idle);
+    /// Limits the number of sessions over HTTP; 1000 by default. Further sessions are refused with status 503. Clients of the
+    /// newest protocol have no sessions.
+    pub fn max_sessions(mut self, sessions: usize) -> Self {
+        self.config.http.max_sessions = sessions;
         self
     }
 
-    /// A handle by which the tools are replaced while they are served.
+    /// Ends a session over HTTP after this time without a message; one hour by default.
+    pub fn session_idle_timeout(mut self, timeout: Duration) -> Self {
+        self.config.http.session_idle_timeout = timeout;
+        self
+    }
+
+    /// Returns a handle to replace the tools while they are served.
     #[must_use]
-    pub fn live_tools(&self) -> LiveTools {
+    pub fn tools_handle(&self) -> ToolsHandle {
         self.tools.clone()
     }
 
-    /// Serves over standard input and output until the input ends. Calls that are under way then have 5 seconds.
+    /// Serves over standard input and output until the input ends. Calls in flight then have 5 seconds to finish.
     ///
     /// # Errors
     ///
-    /// A tool lacks a value of its context, an [output schema](Self::output_schema) is of no tool, or what came first was not
-    /// of the protocol.
+    /// Returns an error if a tool needs a value that the context lacks, an [output schema](Self::output_schema) is of an unknown
+    /// tool, or the client violates the protocol at the start.
     pub async fn serve_stdio(self) -> Result<(), ServerError> {
-        let shared = self.shared(Stopping::never())?;
-        let (input, output) = stdio::streams()?;
-        serve(shared, input, output).await
+        let state = self.into_state(Shutdown::new())?;
+        let (input, output) = stdio::take_streams()?;
+        serve(state, input, output).await
     }
 
-    /// Serves one client over any pair of streams, as over [stdio](Self::serve_stdio), until the input ends.
+    /// Serves one client over any pair of streams until the input ends, like [`serve_stdio`](Self::serve_stdio).
     ///
     /// # Errors
     ///
-    /// As for [`serve_stdio`](Self::serve_stdio).
+    /// Returns the same errors as [`serve_stdio`](Self::serve_stdio).
     pub async fn serve_streams(
         self,
         input: impl AsyncRead + Send + Unpin + 'static,
         output: impl AsyncWrite + Send + Unpin + 'static,
     ) -> Result<(), ServerError> {
-        serve(self.shared(Stopping::never())?, input, output).await
+        serve(self.into_state(Shutdown::new())?, input, output).await
     }
 
-    /// The route `/mcp` of streamable HTTP, for a server of one's own.
+    /// Returns the route `/mcp` of streamable HTTP as an [`axum::Router`], to serve it as part of another application.
     ///
     /// ```
     /// # use tool_core::tools;
@@ -316,61 +330,62 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// A tool lacks a value of its context, or an [output schema](Self::output_schema) is of no tool.
+    /// Returns an error if a tool needs a value that the context lacks, or an [output schema](Self::output_schema) is of an
+    /// unknown tool.
     pub fn router(self) -> Result<Router, ServerError> {
-        self.router_until(Stopping::never())
+        self.router_with_shutdown(Shutdown::new())
     }
 
-    fn router_until(self, stopping: Stopping) -> Result<Router, ServerError> {
-        let http = self.settings.http.clone();
-        Ok(guard::router(self.shared(stopping)?, http))
+    fn router_with_shutdown(self, shutdown: Shutdown) -> Result<Router, ServerError> {
+        let http = self.config.http.clone();
+        Ok(guard::router(self.into_state(shutdown)?, http))
     }
 
-    /// Serves over HTTP in the background, on a Tokio runtime, until what is returned is dropped.
+    /// Serves over HTTP in a background task of the Tokio runtime until the returned [`RunningServer`] is dropped.
     ///
     /// # Errors
     ///
-    /// As for [`router`](Self::router); or the address cannot be bound, or is not a loopback one and
-    /// [`allow_remote`](Self::allow_remote) was not said.
+    /// Returns the same errors as [`router`](Self::router), and an error if the address cannot be bound, or is not a loopback
+    /// address without [`allow_remote`](Self::allow_remote).
     pub async fn spawn(self, address: impl ToSocketAddrs) -> Result<RunningServer, ServerError> {
-        let http = self.settings.http.clone();
+        let http = self.config.http.clone();
         let addresses: Vec<_> =
             tokio::net::lookup_host(address).await.map_err(ServerError::address)?.collect();
         if !http.allows_remote
             && let Some(remote) = addresses.iter().find(|address| !address.ip().is_loopback())
         {
-            return Err(ServerError::remote(*remote));
+            return Err(ServerError::remote_address(*remote));
         }
-        let stopping = Stopping::new();
-        let router = self.router_until(stopping.clone())?;
-        let listener = tokio::net::TcpListener::bind(&addresses[..]).await.map_err(ServerError::address)?;
-        RunningServer::start(listener, router, http.read_timeout, stopping).map_err(ServerError::address)
+        let shutdown = Shutdown::new();
+        let router = self.router_with_shutdown(shutdown.clone())?;
+        let listener = TcpListener::bind(&addresses[..]).await.map_err(ServerError::address)?;
+        RunningServer::start(listener, router, http.read_timeout, shutdown).map_err(ServerError::address)
     }
 
-    fn shared(self, stopping: Stopping) -> Result<Arc<Shared>, ServerError> {
-        self.tools.start(&self.settings)?;
-        Ok(Arc::new(Shared::new(self.tools, self.settings, stopping)))
+    fn into_state(self, shutdown: Shutdown) -> Result<Arc<ServerState>, ServerError> {
+        self.tools.activate(&self.config)?;
+        Ok(Arc::new(ServerState::new(self.tools, self.config, shutdown)))
     }
 }
 
 async fn serve(
-    shared: Arc<Shared>,
+    state: Arc<ServerState>,
     input: impl AsyncRead + Send + Unpin + 'static,
     output: impl AsyncWrite + Send + Unpin + 'static,
 ) -> Result<(), ServerError> {
-    let running = match serve_server(Session::new(shared), (input, output)).await {
+    let running = match serve_server(Handler::new(state), (input, output)).await {
         Ok(running) => running,
-        // Somebody who connects and says nothing has made no mistake.
-        Err(rmcp::service::ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
-        Err(error) => return Err(ServerError::not_begun(error)),
+        // A client that disconnects without a message is no error.
+        Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
+        Err(error) => return Err(ServerError::initialization(&error)),
     };
-    running.waiting().await.map(drop).map_err(ServerError::ended)
+    running.waiting().await.map(drop).map_err(ServerError::session_failed)
 }
 
-/// Names the tools, never a token.
+/// Shows the names of the tools, never a token.
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Implementation { name, version, .. } = &self.settings.about;
+        let Implementation { name, version, .. } = &self.config.implementation;
         f.debug_struct("Server")
             .field("name", name)
             .field("version", version)

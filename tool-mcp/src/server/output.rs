@@ -1,4 +1,4 @@
-//! What a call gives back, in the words of the protocol.
+//! Results of calls in the form of the protocol.
 
 use std::any::TypeId;
 use std::borrow::Cow;
@@ -10,18 +10,18 @@ use tool_core::schemars::JsonSchema;
 use tool_core::schemars::generate::SchemaSettings;
 use tool_core::{Image, Part, ToolOutput};
 
-/// What a tool gives back, as its type says.
+/// The schema of a tool's output, derived from its type.
 #[derive(Clone)]
 pub(super) struct OutputSchema {
     pub(super) json: Arc<Map<String, Value>>,
-    /// The value is no object, so it is the `result` of one.
+    /// The value is not an object and is wrapped as the `result` of one.
     wraps: bool,
-    /// The value is a text, which a tool gives back as it is, and not as its JSON.
+    /// The value is text, which a tool returns verbatim instead of as JSON.
     is_text: bool,
 }
 
 impl OutputSchema {
-    pub(super) fn of<T: JsonSchema + 'static>() -> Self {
+    pub(super) fn for_type<T: JsonSchema + 'static>() -> Self {
         let texts = [
             TypeId::of::<String>(),
             TypeId::of::<&'static str>(),
@@ -35,14 +35,14 @@ impl OutputSchema {
         });
         let mut schema: Value = settings.into_generator().into_root_schema_for::<T>().into();
         if let Some(schema) = schema.as_object_mut() {
-            // The name of a Rust type is no title.
+            // schemars uses the name of the Rust type as the title.
             schema.shift_remove("title");
         }
         if let Some(schema) = schema.as_object().filter(|schema| schema.get("type") == Some(&json!("object")))
         {
             return Self { json: Arc::new(schema.clone()), wraps: false, is_text };
         }
-        // References go from the root.
+        // References start at the root.
         let definitions = schema.as_object_mut().and_then(|schema| schema.shift_remove("$defs"));
         let mut outer = Map::new();
         outer.insert("type".into(), "object".into());
@@ -55,25 +55,25 @@ impl OutputSchema {
     }
 }
 
-/// The result of a call that succeeded. The text stands beside what is structured, for hosts that read only texts.
-pub(super) fn result(output: &ToolOutput, schema: Option<&OutputSchema>) -> CallToolResult {
-    let structured = structured(output, schema);
+/// Returns the result of a successful call. Structured content is sent as text as well, for hosts that read only text.
+pub(super) fn success(output: &ToolOutput, schema: Option<&OutputSchema>) -> CallToolResult {
+    let structured = structured_content(output, schema);
     if schema.is_some() && structured.is_none() {
-        // What the schema promises, a host counts on.
-        return failure("the tool gave back something else than its output schema says");
+        // Hosts rely on the schema.
+        return failure("the tool returned output that does not match its output schema");
     }
-    let mut result = CallToolResult::success(output.content().parts().iter().map(block).collect());
+    let mut result = CallToolResult::success(output.content().parts().iter().map(content_block).collect());
     result.structured_content = structured;
     result
 }
 
-/// The result of a call that failed, in the words that a model reads.
+/// Returns the result of a failed call; the model reads the text.
 pub(super) fn failure(text: &str) -> CallToolResult {
     CallToolResult::error(vec![ContentBlock::text(text)])
 }
 
-/// The value of an output that has one. Typed values come as texts, too: their JSON. Older clients take nothing but an object.
-fn structured(output: &ToolOutput, schema: Option<&OutputSchema>) -> Option<Value> {
+/// Returns the value of an output that has one. Typed values are text that contains JSON. Older clients accept only objects.
+fn structured_content(output: &ToolOutput, schema: Option<&OutputSchema>) -> Option<Value> {
     let mut texts = output.content().parts().iter().filter_map(Part::as_text);
     let text = texts.next().filter(|_| texts.next().is_none())?;
     match schema {
@@ -86,7 +86,7 @@ fn structured(output: &ToolOutput, schema: Option<&OutputSchema>) -> Option<Valu
     }
 }
 
-fn block(part: &Part) -> ContentBlock {
+fn content_block(part: &Part) -> ContentBlock {
     match part {
         Part::Image(image) => image_block(image),
         other => ContentBlock::text(other.as_text().unwrap_or_default()),
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn outputs() {
+    fn converts_outputs_without_a_schema() {
         let dot = || Image::from_bytes("image/png", [1]);
         let text = |text: &str| json!({ "type": "text", "text": text });
         let table = [
@@ -136,7 +136,7 @@ mod tests {
                 Some(json!({ "a": 1 })),
             ),
             (ToolOutput::text("{ no"), json!([text("{ no")]), None),
-            // Two values: which one would it be?
+            // Two values are ambiguous.
             (json(json!({})).with_part(JsonText::from(json!({}))), json!([text("{}"), text("{}")]), None),
             (
                 ToolOutput::text("a").with_part(dot()),
@@ -151,16 +151,19 @@ mod tests {
             (ToolOutput::from_iter([]), json!([]), None),
         ];
         for (output, content, structured) in table {
-            let result = result(&output, None);
+            let result = success(&output, None);
             assert_eq!(serde_json::to_value(&result.content).unwrap(), content);
             assert_eq!((result.structured_content, result.is_error), (structured, Some(false)), "{content}");
         }
     }
 
     #[test]
-    fn what_a_schema_promises_is_there() {
-        let (weather, number, text) =
-            (OutputSchema::of::<Weather>(), OutputSchema::of::<f64>(), OutputSchema::of::<String>());
+    fn structured_content_matches_the_schema() {
+        let (weather, number, text) = (
+            OutputSchema::for_type::<Weather>(),
+            OutputSchema::for_type::<f64>(),
+            OutputSchema::for_type::<String>(),
+        );
         let table = [
             (&weather, json(json!({ "celsius": 2.5 })), Some(json!({ "celsius": 2.5 }))),
             (&weather, ToolOutput::text("no"), None),
@@ -170,25 +173,25 @@ mod tests {
             (&number, ToolOutput::text("2.5"), Some(json!({ "result": 2.5 }))),
             (&number, ToolOutput::text("[… cut …]"), None),
             (
-                &OutputSchema::of::<Option<String>>(),
+                &OutputSchema::for_type::<Option<String>>(),
                 ToolOutput::text("null"),
                 Some(json!({ "result": null })),
             ),
             (&text, ToolOutput::text("2.5"), Some(json!({ "result": "2.5" }))),
         ];
         for (schema, output, expected) in table {
-            let result = result(&output, Some(schema));
+            let result = success(&output, Some(schema));
             assert_eq!(result.is_error, Some(expected.is_none()));
             assert_eq!(result.structured_content, expected);
         }
     }
 
     #[test]
-    fn a_schema_is_of_an_object() {
-        assert_eq!(OutputSchema::of::<Weather>().json["properties"]["celsius"]["type"], "number");
-        let number = Value::Object((*OutputSchema::of::<u8>().json).clone());
+    fn wraps_schemas_of_values_that_are_not_objects() {
+        assert_eq!(OutputSchema::for_type::<Weather>().json["properties"]["celsius"]["type"], "number");
+        let number = Value::Object((*OutputSchema::for_type::<u8>().json).clone());
         assert_eq!(number["properties"]["result"]["type"], "integer");
-        let tree = Value::Object((*OutputSchema::of::<Tree>().json).clone());
+        let tree = Value::Object((*OutputSchema::for_type::<Tree>().json).clone());
         let reference = tree.pointer("/properties/result/items/$ref").and_then(Value::as_str).unwrap();
         assert!(tree.pointer(reference.trim_start_matches('#')).is_some(), "{tree:#}");
     }

@@ -1,62 +1,63 @@
-//! What a tool tells of its progress, on its way to the client that asked for it.
+//! Progress notifications for clients that request them.
 
 use rmcp::model::{ProgressNotificationParam, ProgressToken};
 use rmcp::{Peer, RoleServer};
 use tokio::sync::mpsc;
 use tool_core::{Progress, ToolProgress};
 
-/// How much may be on its way: a tool does not wait for the client, so what finds no room is lost.
-const ROOM: usize = 64;
+/// The number of buffered reports. Tools do not wait for the client: reports beyond this are dropped.
+const BUFFERED_REPORTS: usize = 64;
 
-/// Runs a call, and tells of its progress while it lasts: all of it before the call is over, as what comes behind a
-/// result is of no call.
-pub(super) async fn told<T>(
+/// Runs a call and forwards its progress to the client. Returns after all reports are sent, because reports after the result
+/// of a call are invalid.
+pub(super) async fn with_progress<T>(
     peer: &Peer<RoleServer>,
     token: Option<ProgressToken>,
     call: impl AsyncFnOnce(Progress) -> T,
 ) -> T {
     let Some(token) = token else { return call(Progress::default()).await };
-    let (sender, mut receiver) = mpsc::channel(ROOM);
+    let (sender, mut receiver) = mpsc::channel(BUFFERED_REPORTS);
     let reports = sender.clone();
     let progress = Progress::new(move |report| drop(reports.try_send(Some(report))));
-    let over = async {
+    let call = async {
         let outcome = call(progress).await;
-        // The tool may have left its end of the channel to something that goes on.
+        // A task that the tool spawned may keep the channel open.
         let _ = sender.send(None).await;
         outcome
     };
-    let telling = async {
-        let mut count = Count::default();
+    let forward = async {
+        let mut counter = ProgressCounter::default();
         while let Some(Some(report)) = receiver.recv().await {
-            let _ = peer.notify_progress(count.notification(token.clone(), report)).await;
+            let _ = peer.notify_progress(counter.notification(token.clone(), report)).await;
         }
     };
-    futures_util::future::join(over, telling).await.0
+    futures_util::future::join(call, forward).await.0
 }
 
-/// The protocol asks for a number that grows with every notification; a tool may tell none, or the same again.
+/// Computes the number of each notification, which must increase. A tool may report none, or the same one again.
 #[derive(Default)]
-struct Count {
+struct ProgressCounter {
     last: Option<f64>,
-    is_given: bool,
+    /// The tool has reported a number.
+    has_numbers: bool,
 }
 
-impl Count {
+impl ProgressCounter {
     fn notification(&mut self, token: ProgressToken, report: ToolProgress) -> ProgressNotificationParam {
         let progress = self.next(report.done);
-        let mut told = ProgressNotificationParam::new(token, progress);
-        told.total = report.total.map(|total| total as f64);
-        told.message = Some(report.text).filter(|text| !text.is_empty());
-        told
+        let mut notification = ProgressNotificationParam::new(token, progress);
+        notification.total = report.total.map(|total| total as f64);
+        notification.message = Some(report.text).filter(|text| !text.is_empty());
+        notification
     }
 
     fn next(&mut self, done: Option<u64>) -> f64 {
-        self.is_given |= done.is_some();
+        self.has_numbers |= done.is_some();
         let next = match (done.map(|done| done as f64), self.last) {
             (Some(done), last) if last.is_none_or(|last| done > last) => done,
             (None, None) => 0.0,
-            // Steps of their own, as long as there are no others.
-            (_, Some(last)) if !self.is_given => last + 1.0,
+            // Counts the reports as long as the tool reports no numbers.
+            (_, Some(last)) if !self.has_numbers => last + 1.0,
             (_, last) => last.unwrap_or_default() + 0.001,
         };
         self.last = Some(next);
@@ -69,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_number_grows() {
+    fn numbers_increase() {
         let table: [(&[Option<u64>], &[f64]); 5] = [
             (&[Some(1), Some(2), Some(5)], &[1.0, 2.0, 5.0]),
             (&[None, None, None], &[0.0, 1.0, 2.0]),
@@ -78,12 +79,12 @@ mod tests {
             (&[Some(3), Some(1)], &[3.0, 3.001]),
         ];
         for (done, expected) in table {
-            let mut count = Count::default();
-            let told: Vec<_> = done.iter().map(|done| count.next(*done)).collect();
-            assert_eq!(told.len(), expected.len());
+            let mut counter = ProgressCounter::default();
+            let numbers: Vec<_> = done.iter().map(|done| counter.next(*done)).collect();
+            assert_eq!(numbers.len(), expected.len());
             assert!(
-                told.iter().zip(expected).all(|(told, expected)| (told - expected).abs() < 1e-9),
-                "{told:?}"
+                numbers.iter().zip(expected).all(|(number, expected)| (number - expected).abs() < 1e-9),
+                "{numbers:?}"
             );
         }
     }

@@ -1,13 +1,13 @@
-//! Standard input and output, for the protocol alone.
+//! Exclusive use of standard input and output for the protocol.
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::ServerError;
 
-/// The streams that the host reads and writes. What the program and its child processes print from now on goes to standard
-/// error, and they read nothing: a single word of theirs between two messages would break the session.
+/// Takes over standard input and output. From then on, output of the program and its child processes goes to standard error
+/// and they read empty input: anything else between two messages would break the session.
 #[cfg(unix)]
-pub(super) fn streams()
+pub(super) fn take_streams()
 -> Result<(impl AsyncRead + Send + Unpin + 'static, impl AsyncWrite + Send + Unpin + 'static), ServerError> {
     use std::fs::File;
     use std::io::{self, Write};
@@ -26,9 +26,9 @@ pub(super) fn streams()
     Ok((tokio::fs::File::from_std(input), tokio::fs::File::from_std(output)))
 }
 
-/// The streams that the host reads and writes.
+/// Returns standard input and output.
 #[cfg(not(unix))]
-pub(super) fn streams()
+pub(super) fn take_streams()
 -> Result<(impl AsyncRead + Send + Unpin + 'static, impl AsyncWrite + Send + Unpin + 'static), ServerError> {
     Ok((tokio::io::stdin(), tokio::io::stdout()))
 }

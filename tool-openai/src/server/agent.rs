@@ -1,4 +1,4 @@
-//! An agent that answers: from a request to its answer, or to calls that the caller is to make.
+//! An agent as a backend: from a request to its answer, or to calls that the caller executes.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, OnceLock};
@@ -7,79 +7,85 @@ use futures_util::stream::{self, StreamExt};
 use serde_json::json;
 use tool_core::{
     Agent, Answer, Approval, Ask, AssistantMessage, ChatRequest, ChatResponse, Delta, Event, FinishReason,
-    Message, Run, RunError, RunLimits, StepError, ToolCall, ToolChoice, ToolExecution, ToolOutput, Usage,
+    Message, Run, RunError, RunLimits, StepError, ToolCall, ToolChoice, ToolDefinitions, ToolExecution,
+    ToolOutput, Usage,
 };
 
-use super::backend::{Asked, Deltas};
-use super::callers::CallersTools;
-use super::endpoint::Endpoint;
+use super::backend::{BackendRequest, Deltas};
+use super::caller_tools::CallerTools;
 use super::error::ApiError;
 use super::ids;
+use super::state::ServerState;
 
-/// A run that waits for the caller's calls: it goes on where it stood, with what the agent's own calls of the turn gave.
+/// A run that waits for the results of the caller's calls. It continues with the results of the agent's own calls of the turn.
 pub(super) struct PausedRun {
-    /// The run, as it is kept.
-    state: String,
-    /// The conversation that the caller had sent.
+    /// The serialised run.
+    run: String,
+    /// The fingerprint of the conversation that the caller had sent.
     conversation: u64,
-    /// The ids that the caller knows the calls by, and those of the run.
+    /// Pairs of the id that the caller received for a call, and its id in the run.
     calls: Vec<(String, String)>,
 }
 
-/// One leg of an agent's run.
-pub(super) struct Leg {
+/// The part of an agent's run that answers one request.
+pub(super) struct RunSegment {
     ask: Ask,
-    context: Context,
+    context: SegmentContext,
 }
 
-/// What is needed when the leg is over.
-struct Context {
-    endpoint: Arc<Endpoint>,
-    callers: CallersTools,
+/// The data that is needed when the segment ends.
+struct SegmentContext {
+    state: Arc<ServerState>,
+    caller_tools: CallerTools,
+    /// The fingerprint of the conversation of the request.
     conversation: u64,
-    /// What the run had before.
-    messages: usize,
-    usage: Usage,
+    /// The number of messages that the run had added before.
+    earlier_messages: usize,
+    earlier_usage: Usage,
 }
 
-/// What a leg came to.
-struct Outcome {
-    /// What the run added in this leg.
+/// The result of a segment.
+struct SegmentOutcome {
+    /// The messages that the run added in this segment.
     messages: Vec<Message>,
-    /// What tools gave back as the answer.
+    /// The output of tools that is the answer itself.
     returned: Option<String>,
     response: ChatResponse,
 }
 
-impl Leg {
-    pub(super) fn new(agent: &Agent, asked: &Asked, endpoint: &Arc<Endpoint>) -> Result<Self, ApiError> {
-        let chat = &asked.chat;
-        let is_offered = *chat.tool_choice() != ToolChoice::None;
-        let none = tool_core::ToolDefinitions::default();
-        let callers = CallersTools::new(if is_offered { chat.tools() } else { &none }, agent)?;
-        let fingerprint = |messages: &[Message]| fingerprint(&asked.model, messages);
-        let run = match paused(endpoint, chat.messages(), fingerprint) {
+impl RunSegment {
+    pub(super) fn new(
+        agent: &Agent,
+        request: &BackendRequest,
+        state: &Arc<ServerState>,
+    ) -> Result<Self, ApiError> {
+        let chat = &request.chat;
+        let none = ToolDefinitions::default();
+        let declared = if *chat.tool_choice() == ToolChoice::None { &none } else { chat.tools() };
+        let caller_tools = CallerTools::new(declared, agent)?;
+        let fingerprint = |messages: &[Message]| fingerprint(&request.model, messages);
+        let run = match resume_paused_run(state, chat.messages(), fingerprint) {
             Some(run) => run,
-            None => from_conversation(agent, chat, asked.words.messages)?,
+            None => rebuild_run(agent, chat, request.field_names.messages)?,
         };
-        let context = Context {
-            endpoint: Arc::clone(endpoint),
-            // Only looked at if the run pauses.
-            conversation: if callers.set().is_empty() { 0 } else { fingerprint(chat.messages()) },
-            messages: run.added().len(),
-            usage: run.usage(),
-            callers,
+        let context = SegmentContext {
+            state: Arc::clone(state),
+            // Used only if the run pauses.
+            conversation: if caller_tools.set().is_empty() { 0 } else { fingerprint(chat.messages()) },
+            earlier_messages: run.added().len(),
+            earlier_usage: run.usage(),
+            caller_tools,
         };
-        let limits = limits(agent, &run);
+        let limits = extended_limits(agent, &run);
         let mut ask = agent.resume(run).options(chat.options().clone()).limits(limits);
         if let Some(format) = chat.response_format() {
             ask = ask.response_format(format.clone());
         }
-        let ask = ask.tools(context.callers.set()).approver(context.callers.approver(agent));
+        let ask = ask.tools(context.caller_tools.set()).approver(context.caller_tools.approver(agent));
         Ok(Self { ask, context })
     }
 
-    /// The answer in pieces, turn by turn, as they come when it is streamed.
+    /// Returns the answer as the deltas of all turns, in the order in which they would be streamed.
     pub(super) async fn respond(self) -> Result<Vec<Delta>, ApiError> {
         let outcome = self.context.outcome(self.ask.await)?;
         let mut deltas = Vec::new();
@@ -88,7 +94,7 @@ impl Leg {
             deltas.extend(Some(message.text.clone()).filter(|text| !text.is_empty()).map(Delta::Text));
             deltas.extend(message.refusal.clone().map(Delta::Refusal));
         }
-        deltas.extend(outcome.last_deltas());
+        deltas.extend(outcome.final_deltas());
         Ok(deltas)
     }
 
@@ -104,7 +110,7 @@ impl Leg {
                 Err(error) => context.outcome(Err(error)),
             };
             stream::iter(match outcome {
-                Ok(outcome) => outcome.last_deltas().into_iter().map(Ok).collect(),
+                Ok(outcome) => outcome.final_deltas().into_iter().map(Ok).collect(),
                 Err(error) => vec![Err(error)],
             })
         });
@@ -112,72 +118,76 @@ impl Leg {
     }
 }
 
-impl Context {
-    fn outcome(&self, outcome: Result<Answer, RunError>) -> Result<Outcome, ApiError> {
-        match outcome {
-            Ok(answer) => Ok(self.answered(&answer)),
+impl SegmentContext {
+    fn outcome(&self, result: Result<Answer, RunError>) -> Result<SegmentOutcome, ApiError> {
+        match result {
+            Ok(answer) => Ok(self.answer_outcome(&answer)),
             Err(error) => {
-                let calls = self.callers.calls(error.run());
+                let calls = self.caller_tools.pending_calls(error.run());
                 if error.is_approval_needed() && !calls.is_empty() {
                     return Ok(self.pause(error.run(), calls));
                 }
-                Err(self.endpoint.settings.telling.run(&error))
+                Err(self.state.config.error_mapper.map_run_error(&error))
             }
         }
     }
 
-    fn answered(&self, answer: &Answer) -> Outcome {
-        let messages = self.of_this_leg(answer.messages());
-        // What tools returned directly is in no message of the model.
+    fn answer_outcome(&self, answer: &Answer) -> SegmentOutcome {
+        let messages = self.new_messages(answer.messages());
+        // Output that tools return directly is in no message of the model.
         let returned = match messages.last() {
             Some(Message::Tool(_)) => Some(answer.text().to_owned()),
             _ => None,
         };
-        let mut message = merged(&messages);
+        let mut message = merge_replies(&messages);
         message.text.push_str(returned.as_deref().unwrap_or_default());
         message.refusal = answer.refusal().map(str::to_owned);
         let reason = answer.finish_reason().clone();
-        let response = ChatResponse::new(message).with_usage(self.usage_of_this_leg(answer.usage()));
-        Outcome { messages, returned, response: response.with_finish_reason(reason) }
+        let response = ChatResponse::new(message).with_usage(self.new_usage(answer.usage()));
+        SegmentOutcome { messages, returned, response: response.with_finish_reason(reason) }
     }
 
-    /// Keeps the run, and hands the calls to the caller, under ids that nobody can guess: who has them may go on with it.
-    fn pause(&self, run: &Run, calls: Vec<ToolCall>) -> Outcome {
-        let ids: Vec<_> = calls.iter().map(|call| (ids::unique("call_"), call.id.clone())).collect();
-        if let (Ok(state), Some((first, _))) = (serde_json::to_string(run), ids.first()) {
-            let (first, bytes) = (first.clone(), state.len());
-            let paused = PausedRun { state, conversation: self.conversation, calls: ids.clone() };
-            self.endpoint.runs.insert(first, paused, bytes);
+    /// Stores the run and returns the calls to the caller. Their ids are unguessable, because they grant access to the run.
+    fn pause(&self, run: &Run, calls: Vec<ToolCall>) -> SegmentOutcome {
+        let ids: Vec<_> = calls.iter().map(|call| (ids::random_id("call_"), call.id.clone())).collect();
+        if let (Ok(saved), Some((first, _))) = (serde_json::to_string(run), ids.first()) {
+            let (first, bytes) = (first.clone(), saved.len());
+            let paused = PausedRun { run: saved, conversation: self.conversation, calls: ids.clone() };
+            self.state.paused_runs.insert(first, paused, bytes);
         }
-        let messages = self.of_this_leg(run.added());
+        let messages = self.new_messages(run.added());
         let calls =
             ids.into_iter().zip(calls).map(|((id, _), call)| ToolCall::new(id, call.name, call.arguments));
-        let message = merged(&messages).with_tool_calls(calls);
-        let response = ChatResponse::new(message).with_usage(self.usage_of_this_leg(run.usage()));
-        Outcome { messages, returned: None, response: response.with_finish_reason(FinishReason::ToolCalls) }
+        let message = merge_replies(&messages).with_tool_calls(calls);
+        let response = ChatResponse::new(message).with_usage(self.new_usage(run.usage()));
+        let response = response.with_finish_reason(FinishReason::ToolCalls);
+        SegmentOutcome { messages, returned: None, response }
     }
 
-    fn of_this_leg(&self, added: &[Message]) -> Vec<Message> {
-        added.iter().skip(self.messages).cloned().collect()
+    /// Returns the messages that were added in this segment.
+    fn new_messages(&self, added: &[Message]) -> Vec<Message> {
+        added.iter().skip(self.earlier_messages).cloned().collect()
     }
 
-    fn usage_of_this_leg(&self, all: Usage) -> Usage {
-        let less = |all: Option<u64>, before: Option<u64>| {
-            all.map(|all| all.saturating_sub(before.unwrap_or_default()))
+    /// Returns the usage of this segment.
+    fn new_usage(&self, total: Usage) -> Usage {
+        let earlier = self.earlier_usage;
+        let subtract = |total: Option<u64>, earlier: Option<u64>| {
+            total.map(|total| total.saturating_sub(earlier.unwrap_or_default()))
         };
-        let mut usage = all;
-        usage.input_tokens = all.input_tokens.saturating_sub(self.usage.input_tokens);
-        usage.output_tokens = all.output_tokens.saturating_sub(self.usage.output_tokens);
-        usage.total_tokens = all.total_tokens.saturating_sub(self.usage.total_tokens);
-        usage.cached_tokens = less(all.cached_tokens, self.usage.cached_tokens);
-        usage.reasoning_tokens = less(all.reasoning_tokens, self.usage.reasoning_tokens);
+        let mut usage = total;
+        usage.input_tokens = total.input_tokens.saturating_sub(earlier.input_tokens);
+        usage.output_tokens = total.output_tokens.saturating_sub(earlier.output_tokens);
+        usage.total_tokens = total.total_tokens.saturating_sub(earlier.total_tokens);
+        usage.cached_tokens = subtract(total.cached_tokens, earlier.cached_tokens);
+        usage.reasoning_tokens = subtract(total.reasoning_tokens, earlier.reasoning_tokens);
         usage
     }
 }
 
-impl Outcome {
-    /// What comes behind the texts of the turns.
-    fn last_deltas(self) -> Vec<Delta> {
+impl SegmentOutcome {
+    /// Returns the deltas that follow the texts of the turns.
+    fn final_deltas(self) -> Vec<Delta> {
         let mut deltas: Vec<_> = self.returned.map(Delta::Text).into_iter().collect();
         for (index, call) in self.response.message.tool_calls.iter().enumerate() {
             deltas.push(Delta::ToolCall { index, id: call.id.clone(), name: call.name.clone() });
@@ -188,8 +198,8 @@ impl Outcome {
     }
 }
 
-/// The answer is one message, with the texts of all turns, as they are when it is streamed.
-fn merged(messages: &[Message]) -> AssistantMessage {
+/// Merges the replies of all turns into one message, whose text equals the streamed text.
+fn merge_replies(messages: &[Message]) -> AssistantMessage {
     let replies = || messages.iter().filter_map(Message::as_assistant);
     let mut message = AssistantMessage::text(replies().map(|reply| &*reply.text).collect::<String>());
     let reasoning: String = replies().filter_map(|reply| reply.reasoning.as_deref()).collect();
@@ -197,14 +207,15 @@ fn merged(messages: &[Message]) -> AssistantMessage {
     message
 }
 
-/// What tells one conversation with a model from another.
+/// Returns a hash that identifies a conversation with a model.
 fn fingerprint(model: &str, messages: &[Message]) -> u64 {
     static STATE: OnceLock<RandomState> = OnceLock::new();
     STATE.get_or_init(RandomState::new).hash_one(json!([model, messages]).to_string())
 }
 
-/// How far the run may go from here: as far as the agent says, since the caller had a hand in what came before.
-fn limits(agent: &Agent, run: &Run) -> RunLimits {
+/// Returns the limits of the agent plus the turns and calls that the run has taken: every request of the caller gets the full
+/// limits.
+fn extended_limits(agent: &Agent, run: &Run) -> RunLimits {
     let mut limits = agent.start("").state().limits().clone();
     limits.turns = limits.turns.saturating_add(run.turns());
     let calls = u32::try_from(run.tool_executions().len()).unwrap_or(u32::MAX);
@@ -212,48 +223,55 @@ fn limits(agent: &Agent, run: &Run) -> RunLimits {
     limits
 }
 
-/// The run that waits for the results that these messages end with, if it is kept and they are all there. A conversation that
-/// was changed is another one.
-fn paused(endpoint: &Endpoint, messages: &[Message], fingerprint: impl Fn(&[Message]) -> u64) -> Option<Run> {
-    let asked = messages.iter().rposition(|message| matches!(message, Message::Assistant(_)))?;
-    let reply = messages[asked].as_assistant()?;
-    let paused = endpoint.runs.get(&reply.tool_calls.first()?.id)?;
-    if paused.conversation != fingerprint(&messages[..asked]) || reply.tool_calls.len() != paused.calls.len()
-    {
+/// Returns the stored run that waits for the results at the end of the messages, with these results recorded.
+///
+/// Returns `None` if there is no such run, a result is missing, or the caller changed the conversation.
+fn resume_paused_run(
+    state: &ServerState,
+    messages: &[Message],
+    fingerprint: impl Fn(&[Message]) -> u64,
+) -> Option<Run> {
+    let reply_index = messages.iter().rposition(|message| matches!(message, Message::Assistant(_)))?;
+    let reply = messages[reply_index].as_assistant()?;
+    let (conversation, after_reply) = (&messages[..reply_index], &messages[reply_index + 1..]);
+    let paused = state.paused_runs.get(&reply.tool_calls.first()?.id)?;
+    if paused.conversation != fingerprint(conversation) || reply.tool_calls.len() != paused.calls.len() {
         return None;
     }
-    let mut run: Run = serde_json::from_str(&paused.state).ok()?;
-    for (outer, inner) in &paused.calls {
-        let call = run.waiting().find(|call| call.id == *inner)?.clone();
-        let output = result_of(outer, &messages[asked + 1..])?;
-        run.resolve_approval(inner, Approval::Approve).ok()?;
+    let mut run: Run = serde_json::from_str(&paused.run).ok()?;
+    for (caller_id, run_id) in &paused.calls {
+        let call = run.waiting().find(|call| call.id == *run_id)?.clone();
+        let output = find_result(caller_id, after_reply)?;
+        run.resolve_approval(run_id, Approval::Approve).ok()?;
         run.record_result(ToolExecution::new(call, Ok(output))).ok()?;
     }
-    for message in &messages[asked + 1..] {
+    for message in after_reply {
         match message {
             Message::Tool(_) => {}
-            Message::User(said) => run.push_user_message(said.clone()).ok()?,
+            Message::User(content) => run.push_user_message(content.clone()).ok()?,
             _ => return None,
         }
     }
     Some(run)
 }
 
-fn result_of(call_id: &str, results: &[Message]) -> Option<ToolOutput> {
-    results.iter().find_map(|message| match message {
+fn find_result(call_id: &str, messages: &[Message]) -> Option<ToolOutput> {
+    messages.iter().find_map(|message| match message {
         Message::Tool(result) if result.call_id == call_id => Some(ToolOutput::from(result.content.clone())),
         _ => None,
     })
 }
 
-/// A run over the conversation: the last question, and what came of it so far.
-fn from_conversation(agent: &Agent, chat: &ChatRequest<'_>, param: &str) -> Result<Run, ApiError> {
-    let wrong = || ApiError::invalid(param, "the last message must be the user's, or the result of a call");
+/// Builds a run from the conversation: the last user message is the question, and the replies and results after it are
+/// replayed.
+fn rebuild_run(agent: &Agent, chat: &ChatRequest<'_>, param: &str) -> Result<Run, ApiError> {
+    let invalid =
+        || ApiError::invalid(param, "the last message must be a user message or the result of a call");
     let messages = chat.messages();
     let is_question = |message: &Message| matches!(message, Message::User(_));
-    let asked = messages.iter().rposition(is_question).ok_or_else(wrong)?;
-    let Message::User(question) = &messages[asked] else { return Err(wrong()) };
-    let history = messages[..asked].to_vec();
+    let question_index = messages.iter().rposition(is_question).ok_or_else(invalid)?;
+    let Message::User(question) = &messages[question_index] else { return Err(invalid()) };
+    let history = messages[..question_index].to_vec();
     let mut run = agent.ask(question.clone()).history(history).start().into_state();
     if let choice @ (ToolChoice::Required | ToolChoice::Tool(_)) = chat.tool_choice() {
         run = run.with_tool_choice(choice.clone());
@@ -261,34 +279,34 @@ fn from_conversation(agent: &Agent, chat: &ChatRequest<'_>, param: &str) -> Resu
     if chat.parallel_tool_calls().is_some() {
         run = run.with_parallel_tool_calls(chat.parallel_tool_calls());
     }
-    // What was done already is not bounded again.
+    // Limits do not apply to replayed turns.
     let mut unlimited = RunLimits::default();
     (unlimited.turns, unlimited.repeated_calls) = (u32::MAX, u32::MAX);
     run = run.with_limits(unlimited);
-    let mut since = messages[asked + 1..].iter().peekable();
-    while let Some(message) = since.next() {
-        let Message::Assistant(reply) = message else { return Err(wrong()) };
+    let mut replayed = messages[question_index + 1..].iter().peekable();
+    while let Some(message) = replayed.next() {
+        let Message::Assistant(reply) = message else { return Err(invalid()) };
         let mut results = Vec::new();
-        while let Some(result @ Message::Tool(_)) = since.peek() {
+        while let Some(result @ Message::Tool(_)) = replayed.peek() {
             results.push((*result).clone());
-            since.next();
+            replayed.next();
         }
-        replay(&mut run, reply, &results).map_err(|_| wrong())?;
-        // A call that is still open would be made here, though the caller wrote it.
+        replay_turn(&mut run, reply, &results).map_err(|_| invalid())?;
+        // The agent would execute a call that is still open, although the caller wrote it.
         if run.is_done() || run.open_turn().next().is_some() {
-            return Err(wrong());
+            return Err(invalid());
         }
     }
     Ok(run)
 }
 
-/// Tells the run what the model replied, and what came of its calls.
-fn replay(run: &mut Run, reply: &AssistantMessage, results: &[Message]) -> Result<(), StepError> {
+/// Records a reply of the model and the results of its calls.
+fn replay_turn(run: &mut Run, reply: &AssistantMessage, results: &[Message]) -> Result<(), StepError> {
     run.record_response(ChatResponse::new(reply.clone()))?;
     let open: Vec<_> = run.open_turn().map(|(call, outcome)| (call.clone(), outcome.is_some())).collect();
-    // The run may have given the calls other ids.
-    for ((call, is_over), asked) in open.into_iter().zip(&reply.tool_calls) {
-        if let Some(output) = result_of(&asked.id, results).filter(|_| !is_over) {
+    // The run may have replaced the ids of the calls.
+    for ((call, is_finished), requested) in open.into_iter().zip(&reply.tool_calls) {
+        if let Some(output) = find_result(&requested.id, results).filter(|_| !is_finished) {
             run.record_result(ToolExecution::new(call, Ok(output)))?;
         }
     }

@@ -1,4 +1,4 @@
-//! What answers: a model, or an agent.
+//! The model or agent that answers the requests for one name.
 
 use std::future::ready;
 use std::panic::AssertUnwindSafe;
@@ -10,146 +10,151 @@ use futures_util::stream::{self, Stream, StreamExt};
 use tokio::sync::mpsc;
 use tool_core::{Agent, ChatModel, ChatRequest, ChatResponse, Delta};
 
-use super::agent::Leg;
-use super::endpoint::Endpoint;
+use super::agent::RunSegment;
 use super::error::ApiError;
-use super::failure::Telling;
-use super::http::LONGEST_SILENCE;
+use super::error_mapping::ErrorMapper;
+use super::http::MAX_SILENCE;
+use super::state::ServerState;
 
-/// What answers under one name.
+/// The model or agent behind one name.
 #[derive(Clone)]
 pub(super) enum Backend {
     Model(Arc<dyn ChatModel>),
     Agent(Agent),
 }
 
-/// A request as either API reads it.
-pub(super) struct Asked {
-    /// The name that the caller knows the model by.
+/// A request to a backend, parsed from a request of either API.
+pub(super) struct BackendRequest {
+    /// The name of the backend.
     pub(super) model: String,
     pub(super) chat: ChatRequest<'static>,
-    /// What the API calls the parts of a request.
-    pub(super) words: &'static Words,
+    pub(super) field_names: &'static FieldNames,
 }
 
-/// What one of the APIs calls the parts of a request.
-pub(super) struct Words {
+/// The names that an API has for fields of a request, for its error messages.
+pub(super) struct FieldNames {
     pub(super) messages: &'static str,
     pub(super) response_format: &'static str,
 }
 
-/// How many pieces wait for the caller before the model waits for it, too.
+/// The number of deltas that are buffered for a slow caller.
 const BUFFERED_DELTAS: usize = 16;
 
 pub(super) type Deltas = Pin<Box<dyn Stream<Item = Result<Delta, ApiError>> + Send>>;
 
-/// The answer in pieces; the last is [`Delta::Done`].
-pub(super) async fn respond(endpoint: &Arc<Endpoint>, asked: Asked) -> Result<Vec<Delta>, ApiError> {
-    match ready_to_ask(endpoint, &asked)? {
+/// Returns the complete answer as deltas; the last one is [`Delta::Done`].
+pub(super) async fn respond(
+    state: &Arc<ServerState>,
+    request: BackendRequest,
+) -> Result<Vec<Delta>, ApiError> {
+    match resolve(state, &request)? {
         Backend::Model(model) => {
-            let response = model.chat(&asked.chat).await;
-            response.map(ChatResponse::into_deltas).map_err(|error| endpoint.settings.telling.model(&error))
+            let response = model.chat(&request.chat).await;
+            response.map(ChatResponse::into_deltas).map_err(|error| state.config.error_mapper.map_model_error(&error))
         }
-        Backend::Agent(agent) => Leg::new(&agent, &asked, endpoint)?.respond().await,
+        Backend::Agent(agent) => RunSegment::new(&agent, &request, state)?.respond().await,
     }
 }
 
-/// The pieces of the answer, as they come. An error before the first of them is one of the request, unless it is long in
-/// coming.
-pub(super) async fn stream(endpoint: &Arc<Endpoint>, asked: Asked) -> Result<Deltas, ApiError> {
-    let deltas = match ready_to_ask(endpoint, &asked)? {
-        Backend::Model(model) => stream_model(model, asked.chat, endpoint.settings.telling),
-        Backend::Agent(agent) => Leg::new(&agent, &asked, endpoint)?.stream(),
+/// Streams the answer. An error before the first delta is returned as the error of the request, unless the first delta takes
+/// longer than [`MAX_SILENCE`].
+pub(super) async fn stream(state: &Arc<ServerState>, request: BackendRequest) -> Result<Deltas, ApiError> {
+    let deltas = match resolve(state, &request)? {
+        Backend::Model(model) => stream_model(model, request.chat, state.config.error_mapper),
+        Backend::Agent(agent) => RunSegment::new(&agent, &request, state)?.stream(),
     };
     let deltas = AssertUnwindSafe(deltas).catch_unwind();
-    let mut deltas = whole(deltas.map(|delta| delta.unwrap_or_else(|_| Err(ApiError::internal()))));
-    match tokio::time::timeout(LONGEST_SILENCE, deltas.next()).await {
+    let mut deltas = complete(deltas.map(|delta| delta.unwrap_or_else(|_| Err(ApiError::internal()))));
+    match tokio::time::timeout(MAX_SILENCE, deltas.next()).await {
         Ok(Some(Ok(first))) => Ok(stream::once(ready(Ok(first))).chain(deltas).boxed()),
         Ok(Some(Err(error))) => Err(error),
         Ok(None) | Err(_) => Ok(deltas),
     }
 }
 
-/// What answers. Whoever asks for JSON of a schema takes the answer for such, so that is not ignored.
-fn ready_to_ask(endpoint: &Endpoint, asked: &Asked) -> Result<Backend, ApiError> {
-    let backend = endpoint.backend(&asked.model)?;
+/// Returns the backend of a request. Refuses a response format that the model does not support, because the caller relies on
+/// the form of the answer.
+fn resolve(state: &ServerState, request: &BackendRequest) -> Result<Backend, ApiError> {
+    let backend = state.backend(&request.model)?;
     let is_supported = match backend {
         Backend::Model(model) => model.supports_response_format(),
         Backend::Agent(agent) => agent.model().supports_response_format(),
     };
-    if is_supported || asked.chat.response_format().is_none() {
+    if is_supported || request.chat.response_format().is_none() {
         return Ok(backend.clone());
     }
-    let param = asked.words.response_format;
-    Err(ApiError::invalid(param, format!("this model cannot be held to a JSON schema; leave `{param}` out")))
+    let param = request.field_names.response_format;
+    Err(ApiError::invalid(param, format!("this model does not support a JSON schema; omit `{param}`")))
 }
 
-/// A stream that owns the request of which the model's own stream borrows. One task polls both, so
-/// nothing runs on when the caller goes away.
-fn stream_model(model: Arc<dyn ChatModel>, chat: ChatRequest<'static>, telling: Telling) -> Deltas {
+/// Streams from a model, and owns the request that the model's stream borrows. One task polls both, so the model stops
+/// when the caller disconnects.
+fn stream_model(model: Arc<dyn ChatModel>, chat: ChatRequest<'static>, error_mapper: ErrorMapper) -> Deltas {
     let (sender, mut receiver) = mpsc::channel(BUFFERED_DELTAS);
     let driver = async move {
         let mut deltas = model.stream(&chat);
         while let Some(delta) = deltas.next().await {
-            let delta = delta.map_err(|error| telling.model(&error));
+            let delta = delta.map_err(|error| error_mapper.map_model_error(&error));
             if sender.send(delta).await.is_err() {
                 break;
             }
         }
     };
-    let silent = driver.into_stream().filter_map(|()| ready(None));
+    let driver = driver.into_stream().filter_map(|()| ready(None));
     let received = stream::poll_fn(move |context| receiver.poll_recv(context));
-    stream::select(received, silent).boxed()
+    stream::select(received, driver).boxed()
 }
 
-/// The pieces, up to the first error or the end. Those that a model only told of at the end come before it; a stream
-/// that has no end is an error.
-fn whole(deltas: impl Stream<Item = Result<Delta, ApiError>> + Send + 'static) -> Deltas {
-    #[derive(Default)]
-    struct Told {
-        text: bool,
-        reasoning: bool,
-        refusal: bool,
-        calls: usize,
-        is_over: bool,
-    }
+/// The parts of a response that a stream has emitted.
+#[derive(Default)]
+struct Emitted {
+    text: bool,
+    reasoning: bool,
+    refusal: bool,
+    calls: usize,
+    is_finished: bool,
+}
+
+/// Yields the deltas up to the first error or [`Delta::Done`]. Parts of the response that the model did not stream are
+/// emitted before `Done`. A stream without `Done` ends in an error.
+fn complete(deltas: impl Stream<Item = Result<Delta, ApiError>> + Send + 'static) -> Deltas {
     let deltas = deltas.map(Some).chain(stream::once(ready(None)));
-    let deltas = deltas.scan(Told::default(), |told, delta| {
-        if told.is_over {
+    let deltas = deltas.scan(Emitted::default(), |emitted, delta| {
+        if emitted.is_finished {
             return ready(None);
         }
-        let mut pieces = Vec::new();
+        let mut output = Vec::new();
         match delta {
             Some(Ok(Delta::Done(response))) => {
-                told.is_over = true;
-                pieces.extend(response.into_deltas().into_iter().filter(|piece| match piece {
-                    Delta::Text(_) => !told.text,
-                    Delta::Reasoning(_) => !told.reasoning,
-                    Delta::Refusal(_) => !told.refusal,
-                    Delta::ToolCall { index, .. } | Delta::Arguments { index, .. } => *index >= told.calls,
+                emitted.is_finished = true;
+                output.extend(response.into_deltas().into_iter().filter(|delta| match delta {
+                    Delta::Text(_) => !emitted.text,
+                    Delta::Reasoning(_) => !emitted.reasoning,
+                    Delta::Refusal(_) => !emitted.refusal,
+                    Delta::ToolCall { index, .. } | Delta::Arguments { index, .. } => *index >= emitted.calls,
                     _ => true,
                 }));
             }
             Some(Ok(delta)) => {
                 match &delta {
-                    Delta::Text(_) => told.text = true,
-                    Delta::Reasoning(_) => told.reasoning = true,
-                    Delta::Refusal(_) => told.refusal = true,
-                    Delta::ToolCall { index, .. } => told.calls = told.calls.max(index + 1),
+                    Delta::Text(_) => emitted.text = true,
+                    Delta::Reasoning(_) => emitted.reasoning = true,
+                    Delta::Refusal(_) => emitted.refusal = true,
+                    Delta::ToolCall { index, .. } => emitted.calls = emitted.calls.max(index + 1),
                     _ => {}
                 }
-                pieces.push(delta);
+                output.push(delta);
             }
             Some(Err(error)) => {
-                told.is_over = true;
+                emitted.is_finished = true;
                 return ready(Some(vec![Err(error)]));
             }
             None => {
-                told.is_over = true;
+                emitted.is_finished = true;
                 return ready(Some(vec![Err(ApiError::internal())]));
             }
         }
-        ready(Some(pieces.into_iter().map(Ok).collect()))
+        ready(Some(output.into_iter().map(Ok).collect()))
     });
     deltas.flat_map(stream::iter).boxed()
 }

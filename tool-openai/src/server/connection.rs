@@ -1,4 +1,4 @@
-//! The connection of one caller, of whom it is noticed in any case that it went away, or takes nothing of its answer.
+//! A connection that notices when the caller disconnects or stops reading.
 
 use std::future::pending;
 use std::io;
@@ -11,62 +11,62 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::{Sleep, sleep};
 
-/// How long after its end a connection is dropped, and how often it is looked for while nobody reads. Who only closed
-/// its own half still gets an answer that is quick.
-const PAUSE: Duration = Duration::from_secs(1);
+/// The grace period between the end of the caller's half and closing the connection, so that a caller that only shut down its
+/// writing half still receives a quick response. Also the polling interval while unread bytes are pending.
+const GRACE_PERIOD: Duration = Duration::from_secs(1);
 
-/// What is read and written.
+/// The stream that hyper reads and writes.
 pub(super) struct Connection {
-    // Also read from: hyper wants both in one value, and the other half is the presence.
+    // Used for reading as well: hyper needs both in one value, and the watcher owns the other half.
     socket: OwnedWriteHalf,
-    patience: Patience,
+    write_timeout: WriteTimeout,
 }
 
-/// How long is waited for a caller who takes nothing of what is written.
-struct Patience {
-    time: Duration,
-    /// Runs while nothing is taken.
-    ends: Option<Pin<Box<Sleep>>>,
+/// Limits how long a write may make no progress.
+struct WriteTimeout {
+    timeout: Duration,
+    /// Runs while a write is blocked.
+    sleep: Option<Pin<Box<Sleep>>>,
 }
 
-/// Whether the caller is still there. hyper looks for the end only where the next request may begin: not while there are
-/// bytes that it has not taken yet.
-pub(super) struct Presence(OwnedReadHalf);
+/// Notices when the caller disconnects. hyper checks for the end only where the next request may begin, not while there are
+/// bytes that it has not read.
+pub(super) struct DisconnectWatcher(OwnedReadHalf);
 
-/// The connection, and what tells of its end. To write fails when nothing was taken for so long.
-pub(super) fn of(stream: TcpStream, write_timeout: Duration) -> (Connection, Presence) {
-    let (reading, writing) = stream.into_split();
-    let patience = Patience { time: write_timeout, ends: None };
-    (Connection { socket: writing, patience }, Presence(reading))
+/// Splits a stream into a connection, whose writes fail after `write_timeout` without progress, and a watcher of its end.
+pub(super) fn split(stream: TcpStream, write_timeout: Duration) -> (Connection, DisconnectWatcher) {
+    let (read_half, write_half) = stream.into_split();
+    let write_timeout = WriteTimeout { timeout: write_timeout, sleep: None };
+    (Connection { socket: write_half, write_timeout }, DisconnectWatcher(read_half))
 }
 
-impl Patience {
-    /// What came of writing, unless nothing has come of it for too long.
-    fn with(
+impl WriteTimeout {
+    /// Returns the result of a write, or an error if writes have been blocked for too long.
+    fn apply(
         &mut self,
         context: &mut Context<'_>,
         written: Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
         if written.is_ready() {
-            self.ends = None;
+            self.sleep = None;
             return written;
         }
-        let time = self.time;
-        ready!(self.ends.get_or_insert_with(|| Box::pin(sleep(time))).as_mut().poll(context));
+        let timeout = self.timeout;
+        ready!(self.sleep.get_or_insert_with(|| Box::pin(sleep(timeout))).as_mut().poll(context));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
-impl Presence {
-    /// Waits until the caller closed the connection, or broke it off.
-    pub(super) async fn ended(&self) {
+impl DisconnectWatcher {
+    /// Waits until the caller closed or reset the connection.
+    pub(super) async fn disconnected(&self) {
         while let Ok(state) = self.0.ready(Interest::READABLE).await {
-            sleep(PAUSE).await;
+            sleep(GRACE_PERIOD).await;
             if state.is_read_closed() {
                 return;
             }
         }
-        // There is nothing that could tell.
+        // The end cannot be observed.
         pending().await
     }
 }
@@ -99,16 +99,16 @@ impl AsyncWrite for Connection {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.socket).poll_write(context, bytes);
-        self.patience.with(context, written)
+        self.write_timeout.apply(context, written)
     }
 
     fn poll_write_vectored(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-        pieces: &[io::IoSlice<'_>],
+        slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.socket).poll_write_vectored(context, pieces);
-        self.patience.with(context, written)
+        let written = Pin::new(&mut self.socket).poll_write_vectored(context, slices);
+        self.write_timeout.apply(context, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -131,19 +131,19 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn patience_ends_when_nothing_is_taken_and_begins_anew_with_what_is() {
+    async fn write_timeout_restarts_with_every_successful_write() {
         let second = Duration::from_secs(1);
-        let mut patience = Patience { time: second * 10, ends: None };
-        let mut write = async |waits: Duration| {
-            let mut waiting = Box::pin(sleep(waits));
+        let mut timeout = WriteTimeout { timeout: second * 10, sleep: None };
+        let mut write = async |blocked_for: Duration| {
+            let mut blocked = Box::pin(sleep(blocked_for));
             poll_fn(|context| {
-                let written = waiting.as_mut().poll(context).map(|()| Ok(1));
-                patience.with(context, written)
+                let written = blocked.as_mut().poll(context).map(|()| Ok(1));
+                timeout.apply(context, written)
             })
             .await
         };
-        for waits in [0, 9, 9, 9] {
-            assert_eq!(write(second * waits).await.unwrap(), 1);
+        for seconds in [0, 9, 9, 9] {
+            assert_eq!(write(second * seconds).await.unwrap(), 1);
         }
         assert_eq!(write(second * 11).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
     }

@@ -1,4 +1,4 @@
-//! Errors in the API's shape: <https://platform.openai.com/docs/guides/error-codes>.
+//! Errors in the form of the API: <https://platform.openai.com/docs/guides/error-codes>.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-/// What the caller is told.
+/// An error that is sent to the caller.
 #[derive(Clone, Debug)]
 pub(super) struct ApiError {
     status: StatusCode,
@@ -22,37 +22,37 @@ impl ApiError {
         Self { status, message: message.into(), kind: None, param: None, code: None, retry_after: None }
     }
 
-    /// The request is wrong, at this place of it.
+    /// An invalid field of the request.
     pub(super) fn invalid(param: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, message).with_param(param)
     }
 
     pub(super) fn unknown_model(name: &str) -> Self {
-        let message = format!("there is no model `{name}` here; `GET /v1/models` lists those that are");
+        let message = format!("unknown model `{name}`; `GET /v1/models` lists the available models");
         Self::new(StatusCode::NOT_FOUND, message).with_param("model").with_code("model_not_found")
     }
 
-    pub(super) fn wrong_key() -> Self {
-        let message = "the key is missing or wrong; send it as `Authorization: Bearer …`";
+    pub(super) fn invalid_key() -> Self {
+        let message = "missing or invalid API key; send it as `Authorization: Bearer …`";
         Self::new(StatusCode::UNAUTHORIZED, message).with_code("invalid_api_key")
     }
 
-    pub(super) fn too_slow() -> Self {
-        Self::new(StatusCode::REQUEST_TIMEOUT, "the request did not come to its end in time")
+    pub(super) fn request_timeout() -> Self {
+        Self::new(StatusCode::REQUEST_TIMEOUT, "the request body did not arrive in time")
     }
 
     pub(super) fn overloaded() -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, "too many requests are under way; try again later")
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "too many requests in flight; try again later")
             .with_code("server_overloaded")
             .with_retry_after(Duration::from_secs(1))
     }
 
-    /// Something went wrong here, of which the caller is told no more.
+    /// An error whose cause is not disclosed to the caller.
     pub(super) fn internal() -> Self {
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "the server could not answer this request")
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal server error")
     }
 
-    /// The API's `type`, where the status does not say it.
+    /// Sets the `type`, where it does not follow from the status.
     pub(super) fn with_kind(self, kind: &'static str) -> Self {
         Self { kind: Some(kind), ..self }
     }
@@ -69,7 +69,7 @@ impl ApiError {
         Self { retry_after: after.into(), ..self }
     }
 
-    /// The same error in other words.
+    /// Replaces the message.
     pub(super) fn with_message(self, message: impl Into<String>) -> Self {
         Self { message: message.into(), ..self }
     }
@@ -78,8 +78,8 @@ impl ApiError {
         &self.message
     }
 
-    /// One of the few codes that a failed response of the Responses API has.
-    pub(super) fn code_of_response(&self) -> &'static str {
+    /// Returns one of the codes that the Responses API has for failed responses.
+    pub(super) fn response_code(&self) -> &'static str {
         match self.status {
             StatusCode::TOO_MANY_REQUESTS => "rate_limit_exceeded",
             status if status.is_client_error() => "invalid_prompt",
@@ -99,13 +99,13 @@ impl ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let mut response = super::http::json(self.status, &self.body());
+        let mut response = super::http::json_response(self.status, &self.body());
         let headers = response.headers_mut();
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         if let Some(after) = self.retry_after {
-            // A whole number of seconds, so that nobody comes back too early.
+            // The header takes whole seconds; rounded up, so that no one retries too early.
             let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }

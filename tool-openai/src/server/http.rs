@@ -1,4 +1,4 @@
-//! What all requests have in common: who may ask, how much, and what every answer has.
+//! HTTP concerns of all requests: authorization, limits, request bodies and server-sent events.
 
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
@@ -17,43 +17,44 @@ use serde_json::Value;
 use subtle::{Choice, ConstantTimeEq};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::endpoint::Endpoint;
 use super::error::ApiError;
 use super::ids;
+use super::state::ServerState;
 
-/// How long a stream is silent at most.
-pub(super) const LONGEST_SILENCE: Duration = Duration::from_secs(15);
+/// The longest time that a stream is silent.
+pub(super) const MAX_SILENCE: Duration = Duration::from_secs(15);
 
-/// Stands around every request: the key, the limit of requests under way, panics, and the name of the request.
-pub(super) async fn serve(State(endpoint): State<Arc<Endpoint>>, request: Request, next: Next) -> Response {
-    let mut response = match admit(&endpoint, request.headers()) {
+/// Middleware that checks the key, limits the requests in flight, catches panics and adds the request id.
+pub(super) async fn guard(State(state): State<Arc<ServerState>>, request: Request, next: Next) -> Response {
+    let mut response = match admit(&state, request.headers()) {
         Ok(permit) => {
-            let served = AssertUnwindSafe(next.run(request)).catch_unwind().await;
-            let served = served.unwrap_or_else(|_| ApiError::internal().into_response());
+            let response = AssertUnwindSafe(next.run(request)).catch_unwind().await;
+            let response = response.unwrap_or_else(|_| ApiError::internal().into_response());
             match permit {
-                Some(permit) => holding(permit, served),
-                None => served,
+                Some(permit) => hold_until_sent(permit, response),
+                None => response,
             }
         }
         Err(error) => error.into_response(),
     };
-    if let Ok(id) = HeaderValue::try_from(ids::unique("req_")) {
+    if let Ok(id) = HeaderValue::try_from(ids::random_id("req_")) {
         response.headers_mut().insert("x-request-id", id);
     }
     response
 }
 
-/// Lets a request in, with its place among those under way if they are counted.
-fn admit(endpoint: &Endpoint, headers: &HeaderMap) -> Result<Option<OwnedSemaphorePermit>, ApiError> {
-    if !has_key(&endpoint.settings.keys, headers) {
-        return Err(ApiError::wrong_key());
+/// Admits a request. Returns its permit if the number of requests in flight is limited.
+fn admit(state: &ServerState, headers: &HeaderMap) -> Result<Option<OwnedSemaphorePermit>, ApiError> {
+    if !is_authorized(&state.config.api_keys, headers) {
+        return Err(ApiError::invalid_key());
     }
-    let Some(places) = &endpoint.places else { return Ok(None) };
-    Arc::clone(places).try_acquire_owned().map(Some).map_err(|_| ApiError::overloaded())
+    let Some(permits) = &state.request_permits else { return Ok(None) };
+    Arc::clone(permits).try_acquire_owned().map(Some).map_err(|_| ApiError::overloaded())
 }
 
-/// Compared in a time that tells nothing of what is right in a wrong key.
-fn has_key(keys: &[SecretString], headers: &HeaderMap) -> bool {
+/// Returns `true` if the request has one of the keys, or there are none. Compares in constant time, so that the time does not
+/// leak parts of a key.
+fn is_authorized(keys: &[SecretString], headers: &HeaderMap) -> bool {
     if keys.is_empty() {
         return true;
     }
@@ -65,79 +66,79 @@ fn has_key(keys: &[SecretString], headers: &HeaderMap) -> bool {
     scheme.eq_ignore_ascii_case(b"Bearer ") && bool::from(is_known)
 }
 
-/// A streamed answer is under way until its end, and keeps its place until then.
-pub(super) fn holding(place: OwnedSemaphorePermit, response: Response) -> Response {
+/// Holds a permit until a streamed response has been sent.
+pub(super) fn hold_until_sent(permit: OwnedSemaphorePermit, response: Response) -> Response {
     if response.body().size_hint().exact().is_some() {
         return response;
     }
     response.map(|body| {
-        Body::from_stream(body.into_data_stream().map(move |piece| {
-            let _held = &place;
-            piece
+        Body::from_stream(body.into_data_stream().map(move |chunk| {
+            let _permit = &permit;
+            chunk
         }))
     })
 }
 
-/// How many times as long as a caller may be silent its whole body may take.
-const BODY_TAKES: u32 = 10;
+/// The time limit for a whole body, as a multiple of the read timeout.
+const BODY_TIMEOUT_FACTOR: u32 = 10;
 
-/// The body of a request, and the room that it takes among those of all requests: to be held as long as anything of it.
-type Reading = Result<(Bytes, OwnedSemaphorePermit), ApiError>;
+/// The body of a request, and the permit for its bytes, which must be held as long as any data of the body.
+type ReadBody = Result<(Bytes, OwnedSemaphorePermit), ApiError>;
 
-/// Reads the body of a request, as long as it may be, as there is room, and as it keeps coming.
-pub(super) async fn read_body(endpoint: &Endpoint, request: Request) -> Reading {
-    let read_timeout = endpoint.settings.read_timeout;
-    let reading =
-        tokio::time::timeout(read_timeout.saturating_mul(BODY_TAKES), read_pieces(endpoint, request));
-    reading.await.unwrap_or_else(|_| Err(ApiError::too_slow()))
+/// Reads the body of a request within the limits of size and time.
+pub(super) async fn read_body(state: &ServerState, request: Request) -> ReadBody {
+    let timeout = state.config.read_timeout.saturating_mul(BODY_TIMEOUT_FACTOR);
+    let body = tokio::time::timeout(timeout, read_chunks(state, request)).await;
+    body.unwrap_or_else(|_| Err(ApiError::request_timeout()))
 }
 
-async fn read_pieces(endpoint: &Endpoint, request: Request) -> Reading {
-    let limit = endpoint.settings.longest_body;
-    let too_long = || {
-        let message = format!("the request is longer than the {limit} bytes that are read here");
+async fn read_chunks(state: &ServerState, request: Request) -> ReadBody {
+    let limit = state.config.max_body_bytes;
+    let too_large = || {
+        let message = format!("the request body exceeds the limit of {limit} bytes");
         ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message)
     };
-    let told = request.body().size_hint().lower();
-    if told > limit as u64 {
-        return Err(too_long());
+    let announced = request.body().size_hint().lower();
+    if announced > limit as u64 {
+        return Err(too_large());
     }
-    let mut pieces = request.into_body().into_data_stream();
-    let mut body = Vec::with_capacity(usize::try_from(told).unwrap_or_default().min(1 << 16));
-    let mut room = endpoint.room(0)?;
+    let mut chunks = request.into_body().into_data_stream();
+    let mut body = Vec::with_capacity(usize::try_from(announced).unwrap_or_default().min(1 << 16));
+    let mut permit = state.reserve_body_bytes(0)?;
     loop {
-        let piece = tokio::time::timeout(endpoint.settings.read_timeout, pieces.next()).await;
-        match piece.map_err(|_| ApiError::too_slow())? {
-            Some(Ok(piece)) if body.len() + piece.len() > limit => return Err(too_long()),
-            Some(Ok(piece)) => {
-                // What is only told of takes no room from others.
-                room.merge(endpoint.room(piece.len())?);
-                body.extend_from_slice(&piece);
+        let chunk = tokio::time::timeout(state.config.read_timeout, chunks.next()).await;
+        match chunk.map_err(|_| ApiError::request_timeout())? {
+            Some(Ok(chunk)) if body.len() + chunk.len() > limit => return Err(too_large()),
+            Some(Ok(chunk)) => {
+                // Reserved as it arrives: bytes that are only announced block no other requests.
+                permit.merge(state.reserve_body_bytes(chunk.len())?);
+                body.extend_from_slice(&chunk);
             }
-            Some(Err(_)) => return Err(ApiError::new(StatusCode::BAD_REQUEST, "the request broke off")),
-            None => return Ok((body.into(), room)),
+            Some(Err(_)) => {
+                return Err(ApiError::new(StatusCode::BAD_REQUEST, "the request body is incomplete"));
+            }
+            None => return Ok((body.into(), permit)),
         }
     }
 }
 
-pub(super) fn json(status: StatusCode, body: &Value) -> Response {
+pub(super) fn json_response(status: StatusCode, body: &Value) -> Response {
     (status, [(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
 }
 
-/// Server-sent events, as they come.
-pub(super) fn events(events: impl Stream<Item = Bytes> + Send + 'static) -> Response {
-    let body = Body::from_stream(never_silent(events).map(Ok::<_, Infallible>));
+/// Returns a response that streams server-sent events.
+pub(super) fn sse_response(events: impl Stream<Item = Bytes> + Send + 'static) -> Response {
+    let body = Body::from_stream(with_keep_alive(events).map(Ok::<_, Infallible>));
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-cache")];
     (headers, body).into_response()
 }
 
-/// Says now and then that there will be more, in a comment that clients pass over: what stands between takes a connection
-/// that is silent for dead.
-fn never_silent(events: impl Stream<Item = Bytes> + Send + 'static) -> impl Stream<Item = Bytes> + Send {
+/// Adds a comment, which clients ignore, after every [`MAX_SILENCE`] without an event: proxies close silent connections.
+fn with_keep_alive(events: impl Stream<Item = Bytes> + Send + 'static) -> impl Stream<Item = Bytes> + Send {
     stream::unfold(Box::pin(events), |mut events| async move {
-        match tokio::time::timeout(LONGEST_SILENCE, events.next()).await {
+        match tokio::time::timeout(MAX_SILENCE, events.next()).await {
             Ok(event) => event.map(|event| (event, events)),
-            Err(_) => Some((Bytes::from_static(b": more is to come\n\n"), events)),
+            Err(_) => Some((Bytes::from_static(b": keep-alive\n\n"), events)),
         }
     })
 }
@@ -146,36 +147,36 @@ fn never_silent(events: impl Stream<Item = Bytes> + Send + 'static) -> impl Stre
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::super::endpoint::Settings;
+    use super::super::state::Config;
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_stream_is_never_silent_for_long() {
+    async fn sends_keep_alive_comments_in_silent_streams() {
         let slow = stream::unfold(0, |count| async move {
-            tokio::time::sleep(LONGEST_SILENCE * 3 / 2).await;
+            tokio::time::sleep(MAX_SILENCE * 3 / 2).await;
             (count < 2).then_some((Bytes::from_static(b"data: 1\n\n"), count + 1))
         });
-        let sent: Vec<_> = never_silent(slow).map(|bytes| bytes[0]).collect().await;
+        let sent: Vec<_> = with_keep_alive(slow).map(|bytes| bytes[0]).collect().await;
         assert_eq!(sent, b":d:d:");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_that_comes_in_drops_is_not_waited_for() {
-        let endpoint = Endpoint::new(Settings::default(), BTreeMap::new());
-        for (pieces, is_read) in [(9, true), (11, false)] {
-            let drops = stream::unfold(0, move |count| async move {
+    async fn limits_the_total_time_of_a_slow_body() {
+        let state = ServerState::new(Config::default(), BTreeMap::new());
+        for (chunks, is_read) in [(9, true), (11, false)] {
+            let body = stream::unfold(0, move |count| async move {
                 tokio::time::sleep(Duration::from_secs(29)).await;
-                (count < pieces).then_some((Ok::<_, Infallible>("{"), count + 1))
+                (count < chunks).then_some((Ok::<_, Infallible>("{"), count + 1))
             });
-            let began = tokio::time::Instant::now();
-            let body = read_body(&endpoint, Request::new(Body::from_stream(drops))).await;
-            assert_eq!(body.is_ok(), is_read, "{pieces}");
-            assert!(began.elapsed() <= Duration::from_secs(300));
+            let started = tokio::time::Instant::now();
+            let body = read_body(&state, Request::new(Body::from_stream(body))).await;
+            assert_eq!(body.is_ok(), is_read, "{chunks}");
+            assert!(started.elapsed() <= Duration::from_secs(300));
         }
     }
 
     #[test]
-    fn keys() {
+    fn accepts_only_known_keys() {
         let keys = [SecretString::from("sk-1"), SecretString::from("sk-22")];
         let table = [
             (Some("Bearer sk-1"), true),
@@ -190,13 +191,13 @@ mod tests {
             (Some(""), false),
             (None, false),
         ];
-        for (sent, is_right) in table {
+        for (sent, is_valid) in table {
             let mut headers = HeaderMap::new();
             if let Some(sent) = sent {
                 headers.insert(header::AUTHORIZATION, HeaderValue::from_static(sent));
             }
-            assert_eq!(has_key(&keys, &headers), is_right, "{sent:?}");
-            assert!(has_key(&[], &headers));
+            assert_eq!(is_authorized(&keys, &headers), is_valid, "{sent:?}");
+            assert!(is_authorized(&[], &headers));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Which URL takes what.
+//! The routes of the server.
 
 use std::sync::Arc;
 
@@ -10,68 +10,69 @@ use axum::routing::{get, post};
 use axum::{Router, middleware};
 use serde_json::Value;
 
-use super::endpoint::Endpoint;
 use super::error::ApiError;
+use super::state::ServerState;
 use super::{chat, http, responses};
 
-type Shared = State<Arc<Endpoint>>;
-type Part = Result<Path<String>, PathRejection>;
+type SharedState = State<Arc<ServerState>>;
+type PathParam = Result<Path<String>, PathRejection>;
 
-pub(super) fn of(endpoint: Arc<Endpoint>) -> Router {
+pub(super) fn router(state: Arc<ServerState>) -> Router {
     Router::new()
-        .route("/v1/chat/completions", post(complete))
+        .route("/v1/chat/completions", post(create_completion))
         .route("/v1/responses", post(create_response))
-        .route("/v1/responses/{id}", get(response).delete(delete_response))
-        .route(
-            "/v1/models",
-            get(async |State(endpoint): Shared| http::json(StatusCode::OK, &endpoint.models())),
-        )
-        // A name may have slashes in it.
-        .route("/v1/models/{*name}", get(model))
-        .fallback(async || nothing_there())
+        .route("/v1/responses/{id}", get(get_response).delete(delete_response))
+        .route("/v1/models", get(list_models))
+        // A name may contain slashes.
+        .route("/v1/models/{*name}", get(get_model))
+        .fallback(async || unknown_url())
         .method_not_allowed_fallback(async || {
-            ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "this URL takes another method")
+            ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "this URL does not support this method")
         })
-        .layer(middleware::from_fn_with_state(Arc::clone(&endpoint), http::serve))
-        .with_state(endpoint)
+        .layer(middleware::from_fn_with_state(Arc::clone(&state), http::guard))
+        .with_state(state)
 }
 
-async fn complete(State(endpoint): Shared, request: Request) -> Result<Response, ApiError> {
-    let (body, room) = http::read_body(&endpoint, request).await?;
-    let response = chat::complete(&endpoint, &body).await?;
-    Ok(http::holding(room, response))
+async fn create_completion(State(state): SharedState, request: Request) -> Result<Response, ApiError> {
+    let (body, permit) = http::read_body(&state, request).await?;
+    let response = chat::create(&state, &body).await?;
+    Ok(http::hold_until_sent(permit, response))
 }
 
-async fn create_response(State(endpoint): Shared, request: Request) -> Result<Response, ApiError> {
-    let (body, room) = http::read_body(&endpoint, request).await?;
-    let response = responses::create(&endpoint, &body).await?;
-    Ok(http::holding(room, response))
+async fn create_response(State(state): SharedState, request: Request) -> Result<Response, ApiError> {
+    let (body, permit) = http::read_body(&state, request).await?;
+    let response = responses::create(&state, &body).await?;
+    Ok(http::hold_until_sent(permit, response))
 }
 
-async fn response(State(endpoint): Shared, id: Part) -> Response {
-    answer(id, |id| responses::retrieve(&endpoint, id))
+async fn get_response(State(state): SharedState, id: PathParam) -> Response {
+    lookup(id, |id| responses::retrieve(&state, id))
 }
 
-async fn delete_response(State(endpoint): Shared, id: Part) -> Response {
-    answer(id, |id| responses::delete(&endpoint, id))
+async fn delete_response(State(state): SharedState, id: PathParam) -> Response {
+    lookup(id, |id| responses::delete(&state, id))
 }
 
-async fn model(State(endpoint): Shared, name: Part) -> Response {
-    answer(name, |name| endpoint.model(name))
+async fn list_models(State(state): SharedState) -> Response {
+    http::json_response(StatusCode::OK, &state.models_json())
 }
 
-/// What is looked for by a part of the URL; one that is no text names nothing.
-fn answer(part: Part, find: impl FnOnce(&str) -> Result<Value, ApiError>) -> Response {
-    let found = match part {
-        Ok(Path(part)) => find(&part),
-        Err(_) => Err(nothing_there()),
+async fn get_model(State(state): SharedState, name: PathParam) -> Response {
+    lookup(name, |name| state.model_json(name))
+}
+
+/// Responds with what `find` returns for a parameter of the path. A parameter that is not valid UTF-8 is an unknown URL.
+fn lookup(param: PathParam, find: impl FnOnce(&str) -> Result<Value, ApiError>) -> Response {
+    let found = match param {
+        Ok(Path(param)) => find(&param),
+        Err(_) => Err(unknown_url()),
     };
     match found {
-        Ok(found) => http::json(StatusCode::OK, &found),
+        Ok(found) => http::json_response(StatusCode::OK, &found),
         Err(error) => error.into_response(),
     }
 }
 
-fn nothing_there() -> ApiError {
-    ApiError::new(StatusCode::NOT_FOUND, "there is no such URL here")
+fn unknown_url() -> ApiError {
+    ApiError::new(StatusCode::NOT_FOUND, "unknown URL")
 }

@@ -1,4 +1,4 @@
-//! Reads the messages of a request.
+//! Parses the messages of a request.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use serde::Deserialize;
 use tool_core::{AssistantMessage, Content, Image, Message, Part, ToolCall, ToolMessage};
 
 use crate::server::error::ApiError;
-use crate::server::tools::check_results;
+use crate::server::request::check_results;
 
 #[derive(Deserialize)]
 pub(super) struct WireMessage {
@@ -15,10 +15,10 @@ pub(super) struct WireMessage {
     content: Option<WireContent>,
     #[serde(default)]
     refusal: Option<String>,
-    /// What servers with open models call it; they may want it back.
+    /// The name of the reasoning on most servers of open models, some of which expect it back.
     #[serde(default)]
     reasoning_content: Option<String>,
-    /// What others call it; some say both, and their clients send both back.
+    /// The name on other servers. Some send both names, and their clients send both back.
     #[serde(default)]
     reasoning: Option<String>,
     #[serde(default)]
@@ -60,93 +60,92 @@ struct WireFunction {
     arguments: String,
 }
 
-pub(super) fn read_messages(messages: Vec<WireMessage>) -> Result<Vec<Message>, ApiError> {
+pub(super) fn parse_messages(messages: Vec<WireMessage>) -> Result<Vec<Message>, ApiError> {
     if messages.is_empty() {
-        return Err(ApiError::invalid("messages", "there is no message; send one at least"));
+        return Err(ApiError::invalid("messages", "expected at least one message"));
     }
-    // Results name their call, not its tool.
+    // Results name their call but not its tool.
     let mut tool_names = HashMap::new();
-    let mut read = Vec::with_capacity(messages.len());
+    let mut parsed = Vec::with_capacity(messages.len());
     for (index, message) in messages.into_iter().enumerate() {
-        let place = format!("messages[{index}]");
-        let message = read_message(message, &place, &mut tool_names)?;
+        let path = format!("messages[{index}]");
+        let message = parse_message(message, &path, &mut tool_names)?;
         if let Message::Assistant(message) = &message {
             tool_names.extend(message.tool_calls.iter().map(|call| (call.id.clone(), call.name.clone())));
         }
-        read.push(message);
+        parsed.push(message);
     }
-    check_results(&read, "messages")?;
-    Ok(read)
+    check_results(&parsed, "messages")?;
+    Ok(parsed)
 }
 
-/// `tool_names` has the tools of the calls that are open.
-fn read_message(
+/// Parses one message. `tool_names` maps the ids of open calls to their tools.
+fn parse_message(
     wire: WireMessage,
-    place: &str,
+    path: &str,
     tool_names: &mut HashMap<String, String>,
 ) -> Result<Message, ApiError> {
     Ok(match &*wire.role {
-        "system" | "developer" => Message::System(read_content(wire.content, place)?),
-        "user" => Message::User(read_parts(wire.content, place, true)?),
+        "system" | "developer" => Message::System(parse_text(wire.content, path)?),
+        "user" => Message::User(parse_content(wire.content, path, true)?),
         "assistant" => {
             let text = match wire.content {
-                Some(content) => read_content(Some(content), place)?.text().into_owned(),
+                Some(content) => parse_text(Some(content), path)?.text().into_owned(),
                 None => String::new(),
             };
             let calls = wire.tool_calls.into_iter().flatten();
             let calls = calls.map(|call| ToolCall::new(call.id, call.function.name, call.function.arguments));
             let mut message = AssistantMessage::text(text).with_tool_calls(calls);
             message.refusal = wire.refusal;
-            let is_said = |reasoning: &String| !reasoning.is_empty();
-            message.reasoning = wire.reasoning_content.filter(is_said).or(wire.reasoning.filter(is_said));
+            let is_present = |reasoning: &String| !reasoning.is_empty();
+            message.reasoning =
+                wire.reasoning_content.filter(is_present).or(wire.reasoning.filter(is_present));
             Message::Assistant(message)
         }
         "tool" => {
-            let param = format!("{place}.tool_call_id");
+            let param = format!("{path}.tool_call_id");
             let Some(call_id) = wire.tool_call_id else {
-                return Err(ApiError::invalid(param, "a tool message names the call that it answers"));
+                return Err(ApiError::invalid(param, "a tool message needs the id of its call"));
             };
             let Some(name) = tool_names.remove(&call_id) else {
-                return Err(ApiError::invalid(param, "no call before this message is open under that id"));
+                return Err(ApiError::invalid(param, "no earlier open call has this id"));
             };
-            // Only text is in the published API, but pictures are what some tools give.
-            Message::Tool(ToolMessage::new(call_id, name, read_parts(wire.content, place, true)?))
+            // The published API allows only text, but some tools return images.
+            Message::Tool(ToolMessage::new(call_id, name, parse_content(wire.content, path, true)?))
         }
         other => {
             let message =
-                format!("`{other}` is none of `system`, `developer`, `user`, `assistant` and `tool`");
-            return Err(ApiError::invalid(format!("{place}.role"), message));
+                format!("unknown role `{other}`; use `system`, `developer`, `user`, `assistant` or `tool`");
+            return Err(ApiError::invalid(format!("{path}.role"), message));
         }
     })
 }
 
-/// The content of a message that can only be text.
-fn read_content(content: Option<WireContent>, place: &str) -> Result<Content, ApiError> {
-    read_parts(content, place, false)
+/// Parses content that can only be text.
+fn parse_text(content: Option<WireContent>, path: &str) -> Result<Content, ApiError> {
+    parse_content(content, path, false)
 }
 
-fn read_parts(content: Option<WireContent>, place: &str, may_have_images: bool) -> Result<Content, ApiError> {
+fn parse_content(content: Option<WireContent>, path: &str, allows_images: bool) -> Result<Content, ApiError> {
     match content {
         Some(WireContent::Text(text)) => Ok(Content::from(text)),
         Some(WireContent::Parts(parts)) => {
-            let read = |part: WirePart| match (&*part.r#type, part.text, part.image_url) {
+            let parse_part = |part: WirePart| match (&*part.r#type, part.text, part.image_url) {
                 ("text", Some(text), _) => Ok(Part::from(text)),
-                ("image_url", _, Some(image)) if may_have_images => {
-                    Ok(Part::from(Image::from_url(image.url)))
-                }
-                ("image_url", _, None) if may_have_images => {
-                    let message = "a part of the type `image_url` has an object `image_url` with the `url`";
-                    Err(ApiError::invalid(format!("{place}.content"), message))
+                ("image_url", _, Some(image)) if allows_images => Ok(Part::from(Image::from_url(image.url))),
+                ("image_url", _, None) if allows_images => {
+                    let message = "a part of type `image_url` needs an object `image_url` with a `url`";
+                    Err(ApiError::invalid(format!("{path}.content"), message))
                 }
                 (other, ..) => {
-                    let known = if may_have_images { "`text` and `image_url`" } else { "`text`" };
+                    let supported = if allows_images { "`text` or `image_url`" } else { "`text`" };
                     let message =
-                        format!("parts of the type {known} are all that is read here, not `{other}`");
-                    Err(ApiError::invalid(format!("{place}.content"), message))
+                        format!("unsupported part of type `{other}`; use {supported}, each with its content");
+                    Err(ApiError::invalid(format!("{path}.content"), message))
                 }
             };
-            parts.into_iter().map(read).collect()
+            parts.into_iter().map(parse_part).collect()
         }
-        None => Err(ApiError::invalid(format!("{place}.content"), "the message has no content")),
+        None => Err(ApiError::invalid(format!("{path}.content"), "missing content")),
     }
 }

@@ -12,24 +12,24 @@ use axum::response::Response;
 
 use tool_core::Delta;
 
-use self::response::About;
-use super::backend::{Words, respond, stream};
-use super::endpoint::{Endpoint, unix_time};
+use self::response::CompletionWriter;
+use super::backend::{FieldNames, respond, stream};
 use super::error::ApiError;
 use super::http;
+use super::state::{ServerState, unix_time};
 
-const WORDS: Words = Words { messages: "messages", response_format: "response_format" };
+const FIELD_NAMES: FieldNames = FieldNames { messages: "messages", response_format: "response_format" };
 
-pub(super) async fn complete(endpoint: &Arc<Endpoint>, body: &Bytes) -> Result<Response, ApiError> {
-    let request = request::read(body)?;
-    let about = About::new(request.asked.model.clone(), unix_time());
+pub(super) async fn create(state: &Arc<ServerState>, body: &Bytes) -> Result<Response, ApiError> {
+    let request = request::parse(body)?;
+    let writer = CompletionWriter::new(request.backend_request.model.clone(), unix_time());
     if request.is_streamed {
-        let deltas = stream(endpoint, request.asked).await?;
-        return Ok(http::events(about.events(deltas, request.includes_usage)));
+        let deltas = stream(state, request.backend_request).await?;
+        return Ok(http::sse_response(writer.events(deltas, request.includes_usage)));
     }
-    let deltas = respond(endpoint, request.asked).await?;
+    let deltas = respond(state, request.backend_request).await?;
     match deltas.last() {
-        Some(Delta::Done(response)) => Ok(http::json(StatusCode::OK, &about.whole(response))),
+        Some(Delta::Done(response)) => Ok(http::json_response(StatusCode::OK, &writer.completion(response))),
         _ => Err(ApiError::internal()),
     }
 }

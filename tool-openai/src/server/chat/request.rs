@@ -1,21 +1,20 @@
-//! Reads the API's requests into the core types.
+//! Parses requests of the API into the core types.
 
 use std::collections::BTreeMap;
 
-use axum::http::StatusCode;
 use serde::Deserialize;
 use serde_json::Value;
 use tool_core::{ChatRequest, ModelOptions, ResponseFormat, ToolDefinitions};
 
-use super::WORDS;
-use super::messages::{WireMessage, read_messages};
-use crate::server::backend::Asked;
+use super::FIELD_NAMES;
+use super::messages::{WireMessage, parse_messages};
+use crate::server::backend::BackendRequest;
 use crate::server::error::ApiError;
-use crate::server::tools::{DeclaredFunction, json_format, read_choice};
+use crate::server::request::{DeclaredFunction, json_format, parse_body, parse_tool_choice};
 
-/// One request, read.
+/// A parsed request.
 pub(super) struct Request {
-    pub(super) asked: Asked,
+    pub(super) backend_request: BackendRequest,
     pub(super) is_streamed: bool,
     pub(super) includes_usage: bool,
 }
@@ -43,7 +42,7 @@ struct WireRequest {
     top_p: Option<f64>,
     #[serde(default)]
     max_completion_tokens: Option<u32>,
-    /// The earlier name of `max_completion_tokens`, which clients of other servers still send.
+    /// The former name of `max_completion_tokens`, which clients of other servers still send.
     #[serde(default)]
     max_tokens: Option<u32>,
     #[serde(default)]
@@ -71,7 +70,7 @@ struct WireRequest {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "`stop` must be a text or a list of texts")]
+#[serde(untagged, expecting = "`stop` must be a string or a list of strings")]
 enum WireStop {
     One(String),
     Several(Vec<String>),
@@ -117,19 +116,15 @@ struct WireDefinition {
     strict: Option<bool>,
 }
 
-pub(super) fn read(body: &[u8]) -> Result<Request, ApiError> {
-    let wire: WireRequest = serde_json::from_slice(body).map_err(|error| {
-        let what =
-            if error.is_data() { "the request cannot be read" } else { "the request is not valid JSON" };
-        ApiError::new(StatusCode::BAD_REQUEST, format!("{what}: {error}"))
-    })?;
+pub(super) fn parse(body: &[u8]) -> Result<Request, ApiError> {
+    let wire: WireRequest = parse_body(body)?;
     if wire.n.is_some_and(|n| n != 1) {
-        return Err(ApiError::invalid("n", "one choice is all that there is here; leave `n` out"));
+        return Err(ApiError::invalid("n", "only one choice is supported; omit `n`"));
     }
-    let definitions = read_tools(wire.tools.unwrap_or_default())?;
-    let shape = r#"{"type": "function", "function": {"name": …}}"#;
-    let choice = read_choice(wire.tool_choice.as_ref(), name_in_choice, shape, &definitions)?;
-    // Its model is the one that answers here, whatever it is called behind this server.
+    let definitions = parse_tools(wire.tools.unwrap_or_default())?;
+    let object_form = r#"{"type": "function", "function": {"name": …}}"#;
+    let choice = parse_tool_choice(wire.tool_choice.as_ref(), chosen_tool, object_form, &definitions)?;
+    // `model` stays unset: the backend decides how its model is called upstream.
     let mut options = ModelOptions::default();
     options.temperature = wire.temperature;
     options.top_p = wire.top_p;
@@ -147,21 +142,21 @@ pub(super) fn read(body: &[u8]) -> Result<Request, ApiError> {
         Some(WireStop::Several(texts)) => texts,
         None => Vec::new(),
     };
-    let chat = ChatRequest::new(read_messages(wire.messages)?)
+    let chat = ChatRequest::new(parse_messages(wire.messages)?)
         .with_tools(definitions)
         .with_tool_choice(choice)
         .with_parallel_tool_calls(wire.parallel_tool_calls)
         .with_options(options)
-        .with_response_format(read_format(wire.response_format)?);
+        .with_response_format(parse_format(wire.response_format)?);
     Ok(Request {
-        asked: Asked { model: wire.model, chat, words: &WORDS },
+        backend_request: BackendRequest { model: wire.model, chat, field_names: &FIELD_NAMES },
         is_streamed: wire.stream.unwrap_or(false),
         includes_usage: wire.stream_options.and_then(|options| options.include_usage).unwrap_or(false),
     })
 }
 
-fn read_tools(tools: Vec<WireTool>) -> Result<ToolDefinitions, ApiError> {
-    let read = |(index, tool): (usize, WireTool)| match tool.function {
+fn parse_tools(tools: Vec<WireTool>) -> Result<ToolDefinitions, ApiError> {
+    let parse_tool = |(index, tool): (usize, WireTool)| match tool.function {
         Some(function) if tool.r#type == "function" => {
             let declared = DeclaredFunction {
                 name: function.name,
@@ -169,31 +164,28 @@ fn read_tools(tools: Vec<WireTool>) -> Result<ToolDefinitions, ApiError> {
                 parameters: function.parameters,
                 is_strict: function.strict == Some(true),
             };
-            declared.define(&format!("tools[{index}].function.parameters"))
+            declared.into_definition(&format!("tools[{index}].function.parameters"))
         }
-        _ => Err(ApiError::invalid(
-            format!("tools[{index}]"),
-            "only tools of the type `function` are known here",
-        )),
+        _ => Err(ApiError::invalid(format!("tools[{index}]"), "unsupported type of tool; use `function`")),
     };
-    tools.into_iter().enumerate().map(read).collect()
+    tools.into_iter().enumerate().map(parse_tool).collect()
 }
 
-fn name_in_choice(choice: &Value) -> Option<&str> {
+fn chosen_tool(choice: &Value) -> Option<&str> {
     choice["function"]["name"].as_str()
 }
 
-fn read_format(format: Option<WireFormat>) -> Result<Option<ResponseFormat>, ApiError> {
+fn parse_format(format: Option<WireFormat>) -> Result<Option<ResponseFormat>, ApiError> {
     let Some(WireFormat { r#type, json_schema }) = format else { return Ok(None) };
-    let wrong = |message: String| Err(ApiError::invalid("response_format", message));
+    let invalid = |message: String| Err(ApiError::invalid("response_format", message));
     match (&*r#type, json_schema) {
         ("text", _) => Ok(None),
         ("json_schema", Some(WireSchema { name, schema: Some(schema), strict })) => {
             Ok(Some(json_format(name, schema, strict)))
         }
         ("json_schema", _) => {
-            wrong("the type `json_schema` has an object `json_schema` with a `name` and a `schema`".into())
+            invalid("`json_schema` needs an object `json_schema` with a `name` and a `schema`".into())
         }
-        (other, _) => wrong(format!("`{other}` is none of `text` and `json_schema`")),
+        (other, _) => invalid(format!("unsupported format `{other}`; use `text` or `json_schema`")),
     }
 }

@@ -1,4 +1,4 @@
-//! Writes responses in the API's shape, whole and in chunks.
+//! Writes responses in the form of the API, complete and as chunks.
 
 use bytes::Bytes;
 use futures_util::stream::{self, Stream, StreamExt};
@@ -10,20 +10,20 @@ use crate::server::error::ApiError;
 use crate::server::ids;
 use crate::server::logprobs::logprob_json;
 
-/// What is the same in all chunks of a response.
-pub(super) struct About {
+/// Writes a response. All chunks of a response share its id, model and time.
+pub(super) struct CompletionWriter {
     id: String,
     model: String,
     created: u64,
 }
 
-impl About {
+impl CompletionWriter {
     pub(super) fn new(model: String, created: u64) -> Self {
-        Self { id: ids::unique("chatcmpl-"), model, created }
+        Self { id: ids::random_id("chatcmpl-"), model, created }
     }
 
-    /// A whole response.
-    pub(super) fn whole(&self, response: &ChatResponse) -> Value {
+    /// Returns the complete response.
+    pub(super) fn completion(&self, response: &ChatResponse) -> Value {
         let message = &response.message;
         let mut wire = json!({ "role": "assistant", "content": message.text, "refusal": message.refusal });
         if let Some(reasoning) = &message.reasoning {
@@ -40,21 +40,21 @@ impl About {
             wire["tool_calls"] = calls.collect();
         }
         let choice = json!({ "index": 0, "message": wire, "logprobs": logprobs_json(&response.logprobs), "finish_reason": finish_reason(response) });
-        let mut whole = self.with("chat.completion", json!([choice]));
+        let mut completion = self.object("chat.completion", json!([choice]));
         if let Some(usage) = response.usage {
-            whole["usage"] = usage_json(usage);
+            completion["usage"] = usage_json(usage);
         }
-        whole
+        completion
     }
 
-    /// The server-sent events of a streamed response.
+    /// Returns the server-sent events of a streamed response.
     pub(super) fn events(self, deltas: Deltas, includes_usage: bool) -> impl Stream<Item = Bytes> + Send {
         let first = event(&self.chunk(&json!({ "role": "assistant", "content": "" }), None));
-        let rest = deltas.flat_map(move |delta| stream::iter(self.events_of(delta, includes_usage)));
+        let rest = deltas.flat_map(move |delta| stream::iter(self.delta_events(delta, includes_usage)));
         stream::iter([first]).chain(rest)
     }
 
-    fn events_of(&self, delta: Result<Delta, ApiError>, includes_usage: bool) -> Vec<Bytes> {
+    fn delta_events(&self, delta: Result<Delta, ApiError>, includes_usage: bool) -> Vec<Bytes> {
         let delta = match delta {
             Ok(Delta::Text(text)) => json!({ "content": text }),
             Ok(Delta::Refusal(text)) => json!({ "refusal": text }),
@@ -66,33 +66,33 @@ impl About {
             Ok(Delta::Arguments { index, text }) => {
                 json!({ "tool_calls": [{ "index": index, "function": { "arguments": text } }] })
             }
-            Ok(Delta::Done(response)) => return self.last_events(&response, includes_usage),
+            Ok(Delta::Done(response)) => return self.final_events(&response, includes_usage),
             Ok(_) => return Vec::new(),
             Err(error) => return vec![event(&error.body())],
         };
         vec![event(&self.chunk(&delta, None))]
     }
 
-    fn last_events(&self, response: &ChatResponse, includes_usage: bool) -> Vec<Bytes> {
-        let mut last = Vec::new();
+    fn final_events(&self, response: &ChatResponse, includes_usage: bool) -> Vec<Bytes> {
+        let mut events = Vec::new();
         let mut end = self.chunk(&json!({}), Some(finish_reason(response)));
         end["choices"][0]["logprobs"] = logprobs_json(&response.logprobs);
-        last.push(event(&end));
+        events.push(event(&end));
         if includes_usage {
-            let mut usage = self.with("chat.completion.chunk", json!([]));
+            let mut usage = self.object("chat.completion.chunk", json!([]));
             usage["usage"] = usage_json(response.usage.unwrap_or_default());
-            last.push(event(&usage));
+            events.push(event(&usage));
         }
-        last.push(Bytes::from_static(b"data: [DONE]\n\n"));
-        last
+        events.push(Bytes::from_static(b"data: [DONE]\n\n"));
+        events
     }
 
     fn chunk(&self, delta: &Value, finish_reason: Option<&str>) -> Value {
         let choice = json!({ "index": 0, "delta": delta, "logprobs": null, "finish_reason": finish_reason });
-        self.with("chat.completion.chunk", json!([choice]))
+        self.object("chat.completion.chunk", json!([choice]))
     }
 
-    fn with(&self, object: &str, choices: Value) -> Value {
+    fn object(&self, object: &str, choices: Value) -> Value {
         json!({ "id": self.id, "object": object, "created": self.created, "model": self.model, "choices": choices })
     }
 }
@@ -110,7 +110,8 @@ fn finish_reason(response: &ChatResponse) -> &str {
     }
 }
 
-/// How likely the tokens were. A stream tells it at its end, as the model's pieces do not say it.
+/// Returns the log probabilities of the tokens. A stream has them at its end, because the model's deltas do not contain
+/// them.
 fn logprobs_json(logprobs: &[TokenLogprob]) -> Value {
     if logprobs.is_empty() {
         return Value::Null;

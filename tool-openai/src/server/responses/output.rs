@@ -1,4 +1,4 @@
-//! Writes a response in the API's shape: its items as they come, the events that tell of them, and the whole.
+//! Writes a response in the form of the API: the events of its items as they arrive, and the complete response.
 
 use std::mem;
 
@@ -6,33 +6,33 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use tool_core::{ChatResponse, Delta, FinishReason, ToolCall, Usage};
 
-use crate::server::endpoint::unix_time;
 use crate::server::error::ApiError;
 use crate::server::ids;
 use crate::server::logprobs::logprob_json;
+use crate::server::state::unix_time;
 
-/// Puts a response together out of its pieces.
-pub(super) struct Writer {
+/// Assembles a response from deltas, and the events of its stream.
+pub(super) struct ResponseWriter {
     response: Value,
-    /// The items that are whole, by position; those that are not are null.
+    /// The complete items by position; incomplete ones are null.
     output: Vec<Value>,
-    open: Option<OpenItem>,
-    calls: Vec<OpenCall>,
-    /// How likely the tokens of the text were, which is known at the end.
+    open_item: Option<OpenItem>,
+    open_calls: Vec<OpenCall>,
+    /// The log probabilities of the text's tokens, which are known at the end.
     logprobs: Vec<Value>,
     events: Vec<Bytes>,
     sequence: u64,
 }
 
-/// A message of the model, or what it thinks, that is being written.
+/// An incomplete message or reasoning item.
 struct OpenItem {
     position: usize,
     id: String,
-    kind: Kind,
-    /// Of a message, what is whole.
+    kind: ItemKind,
+    /// The complete parts of a message.
     parts: Vec<Value>,
-    /// Of a message, what the part that is being written is.
-    part: Option<PartKind>,
+    /// The kind of the part of a message that is being written.
+    open_part: Option<PartKind>,
     text: String,
 }
 
@@ -43,12 +43,12 @@ enum PartKind {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Kind {
+enum ItemKind {
     Message,
     Reasoning,
 }
 
-/// A call that is being written. Several may be at once.
+/// An incomplete call. Several can be open at once.
 struct OpenCall {
     position: usize,
     /// Its position among the calls of the reply.
@@ -57,11 +57,11 @@ struct OpenCall {
     call: ToolCall,
 }
 
-impl Writer {
-    /// `echoed` is what the response repeats of its request.
+impl ResponseWriter {
+    /// Creates a writer; `echoed` are the fields of the request that the response repeats.
     pub(super) fn new(echoed: Value) -> Self {
         let mut response = json!({
-            "id": ids::unique("resp_"),
+            "id": ids::random_id("resp_"),
             "object": "response",
             "created_at": unix_time(),
             "status": "in_progress",
@@ -77,24 +77,24 @@ impl Writer {
         Self {
             response,
             output: Vec::new(),
-            open: None,
-            calls: Vec::new(),
+            open_item: None,
+            open_calls: Vec::new(),
             logprobs: Vec::new(),
             events: Vec::new(),
             sequence: 0,
         }
     }
 
-    /// What a stream begins with.
-    pub(super) fn first_events(&mut self) -> Vec<Bytes> {
+    /// Returns the events at the start of a stream.
+    pub(super) fn start_events(&mut self) -> Vec<Bytes> {
         for kind in ["response.created", "response.in_progress"] {
             let response = self.response.clone();
-            self.tell(kind, json!({ "response": response }));
+            self.emit(kind, json!({ "response": response }));
         }
         self.take_events()
     }
 
-    /// The events since they were taken last.
+    /// Returns the events since the last call.
     pub(super) fn take_events(&mut self) -> Vec<Bytes> {
         mem::take(&mut self.events)
     }
@@ -104,43 +104,43 @@ impl Writer {
             Delta::Text(text) => self.write_part(PartKind::Text, &text),
             Delta::Refusal(text) => self.write_part(PartKind::Refusal, &text),
             Delta::Reasoning(text) => {
-                self.open(Kind::Reasoning);
-                self.add(&text);
+                self.open_item(ItemKind::Reasoning);
+                self.append_text(&text);
             }
             Delta::ToolCall { index, id, name } => {
                 self.close_item("completed");
                 let position = self.next_position();
-                let call =
-                    OpenCall { position, index, id: ids::unique("fc_"), call: ToolCall::new(id, name, "") };
+                let call = ToolCall::new(id, name, "");
+                let call = OpenCall { position, index, id: ids::random_id("fc_"), call };
                 let item = call.json("in_progress");
-                self.tell("response.output_item.added", json!({ "output_index": position, "item": item }));
-                self.calls.push(call);
+                self.emit("response.output_item.added", json!({ "output_index": position, "item": item }));
+                self.open_calls.push(call);
             }
             Delta::Arguments { index, text } => {
-                let Some(call) = self.calls.iter_mut().find(|call| call.index == index) else { return };
-                call.call.arguments.push_str(&text);
-                let told = json!({ "item_id": call.id, "output_index": call.position, "delta": text });
-                self.tell("response.function_call_arguments.delta", told);
+                let Some(open) = self.open_calls.iter_mut().find(|call| call.index == index) else { return };
+                open.call.arguments.push_str(&text);
+                let fields = json!({ "item_id": open.id, "output_index": open.position, "delta": text });
+                self.emit("response.function_call_arguments.delta", fields);
             }
             _ => {}
         }
     }
 
-    /// Writes what is only known at the end, and gives the whole.
-    pub(super) fn finish(&mut self, done: &ChatResponse) -> Value {
-        let reason = match &done.finish_reason {
+    /// Closes all items and returns the complete response.
+    pub(super) fn finish(&mut self, response: &ChatResponse) -> Value {
+        let reason = match &response.finish_reason {
             FinishReason::Length => Some("max_output_tokens"),
             FinishReason::ContentFilter => Some("content_filter"),
             _ => None,
         };
         let status = if reason.is_some() { "incomplete" } else { "completed" };
         if self.output.is_empty() {
-            // An answer of no words is one, too.
+            // An empty answer still has an item.
             self.write_part(PartKind::Text, "");
         }
-        self.logprobs = done.logprobs.iter().map(logprob_json).collect();
+        self.logprobs = response.logprobs.iter().map(logprob_json).collect();
         self.close_item(status);
-        self.close_calls(&done.message.tool_calls, status);
+        self.close_calls(&response.message.tool_calls, status);
         self.response["status"] = json!(status);
         self.response["incomplete_details"] =
             reason.map_or(Value::Null, |reason| json!({ "reason": reason }));
@@ -148,127 +148,130 @@ impl Writer {
             self.response["completed_at"] = json!(unix_time());
         }
         self.response["output"] = mem::take(&mut self.output).into();
-        if let Some(usage) = done.usage {
+        if let Some(usage) = response.usage {
             self.response["usage"] = usage_json(usage);
         }
         let response = self.response.clone();
         let kind = if reason.is_some() { "response.incomplete" } else { "response.completed" };
-        self.tell(kind, json!({ "response": response }));
+        self.emit(kind, json!({ "response": response }));
         self.response.clone()
     }
 
-    /// Ends a stream that has no answer.
+    /// Ends the stream with an error.
     pub(super) fn fail(&mut self, error: &ApiError) {
         self.close_item("incomplete");
         self.close_calls(&[], "incomplete");
         self.response["status"] = json!("failed");
-        self.response["error"] = json!({ "code": error.code_of_response(), "message": error.message() });
+        self.response["error"] = json!({ "code": error.response_code(), "message": error.message() });
         self.response["output"] = mem::take(&mut self.output).into();
         let response = self.response.clone();
-        self.tell("response.failed", json!({ "response": response }));
+        self.emit("response.failed", json!({ "response": response }));
     }
 
     fn write_part(&mut self, kind: PartKind, text: &str) {
-        self.open(Kind::Message);
-        if self.open.as_ref().is_some_and(|item| item.part != Some(kind)) {
+        self.open_item(ItemKind::Message);
+        if self.open_item.as_ref().is_some_and(|item| item.open_part != Some(kind)) {
             self.close_part();
         }
-        if let Some(item) = self.open.as_mut().filter(|item| item.part.is_none()) {
-            item.part = Some(kind);
-            let place = item.place();
-            self.tell_at("response.content_part.added", &place, json!({ "part": kind.json("", &[]) }));
+        if let Some(item) = self.open_item.as_mut().filter(|item| item.open_part.is_none()) {
+            item.open_part = Some(kind);
+            let position = item.next_part_position();
+            self.emit_at("response.content_part.added", &position, json!({ "part": kind.json("", &[]) }));
         }
-        self.add(text);
+        self.append_text(text);
     }
 
-    /// Opens an item of this kind, unless it is open; another is closed.
-    fn open(&mut self, kind: Kind) {
-        if self.open.as_ref().is_some_and(|item| item.kind == kind) {
+    /// Opens an item of this kind unless one is open, and closes an open item of the other kind.
+    fn open_item(&mut self, kind: ItemKind) {
+        if self.open_item.as_ref().is_some_and(|item| item.kind == kind) {
             return;
         }
         self.close_item("completed");
-        let prefix = if kind == Kind::Message { "msg_" } else { "rs_" };
+        let prefix = if kind == ItemKind::Message { "msg_" } else { "rs_" };
         let position = self.next_position();
-        let (id, parts, text) = (ids::unique(prefix), Vec::new(), String::new());
-        let item = OpenItem { position, id, kind, parts, part: None, text };
+        let (id, parts, text) = (ids::random_id(prefix), Vec::new(), String::new());
+        let item = OpenItem { position, id, kind, parts, open_part: None, text };
         let json = item.json("in_progress");
-        self.tell("response.output_item.added", json!({ "output_index": position, "item": json }));
-        if kind == Kind::Reasoning {
-            self.tell_at(
+        self.emit("response.output_item.added", json!({ "output_index": position, "item": json }));
+        if kind == ItemKind::Reasoning {
+            self.emit_at(
                 "response.reasoning_summary_part.added",
-                &item.place(),
+                &item.next_part_position(),
                 json!({ "part": summary_part("") }),
             );
         }
-        self.open = Some(item);
+        self.open_item = Some(item);
     }
 
-    /// Adds to the text of the item that is open.
-    fn add(&mut self, text: &str) {
-        let Some(item) = self.open.as_mut().filter(|_| !text.is_empty()) else { return };
+    /// Appends to the text of the open item.
+    fn append_text(&mut self, text: &str) {
+        let Some(item) = self.open_item.as_mut().filter(|_| !text.is_empty()) else { return };
         item.text.push_str(text);
-        let (place, part) = (item.place(), item.part);
+        let (position, part) = (item.next_part_position(), item.open_part);
         match part {
             Some(PartKind::Text) => {
-                self.tell_at("response.output_text.delta", &place, json!({ "delta": text, "logprobs": [] }));
+                let fields = json!({ "delta": text, "logprobs": [] });
+                self.emit_at("response.output_text.delta", &position, fields);
             }
             Some(PartKind::Refusal) => {
-                self.tell_at("response.refusal.delta", &place, json!({ "delta": text }));
+                self.emit_at("response.refusal.delta", &position, json!({ "delta": text }));
             }
-            None => self.tell_at("response.reasoning_summary_text.delta", &place, json!({ "delta": text })),
+            None => {
+                self.emit_at("response.reasoning_summary_text.delta", &position, json!({ "delta": text }));
+            }
         }
     }
 
-    /// Closes the part of a message that is open.
+    /// Closes the open part of a message.
     fn close_part(&mut self) {
         let logprobs = mem::take(&mut self.logprobs);
-        let Some(item) = &mut self.open else { return };
-        let Some(kind) = item.part.take() else { return };
-        let place = item.place();
+        let Some(item) = &mut self.open_item else { return };
+        let Some(kind) = item.open_part.take() else { return };
+        let position = item.next_part_position();
         let text = mem::take(&mut item.text);
         let part = kind.json(&text, &logprobs);
         item.parts.push(part.clone());
         match kind {
             PartKind::Text => {
-                let told = json!({ "text": text, "logprobs": logprobs });
-                self.tell_at("response.output_text.done", &place, told);
+                let fields = json!({ "text": text, "logprobs": logprobs });
+                self.emit_at("response.output_text.done", &position, fields);
             }
-            PartKind::Refusal => self.tell_at("response.refusal.done", &place, json!({ "refusal": text })),
+            PartKind::Refusal => self.emit_at("response.refusal.done", &position, json!({ "refusal": text })),
         }
-        self.tell_at("response.content_part.done", &place, json!({ "part": part }));
+        self.emit_at("response.content_part.done", &position, json!({ "part": part }));
     }
 
     fn close_item(&mut self, status: &str) {
         self.close_part();
-        let Some(item) = self.open.take() else { return };
-        if item.kind == Kind::Reasoning {
-            let (place, part) = (item.place(), summary_part(&item.text));
-            self.tell_at("response.reasoning_summary_text.done", &place, json!({ "text": item.text }));
-            self.tell_at("response.reasoning_summary_part.done", &place, json!({ "part": part }));
+        let Some(item) = self.open_item.take() else { return };
+        if item.kind == ItemKind::Reasoning {
+            let (position, part) = (item.next_part_position(), summary_part(&item.text));
+            self.emit_at("response.reasoning_summary_text.done", &position, json!({ "text": item.text }));
+            self.emit_at("response.reasoning_summary_part.done", &position, json!({ "part": part }));
         }
-        self.item_done(item.position, item.json(status));
+        self.complete_item(item.position, item.json(status));
     }
 
-    /// Closes the calls. What the reply says of them at its end is what holds.
-    fn close_calls(&mut self, said: &[ToolCall], status: &str) {
-        for mut open in mem::take(&mut self.calls) {
-            if let Some(said) = said.get(open.index) {
-                open.call = said.clone();
+    /// Closes the calls. The calls of the complete reply take precedence over the streamed ones.
+    fn close_calls(&mut self, final_calls: &[ToolCall], status: &str) {
+        for mut open in mem::take(&mut self.open_calls) {
+            if let Some(call) = final_calls.get(open.index) {
+                open.call = call.clone();
             }
             let call = &open.call;
-            let told = json!({
+            let fields = json!({
                 "item_id": open.id,
                 "output_index": open.position,
                 "name": call.name,
                 "arguments": call.arguments,
             });
-            self.tell("response.function_call_arguments.done", told);
-            self.item_done(open.position, open.json(status));
+            self.emit("response.function_call_arguments.done", fields);
+            self.complete_item(open.position, open.json(status));
         }
     }
 
-    fn item_done(&mut self, position: usize, item: Value) {
-        self.tell("response.output_item.done", json!({ "output_index": position, "item": item }));
+    fn complete_item(&mut self, position: usize, item: Value) {
+        self.emit("response.output_item.done", json!({ "output_index": position, "item": item }));
         self.output[position] = item;
     }
 
@@ -277,18 +280,19 @@ impl Writer {
         self.output.len() - 1
     }
 
-    fn tell_at(&mut self, kind: &str, place: &Value, told: Value) {
-        let mut place = place.clone();
-        if let (Some(place), Value::Object(told)) = (place.as_object_mut(), told) {
-            place.extend(told);
+    /// Emits an event with the fields of a position and others.
+    fn emit_at(&mut self, kind: &str, position: &Value, fields: Value) {
+        let mut all = position.clone();
+        if let (Some(all), Value::Object(fields)) = (all.as_object_mut(), fields) {
+            all.extend(fields);
         }
-        self.tell(kind, place);
+        self.emit(kind, all);
     }
 
-    fn tell(&mut self, kind: &str, told: Value) {
+    fn emit(&mut self, kind: &str, fields: Value) {
         let mut event = json!({ "type": kind, "sequence_number": self.sequence });
-        if let (Some(event), Value::Object(told)) = (event.as_object_mut(), told) {
-            event.extend(told);
+        if let (Some(event), Value::Object(fields)) = (event.as_object_mut(), fields) {
+            event.extend(fields);
         }
         self.sequence += 1;
         self.events.push(format!("event: {kind}\ndata: {event}\n\n").into());
@@ -296,13 +300,13 @@ impl Writer {
 }
 
 impl OpenItem {
-    /// Where the part that comes next stands.
-    fn place(&self) -> Value {
+    /// Returns the fields that locate the open or next part.
+    fn next_part_position(&self) -> Value {
         match self.kind {
-            Kind::Message => {
+            ItemKind::Message => {
                 json!({ "item_id": self.id, "output_index": self.position, "content_index": self.parts.len() })
             }
-            Kind::Reasoning => {
+            ItemKind::Reasoning => {
                 json!({ "item_id": self.id, "output_index": self.position, "summary_index": 0 })
             }
         }
@@ -310,16 +314,16 @@ impl OpenItem {
 
     fn json(&self, status: &str) -> Value {
         match self.kind {
-            Kind::Message => json!({
+            ItemKind::Message => json!({
                 "id": self.id,
                 "type": "message",
                 "role": "assistant",
                 "status": status,
                 "content": self.parts,
             }),
-            Kind::Reasoning => {
-                let summary: Vec<_> = Some(&self.text).filter(|text| !text.is_empty()).into_iter().collect();
-                let summary: Vec<_> = summary.into_iter().map(|text| summary_part(text)).collect();
+            ItemKind::Reasoning => {
+                let text = Some(&self.text).filter(|text| !text.is_empty());
+                let summary: Vec<_> = text.into_iter().map(|text| summary_part(text)).collect();
                 json!({ "id": self.id, "type": "reasoning", "summary": summary })
             }
         }

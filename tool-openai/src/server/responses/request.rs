@@ -1,57 +1,51 @@
-//! Reads the API's requests into the core types.
+//! Parses requests of the API into the core types.
 
 use std::sync::Arc;
 
-use axum::http::StatusCode;
 use serde_json::{Value, json};
 use tool_core::{ChatRequest, Message, ModelOptions, ResponseFormat, ToolDefinitions};
 
-use super::WORDS;
-use super::input::read_input;
+use super::FIELD_NAMES;
+use super::input::parse_input;
 use super::stored::{Conversation, StoredResponse};
 use super::wire::{WireFormat, WireRequest, WireTool};
-use crate::server::backend::Asked;
+use crate::server::backend::BackendRequest;
 use crate::server::error::ApiError;
-use crate::server::tools::{DeclaredFunction, check_results, json_format, read_choice};
+use crate::server::request::{DeclaredFunction, check_results, json_format, parse_body, parse_tool_choice};
 
-/// One request, read.
+/// A parsed request.
 pub(super) struct Request {
-    pub(super) asked: Asked,
-    /// What the response repeats of the request.
+    pub(super) backend_request: BackendRequest,
+    /// The fields of the request that the response repeats.
     pub(super) echoed: Value,
-    /// The conversation with what is asked, without instructions.
+    /// The conversation including the input, without instructions.
     pub(super) conversation: Conversation,
     pub(super) is_stored: bool,
     pub(super) is_streamed: bool,
 }
 
-/// `find` gives the response of an id.
-pub(super) fn read(
+/// Parses a request; `find_response` returns the stored response with an id.
+pub(super) fn parse(
     body: &[u8],
-    find: impl FnOnce(&str) -> Result<Arc<StoredResponse>, ApiError>,
+    find_response: impl FnOnce(&str) -> Result<Arc<StoredResponse>, ApiError>,
 ) -> Result<Request, ApiError> {
-    let wire: WireRequest = serde_json::from_slice(body).map_err(|error| {
-        let what =
-            if error.is_data() { "the request cannot be read" } else { "the request is not valid JSON" };
-        ApiError::new(StatusCode::BAD_REQUEST, format!("{what}: {error}"))
-    })?;
-    refuse_what_is_not_done(&wire)?;
+    let wire: WireRequest = parse_body(body)?;
+    refuse_unsupported_fields(&wire)?;
     let tools = wire.tools.as_deref().unwrap_or_default();
-    let definitions = read_tools(tools)?;
-    let shape = r#"{"type": "function", "name": …}"#;
-    let choice =
-        read_choice(wire.tool_choice.as_ref(), |choice| choice["name"].as_str(), shape, &definitions)?;
-    let previous = wire.previous_response_id.as_deref().map(find).transpose()?;
-    let before = previous.map(|previous| previous.conversation.clone()).unwrap_or_default();
+    let definitions = parse_tools(tools)?;
+    let object_form = r#"{"type": "function", "name": …}"#;
+    let choice = parse_tool_choice(wire.tool_choice.as_ref(), chosen_tool, object_form, &definitions)?;
+    let previous = wire.previous_response_id.as_deref().map(find_response).transpose()?;
+    let previous = previous.map(|previous| previous.conversation.clone()).unwrap_or_default();
     let Some(input) = wire.input else {
-        return Err(ApiError::invalid("input", "there is no input; send a text, or a list of items"));
+        return Err(ApiError::invalid("input", "missing input; send a string or a list of items"));
     };
-    let conversation = before.with(read_input(input, &before)?);
+    let conversation = previous.with_input(parse_input(input, &previous)?);
     let instructions = wire.instructions.as_deref().map(Message::system);
     let messages: Vec<_> = instructions.into_iter().chain(conversation.messages().cloned()).collect();
     check_results(&messages, "input")?;
 
-    // Its model is the one that answers here, whatever it is called behind this server.
+    // `model` stays unset: the backend decides how its model is called upstream.
     let mut options = ModelOptions::default();
     options.temperature = wire.temperature;
     options.top_p = wire.top_p;
@@ -85,9 +79,9 @@ pub(super) fn read(
         .with_tool_choice(choice)
         .with_parallel_tool_calls(wire.parallel_tool_calls)
         .with_options(options)
-        .with_response_format(read_format(wire_format)?);
+        .with_response_format(parse_format(wire_format)?);
     Ok(Request {
-        asked: Asked { model: wire.model, chat, words: &WORDS },
+        backend_request: BackendRequest { model: wire.model, chat, field_names: &FIELD_NAMES },
         echoed,
         conversation,
         is_stored: wire.store.unwrap_or(true),
@@ -95,27 +89,39 @@ pub(super) fn read(
     })
 }
 
-fn refuse_what_is_not_done(wire: &WireRequest) -> Result<(), ApiError> {
+fn refuse_unsupported_fields(wire: &WireRequest) -> Result<(), ApiError> {
     let is_given = |value: &Option<Value>| value.as_ref().is_some_and(|value| !value.is_null());
-    let refused = [
-        ("background", wire.background == Some(true), "a response is made while its request waits"),
+    let unsupported = [
+        (
+            "background",
+            wire.background == Some(true),
+            "background responses are not supported; omit `background`",
+        ),
         (
             "conversation",
             is_given(&wire.conversation),
-            "there are no conversations here; use `previous_response_id`",
+            "conversations are not supported; use `previous_response_id`",
         ),
-        ("prompt", is_given(&wire.prompt), "there are no kept prompts here; use `instructions` and `input`"),
+        (
+            "prompt",
+            is_given(&wire.prompt),
+            "stored prompts are not supported; use `instructions` and `input`",
+        ),
     ];
-    for (param, is_asked_for, why) in refused {
-        if is_asked_for {
-            return Err(ApiError::invalid(param, why));
+    for (param, is_given, message) in unsupported {
+        if is_given {
+            return Err(ApiError::invalid(param, message));
         }
     }
     Ok(())
 }
 
-fn read_tools(tools: &[WireTool]) -> Result<ToolDefinitions, ApiError> {
-    let read = |(index, tool): (usize, &WireTool)| match &tool.name {
+fn chosen_tool(choice: &Value) -> Option<&str> {
+    choice["name"].as_str()
+}
+
+fn parse_tools(tools: &[WireTool]) -> Result<ToolDefinitions, ApiError> {
+    let parse_tool = |(index, tool): (usize, &WireTool)| match &tool.name {
         Some(name) if tool.r#type == "function" => {
             let declared = DeclaredFunction {
                 name: name.clone(),
@@ -123,17 +129,14 @@ fn read_tools(tools: &[WireTool]) -> Result<ToolDefinitions, ApiError> {
                 parameters: tool.parameters.clone(),
                 is_strict: tool.strict == Some(true),
             };
-            declared.define(&format!("tools[{index}].parameters"))
+            declared.into_definition(&format!("tools[{index}].parameters"))
         }
         Some(_) | None if tool.r#type == "function" => {
-            Err(ApiError::invalid(format!("tools[{index}].name"), "a tool has a name"))
+            Err(ApiError::invalid(format!("tools[{index}].name"), "missing name of the tool"))
         }
-        _ => Err(ApiError::invalid(
-            format!("tools[{index}]"),
-            "only tools of the type `function` are known here",
-        )),
+        _ => Err(ApiError::invalid(format!("tools[{index}]"), "unsupported type of tool; use `function`")),
     };
-    tools.iter().enumerate().map(read).collect()
+    tools.iter().enumerate().map(parse_tool).collect()
 }
 
 fn tool_json(tool: &WireTool) -> Value {
@@ -146,14 +149,14 @@ fn tool_json(tool: &WireTool) -> Value {
     })
 }
 
-fn read_format(format: Option<WireFormat>) -> Result<Option<ResponseFormat>, ApiError> {
+fn parse_format(format: Option<WireFormat>) -> Result<Option<ResponseFormat>, ApiError> {
     let Some(WireFormat { r#type, name, schema, strict }) = format else { return Ok(None) };
-    let wrong = |message: String| Err(ApiError::invalid("text.format", message));
+    let invalid = |message: String| Err(ApiError::invalid("text.format", message));
     match (&*r#type, name, schema) {
         ("text", ..) => Ok(None),
         ("json_schema", Some(name), Some(schema)) => Ok(Some(json_format(name, schema, strict))),
-        ("json_schema", ..) => wrong("the type `json_schema` has a `name` and a `schema`".into()),
-        (other, ..) => wrong(format!("`{other}` is none of `text` and `json_schema`")),
+        ("json_schema", ..) => invalid("`json_schema` needs a `name` and a `schema`".into()),
+        (other, ..) => invalid(format!("unsupported format `{other}`; use `text` or `json_schema`")),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Requests as they come.
+//! The wire types of requests.
 
 use std::collections::BTreeMap;
 
@@ -41,14 +41,14 @@ pub(super) struct WireRequest {
     pub(super) service_tier: Option<String>,
     #[serde(default)]
     pub(super) safety_identifier: Option<String>,
-    /// The earlier name of `safety_identifier`, which clients of other servers still send.
+    /// The former name of `safety_identifier`, which clients of other servers still send.
     #[serde(default)]
     pub(super) user: Option<String>,
     #[serde(default)]
     pub(super) reasoning: Option<WireReasoning>,
     #[serde(default)]
     pub(super) text: Option<WireText>,
-    // What is not done here, and would be missed if it were passed over.
+    // Unsupported fields that must not be ignored silently.
     #[serde(default)]
     pub(super) background: Option<bool>,
     #[serde(default)]
@@ -58,13 +58,13 @@ pub(super) struct WireRequest {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "`input` must be a text or a list of items")]
+#[serde(untagged, expecting = "`input` must be a string or a list of items")]
 pub(super) enum WireInput {
     Text(String),
     Items(Vec<WireItem>),
 }
 
-/// An item of any type: the fields of all of them.
+/// An item of any type, with the fields of all types.
 #[derive(Deserialize)]
 pub(super) struct WireItem {
     #[serde(default)]

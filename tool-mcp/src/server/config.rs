@@ -1,4 +1,4 @@
-//! What a server was set to.
+//! The configuration of a server.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -12,71 +12,71 @@ use tool_core::{Approver, ToolContext};
 
 use super::output::OutputSchema;
 
-pub(super) struct Settings {
-    pub(super) about: Implementation,
+pub(super) struct Config {
+    pub(super) implementation: Implementation,
     pub(super) instructions: Option<String>,
     pub(super) context: ToolContext,
     pub(super) output_schemas: BTreeMap<String, OutputSchema>,
     pub(super) allows_unapproved: bool,
     pub(super) approver: Option<Arc<dyn Approver>>,
     pub(super) page_size: usize,
-    pub(super) http: HttpSettings,
+    pub(super) http: HttpConfig,
 }
 
-/// What holds over HTTP only.
+/// The configuration that applies only to HTTP.
 #[derive(Clone)]
-pub(super) struct HttpSettings {
-    pub(super) tokens: Vec<SecretString>,
-    pub(super) hosts: Vec<String>,
-    pub(super) origins: Vec<String>,
+pub(super) struct HttpConfig {
+    pub(super) bearer_tokens: Vec<SecretString>,
+    pub(super) allowed_hosts: Vec<String>,
+    pub(super) allowed_origins: Vec<String>,
     pub(super) allows_remote: bool,
-    pub(super) longest_body: usize,
+    pub(super) max_body_bytes: usize,
     pub(super) read_timeout: Duration,
-    pub(super) most_sessions: usize,
-    pub(super) longest_idle: Duration,
+    pub(super) max_sessions: usize,
+    pub(super) session_idle_timeout: Duration,
 }
 
-impl Settings {
-    /// Tools that need approval are served.
-    pub(super) fn serves_unapproved(&self) -> bool {
+impl Config {
+    /// Returns `true` if tools that need approval are served.
+    pub(super) fn serves_tools_with_approval(&self) -> bool {
         self.allows_unapproved || self.approver.is_some()
     }
 }
 
-impl Default for Settings {
+impl Default for Config {
     fn default() -> Self {
         Self {
-            about: Implementation::new(name_of_program(), env!("CARGO_PKG_VERSION")),
+            implementation: Implementation::new(executable_name(), env!("CARGO_PKG_VERSION")),
             instructions: None,
             context: ToolContext::new(),
             output_schemas: BTreeMap::new(),
             allows_unapproved: false,
             approver: None,
             page_size: 100,
-            http: HttpSettings::default(),
+            http: HttpConfig::default(),
         }
     }
 }
 
-impl Default for HttpSettings {
+impl Default for HttpConfig {
     fn default() -> Self {
         let loopback = ["localhost", "127.0.0.1", "[::1]"];
         let origins = ["http", "https"].map(|scheme| loopback.map(|host| format!("{scheme}://{host}:*")));
         Self {
-            tokens: Vec::new(),
-            hosts: loopback.map(str::to_owned).into(),
-            origins: origins.concat(),
+            bearer_tokens: Vec::new(),
+            allowed_hosts: loopback.map(str::to_owned).into(),
+            allowed_origins: origins.concat(),
             allows_remote: false,
-            longest_body: 4 << 20,
+            max_body_bytes: 4 << 20,
             read_timeout: Duration::from_secs(30),
-            most_sessions: 1000,
-            longest_idle: Duration::from_secs(60 * 60),
+            max_sessions: 1000,
+            session_idle_timeout: Duration::from_secs(60 * 60),
         }
     }
 }
 
-fn name_of_program() -> String {
-    let program = env::args_os().next().unwrap_or_default();
-    let name = Path::new(&program).file_stem().and_then(|name| name.to_str());
+fn executable_name() -> String {
+    let executable = env::args_os().next().unwrap_or_default();
+    let name = Path::new(&executable).file_stem().and_then(|name| name.to_str());
     name.filter(|name| !name.is_empty()).unwrap_or("tools").to_owned()
 }

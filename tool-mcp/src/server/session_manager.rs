@@ -1,4 +1,4 @@
-//! The sessions of clients over HTTP, as many as there may be.
+//! A bounded number of sessions over HTTP.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,40 +11,40 @@ use rmcp::transport::streamable_http_server::session::local::{
 use rmcp::transport::streamable_http_server::session::{ServerSseMessage, SessionId, SessionManager};
 use tokio::sync::Mutex;
 
-use super::settings::HttpSettings;
+use super::config::HttpConfig;
 
-/// Sessions in memory.
-pub(super) struct Sessions {
+/// Sessions in memory, limited in number.
+pub(super) struct BoundedSessionManager {
     local: LocalSessionManager,
-    most: usize,
-    /// Held while one is made, so that their number is no more than it may be.
-    making: Mutex<()>,
+    max_sessions: usize,
+    /// Locked while a session is created, so that the limit holds.
+    creation: Mutex<()>,
 }
 
-/// Why there is no session.
+/// An error of the session manager.
 #[derive(Debug)]
 pub(super) enum SessionError {
     Full,
     Local(LocalSessionManagerError),
 }
 
-impl Sessions {
-    pub(super) fn new(settings: &HttpSettings) -> Arc<Self> {
+impl BoundedSessionManager {
+    pub(super) fn new(config: &HttpConfig) -> Arc<Self> {
         let mut local = LocalSessionManager::default();
-        local.session_config.keep_alive = Some(settings.longest_idle);
-        Arc::new(Self { local, most: settings.most_sessions, making: Mutex::default() })
+        local.session_config.keep_alive = Some(config.session_idle_timeout);
+        Arc::new(Self { local, max_sessions: config.max_sessions, creation: Mutex::default() })
     }
 
-    /// There is no room for one more.
-    pub(super) async fn are_full(&self) -> bool {
-        self.local.sessions.read().await.len() >= self.most
+    /// Returns `true` if no more sessions can be created.
+    pub(super) async fn is_full(&self) -> bool {
+        self.local.sessions.read().await.len() >= self.max_sessions
     }
 }
 
 impl fmt::Display for SessionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Full => f.write_str("there are too many sessions"),
+            Self::Full => f.write_str("too many sessions"),
             Self::Local(error) => error.fmt(f),
         }
     }
@@ -52,13 +52,13 @@ impl fmt::Display for SessionError {
 
 impl std::error::Error for SessionError {}
 
-impl SessionManager for Sessions {
+impl SessionManager for BoundedSessionManager {
     type Error = SessionError;
     type Transport = <LocalSessionManager as SessionManager>::Transport;
 
     async fn create_session(&self) -> Result<(SessionId, Self::Transport), SessionError> {
-        let _alone = self.making.lock().await;
-        if self.are_full().await {
+        let _guard = self.creation.lock().await;
+        if self.is_full().await {
             return Err(SessionError::Full);
         }
         self.local.create_session().await.map_err(SessionError::Local)

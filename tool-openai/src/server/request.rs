@@ -1,11 +1,21 @@
-//! What both APIs say of tools and of the form of an answer, read.
+//! Parsing of requests that both APIs share.
 
+use axum::http::StatusCode;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tool_core::{Message, ResponseFormat, ToolChoice, ToolDefinition, ToolDefinitions};
 
 use super::error::ApiError;
 
-/// A tool as a request declares it.
+/// Parses the body of a request.
+pub(super) fn parse_body<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
+    serde_json::from_slice(body).map_err(|error| {
+        let problem = if error.is_data() { "invalid request" } else { "the request is not valid JSON" };
+        ApiError::new(StatusCode::BAD_REQUEST, format!("{problem}: {error}"))
+    })
+}
+
+/// A function tool as a request declares it.
 pub(super) struct DeclaredFunction {
     pub(super) name: String,
     pub(super) description: Option<String>,
@@ -14,8 +24,8 @@ pub(super) struct DeclaredFunction {
 }
 
 impl DeclaredFunction {
-    /// The definition; `place` is where the parameters stand in the request.
-    pub(super) fn define(self, place: &str) -> Result<ToolDefinition, ApiError> {
+    /// Converts the declaration into a definition; `path` is the path of the parameters in the request.
+    pub(super) fn into_definition(self, path: &str) -> Result<ToolDefinition, ApiError> {
         let definition = ToolDefinition::new(self.name, self.description.unwrap_or_default());
         let definition = match self.parameters {
             Some(parameters) if !parameters.is_null() => definition.with_parameters(parameters),
@@ -24,47 +34,48 @@ impl DeclaredFunction {
         if !self.is_strict {
             return Ok(definition);
         }
-        // Whoever asks for arguments of the schema takes them for such.
-        definition.into_strict().map_err(|error| ApiError::invalid(place, error.to_string()))
+        // The caller relies on arguments that match the schema.
+        definition.into_strict().map_err(|error| ApiError::invalid(path, error.to_string()))
     }
 }
 
-pub(super) fn read_choice(
+/// Parses `tool_choice`. `tool_name` returns the name in an object form, and `object_form` shows that form in errors.
+pub(super) fn parse_tool_choice(
     choice: Option<&Value>,
-    name_of: impl FnOnce(&Value) -> Option<&str>,
-    shape: &str,
+    tool_name: impl FnOnce(&Value) -> Option<&str>,
+    object_form: &str,
     definitions: &ToolDefinitions,
 ) -> Result<ToolChoice, ApiError> {
-    let wrong = |message: String| Err(ApiError::invalid("tool_choice", message));
+    let invalid = |message: String| Err(ApiError::invalid("tool_choice", message));
     let choice = match choice {
         None | Some(Value::Null) => return Ok(ToolChoice::Auto),
-        Some(Value::String(word)) => match &**word {
+        Some(Value::String(mode)) => match &**mode {
             "auto" => ToolChoice::Auto,
             "none" => ToolChoice::None,
             "required" => ToolChoice::Required,
-            _ => return wrong(format!("`{word}` is none of `auto`, `none` and `required`")),
+            _ => return invalid(format!("unknown mode `{mode}`; use `auto`, `none` or `required`")),
         },
-        Some(other) => match name_of(other) {
+        Some(other) => match tool_name(other) {
             Some(name) if definitions.iter().any(|definition| definition.name() == name) => {
                 ToolChoice::Tool(name.to_owned())
             }
-            Some(name) => return wrong(format!("there is no tool `{name}` in `tools`")),
-            None => return wrong(format!("expected a word, or `{shape}`")),
+            Some(name) => return invalid(format!("`tools` contains no tool `{name}`")),
+            None => return invalid(format!("expected a string or `{object_form}`")),
         },
     };
     if choice == ToolChoice::Required && definitions.is_empty() {
-        return wrong("a tool is required, but there is none in `tools`".into());
+        return invalid("`required` needs at least one tool in `tools`".into());
     }
     Ok(choice)
 }
 
-/// A form of JSON. `strict` left out means `false` here.
+/// Returns the response format for a JSON schema. An omitted `strict` means `false`.
 pub(super) fn json_format(name: String, schema: Value, strict: Option<bool>) -> ResponseFormat {
     let format = ResponseFormat::json_schema(name, schema);
     if strict == Some(true) { format } else { format.without_strict() }
 }
 
-/// Every call has its result right behind it: no model takes another conversation.
+/// Checks that every call is followed by its result, as models require.
 pub(super) fn check_results(messages: &[Message], param: &str) -> Result<(), ApiError> {
     let mut open: Vec<&str> = Vec::new();
     let end = [None];
@@ -72,7 +83,7 @@ pub(super) fn check_results(messages: &[Message], param: &str) -> Result<(), Api
         if let Some(Message::Tool(result)) = message {
             open.retain(|id| *id != result.call_id);
         } else if let Some(id) = open.first() {
-            let message = format!("the call `{id}` has no result; every call is followed by its result");
+            let message = format!("the call `{id}` has no result; send its result right after the call");
             return Err(ApiError::invalid(param, message));
         }
         if let Some(Message::Assistant(message)) = message {

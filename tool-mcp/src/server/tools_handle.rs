@@ -1,4 +1,4 @@
-//! Tools that are replaced while they are served.
+//! Replacing tools while they are served.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -7,32 +7,32 @@ use tokio::sync::watch;
 use tool_core::{ToolContext, ToolSet};
 
 use super::ServerError;
-use super::settings::Settings;
+use super::config::Config;
 
-/// The tools of a [`Server`](super::Server), which can be replaced while they are served. Cloning shares it.
+/// A handle to the tools of a [`Server`](super::Server) that replaces them while they are served. Clones share the tools.
 #[derive(Clone)]
-pub struct LiveTools(Arc<Inner>);
+pub struct ToolsHandle(Arc<Inner>);
 
 struct Inner {
     current: watch::Sender<Generation>,
-    /// What the tools are called with, once they are served.
+    /// The context of calls, set when serving starts.
     context: OnceLock<ToolContext>,
 }
 
-/// A set, and how many there were before it.
+/// A tool set, and the number of sets before it.
 #[derive(Clone)]
 pub(super) struct Generation {
     pub(super) number: u64,
     pub(super) set: ToolSet,
 }
 
-impl LiveTools {
+impl ToolsHandle {
     pub(super) fn new(set: ToolSet) -> Self {
         let current = watch::Sender::new(Generation { number: 0, set });
         Self(Arc::new(Inner { current, context: OnceLock::new() }))
     }
 
-    /// Serves these tools from now on, and tells every client that listens. Calls under way come to their end.
+    /// Replaces the served tools and notifies every client that listens. Calls in flight still finish.
     ///
     /// ```
     /// use tool_core::{tool, tools};
@@ -43,8 +43,8 @@ impl LiveTools {
     ///
     /// # fn main() -> Result<(), tool_mcp::server::ServerError> {
     /// let server = Server::new(tools![]);
-    /// let tools = server.live_tools();
-    /// // Later, while it is served:
+    /// let tools = server.tools_handle();
+    /// // Later, while the server runs:
     /// tools.replace(tools![open])?;
     /// # Ok(())
     /// # }
@@ -52,11 +52,11 @@ impl LiveTools {
     ///
     /// # Errors
     ///
-    /// A tool takes a value from its context that the server does not have: the tools stay what they were.
+    /// Returns an error if a tool needs a value that the server's context lacks. The tools are not replaced then.
     pub fn replace(&self, tools: impl Into<ToolSet>) -> Result<(), ServerError> {
         let set = tools.into();
         if let Some(context) = self.0.context.get() {
-            refuse_missing(&set, context)?;
+            check_context(&set, context)?;
         }
         self.0.current.send_modify(|current| {
             *current = Generation { number: current.number + 1, set };
@@ -64,15 +64,15 @@ impl LiveTools {
         Ok(())
     }
 
-    /// Looks whether the tools can be served, now and whenever they are replaced.
-    pub(super) fn start(&self, settings: &Settings) -> Result<(), ServerError> {
+    /// Checks the tools against the configuration, and their replacements from now on.
+    pub(super) fn activate(&self, config: &Config) -> Result<(), ServerError> {
         let set = self.current().set;
-        refuse_missing(&set, &settings.context)?;
-        if let Some(name) = settings.output_schemas.keys().find(|name| set.get(name).is_none()) {
-            return Err(ServerError::schema_of_no_tool(name));
+        check_context(&set, &config.context)?;
+        if let Some(name) = config.output_schemas.keys().find(|name| set.get(name).is_none()) {
+            return Err(ServerError::output_schema_of_unknown_tool(name));
         }
-        // A server is served once, so there is none yet.
-        let _ = self.0.context.set(settings.context.clone());
+        // Not set before, because a server is served once.
+        let _ = self.0.context.set(config.context.clone());
         Ok(())
     }
 
@@ -80,19 +80,19 @@ impl LiveTools {
         self.0.current.borrow().clone()
     }
 
-    /// Tells of every change from now on.
-    pub(super) fn changes(&self) -> watch::Receiver<Generation> {
+    /// Returns a receiver of all replacements from now on.
+    pub(super) fn subscribe(&self) -> watch::Receiver<Generation> {
         self.0.current.subscribe()
     }
 }
 
-fn refuse_missing(set: &ToolSet, context: &ToolContext) -> Result<(), ServerError> {
+fn check_context(set: &ToolSet, context: &ToolContext) -> Result<(), ServerError> {
     set.missing_from(context).map_or(Ok(()), |missing| Err(ServerError::missing_context(missing)))
 }
 
-/// Names the tools.
-impl fmt::Debug for LiveTools {
+/// Shows the names of the tools.
+impl fmt::Debug for ToolsHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("LiveTools").field(self.0.current.borrow().set.definitions()).finish()
+        f.debug_tuple("ToolsHandle").field(self.0.current.borrow().set.definitions()).finish()
     }
 }

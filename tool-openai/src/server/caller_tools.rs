@@ -1,4 +1,4 @@
-//! Tools of the caller beside those of an agent.
+//! Tools of the caller in addition to those of an agent.
 
 use std::collections::BTreeSet;
 use std::future::ready;
@@ -11,30 +11,32 @@ use tool_core::{
 
 use super::error::ApiError;
 
-/// The tools that the caller offers to the model of an agent. Their calls are not made here: the run waits for them, as it
-/// waits for a person, and goes on when the caller comes back with what they gave.
-pub(super) struct CallersTools {
+/// The tools that the caller declares to an agent.
+///
+/// The caller executes their calls: the run pauses as if they awaited approval, and continues when the caller sends the
+/// results.
+pub(super) struct CallerTools {
     names: Arc<BTreeSet<String>>,
     set: ToolSet,
 }
 
-impl CallersTools {
+impl CallerTools {
     pub(super) fn new(definitions: &ToolDefinitions, agent: &Agent) -> Result<Self, ApiError> {
         let mut names = BTreeSet::new();
         for (index, definition) in definitions.iter().enumerate() {
             let name = definition.name();
-            let wrong = |message| Err(ApiError::invalid(format!("tools[{index}]"), message));
+            let invalid = |message| Err(ApiError::invalid(format!("tools[{index}]"), message));
             if agent.tools().definitions().iter().any(|own| own.name() == name) {
-                return wrong(format!(
-                    "the agent has a tool `{name}` itself, which is called here; give this one another name"
+                return invalid(format!(
+                    "the agent already has a tool `{name}`; rename the tool of the request"
                 ));
             }
             if !names.insert(name.to_owned()) {
-                return wrong(format!("there are two tools `{name}`"));
+                return invalid(format!("duplicate tool `{name}`"));
             }
         }
         let tools =
-            definitions.iter().map(|definition| Arc::new(CallersTool::new(definition)) as Arc<dyn Tool>);
+            definitions.iter().map(|definition| Arc::new(CallerTool::new(definition)) as Arc<dyn Tool>);
         let set = ToolSet::new(tools).map_err(|error| ApiError::invalid("tools", error.to_string()))?;
         Ok(Self { names: Arc::new(names), set })
     }
@@ -43,20 +45,20 @@ impl CallersTools {
         self.set.clone()
     }
 
-    /// Who decides on the calls that wait: nobody on those of the caller.
+    /// Returns an approver that defers the calls of the caller's tools and asks the agent's approver about all others.
     pub(super) fn approver(&self, agent: &Agent) -> impl Approver + use<> {
-        CallersApprover { callers: Arc::clone(&self.names), own: agent.approver() }
+        CallerToolsApprover { caller_tools: Arc::clone(&self.names), agent_approver: agent.approver() }
     }
 
-    /// The calls that the caller is to make.
-    pub(super) fn calls(&self, run: &Run) -> Vec<ToolCall> {
+    /// Returns the calls of a run that the caller executes.
+    pub(super) fn pending_calls(&self, run: &Run) -> Vec<ToolCall> {
         run.waiting().filter(|call| self.names.contains(&call.name)).cloned().collect()
     }
 }
 
-struct CallersTool(ToolDefinition);
+struct CallerTool(ToolDefinition);
 
-impl CallersTool {
+impl CallerTool {
     fn new(definition: &ToolDefinition) -> Self {
         let mut policy = definition.policy();
         policy.needs_approval = true;
@@ -64,13 +66,13 @@ impl CallersTool {
     }
 }
 
-impl Tool for CallersTool {
+impl Tool for CallerTool {
     fn definition(&self) -> &ToolDefinition {
         &self.0
     }
 
     fn call<'a>(&'a self, _arguments: &'a str, _context: &'a ToolContext) -> ToolFuture<'a> {
-        ToolFuture::ready(Err(ToolError::failed("the caller makes this call")))
+        ToolFuture::ready(Err(ToolError::failed("the caller executes this call")))
     }
 
     fn injections(&self) -> Option<&[tool_core::Injection]> {
@@ -78,21 +80,21 @@ impl Tool for CallersTool {
     }
 }
 
-struct CallersApprover {
-    callers: Arc<BTreeSet<String>>,
-    own: Option<Arc<dyn Approver>>,
+struct CallerToolsApprover {
+    caller_tools: Arc<BTreeSet<String>>,
+    agent_approver: Option<Arc<dyn Approver>>,
 }
 
-impl Approver for CallersApprover {
+impl Approver for CallerToolsApprover {
     fn approve<'a>(&'a self, call: &'a ToolCall) -> ApproverFuture<'a> {
-        if self.callers.contains(&call.name) {
+        if self.caller_tools.contains(&call.name) {
             return Box::pin(ready(Approval::Defer));
         }
-        // The protocol has no word for a call that waits for a person.
-        let denied = || Approval::deny("nobody is there to approve it");
-        let Some(own) = &self.own else { return Box::pin(ready(denied())) };
+        // The API cannot express a call that awaits approval.
+        let denied = || Approval::deny("no one is available to approve it");
+        let Some(approver) = &self.agent_approver else { return Box::pin(ready(denied())) };
         Box::pin(async move {
-            match own.approve(call).await {
+            match approver.approve(call).await {
                 Approval::Defer => denied(),
                 approval => approval,
             }

@@ -1,0 +1,106 @@
+//! The served tools in the form of the protocol.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use rmcp::ErrorData;
+use rmcp::model::{ListToolsResult, Tool};
+use serde_json::{Map, Value};
+use tool_core::{ToolDefinition, ToolSet};
+
+use super::annotations::tool_annotations;
+use super::config::Config;
+use super::tools_handle::Generation;
+
+/// The served tools of one generation.
+pub(super) struct ToolCatalog {
+    pub(super) set: ToolSet,
+    generation: u64,
+    tools: Vec<Tool>,
+}
+
+impl ToolCatalog {
+    pub(super) fn new(generation: Generation, config: &Config) -> Self {
+        let Generation { number, set } = generation;
+        let serves_all = config.serves_tools_with_approval();
+        let set = set.filter(|definition| serves_all || !definition.policy().needs_approval);
+        let tools = set.definitions().iter().map(|definition| wire_tool(definition, config)).collect();
+        Self { set, generation: number, tools }
+    }
+
+    pub(super) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&Tool> {
+        self.tools.iter().find(|tool| tool.name == name)
+    }
+
+    /// Returns a page of the list. A cursor is valid for one generation only: a list that spans a replacement would match
+    /// neither set.
+    pub(super) fn page(&self, cursor: Option<&str>, size: usize) -> Result<ListToolsResult, ErrorData> {
+        let invalid = || ErrorData::invalid_params("unknown cursor; list the tools from the start", None);
+        let start = match cursor {
+            None => 0,
+            Some(cursor) => {
+                let (generation, start) = cursor.split_once('.').ok_or_else(invalid)?;
+                let is_current = generation.parse() == Ok(self.generation);
+                let start = start.parse().ok();
+                start.filter(|start| is_current && *start <= self.tools.len()).ok_or_else(invalid)?
+            }
+        };
+        let end = start.saturating_add(size).min(self.tools.len());
+        let mut page = ListToolsResult::with_all_items(self.tools[start..end].to_vec());
+        page.next_cursor = (end < self.tools.len()).then(|| format!("{}.{end}", self.generation));
+        Ok(page)
+    }
+}
+
+fn wire_tool(definition: &ToolDefinition, config: &Config) -> Tool {
+    let name = definition.name().to_owned();
+    let description = definition.description().map(|text| Cow::Owned(text.to_owned()));
+    let mut tool = Tool::new_with_raw(name, description, input_schema(definition.parameters()));
+    tool.annotations = tool_annotations(definition);
+    tool.output_schema = config.output_schemas.get(definition.name()).map(|schema| Arc::clone(&schema.json));
+    tool
+}
+
+/// Adds the `type` that the protocol requires, which definitions omit where there are properties.
+fn input_schema(parameters: &Value) -> Map<String, Value> {
+    let mut schema = parameters.as_object().cloned().unwrap_or_default();
+    schema.entry("type").or_insert_with(|| "object".into());
+    schema
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn catalog(generation: u64, number: usize) -> ToolCatalog {
+        let tool = |index| Tool::new_with_raw(format!("tool_{index}"), None, Map::new());
+        ToolCatalog { set: ToolSet::default(), generation, tools: (0..number).map(tool).collect() }
+    }
+
+    #[test]
+    fn pages_are_in_order_and_of_one_generation() {
+        for (number, size, pages) in [(0, 2, 1), (1, 2, 1), (2, 2, 1), (5, 2, 3), (5, 100, 1)] {
+            let catalog = catalog(7, number);
+            let (mut names, mut cursor, mut count) = (Vec::new(), None, 0);
+            loop {
+                let page = catalog.page(cursor.as_deref(), size).unwrap();
+                assert!(page.tools.len() <= size);
+                names.extend(page.tools.into_iter().map(|tool| tool.name.into_owned()));
+                count += 1;
+                cursor = page.next_cursor;
+                if cursor.is_none() {
+                    break;
+                }
+            }
+            assert_eq!(names, (0..number).map(|index| format!("tool_{index}")).collect::<Vec<_>>());
+            assert_eq!(count, pages);
+        }
+        for invalid in ["", "2", "6.2", "7.6", "7.-1", "7.", "x.2"] {
+            assert!(catalog(7, 5).page(Some(invalid), 2).is_err(), "{invalid}");
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! The handler of a client's messages, and the state that all clients share.
+
+// The newest protocol removes logging, but most clients speak an older one.
+#![expect(deprecated)]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use rmcp::handler::server::ServerHandler;
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CustomRequest, CustomResult, ErrorCode, ErrorData,
+    ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, SetLevelRequestParams,
+    SubscriptionFilter, Tool,
+};
+use rmcp::service::{NotificationContext, RequestContext, RoleServer, SubscriptionContext};
+use tokio::sync::RwLock;
+use tokio::task::AbortHandle;
+use tool_core::ToolCall;
+
+use super::call::CallExecutor;
+use super::catalog::ToolCatalog;
+use super::config::Config;
+use super::log::SessionLogLevel;
+use super::output;
+use super::progress::with_progress;
+use super::shutdown::Shutdown;
+use super::tools_handle::ToolsHandle;
+
+/// The state that all clients of a server share.
+pub(super) struct ServerState {
+    tools: ToolsHandle,
+    config: Config,
+    shutdown: Shutdown,
+    catalog: Mutex<Arc<ToolCatalog>>,
+    exclusivity: RwLock<()>,
+    next_call: AtomicU64,
+}
+
+impl ServerState {
+    pub(super) fn new(tools: ToolsHandle, config: Config, shutdown: Shutdown) -> Self {
+        let catalog = Mutex::new(Arc::new(ToolCatalog::new(tools.current(), &config)));
+        let (exclusivity, next_call) = (RwLock::default(), AtomicU64::new(1));
+        Self { tools, config, shutdown, catalog, exclusivity, next_call }
+    }
+
+    pub(super) fn shutdown(&self) -> &Shutdown {
+        &self.shutdown
+    }
+
+    /// Returns the catalog of the current tools.
+    fn catalog(&self) -> Arc<ToolCatalog> {
+        let mut catalog = self.catalog.lock().unwrap_or_else(PoisonError::into_inner);
+        let current = self.tools.current();
+        if catalog.generation() != current.number {
+            *catalog = Arc::new(ToolCatalog::new(current, &self.config));
+        }
+        Arc::clone(&catalog)
+    }
+}
+
+/// The handler of one session; over HTTP with the newest protocol, which has no sessions, of one request.
+pub(super) struct Handler {
+    state: Arc<ServerState>,
+    log_level: SessionLogLevel,
+    /// The task that notifies the client of replaced tools.
+    change_notifier: Mutex<Option<AbortHandle>>,
+}
+
+impl Handler {
+    pub(super) fn new(state: Arc<ServerState>) -> Self {
+        Self { state, log_level: SessionLogLevel::default(), change_notifier: Mutex::default() }
+    }
+}
+
+impl Drop for Handler {
+    fn drop(&mut self) {
+        if let Some(notifier) = self.change_notifier.get_mut().unwrap_or_else(PoisonError::into_inner) {
+            notifier.abort();
+        }
+    }
+}
+
+impl ServerHandler for Handler {
+    fn get_info(&self) -> ServerConfig {
+        let Config { implementation, instructions, .. } = &self.state.config;
+        let capabilities =
+            ServerCapabilities::builder().enable_logging().enable_tools().enable_tool_list_changed().build();
+        let mut info = ServerConfig::new(capabilities).with_server_info(implementation.clone());
+        info.instructions.clone_from(instructions);
+        info
+    }
+
+    async fn list_tools(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let cursor = request.and_then(|request| request.cursor);
+        self.state.catalog().page(cursor.as_deref(), self.state.config.page_size)
+    }
+
+    fn get_tool(&self, name: &str) -> Option<Tool> {
+        self.state.catalog().get(name).cloned()
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let state = &*self.state;
+        let catalog = state.catalog();
+        let id = format!("call_{}", state.next_call.fetch_add(1, Ordering::Relaxed));
+        let arguments = serde_json::Value::Object(request.arguments.unwrap_or_default()).to_string();
+        let call = ToolCall::new(id.clone(), &*request.name, arguments);
+        let executor = CallExecutor {
+            tools: &catalog.set,
+            context: &state.config.context,
+            approver: state.config.approver.as_ref(),
+            exclusivity: &state.exclusivity,
+        };
+        let log = self.log_level.call_log(&context, &request.name, &id);
+        let token = context.meta.get_progress_token();
+        let execution = async {
+            if catalog.set.get(&call.name).is_some() {
+                log.started().await;
+            }
+            let started_at = Instant::now();
+            let execute = async |progress| executor.execute(call, progress).await;
+            match with_progress(&context.peer, token, execute).await {
+                Ok(output) => {
+                    log.finished(started_at.elapsed()).await;
+                    let schema = state.config.output_schemas.get(&*request.name);
+                    Ok(output::success(&output, schema).into())
+                }
+                Err(error) if error.is_unknown_tool() => {
+                    Err(ErrorData::invalid_params(error.to_string(), None))
+                }
+                Err(error) => {
+                    log.failed(error.kind(), started_at.elapsed()).await;
+                    Ok(output::failure(&error.to_string()).into())
+                }
+            }
+        };
+        tokio::select! {
+            result = execution => result,
+            // No one reads this answer.
+            () = context.ct.cancelled() => Err(ErrorData::internal_error("the call was cancelled", None)),
+        }
+    }
+
+    async fn set_level(
+        &self,
+        request: SetLevelRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.log_level.set(request.level);
+        Ok(())
+    }
+
+    /// Also receives requests of known methods whose parameters are invalid.
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        let method = request.method;
+        Err(match &*method {
+            "initialize" | "tools/list" | "tools/call" | "logging/setLevel" => {
+                ErrorData::invalid_params(format!("invalid parameters of `{method}`"), None)
+            }
+            _ => ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method, None),
+        })
+    }
+
+    /// Notifies the client whenever the tools are replaced, for the rest of the session.
+    async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
+        let mut changes = self.state.tools.subscribe();
+        let notifier = tokio::spawn(async move {
+            while changes.changed().await.is_ok() {
+                if context.peer.notify_tool_list_changed().await.is_err() {
+                    return;
+                }
+            }
+        });
+        let mut current = self.change_notifier.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(previous) = current.replace(notifier.abort_handle()) {
+            previous.abort();
+        }
+    }
+
+    fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        let mut accepted = SubscriptionFilter::default();
+        accepted.tools_list_changed = requested.tools_list_changed;
+        Some(accepted)
+    }
+
+    /// Notifies a client of the newest protocol whenever the tools are replaced.
+    async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        let mut changes = self.state.tools.subscribe();
+        loop {
+            tokio::select! {
+                changed = changes.changed() => {
+                    let is_subscribed = context.accepted().tools_list_changed == Some(true);
+                    if changed.is_err() || is_subscribed && context.sink().notify_tool_list_changed().await.is_err() {
+                        return Ok(());
+                    }
+                }
+                () = context.cancelled() => return Ok(()),
+                () = self.state.shutdown.requested() => return Ok(()),
+            }
+        }
+    }
+}
