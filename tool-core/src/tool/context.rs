@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, LazyLock, OnceLock};
 
-use super::{CancellationToken, OfCall, Progress};
+use tokio_util::sync::CancellationToken;
+
+use super::Progress;
 use crate::{Attempt, ConversationId, IdempotencyKey, ToolCall, Undone};
 
 /// Values that the application hands to its tools, one per type; the model never sees them.
@@ -45,7 +47,7 @@ struct CallInHand {
 pub(crate) struct AttemptContext {
     pub(crate) attempt: Attempt,
     pub(crate) progress: Progress,
-    pub(crate) cancellation: OfCall,
+    pub(crate) cancellation: CancellationToken,
     pub(crate) undone: Option<Undone>,
 }
 
@@ -141,11 +143,11 @@ impl ToolContext {
         .contains(&type_id)
     }
 
-    /// Tells when nobody waits for the call any more; outside a run that is never.
+    /// Returns the token that is cancelled when nobody awaits the call any more; outside a run it never is.
     #[must_use]
     pub fn cancellation(&self) -> &CancellationToken {
         static NEVER: LazyLock<CancellationToken> = LazyLock::new(CancellationToken::new);
-        self.in_hand().map_or_else(|| &*NEVER, |attempt| attempt.cancellation.get())
+        self.in_hand().map_or_else(|| &*NEVER, |attempt| &attempt.cancellation)
     }
 
     /// Where the call tells of its progress.
@@ -214,7 +216,7 @@ impl ToolContext {
         cancellation: &CancellationToken,
         progress: Progress,
     ) -> Self {
-        let cancellation = OfCall::of(cancellation);
+        let cancellation = cancellation.child_token();
         self.for_attempt(AttemptContext { attempt, progress, cancellation, undone: None })
     }
 

@@ -4,7 +4,6 @@ mod absent;
 mod arguments;
 mod budget;
 mod call_arguments;
-mod cancellation;
 mod closure;
 pub(crate) mod context;
 mod declaration;
@@ -39,8 +38,6 @@ mod value;
 use std::panic::Location;
 
 pub(crate) use self::budget::Budget;
-pub use self::cancellation::CancellationToken;
-pub(crate) use self::cancellation::{CancelOnDrop, OfCall};
 pub use self::closure::{FunctionTool, ToolArguments};
 pub(crate) use self::context::AttemptContext;
 pub use self::context::ToolContext;

@@ -1,0 +1,74 @@
+//! The types of tracing without the feature; they do nothing.
+
+use crate::{
+    Agent, Answer, ChatRequest, ChatResponse, ModelError, Run, RunError, ToolCall, ToolExecution, ToolSet,
+};
+
+#[derive(Clone, Copy, Default)]
+pub(in crate::agent) struct Settings {}
+
+pub(in crate::agent) struct RunTrace;
+
+#[derive(Clone, Copy)]
+pub(in crate::agent) struct CallTrace;
+
+pub(in crate::agent) struct CallSpan;
+
+pub(in crate::agent) struct Scope;
+
+impl RunTrace {
+    pub(in crate::agent) fn new(_settings: Settings) -> Self {
+        Self
+    }
+
+    pub(in crate::agent) fn enter_run(&mut self, _agent: &Agent, _run: &Run) -> Scope {
+        Scope
+    }
+
+    pub(in crate::agent) fn enter_turn(&mut self, _number: u32) {}
+
+    pub(in crate::agent) fn enter_chat(
+        &mut self,
+        _agent: &Agent,
+        _request: &ChatRequest<'_>,
+        _is_streamed: bool,
+    ) -> Scope {
+        Scope
+    }
+
+    pub(in crate::agent) fn record_response(&mut self, _response: &ChatResponse) {}
+
+    pub(in crate::agent) fn record_model_error(&mut self, _error: &ModelError) {}
+
+    pub(in crate::agent) fn interrupt(&mut self) {}
+
+    pub(in crate::agent) fn pause(&mut self) {}
+
+    pub(in crate::agent) fn record_error(&mut self, _error: &RunError) {}
+
+    pub(in crate::agent) fn record_answer(&mut self, _answer: &Answer) {}
+
+    pub(in crate::agent) fn call_trace(&self) -> CallTrace {
+        CallTrace
+    }
+}
+
+impl CallTrace {
+    pub(in crate::agent) fn start_call(self, _call: &ToolCall, _tools: &ToolSet, _attempt: u32) -> CallSpan {
+        CallSpan
+    }
+}
+
+impl CallSpan {
+    pub(in crate::agent) fn scope(&self) -> Scope {
+        Scope
+    }
+
+    pub(in crate::agent) fn finish(self, _execution: &ToolExecution) {}
+}
+
+impl Scope {
+    pub(in crate::agent) fn instrument<F: Future>(self, future: F) -> F {
+        future
+    }
+}
