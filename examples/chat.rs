@@ -67,7 +67,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
                     println!("{question}"); // as if it had been typed
                 }
                 let cancellation = CancellationToken::new();
-                let ask = agent.ask(question).conversation("chat").cancelled_by(&cancellation);
+                let ask = agent.ask(question).conversation("chat").cancellation_token(cancellation.clone());
                 show(ask.stream(), &cancellation).await?;
             }
         }

@@ -61,7 +61,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             Step::NeedsApproval(_) => return Err("none of these tools needs approval".into()),
             _ => break run.finish().await?,
         }
-        state = serde_json::to_string(run.state())?;
+        state = serde_json::to_string(run.run())?;
         println!("  kept: {} bytes of JSON", state.len());
     };
     println!("\nAnswer: {answer}");

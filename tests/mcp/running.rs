@@ -52,7 +52,7 @@ async fn a_run_that_is_cancelled_cancels_its_calls_at_the_server() {
     let model = ScriptedModel::new().calls_all([("echo", "{}"), ("echo", r#"{"text": "b"}"#)]).says("Never.");
     let agent = Agent::builder(model).tool_provider(tools).build().unwrap();
     let cancellation = CancellationToken::new();
-    let run = agent.ask("Go").cancelled_by(&cancellation);
+    let run = agent.ask("Go").cancellation_token(cancellation.clone());
     let cancel = async {
         until("both are called", async || heard.count("tools/call") == 2).await;
         cancellation.cancel();

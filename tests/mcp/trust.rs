@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, tool, tools};
+use tool_core::{Agent, RunErrorKind, tool, tools};
 use tool_mcp::{Change, Fingerprint, McpServer};
 
 use crate::support::{Reply, call, raw, text, tool as listed};
@@ -53,7 +53,7 @@ async fn what_may_destroy_needs_approval_unless_the_author_says_otherwise() {
     let model = ScriptedModel::new().calls("destroys", "{}").says("Done.");
     let agent = Agent::builder(model).tool_provider(of_all_kinds().connect().await.unwrap()).build().unwrap();
     let error = agent.ask("Go").await.unwrap_err();
-    assert!(error.is_approval_needed(), "{error}");
+    assert!(matches!(error.kind(), RunErrorKind::ApprovalNeeded), "{error}");
 }
 
 /// A server whose tools are others once the switch is on.

@@ -124,8 +124,8 @@ pub use tool_macros::tool;
 pub use tool_macros::toolbox;
 
 pub use self::agent::{
-    Agent, AgentBuilder, AnswerType, Approver, ApproverFuture, Ask, BuildError, BuildErrorKind, Event, EventStream,
-    RunDriver, Turn, TypedAsk,
+    Agent, AgentBuilder, AnswerType, Approver, ApproverFuture, Ask, BuildError, BuildErrorKind, Event,
+    EventStream, RunDriver, Turn, TypedAsk,
 };
 #[cfg(feature = "sqlite")]
 pub use self::memory::SqliteStore;
@@ -144,13 +144,13 @@ pub use self::run::{
     Answer, Approval, Attempt, ErrorPolicy, IdempotencyKey, Run, RunError, RunErrorKind, RunId, RunLimits,
     Step, StepError, StopReason, ToolExecution, Undone,
 };
-pub use self::tool::{
-    FunctionTool, Injection, IntoToolOutput, Json, Progress, Repair, ReturnDirect,
-    StrictError, Tool, ToolArguments, ToolContext, ToolDefinition, ToolDefinitions, ToolError, ToolErrorKind,
-    ToolFuture, ToolHandler, ToolOutput, ToolPolicy, ToolProgress, Toolbox,
-};
 #[cfg(feature = "dynamic")]
 pub use self::tool::{DynamicTool, DynamicToolError};
+pub use self::tool::{
+    FunctionTool, Injection, IntoToolOutput, Json, Progress, Repair, ReturnDirect, StrictError, Tool,
+    ToolArguments, ToolContext, ToolDefinition, ToolDefinitions, ToolError, ToolErrorKind, ToolFuture,
+    ToolHandler, ToolOutput, ToolPolicy, ToolProgress, Toolbox,
+};
 pub use self::toolset::{
     ExtraParameters, Finding, FindingKind, MissingContext, ToolCost, ToolProvider, ToolProviderFuture,
     ToolProviderRequest, ToolReport, ToolSet, ToolSetError,

@@ -125,10 +125,9 @@ async fn request_tools(
     provider: &dyn ToolProvider,
     request: &ToolProviderRequest<'_>,
 ) -> Result<ToolSet, RunErrorKind> {
-    provider
-        .tools(request)
-        .await
-        .map_err(|error| RunErrorKind::tools(format!("the tool provider `{}` failed", provider.name()), error))
+    provider.tools(request).await.map_err(|error| {
+        RunErrorKind::tools(format!("the tool provider `{}` failed", provider.name()), error)
+    })
 }
 
 fn add(tools: ToolSet, provider: &dyn ToolProvider, more: &ToolSet) -> Result<ToolSet, RunErrorKind> {

@@ -128,7 +128,8 @@ impl CallRecord {
             self.undo = definition.undo().map(str::to_owned);
         }
         let Some(policy) = self.policy else { return };
-        let same = || finished.iter().rev().filter(|one| one.was_made_as(call)).find_map(ToolExecution::output);
+        let same =
+            || finished.iter().rev().filter(|one| one.was_made_as(call)).find_map(ToolExecution::output);
         if let Some(output) = if policy.pure { same() } else { None } {
             self.outcome = Some(ToolExecution::new(call.clone(), Ok(output.clone())).of_record());
         } else if self.is_outcome_unknown() {

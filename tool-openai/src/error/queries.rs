@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tool_core::{ChatResponse, RunError};
+use tool_core::{ChatResponse, RunError, RunErrorKind};
 
 use super::class::Class;
 use super::{ApiError, Error, Kind};
@@ -11,7 +11,10 @@ impl Error {
     /// The endpoint's error that ended a run, if it was one.
     #[must_use]
     pub fn of(error: &RunError) -> Option<&Self> {
-        error.model_error()?.downcast_ref()
+        match error.kind() {
+            RunErrorKind::Model(error) => error.downcast_ref(),
+            _ => None,
+        }
     }
 
     /// The endpoint cannot be used as it is set.

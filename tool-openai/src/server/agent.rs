@@ -7,7 +7,8 @@ use futures_util::stream::{self, StreamExt};
 use serde_json::json;
 use tool_core::{
     Agent, Answer, Approval, Ask, AssistantMessage, ChatRequest, ChatResponse, Delta, Event, FinishReason,
-    Message, Run, RunError, RunLimits, StepError, ToolCall, ToolChoice, ToolExecution, ToolOutput, Usage,
+    Message, Run, RunError, RunErrorKind, RunLimits, StepError, ToolCall, ToolChoice, ToolExecution,
+    ToolOutput, Usage,
 };
 
 use super::backend::{Asked, Deltas};
@@ -66,7 +67,7 @@ impl Leg {
             endpoint: Arc::clone(endpoint),
             // Only looked at if the run pauses.
             conversation: if callers.set().is_empty() { 0 } else { fingerprint(chat.messages()) },
-            messages: run.added().len(),
+            messages: run.new_messages().len(),
             usage: run.usage(),
             callers,
         };
@@ -118,7 +119,7 @@ impl Context {
             Ok(answer) => Ok(self.answered(&answer)),
             Err(error) => {
                 let calls = self.callers.calls(error.run());
-                if error.is_approval_needed() && !calls.is_empty() {
+                if matches!(error.kind(), RunErrorKind::ApprovalNeeded) && !calls.is_empty() {
                     return Ok(self.pause(error.run(), calls));
                 }
                 Err(self.endpoint.settings.telling.run(&error))
@@ -149,7 +150,7 @@ impl Context {
             let paused = PausedRun { state, conversation: self.conversation, calls: ids.clone() };
             self.endpoint.runs.insert(first, paused, bytes);
         }
-        let messages = self.of_this_leg(run.added());
+        let messages = self.of_this_leg(run.new_messages());
         let calls =
             ids.into_iter().zip(calls).map(|((id, _), call)| ToolCall::new(id, call.name, call.arguments));
         let message = merged(&messages).with_tool_calls(calls);
@@ -205,10 +206,10 @@ fn fingerprint(model: &str, messages: &[Message]) -> u64 {
 
 /// How far the run may go from here: as far as the agent says, since the caller had a hand in what came before.
 fn limits(agent: &Agent, run: &Run) -> RunLimits {
-    let mut limits = agent.start("").state().limits().clone();
-    limits.turns = limits.turns.saturating_add(run.turns());
+    let mut limits = agent.start("").run().limits().clone();
+    limits.max_turns = limits.max_turns.saturating_add(run.turns());
     let calls = u32::try_from(run.tool_executions().len()).unwrap_or(u32::MAX);
-    limits.calls = limits.calls.map(|limit| limit.saturating_add(calls));
+    limits.max_calls = limits.max_calls.map(|limit| limit.saturating_add(calls));
     limits
 }
 
@@ -224,7 +225,7 @@ fn paused(endpoint: &Endpoint, messages: &[Message], fingerprint: impl Fn(&[Mess
     }
     let mut run: Run = serde_json::from_str(&paused.state).ok()?;
     for (outer, inner) in &paused.calls {
-        let call = run.waiting().find(|call| call.id == *inner)?.clone();
+        let call = run.awaiting_approval().find(|call| call.id == *inner)?.clone();
         let output = result_of(outer, &messages[asked + 1..])?;
         run.resolve_approval(inner, Approval::Approve).ok()?;
         run.record_result(ToolExecution::new(call, Ok(output))).ok()?;
@@ -254,7 +255,7 @@ fn from_conversation(agent: &Agent, chat: &ChatRequest<'_>, param: &str) -> Resu
     let asked = messages.iter().rposition(is_question).ok_or_else(wrong)?;
     let Message::User(question) = &messages[asked] else { return Err(wrong()) };
     let history = messages[..asked].to_vec();
-    let mut run = agent.ask(question.clone()).history(history).start().into_state();
+    let mut run = agent.ask(question.clone()).history(history).start().into_run();
     if let choice @ (ToolChoice::Required | ToolChoice::Tool(_)) = chat.tool_choice() {
         run = run.with_tool_choice(choice.clone());
     }
@@ -262,9 +263,7 @@ fn from_conversation(agent: &Agent, chat: &ChatRequest<'_>, param: &str) -> Resu
         run = run.with_parallel_tool_calls(chat.parallel_tool_calls());
     }
     // What was done already is not bounded again.
-    let mut unlimited = RunLimits::default();
-    (unlimited.turns, unlimited.repeated_calls) = (u32::MAX, u32::MAX);
-    run = run.with_limits(unlimited);
+    run = run.with_limits(RunLimits::new().max_turns(u32::MAX).max_repeated_calls(u32::MAX));
     let mut since = messages[asked + 1..].iter().peekable();
     while let Some(message) = since.next() {
         let Message::Assistant(reply) = message else { return Err(wrong()) };
@@ -275,7 +274,7 @@ fn from_conversation(agent: &Agent, chat: &ChatRequest<'_>, param: &str) -> Resu
         }
         replay(&mut run, reply, &results).map_err(|_| wrong())?;
         // A call that is still open would be made here, though the caller wrote it.
-        if run.is_done() || run.open_turn().next().is_some() {
+        if run.is_done() || run.current_calls().next().is_some() {
             return Err(wrong());
         }
     }
@@ -285,7 +284,7 @@ fn from_conversation(agent: &Agent, chat: &ChatRequest<'_>, param: &str) -> Resu
 /// Tells the run what the model replied, and what came of its calls.
 fn replay(run: &mut Run, reply: &AssistantMessage, results: &[Message]) -> Result<(), StepError> {
     run.record_response(ChatResponse::new(reply.clone()))?;
-    let open: Vec<_> = run.open_turn().map(|(call, outcome)| (call.clone(), outcome.is_some())).collect();
+    let open: Vec<_> = run.current_calls().map(|(call, outcome)| (call.clone(), outcome.is_some())).collect();
     // The run may have given the calls other ids.
     for ((call, is_over), asked) in open.into_iter().zip(&reply.tool_calls) {
         if let Some(output) = result_of(&asked.id, results).filter(|_| !is_over) {

@@ -50,7 +50,7 @@ impl CallersTools {
 
     /// The calls that the caller is to make.
     pub(super) fn calls(&self, run: &Run) -> Vec<ToolCall> {
-        run.waiting().filter(|call| self.names.contains(&call.name)).cloned().collect()
+        run.awaiting_approval().filter(|call| self.names.contains(&call.name)).cloned().collect()
     }
 }
 

@@ -6,7 +6,7 @@
 use std::error::Error as StdError;
 
 use axum::http::StatusCode;
-use tool_core::{ModelError, RunError, RunErrorKind, ToolSetError};
+use tool_core::{ModelError, RunError, RunErrorKind, StopReason, ToolSetError};
 
 use super::error::ApiError;
 
@@ -25,22 +25,10 @@ impl Telling {
 
     /// An agent's run that ended without an answer.
     pub(super) fn run(self, error: &RunError) -> ApiError {
-        if let Some(error) = error.model_error() {
-            return self.model(error);
-        }
-        let limit = |what: &str| {
-            let message = format!("the agent gave up: {what}");
-            ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, message).with_code("agent_limit")
-        };
         let told = match error.kind() {
-            RunErrorKind::TurnLimit => limit("it took all its turns"),
-            RunErrorKind::CallLimit => limit("it would have made too many calls"),
-            RunErrorKind::TokenLimit => limit("it used all its tokens"),
-            RunErrorKind::TimeLimit => limit("it took too long"),
-            RunErrorKind::OutputLimit => limit("its calls gave back too much"),
-            RunErrorKind::RepeatLimit => limit("it repeated one call again and again"),
-            RunErrorKind::CutShort => limit("its reply was cut short in the middle of its calls"),
-            RunErrorKind::Tools if is_duplicate(error) => ApiError::invalid(
+            RunErrorKind::Model(error) => return self.model(error),
+            RunErrorKind::Stopped(reason) => stopped(reason),
+            RunErrorKind::Tools { error, .. } if is_duplicate(&**error) => ApiError::invalid(
                 "tools",
                 "one of these tools has the name of a tool that the agent has itself; give it another name",
             ),
@@ -63,9 +51,23 @@ impl Telling {
     }
 }
 
-fn is_duplicate(error: &RunError) -> bool {
-    let error = error.tools_error().and_then(|error| error.downcast_ref::<ToolSetError>());
-    error.is_some_and(ToolSetError::is_duplicate)
+fn stopped(reason: &StopReason) -> ApiError {
+    let what = match reason {
+        StopReason::MaxTurns(_) => "it took all its turns",
+        StopReason::MaxCalls(_) => "it would have made too many calls",
+        StopReason::MaxTotalTokens(_) => "it used all its tokens",
+        StopReason::MaxTime(_) => "it took too long",
+        StopReason::MaxOutputChars(_) => "its calls gave back too much",
+        StopReason::RepeatedCall(_) => "it repeated one call again and again",
+        StopReason::Truncated(_) => "its reply was cut short in the middle of its calls",
+        _ => return ApiError::internal(),
+    };
+    let message = format!("the agent gave up: {what}");
+    ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, message).with_code("agent_limit")
+}
+
+fn is_duplicate(error: &(dyn StdError + Send + Sync + 'static)) -> bool {
+    error.downcast_ref::<ToolSetError>().is_some_and(ToolSetError::is_duplicate)
 }
 
 /// What an error of the endpoint behind a model means to who asks here.

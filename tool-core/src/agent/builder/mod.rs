@@ -185,12 +185,10 @@ impl AgentBuilder {
             return Err(BuildErrorKind::Tools(error).into());
         }
         for more in &self.tools {
-            self.agent.tools =
-                self.agent.tools.union(more).map_err(BuildErrorKind::Tools)?;
+            self.agent.tools = self.agent.tools.union(more).map_err(BuildErrorKind::Tools)?;
         }
         for more in &self.undo_tools {
-            self.agent.undo_tools =
-                self.agent.undo_tools.union(more).map_err(BuildErrorKind::Tools)?;
+            self.agent.undo_tools = self.agent.undo_tools.union(more).map_err(BuildErrorKind::Tools)?;
         }
         check_undo_tools(&self.agent.tools, &self.agent.undo_tools)?;
         if let Some(budget) = self.max_output {

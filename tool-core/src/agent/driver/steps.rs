@@ -14,9 +14,7 @@ use crate::agent::executor::CallExecutor;
 use crate::agent::turn::Turn;
 use crate::agent::{Approver, Event};
 use crate::run::{Attempt, Run, RunErrorKind, Step};
-use crate::{
-    Approval, ChatModel, ChatRequest, ChatResponse, Delta, ModelError, ToolCall, ToolExecution,
-};
+use crate::{Approval, ChatModel, ChatRequest, ChatResponse, Delta, ModelError, ToolCall, ToolExecution};
 
 impl RunDriver {
     /// Takes the next step. Returns `false` if nothing is left to do.

@@ -200,7 +200,10 @@ impl RunTrace {
             if matches!(error.kind(), RunErrorKind::ApprovalNeeded) {
                 open.set_success();
             } else {
-                open.set_failure(names::run_error_type(error), self.settings.content.then(|| error.to_string()));
+                open.set_failure(
+                    names::run_error_type(error),
+                    self.settings.content.then(|| error.to_string()),
+                );
             }
         }
     }
