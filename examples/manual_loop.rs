@@ -34,7 +34,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .build()?;
 
     println!("Question: {question}\n");
-    let mut state = serde_json::to_string(agent.start(question).state())?;
+    let mut state = serde_json::to_string(agent.start(question).run())?;
     let answer = loop {
         // What the agent has and the state has not, such as the tools, `resume` adds again.
         let mut run = agent.resume(serde_json::from_str(&state)?).start();

@@ -325,7 +325,7 @@ fn drive(bytes: &[u8], goes_on: bool) {
     let added = run.new_messages().to_vec();
     assert_valid(run.messages());
     assert_valid(restored(twin.clone()).messages());
-    if let Some(limit) = run.limits().calls {
+    if let Some(limit) = run.limits().max_calls {
         let is_made =
             |one: &&ToolExecution| !one.is_from_record() && !one.outcome().is_err_and(ToolError::is_not_made);
         let made = run.tool_executions().iter().filter(is_made).count();

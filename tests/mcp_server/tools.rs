@@ -111,7 +111,7 @@ pub(crate) async fn wait(
     #[inject] cancellation: &CancellationToken,
 ) -> &'static str {
     let _under_way = witness.enter();
-    let (cancelled, told) = (cancellation.cancelled(), Arc::clone(&witness.cancelled));
+    let (cancelled, told) = (cancellation.clone().cancelled_owned(), Arc::clone(&witness.cancelled));
     tokio::spawn(async move {
         cancelled.await;
         told.notify_one();

@@ -81,7 +81,7 @@ fn panics() {
 /// Waits until it is cancelled, and then leaves a file.
 #[tool]
 async fn wait(file: String, #[inject] cancellation: &CancellationToken) {
-    let cancelled = cancellation.cancelled();
+    let cancelled = cancellation.clone().cancelled_owned();
     tokio::spawn(async move {
         cancelled.await;
         // Whoever looks for it, and does not find it, fails.
