@@ -14,8 +14,7 @@ use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
-use tool_core::{Agent, Approval, Ask, ChatModel, SqliteStore, ToolCall, tool, tools};
-use tool_offline::OfflineModel;
+use tool_core::{Agent, Approval, Ask, ChatModel, RunErrorKind, SqliteStore, ToolCall, tool, tools};
 use tool_openai::OpenAi;
 
 type Failure = Box<dyn Error>;
@@ -58,10 +57,10 @@ async fn ask(question: &str, file: PathBuf) -> Result<(), Failure> {
 
 async fn answer(file: PathBuf) -> Result<(), Failure> {
     let agent = agent(SqliteStore::open(file).await?)?;
-    let runs = agent.kept_runs().await?;
+    let runs = agent.stored_runs().await?;
     println!("{} run(s) to resume", runs.len());
     for mut run in runs {
-        let waiting: Vec<_> = run.waiting().cloned().collect();
+        let waiting: Vec<_> = run.awaiting_approval().cloned().collect();
         for call in waiting {
             run.resolve_approval(&call.id, decision(&call).await?)?;
         }
@@ -87,8 +86,10 @@ async fn show(ask: Ask) -> Result<(), Failure> {
                 println!("{} {} {when}", execution.call().name, execution.call().arguments);
             }
         }
-        Err(error) if error.is_approval_needed() => {
-            error.waiting().for_each(|call| println!("Awaiting approval: {} {}", call.name, call.arguments));
+        Err(error) if matches!(error.kind(), RunErrorKind::ApprovalNeeded) => {
+            error
+                .awaiting_approval()
+                .for_each(|call| println!("Awaiting approval: {} {}", call.name, call.arguments));
         }
         Err(error) => return Err(error.into()),
     }

@@ -62,7 +62,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
                     println!("{question}"); // echo what a terminal would show
                 }
                 let cancellation = CancellationToken::new();
-                let ask = agent.ask(question).conversation("chat").cancelled_by(&cancellation);
+                let ask = agent.ask(question).conversation("chat").cancellation_token(cancellation.clone());
                 show(ask.stream(), &cancellation).await?;
             }
         }

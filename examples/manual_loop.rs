@@ -33,7 +33,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .build()?;
 
     println!("Question: {question}\n");
-    let mut state = serde_json::to_string(agent.start(question).state())?;
+    let mut state = serde_json::to_string(agent.start(question).run())?;
     let answer = loop {
         // `resume` adds what only the agent has, such as the tools.
         let mut run = agent.resume(serde_json::from_str(&state)?).start();
@@ -60,7 +60,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             Step::NeedsApproval(_) => return Err("none of these tools needs approval".into()),
             _ => break run.finish().await?,
         }
-        state = serde_json::to_string(run.state())?;
+        state = serde_json::to_string(run.run())?;
         println!("  state: {} bytes of JSON", state.len());
     };
     println!("\nAnswer: {answer}");

@@ -7,7 +7,8 @@ use std::sync::Mutex;
 
 use tool_core::testing::ScriptedModel;
 use tool_core::{
-    Agent, AgentBuilder, Approval, Event, Message, Run, Step, ToolCall, ToolDefinitions, tool, tools,
+    Agent, AgentBuilder, Approval, Event, Message, Run, RunErrorKind, Step, ToolCall, ToolDefinitions, tool,
+    tools,
 };
 use ways::{alike, in_all_ways, restored};
 
@@ -85,12 +86,12 @@ async fn an_approver_may_leave_a_call_to_who_keeps_the_run() {
     };
     let agent = agent(script()).approver(small_only).build().unwrap();
     let error = agent.ask("Pay").await.unwrap_err();
-    assert!(error.is_approval_needed());
-    let waiting: Vec<_> = error.waiting().map(|call| call.arguments.clone()).collect();
+    assert!(matches!(error.kind(), RunErrorKind::ApprovalNeeded));
+    let waiting: Vec<_> = error.awaiting_approval().map(|call| call.arguments.clone()).collect();
     assert_eq!(waiting, [r#"{"cents": 900}"#]);
     let mut run = error.into_run();
     run.resolve_all_approvals(&Approval::Defer);
-    assert_eq!(run.waiting().count(), 1, "it goes on waiting");
+    assert_eq!(run.awaiting_approval().count(), 1, "it goes on waiting");
     run.resolve_all_approvals(&Approval::Deny(None));
     assert_eq!(agent.resume(run).await.unwrap().text(), "Done.");
 }
@@ -122,13 +123,14 @@ async fn the_other_calls_of_the_turn_go_on_while_one_waits() {
         }
     };
     assert_eq!(told, ["look", "waits for erase"]);
-    assert!(error.is_approval_needed() && error.is_resumable());
-    let expected = "a person has to approve the call of `erase`: keep `into_run()`, `resolve_approval` on each of `waiting()`, and `resume` it";
+    assert!(matches!(error.kind(), RunErrorKind::ApprovalNeeded) && error.is_resumable());
+    let expected = "calls await approval: `erase`; store `into_run()`, call `resolve_approval` for each of `awaiting_approval()`, and `resume` the run";
     assert_eq!(error.to_string(), expected);
     // To resume it without a decision comes to the same, and makes nothing again.
     let error = agent.resume(restored(error.into_run())).await.unwrap_err();
-    assert_eq!(error.waiting().count(), 1);
-    let open: Vec<_> = error.run().open_turn().map(|(call, made)| (&*call.name, made.is_some())).collect();
+    assert_eq!(error.awaiting_approval().count(), 1);
+    let open: Vec<_> =
+        error.run().current_calls().map(|(call, made)| (&*call.name, made.is_some())).collect();
     assert_eq!(open, [("erase", false), ("look", true)]);
     let mut run = restored(error.into_run());
     run.resolve_all_approvals(&Approval::Approve);
@@ -159,7 +161,7 @@ async fn a_message_of_the_user_denies_what_waits() {
     run.push_user_message("Never mind.").unwrap();
     let answer = agent.resume(restored(run)).await.unwrap();
     let texts: Vec<_> = answer.messages()[2..].iter().map(Message::text).collect();
-    let denied = "the call was denied: the user said something else";
+    let denied = "the call was denied: the user sent another message instead";
     assert_eq!(texts, [denied, "seen", "Never mind.", "As you wish."]);
 }
 
@@ -194,7 +196,7 @@ fn decisions_are_taken_once_and_only_where_one_is_asked_for() {
     run.resolve_approval("a", Approval::Approve).unwrap();
     assert!(run.resolve_approval("a", Approval::Deny(None)).is_err());
     run.require_approval("a").unwrap();
-    assert!(run.waiting().next().is_none(), "what was approved is not asked for again");
+    assert!(run.awaiting_approval().next().is_none(), "what was approved is not asked for again");
     let tools = ToolDefinitions::default();
     assert!(matches!(run.next(&tools), Step::CallTools(calls) if calls.len() == 2));
     assert_eq!(run.begin_call("a").unwrap().number, 1);
@@ -211,10 +213,16 @@ async fn a_call_is_not_made_before_its_tool_was_heard() {
     let Step::CallModel(request) = run.next().await.unwrap() else { panic!("nothing was asked yet") };
     let response = agent.model().chat(&request).await.unwrap();
     run.record_response(response).await.unwrap();
-    let calls: Vec<_> = run.state().open_turn().map(|(call, _)| call.clone()).collect();
-    assert!(run.execute(calls[0].clone()).await.unwrap_err().is_out_of_step(), "it waits");
+    let calls: Vec<_> = run.run().current_calls().map(|(call, _)| call.clone()).collect();
+    assert!(
+        matches!(run.execute(calls[0].clone()).await.unwrap_err().kind(), RunErrorKind::Step(_)),
+        "it waits"
+    );
 
-    let mut resumed = agent.resume(restored(run.into_state())).start();
-    assert!(resumed.execute(calls[0].clone()).await.unwrap_err().is_out_of_step(), "it waits");
+    let mut resumed = agent.resume(restored(run.into_run())).start();
+    assert!(
+        matches!(resumed.execute(calls[0].clone()).await.unwrap_err().kind(), RunErrorKind::Step(_)),
+        "it waits"
+    );
     assert!(resumed.execute(calls[1].clone()).await.unwrap().outcome().is_ok());
 }

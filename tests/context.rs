@@ -2,8 +2,8 @@
 
 use tool_core::testing::ScriptedModel;
 use tool_core::{
-    Agent, Answer, ConversationId, Injection, Run, RunError, Tool, ToolCall, ToolContext, ToolDefinition,
-    ToolFuture, ToolOutput, ToolSet, tool, tools,
+    Agent, Answer, ConversationId, Injection, Run, RunError, RunErrorKind, Tool, ToolCall, ToolContext,
+    ToolDefinition, ToolFuture, ToolOutput, ToolSet, tool, tools,
 };
 
 mod app {
@@ -106,16 +106,16 @@ async fn a_run_whose_tools_lack_something_never_reaches_the_model() {
     ];
     for refusal in refusals {
         let error = refusal.unwrap_err();
-        assert!(error.is_missing_context() && !error.is_tools() && !error.is_model());
+        let RunErrorKind::MissingContext(missing) = error.kind() else { panic!("{error}") };
         assert_eq!(error.to_string(), USER_MISSING);
-        assert_eq!(error.missing_context().unwrap().iter().count(), 2);
+        assert_eq!(missing.iter().count(), 2);
         assert_eq!(error.messages().len(), 1);
     }
     let mut run = agent.start("Hello");
     let error = run.next().await.unwrap_err();
-    assert!(error.is_missing_context());
+    let RunErrorKind::MissingContext(missing) = error.kind() else { panic!("{error}") };
     assert!(run.next().await.is_err(), "it stays so");
-    assert_eq!(agent.tools().missing_from(run.context()).as_ref(), error.missing_context());
+    assert_eq!(agent.tools().missing_from(run.context()).as_ref(), Some(missing));
     assert_eq!(model.requests().len(), 0);
     // With the user of the question it is asked, and the run that was refused goes on.
     assert_eq!(agent.ask("Hello").context(app::User).await.unwrap().text(), "Hello.");
@@ -140,8 +140,8 @@ async fn a_run_in_the_middle_of_its_calls_is_refused_before_they_are_made() {
     let ask = || agent.ask("Look").context(app::Database).context(app::User);
     let mut run = ask().start();
     run.advance().await.unwrap();
-    let error = agent.resume(run.into_state()).await.unwrap_err();
-    assert!(error.is_missing_context() && error.tool_executions().is_empty());
+    let error = agent.resume(run.into_run()).await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::MissingContext(_)) && error.tool_executions().is_empty());
     let answer = agent.resume(error.into_run()).context(app::Database).context(app::User).await.unwrap();
     assert_eq!(answer.tool_executions().len(), 1);
 }
@@ -183,7 +183,7 @@ async fn a_run_keeps_its_conversation() {
             None => ask.start(),
         };
         let id = run.context().get::<ConversationId>().unwrap().clone();
-        let run = run.into_state();
+        let run = run.into_run();
         assert_eq!(run.conversation(), Some(&id));
         let state = serde_json::to_string(&run).unwrap();
         let run: Run = serde_json::from_str(&state).unwrap();

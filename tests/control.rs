@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use tool_core::testing::ScriptedModel;
 use tool_core::{
-    Agent, AgentBuilder, AssistantMessage, ChatResponse, ErrorPolicy, Message, RunError, ToolCall,
-    ToolContext, ToolError, ToolErrorKind, ToolOutput, Usage, tool, tools,
+    Agent, AgentBuilder, AssistantMessage, ChatResponse, ErrorPolicy, Message, RunError, RunErrorKind,
+    StopReason, ToolCall, ToolContext, ToolError, ToolErrorKind, ToolOutput, Usage, tool, tools,
 };
 use ways::alike;
 
@@ -80,18 +80,20 @@ async fn each_kind_of_failure_is_told_hidden_or_ends_the_run() {
         let error = told.tool_executions()[0].outcome().unwrap_err();
         assert_eq!(error.kind(), kind);
 
-        let hidden = alike(|| agent(script()).on_error(kind, ErrorPolicy::Hide)).await.unwrap();
+        let hidden = alike(|| agent(script()).error_policy(kind, ErrorPolicy::Hide)).await.unwrap();
         let error = hidden.tool_executions()[0].outcome().unwrap_err();
         assert_eq!((error.kind(), &*error.to_string()), (kind, "the tool failed (reference call_1_0)"));
         assert!(error.failure().is_some(), "what happened stays with the application");
 
-        let ended = alike(|| agent(script()).on_error(kind, ErrorPolicy::EndRun)).await.unwrap_err();
-        assert!(ended.is_tool() && !ended.is_resumable());
-        assert_eq!(ended.tool_error().unwrap().kind(), kind);
+        let ended = alike(|| agent(script()).error_policy(kind, ErrorPolicy::EndRun)).await.unwrap_err();
+        let RunErrorKind::Stopped(StopReason::ToolFailed { tool, error }) = ended.kind() else {
+            panic!("{ended}")
+        };
+        assert_eq!((&**tool, error.kind(), ended.is_resumable()), (name, kind, false));
         assert_eq!((ended.tool_executions().len(), ended.run().turns()), (1, 1));
         // A policy for another kind changes nothing.
         let other = ToolErrorKind::MissingContext;
-        assert!(alike(|| agent(script()).on_error(other, ErrorPolicy::EndRun)).await.is_ok());
+        assert!(alike(|| agent(script()).error_policy(other, ErrorPolicy::EndRun)).await.is_ok());
     }
 }
 
@@ -122,7 +124,9 @@ async fn a_fatal_error_ends_the_run_and_every_call_has_a_result() {
     let build = || agent(ScriptedModel::new().calls_all(calls)).max_concurrent_calls(1);
     let agent = build().build().unwrap();
     let error = agent.ask("What now?").await.unwrap_err();
-    assert!(error.is_tool() && error.tool_error().unwrap().is_fatal());
+    assert!(
+        matches!(error.kind(), RunErrorKind::Stopped(StopReason::ToolFailed { error, .. }) if error.is_fatal())
+    );
     assert_eq!(error.to_string(), "the tool `revoked` ended the run: the key was revoked");
     let results: Vec<_> = error.messages()[2..].iter().map(Message::text).collect();
     assert_eq!(results, ["the key was revoked", "the call was not made: the run had ended"]);
@@ -174,10 +178,10 @@ async fn the_limit_of_calls_runs_none_of_the_turn_that_would_cross_it() {
     let script = || ScriptedModel::new().calls_all([ONE, TWO]).calls_all([ONE, TWO]).says("Done.");
     assert!(alike(|| agent(script()).max_calls(4)).await.is_ok());
     let error = limited(script, |builder| builder.max_calls(3)).await;
-    assert!(error.is_call_limit() && error.is_limit());
+    assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxCalls(3))));
     assert_eq!(error.tool_executions().len(), 2);
     let told = error.messages().last().unwrap().text().into_owned();
-    assert_eq!(told, "the call was not made: the run would have gone beyond its limit of calls");
+    assert_eq!(told, "the call was not made: the run would have exceeded its limit of calls");
 }
 
 #[tokio::test]
@@ -189,9 +193,9 @@ async fn the_limit_of_tokens_ends_the_run_before_more_calls() {
         turn(turn(ScriptedModel::new(), ONE), TWO).says("Done.").with_usage(Usage::new(500, 5))
     };
     // An answer that is there is not thrown away.
-    assert!(alike(|| agent(script()).max_tokens(200)).await.is_ok());
-    let error = limited(script, |builder| builder.max_tokens(199)).await;
-    assert!(error.is_token_limit());
+    assert!(alike(|| agent(script()).max_total_tokens(200)).await.is_ok());
+    let error = limited(script, |builder| builder.max_total_tokens(199)).await;
+    assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTotalTokens(_))));
     assert_eq!((error.tool_executions().len(), error.run().usage().total_tokens), (1, 200));
 }
 
@@ -200,10 +204,13 @@ async fn the_limit_of_output_ends_the_run_with_what_was_read() {
     let script = || ScriptedModel::new().calls_all([ONE, TWO]).says("Done.");
     assert!(alike(|| agent(script()).max_run_output_chars(6)).await.is_ok());
     let error = limited(script, |builder| builder.max_run_output_chars(2)).await;
-    assert!(error.is_output_limit());
+    assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxOutputChars(_))));
     // The model reads the texts of errors, too.
     let script = || ScriptedModel::new().calls("fails", r#"{"why": "a long story"}"#).says("Done.");
-    assert!(limited(script, |builder| builder.max_run_output_chars(2)).await.is_output_limit());
+    assert!(matches!(
+        limited(script, |builder| builder.max_run_output_chars(2)).await.kind(),
+        RunErrorKind::Stopped(StopReason::MaxOutputChars(_))
+    ));
 }
 
 #[tokio::test]
@@ -223,17 +230,17 @@ async fn the_limit_of_time_drops_what_is_under_way() {
     };
     let clock = Instant::now();
     let error = agent(80).ask("Sleep").await.unwrap_err();
-    assert!(error.is_time_limit());
+    assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTime(_))));
     let results: Vec<_> = error.messages()[2..].iter().map(Message::text).collect();
     assert_eq!(results, ["1", "the call was interrupted before a result was produced"]);
     assert!(error.tool_executions()[1].outcome().unwrap_err().is_outcome_unknown());
-    assert!(error.run().time() <= clock.elapsed(), "what was waited for counts once");
-    assert_eq!(error.to_string(), "the run took longer than 80ms; allow more with `max_time`");
+    assert!(error.run().elapsed() <= clock.elapsed(), "what was waited for counts once");
+    assert_eq!(error.to_string(), "the run took longer than 80ms; raise `max_time`");
     // By hand, what is under way is dropped as well.
     let agent = agent(80);
     let mut run = agent.start("Sleep");
     while run.advance().await.unwrap() {}
-    assert!(run.finish().await.unwrap_err().is_time_limit());
+    assert!(matches!(run.finish().await.unwrap_err().kind(), RunErrorKind::Stopped(StopReason::MaxTime(_))));
 }
 
 #[tokio::test]
@@ -256,12 +263,14 @@ async fn every_call_may_take_only_so_long() {
 async fn a_call_that_is_repeated_is_told_of_and_then_ends_the_run() {
     let script = || (0..8).fold(ScriptedModel::new(), |model, _| model.calls(ONE.0, ONE.1)).says("Done.");
     let error = limited(script, |builder| builder.max_turns(20)).await;
-    assert!(error.is_repeat_limit() && error.is_limit());
+    assert!(
+        matches!(error.kind(), RunErrorKind::Stopped(reason @ StopReason::RepeatedCall(tool)) if tool == "sum" && reason.is_limit())
+    );
     let outcomes: Vec<_> = error.tool_executions().iter().map(|one| one.outcome().is_ok()).collect();
     assert_eq!(outcomes, [true, true, true, false, false, false, false]);
     let told = error.tool_executions()[3].outcome().unwrap_err().to_string();
     assert!(
-        told.starts_with("the call was not made: it was asked for 3 times with these arguments already"),
+        told.starts_with("the call was not made: it was requested 3 times with these arguments already"),
         "{told}"
     );
     // Other arguments are another call, and the limit can be set.
@@ -306,7 +315,7 @@ async fn calls_of_the_last_turn_are_made_if_they_may_be_the_answer() {
                 assert_eq!((answer.text(), answer.tool_executions().len()), (expected, made), "{calls:?}");
             }
             (Err(error), None) => {
-                assert!(error.is_turn_limit(), "{error}");
+                assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTurns(_))), "{error}");
                 assert_eq!(error.tool_executions().len(), made, "{calls:?}");
             }
             (outcome, _) => panic!("{calls:?}: {outcome:?}"),
@@ -345,7 +354,7 @@ async fn an_id_that_comes_again_names_the_call_of_then() {
             (one.is_from_record(), one.outcome().map_or_else(ToString::to_string, ToString::to_string))
         })
         .collect();
-    let refused = "the call was not made: its id is that of an earlier call with other arguments; give each call an id of its own";
+    let refused = "the call was not made: its id is that of an earlier call with other arguments; give each call a unique id";
     let expected = [(false, "2.0"), (true, "2.0"), (false, "10.0"), (false, refused)];
     assert_eq!(told, expected.map(|(from_record, text)| (from_record, text.to_owned())));
 }

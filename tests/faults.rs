@@ -29,7 +29,7 @@ async fn failure(base_url: &str) -> tool_openai::Error {
     let streamed = model.stream(&request).next().await.unwrap().unwrap_err();
     let run = Agent::builder(model).build().unwrap().ask("Hello").await.unwrap_err();
     assert!(clock.elapsed() < Duration::from_secs(60));
-    let error = run.model_error().unwrap();
+    let tool_core::RunErrorKind::Model(error) = run.kind() else { panic!("{run}") };
     assert_eq!(streamed.to_string(), error.to_string());
     let mut shown = format!("{run} {run:?} {error} {error:?} {streamed:?}");
     let mut source = run.source();

@@ -170,7 +170,7 @@ async fn a_run_that_lacks_something_is_refused_before_the_model_is_asked() {
         .build()
         .unwrap();
     let error = agent.ask("go").await.unwrap_err();
-    assert!(error.is_missing_context());
+    assert!(matches!(error.kind(), tool_core::RunErrorKind::MissingContext(_)));
     let text = error.to_string();
     for lacks in [
         "`lookup` takes `injecting::User` and `alloc::sync::Arc<dyn injecting::Clock>`",

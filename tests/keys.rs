@@ -27,8 +27,8 @@ async fn a_key_stays_over_attempts_and_is_of_one_call() {
     let model = ScriptedModel::new().calls_all(calls).says("Done.");
     let agent = Agent::builder(model).tools(tools![charge]).build().unwrap();
     let run = agent.start("Charge");
-    let id = run.state().id().clone();
-    agent.resume(run.into_state()).await.unwrap();
+    let id = run.run().id().clone();
+    agent.resume(run.into_run()).await.unwrap();
     let seen = std::mem::take(&mut *SEEN.lock().unwrap());
     let first = format!("{id}/call_1_0");
     let of_first: Vec<_> =
@@ -55,7 +55,7 @@ async fn what_was_begun_and_lost_is_made_again_or_told_of() {
     let agent = Agent::builder(model).tools(tools![again, once]).build().unwrap();
     let mut run = agent.start("Go");
     run.advance().await.unwrap();
-    let mut state = run.into_state();
+    let mut state = run.into_run();
     let Step::CallTools(calls) = state.next(agent.tools().definitions()) else { panic!() };
     for call in calls {
         state.begin_call(&call.id).unwrap();
@@ -82,10 +82,10 @@ async fn by_hand_a_call_is_begun_and_then_made() {
     let mut kept = Vec::new();
     for call in calls {
         // Also of a run that was just restored, whose tools nobody asked for yet.
-        run = agent.resume(run.into_state()).start();
+        run = agent.resume(run.into_run()).start();
         run.begin_call(&call).await.unwrap();
         assert!(run.begin_call(&call).await.is_ok(), "it goes on with what was begun");
-        kept.push(serde_json::to_string(run.state()).unwrap());
+        kept.push(serde_json::to_string(run.run()).unwrap());
         let execution = run.execute(call).await.unwrap();
         assert_eq!(run.context().attempt(), 1);
         assert!(execution.outcome().is_ok());

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, Answer, Run, tool, tools};
+use tool_core::{Agent, Answer, Run, RunErrorKind, tool, tools};
 
 static AT_ONCE: AtomicU32 = AtomicU32::new(0);
 static MOST_AT_ONCE: AtomicU32 = AtomicU32::new(0);
@@ -80,7 +80,7 @@ async fn a_run_that_ended_directly_can_be_kept() {
     let agent = Agent::builder(model).tools(tools![ticket]).build().unwrap();
     let mut run = agent.start("go");
     while run.advance().await.unwrap() {
-        let state = serde_json::to_string(run.state()).unwrap();
+        let state = serde_json::to_string(run.run()).unwrap();
         run = agent.resume(serde_json::from_str::<Run>(&state).unwrap()).start();
     }
     assert_eq!(run.finish().await.unwrap().text(), "Ticket 7");
@@ -98,8 +98,8 @@ async fn what_needs_approval_is_not_done_without() {
     let model = ScriptedModel::new().calls("delete", "{}").says("I may not.");
     let agent = Agent::builder(model).tools(tools![delete]).build().unwrap();
     let error = agent.ask("go").await.unwrap_err();
-    assert!(error.is_approval_needed() && error.is_resumable());
-    assert_eq!(error.waiting().map(|call| &*call.name).collect::<Vec<_>>(), ["delete"]);
+    assert!(matches!(error.kind(), RunErrorKind::ApprovalNeeded) && error.is_resumable());
+    assert_eq!(error.awaiting_approval().map(|call| &*call.name).collect::<Vec<_>>(), ["delete"]);
     assert_eq!(DELETED.load(Ordering::SeqCst), 0);
 }
 

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use tool_core::testing::ScriptedModel;
 use tool_core::{
-    Agent, AgentBuilder, Answer, ConversationId, Event, Injection, RunError, Step, Tool, ToolChoice,
-    ToolContext, ToolDefinition, ToolFuture, ToolOutput, ToolProvider, ToolProviderFuture,
+    Agent, AgentBuilder, Answer, ConversationId, Event, Injection, RunError, RunErrorKind, Step, Tool,
+    ToolChoice, ToolContext, ToolDefinition, ToolFuture, ToolOutput, ToolProvider, ToolProviderFuture,
     ToolProviderRequest, ToolSet, tool, tools,
 };
 
@@ -186,7 +186,7 @@ async fn nobody_is_asked_before_there_is_an_await_nor_for_a_finished_run() {
         .await
         .unwrap();
     assert!(matches!(run.next().await.unwrap(), Step::Done));
-    assert_eq!(agent.resume(run.into_state()).await.unwrap().text(), "Done.");
+    assert_eq!(agent.resume(run.into_run()).await.unwrap().text(), "Done.");
     assert_eq!(provider.asked.load(Ordering::SeqCst), 0);
 }
 
@@ -300,7 +300,7 @@ async fn a_provider_that_fails_ends_the_run_with_what_was_done() {
     let table: [(Build, &str); 4] = [
         (
             |agent| agent.tool_provider(scripted([Ok(tools![sum]), Err(Refused)])),
-            "the tool provider `providers::Scripted` gave no tools: connection refused",
+            "the tool provider `providers::Scripted` failed: connection refused",
         ),
         (
             |agent| agent.tool_provider(scripted([Ok(tools![sum]), Ok(tools![sum, read_file])])),
@@ -315,7 +315,7 @@ async fn a_provider_that_fails_ends_the_run_with_what_was_done() {
                 let provider = scripted([Ok(tools![sum]), Ok(tools![])]);
                 agent.tool_provider(scripted([Ok(tools![]), Err(Refused)])).tool_provider(provider)
             },
-            "the tool provider `providers::Scripted` gave no tools: connection refused",
+            "the tool provider `providers::Scripted` failed: connection refused",
         ),
     ];
     for (build, expected) in table {
@@ -324,13 +324,13 @@ async fn a_provider_that_fails_ends_the_run_with_what_was_done() {
             let agent = build(Agent::builder(model.clone()).tools(tools![read_file])).build().unwrap();
             let error = drive(way, agent.ask("1 + 2?"), &agent).await.unwrap_err();
             assert!(error.to_string().starts_with(expected), "{error}");
-            assert_eq!(error.is_missing_context(), expected.contains("lack"), "{error}");
-            assert_eq!(error.is_tools(), !error.is_missing_context(), "{error}");
-            assert_eq!(error.tools_error().is_some(), error.is_tools());
-            assert_eq!(
-                error.tools_error().is_some_and(|error| error.is::<Refused>()),
-                expected.ends_with("refused"),
-            );
+            match error.kind() {
+                RunErrorKind::MissingContext(_) => assert!(expected.contains("lack"), "{error}"),
+                RunErrorKind::Tools { error, .. } => {
+                    assert_eq!(error.is::<Refused>(), expected.ends_with("refused"), "{error}");
+                }
+                _ => panic!("{error}"),
+            }
             assert_eq!((error.tool_executions().len(), error.messages().len()), (1, 3));
             assert_eq!(model.requests().len(), 1, "the model was not asked again");
             // The run goes on with tools that can be had.
@@ -347,8 +347,11 @@ async fn after_a_failure_of_a_turn_its_tools_are_put_together_anew() {
     let agent = Agent::builder(ScriptedModel::new()).tool_provider(provider).build().unwrap();
     let mut run = agent.start("Hello");
     assert!(matches!(run.next().await.unwrap(), Step::CallModel(request) if request.tools().len() == 1));
-    assert!(run.next().await.unwrap_err().is_missing_context());
-    assert!(run.next().await.unwrap_err().is_missing_context(), "not the tools of the turn before");
+    assert!(matches!(run.next().await.unwrap_err().kind(), RunErrorKind::MissingContext(_)));
+    assert!(
+        matches!(run.next().await.unwrap_err().kind(), RunErrorKind::MissingContext(_)),
+        "not the tools of the turn before"
+    );
 }
 
 #[tokio::test]
@@ -362,7 +365,7 @@ async fn tools_that_were_refused_are_refused_again() {
     let mut run = agent.start("Go");
     assert!(run.advance().await.unwrap() && run.advance().await.unwrap());
     for _ in 0..2 {
-        assert!(run.advance().await.unwrap_err().is_tools());
+        assert!(matches!(run.advance().await.unwrap_err().kind(), RunErrorKind::Tools { .. }));
     }
 }
 
@@ -386,9 +389,9 @@ async fn the_tools_of_a_question_are_beside_the_agents() {
     for way in WAYS {
         let error = drive(way, twice(), &agent).await.unwrap_err();
         let expected = "the tools of the question cannot be offered: two tools are named `sum`: one at tests/providers.rs:";
-        assert!(error.is_tools() && error.to_string().starts_with(expected), "{error}");
-        let error = error.tools_error().unwrap().downcast_ref::<tool_core::ToolSetError>().unwrap().clone();
-        assert!(error.is_duplicate());
+        assert!(error.to_string().starts_with(expected), "{error}");
+        let RunErrorKind::Tools { error, .. } = error.kind() else { panic!("{error}") };
+        assert!(error.downcast_ref::<tool_core::ToolSetError>().unwrap().is_duplicate());
     }
 }
 
@@ -412,7 +415,7 @@ async fn a_function_provides_tools_by_the_question() {
     let error = agent.ask("Add up").await.unwrap_err().to_string();
     assert!(error.starts_with("the tool provider `providers::a_function_provides"), "{error}");
     assert!(
-        error.ends_with("gave no tools: there is no tool `read_flie` in the set; did you mean `read_file`?"),
+        error.ends_with("failed: there is no tool `read_flie` in the set; did you mean `read_file`?"),
         "{error}"
     );
 }
@@ -429,11 +432,11 @@ async fn a_tool_that_must_be_called_may_come_from_a_provider() {
     assert_eq!(must(ToolChoice::Tool("sum".into()), tools![sum]).await, Ok("Done.".into()));
     assert_eq!(
         must(ToolChoice::Required, tools![]).await.unwrap_err(),
-        "the model cannot be asked: the model must call a tool, but there is none; add some with `tools`"
+        "the tools cannot be offered: the model must call a tool, but there is none; add one with `tools`"
     );
     assert_eq!(
         must(ToolChoice::Tool("sun".into()), tools![sum]).await.unwrap_err(),
-        "the model cannot be asked: the model must call the tool `sun`, but there is none of that name"
+        "the tools cannot be offered: the model must call the tool `sun`, which does not exist"
     );
 }
 

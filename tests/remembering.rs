@@ -63,7 +63,7 @@ async fn a_run_that_is_finished_twice_is_kept_once() {
     let agent = Agent::builder(ScriptedModel::new().says("One.")).memory(memory.clone()).build().unwrap();
     let mut run = agent.ask("First?").conversation("a").start();
     while run.advance().await.unwrap() {}
-    let state = restored(run.state().clone());
+    let state = restored(run.run().clone());
     run.finish().await.unwrap();
     agent.resume(state).await.unwrap();
     assert_eq!(memory.messages(&"a".into()).await.unwrap().len(), 2);

@@ -16,8 +16,8 @@ use support::RawServer;
 use support::checked::CheckedServer;
 use tool_core::testing::ScriptedModel;
 use tool_core::{
-    Agent, Content, Image, JsonText, Message, Part, Run, Step, ToolCall, ToolContext, ToolError,
-    ToolExecution, ToolOutput, ToolSet, tool, tools,
+    Agent, Content, Image, JsonText, Message, Part, Run, RunErrorKind, Step, StopReason, ToolCall,
+    ToolContext, ToolError, ToolExecution, ToolOutput, ToolSet, tool, tools,
 };
 use tool_openai::OpenAi;
 use tool_openai::server::Server;
@@ -421,7 +421,7 @@ async fn data_is_in_no_request() {
     let openai = OpenAi::builder().base_url(server.base_url()).build().unwrap();
     let agent = Agent::builder(openai.chat_model("m")).tools(tools![plot]).max_turns(3).build().unwrap();
     let error = agent.ask("How was the week?").await.unwrap_err();
-    assert!(error.is_turn_limit(), "{error}");
+    assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTurns(_))), "{error}");
     assert_eq!(error.tool_executions()[1].output().unwrap().data(), Some(&json!({ "key": "secret" })));
     assert!(!serde_json::to_string(error.messages()).unwrap().contains("secret"));
     let bodies: Vec<_> = server
@@ -445,7 +445,7 @@ async fn images_and_data_are_in_the_state_of_a_run() {
     let question = Content::from_iter([Part::from("How was it?"), Image::from_url("https://a/b.png").into()]);
     let live = agent.start(question.clone());
     let context = live.context().clone();
-    let mut run = live.into_state();
+    let mut run = live.into_run();
     loop {
         let state = serde_json::to_string(&run).unwrap();
         let restored: Run = serde_json::from_str(&state).unwrap();

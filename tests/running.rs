@@ -11,7 +11,7 @@ use futures_util::StreamExt;
 use tool_core::testing::ScriptedModel;
 use tool_core::{
     Agent, AgentBuilder, Answer, AssistantMessage, ChatModel, ChatResponse, Event, FinishReason, Message,
-    RunError, Step, ToolCall, ToolChoice, Usage, tool, tools,
+    RunError, RunErrorKind, Step, StopReason, ToolCall, ToolChoice, Usage, tool, tools,
 };
 use ways::alike;
 
@@ -176,7 +176,7 @@ async fn the_limit_of_turns_ends_the_run_with_what_was_done() {
         (0..3).fold(model, |model, _| model.calls("sum", r#"{"a": 1, "b": 1}"#).with_usage(Usage::new(1, 1)))
     };
     let error = run(script, |builder| builder.max_turns(3)).await.unwrap_err();
-    assert!(error.is_turn_limit());
+    assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTurns(_))));
     assert!(error.to_string().starts_with("the model still called tools after 3 turns"), "{error}");
     // Nobody would read the results of the third turn, so its call was not made; but it has a result.
     assert_eq!(error.tool_executions().len(), 2);
@@ -193,7 +193,10 @@ async fn ten_turns_are_the_default() {
         })
     };
     let error = run_plain(script).await.unwrap_err();
-    assert!(error.is_turn_limit() && error.tool_executions().len() == 9);
+    assert!(
+        matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTurns(_)))
+            && error.tool_executions().len() == 9
+    );
 }
 
 #[tokio::test]
@@ -204,7 +207,10 @@ async fn calls_of_a_reply_cut_short_are_never_made() {
         ScriptedModel::new().replies(ChatResponse::new(message).with_finish_reason(FinishReason::Length))
     };
     let error = run_plain(script).await.unwrap_err();
-    assert!(error.is_truncated() && error.tool_executions().is_empty());
+    assert!(
+        matches!(error.kind(), RunErrorKind::Stopped(StopReason::Truncated(_)))
+            && error.tool_executions().is_empty()
+    );
     assert_eq!(error.messages().last().unwrap().text(), "the call was not made: the reply was cut short");
 }
 
@@ -237,9 +243,9 @@ async fn ids_are_made_unique() {
 async fn a_model_that_fails_leaves_the_run_to_be_driven_on() {
     let script = || ScriptedModel::new().calls("sum", r#"{"a": 1, "b": 2}"#).fails("the line is dead");
     let error = run_plain(script).await.unwrap_err();
-    assert!(error.is_model());
-    assert_eq!(error.to_string(), "the model could not be asked: the line is dead");
-    assert_eq!(format!("{error:?}"), "the model could not be asked: the line is dead");
+    assert!(matches!(error.kind(), RunErrorKind::Model(_)));
+    assert_eq!(error.to_string(), "the request to the model failed: the line is dead");
+    assert_eq!(format!("{error:?}"), "the request to the model failed: the line is dead");
     let mut run = error.into_run();
     assert!(
         matches!(run.next(&Default::default()), Step::CallModel(request) if request.messages().len() == 3)
@@ -264,9 +270,9 @@ async fn what_the_model_must_call_it_must_call_once() {
         .await
         .unwrap();
     let error = Agent::builder(ScriptedModel::new()).tool_choice(ToolChoice::Required).build().unwrap_err();
-    assert_eq!(error.to_string(), "the model must call a tool, but there is none; add some with `tools`");
+    assert_eq!(error.to_string(), "the model must call a tool, but there is none; add one with `tools`");
     let error = agent(ScriptedModel::new()).tool_choice(ToolChoice::Tool("root".into())).build().unwrap_err();
-    assert_eq!(error.to_string(), "the model must call the tool `root`, but there is none of that name");
+    assert_eq!(error.to_string(), "the model must call the tool `root`, which does not exist");
 }
 
 #[tokio::test]

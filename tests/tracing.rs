@@ -447,7 +447,7 @@ async fn runs_that_fail() {
         ),
         (
             one(),
-            |agent| agent.on_error(ToolErrorKind::Failed, ErrorPolicy::EndRun),
+            |agent| agent.error_policy(ToolErrorKind::Failed, ErrorPolicy::EndRun),
             &[
                 "run: tool",
                 "run > turn",
@@ -505,7 +505,7 @@ async fn what_is_given_up_is_cancelled() {
             tokio::time::timeout(soon, awaited(&agent)).await.unwrap_err();
         } else {
             let cancellation = CancellationToken::new();
-            let asked = agent.ask(QUESTION).cancelled_by(&cancellation).into_future();
+            let asked = agent.ask(QUESTION).cancellation_token(cancellation.clone()).into_future();
             let cancelling = async {
                 tokio::time::sleep(soon).await;
                 cancellation.cancel();
@@ -532,7 +532,7 @@ async fn a_model_call_ends_when_it_is_given_up() {
     let _listening = spans.listen();
     let agent = Agent::builder(Silent).build().unwrap();
     let cancellation = CancellationToken::new();
-    let mut run = agent.ask(QUESTION).cancelled_by(&cancellation).start();
+    let mut run = agent.ask(QUESTION).cancellation_token(cancellation.clone()).start();
     let cancelling = async { cancellation.cancel() };
     tokio::join!(run.advance(), cancelling).0.unwrap();
     assert_eq!(
@@ -551,7 +551,7 @@ async fn a_run_that_goes_on_has_spans_of_its_own() {
     let agent = agent(script).max_turns(5).build().unwrap();
     let mut run = agent.start(QUESTION);
     assert!(run.advance().await.unwrap()); // the model calls
-    let state = run.into_state();
+    let state = run.into_run();
     let mut run = agent.resume(state).start();
     while run.advance().await.unwrap() {}
     run.finish().await.unwrap();

@@ -108,7 +108,7 @@ async fn the_recorded_conversations_with_the_run_restored_at_every_step() {
         let agent = Agent::builder(model).tools(tools![get_current_weather, send_email]).build().unwrap();
         let mut run = agent.start(&*recording.user);
         let answer = loop {
-            let state = serde_json::to_string(run.state()).unwrap();
+            let state = serde_json::to_string(run.run()).unwrap();
             run = agent.resume(serde_json::from_str(&state).unwrap()).start();
             match run.next().await.unwrap() {
                 Step::CallModel(request) => {

@@ -4,7 +4,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tool_core::testing::ScriptedModel;
 use tool_core::{
-    Agent, ChatModel, ChatRequest, ChatStream, ModelFuture, RunError, RunLimits, ToolChoice, tool, tools,
+    Agent, ChatModel, ChatRequest, ChatStream, ModelFuture, RunError, RunErrorKind, RunLimits, StopReason,
+    ToolChoice, tool, tools,
 };
 
 /// A model that can be held to a schema, also beside tools or not.
@@ -113,7 +114,7 @@ async fn a_wrong_answer_goes_back_with_what_is_wrong() {
     let says = |text: &'static str| {
         move |request: &ChatRequest<'_>| {
             let last = request.messages().last().unwrap().text().into_owned();
-            assert!(last.starts_with("the answer is not of the form that is asked for: "), "{last}");
+            assert!(last.starts_with("the answer does not have the requested form: "), "{last}");
             last.contains(text)
         }
     };
@@ -136,18 +137,19 @@ async fn a_wrong_answer_goes_back_with_what_is_wrong() {
 async fn within_a_limit() {
     let wrong = || ScriptedModel::new().says("no").says("no").says("no").says(VIENNA);
     let error = ask_held(wrong()).await.unwrap_err();
-    assert!(error.is_wrong_answer() && !error.is_resumable());
-    assert!(error.to_string().starts_with("the model gave no answer that will do: "), "{error}");
+    assert!(
+        matches!(error.kind(), RunErrorKind::Stopped(StopReason::WrongAnswer(_))) && !error.is_resumable()
+    );
+    assert!(error.to_string().starts_with("the model gave no valid answer: "), "{error}");
     assert_eq!(error.messages().len(), 6);
-    assert_eq!(error.kind(), tool_core::RunErrorKind::WrongAnswer);
     let told = ask_plain(wrong()).await.unwrap_err().to_string();
     assert!(!told.contains("final_answer"), "what is meant for the model: {told}");
-    let mut limits = RunLimits::default();
-    limits.wrong_answers = 3;
+    let limits = RunLimits::new().max_wrong_answers(3);
     let agent = Agent::builder(Held { model: wrong(), with_tools: true }).limits(limits).build().unwrap();
     assert_eq!(agent.ask("Which?").answer_as::<City>().await.unwrap(), vienna());
     let agent = Agent::builder(Held { model: wrong(), with_tools: true }).max_turns(1).build().unwrap();
-    assert!(agent.ask("Which?").answer_as::<City>().await.unwrap_err().is_wrong_answer());
+    let error = agent.ask("Which?").answer_as::<City>().await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::WrongAnswer(_))));
 }
 
 #[tokio::test]
@@ -156,10 +158,10 @@ async fn a_refusal_is_not_argued_with() {
     message.refusal = Some("I will not.".into());
     let model = ScriptedModel::new().replies(tool_core::ChatResponse::new(message)).says(VIENNA);
     let error = ask_held(model.clone()).await.unwrap_err();
-    assert!(error.is_refused() && !error.is_wrong_answer() && model.remaining() == 1);
+    let RunErrorKind::Stopped(StopReason::Refused(refusal)) = error.kind() else { panic!("{error}") };
     assert_eq!(
-        (error.refusal(), &*error.to_string()),
-        (Some("I will not."), "the model refused to answer: I will not.")
+        (&**refusal, &*error.to_string(), model.remaining()),
+        ("I will not.", "the model refused to answer: I will not.", 1)
     );
 }
 
@@ -178,10 +180,14 @@ async fn what_is_no_object_comes_in_one() {
 
 #[tokio::test]
 async fn what_fails_otherwise_fails_as_it_does() {
-    assert!(ask_plain(ScriptedModel::new().fails("the line is dead")).await.unwrap_err().is_model());
+    assert!(matches!(
+        ask_plain(ScriptedModel::new().fails("the line is dead")).await.unwrap_err().kind(),
+        RunErrorKind::Model(_)
+    ));
     let model = ScriptedModel::new().calls("look_up", "{").says("never");
     let agent = Agent::builder(model).tools(tools![look_up]).max_turns(1).build().unwrap();
-    assert!(agent.ask("Which?").answer_as::<City>().await.unwrap_err().is_turn_limit());
+    let error = agent.ask("Which?").answer_as::<City>().await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTurns(_))));
 }
 
 #[tokio::test]

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use tool_core::testing::ScriptedModel;
 use tool_core::{
-    Agent, AgentBuilder, BuildError, IdempotencyKey, RunError, Step, ToolError, ToolExecution, Turn, Undone,
-    tool, tools,
+    Agent, AgentBuilder, BuildError, IdempotencyKey, RunError, RunErrorKind, Step, StopReason, ToolError,
+    ToolExecution, Turn, Undone, tool, tools,
 };
 use ways::alike;
 
@@ -60,9 +60,11 @@ async fn a_run_that_fails_undoes_what_it_did_the_last_first() {
             .calls("fatal", "{}")
     };
     let error = alike(|| agent(script())).await.unwrap_err();
-    assert!(error.is_tool() && !error.is_resumable());
+    assert!(
+        matches!(error.kind(), RunErrorKind::Stopped(StopReason::ToolFailed { .. })) && !error.is_resumable()
+    );
     let expected = ["hotel undone, which gave booking of hotel", "train undone, which gave booking of train"];
-    assert_eq!(told(error.run().undone()), expected);
+    assert_eq!(told(error.run().undo_executions()), expected);
     // An answer undoes nothing.
     let script = || ScriptedModel::new().calls_all([booking("train")]).says("Booked.");
     assert!(alike(|| agent(script())).await.is_ok());
@@ -74,8 +76,8 @@ async fn what_cannot_be_undone_holds_up_nothing() {
         || ScriptedModel::new().calls_all([booking("train"), booking("bridge")]).calls("fatal", "{}");
     let error = alike(|| agent(script())).await.unwrap_err();
     let expected = ["cannot be burnt twice", "train undone, which gave booking of train"];
-    assert_eq!(told(error.run().undone()), expected);
-    assert_eq!(error.run().undone()[0].attempts(), 2);
+    assert_eq!(told(error.run().undo_executions()), expected);
+    assert_eq!(error.run().undo_executions()[0].attempts(), 2);
 }
 
 #[tokio::test]
@@ -94,26 +96,30 @@ async fn a_tool_that_undoes_takes_those_arguments_that_it_has() {
     let hidden = alike(|| Agent::builder(script()).tools(tools()).undo_tools(tools![free])).await;
     let offered = alike(|| Agent::builder(script()).tools(tools()).tools(tools![free])).await;
     for error in [hidden.unwrap_err(), offered.unwrap_err()] {
-        assert_eq!(told(error.run().undone()), ["7: 7 in ICE 4"]);
+        assert_eq!(told(error.run().undo_executions()), ["7: 7 in ICE 4"]);
     }
 }
 
 #[tokio::test]
-async fn a_limit_undoes_and_a_failure_of_the_model_waits_to_be_given_up() {
+async fn limits_undo_calls_and_model_failures_only_once_cancelled() {
     let turn = |model: ScriptedModel, what: &str| model.calls_all([booking(what)]);
     let script = || turn(turn(ScriptedModel::new(), "train"), "hotel");
     let error: RunError = alike(|| agent(script()).max_turns(2)).await.unwrap_err();
-    assert!(error.is_turn_limit());
-    assert_eq!(told(error.run().undone()), ["train undone, which gave booking of train"]);
+    assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTurns(_))));
+    assert_eq!(told(error.run().undo_executions()), ["train undone, which gave booking of train"]);
 
     let agent = agent(turn(ScriptedModel::new(), "train").fails("the line is dead")).build().unwrap();
     let error = agent.ask("Book").await.unwrap_err();
-    assert!(error.is_model() && error.is_resumable() && error.run().undone().is_empty());
+    assert!(
+        matches!(error.kind(), RunErrorKind::Model(_))
+            && error.is_resumable()
+            && error.run().undo_executions().is_empty()
+    );
     let mut run = error.into_run();
-    run.give_up().unwrap();
+    run.cancel();
     let error = agent.resume(ways::restored(run)).await.unwrap_err();
-    assert!(error.is_cancelled());
-    assert_eq!(error.run().undone().len(), 1);
+    assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::Cancelled)));
+    assert_eq!(error.run().undo_executions().len(), 1);
 }
 
 #[tokio::test]
@@ -127,9 +133,9 @@ async fn a_cancelled_run_undoes_too() {
             cancel.cancel();
         }
     };
-    let error = agent.ask("Book").on_event(hook).cancelled_by(&cancellation).await.unwrap_err();
-    assert!(error.is_cancelled());
-    assert_eq!(told(error.run().undone()), ["train undone, which gave booking of train"]);
+    let error = agent.ask("Book").on_event(hook).cancellation_token(cancellation.clone()).await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::Cancelled)));
+    assert_eq!(told(error.run().undo_executions()), ["train undone, which gave booking of train"]);
 }
 
 #[tokio::test]
@@ -142,7 +148,7 @@ async fn what_took_too_long_may_have_had_its_effect_and_is_undone() {
     let script = || ScriptedModel::new().calls("hangs", r#"{"what": "train"}"#).calls("fatal", "{}");
     let build = || Agent::builder(script()).tools(tools![hangs, fatal]).undo_tools(tools![cancel]);
     let error = alike(build).await.unwrap_err();
-    assert_eq!(told(error.run().undone()), ["train undone, which gave ?"]);
+    assert_eq!(told(error.run().undo_executions()), ["train undone, which gave ?"]);
 }
 
 /// The process ends when the call that undoes was begun; what was kept is driven on.
@@ -166,10 +172,10 @@ async fn what_undoes_at_most_once_is_not_made_again() {
     while !matches!(run.next().await.unwrap(), Step::CallTools(calls) if calls[0].name == "take_back") {
         run.advance().await.unwrap();
     }
-    let mut state = run.into_state();
+    let mut state = run.into_run();
     state.begin_call("undo_call_1_1").unwrap();
     let error = agent.resume(ways::restored(state)).await.unwrap_err();
-    let undone = error.run().undone();
+    let undone = error.run().undo_executions();
     assert!(undone[0].outcome().unwrap_err().is_outcome_unknown());
     assert_eq!(undone[1].output().unwrap().to_string(), "Ada");
     assert_eq!(TAKEN_BACK.load(Ordering::SeqCst), 1);
@@ -187,14 +193,13 @@ fn sweep() {}
 async fn a_call_that_panicked_may_have_had_its_effect() {
     let script = || ScriptedModel::new().calls("bursts", "{}").calls("fatal", "{}");
     let error = alike(|| agent(script()).tools(tools![bursts, sweep])).await.unwrap_err();
-    assert_eq!(error.run().undone().len(), 1);
+    assert_eq!(error.run().undo_executions().len(), 1);
 }
 
 #[test]
 fn an_agent_without_the_tool_that_undoes_is_refused() {
     let error: BuildError = Agent::builder(ScriptedModel::new()).tools(tools![book]).build().unwrap_err();
-    let expected =
-        "the tool `book` is undone by `cancel`, but there is none of that name; add it with `undo_tools`";
+    let expected = "the tool `book` is undone by `cancel`, which does not exist; add it with `undo_tools`";
     assert_eq!(error.to_string(), expected);
     // It gets the arguments of the call that it undoes.
     #[tool(undo = "free")]
@@ -206,7 +211,7 @@ fn an_agent_without_the_tool_that_undoes_is_refused() {
         booking
     }
     let error = Agent::builder(ScriptedModel::new()).tools(tools![rent, free]).build().unwrap_err();
-    let expected = "the tool `rent` is undone by `free`, which needs `booking`, but gets the arguments of `rent`, which has none of that name; take what the call gave back, as `#[inject] undone: &Undone`";
+    let expected = "the tool `rent` is undone by `free`, which requires `booking` but receives the arguments of `rent`; read the output of the undone call instead, with `#[inject] undone: &Undone`";
     assert_eq!(error.to_string(), expected);
     // One that the model is offered will do.
     assert!(Agent::builder(ScriptedModel::new()).tools(tools![book, cancel]).build().is_ok());
@@ -227,5 +232,5 @@ async fn a_turn_with_fewer_tools_undoes_all_the_same() {
         })
     };
     let error = alike(build).await.unwrap_err();
-    assert_eq!(told(error.run().undone()), ["train"]);
+    assert_eq!(told(error.run().undo_executions()), ["train"]);
 }

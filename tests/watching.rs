@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use tool_core::testing::ScriptedModel;
 use tool_core::{
-    Agent, AgentBuilder, CancellationToken, Event, Progress, ToolError, ToolProgress, Turn, tool, tools,
+    Agent, AgentBuilder, CancellationToken, Event, Progress, RunErrorKind, StopReason, ToolError,
+    ToolProgress, Turn, tool, tools,
 };
 
 #[tool]
@@ -126,19 +127,19 @@ async fn a_run_is_cancelled_from_elsewhere() {
     let seen = Seen::default();
     let agent = spawning(&seen);
     let cancellation = CancellationToken::new();
-    let ask = agent.ask("Spawn").cancelled_by(&cancellation).into_future();
+    let ask = agent.ask("Spawn").cancellation_token(cancellation.clone()).into_future();
     let canceller = async {
         tokio::time::sleep(Duration::from_millis(5)).await;
         cancellation.cancel();
     };
     let (outcome, ()) = futures_util::future::join(ask, canceller).await;
     let error = outcome.unwrap_err();
-    assert!(error.is_cancelled() && !error.is_resumable());
+    assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::Cancelled)) && !error.is_resumable());
     assert_eq!(error.messages()[2].text(), "the call was interrupted before a result was produced");
     assert!(is_seen(&seen).await);
     // One that was cancelled before is not begun.
-    let error = agent.ask("Spawn").cancelled_by(&cancellation).await.unwrap_err();
-    assert!(error.is_cancelled() && error.run().turns() == 0);
+    let error = agent.ask("Spawn").cancellation_token(cancellation.clone()).await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::Cancelled)) && error.run().turns() == 0);
 }
 
 #[tokio::test]
@@ -169,7 +170,7 @@ async fn hooks_hear_of_failures() {
         .build()
         .unwrap();
     let error = agent.ask("Hello").await.unwrap_err();
-    assert_eq!(*told.lock().unwrap(), ["the model could not be asked: the line is dead"]);
+    assert_eq!(*told.lock().unwrap(), ["the request to the model failed: the line is dead"]);
     agent.resume(error.into_run()).await.unwrap();
     assert_eq!(told.lock().unwrap().len(), 1);
 }
@@ -243,7 +244,7 @@ async fn what_a_hook_leaves_of_a_turn_holds_when_the_run_is_resumed() {
     let agent = Agent::builder(model).tools(tools![first, second]).before_turn(only_first).build().unwrap();
     let mut run = agent.start("Go");
     run.advance().await.unwrap();
-    let answer = agent.resume(run.into_state()).await.unwrap();
+    let answer = agent.resume(run.into_run()).await.unwrap();
     assert!(answer.tool_executions()[0].outcome().unwrap_err().is_unknown_tool());
 }
 

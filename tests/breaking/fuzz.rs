@@ -8,8 +8,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tool_core::{
     Approval, AssistantMessage, ChatResponse, ErrorPolicy, FinishReason, Message, ReturnDirect, Run,
-    RunLimits, Step, ToolCall, ToolDefinition, ToolDefinitions, ToolError, ToolErrorKind, ToolExecution,
-    ToolOutput, ToolPolicy, Usage,
+    RunErrorKind, RunLimits, Step, ToolCall, ToolDefinition, ToolDefinitions, ToolError, ToolErrorKind,
+    ToolExecution, ToolOutput, ToolPolicy, Usage,
 };
 
 use crate::ways::{assert_valid, restored};
@@ -122,12 +122,12 @@ fn outcome(tape: &mut Tape<'_>) -> Result<ToolOutput, ToolError> {
 
 fn new_run(tape: &mut Tape<'_>) -> Run {
     let mut limits = RunLimits::default();
-    limits.turns = tape.pick(&[6, 0, 1, 2, 12]);
-    limits.calls = tape.pick(&[None, Some(0), Some(3), Some(8)]);
-    limits.tokens = tape.pick(&[None, Some(15)]);
-    limits.output = tape.pick(&[None, Some(0), Some(400)]);
-    limits.time = tape.pick(&[None, Some(Duration::from_secs(5))]);
-    limits.repeated_calls = tape.pick(&[3, 0, 1]);
+    limits.max_turns = tape.pick(&[6, 0, 1, 2, 12]);
+    limits.max_calls = tape.pick(&[None, Some(0), Some(3), Some(8)]);
+    limits.max_total_tokens = tape.pick(&[None, Some(15)]);
+    limits.max_output_chars = tape.pick(&[None, Some(0), Some(400)]);
+    limits.max_time = tape.pick(&[None, Some(Duration::from_secs(5))]);
+    limits.max_repeated_calls = tape.pick(&[3, 0, 1]);
     let mut run = Run::new(match tape.below(3) {
         0 => vec![Message::user("What now?")],
         1 => vec![Message::system("Be brief."), Message::user("What now?")],
@@ -135,9 +135,9 @@ fn new_run(tape: &mut Tape<'_>) -> Run {
     });
     run = run.with_limits(limits);
     for kind in [ToolErrorKind::Failed, ToolErrorKind::InvalidArguments, ToolErrorKind::UnknownTool] {
-        run = run.on_error(
+        run = run.error_policy(
             kind,
-            tape.pick(&[ErrorPolicy::Tell, ErrorPolicy::Tell, ErrorPolicy::Hide, ErrorPolicy::EndRun]),
+            tape.pick(&[ErrorPolicy::Report, ErrorPolicy::Report, ErrorPolicy::Hide, ErrorPolicy::EndRun]),
         );
     }
     run
@@ -189,9 +189,6 @@ impl Twins {
             }
             7 => self.both(|run| run.add_elapsed(Duration::from_secs(2))),
             8 if tape.below(4) == 3 => self.both(Run::cancel),
-            9 if tape.below(4) == 3 => {
-                let _ = self.both(Run::give_up);
-            }
             10 if self.run.is_done() => {
                 let _ = self.both(|run| run.reject_answer("Answer in JSON."));
             }
@@ -225,7 +222,7 @@ impl Twins {
             self.begun.remove(&call.id);
             let is_over = |run: &mut Run| {
                 let is_of = |one: &ToolExecution| one.call().id == call.id;
-                run.tool_executions().iter().any(is_of) || run.undone().iter().any(is_of)
+                run.tool_executions().iter().any(is_of) || run.undo_executions().iter().any(is_of)
             };
             if self.both(is_over) {
                 self.over.insert(call.id.clone());
@@ -287,7 +284,7 @@ impl Twins {
             Told::Calls(calls) => {
                 let ids: HashSet<_> = calls.iter().map(|call| &call.id).collect();
                 assert!(!calls.is_empty() && ids.len() == calls.len(), "{shown}");
-                let waiting: Vec<_> = self.run.waiting().map(|call| call.id.clone()).collect();
+                let waiting: Vec<_> = self.run.awaiting_approval().map(|call| call.id.clone()).collect();
                 assert!(!calls.iter().any(|call| waiting.contains(&call.id)), "{shown}");
                 let is_alone = calls.iter().any(|call| call.name.ends_with("alone"));
                 assert!(!is_alone || calls.len() == 1, "{shown}");
@@ -322,13 +319,13 @@ fn drive(bytes: &[u8], goes_on: bool) {
             break;
         }
         let limits = twins.run.limits();
-        assert!(twins.run.turns() <= limits.turns.max(1));
+        assert!(twins.run.turns() <= limits.max_turns.max(1));
     }
     let Twins { run, twin, .. } = twins;
-    let added = run.added().to_vec();
+    let added = run.new_messages().to_vec();
     assert_valid(run.messages());
     assert_valid(restored(twin.clone()).messages());
-    if let Some(limit) = run.limits().calls {
+    if let Some(limit) = run.limits().max_calls {
         let is_made =
             |one: &&ToolExecution| !one.is_from_record() && !one.outcome().is_err_and(ToolError::is_not_made);
         let made = run.tool_executions().iter().filter(is_made).count();
@@ -340,7 +337,7 @@ fn drive(bytes: &[u8], goes_on: bool) {
             assert_eq!((one.text(), one.messages()), (other.text(), other.messages()));
         }
         (Err(one), Err(other)) => {
-            assert!(!one.is_resumable() && !one.is_out_of_step());
+            assert!(!one.is_resumable() && !matches!(one.kind(), RunErrorKind::Step(_)));
             assert_eq!((one.to_string(), one.messages()), (other.to_string(), other.messages()));
         }
         _ => panic!("restored, it came to something else"),

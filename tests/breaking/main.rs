@@ -87,7 +87,7 @@ async fn memories() -> Vec<ChatMemory> {
 fn added(outcome: &Outcome) -> &[Message] {
     match outcome {
         Ok(answer) => answer.messages(),
-        Err(error) => error.run().added(),
+        Err(error) => error.run().new_messages(),
     }
 }
 

@@ -3,7 +3,7 @@
 use futures_util::{StreamExt, stream};
 use tool_core::{
     Agent, AgentBuilder, AssistantMessage, ChatModel, ChatRequest, ChatResponse, ChatStream, Delta,
-    FinishReason, ModelError, ModelFuture, Run, RunError, Step, ToolCall, Usage, tool, tools,
+    FinishReason, ModelError, ModelFuture, Run, RunErrorKind, Step, StopReason, ToolCall, Usage, tool, tools,
 };
 
 use crate::ways::assert_valid;
@@ -32,7 +32,11 @@ fn other_place(turn: usize) -> String {
 
 type Calls = fn(usize) -> Vec<ToolCall>;
 type Limit = fn(AgentBuilder) -> AgentBuilder;
-type Is = fn(&RunError) -> bool;
+type Is = fn(&StopReason) -> bool;
+
+const TURNS: Is = |reason| matches!(reason, StopReason::MaxTurns(_));
+const CALLS: Is = |reason| matches!(reason, StopReason::MaxCalls(_));
+const REPEATED: Is = |reason| matches!(reason, StopReason::RepeatedCall(_));
 
 #[tokio::test]
 async fn a_model_that_goes_on_for_ever_is_stopped() {
@@ -50,24 +54,25 @@ async fn a_model_that_goes_on_for_ever_is_stopped() {
     let many_turns: Limit = |builder| builder.max_turns(40);
     let as_it_is: Limit = |builder| builder;
     let table: [(&str, Calls, Limit, Is); 14] = [
-        ("same", same, as_it_is, RunError::is_repeat_limit),
-        ("same, with few turns", same, |builder| builder.max_turns(2), RunError::is_turn_limit),
-        ("same, with one turn", same, |builder| builder.max_turns(0), RunError::is_turn_limit),
-        ("alternating", alternating, as_it_is, RunError::is_turn_limit),
-        ("alternating for long", alternating, many_turns, RunError::is_repeat_limit),
-        ("another each time", other, as_it_is, RunError::is_turn_limit),
-        ("another, counted", other, |builder| builder.max_calls(4), RunError::is_call_limit),
-        ("invented", invented, as_it_is, RunError::is_turn_limit),
-        ("without ids", no_id, many_turns, RunError::is_repeat_limit),
-        ("one id", same_id, as_it_is, RunError::is_turn_limit),
-        ("one id and call", same_call_and_id, many_turns, RunError::is_repeat_limit),
-        ("no JSON", wrong, many_turns, RunError::is_repeat_limit),
-        ("no name", unnamed, many_turns, RunError::is_repeat_limit),
-        ("many at once", all, |builder| builder.max_turns(40).max_calls(100), RunError::is_call_limit),
+        ("same", same, as_it_is, REPEATED),
+        ("same, with few turns", same, |builder| builder.max_turns(2), TURNS),
+        ("same, with one turn", same, |builder| builder.max_turns(0), TURNS),
+        ("alternating", alternating, as_it_is, TURNS),
+        ("alternating for long", alternating, many_turns, REPEATED),
+        ("another each time", other, as_it_is, TURNS),
+        ("another, counted", other, |builder| builder.max_calls(4), CALLS),
+        ("invented", invented, as_it_is, TURNS),
+        ("without ids", no_id, many_turns, REPEATED),
+        ("one id", same_id, as_it_is, TURNS),
+        ("one id and call", same_call_and_id, many_turns, REPEATED),
+        ("no JSON", wrong, many_turns, REPEATED),
+        ("no name", unnamed, many_turns, REPEATED),
+        ("many at once", all, |builder| builder.max_turns(40).max_calls(100), CALLS),
     ];
     for (name, calls, limit, is) in table {
         let error = broken(|| limit(agent(Puppet::calling(calls)))).await.unwrap_err();
-        assert!(is(&error) && error.is_limit() && !error.is_resumable(), "{name}: {error}");
+        let RunErrorKind::Stopped(reason) = error.kind() else { panic!("{name}: {error}") };
+        assert!(is(reason) && reason.is_limit() && !error.is_resumable(), "{name}: {error}");
     }
 }
 
@@ -83,8 +88,14 @@ async fn tokens_beyond_counting_end_a_run_and_do_not_overflow() {
         });
         agent(model)
     };
-    assert!(broken(build).await.unwrap_err().is_turn_limit());
-    assert!(broken(|| build().max_tokens(1000)).await.unwrap_err().is_token_limit());
+    assert!(matches!(
+        broken(build).await.unwrap_err().kind(),
+        RunErrorKind::Stopped(StopReason::MaxTurns(_))
+    ));
+    assert!(matches!(
+        broken(|| build().max_total_tokens(1000)).await.unwrap_err().kind(),
+        RunErrorKind::Stopped(StopReason::MaxTotalTokens(_))
+    ));
 }
 
 #[tokio::test]
@@ -114,7 +125,7 @@ struct BreaksOff(Option<&'static str>);
 
 impl ChatModel for BreaksOff {
     fn chat<'a>(&'a self, _: &'a ChatRequest<'_>) -> ModelFuture<'a> {
-        let why = self.0.unwrap_or("the stream ended before the response was whole");
+        let why = self.0.unwrap_or("the stream ended before the response was complete");
         Box::pin(async move { Err(ModelError::new(why)) })
     }
 
@@ -129,7 +140,7 @@ impl ChatModel for BreaksOff {
 async fn a_reply_that_breaks_off_leaves_a_run_that_can_be_resumed() {
     for why in [None, Some("the line is dead")] {
         let error = broken(|| agent(BreaksOff(why))).await.unwrap_err();
-        assert!(error.is_model() && error.is_resumable());
+        assert!(matches!(error.kind(), RunErrorKind::Model(_)) && error.is_resumable());
         assert_eq!(error.messages().len(), 1, "nothing of it is in the conversation");
         let agent = agent(Puppet::calling(|_| vec![])).build().unwrap();
         assert_eq!(agent.resume(error.into_run()).await.unwrap().text(), "That was all.");
@@ -149,7 +160,10 @@ async fn calls_of_a_reply_that_is_cut_short_are_not_made() {
             Ok(response)
         });
         let error = broken(|| agent(model.clone())).await.unwrap_err();
-        assert!(error.is_truncated(), "{reason:?}: {error}");
+        assert!(
+            matches!(error.kind(), RunErrorKind::Stopped(StopReason::Truncated(_))),
+            "{reason:?}: {error}"
+        );
         assert_eq!((error.tool_executions().len(), error.run().turns()), (2, 2));
     }
 }
@@ -182,7 +196,10 @@ fn ten_thousand() -> Puppet {
 #[tokio::test]
 async fn ten_thousand_calls_are_made_or_refused_as_one_says() {
     let error = broken(|| agent(ten_thousand()).max_calls(100)).await.unwrap_err();
-    assert!(error.is_call_limit() && error.tool_executions().is_empty());
+    assert!(
+        matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxCalls(_)))
+            && error.tool_executions().is_empty()
+    );
 
     for (memory, is_streamed) in memories().await.into_iter().zip([false, true]) {
         let agent = agent(ten_thousand()).memory(memory.clone()).context(conversation()).build().unwrap();
@@ -222,7 +239,7 @@ async fn ten_thousand_calls_by_hand() {
             }
             _ => break,
         }
-        let state = serde_json::to_string(run.state()).unwrap();
+        let state = serde_json::to_string(run.run()).unwrap();
         run = agent.resume(serde_json::from_str::<Run>(&state).unwrap()).start();
     }
     let answer = run.finish().await.unwrap();

@@ -5,8 +5,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tool_core::{
-    Agent, AgentBuilder, CancellationToken, ChatMemory, ConversationId, ErrorPolicy, ToolErrorKind, tool,
-    tools,
+    Agent, AgentBuilder, CancellationToken, ChatMemory, ConversationId, ErrorPolicy, RunErrorKind,
+    StopReason, ToolErrorKind, tool, tools,
 };
 
 use crate::ways::assert_valid;
@@ -22,7 +22,7 @@ async fn delegate(
     #[inject] inner: &Inner,
     #[inject] cancellation: &CancellationToken,
 ) -> Result<String, String> {
-    let answer = inner.0.ask(question).cancelled_by(cancellation).await;
+    let answer = inner.0.ask(question).cancellation_token(cancellation.clone()).await;
     answer.map(|answer| answer.text().to_owned()).map_err(|error| error.to_string())
 }
 
@@ -64,8 +64,9 @@ async fn what_becomes_of_an_inner_run_is_what_its_tool_gives() {
         _ => vec![],
     });
     let build = || Agent::builder(model.clone()).tools(tools![delegate]).context(for_ever());
-    let error = broken(|| build().on_error(ToolErrorKind::Failed, ErrorPolicy::EndRun)).await.unwrap_err();
-    assert!(error.is_tool());
+    let error =
+        broken(|| build().error_policy(ToolErrorKind::Failed, ErrorPolicy::EndRun)).await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::ToolFailed { .. })));
 }
 
 /// What is seen of an inner tool.
@@ -90,7 +91,7 @@ async fn watch(#[inject] watched: &Arc<Watched>, #[inject] cancellation: &Cancel
     let _guard = Guard(Arc::clone(watched));
     watched.is_begun.store(true, Ordering::SeqCst);
     // What the tool has given to others hears of it.
-    let (seen, cancelled) = (Arc::clone(watched), cancellation.cancelled());
+    let (seen, cancelled) = (Arc::clone(watched), cancellation.clone().cancelled_owned());
     tokio::spawn(async move {
         cancelled.await;
         seen.is_cancelled.store(true, Ordering::SeqCst);
@@ -111,7 +112,7 @@ async fn a_cancellation_reaches_what_is_innermost() {
         let agent = outer(Inner(middle.build().unwrap())).build().unwrap();
 
         let cancellation = CancellationToken::new();
-        let ask = agent.ask("What now?").cancelled_by(&cancellation).into_future();
+        let ask = agent.ask("What now?").cancellation_token(cancellation.clone()).into_future();
         let asked = tokio::spawn(ask);
         while !watched.is_begun.load(Ordering::SeqCst) {
             tokio::task::yield_now().await;
@@ -123,7 +124,7 @@ async fn a_cancellation_reaches_what_is_innermost() {
             cancellation.cancel();
             let error = tokio::time::timeout(Duration::from_secs(5), asked).await.unwrap();
             let error = error.unwrap().unwrap_err();
-            assert!(error.is_cancelled(), "{error}");
+            assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::Cancelled)), "{error}");
             assert_valid(error.messages());
         }
         assert!(watched.is_dropped.load(Ordering::SeqCst));
@@ -194,6 +195,6 @@ async fn who_waits_for_itself_is_given_up_in_time() {
     let asked = tokio::time::timeout(Duration::from_secs(5), agent.ask("What now?").conversation("x"));
     match asked.await.expect("it does not wait for ever") {
         Ok(answer) => assert!(answer.messages()[2].text().contains("took longer")),
-        Err(error) => assert!(error.is_time_limit()),
+        Err(error) => assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTime(_)))),
     }
 }

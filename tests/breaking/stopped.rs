@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tool_core::{
     Agent, AgentBuilder, Approval, Approver, ApproverFuture, CancellationToken, ChatMemory, ChatModel,
-    ChatRequest, Event, ModelFuture, RunError, Step, ToolCall, ToolError, ToolProvider, ToolProviderFuture,
-    ToolProviderRequest, tool, tools,
+    ChatRequest, Event, ModelFuture, RunError, RunErrorKind, Step, StopReason, ToolCall, ToolError,
+    ToolProvider, ToolProviderFuture, ToolProviderRequest, tool, tools,
 };
 
 use crate::ways::assert_valid;
@@ -36,8 +36,8 @@ fn calling(names: &'static [&'static str]) -> AgentBuilder {
 }
 
 /// As in the documentation: all calls of a step in one loop, whatever comes of one.
-async fn call_by_call(agent: &Agent, cancelled_by: &CancellationToken) -> Outcome {
-    let mut run = agent.ask("What now?").cancelled_by(cancelled_by).start();
+async fn call_by_call(agent: &Agent, cancellation: &CancellationToken) -> Outcome {
+    let mut run = agent.ask("What now?").cancellation_token(cancellation.clone()).start();
     loop {
         match run.next().await? {
             Step::CallModel(request) => {
@@ -63,13 +63,13 @@ async fn a_loop_by_hand_hears_why_the_run_ended() {
     let never = CancellationToken::new();
     let agent = calling(&["look", "revoked", "look"]).build().unwrap();
     let error = call_by_call(&agent, &never).await.unwrap_err();
-    assert!(error.is_tool(), "{error}");
+    assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::ToolFailed { .. })), "{error}");
     let results: Vec<_> = error.messages()[2..].iter().map(|one| one.text().into_owned()).collect();
     assert_eq!(results, ["seen", "the key was revoked", "the call was not made: the run had ended"]);
 
     let agent = calling(&["look", "hangs", "look"]).max_time(SOON).build().unwrap();
     let error = call_by_call(&agent, &never).await.unwrap_err();
-    assert!(error.is_time_limit(), "{error}");
+    assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTime(_))), "{error}");
     assert_valid(error.messages());
 }
 
@@ -82,13 +82,13 @@ async fn cancelled(cancellation: &CancellationToken, run: impl Future<Output = O
     let both = async { futures_util::future::join(run, cancel).await.0 };
     let outcome = tokio::time::timeout(Duration::from_secs(5), both).await;
     let error = outcome.expect("it does not wait for what hangs").unwrap_err();
-    assert!(error.is_cancelled(), "{error}");
+    assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::Cancelled)), "{error}");
     assert_valid(error.messages());
     error
 }
 
 async fn last_event(agent: &Agent, cancellation: &CancellationToken) -> Outcome {
-    let mut events = agent.ask("What now?").cancelled_by(cancellation).stream();
+    let mut events = agent.ask("What now?").cancellation_token(cancellation.clone()).stream();
     while let Some(event) = events.next().await {
         if let Event::Done(answer) = event? {
             return Ok(answer);
@@ -105,7 +105,8 @@ async fn cancelled_in_all_ways(build: impl Fn() -> AgentBuilder) -> RunError {
     let cancellation = CancellationToken::new();
     cancelled(&cancellation, call_by_call(&agent, &cancellation)).await;
     let cancellation = CancellationToken::new();
-    cancelled(&cancellation, agent.ask("What now?").cancelled_by(&cancellation).into_future()).await
+    cancelled(&cancellation, agent.ask("What now?").cancellation_token(cancellation.clone()).into_future())
+        .await
 }
 
 #[tokio::test]
@@ -143,9 +144,10 @@ async fn a_model_that_hangs_is_given_up() {
     let cancellation = CancellationToken::new();
     cancelled(&cancellation, last_event(&agent, &cancellation)).await;
     let cancellation = CancellationToken::new();
-    cancelled(&cancellation, agent.ask("What now?").cancelled_by(&cancellation).into_future()).await;
+    cancelled(&cancellation, agent.ask("What now?").cancellation_token(cancellation.clone()).into_future())
+        .await;
     let error = build().max_time(SOON).build().unwrap().ask("What now?").await.unwrap_err();
-    assert!(error.is_time_limit());
+    assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTime(_))));
 }
 
 #[tokio::test]
@@ -164,7 +166,10 @@ async fn whoever_is_waited_for_is_given_up() {
     // Time counts for all of them but a person.
     for build in [build().max_time(SOON), calling(&["look"]).tool_provider(Silent).max_time(SOON)] {
         let asked = tokio::time::timeout(Duration::from_secs(5), build.build().unwrap().ask("What now?"));
-        assert!(asked.await.unwrap().unwrap_err().is_time_limit());
+        assert!(matches!(
+            asked.await.unwrap().unwrap_err().kind(),
+            RunErrorKind::Stopped(StopReason::MaxTime(_))
+        ));
     }
 }
 
@@ -204,7 +209,7 @@ async fn what_undoes_is_not_cancelled_with_what_it_undoes() {
         Agent::builder(model).tools(tools![give, hangs]).undo_tools(tools![take_back])
     };
     let error = cancelled_in_all_ways(agent).await;
-    assert!(error.run().undone()[0].outcome().is_ok());
+    assert!(error.run().undo_executions()[0].outcome().is_ok());
     // Nor when the run is cancelled while it is undone.
     let model = Puppet::calling(|turn| vec![call(&turn.to_string(), ["give", "revoked"][turn], "{}")]);
     let agent = Agent::builder(model).tools(tools![give, revoked]).undo_tools(tools![take_back]);
@@ -215,7 +220,11 @@ async fn what_undoes_is_not_cancelled_with_what_it_undoes() {
             cancel.cancel();
         }
     };
-    let error = agent.ask("What now?").cancelled_by(&cancellation).on_event(hook).await.unwrap_err();
-    assert!(error.is_tool() && cancellation.is_cancelled());
-    assert!(error.run().undone()[0].outcome().is_ok());
+    let error =
+        agent.ask("What now?").cancellation_token(cancellation.clone()).on_event(hook).await.unwrap_err();
+    assert!(
+        matches!(error.kind(), RunErrorKind::Stopped(StopReason::ToolFailed { .. }))
+            && cancellation.is_cancelled()
+    );
+    assert!(error.run().undo_executions()[0].outcome().is_ok());
 }

@@ -4,7 +4,9 @@ use std::panic::panic_any;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use tool_core::{Agent, AgentBuilder, ErrorPolicy, RunError, ToolErrorKind, ToolSet, tool, tools};
+use tool_core::{
+    Agent, AgentBuilder, ErrorPolicy, RunError, RunErrorKind, StopReason, ToolErrorKind, ToolSet, tool, tools,
+};
 
 use crate::{Outcome, Puppet, broken, call};
 
@@ -98,8 +100,14 @@ async fn a_tool_that_panics_hangs_or_fails_is_told_of_or_ends_the_run() {
     for (name, kind, expected) in table {
         let told = text_of_call(&broken(|| agent(name, "{}").call_timeout(SOON)).await);
         assert!(told.starts_with(expected), "{name}: {told}");
-        let build = || agent_of_one(name, "{}").call_timeout(SOON).on_error(kind, ErrorPolicy::EndRun);
-        assert!(broken(build).await.unwrap_err().is_tool(), "{name}");
+        let build = || agent_of_one(name, "{}").call_timeout(SOON).error_policy(kind, ErrorPolicy::EndRun);
+        assert!(
+            matches!(
+                broken(build).await.unwrap_err().kind(),
+                RunErrorKind::Stopped(StopReason::ToolFailed { .. })
+            ),
+            "{name}"
+        );
     }
 }
 
@@ -117,7 +125,7 @@ async fn a_tool_that_fails_every_time_is_called_as_often_as_it_may_be() {
         Agent::builder(model).tools(tools![fails_and_counts])
     };
     let error = broken(for_ever).await.unwrap_err();
-    assert!(error.is_repeat_limit());
+    assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::RepeatedCall(_))));
     // In three ways, with two memories: three calls of two attempts each.
     assert_eq!(TRIED.load(Ordering::SeqCst), 6 * 3 * 2);
 }
@@ -126,7 +134,7 @@ async fn a_tool_that_fails_every_time_is_called_as_often_as_it_may_be() {
 async fn a_run_that_hangs_ends_when_its_time_is_over() {
     let error =
         broken(|| agent_of_one("hangs", "{}").max_time(Duration::from_millis(200))).await.unwrap_err();
-    assert!(error.is_time_limit() && !error.is_resumable());
+    assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTime(_))) && !error.is_resumable());
     assert!(error.messages().iter().any(|message| message.text().contains("interrupted")));
 }
 
@@ -142,7 +150,7 @@ async fn a_hundred_megabytes_are_cut_before_anybody_reads_them() {
 async fn more_than_a_run_may_read_ends_it() {
     let build = || agent("floods", r#"{"bytes": 3000000}"#).max_run_output_chars(1_000_000);
     let error: RunError = broken(build).await.unwrap_err();
-    assert!(error.is_output_limit());
+    assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxOutputChars(_))));
     assert_eq!(error.tool_executions().len(), 3);
 }
 

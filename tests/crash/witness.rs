@@ -33,9 +33,9 @@ impl End {
             },
             Err(error) => Self {
                 text: error.to_string(),
-                messages: error.run().added().to_vec(),
+                messages: error.run().new_messages().to_vec(),
                 is_answer: false,
-                undone: error.run().undone().iter().map(|one| one.call().id.clone()).collect(),
+                undone: error.run().undo_executions().iter().map(|one| one.call().id.clone()).collect(),
             },
         }
     }

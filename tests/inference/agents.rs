@@ -7,7 +7,8 @@ use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tool_core::{
-    Agent, AgentBuilder, Answer, ChatModel, Event, EventStream, Message, RunError, ToolChoice, tool, tools,
+    Agent, AgentBuilder, Answer, ChatModel, Event, EventStream, Message, RunError, RunErrorKind, StopReason,
+    ToolChoice, tool, tools,
 };
 
 use crate::{model, seeded};
@@ -103,7 +104,9 @@ pub(crate) fn agent(model: impl ChatModel + 'static, seed: i64) -> AgentBuilder 
 pub(crate) fn check(outcome: &Result<Answer, RunError>, seen: &Seen) -> usize {
     let (executions, messages) = match outcome {
         Ok(answer) => (answer.tool_executions(), answer.messages()),
-        Err(error) if error.is_turn_limit() => (error.tool_executions(), error.messages()),
+        Err(error) if matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTurns(_))) => {
+            (error.tool_executions(), error.messages())
+        }
         Err(error) => panic!("{error:?}"),
     };
     assert!(!executions.is_empty());
@@ -224,7 +227,11 @@ async fn an_answer_of_a_type_is_given_by_a_tool_behind_calls() {
                 reports += 1;
             }
             // It would rather babble.
-            Err(error) => assert!(error.is_wrong_answer() || error.is_turn_limit(), "{error:?}"),
+            Err(error) => assert!(
+                matches!(error.kind(), RunErrorKind::Stopped(StopReason::WrongAnswer(_)))
+                    || matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTurns(_))),
+                "{error:?}"
+            ),
         }
         calls += seen.0.lock().unwrap().len();
         if reports > 0 && calls > 0 {

@@ -52,7 +52,7 @@ async fn cancelling_a_run_cancels_its_calls_at_the_server() {
     let model = ScriptedModel::new().calls_all([("echo", "{}"), ("echo", r#"{"text": "b"}"#)]).says("Never.");
     let agent = Agent::builder(model).tool_provider(tools).build().unwrap();
     let cancellation = CancellationToken::new();
-    let run = agent.ask("Go").cancelled_by(&cancellation);
+    let run = agent.ask("Go").cancellation_token(cancellation.clone());
     let cancel = async {
         wait_until("both calls have started", async || received.count("tools/call") == 2).await;
         cancellation.cancel();

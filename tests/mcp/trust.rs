@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, tool, tools};
-use tool_mcp::{Change, Fingerprint, McpErrorKind, McpServer};
+use tool_core::{Agent, RunErrorKind, tool, tools};
+use tool_mcp::{Change, Fingerprint, McpServer};
 
 use crate::support::{Reply, call, scripted_server, text_result, tool as listed};
 
@@ -57,7 +57,7 @@ async fn destructive_tools_need_approval_by_default() {
         .build()
         .unwrap();
     let error = agent.ask("Go").await.unwrap_err();
-    assert!(error.is_approval_needed(), "{error}");
+    assert!(matches!(error.kind(), RunErrorKind::ApprovalNeeded), "{error}");
 }
 
 /// A server whose tools change once the switch is on.

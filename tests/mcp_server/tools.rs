@@ -111,7 +111,7 @@ pub(crate) async fn wait(
     #[inject] cancellation: &CancellationToken,
 ) -> &'static str {
     let _running = witness.enter();
-    let (cancelled, notify) = (cancellation.cancelled(), Arc::clone(&witness.cancelled));
+    let (cancelled, notify) = (cancellation.clone().cancelled_owned(), Arc::clone(&witness.cancelled));
     tokio::spawn(async move {
         cancelled.await;
         notify.notify_one();

@@ -81,7 +81,7 @@ fn panics() {
 /// Waits until it is cancelled, then writes a file.
 #[tool]
 async fn wait(file: String, #[inject] cancellation: &CancellationToken) {
-    let cancelled = cancellation.cancelled();
+    let cancelled = cancellation.clone().cancelled_owned();
     tokio::spawn(async move {
         cancelled.await;
         // If this fails, the check that waits for the file fails.

@@ -66,8 +66,8 @@ async fn resumed(state: &str) -> String {
 
 #[tokio::test]
 async fn runs_of_format_1_go_on() {
-    let turns = "error: the model still called tools after 3 turns; allow more with `max_turns`, or see in `tool_executions()` what it is after (4 calls)";
-    let cut = "error: the model's reply was cut short in the middle of its calls, so none was made; ask for less at once (3 calls)";
+    let turns = "error: the model still called tools after 3 turns; raise `max_turns`, or check `tool_executions()` for what it attempts (4 calls)";
+    let cut = "error: the model's reply was cut short in the middle of its calls, so none was executed; ask for less at once (3 calls)";
     let table = [
         ("asking", "That is all. (0 calls, 0 tokens)"),
         ("calling", "That is all. (3 calls, 110 tokens)"),
@@ -82,7 +82,7 @@ async fn runs_of_format_1_go_on() {
     }
     // All that a state of format 1 says is kept.
     let run: Run = serde_json::from_str(&golden(1, "calling")).unwrap();
-    assert_eq!((run.limits().turns, run.turns()), (3, 1));
+    assert_eq!((run.limits().max_turns, run.turns()), (3, 1));
     assert_eq!(run.conversation().map(ToString::to_string).as_deref(), Some("user-7"));
     let run: Run = serde_json::from_str(&golden(1, "asking_again")).unwrap();
     let made = run.tool_executions();
@@ -101,15 +101,14 @@ fn reply(calls: &[(&str, &str, &str)]) -> ChatResponse {
 /// A run in every place where one can stand.
 fn runs() -> Vec<(&'static str, Run)> {
     let definitions = tools![sum, ticket, erase, book, unbook].definitions().clone();
-    let mut limits = RunLimits::default();
-    (limits.turns, limits.calls, limits.time) = (4, Some(9), Some(std::time::Duration::from_secs(60)));
+    let limits = RunLimits::new().max_turns(4).max_calls(9).max_time(std::time::Duration::from_secs(60));
     let asking = Run::new([Message::system("Be brief."), Message::user("What is 1 + 2?")])
         .with_limits(limits)
         .with_tool_choice(ToolChoice::Required)
         .with_parallel_tool_calls(true)
         .with_conversation("user-7")
         .with_options(tool_core::ModelOptions::default().with_seed(7))
-        .on_error(ToolErrorKind::Panicked, ErrorPolicy::EndRun);
+        .error_policy(ToolErrorKind::Panicked, ErrorPolicy::EndRun);
     let outcome = |run: &Run, position: usize, outcome: Result<ToolOutput, ToolError>| {
         let Some(Message::Assistant(message)) = run.messages().last() else { panic!() };
         ToolExecution::new(message.tool_calls[position].clone(), outcome)
@@ -178,8 +177,8 @@ async fn runs_of_format_2_go_on_and_are_written_alike() {
         let kept: Value = serde_json::from_str(&golden(2, name)).unwrap();
         assert_eq!(state, kept, "{name}");
     }
-    let cut = "error: the model's reply was cut short in the middle of its calls, so none was made; ask for less at once (3 calls)";
-    let waits = "error: a person has to approve the call of `erase`: keep `into_run()`, `resolve_approval` on each of `waiting()`, and `resume` it (0 calls)";
+    let cut = "error: the model's reply was cut short in the middle of its calls, so none was executed; ask for less at once (3 calls)";
+    let waits = "error: calls await approval: `erase`; store `into_run()`, call `resolve_approval` for each of `awaiting_approval()`, and `resume` the run (0 calls)";
     let table = [
         ("asking", "That is all. (0 calls, 0 tokens)"),
         ("calling", waits),

@@ -127,9 +127,9 @@ fn what_is_settled_without_a_tool_is_judged_as_any_failure() {
     ];
     for (kind, tools, settle) in table {
         for (on_error, goes_on) in
-            [(ErrorPolicy::Tell, true), (ErrorPolicy::Hide, true), (ErrorPolicy::EndRun, false)]
+            [(ErrorPolicy::Report, true), (ErrorPolicy::Hide, true), (ErrorPolicy::EndRun, false)]
         {
-            let mut run = calling().on_error(kind, on_error);
+            let mut run = calling().error_policy(kind, on_error);
             let _ = run.next(&tools);
             settle(&mut run);
             let goes = matches!(run.next(&tools), Step::CallModel(_));

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use tool_core::{
-    Agent, AgentBuilder, Answer, Approval, Event, Message, Run, RunError, Step, ToolCall, ToolExecution,
+    Agent, AgentBuilder, Answer, Approval, Event, Message, Run, RunError, RunErrorKind, Step, ToolCall,
+    ToolExecution,
 };
 
 /// What a run came to, in a form that can be compared: times differ from run to run.
@@ -29,8 +30,8 @@ fn failure(error: String, run: &Run) -> Value {
     json!({
         "error": error,
         "executions": executions(run.tool_executions()),
-        "undone": executions(run.undone()),
-        "messages": run.added(),
+        "undone": executions(run.undo_executions()),
+        "messages": run.new_messages(),
     })
 }
 
@@ -63,7 +64,7 @@ impl Told {
             Event::TurnFinished { turn, .. } => format!("turn {turn} finished"),
             Event::CallReady(call) => format!("ready {}", call.id),
             Event::CallStarted(call) => format!("started {}", call.id),
-            Event::CallTriedAgain(execution) => format!("again {}", execution.call().id),
+            Event::CallRetried(execution) => format!("again {}", execution.call().id),
             Event::CallFinished(execution) => format!("finished {}", execution.call().id),
             Event::ApprovalNeeded(calls) => format!("approval of {}", calls.len()),
             Event::Done(answer) => format!("done {}", answer.text()),
@@ -86,7 +87,7 @@ impl Told {
 pub(crate) type Decide = fn(&ToolCall) -> Approval;
 
 fn decide(run: &mut Run, say: Decide) {
-    let waiting: Vec<_> = run.waiting().cloned().collect();
+    let waiting: Vec<_> = run.awaiting_approval().cloned().collect();
     assert!(!waiting.is_empty());
     for call in waiting {
         run.resolve_approval(&call.id, say(&call)).unwrap();
@@ -97,7 +98,7 @@ pub(crate) async fn await_it(agent: &Agent, question: &str, say: Decide) -> Resu
     let mut outcome = agent.ask(question).await;
     loop {
         match outcome {
-            Err(error) if error.is_approval_needed() => {
+            Err(error) if matches!(error.kind(), RunErrorKind::ApprovalNeeded) => {
                 let mut run = restored(error.into_run());
                 decide(&mut run, say);
                 outcome = agent.resume(run).await;
@@ -121,7 +122,7 @@ pub(crate) async fn stream_it(agent: &Agent, question: &str, say: Decide) -> Res
     let mut outcome = read_to_the_end(agent.ask(question).stream()).await;
     loop {
         match outcome {
-            Err(error) if error.is_approval_needed() => {
+            Err(error) if matches!(error.kind(), RunErrorKind::ApprovalNeeded) => {
                 let mut run = restored(error.into_run());
                 decide(&mut run, say);
                 outcome = read_to_the_end(agent.resume(run).stream()).await;
@@ -160,8 +161,8 @@ async fn drive_by_hand(agent: &Agent, question: &str, say: Decide) -> Result<Ans
             Step::CallModel(request) => match agent.model().chat(&request).await {
                 Ok(response) => run.record_response(response).await?,
                 Err(error) => {
-                    let error = format!("the model could not be asked: {error}");
-                    return Err(Stopped::Model(error, Box::new(run.into_state())));
+                    let error = format!("the request to the model failed: {error}");
+                    return Err(Stopped::Model(error, Box::new(run.into_run())));
                 }
             },
             Step::CallTools(mut calls) => {
@@ -176,7 +177,7 @@ async fn drive_by_hand(agent: &Agent, question: &str, say: Decide) -> Result<Ans
             Step::Done => return Ok(run.finish().await?),
             other => panic!("there is no such step: {other:?}"),
         }
-        run = agent.resume(restored(run.into_state())).start();
+        run = agent.resume(restored(run.into_run())).start();
     }
 }
 

@@ -91,14 +91,40 @@ macro_rules! tools {
 }
 
 pub use schemars;
+/// Signals that nobody awaits a running call or run any more.
+///
+/// A tool can inject it, as `#[inject] cancellation: &CancellationToken`. It is cancelled when the run ends or is dropped
+/// while the call is running, and when the call times out. The future of the call is then dropped without further ado;
+/// work that the tool has handed to other threads or tasks has to check the token.
+///
+/// ```
+/// use tool_core::{CancellationToken, tool};
+///
+/// #[tool("Counts to a number, slowly", blocking)]
+/// fn count(to: u32, #[inject] cancellation: &CancellationToken) -> u32 {
+///     (0..to).take_while(|_| !cancellation.is_cancelled()).count() as u32
+/// }
+///
+/// let cancellation = CancellationToken::new();
+/// cancellation.cancel();
+/// assert_eq!(count(1000, &cancellation), 0);
+/// ```
+///
+/// An application creates one to cancel a run, with [`Ask::cancellation_token`].
+///
+/// # tokio-util
+///
+/// This is the type of [`tokio_util::sync`]:
+#[doc(inline)]
+pub use tokio_util::sync::CancellationToken;
 #[doc = include_str!("../docs/tool.md")]
 pub use tool_macros::tool;
 #[doc = include_str!("../docs/toolbox.md")]
 pub use tool_macros::toolbox;
 
 pub use self::agent::{
-    Agent, AgentBuilder, AnswerType, Approver, ApproverFuture, Ask, BuildError, Event, EventStream,
-    RunDriver, Turn, TypedAsk,
+    Agent, AgentBuilder, AnswerType, Approver, ApproverFuture, Ask, BuildError, BuildErrorKind, Event,
+    EventStream, RunDriver, Turn, TypedAsk,
 };
 pub use self::arguments::Repair;
 pub use self::content::{Content, Image, JsonText, Part};
@@ -116,12 +142,12 @@ pub use self::model::{
 };
 pub use self::prompted::{PromptedTools, PromptedToolsError, PromptedToolsErrorKind};
 pub use self::run::{
-    Answer, Approval, ErrorPolicy, Run, RunError, RunErrorKind, RunId, RunLimits, Step, StepError,
+    Answer, Approval, ErrorPolicy, Run, RunError, RunErrorKind, RunId, RunLimits, Step, StepError, StopReason,
 };
 pub use self::tool::{
-    Attempt, CancellationToken, FunctionTool, IdempotencyKey, Injection, IntoToolOutput, Json, Progress,
-    Tool, ToolArguments, ToolContext, ToolError, ToolErrorKind, ToolExecution, ToolFuture, ToolHandler,
-    ToolOutput, ToolProgress, Undone,
+    Attempt, FunctionTool, IdempotencyKey, Injection, IntoToolOutput, Json, Progress, Tool, ToolArguments,
+    ToolContext, ToolError, ToolErrorKind, ToolExecution, ToolFuture, ToolHandler, ToolOutput, ToolProgress,
+    Undone,
 };
 #[cfg(feature = "dynamic")]
 pub use self::tool::{DynamicTool, DynamicToolError};

@@ -1,4 +1,4 @@
-//! Who approves calls while a run is under way.
+//! Decisions about calls while a run is in progress.
 
 use std::future::{Future, ready};
 use std::pin::Pin;
@@ -6,13 +6,13 @@ use std::pin::Pin;
 use crate::model::ToolCall;
 use crate::run::Approval;
 
-/// The future of one [`Approver::approve`].
+/// The future returned by [`Approver::approve`].
 pub type ApproverFuture<'a> = Pin<Box<dyn Future<Output = Approval> + Send + 'a>>;
 
-/// Says whether a call that needs approval is made, while the run waits: a prompt in a terminal, a rule. Without one
-/// such a run [ends for now](crate::RunError::is_approval_needed), and goes on when it is resumed.
+/// Decides about calls that need approval while the run waits, for example with a prompt in a terminal or by a rule. Without
+/// one, the run [returns](crate::RunErrorKind::ApprovalNeeded) and can be resumed later.
 ///
-/// A function from a [`ToolCall`] to an [`Approval`] is one; it must not block.
+/// Implemented for functions from a [`ToolCall`] to an [`Approval`]; they must not block.
 ///
 #[cfg_attr(feature = "testing", doc = "```")]
 #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
@@ -41,10 +41,10 @@ pub type ApproverFuture<'a> = Pin<Box<dyn Future<Output = Approval> + Send + 'a>
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not approve calls",
     label = "not an `Approver`",
-    note = "a function takes `&ToolCall` and gives an `Approval`"
+    note = "a function takes `&ToolCall` and returns an `Approval`"
 )]
 pub trait Approver: Send + Sync {
-    /// What is said to the call.
+    /// Decides about a call.
     fn approve<'a>(&'a self, call: &'a ToolCall) -> ApproverFuture<'a>;
 }
 

@@ -4,34 +4,35 @@ use std::any::Any;
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
+use std::sync::Arc;
 
-use super::observers::Observers;
-use super::tools::RunTools;
+use tokio_util::sync::CancellationToken;
+
+use super::emitter::EventEmitter;
+use super::run_tools::RunTools;
 use crate::agent::{Agent, Approver, Event, EventStream, RunDriver};
 use crate::content::Content;
 use crate::model::{ConversationId, Message, ModelOptions, ResponseFormat};
 use crate::run::{Answer, Run, RunError, RunLimits};
-use crate::tool::{CancellationToken, ToolContext};
+use crate::tool::ToolContext;
 use crate::toolset::{ToolSet, ToolSetError};
-use std::sync::Arc;
 
-/// One question to an agent. Await it, or [`stream`](Self::stream) it; dropping either cancels what is
-/// under way.
-#[must_use = "nothing is asked until it is awaited or streamed"]
+/// One question to an agent. Await it or [`stream`](Self::stream) it; dropping the future or the stream cancels the run.
+#[must_use = "no request is sent until it is awaited or streamed"]
 pub struct Ask {
     agent: Agent,
-    from: Start,
+    start: Start,
     context: ToolContext,
     tools: Result<ToolSet, ToolSetError>,
     limits: Option<RunLimits>,
-    observers: Observers,
-    cancelled_by: Option<CancellationToken>,
+    emitter: EventEmitter,
+    cancellation_token: Option<CancellationToken>,
     approver: Option<Arc<dyn Approver>>,
     response_format: Option<ResponseFormat>,
     options: ModelOptions,
 }
 
-/// Where the run begins.
+/// The start of the run.
 enum Start {
     Question { question: Content, history: Vec<Message> },
     Run(Box<Run>),
@@ -39,49 +40,43 @@ enum Start {
 
 impl Ask {
     pub(super) fn new(agent: Agent, question: Content) -> Self {
-        Self::from(agent, Start::Question { question, history: Vec::new() })
+        Self::starting_from(agent, Start::Question { question, history: Vec::new() })
     }
 
     pub(super) fn resume(agent: Agent, run: Run) -> Self {
-        Self::from(agent, Start::Run(Box::new(run)))
+        Self::starting_from(agent, Start::Run(Box::new(run)))
     }
 
-    fn from(agent: Agent, from: Start) -> Self {
-        let tools = Ok(agent.0.tools.clone());
-        let observers = Observers { hooks: agent.0.hooks.clone(), stream: None };
-        let approver = agent.0.approver.clone();
-        let (context, limits, cancelled_by) = (ToolContext::new(), None, None);
+    fn starting_from(agent: Agent, start: Start) -> Self {
         Self {
-            agent,
-            from,
-            context,
-            tools,
-            limits,
-            observers,
-            cancelled_by,
-            approver,
+            start,
+            context: ToolContext::new(),
+            tools: Ok(agent.0.tools.clone()),
+            limits: None,
+            emitter: EventEmitter { hooks: agent.0.hooks.clone(), stream: None },
+            cancellation_token: None,
+            approver: agent.0.approver.clone(),
             response_format: None,
             options: ModelOptions::default(),
+            agent,
         }
     }
 
-    /// What was said before: the messages of earlier answers, oldest first. A run that is resumed has its
-    /// own, and takes no other.
+    /// Adds earlier messages of the conversation, oldest first. Has no effect on a resumed run, which has its own.
     pub fn history(mut self, messages: impl IntoIterator<Item = Message>) -> Self {
-        if let Start::Question { history, .. } = &mut self.from {
+        if let Start::Question { history, .. } = &mut self.start {
             history.extend(messages);
         }
         self
     }
 
-    /// Hands a value to the tools of this run; it wins over the agent's value of the same type.
+    /// Passes a value to the tools of this run. It takes precedence over the agent's value of the same type.
     pub fn context<T: Any + Send + Sync>(mut self, value: T) -> Self {
         self.context = self.context.with(value);
         self
     }
 
-    /// Offers more tools to the model, for this question only, beside the agent's own. A run that is resumed
-    /// needs them again.
+    /// Offers more tools to the model for this question, in addition to the agent's own. A resumed run needs them again.
     ///
     #[cfg_attr(feature = "testing", doc = "```")]
     #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
@@ -103,16 +98,15 @@ impl Ask {
     /// # }
     /// ```
     ///
-    /// If one of them has a name that the agent's tools have, the run ends at once with an error that
-    /// [`is_tools`](RunError::is_tools).
+    /// If one of them has the name of another tool of the agent, the run returns at once with
+    /// [`RunErrorKind::Tools`](crate::RunErrorKind::Tools).
     pub fn tools(mut self, tools: impl Into<ToolSet>) -> Self {
         self.tools = self.tools.and_then(|earlier| earlier.union(&tools.into()));
         self
     }
 
-    /// Which conversation the question belongs to: tools have the id injected, and providers of tools may
-    /// choose by it. Without it, the question has a conversation of its own, or that of the run which is
-    /// resumed.
+    /// Sets the conversation that the question belongs to. Tools can inject the id, and tool providers can choose by it.
+    /// By default, a question has a conversation of its own, and a resumed run keeps its conversation.
     ///
     #[cfg_attr(feature = "testing", doc = "```")]
     #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
@@ -122,7 +116,7 @@ impl Ask {
     /// # fn main() -> Result<(), tool_core::BuildError> {
     /// let agent = Agent::builder(ScriptedModel::new()).build()?;
     /// let run = agent.ask("Hello").conversation("user-7/support").start();
-    /// assert_eq!(run.state().conversation(), Some(&ConversationId::new("user-7/support")));
+    /// assert_eq!(run.run().conversation(), Some(&ConversationId::new("user-7/support")));
     /// # Ok(())
     /// # }
     /// ```
@@ -130,15 +124,14 @@ impl Ask {
         self.context(id.into())
     }
 
-    /// What the model's answer must look like; only a model that
-    /// [supports it](crate::ChatModel::supports_response_format) is held to it. [`answer_as`](Self::answer_as) does this and
-    /// more.
+    /// Sets the form of the answer. Only a model that [supports it](crate::ChatModel::supports_response_format) is
+    /// constrained to it; [`answer_as`](Self::answer_as) works with every model and parses the answer.
     pub fn response_format(mut self, format: ResponseFormat) -> Self {
         self.response_format = Some(format);
         self
     }
 
-    /// How the model is to answer; what is unset here is as the agent says.
+    /// Sets options of the model. Options that are unset here have the agent's value.
     pub fn options(mut self, options: ModelOptions) -> Self {
         self.options = options;
         self
@@ -148,67 +141,68 @@ impl Ask {
         &self.agent
     }
 
-    /// How far the run may go, in place of what the agent says.
+    /// Sets the limits of the run, in place of the agent's.
     pub fn limits(mut self, limits: RunLimits) -> Self {
         self.limits = Some(limits);
         self
     }
 
-    /// Hears of every event of this run, as it happens and in the thread where it happens: so it must not block. The
-    /// pieces of a reply are told only if the run is streamed.
+    /// Registers a hook that receives every event of this run. It is called immediately, on the thread of the run, so it
+    /// must not block. The deltas of a reply are emitted only if the run is streamed.
     pub fn on_event(mut self, hook: impl Fn(&Event) + Send + Sync + 'static) -> Self {
-        self.observers.hooks.push(Arc::new(hook));
+        self.emitter.hooks.push(Arc::new(hook));
         self
     }
 
-    /// Approves the calls of this run, in the place of the agent's [approver](crate::AgentBuilder::approver).
+    /// Sets the approver of this run, in place of the [agent's](crate::AgentBuilder::approver).
     pub fn approver(mut self, approver: impl Approver + 'static) -> Self {
         self.approver = Some(Arc::new(approver));
         self
     }
 
-    /// Lets the run be cancelled from elsewhere: it ends with an error that carries what was done, and what was done is
-    /// undone by the tools that can.
+    /// Cancels the run once this token is cancelled. The run ends with an error that carries the work done so far, and its
+    /// calls are undone if their tools support it.
     ///
     #[cfg_attr(feature = "testing", doc = "```")]
     #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
     /// use tool_core::testing::ScriptedModel;
-    /// use tool_core::{Agent, CancellationToken};
+    /// use tool_core::{Agent, CancellationToken, RunErrorKind, StopReason};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let agent = Agent::builder(ScriptedModel::new().says("Good morning!")).build()?;
     /// let cancellation = CancellationToken::new();
-    /// let ask = agent.ask("Hello").cancelled_by(&cancellation);
+    /// let ask = agent.ask("Hello").cancellation_token(cancellation.clone());
     /// cancellation.cancel(); // from any thread
-    /// assert!(ask.await.unwrap_err().is_cancelled());
+    /// let error = ask.await.unwrap_err();
+    /// assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::Cancelled)));
     /// # Ok(())
     /// # }
     /// ```
-    pub fn cancelled_by(mut self, cancellation: &CancellationToken) -> Self {
-        self.cancelled_by = Some(cancellation.clone());
+    pub fn cancellation_token(mut self, token: CancellationToken) -> Self {
+        self.cancellation_token = Some(token);
         self
     }
 
-    /// What happens on the way to the answer, as it happens: the model is asked for a streamed reply.
+    /// Returns a stream of the events on the way to the answer. The model's replies are streamed, too.
     #[must_use]
     pub fn stream(mut self) -> EventStream {
-        EventStream::of(|events| {
-            self.observers.stream = Some(events);
+        EventStream::new(|events| {
+            self.emitter.stream = Some(events);
             self.start().drive()
         })
     }
 
-    /// The model may be offered tools.
+    /// Returns `true` if tools may be offered to the model.
     pub(super) fn may_have_tools(&self) -> bool {
         let has_some = self.tools.as_ref().is_ok_and(|tools| !tools.is_empty());
         has_some || !self.agent.0.tools.is_empty() || !self.agent.0.providers.is_empty()
     }
 
-    /// The run of this question, for a caller who drives it by hand: nothing is asked yet. All that the agent and the
-    /// question say holds for it.
+    /// Starts the run for a caller that drives it step by step; no request is sent yet. All settings of the agent and the
+    /// question apply.
     pub fn start(self) -> RunDriver {
-        let run = match self.from {
+        let run = match self.start {
             Start::Question { question, history } => self.agent.run(history, question),
             Start::Run(run) => *run,
         };
@@ -223,14 +217,14 @@ impl Ask {
         let options = self.options.or(run.options());
         let run = run.with_options(options);
         let id = |context: &ToolContext| context.given::<ConversationId>().cloned();
-        // What the question says, then what the run remembers, then what the agent says.
+        // The question's takes precedence over the run's, which takes precedence over the agent's.
         let conversation = id(&self.context).or_else(|| run.conversation().cloned());
         let conversation = conversation.or_else(|| id(&self.agent.0.context));
         let conversation = conversation.unwrap_or_else(ConversationId::unique);
         let context = self.context.or(&self.agent.0.context).with(conversation.clone());
         let run = run.with_conversation(conversation);
         let tools = RunTools::new(self.agent, context, self.tools);
-        RunDriver::new(run, tools, self.observers, self.cancelled_by, self.approver)
+        RunDriver::new(run, tools, self.emitter, self.cancellation_token, self.approver)
     }
 }
 

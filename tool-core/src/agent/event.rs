@@ -1,4 +1,4 @@
-//! What happens on the way to an answer.
+//! The events of a run.
 
 use std::fmt;
 use std::future::{Future, ready};
@@ -13,78 +13,79 @@ use crate::model::{ChatResponse, ToolCall};
 use crate::run::{Answer, RunError};
 use crate::tool::{ToolExecution, ToolProgress};
 
-/// What happens on the way to an answer.
+/// An event on the way to an answer.
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum Event {
-    /// The model is asked.
+    /// A request is sent to the model.
     #[non_exhaustive]
     TurnStarted {
-        /// Which turn it is, from 1.
+        /// The number of the turn, starting at 1.
         turn: u32,
-        /// How many messages it is sent.
+        /// The number of messages in the request.
         messages: usize,
     },
-    /// More of the model's text.
+    /// A delta of the model's text.
     Text(String),
-    /// More of the model's reasoning, where a provider tells it.
+    /// A delta of the model's reasoning, if the provider sends it.
     Reasoning(String),
-    /// More of why the model would not answer.
+    /// A delta of the model's refusal.
     Refusal(String),
-    /// The model begins a call.
+    /// The model has started to write a call.
     #[non_exhaustive]
     CallAnnounced {
-        /// Its position among the calls of the reply.
+        /// The position of the call in the reply.
         index: usize,
-        /// The id that the model gave it, which is not unique with all servers: that of [`CallReady`](Self::CallReady) is.
+        /// The id that the model gave the call. Some servers do not make it unique; the id in
+        /// [`CallReady`](Self::CallReady) is.
         id: String,
         /// The tool's name.
         name: String,
     },
-    /// More of a call's arguments.
+    /// A delta of a call's arguments.
     #[non_exhaustive]
     Arguments {
-        /// The position of the call among the calls of the reply.
+        /// The position of the call in the reply.
         index: usize,
-        /// More of the JSON text.
+        /// A chunk of the JSON text.
         text: String,
     },
-    /// A call is whole, and is going to be made unless a person denies it.
+    /// A call is complete and will be executed unless it is denied.
     CallReady(ToolCall),
-    /// The model's reply is whole.
+    /// The model's reply is complete.
     #[non_exhaustive]
     TurnFinished {
-        /// Which turn it was, from 1.
+        /// The number of the turn, starting at 1.
         turn: u32,
-        /// The reply, with the tokens that it took if the provider told.
+        /// The reply, with the tokens used if the provider reports them.
         response: ChatResponse,
     },
-    /// A call is made now.
+    /// The execution of a call starts.
     CallStarted(ToolCall),
-    /// What a tool tells of its progress.
+    /// A tool reports its progress.
     #[non_exhaustive]
     CallProgress {
         /// The id of the call.
         id: String,
         /// The tool's name.
         name: String,
-        /// How far it has come.
+        /// The reported progress.
         progress: ToolProgress,
     },
-    /// A call failed, and is made again.
-    CallTriedAgain(ToolExecution),
-    /// A call is over: what came of it, how long it took, what was mended in its arguments.
+    /// A call failed and will be retried.
+    CallRetried(ToolExecution),
+    /// A call has finished, with its outcome, its duration and the repairs to its arguments.
     CallFinished(ToolExecution),
-    /// Nothing can be done but to ask a person about these calls.
+    /// Nothing is left to do until these calls are approved or denied.
     ApprovalNeeded(Vec<ToolCall>),
-    /// The answer. The last event.
+    /// The answer; always the last event.
     Done(Answer),
-    /// The run ended without an answer, or cannot go on for now: the text of the error. It is told to
-    /// [hooks](crate::AgentBuilder::on_event) only, as a stream ends with the error itself.
+    /// The run ended without an answer or cannot continue for now; carries the text of the error. Only
+    /// [hooks](crate::AgentBuilder::on_event) receive it, as a stream ends with the error itself.
     Failed(String),
 }
 
-/// Tells how much there is, not what: conversations are private.
+/// Shows sizes instead of texts, because conversations are private.
 impl fmt::Debug for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -98,7 +99,7 @@ impl fmt::Debug for Event {
             Self::CallProgress { id, name, progress } => {
                 write!(f, "CallProgress({id}, {name}, {progress:?})")
             }
-            Self::CallTriedAgain(execution) => f.debug_tuple("CallTriedAgain").field(execution).finish(),
+            Self::CallRetried(execution) => f.debug_tuple("CallRetried").field(execution).finish(),
             Self::ApprovalNeeded(calls) => f.debug_tuple("ApprovalNeeded").field(calls).finish(),
             Self::Failed(text) => write!(f, "Failed({} bytes)", text.len()),
             Self::TurnFinished { turn, .. } => write!(f, "TurnFinished({turn})"),
@@ -109,39 +110,39 @@ impl fmt::Debug for Event {
     }
 }
 
-/// How many events wait for the reader before the run waits for it, too.
+/// The number of events that are buffered before the run waits for the reader of the stream.
 const BUFFERED_EVENTS: usize = 16;
 
-/// The [`Event`]s of a run: a [`Stream`] that ends with [`Event::Done`] or an error.
+/// A [`Stream`] of the [`Event`]s of a run, which ends with [`Event::Done`] or an error.
 ///
-/// The run goes on only while the stream is read, and is cancelled when the stream is dropped.
+/// The run makes progress only while the stream is polled, and is cancelled when the stream is dropped.
 pub struct EventStream(Pin<Box<dyn Stream<Item = Result<Event, RunError>> + Send>>);
 
-/// Where a driver tells of events.
+/// The sender that a driver emits events to.
 pub(super) type EventSender = mpsc::Sender<Result<Event, RunError>>;
 
 impl EventStream {
-    /// The events that a driver sends; the last of them is its outcome.
-    pub(super) fn of<D>(driver: impl FnOnce(EventSender) -> D) -> Self
+    /// Creates the stream of the events that a driver sends, followed by the driver's outcome.
+    pub(super) fn new<D>(driver: impl FnOnce(EventSender) -> D) -> Self
     where
         D: Future<Output = Result<Answer, RunError>> + Send + 'static,
     {
         let (mut sender, events) = mpsc::channel(BUFFERED_EVENTS);
-        // Not one `async` block around the driver, as its future would be held twice.
+        // An `async` block around the driver would store the driver's future twice.
         let driver = driver(sender.clone()).then(|outcome| async move {
-            // Whoever drops the stream drops this too: there is always somebody to send to.
+            // Cannot fail: the receiver is dropped only together with this future.
             let _ = sender.send(outcome.map(Event::Done)).await;
         });
-        // One task polls both, so nothing runs on when the stream is dropped.
+        // One task polls both, so no work continues once the stream is dropped.
         let silent = stream::once(driver).filter_map(|()| ready(None));
         Self(Box::pin(stream::select(events, silent)))
     }
 
-    /// The next event; `None` after the last. The same as `StreamExt::next`, without the import.
+    /// Returns the next event, or `None` after the last one. Like `StreamExt::next`, without the import.
     ///
     /// # Errors
     ///
-    /// The run ended without an answer.
+    /// Fails if the run ended without an answer.
     pub async fn next(&mut self) -> Option<Result<Event, RunError>> {
         self.0.next().await
     }

@@ -1,14 +1,13 @@
-//! An agent: a model, its instructions and its tools; and the drivers of its runs.
+//! The agent: a model with instructions and tools, and the drivers of its runs.
 
 mod approver;
 mod ask;
 mod builder;
-mod caller;
-mod control;
+mod driver;
+mod emitter;
 mod event;
-mod live;
-mod observers;
-mod tools;
+mod executor;
+mod run_tools;
 mod trace;
 mod turn;
 mod typed;
@@ -19,11 +18,11 @@ use std::time::Duration;
 
 pub use self::approver::{Approver, ApproverFuture};
 pub use self::ask::Ask;
-pub use self::builder::{AgentBuilder, BuildError};
+pub use self::builder::{AgentBuilder, BuildError, BuildErrorKind};
+pub use self::driver::RunDriver;
+use self::emitter::Hook;
 pub use self::event::{Event, EventStream};
-pub use self::live::RunDriver;
-use self::observers::Hook;
-use self::tools::AskProviders;
+use self::run_tools::ResolveWithProviders;
 pub use self::turn::Turn;
 pub use self::typed::{AnswerType, TypedAsk};
 use crate::content::Content;
@@ -33,7 +32,7 @@ use crate::run::{ErrorPolicies, Run, RunLimits};
 use crate::tool::{ToolContext, ToolError, ToolOutput};
 use crate::toolset::{ToolProvider, ToolSet};
 
-/// A model with instructions and tools, which can be asked. Cloning shares it.
+/// A model with instructions and tools that answers questions. Clones share the same agent.
 ///
 #[cfg_attr(feature = "testing", doc = "```")]
 #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
@@ -63,17 +62,17 @@ use crate::toolset::{ToolProvider, ToolSet};
 ///
 /// # An agent as a tool of another
 ///
-/// A tool that asks: the inner run is a run of its own, with its own limits, tokens, conversation and record, and is dropped with the
-/// call. It has to come to an end in that call, so an inner agent whose tools need approval has an
-/// [`approver`](AgentBuilder::approver): nobody could decide later. What its errors say is for the program, and not for the outer
-/// model.
+/// A tool can ask another agent. The inner run is independent, with its own limits, tokens, conversation and records, and is
+/// dropped with the call. It must end within that call, so an inner agent whose tools need approval must have an
+/// [`approver`](AgentBuilder::approver): no decision is possible later. The text of its errors is for the program, not for
+/// the outer model.
 ///
 #[cfg_attr(feature = "testing", doc = "```")]
 #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
 /// use tool_core::testing::ScriptedModel;
 /// use tool_core::{Agent, tool, tools};
 ///
-/// struct Librarian(Agent); // a type of its own, as there may be several agents in a context
+/// struct Librarian(Agent); // a separate type, because a context can contain several agents
 ///
 /// /// Answers questions about books.
 /// #[tool(timeout = "1m")]
@@ -102,12 +101,12 @@ struct Shared {
     instructions: Option<Content>,
     tools: ToolSet,
     providers: Vec<Box<dyn ToolProvider>>,
-    ask_providers: Option<AskProviders>,
+    resolve_with_providers: Option<ResolveWithProviders>,
     context: ToolContext,
     tool_choice: ToolChoice,
     parallel_tool_calls: Option<bool>,
     limits: RunLimits,
-    on_error: ErrorPolicies,
+    error_policies: ErrorPolicies,
     on_tool_error: Option<Box<ErrorHandler>>,
     needs_approval: Option<Box<NeedsApproval>>,
     approver: Option<Arc<dyn Approver>>,
@@ -122,35 +121,35 @@ struct Shared {
     trace: trace::Settings,
 }
 
-/// Answers in the place of a call that failed.
+/// Replaces the outcome of a failed call.
 type ErrorHandler = dyn Fn(&ToolCall, &ToolError) -> Option<Result<ToolOutput, ToolError>> + Send + Sync;
 
-/// Changes what the model is about to be asked.
+/// Changes the next request to the model.
 type BeforeTurn = dyn Fn(&mut Turn<'_>) + Send + Sync;
 
-/// Whether a person has to approve a call.
+/// Decides whether a call needs approval.
 type NeedsApproval = dyn Fn(&ToolCall) -> bool + Send + Sync;
 
 impl Agent {
-    /// An agent on this model.
+    /// Returns a builder for an agent with this model.
     pub fn builder(model: impl ChatModel + 'static) -> AgentBuilder {
         AgentBuilder::new(Arc::new(model))
     }
 
-    /// Asks; await it for the [`Answer`](crate::Answer), or call [`stream`](Ask::stream) on it for what
-    /// happens on the way. Nothing happens before that.
+    /// Asks a question. Await the result for the [`Answer`](crate::Answer), or call [`stream`](Ask::stream) on it for the
+    /// events on the way. No request is sent before that.
     pub fn ask(&self, question: impl Into<Content>) -> Ask {
         Ask::new(self.clone(), question.into())
     }
 
-    /// Starts a run that the caller drives by hand, step by step; nothing is asked yet. The same as
+    /// Starts a run that the caller drives step by step; no request is sent yet. Short for
     /// [`ask(..).start()`](Ask::start).
     pub fn start(&self, question: impl Into<Content>) -> RunDriver {
         self.ask(question).start()
     }
 
-    /// Drives on a run that was kept, by this agent's model and tools: it asks for what has no record yet.
-    /// Await it or stream it, as a question.
+    /// Resumes a stored run with this agent's model and tools. Work that the run has recorded is not repeated. Await the
+    /// result or stream it, as with [`ask`](Self::ask).
     ///
     #[cfg_attr(feature = "testing", doc = "```")]
     #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
@@ -170,32 +169,32 @@ impl Agent {
         Ask::resume(self.clone(), run)
     }
 
-    /// The agent's [name](AgentBuilder::name), if it was given one.
+    /// Returns the agent's [name](AgentBuilder::name), if it has one.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.0.name.as_deref()
     }
 
-    /// The model.
+    /// Returns the agent's model.
     #[must_use]
     pub fn model(&self) -> &dyn ChatModel {
         &*self.0.model
     }
 
-    /// The agent's own tools. The model is offered them, beside those of the
-    /// [question](Ask::tools) and of the [providers](AgentBuilder::tool_provider).
+    /// Returns the agent's own tools. The model is also offered those of the [question](Ask::tools) and of the
+    /// [providers](AgentBuilder::tool_provider).
     #[must_use]
     pub fn tools(&self) -> &ToolSet {
         &self.0.tools
     }
 
-    /// The runs that are kept, in the order of their ids: those that were interrupted, and those that wait for a person. None if
-    /// the agent keeps [none](AgentBuilder::run_store).
+    /// Returns the stored runs, ordered by id: those that were interrupted and those that await approval. Empty for an agent
+    /// without a [run store](AgentBuilder::run_store).
     ///
     #[cfg_attr(feature = "testing", doc = "```")]
     #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
     /// use tool_core::testing::ScriptedModel;
-    /// use tool_core::{Agent, Approval, InMemoryStore, tool, tools};
+    /// use tool_core::{Agent, Approval, InMemoryStore, RunErrorKind, tool, tools};
     ///
     /// #[tool("Pays a bill", needs_approval)]
     /// fn pay(cents: u32) {}
@@ -204,53 +203,55 @@ impl Agent {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let model = ScriptedModel::new().calls("pay", r#"{"cents": 700}"#).says("Paid.");
     /// let agent = Agent::builder(model).tools(tools![pay]).run_store(InMemoryStore::new()).build()?;
-    /// assert!(agent.ask("Pay the bill").await.unwrap_err().is_approval_needed());
+    /// let error = agent.ask("Pay the bill").await.unwrap_err();
+    /// assert!(matches!(error.kind(), RunErrorKind::ApprovalNeeded));
     ///
-    /// // Later, with a store on disk also in another process:
-    /// for mut run in agent.kept_runs().await? {
+    /// // Later; with a store on disk, this can be another process:
+    /// for mut run in agent.stored_runs().await? {
     ///     run.resolve_all_approvals(&Approval::Approve);
     ///     assert_eq!(agent.resume(run).await?.text(), "Paid.");
     /// }
-    /// assert!(agent.kept_runs().await?.is_empty());
+    /// assert!(agent.stored_runs().await?.is_empty());
     /// # Ok(())
     /// # }
     /// ```
     ///
-    /// Nothing keeps two processes from resuming one run: whoever has several decides which of them does.
+    /// Nothing prevents two processes from resuming the same run: with several processes, the application decides which one
+    /// does.
     ///
     /// # Errors
     ///
-    /// The store cannot be read.
-    pub async fn kept_runs(&self) -> Result<Vec<Run>, MemoryError> {
+    /// Fails if the store cannot be read.
+    pub async fn stored_runs(&self) -> Result<Vec<Run>, MemoryError> {
         let mut runs = Vec::new();
         let Some(store) = &self.0.run_store else { return Ok(runs) };
         for id in store.runs().await.map_err(MemoryError::stored_runs)? {
-            // One may be over by now.
+            // A run can end, and be removed, in the meantime.
             runs.extend(store.load_run(&id).await.map_err(MemoryError::stored_runs)?);
         }
         Ok(runs)
     }
 
-    /// The agent has an [approver](AgentBuilder::approver), so no run of it waits for a person.
+    /// Returns `true` if the agent has an [approver](AgentBuilder::approver).
     #[must_use]
     pub fn has_approver(&self) -> bool {
         self.0.approver.is_some()
     }
 
-    /// The agent's [approver](AgentBuilder::approver), for one of a question that asks it, too.
+    /// Returns the agent's [approver](AgentBuilder::approver), for example to call it from the approver of a question.
     #[must_use]
     pub fn approver(&self) -> Option<Arc<dyn Approver>> {
         self.0.approver.clone()
     }
 
-    /// A run of this agent: its instructions, what was said before, and the question.
+    /// Creates a run with the instructions, the history and the question.
     fn run(&self, history: Vec<Message>, question: Content) -> Run {
         let instructions = self.0.instructions.clone().map(Message::System);
         let messages: Vec<_> =
             instructions.into_iter().chain(history).chain([Message::User(question)]).collect();
         Run::new(messages)
             .with_limits(self.0.limits.clone())
-            .with_error_policy(self.0.on_error.clone())
+            .with_error_policies(self.0.error_policies.clone())
             .with_tool_choice(self.0.tool_choice.clone())
             .with_parallel_tool_calls(self.0.parallel_tool_calls)
             .with_options(self.0.options.clone())

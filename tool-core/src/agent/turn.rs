@@ -1,4 +1,4 @@
-//! What is about to be asked, for a hook to change.
+//! The next request to the model, for a hook to change.
 
 use std::fmt;
 
@@ -7,16 +7,16 @@ use crate::run::Run;
 use crate::tool::ToolContext;
 use crate::toolset::ToolSet;
 
-/// What the model is about to be asked: [`AgentBuilder::before_turn`](crate::AgentBuilder::before_turn) may change it.
-/// What it changes holds for this turn.
+/// The next request to the model, which an [`AgentBuilder::before_turn`](crate::AgentBuilder::before_turn) hook can change.
+/// Changes apply to this turn only.
 #[non_exhaustive]
 pub struct Turn<'a> {
-    /// The tools that the model is offered, and that its calls are looked up in. As long as they stay the same, the same
-    /// set should be given, so that requests are written once and a provider's prompt cache hits.
+    /// The tools to offer to the model, in which its calls are looked up. Keep the same set while the tools stay the same, so
+    /// that their definitions are serialised once and the provider's prompt cache is hit.
     pub tools: ToolSet,
-    /// How the model is to answer.
+    /// The options of the model.
     pub options: ModelOptions,
-    /// Whether the model may, must or must not call a tool.
+    /// Whether the model may, must or must not call tools.
     pub tool_choice: ToolChoice,
     run: &'a Run,
     context: &'a ToolContext,
@@ -24,32 +24,32 @@ pub struct Turn<'a> {
 
 impl<'a> Turn<'a> {
     pub(super) fn new(run: &'a Run, context: &'a ToolContext, tools: ToolSet) -> Self {
-        let (options, tool_choice) = (run.options().clone(), run.choice_of_this_turn().clone());
+        let (options, tool_choice) = (run.options().clone(), run.current_tool_choice().clone());
         Self { tools, options, tool_choice, run, context }
     }
 
-    /// Which turn it is, from 1.
+    /// Returns the number of the turn, starting at 1.
     #[must_use]
     pub fn number(&self) -> u32 {
         self.run.turns().saturating_add(u32::from(self.run.is_asking()))
     }
 
-    /// What the model is sent of the conversation in this turn.
+    /// Returns the messages that are sent to the model in this turn.
     #[must_use]
     pub fn messages(&self) -> &'a [Message] {
         let messages = self.run.messages();
-        // Of a run that was resumed in the middle of a turn, the last is the reply.
+        // If the run was resumed in the middle of a turn, the last message is the reply.
         let replies = usize::from(!self.run.is_asking());
         &messages[..messages.len().saturating_sub(replies)]
     }
 
-    /// The run so far: its calls, its tokens, its limits.
+    /// Returns the run so far, with its calls, tokens and limits.
     #[must_use]
     pub fn run(&self) -> &'a Run {
         self.run
     }
 
-    /// What the tools are handed.
+    /// Returns the context of the tools.
     #[must_use]
     pub fn context(&self) -> &'a ToolContext {
         self.context
@@ -60,7 +60,7 @@ impl<'a> Turn<'a> {
     }
 }
 
-/// Tells how much there is, not what: conversations are private.
+/// Leaves messages out, because conversations are private.
 impl fmt::Debug for Turn<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Turn")

@@ -1,4 +1,4 @@
-//! Answers of a type.
+//! Answers as values of a type.
 
 use std::fmt;
 use std::future::IntoFuture;
@@ -16,11 +16,11 @@ use crate::run::{Answer, RunError};
 use crate::tool::{FunctionTool, Tool, ToolContext, ToolFuture, ToolOutput};
 use crate::toolset::ToolSet;
 
-/// The tool by which a model gives its answer, if it cannot be held to a schema.
+/// The name of the tool that takes the answer of models that cannot be constrained to a schema.
 const FINAL_TOOL: &str = "final_answer";
 
-/// What an answer may be read as: a type of one's own that derives `serde::Deserialize` and `schemars::JsonSchema`, or
-/// one that has both, such as `Vec<String>`.
+/// A type that an answer can be parsed as: any type that implements `serde::Deserialize` and `schemars::JsonSchema`, such as
+/// `Vec<String>` or your own type that derives both.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the answer of a model",
     label = "needs `serde::Deserialize`, `schemars::JsonSchema` and `Send`",
@@ -31,18 +31,18 @@ pub trait AnswerType: DeserializeOwned + JsonSchema + Send + 'static {}
 #[diagnostic::do_not_recommend]
 impl<T: DeserializeOwned + JsonSchema + Send + 'static> AnswerType for T {}
 
-/// One question whose answer is read as a `T`; made by [`Ask::answer_as`]. Await it.
-#[must_use = "nothing is asked until it is awaited"]
+/// One question whose answer is parsed as a `T`; created by [`Ask::answer_as`]. Await it.
+#[must_use = "no request is sent until it is awaited"]
 pub struct TypedAsk<T> {
     ask: Ask,
     marker: PhantomData<fn() -> T>,
 }
 
 impl Ask {
-    /// Reads the answer as a `T`: the model is held to the JSON Schema of the type if it
-    /// [can be](crate::ChatModel::supports_response_format), else it is offered a tool, `final_answer`, that takes the
-    /// answer. What is wrong in form and clear in meaning is mended as it is in arguments; any other wrong answer goes back to the
-    /// model with what is wrong, [so often](crate::RunLimits::wrong_answers) at most.
+    /// Parses the answer as a `T`. The model is constrained to the JSON Schema of the type if it
+    /// [supports that](crate::ChatModel::supports_response_format); otherwise it is offered a tool, `final_answer`, that takes
+    /// the answer. Mistakes of form whose meaning is clear are repaired, as in arguments. Any other wrong answer is sent back
+    /// to the model with the mistakes found, at most [`max_wrong_answers`](crate::RunLimits::max_wrong_answers) times.
     ///
     #[cfg_attr(feature = "testing", doc = "```")]
     #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
@@ -74,40 +74,40 @@ impl Ask {
 }
 
 impl<T: AnswerType> TypedAsk<T> {
-    /// The answer, and beside it the calls, tokens and messages that it took.
+    /// Returns the parsed answer together with the [`Answer`], which has the calls, tokens and messages.
     ///
     /// # Errors
     ///
-    /// The run ended without an answer, or [without one of the type](RunError::is_wrong_answer).
+    /// Fails if the run ended without an answer, or [without one of the type](crate::StopReason::WrongAnswer).
     pub async fn with_answer(self) -> Result<(T, Answer), RunError> {
-        let reader = Reader::<T>::new();
+        let parser = AnswerParser::<T>::new();
         let model = self.ask.agent().model();
         let by_tool = match self.ask.may_have_tools() {
             true => !model.supports_response_format_with_tools(),
             false => !model.supports_response_format(),
         };
         let ask = if by_tool {
-            self.ask.tools(reader.final_tool())
+            self.ask.tools(parser.final_tool())
         } else {
-            self.ask.response_format(reader.format())
+            self.ask.response_format(parser.format())
         };
         let mut run = ask.start();
         loop {
-            if let Err(kind) = run.drive_on().await {
-                return Err(run.into_failed(kind));
+            if let Err(kind) = run.drive_to_end().await {
+                return Err(run.into_error(kind));
             }
-            let Some(text) = run.state().answer_text() else {
+            let Some(text) = run.run().answer_text() else {
                 return match run.finish().await {
                     Err(error) => Err(error),
-                    Ok(_) => unreachable!("a run without the text of an answer has none"),
+                    Ok(_) => unreachable!("a run without the text of an answer has no answer"),
                 };
             };
-            match reader.read(&text).await {
+            match parser.parse(&text).await {
                 Ok(value) => return Ok((value, run.finish().await?)),
                 Err(why) => {
                     let hint = if by_tool { "; give your answer by calling `final_answer`" } else { "" };
-                    // It has an answer, as was just seen.
-                    let _ = run.reject_answer_with(&why, hint);
+                    // Cannot fail: the run has an answer.
+                    let _ = run.reject_answer_with_hint(&why, hint);
                 }
             }
         }
@@ -129,31 +129,31 @@ impl<T> fmt::Debug for TypedAsk<T> {
     }
 }
 
-/// Reads answers as a tool reads its arguments, so that they are mended alike and all mistakes are told at once.
-struct Reader<T> {
+/// Parses answers as the arguments of a tool, so that they are repaired alike and all mistakes are reported at once.
+struct AnswerParser<T> {
     tool: FunctionTool,
-    read: Arc<Mutex<Option<T>>>,
+    parsed: Arc<Mutex<Option<T>>>,
 }
 
-/// What is no object, in one: models and tools give objects only.
+/// Wraps a value that is not an object: models and tools produce only objects.
 #[derive(Deserialize, JsonSchema)]
 struct Wrapped<T> {
     answer: T,
 }
 
-impl<T: AnswerType> Reader<T> {
+impl<T: AnswerType> AnswerParser<T> {
     fn new() -> Self {
-        let read = Arc::new(Mutex::new(None));
-        let slot = Arc::clone(&read);
+        let parsed = Arc::new(Mutex::new(None));
+        let slot = Arc::clone(&parsed);
         let put = move |value: T| *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
-        let description = "Gives the final answer to the user, when everything is known that it takes";
+        let description = "Gives the final answer to the user, once all the information for it is available";
         let schema = schemars::schema_for!(T);
         let tool = if schema.get("type").is_some_and(|kind| kind == "object") {
             FunctionTool::new(FINAL_TOOL, description, put)
         } else {
             FunctionTool::new(FINAL_TOOL, description, move |wrapped: Wrapped<T>| put(wrapped.answer))
         };
-        Self { tool, read }
+        Self { tool, parsed }
     }
 
     fn format(&self) -> ResponseFormat {
@@ -163,26 +163,26 @@ impl<T: AnswerType> Reader<T> {
     fn final_tool(&self) -> ToolSet {
         let policy = ToolPolicy { return_direct: ReturnDirect::Always, ..ToolPolicy::default() };
         let tool = FinalTool(self.tool.definition().clone().with_policy(policy));
-        ToolSet::default().with(tool).expect("its name is one, and it takes an object")
+        ToolSet::default().with(tool).expect("its name is valid, and it takes an object")
     }
 
-    async fn read(&self, text: &str) -> Result<T, String> {
-        let called = self.tool.call(unfenced(text), &ToolContext::new()).await;
-        let read = self.read.lock().unwrap_or_else(PoisonError::into_inner).take();
-        match (read, called) {
+    async fn parse(&self, text: &str) -> Result<T, String> {
+        let result = self.tool.call(strip_fence(text), &ToolContext::new()).await;
+        let parsed = self.parsed.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match (parsed, result) {
             (Some(value), Ok(_)) => Ok(value),
             (_, Err(error)) => {
-                // It is read as arguments are, but nobody wrote any.
+                // The answer was parsed as arguments, which the model does not know.
                 let error = error.to_string();
                 let wrong = error.strip_prefix("invalid arguments: ").unwrap_or(&error);
-                Err(format!("the answer is not of the form that is asked for: {wrong}"))
+                Err(format!("the answer does not have the requested form: {wrong}"))
             }
-            (None, Ok(_)) => Err("the answer is not of the form that is asked for".into()),
+            (None, Ok(_)) => Err("the answer does not have the requested form".into()),
         }
     }
 }
 
-/// Takes the answer as it comes: whether it will do is seen where its type is known.
+/// Accepts any answer: it is checked later, where its type is known.
 struct FinalTool(ToolDefinition);
 
 impl Tool for FinalTool {
@@ -195,8 +195,8 @@ impl Tool for FinalTool {
     }
 }
 
-/// The JSON of a text that has it in a fence of Markdown, as models write it.
-fn unfenced(text: &str) -> &str {
+/// Removes the Markdown fence that models write around JSON.
+fn strip_fence(text: &str) -> &str {
     let trimmed = text.trim();
     let inside = trimmed.strip_prefix("```").and_then(|rest| rest.strip_suffix("```"));
     match inside {
@@ -207,31 +207,31 @@ fn unfenced(text: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::unfenced;
+    use super::strip_fence;
+
+    #[cfg(feature = "testing")]
+    use crate::run::{RunErrorKind, StopReason};
 
     #[cfg(feature = "testing")]
     #[tokio::test]
-    async fn an_error_says_once_what_is_wrong_with_the_answer() {
+    async fn error_states_the_mistakes_of_the_answer_once() {
         let model = (0..3).fold(crate::testing::ScriptedModel::new(), |model, _| {
             model.calls(super::FINAL_TOOL, r#"{"answer": "many"}"#)
         });
         let agent = crate::Agent::builder(model).build().unwrap();
         let error = agent.ask("How many?").answer_as::<u32>().await.unwrap_err();
-        assert!(error.is_wrong_answer());
+        assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::WrongAnswer(_))));
         let text = error.to_string();
-        assert!(
-            text.starts_with(
-                "the model gave no answer that will do: the answer is not of the form that is asked for: `answer`: "
-            ),
-            "{text}"
-        );
+        let expected =
+            "the model gave no valid answer: the answer does not have the requested form: `answer`: ";
+        assert!(text.starts_with(expected), "{text}");
     }
 
     #[test]
-    fn fences_are_taken_off() {
+    fn strips_markdown_fences() {
         for text in ["{}", " {} ", "```json\n{}\n```", "```\n{}```"] {
-            assert_eq!(unfenced(text), "{}", "{text}");
+            assert_eq!(strip_fence(text), "{}", "{text}");
         }
-        assert_eq!(unfenced("``` {}"), "``` {}");
+        assert_eq!(strip_fence("``` {}"), "``` {}");
     }
 }

@@ -1,4 +1,4 @@
-//! What a run ends with.
+//! The result of a run.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use crate::model::{FinishReason, Message, Usage};
 use crate::tool::ToolExecution;
 use crate::transcript::Transcript;
 
-/// What the model answered, and how it came to it. `Display` is the text.
+/// The answer of a run, with the calls, tokens and messages that led to it. `Display` is the text.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Answer {
     pub(crate) text: String,
@@ -22,63 +22,63 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The text of the model's last message.
+    /// Returns the text of the model's last message.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Why the model would not answer, if it refused; the text is empty then.
+    /// Returns the model's refusal if it refused to answer; the text is empty then.
     #[must_use]
     pub fn refusal(&self) -> Option<&str> {
         self.refusal.as_deref()
     }
 
-    /// Why the model stopped: [`FinishReason::Length`] says that the text is not whole.
+    /// Returns why the model stopped. [`FinishReason::Length`] means that the text is incomplete.
     #[must_use]
     pub fn finish_reason(&self) -> &FinishReason {
         &self.finish_reason
     }
 
-    /// The calls that were made, in the order in which the model asked for them.
+    /// Returns the records of the finished calls, in the order in which the model requested them.
     #[must_use]
     pub fn tool_executions(&self) -> &[ToolExecution] {
         &self.tool_executions
     }
 
-    /// The tokens of all turns together.
+    /// Returns the tokens of all turns together.
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.usage
     }
 
-    /// How often the model was asked.
+    /// Returns the number of requests to the model.
     #[must_use]
     pub fn turns(&self) -> u32 {
         self.turns
     }
 
-    /// The messages that the run added to the conversation, from the user's on: the next ask may go on
-    /// from them, through [`Ask::history`](crate::Ask::history).
+    /// Returns the messages that the run added to the conversation, starting with the user's. Pass them to
+    /// [`Ask::history`](crate::Ask::history) to continue the conversation.
     #[must_use]
     pub fn messages(&self) -> &[Message] {
         &self.messages
     }
 
-    /// The conversation as something to read: `Display` is plain text, [`Transcript::mermaid`] a diagram. Unlike
-    /// `Debug`, it shows everything.
+    /// Returns a readable view of the conversation: `Display` is plain text, [`Transcript::mermaid`] a diagram. Unlike
+    /// `Debug`, it shows all content.
     pub fn transcript(&self) -> Transcript<'_> {
         Transcript::new(&self.messages, &self.tool_executions)
     }
 
-    /// The same messages, taken out.
+    /// Converts the answer into its [`messages`](Self::messages).
     #[must_use]
     pub fn into_messages(self) -> Vec<Message> {
         self.messages
     }
 }
 
-/// Tells how much there is, not what: conversations are private.
+/// Shows sizes instead of texts, because conversations are private.
 impl fmt::Debug for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Answer")
@@ -90,7 +90,7 @@ impl fmt::Debug for Answer {
     }
 }
 
-/// The text, or the refusal if that is all there is.
+/// The text, or the refusal if there is no text.
 impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match &self.refusal {

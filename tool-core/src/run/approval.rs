@@ -1,13 +1,13 @@
 //! Calls that a person has to approve.
 
 use super::state::Stage;
-use super::turn::Leave;
+use super::turn::ApprovalStatus;
 use crate::content::Content;
 use crate::model::{Message, ToolCall};
 use crate::run::{Run, StepError};
 use crate::tool::{ToolError, ToolExecution};
 
-/// What a person says to a call that waits for it.
+/// The decision about a call that awaits approval.
 ///
 /// ```
 /// use tool_core::Approval;
@@ -18,19 +18,19 @@ use crate::tool::{ToolError, ToolExecution};
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Approval {
-    /// The call is made.
+    /// Executes the call.
     Approve,
-    /// The call is made with these arguments, a JSON object, in place of the model's.
+    /// Executes the call with these arguments, a JSON object, instead of the model's.
     ApproveWith(String),
-    /// The call is not made; the model reads why, if a reason is given.
+    /// Does not execute the call. The model reads the reason, if there is one.
     Deny(Option<String>),
-    /// Nothing is decided yet: the call goes on waiting, and an [`Approver`](crate::Approver) that says so leaves it to who
-    /// [keeps the run](crate::RunError::is_approval_needed).
+    /// Postpones the decision: the call continues to await approval, and an [`Approver`](crate::Approver) leaves the
+    /// decision to the caller that [stores the run](crate::RunErrorKind::ApprovalNeeded).
     Defer,
 }
 
 impl Approval {
-    /// The call is not made, and the model reads this reason.
+    /// Denies the call with a reason that the model reads.
     #[must_use]
     pub fn deny(reason: impl Into<String>) -> Self {
         Self::Deny(Some(reason.into()))
@@ -54,49 +54,49 @@ fn is_object(text: &str) -> bool {
 }
 
 impl Run {
-    /// The calls that wait for a person, in their order.
-    pub fn waiting(&self) -> impl Iterator<Item = &ToolCall> {
-        let standings = match &self.stage {
+    /// Returns the calls that await approval, in their order.
+    pub fn awaiting_approval(&self) -> impl Iterator<Item = &ToolCall> {
+        let records = match &self.stage {
             Stage::Calling(turn) => &*turn.calls,
             _ => &[],
         };
-        self.calls().iter().zip(standings).filter(|(_, one)| one.is_waiting()).map(|(call, _)| call)
+        self.calls().iter().zip(records).filter(|(_, one)| one.awaits_approval()).map(|(call, _)| call)
     }
 
-    /// Nothing can be done before a person has decided.
-    pub(crate) fn only_waits(&self) -> bool {
+    /// Returns `true` if every open call awaits approval.
+    pub(crate) fn is_blocked_on_approval(&self) -> bool {
         let Stage::Calling(turn) = &self.stage else { return false };
-        turn.calls.iter().all(|one| !one.is_ready()) && turn.calls.iter().any(|one| one.is_waiting())
+        turn.calls.iter().all(|one| !one.is_ready()) && turn.calls.iter().any(|one| one.awaits_approval())
     }
 
-    /// The calls that have no outcome yet, in their order.
+    /// Returns the calls without an outcome, in their order.
     pub(crate) fn open_calls(&self) -> Vec<ToolCall> {
         let Stage::Calling(turn) = &self.stage else { return Vec::new() };
         let open = self.calls().iter().zip(&turn.calls).filter(|(_, one)| one.is_open());
         open.map(|(call, _)| call.clone()).collect()
     }
 
-    /// Lets an open call wait for a person, whatever its tool says. One that undoes another waits for nobody.
+    /// Makes an open call await approval, whatever the policy of its tool.
     ///
     /// # Errors
     ///
-    /// There is no such open call, or it was begun.
+    /// Fails if there is no such open call, if it was already started, or if it undoes another call.
     pub fn require_approval(&mut self, call_id: &str) -> Result<(), StepError> {
         if self.is_undoing() {
-            return Err(StepError("to let a call wait that undoes another"));
+            return Err(StepError("a call that undoes another needs no approval"));
         }
-        let standing = self.standing_of(call_id)?;
-        // A denial would say that it was not made.
-        if standing.is_begun {
-            return Err(StepError("to let a call wait that was begun"));
+        let record = self.open_record(call_id)?;
+        // A denial states that the call was not executed.
+        if record.is_started {
+            return Err(StepError("the call has already been started"));
         }
-        if standing.leave == Leave::NotNeeded {
-            standing.leave = Leave::Waiting;
+        if record.approval == ApprovalStatus::NotNeeded {
+            record.approval = ApprovalStatus::Pending;
         }
         Ok(())
     }
 
-    /// Records what a person says to a call that waits for it.
+    /// Records the decision about a call that awaits approval.
     ///
     /// ```
     /// use tool_core::{Approval, AssistantMessage, ChatResponse, Message, Run, Step, ToolCall};
@@ -122,68 +122,63 @@ impl Run {
     ///
     /// # Errors
     ///
-    /// There is no such call, it does not wait, or the changed arguments are no JSON object.
+    /// Fails if there is no such call, if it does not await approval, or if the new arguments are not a JSON object.
     pub fn resolve_approval(&mut self, call_id: &str, approval: Approval) -> Result<(), StepError> {
-        let position = self.position_of(call_id);
-        let standing = self.standing_of(call_id)?;
+        let position = self.call_position(call_id);
+        let record = self.open_record(call_id)?;
         if matches!(&approval, Approval::ApproveWith(arguments) if !is_object(arguments)) {
-            return Err(StepError("changed arguments that are no JSON object"));
+            return Err(StepError("the new arguments are not a JSON object"));
         }
-        if !standing.is_waiting() {
-            return Err(StepError("to decide on a call that does not wait for approval"));
+        if !record.awaits_approval() {
+            return Err(StepError("the call does not await approval"));
         }
         if approval == Approval::Defer {
             return Ok(());
         }
-        standing.leave = Leave::Given;
+        record.approval = ApprovalStatus::Granted;
         let Some(Message::Assistant(message)) = self.messages.last_mut() else { return Ok(()) };
         let Some(call) = position.and_then(|position| message.tool_calls.get_mut(position)) else {
             return Ok(());
         };
         match approval {
-            Approval::Approve | Approval::Defer => {}
+            Approval::Approve | Approval::Defer => Ok(()),
             Approval::ApproveWith(arguments) => {
-                // What the model reads later is what was done.
-                let asked = std::mem::replace(&mut call.arguments, arguments);
-                self.standing_of(call_id)?.asked = Some(asked);
+                // The model later reads the arguments that were executed.
+                let original = std::mem::replace(&mut call.arguments, arguments);
+                self.open_record(call_id)?.original_arguments = Some(original);
+                Ok(())
             }
             Approval::Deny(reason) => {
                 let denied = ToolExecution::new(call.clone(), Err(ToolError::denied(reason.as_deref())));
-                let (denied, ending) = self.settings.on_error.judge(denied);
-                self.standing_of(call_id)?.outcome = Some(denied);
-                match ending {
-                    Some(ending) => self.end(ending),
-                    None => self.close_turn_if_over(),
-                }
+                self.finish_call(call_id, denied)
             }
         }
-        Ok(())
     }
 
-    /// Says the same to all calls that wait.
+    /// Records the same decision about all calls that await approval.
     pub fn resolve_all_approvals(&mut self, approval: &Approval) {
-        let waiting: Vec<_> = self.waiting().map(|call| call.id.clone()).collect();
-        for id in waiting {
-            // They wait, as was just asked.
+        let pending: Vec<_> = self.awaiting_approval().map(|call| call.id.clone()).collect();
+        for id in pending {
+            // Fails only for invalid arguments, which leave the call as it is.
             let _ = self.resolve_approval(&id, approval.clone());
         }
     }
 
-    /// Adds what the user says while the run is under way. Calls that wait for a person are thereby denied; those
-    /// that are open otherwise are made, and the message comes behind their results.
+    /// Adds a message of the user to a run that is not done. Calls that await approval are denied; other open calls are
+    /// executed, and the message follows their results.
     ///
     /// # Errors
     ///
-    /// The run is over: what the user says now is another question.
+    /// Fails if the run has ended: the message is then a new question.
     pub fn push_user_message(&mut self, message: impl Into<Content>) -> Result<(), StepError> {
         let message = message.into();
         match &mut self.stage {
             Stage::Asking => self.messages.push(Message::User(message)),
             Stage::Calling(turn) => {
-                turn.said.push(message);
-                self.resolve_all_approvals(&Approval::deny("the user said something else"));
+                turn.user_messages.push(message);
+                self.resolve_all_approvals(&Approval::deny("the user sent another message instead"));
             }
-            _ => return Err(StepError("a message of the user, after its end")),
+            _ => return Err(StepError("the run has ended and takes no more messages")),
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::unique_id;
 
-/// What tells one run from every other; it stays with the run when that is kept and restored.
+/// The unique id of a run, which the run retains when it is stored and restored.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub struct RunId(Arc<str>);
@@ -17,7 +17,7 @@ impl RunId {
         Self(unique_id("run").into())
     }
 
-    /// The id as a text.
+    /// Returns the id as a string slice.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -1,4 +1,4 @@
-//! How far a run may go.
+//! The limits of a run.
 
 use std::time::Duration;
 
@@ -6,54 +6,113 @@ use serde::{Deserialize, Serialize};
 
 use crate::tool::timing::micros_if_any;
 
-/// How far a run may go. A run that would go further ends with an error that carries all that was done.
+/// Limits of a run. A run that would exceed one of them stops with an error that carries all the work done so far.
 ///
 /// ```
 /// use std::time::Duration;
 /// use tool_core::RunLimits;
 ///
-/// let mut limits = RunLimits::default();
-/// limits.calls = Some(20);
-/// limits.time = Some(Duration::from_secs(60));
-/// assert_eq!((limits.turns, limits.repeated_calls), (10, 3));
+/// let limits = RunLimits::new().max_calls(20).max_time(Duration::from_secs(60));
+/// assert_eq!((limits.max_turns, limits.max_calls, limits.max_total_tokens), (10, Some(20), None));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct RunLimits {
-    /// How often the model is asked; 0 is 1. The calls of its last reply are made only if what they give back may be the
-    /// [answer](crate::ReturnDirect).
-    pub turns: u32,
-    /// How many calls the model may ask for. A turn that would go beyond runs none of its calls.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub calls: Option<u32>,
-    /// How many tokens the model may read and write, over all turns. It is looked at when a reply is there.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tokens: Option<u64>,
-    /// How long the run may be under way; the time in which it waits for a person, or is kept, does not count.
-    #[serde(with = "micros_if_any", skip_serializing_if = "Option::is_none")]
-    pub time: Option<Duration>,
-    /// How many bytes of text all calls together, also those that fail, may give back to the model. It is looked at when
-    /// a turn is over.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub output: Option<usize>,
-    /// How often a call of one name with the same arguments is made. After that it is not made, and the model is
-    /// told so; after as many times again the run ends. 0 is 1.
-    pub repeated_calls: u32,
-    /// How many answers that are not of the [form that was asked for](crate::Ask::answer_as) go back to the model.
-    pub wrong_answers: u32,
+    /// The number of model requests; 10 by default, and 0 counts as 1. Calls in the last reply are executed only if their
+    /// output can be the [answer](crate::ReturnDirect).
+    #[serde(rename = "turns")]
+    pub max_turns: u32,
+    /// The number of calls that the model may request. A turn that would exceed it executes none of its calls.
+    #[serde(rename = "calls", skip_serializing_if = "Option::is_none")]
+    pub max_calls: Option<u32>,
+    /// The number of tokens that the model may read and write over all turns; checked after each reply.
+    #[serde(rename = "tokens", skip_serializing_if = "Option::is_none")]
+    pub max_total_tokens: Option<u64>,
+    /// The time that the run may take. Time spent awaiting approval, or stored, does not count.
+    #[serde(rename = "time", with = "micros_if_any", skip_serializing_if = "Option::is_none")]
+    pub max_time: Option<Duration>,
+    /// The number of characters (Unicode scalar values) that all calls together, including failed ones, may return to the
+    /// model; checked at the end of each turn.
+    #[serde(rename = "output", skip_serializing_if = "Option::is_none")]
+    pub max_output_chars: Option<usize>,
+    /// How often a call with the same name and arguments is executed; 3 by default, and 0 counts as 1. Further repetitions
+    /// are not executed and the model reads why; after as many again, the run ends.
+    #[serde(rename = "repeated_calls")]
+    pub max_repeated_calls: u32,
+    /// The number of answers that are sent back to the model because they do not have the
+    /// [requested form](crate::Ask::answer_as); 2 by default.
+    #[serde(rename = "wrong_answers")]
+    pub max_wrong_answers: u32,
+}
+
+impl RunLimits {
+    /// Returns the default limits.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets [`max_turns`](Self#structfield.max_turns).
+    #[must_use]
+    pub fn max_turns(mut self, turns: u32) -> Self {
+        self.max_turns = turns;
+        self
+    }
+
+    /// Sets [`max_calls`](Self#structfield.max_calls).
+    #[must_use]
+    pub fn max_calls(mut self, calls: u32) -> Self {
+        self.max_calls = Some(calls);
+        self
+    }
+
+    /// Sets [`max_total_tokens`](Self#structfield.max_total_tokens).
+    #[must_use]
+    pub fn max_total_tokens(mut self, tokens: u64) -> Self {
+        self.max_total_tokens = Some(tokens);
+        self
+    }
+
+    /// Sets [`max_time`](Self#structfield.max_time).
+    #[must_use]
+    pub fn max_time(mut self, time: Duration) -> Self {
+        self.max_time = Some(time);
+        self
+    }
+
+    /// Sets [`max_output_chars`](Self#structfield.max_output_chars).
+    #[must_use]
+    pub fn max_output_chars(mut self, chars: usize) -> Self {
+        self.max_output_chars = Some(chars);
+        self
+    }
+
+    /// Sets [`max_repeated_calls`](Self#structfield.max_repeated_calls).
+    #[must_use]
+    pub fn max_repeated_calls(mut self, calls: u32) -> Self {
+        self.max_repeated_calls = calls;
+        self
+    }
+
+    /// Sets [`max_wrong_answers`](Self#structfield.max_wrong_answers).
+    #[must_use]
+    pub fn max_wrong_answers(mut self, answers: u32) -> Self {
+        self.max_wrong_answers = answers;
+        self
+    }
 }
 
 impl Default for RunLimits {
     fn default() -> Self {
         Self {
-            turns: 10,
-            calls: None,
-            tokens: None,
-            time: None,
-            output: None,
-            repeated_calls: 3,
-            wrong_answers: 2,
+            max_turns: 10,
+            max_calls: None,
+            max_total_tokens: None,
+            max_time: None,
+            max_output_chars: None,
+            max_repeated_calls: 3,
+            max_wrong_answers: 2,
         }
     }
 }

@@ -1,29 +1,29 @@
-//! The loop as a state machine: every rule of it, and neither I/O nor clock.
+//! The loop between a model and its tools as a state machine: all of its rules, no I/O and no clock.
 
 mod answer;
 mod approval;
-mod calls;
-mod ending;
-mod ends;
+mod call_ids;
 mod error;
+mod error_policy;
+mod finish;
 mod id;
-mod ids;
 mod limits;
-mod moves;
-mod policy;
+mod normalize;
 mod saved;
 mod state;
 mod step;
+mod stop_reason;
+mod transitions;
 mod turn;
 mod undo;
 
 pub use self::answer::Answer;
 pub use self::approval::Approval;
-pub(crate) use self::error::Kind;
 pub use self::error::{RunError, RunErrorKind};
+pub(crate) use self::error_policy::ErrorPolicies;
+pub use self::error_policy::ErrorPolicy;
 pub use self::id::RunId;
 pub use self::limits::RunLimits;
-pub(crate) use self::policy::ErrorPolicies;
-pub use self::policy::ErrorPolicy;
 pub use self::state::{Run, StepError};
 pub use self::step::Step;
+pub use self::stop_reason::StopReason;

@@ -1,7 +1,7 @@
-//! The form in which a run is kept.
+//! The serialised form of a run.
 //!
-//! It is compact: what the messages say already is not said again, and definitions of tools are not kept. `format` is
-//! raised by a change that earlier versions cannot read; all earlier formats are read.
+//! It is compact: it does not repeat what the messages contain, and leaves out tool definitions. A change that earlier
+//! versions cannot read raises `format`; all earlier formats can be read.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -11,19 +11,17 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-use super::ending::Ending;
-use super::state::Settings;
-use super::state::Stage;
-use super::turn::{Standing, Turn};
+use super::state::{Settings, Stage};
+use super::turn::{CallRecord, Turn};
 use crate::model::{
     ConversationId, FinishReason, Message, RequestCache, ReturnDirect, ToolCall, ToolChoice, ToolMessage,
     ToolPolicy, Usage,
 };
-use crate::run::{Run, RunId};
+use crate::run::{Run, RunId, StopReason};
 use crate::tool::timing::micros;
 use crate::tool::{Notes, ToolError, ToolErrorKind, ToolExecution, ToolOutput};
 
-/// The version of the form.
+/// The current format.
 const FORMAT: u32 = 2;
 
 #[derive(Serialize)]
@@ -33,26 +31,27 @@ struct State<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     conversation: Option<&'a ConversationId>,
     messages: &'a [Message],
-    given: usize,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    remembers: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    conversation_had: Option<usize>,
+    #[serde(rename = "given")]
+    history_len: usize,
+    #[serde(rename = "remembers", skip_serializing_if = "std::ops::Not::not")]
+    has_loaded_history: bool,
+    #[serde(rename = "conversation_had", skip_serializing_if = "Option::is_none")]
+    stored_conversation_len: Option<usize>,
     settings: &'a Settings,
     turns: u32,
     usage: Usage,
-    #[serde(with = "micros", skip_serializing_if = "Duration::is_zero")]
-    time: Duration,
+    #[serde(rename = "time", with = "micros", skip_serializing_if = "Duration::is_zero")]
+    elapsed: Duration,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    calls: Vec<Record<'a>>,
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    undone: &'a [ToolExecution],
+    calls: Vec<SavedExecution<'a>>,
+    #[serde(rename = "undone", skip_serializing_if = "<[_]>::is_empty")]
+    undo_executions: &'a [ToolExecution],
     stage: &'a Stage,
 }
 
-/// A call that is over, as far as the messages do not say it.
+/// The part of a finished call that the messages do not contain.
 #[derive(Serialize, Deserialize)]
-struct Record<'a> {
+struct SavedExecution<'a> {
     id: Cow<'a, str>,
     #[serde(flatten)]
     notes: Cow<'a, Notes>,
@@ -66,8 +65,8 @@ struct Record<'a> {
     left_out: Option<usize>,
 }
 
-impl<'a> Record<'a> {
-    fn of(execution: &'a ToolExecution) -> Self {
+impl<'a> SavedExecution<'a> {
+    fn new(execution: &'a ToolExecution) -> Self {
         let (output, error) = (execution.output(), execution.outcome().err());
         Self {
             id: (&*execution.call.id).into(),
@@ -79,7 +78,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    fn restored(self, call: &ToolCall, result: &ToolMessage) -> ToolExecution {
+    fn restore(self, call: &ToolCall, result: &ToolMessage) -> ToolExecution {
         let outcome = match self.error {
             Some(kind) => Err(ToolError::restored(kind, result.content.text().into_owned(), self.is_fatal)),
             None => {
@@ -101,97 +100,100 @@ impl Serialize for Run {
             id: &self.id,
             conversation: self.conversation.as_ref(),
             messages: &self.messages,
-            given: self.given,
-            remembers: self.remembers,
-            conversation_had: self.conversation_had,
+            history_len: self.history_len,
+            has_loaded_history: self.has_loaded_history,
+            stored_conversation_len: self.stored_conversation_len,
             settings: &self.settings,
             turns: self.turns,
             usage: self.usage,
-            time: self.time,
-            calls: self.tool_executions.iter().map(Record::of).collect(),
-            undone: &self.undone,
+            elapsed: self.elapsed,
+            calls: self.tool_executions.iter().map(SavedExecution::new).collect(),
+            undo_executions: &self.undo_executions,
             stage: &self.stage,
         };
         state.serialize(serializer)
     }
 }
 
-/// What is read: the fields of all formats.
+/// The fields of all formats.
 #[derive(Deserialize)]
 struct AnyState {
     #[serde(deserialize_with = "known_format")]
     format: u32,
     messages: Vec<Message>,
-    given: usize,
+    #[serde(rename = "given")]
+    history_len: usize,
     turns: u32,
     usage: Usage,
     #[serde(default)]
     conversation: Option<ConversationId>,
     // Since format 2.
     id: Option<RunId>,
-    #[serde(default)]
-    remembers: bool,
-    conversation_had: Option<usize>,
+    #[serde(rename = "remembers", default)]
+    has_loaded_history: bool,
+    #[serde(rename = "conversation_had")]
+    stored_conversation_len: Option<usize>,
     settings: Option<Settings>,
-    #[serde(default, with = "micros")]
-    time: Duration,
+    #[serde(rename = "time", default, with = "micros")]
+    elapsed: Duration,
     #[serde(default)]
-    calls: Vec<Record<'static>>,
-    #[serde(default)]
-    undone: Vec<ToolExecution>,
+    calls: Vec<SavedExecution<'static>>,
+    #[serde(rename = "undone", default)]
+    undo_executions: Vec<ToolExecution>,
     stage: Option<Stage>,
-    // Of format 1.
+    // Format 1 only.
     max_turns: Option<u32>,
     tool_choice: Option<ToolChoice>,
     parallel_tool_calls: Option<bool>,
     #[serde(default)]
-    tool_executions: Vec<FirstExecution>,
-    standing: Option<FirstStage>,
+    tool_executions: Vec<Format1Execution>,
+    standing: Option<Format1Stage>,
 }
 
 #[derive(Deserialize)]
-struct FirstExecution {
+struct Format1Execution {
     #[serde(flatten)]
     execution: ToolExecution,
     #[serde(default)]
     returns_direct: bool,
 }
 
-/// Where a run of format 1 stands.
+/// The stage of a run in format 1.
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum FirstStage {
+enum Format1Stage {
     Asking,
-    Calling(Vec<Option<FirstExecution>>),
+    Calling(Vec<Option<Format1Execution>>),
     Answered(FinishReason),
     Returned,
     OutOfTurns,
     CutShort(FinishReason),
 }
 
-impl FirstStage {
+impl Format1Stage {
     fn into_stage(self, messages: &[Message], max_turns: u32) -> Stage {
         match self {
             Self::Asking => Stage::Asking,
             Self::Calling(outcomes) => {
-                let standing = |outcome: Option<FirstExecution>| {
+                let record = |outcome: Option<Format1Execution>| {
                     let mut policy = ToolPolicy::default();
-                    if outcome.as_ref().is_some_and(|first| first.returns_direct) {
+                    if outcome.as_ref().is_some_and(|saved| saved.returns_direct) {
                         policy.return_direct = ReturnDirect::IfAll;
                     }
                     let policy = outcome.is_some().then_some(policy);
-                    Standing { policy, outcome: outcome.map(|first| first.execution), ..Standing::default() }
+                    let outcome = outcome.map(|saved| saved.execution);
+                    CallRecord { policy, outcome, ..CallRecord::default() }
                 };
-                let calls = outcomes.into_iter().map(standing).collect();
-                Stage::Calling(Turn { calls, said: Vec::new() })
+                let calls = outcomes.into_iter().map(record).collect();
+                Stage::Calling(Turn { calls, user_messages: Vec::new() })
             }
             Self::Answered(reason) => Stage::Answered(reason),
             Self::Returned => {
                 let results = messages.iter().rev().take_while(|one| matches!(one, Message::Tool(_))).count();
                 Stage::Returned((messages.len() - results..messages.len()).collect())
             }
-            Self::OutOfTurns => Stage::Ended(Ending::Turns(max_turns)),
-            Self::CutShort(reason) => Stage::Ended(Ending::CutShort(reason)),
+            Self::OutOfTurns => Stage::Ended(StopReason::MaxTurns(max_turns)),
+            Self::CutShort(reason) => Stage::Ended(StopReason::Truncated(reason)),
         }
     }
 }
@@ -200,37 +202,40 @@ impl AnyState {
     fn into_run(self) -> Result<Run, &'static str> {
         let mut settings = self.settings.unwrap_or_default();
         let (tool_executions, stage) = if self.format == 1 {
-            settings.limits.turns = self.max_turns.ok_or("`max_turns` is missing")?;
+            settings.limits.max_turns = self.max_turns.ok_or("`max_turns` is missing")?;
             settings.tool_choice = self.tool_choice.unwrap_or_default();
             settings.parallel_tool_calls = self.parallel_tool_calls;
             let stage = self.standing.ok_or("`standing` is missing")?;
-            let executions = self.tool_executions.into_iter().map(|first| first.execution).collect();
-            (executions, stage.into_stage(&self.messages, settings.limits.turns))
+            let executions = self.tool_executions.into_iter().map(|saved| saved.execution).collect();
+            (executions, stage.into_stage(&self.messages, settings.limits.max_turns))
         } else {
-            (restored(self.calls, &self.messages)?, self.stage.ok_or("`stage` is missing")?)
+            (restore_executions(self.calls, &self.messages)?, self.stage.ok_or("`stage` is missing")?)
         };
         Ok(Run {
             id: self.id.unwrap_or_else(RunId::unique),
             messages: self.messages,
-            given: self.given,
+            history_len: self.history_len,
             settings,
             conversation: self.conversation,
-            // A run of format 1 had nothing to remember.
-            remembers: self.remembers || self.format == 1,
-            conversation_had: self.conversation_had,
+            // Runs of format 1 had no stored conversation.
+            has_loaded_history: self.has_loaded_history || self.format == 1,
+            stored_conversation_len: self.stored_conversation_len,
             turns: self.turns,
             usage: self.usage,
-            time: self.time,
+            elapsed: self.elapsed,
             tool_executions,
-            undone: self.undone,
+            undo_executions: self.undo_executions,
             stage,
             cache: RequestCache::default(),
         })
     }
 }
 
-/// The records, filled with what the messages say.
-fn restored(records: Vec<Record<'_>>, messages: &[Message]) -> Result<Vec<ToolExecution>, &'static str> {
+/// Completes the saved executions with the calls and results that the messages contain.
+fn restore_executions(
+    saved: Vec<SavedExecution<'_>>,
+    messages: &[Message],
+) -> Result<Vec<ToolExecution>, &'static str> {
     let mut calls: HashMap<&str, (Option<&ToolCall>, Option<&ToolMessage>)> = HashMap::new();
     for message in messages {
         match message {
@@ -243,40 +248,40 @@ fn restored(records: Vec<Record<'_>>, messages: &[Message]) -> Result<Vec<ToolEx
             _ => {}
         }
     }
-    let restored = |record: Record<'_>| match calls.get(&*record.id) {
-        Some((Some(call), Some(result))) => Ok(record.restored(call, result)),
-        _ => Err("a call that is over is not among the messages"),
+    let restore = |saved: SavedExecution<'_>| match calls.get(&*saved.id) {
+        Some((Some(call), Some(result))) => Ok(saved.restore(call, result)),
+        _ => Err("a finished call is missing from the messages"),
     };
-    records.into_iter().map(restored).collect()
+    saved.into_iter().map(restore).collect()
 }
 
-/// What is read is checked, as it may be anything.
+/// Checks the state, because the input is untrusted.
 impl<'de> Deserialize<'de> for Run {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let contradicts = |why: &str| {
+        let inconsistent = |why: &str| {
             let why = if why.is_empty() { String::new() } else { format!(": {why}") };
-            D::Error::custom(format_args!("the state of the run contradicts itself{why}"))
+            D::Error::custom(format_args!("the state of the run is inconsistent{why}"))
         };
-        let run = AnyState::deserialize(deserializer)?.into_run().map_err(contradicts)?;
-        if run.is_consistent() { Ok(run) } else { Err(contradicts("")) }
+        let run = AnyState::deserialize(deserializer)?.into_run().map_err(inconsistent)?;
+        if run.is_consistent() { Ok(run) } else { Err(inconsistent("")) }
     }
 }
 
 impl Run {
-    /// What the rules take for granted, which a state that was read need not keep.
+    /// Returns `true` if the invariants hold that the rules rely on.
     fn is_consistent(&self) -> bool {
         let calls = self.calls();
-        let stands = match &self.stage {
+        let is_stage_valid = match &self.stage {
             Stage::Calling(turn) => {
-                let is_of = |(call, standing): (&ToolCall, &Standing)| {
-                    standing.outcome.as_ref().is_none_or(|execution| execution.call().id == call.id)
+                let has_same_id = |(call, record): (&ToolCall, &CallRecord)| {
+                    record.outcome.as_ref().is_none_or(|execution| execution.call().id == call.id)
                 };
-                // An outcome is tied to its call by the id.
+                // The id ties an outcome to its call.
                 let ids: HashSet<_> = calls.iter().map(|call| &call.id).collect();
                 turn.calls.len() == calls.len()
                     && ids.len() == calls.len()
-                    && turn.calls.iter().any(Standing::is_open)
-                    && calls.iter().zip(&turn.calls).all(is_of)
+                    && turn.calls.iter().any(CallRecord::is_open)
+                    && calls.iter().zip(&turn.calls).all(has_same_id)
             }
             Stage::Asking => calls.is_empty(),
             Stage::Answered(_) => matches!(self.messages.last(), Some(Message::Assistant(_))),
@@ -285,10 +290,10 @@ impl Run {
                     |position: &usize| matches!(self.messages.get(*position), Some(Message::Tool(_)));
                 !positions.is_empty() && positions.iter().all(is_result)
             }
-            Stage::Undoing { .. } => self.undo_call().is_some(),
+            Stage::Undoing { .. } => self.next_undo_call().is_some(),
             Stage::Ended(_) => true,
         };
-        stands && self.given <= self.messages.len()
+        is_stage_valid && self.history_len <= self.messages.len()
     }
 }
 
@@ -296,7 +301,7 @@ fn known_format<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Er
     match u32::deserialize(deserializer)? {
         format @ 1..=FORMAT => Ok(format),
         other => Err(D::Error::custom(format_args!(
-            "a run of format {other} cannot be read here; this version reads formats 1 to {FORMAT}"
+            "unsupported run format {other}; this version reads formats 1 to {FORMAT}"
         ))),
     }
 }

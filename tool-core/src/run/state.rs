@@ -1,16 +1,15 @@
-//! The state of a run, and the rules by which it moves.
+//! The state of a run.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::ending::Ending;
-use super::turn::{Standing, Turn};
+use super::turn::{CallRecord, Turn};
 use crate::model::{
     ConversationId, FinishReason, Message, ModelOptions, RequestCache, ResponseFormat, ToolCall, ToolChoice,
     Usage,
 };
-use crate::run::{ErrorPolicies, ErrorPolicy, RunId, RunLimits};
+use crate::run::{ErrorPolicies, ErrorPolicy, RunId, RunLimits, StopReason};
 use crate::tool::{ToolErrorKind, ToolExecution};
 
 #[doc = include_str!("../../docs/run.md")]
@@ -18,25 +17,25 @@ use crate::tool::{ToolErrorKind, ToolExecution};
 pub struct Run {
     pub(super) id: RunId,
     pub(super) messages: Vec<Message>,
-    /// How many of the messages were there before the run added its own, the user's first.
-    pub(super) given: usize,
+    /// The number of messages before those that the run added, of which the user's is the first.
+    pub(super) history_len: usize,
     pub(super) settings: Settings,
     pub(super) conversation: Option<ConversationId>,
-    /// What was said before was put in front: it is not looked for again.
-    pub(super) remembers: bool,
-    /// How many messages the conversation had then, which need not all be put in front.
-    pub(super) conversation_had: Option<usize>,
+    /// The stored conversation was put before the question and need not be loaded again.
+    pub(super) has_loaded_history: bool,
+    /// The length of the stored conversation at that time; the history may contain only a part of it.
+    pub(super) stored_conversation_len: Option<usize>,
     pub(super) turns: u32,
     pub(super) usage: Usage,
-    pub(super) time: Duration,
+    pub(super) elapsed: Duration,
     pub(super) tool_executions: Vec<ToolExecution>,
-    pub(super) undone: Vec<ToolExecution>,
+    pub(super) undo_executions: Vec<ToolExecution>,
     pub(super) stage: Stage,
-    /// What was sent is never changed, so a provider may keep what it made of it.
+    /// Lets a provider reuse its encoding of messages already sent, which never change.
     pub(super) cache: RequestCache,
 }
 
-/// What a run was told to keep to.
+/// The settings of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Settings {
@@ -45,13 +44,13 @@ pub(super) struct Settings {
     pub(super) tool_choice: ToolChoice,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) parallel_tool_calls: Option<bool>,
-    #[serde(skip_serializing_if = "ErrorPolicies::is_empty")]
-    pub(super) on_error: ErrorPolicies,
+    #[serde(rename = "on_error", skip_serializing_if = "ErrorPolicies::is_empty")]
+    pub(super) error_policies: ErrorPolicies,
     #[serde(skip_serializing_if = "is_default")]
     pub(super) options: ModelOptions,
     #[serde(rename = "answer_format", skip_serializing_if = "Option::is_none")]
     pub(super) response_format: Option<ResponseFormat>,
-    /// How many answers were not of the form that was asked for.
+    /// The number of answers that were rejected so far.
     #[serde(skip_serializing_if = "is_default")]
     pub(super) wrong_answers: u32,
 }
@@ -60,152 +59,165 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// Where a run stands.
+/// The state that decides the next step.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Stage {
-    /// The model is to be asked.
+    /// The next step is a request to the model.
     Asking,
-    /// The calls of the last message are to be made.
+    /// The calls of the last message are being executed.
     Calling(Turn),
     /// The last message is the answer.
     Answered(FinishReason),
-    /// The messages at these positions are the answer: what the last calls gave back.
+    /// The messages at these positions are the answer: outputs of the last calls.
     Returned(Vec<usize>),
-    /// The run ended, and what its calls did is undone one by one.
-    Undoing { ending: Ending, standing: Box<Standing> },
-    /// The run ended without an answer.
-    Ended(Ending),
+    /// The run stopped, and the effects of its calls are undone one by one.
+    Undoing {
+        #[serde(rename = "ending")]
+        reason: StopReason,
+        #[serde(rename = "standing")]
+        record: Box<CallRecord>,
+    },
+    /// The run stopped without an answer.
+    Ended(StopReason),
 }
 
-/// A run was handed something that it had not asked for; it stands as it stood.
+/// A caller did something that the run did not ask for. The run is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the run did not ask for this: {0}")]
+#[error("unexpected step: {0}")]
 pub struct StepError(pub(super) &'static str);
 
 impl Run {
-    /// A run over a conversation. Its last message is the user's; [`Answer::messages`](crate::Answer::messages) begin with that one.
+    /// Creates a run over a conversation whose last message is the user's. The
+    /// [`new_messages`](Self::new_messages) start with that one.
     #[must_use]
     pub fn new(messages: impl Into<Vec<Message>>) -> Self {
         let messages = messages.into();
         Self {
             id: RunId::unique(),
-            given: messages.len().saturating_sub(1),
+            history_len: messages.len().saturating_sub(1),
             messages,
             settings: Settings::default(),
             conversation: None,
-            remembers: false,
-            conversation_had: None,
+            has_loaded_history: false,
+            stored_conversation_len: None,
             turns: 0,
             usage: Usage::default(),
-            time: Duration::ZERO,
+            elapsed: Duration::ZERO,
             tool_executions: Vec::new(),
-            undone: Vec::new(),
+            undo_executions: Vec::new(),
             stage: Stage::Asking,
             cache: RequestCache::default(),
         }
     }
 
-    /// How far the run may go.
+    /// Sets the limits of the run.
     #[must_use]
     pub fn with_limits(mut self, limits: RunLimits) -> Self {
         self.settings.limits = limits;
         self
     }
 
-    /// How often the model is asked at most; 10 unless it is set, and at least 1.
+    /// Limits the number of requests to the model; 10 by default, and 0 counts as 1.
     #[must_use]
     pub fn max_turns(mut self, turns: u32) -> Self {
-        self.settings.limits.turns = turns;
+        self.settings.limits.max_turns = turns;
         self
     }
 
-    /// Whether the model may, must or must not call a tool. What it must, it must until it did: with tools
-    /// called, the model is free again, so that the run can end.
+    /// Sets whether the model may, must or must not call tools. A required call is required only until the run has
+    /// executed one, so that the run can end.
     #[must_use]
     pub fn with_tool_choice(mut self, choice: ToolChoice) -> Self {
         self.settings.tool_choice = choice;
         self
     }
 
-    /// Whether the model may call several tools in one turn; unset, the provider decides.
+    /// Sets whether the model may call several tools in one turn; by default the provider decides.
     #[must_use]
-    pub fn with_parallel_tool_calls(mut self, may: impl Into<Option<bool>>) -> Self {
-        self.settings.parallel_tool_calls = may.into();
+    pub fn with_parallel_tool_calls(mut self, parallel: impl Into<Option<bool>>) -> Self {
+        self.settings.parallel_tool_calls = parallel.into();
         self
     }
 
-    /// How the model is to answer.
+    /// Sets the options of the model, such as its temperature.
     #[must_use]
     pub fn with_options(mut self, options: ModelOptions) -> Self {
         self.settings.options = options;
         self
     }
 
-    /// What the model's answer must look like; only a model that
-    /// [supports it](crate::ChatModel::supports_response_format) is held to it.
+    /// Sets the form of the answer. Only a model that [supports it](crate::ChatModel::supports_response_format) is
+    /// constrained to it.
     #[must_use]
     pub fn with_response_format(mut self, format: impl Into<Option<ResponseFormat>>) -> Self {
         self.settings.response_format = format.into();
         self
     }
 
-    /// What is done about calls that fail in this way; unless it is set, the model is told.
+    /// Sets the policy for failed calls of one kind. Overrides the [default](Self::default_error_policy).
     #[must_use]
-    pub fn on_error(mut self, kind: ToolErrorKind, on_error: ErrorPolicy) -> Self {
-        self.settings.on_error.set(kind, on_error);
+    pub fn error_policy(mut self, kind: ToolErrorKind, policy: ErrorPolicy) -> Self {
+        self.settings.error_policies.set(kind, policy);
         self
     }
 
-    /// Which conversation the run belongs to; [`Agent::resume`](crate::Agent::resume) hands it to the tools.
+    /// Sets the policy for failed calls of every kind without a policy of its own; [`ErrorPolicy::Report`] by default.
+    #[must_use]
+    pub fn default_error_policy(mut self, policy: ErrorPolicy) -> Self {
+        self.settings.error_policies.set_default(policy);
+        self
+    }
+
+    /// Sets the conversation that the run belongs to. [`Agent::resume`](crate::Agent::resume) passes it to the tools.
     #[must_use]
     pub fn with_conversation(mut self, id: impl Into<ConversationId>) -> Self {
         self.conversation = Some(id.into());
         self
     }
 
-    pub(crate) fn with_error_policy(mut self, policy: ErrorPolicies) -> Self {
-        self.settings.on_error = policy;
+    pub(crate) fn with_error_policies(mut self, policies: ErrorPolicies) -> Self {
+        self.settings.error_policies = policies;
         self
     }
 
-    /// Puts what was said before in front of what the run has, behind the instructions: as much as is sent of a
-    /// conversation of so many messages.
-    pub(crate) fn remember(&mut self, history: &[Message], of: usize) {
+    /// Inserts the history after the instructions and before the question. It is the part to be sent of a stored
+    /// conversation of `stored_len` messages.
+    pub(crate) fn insert_history(&mut self, history: &[Message], stored_len: usize) {
         let is_system = |message: &&Message| matches!(message, Message::System(_));
-        let place = self.messages.iter().take_while(is_system).count().min(self.given);
+        let place = self.messages.iter().take_while(is_system).count().min(self.history_len);
         self.messages.splice(place..place, history.iter().cloned());
         self.cache = RequestCache::default();
-        self.given += history.len();
-        self.remembers = true;
-        self.conversation_had = Some(of);
+        self.history_len += history.len();
+        self.has_loaded_history = true;
+        self.stored_conversation_len = Some(stored_len);
     }
 
-    pub(crate) fn conversation_had(&self) -> Option<usize> {
-        self.conversation_had
+    pub(crate) fn stored_conversation_len(&self) -> Option<usize> {
+        self.stored_conversation_len
     }
 
-    pub(crate) fn remembers(&self) -> bool {
-        self.remembers
+    pub(crate) fn has_loaded_history(&self) -> bool {
+        self.has_loaded_history
     }
 
-    /// The model is to be asked next.
+    /// Returns `true` if the next step is a request to the model.
     pub(crate) fn is_asking(&self) -> bool {
         matches!(self.stage, Stage::Asking)
     }
 
-    /// There is nothing left to do.
+    /// Returns `true` if nothing is left to do.
     #[must_use]
     pub fn is_done(&self) -> bool {
         matches!(self.stage, Stage::Answered(_) | Stage::Returned(_) | Stage::Ended(_))
     }
 
-    /// The model is to be asked, or was and its calls are not over.
+    /// Returns `true` if the run waits for the model or for results of the model's calls.
     pub(crate) fn is_in_turn(&self) -> bool {
         matches!(self.stage, Stage::Asking | Stage::Calling(_))
     }
 
-    pub(crate) fn choice_of_this_turn(&self) -> &ToolChoice {
+    pub(crate) fn current_tool_choice(&self) -> &ToolChoice {
         match &self.settings.tool_choice {
             ToolChoice::Required | ToolChoice::Tool(_) if !self.tool_executions.is_empty() => {
                 &ToolChoice::Auto
@@ -214,83 +226,83 @@ impl Run {
         }
     }
 
-    /// What tells this run from every other.
+    /// Returns the unique id of the run.
     #[must_use]
     pub fn id(&self) -> &RunId {
         &self.id
     }
 
-    /// The conversation so far.
+    /// Returns the conversation so far.
     #[must_use]
     pub fn messages(&self) -> &[Message] {
         &self.messages
     }
 
-    /// The messages that the run added to the conversation, the user's first.
+    /// Returns the messages that the run added to the conversation, starting with the user's.
     #[must_use]
-    pub fn added(&self) -> &[Message] {
-        &self.messages[self.given..]
+    pub fn new_messages(&self) -> &[Message] {
+        &self.messages[self.history_len..]
     }
 
-    /// Which conversation the run belongs to, if it was told.
+    /// Returns the conversation that the run belongs to, if it is known.
     #[must_use]
     pub fn conversation(&self) -> Option<&ConversationId> {
         self.conversation.as_ref()
     }
 
-    /// How often the model has replied.
+    /// Returns the number of replies of the model.
     #[must_use]
     pub fn turns(&self) -> u32 {
         self.turns
     }
 
-    /// The tokens of all turns so far.
+    /// Returns the tokens of all turns so far.
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.usage
     }
 
-    /// How long the run was under way, as far as its driver [told](Self::add_elapsed).
+    /// Returns the time that the run took so far, as [reported](Self::add_elapsed) by its driver.
     #[must_use]
-    pub fn time(&self) -> Duration {
-        self.time
+    pub fn elapsed(&self) -> Duration {
+        self.elapsed
     }
 
-    /// How the model is to answer.
+    /// Returns the options of the model.
     #[must_use]
     pub fn options(&self) -> &ModelOptions {
         &self.settings.options
     }
 
-    /// How far the run may go.
+    /// Returns the limits of the run.
     #[must_use]
     pub fn limits(&self) -> &RunLimits {
         &self.settings.limits
     }
 
-    /// The calls of all turns that are over, in the order in which the model asked for them.
+    /// Returns the records of the calls of all finished turns, in the order in which the model requested them.
     #[must_use]
     pub fn tool_executions(&self) -> &[ToolExecution] {
         &self.tool_executions
     }
 
-    /// The calls of the turn that is under way, in the order in which the model asked for them, with what came of those that
-    /// are over; nothing between two turns.
-    pub fn open_turn(&self) -> impl Iterator<Item = (&ToolCall, Option<&ToolExecution>)> {
-        let standings = match &self.stage {
+    /// Returns the calls of the current turn, in the order in which the model requested them, each with its record if it has
+    /// finished. Empty between two turns.
+    pub fn current_calls(&self) -> impl Iterator<Item = (&ToolCall, Option<&ToolExecution>)> {
+        let records = match &self.stage {
             Stage::Calling(turn) => &*turn.calls,
             _ => &[],
         };
-        self.calls().iter().zip(standings).map(|(call, standing)| (call, standing.outcome.as_ref()))
+        self.calls().iter().zip(records).map(|(call, record)| (call, record.outcome.as_ref()))
     }
 
-    /// What was called to undo the calls of a run that failed, in the order in which it was called.
+    /// Returns the records of the calls that undid other calls after the run failed, in order of execution.
     #[must_use]
-    pub fn undone(&self) -> &[ToolExecution] {
-        &self.undone
+    pub fn undo_executions(&self) -> &[ToolExecution] {
+        &self.undo_executions
     }
 
-    /// The calls of the last message.
+    /// Returns the calls of the last message.
     pub(super) fn calls(&self) -> &[ToolCall] {
         match self.messages.last() {
             Some(Message::Assistant(message)) => &message.tool_calls,
@@ -298,22 +310,22 @@ impl Run {
         }
     }
 
-    pub(super) fn position_of(&self, call_id: &str) -> Option<usize> {
+    pub(super) fn call_position(&self, call_id: &str) -> Option<usize> {
         self.calls().iter().position(|call| call.id == call_id)
     }
 
-    /// Where an open call stands.
-    pub(super) fn standing_of(&mut self, call_id: &str) -> Result<&mut Standing, StepError> {
-        let undo_id = self.undo_call().map(|call| call.id);
-        let position = self.position_of(call_id);
-        let standing = match &mut self.stage {
-            Stage::Undoing { standing, .. } if undo_id.as_deref() == Some(call_id) => standing,
+    /// Returns the record of an open call.
+    pub(super) fn open_record(&mut self, call_id: &str) -> Result<&mut CallRecord, StepError> {
+        let undo_id = self.next_undo_call().map(|call| call.id);
+        let position = self.call_position(call_id);
+        let record = match &mut self.stage {
+            Stage::Undoing { record, .. } if undo_id.as_deref() == Some(call_id) => record,
             Stage::Calling(turn) => {
                 let found = position.and_then(|position| turn.calls.get_mut(position));
-                found.ok_or(StepError("a call that is not of this turn"))?
+                found.ok_or(StepError("the current turn has no call with this id"))?
             }
-            _ => return Err(StepError("a call, while no such call is open")),
+            _ => return Err(StepError("no call with this id is open")),
         };
-        if standing.is_open() { Ok(standing) } else { Err(StepError("a second outcome of one call")) }
+        if record.is_open() { Ok(record) } else { Err(StepError("the call already has a result")) }
     }
 }

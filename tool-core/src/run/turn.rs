@@ -1,4 +1,4 @@
-//! The calls of one turn, and where each of them stands.
+//! The calls of one turn and the state of each.
 
 use std::fmt;
 
@@ -8,114 +8,120 @@ use crate::content::Content;
 use crate::model::{ReturnDirect, ToolCall, ToolDefinitions, ToolPolicy};
 use crate::tool::{ToolError, ToolExecution};
 
-/// The calls of the last message, in its order.
+/// The state of the calls of the last message, in its order.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Turn {
-    pub(super) calls: Vec<Standing>,
-    /// What the user said while the calls were open; it comes behind their results.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) said: Vec<Content>,
+    pub(super) calls: Vec<CallRecord>,
+    /// User messages that arrived while calls were open. They are added after the results of the calls.
+    #[serde(rename = "said", default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) user_messages: Vec<Content>,
 }
 
-/// Where one call stands.
+/// The state of one call.
 #[derive(Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct Standing {
-    /// What its tool says of it, once the run was told.
+pub(super) struct CallRecord {
+    /// The policy of the call's tool, once the run has seen its definition.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) policy: Option<ToolPolicy>,
+    /// The name of the tool that undoes the call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) undo: Option<String>,
-    #[serde(skip_serializing_if = "Leave::is_not_needed")]
-    pub(super) leave: Leave,
-    /// The model's arguments, if a person changed them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) asked: Option<String>,
-    /// How often it was begun.
+    #[serde(rename = "leave", skip_serializing_if = "ApprovalStatus::is_not_needed")]
+    pub(super) approval: ApprovalStatus,
+    /// The model's arguments, if the approval changed them.
+    #[serde(rename = "asked", skip_serializing_if = "Option::is_none")]
+    pub(super) original_arguments: Option<String>,
+    /// The number of times the call was started.
     #[serde(skip_serializing_if = "is_zero")]
     pub(super) attempts: u32,
-    /// It was begun, and nothing came of it yet.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub(super) is_begun: bool,
+    /// The call was started and has no outcome yet.
+    #[serde(rename = "is_begun", skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_started: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) outcome: Option<ToolExecution>,
 }
 
 /// Leaves arguments out.
-impl fmt::Debug for Standing {
+impl fmt::Debug for CallRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Standing")
+        f.debug_struct("CallRecord")
             .field("policy", &self.policy)
-            .field("leave", &self.leave)
+            .field("approval", &self.approval)
             .field("attempts", &self.attempts)
-            .field("is_begun", &self.is_begun)
+            .field("is_started", &self.is_started)
             .field("outcome", &self.outcome)
             .finish_non_exhaustive()
     }
 }
 
-/// Whether a person has to approve a call.
+/// The approval that a call needs or has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Leave {
+pub(super) enum ApprovalStatus {
     #[default]
     NotNeeded,
-    Waiting,
-    Given,
+    #[serde(rename = "waiting")]
+    Pending,
+    #[serde(rename = "given")]
+    Granted,
 }
 
-impl Leave {
+impl ApprovalStatus {
     fn is_not_needed(&self) -> bool {
         *self == Self::NotNeeded
     }
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "required by serde")]
 fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-impl Standing {
+impl CallRecord {
+    /// Returns `true` if the call has no outcome yet.
     pub(super) fn is_open(&self) -> bool {
         self.outcome.is_none()
     }
 
-    pub(super) fn is_waiting(&self) -> bool {
-        self.is_open() && self.leave == Leave::Waiting
+    pub(super) fn awaits_approval(&self) -> bool {
+        self.is_open() && self.approval == ApprovalStatus::Pending
     }
 
+    /// Returns `true` if the call can be executed now.
     pub(super) fn is_ready(&self) -> bool {
-        self.is_open() && self.leave != Leave::Waiting
+        self.is_open() && self.approval != ApprovalStatus::Pending
     }
 
-    pub(super) fn returns(&self) -> ReturnDirect {
+    fn return_direct(&self) -> ReturnDirect {
         self.policy.map_or(ReturnDirect::Never, |policy| policy.return_direct)
     }
 
-    pub(super) fn has_failed(&self) -> bool {
+    /// Returns `true` if the call is open or has failed.
+    fn lacks_output(&self) -> bool {
         self.outcome.as_ref().is_none_or(|execution| execution.outcome().is_err())
     }
 
-    /// It was begun and interrupted, and must not be made again.
-    pub(super) fn is_lost(&self) -> bool {
-        self.is_open() && self.is_begun && self.policy.is_some_and(|policy| policy.at_most_once)
+    /// Returns `true` if the call was interrupted and must not be executed again.
+    pub(super) fn is_outcome_unknown(&self) -> bool {
+        self.is_open() && self.is_started && self.policy.is_some_and(|policy| policy.at_most_once)
     }
 
-    /// Which attempt is under way, also when nobody said that it began.
-    pub(super) fn attempt(&self) -> u32 {
-        self.attempts.saturating_add(u32::from(!self.is_begun))
+    /// Returns the number of the running attempt, even if its start was not recorded.
+    pub(super) fn current_attempt(&self) -> u32 {
+        self.attempts.saturating_add(u32::from(!self.is_started))
     }
 
-    /// A failure after which the call is made again. Nobody knows the outcome of one that took too long.
-    pub(super) fn is_worth_another_attempt(&self, error: &ToolError) -> bool {
+    /// Returns `true` if the call may be executed again after this failure. The effect of a call that timed out is unknown.
+    pub(super) fn may_retry(&self, error: &ToolError) -> bool {
         let (allowed, at_most_once) =
             self.policy.map_or((1, false), |policy| (policy.attempts, policy.at_most_once));
-        let may_be_made_again = error.is_failed() || (error.is_timed_out() && !at_most_once);
-        may_be_made_again && !error.is_fatal() && self.attempt() < allowed
+        let is_repeatable = error.is_failed() || (error.is_timed_out() && !at_most_once);
+        is_repeatable && !error.is_fatal() && self.current_attempt() < allowed
     }
 
-    /// Takes in what the tool of an open call says of it, and settles what needs no tool.
-    pub(super) fn settle(&mut self, call: &ToolCall, tools: &ToolDefinitions, made: &[ToolExecution]) {
+    /// Attaches the policy of the tool to an open call, and finishes the call if it needs no execution.
+    pub(super) fn settle(&mut self, call: &ToolCall, tools: &ToolDefinitions, finished: &[ToolExecution]) {
         if self.policy.is_none()
             && let Some(definition) = tools.iter().find(|definition| definition.name() == call.name)
         {
@@ -123,49 +129,51 @@ impl Standing {
             self.undo = definition.undo().map(str::to_owned);
         }
         let Some(policy) = self.policy else { return };
-        let same = || made.iter().rev().filter(|one| one.was_made_as(call)).find_map(ToolExecution::output);
+        let same =
+            || finished.iter().rev().filter(|one| one.was_made_as(call)).find_map(ToolExecution::output);
         if let Some(output) = if policy.pure { same() } else { None } {
             self.outcome = Some(ToolExecution::new(call.clone(), Ok(output.clone())).of_record());
-        } else if self.is_lost() {
+        } else if self.is_outcome_unknown() {
             self.outcome = Some(ToolExecution::new(call.clone(), Err(ToolError::lost())));
-        } else if policy.needs_approval && self.leave == Leave::NotNeeded {
-            self.leave = Leave::Waiting;
+        } else if policy.needs_approval && self.approval == ApprovalStatus::NotNeeded {
+            self.approval = ApprovalStatus::Pending;
         }
     }
 }
 
 impl Turn {
-    pub(super) fn is_over(&self) -> bool {
+    pub(super) fn is_finished(&self) -> bool {
         self.calls.iter().all(|one| !one.is_open())
     }
 
-    /// The calls whose outputs are the answer, by position: none if the model is to be asked again.
-    pub(super) fn answering(&self) -> Vec<usize> {
-        self.answering_unless(Standing::has_failed)
+    /// Returns the positions of the calls whose outputs are the answer; none if the model is called again.
+    pub(super) fn answer_positions(&self) -> Vec<usize> {
+        self.answer_positions_unless(CallRecord::lacks_output)
     }
 
-    /// There is an answer among the outputs if all calls that are open succeed.
-    pub(super) fn may_answer(&self) -> bool {
-        !self.answering_unless(|one| !one.is_open() && one.has_failed()).is_empty()
+    /// Returns `true` if the turn has an answer, provided that all open calls succeed.
+    pub(super) fn can_still_answer(&self) -> bool {
+        !self.answer_positions_unless(|one| !one.is_open() && one.lacks_output()).is_empty()
     }
 
-    fn answering_unless(&self, has_failed: fn(&Standing) -> bool) -> Vec<usize> {
-        let positions = |is_answer: &dyn Fn(&Standing) -> bool| -> Vec<usize> {
+    fn answer_positions_unless(&self, has_failed: fn(&CallRecord) -> bool) -> Vec<usize> {
+        let positions = |is_answer: &dyn Fn(&CallRecord) -> bool| -> Vec<usize> {
             let found = self.calls.iter().enumerate().filter(|(_, one)| is_answer(one));
             found.map(|(position, _)| position).collect()
         };
-        if !self.said.is_empty() || self.calls.is_empty() {
+        if !self.user_messages.is_empty() || self.calls.is_empty() {
             return Vec::new();
         }
-        let ending = positions(&|one| one.returns() == ReturnDirect::Always && !has_failed(one));
-        if !ending.is_empty() {
-            return ending;
+        let always = positions(&|one| one.return_direct() == ReturnDirect::Always && !has_failed(one));
+        if !always.is_empty() {
+            return always;
         }
-        let returning = positions(&|one| one.returns() != ReturnDirect::Never && !has_failed(one));
-        let has_failures = self.calls.iter().any(has_failed);
-        if returning.len() == self.calls.len() {
-            returning
-        } else if !has_failures && self.calls.last().is_some_and(|one| one.returns() == ReturnDirect::IfLast)
+        let direct = positions(&|one| one.return_direct() != ReturnDirect::Never && !has_failed(one));
+        let any_failed = self.calls.iter().any(has_failed);
+        if direct.len() == self.calls.len() {
+            direct
+        } else if !any_failed
+            && self.calls.last().is_some_and(|one| one.return_direct() == ReturnDirect::IfLast)
         {
             vec![self.calls.len() - 1]
         } else {

@@ -1,14 +1,13 @@
-//! Undoing what the calls of a run did, if the run fails.
+//! Undoing the calls of a run that failed.
 
-use super::ending::Ending;
 use super::state::Stage;
 use crate::model::{ToolCall, ToolDefinition, ToolDefinitions};
-use crate::run::{Run, StepError};
+use crate::run::{Run, StopReason};
 use crate::tool::{ToolError, ToolExecution, Undone};
 
 impl Run {
-    /// The calls that are to be undone when the run fails, the last first.
-    fn undoable(&self) -> impl Iterator<Item = (&ToolExecution, &str)> {
+    /// Returns the calls to undo when the run fails, the last one first, each with the name of the tool that undoes it.
+    fn executions_to_undo(&self) -> impl Iterator<Item = (&ToolExecution, &str)> {
         self.tool_executions.iter().rev().filter_map(|execution| {
             let may_have_had_effect = match execution.outcome() {
                 Ok(_) => !execution.is_from_record(),
@@ -18,27 +17,17 @@ impl Run {
         })
     }
 
-    /// Undoes what the calls of the run did, as it is given up: a run that ended for good does so by itself, one that
-    /// could be driven on is told so.
-    ///
-    /// # Errors
-    ///
-    /// The run has an answer.
-    pub fn give_up(&mut self) -> Result<(), StepError> {
-        match self.stage {
-            Stage::Asking | Stage::Calling(_) => self.end(Ending::Cancelled),
-            Stage::Undoing { .. } | Stage::Ended(_) => {}
-            Stage::Answered(_) | Stage::Returned(_) => return Err(StepError("to give up an answer")),
-        }
-        Ok(())
+    /// Returns the next call to undo.
+    fn next_to_undo(&self) -> Option<(&ToolExecution, &str)> {
+        self.executions_to_undo().nth(self.undo_executions.len())
     }
 
-    /// How the run goes on when it has ended so.
-    pub(super) fn undoing(&self, ending: Ending) -> Stage {
-        if self.undoable().nth(self.undone.len()).is_some() {
-            Stage::Undoing { ending, standing: Box::default() }
+    /// Returns the stage of a run that stopped for this reason.
+    pub(super) fn stage_after_stop(&self, reason: StopReason) -> Stage {
+        if self.next_to_undo().is_some() {
+            Stage::Undoing { reason, record: Box::default() }
         } else {
-            Stage::Ended(ending)
+            Stage::Ended(reason)
         }
     }
 
@@ -46,45 +35,46 @@ impl Run {
         matches!(self.stage, Stage::Undoing { .. })
     }
 
-    /// The call that undoes what is to be undone next.
-    pub(crate) fn undo_call(&self) -> Option<ToolCall> {
+    /// Returns the next call that undoes another.
+    pub(crate) fn next_undo_call(&self) -> Option<ToolCall> {
         let Stage::Undoing { .. } = self.stage else { return None };
-        let (execution, undo) = self.undoable().nth(self.undone.len())?;
-        // An id of its own, as its key is made of it: no call of the model's begins so.
+        let (execution, undo) = self.next_to_undo()?;
+        // The idempotency key contains the id, so the id must differ from those of the model's calls.
         let mut id = "undo_".to_owned();
-        while self.ids_of_calls().any(|taken| taken.starts_with(&id)) {
+        while self.call_ids().any(|taken| taken.starts_with(&id)) {
             id.push_str("undo_");
         }
         id.push_str(&execution.call.id);
         Some(ToolCall::new(id, undo, &*execution.call.arguments))
     }
 
-    /// What is to be undone next.
-    pub(crate) fn to_undo(&self) -> Option<Undone> {
+    /// Returns the call that the next call undoes.
+    pub(crate) fn next_undone(&self) -> Option<Undone> {
         let Stage::Undoing { .. } = self.stage else { return None };
-        let (execution, _) = self.undoable().nth(self.undone.len())?;
+        let (execution, _) = self.next_to_undo()?;
         Some(Undone { call: execution.call.clone(), output: execution.output().cloned() })
     }
 
-    pub(super) fn settle_undoing(&mut self, tools: &ToolDefinitions) {
-        while let Some(call) = self.undo_call() {
-            let Stage::Undoing { standing, .. } = &mut self.stage else { return };
-            if standing.policy.is_none() {
+    /// Attaches the policy of its tool to the next undo call, and finishes the calls that must not be executed again.
+    pub(super) fn settle_undo_call(&mut self, tools: &ToolDefinitions) {
+        while let Some(call) = self.next_undo_call() {
+            let Stage::Undoing { record, .. } = &mut self.stage else { return };
+            if record.policy.is_none() {
                 let definition = tools.iter().find(|definition| definition.name() == call.name);
-                standing.policy = definition.map(ToolDefinition::policy);
+                record.policy = definition.map(ToolDefinition::policy);
             }
-            if !standing.is_lost() {
+            if !record.is_outcome_unknown() {
                 return;
             }
-            self.record_undone(ToolExecution::new(call, Err(ToolError::lost())));
+            self.record_undo_result(ToolExecution::new(call, Err(ToolError::lost())));
         }
     }
 
-    pub(super) fn record_undone(&mut self, mut execution: ToolExecution) {
-        if let Stage::Undoing { ending, standing } = &self.stage {
-            execution.notes.attempts = Some(standing.attempts).filter(|attempts| *attempts > 1);
-            self.undone.push(execution);
-            self.stage = self.undoing(ending.clone());
+    pub(super) fn record_undo_result(&mut self, mut execution: ToolExecution) {
+        if let Stage::Undoing { reason, record } = &self.stage {
+            execution.notes.attempts = Some(record.attempts).filter(|attempts| *attempts > 1);
+            self.undo_executions.push(execution);
+            self.stage = self.stage_after_stop(reason.clone());
         }
     }
 }

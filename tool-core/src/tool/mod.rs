@@ -18,10 +18,8 @@ pub(crate) mod timing;
 use std::panic::Location;
 
 pub use self::closure::{FunctionTool, ToolArguments, ToolHandler};
-pub use self::context::{
-    Attempt, CancellationToken, IdempotencyKey, Injection, Progress, ToolContext, ToolProgress, Undone,
-};
-pub(crate) use self::context::{AttemptContext, CancelOnDrop, OfCall, ProgressSink, Reading};
+pub use self::context::{Attempt, IdempotencyKey, Injection, Progress, ToolContext, ToolProgress, Undone};
+pub(crate) use self::context::{AttemptContext, ProgressSink, Reading};
 #[cfg(feature = "dynamic")]
 pub use self::dynamic::{DynamicTool, DynamicToolError};
 pub use self::error::{ToolError, ToolErrorKind};

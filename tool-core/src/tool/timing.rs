@@ -1,4 +1,4 @@
-//! Times in a kept run: whole microseconds. The first format had them in serde's own form, which is read as well.
+//! Times in a serialised run: whole microseconds. Format 1 used serde's own form, which can still be read.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

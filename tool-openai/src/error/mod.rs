@@ -8,7 +8,7 @@ use std::fmt;
 use std::time::Duration;
 
 use reqwest::{StatusCode, Url};
-use tool_core::{ChatResponse, ModelError, RunError};
+use tool_core::{ChatResponse, ModelError, RunError, RunErrorKind};
 
 pub(crate) use self::api::{ApiError, is_error_body, is_error_value};
 pub use self::kind::ErrorKind;
@@ -164,7 +164,10 @@ impl Error {
     /// Returns the endpoint's error that ended the run, if there is one.
     #[must_use]
     pub fn find_in(error: &RunError) -> Option<&Self> {
-        error.model_error()?.downcast_ref()
+        match error.kind() {
+            RunErrorKind::Model(error) => error.downcast_ref(),
+            _ => None,
+        }
     }
 
     /// Returns the kind of error.

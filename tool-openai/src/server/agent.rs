@@ -7,8 +7,8 @@ use futures_util::stream::{self, StreamExt};
 use serde_json::json;
 use tool_core::{
     Agent, Answer, Approval, Ask, AssistantMessage, ChatRequest, ChatResponse, Delta, Event, FinishReason,
-    Message, Run, RunError, RunLimits, StepError, ToolCall, ToolChoice, ToolDefinitions, ToolExecution,
-    ToolOutput, Usage,
+    Message, Run, RunError, RunErrorKind, RunLimits, StepError, ToolCall, ToolChoice, ToolDefinitions,
+    ToolExecution, ToolOutput, Usage,
 };
 
 use super::backend::{BackendRequest, Deltas};
@@ -72,7 +72,7 @@ impl RunSegment {
             state: Arc::clone(state),
             // Used only if the run pauses.
             conversation: if caller_tools.set().is_empty() { 0 } else { fingerprint(chat.messages()) },
-            earlier_messages: run.added().len(),
+            earlier_messages: run.new_messages().len(),
             earlier_usage: run.usage(),
             caller_tools,
         };
@@ -124,7 +124,7 @@ impl SegmentContext {
             Ok(answer) => Ok(self.answer_outcome(&answer)),
             Err(error) => {
                 let calls = self.caller_tools.pending_calls(error.run());
-                if error.is_approval_needed() && !calls.is_empty() {
+                if matches!(error.kind(), RunErrorKind::ApprovalNeeded) && !calls.is_empty() {
                     return Ok(self.pause(error.run(), calls));
                 }
                 Err(self.state.config.error_mapper.map_run_error(&error))
@@ -155,7 +155,7 @@ impl SegmentContext {
             let paused = PausedRun { run: saved, conversation: self.conversation, calls: ids.clone() };
             self.state.paused_runs.insert(first, paused, bytes);
         }
-        let messages = self.new_messages(run.added());
+        let messages = self.new_messages(run.new_messages());
         let calls =
             ids.into_iter().zip(calls).map(|((id, _), call)| ToolCall::new(id, call.name, call.arguments));
         let message = merge_replies(&messages).with_tool_calls(calls);
@@ -216,10 +216,10 @@ fn fingerprint(model: &str, messages: &[Message]) -> u64 {
 /// Returns the limits of the agent plus the turns and calls that the run has taken: every request of the caller gets the full
 /// limits.
 fn extended_limits(agent: &Agent, run: &Run) -> RunLimits {
-    let mut limits = agent.start("").state().limits().clone();
-    limits.turns = limits.turns.saturating_add(run.turns());
+    let mut limits = agent.start("").run().limits().clone();
+    limits.max_turns = limits.max_turns.saturating_add(run.turns());
     let calls = u32::try_from(run.tool_executions().len()).unwrap_or(u32::MAX);
-    limits.calls = limits.calls.map(|limit| limit.saturating_add(calls));
+    limits.max_calls = limits.max_calls.map(|limit| limit.saturating_add(calls));
     limits
 }
 
@@ -240,7 +240,7 @@ fn resume_paused_run(
     }
     let mut run: Run = serde_json::from_str(&paused.run).ok()?;
     for (caller_id, run_id) in &paused.calls {
-        let call = run.waiting().find(|call| call.id == *run_id)?.clone();
+        let call = run.awaiting_approval().find(|call| call.id == *run_id)?.clone();
         let output = find_result(caller_id, after_reply)?;
         run.resolve_approval(run_id, Approval::Approve).ok()?;
         run.record_result(ToolExecution::new(call, Ok(output))).ok()?;
@@ -272,7 +272,7 @@ fn rebuild_run(agent: &Agent, chat: &ChatRequest<'_>, param: &str) -> Result<Run
     let question_index = messages.iter().rposition(is_question).ok_or_else(invalid)?;
     let Message::User(question) = &messages[question_index] else { return Err(invalid()) };
     let history = messages[..question_index].to_vec();
-    let mut run = agent.ask(question.clone()).history(history).start().into_state();
+    let mut run = agent.ask(question.clone()).history(history).start().into_run();
     if let choice @ (ToolChoice::Required | ToolChoice::Tool(_)) = chat.tool_choice() {
         run = run.with_tool_choice(choice.clone());
     }
@@ -280,9 +280,7 @@ fn rebuild_run(agent: &Agent, chat: &ChatRequest<'_>, param: &str) -> Result<Run
         run = run.with_parallel_tool_calls(chat.parallel_tool_calls());
     }
     // Limits do not apply to replayed turns.
-    let mut unlimited = RunLimits::default();
-    (unlimited.turns, unlimited.repeated_calls) = (u32::MAX, u32::MAX);
-    run = run.with_limits(unlimited);
+    run = run.with_limits(RunLimits::new().max_turns(u32::MAX).max_repeated_calls(u32::MAX));
     let mut replayed = messages[question_index + 1..].iter().peekable();
     while let Some(message) = replayed.next() {
         let Message::Assistant(reply) = message else { return Err(invalid()) };
@@ -293,7 +291,7 @@ fn rebuild_run(agent: &Agent, chat: &ChatRequest<'_>, param: &str) -> Result<Run
         }
         replay_turn(&mut run, reply, &results).map_err(|_| invalid())?;
         // The agent would execute a call that is still open, although the caller wrote it.
-        if run.is_done() || run.open_turn().next().is_some() {
+        if run.is_done() || run.current_calls().next().is_some() {
             return Err(invalid());
         }
     }
@@ -303,7 +301,7 @@ fn rebuild_run(agent: &Agent, chat: &ChatRequest<'_>, param: &str) -> Result<Run
 /// Records a reply of the model and the results of its calls.
 fn replay_turn(run: &mut Run, reply: &AssistantMessage, results: &[Message]) -> Result<(), StepError> {
     run.record_response(ChatResponse::new(reply.clone()))?;
-    let open: Vec<_> = run.open_turn().map(|(call, outcome)| (call.clone(), outcome.is_some())).collect();
+    let open: Vec<_> = run.current_calls().map(|(call, outcome)| (call.clone(), outcome.is_some())).collect();
     // The run may have replaced the ids of the calls.
     for ((call, is_finished), requested) in open.into_iter().zip(&reply.tool_calls) {
         if let Some(output) = find_result(&requested.id, results).filter(|_| !is_finished) {

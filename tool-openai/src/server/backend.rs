@@ -50,7 +50,9 @@ pub(super) async fn respond(
     match resolve(state, &request)? {
         Backend::Model(model) => {
             let response = model.chat(&request.chat).await;
-            response.map(ChatResponse::into_deltas).map_err(|error| state.config.error_mapper.map_model_error(&error))
+            response
+                .map(ChatResponse::into_deltas)
+                .map_err(|error| state.config.error_mapper.map_model_error(&error))
         }
         Backend::Agent(agent) => RunSegment::new(&agent, &request, state)?.respond().await,
     }

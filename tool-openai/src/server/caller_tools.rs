@@ -52,7 +52,7 @@ impl CallerTools {
 
     /// Returns the calls of a run that the caller executes.
     pub(super) fn pending_calls(&self, run: &Run) -> Vec<ToolCall> {
-        run.waiting().filter(|call| self.names.contains(&call.name)).cloned().collect()
+        run.awaiting_approval().filter(|call| self.names.contains(&call.name)).cloned().collect()
     }
 }
 

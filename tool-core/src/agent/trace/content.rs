@@ -1,37 +1,37 @@
-//! Messages as the convention writes them.
+//! Messages in the JSON form of the OpenTelemetry convention.
 //!
-//! Its schemas: <https://github.com/open-telemetry/semantic-conventions-genai/tree/main/docs/gen-ai>.
+//! Schemas: <https://github.com/open-telemetry/semantic-conventions-genai/tree/main/docs/gen-ai>.
 
 use serde_json::{Value, json};
 
 use crate::content::{Content, Image, Part};
 use crate::model::{AssistantMessage, FinishReason, Message};
 
-/// What the model is sent, as JSON.
-pub(super) fn input(messages: &[Message]) -> String {
+/// Encodes the messages of a request.
+pub(super) fn input_messages(messages: &[Message]) -> String {
     messages.iter().map(message).collect::<Value>().to_string()
 }
 
-/// What the model replied, as JSON.
-pub(super) fn output(message: &AssistantMessage, reason: &FinishReason) -> String {
+/// Encodes the reply of a model.
+pub(super) fn output_messages(message: &AssistantMessage, reason: &FinishReason) -> String {
     json!([{
         "role": "assistant",
-        "parts": parts_of_reply(message),
-        "finish_reason": super::names::of_finish_reason(reason),
+        "parts": reply_parts(message),
+        "finish_reason": super::names::finish_reason(reason),
     }])
     .to_string()
 }
 
-/// What an agent answered, as JSON.
-pub(super) fn answer(text: &str, reason: &FinishReason) -> String {
-    output(&AssistantMessage::text(text), reason)
+/// Encodes the answer of an agent.
+pub(super) fn answer_message(text: &str, reason: &FinishReason) -> String {
+    output_messages(&AssistantMessage::text(text), reason)
 }
 
 fn message(message: &Message) -> Value {
     match message {
         Message::System(content) => json!({ "role": "system", "parts": parts(content) }),
         Message::User(content) => json!({ "role": "user", "parts": parts(content) }),
-        Message::Assistant(reply) => json!({ "role": "assistant", "parts": parts_of_reply(reply) }),
+        Message::Assistant(reply) => json!({ "role": "assistant", "parts": reply_parts(reply) }),
         Message::Tool(result) => {
             let mut all = vec![json!({
                 "type": "tool_call_response",
@@ -53,12 +53,12 @@ fn parts(content: &Content) -> Vec<Value> {
     content.parts().iter().map(part).collect()
 }
 
-fn parts_of_reply(reply: &AssistantMessage) -> Vec<Value> {
+fn reply_parts(reply: &AssistantMessage) -> Vec<Value> {
     let reasoning = reply.reasoning.iter().map(|content| json!({ "type": "reasoning", "content": content }));
     let texts = [Some(&reply.text), reply.refusal.as_ref()].into_iter().flatten();
     let texts = texts.filter(|content| !content.is_empty()).map(|content| text(content));
     let calls = reply.tool_calls.iter().map(|call| {
-        // What is no JSON is shown as the model wrote it.
+        // Invalid JSON is included as the string that the model wrote.
         let arguments = serde_json::from_str(&call.arguments).unwrap_or_else(|_| json!(call.arguments));
         json!({ "type": "tool_call", "id": call.id, "name": call.name, "arguments": arguments })
     });
@@ -69,7 +69,7 @@ fn text(content: &str) -> Value {
     json!({ "type": "text", "content": content })
 }
 
-/// Where an image is, or what it is: its bytes would be too much for any trace.
+/// Encodes the location or the type of an image, but not its bytes.
 fn image(image: &Image) -> Value {
     let scheme = image.url().split(':').next().unwrap_or_default();
     if scheme.eq_ignore_ascii_case("data") {
@@ -86,7 +86,7 @@ mod tests {
     use crate::model::{ToolCall, ToolMessage};
 
     #[test]
-    fn messages_as_the_convention_writes_them() {
+    fn encodes_messages_by_the_convention() {
         let call = |arguments: &str| {
             Message::Assistant(
                 AssistantMessage::default().with_tool_calls([ToolCall::new("1", "sum", arguments)]),
@@ -136,7 +136,7 @@ mod tests {
             ),
         ];
         for (message, expected) in table {
-            let written: Value = serde_json::from_str(&input(&[message])).unwrap();
+            let written: Value = serde_json::from_str(&input_messages(&[message])).unwrap();
             assert_eq!(written, json!([expected]));
         }
     }

@@ -1,16 +1,16 @@
-//! What tracing hears of a run: a span for the run, each turn, each call of the model and each call of a tool. Without
-//! the feature it is all empty, so that drivers need not ask whether anybody listens.
+//! Tracing: a span for the run, for each turn, for each model request and for each tool call. Without the feature, the same
+//! types exist and do nothing, so that drivers need no `cfg`.
 
 #[cfg(feature = "tracing")]
 mod content;
+#[cfg(not(feature = "tracing"))]
+mod disabled;
 #[cfg(feature = "tracing")]
 mod names;
-#[cfg(not(feature = "tracing"))]
-mod silent;
 #[cfg(feature = "tracing")]
 mod spans;
 
 #[cfg(not(feature = "tracing"))]
-pub(super) use self::silent::{CallTrace, RunTrace, Settings};
+pub(super) use self::disabled::{CallTrace, RunTrace, Settings};
 #[cfg(feature = "tracing")]
 pub(super) use self::spans::{CallTrace, RunTrace, Settings};

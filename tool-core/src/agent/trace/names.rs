@@ -1,34 +1,40 @@
-//! The words by which traces tell how something ended.
+//! The names of outcomes in traces.
 
 use crate::model::FinishReason;
-use crate::run::{RunError, RunErrorKind};
+use crate::run::{RunError, RunErrorKind, StopReason};
 use crate::tool::ToolErrorKind;
 
-/// What ended a run, by the name of the query that says so.
-pub(super) fn of_run_error(error: &RunError) -> &'static str {
+/// Returns the `error.type` of a run: the name of the kind of its error, or of the reason why it stopped.
+pub(super) fn run_error_type(error: &RunError) -> &'static str {
     match error.kind() {
-        RunErrorKind::Model => "model",
-        RunErrorKind::Tools => "tools",
-        RunErrorKind::MissingContext => "missing_context",
-        RunErrorKind::NotKept => "not_kept",
-        RunErrorKind::StepError => "out_of_step",
+        RunErrorKind::Stopped(reason) => stop_reason(reason),
         RunErrorKind::ApprovalNeeded => "approval_needed",
-        RunErrorKind::TurnLimit => "turn_limit",
-        RunErrorKind::CallLimit => "call_limit",
-        RunErrorKind::TokenLimit => "token_limit",
-        RunErrorKind::TimeLimit => "time_limit",
-        RunErrorKind::OutputLimit => "output_limit",
-        RunErrorKind::RepeatLimit => "repeat_limit",
-        RunErrorKind::CutShort => "cut_short",
-        RunErrorKind::WrongAnswer => "wrong_answer",
-        RunErrorKind::Refused => "refused",
-        RunErrorKind::Cancelled => "cancelled",
-        RunErrorKind::Tool => "tool",
+        RunErrorKind::Model(_) => "model",
+        RunErrorKind::Store(_) => "store",
+        RunErrorKind::Tools { .. } => "tools",
+        RunErrorKind::MissingContext(_) => "missing_context",
+        RunErrorKind::Step(_) => "step",
     }
 }
 
-/// Why a call failed.
-pub(super) fn of_tool_error(kind: ToolErrorKind) -> &'static str {
+fn stop_reason(reason: &StopReason) -> &'static str {
+    match reason {
+        StopReason::MaxTurns(_) => "max_turns",
+        StopReason::MaxCalls(_) => "max_calls",
+        StopReason::MaxTotalTokens(_) => "max_total_tokens",
+        StopReason::MaxTime(_) => "max_time",
+        StopReason::MaxOutputChars(_) => "max_output_chars",
+        StopReason::RepeatedCall(_) => "repeated_call",
+        StopReason::Truncated(_) => "truncated",
+        StopReason::ToolFailed { .. } => "tool_failed",
+        StopReason::WrongAnswer(_) => "wrong_answer",
+        StopReason::Refused(_) => "refused",
+        StopReason::Cancelled => "cancelled",
+    }
+}
+
+/// Returns the `error.type` of a call.
+pub(super) fn tool_error_type(kind: ToolErrorKind) -> &'static str {
     match kind {
         ToolErrorKind::UnknownTool => "unknown_tool",
         ToolErrorKind::InvalidArguments => "invalid_arguments",
@@ -42,8 +48,8 @@ pub(super) fn of_tool_error(kind: ToolErrorKind) -> &'static str {
     }
 }
 
-/// Why the model stopped, in the words of the convention.
-pub(super) fn of_finish_reason(reason: &FinishReason) -> &str {
+/// Returns the convention's name for why the model stopped.
+pub(super) fn finish_reason(reason: &FinishReason) -> &str {
     match reason {
         FinishReason::Stop => "stop",
         FinishReason::ToolCalls => "tool_call",

@@ -7,7 +7,7 @@ use tracing::{Instrument, Span, info_span};
 use super::{content, names};
 use crate::agent::{Agent, AgentBuilder};
 use crate::model::{ChatRequest, ChatResponse, ConversationId, ModelError, ToolCall, Usage};
-use crate::run::{Answer, Run, RunError};
+use crate::run::{Answer, Run, RunError, RunErrorKind};
 use crate::tool::ToolExecution;
 use crate::toolset::ToolSet;
 
@@ -20,22 +20,22 @@ impl AgentBuilder {
     }
 }
 
-/// What traces may hold.
+/// The settings of traces.
 #[derive(Clone, Copy, Default)]
 pub(in crate::agent) struct Settings {
-    /// Arguments, outputs and texts, too.
+    /// Traces contain arguments, outputs and texts.
     content: bool,
 }
 
-/// The spans of a run that are open: of the run, of its turn, and of the model call that is under way.
+/// The open spans of a run: of the run, of its turn, and of the model request in flight.
 pub(in crate::agent) struct RunTrace {
     settings: Settings,
-    // Closed from the innermost to the outermost.
-    chat: Option<Open>,
+    // Fields are dropped in order: the innermost span is closed first.
+    chat: Option<OpenSpan>,
     turn: Option<Turn>,
-    run: Option<Open>,
+    run: Option<OpenSpan>,
     conversation: Option<ConversationId>,
-    /// The tokens that the model calls of these spans took.
+    /// The tokens that the model requests of these spans used.
     usage: Option<Usage>,
 }
 
@@ -44,7 +44,7 @@ struct Turn {
     span: Span,
 }
 
-/// Makes the spans of the calls of a turn.
+/// Creates the spans of the calls of a turn.
 #[derive(Clone)]
 pub(in crate::agent) struct CallTrace {
     settings: Settings,
@@ -54,46 +54,46 @@ pub(in crate::agent) struct CallTrace {
 /// The span of one call.
 pub(in crate::agent) struct CallSpan {
     settings: Settings,
-    open: Open,
+    open: OpenSpan,
 }
 
-/// Where something happens: the spans that are made there are below this one.
+/// A span in which futures can run: spans that they create are its children.
 pub(in crate::agent) struct Scope(Span);
 
 impl Scope {
-    /// The span is entered whenever the future is polled, and only then.
-    pub(in crate::agent) fn holds<F: Future>(self, future: F) -> Instrumented<F> {
+    /// Enters the span whenever the future is polled.
+    pub(in crate::agent) fn instrument<F: Future>(self, future: F) -> Instrumented<F> {
         future.instrument(self.0)
     }
 }
 
-/// A span whose outcome is not known yet. What is closed before that was given up.
-struct Open {
+/// A span whose outcome is not known yet. If it is closed before that, its work was cancelled.
+struct OpenSpan {
     span: Span,
     failure: Option<Failure>,
 }
 
-/// How it ends, unless something else becomes known.
+/// The failure to record when the span is closed.
 struct Failure {
     kind: &'static str,
     text: Option<String>,
 }
 
-impl Open {
+impl OpenSpan {
     fn new(span: Span) -> Self {
         Self { span, failure: Some(Failure { kind: "cancelled", text: None }) }
     }
 
-    fn fails(&mut self, kind: &'static str, text: Option<String>) {
+    fn set_failure(&mut self, kind: &'static str, text: Option<String>) {
         self.failure = Some(Failure { kind, text });
     }
 
-    fn succeeds(&mut self) {
+    fn set_success(&mut self) {
         self.failure = None;
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenSpan {
     fn drop(&mut self) {
         if let Some(Failure { kind, text }) = &self.failure {
             self.span.record("error.type", kind);
@@ -108,29 +108,29 @@ impl RunTrace {
         Self { settings, chat: None, turn: None, run: None, conversation: None, usage: None }
     }
 
-    /// The run takes a step: its span begins with the first.
-    pub(in crate::agent) fn goes_on(&mut self, agent: &Agent, run: &Run) -> Scope {
+    /// Enters the span of the run, which starts with the first step.
+    pub(in crate::agent) fn enter_run(&mut self, agent: &Agent, run: &Run) -> Scope {
         let open = match &mut self.run {
             Some(open) => {
-                // What failed before is tried again, or a person has decided.
-                open.fails("cancelled", None);
+                // The run continues after a failure or an approval.
+                open.set_failure("cancelled", None);
                 open
             }
             none => {
                 self.conversation = run.conversation().cloned();
-                none.insert(Open::new(span_of_run(self.settings, agent, run)))
+                none.insert(OpenSpan::new(run_span(self.settings, agent, run)))
             }
         };
         Scope(open.span.clone())
     }
 
-    /// The run is in this turn.
-    pub(in crate::agent) fn takes_turn(&mut self, number: u32) {
+    /// Starts the span of this turn, unless the run is in it already.
+    pub(in crate::agent) fn enter_turn(&mut self, number: u32) {
         if self.turn.as_ref().is_some_and(|turn| turn.number == number) {
             return;
         }
         self.chat = None;
-        let make = || {
+        let create = || {
             info_span!(
                 target: "tool_core",
                 "turn",
@@ -139,32 +139,32 @@ impl RunTrace {
                 tool_core.turn.number = i64::from(number)
             )
         };
-        let span = self.run.as_ref().map_or_else(Span::none, |run| run.span.in_scope(make));
+        let span = self.run.as_ref().map_or_else(Span::none, |run| run.span.in_scope(create));
         self.turn = Some(Turn { number, span });
     }
 
-    /// The model is asked: by the driver, or by whoever was handed the request.
-    pub(in crate::agent) fn asks(
+    /// Enters the span of a model request, which the driver or the caller sends.
+    pub(in crate::agent) fn enter_chat(
         &mut self,
         agent: &Agent,
         request: &ChatRequest<'_>,
-        streams: bool,
+        is_streamed: bool,
     ) -> Scope {
         let turn = self.turn.as_ref().map_or_else(Span::none, |turn| turn.span.clone());
-        // A caller who was handed the request may let the driver ask, after all.
+        // The span exists already if the caller received the request but leaves it to the driver to send it.
         let open = self.chat.get_or_insert_with(|| {
-            let span = turn.in_scope(|| span_of_chat(agent, request, self.conversation.as_ref(), streams));
+            let span = turn.in_scope(|| chat_span(agent, request, self.conversation.as_ref(), is_streamed));
             if self.settings.content && !span.is_disabled() {
-                span.record("gen_ai.input.messages", content::input(request.messages()));
+                span.record("gen_ai.input.messages", content::input_messages(request.messages()));
             }
-            Open::new(span)
+            OpenSpan::new(span)
         });
         Scope(open.span.clone())
     }
 
     pub(in crate::agent) fn record_response(&mut self, response: &ChatResponse) {
         let Some(mut open) = self.chat.take() else { return };
-        open.succeeds();
+        open.set_success();
         if let Some(usage) = response.usage {
             *self.usage.get_or_insert_default() += usage;
             record_usage(&open.span, usage);
@@ -172,51 +172,54 @@ impl RunTrace {
         let reason = &response.finish_reason;
         open.span.record("gen_ai.response.id", response.id.as_deref());
         open.span.record("gen_ai.response.model", response.model.as_deref());
-        open.span.record("gen_ai.response.finish_reasons", list(&[names::of_finish_reason(reason)]));
+        open.span.record("gen_ai.response.finish_reasons", list(&[names::finish_reason(reason)]));
         if self.settings.content && !open.span.is_disabled() {
-            open.span.record("gen_ai.output.messages", content::output(&response.message, reason));
+            open.span.record("gen_ai.output.messages", content::output_messages(&response.message, reason));
         }
     }
 
-    pub(in crate::agent) fn not_replied(&mut self, error: &ModelError) {
+    pub(in crate::agent) fn record_model_error(&mut self, error: &ModelError) {
         if let Some(mut open) = self.chat.take() {
-            open.fails("model", self.settings.content.then(|| error.to_string()));
+            open.set_failure("model", self.settings.content.then(|| error.to_string()));
         }
     }
 
-    /// What was under way is given up.
-    pub(in crate::agent) fn stopped(&mut self) {
+    /// Closes the span of the model request in flight.
+    pub(in crate::agent) fn interrupt(&mut self) {
         self.chat = None;
     }
 
-    /// The run stands still, and is no failure: it waits for a person, or is kept by the caller.
-    pub(in crate::agent) fn laid_aside(&mut self) {
+    /// Marks the run as paused, not failed: it awaits approval, or the caller stores it.
+    pub(in crate::agent) fn pause(&mut self) {
         if let Some(open) = &mut self.run {
-            open.succeeds();
+            open.set_success();
         }
     }
 
-    pub(in crate::agent) fn failed(&mut self, error: &RunError) {
+    pub(in crate::agent) fn record_error(&mut self, error: &RunError) {
         if let Some(open) = &mut self.run {
-            if error.is_approval_needed() {
-                open.succeeds();
+            if matches!(error.kind(), RunErrorKind::ApprovalNeeded) {
+                open.set_success();
             } else {
-                open.fails(names::of_run_error(error), self.settings.content.then(|| error.to_string()));
+                open.set_failure(
+                    names::run_error_type(error),
+                    self.settings.content.then(|| error.to_string()),
+                );
             }
         }
     }
 
-    pub(in crate::agent) fn answered(&mut self, answer: &Answer) {
+    pub(in crate::agent) fn record_answer(&mut self, answer: &Answer) {
         let Some(open) = &mut self.run else { return };
-        open.succeeds();
+        open.set_success();
         let reason = answer.finish_reason();
-        open.span.record("gen_ai.response.finish_reasons", list(&[names::of_finish_reason(reason)]));
+        open.span.record("gen_ai.response.finish_reasons", list(&[names::finish_reason(reason)]));
         if self.settings.content && !open.span.is_disabled() {
-            open.span.record("gen_ai.output.messages", content::answer(answer.text(), reason));
+            open.span.record("gen_ai.output.messages", content::answer_message(answer.text(), reason));
         }
     }
 
-    pub(in crate::agent) fn of_calls(&self) -> CallTrace {
+    pub(in crate::agent) fn call_trace(&self) -> CallTrace {
         let turn = self.turn.as_ref().map_or_else(Span::none, |turn| turn.span.clone());
         CallTrace { settings: self.settings, turn }
     }
@@ -231,13 +234,13 @@ impl Drop for RunTrace {
 }
 
 impl CallTrace {
-    /// A call is made.
-    pub(in crate::agent) fn calls(&self, call: &ToolCall, tools: &ToolSet, attempt: u32) -> CallSpan {
-        let span = self.turn.in_scope(|| span_of_call(call, tools, attempt));
+    /// Starts the span of a call.
+    pub(in crate::agent) fn start_call(&self, call: &ToolCall, tools: &ToolSet, attempt: u32) -> CallSpan {
+        let span = self.turn.in_scope(|| call_span(call, tools, attempt));
         if self.settings.content {
             span.record("gen_ai.tool.call.arguments", &*call.arguments);
         }
-        CallSpan { settings: self.settings, open: Open::new(span) }
+        CallSpan { settings: self.settings, open: OpenSpan::new(span) }
     }
 }
 
@@ -246,23 +249,23 @@ impl CallSpan {
         Scope(self.open.span.clone())
     }
 
-    pub(in crate::agent) fn called(mut self, execution: &ToolExecution) {
+    pub(in crate::agent) fn finish(mut self, execution: &ToolExecution) {
         match execution.outcome() {
             Ok(output) => {
-                self.open.succeeds();
+                self.open.set_success();
                 if self.settings.content {
                     self.open.span.record("gen_ai.tool.call.result", &*output.content().text());
                 }
             }
             Err(error) => {
                 let text = self.settings.content.then(|| error.to_string());
-                self.open.fails(names::of_tool_error(error.kind()), text);
+                self.open.set_failure(names::tool_error_type(error.kind()), text);
             }
         }
     }
 }
 
-fn span_of_run(settings: Settings, agent: &Agent, run: &Run) -> Span {
+fn run_span(settings: Settings, agent: &Agent, run: &Run) -> Span {
     let span = info_span!(
         target: "tool_core",
         "invoke_agent",
@@ -286,16 +289,16 @@ fn span_of_run(settings: Settings, agent: &Agent, run: &Run) -> Span {
         "error.type" = Empty
     );
     if settings.content && !span.is_disabled() {
-        span.record("gen_ai.input.messages", content::input(run.messages()));
+        span.record("gen_ai.input.messages", content::input_messages(run.messages()));
     }
     span
 }
 
-fn span_of_chat(
+fn chat_span(
     agent: &Agent,
     request: &ChatRequest<'_>,
     conversation: Option<&ConversationId>,
-    streams: bool,
+    is_streamed: bool,
 ) -> Span {
     let options = request.options();
     let model = options.model.as_deref().or(agent.model().model_name());
@@ -314,7 +317,7 @@ fn span_of_chat(
         gen_ai.request.max_tokens = options.max_output_tokens.map(i64::from),
         gen_ai.request.seed = options.seed,
         gen_ai.request.stop_sequences = (!options.stop.is_empty()).then(|| list(&options.stop)),
-        gen_ai.request.stream = streams.then_some(true),
+        gen_ai.request.stream = is_streamed.then_some(true),
         gen_ai.request.temperature = options.temperature,
         gen_ai.request.top_p = options.top_p,
         gen_ai.response.id = Empty,
@@ -330,12 +333,12 @@ fn span_of_chat(
     )
 }
 
-fn span_of_call(call: &ToolCall, tools: &ToolSet, attempt: u32) -> Span {
+fn call_span(call: &ToolCall, tools: &ToolSet, attempt: u32) -> Span {
     let tool = || tools.get(&call.name).map(crate::tool::Tool::definition);
     info_span!(
         target: "tool_core",
         "execute_tool",
-        // A name that a model made up is no name to group by.
+        // A name that the model invented must not become the name of a span.
         otel.name = with_name("execute_tool", tool().map(|tool| tool.name())),
         otel.kind = "internal",
         otel.status_code = Empty,
@@ -352,7 +355,7 @@ fn span_of_call(call: &ToolCall, tools: &ToolSet, attempt: u32) -> Span {
     )
 }
 
-/// The name of a span: what is done, and to what.
+/// Returns the name of a span: the operation and its object.
 fn with_name(operation: &str, name: Option<&str>) -> String {
     match name {
         Some(name) => format!("{operation} {name}"),
@@ -360,13 +363,13 @@ fn with_name(operation: &str, name: Option<&str>) -> String {
     }
 }
 
-/// A field holds no list, so it is written as JSON.
+/// Encodes a list as JSON, because a field cannot contain a list.
 fn list<T: AsRef<str>>(texts: &[T]) -> String {
     texts.iter().map(AsRef::as_ref).collect::<serde_json::Value>().to_string()
 }
 
 fn record_usage(span: &Span, usage: Usage) {
-    // OpenTelemetry's numbers have a sign.
+    // OpenTelemetry's integers are signed.
     let count = |tokens: u64| i64::try_from(tokens).unwrap_or(i64::MAX);
     span.record("gen_ai.usage.input_tokens", count(usage.input_tokens));
     span.record("gen_ai.usage.output_tokens", count(usage.output_tokens));

@@ -1,7 +1,6 @@
 //! What the application hands to its tools, out of the model's sight.
 
 mod attempt;
-mod cancellation;
 mod injectable;
 mod injection;
 mod progress;
@@ -11,11 +10,11 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, LazyLock, OnceLock};
 
+use tokio_util::sync::CancellationToken;
+
 use crate::model::{ConversationId, ToolCall};
 
 pub use self::attempt::{Attempt, IdempotencyKey, Undone};
-pub use self::cancellation::CancellationToken;
-pub(crate) use self::cancellation::{CancelOnDrop, OfCall};
 pub use self::injectable::{Injectable, InjectableByValue, for_call, lacks, look_up};
 pub use self::injection::Injection;
 pub(crate) use self::progress::ProgressSink;
@@ -58,7 +57,7 @@ struct CallInHand {
 pub(crate) struct AttemptContext {
     pub(crate) attempt: Attempt,
     pub(crate) progress: Progress,
-    pub(crate) cancellation: OfCall,
+    pub(crate) cancellation: CancellationToken,
     pub(crate) undone: Option<Undone>,
 }
 
@@ -154,11 +153,11 @@ impl ToolContext {
         .contains(&type_id)
     }
 
-    /// Tells when nobody waits for the call any more; outside a run that is never.
+    /// Returns the token that is cancelled when nobody awaits the call any more; outside a run it never is.
     #[must_use]
     pub fn cancellation(&self) -> &CancellationToken {
         static NEVER: LazyLock<CancellationToken> = LazyLock::new(CancellationToken::new);
-        self.in_hand().map_or_else(|| &*NEVER, |attempt| attempt.cancellation.get())
+        self.in_hand().map_or_else(|| &*NEVER, |attempt| &attempt.cancellation)
     }
 
     /// Where the call tells of its progress.
@@ -227,7 +226,7 @@ impl ToolContext {
         cancellation: &CancellationToken,
         progress: Progress,
     ) -> Self {
-        let cancellation = OfCall::of(cancellation);
+        let cancellation = cancellation.child_token();
         self.for_attempt(AttemptContext { attempt, progress, cancellation, undone: None })
     }
 

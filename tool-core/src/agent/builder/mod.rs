@@ -1,11 +1,15 @@
-//! Putting an agent together.
+//! The builder of an agent: its model, tools and context.
+
+mod error;
+mod run_options;
 
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
+pub use self::error::{BuildError, BuildErrorKind};
 use super::Shared;
-use super::tools::ask_providers;
+use super::run_tools::resolve_with_providers;
 use super::trace;
 use crate::agent::Agent;
 use crate::content::Content;
@@ -14,16 +18,17 @@ use crate::run::{ErrorPolicies, RunLimits};
 use crate::tool::{Budget, Tool, ToolContext};
 use crate::toolset::{ToolProvider, ToolSet, ToolSetError};
 
-/// How many calls of one turn run at once unless it is set.
+/// The default for [`AgentBuilder::max_concurrent_calls`].
 const DEFAULT_MAX_CONCURRENT_CALLS: usize = 8;
 
-/// Puts an [`Agent`] together; made by [`Agent::builder`].
+/// Builds an [`Agent`]; created by [`Agent::builder`].
 pub struct AgentBuilder {
     pub(super) agent: Shared,
     tools: Vec<ToolSet>,
     pub(super) undo_tools: Vec<ToolSet>,
     max_output_chars: Option<Budget>,
-    refused: Option<ToolSetError>,
+    /// The error of the first invalid tool, which `build` returns.
+    tool_error: Option<ToolSetError>,
 }
 
 impl AgentBuilder {
@@ -34,12 +39,12 @@ impl AgentBuilder {
             instructions: None,
             tools: ToolSet::default(),
             providers: Vec::new(),
-            ask_providers: None,
+            resolve_with_providers: None,
             context: ToolContext::new(),
             tool_choice: ToolChoice::Auto,
             parallel_tool_calls: None,
             limits: RunLimits::default(),
-            on_error: ErrorPolicies::default(),
+            error_policies: ErrorPolicies::default(),
             on_tool_error: None,
             needs_approval: None,
             approver: None,
@@ -53,35 +58,35 @@ impl AgentBuilder {
             max_concurrent_calls: DEFAULT_MAX_CONCURRENT_CALLS,
             #[allow(
                 clippy::default_constructed_unit_structs,
-                reason = "it is none with the feature `tracing`"
+                reason = "it is not a unit struct with the feature `tracing`"
             )]
             trace: trace::Settings::default(),
         };
-        Self { agent, tools: Vec::new(), undo_tools: Vec::new(), max_output_chars: None, refused: None }
+        Self { agent, tools: Vec::new(), undo_tools: Vec::new(), max_output_chars: None, tool_error: None }
     }
 
-    /// What the agent is called by people: traces tell it from others by its name. The model is not told.
+    /// Sets the name of the agent, which identifies it in traces. It is not sent to the model.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.agent.name = Some(name.into());
         self
     }
 
-    /// What the model is told before every conversation.
+    /// Sets the instructions that precede every conversation.
     #[must_use]
     pub fn instructions(mut self, instructions: impl Into<Content>) -> Self {
         self.agent.instructions = Some(instructions.into());
         self
     }
 
-    /// Offers tools to the model. Called again, it adds more.
+    /// Offers tools to the model. Further calls add more.
     #[must_use]
     pub fn tools(mut self, tools: impl Into<ToolSet>) -> Self {
         self.tools.push(tools.into());
         self
     }
 
-    /// Offers one more tool to the model: one made of a closure, or any other [`Tool`].
+    /// Offers one more tool to the model: a closure as a tool, or any other [`Tool`].
     ///
     #[cfg_attr(feature = "testing", doc = "```")]
     #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
@@ -89,8 +94,8 @@ impl AgentBuilder {
     /// use tool_core::{Agent, FunctionTool};
     ///
     /// # fn main() -> Result<(), tool_core::BuildError> {
-    /// let now = FunctionTool::new("now", "Tells the time", || "12:30");
-    /// let agent = Agent::builder(ScriptedModel::new()).tool(now).build()?;
+    /// let now = FunctionTool::new("now", "Returns the time", || "12:30");
+    /// let agent = Agent::builder(OfflineModel::new()).tool(now).build()?;
     /// assert_eq!(agent.tools().len(), 1);
     /// # Ok(())
     /// # }
@@ -99,14 +104,12 @@ impl AgentBuilder {
     pub fn tool(mut self, tool: impl Tool + 'static) -> Self {
         match ToolSet::default().with(tool) {
             Ok(set) => self.tools.push(set),
-            // Told of when the agent is built.
-            Err(error) => self.refused = self.refused.or(Some(error)),
+            Err(error) => self.tool_error = self.tool_error.or(Some(error)),
         }
         self
     }
 
-    /// Offers the tools that the provider gives for a question, behind the agent's own. Called again, it
-    /// adds one more.
+    /// Offers the tools that a provider returns for each question, after the agent's own. Further calls add more providers.
     ///
     #[cfg_attr(feature = "testing", doc = "```")]
     #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
@@ -138,92 +141,92 @@ impl AgentBuilder {
     #[must_use]
     pub fn tool_provider(mut self, provider: impl ToolProvider + 'static) -> Self {
         self.agent.providers.push(Box::new(provider));
-        self.agent.ask_providers = Some(ask_providers);
+        self.agent.resolve_with_providers = Some(resolve_with_providers);
         self
     }
 
-    /// Hands a value to the tools of every run, through their [`ToolContext`].
+    /// Passes a value to the tools of every run, through their [`ToolContext`].
     #[must_use]
     pub fn context<T: Any + Send + Sync>(mut self, value: T) -> Self {
         self.agent.context = self.agent.context.with(value);
         self
     }
 
-    /// Whether the model may, must or must not call a tool. What it must, it must until it did.
+    /// Sets whether the model may, must or must not call tools. A required call is required only until the run has executed
+    /// one.
     #[must_use]
     pub fn tool_choice(mut self, choice: ToolChoice) -> Self {
         self.agent.tool_choice = choice;
         self
     }
 
-    /// Whether the model may call several tools in one turn; unset, the provider decides.
+    /// Sets whether the model may call several tools in one turn; by default the provider decides.
     #[must_use]
-    pub fn parallel_tool_calls(mut self, may: bool) -> Self {
-        self.agent.parallel_tool_calls = Some(may);
+    pub fn parallel_tool_calls(mut self, parallel: bool) -> Self {
+        self.agent.parallel_tool_calls = Some(parallel);
         self
     }
 
-    /// How many characters of what one call gives back the model reads at most; without a limit unless it is set.
-    /// See [`ToolSet::max_output_chars`].
+    /// Limits the number of characters that the model reads of the output of one call; unlimited by default. See
+    /// [`ToolSet::max_output_chars`].
     #[must_use]
     pub fn max_output_chars(mut self, characters: usize) -> Self {
         self.max_output_chars = Some(Budget::new(characters));
         self
     }
 
-    /// The agent.
+    /// Builds the agent.
     ///
     /// # Errors
     ///
-    /// Two tools have one name, a tool cannot be offered as it is, or the model must call a tool that there is not.
+    /// Fails if two tools have the same name, if a tool is invalid or cannot be undone as declared, or if the
+    /// [tool choice](Self::tool_choice) requires a tool that does not exist.
     pub fn build(mut self) -> Result<Agent, BuildError> {
-        if let Some(error) = self.refused {
-            return Err(BuildError(Kind::Tools(error)));
+        if let Some(error) = self.tool_error {
+            return Err(BuildErrorKind::Tools(error).into());
         }
         for more in &self.tools {
-            self.agent.tools =
-                self.agent.tools.union(more).map_err(|error| BuildError(Kind::Tools(error)))?;
+            self.agent.tools = self.agent.tools.union(more).map_err(BuildErrorKind::Tools)?;
         }
         for more in &self.undo_tools {
-            self.agent.undo_tools =
-                self.agent.undo_tools.union(more).map_err(|error| BuildError(Kind::Tools(error)))?;
+            self.agent.undo_tools = self.agent.undo_tools.union(more).map_err(BuildErrorKind::Tools)?;
         }
-        refuse_missing_undo(&self.agent.tools, &self.agent.undo_tools)?;
+        check_undo_tools(&self.agent.tools, &self.agent.undo_tools)?;
         if let Some(budget) = self.max_output_chars {
             self.agent.tools = self.agent.tools.with_budget(budget);
         }
-        // What providers give is known when they are asked.
+        // The tools of providers are known only once a question is asked.
         if self.agent.providers.is_empty() {
-            refuse_choice(&self.agent.tool_choice, &self.agent.tools)?;
+            check_tool_choice(&self.agent.tool_choice, &self.agent.tools)?;
         }
         Ok(Agent(Arc::new(self.agent)))
     }
 }
 
-/// Refuses what the model must call if there is no such tool.
-pub(super) fn refuse_choice(choice: &ToolChoice, tools: &ToolSet) -> Result<(), BuildError> {
+/// Fails if the choice requires a tool that does not exist.
+pub(super) fn check_tool_choice(choice: &ToolChoice, tools: &ToolSet) -> Result<(), BuildError> {
     match choice {
-        ToolChoice::Required if tools.is_empty() => Err(BuildError(Kind::NothingToChoose)),
+        ToolChoice::Required if tools.is_empty() => Err(BuildErrorKind::NoToolToCall.into()),
         ToolChoice::Tool(name) if tools.get(name).is_none() => {
-            Err(BuildError(Kind::UnknownChoice(name.clone())))
+            Err(BuildErrorKind::UnknownToolChoice(name.clone()).into())
         }
         _ => Ok(()),
     }
 }
 
-/// Refuses tools whose calls could not be undone as they say.
-pub(super) fn refuse_missing_undo(tools: &ToolSet, undo_tools: &ToolSet) -> Result<(), BuildError> {
+/// Fails if the calls of a tool cannot be undone as declared.
+pub(super) fn check_undo_tools(tools: &ToolSet, undo_tools: &ToolSet) -> Result<(), BuildError> {
     for definition in tools.definitions().iter() {
         let Some(undo) = definition.undo() else { continue };
         let (tool, undo) = (definition.name().to_owned(), undo.to_owned());
         let Some(undoing) = tools.get(&undo).or(undo_tools.get(&undo)) else {
-            return Err(BuildError(Kind::MissingUndo { tool, undo }));
+            return Err(BuildErrorKind::MissingUndoTool { tool, undo }.into());
         };
         let takes = |name: &str| definition.parameters()["properties"].get(name).is_some();
         let required = undoing.definition().parameters()["required"].as_array().into_iter().flatten();
         if let Some(name) = required.filter_map(|name| name.as_str()).find(|name| !takes(name)) {
             let parameter = name.to_owned();
-            return Err(BuildError(Kind::UndoOfOther { tool, undo, parameter }));
+            return Err(BuildErrorKind::UndoParameter { tool, undo, parameter }.into());
         }
     }
     Ok(())
@@ -232,50 +235,5 @@ pub(super) fn refuse_missing_undo(tools: &ToolSet, undo_tools: &ToolSet) -> Resu
 impl fmt::Debug for AgentBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AgentBuilder").field("tools", &self.tools).finish_non_exhaustive()
-    }
-}
-
-/// Why there is no agent.
-#[derive(thiserror::Error)]
-#[error(transparent)]
-pub struct BuildError(Kind);
-
-#[derive(Debug, thiserror::Error)]
-enum Kind {
-    #[error(transparent)]
-    Tools(ToolSetError),
-    #[error("the model must call a tool, but there is none; add some with `tools`")]
-    NothingToChoose,
-    #[error("the model must call the tool `{0}`, but there is none of that name")]
-    UnknownChoice(String),
-    #[error(
-        "the tool `{tool}` is undone by `{undo}`, but there is none of that name; add it with `undo_tools`"
-    )]
-    MissingUndo { tool: String, undo: String },
-    #[error(
-        "the tool `{tool}` is undone by `{undo}`, which needs `{parameter}`, but gets the arguments of `{tool}`, \
-         which has none of that name; take what the call gave back, as `#[inject] undone: &Undone`"
-    )]
-    UndoOfOther { tool: String, undo: String, parameter: String },
-}
-
-impl BuildError {
-    /// Two tools have one name.
-    #[must_use]
-    pub fn is_duplicate(&self) -> bool {
-        matches!(&self.0, Kind::Tools(error) if error.is_duplicate())
-    }
-
-    /// The model must call a tool that there is not.
-    #[must_use]
-    pub fn is_impossible_choice(&self) -> bool {
-        matches!(self.0, Kind::NothingToChoose | Kind::UnknownChoice(_))
-    }
-}
-
-/// The text, so that a `main` that returns the error shows it readably.
-impl fmt::Debug for BuildError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
     }
 }

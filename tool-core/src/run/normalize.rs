@@ -1,14 +1,14 @@
-//! The calls of a reply as they were meant.
+//! Corrects calls whose form is wrong but whose meaning is clear.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::model::ToolCall;
 
-/// A tool that some models believe in: it makes several calls at once.
+/// A tool that some models assume to exist: its arguments are several calls.
 const PARALLEL: &str = "multi_tool_use.parallel";
 
-/// How models name the place where their tools are.
+/// A namespace that models put before the names of tools.
 const NAMESPACE: &str = "functions.";
 
 #[derive(Deserialize)]
@@ -24,15 +24,15 @@ struct ToolUse<'a> {
     parameters: &'a RawValue,
 }
 
-/// The calls, with those taken apart that are several in one, and without what clearly is no part of a name.
-pub(super) fn as_meant(calls: Vec<ToolCall>) -> Vec<ToolCall> {
+/// Splits calls that contain several calls, and removes from names what cannot be part of one.
+pub(super) fn normalize_calls(calls: Vec<ToolCall>) -> Vec<ToolCall> {
     calls
         .into_iter()
-        .flat_map(|call| taken_apart(&call).unwrap_or_else(|| vec![with_clean_name(call)]))
+        .flat_map(|call| split_parallel(&call).unwrap_or_else(|| vec![with_clean_name(call)]))
         .collect()
 }
 
-fn taken_apart(call: &ToolCall) -> Option<Vec<ToolCall>> {
+fn split_parallel(call: &ToolCall) -> Option<Vec<ToolCall>> {
     if call.name != PARALLEL {
         return None;
     }
@@ -47,7 +47,7 @@ fn taken_apart(call: &ToolCall) -> Option<Vec<ToolCall>> {
     Some(calls.collect()).filter(|calls: &Vec<_>| !calls.is_empty())
 }
 
-/// `fetch_report` of `fetch_report" />`: no name has quotes, brackets or blanks in it.
+/// Turns `fetch_report" />` into `fetch_report`: no name contains quotes, brackets or spaces.
 fn with_clean_name(mut call: ToolCall) -> ToolCall {
     let is_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | ':' | '/');
     let end = call.name.find(|c| !is_part(c)).unwrap_or(call.name.len());
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_part_of_a_name_is_cut() {
+    fn removes_trailing_garbage_from_names() {
         let table = [
             ("fetch_report\" />", "fetch_report"),
             ("sum(", "sum"),
@@ -73,26 +73,26 @@ mod tests {
             ("", ""),
         ];
         for (name, expected) in table {
-            let calls = as_meant(vec![ToolCall::new("1", name, "{}")]);
+            let calls = normalize_calls(vec![ToolCall::new("1", name, "{}")]);
             assert_eq!((calls.len(), &*calls[0].name), (1, expected), "{name}");
         }
     }
 
     #[test]
-    fn several_calls_in_one() {
+    fn splits_several_calls_in_one() {
         let arguments = r#"{"tool_uses": [
             {"recipient_name": "functions.sum", "parameters": {"a": 9007199254740993, "b": 2}},
             {"recipient_name": "now", "parameters": {}}
         ]}"#;
         let calls = vec![ToolCall::new("x", PARALLEL, arguments), ToolCall::new("y", "sum", "{}")];
-        let calls = as_meant(calls);
-        let told: Vec<_> = calls.iter().map(|call| (&*call.id, &*call.name, &*call.arguments)).collect();
+        let calls = normalize_calls(calls);
+        let found: Vec<_> = calls.iter().map(|call| (&*call.id, &*call.name, &*call.arguments)).collect();
         assert_eq!(
-            told,
+            found,
             [("x_0", "sum", r#"{"a": 9007199254740993, "b": 2}"#), ("x_1", "now", "{}"), ("y", "sum", "{}")]
         );
         for wrong in ["{}", "", r#"{"tool_uses": []}"#, r#"{"tool_uses": [1]}"#] {
-            let calls = as_meant(vec![ToolCall::new("x", PARALLEL, wrong)]);
+            let calls = normalize_calls(vec![ToolCall::new("x", PARALLEL, wrong)]);
             assert_eq!((calls.len(), &*calls[0].name), (1, PARALLEL));
         }
     }

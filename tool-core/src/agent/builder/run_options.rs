@@ -1,4 +1,4 @@
-//! How an agent keeps its runs under control: limits, errors, approval, undoing, hooks.
+//! Options for the runs of an agent: limits, errors, approval, undo, memory and hooks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,74 +11,84 @@ use crate::tool::{ToolError, ToolErrorKind, ToolOutput};
 use crate::toolset::ToolSet;
 
 impl AgentBuilder {
-    /// How far a run may go. A run that would go further ends with an error that carries all that was done.
+    /// Sets the limits of each run. A run that would exceed one of them stops with an error that carries all the work done
+    /// so far.
     #[must_use]
     pub fn limits(mut self, limits: RunLimits) -> Self {
         self.agent.limits = limits;
         self
     }
 
-    /// How often the model is asked in one run at most; 10 unless it is set, and at least 1.
+    /// Limits the number of requests to the model in one run; 10 by default, and 0 counts as 1.
     #[must_use]
     pub fn max_turns(mut self, turns: u32) -> Self {
-        self.agent.limits.turns = turns;
+        self.agent.limits.max_turns = turns;
         self
     }
 
-    /// How many calls the model may ask for in one run; a turn that would go beyond runs none of its calls.
+    /// Limits the number of calls that the model may request in one run. A turn that would exceed it executes none of its
+    /// calls.
     #[must_use]
     pub fn max_calls(mut self, calls: u32) -> Self {
-        self.agent.limits.calls = Some(calls);
+        self.agent.limits.max_calls = Some(calls);
         self
     }
 
-    /// How many tokens one run may use, read and written.
+    /// Limits the number of tokens that one run may use, read and written.
     #[must_use]
-    pub fn max_tokens(mut self, tokens: u64) -> Self {
-        self.agent.limits.tokens = Some(tokens);
+    pub fn max_total_tokens(mut self, tokens: u64) -> Self {
+        self.agent.limits.max_total_tokens = Some(tokens);
         self
     }
 
-    /// How long one run may be under way; the time in which it waits for a person does not count. What is under way
-    /// then is dropped, for which tokio's timers are needed; without them the time is looked at between two steps.
+    /// Limits the time that one run may take; time spent awaiting approval does not count. Work in flight at that moment is
+    /// dropped, which requires tokio's timers; without them the time is checked between two steps.
     #[must_use]
     pub fn max_time(mut self, time: Duration) -> Self {
-        self.agent.limits.time = Some(time);
+        self.agent.limits.max_time = Some(time);
         self
     }
 
-    /// How many bytes of text all calls of one run may give back together.
+    /// Limits the number of characters (Unicode scalar values) that all calls of one run may return together.
     #[must_use]
-    pub fn max_run_output_chars(mut self, bytes: usize) -> Self {
-        self.agent.limits.output = Some(bytes);
+    pub fn max_run_output_chars(mut self, chars: usize) -> Self {
+        self.agent.limits.max_output_chars = Some(chars);
         self
     }
 
-    /// How often a call of one name with the same arguments is made in a run; 3 unless it is set. After that the model
-    /// is told in place of the call, and after as many times again the run ends.
+    /// Limits how often a call with the same name and arguments is executed in one run; 3 by default. Further repetitions
+    /// are not executed and the model reads why; after as many again, the run ends.
     #[must_use]
     pub fn max_repeated_calls(mut self, calls: u32) -> Self {
-        self.agent.limits.repeated_calls = calls;
+        self.agent.limits.max_repeated_calls = calls;
         self
     }
 
-    /// How many calls of one turn run at once; 8 unless it is set, and at least 1.
+    /// Limits the number of answers that are sent back to the model because they do not have the
+    /// [requested form](crate::Ask::answer_as); 2 by default.
+    #[must_use]
+    pub fn max_wrong_answers(mut self, answers: u32) -> Self {
+        self.agent.limits.max_wrong_answers = answers;
+        self
+    }
+
+    /// Limits the number of calls of one turn that run at the same time; 8 by default, and at least 1.
     #[must_use]
     pub fn max_concurrent_calls(mut self, calls: usize) -> Self {
         self.agent.max_concurrent_calls = calls.max(1);
         self
     }
 
-    /// How long each call may take; a tool's own `timeout` is looked at besides. It needs tokio's timers, and cannot end
-    /// a tool that does not await anything.
+    /// Limits the time of each call, in addition to the tool's own `timeout`. Requires tokio's timers, and cannot interrupt a
+    /// tool that never awaits.
     #[must_use]
     pub fn call_timeout(mut self, timeout: Duration) -> Self {
         self.agent.call_timeout = Some(timeout);
         self
     }
 
-    /// What is done about calls that fail in this way; unless it is set, the model is told. Of calls that were [not
-    /// made](ToolErrorKind::NotMade) it always is.
+    /// Sets the policy for failed calls of one kind. Overrides the [default](Self::default_error_policy). Calls that were
+    /// [not executed](ToolErrorKind::NotMade) are always reported to the model.
     ///
     #[cfg_attr(feature = "testing", doc = "```")]
     #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
@@ -95,8 +105,8 @@ impl AgentBuilder {
     /// let model = ScriptedModel::new().calls("order", r#"{"id": 7}"#).says("That did not work.");
     /// let agent = Agent::builder(model)
     ///     .tools(tools![order])
-    ///     .on_error(ToolErrorKind::Failed, ErrorPolicy::Hide)
-    ///     .on_error(ToolErrorKind::Panicked, ErrorPolicy::EndRun)
+    ///     .error_policy(ToolErrorKind::Failed, ErrorPolicy::Hide)
+    ///     .default_error_policy(ErrorPolicy::EndRun)
     ///     .build()?;
     /// let answer = agent.ask("Where is order 7?").await?;
     /// let error = answer.tool_executions()[0].outcome().unwrap_err();
@@ -106,13 +116,21 @@ impl AgentBuilder {
     /// # }
     /// ```
     #[must_use]
-    pub fn on_error(mut self, kind: ToolErrorKind, on_error: ErrorPolicy) -> Self {
-        self.agent.on_error.set(kind, on_error);
+    pub fn error_policy(mut self, kind: ToolErrorKind, policy: ErrorPolicy) -> Self {
+        self.agent.error_policies.set(kind, policy);
         self
     }
 
-    /// Answers in the place of calls that failed: with an output, which the model reads as the tool's, or with another
-    /// error. `None` leaves the error as it is. It hears of a call once, after its last attempt.
+    /// Sets the policy for failed calls of every kind without an [`error_policy`](Self::error_policy) of its own;
+    /// [`ErrorPolicy::Report`] by default.
+    #[must_use]
+    pub fn default_error_policy(mut self, policy: ErrorPolicy) -> Self {
+        self.agent.error_policies.set_default(policy);
+        self
+    }
+
+    /// Registers a handler that replaces the outcome of failed calls: with an output, which the model reads as the tool's,
+    /// or with another error. `None` leaves the error as it is. The handler runs once per call, after its last attempt.
     ///
     #[cfg_attr(feature = "testing", doc = "```")]
     #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
@@ -141,16 +159,16 @@ impl AgentBuilder {
         self
     }
 
-    /// Lets a person approve the calls for which this holds, beside those of tools that say so themselves.
+    /// Requires approval for the calls that match this predicate, in addition to those of tools that always need it.
     ///
-    /// What it reads of the arguments it should read with [`ToolCall::arguments_as`], as the tool does, and hold for those
-    /// that cannot be read: the text is a model's, and a tool may still make sense of it.
+    /// The predicate should read arguments with [`ToolCall::arguments_as`], as the tool does, and return `true` if they cannot
+    /// be read: the model's text is untrusted, and the tool may still be able to read it.
     ///
     #[cfg_attr(feature = "testing", doc = "```")]
     #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
     /// use tool_core::schemars::JsonSchema;
     /// use tool_core::testing::ScriptedModel;
-    /// use tool_core::{Agent, tool, tools};
+    /// use tool_core::{Agent, RunErrorKind, tool, tools};
     ///
     /// #[tool("Pays somebody")]
     /// fn pay(to: String, euros: u32) {}
@@ -170,7 +188,8 @@ impl AgentBuilder {
     ///         call.name == "pay" && !call.arguments_as().is_ok_and(is_small)
     ///     })
     ///     .build()?;
-    /// assert!(agent.ask("Pay Ada").await.unwrap_err().is_approval_needed());
+    /// let error = agent.ask("Pay Ada").await.unwrap_err();
+    /// assert!(matches!(error.kind(), RunErrorKind::ApprovalNeeded));
     /// # Ok(())
     /// # }
     /// ```
@@ -180,31 +199,32 @@ impl AgentBuilder {
         self
     }
 
-    /// Approves calls while the run is under way. Without one, a run with nothing else left to do
-    /// [ends for now](crate::RunError::is_approval_needed), and is resumed when a person has decided.
+    /// Sets the approver, which decides about calls while the run is in progress. Without one, a run with nothing else left
+    /// to do [returns](crate::RunErrorKind::ApprovalNeeded), and can be resumed once a person has decided.
     #[must_use]
     pub fn approver(mut self, approver: impl Approver + 'static) -> Self {
         self.agent.approver = Some(Arc::new(approver));
         self
     }
 
-    /// Tools that undo what others did, and are not offered to the model. A tool that is offered may undo others, too.
+    /// Adds tools that undo the effects of others and are not offered to the model. Tools that are offered can undo others, too.
     #[must_use]
     pub fn undo_tools(mut self, tools: impl Into<ToolSet>) -> Self {
         self.undo_tools.push(tools.into());
         self
     }
 
-    /// How the model is to answer: its temperature, how much it may write. A [`Turn`] may change it.
+    /// Sets the options of the model, such as its temperature or the maximum length of a reply. A
+    /// [`before_turn`](Self::before_turn) hook can change them.
     #[must_use]
     pub fn options(mut self, options: ModelOptions) -> Self {
         self.agent.options = options;
         self
     }
 
-    /// Looks at each turn before the model is asked, and may change for this turn how it is to answer and which tools it
-    /// is offered. It is called again if the model is asked again in one turn, as after a failure; and if a run is
-    /// resumed in the middle of a turn, as its calls are looked up in the tools that the turn has.
+    /// Registers a hook that runs before each turn and can change the model's options and tools for this turn. It runs again
+    /// if the request is repeated, for example after a failure, and if a run is resumed in the middle of a turn, because the
+    /// calls are looked up in the tools of the turn.
     ///
     #[cfg_attr(feature = "testing", doc = "```")]
     #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
@@ -227,7 +247,7 @@ impl AgentBuilder {
     ///     .tools(tools![search])
     ///     .before_turn(|turn: &mut Turn<'_>| {
     ///         if turn.number() > 1 {
-    ///             turn.tools = ToolSet::default(); // what was found has to do
+    ///             turn.tools = ToolSet::default(); // one search is enough
     ///             turn.options.temperature = Some(0.0);
     ///         }
     ///     })
@@ -242,9 +262,9 @@ impl AgentBuilder {
         self
     }
 
-    /// Remembers conversations: what was said before in the [conversation](crate::Ask::conversation) of a question is put in
-    /// front of it, and what the run added is kept when it has an answer, whole or not at all. Two questions in one
-    /// conversation are asked one after the other.
+    /// Stores conversations: the earlier messages of a question's [conversation](crate::Ask::conversation) are sent before
+    /// it, and the messages of the run are stored atomically once it has an answer. Two questions in the same conversation
+    /// run one after the other.
     ///
     #[cfg_attr(feature = "testing", doc = "```")]
     #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
@@ -269,17 +289,17 @@ impl AgentBuilder {
         self
     }
 
-    /// Keeps each run under its [id](crate::RunId) while it is under way: before a call is made, and when something came
-    /// of it. A run that was interrupted with its process, or waits for a person, is taken from the store and
-    /// [resumed](crate::Agent::resume), and makes no call again whose outcome is kept. One that is over is removed.
+    /// Stores each run under its [id](crate::RunId) while it is in progress: before each call and after each result. A run
+    /// that was interrupted with its process, or awaits approval, can be [loaded](crate::Agent::stored_runs) and
+    /// [resumed](crate::Agent::resume); calls with a stored outcome are not executed again. Finished runs are removed.
     #[must_use]
     pub fn run_store(mut self, store: impl RunStore + 'static) -> Self {
         self.agent.run_store = Some(Box::new(store));
         self
     }
 
-    /// Hears of every event of every run, as it happens and in the thread where it happens: so it must not block. The
-    /// pieces of a reply are told only if the run is streamed.
+    /// Registers a hook that receives every event of every run. It is called immediately, on the thread of the run, so it
+    /// must not block. The deltas of a reply are emitted only if the run is streamed.
     #[must_use]
     pub fn on_event(mut self, hook: impl Fn(&Event) + Send + Sync + 'static) -> Self {
         self.agent.hooks.push(Arc::new(hook));

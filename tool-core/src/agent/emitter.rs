@@ -1,4 +1,4 @@
-//! Who hears of what happens on the way.
+//! Emits the events of a run to hooks and to the reader of the stream.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,31 +10,31 @@ use crate::agent::Event;
 use crate::model::ToolCall;
 use crate::tool::{ProgressSink, ToolProgress};
 
-/// Hears of every event, at once.
+/// Receives every event immediately.
 pub(super) type Hook = Arc<dyn Fn(&Event) + Send + Sync>;
 
-/// Who hears of what happens on the way: hooks, and whoever reads the stream.
+/// The listeners of a run: its hooks, and the stream if the run is streamed.
 #[derive(Clone, Default)]
-pub(super) struct Observers {
+pub(super) struct EventEmitter {
     pub(super) hooks: Vec<Hook>,
     pub(super) stream: Option<EventSender>,
 }
 
-impl Observers {
-    pub(super) fn are_there(&self) -> bool {
+impl EventEmitter {
+    pub(super) fn has_listeners(&self) -> bool {
         self.stream.is_some() || !self.hooks.is_empty()
     }
 
-    /// Tells of an event, which is made only if somebody listens. A reader of the stream who went away took the
-    /// driver along, so there is nobody to tell of that.
+    /// Emits an event, which is created only if there are listeners. A closed stream is ignored, because the driver is
+    /// dropped with it.
     ///
-    /// The hooks are told at once; the future waits until the reader has room, for which alone it takes any.
-    pub(super) fn tell(&mut self, event: impl FnOnce() -> Event) -> Either<Ready<()>, BoxFuture<'_, ()>> {
-        if !self.are_there() {
+    /// Calls the hooks immediately. The future waits until the stream has room, and captures the emitter only for that.
+    pub(super) fn emit(&mut self, event: impl FnOnce() -> Event) -> Either<Ready<()>, BoxFuture<'_, ()>> {
+        if !self.has_listeners() {
             return Either::Left(ready(()));
         }
         let event = event();
-        self.tell_hooks(&event);
+        self.call_hooks(&event);
         let Some(stream) = &mut self.stream else { return Either::Left(ready(())) };
         let Err(full) = stream.try_send(Ok(event)) else { return Either::Left(ready(())) };
         let sending = async move {
@@ -43,25 +43,26 @@ impl Observers {
         Either::Right(sending.boxed())
     }
 
-    /// Tells the hooks alone: the stream ends with the answer or the error itself.
-    pub(super) fn tell_hooks(&self, event: &Event) {
+    /// Emits an event to the hooks only: a stream ends with the answer or the error itself.
+    pub(super) fn call_hooks(&self, event: &Event) {
         for hook in &self.hooks {
             hook(event);
         }
     }
 
-    /// Takes the progress of a call, if anybody listens. A tool does not wait for a reader: what finds no room is lost.
-    pub(super) fn progress_of(&self, call: &ToolCall) -> Option<ProgressSink> {
-        if !self.are_there() {
+    /// Returns a sink for the progress of a call, if there are listeners. A tool does not wait for the reader: progress
+    /// that finds no room in the stream is dropped.
+    pub(super) fn progress_sink(&self, call: &ToolCall) -> Option<ProgressSink> {
+        if !self.has_listeners() {
             return None;
         }
         let hooks = Self { hooks: self.hooks.clone(), stream: None };
-        // One sender for the call: each has room for one beyond the buffer, so a new one would always find some.
+        // One sender for the whole call: every new sender adds a slot to the buffer and would always find room.
         let stream = self.stream.clone().map(Mutex::new);
         let (id, name) = (call.id.clone(), call.name.clone());
         Some(Arc::new(move |progress: ToolProgress| {
             let event = Event::CallProgress { id: id.clone(), name: name.clone(), progress };
-            hooks.tell_hooks(&event);
+            hooks.call_hooks(&event);
             if let Some(stream) = &stream {
                 let _ = stream.lock().unwrap_or_else(PoisonError::into_inner).try_send(Ok(event));
             }

@@ -1,4 +1,4 @@
-//! No tracing: the same names, and nothing behind them.
+//! The types of tracing without the feature; they do nothing.
 
 use crate::agent::Agent;
 use crate::model::{ChatRequest, ChatResponse, ModelError, ToolCall};
@@ -23,40 +23,40 @@ impl RunTrace {
         Self
     }
 
-    pub(in crate::agent) fn goes_on(&mut self, _agent: &Agent, _run: &Run) -> Scope {
+    pub(in crate::agent) fn enter_run(&mut self, _agent: &Agent, _run: &Run) -> Scope {
         Scope
     }
 
-    pub(in crate::agent) fn takes_turn(&mut self, _number: u32) {}
+    pub(in crate::agent) fn enter_turn(&mut self, _number: u32) {}
 
-    pub(in crate::agent) fn asks(
+    pub(in crate::agent) fn enter_chat(
         &mut self,
         _agent: &Agent,
         _request: &ChatRequest<'_>,
-        _streams: bool,
+        _is_streamed: bool,
     ) -> Scope {
         Scope
     }
 
     pub(in crate::agent) fn record_response(&mut self, _response: &ChatResponse) {}
 
-    pub(in crate::agent) fn not_replied(&mut self, _error: &ModelError) {}
+    pub(in crate::agent) fn record_model_error(&mut self, _error: &ModelError) {}
 
-    pub(in crate::agent) fn stopped(&mut self) {}
+    pub(in crate::agent) fn interrupt(&mut self) {}
 
-    pub(in crate::agent) fn laid_aside(&mut self) {}
+    pub(in crate::agent) fn pause(&mut self) {}
 
-    pub(in crate::agent) fn failed(&mut self, _error: &RunError) {}
+    pub(in crate::agent) fn record_error(&mut self, _error: &RunError) {}
 
-    pub(in crate::agent) fn answered(&mut self, _answer: &Answer) {}
+    pub(in crate::agent) fn record_answer(&mut self, _answer: &Answer) {}
 
-    pub(in crate::agent) fn of_calls(&self) -> CallTrace {
+    pub(in crate::agent) fn call_trace(&self) -> CallTrace {
         CallTrace
     }
 }
 
 impl CallTrace {
-    pub(in crate::agent) fn calls(self, _call: &ToolCall, _tools: &ToolSet, _attempt: u32) -> CallSpan {
+    pub(in crate::agent) fn start_call(self, _call: &ToolCall, _tools: &ToolSet, _attempt: u32) -> CallSpan {
         CallSpan
     }
 }
@@ -66,11 +66,11 @@ impl CallSpan {
         Scope
     }
 
-    pub(in crate::agent) fn called(self, _execution: &ToolExecution) {}
+    pub(in crate::agent) fn finish(self, _execution: &ToolExecution) {}
 }
 
 impl Scope {
-    pub(in crate::agent) fn holds<F: Future>(self, future: F) -> F {
+    pub(in crate::agent) fn instrument<F: Future>(self, future: F) -> F {
         future
     }
 }

@@ -1,0 +1,61 @@
+//! Why an agent could not be built.
+
+use std::fmt;
+
+use crate::toolset::ToolSetError;
+
+/// Why an agent could not be built.
+#[derive(thiserror::Error)]
+#[error(transparent)]
+pub struct BuildError(#[from] BuildErrorKind);
+
+/// The kind of a [`BuildError`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildErrorKind {
+    /// Two tools have the same name, or a tool is invalid.
+    #[error(transparent)]
+    Tools(ToolSetError),
+    /// The model must call a tool, but there is none.
+    #[error("the model must call a tool, but there is none; add one with `tools`")]
+    NoToolToCall,
+    /// The model must call the tool with this name, which does not exist.
+    #[error("the model must call the tool `{0}`, which does not exist")]
+    UnknownToolChoice(String),
+    /// The tool that undoes another does not exist.
+    #[error("the tool `{tool}` is undone by `{undo}`, which does not exist; add it with `undo_tools`")]
+    MissingUndoTool {
+        /// The tool to undo.
+        tool: String,
+        /// The name of the missing tool.
+        undo: String,
+    },
+    /// The tool that undoes another requires an argument that the other tool does not have.
+    #[error(
+        "the tool `{tool}` is undone by `{undo}`, which requires `{parameter}` but receives the arguments of `{tool}`; \
+         read the output of the undone call instead, with `#[inject] undone: &Undone`"
+    )]
+    UndoParameter {
+        /// The tool to undo.
+        tool: String,
+        /// The tool that undoes it.
+        undo: String,
+        /// The required parameter.
+        parameter: String,
+    },
+}
+
+impl BuildError {
+    /// Returns the kind of the error.
+    #[must_use]
+    pub fn kind(&self) -> &BuildErrorKind {
+        &self.0
+    }
+}
+
+/// The message, so that a `main` that returns the error prints it readably.
+impl fmt::Debug for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}

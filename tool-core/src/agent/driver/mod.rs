@@ -1,0 +1,416 @@
+//! Drives a run with its agent's model, tools, memory and hooks.
+
+mod interruption;
+mod steps;
+mod storage;
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use self::steps::next_step;
+use super::emitter::EventEmitter;
+use super::run_tools::RunTools;
+use super::trace::RunTrace;
+use crate::agent::{Approver, Event};
+use crate::content::Content;
+use crate::memory::OpenConversation;
+use crate::model::{ChatResponse, ModelOptions, ToolCall, ToolChoice};
+use crate::run::{Answer, Approval, Run, RunError, RunErrorKind, Step, StepError};
+use crate::tool::{Attempt, ToolContext, ToolError, ToolExecution};
+use crate::toolset::ToolSet;
+
+/// Drives a [`Run`] with its agent. The run has the rules; the driver adds the agent's model, memory, handlers and hooks, and
+/// the tools of each turn. [`Agent::start`](crate::Agent::start) returns one to callers that drive a run step by step;
+/// `ask(..).await` and `ask(..).stream()` use one internally, so that all three behave the same.
+///
+/// Step by step, with the caller's own model requests and calls:
+///
+#[cfg_attr(feature = "testing", doc = "```")]
+#[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+/// use tool_core::testing::ScriptedModel;
+/// use tool_core::{Agent, Step, tool, tools};
+///
+/// #[tool("Sums two numbers")]
+/// fn sum(a: f64, b: f64) -> f64 {
+///     a + b
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let model = ScriptedModel::new().calls("sum", r#"{"a": 2, "b": 40}"#).says("It is 42.");
+/// let agent = Agent::builder(model).tools(tools![sum]).build()?;
+/// let mut run = agent.start("What is 2 + 40?");
+/// loop {
+///     match run.next().await? {
+///         Step::CallModel(request) => {
+///             let response = agent.model().chat(&request).await?;
+///             run.record_response(response).await?;
+///         }
+///         Step::CallTools(calls) => {
+///             for call in calls {
+///                 let execution = run.execute(call).await?;
+///                 run.record_result(execution).await?;
+///             }
+///         }
+///         _ => break,
+///     }
+///     // Between any two steps, the run can be stored and resumed elsewhere.
+///     let _state = serde_json::to_string(run.run())?;
+/// }
+/// assert_eq!(run.finish().await?.text(), "It is 42.");
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Or with the agent's: `while run.advance().await? {}`.
+///
+/// [`execute`](Self::execute) executes one call after the other; [`advance`](Self::advance) executes the calls of a turn
+/// concurrently.
+///
+/// A state that was stored before a call was started does not know of the call: once restored, the run executes it again, as
+/// its first attempt, even if its tool is `at_most_once`. So call [`begin_call`](Self::begin_call), store the state, and then
+/// execute the call; or give the agent a [`run_store`](crate::AgentBuilder::run_store), which stores the run before each
+/// call, also of a run that is driven step by step.
+///
+/// Dropping the driver cancels the work in flight.
+#[must_use = "no request is sent until it is driven"]
+pub struct RunDriver {
+    run: Run,
+    tools: RunTools,
+    emitter: EventEmitter,
+    trace: RunTrace,
+    /// Cancelled when nobody awaits the run any more; parent of the tokens of the calls.
+    cancellation: CancellationToken,
+    /// The token of the question, which cancels the run.
+    external_cancellation: Option<CancellationToken>,
+    cancel_on_drop: Option<DropGuard>,
+    approver: Option<Arc<dyn Approver>>,
+    /// Running unless the run awaits approval.
+    clock: Option<Instant>,
+    /// The turn of the last `TurnStarted` event.
+    announced_turn: u32,
+    offer: Offer,
+    /// The open conversation, until the run has ended.
+    conversation: Option<OpenConversation>,
+    /// The attempts of calls that the caller has started and not executed yet.
+    started_calls: Vec<(String, Attempt)>,
+    /// The run differs from its stored state.
+    has_unsaved_changes: bool,
+}
+
+/// The tools and options of a turn.
+#[derive(Default)]
+struct Offer {
+    /// The tools that the model is offered, in which its calls are looked up.
+    tools: ToolSet,
+    /// Options that a hook set for this turn.
+    options: Option<(ModelOptions, ToolChoice)>,
+    /// The tools were resolved for this turn.
+    is_resolved: bool,
+}
+
+impl RunDriver {
+    pub(super) fn new(
+        run: Run,
+        tools: RunTools,
+        emitter: EventEmitter,
+        external_cancellation: Option<CancellationToken>,
+        approver: Option<Arc<dyn Approver>>,
+    ) -> Self {
+        let cancellation = external_cancellation
+            .as_ref()
+            .map_or_else(CancellationToken::new, CancellationToken::child_token);
+        Self {
+            announced_turn: 0,
+            run,
+            trace: RunTrace::new(tools.agent().0.trace),
+            tools,
+            emitter,
+            cancel_on_drop: Some(cancellation.clone().drop_guard()),
+            cancellation,
+            external_cancellation,
+            approver,
+            clock: None,
+            offer: Offer::default(),
+            conversation: None,
+            started_calls: Vec::new(),
+            has_unsaved_changes: true,
+        }
+    }
+
+    /// Returns the run in its current state, for example to store it between two steps.
+    #[must_use]
+    pub fn run(&self) -> &Run {
+        &self.run
+    }
+
+    /// Converts the driver into the run in its current state, which can be stored and [resumed](crate::Agent::resume).
+    #[must_use]
+    pub fn into_run(mut self) -> Run {
+        self.trace.pause();
+        self.run
+    }
+
+    /// Returns the context of the tools, with the values of the agent and of the question.
+    #[must_use]
+    pub fn context(&self) -> &ToolContext {
+        self.tools.context()
+    }
+
+    /// Returns the tools of this step, which the model is offered and in which its calls are looked up.
+    #[must_use]
+    pub fn tools(&self) -> &ToolSet {
+        &self.offer.tools
+    }
+
+    /// Returns the next step, like [`Run::next`].
+    ///
+    /// # Errors
+    ///
+    /// Fails if the tools of the turn cannot be resolved, or if values that they take from the context are missing.
+    pub async fn next(&mut self) -> Result<Step<'_>, RunError> {
+        let span = self.trace.enter_run(self.tools.agent(), &self.run);
+        if let Err(kind) = span.instrument(self.prepare()).await {
+            return Err(self.error(kind));
+        }
+        let step = next_step(&mut self.run, &self.offer);
+        if let Step::CallModel(request) = &step {
+            self.trace.enter_chat(self.tools.agent(), request, false);
+        }
+        Ok(step)
+    }
+
+    /// Records the response of the model.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the run did not ask for a model request.
+    pub async fn record_response(&mut self, response: ChatResponse) -> Result<(), RunError> {
+        let events = match self.apply_response(response) {
+            Ok(events) => events,
+            Err(kind) => return Err(self.error(kind)),
+        };
+        self.emit_all(events).await;
+        Ok(())
+    }
+
+    /// Records the start of a call, so that the [run](Self::run) can be stored before the call is executed: if the process
+    /// then ends, the restored run knows of the call. [`execute`](Self::execute) records the start by itself, which is enough
+    /// for an agent with a [run store](crate::AgentBuilder::run_store); after this method it continues the same attempt.
+    ///
+    /// # Errors
+    ///
+    /// Fails for the same reasons as [`execute`](Self::execute).
+    pub async fn begin_call(&mut self, call: &ToolCall) -> Result<(), RunError> {
+        match self.begin_and_store(call).await {
+            Ok(attempt) => {
+                self.started_calls.push((call.id.clone(), attempt));
+                Ok(())
+            }
+            Err(kind) => Err(self.error(kind)),
+        }
+    }
+
+    /// Executes a call that the run asked for, with the tools of this turn. Pass the outcome to
+    /// [`record_result`](Self::record_result). A call that was open when the run ended is not executed.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the run did not ask for the call, if the call awaits approval, or if it was started before and its tool is
+    /// `at_most_once`; also if the run cannot be stored or the tools of the turn cannot be resolved.
+    pub async fn execute(&mut self, call: ToolCall) -> Result<ToolExecution, RunError> {
+        if self.run.is_abandoned(&call.id) {
+            return Ok(ToolExecution::new(call, Err(ToolError::not_made("the run had ended"))));
+        }
+        let attempt = match self.begin_and_store(&call).await {
+            Ok(attempt) => attempt,
+            Err(kind) => return Err(self.error(kind)),
+        };
+        let executor = self.executor();
+        match self.run_until_interrupted(executor.execute(call.clone(), attempt)).await {
+            Ok(execution) => Ok(execution),
+            Err(interruption) => {
+                self.interrupt(&interruption);
+                self.emit_interrupted(std::slice::from_ref(&call.id)).await;
+                Ok(ToolExecution::new(call, Err(ToolError::interrupted())))
+            }
+        }
+    }
+
+    /// Records the outcome of a call. If the agent has an [error handler](crate::AgentBuilder::on_tool_error), the outcome
+    /// that it returns is recorded instead. The outcome of a call that was open when the run ended is ignored.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the run did not ask for the call, or if the call awaits approval or already has an outcome.
+    pub async fn record_result(&mut self, execution: ToolExecution) -> Result<(), RunError> {
+        if self.run.is_abandoned(&execution.call().id) {
+            return Ok(());
+        }
+        let (_, event) = match self.apply_result(execution) {
+            Ok(recorded) => recorded,
+            Err(kind) => return Err(self.error(kind)),
+        };
+        self.emit_all(event).await;
+        Ok(())
+    }
+
+    /// Records the decision about a call that awaits approval, like [`Run::resolve_approval`].
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such call, if it does not await approval, or if the new arguments are not a JSON object.
+    pub fn resolve_approval(&mut self, call_id: &str, approval: Approval) -> Result<(), StepError> {
+        self.has_unsaved_changes = true;
+        self.run.resolve_approval(call_id, approval)
+    }
+
+    /// Records the same decision about all calls that await approval.
+    pub fn resolve_all_approvals(&mut self, approval: &Approval) {
+        self.has_unsaved_changes = true;
+        self.run.resolve_all_approvals(approval);
+    }
+
+    /// Adds a message of the user to a run that is not done, like [`Run::push_user_message`].
+    ///
+    /// # Errors
+    ///
+    /// Fails if the run has ended.
+    pub fn push_user_message(&mut self, message: impl Into<Content>) -> Result<(), StepError> {
+        self.has_unsaved_changes = true;
+        self.run.push_user_message(message)
+    }
+
+    /// Rejects the answer: the model reads the reason and answers again, like [`Run::reject_answer`].
+    ///
+    /// # Errors
+    ///
+    /// Fails if the run has no answer.
+    pub fn reject_answer(&mut self, why: &str) -> Result<(), StepError> {
+        self.reject_answer_with_hint(why, "")
+    }
+
+    pub(super) fn reject_answer_with_hint(&mut self, why: &str, hint: &str) -> Result<(), StepError> {
+        self.has_unsaved_changes = true;
+        self.run.reject_answer_with_hint(why, hint)
+    }
+
+    /// Cancels the run: open calls are not executed any more, and the following steps undo finished calls if their tools
+    /// support it.
+    pub fn cancel(&mut self) {
+        self.cancellation.cancel();
+        self.has_unsaved_changes = true;
+        self.run.cancel();
+    }
+
+    /// Takes the next step with the agent's model and tools: calls the model, or executes all calls that are ready. Returns
+    /// `false` if nothing is left to do.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the request to the model fails, if the tools of the turn cannot be resolved, or if all remaining calls await
+    /// approval. The run is unchanged then, and the step can be repeated.
+    pub async fn advance(&mut self) -> Result<bool, RunError> {
+        self.take_step().await.map_err(|kind| self.error(kind))
+    }
+
+    /// Returns the answer, once nothing is left to do.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the run stopped without an answer or is not done yet, or if its conversation cannot be stored.
+    pub async fn finish(mut self) -> Result<Answer, RunError> {
+        let span = self.trace.enter_run(self.tools.agent(), &self.run);
+        match span.instrument(self.commit()).await {
+            Ok(()) => self.into_answer(),
+            Err(kind) => Err(self.into_error(kind)),
+        }
+    }
+
+    fn into_answer(mut self) -> Result<Answer, RunError> {
+        if let Some(guard) = self.cancel_on_drop.take() {
+            guard.disarm();
+        }
+        match self.run.finish() {
+            Ok(answer) => {
+                self.trace.record_answer(&answer);
+                if !self.emitter.hooks.is_empty() {
+                    self.emitter.call_hooks(&Event::Done(answer.clone()));
+                }
+                Ok(answer)
+            }
+            Err(error) => {
+                self.trace.record_error(&error);
+                emit_failure(&self.emitter, &error);
+                Err(error)
+            }
+        }
+    }
+
+    /// Drives the run to its end and returns its outcome.
+    pub(super) fn drive(self) -> impl Future<Output = Result<Answer, RunError>> + Send {
+        // Boxed, because the future would hold the driver twice: as its argument and where it is moved to.
+        let mut driver = Box::new(self);
+        async move {
+            let driven = match driver.drive_to_end().await {
+                Ok(()) => {
+                    let span = driver.trace.enter_run(driver.tools.agent(), &driver.run);
+                    span.instrument(driver.commit()).await
+                }
+                Err(kind) => Err(kind),
+            };
+            match driven {
+                Ok(()) => driver.into_answer(),
+                Err(kind) => Err(driver.into_error(kind)),
+            }
+        }
+    }
+
+    /// Drives the run until nothing is left to do.
+    pub(super) async fn drive_to_end(&mut self) -> Result<(), RunErrorKind> {
+        loop {
+            match self.take_step().await {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                Err(kind) => {
+                    // Stored so that it can be resumed. The caller gets the original error, not one of the store.
+                    let _ = self.store_run().await;
+                    return Err(kind);
+                }
+            }
+        }
+    }
+
+    /// Converts the driver into the error of its run.
+    pub(super) fn into_error(mut self, kind: RunErrorKind) -> RunError {
+        let error = RunError::new(kind, self.run);
+        self.trace.record_error(&error);
+        emit_failure(&self.emitter, &error);
+        error
+    }
+
+    /// Returns the error of a step, with a copy of the run.
+    fn error(&mut self, kind: RunErrorKind) -> RunError {
+        let error = RunError::new(kind, self.run.clone());
+        self.trace.record_error(&error);
+        emit_failure(&self.emitter, &error);
+        error
+    }
+}
+
+fn emit_failure(emitter: &EventEmitter, error: &RunError) {
+    if !emitter.hooks.is_empty() {
+        emitter.call_hooks(&Event::Failed(error.to_string()));
+    }
+}
+
+/// Leaves messages out, because conversations are private.
+impl fmt::Debug for RunDriver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunDriver").field("run", &self.run).finish_non_exhaustive()
+    }
+}

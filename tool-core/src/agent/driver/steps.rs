@@ -1,0 +1,343 @@
+//! The steps of a run: preparing, taking and recording them.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use tokio_util::sync::CancellationToken;
+
+use super::Offer;
+use super::interruption::run_until_interrupted;
+use crate::agent::emitter::EventEmitter;
+use crate::agent::executor::CallExecutor;
+use crate::agent::{Approver, Event, RunDriver, Turn};
+use crate::model::{ChatModel, ChatRequest, ChatResponse, Delta, ModelError, ToolCall};
+use crate::run::{Approval, Run, RunErrorKind, Step};
+use crate::tool::{Attempt, ToolExecution};
+
+impl RunDriver {
+    /// Takes the next step. Returns `false` if nothing is left to do.
+    pub(super) async fn take_step(&mut self) -> Result<bool, RunErrorKind> {
+        let span = self.trace.enter_run(self.tools.agent(), &self.run);
+        span.instrument(self.take_step_in_span()).await
+    }
+
+    async fn take_step_in_span(&mut self) -> Result<bool, RunErrorKind> {
+        self.prepare().await?;
+        let time_left = self.time_left();
+        match next_step(&mut self.run, &self.offer) {
+            Step::CallModel(request) => {
+                let model = &*self.tools.agent().0.model;
+                let is_streamed = self.emitter.stream.is_some();
+                let span = self.trace.enter_chat(self.tools.agent(), &request, is_streamed);
+                let response = span.instrument(call_model(model, &request, &mut self.emitter));
+                let response =
+                    run_until_interrupted(response, self.external_cancellation.as_ref(), time_left);
+                let events = match response.await {
+                    Ok(Ok(response)) => self.apply_response(response)?,
+                    Ok(Err(error)) => {
+                        self.trace.record_model_error(&error);
+                        return Err(RunErrorKind::Model(error));
+                    }
+                    Err(interruption) => {
+                        self.interrupt(&interruption);
+                        Vec::new()
+                    }
+                };
+                self.emit_all(events).await;
+                Ok(true)
+            }
+            Step::CallTools(calls) => self.execute_calls(calls).await.map(|()| true),
+            Step::NeedsApproval(_) => Err(RunErrorKind::ApprovalNeeded),
+            Step::Done => Ok(false),
+        }
+    }
+
+    /// Prepares the next step: loads the history, resolves the tools, asks the approver and stores the run.
+    pub(super) async fn prepare(&mut self) -> Result<(), RunErrorKind> {
+        self.update_elapsed();
+        if self.external_cancellation.as_ref().is_some_and(CancellationToken::is_cancelled) {
+            self.has_unsaved_changes |= !self.run.is_done();
+            self.run.cancel();
+        }
+        self.load_history().await?;
+        loop {
+            // Calls are looked up in exactly the set that the model was offered.
+            if self.run.is_asking() || !self.offer.is_resolved {
+                let (cancellation, time_left) = (self.external_cancellation.clone(), self.time_left());
+                match run_until_interrupted(self.resolve_offer(), cancellation.as_ref(), time_left).await {
+                    Ok(resolved) => resolved?,
+                    Err(interruption) => {
+                        self.interrupt(&interruption);
+                        break;
+                    }
+                }
+            }
+            if self.run.is_asking() {
+                break;
+            }
+            self.run.settle(self.offer.tools.definitions());
+            if self.run.is_undoing() {
+                self.run.settle(self.tools.agent().0.undo_tools.definitions());
+                if let Some(all) = self.tools.resolved() {
+                    self.run.settle(all.definitions());
+                }
+            }
+            if self.run.is_asking() {
+                continue;
+            }
+            if !self.run.is_blocked_on_approval() {
+                break;
+            }
+            if let Some(approver) = self.approver.clone()
+                && self.ask_approver(&*approver).await?
+            {
+                continue;
+            }
+            self.clock = None;
+            self.trace.pause();
+            let calls: Vec<_> = self.run.awaiting_approval().cloned().collect();
+            self.emitter.emit(|| Event::ApprovalNeeded(calls)).await;
+            break;
+        }
+        self.store_run().await?;
+        if !self.run.is_done() {
+            self.trace.enter_turn(self.run.turns().saturating_add(u32::from(self.run.is_asking())));
+        }
+        let turn = self.run.turns().saturating_add(1);
+        if self.run.is_asking() && self.announced_turn != turn {
+            self.announced_turn = turn;
+            let messages = self.run.messages().len();
+            self.emitter.emit(|| Event::TurnStarted { turn, messages }).await;
+        }
+        Ok(())
+    }
+
+    /// Asks the approver about the calls that await approval, one by one. Returns `false` if it decided about none.
+    async fn ask_approver(&mut self, approver: &dyn Approver) -> Result<bool, RunErrorKind> {
+        self.update_elapsed();
+        let calls: Vec<_> = self.run.awaiting_approval().cloned().collect();
+        let mut has_decided = false;
+        for call in calls {
+            let decision = approver.approve(&call);
+            match run_until_interrupted(decision, self.external_cancellation.as_ref(), None).await {
+                Ok(Approval::Defer) => {}
+                Ok(approval) => {
+                    self.resolve_approval(&call.id, approval).map_err(RunErrorKind::Step)?;
+                    has_decided = true;
+                }
+                Err(interruption) => {
+                    self.interrupt(&interruption);
+                    has_decided = true;
+                    break;
+                }
+            }
+        }
+        // Time spent awaiting approval does not count.
+        self.clock = Some(Instant::now());
+        Ok(has_decided)
+    }
+
+    /// Resolves the tools and options of this turn.
+    async fn resolve_offer(&mut self) -> Result<(), RunErrorKind> {
+        self.offer.is_resolved = false;
+        let tools = self.tools.resolve(&self.run).await?;
+        self.offer = Offer { tools, options: None, is_resolved: true };
+        let agent = self.tools.agent().clone();
+        if let Some(before_turn) = agent.0.before_turn.as_ref().filter(|_| self.run.is_in_turn()) {
+            let mut turn = Turn::new(&self.run, self.tools.context(), self.offer.tools.clone());
+            before_turn(&mut turn);
+            let (tools, options) = turn.into_parts();
+            let options = Some(options).filter(|_| self.run.is_asking());
+            self.offer = Offer { tools, options, is_resolved: true };
+        }
+        Ok(())
+    }
+
+    /// Records the start of a call for a caller that drives step by step, and stores the run.
+    pub(super) async fn begin_and_store(&mut self, call: &ToolCall) -> Result<Attempt, RunErrorKind> {
+        let span = self.trace.enter_run(self.tools.agent(), &self.run);
+        span.instrument(async {
+            // Prepares the turn first: to prepare it later would treat the started call as interrupted.
+            if !self.offer.is_resolved {
+                self.prepare().await?;
+            }
+            let attempt = self.begin_attempt(call)?;
+            self.store_run().await?;
+            Ok(attempt)
+        })
+        .await
+    }
+
+    fn begin_attempt(&mut self, call: &ToolCall) -> Result<Attempt, RunErrorKind> {
+        if let Some(place) = self.started_calls.iter().position(|(id, _)| *id == call.id) {
+            return Ok(self.started_calls.swap_remove(place).1);
+        }
+        self.has_unsaved_changes = true;
+        self.run.begin_call(&call.id).map_err(RunErrorKind::Step)
+    }
+
+    /// Records the response of the model and returns the events to emit.
+    pub(super) fn apply_response(&mut self, response: ChatResponse) -> Result<Vec<Event>, RunErrorKind> {
+        self.trace.record_response(&response);
+        let copy = self.emitter.has_listeners().then(|| response.clone());
+        self.has_unsaved_changes = true;
+        self.run.record_response(response).map_err(RunErrorKind::Step)?;
+        if self.offer.is_resolved {
+            // The policies of the tools apply at once, also if the caller executes calls without taking the next step.
+            self.run.settle(self.offer.tools.definitions());
+        }
+        self.update_elapsed();
+        let agent = self.tools.agent().clone();
+        if let Some(needs_approval) = &agent.0.needs_approval {
+            for call in self.run.open_calls() {
+                if needs_approval(&call) {
+                    self.run.require_approval(&call.id).map_err(RunErrorKind::Step)?;
+                }
+            }
+        }
+        let Some(mut response) = copy else { return Ok(Vec::new()) };
+        // The reply of the run has the final ids of the calls.
+        let mut replies = self.run.messages().iter().rev().filter_map(crate::Message::as_assistant);
+        response.message = replies.next().cloned().unwrap_or_default();
+        let mut events: Vec<_> = self.run.open_calls().into_iter().map(Event::CallReady).collect();
+        events.push(Event::TurnFinished { turn: self.run.turns(), response });
+        Ok(events)
+    }
+
+    /// Executes the calls concurrently, up to the limit, and records each outcome as soon as the call has finished.
+    async fn execute_calls(&mut self, calls: Vec<ToolCall>) -> Result<(), RunErrorKind> {
+        let executor = self.executor();
+        let max_concurrent = self.tools.agent().0.max_concurrent_calls;
+        let mut queue = VecDeque::from(calls);
+        let mut running = FuturesUnordered::new();
+        // Only for listeners.
+        let mut running_ids: Vec<String> = Vec::new();
+        loop {
+            while running.len() < max_concurrent
+                && let Some(call) = queue.pop_front()
+            {
+                let attempt = self.begin_attempt(&call)?;
+                running_ids.extend(self.emitter.has_listeners().then(|| call.id.clone()));
+                // Boxed, because the set reserves room for one more future than it contains.
+                running.push(executor.execute(call, attempt).boxed());
+            }
+            self.store_run().await?;
+            let execution = match self.run_until_interrupted(running.next()).await {
+                Ok(Some(execution)) => execution,
+                Ok(None) => return Ok(()),
+                Err(interruption) => {
+                    self.interrupt(&interruption);
+                    drop(running);
+                    self.emit_interrupted(&running_ids).await;
+                    return Ok(());
+                }
+            };
+            running_ids.retain(|id| *id != execution.call().id);
+            let was_undoing = self.run.is_undoing();
+            let (retry, event) = self.apply_result(execution)?;
+            queue.extend(retry);
+            if let Some(event) = event {
+                self.emitter.emit(|| event).await;
+            }
+            // The call may have ended the run, which drops the calls that are still running.
+            if self.run.is_done() || self.run.is_undoing() != was_undoing {
+                drop(running);
+                self.emit_interrupted(&running_ids).await;
+                return Ok(());
+            }
+        }
+    }
+
+    /// Records the outcome of a call. Returns the call if it is to be retried, and the event to emit.
+    pub(super) fn apply_result(
+        &mut self,
+        mut execution: ToolExecution,
+    ) -> Result<(Option<ToolCall>, Option<Event>), RunErrorKind> {
+        self.has_unsaved_changes = true;
+        let retry = self.run.will_retry(&execution).then(|| execution.call().clone());
+        let handler = self.tools.agent().0.on_tool_error.as_ref().filter(|_| retry.is_none());
+        if let (Some(handler), Err(error)) = (handler, execution.outcome())
+            && let Some(outcome) = handler(execution.call(), error)
+        {
+            execution = execution.with_outcome(outcome);
+        }
+        let copy = self.emitter.has_listeners().then(|| execution.clone());
+        self.run.record_result(execution).map_err(RunErrorKind::Step)?;
+        self.update_elapsed();
+        let event = copy.map(if retry.is_some() { Event::CallRetried } else { Event::CallFinished });
+        Ok((retry, event))
+    }
+
+    pub(super) fn executor(&mut self) -> CallExecutor {
+        if self.run.is_undoing() {
+            // Calls that undo others must not be cancelled together with them.
+            self.cancellation = CancellationToken::new();
+            self.cancel_on_drop = Some(self.cancellation.clone().drop_guard());
+        }
+        let agent = self.tools.agent();
+        CallExecutor {
+            tools: self.offer.tools.clone(),
+            undo_tools: agent.0.undo_tools.clone(),
+            unfiltered_tools: self.tools.resolved().filter(|_| self.run.is_undoing()).cloned(),
+            context: self.tools.context().clone(),
+            emitter: self.emitter.clone(),
+            trace: self.trace.call_trace(),
+            cancellation: self.cancellation.clone(),
+            timeout: agent.0.call_timeout,
+            undone: self.run.next_undone(),
+        }
+    }
+
+    /// Emits how the calls ended that were running when the run ended.
+    pub(super) async fn emit_interrupted(&mut self, running_ids: &[String]) {
+        if self.emitter.has_listeners() {
+            let executions = self.run.tool_executions().iter();
+            let interrupted = executions.filter(|one| running_ids.contains(&one.call().id));
+            let events: Vec<_> = interrupted.cloned().map(Event::CallFinished).collect();
+            self.emit_all(events).await;
+        }
+    }
+
+    pub(super) async fn emit_all(&mut self, events: impl IntoIterator<Item = Event>) {
+        for event in events {
+            self.emitter.emit(|| event).await;
+        }
+    }
+}
+
+/// Returns the run's next step, with the options that a hook set for the turn.
+pub(super) fn next_step<'a>(run: &'a mut Run, offer: &Offer) -> Step<'a> {
+    match (run.next(offer.tools.definitions()), &offer.options) {
+        (Step::CallModel(request), Some((options, choice))) => {
+            Step::CallModel(request.with_options(options.clone()).with_tool_choice(choice.clone()))
+        }
+        (step, _) => step,
+    }
+}
+
+/// Sends the request to the model; the reply is streamed if the run is.
+async fn call_model(
+    model: &dyn ChatModel,
+    request: &ChatRequest<'_>,
+    emitter: &mut EventEmitter,
+) -> Result<ChatResponse, ModelError> {
+    if emitter.stream.is_none() {
+        return model.chat(request).await;
+    }
+    let mut deltas = model.stream(request);
+    while let Some(delta) = deltas.next().await {
+        match delta? {
+            Delta::Text(text) => emitter.emit(|| Event::Text(text)).await,
+            Delta::Refusal(text) => emitter.emit(|| Event::Refusal(text)).await,
+            Delta::Reasoning(text) => emitter.emit(|| Event::Reasoning(text)).await,
+            Delta::ToolCall { index, id, name } => {
+                emitter.emit(|| Event::CallAnnounced { index, id, name }).await;
+            }
+            Delta::Arguments { index, text } => emitter.emit(|| Event::Arguments { index, text }).await,
+            Delta::Done(response) => return Ok(response),
+        }
+    }
+    Err(ModelError::new("the stream ended before the response was complete"))
+}

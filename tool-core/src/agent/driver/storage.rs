@@ -1,0 +1,66 @@
+//! Stores the conversation of a run, and the run itself while it is in progress.
+
+use crate::agent::RunDriver;
+use crate::model::ConversationId;
+use crate::run::RunErrorKind;
+
+impl RunDriver {
+    /// Waits for the conversation, if the agent has a memory, and inserts its messages before the question.
+    pub(super) async fn load_history(&mut self) -> Result<(), RunErrorKind> {
+        let agent = self.tools.agent().clone();
+        let Some(memory) = &agent.0.memory else { return Ok(()) };
+        if !self.run.is_asking() || self.run.has_loaded_history() {
+            return Ok(());
+        }
+        let id = self.run.conversation().cloned().unwrap_or_else(ConversationId::unique);
+        let conversation = match self.run_until_interrupted(memory.open(&id)).await {
+            Ok(opened) => opened.map_err(|error| RunErrorKind::Store(error.into()))?,
+            Err(interruption) => {
+                self.interrupt(&interruption);
+                return Ok(());
+            }
+        };
+        self.run.insert_history(conversation.messages(), conversation.stored_len());
+        self.conversation = Some(conversation);
+        self.has_unsaved_changes = true;
+        Ok(())
+    }
+
+    /// Adds the new messages to the conversation if the run has an answer, and removes a finished run from the store.
+    pub(super) async fn commit(&mut self) -> Result<(), RunErrorKind> {
+        let agent = self.tools.agent().clone();
+        let (Some(memory), Some(id)) = (&agent.0.memory, self.run.conversation()) else {
+            return self.remove_stored_run().await;
+        };
+        if self.run.answer_text().is_some() {
+            let messages = self.run.new_messages();
+            let committed = match self.conversation.take() {
+                Some(conversation) => conversation.commit(messages).await,
+                None => memory.commit_once(id, messages, self.run.stored_conversation_len()).await,
+            };
+            committed.map_err(|error| RunErrorKind::Store(error.into()))?;
+        }
+        self.remove_stored_run().await
+    }
+
+    /// Stores the run in its current state, if the agent has a run store.
+    pub(super) async fn store_run(&mut self) -> Result<(), RunErrorKind> {
+        if self.has_unsaved_changes
+            && let Some(store) = &self.tools.agent().0.run_store
+        {
+            store.save_run(self.run.id().as_str(), &self.run).await.map_err(RunErrorKind::Store)?;
+        }
+        self.has_unsaved_changes = false;
+        Ok(())
+    }
+
+    /// Removes the run from the store if it is done.
+    async fn remove_stored_run(&mut self) -> Result<(), RunErrorKind> {
+        match &self.tools.agent().0.run_store {
+            Some(store) if self.run.is_done() => {
+                store.remove_run(self.run.id().as_str()).await.map_err(RunErrorKind::Store)
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Executes the calls of a run.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use tokio_util::sync::CancellationToken;
+
+use super::emitter::EventEmitter;
+use super::trace::CallTrace;
+use crate::agent::Event;
+use crate::model::ToolCall;
+use crate::tool::{Attempt, AttemptContext, Progress, ToolContext, ToolError, ToolExecution, Undone};
+use crate::toolset::ToolSet;
+
+/// The delay before the second attempt of a failed call; it doubles with each further attempt.
+const FIRST_DELAY: Duration = Duration::from_millis(100);
+
+/// The longest delay before an attempt.
+const MAX_DELAY: Duration = Duration::from_secs(5);
+
+/// Executes the calls of a turn. Independent of the run, which changes while calls are running.
+pub(super) struct CallExecutor {
+    pub(super) tools: ToolSet,
+    pub(super) undo_tools: ToolSet,
+    /// The tools of the turn before a hook changed them, for calls that undo others.
+    pub(super) unfiltered_tools: Option<ToolSet>,
+    pub(super) context: ToolContext,
+    pub(super) emitter: EventEmitter,
+    pub(super) trace: CallTrace,
+    /// The token of the run, parent of those of the calls.
+    pub(super) cancellation: CancellationToken,
+    pub(super) timeout: Option<Duration>,
+    pub(super) undone: Option<Undone>,
+}
+
+impl CallExecutor {
+    /// Executes a call whose start was recorded.
+    pub(super) async fn execute(&self, call: ToolCall, attempt: Attempt) -> ToolExecution {
+        let number = attempt.number;
+        if number > 1 {
+            delay_before(number).await;
+        }
+        self.emitter.clone().emit(|| Event::CallStarted(call.clone())).await;
+        let progress = self.emitter.progress_sink(&call).map(Progress::to).unwrap_or_default();
+        // Cancelled if this future is dropped before the tool has finished.
+        let cancellation = self.cancellation.child_token();
+        let cancel_on_drop = cancellation.clone().drop_guard();
+        let context = self.context.for_attempt(AttemptContext {
+            attempt,
+            progress,
+            cancellation,
+            undone: self.undone.clone(),
+        });
+        let undo_tools;
+        let tools = if self.undone.is_some() {
+            // The arguments are those of the undone call; the tool that undoes it may take only some of them.
+            undo_tools = self.tools_with(&call.name).clone().ignore_unknown_arguments();
+            &undo_tools
+        } else {
+            &self.tools
+        };
+        let span = self.trace.start_call(&call, tools, number);
+        let execution = span.scope().instrument(self.execute_within_timeout(tools, call, &context)).await;
+        if !execution.outcome().is_err_and(ToolError::is_timed_out) {
+            cancel_on_drop.disarm();
+        }
+        span.finish(&execution);
+        execution
+    }
+
+    /// Returns the first set with a tool of this name.
+    fn tools_with(&self, name: &str) -> &ToolSet {
+        let all = [Some(&self.tools), Some(&self.undo_tools), self.unfiltered_tools.as_ref()];
+        all.into_iter().flatten().find(|tools| tools.get(name).is_some()).unwrap_or(&self.undo_tools)
+    }
+
+    async fn execute_within_timeout(
+        &self,
+        tools: &ToolSet,
+        call: ToolCall,
+        context: &ToolContext,
+    ) -> ToolExecution {
+        let Some(timeout) = self.timeout else { return tools.execute(call, context).await };
+        let (started_at, clock) = (SystemTime::now(), Instant::now());
+        match tokio::time::timeout(timeout, tools.execute(call.clone(), context)).await {
+            Ok(execution) => execution,
+            Err(_) => ToolExecution::new(call, Err(ToolError::timed_out(timeout)))
+                .with_timing(started_at, clock.elapsed()),
+        }
+    }
+}
+
+/// Waits before an attempt other than the first, if the runtime has timers.
+async fn delay_before(attempt: u32) {
+    if tokio::runtime::Handle::try_current().is_ok() {
+        let doublings = attempt.saturating_sub(2).min(16);
+        tokio::time::sleep(FIRST_DELAY.saturating_mul(1 << doublings).min(MAX_DELAY)).await;
+    }
+}

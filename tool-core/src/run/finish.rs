@@ -1,0 +1,140 @@
+//! How a run ends: with an answer, at a limit, or cancelled.
+
+use std::time::Duration;
+
+use super::state::Stage;
+use crate::model::{FinishReason, Message};
+use crate::run::{Answer, Run, RunError, RunErrorKind, StepError, StopReason};
+use crate::tool::ToolExecution;
+
+impl Run {
+    /// Returns the reason to stop if the calls returned more text than allowed.
+    pub(super) fn check_output_limit(&self) -> Option<StopReason> {
+        let limit = self.settings.limits.max_output_chars?;
+        let length = |one: &ToolExecution| match one.outcome() {
+            Ok(output) => output.content().text().chars().count(),
+            Err(error) => error.text().chars().count(),
+        };
+        let total: usize = self.tool_executions.iter().map(length).sum();
+        (total > limit).then_some(StopReason::MaxOutputChars(limit))
+    }
+
+    /// Adds to the time that the run has taken. A run has no clock, so its driver reports the time.
+    pub fn add_elapsed(&mut self, time: Duration) {
+        self.elapsed = self.elapsed.saturating_add(time);
+        if let Some(limit) = self.settings.limits.max_time.filter(|limit| self.elapsed >= *limit)
+            && self.is_in_turn()
+        {
+            self.stop(StopReason::MaxTime(limit));
+        }
+    }
+
+    /// Returns the time that the run has left, if it is limited. Undoing calls is not limited.
+    #[must_use]
+    pub fn time_left(&self) -> Option<Duration> {
+        let limit = self.settings.limits.max_time.filter(|_| self.is_in_turn())?;
+        Some(limit.saturating_sub(self.elapsed))
+    }
+
+    /// Cancels the run: open calls are not executed any more, and finished calls are undone if their tools support it.
+    /// A run that has an answer or has stopped already stays as it is.
+    pub fn cancel(&mut self) {
+        if self.is_in_turn() {
+            self.stop(StopReason::Cancelled);
+        }
+    }
+
+    /// Stops the run without an answer. Every call gets a result, so that the conversation remains valid for a model.
+    pub(super) fn stop(&mut self, reason: StopReason) {
+        if let Stage::Calling(turn) = &mut self.stage {
+            let turn = std::mem::take(turn);
+            self.append_results(turn, reason.why_not_executed());
+        }
+        self.stage = self.stage_after_stop(reason);
+    }
+
+    /// Rejects the answer: the model reads the reason and answers again. The run ends instead if the model
+    /// [refused](StopReason::Refused), or if the limit of [wrong answers](crate::RunLimits::max_wrong_answers) or of turns
+    /// is reached.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the run has no answer.
+    pub fn reject_answer(&mut self, why: &str) -> Result<(), StepError> {
+        self.reject_answer_with_hint(why, "")
+    }
+
+    /// Rejects the answer, and appends a hint that only the model reads.
+    pub(crate) fn reject_answer_with_hint(&mut self, why: &str, hint: &str) -> Result<(), StepError> {
+        if !matches!(self.stage, Stage::Answered(_) | Stage::Returned(_)) {
+            return Err(StepError("the run has no answer to reject"));
+        }
+        let limits = &self.settings.limits;
+        let refusal =
+            self.messages.last().and_then(Message::as_assistant).and_then(|last| last.refusal.clone());
+        if let Some(refusal) = refusal {
+            self.stop(StopReason::Refused(refusal));
+        } else if self.settings.wrong_answers >= limits.max_wrong_answers || self.is_last_turn() {
+            self.stop(StopReason::WrongAnswer(why.to_owned()));
+        } else {
+            self.settings.wrong_answers += 1;
+            self.messages.push(Message::user(format!("{why}{hint}")));
+            self.stage = Stage::Asking;
+        }
+        Ok(())
+    }
+
+    /// Returns the text of the answer, if there is one.
+    pub(crate) fn answer_text(&self) -> Option<String> {
+        match &self.stage {
+            Stage::Answered(_) => self.messages.last().map(|message| message.text().into_owned()),
+            Stage::Returned(positions) => {
+                let outputs = positions.iter().filter_map(|position| self.messages.get(*position));
+                let outputs: Vec<_> = outputs.map(Message::text).collect();
+                Some(outputs.join("\n"))
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns `true` if the call was open when the run stopped. It has a result that says so and takes no other.
+    pub(crate) fn is_abandoned(&self, call_id: &str) -> bool {
+        let has_stopped = matches!(self.stage, Stage::Undoing { .. } | Stage::Ended(_));
+        if !has_stopped || self.next_undo_call().is_some_and(|undo| undo.id == call_id) {
+            return false;
+        }
+        let last = self.messages.iter().rev().find_map(Message::as_assistant);
+        last.is_some_and(|message| message.tool_calls.iter().any(|call| call.id == call_id))
+    }
+
+    /// Returns the answer of a run that is [`Done`](crate::Step::Done).
+    ///
+    /// # Errors
+    ///
+    /// Fails if the run stopped without an answer or is not done yet.
+    pub fn finish(mut self) -> Result<Answer, RunError> {
+        let (finish_reason, text, refusal) = match &self.stage {
+            Stage::Answered(finish_reason) => match self.messages.last() {
+                Some(Message::Assistant(last)) => {
+                    (finish_reason.clone(), last.text.clone(), last.refusal.clone())
+                }
+                _ => (finish_reason.clone(), String::new(), None),
+            },
+            Stage::Returned(_) => (FinishReason::ToolCalls, self.answer_text().unwrap_or_default(), None),
+            Stage::Ended(reason) => return Err(RunError::new(RunErrorKind::Stopped(reason.clone()), self)),
+            Stage::Asking | Stage::Calling(_) | Stage::Undoing { .. } => {
+                return Err(RunError::new(RunErrorKind::Step(StepError("the run is not done yet")), self));
+            }
+        };
+        let messages = self.messages.split_off(self.history_len);
+        Ok(Answer {
+            text,
+            refusal,
+            finish_reason,
+            tool_executions: self.tool_executions,
+            usage: self.usage,
+            turns: self.turns,
+            messages,
+        })
+    }
+}

@@ -1,0 +1,152 @@
+//! Why a run ended without an answer, for good.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::FinishReason;
+use crate::tool::ToolError;
+
+/// Why a run ended without an answer. This is final: it is saved with the run, which cannot be driven any further.
+///
+/// [`RunErrorKind::Stopped`](crate::RunErrorKind::Stopped) carries it. `Display` is for the operator of the program and can
+/// contain what the model or a tool wrote; `Debug` leaves that out.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum StopReason {
+    /// The model still called tools in its last turn. Carries [`max_turns`](crate::RunLimits::max_turns).
+    #[serde(rename = "turns")]
+    MaxTurns(u32),
+    /// The model requested more calls than allowed. Carries [`max_calls`](crate::RunLimits::max_calls).
+    #[serde(rename = "calls")]
+    MaxCalls(u32),
+    /// The run used more tokens than allowed. Carries [`max_total_tokens`](crate::RunLimits::max_total_tokens).
+    #[serde(rename = "tokens")]
+    MaxTotalTokens(u64),
+    /// The run took longer than allowed. Carries [`max_time`](crate::RunLimits::max_time).
+    #[serde(rename = "time")]
+    MaxTime(Duration),
+    /// The calls returned more text than allowed. Carries [`max_output_chars`](crate::RunLimits::max_output_chars).
+    #[serde(rename = "output")]
+    MaxOutputChars(usize),
+    /// The model kept repeating one call, beyond [`max_repeated_calls`](crate::RunLimits::max_repeated_calls). Carries the
+    /// tool's name.
+    #[serde(rename = "repeated")]
+    RepeatedCall(String),
+    /// The model's reply was cut short in the middle of its calls.
+    #[serde(rename = "cut_short")]
+    Truncated(FinishReason),
+    /// A call failed, and its [policy](crate::ErrorPolicy::EndRun) or the [tool](ToolError::fatal) ended the run.
+    #[serde(rename = "tool")]
+    ToolFailed {
+        /// The tool's name.
+        tool: String,
+        /// The error of the call.
+        error: ToolError,
+    },
+    /// The model gave no answer of the requested form within
+    /// [`max_wrong_answers`](crate::RunLimits::max_wrong_answers). Carries what was wrong with the last one.
+    WrongAnswer(String),
+    /// The model refused to give an answer of the requested [type](crate::Ask::answer_as). Carries the model's refusal.
+    /// Where any text is accepted, a refusal is [an answer](crate::Answer::refusal).
+    Refused(String),
+    /// The run was cancelled.
+    Cancelled,
+}
+
+impl StopReason {
+    /// Returns `true` if the run reached one of its [limits](crate::RunLimits), other than the limit of wrong answers.
+    #[must_use]
+    pub fn is_limit(&self) -> bool {
+        matches!(
+            self,
+            Self::MaxTurns(_)
+                | Self::MaxCalls(_)
+                | Self::MaxTotalTokens(_)
+                | Self::MaxTime(_)
+                | Self::MaxOutputChars(_)
+                | Self::RepeatedCall(_)
+        )
+    }
+
+    /// Returns the reason that the model reads in place of the results of calls that were not executed.
+    pub(super) fn why_not_executed(&self) -> &'static str {
+        match self {
+            Self::MaxTurns(_) => "the run had used all its turns",
+            Self::MaxCalls(_) => "the run would have exceeded its limit of calls",
+            Self::MaxTotalTokens(_) => "the run had used all its tokens",
+            Self::MaxTime(_) => "the run had used all its time",
+            Self::MaxOutputChars(_) => "the run had reached its limit of tool output",
+            Self::Truncated(_) => "the reply was cut short",
+            Self::Cancelled => "the run was cancelled",
+            Self::RepeatedCall(_) | Self::ToolFailed { .. } | Self::WrongAnswer(_) | Self::Refused(_) => {
+                "the run had ended"
+            }
+        }
+    }
+}
+
+/// Leaves out what the model and the tools wrote.
+impl fmt::Debug for StopReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::MaxTurns(limit) => f.debug_tuple("MaxTurns").field(limit).finish(),
+            Self::MaxCalls(limit) => f.debug_tuple("MaxCalls").field(limit).finish(),
+            Self::MaxTotalTokens(limit) => f.debug_tuple("MaxTotalTokens").field(limit).finish(),
+            Self::MaxTime(limit) => f.debug_tuple("MaxTime").field(limit).finish(),
+            Self::MaxOutputChars(limit) => f.debug_tuple("MaxOutputChars").field(limit).finish(),
+            Self::RepeatedCall(tool) => f.debug_tuple("RepeatedCall").field(tool).finish(),
+            Self::Truncated(reason) => f.debug_tuple("Truncated").field(reason).finish(),
+            Self::ToolFailed { tool, error } => {
+                f.debug_struct("ToolFailed").field("tool", tool).field("error", error).finish()
+            }
+            Self::WrongAnswer(why) => write!(f, "WrongAnswer({} bytes)", why.len()),
+            Self::Refused(refusal) => write!(f, "Refused({} bytes)", refusal.len()),
+            Self::Cancelled => f.write_str("Cancelled"),
+        }
+    }
+}
+
+impl fmt::Display for StopReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::MaxTurns(limit) => write!(
+                f,
+                "the model still called tools after {limit} turns; raise `max_turns`, \
+                 or check `tool_executions()` for what it attempts"
+            ),
+            Self::MaxCalls(limit) => write!(
+                f,
+                "the model requested more than {limit} calls; raise `max_calls`, \
+                 or check `tool_executions()` for what it attempts"
+            ),
+            Self::MaxTotalTokens(limit) => write!(
+                f,
+                "the run used more than {limit} tokens; raise `max_total_tokens`, or send less history"
+            ),
+            Self::MaxTime(limit) => write!(f, "the run took longer than {limit:?}; raise `max_time`"),
+            Self::MaxOutputChars(limit) => write!(
+                f,
+                "the calls returned more than {limit} characters; raise `max_run_output_chars`, \
+                 or limit each call with `max_output`"
+            ),
+            Self::RepeatedCall(tool) => write!(
+                f,
+                "the model kept repeating one call of `{tool}`; raise `max_repeated_calls`, \
+                 or let the tool's output say what to do next"
+            ),
+            Self::Truncated(FinishReason::ContentFilter) => f.write_str(
+                "a filter of the provider cut the model's reply short in the middle of its calls, so none was executed",
+            ),
+            Self::Truncated(_) => f.write_str(
+                "the model's reply was cut short in the middle of its calls, so none was executed; ask for less at once",
+            ),
+            Self::ToolFailed { tool, error } => write!(f, "the tool `{tool}` ended the run: {error}"),
+            Self::WrongAnswer(why) => write!(f, "the model gave no valid answer: {why}"),
+            Self::Refused(refusal) => write!(f, "the model refused to answer: {refusal}"),
+            Self::Cancelled => f.write_str("the run was cancelled"),
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! The transitions of a run: the next step, and what each recorded event changes.
+
+use super::state::Stage;
+use super::turn::{CallRecord, Turn};
+use crate::model::{ChatRequest, ChatResponse, FinishReason, Message, ToolDefinitions};
+use crate::run::{Run, Step, StepError, StopReason};
+use crate::tool::{Attempt, IdempotencyKey, ToolError, ToolExecution};
+
+impl Run {
+    /// Returns the next step. Its calls are those without an outcome, so call this again only when the calls of the last
+    /// step have finished or were abandoned: a call that was [started](Self::begin_call) and still has no outcome counts as
+    /// interrupted.
+    #[must_use]
+    pub fn next<'a>(&'a mut self, tools: &ToolDefinitions) -> Step<'a> {
+        self.settle(tools);
+        match &self.stage {
+            Stage::Asking => Step::CallModel(
+                ChatRequest::borrowing(&self.messages)
+                    .with_cache(&self.cache)
+                    .with_tools(tools.clone())
+                    .with_tool_choice(self.current_tool_choice().clone())
+                    .with_parallel_tool_calls(self.settings.parallel_tool_calls)
+                    .with_borrowed_options(&self.settings.options)
+                    .with_response_format(self.settings.response_format.clone()),
+            ),
+            Stage::Calling(turn) => {
+                let ready = self.calls().iter().zip(&turn.calls).filter(|(_, record)| record.is_ready());
+                let is_exclusive =
+                    |(_, record): &(_, &CallRecord)| record.policy.is_some_and(|policy| policy.exclusive);
+                let (exclusive, concurrent): (Vec<_>, Vec<_>) = ready.partition(is_exclusive);
+                // Exclusive calls run one by one after all others have finished.
+                let calls =
+                    if concurrent.is_empty() { exclusive.into_iter().take(1).collect() } else { concurrent };
+                if calls.is_empty() {
+                    Step::NeedsApproval(self.awaiting_approval().cloned().collect())
+                } else {
+                    Step::CallTools(calls.into_iter().map(|(call, _)| call.clone()).collect())
+                }
+            }
+            Stage::Undoing { .. } => Step::CallTools(self.next_undo_call().into_iter().collect()),
+            Stage::Answered(_) | Stage::Returned(_) | Stage::Ended(_) => Step::Done,
+        }
+    }
+
+    /// Attaches the policies of the tools to the open calls, and finishes those that need no execution.
+    pub(crate) fn settle(&mut self, tools: &ToolDefinitions) {
+        if let Stage::Calling(turn) = &mut self.stage {
+            let calls = match self.messages.last() {
+                Some(Message::Assistant(message)) => &*message.tool_calls,
+                _ => &[],
+            };
+            let mut stop_reason = None;
+            for (call, record) in calls.iter().zip(&mut turn.calls).filter(|(_, one)| one.is_open()) {
+                record.settle(call, tools, &self.tool_executions);
+                if let Some(settled) = record.outcome.take() {
+                    let (settled, reason) = self.settings.error_policies.apply(settled);
+                    record.outcome = Some(settled);
+                    stop_reason = stop_reason.or(reason);
+                }
+            }
+            let can_still_answer = turn.can_still_answer();
+            match stop_reason {
+                Some(reason) => self.stop(reason),
+                None if self.is_last_turn() && !can_still_answer => self.stop(self.max_turns_reached()),
+                None => self.close_turn_if_finished(),
+            }
+        }
+        self.settle_undo_call(tools);
+    }
+
+    /// Records the response of the model.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the run did not ask for a model request.
+    pub fn record_response(&mut self, response: ChatResponse) -> Result<(), StepError> {
+        if !self.is_asking() {
+            return Err(StepError("the run expects no response of the model"));
+        }
+        let ChatResponse { mut message, finish_reason, usage, .. } = response;
+        self.turns = self.turns.saturating_add(1);
+        self.usage += usage.unwrap_or_default();
+        message.tool_calls = super::normalize::normalize_calls(std::mem::take(&mut message.tool_calls));
+        let known = self.assign_call_ids(&mut message);
+        let calls = message.tool_calls.len();
+        self.messages.push(Message::Assistant(message));
+        if calls == 0 {
+            self.stage = Stage::Answered(finish_reason);
+            return Ok(());
+        }
+        let mut turn = Turn { calls: vec![CallRecord::default(); calls], user_messages: Vec::new() };
+        for (position, outcome) in known {
+            turn.calls[position].outcome = Some(outcome);
+        }
+        self.stage = Stage::Calling(turn);
+        match self.check_new_calls(finish_reason) {
+            Some(reason) => self.stop(reason),
+            None if self.is_last_turn() => {}
+            None => self.refuse_repeated_calls(),
+        }
+        self.close_turn_if_finished();
+        Ok(())
+    }
+
+    /// Returns `true` if no further request to the model is allowed. The calls of the last turn are executed only if
+    /// their output can be the answer.
+    pub(super) fn is_last_turn(&self) -> bool {
+        self.turns >= self.settings.limits.max_turns.max(1)
+    }
+
+    fn max_turns_reached(&self) -> StopReason {
+        StopReason::MaxTurns(self.settings.limits.max_turns.max(1))
+    }
+
+    /// Returns the reason to stop before any call of the last reply is executed.
+    fn check_new_calls(&self, finish_reason: FinishReason) -> Option<StopReason> {
+        let limits = &self.settings.limits;
+        let calls = self.tool_executions.len() + self.calls().len();
+        if finish_reason.is_truncated() {
+            Some(StopReason::Truncated(finish_reason))
+        } else if let Some(limit) = limits.max_calls.filter(|limit| calls as u64 > u64::from(*limit)) {
+            Some(StopReason::MaxCalls(limit))
+        } else {
+            let limit = limits.max_total_tokens.filter(|limit| self.usage.total_tokens > *limit);
+            limit.map(StopReason::MaxTotalTokens)
+        }
+    }
+
+    /// Records the start of a call, before it is executed: if the process then ends, the restored run knows that the call
+    /// may have had its effect. For calls without a recorded start, all rules but this one hold.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the run did not ask for the call, if the call awaits approval or has an outcome, or if it was started before
+    /// and its tool is `at_most_once`.
+    pub fn begin_call(&mut self, call_id: &str) -> Result<Attempt, StepError> {
+        let key = IdempotencyKey::new(self.id.as_str(), call_id);
+        let record = self.open_record(call_id)?;
+        if record.awaits_approval() {
+            return Err(StepError("the call awaits approval and cannot be started"));
+        }
+        if record.is_outcome_unknown() {
+            return Err(StepError("the call was started before and its tool is `at_most_once`"));
+        }
+        record.attempts = record.attempts.saturating_add(1);
+        record.is_started = true;
+        Ok(Attempt { key, number: record.attempts })
+    }
+
+    /// Records the outcome of a call, which is identified by its id. If the call failed and is to be retried, it stays
+    /// open.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the run did not ask for the call, or if the call awaits approval or already has an outcome.
+    pub fn record_result(&mut self, execution: ToolExecution) -> Result<(), StepError> {
+        let id = execution.call.id.clone();
+        let will_retry = self.will_retry(&execution);
+        let record = self.open_record(&id)?;
+        if record.awaits_approval() && !record.is_started {
+            return Err(StepError("the call awaits approval and cannot have a result"));
+        }
+        record.attempts = record.current_attempt();
+        record.is_started = false;
+        if will_retry {
+            return Ok(());
+        }
+        if matches!(self.stage, Stage::Undoing { .. }) {
+            self.record_undo_result(execution);
+            return Ok(());
+        }
+        self.finish_call(&id, execution)
+    }
+
+    /// Applies the error policies to the outcome of an open call and records it.
+    pub(super) fn finish_call(&mut self, call_id: &str, execution: ToolExecution) -> Result<(), StepError> {
+        let (execution, stop_reason) = self.settings.error_policies.apply(execution);
+        self.open_record(call_id)?.outcome = Some(execution);
+        match stop_reason {
+            Some(reason) => self.stop(reason),
+            None => self.close_turn_if_finished(),
+        }
+        Ok(())
+    }
+
+    /// Returns `true` if the call failed and will be executed again.
+    pub(crate) fn will_retry(&self, execution: &ToolExecution) -> bool {
+        let Err(error) = &execution.outcome else { return false };
+        let record = match &self.stage {
+            Stage::Undoing { record, .. } => Some(&**record),
+            Stage::Calling(turn) => {
+                self.call_position(&execution.call.id).and_then(|position| turn.calls.get(position))
+            }
+            _ => None,
+        };
+        record.is_some_and(|record| record.is_open() && record.may_retry(error))
+    }
+
+    pub(super) fn close_turn_if_finished(&mut self) {
+        if let Stage::Calling(turn) = &mut self.stage
+            && turn.is_finished()
+        {
+            let turn = std::mem::take(turn);
+            let answer = turn.answer_positions();
+            let first = self.messages.len();
+            self.append_results(turn, "the run had ended");
+            if answer.is_empty() {
+                let max_turns = self.is_last_turn().then(|| self.max_turns_reached());
+                if let Some(reason) = max_turns.or_else(|| self.check_output_limit()) {
+                    self.stage = self.stage_after_stop(reason);
+                    return;
+                }
+            }
+            self.stage = match &*answer {
+                [] => Stage::Asking,
+                positions => Stage::Returned(positions.iter().map(|position| first + position).collect()),
+            };
+        }
+    }
+
+    /// Appends the results of the turn to the conversation, in the order of the calls.
+    pub(super) fn append_results(&mut self, turn: Turn, why_not_executed: &str) {
+        let reply = self.messages.len().saturating_sub(1);
+        for (position, record) in turn.calls.into_iter().enumerate() {
+            let Some(Message::Assistant(message)) = self.messages.get(reply) else { return };
+            let Some(call) = message.tool_calls.get(position) else { return };
+            let execution = match record.outcome {
+                Some(execution) => Some(execution),
+                None if record.attempts > 0 => {
+                    Some(ToolExecution::new(call.clone(), Err(ToolError::interrupted())))
+                }
+                None => None,
+            };
+            let Some(mut execution) = execution else {
+                let result = Message::tool(call, &Err(ToolError::not_made(why_not_executed)));
+                self.messages.push(result);
+                continue;
+            };
+            execution.notes.attempts = Some(record.attempts).filter(|attempts| *attempts > 1);
+            execution.notes.asked = record.original_arguments;
+            execution.notes.undo = record.undo;
+            let result = Message::tool(call, execution.result());
+            self.messages.push(result);
+            self.tool_executions.push(execution);
+        }
+        self.messages.extend(turn.user_messages.into_iter().map(Message::User));
+    }
+}
