@@ -1,11 +1,5 @@
-//! Tools of MCP servers, against servers of every kind, good and bad.
+//! Tools of MCP servers, and tools as an MCP server.
 
-mod broken;
-mod listing;
-mod results;
-mod running;
-#[path = "server/tools.rs"]
-mod served;
-mod support;
-mod transports;
-mod trust;
+mod client;
+mod counterparts;
+mod server;

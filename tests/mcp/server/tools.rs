@@ -1,114 +1,144 @@
-//! The tools of the small server.
+//! The tools that are served.
 
-use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, ListToolsResult,
-    PaginatedRequestParams, ProgressNotificationParam, ServerCapabilities, ServerConfig, Tool,
-    ToolAnnotations,
+use tokio::sync::Notify;
+use tool_core::{
+    Attempt, CancellationToken, Image, Progress, ToolContext, ToolOutput, ToolProgress, ToolSet, schemars,
+    tool, tools,
 };
-use rmcp::service::{RequestContext, RoleServer};
-use rmcp::{ErrorData as McpError, ServerHandler};
-use serde_json::{Map, Value, json};
 
-/// Tools that say what they are called with, tell of progress, wait, fail, change and die.
+#[derive(serde::Serialize, schemars::JsonSchema)]
+pub(crate) struct Weather {
+    celsius: f64,
+    city: String,
+}
+
+/// Sums two numbers.
+#[tool(pure)]
+pub(crate) fn sum(a: f64, b: f64) -> f64 {
+    a + b
+}
+
+#[tool("Tells the weather")]
+pub(crate) fn weather(city: String) -> Result<Weather, String> {
+    if city.is_empty() { Err("no city has no name".into()) } else { Ok(Weather { celsius: 22.5, city }) }
+}
+
+#[tool("Says hello")]
+pub(crate) fn hello(name: Option<String>) -> String {
+    format!("hello {}", name.unwrap_or_else(|| "you".into()))
+}
+
+#[tool("Draws a dot")]
+pub(crate) fn dot() -> ToolOutput {
+    ToolOutput::text("a dot")
+        .with_part(Image::from_bytes("image/png", [1, 2, 3]))
+        .with_data("for the application")
+}
+
+#[tool("Panics")]
+pub(crate) fn panics() {
+    panic!("the password is secret");
+}
+
+#[tool("Fails twice, then not", attempts = 3)]
+pub(crate) fn flaky(#[inject] attempt: &Attempt) -> Result<u32, String> {
+    if attempt.number < 3 { Err("not yet".into()) } else { Ok(attempt.number) }
+}
+
+#[tool("Takes too long", timeout = "20ms")]
+pub(crate) async fn slow() {
+    std::future::pending::<()>().await;
+}
+
+#[tool("Counts to a number")]
+pub(crate) async fn count(to: u64, #[inject] progress: &Progress) -> bool {
+    for done in 1..=to {
+        progress.report(ToolProgress::from("counting").of(done, to));
+        tokio::task::yield_now().await;
+    }
+    progress.is_heard()
+}
+
+#[tool("Tells more of its progress than anybody can hear")]
+pub(crate) fn burst(#[inject] progress: &Progress) {
+    for done in 0..100_000 {
+        progress.report(ToolProgress::from("bursting").of(done, 100_000));
+    }
+}
+
+/// What a test sees of a call under way.
 #[derive(Clone, Default)]
-pub(crate) struct Tools {
-    /// `grow` was called: there is a tool more.
-    has_grown: Arc<AtomicBool>,
-    /// A call of `wait` was cancelled.
-    pub(crate) was_cancelled: Arc<AtomicBool>,
+pub(crate) struct Witness {
+    pub(crate) began: Arc<Notify>,
+    pub(crate) go: Arc<Notify>,
+    pub(crate) cancelled: Arc<Notify>,
+    pub(crate) under_way: Arc<AtomicU32>,
+    pub(crate) most: Arc<AtomicU32>,
 }
 
-fn schema(properties: Value) -> Map<String, Value> {
-    let Value::Object(schema) = json!({ "type": "object", "properties": properties }) else { unreachable!() };
-    schema
+struct UnderWay<'a>(&'a Witness);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.under_way.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
-fn tool(name: &'static str, properties: Value, annotations: ToolAnnotations) -> Tool {
-    Tool::new(name, format!("Does {name}"), schema(properties)).with_annotations(annotations)
-}
-
-fn text(text: impl Into<String>) -> Result<CallToolResult, McpError> {
-    Ok(CallToolResult::success(vec![ContentBlock::text(text)]))
-}
-
-impl ServerHandler for Tools {
-    fn get_info(&self) -> ServerConfig {
-        let capabilities = ServerCapabilities::builder().enable_tools().enable_tool_list_changed().build();
-        ServerConfig::new(capabilities).with_instructions("Be gentle.")
+impl Witness {
+    fn enter(&self) -> UnderWay<'_> {
+        let now = self.under_way.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(now, Ordering::SeqCst);
+        UnderWay(self)
     }
 
-    async fn list_tools(
-        &self,
-        _: Option<PaginatedRequestParams>,
-        _: RequestContext<RoleServer>,
-    ) -> Result<ListToolsResult, ErrorData> {
-        let reads = || ToolAnnotations::new().read_only(true);
-        let mut tools = vec![
-            tool("echo", json!({ "text": { "type": "string" } }), reads()),
-            tool("wait", json!({ "milliseconds": { "type": "integer" } }), reads()),
-            tool("steps", json!({ "steps": { "type": "integer" } }), reads()),
-            tool("fail", json!({}), reads()),
-            tool("environment", json!({}), reads()),
-            tool("grow", json!({}), reads()),
-            tool("die", json!({}), ToolAnnotations::new().destructive(false)),
-            tool("delete", json!({}), ToolAnnotations::new().destructive(true)),
-        ];
-        if self.has_grown.load(Ordering::SeqCst) {
-            tools.push(tool("grown", json!({}), reads()));
-        }
-        Ok(ListToolsResult::with_all_items(tools))
+    pub(crate) fn context(&self) -> ToolContext {
+        ToolContext::new().with(self.clone())
     }
 
-    async fn call_tool(
-        &self,
-        request: CallToolRequestParams,
-        context: RequestContext<RoleServer>,
-    ) -> Result<CallToolResponse, ErrorData> {
-        let arguments = Value::Object(request.arguments.unwrap_or_default());
-        let result = match &*request.name {
-            "echo" => text(arguments["text"].as_str().unwrap_or_default()),
-            "wait" => {
-                let duration = Duration::from_millis(arguments["milliseconds"].as_u64().unwrap_or(60_000));
-                tokio::select! {
-                    () = tokio::time::sleep(duration) => text("waited"),
-                    () = context.ct.cancelled() => {
-                        self.was_cancelled.store(true, Ordering::SeqCst);
-                        text("cancelled")
-                    }
-                }
-            }
-            "steps" => {
-                let steps = arguments["steps"].as_u64().unwrap_or(3);
-                for step in 1..=steps {
-                    if let Some(token) = context.meta.get_progress_token() {
-                        let progress = ProgressNotificationParam::new(token, step as f64)
-                            .with_total(steps as f64)
-                            .with_message(format!("step {step}"));
-                        let _ = context.peer.notify_progress(progress).await;
-                    }
-                    tokio::time::sleep(Duration::from_millis(20)).await;
-                }
-                text("all steps")
-            }
-            "fail" => Ok(CallToolResult::error(vec![ContentBlock::text("it is broken")])),
-            "environment" => {
-                let mut names: Vec<_> = std::env::vars().map(|(name, _)| name).collect();
-                names.sort_unstable();
-                text(names.join(" "))
-            }
-            "grow" => {
-                self.has_grown.store(true, Ordering::SeqCst);
-                let _ = context.peer.notify_tool_list_changed().await;
-                text("grown")
-            }
-            "die" => std::process::exit(3),
-            name => Err(ErrorData::invalid_params(Cow::Owned(format!("no tool is named {name}")), None)),
-        };
-        result.map(CallToolResponse::Complete)
+    pub(crate) fn is_idle(&self) -> bool {
+        self.under_way.load(Ordering::SeqCst) == 0
     }
+}
+
+/// Waits until it is let go. What it has started elsewhere sees that nobody waits any more.
+#[tool("Waits")]
+pub(crate) async fn wait(
+    #[inject] witness: &Witness,
+    #[inject] cancellation: &CancellationToken,
+) -> &'static str {
+    let _under_way = witness.enter();
+    let (cancelled, told) = (cancellation.cancelled(), Arc::clone(&witness.cancelled));
+    tokio::spawn(async move {
+        cancelled.await;
+        told.notify_one();
+    });
+    witness.began.notify_one();
+    witness.go.notified().await;
+    "it was let go"
+}
+
+#[tool("Is called alone", exclusive)]
+pub(crate) async fn alone(#[inject] witness: &Witness) {
+    let _under_way = witness.enter();
+    tokio::time::sleep(Duration::from_millis(5)).await;
+}
+
+#[tool("Is called beside others")]
+pub(crate) async fn beside(#[inject] witness: &Witness) {
+    let _under_way = witness.enter();
+    tokio::time::sleep(Duration::from_millis(5)).await;
+}
+
+#[tool("Pays a bill", needs_approval)]
+pub(crate) fn pay(cents: u32) -> String {
+    format!("paid {cents}")
+}
+
+/// Those that take nothing from their context.
+pub(crate) fn plain() -> ToolSet {
+    tools![sum, weather, hello, dot, panics, flaky, slow, count, burst]
 }
