@@ -11,7 +11,7 @@ mod sdk_server;
 async fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     match arguments.next().as_deref() {
-        Some("mcp-client") => mcp_client::run(&arguments.next().ok_or("say the URL of the server")?).await,
+        Some("mcp-client") => mcp_client::run(&arguments.last().ok_or("say the URL of the server")?).await,
         Some("mcp-served") => mcp_served::run().await,
         Some("mcp-tools") => mcp_tools::run(arguments.next().is_some()).await,
         Some("sdk-server") => sdk_server::run().await,

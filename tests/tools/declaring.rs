@@ -380,22 +380,32 @@ fn the_registry_is_sorted_by_name() {
     assert!(names.iter().any(|name| name == "borrow-ing"));
 }
 
-#[test]
-fn names_are_resolved_as_a_configuration_would() {
-    let set = ToolSet::named(["sum", "square_root"]).unwrap();
-    let names: Vec<_> = set.definitions().iter().map(|definition| definition.name()).collect();
-    assert_eq!(names, ["sum", "square_root"]);
-    let error = ToolSet::named(["sum", "squareroot"]).unwrap_err();
-    assert!(error.is_unknown());
-    assert!(error.to_string().contains("did you mean `square_root`?"), "{error}");
+/// Tools whose names no other module of this program gives to its tools.
+mod configured {
+    #[tool_core::tool]
+    pub(crate) fn dispatch_order() {}
+
+    #[tool_core::tool]
+    pub(crate) fn recall_order() {}
 }
 
+#[test]
+fn names_are_resolved_as_a_configuration_would() {
+    let set = ToolSet::named(["recall_order", "dispatch_order"]).unwrap();
+    let names: Vec<_> = set.definitions().iter().map(|definition| definition.name()).collect();
+    assert_eq!(names, ["recall_order", "dispatch_order"]);
+    let error = ToolSet::named(["recall_order", "dispatchorder"]).unwrap_err();
+    assert!(error.is_unknown());
+    assert!(error.to_string().contains("did you mean `dispatch_order`?"), "{error}");
+}
+
+/// Two tools of one name, the first of all that occur more than once in this program.
 mod twice {
-    #[tool_core::tool]
+    #[tool_core::tool(name = "A_twin")]
     pub(crate) fn twin() {}
 
     pub(crate) mod again {
-        #[tool_core::tool]
+        #[tool_core::tool(name = "A_twin")]
         pub(crate) fn twin() {}
     }
 }
@@ -403,13 +413,13 @@ mod twice {
 #[test]
 fn a_name_twice_is_refused_with_both_places() {
     let union = tools![twice::twin].union(&tools![twice::again::twin]).unwrap_err();
-    let named = ToolSet::named(["sum", "twin"]).unwrap_err();
+    let named = ToolSet::named(["recall_order", "A_twin"]).unwrap_err();
     let all = ToolSet::registered().unwrap_err();
     let line = twice::twin {}.declared_at().unwrap().line();
     for error in [union, named, all] {
         assert!(error.is_duplicate());
         let text = error.to_string();
-        assert!(text.starts_with("two tools are named `twin`: one at tests/declaring.rs:"), "{text}");
+        assert!(text.starts_with("two tools are named `A_twin`: one at tests/tools/declaring.rs:"), "{text}");
         assert!(text.contains(&format!("declaring.rs:{line},")), "{text}");
         assert!(
             text.contains(&format!("declaring.rs:{},", line + 4))

@@ -300,11 +300,11 @@ async fn a_provider_that_fails_ends_the_run_with_what_was_done() {
     let table: [(Build, &str); 4] = [
         (
             |agent| agent.tool_provider(scripted([Ok(tools![sum]), Err(Refused)])),
-            "the tool provider `providers::Scripted` gave no tools: connection refused",
+            "the tool provider `tools::providers::Scripted` gave no tools: connection refused",
         ),
         (
             |agent| agent.tool_provider(scripted([Ok(tools![sum]), Ok(tools![sum, read_file])])),
-            "the tools of the tool provider `providers::Scripted` cannot be offered: two tools are named `read_file`: one at tests/providers.rs:",
+            "the tools of the tool provider `tools::providers::Scripted` cannot be offered: two tools are named `read_file`: one at tests/tools/providers.rs:",
         ),
         (
             |agent| agent.tool_provider(scripted([Ok(tools![sum]), Ok(needy())])),
@@ -315,7 +315,7 @@ async fn a_provider_that_fails_ends_the_run_with_what_was_done() {
                 let provider = scripted([Ok(tools![sum]), Ok(tools![])]);
                 agent.tool_provider(scripted([Ok(tools![]), Err(Refused)])).tool_provider(provider)
             },
-            "the tool provider `providers::Scripted` gave no tools: connection refused",
+            "the tool provider `tools::providers::Scripted` gave no tools: connection refused",
         ),
     ];
     for (build, expected) in table {
@@ -385,7 +385,7 @@ async fn the_tools_of_a_question_are_beside_the_agents() {
     let twice = || agent.ask("Go").tools(tools![read_file]).tools(tools![sum]);
     for way in WAYS {
         let error = drive(way, twice(), &agent).await.unwrap_err();
-        let expected = "the tools of the question cannot be offered: two tools are named `sum`: one at tests/providers.rs:";
+        let expected = "the tools of the question cannot be offered: two tools are named `sum`: one at tests/tools/providers.rs:";
         assert!(error.is_tools() && error.to_string().starts_with(expected), "{error}");
         let error = error.tools_error().unwrap().downcast_ref::<tool_core::ToolSetError>().unwrap().clone();
         assert!(error.is_duplicate());

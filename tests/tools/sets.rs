@@ -159,7 +159,7 @@ async fn what_was_mended_is_told_of_a_renamed_tool() {
 fn two_tools_of_one_name_are_refused_wherever_they_meet() {
     let line = line!() + 1;
     let other = ByHand::new("sum");
-    let place = format!("one at tests/sets.rs:{line}; give");
+    let place = format!("one at tests/tools/sets.rs:{line}; give");
     let errors: [(&str, Result<ToolSet, ToolSetError>); 3] = [
         ("with", tools![sum].with(other)),
         ("rename", files().rename("delete_file", "sum")),
@@ -168,7 +168,7 @@ fn two_tools_of_one_name_are_refused_wherever_they_meet() {
     for (what, error) in errors {
         let error = error.unwrap_err();
         assert!(error.is_duplicate(), "{what}");
-        assert!(error.to_string().starts_with("two tools are named `sum`: one at tests/sets.rs:"), "{error}");
+        assert!(error.to_string().starts_with("two tools are named `sum`: one at tests/tools/sets.rs:"), "{error}");
         assert_eq!(error.to_string().contains(&place), what == "with", "{error}");
     }
 }
@@ -195,7 +195,7 @@ fn names_that_providers_refuse_are_refused() {
             assert!(error.is_invalid_name(), "{name}");
             let text = error.to_string();
             assert!(
-                text.starts_with("a tool at tests/sets.rs:")
+                text.starts_with("a tool at tests/tools/sets.rs:")
                     && text.contains(&format!(" is named {told}; a name is 1 to 64 letters")),
                 "{error}"
             );

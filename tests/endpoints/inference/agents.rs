@@ -158,8 +158,9 @@ async fn streamed(mut events: EventStream) -> Result<Answer, RunError> {
 }
 
 #[tokio::test]
+#[ignore = "needs a server of llama.cpp, which `tests/endpoints/inference/run` starts"]
 async fn the_functions_are_called_with_what_the_model_wrote() {
-    let Some(model) = model() else { return };
+    let model = model();
     let model = Arc::new(model);
     let (mut calls, mut answers, mut limits) = (0, 0, 0);
     for seed in 0..12 {
@@ -199,8 +200,9 @@ fn check_report(report: &Report) {
 }
 
 #[tokio::test]
+#[ignore = "needs a server of llama.cpp, which `tests/endpoints/inference/run` starts"]
 async fn an_answer_is_of_a_type() {
-    let Some(model) = model() else { return };
+    let model = model();
     let model = Arc::new(model);
     for seed in 0..8 {
         let agent = Agent::builder(Arc::clone(&model)).options(seeded(seed)).max_turns(1).build().unwrap();
@@ -211,8 +213,9 @@ async fn an_answer_is_of_a_type() {
 
 /// The server calls nothing as soon as it is given a form for the answer, so it is given none beside tools.
 #[tokio::test]
+#[ignore = "needs a server of llama.cpp, which `tests/endpoints/inference/run` starts"]
 async fn an_answer_of_a_type_is_given_by_a_tool_behind_calls() {
-    let Some(model) = model() else { return };
+    let model = model();
     let model = Arc::new(model);
     let (mut reports, mut calls) = (0, 0);
     for seed in 0..12 {

@@ -40,8 +40,9 @@ pub(crate) fn check(request: &ChatRequest<'_>, response: &ChatResponse) {
 }
 
 #[tokio::test]
+#[ignore = "needs a server of llama.cpp, which `tests/endpoints/inference/run` starts"]
 async fn a_call_is_made_where_one_is_required() {
-    let Some(model) = model() else { return };
+    let model = model();
     let (mut names, mut most, mut with_text) = (HashSet::new(), 0, 0);
     for seed in 0..16 {
         let request = required(seed);
@@ -60,8 +61,9 @@ async fn a_call_is_made_where_one_is_required() {
 }
 
 #[tokio::test]
+#[ignore = "needs a server of llama.cpp, which `tests/endpoints/inference/run` starts"]
 async fn a_tool_that_is_chosen_by_name_is_called() {
-    let Some(model) = model() else { return };
+    let model = model();
     for seed in 0..4 {
         let tools = tools().iter().filter(|tool| tool.name() == "switch_lamp").cloned().collect();
         let choice = ToolChoice::Tool("switch_lamp".into());
@@ -74,8 +76,9 @@ async fn a_tool_that_is_chosen_by_name_is_called() {
 }
 
 #[tokio::test]
+#[ignore = "needs a server of llama.cpp, which `tests/endpoints/inference/run` starts"]
 async fn a_model_that_may_call_does_or_does_not() {
-    let Some(model) = model() else { return };
+    let model = model();
     let (mut calling, mut talking) = (0, 0);
     for seed in 0..16 {
         let request = request(seed).with_tools(tools());
@@ -97,8 +100,9 @@ async fn a_model_that_may_call_does_or_does_not() {
 }
 
 #[tokio::test]
+#[ignore = "needs a server of llama.cpp, which `tests/endpoints/inference/run` starts"]
 async fn a_model_that_must_not_call_does_not() {
-    let Some(model) = model() else { return };
+    let model = model();
     for seed in 0..8 {
         let request = request(seed).with_tools(tools()).with_tool_choice(ToolChoice::None);
         assert!(ask_both_ways(&model, &request).await.message.tool_calls.is_empty());
@@ -106,8 +110,9 @@ async fn a_model_that_must_not_call_does_not() {
 }
 
 #[tokio::test]
+#[ignore = "needs a server of llama.cpp, which `tests/endpoints/inference/run` starts"]
 async fn a_reply_that_is_cut_anywhere_is_told_as_cut() {
-    let Some(model) = model() else { return };
+    let model = model();
     // A seed with which the reply begins with calls, three or more of them.
     let begins_with_calls = async |seed: i64| {
         let message = ask_both_ways(&model, &required(seed)).await.message;

@@ -6,8 +6,9 @@ use tool_core::{FinishReason, ModelOptions, ResponseFormat};
 use super::{MOST_TOKENS, ask_both_ways, model, request, seeded};
 
 #[tokio::test]
+#[ignore = "needs a server of llama.cpp, which `tests/endpoints/inference/run` starts"]
 async fn a_text_is_the_same_whole_and_streamed() {
-    let Some(model) = model() else { return };
+    let model = model();
     let mut text = String::new();
     for seed in 0..12 {
         let response = ask_both_ways(&model, &request(seed)).await;
@@ -19,8 +20,9 @@ async fn a_text_is_the_same_whole_and_streamed() {
 }
 
 #[tokio::test]
+#[ignore = "needs a server of llama.cpp, which `tests/endpoints/inference/run` starts"]
 async fn a_text_is_cut_at_the_length() {
-    let Some(model) = model() else { return };
+    let model = model();
     let request = request(1).with_options(seeded(1).with_max_output_tokens(3));
     let response = ask_both_ways(&model, &request).await;
     assert_eq!(response.finish_reason, FinishReason::Length);
@@ -28,8 +30,9 @@ async fn a_text_is_cut_at_the_length() {
 }
 
 #[tokio::test]
+#[ignore = "needs a server of llama.cpp, which `tests/endpoints/inference/run` starts"]
 async fn a_text_stops_where_it_is_told_to() {
-    let Some(model) = model() else { return };
+    let model = model();
     for seed in 0..4 {
         let request = request(seed).with_options(seeded(seed).with_stop(["a", "e"]));
         let response = ask_both_ways(&model, &request).await;
@@ -39,8 +42,9 @@ async fn a_text_stops_where_it_is_told_to() {
 }
 
 #[tokio::test]
+#[ignore = "needs a server of llama.cpp, which `tests/endpoints/inference/run` starts"]
 async fn every_option_is_taken() {
-    let Some(model) = model() else { return };
+    let model = model();
     let options = ModelOptions::default()
         .with_seed(5)
         .with_max_output_tokens(MOST_TOKENS)
@@ -58,8 +62,9 @@ async fn every_option_is_taken() {
 }
 
 #[tokio::test]
+#[ignore = "needs a server of llama.cpp, which `tests/endpoints/inference/run` starts"]
 async fn an_answer_is_of_the_form_that_is_asked_for() {
-    let Some(model) = model() else { return };
+    let model = model();
     let schema = json!({
         "type": "object",
         "properties": {

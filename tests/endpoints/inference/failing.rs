@@ -41,8 +41,9 @@ fn endless() -> ChatRequest<'static> {
 }
 
 #[tokio::test]
+#[ignore = "needs a server of llama.cpp, which `tests/endpoints/inference/run` starts"]
 async fn a_conversation_beyond_the_context() {
-    let Some(model) = model() else { return };
+    let model = model();
     let request = ChatRequest::new([Message::user("tide ".repeat(20_000))]);
     let error = error_both_ways(&model, &request).await;
     assert!(error.is_context_length() && !error.is_retryable(), "{error}");
@@ -50,8 +51,9 @@ async fn a_conversation_beyond_the_context() {
 }
 
 #[tokio::test]
+#[ignore = "needs a server of llama.cpp, which `tests/endpoints/inference/run` starts"]
 async fn a_route_that_is_none() {
-    let Some(url) = base_url() else { return };
+    let url = base_url();
     let model = at(&format!("{url}/nowhere")).build().unwrap().chat_model("babbler");
     let error = error_both_ways(&model, &request(0)).await;
     assert_eq!((error.status(), error.message()), (Some(404), Some("File Not Found")));
@@ -59,15 +61,17 @@ async fn a_route_that_is_none() {
 }
 
 #[tokio::test]
+#[ignore = "needs a server of llama.cpp, which `tests/endpoints/inference/run` starts"]
 async fn a_model_that_is_none_is_answered_for_by_the_one_that_is() {
-    let Some(builder) = builder() else { return };
+    let builder = builder();
     let response = builder.build().unwrap().chat_model("another").chat(&request(0)).await.unwrap();
     assert_eq!(response.model.as_deref(), Some("babbler"));
 }
 
 #[tokio::test]
+#[ignore = "needs a server of llama.cpp, which `tests/endpoints/inference/run` starts"]
 async fn a_schema_that_no_grammar_can_be_made_of() {
-    let Some(model) = model() else { return };
+    let model = model();
     let parameters = json!({ "type": "object", "properties": { "a": { "type": "thing" } } });
     let tool = ToolDefinition::new("look", "Looks").with_parameters(parameters);
     let request =
@@ -77,8 +81,9 @@ async fn a_schema_that_no_grammar_can_be_made_of() {
 }
 
 #[tokio::test]
+#[ignore = "needs a server of llama.cpp, which `tests/endpoints/inference/run` starts"]
 async fn an_image_for_a_model_that_sees_nothing() {
-    let Some(builder) = builder() else { return };
+    let builder = builder();
     let retries = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&retries);
     let builder = builder.max_retries(1).on_retry(move |_| {
@@ -94,8 +99,9 @@ async fn an_image_for_a_model_that_sees_nothing() {
 }
 
 #[tokio::test]
+#[ignore = "needs a server of llama.cpp, which `tests/endpoints/inference/run` starts"]
 async fn a_stream_that_is_dropped_leaves_room_for_the_next() {
-    let Some(server) = OwnServer::start() else { return };
+    let server = OwnServer::start();
     let model = at(&server.base_url).max_retries(0).build().unwrap().chat_model("babbler");
     // The server does one thing at a time, and has text for minutes.
     let endless = endless();
@@ -109,8 +115,9 @@ async fn a_stream_that_is_dropped_leaves_room_for_the_next() {
 }
 
 #[tokio::test]
+#[ignore = "needs a server of llama.cpp, which `tests/endpoints/inference/run` starts"]
 async fn a_server_that_is_stopped_in_the_middle_of_a_stream() {
-    let Some(mut server) = OwnServer::start() else { return };
+    let mut server = OwnServer::start();
     let model = at(&server.base_url).max_retries(0).build().unwrap().chat_model("babbler");
     let endless = endless();
     let mut deltas = model.stream(&endless);

@@ -1,7 +1,7 @@
 //! The client against llama.cpp's own server, with a model that babbles: what it calls and answers is well-formed because the
 //! server's grammars hold it to that, so every schema that is sent is one that a server of others has read.
 //!
-//! `inference/run` installs the server and starts it. Without it nothing is tested here.
+//! `tests/endpoints/inference/run` installs the server, starts it, and runs these tests.
 
 mod agents;
 mod calling;
@@ -11,8 +11,6 @@ mod responding;
 mod server;
 
 use std::env;
-use std::io::{self, Write};
-use std::sync::Once;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -22,33 +20,25 @@ use tool_openai::{ChatCompletions, Endpoint, OpenAi, OpenAiBuilder};
 /// More than any answer here needs, so that a grammar that does not end fails a test and does not hang it.
 const MOST_TOKENS: u32 = 4000;
 
-/// What `inference/run` says of its server. Without it the test is skipped.
-fn variable(name: &str) -> Option<String> {
-    static TOLD: Once = Once::new();
-    let value = env::var(name).ok();
-    if value.is_none() {
-        // Not with `eprintln!`: what a test prints so is shown only if it fails.
-        TOLD.call_once(|| {
-            let _ = writeln!(io::stderr(), "skipped: {name} is not set; `tests/inference/run` sets it");
-        });
-    }
-    value
+/// What `tests/endpoints/inference/run` says of its server.
+fn variable(name: &str) -> String {
+    env::var(name).unwrap_or_else(|_| panic!("{name} is not set; `tests/endpoints/inference/run` sets it"))
 }
 
-fn base_url() -> Option<String> {
+fn base_url() -> String {
     variable("INFERENCE_BASE_URL")
 }
 
-fn builder() -> Option<OpenAiBuilder> {
-    Some(at(&base_url()?))
+fn builder() -> OpenAiBuilder {
+    at(&base_url())
 }
 
 fn at(base_url: &str) -> OpenAiBuilder {
     OpenAi::builder().endpoint(Endpoint::llama_cpp()).base_url(base_url).read_timeout(Duration::from_secs(60))
 }
 
-fn model() -> Option<ChatCompletions> {
-    Some(builder()?.build().unwrap().chat_model("babbler"))
+fn model() -> ChatCompletions {
+    builder().build().unwrap().chat_model("babbler")
 }
 
 /// With a seed the model says always the same. The server knows it in both of its APIs, of which one has no such option.

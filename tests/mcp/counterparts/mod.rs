@@ -1,4 +1,4 @@
-//! The import from real servers, which `tests/mcp/everything` installs: without them nothing is tested.
+//! The import from real servers, which `tests/mcp/everything` installs.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -14,13 +14,10 @@ use tool_core::{Agent, Approval, Event, ToolCall, ToolContext, ToolError, ToolOu
 use tool_mcp::{McpServer, McpTools};
 
 /// Where the servers are installed.
-fn installed() -> Option<PathBuf> {
-    let modules =
-        std::env::var_os("MCP_COUNTERPARTS").map(|directory| Path::new(&directory).join("node_modules"));
-    if modules.is_none() {
-        eprintln!("skipped: `tests/mcp/everything` installs the servers and names them in MCP_COUNTERPARTS");
-    }
-    modules
+fn installed() -> PathBuf {
+    let directory = std::env::var_os("MCP_COUNTERPARTS");
+    let directory = directory.expect("`tests/mcp/everything` names the servers in MCP_COUNTERPARTS");
+    Path::new(&directory).join("node_modules")
 }
 
 fn script(modules: &Path, server: &str) -> PathBuf {
@@ -113,22 +110,25 @@ async fn exercise(tools: McpTools) {
 }
 
 #[tokio::test]
+#[ignore = "needs servers that `tests/mcp/everything` installs"]
 async fn everything_over_stdio() {
-    let Some(modules) = installed() else { return };
+    let modules = installed();
     let server = McpServer::stdio(node(&modules)).arg(script(&modules, "server-everything")).trusted();
     exercise(server.connect().await.unwrap()).await;
 }
 
 #[tokio::test]
+#[ignore = "needs servers that `tests/mcp/everything` installs"]
 async fn everything_over_http() {
-    let Some(modules) = installed() else { return };
+    let modules = installed();
     let (url, _child) = over_http(&modules).await;
     exercise(McpServer::http(url).trusted().connect().await.unwrap()).await;
 }
 
 #[tokio::test]
+#[ignore = "needs servers that `tests/mcp/everything` installs"]
 async fn a_filesystem_under_approval() {
-    let Some(modules) = installed() else { return };
+    let modules = installed();
     let directory = std::env::temp_dir().join(format!("mcp-files-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     std::fs::write(directory.join("a.txt"), "hello").unwrap();

@@ -18,10 +18,13 @@ const ORDER: &str = "TOOL_CRASH_ORDER";
 
 const KILLS: u32 = 50;
 
-/// A life, if the program was started for one.
+/// The path of [`one_life`].
+const ONE_LIFE: &str = "crash::processes::one_life";
+
 #[test]
+#[ignore = "needs an order: the other test starts it in processes of its own"]
 fn one_life() {
-    let Ok(order) = std::env::var(ORDER) else { return };
+    let order = std::env::var(ORDER).unwrap();
     let words: Vec<_> = order.splitn(4, ' ').collect();
     let [variant, way, fuse, place] = words[..] else { panic!("{order}") };
     let variant = Variant::ALL[variant.parse::<usize>().unwrap()];
@@ -44,7 +47,7 @@ fn one_life() {
 fn start(variant: Variant, way: u64, fuse: i64, place: &Path) -> Child {
     let variant = Variant::ALL.iter().position(|one| *one == variant).unwrap();
     Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "processes::one_life", "--nocapture", "--test-threads=1"])
+        .args(["--exact", "--ignored", ONE_LIFE, "--nocapture", "--test-threads=1"])
         .env(ORDER, format!("{variant} {way} {fuse} {}", place.display()))
         .stdout(Stdio::null())
         .stderr(Stdio::inherit())

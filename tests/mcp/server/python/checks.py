@@ -96,7 +96,7 @@ async def cancellation(client):
 
 async def main():
     for mode in ["legacy", "2026-07-28", "auto"]:
-        for name, server in [("stdio", StdioServerParameters(command=PROGRAM)), ("http", URL)]:
+        for name, server in [("stdio", StdioServerParameters(command=PROGRAM, args=["mcp-tools"])), ("http", URL)]:
             with anyio.fail_after(120):
                 async with Client(server, mode=mode) as client:
                     # A client that names its protocol right away asks for neither.
