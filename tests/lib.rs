@@ -1,4 +1,7 @@
-//! What crosses the crates is tested here; there is nothing to use.
+//! What several of the test binaries share.
+#![cfg(not(trybuild))]
+
+pub mod support;
 
 /// The programs of the README compile.
 #[doc = include_str!("../README.md")]

@@ -1,11 +1,5 @@
-//! The MCP client against well-behaved and misbehaving servers.
+//! Tools of MCP servers, and tools as an MCP server.
 
-mod broken;
-mod listing;
-mod results;
-mod running;
-#[path = "server/tools.rs"]
-mod served;
-mod support;
-mod transports;
-mod trust;
+mod client;
+mod counterparts;
+mod server;

@@ -7,7 +7,7 @@ use tool_openai::OpenAi;
 use tool_openai::server::Server;
 
 use crate::caller::Caller;
-use crate::support::{RawServer, whole_answer};
+use tests::support::{RawServer, whole_answer};
 
 fn request(model: &str) -> serde_json::Value {
     json!({ "model": model, "messages": [{ "role": "user", "content": "Hi" }] })

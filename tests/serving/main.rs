@@ -14,5 +14,3 @@ mod own_client;
 mod published;
 mod responses;
 mod stopping;
-#[path = "../support/mod.rs"]
-mod support;

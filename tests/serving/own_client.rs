@@ -9,7 +9,7 @@ use tool_core::{
 use tool_openai::OpenAi;
 use tool_openai::server::Server;
 
-use crate::support::checked::CheckedServer;
+use tests::support::checked::CheckedServer;
 
 async fn both(server: Server) -> (CheckedServer, [Box<dyn ChatModel>; 2]) {
     let server = CheckedServer::of(server).await;

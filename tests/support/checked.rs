@@ -15,13 +15,15 @@ use tool_openai::server::Server;
 use super::schema::{Api, judge};
 
 /// A server at work, until it is dropped.
-pub(crate) struct CheckedServer {
+#[derive(Debug)]
+pub struct CheckedServer {
     address: SocketAddr,
     task: JoinHandle<()>,
 }
 
 impl CheckedServer {
-    pub(crate) async fn of(server: Server) -> Self {
+    /// Serves, with a check of every request.
+    pub async fn of(server: Server) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let app = server.router().layer(from_fn(check));
@@ -29,7 +31,8 @@ impl CheckedServer {
         Self { address, task }
     }
 
-    pub(crate) fn base_url(&self) -> String {
+    /// Returns the base URL that a client is given.
+    pub fn base_url(&self) -> String {
         format!("http://{}/v1", self.address)
     }
 }

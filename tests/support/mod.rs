@@ -1,9 +1,9 @@
 //! A server that answers every connection with bytes that it was given, and keeps what it was sent.
 
-#![allow(dead_code, reason = "each test crate needs another part of it")]
-
-pub(crate) mod checked;
-pub(crate) mod schema;
+pub mod checked;
+pub mod mcp_served;
+pub mod schema;
+pub mod ways;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -16,8 +16,10 @@ use tokio::task::JoinHandle;
 /// A server that answers every connection with bytes that it was given.
 ///
 /// What it was sent is checked by the published schemas when it is dropped, where they are at hand.
-pub(crate) struct RawServer {
-    pub(crate) address: SocketAddr,
+#[derive(Debug)]
+pub struct RawServer {
+    /// Where it listens.
+    pub address: SocketAddr,
     requests: Arc<Mutex<Vec<String>>>,
     is_checked: bool,
     task: JoinHandle<()>,
@@ -25,12 +27,12 @@ pub(crate) struct RawServer {
 
 impl RawServer {
     /// Answers with these pieces, with a pause between two of them.
-    pub(crate) async fn start(pieces: Vec<Vec<u8>>, pause: Duration) -> Self {
+    pub async fn start(pieces: Vec<Vec<u8>>, pause: Duration) -> Self {
         Self::serve(std::iter::repeat(pieces), pause).await
     }
 
     /// Answers each connection with the next of these answers, and those beyond with nothing.
-    pub(crate) async fn answering_in_turn(answers: Vec<Vec<u8>>) -> Self {
+    pub async fn answering_in_turn(answers: Vec<Vec<u8>>) -> Self {
         Self::serve(answers.into_iter().map(|answer| vec![answer]), Duration::ZERO).await
     }
 
@@ -62,22 +64,23 @@ impl RawServer {
     }
 
     /// Answers with a body of this type, under a status such as `200 OK`.
-    pub(crate) async fn answering(status: &str, headers: &[(&str, &str)], body: &[u8]) -> Self {
+    pub async fn answering(status: &str, headers: &[(&str, &str)], body: &[u8]) -> Self {
         Self::start(vec![whole_answer(status, headers, body)], Duration::ZERO).await
     }
 
     /// Requests need not be such as the published API takes: the server is one that departs from it.
-    pub(crate) fn unchecked(mut self) -> Self {
+    pub fn unchecked(mut self) -> Self {
         self.is_checked = false;
         self
     }
 
-    pub(crate) fn base_url(&self) -> String {
+    /// Returns the base URL that a client is given.
+    pub fn base_url(&self) -> String {
         format!("http://{}/v1", self.address)
     }
 
     /// The requests so far, head and body.
-    pub(crate) fn requests(&self) -> Vec<String> {
+    pub fn requests(&self) -> Vec<String> {
         self.requests.lock().unwrap().clone()
     }
 }
@@ -99,7 +102,7 @@ impl Drop for RawServer {
 }
 
 /// An answer whose body ends with the connection.
-pub(crate) fn whole_answer(status: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
+pub fn whole_answer(status: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
     let mut answer = format!("HTTP/1.1 {status}\r\nconnection: close\r\n");
     for (name, value) in headers {
         answer.push_str(&format!("{name}: {value}\r\n"));
@@ -111,7 +114,7 @@ pub(crate) fn whole_answer(status: &str, headers: &[(&str, &str)], body: &[u8]) 
 }
 
 /// A streamed answer in these chunks, each of which the client reads by itself.
-pub(crate) fn chunked_answer<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
+pub fn chunked_answer<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
     let head = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: text/event-stream\r\n";
     let mut answer = format!("{head}transfer-encoding: chunked\r\n\r\n").into_bytes();
     for chunk in chunks {

@@ -2,8 +2,6 @@
 //!
 //! The schemas lie beside the repository, or above it; where they are not, nothing is checked, and that is said.
 
-#![allow(dead_code, reason = "each test crate needs another part of it")]
-
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -13,8 +11,10 @@ use serde_json::{Value, json};
 
 /// An API that requests are sent to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Api {
+pub enum Api {
+    /// `POST /chat/completions`.
     ChatCompletions,
+    /// `POST /responses`.
     Responses,
 }
 
@@ -22,7 +22,7 @@ impl Api {
     const ALL: [Self; 2] = [Self::ChatCompletions, Self::Responses];
 
     /// The API behind a path such as `/v1/responses`, if it is one of these.
-    pub(crate) fn of_path(path: &str) -> Option<Self> {
+    pub fn of_path(path: &str) -> Option<Self> {
         let path = path.split('?').next().unwrap_or(path);
         Self::ALL.into_iter().find(|api| match api {
             Self::ChatCompletions => path.ends_with("/chat/completions"),
@@ -83,14 +83,14 @@ fn compiled(folder: &Path, api: Api, name: &str) -> Validator {
 
 /// Panics unless the body of a request is one that the API takes, if what it takes is known here.
 #[track_caller]
-pub(crate) fn check_request(api: Api, body: &[u8]) {
+pub fn check_request(api: Api, body: &[u8]) {
     if let Err(why) = judge(api, body) {
         panic!("the API would refuse the request: {why}\n{}", String::from_utf8_lossy(body));
     }
 }
 
 /// Why the API would refuse the body of a request.
-pub(crate) fn judge(api: Api, body: &[u8]) -> Result<(), String> {
+pub fn judge(api: Api, body: &[u8]) -> Result<(), String> {
     let body: Value = serde_json::from_slice(body).map_err(|error| format!("it is no JSON: {error}"))?;
     let Some(published) = PUBLISHED.get(&api) else { return Ok(()) };
     let object = body.as_object().ok_or("it is no object")?;
@@ -104,6 +104,6 @@ pub(crate) fn judge(api: Api, body: &[u8]) -> Result<(), String> {
 }
 
 /// The schemas are here.
-pub(crate) fn is_known() -> bool {
+pub fn is_known() -> bool {
     !PUBLISHED.is_empty()
 }

@@ -1,8 +1,6 @@
 //! Drives one scripted case in all three ways: awaited, streamed, and by hand with the run serialised and restored
 //! between any two steps. All three must come to the same, tell the same events and ask the same of a person.
 
-#![allow(dead_code, reason = "each test crate needs another part of it")]
-
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
@@ -12,7 +10,7 @@ use tool_core::{
 };
 
 /// What a run came to, in a form that can be compared: times differ from run to run.
-pub(crate) fn summary(outcome: &Result<Answer, RunError>) -> Value {
+pub fn summary(outcome: &Result<Answer, RunError>) -> Value {
     match outcome {
         Ok(answer) => json!({
             "text": answer.text(),
@@ -46,7 +44,8 @@ fn executions(made: &[ToolExecution]) -> Value {
     made.iter().map(summary).collect()
 }
 
-pub(crate) fn restored(run: Run) -> Run {
+/// Serialises and restores a run.
+pub fn restored(run: Run) -> Run {
     let state = serde_json::to_string(&run).unwrap();
     let run: Run = serde_json::from_str(&state).unwrap();
     assert_eq!(serde_json::to_string(&run).unwrap(), state);
@@ -84,7 +83,7 @@ impl Told {
 }
 
 /// What a person says to a call.
-pub(crate) type Decide = fn(&ToolCall) -> Approval;
+pub type Decide = fn(&ToolCall) -> Approval;
 
 fn decide(run: &mut Run, say: Decide) {
     let waiting: Vec<_> = run.awaiting_approval().cloned().collect();
@@ -94,7 +93,8 @@ fn decide(run: &mut Run, say: Decide) {
     }
 }
 
-pub(crate) async fn await_it(agent: &Agent, question: &str, say: Decide) -> Result<Answer, RunError> {
+/// Awaits the answer to a question; approvals are decided by `say`.
+pub async fn await_it(agent: &Agent, question: &str, say: Decide) -> Result<Answer, RunError> {
     let mut outcome = agent.ask(question).await;
     loop {
         match outcome {
@@ -118,7 +118,8 @@ async fn read_to_the_end(mut events: tool_core::EventStream) -> Result<Answer, R
     panic!("the stream ended without an end");
 }
 
-pub(crate) async fn stream_it(agent: &Agent, question: &str, say: Decide) -> Result<Answer, RunError> {
+/// Reads the stream of the answer to a question; approvals are decided by `say`.
+pub async fn stream_it(agent: &Agent, question: &str, say: Decide) -> Result<Answer, RunError> {
     let mut outcome = read_to_the_end(agent.ask(question).stream()).await;
     loop {
         match outcome {
@@ -145,7 +146,7 @@ impl From<RunError> for Stopped {
 }
 
 /// Drives by hand; should the model fail, the agent asks it once more and says so.
-pub(crate) async fn drive_it(agent: &Agent, question: &str, say: Decide) -> Result<Answer, RunError> {
+pub async fn drive_it(agent: &Agent, question: &str, say: Decide) -> Result<Answer, RunError> {
     match drive_by_hand(agent, question, say).await {
         Ok(answer) => Ok(answer),
         Err(Stopped::Run(error)) => Err(error),
@@ -182,7 +183,7 @@ async fn drive_by_hand(agent: &Agent, question: &str, say: Decide) -> Result<Ans
 }
 
 /// Runs a case in all three ways, each with an agent of its own, and gives what the first came to.
-pub(crate) async fn in_all_ways(build: impl Fn() -> AgentBuilder, say: Decide) -> Result<Answer, RunError> {
+pub async fn in_all_ways(build: impl Fn() -> AgentBuilder, say: Decide) -> Result<Answer, RunError> {
     let question = "What now?";
     let told = Told::default();
     let agent = || {
@@ -209,7 +210,7 @@ pub(crate) async fn in_all_ways(build: impl Fn() -> AgentBuilder, say: Decide) -
 }
 
 /// The same for a case in which nobody has to approve anything.
-pub(crate) async fn alike(build: impl Fn() -> AgentBuilder) -> Result<Answer, RunError> {
+pub async fn alike(build: impl Fn() -> AgentBuilder) -> Result<Answer, RunError> {
     in_all_ways(build, |_| panic!("nobody has to approve this")).await
 }
 
@@ -221,7 +222,7 @@ fn messages(outcome: &Result<Answer, RunError>) -> &[Message] {
 }
 
 /// Every call has one result right behind it, so that the next request is one that an API accepts.
-pub(crate) fn assert_valid(messages: &[Message]) {
+pub fn assert_valid(messages: &[Message]) {
     let mut open: Vec<&str> = Vec::new();
     for message in messages {
         match message {

@@ -1,114 +1,144 @@
-//! The tools of the small server that the tests start.
+//! The served tools.
 
-use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, ListToolsResult,
-    PaginatedRequestParams, ProgressNotificationParam, ServerCapabilities, ServerConfig, Tool,
-    ToolAnnotations,
+use tokio::sync::Notify;
+use tool_core::{
+    Attempt, CancellationToken, Image, Progress, ToolContext, ToolOutput, ToolProgress, ToolSet, schemars,
+    tool, tools,
 };
-use rmcp::service::{RequestContext, RoleServer};
-use rmcp::{ErrorData as McpError, ServerHandler};
-use serde_json::{Map, Value, json};
 
-/// Tools that echo, wait, report progress, fail, change the list of tools, and end the process.
+#[derive(serde::Serialize, schemars::JsonSchema)]
+pub(crate) struct Weather {
+    celsius: f64,
+    city: String,
+}
+
+/// Sums two numbers.
+#[tool(pure)]
+pub(crate) fn sum(a: f64, b: f64) -> f64 {
+    a + b
+}
+
+#[tool("Returns the weather")]
+pub(crate) fn weather(city: String) -> Result<Weather, String> {
+    if city.is_empty() { Err("no city has no name".into()) } else { Ok(Weather { celsius: 22.5, city }) }
+}
+
+#[tool("Says hello")]
+pub(crate) fn hello(name: Option<String>) -> String {
+    format!("hello {}", name.unwrap_or_else(|| "you".into()))
+}
+
+#[tool("Draws a dot")]
+pub(crate) fn dot() -> ToolOutput {
+    ToolOutput::text("a dot")
+        .with_part(Image::from_bytes("image/png", [1, 2, 3]))
+        .with_data("for the application")
+}
+
+#[tool("Panics")]
+pub(crate) fn panics() {
+    panic!("the password is secret");
+}
+
+#[tool("Fails twice, then succeeds", attempts = 3)]
+pub(crate) fn flaky(#[inject] attempt: &Attempt) -> Result<u32, String> {
+    if attempt.number < 3 { Err("not yet".into()) } else { Ok(attempt.number) }
+}
+
+#[tool("Takes too long", timeout = "20ms")]
+pub(crate) async fn slow() {
+    std::future::pending::<()>().await;
+}
+
+#[tool("Counts to a number")]
+pub(crate) async fn count(to: u64, #[inject] progress: &Progress) -> bool {
+    for done in 1..=to {
+        progress.report(ToolProgress::from("counting").of(done, to));
+        tokio::task::yield_now().await;
+    }
+    progress.is_heard()
+}
+
+#[tool("Reports more progress than can be sent")]
+pub(crate) fn burst(#[inject] progress: &Progress) {
+    for done in 0..100_000 {
+        progress.report(ToolProgress::from("bursting").of(done, 100_000));
+    }
+}
+
+/// Lets a test observe and release calls.
 #[derive(Clone, Default)]
-pub(crate) struct Tools {
-    /// `grow` was called, so the tool `grown` exists.
-    has_grown: Arc<AtomicBool>,
-    /// A call of `wait` was cancelled.
-    pub(crate) was_cancelled: Arc<AtomicBool>,
+pub(crate) struct Witness {
+    pub(crate) started: Arc<Notify>,
+    pub(crate) release: Arc<Notify>,
+    pub(crate) cancelled: Arc<Notify>,
+    pub(crate) running: Arc<AtomicU32>,
+    pub(crate) max_running: Arc<AtomicU32>,
 }
 
-fn schema(properties: Value) -> Map<String, Value> {
-    let Value::Object(schema) = json!({ "type": "object", "properties": properties }) else { unreachable!() };
-    schema
+struct RunningCall<'a>(&'a Witness);
+
+impl Drop for RunningCall<'_> {
+    fn drop(&mut self) {
+        self.0.running.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
-fn tool(name: &'static str, properties: Value, annotations: ToolAnnotations) -> Tool {
-    Tool::new(name, format!("Does {name}"), schema(properties)).with_annotations(annotations)
-}
-
-fn text(text: impl Into<String>) -> Result<CallToolResult, McpError> {
-    Ok(CallToolResult::success(vec![ContentBlock::text(text)]))
-}
-
-impl ServerHandler for Tools {
-    fn get_info(&self) -> ServerConfig {
-        let capabilities = ServerCapabilities::builder().enable_tools().enable_tool_list_changed().build();
-        ServerConfig::new(capabilities).with_instructions("Be gentle.")
+impl Witness {
+    fn enter(&self) -> RunningCall<'_> {
+        let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
+        self.max_running.fetch_max(running, Ordering::SeqCst);
+        RunningCall(self)
     }
 
-    async fn list_tools(
-        &self,
-        _: Option<PaginatedRequestParams>,
-        _: RequestContext<RoleServer>,
-    ) -> Result<ListToolsResult, ErrorData> {
-        let read_only = || ToolAnnotations::new().read_only(true);
-        let mut tools = vec![
-            tool("echo", json!({ "text": { "type": "string" } }), read_only()),
-            tool("wait", json!({ "milliseconds": { "type": "integer" } }), read_only()),
-            tool("steps", json!({ "steps": { "type": "integer" } }), read_only()),
-            tool("fail", json!({}), read_only()),
-            tool("environment", json!({}), read_only()),
-            tool("grow", json!({}), read_only()),
-            tool("die", json!({}), ToolAnnotations::new().destructive(false)),
-            tool("delete", json!({}), ToolAnnotations::new().destructive(true)),
-        ];
-        if self.has_grown.load(Ordering::SeqCst) {
-            tools.push(tool("grown", json!({}), read_only()));
-        }
-        Ok(ListToolsResult::with_all_items(tools))
+    pub(crate) fn context(&self) -> ToolContext {
+        ToolContext::new().with(self.clone())
     }
 
-    async fn call_tool(
-        &self,
-        request: CallToolRequestParams,
-        context: RequestContext<RoleServer>,
-    ) -> Result<CallToolResponse, ErrorData> {
-        let arguments = Value::Object(request.arguments.unwrap_or_default());
-        let result = match &*request.name {
-            "echo" => text(arguments["text"].as_str().unwrap_or_default()),
-            "wait" => {
-                let duration = Duration::from_millis(arguments["milliseconds"].as_u64().unwrap_or(60_000));
-                tokio::select! {
-                    () = tokio::time::sleep(duration) => text("waited"),
-                    () = context.ct.cancelled() => {
-                        self.was_cancelled.store(true, Ordering::SeqCst);
-                        text("cancelled")
-                    }
-                }
-            }
-            "steps" => {
-                let steps = arguments["steps"].as_u64().unwrap_or(3);
-                for step in 1..=steps {
-                    if let Some(token) = context.meta.get_progress_token() {
-                        let progress = ProgressNotificationParam::new(token, step as f64)
-                            .with_total(steps as f64)
-                            .with_message(format!("step {step}"));
-                        let _ = context.peer.notify_progress(progress).await;
-                    }
-                    tokio::time::sleep(Duration::from_millis(20)).await;
-                }
-                text("all steps")
-            }
-            "fail" => Ok(CallToolResult::error(vec![ContentBlock::text("it is broken")])),
-            "environment" => {
-                let mut names: Vec<_> = std::env::vars().map(|(name, _)| name).collect();
-                names.sort_unstable();
-                text(names.join(" "))
-            }
-            "grow" => {
-                self.has_grown.store(true, Ordering::SeqCst);
-                let _ = context.peer.notify_tool_list_changed().await;
-                text("grown")
-            }
-            "die" => std::process::exit(3),
-            name => Err(ErrorData::invalid_params(Cow::Owned(format!("unknown tool `{name}`")), None)),
-        };
-        result.map(CallToolResponse::Complete)
+    pub(crate) fn is_idle(&self) -> bool {
+        self.running.load(Ordering::SeqCst) == 0
     }
+}
+
+/// Waits until it is released. A task that it spawns observes the cancellation.
+#[tool("Waits")]
+pub(crate) async fn wait(
+    #[inject] witness: &Witness,
+    #[inject] cancellation: &CancellationToken,
+) -> &'static str {
+    let _running = witness.enter();
+    let (cancelled, notify) = (cancellation.clone().cancelled_owned(), Arc::clone(&witness.cancelled));
+    tokio::spawn(async move {
+        cancelled.await;
+        notify.notify_one();
+    });
+    witness.started.notify_one();
+    witness.release.notified().await;
+    "released"
+}
+
+#[tool("Runs alone", exclusive)]
+pub(crate) async fn exclusive(#[inject] witness: &Witness) {
+    let _running = witness.enter();
+    tokio::time::sleep(Duration::from_millis(5)).await;
+}
+
+#[tool("Runs alongside other calls")]
+pub(crate) async fn shared(#[inject] witness: &Witness) {
+    let _running = witness.enter();
+    tokio::time::sleep(Duration::from_millis(5)).await;
+}
+
+#[tool("Pays a bill", needs_approval)]
+pub(crate) fn pay(cents: u32) -> String {
+    format!("paid {cents}")
+}
+
+/// Returns the tools that need no context.
+pub(crate) fn without_context() -> ToolSet {
+    tools![sum, weather, hello, dot, panics, flaky, slow, count, burst]
 }

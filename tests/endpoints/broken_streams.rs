@@ -1,0 +1,447 @@
+//! Streams that break, or were never any: whatever comes, there is a whole response or an error of a kind, what came before
+//! it is kept, and no more memory is taken than a response may need.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use tests::support::{RawServer, chunked_answer, whole_answer};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tool_core::{ChatModel, ChatRequest, ChatResponse, Delta, Message, ModelError};
+use tool_openai::{ChatCompletions, Error, ErrorKind, OpenAi};
+
+fn model(base_url: &str) -> ChatCompletions {
+    let timeout = Duration::from_secs(10);
+    let client =
+        OpenAi::builder().base_url(base_url).api_key("sk-very-secret").max_retries(0).read_timeout(timeout);
+    client.build().unwrap().chat_model("m")
+}
+
+/// What the pieces say together, and how the stream ends.
+async fn stream(model: &ChatCompletions) -> (Told, Result<ChatResponse, Error>) {
+    let request = ChatRequest::new([Message::user("Hello")]);
+    let mut deltas = model.stream(&request);
+    let mut told = Told::default();
+    let mut end = None;
+    while let Some(delta) = deltas.next().await {
+        assert!(end.is_none(), "there is nothing behind the end");
+        match delta {
+            Ok(Delta::Done(response)) => end = Some(Ok(response)),
+            Ok(piece) => told.add(piece),
+            Err(error) => end = Some(Err(typed(error))),
+        }
+    }
+    (told, end.expect("a stream has an end"))
+}
+
+fn typed(error: ModelError) -> Error {
+    let error: Error = error.downcast().unwrap();
+    assert!(!format!("{error} {error:?}").contains("sk-very-secret"));
+    error
+}
+
+/// Texts and calls; of a call its id, name and arguments.
+#[derive(Debug, Default, PartialEq)]
+struct Told {
+    text: String,
+    calls: Vec<(String, String, String)>,
+}
+
+impl Told {
+    fn add(&mut self, piece: Delta) {
+        match piece {
+            Delta::Text(text) => self.text.push_str(&text),
+            Delta::ToolCall { id, name, .. } => self.calls.push((id, name, String::new())),
+            Delta::Arguments { index, text } => self.calls[index].2.push_str(&text),
+            _ => {}
+        }
+    }
+
+    fn of(response: &ChatResponse) -> Self {
+        // A call is told of once it has a name.
+        let calls = response.message.tool_calls.iter().filter(|call| !call.name.is_empty());
+        let calls = calls.map(|call| (call.id.clone(), call.name.clone(), call.arguments.clone()));
+        Self { text: response.message.text.clone(), calls: calls.collect() }
+    }
+
+    /// Without ids, as those that are made up differ.
+    fn without_ids(mut self) -> Self {
+        self.calls.iter_mut().for_each(|call| call.0.clear());
+        self
+    }
+
+    fn begins(&self, whole: &Self) -> bool {
+        let calls = self.calls.iter().zip(&whole.calls);
+        whole.text.starts_with(&self.text)
+            && self.calls.len() <= whole.calls.len()
+            && calls.into_iter().all(|(part, call)| part.1 == call.1 && call.2.starts_with(&part.2))
+    }
+}
+
+async fn answered(head: &str, body: &[u8]) -> (Told, Result<ChatResponse, Error>) {
+    let mut answer = format!("HTTP/1.1 200 OK\r\nconnection: close\r\n{head}\r\n\r\n").into_bytes();
+    answer.extend_from_slice(body);
+    let server = RawServer::start(vec![answer], Duration::ZERO).await;
+    stream(&model(&server.base_url())).await
+}
+
+const EVENTS: &str = "content-type: text/event-stream";
+
+/// The streams of the corpus for Chat Completions.
+fn corpus() -> Vec<(String, Vec<u8>)> {
+    let files = fs::read_dir(Path::new("wire/streams")).unwrap().map(|file| file.unwrap().path());
+    let streams = files.filter(|file| file.extension().is_some_and(|extension| extension == "sse"));
+    let is_ours = |file: &std::path::PathBuf| {
+        let expected = fs::read_to_string(file.with_extension("expected.json")).unwrap();
+        expected.contains(r#""api": "chat_completions""#)
+    };
+    let mut streams: Vec<_> =
+        streams.filter(is_ours).map(|file| (file.display().to_string(), fs::read(&file).unwrap())).collect();
+    streams.sort();
+    streams
+}
+
+/// A server whose answers are those parts of a stream, one by one, over connections that stay open.
+async fn serve_parts(body: Vec<u8>, ends: std::ops::RangeInclusive<usize>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let mut ends = ends;
+        while let Ok((mut connection, _)) = listener.accept().await {
+            while let Some(()) = read_request(&mut connection).await {
+                let Some(end) = ends.next() else { return };
+                let head = format!("HTTP/1.1 200 OK\r\n{EVENTS}\r\ncontent-length: {end}\r\n\r\n");
+                let answer = [head.as_bytes(), &body[..end]].concat();
+                if connection.write_all(&answer).await.is_err() {
+                    break;
+                }
+            }
+        }
+    });
+    format!("http://{address}/v1")
+}
+
+/// One request, which is so short that it comes at once; nothing when there is no other.
+async fn read_request(connection: &mut TcpStream) -> Option<()> {
+    let mut request = Vec::new();
+    let mut buffer = [0; 4096];
+    while !request.ends_with(b"}") {
+        let count = connection.read(&mut buffer).await.ok().filter(|count| *count > 0)?;
+        request.extend_from_slice(&buffer[..count]);
+    }
+    Some(())
+}
+
+async fn check_each_cut(streams: impl IntoIterator<Item = (String, Vec<u8>)>) {
+    for (name, body) in streams {
+        let (told, outcome) = answered(EVENTS, &body).await;
+        let whole = told.without_ids();
+        let ends_well = outcome.is_ok();
+        let model = model(&serve_parts(body.clone(), 0..=body.len()).await);
+        for end in 0..=body.len() {
+            let (told, outcome) = stream(&model).await;
+            match outcome {
+                Ok(response) => {
+                    assert!(ends_well, "{name} {end}");
+                    assert_eq!(Told::of(&response), told, "{name} {end}");
+                    assert_eq!(told.without_ids(), whole, "{name} {end}");
+                }
+                Err(error) => {
+                    assert!(
+                        error.kind() == ErrorKind::Incomplete || error.message().is_some(),
+                        "{name} {end}: {error:?}"
+                    );
+                    if let Some(partial) = error.partial() {
+                        assert_eq!(Told::of(partial), told, "{name} {end}");
+                    }
+                    assert!(told.without_ids().begins(&whole), "{name} {end}");
+                    let is_all = body[end..].iter().all(u8::is_ascii_whitespace);
+                    assert!(!(is_all && ends_well), "{name} {end}: {error:?}");
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_stream_cut_at_any_byte_is_whole_or_an_error_with_what_came() {
+    check_each_cut(corpus().into_iter().step_by(2)).await;
+}
+
+#[tokio::test]
+async fn the_other_streams_cut_at_any_byte() {
+    check_each_cut(corpus().into_iter().skip(1).step_by(2)).await;
+}
+
+/// The connection breaks in the middle of a chunk, which is an error of its own.
+#[tokio::test]
+async fn a_connection_cut_at_any_byte_is_the_same() {
+    let (_, body) = corpus().into_iter().find(|(name, _)| name.contains("21-index-null")).unwrap();
+    let answer = chunked_answer(body.chunks(100));
+    let begins = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap() + 4;
+    let (whole, _) = answered(EVENTS, &body).await;
+    let finish = answer.windows(21).rposition(|bytes| bytes == br#""finish_reason":"tool"#).unwrap();
+    let cuts: Vec<_> = (begins..answer.len()).collect();
+    let server = RawServer::answering_in_turn(cuts.iter().map(|end| answer[..*end].to_vec()).collect()).await;
+    let model = model(&server.base_url());
+    for end in cuts {
+        let (told, outcome) = stream(&model).await;
+        assert!(told.begins(&whole), "{end}");
+        match outcome {
+            Ok(response) => assert!(end > finish && Told::of(&response) == whole, "{end}"),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Incomplete, "{end}: {error:?}");
+                assert_eq!(Told::of(error.partial().unwrap()), told, "{end}");
+                assert!(std::error::Error::source(&error).is_some(), "{end}: why is told");
+            }
+        }
+    }
+}
+
+fn run<F: Future>(future: F) -> F::Output {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+/// Returns `true` unless the connection or the configuration is to blame.
+fn is_response_error(error: &Error) -> bool {
+    let kind = error.kind();
+    error.message().is_some()
+        || matches!(kind, ErrorKind::Incomplete | ErrorKind::InvalidResponse | ErrorKind::Server)
+}
+
+/// An answer of these bytes, whatever they are, does no harm: an error is of a kind, and a stream has one end.
+fn check_garbage(body: &[u8]) {
+    run(async {
+        for head in [EVENTS, "content-type: application/json"] {
+            let (_, outcome) = answered(head, body).await;
+            if let Err(error) = outcome {
+                let is_typed = is_response_error(&error);
+                assert!(is_typed, "{error:?}");
+            }
+        }
+    });
+}
+
+#[test]
+fn garbage() {
+    let mut runner = TestRunner::new(Config { failure_persistence: None, ..Config::with_cases(100) });
+    let garbage = prop::collection::vec(any::<u8>(), 0..2000);
+    runner
+        .run(&garbage, |body| {
+            check_garbage(&body);
+            Ok(())
+        })
+        .unwrap();
+}
+
+/// Streams of the corpus in which some bytes are others, or are missing, or are there twice.
+#[test]
+fn garbled_streams() {
+    let streams = corpus();
+    let change = (any::<prop::sample::Index>(), any::<u8>(), 0..4_u8);
+    let garbled = (prop::sample::select(streams), prop::collection::vec(change, 1..6)).prop_map(
+        |((_, mut body), changes)| {
+            for (place, byte, kind) in changes {
+                let place = place.index(body.len());
+                match kind {
+                    0 => body[place] = byte,
+                    1 => drop(body.remove(place)),
+                    2 => body.insert(place, byte),
+                    _ => body.extend_from_within(place..),
+                }
+            }
+            body
+        },
+    );
+    let mut runner = TestRunner::new(Config { failure_persistence: None, ..Config::with_cases(300) });
+    runner
+        .run(&garbled, |body| {
+            check_garbage(&body);
+            Ok(())
+        })
+        .unwrap();
+}
+
+/// Writes what is told for ever, and gives how many bytes the client took before it hung up.
+async fn endless(head: &'static [u8], piece: Vec<u8>) -> (String, tokio::task::JoinHandle<usize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let written = tokio::spawn(async move {
+        let (mut connection, _) = listener.accept().await.unwrap();
+        read_request(&mut connection).await;
+        let mut written = 0;
+        connection.write_all(head).await.unwrap();
+        while connection.write_all(&piece).await.is_ok() {
+            written += piece.len();
+        }
+        written
+    });
+    (format!("http://{address}/v1"), written)
+}
+
+/// Beyond what the connection itself holds, which is the system's choice.
+const HELD_BY_THE_SYSTEM: usize = 16 << 20;
+
+#[tokio::test]
+async fn heads_without_end_are_given_up() {
+    let heads: [(&[u8], Vec<u8>); 4] = [
+        (b"HTTP/1.1 200 OK\r\n", b"x-header: value\r\n".repeat(100)),
+        (b"HTTP/1.1 200 OK\r\nx-header: ", vec![b'a'; 10_000]),
+        (b"HTTP/1.1 200 ", vec![b'a'; 10_000]),
+        (
+            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n1;",
+            vec![b'a'; 10_000],
+        ),
+    ];
+    for (head, piece) in heads {
+        let (base_url, written) = endless(head, piece).await;
+        let (_, outcome) = stream(&model(&base_url)).await;
+        let error = outcome.unwrap_err();
+        assert!(!error.is_timeout(), "{error:?}");
+        assert!(written.await.unwrap() < HELD_BY_THE_SYSTEM);
+    }
+}
+
+#[tokio::test]
+async fn trailers_without_end_are_given_up() {
+    let head =
+        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n0\r\n";
+    let (base_url, written) = endless(head, b"x-header: value\r\n".repeat(100)).await;
+    let (_, outcome) = stream(&model(&base_url)).await;
+    assert!(outcome.unwrap_err().kind() == ErrorKind::Incomplete);
+    assert!(written.await.unwrap() < HELD_BY_THE_SYSTEM);
+}
+
+#[tokio::test]
+async fn streams_without_end_are_given_up() {
+    const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
+    let comment = format!(": {}\n\n", "a".repeat(1 << 16));
+    let text =
+        format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{}\"}}}}]}}\n\n", "a".repeat(1 << 16));
+    for (piece, has_text) in [(comment, false), (text, true)] {
+        let (base_url, written) = endless(HEAD, piece.into_bytes()).await;
+        let (told, outcome) = stream(&model(&base_url)).await;
+        let error = outcome.unwrap_err();
+        assert!(format!("{error:?}").ends_with("the stream is longer than 67108864 bytes"), "{error:?}");
+        assert_eq!(error.partial().unwrap().message.text, told.text);
+        assert_eq!(!told.text.is_empty(), has_text);
+        assert!(written.await.unwrap() < (64 << 20) + HELD_BY_THE_SYSTEM);
+    }
+}
+
+/// A server that first tells to go on, for ever: the time in which an answer has to begin runs on.
+#[tokio::test]
+async fn an_answer_that_never_begins_is_given_up() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base_url = format!("http://{}/v1", listener.local_addr().unwrap());
+    let server = tokio::spawn(async move {
+        let (mut connection, _) = listener.accept().await.unwrap();
+        read_request(&mut connection).await;
+        while connection.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    let client = OpenAi::builder().base_url(base_url).max_retries(0).read_timeout(Duration::from_millis(300));
+    let (_, outcome) = stream(&client.build().unwrap().chat_model("m")).await;
+    let error = outcome.unwrap_err();
+    assert!(error.is_timeout(), "{error:?}");
+    server.await.unwrap();
+}
+
+/// The time limit is on each wait, not on the whole.
+#[tokio::test]
+async fn slow_bytes_are_waited_for() {
+    let body = "data: {\"choices\":[{\"delta\":{\"content\":\"Ebb\"}}]}\n\ndata: [DONE]\n\n";
+    let mut pieces = vec![whole_answer("200 OK", &[("content-type", "text/event-stream")], b"")];
+    pieces.extend(body.as_bytes().chunks(2).map(<[u8]>::to_vec));
+    let pause = Duration::from_millis(50);
+    let limit = pause * 20;
+    assert!(pause * u32::try_from(pieces.len()).unwrap() > limit);
+    let server = RawServer::start(pieces, pause).await;
+    let client = OpenAi::builder().base_url(server.base_url()).max_retries(0).read_timeout(limit);
+    let (_, outcome) = stream(&client.build().unwrap().chat_model("m")).await;
+    assert_eq!(outcome.unwrap().message.text, "Ebb");
+}
+
+#[tokio::test]
+async fn a_compressed_answer_is_told_as_such() {
+    let gzip = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 0x4b, 4, 0];
+    for content_type in ["text/event-stream", "application/json"] {
+        let head = format!("content-type: {content_type}\r\ncontent-encoding: gzip");
+        let error = answered(&head, &gzip).await.1.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidResponse);
+        let expected = "the response is compressed (gzip), although the request does not accept that; turn compression off in the server or its proxy";
+        assert_eq!(error.to_string(), expected);
+    }
+    let plain = "data: {\"choices\":[{\"delta\":{\"content\":\"Ebb\"}}]}\n\ndata: [DONE]\n\n";
+    let head = format!("{EVENTS}\r\ncontent-encoding: identity");
+    assert_eq!(answered(&head, plain.as_bytes()).await.1.unwrap().message.text, "Ebb");
+}
+
+/// Lists in lists, a hundred thousand deep, wherever there may be a value.
+#[tokio::test]
+async fn what_is_deep_is_not_gone_into() {
+    const DEPTH: usize = 100_000;
+    let lists = "[".repeat(DEPTH) + &"]".repeat(DEPTH);
+    let objects = r#"{"a":"#.repeat(DEPTH) + "1" + &"}".repeat(DEPTH);
+    let parts = r#"{"thinking":"#.repeat(DEPTH) + "1" + &"}".repeat(DEPTH);
+    for deep in [lists, objects, parts] {
+        let places = [
+            format!(r#"{{"choices":[{{"delta":{{"content":"Ebb","x":{deep}}},"finish_reason":"stop"}}]}}"#),
+            format!(r#"{{"choices":[{{"delta":{{"content":{deep}}},"finish_reason":"stop"}}]}}"#),
+            format!(r#"{{"choices":[{{"delta":{{"extra_content":{deep}}},"finish_reason":"stop"}}]}}"#),
+            format!(
+                r#"{{"choices":[{{"delta":{{"reasoning_details":[{{"x":{deep}}},{deep}]}},"finish_reason":"stop"}}]}}"#
+            ),
+            format!(
+                r#"{{"choices":[{{"delta":{{"tool_calls":[{{"function":{{"name":"x","arguments":{deep}}}}}]}},"finish_reason":"stop"}}]}}"#
+            ),
+            format!(
+                r#"{{"choices":[{{"delta":{{"tool_calls":{deep}}},"logprobs":{deep},"finish_reason":{deep}}}],"usage":{deep}}}"#
+            ),
+            format!(r#"{{"choices":{deep},"id":{deep},"x":{deep}}}"#),
+            format!(r#"{{"error":{deep}}}"#),
+            deep,
+        ];
+        for place in places {
+            let name = &place[..60];
+            for (head, body) in
+                [(EVENTS, format!("data: {place}\n\n")), ("content-type: application/json", place.clone())]
+            {
+                if let Err(error) = answered(head, body.as_bytes()).await.1 {
+                    let is_typed = is_response_error(&error);
+                    assert!(is_typed, "{name}: {error:?}");
+                }
+            }
+        }
+    }
+}
+
+/// Where a list is kept, it is only so long: each entry takes more memory than its text.
+#[tokio::test]
+async fn lists_of_nothing_are_given_up() {
+    let nothing = vec!["{}"; 100_000].join(",");
+    for field in ["tool_calls", "reasoning_details"] {
+        let chunk = format!(r#"data: {{"choices":[{{"delta":{{"{field}":[{nothing}]}}}}]}}"#);
+        let error = answered(EVENTS, format!("{chunk}\n\n").as_bytes()).await.1.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidResponse, "{error:?}");
+        assert!(error.to_string().contains("elements"), "{error}");
+    }
+    let call = r#"data: {"choices":[{"delta":{"tool_calls":[{"id":"ID","function":{"name":"x"}}]}}]}"#;
+    let calls: String = (0..2000).map(|id| call.replace("ID", &id.to_string()) + "\n\n").collect();
+    let error = answered(EVENTS, calls.as_bytes()).await.1.unwrap_err();
+    assert!(error.to_string().contains("more than 1024 tool calls"), "{error}");
+}
+
+#[tokio::test]
+async fn an_event_may_be_huge() {
+    let text = "a".repeat(32 << 20);
+    let body =
+        format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{text}\"}}}}]}}\n\ndata: [DONE]\n\n");
+    let (told, outcome) = answered(EVENTS, body.as_bytes()).await;
+    assert!(outcome.unwrap().message.text == text && told.text == text);
+}

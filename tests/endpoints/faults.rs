@@ -1,0 +1,315 @@
+//! What goes wrong between the client and an endpoint is told clearly, in time, and without the key.
+
+use std::error::Error as _;
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use tests::support::{RawServer, whole_answer};
+use tool_core::{Agent, ChatModel, ChatRequest, Delta, Message};
+use tool_openai::{ErrorKind, OpenAi, OpenAiBuilder};
+
+fn client(base_url: &str) -> OpenAi {
+    OpenAi::builder()
+        .base_url(base_url)
+        .api_key("sk-very-secret")
+        .connect_timeout(Duration::from_secs(2))
+        .read_timeout(Duration::from_millis(500))
+        .max_retries(0)
+        .build()
+        .unwrap()
+}
+
+/// What the user sees of an error: no part of it may hold the key.
+async fn failure(base_url: &str) -> tool_openai::Error {
+    let model = client(base_url).chat_model("m");
+    let request = ChatRequest::new([Message::user("Hello")]);
+    let clock = Instant::now();
+    let streamed = model.stream(&request).next().await.unwrap().unwrap_err();
+    let run = Agent::builder(model).build().unwrap().ask("Hello").await.unwrap_err();
+    assert!(clock.elapsed() < Duration::from_secs(60));
+    let tool_core::RunErrorKind::Model(error) = run.kind() else { panic!("{run}") };
+    assert_eq!(streamed.to_string(), error.to_string());
+    let mut shown = format!("{run} {run:?} {error} {error:?} {streamed:?}");
+    let mut source = run.source();
+    while let Some(error) = source {
+        shown.push_str(&format!(" {error} {error:?}"));
+        source = error.source();
+    }
+    assert!(!shown.contains("sk-very-secret"), "{shown}");
+    let kind = take(streamed);
+    assert!(shown.contains(&kind.to_string()));
+    kind
+}
+
+fn take(error: tool_core::ModelError) -> tool_openai::Error {
+    error.downcast().unwrap()
+}
+
+#[tokio::test]
+async fn nobody_listens() {
+    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let error = failure(&format!("http://{address}/v1")).await;
+    assert_eq!(error.kind(), ErrorKind::Connect);
+    assert_eq!(error.to_string(), format!("could not connect to http://{address}/v1/chat/completions"));
+}
+
+#[tokio::test]
+async fn nobody_answers() {
+    let server = RawServer::start(vec![vec![]], Duration::from_secs(60)).await;
+    let error = failure(&server.base_url()).await;
+    assert_eq!(error.kind(), ErrorKind::Timeout, "{error:?}");
+    assert_eq!(error.to_string(), format!("{}/chat/completions timed out", server.base_url()));
+}
+
+#[tokio::test]
+async fn the_key_is_wrong() {
+    let body = br#"{"error": {"message": "Incorrect API key provided: sk-very-secret.", "type": "invalid_request_error", "param": null, "code": "invalid_api_key"}}"#;
+    let headers = [("content-type", "application/json"), ("x-request-id", "req_1")];
+    let server = RawServer::answering("401 Unauthorized", &headers, body).await;
+    let error = failure(&server.base_url()).await;
+    assert_eq!((error.status(), error.code()), (Some(401), Some("invalid_api_key")));
+    assert_eq!(error.error_type(), Some("invalid_request_error"));
+    let expected = "the API returned an error, status 401, invalid_api_key: Incorrect API key provided: [key]. (request req_1)";
+    assert_eq!(error.to_string(), expected);
+}
+
+#[tokio::test]
+async fn the_answer_is_html() {
+    let body = b"<!doctype html>\n<html><head><title>Welcome to nginx!</title></head></html>";
+    let server = RawServer::answering("200 OK", &[("content-type", "text/html; charset=utf-8")], body).await;
+    let error = failure(&server.base_url()).await;
+    assert_eq!(error.kind(), ErrorKind::InvalidResponse);
+    let text = error.to_string();
+    assert!(
+        text.starts_with("the response does not follow the API (text/html; charset=utf-8: expected value"),
+        "{text}"
+    );
+    assert!(text.ends_with("; check the base URL; it starts with `<!doctype html> <html><head><title>Welcome to nginx!</title></head></html>`"), "{text}");
+
+    let server =
+        RawServer::answering("502 Bad Gateway", &[("content-type", "text/html")], b"<html>502</html>").await;
+    let error = failure(&server.base_url()).await;
+    assert_eq!(error.status(), Some(502));
+    assert_eq!(
+        error.to_string(),
+        "the API returned an error, status 502: unexpected response body `<html>502</html>`"
+    );
+}
+
+#[tokio::test]
+async fn what_is_not_there_asks_for_the_base_url() {
+    let headers = [("content-type", "text/plain"), ("x-request-id", "req_1")];
+    for (body, expected) in [
+        (
+            "404 page not found",
+            ": unexpected response body `404 page not found`; check the base URL (request req_1)",
+        ),
+        (r#"{"detail": "Not Found"}"#, ": Not Found; check the base URL (request req_1)"),
+        (
+            r#"{"error": {"message": "no model m", "code": "model_not_found"}}"#,
+            ", model_not_found: no model m (request req_1)",
+        ),
+    ] {
+        let server = RawServer::answering("404 Not Found", &headers, body.as_bytes()).await;
+        let error = failure(&server.base_url()).await;
+        assert_eq!(error.to_string(), format!("the API returned an error, status 404{expected}"));
+    }
+}
+
+#[tokio::test]
+async fn every_error_that_came_with_an_answer_names_the_request() {
+    let name = " (request req_1)";
+    for (kind, body) in [("text/html", "<p>Hello</p>"), ("application/json", r#"{"choices": []}"#)] {
+        let headers = [("content-type", kind), ("x-request-id", "req_1")];
+        let server = RawServer::answering("200 OK", &headers, body.as_bytes()).await;
+        let error = failure(&server.base_url()).await.to_string();
+        assert!(error.ends_with(name), "{error}");
+    }
+    let chunk = b"data: {\"choices\": [{\"index\": 0, \"delta\": {\"content\": \"Half of an\"}}]}\n\n";
+    let headers = [("content-type", "text/event-stream"), ("x-request-id", "req_1")];
+    let server = RawServer::answering("200 OK", &headers, chunk).await;
+    let model = client(&server.base_url()).chat_model("m");
+    let request = ChatRequest::new([Message::user("Hello")]);
+    let error =
+        take(model.stream(&request).filter_map(async |delta| delta.err()).boxed().next().await.unwrap());
+    assert!(error.kind() == ErrorKind::Incomplete && error.to_string().ends_with(name), "{error}");
+}
+
+#[tokio::test]
+async fn a_key_that_was_forgotten_is_told_of() {
+    let ask = async |builder: OpenAiBuilder| {
+        let body = br#"{"error": {"message": "Who are you?", "code": "invalid_api_key"}}"#;
+        let headers = [("content-type", "application/json")];
+        let server = RawServer::answering("401 Unauthorized", &headers, body).await;
+        let model = builder.base_url(server.base_url()).build().unwrap().chat_model("m");
+        let error = take(model.chat(&ChatRequest::new([Message::user("Hello")])).await.unwrap_err());
+        assert_eq!(error.kind(), ErrorKind::Authentication);
+        error.to_string()
+    };
+    let hint = "no key was sent, set one with `api_key` or `api_key_from_env`";
+    assert!(ask(OpenAi::builder()).await.ends_with(hint));
+    for builder in
+        [OpenAi::builder().api_key("sk-wrong"), OpenAi::builder().header("authorization", "Basic dTpw")]
+    {
+        assert!(!ask(builder).await.contains(hint));
+    }
+}
+
+#[tokio::test]
+async fn the_answer_is_no_http_or_nothing() {
+    let server = RawServer::start(vec![b"SSH-2.0-OpenSSH_9.2\r\n".to_vec()], Duration::ZERO).await;
+    let error = failure(&server.base_url()).await;
+    assert!(error.to_string().ends_with("failed"), "{error}");
+    let server = RawServer::answering("200 OK", &[("content-type", "application/json")], b"").await;
+    let error = failure(&server.base_url()).await;
+    assert_eq!(error.kind(), ErrorKind::InvalidResponse, "{error}");
+}
+
+#[tokio::test]
+async fn a_redirect_is_not_followed() {
+    let other = RawServer::answering("200 OK", &[("content-type", "application/json")], b"{}").await;
+    let location = other.base_url();
+    let server = RawServer::answering("307 Temporary Redirect", &[("location", &location)], b"").await;
+    let error = failure(&server.base_url()).await;
+    assert_eq!(
+        error.to_string(),
+        format!("the endpoint redirects to {location} (status 307); use that as the base URL")
+    );
+    assert!(other.requests().is_empty());
+}
+
+/// An answer in chunks, as servers send them: a cut is an error of the connection then.
+fn chunked(chunks: &[&str]) -> Vec<u8> {
+    let mut answer = String::from(
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n",
+    );
+    for chunk in chunks {
+        let data = format!("data: {chunk}\n\n");
+        answer.push_str(&format!("{:x}\r\n{data}\r\n", data.len()));
+    }
+    answer.into_bytes()
+}
+
+const TEXT: &str = r#"{"choices":[{"delta":{"content":"It is"}}]}"#;
+const FINISH: &str = r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#;
+
+#[tokio::test]
+async fn a_stream_that_breaks_off_keeps_what_came() {
+    let plain = whole_answer(
+        "200 OK",
+        &[("content-type", "text/event-stream")],
+        format!("data: {TEXT}\n\n").as_bytes(),
+    );
+    let request = ChatRequest::new([Message::user("Hello")]);
+    // The end of the connection, a cut connection, and silence.
+    let cases = [
+        (plain, Duration::ZERO),
+        (chunked(&[TEXT]), Duration::ZERO),
+        (chunked(&[TEXT]), Duration::from_secs(60)),
+    ];
+    for (answer, pause) in cases {
+        let server = RawServer::start(vec![answer], pause).await;
+        let model = client(&server.base_url()).chat_model("m");
+        let mut deltas = model.stream(&request);
+        assert_eq!(deltas.next().await.unwrap().unwrap(), Delta::Text("It is".into()));
+        let error = take(deltas.next().await.unwrap().unwrap_err());
+        assert_eq!(error.kind(), ErrorKind::Incomplete, "{error:?}");
+        assert_eq!(error.is_timeout(), !pause.is_zero(), "{error:?}");
+        assert_eq!(error.partial().unwrap().message.text, "It is");
+        assert!(deltas.next().await.is_none());
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_breaks_off_behind_its_end_is_whole() {
+    let server = RawServer::start(vec![chunked(&[TEXT, FINISH])], Duration::ZERO).await;
+    let model = client(&server.base_url()).chat_model("m");
+    let request = ChatRequest::new([Message::user("Hello")]);
+    let last = model.stream(&request).map(Result::unwrap).collect::<Vec<_>>().await.pop();
+    assert!(matches!(last, Some(Delta::Done(response)) if response.message.text == "It is"));
+}
+
+#[tokio::test]
+async fn a_stream_of_nothing_is_an_error() {
+    let server = RawServer::start(vec![chunked(&["[DONE]"])], Duration::ZERO).await;
+    let error = failure_of_stream(&server.base_url()).await;
+    assert_eq!(error.to_string(), "the stream ended before the response started");
+}
+
+#[tokio::test]
+async fn a_line_without_end_is_given_up() {
+    let piece = vec![b'x'; 1 << 20];
+    let mut pieces = vec![whole_answer("200 OK", &[("content-type", "text/event-stream")], b"data: ")];
+    pieces.extend(std::iter::repeat_n(piece, 70));
+    let server = RawServer::start(pieces, Duration::ZERO).await;
+    let error = failure_of_stream(&server.base_url()).await;
+    assert_eq!(error.kind(), ErrorKind::Incomplete);
+    assert!(format!("{error:?}").ends_with("the stream is longer than 67108864 bytes"), "{error:?}");
+}
+
+async fn failure_of_stream(base_url: &str) -> tool_openai::Error {
+    let model = client(base_url).chat_model("m");
+    let request = ChatRequest::new([Message::user("Hello")]);
+    take(model.stream(&request).next().await.unwrap().unwrap_err())
+}
+
+#[tokio::test]
+async fn a_key_that_comes_back_is_not_shown() {
+    let body = br#"{"error": {"message": "bad key sk-very\u002dsecret", "code": "sk-very-secret"}}"#;
+    let headers = [("x-request-id", "sk-very-secret")];
+    let server = RawServer::answering("400 Bad Request", &headers, body).await;
+    let error = failure(&server.base_url()).await;
+    let expected = "the API returned an error, status 400, [key]: bad key [key] (request [key])";
+    assert_eq!(error.to_string(), expected);
+    let headers = [("location", "http://elsewhere/?key=sk-very-secret")];
+    let server = RawServer::answering("302 Found", &headers, b"").await;
+    failure(&server.base_url()).await;
+    // What is shown of a body ends in the middle of the key.
+    for length in 100..120 {
+        let body = format!("<html>{:length$}sk-very-secret", "").replace(' ', "x");
+        let server = RawServer::answering("502 Bad Gateway", &[], body.as_bytes()).await;
+        let text = failure(&server.base_url()).await.to_string();
+        assert!(!text.contains("sk"), "{text}");
+    }
+    let body =
+        br#"{"error": {"message": "no", "code": "tool_use_failed", "failed_generation": "sk-very-secret"}}"#;
+    let server = RawServer::answering("400 Bad Request", &[], body).await;
+    assert_eq!(failure(&server.base_url()).await.failed_generation(), Some("[key]"));
+}
+
+/// A query may hold a secret, and servers that redirect send it back.
+#[tokio::test]
+async fn a_query_is_not_shown() {
+    let headers = [("location", "/v1/chat/completions/?key=secret#there")];
+    let server = RawServer::answering("307 Temporary Redirect", &headers, b"").await;
+    let error = failure(&format!("{}?key=secret", server.base_url())).await;
+    assert_eq!(
+        error.to_string(),
+        "the endpoint redirects to /v1/chat/completions/ (status 307); use that as the base URL"
+    );
+    let builder = OpenAi::builder().base_url("http://user:password@localhost/v1?key=secret");
+    let text = format!("{builder:?} {:?}", OpenAi::builder().base_url("localhost:80/v1?key=secret").build());
+    assert!(!text.contains("secret") && !text.contains("password"), "{text}");
+}
+
+#[test]
+fn the_environment_names_the_endpoint() {
+    // What is in the environment is the caller's; here it is only that a missing key is told clearly.
+    if std::env::var_os("OPENAI_API_KEY").is_none() && std::env::var_os("OPENAI_BASE_URL").is_none() {
+        let error = OpenAi::from_env().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config);
+        let expected = "the environment variable OPENAI_API_KEY is not set; set it, or set OPENAI_BASE_URL to a server that needs no key";
+        assert_eq!(error.to_string(), expected);
+    }
+}
+
+#[tokio::test]
+async fn a_header_that_comes_back_is_not_shown() {
+    let body = br#"{"error": {"message": "who is gateway-very-secret of blue?"}}"#;
+    let server = RawServer::answering("400 Bad Request", &[], body).await;
+    let openai = OpenAi::builder().base_url(server.base_url()).max_retries(0);
+    let openai = openai.header("x-gateway", "gateway-very-secret").header("x-team", "blue").build().unwrap();
+    let request = ChatRequest::new([Message::user("Hello")]);
+    let error = take(openai.chat_model("m").chat(&request).await.unwrap_err());
+    assert_eq!(error.message(), Some("who is [key] of blue?"));
+}

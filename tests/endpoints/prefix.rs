@@ -1,0 +1,171 @@
+//! Each request of a run begins with the bytes of the one before, so that a provider's prompt cache hits.
+
+use serde_json::{Value, json};
+use tests::support::{RawServer, whole_answer};
+use tool_core::{
+    Agent, ChatModel, ChatRequest, Image, ModelFuture, ModelOptions, ResponseFormat, ToolChoice, ToolOutput,
+    tool, tools,
+};
+use tool_openai::{ChatCompletions, OpenAi};
+
+/// How often the model replies.
+const TURNS: usize = 20;
+
+/// Sums two numbers.
+#[tool]
+fn sum(a: f64, b: f64) -> f64 {
+    a + b
+}
+
+/// Reads a text, “quoted”.
+#[tool]
+fn read() -> String {
+    "22 °C\n\"quoted\" \u{2028} \\ </script>".into()
+}
+
+/// Draws a dot.
+#[tool]
+fn draw() -> ToolOutput {
+    ToolOutput::text("a dot").with_part(Image::from_bytes("image/png", [0, 1, 2]))
+}
+
+/// Does nothing.
+#[tool]
+fn rest() {}
+
+/// Lists what there is.
+#[tool]
+fn list(names: Option<Vec<String>>) -> Vec<Option<String>> {
+    names.unwrap_or_default().into_iter().map(Some).chain([None]).collect()
+}
+
+/// Fails.
+#[tool]
+fn fail() -> Result<(), String> {
+    Err("no such city".into())
+}
+
+/// What the model calls in a turn: outputs of all kinds, errors, arguments that are mended or broken, a tool that there
+/// is not, names with garbage.
+fn calls(turn: usize) -> &'static [(&'static str, &'static str)] {
+    const CALLS: [&[(&str, &str)]; 9] = [
+        &[("sum", r#"{"a": 1, "b": 2.5}"#)],
+        &[("read", ""), ("draw", "{}")],
+        &[("sum", r#"{"a": "1", "b": 2}"#)],
+        &[("draw", "{}"), ("rest", "null")],
+        &[("list", r#"{"names": ["é", "\u00e9", "😀"]}"#), ("fail", "{}")],
+        &[("nothing", "{}")],
+        &[("sum", "{broken"), ("sum", r#"{"a": 1}"#)],
+        &[("read\" />", r#"{  }"#)],
+        &[("list", r#"{"names": "one"}"#)],
+    ];
+    CALLS[turn % CALLS.len()]
+}
+
+/// What a server sends in a turn. Ids are left out or repeated now and then.
+fn reply(turn: usize) -> Vec<u8> {
+    let message = if turn + 1 == TURNS {
+        json!({ "role": "assistant", "content": "{}" })
+    } else {
+        let call = |(index, (name, arguments)): (usize, &(&str, &str))| {
+            let id = if turn.is_multiple_of(3) { Value::Null } else { json!(format!("call_{index}")) };
+            json!({ "id": id, "type": "function", "function": { "name": name, "arguments": arguments } })
+        };
+        let calls: Vec<_> = calls(turn).iter().enumerate().map(call).collect();
+        let text = turn.is_multiple_of(2).then_some("Let me see.");
+        json!({ "role": "assistant", "content": text, "tool_calls": calls })
+    };
+    let body = json!({ "choices": [{ "message": message }], "usage": { "prompt_tokens": turn } }).to_string();
+    whole_answer("200 OK", &[("content-type", "application/json")], body.as_bytes())
+}
+
+/// Sends each request with the same options and answer format.
+struct WithOptions(ChatCompletions, ModelOptions, Option<ResponseFormat>);
+
+impl ChatModel for WithOptions {
+    fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        Box::pin(async {
+            let request = request.clone().with_options(self.1.clone()).with_response_format(self.2.clone());
+            self.0.chat(&request).await
+        })
+    }
+}
+
+/// The bodies that a run sends.
+async fn bodies(
+    choice: ToolChoice,
+    is_streamed: bool,
+    model: impl FnOnce(ChatCompletions) -> Box<dyn ChatModel>,
+) -> Vec<String> {
+    let server = RawServer::answering_in_turn((0..TURNS).map(reply).collect()).await;
+    let openai = OpenAi::builder().base_url(server.base_url()).build().unwrap();
+    let agent = Agent::builder(model(openai.chat_model("m")))
+        .instructions("Use the tools.")
+        .tools(tools![sum, read, draw, rest, list, fail])
+        .tool_choice(choice)
+        .max_turns(u32::try_from(TURNS).unwrap())
+        .build()
+        .unwrap();
+    let ask = agent.ask("What is there?");
+    if is_streamed {
+        let mut events = ask.stream();
+        while let Some(event) = events.next().await {
+            event.unwrap();
+        }
+    } else {
+        assert_eq!(ask.await.unwrap().turns() as usize, TURNS);
+    }
+    let body = |request: String| request.split_once("\r\n\r\n").unwrap().1.to_owned();
+    server.requests().into_iter().map(body).collect()
+}
+
+/// The part of a body up to the last of its messages.
+fn up_to_the_messages(body: &str) -> &str {
+    let read: Value = serde_json::from_str(body).unwrap();
+    let messages = &read["messages"];
+    let keys = read.as_object().unwrap().keys().map(String::as_str);
+    let behind: Vec<_> = keys.skip_while(|key| *key != "messages").collect();
+    let end = match behind[..] {
+        [_] => "]}".to_owned(),
+        [_, "tool_choice"] => format!(r#"],"tool_choice":{}}}"#, read["tool_choice"]),
+        ref other => panic!("{other:?} stands behind the messages"),
+    };
+    assert!(!messages.as_array().unwrap().is_empty());
+    body.strip_suffix(&end).unwrap()
+}
+
+#[tokio::test]
+async fn a_turn_begins_with_the_bytes_of_the_one_before() {
+    let plain = |model| Box::new(model) as Box<dyn ChatModel>;
+    let with_options = |model| {
+        let options = ModelOptions::default().with_temperature(0.1).with_stop(["END"]).with_seed(7);
+        let format = ResponseFormat::json_schema("nothing", json!({ "type": "object", "properties": {} }));
+        Box::new(WithOptions(model, options, Some(format))) as Box<dyn ChatModel>
+    };
+    let runs = [
+        ("awaited", bodies(ToolChoice::Auto, false, plain).await),
+        ("streamed", bodies(ToolChoice::Auto, true, plain).await),
+        ("with options", bodies(ToolChoice::Auto, false, with_options).await),
+        ("with a call that is required", bodies(ToolChoice::Required, false, plain).await),
+        ("with a tool that is required", bodies(ToolChoice::Tool("sum".into()), false, with_options).await),
+    ];
+    for (name, bodies) in runs {
+        assert_eq!(bodies.len(), TURNS, "{name}");
+        for (turn, pair) in bodies.windows(2).enumerate() {
+            let before = up_to_the_messages(&pair[0]);
+            assert!(
+                pair[1].starts_with(before) && pair[1].len() > pair[0].len(),
+                "{name}, turn {turn}:\n{}\n{}",
+                pair[0],
+                pair[1]
+            );
+        }
+        // What is asked of the model every time is there every time.
+        let last = bodies.last().unwrap();
+        let words = [r#""tools":["#, r#""temperature":0.1"#, r#""response_format":{"#];
+        let has = words.map(|word| last.contains(word));
+        let has_options = name.starts_with("with options") || name.starts_with("with a tool");
+        assert_eq!(has, [true, has_options, has_options], "{name}: {last}");
+        assert!(last.contains(r#""image_url""#) && last.contains("no such city"), "{name}: {last}");
+    }
+}

@@ -1,0 +1,107 @@
+//! Requests are what the published API takes, with all that can be set of them; and a request that is not is found out.
+
+use serde_json::json;
+use tool_core::{
+    AssistantMessage, ChatModel, ChatRequest, Content, Image, Message, ModelOptions, Part, ResponseFormat,
+    ToolCall, ToolChoice, ToolDefinition, ToolDefinitions, ToolOutput,
+};
+
+use super::endpoint::{bodies, json_answer, model, streamed};
+use tests::support::RawServer;
+use tests::support::schema::{Api, is_known, judge};
+
+fn conversation() -> Vec<Message> {
+    let calls = [ToolCall::new("1", "now", "{}"), ToolCall::new("2", "now", "{broken")];
+    let outputs = [
+        ToolOutput::text("noon"),
+        ToolOutput::text("see:").with_part(Image::from_url("https://example.org/a.png")),
+    ];
+    let results: Vec<_> =
+        calls.iter().zip(outputs).map(|(call, output)| Message::tool(call, &Ok(output))).collect();
+    let picture = Image::from_bytes("image/png", [0, 1, 2]);
+    let mut messages = vec![
+        Message::system("Be brief."),
+        Message::user(Content::from_iter([Part::from("What is this?"), Part::from(picture)])),
+        Message::Assistant(AssistantMessage::text("Let me see.").with_tool_calls(calls)),
+    ];
+    messages.extend(results);
+    messages.push(Message::Assistant(AssistantMessage::refusal("I may not say that")));
+    messages.push(Message::assistant(""));
+    messages
+}
+
+#[tokio::test]
+async fn all_that_can_be_set() {
+    let strict = ToolDefinition::new("now", "Tells the time").into_strict().unwrap();
+    let tools = ToolDefinitions::from_iter([strict, ToolDefinition::new("then", "")]);
+    let schema = json!({ "type": "object", "properties": { "city": { "type": "string" } } });
+    let options = ModelOptions::default()
+        .with_temperature(0.5)
+        .with_top_p(0.9)
+        .with_max_output_tokens(100)
+        .with_reasoning_effort("low")
+        .with_top_logprobs(3)
+        .with_service_tier("flex")
+        .with_user("u1")
+        .with_metadata("a", "b")
+        .with_model("o3")
+        .with_extra("truncation", "auto")
+        .with_extra("text", json!({ "verbosity": "low" }))
+        .with_extra("include", json!(["web_search_call.action.sources"]))
+        .with_extra("tools", json!([{ "type": "web_search" }]));
+    let request = ChatRequest::new(conversation())
+        .with_tools(tools)
+        .with_parallel_tool_calls(false)
+        .with_options(options)
+        .with_response_format(ResponseFormat::json_schema("place", schema));
+    let choices = [ToolChoice::Auto, ToolChoice::None, ToolChoice::Required, ToolChoice::Tool("now".into())];
+    let answer = json_answer(&json!({ "status": "completed", "output": [] }));
+    let server = RawServer::answering_in_turn(vec![answer; 9]).await;
+    let models = [model(&server), model(&server).with_store(true).with_reasoning_summary("detailed")];
+    for model in &models {
+        for choice in &choices {
+            model.chat(&request.clone().with_tool_choice(choice.clone())).await.unwrap();
+        }
+    }
+    streamed(&models[0], &ChatRequest::new([Message::user("Hello")])).await.1.unwrap();
+    let bodies = bodies(&server);
+    assert_eq!(bodies.len(), 9);
+    let includes = |text: &str| bodies.iter().filter(|body| body.contains(text)).count();
+    assert_eq!(includes(r#""store":false"#), 5);
+    assert_eq!(includes("reasoning.encrypted_content"), 4);
+    assert_eq!(includes(r#""summary":"detailed""#), 4);
+    assert_eq!(includes(r#""model":"o3""#), 8);
+}
+
+#[test]
+fn what_the_api_does_not_take_is_found_out() {
+    if !is_known() {
+        return;
+    }
+    let good = json!({ "model": "m", "input": [{ "type": "message", "role": "user", "content": "Hi" }] });
+    assert_eq!(judge(Api::Responses, good.to_string().as_bytes()), Ok(()));
+    let table = [
+        ("seed", json!(1), "it knows no `seed`"),
+        ("max_output_tokens", json!(1), "at `/max_output_tokens`"),
+        ("tools", json!([{ "type": "function", "name": "now" }]), "at `/tools/0`"),
+        ("input", json!([{ "type": "message", "role": "nobody", "content": "Hi" }]), "at `/input`"),
+    ];
+    for (name, value, expected) in table {
+        let mut bad = good.clone();
+        bad[name] = value;
+        assert_eq!(judge(Api::Responses, bad.to_string().as_bytes()), Err(expected.to_owned()));
+    }
+    let good = json!({ "model": "m", "messages": [{ "role": "user", "content": "Hi" }] });
+    assert_eq!(judge(Api::ChatCompletions, good.to_string().as_bytes()), Ok(()));
+    let bad = json!({ "model": "m", "messages": [{ "role": "nobody", "content": "Hi" }] });
+    assert_eq!(judge(Api::ChatCompletions, bad.to_string().as_bytes()), Err("at `/messages/0`".to_owned()));
+    assert!(judge(Api::ChatCompletions, b"{").is_err());
+    let paths = [
+        ("/v1/responses", Some(Api::Responses)),
+        ("/openai/deployments/m/chat/completions?api-version=1", Some(Api::ChatCompletions)),
+        ("/v1/models", None),
+    ];
+    for (path, api) in paths {
+        assert_eq!(Api::of_path(path), api, "{path}");
+    }
+}

@@ -1,0 +1,159 @@
+//! The client against real servers, which `tests/mcp/everything` installs.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::net::TcpListener;
+use tokio::process::{Child, Command};
+use tool_core::testing::ScriptedModel;
+use tool_core::{Agent, Approval, Event, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet};
+use tool_mcp::{McpServer, McpTools};
+
+/// Returns the directory in which the servers are installed.
+fn installed_modules() -> PathBuf {
+    let directory = std::env::var_os("MCP_COUNTERPARTS");
+    let directory = directory.expect("`tests/mcp/everything` sets MCP_COUNTERPARTS");
+    Path::new(&directory).join("node_modules")
+}
+
+fn script(modules: &Path, server: &str) -> PathBuf {
+    modules.join("@modelcontextprotocol").join(server).join("dist/index.js")
+}
+
+fn node(modules: &Path) -> PathBuf {
+    modules.join(".bin/node")
+}
+
+async fn call(set: &ToolSet, name: &str, arguments: Value) -> Result<ToolOutput, ToolError> {
+    set.call(&ToolCall::new("call_1", name, arguments.to_string()), &ToolContext::new()).await
+}
+
+/// Starts the server over HTTP. It is killed when the child is dropped.
+async fn start_http_server(modules: &Path) -> (String, Child) {
+    let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    let mut command = Command::new(node(modules));
+    command.arg(script(modules, "server-everything")).arg("streamableHttp").env("PORT", port.to_string());
+    let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).kill_on_drop(true).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let listening = async {
+        while let Some(line) = lines.next_line().await.unwrap() {
+            if line.contains("listening") {
+                break;
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), listening).await.expect("the server does not listen");
+    tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+    (format!("http://127.0.0.1:{port}/mcp"), child)
+}
+
+/// Calls each tool that needs no other capability of the client.
+async fn call_all_tools(tools: McpTools) {
+    assert!(tools.problems().await.unwrap().is_empty());
+    assert!(tools.instructions().is_some() && tools.info().unwrap().server_info.is_some());
+    let set = tools.tools().await.unwrap();
+    assert!(set.len() >= 12, "{set:?}");
+
+    let table = [
+        ("echo", json!({ "message": "hello" }), "Echo: hello"),
+        ("get-sum", json!({ "a": 2, "b": 40 }), "42"),
+        ("get-annotated-message", json!({ "messageType": "success" }), "Operation completed successfully"),
+        ("get-resource-links", json!({ "count": 2 }), "[a link to the resource demo://"),
+        (
+            "get-resource-reference",
+            json!({ "resourceType": "Text", "resourceId": 1 }),
+            "[the resource demo://",
+        ),
+        ("get-structured-content", json!({ "location": "Chicago" }), "temperature"),
+        ("get-tiny-image", json!({}), "Here's the image you requested"),
+        ("get-env", json!({}), "PATH"),
+        ("toggle-simulated-logging", json!({}), "Started simulated"),
+        ("toggle-simulated-logging", json!({}), "Stopped simulated"),
+        (
+            "trigger-long-running-operation",
+            json!({ "duration": 1, "steps": 2 }),
+            "Long running operation completed",
+        ),
+    ];
+    for (name, arguments, expected) in table {
+        let output = call(&set, name, arguments).await.unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert!(output.to_string().contains(expected), "{name}: {output}");
+        match name {
+            "get-tiny-image" => assert_eq!(output.content().images().count(), 1),
+            "get-structured-content" => assert!(output.data().unwrap()["structuredContent"].is_object()),
+            _ => {}
+        }
+    }
+    let error = call(&set, "get-sum", json!({ "a": "two", "b": 40 })).await.unwrap_err();
+    assert!(error.is_invalid_arguments(), "{error}");
+    let error =
+        call(&set, "get-resource-reference", json!({ "resourceType": "Text", "resourceId": -1 })).await;
+    assert!(error.is_err());
+
+    // Progress is reported as events of the agent.
+    let model = ScriptedModel::new()
+        .calls("trigger-long-running-operation", r#"{"duration": 1, "steps": 4}"#)
+        .says("Done.");
+    let agent = Agent::builder(model).tool_provider(tools).build().unwrap();
+    let mut events = agent.ask("Go").stream();
+    let mut reports = Vec::new();
+    while let Some(event) = events.next().await {
+        if let Event::CallProgress { progress, .. } = event.unwrap() {
+            reports.push((progress.done, progress.total));
+        }
+    }
+    assert_eq!(reports.last(), Some(&(Some(4), Some(4))), "{reports:?}");
+}
+
+#[tokio::test]
+#[ignore = "needs servers that `tests/mcp/everything` installs"]
+async fn calls_all_tools_over_stdio() {
+    let modules = installed_modules();
+    let server = McpServer::stdio(node(&modules)).arg(script(&modules, "server-everything")).trusted();
+    call_all_tools(server.connect().await.unwrap()).await;
+}
+
+#[tokio::test]
+#[ignore = "needs servers that `tests/mcp/everything` installs"]
+async fn calls_all_tools_over_http() {
+    let modules = installed_modules();
+    let (url, _child) = start_http_server(&modules).await;
+    call_all_tools(McpServer::http(url).trusted().connect().await.unwrap()).await;
+}
+
+#[tokio::test]
+#[ignore = "needs servers that `tests/mcp/everything` installs"]
+async fn approves_and_denies_writes_to_a_filesystem() {
+    let modules = installed_modules();
+    let directory = std::env::temp_dir().join(format!("mcp-files-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    std::fs::write(directory.join("a.txt"), "hello").unwrap();
+    let server = McpServer::stdio(node(&modules))
+        .arg(script(&modules, "server-filesystem"))
+        .arg(&directory)
+        .name("files");
+    let tools = server.connect().await.unwrap().prefix("fs_");
+    let path = |name: &str| directory.join(name).display().to_string();
+    let write = |name: &str| json!({ "path": path(name), "content": "written" }).to_string();
+    let model = ScriptedModel::new()
+        .calls("fs_read_text_file", json!({ "path": path("a.txt") }).to_string())
+        .calls_all([("fs_write_file", &*write("b.txt")), ("fs_write_file", &*write("c.txt"))])
+        .says("Done.");
+    let requested = Arc::new(Mutex::new(Vec::new()));
+    let recorded = Arc::clone(&requested);
+    let approver = move |call: &ToolCall| {
+        recorded.lock().unwrap().push(call.name.clone());
+        if call.arguments.contains("b.txt") { Approval::Approve } else { Approval::deny("not that one") }
+    };
+    let agent = Agent::builder(model).tool_provider(tools).approver(approver).build().unwrap();
+    let answer = agent.ask("Write the files").await.unwrap();
+    assert_eq!(answer.tool_executions()[0].outcome().unwrap().to_string(), "hello");
+    assert_eq!(*requested.lock().unwrap(), ["fs_write_file", "fs_write_file"], "reading needs no approval");
+    assert_eq!(std::fs::read_to_string(directory.join("b.txt")).unwrap(), "written");
+    assert!(!directory.join("c.txt").exists());
+    std::fs::remove_dir_all(&directory).unwrap();
+}

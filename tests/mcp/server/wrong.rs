@@ -1,0 +1,130 @@
+//! Clients that violate the protocol.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tool_core::tools;
+use tool_mcp::server::{Server, ServerErrorKind};
+
+use super::guarding::{initialize, post};
+use super::tools::sum;
+
+/// Messages in a session, and the code of the error that each results in.
+const TABLE: [(&str, i64); 7] = [
+    (r#"{"jsonrpc":"2.0","id":7,"method":"tools/nope"}"#, -32601),
+    (r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"nope"}}"#, -32602),
+    (r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":5}}"#, -32602),
+    (r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"sum","arguments":[1]}}"#, -32602),
+    (r#"{"jsonrpc":"2.0","id":7,"method":"tools/call"}"#, -32602),
+    (r#"{"jsonrpc":"2.0","id":7,"method":"logging/setLevel","params":{"level":"loud"}}"#, -32602),
+    (r#"{"jsonrpc":"2.0","id":7,"method":"resources/read","params":{"uri":"a:b"}}"#, -32601),
+];
+
+const LIST: &str = r#"{"jsonrpc":"2.0","id":8,"method":"tools/list"}"#;
+
+#[tokio::test]
+async fn rejects_invalid_messages_over_streams() {
+    let (ours, theirs) = tokio::io::duplex(1 << 16);
+    let (input, output) = tokio::io::split(theirs);
+    let serving = tokio::spawn(Server::new(tools![sum]).serve_streams(input, output));
+    let (read, mut write) = tokio::io::split(ours);
+    let mut lines = BufReader::new(read).lines();
+    let mut answer = async || -> Value {
+        let line =
+            tokio::time::timeout(Duration::from_secs(30), lines.next_line()).await.unwrap().unwrap().unwrap();
+        serde_json::from_str(&line).unwrap()
+    };
+    let hello = initialize("http://localhost").build().unwrap().body().unwrap().as_bytes().unwrap().to_vec();
+    write.write_all(&hello).await.unwrap();
+    write.write_all(b"\n{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n").await.unwrap();
+    assert_eq!(answer().await["result"]["protocolVersion"], "2025-11-25");
+    for (sent, code) in TABLE {
+        write.write_all(format!("{sent}\n").as_bytes()).await.unwrap();
+        let answer = answer().await;
+        assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(7), &json!(code)), "{sent}: {answer}");
+    }
+    // Invalid messages are ignored or answered without an id, and the session continues.
+    let nonsense = [
+        &b"{"[..],
+        b"\xff\xfe",
+        b"",
+        b"null",
+        b"[]",
+        b"{}",
+        b"[{\"jsonrpc\":\"2.0\",\"id\":9,\"method\":\"ping\"}]",
+    ];
+    for sent in nonsense.into_iter().chain([&vec![b'x'; 17 << 20][..]]) {
+        write.write_all(sent).await.unwrap();
+        write.write_all(format!("\n{LIST}\n").as_bytes()).await.unwrap();
+        loop {
+            let answer = answer().await;
+            if answer["id"] == 8 {
+                assert_eq!(answer["result"]["tools"][0]["name"], "sum");
+                break;
+            }
+            assert_eq!(answer["error"]["code"], -32600, "{answer}");
+        }
+    }
+    drop((write, lines));
+    tokio::time::timeout(Duration::from_secs(30), serving).await.unwrap().unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn rejects_sessions_without_initialization() {
+    for (sent, is_error) in
+        [("", false), ("{\n", false), (r#"{"jsonrpc":"2.0","method":"notifications/x"}"#, true)]
+    {
+        let input = std::io::Cursor::new(format!("{sent}\n"));
+        let served = Server::new(tools![sum]).serve_streams(input, tokio::io::sink()).await;
+        assert_eq!(served.is_err_and(|error| error.kind() == ServerErrorKind::Stream), is_error, "{sent}");
+    }
+}
+
+#[tokio::test]
+async fn rejects_invalid_messages_over_http() {
+    let server = Server::new(tools![sum]).spawn("127.0.0.1:0").await.unwrap();
+    let url = server.url();
+    let response = initialize(&url).send().await.unwrap();
+    let session = response.headers()["mcp-session-id"].to_str().unwrap().to_owned();
+    let send = async |body: &str| {
+        let response = post(&url, body.to_owned()).header("mcp-session-id", &session).send().await.unwrap();
+        (response.status().as_u16(), response.text().await.unwrap())
+    };
+    for (sent, code) in TABLE {
+        let (status, body) = send(sent).await;
+        let data =
+            body.lines().filter_map(|line| line.strip_prefix("data:")).find(|data| data.contains("error"));
+        let answer: Value = serde_json::from_str(data.unwrap()).unwrap();
+        assert_eq!((status, &answer["error"]["code"]), (200, &json!(code)), "{sent}: {answer}");
+    }
+    let deep = "[".repeat(100_000);
+    let batch = r#"[{"jsonrpc":"2.0","id":9,"method":"ping"}]"#;
+    let nonsense = [
+        ("", -32700),
+        ("{", -32700),
+        (&deep, -32700),
+        ("null", -32600),
+        ("[]", -32600),
+        ("{}", -32600),
+        (batch, -32600),
+    ];
+    for (sent, code) in nonsense {
+        let (status, body) = send(sent).await;
+        let answer: Value = serde_json::from_str(&body).unwrap();
+        assert_eq!((status, &answer["error"]["code"]), (400, &json!(code)), "{sent:.40}: {body}");
+    }
+    // Without a session, and with an unknown one.
+    assert_eq!(post(&url, LIST.into()).send().await.unwrap().status(), 400);
+    let unknown = post(&url, LIST.into()).header("mcp-session-id", "nope").send().await.unwrap();
+    assert_eq!(unknown.status(), 404);
+    // With other methods, content types and URLs.
+    let client = super::client::http();
+    assert_eq!(client.put(&url).send().await.unwrap().status(), 405);
+    assert_eq!(client.post(&url).body(LIST).send().await.unwrap().status(), 406);
+    let text = client.post(&url).header("accept", "application/json, text/event-stream").body("{");
+    assert_eq!(text.header("content-type", "text/plain").send().await.unwrap().status(), 415);
+    assert_eq!(post(&url.replace("/mcp", "/"), LIST.into()).send().await.unwrap().status(), 404);
+    let (status, body) = send(LIST).await;
+    assert!(status == 200 && body.contains("Sums two numbers"), "{body}");
+}

@@ -1,5 +1,0 @@
-//! Conversation memory: windows, repair of histories, exclusive access, and the SQLite store.
-
-mod histories;
-mod memory;
-mod sqlite;

@@ -1,0 +1,20 @@
+//! Servers and clients that tests and scripts start as processes of their own: the first argument says which.
+
+use std::error::Error;
+
+mod mcp_client;
+mod mcp_served;
+mod mcp_tools;
+mod sdk_server;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1);
+    match arguments.next().as_deref() {
+        Some("mcp-client") => mcp_client::run(&arguments.last().ok_or("say the URL of the server")?).await,
+        Some("mcp-served") => mcp_served::run().await,
+        Some("mcp-tools") => mcp_tools::run(arguments.next().is_some()).await,
+        Some("sdk-server") => sdk_server::run().await,
+        _ => Err("say `mcp-client`, `mcp-served`, `mcp-tools` or `sdk-server`".into()),
+    }
+}

@@ -1,0 +1,225 @@
+//! Calls that a person has to approve: the run stops, is kept, and goes on with what the person says.
+
+use std::sync::Mutex;
+
+use tests::support::ways::{alike, in_all_ways, restored};
+use tool_core::testing::ScriptedModel;
+use tool_core::{
+    Agent, AgentBuilder, Approval, Event, Message, Run, RunErrorKind, Step, ToolCall, ToolDefinitions, tool,
+    tools,
+};
+
+static PAID: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+
+#[tool("Pays a bill", needs_approval)]
+fn pay(cents: u32) -> String {
+    PAID.lock().unwrap().push(cents);
+    format!("paid {cents}")
+}
+
+#[tool]
+fn balance() -> u32 {
+    70_000
+}
+
+fn agent(model: ScriptedModel) -> AgentBuilder {
+    Agent::builder(model).tools(tools![pay, balance])
+}
+
+const PAY: (&str, &str) = ("pay", r#"{"cents": 500}"#);
+
+fn script() -> ScriptedModel {
+    ScriptedModel::new().calls_all([PAY, ("balance", "{}"), ("pay", r#"{"cents": 900}"#)]).says("Done.")
+}
+
+/// One after another, as what was paid is counted.
+#[tokio::test]
+async fn what_a_person_says_holds_in_all_ways() {
+    let texts = |outcome: &tool_core::Answer| -> Vec<String> {
+        outcome.messages()[2..5].iter().map(|message| message.text().into_owned()).collect()
+    };
+    let paid = || std::mem::take(&mut *PAID.lock().unwrap());
+
+    let answer = in_all_ways(|| agent(script()), |_| Approval::Approve).await.unwrap();
+    assert_eq!(texts(&answer), ["paid 500", "70000", "paid 900"]);
+    assert_eq!(paid().len(), 2 * 3, "each once, in three ways");
+
+    let answer = in_all_ways(|| agent(script()), |_| Approval::Deny(None)).await.unwrap();
+    assert_eq!(texts(&answer), ["the call was denied", "70000", "the call was denied"]);
+    assert!(paid().is_empty());
+
+    let cheap = |call: &ToolCall| match call.arguments.contains("500") {
+        true => Approval::ApproveWith(r#"{"cents": 499}"#.into()),
+        false => Approval::deny("too dear"),
+    };
+    let answer = in_all_ways(|| agent(script()), cheap).await.unwrap();
+    assert_eq!(texts(&answer), ["paid 499", "70000", "the call was denied: too dear"]);
+    assert_eq!(paid(), [499, 499, 499]);
+    let changed = &answer.tool_executions()[0];
+    assert_eq!((&*changed.call().arguments, changed.asked_arguments()), (r#"{"cents": 499}"#, PAY.1));
+    let denied = &answer.tool_executions()[2];
+    assert!(denied.outcome().unwrap_err().is_denied() && !denied.was_made() && changed.was_made());
+    // The model reads what was done, not what it had asked for.
+    let Message::Assistant(asked) = &answer.messages()[1] else { panic!() };
+    assert_eq!(asked.tool_calls[0].arguments, r#"{"cents": 499}"#);
+
+    // An approver is asked in place.
+    let answer = alike(|| agent(script()).approver(cheap)).await.unwrap();
+    assert_eq!(texts(&answer), ["paid 499", "70000", "the call was denied: too dear"]);
+    assert_eq!(paid(), [499, 499, 499]);
+    // That of a question goes before the agent's.
+    let denying = |_: &ToolCall| Approval::Deny(None);
+    let agent = agent(script()).approver(cheap).build().unwrap();
+    let answer = agent.ask("Pay").approver(denying).await.unwrap();
+    assert_eq!(texts(&answer)[0], "the call was denied");
+    assert!(paid().is_empty());
+}
+
+#[tokio::test]
+async fn an_approver_may_leave_a_call_to_who_keeps_the_run() {
+    let small_only = |call: &ToolCall| match call.arguments.contains("500") {
+        true => Approval::Deny(None),
+        false => Approval::Defer,
+    };
+    let agent = agent(script()).approver(small_only).build().unwrap();
+    let error = agent.ask("Pay").await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::ApprovalNeeded));
+    let waiting: Vec<_> = error.awaiting_approval().map(|call| call.arguments.clone()).collect();
+    assert_eq!(waiting, [r#"{"cents": 900}"#]);
+    let mut run = error.into_run();
+    run.resolve_all_approvals(&Approval::Defer);
+    assert_eq!(run.awaiting_approval().count(), 1, "it goes on waiting");
+    run.resolve_all_approvals(&Approval::Deny(None));
+    assert_eq!(agent.resume(run).await.unwrap().text(), "Done.");
+}
+
+#[tool(needs_approval)]
+fn erase() {}
+
+#[tool]
+fn look() -> &'static str {
+    "seen"
+}
+
+fn erasing(model: ScriptedModel) -> AgentBuilder {
+    Agent::builder(model).tools(tools![erase, look])
+}
+
+#[tokio::test]
+async fn the_other_calls_of_the_turn_go_on_while_one_waits() {
+    let model = ScriptedModel::new().calls_all([("erase", "{}"), ("look", "{}")]).says("Done.");
+    let agent = erasing(model).build().unwrap();
+    let mut events = agent.ask("Erase").stream();
+    let mut told = Vec::new();
+    let error = loop {
+        match events.next().await.unwrap() {
+            Ok(Event::CallFinished(execution)) => told.push(execution.call().name.clone()),
+            Ok(Event::ApprovalNeeded(calls)) => told.push(format!("waits for {}", calls[0].name)),
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(told, ["look", "waits for erase"]);
+    assert!(matches!(error.kind(), RunErrorKind::ApprovalNeeded) && error.is_resumable());
+    let expected = "calls await approval: `erase`; store `into_run()`, call `resolve_approval` for each of `awaiting_approval()`, and `resume` the run";
+    assert_eq!(error.to_string(), expected);
+    // To resume it without a decision comes to the same, and makes nothing again.
+    let error = agent.resume(restored(error.into_run())).await.unwrap_err();
+    assert_eq!(error.awaiting_approval().count(), 1);
+    let open: Vec<_> =
+        error.run().current_calls().map(|(call, made)| (&*call.name, made.is_some())).collect();
+    assert_eq!(open, [("erase", false), ("look", true)]);
+    let mut run = restored(error.into_run());
+    run.resolve_all_approvals(&Approval::Approve);
+    let answer = agent.resume(run).await.unwrap();
+    assert_eq!(answer.tool_executions().len(), 2);
+}
+
+#[tokio::test]
+async fn a_predicate_lets_calls_wait_whatever_their_tools_say() {
+    let script = || ScriptedModel::new().calls_all([("look", "{}"), ("erase", "{}")]).says("Done.");
+    let build = || erasing(script()).needs_approval(|call| call.name == "look");
+    let answer = in_all_ways(build, |call| match &*call.name {
+        "look" => Approval::deny("do not look"),
+        _ => Approval::Approve,
+    });
+    assert_eq!(answer.await.unwrap().messages()[2].text(), "the call was denied: do not look");
+}
+
+#[tokio::test]
+async fn a_message_of_the_user_denies_what_waits() {
+    let model = ScriptedModel::new()
+        .calls_all([("erase", "{}"), ("look", "{}")])
+        .expects(|request| request.messages().last() == Some(&Message::user("Never mind.")))
+        .says("As you wish.");
+    let agent = erasing(model).build().unwrap();
+    let error = agent.ask("Erase").await.unwrap_err();
+    let mut run = restored(error.into_run());
+    run.push_user_message("Never mind.").unwrap();
+    let answer = agent.resume(restored(run)).await.unwrap();
+    let texts: Vec<_> = answer.messages()[2..].iter().map(Message::text).collect();
+    let denied = "the call was denied: the user sent another message instead";
+    assert_eq!(texts, [denied, "seen", "Never mind.", "As you wish."]);
+}
+
+#[tokio::test]
+async fn a_message_of_the_user_comes_behind_what_is_under_way() {
+    let model = ScriptedModel::new()
+        .calls("look", "{}")
+        .expects(|request| request.messages().last() == Some(&Message::user("And hurry.")))
+        .says("Done.");
+    let agent = erasing(model).build().unwrap();
+    let mut run = agent.start("Look");
+    run.advance().await.unwrap();
+    run.push_user_message("And hurry.").unwrap();
+    while run.advance().await.unwrap() {}
+    assert!(run.push_user_message("Too late.").is_err());
+    assert_eq!(run.finish().await.unwrap().messages().len(), 5);
+}
+
+#[test]
+fn decisions_are_taken_once_and_only_where_one_is_asked_for() {
+    let mut run = Run::new([Message::user("Go")]);
+    let calls = ["a", "b"].map(|id| ToolCall::new(id, "erase", "{}"));
+    let message = tool_core::AssistantMessage::default().with_tool_calls(calls);
+    run.record_response(tool_core::ChatResponse::new(message)).unwrap();
+    assert!(run.resolve_approval("a", Approval::Approve).is_err(), "nobody asked yet");
+    run.require_approval("a").unwrap();
+    assert!(run.require_approval("c").is_err());
+    assert!(run.begin_call("a").is_err(), "it waits");
+    for wrong in ["", "[1]", "{broken", "7"] {
+        assert!(run.resolve_approval("a", Approval::ApproveWith(wrong.into())).is_err(), "{wrong}");
+    }
+    run.resolve_approval("a", Approval::Approve).unwrap();
+    assert!(run.resolve_approval("a", Approval::Deny(None)).is_err());
+    run.require_approval("a").unwrap();
+    assert!(run.awaiting_approval().next().is_none(), "what was approved is not asked for again");
+    let tools = ToolDefinitions::default();
+    assert!(matches!(run.next(&tools), Step::CallTools(calls) if calls.len() == 2));
+    assert_eq!(run.begin_call("a").unwrap().number, 1);
+    run.begin_call("b").unwrap();
+    assert!(run.require_approval("b").is_err(), "it may have had its effect");
+    assert!(!format!("{:?}", Approval::deny("secret")).contains("secret"));
+}
+
+/// Who drives by hand and takes the calls from the reply makes none that waits, nor any by tools that nobody offered.
+#[tokio::test]
+async fn a_call_is_not_made_before_its_tool_was_heard() {
+    let agent = erasing(ScriptedModel::new().calls_all([("erase", "{}"), ("look", "{}")])).build().unwrap();
+    let mut run = agent.start("Erase");
+    let Step::CallModel(request) = run.next().await.unwrap() else { panic!("nothing was asked yet") };
+    let response = agent.model().chat(&request).await.unwrap();
+    run.record_response(response).await.unwrap();
+    let calls: Vec<_> = run.run().current_calls().map(|(call, _)| call.clone()).collect();
+    assert!(
+        matches!(run.execute(calls[0].clone()).await.unwrap_err().kind(), RunErrorKind::Step(_)),
+        "it waits"
+    );
+
+    let mut resumed = agent.resume(restored(run.into_run())).start();
+    assert!(
+        matches!(resumed.execute(calls[0].clone()).await.unwrap_err().kind(), RunErrorKind::Step(_)),
+        "it waits"
+    );
+    assert!(resumed.execute(calls[1].clone()).await.unwrap().outcome().is_ok());
+}

@@ -1,0 +1,250 @@
+//! Conversations: of many asks at once some fail, some are dropped and some stores refuse; what is kept is whole.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tool_core::{
+    Agent, AssistantMessage, ChatMemory, ChatResponse, ChatStore, ConversationId, InMemoryStore, Message,
+    ModelError, RunErrorKind, RunStore, SqliteStore, StoreFuture, tool, tools,
+};
+
+use super::{Puppet, call, conversation, history, memories, reply};
+use tests::support::ways::{assert_valid, restored};
+
+#[tool]
+async fn wait(milliseconds: u64) -> u64 {
+    tokio::time::sleep(Duration::from_millis(milliseconds)).await;
+    milliseconds
+}
+
+/// Calls a tool in two turns, then answers, or fails if the question says so; it repeats the question.
+fn model() -> Puppet {
+    Puppet::new(|turn, request| {
+        let question = request.messages().iter().rfind(|one| matches!(one, Message::User(_))).unwrap();
+        let question = question.text().into_owned();
+        let milliseconds = question.split(' ').nth(1).unwrap();
+        let arguments = format!(r#"{{"milliseconds": {milliseconds}}}"#);
+        match turn {
+            // As some servers do: the ids are the same in each run.
+            0 => Ok(reply(vec![call("call_0", "wait", &arguments), call("call_1", "wait", &arguments)])),
+            1 => Ok(reply(vec![call("call_2", "wait", &arguments)])),
+            _ if question.starts_with("fail") => Err(ModelError::new("the line is dead")),
+            _ => Ok(ChatResponse::new(AssistantMessage::text(question))),
+        }
+    })
+}
+
+/// One run's messages: a question, two turns, the answer.
+const BLOCK: usize = 7;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_asks_at_once_never_interleave() {
+    let mut kept_once = Vec::new();
+    for memory in memories().await {
+        let agent = Agent::builder(model()).tools(tools![wait]).memory(memory.clone()).build().unwrap();
+        let answered = Arc::new(Mutex::new(Vec::new()));
+        let asks = (0..40_u64).map(|number| {
+            let (agent, answered) = (agent.clone(), Arc::clone(&answered));
+            tokio::spawn(async move {
+                let kind = ["answer", "fail", "drop", "answer"][number as usize % 4];
+                let question = format!("{kind} {} {number}", number % 3);
+                if number % 8 == 7 {
+                    let mut events = agent.ask(&*question).conversation(conversation()).stream();
+                    while let Some(event) = events.next().await {
+                        event.unwrap();
+                    }
+                    answered.lock().unwrap().push(question);
+                    return;
+                }
+                let ask = agent.ask(&*question).conversation(conversation()).into_future();
+                if kind == "drop" {
+                    // Some while they wait for the conversation, some in the middle, some are over by then.
+                    if let Ok(answer) = tokio::time::timeout(Duration::from_millis(number * 3), ask).await {
+                        answered.lock().unwrap().push(answer.unwrap().text().to_owned());
+                    }
+                    return;
+                }
+                match ask.await {
+                    Ok(answer) => answered.lock().unwrap().push(answer.text().to_owned()),
+                    Err(error) => assert!(matches!(error.kind(), RunErrorKind::Model(_)) && kind == "fail"),
+                }
+            })
+        });
+        for asked in join_all(asks).await {
+            asked.unwrap();
+        }
+        let kept = memory.messages(&conversation()).await.unwrap();
+        assert_valid(&kept);
+        let blocks: Vec<_> = kept[history().len()..].chunks(BLOCK).collect();
+        let mut questions: Vec<_> = blocks.iter().map(|block| block[0].text().into_owned()).collect();
+        for (block, question) in blocks.iter().zip(&questions) {
+            assert!(matches!(block[0], Message::User(_)) && block.len() == BLOCK);
+            assert_eq!(block[BLOCK - 1].text(), **question);
+        }
+        // One that was dropped just when its messages were handed over may be kept, whole.
+        let mut answered = std::mem::take(&mut *answered.lock().unwrap());
+        answered.extend(questions.iter().filter(|one| one.starts_with("drop")).cloned());
+        answered.sort();
+        answered.dedup();
+        questions.sort();
+        assert_eq!(questions, answered);
+        assert!(questions.iter().filter(|one| one.starts_with("answer")).count() == 20);
+        kept_once.push(questions);
+    }
+    assert_eq!(kept_once.len(), 2);
+}
+
+#[tokio::test]
+async fn the_same_question_with_the_same_answer_is_kept_again() {
+    let model = || Puppet::new(|_, _| Ok(ChatResponse::new(AssistantMessage::text("Good morning!"))));
+    for memory in memories().await {
+        let agent = Agent::builder(model()).memory(memory.clone()).build().unwrap();
+        // Its process ends before it is committed: the run has its answer, and is driven on elsewhere.
+        let mut run = agent.ask("Hello").conversation(conversation()).start();
+        while run.advance().await.unwrap() {}
+        let state = restored(run.into_run());
+        assert_eq!(memory.messages(&conversation()).await.unwrap(), history());
+        agent.resume(state.clone()).await.unwrap();
+        let twice = [history(), history()].concat();
+        assert_eq!(memory.messages(&conversation()).await.unwrap(), twice);
+        // Its process ends when it is committed, and somebody else goes on before it is driven on.
+        memory.commit(&conversation(), &[Message::user("More"), Message::assistant("Yes")]).await.unwrap();
+        agent.resume(state).await.unwrap();
+        assert_eq!(memory.messages(&conversation()).await.unwrap().len(), twice.len() + 2);
+    }
+}
+
+/// Refuses to keep anything, as long as it is told so.
+#[derive(Clone, Default)]
+struct Refusing {
+    store: InMemoryStore,
+    refuses: Arc<AtomicBool>,
+}
+
+impl Refusing {
+    fn unless_it_refuses<'a, T: Send + 'a>(&'a self, work: StoreFuture<'a, T>) -> StoreFuture<'a, T> {
+        if self.refuses.load(Ordering::SeqCst) {
+            return Box::pin(async { Err("the disk is full".into()) });
+        }
+        work
+    }
+}
+
+impl ChatStore for Refusing {
+    fn load<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<Message>> {
+        self.store.load(id)
+    }
+
+    fn append<'a>(&'a self, id: &'a ConversationId, messages: &'a [Message]) -> StoreFuture<'a, ()> {
+        self.unless_it_refuses(self.store.append(id, messages))
+    }
+
+    fn clear<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, ()> {
+        self.store.clear(id)
+    }
+
+    fn conversations(&self) -> StoreFuture<'_, Vec<ConversationId>> {
+        self.store.conversations()
+    }
+}
+
+impl RunStore for Refusing {
+    fn save_run<'a>(&'a self, id: &'a str, run: &'a tool_core::Run) -> StoreFuture<'a, ()> {
+        self.unless_it_refuses(self.store.save_run(id, run))
+    }
+
+    fn load_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<tool_core::Run>> {
+        self.store.load_run(id)
+    }
+
+    fn remove_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, ()> {
+        self.unless_it_refuses(self.store.remove_run(id))
+    }
+
+    fn runs(&self) -> StoreFuture<'_, Vec<String>> {
+        self.store.runs()
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_could_not_be_kept_is_kept_later_and_once() {
+    let store = Refusing::default();
+    let memory = ChatMemory::new(store.clone());
+    let agent = Agent::builder(model()).tools(tools![wait]).memory(memory.clone()).build().unwrap();
+    store.refuses.store(true, Ordering::SeqCst);
+    let error = agent.ask("answer 0 0").conversation(conversation()).await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Store(_)), "{error}");
+    assert!(memory.messages(&conversation()).await.unwrap().is_empty());
+    // Nobody waits for it.
+    let next = agent.ask("fail 0 1").conversation(conversation()).into_future();
+    assert!(matches!(
+        tokio::time::timeout(Duration::from_secs(5), next).await.unwrap().unwrap_err().kind(),
+        RunErrorKind::Model(_)
+    ));
+    store.refuses.store(false, Ordering::SeqCst);
+    let state = restored(error.into_run());
+    for _ in 0..2 {
+        assert_eq!(agent.resume(state.clone()).await.unwrap().text(), "answer 0 0");
+        assert_eq!(memory.messages(&conversation()).await.unwrap().len(), BLOCK);
+    }
+}
+
+/// Without its record, a call is not made.
+#[tokio::test]
+async fn a_run_that_cannot_be_kept_calls_nothing() {
+    #[tool]
+    fn refuse(#[inject] store: &Refusing) {
+        store.refuses.store(true, Ordering::SeqCst);
+    }
+    #[tool]
+    fn never() {
+        unreachable!("its beginning could not be kept")
+    }
+    let store = Refusing::default();
+    let model = Puppet::calling(|turn| match turn {
+        0 => vec![call("a", "refuse", "{}")],
+        1 => vec![call("b", "never", "{}")],
+        _ => vec![],
+    });
+    let agent = Agent::builder(model).tools(tools![refuse, never]);
+    let agent = agent.context(store.clone()).run_store(store.clone()).build().unwrap();
+    let error = agent.ask("What now?").await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Store(_)) && error.is_resumable());
+    assert_eq!(error.tool_executions().len(), 1);
+    // What is kept is what was kept last: before the outcome.
+    let ids = store.runs().await.unwrap();
+    let kept = store.load_run(&ids[0]).await.unwrap().unwrap();
+    assert_eq!(kept.turns(), 1);
+    assert_valid(error.messages());
+}
+
+#[tokio::test]
+async fn two_stores_on_one_file_never_interleave() {
+    let place = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let place = place.join(format!("breaking_{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&place);
+    std::fs::create_dir_all(&place).unwrap();
+    let file = place.join("store.db");
+    let mut agents = Vec::new();
+    for _ in 0..2 {
+        let memory = ChatMemory::new(SqliteStore::open(&file).await.unwrap());
+        agents.push(Agent::builder(model()).tools(tools![wait]).memory(memory).build().unwrap());
+    }
+    let asks = (0..8).map(|number| {
+        let question = format!("answer {} {number}", number % 3);
+        agents[number % 2].ask(question).conversation(conversation()).into_future()
+    });
+    for asked in join_all(asks).await {
+        asked.unwrap();
+    }
+    let memory = ChatMemory::new(SqliteStore::open(&file).await.unwrap());
+    let kept = memory.messages(&conversation()).await.unwrap();
+    assert_valid(&kept);
+    assert_eq!(kept.len(), 8 * BLOCK);
+    for block in kept.chunks(BLOCK) {
+        assert_eq!(block[0].text(), block[BLOCK - 1].text());
+    }
+    std::fs::remove_dir_all(&place).unwrap();
+}

@@ -1,0 +1,354 @@
+//! A run alone, driven by a tape of random bytes: it never panics, asks for what makes sense, and ends; restored or not, it
+//! is the same.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::Debug;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tool_core::{
+    Approval, AssistantMessage, ChatResponse, ErrorPolicy, FinishReason, Message, ReturnDirect, Run,
+    RunErrorKind, RunLimits, Step, ToolCall, ToolDefinition, ToolDefinitions, ToolError, ToolErrorKind,
+    ToolExecution, ToolOutput, ToolPolicy, Usage,
+};
+
+use tests::support::ways::{assert_valid, restored};
+
+/// What is decided by chance. When it is at its end, all goes well.
+struct Tape<'a>(std::slice::Iter<'a, u8>);
+
+impl Tape<'_> {
+    /// A number below a limit, 0 at the end of the tape.
+    fn below(&mut self, limit: u8) -> usize {
+        self.0.next().map_or(0, |byte| usize::from(byte % limit))
+    }
+
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len() as u8)]
+    }
+
+    fn is_over(&self) -> bool {
+        self.0.len() == 0
+    }
+}
+
+fn policy(change: fn(&mut ToolPolicy)) -> ToolPolicy {
+    let mut policy = ToolPolicy::default();
+    change(&mut policy);
+    policy
+}
+
+/// A tool of each kind.
+fn tools() -> ToolDefinitions {
+    let tool = |name: &'static str, change| ToolDefinition::new(name, "").with_policy(policy(change));
+    ToolDefinitions::from_iter([
+        tool("plain", |_| {}),
+        tool("alone", |policy| policy.exclusive = true),
+        tool("asked", |policy| policy.needs_approval = true),
+        tool("asked_alone", |policy| (policy.needs_approval, policy.exclusive) = (true, true)),
+        tool("once", |policy| policy.at_most_once = true),
+        tool("pure", |policy| policy.pure = true),
+        tool("tried", |policy| policy.attempts = 3),
+        tool("direct", |policy| policy.return_direct = ReturnDirect::IfAll),
+        tool("last", |policy| policy.return_direct = ReturnDirect::IfLast),
+        tool("ending", |policy| policy.return_direct = ReturnDirect::Always),
+        tool("undone", |_| {}).with_undo("undo"),
+        tool("undone_once", |policy| policy.at_most_once = true).with_undo("undo_once"),
+        tool("undo", |policy| policy.attempts = 2),
+        tool("undo_once", |policy| policy.at_most_once = true),
+    ])
+}
+
+const NAMES: [&str; 17] = [
+    "plain",
+    "undone",
+    "alone",
+    "asked",
+    "asked_alone",
+    "once",
+    "pure",
+    "tried",
+    "direct",
+    "last",
+    "ending",
+    "undone_once",
+    "undo",
+    "invented",
+    "plain\" />",
+    "multi_tool_use.parallel",
+    "",
+];
+const IDS: [&str; 8] = ["", "x-a", "x-b", "call_0", "call_1_0", "undo_x-a", "undo_call_1_0", " "];
+const ARGUMENTS: [&str; 5] = [
+    "{}",
+    r#"{"n": 1}"#,
+    r#"{"n": 2}"#,
+    r#"{"tool_uses": [{"recipient_name": "functions.plain", "parameters": {}},
+        {"recipient_name": "functions.asked", "parameters": {"n": 1}}]}"#,
+    "{\"n\": ",
+];
+
+fn reply(tape: &mut Tape<'_>, goes_on: bool) -> ChatResponse {
+    let count = if tape.is_over() { usize::from(goes_on) } else { tape.below(5) };
+    let calls: Vec<_> = (0..count)
+        .map(|_| ToolCall::new(tape.pick(&IDS), tape.pick(&NAMES), tape.pick(&ARGUMENTS)))
+        .collect();
+    let mut response = ChatResponse::new(AssistantMessage::text("Said.").with_tool_calls(calls));
+    match tape.below(20) {
+        1 => response.finish_reason = FinishReason::Length,
+        2 => response.finish_reason = FinishReason::ContentFilter,
+        3 => response.message = AssistantMessage::default(),
+        4 | 5 => {
+            let mut usage = Usage::default();
+            usage.total_tokens = [10, u64::MAX][tape.below(2)];
+            response.usage = Some(usage);
+        }
+        _ => {}
+    }
+    response
+}
+
+fn outcome(tape: &mut Tape<'_>) -> Result<ToolOutput, ToolError> {
+    match tape.below(10) {
+        1 => Err(ToolError::failed("no")),
+        2 => Err(ToolError::fatal("never")),
+        3 => Err(ToolError::invalid_arguments("`n` is odd")),
+        4 => Ok(ToolOutput::text("x".repeat(300))),
+        5 => Ok(ToolOutput::text("")),
+        6 => Err(ToolError::failed("")),
+        _ => Ok(ToolOutput::text("1")),
+    }
+}
+
+fn new_run(tape: &mut Tape<'_>) -> Run {
+    let mut limits = RunLimits::default();
+    limits.max_turns = tape.pick(&[6, 0, 1, 2, 12]);
+    limits.max_calls = tape.pick(&[None, Some(0), Some(3), Some(8)]);
+    limits.max_total_tokens = tape.pick(&[None, Some(15)]);
+    limits.max_output_chars = tape.pick(&[None, Some(0), Some(400)]);
+    limits.max_time = tape.pick(&[None, Some(Duration::from_secs(5))]);
+    limits.max_repeated_calls = tape.pick(&[3, 0, 1]);
+    let mut run = Run::new(match tape.below(3) {
+        0 => vec![Message::user("What now?")],
+        1 => vec![Message::system("Be brief."), Message::user("What now?")],
+        _ => vec![Message::user("Hello"), Message::assistant("Good morning!"), Message::user("What now?")],
+    });
+    run = run.with_limits(limits);
+    for kind in [ToolErrorKind::Failed, ToolErrorKind::InvalidArguments, ToolErrorKind::UnknownTool] {
+        run = run.error_policy(
+            kind,
+            tape.pick(&[ErrorPolicy::Report, ErrorPolicy::Report, ErrorPolicy::Hide, ErrorPolicy::EndRun]),
+        );
+    }
+    run
+}
+
+/// A run, and the same that is restored now and then.
+struct Twins {
+    run: Run,
+    twin: Run,
+    tools: ToolDefinitions,
+    /// The calls whose outcome was recorded.
+    over: HashSet<String>,
+    begun: HashSet<String>,
+    keys: HashMap<String, String>,
+}
+
+impl Twins {
+    /// Does the same to both.
+    fn both<T: PartialEq + Debug>(&mut self, what: impl Fn(&mut Run) -> T) -> T {
+        let (one, other) = (what(&mut self.run), what(&mut self.twin));
+        assert_eq!(one, other);
+        assert_eq!(serde_json::to_string(&self.run).unwrap(), serde_json::to_string(&self.twin).unwrap());
+        one
+    }
+
+    /// What nobody asked for is refused and changes nothing.
+    fn disturb(&mut self, tape: &mut Tape<'_>) {
+        let before = serde_json::to_string(&self.run).unwrap();
+        let call = ToolCall::new("nobody's", "plain", "{}");
+        let stray = ToolExecution::new(call, Ok(ToolOutput::text("1")));
+        assert!(self.both(|run| run.record_result(stray.clone())).is_err());
+        assert!(self.both(|run| run.begin_call("nobody's")).is_err());
+        assert!(self.both(|run| run.resolve_approval("nobody's", Approval::Approve)).is_err());
+        if let Some(id) = self.over.iter().nth(tape.below(8)).cloned() {
+            let again = ToolExecution::new(ToolCall::new(&*id, "plain", "{}"), Ok(ToolOutput::text("2")));
+            assert!(self.both(|run| run.record_result(again.clone())).is_err());
+            assert!(self.both(|run| run.begin_call(&id)).is_err());
+        }
+        assert_eq!(before, serde_json::to_string(&self.run).unwrap());
+    }
+
+    /// What may come between two steps.
+    fn interrupt(&mut self, tape: &mut Tape<'_>) {
+        match tape.below(16) {
+            1..=4 => self.twin = restored(self.twin.clone()),
+            5 => self.disturb(tape),
+            6 => {
+                let _ = self.both(|run| run.push_user_message("Hurry"));
+            }
+            7 => self.both(|run| run.add_elapsed(Duration::from_secs(2))),
+            8 if tape.below(4) == 3 => self.both(Run::cancel),
+            10 if self.run.is_done() => {
+                let _ = self.both(|run| run.reject_answer("Answer in JSON."));
+            }
+            _ => {}
+        }
+    }
+
+    fn make(&mut self, calls: &[ToolCall], tape: &mut Tape<'_>) {
+        let first = if tape.is_over() { 0 } else { tape.below(4) };
+        for call in calls.iter().cycle().skip(first).take(calls.len()) {
+            assert!(!self.over.contains(&call.id), "{} was over", call.id);
+            let may_be_lost = matches!(&*call.name, "once" | "undone_once" | "undo_once");
+            assert!(!(may_be_lost && self.begun.contains(&call.id)), "{} was begun", call.id);
+            let how = tape.below(8);
+            if how != 1 {
+                let begun = self.both(|run| run.begin_call(&call.id));
+                // Another may have ended the run in between.
+                let Ok(attempt) = begun else { return };
+                let key = attempt.key.to_string();
+                assert_eq!(*self.keys.entry(call.id.clone()).or_insert(key.clone()), key);
+                self.begun.insert(call.id.clone());
+            }
+            if how == 2 {
+                // Interrupted.
+                continue;
+            }
+            let execution = ToolExecution::new(call.clone(), outcome(tape));
+            if self.both(|run| run.record_result(execution.clone())).is_err() {
+                return;
+            }
+            self.begun.remove(&call.id);
+            let is_over = |run: &mut Run| {
+                let is_of = |one: &ToolExecution| one.call().id == call.id;
+                run.tool_executions().iter().any(is_of) || run.undo_executions().iter().any(is_of)
+            };
+            if self.both(is_over) {
+                self.over.insert(call.id.clone());
+            }
+            if tape.below(6) == 5 {
+                self.interrupt(tape);
+            }
+        }
+    }
+
+    fn decide(&mut self, calls: &[ToolCall], tape: &mut Tape<'_>) {
+        for call in calls {
+            let approval = match tape.below(5) {
+                1 => Approval::deny("not on a Sunday"),
+                2 => Approval::Deny(None),
+                3 => Approval::ApproveWith(r#"{"n": 7}"#.into()),
+                4 => continue,
+                _ => Approval::Approve,
+            };
+            self.both(|run| run.resolve_approval(&call.id, approval.clone())).unwrap();
+        }
+    }
+
+    /// One step; `false` when there is nothing left to do.
+    fn step(&mut self, tape: &mut Tape<'_>, goes_on: bool) -> bool {
+        enum Told {
+            Model,
+            Calls(Vec<ToolCall>),
+            Approval(Vec<ToolCall>),
+            Done,
+        }
+        let tools = self.tools.clone();
+        let shown = self.both(|run| match run.next(&tools) {
+            Step::CallModel(request) => {
+                assert_valid(request.messages());
+                format!("{:?}", request.messages())
+            }
+            step => format!("{step:?}"),
+        });
+        let told = match self.run.next(&tools) {
+            Step::CallModel(_) => Told::Model,
+            Step::CallTools(calls) => Told::Calls(calls),
+            Step::NeedsApproval(calls) => Told::Approval(calls),
+            Step::Done => Told::Done,
+            other => panic!("there is no such step: {other:?}"),
+        };
+        match told {
+            Told::Model => {
+                let response = reply(tape, goes_on);
+                self.both(|run| run.record_response(response.clone())).unwrap();
+                if tape.below(8) == 1 {
+                    // A predicate of the application's.
+                    let ids: Vec<_> = IDS.iter().map(|id| (*id).to_owned()).collect();
+                    for id in ids {
+                        let _ = self.both(|run| run.require_approval(&id));
+                    }
+                }
+            }
+            Told::Calls(calls) => {
+                let ids: HashSet<_> = calls.iter().map(|call| &call.id).collect();
+                assert!(!calls.is_empty() && ids.len() == calls.len(), "{shown}");
+                let waiting: Vec<_> = self.run.awaiting_approval().map(|call| call.id.clone()).collect();
+                assert!(!calls.iter().any(|call| waiting.contains(&call.id)), "{shown}");
+                let is_alone = calls.iter().any(|call| call.name.ends_with("alone"));
+                assert!(!is_alone || calls.len() == 1, "{shown}");
+                self.make(&calls, tape);
+            }
+            Told::Approval(calls) => {
+                assert!(!calls.is_empty());
+                self.decide(&calls, tape);
+            }
+            Told::Done => return false,
+        }
+        true
+    }
+}
+
+fn drive(bytes: &[u8], goes_on: bool) {
+    let mut tape = Tape(bytes.iter());
+    let run = new_run(&mut tape);
+    let mut twins = Twins {
+        twin: restored(run.clone()),
+        run,
+        tools: tools(),
+        over: HashSet::new(),
+        begun: HashSet::new(),
+        keys: HashMap::new(),
+    };
+    let most = bytes.len() + 200;
+    for steps in 0.. {
+        assert!(steps < most, "it does not end");
+        twins.interrupt(&mut tape);
+        if !twins.step(&mut tape, goes_on) && twins.run.is_done() {
+            break;
+        }
+        let limits = twins.run.limits();
+        assert!(twins.run.turns() <= limits.max_turns.max(1));
+    }
+    let Twins { run, twin, .. } = twins;
+    let added = run.new_messages().to_vec();
+    assert_valid(run.messages());
+    assert_valid(restored(twin.clone()).messages());
+    if let Some(limit) = run.limits().max_calls {
+        let is_made =
+            |one: &&ToolExecution| !one.is_from_record() && !one.outcome().is_err_and(ToolError::is_not_made);
+        let made = run.tool_executions().iter().filter(is_made).count();
+        assert!(made <= limit as usize, "{made} calls, of {limit}");
+    }
+    match (run.finish(), restored(twin).finish()) {
+        (Ok(one), Ok(other)) => {
+            assert_eq!(one.messages(), added);
+            assert_eq!((one.text(), one.messages()), (other.text(), other.messages()));
+        }
+        (Err(one), Err(other)) => {
+            assert!(!one.is_resumable() && !matches!(one.kind(), RunErrorKind::Step(_)));
+            assert_eq!((one.to_string(), one.messages()), (other.to_string(), other.messages()));
+        }
+        _ => panic!("restored, it came to something else"),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_run_is_sound_whatever_happens(bytes in prop::collection::vec(any::<u8>(), 0..300), goes_on: bool) {
+        drive(&bytes, goes_on);
+    }
+}

@@ -1,0 +1,125 @@
+//! Tools and models that do what they should not: a run ends as its policy says, awaited, streamed and by hand alike, its
+//! conversation is one that an API accepts, and a memory keeps all of a run that has an answer and nothing of another.
+
+mod conversations;
+mod fuzz;
+mod models;
+mod nested;
+mod stopped;
+mod tools;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use tests::support::ways::{self, assert_valid};
+use tool_core::{
+    AgentBuilder, Answer, AssistantMessage, ChatMemory, ChatModel, ChatRequest, ChatResponse, ChatStore,
+    ConversationId, InMemoryStore, Message, ModelError, ModelFuture, RunError, SqliteStore, ToolCall,
+};
+
+type Outcome = Result<Answer, RunError>;
+
+/// A model that replies by what it is sent, so that it goes on wherever a run is resumed.
+#[derive(Clone)]
+struct Puppet(Arc<Reply>);
+
+/// What it replies in a turn of the run, from 0.
+type Reply = dyn Fn(usize, &ChatRequest<'_>) -> Result<ChatResponse, ModelError> + Send + Sync;
+
+impl Puppet {
+    fn new(
+        reply: impl Fn(usize, &ChatRequest<'_>) -> Result<ChatResponse, ModelError> + Send + Sync + 'static,
+    ) -> Self {
+        Self(Arc::new(reply))
+    }
+
+    /// Replies in each turn what this gives, and with a text when it gives no call.
+    fn calling(calls: impl Fn(usize) -> Vec<ToolCall> + Send + Sync + 'static) -> Self {
+        Self::new(move |turn, _| Ok(reply(calls(turn))))
+    }
+}
+
+impl ChatModel for Puppet {
+    fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        let messages = request.messages();
+        assert_valid(messages);
+        let asked = messages.iter().rposition(|message| matches!(message, Message::User(_))).unwrap();
+        let replies = messages[asked..].iter().filter(|message| message.as_assistant().is_some());
+        let reply = (self.0)(replies.count(), request);
+        Box::pin(async move { reply })
+    }
+}
+
+/// A reply with these calls, or with a text if there is none.
+fn reply(calls: Vec<ToolCall>) -> ChatResponse {
+    let text = if calls.is_empty() { "That was all." } else { "" };
+    ChatResponse::new(AssistantMessage::text(text).with_tool_calls(calls))
+}
+
+fn call(id: &str, name: &str, arguments: &str) -> ToolCall {
+    ToolCall::new(id, name, arguments)
+}
+
+fn conversation() -> ConversationId {
+    ConversationId::new("user-7")
+}
+
+fn history() -> Vec<Message> {
+    vec![Message::user("Hello"), Message::assistant("Good morning!")]
+}
+
+/// A memory of each kind, with something in it.
+async fn memories() -> Vec<ChatMemory> {
+    let stores: [Box<dyn ChatStore>; 2] =
+        [Box::new(InMemoryStore::new()), Box::new(SqliteStore::in_memory().await.unwrap())];
+    let mut memories = Vec::new();
+    for store in stores {
+        let memory = ChatMemory::new(Arc::<dyn ChatStore>::from(store));
+        memory.commit(&conversation(), &history()).await.unwrap();
+        memories.push(memory);
+    }
+    memories
+}
+
+/// What a run added to its conversation.
+fn added(outcome: &Outcome) -> &[Message] {
+    match outcome {
+        Ok(answer) => answer.messages(),
+        Err(error) => error.run().new_messages(),
+    }
+}
+
+/// The conversation is valid, and in the memory if there is an answer; and nobody has it open.
+async fn assert_sound(outcome: &Outcome, memory: &ChatMemory) {
+    assert_valid(added(outcome));
+    let kept = memory.messages(&conversation()).await.unwrap();
+    let (before, behind) = kept.split_at(history().len());
+    assert_eq!(before, history());
+    match outcome {
+        Ok(answer) => assert_eq!(behind, answer.messages()),
+        Err(_) => assert_eq!(behind, []),
+    }
+    let id = conversation();
+    let open = tokio::time::timeout(std::time::Duration::from_secs(5), memory.open(&id)).await;
+    assert!(open.expect("nobody has it open").is_ok());
+}
+
+/// Runs a case in all three ways, with each memory; all come to the same.
+async fn broken(build: impl Fn() -> AgentBuilder) -> Outcome {
+    let no_approval = |_: &ToolCall| panic!("nobody has to approve this");
+    let mut outcomes = Vec::new();
+    for way in 0..3 {
+        for memory in memories().await {
+            let agent = build().memory(memory.clone()).context(conversation()).build().unwrap();
+            let outcome = match way {
+                0 => ways::await_it(&agent, "What now?", no_approval).boxed_local().await,
+                1 => ways::stream_it(&agent, "What now?", no_approval).boxed_local().await,
+                _ => ways::drive_it(&agent, "What now?", no_approval).boxed_local().await,
+            };
+            assert_sound(&outcome, &memory).await;
+            let expected = ways::summary(outcomes.first().unwrap_or(&outcome));
+            assert_eq!(expected, ways::summary(&outcome), "way {way} and awaited");
+            outcomes.push(outcome);
+        }
+    }
+    outcomes.swap_remove(0)
+}

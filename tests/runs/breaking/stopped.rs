@@ -1,0 +1,230 @@
+//! Runs that are stopped while something hangs: in a tool, in the model, where a person or another run is waited for.
+
+use std::future::pending;
+use std::time::Duration;
+
+use tool_core::{
+    Agent, AgentBuilder, Approval, Approver, ApproverFuture, CancellationToken, ChatMemory, ChatModel,
+    ChatRequest, Event, ModelFuture, RunError, RunErrorKind, Step, StopReason, ToolCall, ToolError,
+    ToolProvider, ToolProviderFuture, ToolProviderRequest, tool, tools,
+};
+
+use super::{Outcome, Puppet, call, conversation};
+use tests::support::ways::assert_valid;
+
+#[tool]
+async fn hangs() {
+    pending().await
+}
+
+#[tool]
+fn revoked() -> Result<(), ToolError> {
+    Err(ToolError::fatal("the key was revoked"))
+}
+
+#[tool]
+fn look() -> &'static str {
+    "seen"
+}
+
+fn calling(names: &'static [&'static str]) -> AgentBuilder {
+    let model = Puppet::calling(move |turn| match turn {
+        0 => names.iter().zip(["a", "b", "c"]).map(|(name, id)| call(id, name, "{}")).collect(),
+        _ => vec![],
+    });
+    Agent::builder(model).tools(tools![hangs, revoked, look])
+}
+
+/// As in the documentation: all calls of a step in one loop, whatever comes of one.
+async fn call_by_call(agent: &Agent, cancellation: &CancellationToken) -> Outcome {
+    let mut run = agent.ask("What now?").cancellation_token(cancellation.clone()).start();
+    loop {
+        match run.next().await? {
+            Step::CallModel(request) => {
+                let response = agent.model().chat(&request).await.unwrap();
+                run.record_response(response).await?;
+            }
+            Step::CallTools(calls) => {
+                for call in calls {
+                    let execution = run.execute(call).await?;
+                    run.record_result(execution).await?;
+                }
+            }
+            _ => return run.finish().await,
+        }
+    }
+}
+
+/// Time enough to come to what hangs, also on a machine that is busy.
+const SOON: Duration = Duration::from_millis(100);
+
+#[tokio::test]
+async fn a_loop_by_hand_hears_why_the_run_ended() {
+    let never = CancellationToken::new();
+    let agent = calling(&["look", "revoked", "look"]).build().unwrap();
+    let error = call_by_call(&agent, &never).await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::ToolFailed { .. })), "{error}");
+    let results: Vec<_> = error.messages()[2..].iter().map(|one| one.text().into_owned()).collect();
+    assert_eq!(results, ["seen", "the key was revoked", "the call was not made: the run had ended"]);
+
+    let agent = calling(&["look", "hangs", "look"]).max_time(SOON).build().unwrap();
+    let error = call_by_call(&agent, &never).await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTime(_))), "{error}");
+    assert_valid(error.messages());
+}
+
+/// Cancels after a while, and gives what a run came to; it has not waited for what hangs.
+async fn cancelled(cancellation: &CancellationToken, run: impl Future<Output = Outcome>) -> RunError {
+    let cancel = async {
+        tokio::time::sleep(SOON).await;
+        cancellation.cancel();
+    };
+    let both = async { futures_util::future::join(run, cancel).await.0 };
+    let outcome = tokio::time::timeout(Duration::from_secs(5), both).await;
+    let error = outcome.expect("it does not wait for what hangs").unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::Cancelled)), "{error}");
+    assert_valid(error.messages());
+    error
+}
+
+async fn last_event(agent: &Agent, cancellation: &CancellationToken) -> Outcome {
+    let mut events = agent.ask("What now?").cancellation_token(cancellation.clone()).stream();
+    while let Some(event) = events.next().await {
+        if let Event::Done(answer) = event? {
+            return Ok(answer);
+        }
+    }
+    panic!("the stream ended without an end");
+}
+
+/// Cancels a run of this agent in all three ways.
+async fn cancelled_in_all_ways(build: impl Fn() -> AgentBuilder) -> RunError {
+    let agent = build().build().unwrap();
+    let cancellation = CancellationToken::new();
+    cancelled(&cancellation, last_event(&agent, &cancellation)).await;
+    let cancellation = CancellationToken::new();
+    cancelled(&cancellation, call_by_call(&agent, &cancellation)).await;
+    let cancellation = CancellationToken::new();
+    cancelled(&cancellation, agent.ask("What now?").cancellation_token(cancellation.clone()).into_future())
+        .await
+}
+
+#[tokio::test]
+async fn a_tool_that_hangs_is_given_up() {
+    let error = cancelled_in_all_ways(|| calling(&["look", "hangs"])).await;
+    assert_eq!(error.tool_executions().len(), 2);
+    assert!(error.tool_executions()[1].outcome().unwrap_err().is_outcome_unknown());
+}
+
+/// What never answers: a model, a provider of tools, a person.
+struct Silent;
+
+impl ChatModel for Silent {
+    fn chat<'a>(&'a self, _: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        Box::pin(pending())
+    }
+}
+
+impl ToolProvider for Silent {
+    fn tools<'a>(&'a self, _: &'a ToolProviderRequest<'_>) -> ToolProviderFuture<'a> {
+        Box::pin(pending())
+    }
+}
+
+impl Approver for Silent {
+    fn approve<'a>(&'a self, _: &'a ToolCall) -> ApproverFuture<'a> {
+        Box::pin(pending())
+    }
+}
+
+#[tokio::test]
+async fn a_model_that_hangs_is_given_up() {
+    let build = || Agent::builder(Silent);
+    let agent = build().build().unwrap();
+    let cancellation = CancellationToken::new();
+    cancelled(&cancellation, last_event(&agent, &cancellation)).await;
+    let cancellation = CancellationToken::new();
+    cancelled(&cancellation, agent.ask("What now?").cancellation_token(cancellation.clone()).into_future())
+        .await;
+    let error = build().max_time(SOON).build().unwrap().ask("What now?").await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTime(_))));
+}
+
+#[tokio::test]
+async fn whoever_is_waited_for_is_given_up() {
+    cancelled_in_all_ways(|| calling(&["look"]).tool_provider(Silent)).await;
+    let error = cancelled_in_all_ways(|| calling(&["look"]).needs_approval(|_| true).approver(Silent)).await;
+    let result = error.messages().last().unwrap().text().into_owned();
+    assert_eq!(result, "the call was not made: the run was cancelled");
+
+    let memory = ChatMemory::in_memory();
+    let id = conversation();
+    let _held = memory.open(&id).await.unwrap();
+    let build = || calling(&["look"]).memory(memory.clone()).context(conversation());
+    cancelled_in_all_ways(build).await;
+
+    // Time counts for all of them but a person.
+    for build in [build().max_time(SOON), calling(&["look"]).tool_provider(Silent).max_time(SOON)] {
+        let asked = tokio::time::timeout(Duration::from_secs(5), build.build().unwrap().ask("What now?"));
+        assert!(matches!(
+            asked.await.unwrap().unwrap_err().kind(),
+            RunErrorKind::Stopped(StopReason::MaxTime(_))
+        ));
+    }
+}
+
+/// Says yes, after a while.
+struct Slow;
+
+impl Approver for Slow {
+    fn approve<'a>(&'a self, _: &'a ToolCall) -> ApproverFuture<'a> {
+        Box::pin(async {
+            tokio::time::sleep(Duration::from_millis(400)).await;
+            Approval::Approve
+        })
+    }
+}
+
+#[tokio::test]
+async fn the_time_in_which_a_person_is_waited_for_does_not_count() {
+    let agent = calling(&["look"]).needs_approval(|_| true).approver(Slow);
+    let agent = agent.max_time(Duration::from_millis(300)).build().unwrap();
+    let answer = agent.ask("What now?").await.unwrap();
+    assert_eq!(answer.messages()[2].text(), "seen");
+}
+
+#[tool(undo = "take_back")]
+fn give() {}
+
+#[tool]
+async fn take_back(#[inject] cancellation: &CancellationToken) -> Result<(), String> {
+    tokio::task::yield_now().await;
+    if cancellation.is_cancelled() { Err("nobody waits for it".into()) } else { Ok(()) }
+}
+
+#[tokio::test]
+async fn what_undoes_is_not_cancelled_with_what_it_undoes() {
+    let agent = || {
+        let model = Puppet::calling(|turn| vec![call(&turn.to_string(), ["give", "hangs"][turn], "{}")]);
+        Agent::builder(model).tools(tools![give, hangs]).undo_tools(tools![take_back])
+    };
+    let error = cancelled_in_all_ways(agent).await;
+    assert!(error.run().undo_executions()[0].outcome().is_ok());
+    // Nor when the run is cancelled while it is undone.
+    let model = Puppet::calling(|turn| vec![call(&turn.to_string(), ["give", "revoked"][turn], "{}")]);
+    let agent = Agent::builder(model).tools(tools![give, revoked]).undo_tools(tools![take_back]);
+    let (agent, cancellation) = (agent.build().unwrap(), CancellationToken::new());
+    let cancel = cancellation.clone();
+    let hook = move |event: &Event| {
+        if matches!(event, Event::CallStarted(call) if call.name == "take_back") {
+            cancel.cancel();
+        }
+    };
+    let error =
+        agent.ask("What now?").cancellation_token(cancellation.clone()).on_event(hook).await.unwrap_err();
+    assert!(
+        matches!(error.kind(), RunErrorKind::Stopped(StopReason::ToolFailed { .. }))
+            && cancellation.is_cancelled()
+    );
+    assert!(error.run().undo_executions()[0].outcome().is_ok());
+}

@@ -1,0 +1,111 @@
+//! One life of a run: it starts or goes on, until it is over or killed.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+
+use tool_core::{Agent, Answer, Ask, ChatMemory, Event, RunDriver, RunError, RunStore, SqliteStore, Step};
+
+use super::scenario::{CONVERSATION, QUESTION, Variant, agent, history};
+use super::world::{World, effects};
+
+/// How a run is driven.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Way {
+    Awaited,
+    Streamed,
+    ByHand,
+}
+
+impl Way {
+    pub(crate) const ALL: [Self; 3] = [Self::Awaited, Self::Streamed, Self::ByHand];
+}
+
+pub(crate) type Outcome = Result<Answer, RunError>;
+
+/// Starts the run, or drives it on if one is kept. `None` if it was over already.
+pub(crate) async fn live(
+    variant: Variant,
+    way: Way,
+    store: &SqliteStore,
+    world: &World,
+    log: &std::path::Path,
+) -> Option<Outcome> {
+    let agent = agent(variant, store, world);
+    let ids = store.runs().await.unwrap();
+    let kept = ChatMemory::new(store.clone()).messages(&CONVERSATION.into()).await.unwrap();
+    let is_untouched = effects(log).is_empty() && kept == history();
+    let ask = match &*ids {
+        // A run is kept before it does anything.
+        [] if is_untouched => agent.ask(QUESTION).conversation(CONVERSATION),
+        [] => return None,
+        [id] => agent.resume(store.load_run(id).await.unwrap().unwrap()),
+        more => panic!("one run only: {more:?}"),
+    };
+    Some(match way {
+        Way::Awaited => ask.await,
+        Way::Streamed => stream(ask).await,
+        Way::ByHand => drive(&agent, ask.start()).await,
+    })
+}
+
+async fn stream(ask: Ask) -> Outcome {
+    let mut events = ask.stream();
+    while let Some(event) = events.next().await {
+        if let Event::Done(answer) = event? {
+            return Ok(answer);
+        }
+    }
+    panic!("the stream ended without an end");
+}
+
+/// One call at a time, the last first.
+async fn drive(agent: &Agent, mut run: RunDriver) -> Outcome {
+    loop {
+        match run.next().await? {
+            Step::CallModel(request) => {
+                let response = agent.model().chat(&request).await.unwrap();
+                run.record_response(response).await?;
+            }
+            Step::CallTools(mut calls) => {
+                let execution = run.execute(calls.pop().unwrap()).await?;
+                run.record_result(execution).await?;
+            }
+            _ => return run.finish().await,
+        }
+    }
+}
+
+/// Unparks the thread that polls.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Polls a future until it is ready, and looks behind each poll whether to go on; `None` if it was dropped. There are no
+/// timers, so a further attempt of a call does not wait.
+pub(crate) fn poll_while<T>(
+    future: impl Future<Output = T>,
+    mut may_go_on: impl FnMut() -> bool,
+) -> Option<T> {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return Some(value);
+        }
+        if !may_go_on() {
+            return None;
+        }
+        thread::park();
+    }
+}
+
+pub(crate) fn wait_for<T>(future: impl Future<Output = T>) -> T {
+    poll_while(future, || true).unwrap()
+}

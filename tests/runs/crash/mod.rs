@@ -1,0 +1,106 @@
+//! Runs that are killed, again and again, and come to what they would have come to.
+//!
+//! A life of a run ends at a place that a seed chooses: between two steps, in the model, in a tool before or behind its
+//! effect, before, in or behind an operation of the store. The next life goes on from what the store has. 50 lives are
+//! processes that are killed, by themselves at such a place or from outside at any moment; 950 are futures that are dropped
+//! where they stand, over a store that outlasts them.
+
+mod life;
+mod processes;
+mod scenario;
+mod witness;
+mod world;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use life::{Way, live, poll_while, wait_for};
+use scenario::{CONVERSATION, Variant, history};
+use tool_core::{ChatMemory, SqliteStore};
+use witness::{End, Witness};
+use world::{Dice, Effect, World, effects};
+
+/// No life comes so far.
+const NEVER: i64 = i64::MAX;
+
+/// A place for the files of one run, which is empty.
+fn place() -> PathBuf {
+    static PLACES: AtomicU32 = AtomicU32::new(0);
+    let number = PLACES.fetch_add(1, Ordering::Relaxed);
+    let place = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("crash").join(number.to_string());
+    let _ = std::fs::remove_dir_all(&place);
+    std::fs::create_dir_all(&place).unwrap();
+    place
+}
+
+async fn remember_history(store: &SqliteStore) {
+    ChatMemory::new(store.clone()).commit(&CONVERSATION.into(), &history()).await.unwrap();
+}
+
+fn new_store() -> SqliteStore {
+    wait_for(async {
+        let store = SqliteStore::in_memory().await.unwrap();
+        remember_history(&store).await;
+        store
+    })
+}
+
+/// What a run comes to that nobody kills, and how many places it passes.
+fn undisturbed(variant: Variant, way: Way) -> (End, Vec<Effect>) {
+    let log = place().join("log");
+    let world = World::new(NEVER, world::End::Future, &log);
+    let outcome = wait_for(live(variant, way, &new_store(), &world, &log)).unwrap();
+    (End::of(&outcome), effects(&log))
+}
+
+#[test]
+fn all_ways_come_to_the_same() {
+    for variant in Variant::ALL {
+        let ends = Way::ALL.map(|way| undisturbed(variant, way).0);
+        assert_eq!((&ends[0], &ends[0]), (&ends[1], &ends[2]));
+        assert_eq!(ends[0].is_answer, variant != Variant::Failed);
+        assert_eq!(ends[0].undone.len(), if variant == Variant::Failed { 3 } else { 0 });
+    }
+}
+
+/// Lives that end, in one run; gives how many did.
+fn kill(seed: u64, expected: &[(Variant, (End, Vec<Effect>))]) -> u32 {
+    let mut dice = Dice::new(seed);
+    let (variant, expected) = &expected[dice.below(expected.len() as u64) as usize];
+    let log = place().join("log");
+    let store = new_store();
+    let mut witness = Witness::new(*variant, expected.clone(), store.clone(), &log);
+    let mut killed = 0;
+    loop {
+        let way = Way::ALL[dice.below(3) as usize];
+        let world = World::new(dice.below(80) as i64, world::End::Future, &log);
+        // Some are dropped where they wait for the store's thread, or for nobody.
+        let mut polls = if dice.below(4) == 0 { 1 + dice.below(200) } else { u64::MAX };
+        let may_go_on = || {
+            polls -= 1;
+            !world.is_over() && polls > 0
+        };
+        match poll_while(live(*variant, way, &store, &world, &log), may_go_on) {
+            None => killed += 1,
+            Some(outcome) => {
+                witness.conclude(outcome.as_ref().map(End::of));
+                return killed;
+            }
+        }
+        witness.look();
+    }
+}
+
+#[test]
+fn a_run_whose_future_is_dropped_anywhere_comes_to_the_same() {
+    let expected = Variant::ALL.map(|one| (one, undisturbed(one, Way::Awaited)));
+    let (mut killed, mut seed) = (0, 0);
+    while killed < 950 {
+        let of_this_run = std::panic::catch_unwind(|| kill(seed, &expected));
+        killed += of_this_run.unwrap_or_else(|panic| {
+            println!("the seed was {seed}");
+            std::panic::resume_unwind(panic)
+        });
+        seed += 1;
+    }
+}

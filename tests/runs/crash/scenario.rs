@@ -1,0 +1,274 @@
+//! What the runs do that are killed: a call of each kind of tool, some of them side by side.
+
+use std::future::poll_fn;
+use std::task::Poll;
+
+use futures_util::FutureExt;
+use tool_core::{
+    Agent, Approval, AssistantMessage, ChatMemory, ChatModel, ChatRequest, ChatResponse, ChatStore,
+    ConversationId, Message, ModelFuture, Run, RunStore, SqliteStore, StoreFuture, ToolCall, ToolContext,
+    ToolError, tool, tools,
+};
+
+use super::world::World;
+use tests::support::ways::assert_valid;
+
+/// Which run it is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Variant {
+    /// It has an answer.
+    Answered,
+    /// A tool ends it, and what was done is undone.
+    Failed,
+    /// It calls nothing, and says what was said before.
+    Talk,
+}
+
+impl Variant {
+    pub(crate) const ALL: [Self; 3] = [Self::Answered, Self::Failed, Self::Talk];
+}
+
+pub(crate) const CONVERSATION: &str = "user-7";
+pub(crate) const QUESTION: &str = "Go on";
+
+/// What was said before.
+pub(crate) fn history() -> Vec<Message> {
+    vec![Message::user(QUESTION), Message::assistant("Good morning!")]
+}
+
+#[tool]
+fn note(
+    n: u32,
+    #[inject] world: &World,
+    #[inject] call: &ToolCall,
+    #[inject] context: &ToolContext,
+) -> String {
+    world.take_effect(call, context);
+    format!("noted {n}")
+}
+
+async fn work(world: &World, call: &ToolCall, context: &ToolContext) {
+    world.pass().await;
+    world.take_effect(call, context);
+    world.pass().await;
+}
+
+#[tool]
+async fn fetch(
+    n: u32,
+    #[inject] world: &World,
+    #[inject] call: &ToolCall,
+    #[inject] context: &ToolContext,
+) -> String {
+    work(world, call, context).await;
+    format!("fetched {n}")
+}
+
+#[tool(exclusive)]
+async fn lock(
+    n: u32,
+    #[inject] world: &World,
+    #[inject] call: &ToolCall,
+    #[inject] context: &ToolContext,
+) -> String {
+    work(world, call, context).await;
+    format!("locked {n}")
+}
+
+#[tool(at_most_once)]
+async fn charge(
+    n: u32,
+    #[inject] world: &World,
+    #[inject] call: &ToolCall,
+    #[inject] context: &ToolContext,
+) -> String {
+    work(world, call, context).await;
+    format!("charged {n}")
+}
+
+/// Fails at first; so it does not when it was interrupted at first.
+#[tool(attempts = 3)]
+async fn flaky(
+    n: u32,
+    #[inject] world: &World,
+    #[inject] call: &ToolCall,
+    #[inject] context: &ToolContext,
+) -> Result<String, String> {
+    work(world, call, context).await;
+    if context.attempt() == 1 { Err("busy".into()) } else { Ok(format!("tried {n}")) }
+}
+
+#[tool(needs_approval)]
+async fn delete(
+    n: u32,
+    #[inject] world: &World,
+    #[inject] call: &ToolCall,
+    #[inject] context: &ToolContext,
+) -> String {
+    work(world, call, context).await;
+    format!("deleted {n}")
+}
+
+#[tool(undo = "cancel")]
+async fn book(
+    n: u32,
+    #[inject] world: &World,
+    #[inject] call: &ToolCall,
+    #[inject] context: &ToolContext,
+) -> String {
+    work(world, call, context).await;
+    format!("booked {n}")
+}
+
+#[tool]
+async fn cancel(
+    n: u32,
+    #[inject] world: &World,
+    #[inject] call: &ToolCall,
+    #[inject] context: &ToolContext,
+) -> String {
+    work(world, call, context).await;
+    format!("cancelled {n}")
+}
+
+#[tool]
+async fn close(
+    n: u32,
+    #[inject] world: &World,
+    #[inject] call: &ToolCall,
+    #[inject] context: &ToolContext,
+) -> Result<u32, ToolError> {
+    work(world, call, context).await;
+    if n == 0 { Ok(n) } else { Err(ToolError::fatal("the bank is closed")) }
+}
+
+/// The calls of each turn.
+fn script(variant: Variant) -> &'static [&'static [(&'static str, u32)]] {
+    match variant {
+        Variant::Answered => &[
+            &[("note", 1), ("fetch", 1), ("fetch", 2)],
+            &[("lock", 1), ("charge", 1), ("note", 2), ("lock", 2)],
+            &[("flaky", 1), ("delete", 1), ("fetch", 3), ("delete", 2)],
+            &[("book", 1), ("charge", 2)],
+        ],
+        Variant::Talk => &[],
+        Variant::Failed => {
+            &[&[("book", 1), ("note", 1)], &[("lock", 1), ("book", 2), ("book", 3)], &[("close", 1)]]
+        }
+    }
+}
+
+/// Replies by what it is sent, so that it goes on where it was in another life.
+struct Model {
+    world: World,
+    variant: Variant,
+}
+
+impl ChatModel for Model {
+    fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        Box::pin(async move {
+            self.world.pass().await;
+            let messages = request.messages();
+            assert_valid(messages);
+            let question = messages.iter().rposition(|one| matches!(one, Message::User(_))).unwrap();
+            assert_eq!(messages[question].text(), QUESTION);
+            let behind = &messages[question + 1..];
+            let turn = behind.iter().filter(|one| one.as_assistant().is_some()).count();
+            let reply = match script(self.variant).get(turn) {
+                Some(calls) => {
+                    let calls = calls.iter().enumerate().map(|(position, (name, n))| {
+                        ToolCall::new(format!("call_{turn}_{position}"), *name, format!(r#"{{"n": {n}}}"#))
+                    });
+                    AssistantMessage::default().with_tool_calls(calls)
+                }
+                None if turn == 0 => AssistantMessage::text("Good morning!"),
+                None => {
+                    let results = behind.iter().filter(|one| matches!(one, Message::Tool(_)));
+                    let results: Vec<_> = results.map(Message::text).collect();
+                    AssistantMessage::text(results.join(", "))
+                }
+            };
+            self.world.pass().await;
+            Ok(ChatResponse::new(reply))
+        })
+    }
+}
+
+/// A store in front of which, in which and behind which a life may end.
+struct Mortal {
+    store: SqliteStore,
+    world: World,
+}
+
+impl Mortal {
+    fn through<'a, T: Send + 'a>(&'a self, mut work: StoreFuture<'a, T>) -> StoreFuture<'a, T> {
+        Box::pin(async move {
+            self.world.pass().await;
+            // Handed over, and done or not when the life ends.
+            let done = poll_fn(|context| Poll::Ready(work.poll_unpin(context))).await;
+            self.world.pass().await;
+            let done = match done {
+                Poll::Ready(done) => done,
+                Poll::Pending => work.await,
+            };
+            self.world.pass().await;
+            done
+        })
+    }
+}
+
+impl ChatStore for Mortal {
+    fn load<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<Message>> {
+        self.through(self.store.load(id))
+    }
+
+    fn append<'a>(&'a self, id: &'a ConversationId, messages: &'a [Message]) -> StoreFuture<'a, ()> {
+        self.through(self.store.append(id, messages))
+    }
+
+    fn clear<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, ()> {
+        self.through(self.store.clear(id))
+    }
+
+    fn conversations(&self) -> StoreFuture<'_, Vec<ConversationId>> {
+        self.through(self.store.conversations())
+    }
+}
+
+impl RunStore for Mortal {
+    fn save_run<'a>(&'a self, id: &'a str, run: &'a Run) -> StoreFuture<'a, ()> {
+        self.through(self.store.save_run(id, run))
+    }
+
+    fn load_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Run>> {
+        self.through(self.store.load_run(id))
+    }
+
+    fn remove_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, ()> {
+        self.through(self.store.remove_run(id))
+    }
+
+    fn runs(&self) -> StoreFuture<'_, Vec<String>> {
+        self.through(self.store.runs())
+    }
+}
+
+/// The agent of one life: its model, its tools and its memory are made anew, what is in the store is what was.
+pub(crate) fn agent(variant: Variant, store: &SqliteStore, world: &World) -> Agent {
+    let mortal = || Mortal { store: store.clone(), world: world.clone() };
+    let (approving, watching) = (world.clone(), world.clone());
+    Agent::builder(Model { world: world.clone(), variant })
+        .instructions("Do as you are told.")
+        .tools(tools![note, fetch, lock, charge, flaky, delete, book, close])
+        .undo_tools(tools![cancel])
+        .context(world.clone())
+        .memory(ChatMemory::new(mortal()))
+        .run_store(mortal())
+        .approver(move |_: &ToolCall| {
+            approving.pass_now();
+            Approval::Approve
+        })
+        .on_event(move |_| watching.pass_now())
+        .build()
+        .unwrap()
+}

@@ -1,0 +1,178 @@
+//! Who looks between two lives and at the end.
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use tool_core::{ChatMemory, ConversationId, Message, RunStore, SqliteStore};
+
+use super::life::{Outcome, wait_for};
+use super::scenario::{CONVERSATION, Variant, history};
+use super::world::{Effect, effects};
+use tests::support::ways::assert_valid;
+
+/// What a run came to.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct End {
+    /// The text of the answer, or that of the error.
+    pub(crate) text: String,
+    pub(crate) messages: Vec<Message>,
+    pub(crate) is_answer: bool,
+    /// The calls that undid others, in order.
+    pub(crate) undone: Vec<String>,
+}
+
+impl End {
+    pub(crate) fn of(outcome: &Outcome) -> Self {
+        match outcome {
+            Ok(answer) => Self {
+                text: answer.text().to_owned(),
+                messages: answer.messages().to_vec(),
+                is_answer: true,
+                undone: Vec::new(),
+            },
+            Err(error) => Self {
+                text: error.to_string(),
+                messages: error.run().new_messages().to_vec(),
+                is_answer: false,
+                undone: error.run().undo_executions().iter().map(|one| one.call().id.clone()).collect(),
+            },
+        }
+    }
+}
+
+/// Looks at one run over all of its lives.
+pub(crate) struct Witness {
+    variant: Variant,
+    /// What an undisturbed run came to, and what it did.
+    expected: (End, Vec<Effect>),
+    store: SqliteStore,
+    log: PathBuf,
+    /// How often the calls had their effect whose outcome is kept.
+    recorded: HashMap<String, usize>,
+}
+
+impl Witness {
+    pub(crate) fn new(
+        variant: Variant,
+        expected: (End, Vec<Effect>),
+        store: SqliteStore,
+        log: &Path,
+    ) -> Self {
+        Self { variant, expected, store, log: log.to_owned(), recorded: HashMap::new() }
+    }
+
+    /// Between two lives: nothing was done again whose outcome was kept before.
+    pub(crate) fn look(&mut self) {
+        let effects = effects(&self.log);
+        let count = |id: &str| effects.iter().filter(|one| one.call_id == id).count();
+        for (id, before) in &self.recorded {
+            assert_eq!(count(id), *before, "{id} was made again, though its outcome was kept");
+        }
+        for run in wait_for(self.store.runs()).unwrap() {
+            let run = wait_for(self.store.load_run(&run)).unwrap().unwrap();
+            let state = serde_json::to_value(&run).unwrap();
+            for id in recorded(&state) {
+                let times = count(&id);
+                self.recorded.insert(id, times);
+            }
+        }
+        let kept = self.kept();
+        assert_valid(&kept);
+        let has_all = kept.len() > history().len();
+        assert!(!has_all || kept.len() == history().len() + self.expected.0.messages.len(), "in part");
+    }
+
+    /// What is kept of the conversation.
+    fn kept(&self) -> Vec<Message> {
+        let memory = ChatMemory::new(self.store.clone());
+        wait_for(memory.messages(&ConversationId::new(CONVERSATION))).unwrap()
+    }
+
+    /// At the end: all is as if nobody had been killed.
+    pub(crate) fn conclude(&mut self, end: Option<End>) {
+        self.look();
+        assert_eq!(wait_for(self.store.runs()).unwrap(), Vec::<String>::new());
+        let (expected, expected_effects) = &self.expected;
+        let effects = effects(&self.log);
+        if let Some(end) = &end {
+            assert_eq!((end.is_answer, &end.undone), (expected.is_answer, &expected.undone));
+            assert_same(&end.messages, &expected.messages, &effects);
+            if !expected.is_answer {
+                assert_eq!(end.text, expected.text);
+            }
+        }
+        let kept = self.kept();
+        assert_eq!(kept[..history().len()], history());
+        let added = &kept[history().len()..];
+        match self.variant {
+            Variant::Answered | Variant::Talk => assert_same(added, &expected.messages, &effects),
+            Variant::Failed => assert_eq!(added, []),
+        }
+        assert_effects(&effects, expected_effects);
+    }
+}
+
+/// The ids of the calls whose outcome is in the state.
+fn recorded(state: &Value) -> Vec<String> {
+    let of_turn = state.pointer("/stage/calling/calls").and_then(Value::as_array);
+    let of_turn = of_turn.into_iter().flatten().filter_map(|one| one.pointer("/outcome/call/id"));
+    let over = state["calls"].as_array().into_iter().flatten().map(|one| &one["id"]);
+    let undone = state["undone"].as_array().into_iter().flatten().map(|one| &one["call"]["id"]);
+    of_turn.chain(over).chain(undone).map(|id| id.as_str().unwrap().to_owned()).collect()
+}
+
+/// The messages are the same, but for the calls that are made at most once: what came of them may be unknown.
+fn assert_same(messages: &[Message], expected: &[Message], effects: &[Effect]) {
+    assert_eq!(messages.len(), expected.len());
+    for (message, expected) in messages.iter().zip(expected) {
+        match message {
+            Message::Tool(result) if result.name == "charge" => {
+                let times = effects.iter().filter(|one| one.call_id == result.call_id).count();
+                if result.is_error {
+                    assert!(message.text().starts_with("the outcome of the call is unknown"));
+                    assert!(times <= 1, "{times}");
+                } else {
+                    assert_eq!((message, times), (expected, 1));
+                }
+            }
+            Message::Assistant(reply) if reply.tool_calls.is_empty() && messages.len() > 2 => {
+                // The text tells of all results.
+                let results = messages.iter().filter(|one| matches!(one, Message::Tool(_)));
+                assert_eq!(reply.text, results.map(Message::text).collect::<Vec<_>>().join(", "));
+            }
+            _ => assert_eq!(message, expected),
+        }
+    }
+}
+
+fn assert_effects(effects: &[Effect], expected: &[Effect]) {
+    let mut keys: HashMap<&str, &str> = HashMap::new();
+    let mut attempts: HashMap<&str, u32> = HashMap::new();
+    for one in effects {
+        assert_eq!(*keys.entry(&one.call_id).or_insert(&one.key), one.key, "a call has one key");
+        let last = attempts.insert(&one.call_id, one.attempt).unwrap_or(0);
+        assert!(one.attempt > last, "{one:?} behind attempt {last}");
+    }
+    let runs: HashSet<_> = effects.iter().map(|one| one.key.split('/').next()).collect();
+    assert!(runs.len() <= 1, "one run");
+    let first = |effects: &[Effect], tool: Option<&str>| {
+        let mut ids: Vec<String> = Vec::new();
+        for one in effects.iter().filter(|one| tool.is_none_or(|tool| one.tool == tool)) {
+            if !ids.contains(&one.call_id) {
+                ids.push(one.call_id.clone());
+            }
+        }
+        ids
+    };
+    // What is made at most once may have been interrupted before it had its effect.
+    let charged = first(expected, Some("charge"));
+    let certain = |effects| {
+        let mut ids = first(effects, None);
+        ids.retain(|id| !charged.contains(id));
+        ids.sort();
+        ids
+    };
+    assert_eq!(certain(effects), certain(expected));
+    assert_eq!(first(effects, Some("cancel")), first(expected, Some("cancel")), "the last first");
+}

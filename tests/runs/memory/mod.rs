@@ -1,0 +1,5 @@
+//! Conversation memory: windows, repair of histories, exclusive access, and the SQLite store.
+
+mod histories;
+mod opening;
+mod sqlite;

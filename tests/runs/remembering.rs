@@ -1,0 +1,120 @@
+//! An agent with a memory: what was said before is sent, what was answered is kept, whole or not at all.
+
+use std::time::Duration;
+
+use tests::support::ways::{assert_valid, restored};
+use tool_core::testing::ScriptedModel;
+use tool_core::{Agent, ChatMemory, ConversationId, Message, Window, tool, tools};
+
+#[tool]
+async fn look(milliseconds: u64, #[inject] id: &ConversationId) -> String {
+    tokio::time::sleep(Duration::from_millis(milliseconds)).await;
+    id.to_string()
+}
+
+const LOOK: (&str, &str) = ("look", r#"{"milliseconds": 1}"#);
+
+fn texts(messages: &[Message]) -> Vec<String> {
+    messages.iter().map(|message| message.text().into_owned()).collect()
+}
+
+#[tokio::test]
+async fn what_was_said_before_stands_behind_the_instructions() {
+    let memory = ChatMemory::in_memory();
+    let model = ScriptedModel::new().calls(LOOK.0, LOOK.1).says("One.").says("Two.").says("Other.");
+    let agent = Agent::builder(model.clone())
+        .instructions("Be brief.")
+        .tools(tools![look])
+        .memory(memory.clone())
+        .build()
+        .unwrap();
+    agent.ask("First?").conversation("a").await.unwrap();
+    let answer = agent.ask("Second?").conversation("a").await.unwrap();
+    assert_eq!(texts(answer.messages()), ["Second?", "Two."]);
+    assert_eq!(texts(&model.requests()[2]), ["Be brief.", "First?", "", "a", "One.", "Second?"]);
+    agent.ask("Third?").conversation("b").await.unwrap();
+    assert_eq!(model.requests()[3].len(), 2, "another conversation");
+    let kept = memory.messages(&"a".into()).await.unwrap();
+    assert_eq!(texts(&kept), ["First?", "", "a", "One.", "Second?", "Two."]);
+}
+
+#[tokio::test]
+async fn nothing_is_kept_of_a_run_without_an_answer() {
+    let memory = ChatMemory::in_memory();
+    let model =
+        ScriptedModel::new().calls(LOOK.0, LOOK.1).fails("the line is dead").says("Later.").says("Next.");
+    let agent = Agent::builder(model.clone()).tools(tools![look]).memory(memory.clone()).build().unwrap();
+    let error = agent.ask("First?").conversation("a").await.unwrap_err();
+    assert!(memory.messages(&"a".into()).await.unwrap().is_empty());
+    // Resumed, it is kept when it has one; and once, however often it is finished.
+    let answer = agent.resume(restored(error.into_run())).await.unwrap();
+    assert_eq!(answer.text(), "Later.");
+    let kept = memory.messages(&"a".into()).await.unwrap();
+    assert_eq!(texts(&kept), ["First?", "", "a", "Later."]);
+    assert_valid(&kept);
+}
+
+#[tokio::test]
+async fn a_run_that_is_finished_twice_is_kept_once() {
+    let memory = ChatMemory::in_memory();
+    let agent = Agent::builder(ScriptedModel::new().says("One.")).memory(memory.clone()).build().unwrap();
+    let mut run = agent.ask("First?").conversation("a").start();
+    while run.advance().await.unwrap() {}
+    let state = restored(run.run().clone());
+    run.finish().await.unwrap();
+    agent.resume(state).await.unwrap();
+    assert_eq!(memory.messages(&"a".into()).await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn two_questions_in_one_conversation_are_asked_one_after_the_other() {
+    let memory = ChatMemory::in_memory();
+    let slow = ("look", r#"{"milliseconds": 40}"#);
+    let model = ScriptedModel::new().calls(slow.0, slow.1).says("One.").says("Two.");
+    let agent = Agent::builder(model).tools(tools![look]).memory(memory.clone()).build().unwrap();
+    let ask = |question: &str| agent.ask(question).conversation("a").into_future();
+    let (first, second) = futures_util::future::join(ask("First?"), ask("Second?")).await;
+    assert_eq!((first.unwrap().text(), second.unwrap().text()), ("One.", "Two."));
+    let kept = memory.messages(&"a".into()).await.unwrap();
+    assert_eq!(texts(&kept), ["First?", "", "a", "One.", "Second?", "Two."]);
+    // One that is dropped in the middle leaves nothing, and the next its turn.
+    let agent = Agent::builder(ScriptedModel::new().calls(slow.0, slow.1).says("Three."))
+        .tools(tools![look])
+        .memory(memory.clone())
+        .build()
+        .unwrap();
+    let ask = |question: &str| agent.ask(question).conversation("a").into_future();
+    assert!(tokio::time::timeout(Duration::from_millis(5), ask("Dropped?")).await.is_err());
+    assert_eq!(ask("Third?").await.unwrap().text(), "Three.");
+    assert_eq!(memory.messages(&"a".into()).await.unwrap().len(), 8);
+}
+
+#[tokio::test]
+async fn a_window_cuts_what_is_sent_and_never_the_question() {
+    let memory = ChatMemory::in_memory().with_window(Window::messages(1));
+    let model = ScriptedModel::new().says("One.").says("Two.").says("Three.");
+    let agent =
+        Agent::builder(model.clone()).instructions("Be brief.").memory(memory.clone()).build().unwrap();
+    for question in ["First?", "Second?", "Third?"] {
+        agent.ask(question).conversation("a").await.unwrap();
+    }
+    assert_eq!(texts(&model.requests()[2]), ["Be brief.", "Two.", "Third?"]);
+    assert_eq!(memory.messages(&"a".into()).await.unwrap().len(), 6, "all is kept");
+}
+
+#[tokio::test]
+async fn a_run_that_waits_for_a_person_holds_up_nobody() {
+    #[tool(needs_approval)]
+    fn pay() {}
+    let memory = ChatMemory::in_memory();
+    let model = ScriptedModel::new().calls("pay", "{}").says("Meanwhile.").says("Paid.");
+    let agent = Agent::builder(model).tools(tools![pay]).memory(memory.clone()).build().unwrap();
+    let error = agent.ask("Pay").conversation("a").await.unwrap_err();
+    assert_eq!(agent.ask("How are you?").conversation("a").await.unwrap().text(), "Meanwhile.");
+    let mut run = restored(error.into_run());
+    run.resolve_all_approvals(&tool_core::Approval::Approve);
+    agent.resume(run).await.unwrap();
+    let kept = memory.messages(&"a".into()).await.unwrap();
+    assert_eq!(texts(&kept), ["How are you?", "Meanwhile.", "Pay", "", "Success", "Paid."]);
+    assert_valid(&kept);
+}

@@ -1,0 +1,233 @@
+//! What was done is undone when the run fails, the last first.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use tests::support::ways::{alike, restored};
+use tool_core::testing::ScriptedModel;
+use tool_core::{
+    Agent, AgentBuilder, BuildError, IdempotencyKey, RunError, RunErrorKind, Step, StopReason, ToolError,
+    ToolExecution, Turn, Undone, tool, tools,
+};
+
+#[tool(undo = "cancel")]
+fn book(what: String) -> Result<String, String> {
+    if what == "moon" { Err("there is no flight".into()) } else { Ok(format!("booking of {what}")) }
+}
+
+/// Takes a booking back.
+#[tool(attempts = 2)]
+fn cancel(what: String, #[inject] undone: &Undone, #[inject] key: &IdempotencyKey) -> Result<String, String> {
+    if what == "bridge" {
+        return Err("cannot be burnt twice".into());
+    }
+    assert!(key.as_str().contains("/undo_call_"), "{key}");
+    Ok(format!(
+        "{what} undone, which gave {}",
+        undone.output.as_ref().map_or("?".into(), ToString::to_string)
+    ))
+}
+
+#[tool]
+fn fatal() -> Result<(), ToolError> {
+    Err(ToolError::fatal("the bank is closed"))
+}
+
+#[tool]
+fn look() {}
+
+fn agent(model: ScriptedModel) -> AgentBuilder {
+    Agent::builder(model).tools(tools![book, fatal, look]).undo_tools(tools![cancel])
+}
+
+fn told(undone: &[ToolExecution]) -> Vec<String> {
+    undone.iter().map(|one| one.outcome().map_or_else(ToString::to_string, ToString::to_string)).collect()
+}
+
+fn booking(what: &str) -> (&'static str, String) {
+    ("book", format!(r#"{{"what": "{what}"}}"#))
+}
+
+#[tokio::test]
+async fn a_run_that_fails_undoes_what_it_did_the_last_first() {
+    let script = || {
+        let (train, hotel, moon) = (booking("train"), booking("hotel"), booking("moon"));
+        ScriptedModel::new()
+            .calls_all([train, moon])
+            .calls_all([hotel, ("look", "{}".into())])
+            .calls("fatal", "{}")
+    };
+    let error = alike(|| agent(script())).await.unwrap_err();
+    assert!(
+        matches!(error.kind(), RunErrorKind::Stopped(StopReason::ToolFailed { .. })) && !error.is_resumable()
+    );
+    let expected = ["hotel undone, which gave booking of hotel", "train undone, which gave booking of train"];
+    assert_eq!(told(error.run().undo_executions()), expected);
+    // An answer undoes nothing.
+    let script = || ScriptedModel::new().calls_all([booking("train")]).says("Booked.");
+    assert!(alike(|| agent(script())).await.is_ok());
+}
+
+#[tokio::test]
+async fn what_cannot_be_undone_holds_up_nothing() {
+    let script =
+        || ScriptedModel::new().calls_all([booking("train"), booking("bridge")]).calls("fatal", "{}");
+    let error = alike(|| agent(script())).await.unwrap_err();
+    let expected = ["cannot be burnt twice", "train undone, which gave booking of train"];
+    assert_eq!(told(error.run().undo_executions()), expected);
+    assert_eq!(error.run().undo_executions()[0].attempts(), 2);
+}
+
+#[tokio::test]
+async fn a_tool_that_undoes_takes_those_arguments_that_it_has() {
+    #[tool("Reserves a seat", undo = "free")]
+    fn reserve(train: String, seat: u32) -> String {
+        format!("{seat} in {train}")
+    }
+    #[tool("Frees a seat")]
+    fn free(seat: u32, #[inject] undone: &Undone) -> String {
+        format!("{seat}: {}", undone.output.as_ref().map_or_else(String::new, ToString::to_string))
+    }
+    let script =
+        || ScriptedModel::new().calls("reserve", r#"{"train": "ICE 4", "seat": 7}"#).calls("fatal", "{}");
+    let tools = || tools![reserve, fatal];
+    let hidden = alike(|| Agent::builder(script()).tools(tools()).undo_tools(tools![free])).await;
+    let offered = alike(|| Agent::builder(script()).tools(tools()).tools(tools![free])).await;
+    for error in [hidden.unwrap_err(), offered.unwrap_err()] {
+        assert_eq!(told(error.run().undo_executions()), ["7: 7 in ICE 4"]);
+    }
+}
+
+#[tokio::test]
+async fn limits_undo_calls_and_model_failures_only_once_cancelled() {
+    let turn = |model: ScriptedModel, what: &str| model.calls_all([booking(what)]);
+    let script = || turn(turn(ScriptedModel::new(), "train"), "hotel");
+    let error: RunError = alike(|| agent(script()).max_turns(2)).await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTurns(_))));
+    assert_eq!(told(error.run().undo_executions()), ["train undone, which gave booking of train"]);
+
+    let agent = agent(turn(ScriptedModel::new(), "train").fails("the line is dead")).build().unwrap();
+    let error = agent.ask("Book").await.unwrap_err();
+    assert!(
+        matches!(error.kind(), RunErrorKind::Model(_))
+            && error.is_resumable()
+            && error.run().undo_executions().is_empty()
+    );
+    let mut run = error.into_run();
+    run.cancel();
+    let error = agent.resume(restored(run)).await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::Cancelled)));
+    assert_eq!(error.run().undo_executions().len(), 1);
+}
+
+#[tokio::test]
+async fn a_cancelled_run_undoes_too() {
+    let model = ScriptedModel::new().calls_all([booking("train")]).says("never said");
+    let agent = agent(model).build().unwrap();
+    let cancellation = tool_core::CancellationToken::new();
+    let cancel = cancellation.clone();
+    let hook = move |event: &tool_core::Event| {
+        if matches!(event, tool_core::Event::CallFinished(_)) {
+            cancel.cancel();
+        }
+    };
+    let error = agent.ask("Book").on_event(hook).cancellation_token(cancellation.clone()).await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::Cancelled)));
+    assert_eq!(told(error.run().undo_executions()), ["train undone, which gave booking of train"]);
+}
+
+#[tokio::test]
+async fn what_took_too_long_may_have_had_its_effect_and_is_undone() {
+    #[tool(undo = "cancel", timeout = "5ms")]
+    async fn hangs(what: String) -> String {
+        std::future::pending::<()>().await;
+        what
+    }
+    let script = || ScriptedModel::new().calls("hangs", r#"{"what": "train"}"#).calls("fatal", "{}");
+    let build = || Agent::builder(script()).tools(tools![hangs, fatal]).undo_tools(tools![cancel]);
+    let error = alike(build).await.unwrap_err();
+    assert_eq!(told(error.run().undo_executions()), ["train undone, which gave ?"]);
+}
+
+/// The process ends when the call that undoes was begun; what was kept is driven on.
+#[tokio::test]
+async fn what_undoes_at_most_once_is_not_made_again() {
+    static TAKEN_BACK: AtomicU32 = AtomicU32::new(0);
+    #[tool(undo = "take_back")]
+    fn give(to: String) -> String {
+        to
+    }
+    #[tool(at_most_once)]
+    fn take_back(to: String) -> String {
+        TAKEN_BACK.fetch_add(1, Ordering::SeqCst);
+        to
+    }
+    let arguments = ["Ada", "Bob"].map(|to| ("give", format!(r#"{{"to": "{to}"}}"#)));
+    let model = ScriptedModel::new().calls_all(arguments).calls("fatal", "{}");
+    let agent = Agent::builder(model).tools(tools![give, fatal]).undo_tools(tools![take_back]);
+    let agent = agent.build().unwrap();
+    let mut run = agent.start("Give");
+    while !matches!(run.next().await.unwrap(), Step::CallTools(calls) if calls[0].name == "take_back") {
+        run.advance().await.unwrap();
+    }
+    let mut state = run.into_run();
+    state.begin_call("undo_call_1_1").unwrap();
+    let error = agent.resume(restored(state)).await.unwrap_err();
+    let undone = error.run().undo_executions();
+    assert!(undone[0].outcome().unwrap_err().is_outcome_unknown());
+    assert_eq!(undone[1].output().unwrap().to_string(), "Ada");
+    assert_eq!(TAKEN_BACK.load(Ordering::SeqCst), 1);
+}
+
+#[tool(undo = "sweep")]
+fn bursts() {
+    panic!("behind its effect")
+}
+
+#[tool]
+fn sweep() {}
+
+#[tokio::test]
+async fn a_call_that_panicked_may_have_had_its_effect() {
+    let script = || ScriptedModel::new().calls("bursts", "{}").calls("fatal", "{}");
+    let error = alike(|| agent(script()).tools(tools![bursts, sweep])).await.unwrap_err();
+    assert_eq!(error.run().undo_executions().len(), 1);
+}
+
+#[test]
+fn an_agent_without_the_tool_that_undoes_is_refused() {
+    let error: BuildError = Agent::builder(ScriptedModel::new()).tools(tools![book]).build().unwrap_err();
+    let expected = "the tool `book` is undone by `cancel`, which does not exist; add it with `undo_tools`";
+    assert_eq!(error.to_string(), expected);
+    // It gets the arguments of the call that it undoes.
+    #[tool(undo = "free")]
+    fn rent(car: String) -> String {
+        car
+    }
+    #[tool]
+    fn free(booking: u32) -> u32 {
+        booking
+    }
+    let error = Agent::builder(ScriptedModel::new()).tools(tools![rent, free]).build().unwrap_err();
+    let expected = "the tool `rent` is undone by `free`, which requires `booking` but receives the arguments of `rent`; read the output of the undone call instead, with `#[inject] undone: &Undone`";
+    assert_eq!(error.to_string(), expected);
+    // One that the model is offered will do.
+    assert!(Agent::builder(ScriptedModel::new()).tools(tools![book, cancel]).build().is_ok());
+}
+
+#[tokio::test]
+async fn a_turn_with_fewer_tools_undoes_all_the_same() {
+    #[tool]
+    fn cancel(what: String) -> String {
+        what
+    }
+    let script = || ScriptedModel::new().calls_all([booking("train")]).calls("fatal", "{}");
+    let build = || {
+        Agent::builder(script()).tools(tools![book, fatal, cancel]).before_turn(|turn: &mut Turn<'_>| {
+            if turn.number() == 2 {
+                turn.tools = tools![fatal];
+            }
+        })
+    };
+    let error = alike(build).await.unwrap_err();
+    assert_eq!(told(error.run().undo_executions()), ["train"]);
+}

@@ -1,0 +1,674 @@
+//! Tools made of a JSON Schema at run time: what schemas are taken, what arguments, and what is told of wrong ones.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use tool_core::{DynamicTool, Tool, ToolCall, ToolContext, ToolExecution, ToolSet};
+
+/// A tool that gives back what it was given.
+fn echo(schema: Value) -> DynamicTool {
+    DynamicTool::new("echo", "Gives back", schema, |arguments: Value| arguments).unwrap()
+}
+
+fn set_of(tool: DynamicTool) -> ToolSet {
+    ToolSet::new([Arc::new(tool) as Arc<dyn Tool>]).unwrap()
+}
+
+async fn execute(set: &ToolSet, arguments: &str) -> ToolExecution {
+    let name = set.definitions()[0].name();
+    set.execute(ToolCall::new("call_1", name, arguments), &ToolContext::new()).await
+}
+
+/// What reaches the executor, or what the model is told.
+async fn outcome(set: &ToolSet, arguments: &str) -> Result<Value, String> {
+    match execute(set, arguments).await.outcome() {
+        Ok(output) => Ok(serde_json::from_str(&output.to_string()).unwrap()),
+        Err(error) => {
+            assert!(error.is_invalid_arguments(), "{error}");
+            Err(error.to_string().strip_prefix("invalid arguments: ").unwrap().to_owned())
+        }
+    }
+}
+
+fn refusal(schema: Value) -> String {
+    let error = DynamicTool::new("echo", "", schema, |_: Value| ()).unwrap_err();
+    error.to_string().strip_prefix("the schema of the tool `echo` cannot be used: ").unwrap().to_owned()
+}
+
+#[derive(Deserialize)]
+struct Case {
+    id: String,
+    tools: Vec<Function>,
+    calls: Vec<Call>,
+}
+
+#[derive(Deserialize)]
+struct Function {
+    name: String,
+    description: String,
+    parameters: Value,
+}
+
+#[derive(Deserialize)]
+struct Call {
+    name: String,
+    arguments: Map<String, Value>,
+}
+
+/// A value that nothing makes a right one of.
+fn wrong_value(schema: &Value) -> Value {
+    match schema["type"].as_str() {
+        Some("object") => json!("no object"),
+        Some("array") if schema["items"].get("type").is_none() => Value::Null,
+        _ => json!({ "zz": [1] }),
+    }
+}
+
+#[tokio::test]
+async fn the_reference_calls_of_a_benchmark() {
+    let (mut calls, mut mutations) = (0, 0);
+    for line in include_str!("../functions/cases.jsonl").lines() {
+        let Case { id, tools, calls: references } = serde_json::from_str(line).unwrap();
+        for Call { name, arguments } in references {
+            let function = tools.iter().find(|function| function.name == name).unwrap();
+            let schema = function.parameters.clone();
+            let seen = Arc::new(Mutex::new(Vec::new()));
+            let executor = {
+                let seen = Arc::clone(&seen);
+                move |arguments: Map<String, Value>| seen.lock().unwrap().push(arguments)
+            };
+            let tool = DynamicTool::new(&*name, &*function.description, schema.clone(), executor).unwrap();
+            assert_eq!(*tool.definition().parameters(), schema, "{id}");
+            let set = set_of(tool);
+            let told = async |arguments: &Map<String, Value>| {
+                let text = Value::Object(arguments.clone()).to_string();
+                let execution = execute(&set, &text).await;
+                assert!(execution.repairs().is_empty(), "{id}: {text}");
+                execution.outcome().map(drop).map_err(ToString::to_string)
+            };
+
+            assert_eq!(told(&arguments).await, Ok(()), "{id}");
+            assert_eq!(*seen.lock().unwrap(), std::slice::from_ref(&arguments), "{id}");
+            calls += 1;
+
+            let mut wrong = Vec::new();
+            for (name, property) in schema["properties"].as_object().unwrap() {
+                if arguments.contains_key(name) {
+                    let mut mutated = arguments.clone();
+                    mutated[name] = wrong_value(property);
+                    wrong.push((format!("invalid arguments: `{name}`: expected "), mutated));
+                }
+            }
+            for name in schema["required"].as_array().unwrap().iter().filter_map(Value::as_str) {
+                let mut mutated = arguments.clone();
+                mutated.shift_remove(name).unwrap();
+                wrong.push((format!("invalid arguments: `{name}` is missing, expected "), mutated));
+            }
+            let mut mutated = arguments.clone();
+            mutated.insert("zz_extra".into(), 1.into());
+            let expected = "invalid arguments: there is no argument `zz_extra`, the arguments are `";
+            wrong.push((expected.to_owned(), mutated));
+            for (expected, mutated) in wrong {
+                let error = told(&mutated).await.unwrap_err();
+                assert!(error.starts_with(&expected) && !error.contains("; "), "{id}: {error}\n{expected}");
+                mutations += 1;
+            }
+            assert_eq!(seen.lock().unwrap().len(), 1, "{id}: a refused call was made");
+        }
+    }
+    assert_eq!((calls, mutations), (103, 573));
+}
+
+fn trip() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "city": { "type": "string", "description": "where to", "minLength": 1, "maxLength": 10 },
+            "nights": { "type": "integer", "minimum": 1, "maximum": 30 },
+            "price": { "type": "number", "exclusiveMinimum": 0, "default": 100 },
+            "class": { "enum": ["first", "second", 3] },
+            "code": { "type": "string", "pattern": "^[A-Z]{3}$" },
+            "tags": { "type": "array", "items": { "type": "string" }, "maxItems": 3, "uniqueItems": true },
+            "note": { "type": ["string", "null"] },
+            "stops": { "type": "array", "items": { "$ref": "#/$defs/stop" } },
+            "by": {
+                "anyOf": [
+                    { "type": "object", "properties": { "kind": { "const": "train" }, "seat": { "type": "integer" } },
+                      "required": ["kind", "seat"], "additionalProperties": false },
+                    { "type": "object", "properties": { "kind": { "const": "car" }, "plate": { "type": "string" } },
+                      "required": ["kind", "plate"] },
+                    { "type": "string" },
+                ],
+            },
+            "even": { "type": "integer", "multipleOf": 2, "not": { "const": 4 } },
+        },
+        "required": ["city", "nights"],
+        "$defs": {
+            "stop": {
+                "type": "object",
+                "properties": {
+                    "name": { "type": "string" },
+                    "hours": { "type": "integer" },
+                    "next": { "$ref": "#/$defs/stop" },
+                },
+                "required": ["name"],
+            },
+        },
+    })
+}
+
+/// What an argument comes to.
+enum Comes {
+    AsItIs,
+    Without,
+    Mended(Value),
+    Wrong(&'static str),
+}
+
+use Comes::{AsItIs, Mended, Without, Wrong};
+
+#[tokio::test]
+async fn one_argument_of_each_kind() {
+    let table = [
+        ("price", "9007199254740993", AsItIs),
+        ("price", "18446744073709551615", AsItIs),
+        ("price", "\"1.5\"", Mended(json!(1.5))),
+        ("price", "0", Wrong("`price`: expected a number above 0, got 0")),
+        ("price", "1e400", Wrong("`price`: expected a number above 0, got 1e400")),
+        ("class", "\"first\"", AsItIs),
+        ("class", "3", AsItIs),
+        ("class", "\"FIRST\"", Mended(json!("first"))),
+        ("class", "\"third\"", Wrong("`class`: expected one of \"first\", \"second\", 3, got \"third\"")),
+        ("code", "\"FCO\"", AsItIs),
+        ("code", "\"fco\"", Wrong("`code`: expected a string that matches `^[A-Z]{3}$`, got \"fco\"")),
+        ("tags", "[\"a\", \"b\"]", AsItIs),
+        ("tags", "\"a\"", Mended(json!(["a"]))),
+        (
+            "tags",
+            r#"["a", "a"]"#,
+            Wrong("`tags`: expected a list of at most 3 items without repetitions, got a list of 2"),
+        ),
+        (
+            "tags",
+            r#"["a", {}, []]"#,
+            Wrong("`tags[1]`: expected a string, got an object; `tags[2]`: expected a string, got a list"),
+        ),
+        ("note", "null", AsItIs),
+        ("note", "{}", Wrong("`note`: expected a string or null, got an object")),
+        ("price", "null", Without),
+        ("stops", "null", Without),
+        (
+            "stops",
+            r#"[{"name": "a", "hours": null, "next": {"name": "b"}}]"#,
+            Mended(json!([{ "name": "a", "next": { "name": "b" } }])),
+        ),
+        ("stops", r#"[{"name": "a", "hours": "2.0"}]"#, Mended(json!([{ "name": "a", "hours": 2 }]))),
+        (
+            "stops",
+            r#"[{"name": "a"}, {"next": {"name": "b", "hours": 2.5}}]"#,
+            Wrong(
+                "`stops[1].name` is missing, expected a string; `stops[1].next.hours`: expected an integer, got 2.5",
+            ),
+        ),
+        ("by", "\"foot\"", AsItIs),
+        ("by", r#"{"kind": "car", "plate": "R1"}"#, AsItIs),
+        ("by", r#"{"kind": "train"}"#, Wrong("`by.seat` is missing, expected an integer")),
+        (
+            "by",
+            r#"{"kind": "train", "seat": 1, "sea": 2}"#,
+            Wrong("`by`: there is no argument `sea`, the arguments are `kind`, `seat`, did you mean `seat`?"),
+        ),
+        ("by", "[1]", Wrong("`by`: expected an object or a string, got a list")),
+        ("by", r#"{"kind": "boat"}"#, Wrong("`by`: expected an object or a string, got an object")),
+        ("even", "2", AsItIs),
+        ("even", "2.0", Mended(json!(2))),
+        (
+            "even",
+            "3",
+            Wrong(
+                "`even`: expected an integer that is a multiple of 2 that keeps to `not` of its schema, got 3",
+            ),
+        ),
+        (
+            "even",
+            "4",
+            Wrong(
+                "`even`: expected an integer that is a multiple of 2 that keeps to `not` of its schema, got 4",
+            ),
+        ),
+        (
+            "nigths",
+            "3",
+            Wrong(
+                "there is no argument `nigths`, the arguments are `city`, `nights`, `price`, `class`, `code`, `tags`, `note`, `stops`, `by`, `even`, did you mean `nights`?",
+            ),
+        ),
+    ];
+    let set = set_of(echo(trip()));
+    for (name, value, expected) in table {
+        let text = format!(r#"{{"city": "Rome", "nights": 2, "{name}": {value}}}"#);
+        let mut given = json!({ "city": "Rome", "nights": 2 });
+        let execution = execute(&set, &text).await;
+        let strictly = execute(&set.clone().strict_arguments(), &text).await;
+        let told = outcome(&set, &text).await;
+        let repaired: Vec<_> = execution.repairs().iter().filter_map(|repair| repair.argument()).collect();
+        match expected {
+            AsItIs => {
+                given[name] = serde_json::from_str(value).unwrap();
+                assert_eq!(told, Ok(given), "{text}");
+                assert!(repaired.is_empty() && strictly.outcome().is_ok(), "{text}");
+            }
+            Without => {
+                assert_eq!(told, Ok(given), "{text}");
+                assert!(repaired.is_empty() && strictly.outcome().is_ok(), "{text}");
+            }
+            Mended(mended) => {
+                given[name] = mended;
+                assert_eq!(told, Ok(given), "{text}");
+                // Left out is what `null` means in what is nested too, and `2.0` is an integer to JSON Schema.
+                let is_repair = !value.contains("null");
+                assert_eq!(repaired, if is_repair { vec![name] } else { vec![] }, "{text}");
+                assert_eq!(strictly.outcome().is_ok(), !is_repair || value == "2.0", "{text}");
+            }
+            Wrong(words) => {
+                assert_eq!(told, Err(words.to_owned()), "{text}");
+                assert!(repaired.is_empty() && strictly.outcome().is_err(), "{text}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_text_of_all_arguments() {
+    let set = set_of(echo(trip()));
+    let missing = "`city` is missing, expected a string of 1 to 10 characters (where to); \
+         `nights` is missing, expected an integer from 1 to 30";
+    let table = [
+        ("", missing),
+        ("null", missing),
+        ("{}", missing),
+        ("[]", "expected a JSON object, got a list"),
+        ("{ invalid JSON }", "not valid JSON: key must be a string at line 1 column 3"),
+        (r#"{"city": "Rome", "city": "Pisa", "nights": 1}"#, "`city` is given twice"),
+        (
+            r#"{"city": "", "nights": 31, "price": -1, "tags": [1, []], "x": 1}"#,
+            "there is no argument `x`, the arguments are `city`, `nights`, `price`, `class`, `code`, `tags`, `note`, \
+             `stops`, `by`, `even`; `city`: expected a string of 1 to 10 characters, got \"\"; \
+             `nights`: expected an integer from 1 to 30, got 31; `price`: expected a number above 0, got -1; \
+             `tags[0]`: expected a string, got 1; `tags[1]`: expected a string, got a list",
+        ),
+    ];
+    for (text, expected) in table {
+        assert_eq!(outcome(&set, text).await, Err(expected.to_owned()), "{text}");
+    }
+    let optional = set_of(echo(json!({ "type": "object", "properties": { "a": { "type": "integer" } } })));
+    for text in ["", " null\n", "{}", "{,}", r#"{"a": null}"#, r#"{"a": null,}"#] {
+        assert_eq!(outcome(&optional, text).await, Ok(json!({})), "{text}");
+    }
+    let twice = r#""{\"a\": 1}""#;
+    assert_eq!(outcome(&optional, twice).await, Ok(json!({ "a": 1 })));
+    assert!(outcome(&optional.strict_arguments(), twice).await.is_err());
+}
+
+#[tokio::test]
+async fn names_that_the_schema_does_not_list() {
+    let with = |more: Value| {
+        let mut schema = json!({ "type": "object", "properties": { "a": { "type": "integer" } } });
+        schema.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        set_of(echo(schema))
+    };
+    let is_taken = async |more: Value| outcome(&with(more), r#"{"x_b": 1}"#).await.is_ok();
+    assert!(!is_taken(json!({})).await);
+    assert!(!is_taken(json!({ "additionalProperties": false })).await);
+    assert!(is_taken(json!({ "additionalProperties": true })).await);
+    assert!(is_taken(json!({ "additionalProperties": { "type": "integer" } })).await);
+    assert!(!is_taken(json!({ "additionalProperties": { "type": "array", "minItems": 2 } })).await);
+    assert!(is_taken(json!({ "patternProperties": { "^x_": { "type": "integer" } } })).await);
+    assert!(is_taken(json!({ "allOf": [{ "properties": { "x_b": { "type": "integer" } } }] })).await);
+    assert!(is_taken(json!({ "$ref": "#/$defs/more", "$defs": { "more": { "required": ["x_b"] } } })).await);
+    let patterns = json!({ "patternProperties": { "^y_": true }, "additionalProperties": false });
+    let error = outcome(&with(patterns), r#"{"x_b": 1}"#).await.unwrap_err();
+    assert_eq!(error, "`x_b`: expected what `patternProperties` of the schema allows, got 1");
+}
+
+#[tokio::test]
+async fn of_very_many_names_the_nearest_is_told() {
+    let properties: Map<_, _> = (0..500).map(|number| (format!("argument{number}"), json!(true))).collect();
+    let set = set_of(echo(json!({ "type": "object", "properties": properties })));
+    let told = outcome(&set, r#"{"Argument499": 1}"#).await.unwrap_err();
+    assert!(
+        told.contains("the arguments are `argument499`, `argument0`, ") && !told.contains("`argument99`")
+    );
+    assert!(told.ends_with("did you mean `argument499`?"), "{told}");
+}
+
+#[tokio::test]
+async fn what_spans_several_arguments() {
+    let table = [
+        (
+            json!({ "anyOf": [{ "required": ["a"] }, { "required": ["b"] }] }),
+            "{}",
+            "expected an object that keeps to `anyOf` of its schema",
+        ),
+        (
+            json!({ "dependentRequired": { "a": ["b"] } }),
+            r#"{"a": 1}"#,
+            "expected an object that keeps to `dependentRequired` of its schema",
+        ),
+        (
+            json!({ "if": { "required": ["a"] }, "then": { "required": ["b"] } }),
+            r#"{"a": 1}"#,
+            "expected an object that keeps to `if` of its schema",
+        ),
+        (json!({ "minProperties": 1 }), "{}", "expected an object of at least 1 entries"),
+        (json!({ "allOf": [{ "required": ["b"] }] }), r#"{"a": 1}"#, "`b` is missing, expected a value"),
+    ];
+    for (more, text, expected) in table {
+        let mut schema = json!({ "type": "object", "properties": { "a": {}, "b": {} } });
+        schema.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let told = outcome(&set_of(echo(schema)), text).await;
+        assert_eq!(told, Err(expected.to_owned()), "{more}");
+    }
+}
+
+#[tokio::test]
+async fn executors_of_all_forms() {
+    #[derive(Deserialize)]
+    struct Place {
+        city: String,
+    }
+    let schema =
+        json!({ "type": "object", "properties": { "city": { "type": "string" } }, "required": ["city"] });
+    let make = |schema: &Value| {
+        let schema = || schema.clone();
+        [
+            DynamicTool::new("it", "", schema(), |place: Place| place.city),
+            DynamicTool::new("it", "", schema(), |map: Map<String, Value>| {
+                map["city"].as_str().unwrap().to_owned()
+            }),
+            DynamicTool::new("it", "", schema(), |value: Value, context: ToolContext| async move {
+                tokio::task::yield_now().await;
+                assert!(context.get::<u8>().is_none());
+                value["city"].as_str().map(str::to_owned).ok_or("no city")
+            }),
+            DynamicTool::new("it", "", schema(), || "Rome"),
+        ]
+    };
+    for (form, tool) in make(&schema).into_iter().enumerate() {
+        let execution = execute(&set_of(tool.unwrap()), r#"{"city": "Rome"}"#).await;
+        assert_eq!(execution.outcome().unwrap().to_string(), "Rome", "form {form}");
+    }
+    let tool = DynamicTool::new("it", "", json!({ "type": "object" }), |place: Place| place.city).unwrap();
+    assert_eq!(
+        execute(&set_of(tool), "{}").await.outcome().unwrap_err().to_string(),
+        "invalid arguments: missing field `city`"
+    );
+}
+
+#[tokio::test]
+async fn the_draft_that_the_schema_names() {
+    let schema = |draft: &str| {
+        json!({
+            "$schema": draft,
+            "type": "object",
+            "properties": { "pair": { "$ref": "#/definitions/pair", "minItems": 5 }, "mail": { "format": "email" } },
+            "definitions": { "pair": { "items": [{ "type": "string" }, { "type": "integer" }] } },
+        })
+    };
+    let set = set_of(echo(schema("http://json-schema.org/draft-07/schema#")));
+    // Up to draft-07 what stands beside a reference does not count, and a list under `items` tells each item.
+    assert!(outcome(&set, r#"{"pair": ["a", 1], "mail": "none"}"#).await.is_ok());
+    let told = outcome(&set, r#"{"pair": ["a", "b"]}"#).await;
+    assert_eq!(told, Err("`pair[1]`: expected an integer, got \"b\"".into()));
+    assert!(
+        refusal(schema("https://json-schema.org/draft/2020-12/schema"))
+            .starts_with("it is no valid JSON Schema at `")
+    );
+    let told = refusal(schema("http://json-schema.org/draft-04/schema#"));
+    assert!(told.starts_with("its `$schema` is \"http://json-schema.org/draft-04/schema#\"; "), "{told}");
+    assert!(refusal(json!({ "$schema": 7, "type": "object" })).starts_with("its `$schema` is 7; "));
+}
+
+#[test]
+fn schemas_that_cannot_be_used() {
+    let with = |property: Value| json!({ "type": "object", "properties": { "x": property } });
+    let table = [
+        (json!({ "type": "string" }), "its `type` is \"string\", but arguments are an `\"object\"`"),
+        (json!({ "type": ["object", "null"] }), "its `type` is [\"object\",\"null\"], but"),
+        (json!({ "properties": {} }), "it has no `type`; at the root, write `\"type\": \"object\"`"),
+        (json!(true), "it has no `type`"),
+        (json!("object"), "it has no `type`"),
+        (with(json!({ "type": "float" })), "it is no valid JSON Schema at `properties.x.type`: "),
+        (
+            with(json!({ "type": "string", "minLength": -1 })),
+            "it is no valid JSON Schema at `properties.x.minLength`: ",
+        ),
+        (with(json!({ "required": "a" })), "it is no valid JSON Schema at `properties.x.required`: "),
+        (with(json!(3)), "it is no valid JSON Schema at `properties.x`: "),
+        (
+            with(json!({ "pattern": "[" })),
+            "the regular expression \"[\" at `properties.x.pattern` is not valid",
+        ),
+        (with(json!({ "pattern": "(?=a)b" })), "the regular expression \"(?=a)b\" at `properties.x.pattern`"),
+        (
+            with(json!({ "patternProperties": { "[": true } })),
+            "the regular expression \"[\" at `properties.x.patternProperties",
+        ),
+        (
+            with(json!({ "$ref": "https://example.com/a.json" })),
+            "`$ref` at `properties.x` leads to `https://example.com/a.json`; only",
+        ),
+        (
+            with(json!({ "$ref": "file:///etc/passwd" })),
+            "`$ref` at `properties.x` leads to `file:///etc/passwd`; only",
+        ),
+        (with(json!({ "$ref": "other.json#/a" })), "`$ref` at `properties.x` leads to `other.json#/a`; only"),
+        (
+            with(json!({ "$ref": "#/$defs/none" })),
+            "`$ref` at `properties.x` leads to `#/$defs/none`, which is not there",
+        ),
+        (with(json!({ "$dynamicRef": "#a" })), "`$dynamicRef` at `properties.x` is not supported"),
+        (with(json!({ "$id": "https://example.com/b" })), "`$id` at `properties.x` is not supported"),
+        (with(json!({ "$ref": "#/properties/x" })), "more than 12 schemas lead one to another"),
+        (json!({ "type": "object", "allOf": [{ "$ref": "#" }] }), "more than 12 schemas lead one to another"),
+    ];
+    for (schema, expected) in table {
+        let told = refusal(schema.clone());
+        assert!(told.starts_with(expected), "{schema}: {told}");
+    }
+    let error = DynamicTool::new("echo", "", json!({}), |_: Value| ()).unwrap_err();
+    assert!(error.is_no_object() && !error.is_invalid() && !error.is_too_large() && !error.is_reference());
+}
+
+/// Made in some time that is bounded, and never with a stack that overflows: a test has but 2 MiB of it.
+#[test]
+fn hostile_schemas_are_refused_or_taken_in_bounded_time() {
+    // `json!` recurses into what it is given.
+    let around = |keyword: &str, inner: Value| Value::Object(Map::from_iter([(keyword.to_owned(), inner)]));
+    let with = |property: Value| {
+        let mut schema = json!({ "type": "object" });
+        schema["properties"] = around("x", property);
+        schema
+    };
+    let deep = |levels: usize, keyword: &str| (0..levels).fold(json!({}), |inner, _| around(keyword, inner));
+    let chain = |length: usize, link: fn(String) -> Value| {
+        let next = |index: usize| link(format!("#/$defs/a{}", index + 1));
+        let mut definitions: Map<_, _> =
+            (0..length).map(|index| (format!("a{index}"), next(index))).collect();
+        definitions.insert(format!("a{length}"), json!({ "type": "integer" }));
+        json!({ "type": "object", "properties": { "x": { "$ref": "#/$defs/a0" } }, "$defs": definitions })
+    };
+    let properties = |count: usize| -> Map<String, Value> {
+        (0..count).map(|number| (format!("name{number}"), json!({ "type": "integer" }))).collect()
+    };
+    let table: Vec<(&str, Value, Option<&str>)> = vec![
+        ("1,000 levels", with(deep(1000, "items")), Some("it is nested deeper than 127 levels")),
+        ("100,000 levels", with(deep(100_000, "items")), Some("it is nested deeper than 127 levels")),
+        ("100 levels", with(deep(100, "items")), None),
+        ("60 times not", with(deep(60, "not")), Some("more than 12 schemas lead")),
+        (
+            "a bomb of references",
+            chain(30, |next| json!({ "allOf": [{ "$ref": next }, { "$ref": next }] })),
+            Some("more than 12 schemas lead"),
+        ),
+        (
+            "a small bomb",
+            chain(5, |next| json!({ "allOf": vec![json!({ "$ref": next }); 10] })),
+            Some("more than 1000 schemas judge one value"),
+        ),
+        ("a long chain", chain(10_000, |next| json!({ "$ref": next })), Some("more than 12 schemas")),
+        ("a long list", chain(1000, |next| json!({ "properties": { "next": { "$ref": next } } })), None),
+        ("20,000 properties", json!({ "type": "object", "properties": properties(20_000) }), None),
+        (
+            "100,000 properties",
+            json!({ "type": "object", "properties": properties(100_000) }),
+            Some("it is larger than 1024 KiB"),
+        ),
+        (
+            "megabytes",
+            with(json!({ "description": "x".repeat(5_000_000) })),
+            Some("it is larger than 1024 KiB"),
+        ),
+        ("a large enum", with(json!({ "enum": (0..100_000).collect::<Vec<_>>() })), None),
+        (
+            "2,000 choices",
+            with(json!({ "anyOf": vec![json!({ "type": "integer" }); 2000] })),
+            Some("more than 1000 schemas"),
+        ),
+        (
+            "a large regular expression",
+            with(json!({ "pattern": "((a{100}){100}){100}" })),
+            Some("the regular expression"),
+        ),
+        ("a slow regular expression", with(json!({ "pattern": "^(a+)+$" })), None),
+        (
+            "many regular expressions",
+            with(json!({ "patternProperties": properties(300) })),
+            Some("it has more than 256 regular"),
+        ),
+    ];
+    for (name, schema, expected) in table {
+        let started = Instant::now();
+        let made = DynamicTool::new("echo", "", schema, |_: Value| ());
+        let told = made.err().map(|error| error.to_string());
+        let told = told
+            .as_deref()
+            .and_then(|told| told.strip_prefix("the schema of the tool `echo` cannot be used: "));
+        assert_eq!(told.is_some(), expected.is_some(), "{name}: {told:?}");
+        assert!(told.unwrap_or_default().starts_with(expected.unwrap_or_default()), "{name}: {told:?}");
+        assert!(told.is_none_or(|told| told.len() < 700), "{name}");
+        assert!(started.elapsed() < Duration::from_secs(300), "{name}: {:?}", started.elapsed());
+    }
+}
+
+#[tokio::test]
+async fn hostile_arguments_are_refused_briefly_in_bounded_time() {
+    let choice =
+        json!({ "type": "object", "properties": { "it": { "$ref": "#/$defs/it" } }, "required": ["it"] });
+    let many: Map<_, _> =
+        (0..20_000).map(|number| (format!("name{number}"), json!({ "type": "integer" }))).collect();
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "text": { "type": "string", "pattern": "^(a+)+$" },
+            "numbers": { "type": "array", "items": { "type": "integer", "multipleOf": 3 }, "uniqueItems": true },
+            "it": { "$ref": "#/$defs/it" },
+            "words": { "type": "array", "items": { "enum": many.keys().collect::<Vec<_>>() } },
+            "many": { "type": "object", "properties": many, "required": many.keys().collect::<Vec<_>>() },
+        },
+        "$defs": { "it": { "anyOf": [choice, choice, choice, { "type": "integer" }] } },
+    });
+    let numbers = |text: &str| format!(r#"{{"numbers": [{}]}}"#, vec![text; 300_000].join(","));
+    let table = [
+        (
+            "10 MB of text",
+            format!(r#"{{"text": "{}!"}}"#, "a".repeat(10_000_000)),
+            "`text`: expected a string that matches",
+        ),
+        ("a wrong list", numbers("\"no\""), "`numbers[0]`: expected an integer, got \"no\"; "),
+        (
+            "a list to mend",
+            numbers("\"3\""),
+            "`numbers`: expected a list without repetitions, got a list of 300000",
+        ),
+        (
+            "deep choices",
+            format!(r#"{{"it": {}"x"{}}}"#, "{\"it\":".repeat(120), "}".repeat(120)),
+            "`it`: expected an object",
+        ),
+        (
+            "deep lists",
+            format!(r#"{{"it": {}1{}}}"#, "[".repeat(5_000_000), "]".repeat(5_000_000)),
+            "`it` is nested too deeply",
+        ),
+        (
+            "many words",
+            format!(r#"{{"words": [{}]}}"#, vec!["\"NAME19999\""; 30_000].join(",")),
+            "`words[0]`: expected one of \"name0\", \"name1\", ",
+        ),
+        ("many missing", r#"{"many": {}}"#.to_owned(), "`many.name0` is missing, expected an integer; "),
+        (
+            "many unknown",
+            format!(
+                "{{{}}}",
+                (0..500_000).map(|number| format!("\"x{number}\":0")).collect::<Vec<_>>().join(",")
+            ),
+            "there is no argument `x0`",
+        ),
+    ];
+    let set = set_of(echo(schema));
+    for (name, text, expected) in table {
+        let started = Instant::now();
+        let told = outcome(&set, &text).await.unwrap_err();
+        assert!(told.starts_with(expected) && told.len() < 6000, "{name}, {} bytes: {told:.500}", told.len());
+        assert!(started.elapsed() < Duration::from_secs(300), "{name}: {:?}", started.elapsed());
+    }
+}
+
+/// Deep arguments, judged through as many schemas on each level as there may be. A test has but 2 MiB of stack.
+#[tokio::test]
+async fn deep_arguments_and_long_chains() {
+    type Around = fn(Value) -> Value;
+    let kinds: [(&str, Around); 7] = [
+        ("allOf", |inner| json!({ "allOf": [inner] })),
+        ("anyOf", |inner| json!({ "anyOf": [inner, { "type": "integer" }] })),
+        ("oneOf", |inner| json!({ "oneOf": [{ "type": "integer" }, inner] })),
+        ("not", |inner| json!({ "not": { "not": inner } })),
+        ("then", |inner| json!({ "if": true, "then": inner })),
+        ("else", |inner| json!({ "if": false, "else": inner })),
+        ("dependentSchemas", |inner| json!({ "dependentSchemas": { "end": inner } })),
+    ];
+    for (name, around) in kinds {
+        let rounds = if name == "not" { 5 } else { 11 };
+        let inner = json!({
+            "type": "object",
+            "properties": { "it": { "$ref": "#/$defs/it" }, "end": { "type": "string", "pattern": "^a$" } },
+        });
+        let it = (0..rounds).fold(inner, |inner, _| around(inner));
+        let schema = json!({ "type": "object", "properties": { "it": { "$ref": "#/$defs/it" } }, "$defs": { "it": it } });
+        let set = set_of(echo(schema));
+        let levels = r#"{"end":"a","it":"#.repeat(124);
+        let deep = |end: &str| format!(r#"{{"it":{levels}{{"end":{end}}}{}"#, "}".repeat(125));
+        let started = Instant::now();
+        assert!(outcome(&set, &deep("\"a\"")).await.is_ok(), "{name}");
+        let told = outcome(&set, &deep("\"b\"")).await.unwrap_err();
+        assert!(told.starts_with("`it") && told.len() < 6000, "{name}: {told}");
+        assert!(outcome(&set, &deep("{}")).await.is_err(), "{name}");
+        assert!(started.elapsed() < Duration::from_secs(300), "{name}: {:?}", started.elapsed());
+    }
+}
+
+#[test]
+fn debug_names_the_tool_only() {
+    let tool = DynamicTool::new("sum", "Secret", json!({ "type": "object" }), |_: Value| ()).unwrap();
+    assert_eq!(format!("{tool:?}"), "DynamicTool(\"sum\")");
+}
+
+#[expect(dead_code, reason = "the auto traits are what is asserted")]
+fn assert_auto_traits(tool: DynamicTool, error: tool_core::DynamicToolError) {
+    fn is_shared(_: impl Send + Sync + 'static) {}
+    is_shared(tool);
+    is_shared(error);
+}

@@ -1,0 +1,16 @@
+//! Every word of the macros, in the strictest of crates, in edition 2024.
+#![deny(warnings, clippy::all, clippy::pedantic)]
+#![deny(missing_docs, missing_debug_implementations, missing_copy_implementations, unreachable_pub, unused)]
+#![deny(unused_qualifications, unused_results, unused_lifetimes, let_underscore_drop, nonstandard_style)]
+
+mod program;
+
+#[tokio::test]
+async fn they_all_work() {
+    program::call_all().await;
+}
+
+#[tokio::test]
+async fn they_all_work_in_edition_2021() {
+    tests_edition_2021::call_all().await;
+}

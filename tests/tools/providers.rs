@@ -1,0 +1,458 @@
+//! Tools that are looked up when there is a question: how often, by what, and what happens if there are none.
+
+use std::error::Error;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use tool_core::testing::ScriptedModel;
+use tool_core::{
+    Agent, AgentBuilder, Answer, ConversationId, Event, Injection, RunError, RunErrorKind, Step, Tool,
+    ToolChoice, ToolContext, ToolDefinition, ToolFuture, ToolOutput, ToolProvider, ToolProviderFuture,
+    ToolProviderRequest, ToolSet, tool, tools,
+};
+
+#[tool("Sums two numbers")]
+fn sum(a: i64, b: i64) -> i64 {
+    a + b
+}
+
+#[tool("Reads a file")]
+async fn read_file(path: String) -> String {
+    path
+}
+
+/// A tool that says which turn it was made for.
+struct OfTurn {
+    definition: ToolDefinition,
+    turn: usize,
+}
+
+impl Tool for OfTurn {
+    fn definition(&self) -> &ToolDefinition {
+        &self.definition
+    }
+
+    fn call<'a>(&'a self, _arguments: &'a str, _context: &'a ToolContext) -> ToolFuture<'a> {
+        ToolFuture::boxed(async { Ok(ToolOutput::text(format!("of turn {}", self.turn))) })
+    }
+}
+
+/// Counts how often it is asked, and keeps what it was asked with.
+#[derive(Clone, Default)]
+struct Counting {
+    asked: Arc<AtomicUsize>,
+    seen: Arc<Mutex<Vec<String>>>,
+    is_dynamic: bool,
+}
+
+impl ToolProvider for Counting {
+    fn tools<'a>(&'a self, request: &'a ToolProviderRequest<'_>) -> ToolProviderFuture<'a> {
+        Box::pin(async move {
+            let turn = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
+            let (said, messages) = (request.question(), request.messages().len());
+            let user = request.context().get::<u32>().copied().unwrap_or_default();
+            let seen = format!("{said} {messages} {user} {}", request.conversation());
+            self.seen.lock().unwrap().push(seen);
+            tokio::task::yield_now().await;
+            let definition = ToolDefinition::new("turn", "Tells the turn");
+            Ok(ToolSet::default().with(OfTurn { definition, turn })?)
+        })
+    }
+
+    fn is_dynamic(&self) -> bool {
+        self.is_dynamic
+    }
+
+    fn name(&self) -> &str {
+        "counting"
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Awaited,
+    Streamed,
+    ByHand,
+}
+
+const WAYS: [Way; 3] = [Way::Awaited, Way::Streamed, Way::ByHand];
+
+async fn drive(way: Way, ask: tool_core::Ask, agent: &Agent) -> Result<Answer, RunError> {
+    match way {
+        Way::Awaited => ask.await,
+        Way::Streamed => {
+            let mut events = ask.stream();
+            loop {
+                if let Event::Done(answer) = events.next().await.unwrap()? {
+                    return Ok(answer);
+                }
+            }
+        }
+        Way::ByHand => {
+            let mut run = ask.start();
+            loop {
+                match run.next().await? {
+                    Step::CallModel(request) => {
+                        let response = agent.model().chat(&request).await.unwrap();
+                        run.record_response(response).await?;
+                    }
+                    // One by one, asking for the tools before each.
+                    Step::CallTools(calls) => {
+                        let execution = run.execute(calls[0].clone()).await?;
+                        run.record_result(execution).await?;
+                    }
+                    _ => return run.finish().await,
+                }
+            }
+        }
+    }
+}
+
+fn outputs(answer: &Answer) -> Vec<String> {
+    let text = |outcome: Result<&ToolOutput, _>| outcome.map_or_else(|_| "error".into(), ToString::to_string);
+    answer.tool_executions().iter().map(|one| text(one.outcome())).collect()
+}
+
+fn turning() -> ScriptedModel {
+    ScriptedModel::new()
+        .expects(|request| request.tools().len() == 2 && request.tools()[1].name() == "turn")
+        .calls_all([("turn", "{}"), ("sum", r#"{"a":1,"b":2}"#), ("turn", "{}")])
+        .calls("turn", "{}")
+        .says("Done.")
+}
+
+#[tokio::test]
+async fn a_static_provider_is_asked_once_per_ask_and_a_dynamic_one_once_per_reply() {
+    for way in WAYS {
+        for is_dynamic in [false, true] {
+            let provider = Counting { is_dynamic, ..Default::default() };
+            let agent = Agent::builder(turning()).tools(tools![sum]).tool_provider(provider.clone());
+            let agent = agent.context(7u32).build().unwrap();
+            let ask = agent.ask("Turn").conversation("c");
+            let answer = drive(way, ask, &agent).await.unwrap();
+            let what = format!("{way:?} {is_dynamic}");
+            // The calls of a turn find the tools that were offered in it.
+            let (tools, seen): (_, &[&str]) = match is_dynamic {
+                false => (["of turn 1", "3", "of turn 1", "of turn 1"], &["Turn 1 7 c"]),
+                true => {
+                    let seen = &["Turn 1 7 c", "Turn 5 7 c", "Turn 7 7 c"];
+                    (["of turn 1", "3", "of turn 1", "of turn 2"], seen)
+                }
+            };
+            assert_eq!(outputs(&answer), tools, "{what}");
+            assert_eq!(*provider.seen.lock().unwrap(), seen, "{what}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_static_provider_beside_a_dynamic_one_is_asked_once_all_the_same() {
+    for way in WAYS {
+        let (fixed, dynamic) =
+            (Arc::new(AtomicUsize::new(0)), Counting { is_dynamic: true, ..Default::default() });
+        let asked = Arc::clone(&fixed);
+        let provider = move |_: &ToolProviderRequest<'_>| {
+            asked.fetch_add(1, Ordering::SeqCst);
+            Ok::<_, Refused>(tools![sum])
+        };
+        let agent = Agent::builder(turning()).tool_provider(dynamic.clone()).tool_provider(provider);
+        let agent = agent.build().unwrap();
+        let answer = drive(way, agent.ask("Turn"), &agent).await.unwrap();
+        assert_eq!(outputs(&answer), ["of turn 1", "3", "of turn 1", "of turn 2"], "{way:?}");
+        let asked = (fixed.load(Ordering::SeqCst), dynamic.asked.load(Ordering::SeqCst));
+        assert_eq!(asked, (1, 3), "{way:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_second_ask_and_a_resumed_run_ask_again() {
+    let provider = Counting::default();
+    let model = ScriptedModel::new().fails("the line is dead").says("One.").says("Two.");
+    let agent = Agent::builder(model).tool_provider(provider.clone()).build().unwrap();
+    let error = agent.ask("Turn").await.unwrap_err();
+    assert_eq!(agent.resume(error.into_run()).await.unwrap().text(), "One.");
+    assert_eq!(agent.ask("Turn").await.unwrap().text(), "Two.");
+    assert_eq!(provider.asked.load(Ordering::SeqCst), 3);
+}
+
+#[tokio::test]
+async fn nobody_is_asked_before_there_is_an_await_nor_for_a_finished_run() {
+    let provider = Counting::default();
+    let agent = Agent::builder(ScriptedModel::new()).tool_provider(provider.clone()).build().unwrap();
+    drop(agent.ask("Turn"));
+    drop(agent.ask("Turn").stream());
+    let mut run = agent.start("Turn");
+    run.record_response(tool_core::ChatResponse::new(tool_core::AssistantMessage::text("Done.")))
+        .await
+        .unwrap();
+    assert!(matches!(run.next().await.unwrap(), Step::Done));
+    assert_eq!(agent.resume(run.into_run()).await.unwrap().text(), "Done.");
+    assert_eq!(provider.asked.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn what_lasts_stands_in_front_of_what_may_change() {
+    let named = |name: &str| {
+        let definition = ToolDefinition::new(name, "Does something");
+        ToolSet::default().with(OfTurn { definition, turn: 0 }).unwrap()
+    };
+    let model = ScriptedModel::new()
+        .expects(|request| {
+            let names: Vec<_> = request.tools().iter().map(ToolDefinition::name).collect();
+            names == ["sum", "asked", "first", "second", "turn"]
+        })
+        .says("Done.");
+    let (first, second) = (named("first"), named("second"));
+    let agent = Agent::builder(model)
+        .tool_provider(Counting { is_dynamic: true, ..Default::default() })
+        .tool_provider(move |_: &ToolProviderRequest<'_>| first.union(&ToolSet::default()))
+        .tool_provider(move |_: &ToolProviderRequest<'_>| second.union(&ToolSet::default()))
+        .tools(tools![sum])
+        .build()
+        .unwrap();
+    agent.ask("Hello").tools(named("asked")).await.unwrap();
+}
+
+#[tokio::test]
+async fn one_set_given_again_is_written_once() {
+    struct Same(ToolSet);
+    impl ToolProvider for Same {
+        fn tools<'a>(&'a self, _: &'a ToolProviderRequest<'_>) -> ToolProviderFuture<'a> {
+            Box::pin(async { Ok(self.0.clone()) })
+        }
+        fn is_dynamic(&self) -> bool {
+            true
+        }
+    }
+    struct Encoded;
+    let model = ScriptedModel::new()
+        .expects(|request| {
+            request.tools().encoded(|_| Encoded);
+            true
+        })
+        .calls("sum", r#"{"a":1,"b":2}"#)
+        .expects(|request| {
+            let mut is_kept = true;
+            request.tools().encoded(|_| {
+                is_kept = false;
+                Encoded
+            });
+            is_kept
+        })
+        .says("3");
+    let agent = Agent::builder(model).tools(tools![read_file]).tool_provider(Same(tools![sum]));
+    assert_eq!(agent.build().unwrap().ask("1 + 2?").await.unwrap().text(), "3");
+}
+
+#[derive(Debug)]
+struct Refused;
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("connection refused")
+    }
+}
+
+impl Error for Refused {}
+
+/// Gives what it is told to, or fails, at each of its asks.
+struct Scripted(Mutex<Vec<Result<ToolSet, Refused>>>);
+
+impl ToolProvider for Scripted {
+    fn tools<'a>(&'a self, _request: &'a ToolProviderRequest<'_>) -> ToolProviderFuture<'a> {
+        Box::pin(async { Ok(self.0.lock().unwrap().remove(0)?) })
+    }
+
+    fn is_dynamic(&self) -> bool {
+        true
+    }
+}
+
+fn scripted(given: impl IntoIterator<Item = Result<ToolSet, Refused>>) -> Scripted {
+    Scripted(Mutex::new(given.into_iter().collect()))
+}
+
+struct Database;
+
+struct Needy(ToolDefinition);
+
+impl Tool for Needy {
+    fn definition(&self) -> &ToolDefinition {
+        &self.0
+    }
+
+    fn call<'a>(&'a self, _arguments: &'a str, _context: &'a ToolContext) -> ToolFuture<'a> {
+        ToolFuture::ready(Ok(ToolOutput::text("")))
+    }
+
+    fn injections(&self) -> Option<&[Injection]> {
+        Some(&const { [Injection::of::<Database>()] })
+    }
+}
+
+fn needy() -> ToolSet {
+    ToolSet::default().with(Needy(ToolDefinition::new("refund", "Pays back"))).unwrap()
+}
+
+#[tokio::test]
+async fn a_provider_that_fails_ends_the_run_with_what_was_done() {
+    type Build = fn(AgentBuilder) -> AgentBuilder;
+    let table: [(Build, &str); 4] = [
+        (
+            |agent| agent.tool_provider(scripted([Ok(tools![sum]), Err(Refused)])),
+            "the tool provider `providers::Scripted` failed: connection refused",
+        ),
+        (
+            |agent| agent.tool_provider(scripted([Ok(tools![sum]), Ok(tools![sum, read_file])])),
+            "the tools of the tool provider `tools::providers::Scripted` cannot be offered: two tools are named `read_file`: one at tests/tools/providers.rs:",
+        ),
+        (
+            |agent| agent.tool_provider(scripted([Ok(tools![sum]), Ok(needy())])),
+            "the tools lack what they take from the context: `refund` takes `providers::Database`; hand it in",
+        ),
+        (
+            |agent| {
+                let provider = scripted([Ok(tools![sum]), Ok(tools![])]);
+                agent.tool_provider(scripted([Ok(tools![]), Err(Refused)])).tool_provider(provider)
+            },
+            "the tool provider `providers::Scripted` failed: connection refused",
+        ),
+    ];
+    for (build, expected) in table {
+        for way in WAYS {
+            let model = ScriptedModel::new().calls("sum", r#"{"a":1,"b":2}"#).says("3");
+            let agent = build(Agent::builder(model.clone()).tools(tools![read_file])).build().unwrap();
+            let error = drive(way, agent.ask("1 + 2?"), &agent).await.unwrap_err();
+            assert!(error.to_string().starts_with(expected), "{error}");
+            match error.kind() {
+                RunErrorKind::MissingContext(_) => assert!(expected.contains("lack"), "{error}"),
+                RunErrorKind::Tools { error, .. } => {
+                    assert_eq!(error.is::<Refused>(), expected.ends_with("refused"), "{error}");
+                }
+                _ => panic!("{error}"),
+            }
+            assert_eq!((error.tool_executions().len(), error.messages().len()), (1, 3));
+            assert_eq!(model.requests().len(), 1, "the model was not asked again");
+            // The run goes on with tools that can be had.
+            let agent = Agent::builder(model).tools(tools![sum]).build().unwrap();
+            assert_eq!(agent.resume(error.into_run()).await.unwrap().text(), "3");
+        }
+    }
+}
+
+#[tokio::test]
+async fn after_a_failure_of_a_turn_its_tools_are_put_together_anew() {
+    let passing = [needy(), tools![sum]];
+    let provider = scripted([Ok(passing[1].clone()), Ok(passing[0].clone()), Ok(passing[0].clone())]);
+    let agent = Agent::builder(ScriptedModel::new()).tool_provider(provider).build().unwrap();
+    let mut run = agent.start("Hello");
+    assert!(matches!(run.next().await.unwrap(), Step::CallModel(request) if request.tools().len() == 1));
+    assert!(matches!(run.next().await.unwrap_err().kind(), RunErrorKind::MissingContext(_)));
+    assert!(
+        matches!(run.next().await.unwrap_err().kind(), RunErrorKind::MissingContext(_)),
+        "not the tools of the turn before"
+    );
+}
+
+#[tokio::test]
+async fn tools_that_were_refused_are_refused_again() {
+    #[tool(undo = "nobody_has_this")]
+    fn book() {}
+    let booking = tools![book];
+    let given = [Ok(tools![sum]), Ok(booking.clone()), Ok(booking)];
+    let model = ScriptedModel::new().calls("sum", r#"{"a": 1, "b": 1}"#).says("never");
+    let agent = Agent::builder(model).tool_provider(scripted(given)).build().unwrap();
+    let mut run = agent.start("Go");
+    assert!(run.advance().await.unwrap() && run.advance().await.unwrap());
+    for _ in 0..2 {
+        assert!(matches!(run.advance().await.unwrap_err().kind(), RunErrorKind::Tools { .. }));
+    }
+}
+
+#[tokio::test]
+async fn the_tools_of_a_question_are_beside_the_agents() {
+    for way in WAYS {
+        let model = ScriptedModel::new()
+            .expects(|request| request.tools().len() == 2)
+            .calls_all([("sum", r#"{"a":1,"b":2}"#), ("read_file", r#"{"path":"x"}"#)])
+            .says("Done.")
+            .expects(|request| request.tools().len() == 1)
+            .says("Again.");
+        let agent = Agent::builder(model).tools(tools![sum]).build().unwrap();
+        let read_files = tools![read_file];
+        let answer = drive(way, agent.ask("Go").tools(&read_files), &agent).await.unwrap();
+        assert_eq!(outputs(&answer), ["3", "x"], "{way:?}");
+        assert_eq!(drive(way, agent.ask("Go"), &agent).await.unwrap().text(), "Again.");
+    }
+    let agent = Agent::builder(ScriptedModel::new().says("Hello.")).tools(tools![sum]).build().unwrap();
+    let twice = || agent.ask("Go").tools(tools![read_file]).tools(tools![sum]);
+    for way in WAYS {
+        let error = drive(way, twice(), &agent).await.unwrap_err();
+        let expected = "the tools of the question cannot be offered: two tools are named `sum`: one at tests/providers.rs:";
+        assert!(error.to_string().starts_with(expected), "{error}");
+        let RunErrorKind::Tools { error, .. } = error.kind() else { panic!("{error}") };
+        assert!(error.downcast_ref::<tool_core::ToolSetError>().unwrap().is_duplicate());
+    }
+}
+
+#[tokio::test]
+async fn a_function_provides_tools_by_the_question() {
+    let files = tools![sum, read_file];
+    let provider = move |request: &ToolProviderRequest<'_>| match request.question().contains("file") {
+        true => Ok(files.clone()),
+        false => files.without(["read_file"]),
+    };
+    let model = ScriptedModel::new()
+        .expects(|request| request.tools().len() == 2)
+        .says("One.")
+        .expects(|request| request.tools().len() == 1)
+        .says("Two.");
+    let agent = Agent::builder(model).tool_provider(provider).build().unwrap();
+    agent.ask("Read the file").await.unwrap();
+    agent.ask("Add up").await.unwrap();
+    let failing = |_: &ToolProviderRequest<'_>| tools![read_file].without(["read_flie"]);
+    let agent = Agent::builder(ScriptedModel::new()).tool_provider(failing).build().unwrap();
+    let error = agent.ask("Add up").await.unwrap_err().to_string();
+    assert!(error.starts_with("the tool provider `providers::a_function_provides"), "{error}");
+    assert!(
+        error.ends_with("failed: there is no tool `read_flie` in the set; did you mean `read_file`?"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_tool_that_must_be_called_may_come_from_a_provider() {
+    let must = |choice: ToolChoice, given: ToolSet| {
+        let model = ScriptedModel::new().says("Done.");
+        let provider = move |_: &ToolProviderRequest<'_>| Ok::<_, Refused>(given.clone());
+        let agent = Agent::builder(model).tool_choice(choice).tool_provider(provider).build().unwrap();
+        async move { agent.ask("Go").await.map(|answer| answer.to_string()).map_err(|error| error.to_string()) }
+    };
+    assert_eq!(must(ToolChoice::Required, tools![sum]).await, Ok("Done.".into()));
+    assert_eq!(must(ToolChoice::Tool("sum".into()), tools![sum]).await, Ok("Done.".into()));
+    assert_eq!(
+        must(ToolChoice::Required, tools![]).await.unwrap_err(),
+        "the tools cannot be offered: the model must call a tool, but there is none; add one with `tools`"
+    );
+    assert_eq!(
+        must(ToolChoice::Tool("sun".into()), tools![sum]).await.unwrap_err(),
+        "the tools cannot be offered: the model must call the tool `sun`, which does not exist"
+    );
+}
+
+#[test]
+fn a_provider_can_be_tried_by_hand() {
+    let messages = [
+        tool_core::Message::user("First"),
+        tool_core::Message::assistant("secret"),
+        tool_core::Message::user("Second"),
+        tool_core::Message::assistant("Yes"),
+    ];
+    let context = ToolContext::new().with(ConversationId::new("c"));
+    let request = ToolProviderRequest::new(&messages, &context);
+    assert_eq!((&*request.question(), request.conversation().as_str()), ("Second", "c"));
+    assert!(!format!("{request:?}").contains("secret"));
+    let empty = ToolContext::new();
+    let request = ToolProviderRequest::new(&[], &empty);
+    assert!(request.question().is_empty() && request.conversation().as_str().starts_with("conversation_"));
+}

@@ -1,0 +1,287 @@
+//! Sets of tools: choosing, renaming and putting together, and what stays of a tool on the way.
+
+use std::panic::Location;
+use std::sync::Arc;
+
+use tool_core::{
+    Injection, Tool, ToolCall, ToolContext, ToolDefinition, ToolFuture, ToolOutput, ToolPolicy, ToolSet,
+    ToolSetError, tool, tools,
+};
+
+/// Sums two numbers.
+#[tool]
+fn sum(a: i64, b: i64) -> i64 {
+    a + b
+}
+
+#[tool("Deletes a file")]
+async fn delete_file(path: String) -> String {
+    path
+}
+
+#[tool("Reads a file")]
+fn read_file(path: String) -> String {
+    path
+}
+
+/// A tool made by hand, which says what it finds in its context.
+struct ByHand {
+    definition: ToolDefinition,
+    declared_at: &'static Location<'static>,
+}
+
+struct UserId(u32);
+
+impl ByHand {
+    #[track_caller]
+    fn new(name: &str) -> Self {
+        let mut policy = ToolPolicy::default();
+        policy.needs_approval = true;
+        let definition = ToolDefinition::new(name, "Says who calls").with_policy(policy);
+        Self { definition, declared_at: Location::caller() }
+    }
+}
+
+impl Tool for ByHand {
+    fn definition(&self) -> &ToolDefinition {
+        &self.definition
+    }
+
+    fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
+        let user = context.get().map_or(0, |UserId(user)| *user);
+        let call = context.call().map_or("", |call| &call.name);
+        ToolFuture::ready(Ok(ToolOutput::text(format!("{call} {user} {arguments}"))))
+    }
+
+    fn injections(&self) -> Option<&[Injection]> {
+        Some(&const { [Injection::of::<UserId>()] })
+    }
+
+    fn declared_at(&self) -> Option<&'static Location<'static>> {
+        Some(self.declared_at)
+    }
+}
+
+fn names(tools: &ToolSet) -> Vec<&str> {
+    tools.definitions().iter().map(ToolDefinition::name).collect()
+}
+
+async fn call(tools: &ToolSet, name: &str, arguments: &str) -> String {
+    let call = ToolCall::new("1", name, arguments);
+    match tools.call(&call, &ToolContext::new().with(UserId(7))).await {
+        Ok(output) => output.to_string(),
+        Err(error) => format!("error: {error}"),
+    }
+}
+
+fn files() -> ToolSet {
+    tools![sum, delete_file, read_file]
+}
+
+#[tokio::test]
+async fn choosing_keeps_the_order_and_finds_the_tools() {
+    let chosen = [
+        (files().filter(|tool| tool.name() != "delete_file"), ["sum", "read_file"]),
+        (files().filter(|tool| tool.parameters()["properties"].get("path").is_none()), ["sum", ""]),
+        (files().without(["delete_file"]).unwrap(), ["sum", "read_file"]),
+        (files().without(["read_file", "delete_file", "read_file"]).unwrap(), ["sum", ""]),
+        (files().only(["read_file", "sum", "sum"]).unwrap(), ["sum", "read_file"]),
+        (files().only(["sum"]).unwrap(), ["sum", ""]),
+    ];
+    for (tools, expected) in &chosen {
+        let expected = &expected[..tools.len()];
+        assert_eq!(names(tools), expected);
+        assert!(tools.get("delete_file").is_none());
+        assert_eq!(call(tools, "sum", r#"{"a":1,"b":2}"#).await, "3");
+        assert!(
+            call(tools, "delete_file", r#"{"path":"x"}"#).await.starts_with("error: there is no tool"),
+            "{tools:?}"
+        );
+        for name in expected {
+            assert_eq!(tools.get(name).unwrap().definition().name(), *name);
+        }
+    }
+    assert_eq!(names(&files().only([]).unwrap()), [""; 0]);
+    assert_eq!(files().without([]).unwrap().len(), 3);
+}
+
+#[test]
+fn a_name_that_is_misspelt_is_an_error() {
+    let nearest = "there is no tool `delete_flie` in the set; did you mean `delete_file`?";
+    let errors = [
+        files().without(["read_file", "delete_flie"]),
+        files().only(["read_file", "delete_flie"]),
+        files().rename("delete_flie", "remove"),
+    ];
+    for error in errors {
+        let error = error.unwrap_err();
+        assert!(error.is_unknown() && !error.is_duplicate() && !error.is_invalid_name());
+        assert_eq!(error.to_string(), nearest);
+    }
+    let error = files().without(["launch"]).unwrap_err();
+    assert_eq!(error.to_string(), "there is no tool `launch` in the set");
+}
+
+#[tokio::test]
+async fn a_renamed_tool_is_the_same_but_for_its_name() {
+    let by_hand = tools![sum].with(ByHand::new("who")).unwrap();
+    for (tools, name) in [
+        (by_hand.rename("who", "caller"), "caller"),
+        (by_hand.prefix("my_"), "my_who"),
+        (by_hand.prefix("b-").and_then(|tools| tools.rename("b-who", "c")), "c"),
+    ] {
+        let tools = tools.unwrap();
+        assert_eq!(call(&tools, name, r#"{"x" : 1}"#).await, format!("{name} 7 {{\"x\" : 1}}"));
+        assert!(call(&tools, "who", "{}").await.starts_with("error: there is no tool `who`"));
+        let (old, new) = (by_hand.get("who").unwrap(), tools.get(name).unwrap());
+        assert_eq!(new.definition(), &old.definition().clone().with_name(name));
+        assert!(new.definition().policy().needs_approval);
+        assert_eq!(new.declared_at(), old.declared_at());
+        assert_eq!(new.injections().unwrap().len(), 1);
+        assert_eq!(tools.definitions()[1].name(), name);
+    }
+    let renamed = files().rename("delete_file", "remove").unwrap();
+    assert_eq!(names(&renamed), ["sum", "remove", "read_file"]);
+    assert_eq!(call(&renamed, "remove", r#"{"path":"x"}"#).await, "x");
+    assert_eq!(names(&files().rename("sum", "sum").unwrap()), names(&files()));
+}
+
+#[tokio::test]
+async fn what_was_mended_is_told_of_a_renamed_tool() {
+    let tools = tools![sum].prefix("my_").unwrap();
+    let execution =
+        tools.execute(ToolCall::new("1", "my_sum", r#"{"a":"1","b":2}"#), &ToolContext::new()).await;
+    assert_eq!(execution.output().unwrap().to_string(), "3");
+    assert_eq!(execution.repairs()[0].argument(), Some("a"));
+}
+
+#[test]
+fn two_tools_of_one_name_are_refused_wherever_they_meet() {
+    let line = line!() + 1;
+    let other = ByHand::new("sum");
+    let place = format!("one at tests/tools/sets.rs:{line}; give");
+    let errors: [(&str, Result<ToolSet, ToolSetError>); 3] = [
+        ("with", tools![sum].with(other)),
+        ("rename", files().rename("delete_file", "sum")),
+        ("union", files().prefix("a").unwrap().rename("asum", "sum").unwrap().union(&tools![sum])),
+    ];
+    for (what, error) in errors {
+        let error = error.unwrap_err();
+        assert!(error.is_duplicate(), "{what}");
+        assert!(
+            error.to_string().starts_with("two tools are named `sum`: one at tests/tools/sets.rs:"),
+            "{error}"
+        );
+        assert_eq!(error.to_string().contains(&place), what == "with", "{error}");
+    }
+}
+
+#[test]
+fn names_that_providers_refuse_are_refused() {
+    let long = "a".repeat(65);
+    let table = [
+        ("", "\"\""),
+        (&*long, &*format!("\"{long}\", which is too long")),
+        ("two words", "\"two words\""),
+        ("naïve", "\"naïve\""),
+        ("a.b", "\"a.b\""),
+        ("a\nb", "\"a\\nb\""),
+    ];
+    for (name, told) in table {
+        let errors = [
+            ToolSet::new([Arc::new(ByHand::new(name)) as Arc<dyn Tool>]),
+            ToolSet::default().with(ByHand::new(name)),
+            tools![sum].rename("sum", name),
+        ];
+        for error in errors {
+            let error = error.unwrap_err();
+            assert!(error.is_invalid_name(), "{name}");
+            let text = error.to_string();
+            assert!(
+                text.starts_with("a tool at tests/tools/sets.rs:")
+                    && text.contains(&format!(" is named {told}; a name is 1 to 64 letters")),
+                "{error}"
+            );
+        }
+    }
+    for name in ["a", "A-b_9", &long[1..]] {
+        assert!(tools![sum].rename("sum", name).is_ok(), "{name}");
+    }
+    assert!(tools![sum].prefix(&long[..62]).unwrap_err().is_invalid_name());
+    assert_eq!(tools![sum].prefix(&long[..61]).unwrap().len(), 1);
+    assert!(tools![sum].prefix("github ").unwrap_err().is_invalid_name());
+}
+
+/// `"1"` for a number is mended, or refused where arguments are strict.
+async fn is_strict(tools: &ToolSet, name: &str) -> bool {
+    call(tools, name, r#"{"a":"1","b":2}"#).await.starts_with("error: invalid arguments")
+}
+
+#[tokio::test]
+async fn what_is_made_of_a_strict_set_is_strict() {
+    let strict = || files().strict_arguments();
+    let table = [
+        ("filter", strict().filter(|tool| tool.name() == "sum"), "sum"),
+        ("without", strict().without(["read_file"]).unwrap(), "sum"),
+        ("only", strict().only(["sum"]).unwrap(), "sum"),
+        ("rename", strict().rename("sum", "add").unwrap(), "add"),
+        ("prefix", strict().prefix("a_").unwrap(), "a_sum"),
+        ("with", strict().with(ByHand::new("who")).unwrap(), "sum"),
+        ("left", strict().union(&tools![sum].prefix("a_").unwrap()).unwrap(), "a_sum"),
+        ("right", tools![sum].prefix("a_").unwrap().union(&strict()).unwrap(), "a_sum"),
+        ("nothing", ToolSet::default().union(&strict()).unwrap(), "sum"),
+        ("strict nothing", ToolSet::default().strict_arguments().union(&files()).unwrap(), "sum"),
+        ("with a switch", strict().ignore_unknown_arguments(), "sum"),
+    ];
+    for (what, tools, name) in &table {
+        assert!(is_strict(tools, name).await, "{what}");
+    }
+    for tools in
+        [files(), files().without(["read_file"]).unwrap(), files().union(&ToolSet::default()).unwrap()]
+    {
+        assert!(!is_strict(&tools, "sum").await);
+    }
+}
+
+/// A tool that calls a set of its own.
+struct Nested {
+    definition: ToolDefinition,
+    tools: ToolSet,
+}
+
+impl Tool for Nested {
+    fn definition(&self) -> &ToolDefinition {
+        &self.definition
+    }
+
+    fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
+        ToolFuture::boxed(
+            async move { self.tools.call(&ToolCall::new("inner", "sum", arguments), context).await },
+        )
+    }
+}
+
+#[tokio::test]
+async fn a_set_in_a_tool_of_a_set_reads_in_its_own_way() {
+    let nested = |tools| Nested { definition: ToolDefinition::new("nested", "Calls a tool"), tools };
+    let lenient = ToolSet::default().with(nested(files())).unwrap().strict_arguments();
+    assert!(!is_strict(&lenient, "nested").await);
+    let strict = ToolSet::default().with(nested(files().strict_arguments())).unwrap();
+    assert!(is_strict(&strict, "nested").await);
+}
+
+#[test]
+fn what_a_provider_made_of_the_definitions_stays_where_nothing_changes() {
+    struct Encoded;
+    let tools = files();
+    tools.definitions().encoded(|_| Encoded);
+    let again = [
+        tools.union(&ToolSet::default()).unwrap(),
+        ToolSet::default().union(&tools).unwrap(),
+        tools.filter(|_| true),
+        ToolSet::from(&tools),
+    ];
+    for tools in again {
+        tools.definitions().encoded::<Encoded>(|_| panic!("it was made before"));
+    }
+}
