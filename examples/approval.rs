@@ -15,6 +15,7 @@ use std::io;
 use std::path::PathBuf;
 
 use tool_core::{Agent, Approval, Ask, ChatModel, RunErrorKind, SqliteStore, ToolCall, tool, tools};
+use tool_offline::OfflineModel;
 use tool_openai::OpenAi;
 
 type Failure = Box<dyn Error>;

@@ -72,12 +72,12 @@ impl RunningServer {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tool_core::testing::OfflineModel;
+    /// use tool_core::testing::ScriptedModel;
     /// use tool_openai::server::Server;
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> std::io::Result<()> {
-    /// let server = Server::new().model("offline", OfflineModel::new()).spawn("127.0.0.1:0").await?;
+    /// let server = Server::new().model("offline", ScriptedModel::new()).spawn("127.0.0.1:0").await?;
     /// server.stop_within(Duration::from_secs(10)).await?;
     /// # Ok(())
     /// # }
