@@ -192,9 +192,9 @@ impl Error {
         }
     }
 
-    /// Returns `true` if the same request may succeed if it is sent again: the connection failed, or the server failed or is
-    /// overloaded. Requests are [retried](crate::OpenAiBuilder::max_retries) before such an error is returned, except streams
-    /// that have started.
+    /// Returns `true` if the same request may succeed if it is sent again: the connection failed, or the server failed or
+    /// is overloaded. Requests are [retried](crate::OpenAiBuilder::max_retries) before such an error is returned, except
+    /// streams that have started.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match &self.0.cause {
