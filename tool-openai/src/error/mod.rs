@@ -92,7 +92,7 @@ impl Error {
             // Redacted before it is truncated, because part of a key would not be found.
             message: match excerpt(&redact(body)).as_str() {
                 "" => "the response body is empty".to_owned(),
-                excerpt => format!("unexpected response body `{excerpt}`"),
+                excerpt => format!("unexpected text `{excerpt}`"),
             },
             ..ApiError::default()
         });
