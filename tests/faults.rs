@@ -102,10 +102,7 @@ async fn the_answer_is_html() {
 async fn what_is_not_there_asks_for_the_base_url() {
     let headers = [("content-type", "text/plain"), ("x-request-id", "req_1")];
     for (body, expected) in [
-        (
-            "404 page not found",
-            ": unexpected text `404 page not found`; check the base URL (request req_1)",
-        ),
+        ("404 page not found", ": unexpected text `404 page not found`; check the base URL (request req_1)"),
         (r#"{"detail": "Not Found"}"#, ": Not Found; check the base URL (request req_1)"),
         (
             r#"{"error": {"message": "no model m", "code": "model_not_found"}}"#,
