@@ -92,7 +92,7 @@ async fn the_answer_is_html() {
     assert_eq!(error.status(), Some(502));
     assert_eq!(
         error.to_string(),
-        "the API returned an error, status 502: unexpected response body `<html>502</html>`"
+        "the API returned an error, status 502: unexpected text `<html>502</html>`"
     );
 }
 
@@ -100,10 +100,7 @@ async fn the_answer_is_html() {
 async fn what_is_not_there_asks_for_the_base_url() {
     let headers = [("content-type", "text/plain"), ("x-request-id", "req_1")];
     for (body, expected) in [
-        (
-            "404 page not found",
-            ": unexpected response body `404 page not found`; check the base URL (request req_1)",
-        ),
+        ("404 page not found", ": unexpected text `404 page not found`; check the base URL (request req_1)"),
         (r#"{"detail": "Not Found"}"#, ": Not Found; check the base URL (request req_1)"),
         (
             r#"{"error": {"message": "no model m", "code": "model_not_found"}}"#,

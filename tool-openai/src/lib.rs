@@ -25,14 +25,7 @@
 //! | [`Responses`] | a model that uses the Responses API |
 //! | [`Endpoint`] | the differences between providers, with constructors for the known ones |
 //! | [`Error`], [`ErrorKind`] | errors of endpoints |
-#![cfg_attr(
-    feature = "server",
-    doc = "| [`server`] | a model, or an agent with its tools, as an OpenAI-compatible endpoint |"
-)]
-#![cfg_attr(
-    not(feature = "server"),
-    doc = "| `server` (feature) | a model, or an agent with its tools, as an OpenAI-compatible endpoint |"
-)]
+//! | `server` (feature `server`) | a model, or an agent with its tools, as an OpenAI-compatible endpoint |
 //!
 //! # Endpoints
 //!
@@ -46,14 +39,17 @@
 //! # Ok::<_, tool_openai::Error>(())
 //! ```
 //!
-//! Wrap a model whose API has no tools in [`PromptedTools`](tool_core::PromptedTools). Tools are constrained to their schemas if
-//! they are in [strict form](tool_core::ToolSet::strict), or [where they have one](tool_core::ToolSet::strict_where_possible).
+//! Wrap a model whose API has no tools in [`PromptedTools`](tool_core::PromptedTools). Tools are constrained to their
+//! schemas if they are in [strict form](tool_core::ToolSet::strict), or [where they have
+//! one](tool_core::ToolSet::strict_where_possible).
 //!
 //! # Extra fields
 //!
-//! [`ModelOptions::extra`](tool_core::ModelOptions::extra) adds fields to the request, in the same way for both APIs. A field
-//! with the name of one that is sent anyway is merged into it: objects are merged field by field, arrays are appended, and any
-//! other value replaces the value that is there. So `tools` adds the provider's own tools to those of the run:
+//! [`ModelOptions`](tool_core::ModelOptions) configure the model, for an agent, a question or a turn. Their
+//! [`extra`](tool_core::ModelOptions::extra) fields are added to the request, in the same way for both APIs. A
+//! field with the name of one that is sent anyway is merged into it: objects are merged field by field, arrays are
+//! appended, and any other value replaces the value that is there. So `tools` adds the provider's own tools to those of the
+//! run:
 //!
 //! ```
 //! use serde_json::json;
@@ -68,14 +64,14 @@
 //!
 //! # Errors
 //!
-//! Requests are retried like in the official SDK: twice if the error is [temporary](Error::is_retryable), after the delay that
-//! the server requests ([`OpenAiBuilder::max_retries`]). An [`Error`] has a [kind](Error::kind) and the id of its request; it is
-//! inside the [`ModelError`](tool_core::ModelError) that a model returns.
+//! Requests are retried like in the official SDK: twice if the error is [temporary](Error::is_retryable), after the delay
+//! that the server requests ([`OpenAiBuilder::max_retries`]). An [`Error`] has a [kind](Error::kind) and the id of its
+//! request; it is inside the [`ModelError`](tool_core::ModelError) that a model returns.
 //!
 //! # Another HTTP client in the same program
 //!
-//! This crate configures the TLS of its `reqwest` clients itself, which enables the feature `rustls-no-provider` of `reqwest`. A
-//! program that creates its own `reqwest::Client`, and has not chosen a TLS provider, must install one first:
+//! This crate configures the TLS of its `reqwest` clients itself, which enables the feature `rustls-no-provider` of
+//! `reqwest`. A program that creates its own `reqwest::Client`, and has not chosen a TLS provider, must install one first:
 //!
 //! ```
 //! let _ = rustls::crypto::ring::default_provider().install_default();

@@ -15,7 +15,7 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// How much is read after the last event.
 const MAX_TAIL_BYTES: usize = 16 << 10;
 
-/// An event with data. EventReader without data are ignored.
+/// An event with data. Events without data are ignored.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Event<'a> {
     /// The event's name, usually empty.

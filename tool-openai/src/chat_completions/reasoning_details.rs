@@ -1,8 +1,8 @@
-//! The details of a model's reasoning that OpenRouter requires back unchanged: texts with signatures, summaries and encrypted
-//! data.
+//! The details of a model's reasoning that OpenRouter requires back unchanged: texts with signatures, summaries and
+//! encrypted data.
 //!
-//! In a stream, a text or a summary arrives in fragments. Those of one detail have the same `type` and `index`: their texts are
-//! concatenated, and other fields, such as the signature at the end, are added.
+//! In a stream, a text or a summary arrives in fragments. Those of one detail have the same `type` and `index`: their texts
+//! are concatenated, and other fields, such as the signature at the end, are added.
 
 use std::borrow::Cow;
 use std::fmt;

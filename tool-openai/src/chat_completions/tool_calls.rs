@@ -175,8 +175,8 @@ impl PartialCall {
         }
     }
 
-    /// Returns `true` if a fragment without an id, but with this name, belongs to another call: it names another tool and has
-    /// no index, or it has arguments although those of this call are complete.
+    /// Returns `true` if a fragment without an id, but with this name, belongs to another call: it names another tool and
+    /// has no index, or it has arguments although those of this call are complete.
     fn is_followed_by(&self, name: &str, has_index: bool, arguments: &str) -> bool {
         if self.call.name.is_empty() {
             return false;
@@ -185,8 +185,8 @@ impl PartialCall {
         is_other_tool || (!arguments.trim_ascii().is_empty() && self.has_complete_arguments())
     }
 
-    /// Returns `true` if the arguments are an object. They are parsed only if their brackets are closed, so that they are not
-    /// parsed for every fragment.
+    /// Returns `true` if the arguments are an object. They are parsed only if their brackets are closed, so that they are
+    /// not parsed for every fragment.
     fn has_complete_arguments(&self) -> bool {
         self.brackets.is_closed() && serde_json::from_str::<IgnoredAny>(&self.call.arguments).is_ok()
     }

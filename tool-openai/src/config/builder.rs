@@ -160,9 +160,9 @@ impl OpenAiBuilder {
         self
     }
 
-    /// Limits the retries of a request that fails with a [retryable](Error::is_retryable) error. The default is two. The delay
-    /// is the one that the server requests; otherwise it is half a second, doubles with each retry, and is randomly shortened
-    /// a little. A stream that has started is not retried.
+    /// Limits the retries of a request that fails with a [retryable](Error::is_retryable) error. The default is two. The
+    /// delay is the one that the server requests; otherwise it is half a second, doubles with each retry, and is randomly
+    /// shortened a little. A stream that has started is not retried.
     pub fn max_retries(mut self, retries: u32) -> Self {
         self.retry.max = retries;
         self
@@ -201,8 +201,8 @@ impl OpenAiBuilder {
     ///
     /// # Errors
     ///
-    /// Fails if the base URL or a header is invalid, if the key is not in the environment although it should be, if OpenAI or
-    /// another provider that needs a key has none, or if the system has no certificates.
+    /// Fails if the base URL or a header is invalid, if the key is not in the environment although it should be, if OpenAI
+    /// or another provider that needs a key has none, or if the system has no certificates.
     pub fn build(self) -> Result<OpenAi, Error> {
         let base_url = match (&self.base_url, &self.endpoint) {
             (Some(url), _) => parse_base_url(url)?,

@@ -50,17 +50,17 @@ impl Endpoint {
         }
     }
 
-    /// Creates the endpoint of an Azure OpenAI resource, such as `mine` for `https://mine.openai.azure.com`. For another host,
-    /// set the [base URL](crate::OpenAiBuilder::base_url). This is the
-    /// [current API](https://learn.microsoft.com/azure/ai-foundry/openai/api-version-lifecycle); the model is the name of the
+    /// Creates the endpoint of an Azure OpenAI resource, such as `mine` for `https://mine.openai.azure.com`. For another
+    /// host, set the [base URL](crate::OpenAiBuilder::base_url). This is the [current
+    /// API](https://learn.microsoft.com/azure/ai-foundry/openai/api-version-lifecycle); the model is the name of the
     /// deployment.
     #[must_use]
     pub fn azure(resource: &str) -> Self {
         Self::azure_at(format!("{}/openai/v1", azure_origin(resource)))
     }
 
-    /// Creates the endpoint of an Azure OpenAI resource with the older form of the API in this version, such as `2024-10-21`.
-    /// The model is the name of the deployment and part of the path.
+    /// Creates the endpoint of an Azure OpenAI resource with the older form of the API in this version, such as
+    /// `2024-10-21`. The model is the name of the deployment and part of the path.
     #[must_use]
     pub fn azure_deployments(resource: &str, api_version: impl Into<Cow<'static, str>>) -> Self {
         Self { azure_api_version: Some(api_version.into()), ..Self::azure_at(azure_origin(resource)) }

@@ -92,7 +92,7 @@ impl Error {
             // Redacted before it is truncated, because part of a key would not be found.
             message: match excerpt(&redact(body)).as_str() {
                 "" => "the response body is empty".to_owned(),
-                excerpt => format!("unexpected response body `{excerpt}`"),
+                excerpt => format!("unexpected text `{excerpt}`"),
             },
             ..ApiError::default()
         });
@@ -195,9 +195,9 @@ impl Error {
         }
     }
 
-    /// Returns `true` if the same request may succeed if it is sent again: the connection failed, or the server failed or is
-    /// overloaded. Requests are [retried](crate::OpenAiBuilder::max_retries) before such an error is returned, except streams
-    /// that have started.
+    /// Returns `true` if the same request may succeed if it is sent again: the connection failed, or the server failed or
+    /// is overloaded. Requests are [retried](crate::OpenAiBuilder::max_retries) before such an error is returned, except
+    /// streams that have started.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match &self.0.cause {

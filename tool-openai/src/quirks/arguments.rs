@@ -8,8 +8,8 @@ use serde_json::value::RawValue;
 
 use crate::json::compact;
 
-/// Deserializes the arguments of a call as text. OpenAI sends a string; llama.cpp and others send the object itself, which is
-/// then written without whitespace.
+/// Deserializes the arguments of a call as text. OpenAI sends a string; llama.cpp and others send the object itself, which
+/// is then written without whitespace.
 pub(crate) fn deserialize_arguments<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Cow<'de, str>>, D::Error> {

@@ -115,8 +115,8 @@ impl<'a> EventAssembler<'a> {
         Ok(Flow::Continue)
     }
 
-    /// Consumes a whole response, as the last event or a response that is not streamed contains it. `event_status` is the status
-    /// according to the type of the event.
+    /// Consumes a whole response, as the last event or a response that is not streamed contains it. `event_status` is the
+    /// status according to the type of the event.
     pub(super) fn push_whole_response(
         &mut self,
         event_status: Option<&str>,
@@ -264,8 +264,8 @@ impl<'a> EventAssembler<'a> {
         found.unwrap_or_else(|| self.add_item(index))
     }
 
-    /// Returns the position of an item: by index and id; by index alone, because ids may change; without an index, by id; and
-    /// if that is unknown, the last one. Adds an item if there is none.
+    /// Returns the position of an item: by index and id; by index alone, because ids may change; without an index, by id;
+    /// and if that is unknown, the last one. Adds an item if there is none.
     fn find_or_add(&mut self, index: Option<u64>, id: Option<&str>) -> usize {
         let has_id = |item: &PartialItem| id.is_some() && item.id.as_deref() == id;
         let items = self.items.iter();

@@ -130,8 +130,8 @@ fn write_text_message(items: &mut Items, role: &str, text: &str) {
     json.push(b'}');
 }
 
-/// Writes a message of another provider's model, or one that was changed. An empty message has no items. A refusal is written
-/// as text, because only items with an id can have a refusal.
+/// Writes a message of another provider's model, or one that was changed. An empty message has no items. A refusal is
+/// written as text, because only items with an id can have a refusal.
 fn write_assistant(items: &mut Items, message: &AssistantMessage) {
     let texts = [Some(&*message.text), message.refusal.as_deref()];
     for text in texts.into_iter().flatten().filter(|text| !text.is_empty()) {

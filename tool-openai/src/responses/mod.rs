@@ -28,8 +28,8 @@ const PATH: &str = "responses";
 /// A model of an OpenAI-compatible endpoint that uses the Responses API: see
 /// [`OpenAi::responses_model`](crate::OpenAi::responses_model). Clones share the connections.
 ///
-/// The items of each response are stored with its message and sent back unchanged, so that reasoning models can continue their
-/// reasoning. The provider stores nothing unless [configured](Self::with_store) to.
+/// The items of each response are stored with its message and sent back unchanged, so that reasoning models can continue
+/// their reasoning. The provider stores nothing unless [configured](Self::with_store) to.
 ///
 /// [Extra fields](crate#extra-fields) of the model options can add fields and the provider's own tools:
 ///
@@ -82,17 +82,17 @@ impl Responses {
         Self { client, model, dialect, reasoning: ReasoningOptions::default() }
     }
 
-    /// Sets whether the provider stores the responses. By default, it does not. Runs do not need it, because they store their
-    /// conversations themselves.
+    /// Sets whether the provider stores the responses. By default, it does not. Runs do not need it, because they store
+    /// their conversations themselves.
     #[must_use]
     pub fn with_store(mut self, is_stored: bool) -> Self {
         self.dialect.is_stored = is_stored;
         self
     }
 
-    /// Sets whether to request the model's reasoning in encrypted form, so that it can be sent back to a provider that stores
-    /// nothing. By default, it is requested if a reasoning effort is set and from models with names of reasoning models, such
-    /// as `o3` and `gpt-5`; others reject the request.
+    /// Sets whether to request the model's reasoning in encrypted form, so that it can be sent back to a provider that
+    /// stores nothing. By default, it is requested if a reasoning effort is set and from models with names of reasoning
+    /// models, such as `o3` and `gpt-5`; others reject the request.
     #[must_use]
     pub fn with_encrypted_reasoning(mut self, is_encrypted: bool) -> Self {
         self.reasoning.is_encrypted = Some(is_encrypted);

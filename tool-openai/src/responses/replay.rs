@@ -27,8 +27,8 @@ pub(super) fn stored_items<'a>(message: &'a AssistantMessage, provider: &str) ->
     Some(message.provider_data.as_ref()?.for_provider(provider)?.as_str())
 }
 
-/// Writes the stored items instead of the message. Returns `false`, without writing anything, if there are none or they do not
-/// match the message.
+/// Writes the stored items instead of the message. Returns `false`, without writing anything, if there are none or they do
+/// not match the message.
 pub(super) fn write(items: &mut Items, message: &AssistantMessage, dialect: &Dialect) -> bool {
     let stored = stored_items(message, &dialect.provider)
         .and_then(|stored| serde_json::from_str::<Vec<&RawValue>>(stored).ok());
@@ -62,8 +62,8 @@ fn matches_message(items: &[(&RawValue, OutputItem)], message: &AssistantMessage
         && calls == message.tool_calls.len()
 }
 
-/// Returns the item of a call with the values of the message, or `None` if it already has them. The id changes if another call
-/// has it, and the arguments change if a person edits them.
+/// Returns the item of a call with the values of the message, or `None` if it already has them. The id changes if another
+/// call has it, and the arguments change if a person edits them.
 fn updated_call(json: &RawValue, call: &ToolCall) -> Option<String> {
     let arguments = quirks::normalize_arguments(&call.arguments);
     let values = [("call_id", &*call.id), ("name", &*call.name), ("arguments", &*arguments)];

@@ -1,5 +1,5 @@
-//! The fields of a response that are read. All of them are optional, because some servers omit them or send values of another
-//! type.
+//! The fields of a response that are read. All of them are optional, because some servers omit them or send values of
+//! another type.
 
 use std::borrow::Cow;
 use std::fmt;
