@@ -458,12 +458,7 @@ async fn runs_that_fail() {
         (
             one(),
             |agent| agent.max_turns(1),
-            &[
-                "run: max_turns",
-                "run > turn",
-                "run > turn > chat large",
-                "run > turn > chat large > request",
-            ],
+            &["run: max_turns", "run > turn", "run > turn > chat large", "run > turn > chat large > request"],
         ),
         // Nothing has failed if a person is waited for.
         (
