@@ -200,6 +200,11 @@ async fn the_limit_of_tokens_ends_the_run_before_more_calls() {
 async fn the_limit_of_output_ends_the_run_with_what_was_read() {
     let script = || ScriptedModel::new().calls_all([ONE, TWO]).says("Done.");
     assert!(alike(|| agent(script()).max_run_output_chars(6)).await.is_ok());
+    // Characters count, not bytes.
+    let umlauts = || ScriptedModel::new().calls("fails", r#"{"why": "äöü"}"#).says("Done.");
+    assert!(alike(|| agent(umlauts()).max_run_output_chars(3)).await.is_ok());
+    let error = limited(umlauts, |builder| builder.max_run_output_chars(2)).await;
+    assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxOutputChars(2))));
     let error = limited(script, |builder| builder.max_run_output_chars(2)).await;
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxOutputChars(_))));
     // The model reads the texts of errors, too.

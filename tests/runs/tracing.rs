@@ -449,7 +449,7 @@ async fn runs_that_fail() {
             one(),
             |agent| agent.error_policy(ToolErrorKind::Failed, ErrorPolicy::EndRun),
             &[
-                "run: tool",
+                "run: tool_failed",
                 "run > turn",
                 "run > turn > chat large",
                 "run > turn > chat large > request",
@@ -459,12 +459,7 @@ async fn runs_that_fail() {
         (
             one(),
             |agent| agent.max_turns(1),
-            &[
-                "run: turn_limit",
-                "run > turn",
-                "run > turn > chat large",
-                "run > turn > chat large > request",
-            ],
+            &["run: max_turns", "run > turn", "run > turn > chat large", "run > turn > chat large > request"],
         ),
         // Nothing has failed if a person is waited for.
         (

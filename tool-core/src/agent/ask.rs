@@ -203,7 +203,7 @@ impl Ask {
     /// question apply.
     pub fn start(self) -> RunDriver {
         let run = match self.start {
-            Start::Question { question, history } => self.agent.run(history, question),
+            Start::Question { question, history } => self.agent.new_run(history, question),
             Start::Run(run) => *run,
         };
         let run = match self.limits {

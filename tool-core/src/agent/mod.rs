@@ -245,7 +245,7 @@ impl Agent {
     }
 
     /// Creates a run with the instructions, the history and the question.
-    fn run(&self, history: Vec<Message>, question: Content) -> Run {
+    fn new_run(&self, history: Vec<Message>, question: Content) -> Run {
         let instructions = self.0.instructions.clone().map(Message::System);
         let messages: Vec<_> =
             instructions.into_iter().chain(history).chain([Message::User(question)]).collect();

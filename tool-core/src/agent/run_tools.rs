@@ -55,7 +55,7 @@ impl RunTools {
         }
         let tools = match self.agent.0.resolve_with_providers {
             Some(resolve) => resolve(self, run).await?,
-            None => self.own()?,
+            None => self.own_tools()?,
         };
         if !self.resolved.as_ref().is_some_and(|resolved| resolved.is_shared_with(&tools)) {
             let missing = tools.missing_from(&self.context);
@@ -77,7 +77,7 @@ impl RunTools {
         self.resolved.as_ref()
     }
 
-    fn own(&self) -> Result<ToolSet, RunErrorKind> {
+    fn own_tools(&self) -> Result<ToolSet, RunErrorKind> {
         self.own
             .clone()
             .map_err(|error| RunErrorKind::tools("the tools of the question cannot be offered".into(), error))
@@ -95,7 +95,7 @@ pub(super) fn resolve_with_providers<'a>(tools: &'a mut RunTools, run: &'a Run) 
         let with_static = match &tools.with_static {
             Some(with_static) => with_static.clone(),
             None => {
-                let mut with_static = tools.own()?;
+                let mut with_static = tools.own_tools()?;
                 for provider in fixed {
                     with_static = add(with_static, provider, &request_tools(provider, &request).await?)?;
                 }

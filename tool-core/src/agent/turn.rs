@@ -16,7 +16,7 @@ pub struct Turn<'a> {
     pub tools: ToolSet,
     /// The options of the model.
     pub options: ModelOptions,
-    /// Whether the model may, must or must not call tools.
+    /// The choice whether the model may, must or must not call tools.
     pub tool_choice: ToolChoice,
     run: &'a Run,
     context: &'a ToolContext,

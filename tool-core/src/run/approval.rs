@@ -159,7 +159,7 @@ impl Run {
     pub fn resolve_all_approvals(&mut self, approval: &Approval) {
         let pending: Vec<_> = self.awaiting_approval().map(|call| call.id.clone()).collect();
         for id in pending {
-            // Fails only for invalid arguments, which leave the call as it is.
+            // Fails if the arguments are invalid, or if an earlier decision ended the run.
             let _ = self.resolve_approval(&id, approval.clone());
         }
     }

@@ -58,7 +58,7 @@ pub enum RunErrorKind {
     /// name. No request was sent to the model in this turn.
     #[non_exhaustive]
     Tools {
-        /// What failed, such as "the tool provider `files` failed".
+        /// A description of the failure, such as "the tool provider `files` failed".
         context: String,
         /// The error of the provider, a [`ToolSetError`](crate::ToolSetError) or a [`BuildError`](crate::BuildError).
         error: Box<dyn Error + Send + Sync>,

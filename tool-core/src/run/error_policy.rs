@@ -1,11 +1,11 @@
-//! What a run does about calls that fail.
+//! Policies for failed calls.
 
 use serde::{Deserialize, Serialize};
 
 use crate::run::StopReason;
 use crate::tool::{ToolError, ToolErrorKind, ToolExecution};
 
-/// What a run does about a call that failed.
+/// The policy of a run for a failed call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

@@ -1,4 +1,4 @@
-//! How a run ends: with an answer, at a limit, or cancelled.
+//! The end of a run: with an answer, at a limit, or cancelled.
 
 use std::time::Duration;
 

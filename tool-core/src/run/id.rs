@@ -1,4 +1,4 @@
-//! What tells one run, and one call, from every other.
+//! Unique ids of runs and keys of calls.
 
 use std::fmt;
 use std::sync::Arc;

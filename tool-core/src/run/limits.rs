@@ -36,8 +36,8 @@ pub struct RunLimits {
     /// model; checked at the end of each turn.
     #[serde(rename = "output", skip_serializing_if = "Option::is_none")]
     pub max_output_chars: Option<usize>,
-    /// How often a call with the same name and arguments is executed; 3 by default, and 0 counts as 1. Further repetitions
-    /// are not executed and the model reads why; after as many again, the run ends.
+    /// The number of times that a call with the same name and arguments is executed; 3 by default, and 0 counts as 1.
+    /// Further repetitions are not executed and the model reads why; after as many again, the run ends.
     #[serde(rename = "repeated_calls")]
     pub max_repeated_calls: u32,
     /// The number of answers that are sent back to the model because they do not have the
