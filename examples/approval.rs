@@ -14,7 +14,8 @@ use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
-use tool_core::{Agent, Approval, Ask, ChatModel, RunErrorKind, SqliteStore, ToolCall, tool, tools};
+use tool_core::agent::Ask;
+use tool_core::{Agent, Approval, ChatModel, RunErrorKind, SqliteStore, ToolCall, tool, tools};
 use tool_offline::OfflineModel;
 use tool_openai::OpenAi;
 

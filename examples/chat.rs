@@ -14,10 +14,10 @@ use std::{env, pin::pin, thread};
 use indicatif::{MultiProgress, ProgressBar};
 use tokio::signal::ctrl_c;
 use tokio::sync::mpsc;
-use tool_core::{
-    Agent, CancellationToken, ChatMemory, ChatModel, Event, EventStream, Progress, SqliteStore, ToolProgress,
-    Window, tool, tools,
-};
+use tool_core::agent::EventStream;
+use tool_core::memory::Window;
+use tool_core::tool::{Progress, ToolProgress};
+use tool_core::{Agent, CancellationToken, ChatMemory, ChatModel, Event, SqliteStore, tool, tools};
 use tool_offline::OfflineModel;
 use tool_openai::OpenAi;
 

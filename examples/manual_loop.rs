@@ -6,7 +6,8 @@
 use std::env;
 use std::error::Error;
 
-use tool_core::{Agent, ChatModel, Step, tool, tools};
+use tool_core::run::Step;
+use tool_core::{Agent, ChatModel, tool, tools};
 use tool_offline::OfflineModel;
 use tool_openai::OpenAi;
 

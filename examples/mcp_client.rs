@@ -14,7 +14,8 @@ use std::io;
 use std::path::PathBuf;
 
 use tokio::process::Command;
-use tool_core::{Agent, Approval, Approver, ApproverFuture, ToolCall};
+use tool_core::agent::{Approver, ApproverFuture};
+use tool_core::{Agent, Approval, ToolCall};
 use tool_mcp::McpServer;
 use tool_offline::OfflineModel;
 

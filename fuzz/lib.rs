@@ -6,7 +6,9 @@ use futures_util::FutureExt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tool_core::{ToolCall, ToolContext, ToolDefinition, ToolExecution, ToolSet, tool, tools};
+use tool_core::model::ToolDefinition;
+use tool_core::tool::ToolExecution;
+use tool_core::{ToolCall, ToolContext, ToolSet, tool, tools};
 
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 struct Trip {

@@ -7,7 +7,8 @@ use std::error::Error;
 use std::time::{Duration, SystemTime};
 
 use recording::Recording;
-use tool_core::{Agent, Answer, ToolExecution, tool, tools};
+use tool_core::tool::ToolExecution;
+use tool_core::{Agent, Answer, tool, tools};
 use tool_openai::OpenAi;
 use tool_openai::server::Server;
 

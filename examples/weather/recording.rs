@@ -1,8 +1,9 @@
 //! A recorded conversation, and a model that replays it.
 
 use serde::Deserialize;
+use tool_core::ToolCall;
+use tool_core::model::{AssistantMessage, ChatResponse, Usage};
 use tool_core::testing::ScriptedModel;
-use tool_core::{AssistantMessage, ChatResponse, ToolCall, Usage};
 
 /// A recorded conversation: the user message, the model's replies and the results of the tools.
 #[derive(Deserialize)]

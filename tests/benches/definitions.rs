@@ -10,7 +10,8 @@ use std::hint::black_box;
 use allocation_counter::AllocationInfo;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use tool_core::{ChatModel, ChatRequest, Message, ToolDefinitions, ToolSet, tool, tools};
+use tool_core::model::{ChatRequest, ToolDefinitions};
+use tool_core::{ChatModel, Message, ToolSet, tool, tools};
 use tool_openai::{ChatCompletions, OpenAi};
 
 const REQUESTS: usize = 25;

@@ -9,10 +9,10 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use allocation_counter::AllocationInfo;
-use tool_core::{
-    AssistantMessage, ChatResponse, Message, Run, Step, ToolCall, ToolDefinition, ToolDefinitions,
-    ToolExecution, ToolOutput,
-};
+use tool_core::model::{AssistantMessage, ChatResponse, ToolDefinition, ToolDefinitions};
+use tool_core::run::{Run, Step};
+use tool_core::tool::ToolExecution;
+use tool_core::{Message, ToolCall, ToolOutput};
 
 const TURNS: u32 = 200;
 const ROUNDS: usize = 101;

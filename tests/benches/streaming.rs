@@ -19,7 +19,8 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt;
 use serde::Deserialize;
 use serde_json::json;
-use tool_core::{ChatModel, ChatRequest, ChatResponse, Delta, Message};
+use tool_core::model::{ChatRequest, ChatResponse, Delta};
+use tool_core::{ChatModel, Message};
 use tool_openai::{ChatCompletions, OpenAi};
 
 const ROUNDS: usize = 41;

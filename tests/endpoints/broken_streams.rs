@@ -11,7 +11,8 @@ use proptest::test_runner::{Config, TestRunner};
 use tests::support::{RawServer, chunked_answer, whole_answer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tool_core::{ChatModel, ChatRequest, ChatResponse, Delta, Message, ModelError};
+use tool_core::model::{ChatRequest, ChatResponse, Delta, ModelError};
+use tool_core::{ChatModel, Message};
 use tool_openai::{ChatCompletions, Error, ErrorKind, OpenAi};
 
 fn model(base_url: &str) -> ChatCompletions {

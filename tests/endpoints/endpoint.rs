@@ -5,12 +5,13 @@ use futures_util::StreamExt;
 use serde_json::{Value, json};
 use tests::support::RawServer;
 use tests::support::checked::CheckedServer;
-use tool_core::testing::ScriptedModel;
-use tool_core::{
-    Agent, AssistantMessage, ChatModel, ChatRequest, ChatResponse, Content, Delta, FinishReason, Image,
-    Message, ModelFuture, ModelOptions, Part, ResponseFormat, ToolCall, ToolChoice, ToolDefinition,
-    ToolDefinitions, Usage, tool, tools,
+use tool_core::content::{Content, Image, Part};
+use tool_core::model::{
+    AssistantMessage, ChatRequest, ChatResponse, Delta, FinishReason, ModelFuture, ResponseFormat,
+    ToolChoice, ToolDefinition, ToolDefinitions, Usage,
 };
+use tool_core::testing::ScriptedModel;
+use tool_core::{Agent, ChatModel, Message, ModelOptions, ToolCall, tool, tools};
 use tool_openai::server::Server;
 use tool_openai::{ChatCompletions, OpenAi};
 

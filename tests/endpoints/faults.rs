@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use tests::support::{RawServer, whole_answer};
-use tool_core::{Agent, ChatModel, ChatRequest, Delta, Message};
+use tool_core::model::{ChatRequest, Delta};
+use tool_core::{Agent, ChatModel, Message};
 use tool_openai::{ErrorKind, OpenAi, OpenAiBuilder};
 
 fn client(base_url: &str) -> OpenAi {
@@ -41,7 +42,7 @@ async fn failure(base_url: &str) -> tool_openai::Error {
     kind
 }
 
-fn take(error: tool_core::ModelError) -> tool_openai::Error {
+fn take(error: tool_core::model::ModelError) -> tool_openai::Error {
     error.downcast().unwrap()
 }
 

@@ -2,10 +2,9 @@
 
 use serde_json::{Value, json};
 use tests::support::{RawServer, whole_answer};
-use tool_core::{
-    Agent, ChatModel, ChatRequest, Image, ModelFuture, ModelOptions, ResponseFormat, ToolChoice, ToolOutput,
-    tool, tools,
-};
+use tool_core::content::Image;
+use tool_core::model::{ChatRequest, ModelFuture, ResponseFormat, ToolChoice};
+use tool_core::{Agent, ChatModel, ModelOptions, ToolOutput, tool, tools};
 use tool_openai::{ChatCompletions, OpenAi};
 
 /// How often the model replies.

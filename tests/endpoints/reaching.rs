@@ -7,7 +7,8 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use tests::support::{RawServer, whole_answer};
-use tool_core::{ChatModel, ChatRequest, Delta, Message};
+use tool_core::model::{ChatRequest, Delta};
+use tool_core::{ChatModel, Message};
 use tool_openai::{Endpoint, ErrorKind, OpenAi, OpenAiBuilder};
 
 const TEXT: &[u8] = br#"{"choices":[{"message":{"content":"Hello."},"finish_reason":"stop"}]}"#;

@@ -12,10 +12,12 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tests::support::RawServer;
 use tests::support::checked::CheckedServer;
+use tool_core::content::{Content, Image, JsonText, Part};
+use tool_core::run::{Run, Step, StopReason};
 use tool_core::testing::ScriptedModel;
+use tool_core::tool::ToolExecution;
 use tool_core::{
-    Agent, Content, Image, JsonText, Message, Part, Run, RunErrorKind, Step, StopReason, ToolCall,
-    ToolContext, ToolError, ToolExecution, ToolOutput, ToolSet, tool, tools,
+    Agent, Message, RunErrorKind, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet, tool, tools,
 };
 use tool_openai::OpenAi;
 use tool_openai::server::Server;

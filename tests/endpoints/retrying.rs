@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use tests::support::{RawServer, whole_answer};
-use tool_core::{ChatModel, ChatRequest, ChatResponse, Message, ToolDefinition, ToolDefinitions};
+use tool_core::model::{ChatRequest, ChatResponse, ToolDefinition, ToolDefinitions};
+use tool_core::{ChatModel, Message};
 use tool_openai::{Endpoint, Error, ErrorKind, OpenAi, OpenAiBuilder, RetryBudget};
 
 const TEXT: &[u8] = br#"{"choices":[{"message":{"content":"Hello."},"finish_reason":"stop"}]}"#;

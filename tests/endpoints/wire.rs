@@ -10,10 +10,8 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 use tests::support::{RawServer, chunked_answer};
-use tool_core::{
-    ChatModel, ChatRequest, ChatResponse, Delta, FinishReason, Message, ModelError, ToolCall, ToolOutput,
-    Usage,
-};
+use tool_core::model::{ChatRequest, ChatResponse, Delta, FinishReason, ModelError, Usage};
+use tool_core::{ChatModel, Message, ToolCall, ToolOutput};
 use tool_openai::{ChatCompletions, ErrorKind, OpenAi};
 
 struct Case {

@@ -6,9 +6,9 @@ use std::io::Read;
 use std::time::Duration;
 
 use serde_json::json;
-use tool_core::{
-    CancellationToken, DynamicTool, Image, Progress, ToolOutput, ToolProgress, ToolSet, schemars, tool, tools,
-};
+use tool_core::content::Image;
+use tool_core::tool::{DynamicTool, Progress, ToolProgress};
+use tool_core::{CancellationToken, ToolOutput, ToolSet, schemars, tool, tools};
 use tool_mcp::server::Server;
 
 /// A red dot.

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
-use tool_core::{
-    Agent, AssistantMessage, ChatModel, ChatRequest, ChatResponse, ChatStream, Delta, FinishReason, Message,
-    ModelError, ModelFuture, ToolCall, Usage, tool, tools,
+use tool_core::model::{
+    AssistantMessage, ChatRequest, ChatResponse, ChatStream, Delta, FinishReason, ModelError, ModelFuture,
+    Usage,
 };
+use tool_core::{Agent, ChatModel, Message, ToolCall, tool, tools};
 use tool_openai::OpenAi;
 use tool_openai::server::Server;
 

@@ -3,11 +3,11 @@
 use std::sync::Mutex;
 
 use tests::support::ways::{alike, in_all_ways, restored};
+use tool_core::agent::AgentBuilder;
+use tool_core::model::ToolDefinitions;
+use tool_core::run::{Run, Step};
 use tool_core::testing::ScriptedModel;
-use tool_core::{
-    Agent, AgentBuilder, Approval, Event, Message, Run, RunErrorKind, Step, ToolCall, ToolDefinitions, tool,
-    tools,
-};
+use tool_core::{Agent, Approval, Event, Message, RunErrorKind, ToolCall, tool, tools};
 
 static PAID: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
@@ -181,8 +181,8 @@ async fn a_message_of_the_user_comes_behind_what_is_under_way() {
 fn decisions_are_taken_once_and_only_where_one_is_asked_for() {
     let mut run = Run::new([Message::user("Go")]);
     let calls = ["a", "b"].map(|id| ToolCall::new(id, "erase", "{}"));
-    let message = tool_core::AssistantMessage::default().with_tool_calls(calls);
-    run.record_response(tool_core::ChatResponse::new(message)).unwrap();
+    let message = tool_core::model::AssistantMessage::default().with_tool_calls(calls);
+    run.record_response(tool_core::model::ChatResponse::new(message)).unwrap();
     assert!(run.resolve_approval("a", Approval::Approve).is_err(), "nobody asked yet");
     run.require_approval("a").unwrap();
     assert!(run.require_approval("c").is_err());

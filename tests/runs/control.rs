@@ -5,10 +5,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use tests::support::ways::alike;
+use tool_core::agent::AgentBuilder;
+use tool_core::model::{AssistantMessage, ChatResponse, Usage};
+use tool_core::run::{ErrorPolicy, StopReason};
 use tool_core::testing::ScriptedModel;
+use tool_core::tool::ToolErrorKind;
 use tool_core::{
-    Agent, AgentBuilder, AssistantMessage, ChatResponse, ErrorPolicy, Message, RunError, RunErrorKind,
-    StopReason, ToolCall, ToolContext, ToolError, ToolErrorKind, ToolOutput, Usage, tool, tools,
+    Agent, Message, RunError, RunErrorKind, ToolCall, ToolContext, ToolError, ToolOutput, tool, tools,
 };
 
 /// The names and arguments of the calls of one turn.

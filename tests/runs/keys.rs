@@ -3,10 +3,11 @@
 use std::collections::HashSet;
 use std::sync::Mutex;
 
+use tool_core::memory::{InMemoryStore, RunStore};
+use tool_core::run::{Run, Step};
 use tool_core::testing::ScriptedModel;
-use tool_core::{
-    Agent, Attempt, IdempotencyKey, InMemoryStore, Run, RunStore, Step, ToolContext, tool, tools,
-};
+use tool_core::tool::{Attempt, IdempotencyKey};
+use tool_core::{Agent, ToolContext, tool, tools};
 
 static SEEN: Mutex<Vec<(String, u32)>> = Mutex::new(Vec::new());
 

@@ -3,8 +3,9 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use tool_core::run::Run;
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, Answer, Run, RunErrorKind, tool, tools};
+use tool_core::{Agent, Answer, RunErrorKind, tool, tools};
 
 static AT_ONCE: AtomicU32 = AtomicU32::new(0);
 static MOST_AT_ONCE: AtomicU32 = AtomicU32::new(0);

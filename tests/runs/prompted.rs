@@ -5,11 +5,16 @@ use std::sync::{Arc, Mutex};
 use futures_util::stream::{self, StreamExt};
 use serde_json::{Value, json};
 use tests::support::ways::alike;
+use tool_core::agent::AgentBuilder;
+use tool_core::content::Image;
+use tool_core::model::{
+    AssistantMessage, ChatRequest, ChatResponse, ChatStream, Delta, FinishReason, ModelError, ModelFuture,
+    ResponseFormat, ToolChoice, ToolDefinition, ToolDefinitions, Usage,
+};
+use tool_core::prompted::PromptedToolsError;
 use tool_core::testing::ScriptedModel;
 use tool_core::{
-    Agent, AgentBuilder, Answer, AssistantMessage, ChatModel, ChatRequest, ChatResponse, ChatStream, Delta,
-    FinishReason, Image, Message, ModelError, ModelFuture, ModelOptions, PromptedTools, PromptedToolsError,
-    ResponseFormat, RunError, ToolCall, ToolChoice, ToolDefinition, ToolDefinitions, ToolOutput, Usage, tool,
+    Agent, Answer, ChatModel, Message, ModelOptions, PromptedTools, RunError, ToolCall, ToolOutput, tool,
     tools,
 };
 
@@ -137,8 +142,9 @@ async fn run(
 }
 
 fn calls(answer: &Answer) -> Vec<(&str, String)> {
-    let summary =
-        |one: &tool_core::ToolExecution| one.outcome().map_or_else(ToString::to_string, ToString::to_string);
+    let summary = |one: &tool_core::tool::ToolExecution| {
+        one.outcome().map_or_else(ToString::to_string, ToString::to_string)
+    };
     answer.tool_executions().iter().map(|one| (&*one.call().name, summary(one))).collect()
 }
 

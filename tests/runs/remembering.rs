@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use tests::support::ways::{assert_valid, restored};
+use tool_core::memory::Window;
+use tool_core::model::ConversationId;
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, ChatMemory, ConversationId, Message, Window, tool, tools};
+use tool_core::{Agent, ChatMemory, Message, tool, tools};
 
 #[tool]
 async fn look(milliseconds: u64, #[inject] id: &ConversationId) -> String {

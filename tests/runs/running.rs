@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use tests::support::ways::alike;
+use tool_core::agent::AgentBuilder;
+use tool_core::model::{AssistantMessage, ChatResponse, FinishReason, ToolChoice, Usage};
+use tool_core::run::{Step, StopReason};
 use tool_core::testing::ScriptedModel;
-use tool_core::{
-    Agent, AgentBuilder, Answer, AssistantMessage, ChatModel, ChatResponse, Event, FinishReason, Message,
-    RunError, RunErrorKind, Step, StopReason, ToolCall, ToolChoice, Usage, tool, tools,
-};
+use tool_core::{Agent, Answer, ChatModel, Event, Message, RunError, RunErrorKind, ToolCall, tool, tools};
 
 /// Sums two numbers.
 #[tool]

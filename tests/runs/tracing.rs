@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tool_core::agent::AgentBuilder;
+use tool_core::model::{ChatRequest, ModelFuture, Usage};
+use tool_core::run::{ErrorPolicy, Step};
 use tool_core::testing::ScriptedModel;
-use tool_core::{
-    Agent, AgentBuilder, Answer, CancellationToken, ChatModel, ChatRequest, ErrorPolicy, ModelFuture,
-    ModelOptions, RunError, Step, ToolErrorKind, Usage, tool, tools,
-};
+use tool_core::tool::ToolErrorKind;
+use tool_core::{Agent, Answer, CancellationToken, ChatModel, ModelOptions, RunError, tool, tools};
 use tool_offline::OfflineModel;
 use tool_openai::OpenAi;
 use tracing::field::{Field, Visit};

@@ -2,11 +2,10 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
+use tool_core::model::{ChatRequest, ChatStream, ModelFuture, ToolChoice};
+use tool_core::run::{RunLimits, StopReason};
 use tool_core::testing::ScriptedModel;
-use tool_core::{
-    Agent, ChatModel, ChatRequest, ChatStream, ModelFuture, RunError, RunErrorKind, RunLimits, StopReason,
-    ToolChoice, tool, tools,
-};
+use tool_core::{Agent, ChatModel, RunError, RunErrorKind, tool, tools};
 
 /// A model that can be held to a schema, also beside tools or not.
 struct Held {
@@ -154,9 +153,9 @@ async fn within_a_limit() {
 
 #[tokio::test]
 async fn a_refusal_is_not_argued_with() {
-    let mut message = tool_core::AssistantMessage::default();
+    let mut message = tool_core::model::AssistantMessage::default();
     message.refusal = Some("I will not.".into());
-    let model = ScriptedModel::new().replies(tool_core::ChatResponse::new(message)).says(VIENNA);
+    let model = ScriptedModel::new().replies(tool_core::model::ChatResponse::new(message)).says(VIENNA);
     let error = ask_held(model.clone()).await.unwrap_err();
     let RunErrorKind::Stopped(StopReason::Refused(refusal)) = error.kind() else { panic!("{error}") };
     assert_eq!(

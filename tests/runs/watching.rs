@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tool_core::agent::{AgentBuilder, Turn};
+use tool_core::run::StopReason;
 use tool_core::testing::ScriptedModel;
-use tool_core::{
-    Agent, AgentBuilder, CancellationToken, Event, Progress, RunErrorKind, StopReason, ToolError,
-    ToolProgress, Turn, tool, tools,
-};
+use tool_core::tool::{Progress, ToolProgress};
+use tool_core::{Agent, CancellationToken, Event, RunErrorKind, ToolError, tool, tools};
 
 #[tool]
 async fn fetch(pages: u64, #[inject] progress: &Progress) -> u64 {
@@ -183,7 +183,7 @@ fn second() {}
 
 #[tokio::test]
 async fn a_hook_changes_a_turn_and_only_that() {
-    let names = |request: &tool_core::ChatRequest<'_>| -> Vec<String> {
+    let names = |request: &tool_core::model::ChatRequest<'_>| -> Vec<String> {
         request.tools().iter().map(|tool| tool.name().to_owned()).collect()
     };
     let model = ScriptedModel::new()

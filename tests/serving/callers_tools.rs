@@ -3,11 +3,10 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
+use tool_core::agent::AgentBuilder;
+use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, Usage};
 use tool_core::testing::ScriptedModel;
-use tool_core::{
-    Agent, AgentBuilder, Approval, AssistantMessage, ChatRequest, ChatResponse, Message, ToolCall, Usage,
-    tool, tools,
-};
+use tool_core::{Agent, Approval, Message, ToolCall, tool, tools};
 use tool_openai::server::Server;
 
 use crate::caller::Caller;
@@ -319,7 +318,9 @@ async fn a_caller_cannot_trigger_calls_of_the_agents_tools() {
         assert!(actual.starts_with(message), "{body}: {actual}");
     }
     // The tools of a provider are known only when the run starts.
-    let provided = |_: &tool_core::ToolProviderRequest<'_>| Ok::<_, tool_core::ToolSetError>(tools![refund]);
+    let provided = |_: &tool_core::toolset::ToolProviderRequest<'_>| {
+        Ok::<_, tool_core::toolset::ToolSetError>(tools![refund])
+    };
     let provided = Agent::builder(ScriptedModel::new()).tool_provider(provided).build().unwrap();
     let caller = Caller::new(Server::new().agent("agent", provided)).await;
     let answer = caller.post("chat/completions", &request(json!([user]), json!([function("refund")]))).await;
@@ -375,7 +376,7 @@ async fn limits_apply_to_each_request_of_the_caller() {
 
 #[tokio::test]
 async fn passes_the_tool_choice_to_the_agents_model() {
-    use tool_core::ToolChoice;
+    use tool_core::model::ToolChoice;
     let named = json!({ "type": "function", "function": { "name": "locate" } });
     let table = [
         (json!("auto"), ToolChoice::Auto, true),

@@ -1,10 +1,9 @@
 //! Chat Completions as used by other clients.
 
 use serde_json::{Value, json};
+use tool_core::model::{AssistantMessage, ChatResponse, FinishReason, Usage};
 use tool_core::testing::ScriptedModel;
-use tool_core::{
-    Agent, AssistantMessage, ChatResponse, FinishReason, Message, ModelOptions, ToolCall, Usage, tool, tools,
-};
+use tool_core::{Agent, Message, ModelOptions, ToolCall, tool, tools};
 use tool_openai::server::Server;
 
 use crate::caller::Caller;

@@ -1,8 +1,9 @@
 //! Errors of models and agents as reported to callers.
 
 use serde_json::json;
+use tool_core::model::{ChatRequest, ModelFuture};
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, ChatModel, ChatRequest, ModelFuture, tool, tools};
+use tool_core::{Agent, ChatModel, tool, tools};
 use tool_openai::OpenAi;
 use tool_openai::server::Server;
 

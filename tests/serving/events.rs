@@ -2,11 +2,11 @@
 
 use futures_util::stream;
 use serde_json::{Value, json};
-use tool_core::testing::ScriptedModel;
-use tool_core::{
-    Agent, AssistantMessage, ChatModel, ChatRequest, ChatResponse, ChatStream, Delta, ModelError,
-    ModelFuture, ToolCall, tool, tools,
+use tool_core::model::{
+    AssistantMessage, ChatRequest, ChatResponse, ChatStream, Delta, ModelError, ModelFuture,
 };
+use tool_core::testing::ScriptedModel;
+use tool_core::{Agent, ChatModel, ToolCall, tool, tools};
 use tool_openai::server::Server;
 
 use crate::caller::Caller;

@@ -8,10 +8,9 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
+use tool_core::model::{ChatRequest, ChatStream, Delta, ModelFuture};
 use tool_core::testing::ScriptedModel;
-use tool_core::{
-    Agent, CancellationToken, ChatModel, ChatRequest, ChatStream, Delta, ModelFuture, tool, tools,
-};
+use tool_core::{Agent, CancellationToken, ChatModel, tool, tools};
 use tool_openai::server::Server;
 
 use crate::caller::Caller;

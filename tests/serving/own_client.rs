@@ -1,11 +1,9 @@
 //! The client of this crate against the server, through both APIs.
 
 use futures_util::StreamExt;
+use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, Delta, FinishReason, Usage};
 use tool_core::testing::ScriptedModel;
-use tool_core::{
-    Agent, AssistantMessage, ChatModel, ChatRequest, ChatResponse, Delta, Event, FinishReason, Message,
-    ToolCall, Usage, tool, tools,
-};
+use tool_core::{Agent, ChatModel, Event, Message, ToolCall, tool, tools};
 use tool_openai::OpenAi;
 use tool_openai::server::Server;
 

@@ -1,11 +1,13 @@
 //! Responses: requests, complete responses and stored responses.
 
 use serde_json::{Value, json};
-use tool_core::testing::ScriptedModel;
-use tool_core::{
-    AssistantMessage, ChatModel, ChatRequest, ChatResponse, Content, FinishReason, Image, Message,
-    ModelFuture, ModelOptions, Part, ResponseFormat, TokenLogprob, ToolCall, ToolChoice, Usage,
+use tool_core::content::{Content, Image, Part};
+use tool_core::model::{
+    AssistantMessage, ChatRequest, ChatResponse, FinishReason, ModelFuture, ResponseFormat, TokenLogprob,
+    ToolChoice, Usage,
 };
+use tool_core::testing::ScriptedModel;
+use tool_core::{ChatModel, Message, ModelOptions, ToolCall};
 use tool_openai::server::Server;
 
 use crate::caller::Caller;
@@ -27,7 +29,8 @@ async fn passes_the_input_on() {
         let calls = ids.iter().map(|id| ToolCall::new(*id, "f", "{}"));
         Message::Assistant(AssistantMessage::text(text).with_tool_calls(calls))
     };
-    let result = |id: &str, content: Content| Message::Tool(tool_core::ToolMessage::new(id, "f", content));
+    let result =
+        |id: &str, content: Content| Message::Tool(tool_core::model::ToolMessage::new(id, "f", content));
     let picture = || Part::from(Image::from_url(url));
     let table = [
         (json!("Hi"), vec![user.clone()]),

@@ -7,8 +7,9 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
-use tool_core::{
-    AssistantMessage, ChatModel, ChatRequest, ChatResponse, ChatStream, Delta, ModelError, ModelFuture,
+use tool_core::ChatModel;
+use tool_core::model::{
+    AssistantMessage, ChatRequest, ChatResponse, ChatStream, Delta, ModelError, ModelFuture,
 };
 use tool_openai::server::Server;
 

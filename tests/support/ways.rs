@@ -4,10 +4,10 @@
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use tool_core::{
-    Agent, AgentBuilder, Answer, Approval, Event, Message, Run, RunError, RunErrorKind, Step, ToolCall,
-    ToolExecution,
-};
+use tool_core::agent::AgentBuilder;
+use tool_core::run::{Run, Step};
+use tool_core::tool::ToolExecution;
+use tool_core::{Agent, Answer, Approval, Event, Message, RunError, RunErrorKind, ToolCall};
 
 /// What a run came to, in a form that can be compared: times differ from run to run.
 pub fn summary(outcome: &Result<Answer, RunError>) -> Value {
@@ -108,7 +108,7 @@ pub async fn await_it(agent: &Agent, question: &str, say: Decide) -> Result<Answ
     }
 }
 
-async fn read_to_the_end(mut events: tool_core::EventStream) -> Result<Answer, RunError> {
+async fn read_to_the_end(mut events: tool_core::agent::EventStream) -> Result<Answer, RunError> {
     while let Some(event) = events.next().await {
         if let Event::Done(answer) = event? {
             assert!(events.next().await.is_none(), "there is nothing behind the end");

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tool_core::model::{ToolDefinition, ToolPolicy};
 use tool_core::testing::ScriptedModel;
-use tool_core::{
-    Agent, ExtraParameters, Injection, Tool, ToolCall, ToolContext, ToolDefinition, ToolError, ToolFuture,
-    ToolOutput, ToolPolicy, ToolSet, tool, tools,
-};
+use tool_core::tool::{Injection, ToolFuture};
+use tool_core::toolset::ExtraParameters;
+use tool_core::{Agent, Tool, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet, tool, tools};
 
 /// What the model thinks.
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -8,9 +8,8 @@ use std::sync::{Arc, Mutex};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tool_core::schemars::JsonSchema;
-use tool_core::{
-    FunctionTool, Json, Tool, ToolCall, ToolContext, ToolError, ToolExecution, ToolOutput, ToolSet,
-};
+use tool_core::tool::{Json, ToolExecution};
+use tool_core::{FunctionTool, Tool, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet};
 
 #[derive(Deserialize, JsonSchema)]
 struct Pair {

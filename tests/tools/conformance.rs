@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tool_core::arguments::Repair;
 use tool_core::schemars::JsonSchema;
-use tool_core::{
-    DynamicTool, FunctionTool, Repair, ToolCall, ToolContext, ToolExecution, ToolSet, tool, tools,
-};
+use tool_core::tool::{DynamicTool, ToolExecution};
+use tool_core::{FunctionTool, ToolCall, ToolContext, ToolSet, tool, tools};
 
 async fn execute(set: &ToolSet, name: &str, arguments: &str) -> ToolExecution {
     set.execute(ToolCall::new("call_1", name, arguments), &ToolContext::new()).await

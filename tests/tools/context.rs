@@ -1,9 +1,11 @@
 //! What tools take from the context: that it is there before the model is asked, and which conversation it is.
 
+use tool_core::model::{ConversationId, ToolDefinition};
+use tool_core::run::Run;
 use tool_core::testing::ScriptedModel;
+use tool_core::tool::{Injection, ToolFuture};
 use tool_core::{
-    Agent, Answer, ConversationId, Injection, Run, RunError, RunErrorKind, Tool, ToolCall, ToolContext,
-    ToolDefinition, ToolFuture, ToolOutput, ToolSet, tool, tools,
+    Agent, Answer, RunError, RunErrorKind, Tool, ToolCall, ToolContext, ToolOutput, ToolSet, tool, tools,
 };
 
 mod app {
@@ -86,7 +88,7 @@ fn a_set_says_what_it_lacks() {
     assert!(three.unwrap().to_string().contains("`three` takes `u8`, `u16` and `u32`;"));
 }
 
-async fn last(mut events: tool_core::EventStream) -> Result<(), RunError> {
+async fn last(mut events: tool_core::agent::EventStream) -> Result<(), RunError> {
     let mut last = None;
     while let Some(event) = events.next().await {
         last = Some(event);
@@ -149,7 +151,10 @@ async fn a_run_in_the_middle_of_its_calls_is_refused_before_they_are_made() {
 #[tokio::test]
 async fn a_finished_run_needs_no_context() {
     let mut run = Run::new([tool_core::Message::user("Hello")]);
-    run.record_response(tool_core::ChatResponse::new(tool_core::AssistantMessage::text("Hello."))).unwrap();
+    run.record_response(tool_core::model::ChatResponse::new(tool_core::model::AssistantMessage::text(
+        "Hello.",
+    )))
+    .unwrap();
     let agent = Agent::builder(ScriptedModel::new()).tools(banking()).build().unwrap();
     assert_eq!(agent.resume(run).await.unwrap().text(), "Hello.");
 }

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
 use serde_json::{Value, json};
-use tool_core::{Tool, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet, registered, tool, tools};
+use tool_core::toolset::registered;
+use tool_core::{Tool, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet, tool, tools};
 
 mod math {
     use std::fmt;

@@ -1,10 +1,10 @@
 //! What the words about a tool's calls make of its definition, and that they stay with it.
 
 use serde::Deserialize;
+use tool_core::model::{ReturnDirect, ToolDefinition, ToolPolicy};
 use tool_core::schemars::JsonSchema;
-use tool_core::{
-    ExtraParameters, ReturnDirect, Tool, ToolCall, ToolDefinition, ToolPolicy, ToolSet, tool, toolbox, tools,
-};
+use tool_core::toolset::ExtraParameters;
+use tool_core::{Tool, ToolCall, ToolSet, tool, toolbox, tools};
 
 #[tool(return_direct, needs_approval, exclusive, at_most_once, undo = "nothing-said")]
 fn everything() {}

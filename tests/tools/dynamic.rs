@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use tool_core::{DynamicTool, Tool, ToolCall, ToolContext, ToolExecution, ToolSet};
+use tool_core::tool::{DynamicTool, ToolExecution};
+use tool_core::{Tool, ToolCall, ToolContext, ToolSet};
 
 /// A tool that gives back what it was given.
 fn echo(schema: Value) -> DynamicTool {
@@ -667,7 +668,7 @@ fn debug_names_the_tool_only() {
 }
 
 #[expect(dead_code, reason = "the auto traits are what is asserted")]
-fn assert_auto_traits(tool: DynamicTool, error: tool_core::DynamicToolError) {
+fn assert_auto_traits(tool: DynamicTool, error: tool_core::tool::DynamicToolError) {
     fn is_shared(_: impl Send + Sync + 'static) {}
     is_shared(tool);
     is_shared(error);

@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
+use tool_core::model::ChatRequest;
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, ChatRequest, ToolCall, ToolContext, tool, tools};
+use tool_core::{Agent, ToolCall, ToolContext, tool, tools};
 
 static SCHEMAS: AtomicUsize = AtomicUsize::new(0);
 

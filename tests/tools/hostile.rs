@@ -13,10 +13,10 @@ use futures_util::FutureExt;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use tool_core::{
-    ExtraParameters, Tool, ToolCall, ToolContext, ToolDefinition, ToolFuture, ToolOutput, ToolSet, tool,
-    toolbox, tools,
-};
+use tool_core::model::ToolDefinition;
+use tool_core::tool::ToolFuture;
+use tool_core::toolset::ExtraParameters;
+use tool_core::{Tool, ToolCall, ToolContext, ToolOutput, ToolSet, tool, toolbox, tools};
 
 /// What a thread has unless it is said otherwise.
 const STACK: usize = 2 * 1024 * 1024;

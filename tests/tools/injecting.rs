@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use tool_core::model::ConversationId;
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, ConversationId, Injection, ToolCall, ToolContext, ToolSet, tool, toolbox, tools};
+use tool_core::tool::Injection;
+use tool_core::{Agent, ToolCall, ToolContext, ToolSet, tool, toolbox, tools};
 
 #[derive(Clone, Debug)]
 struct User(&'static str);

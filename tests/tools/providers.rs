@@ -4,11 +4,14 @@ use std::error::Error;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use tool_core::agent::AgentBuilder;
+use tool_core::model::{ConversationId, ToolChoice, ToolDefinition};
+use tool_core::run::Step;
 use tool_core::testing::ScriptedModel;
+use tool_core::tool::{Injection, ToolFuture};
+use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
 use tool_core::{
-    Agent, AgentBuilder, Answer, ConversationId, Event, Injection, RunError, RunErrorKind, Step, Tool,
-    ToolChoice, ToolContext, ToolDefinition, ToolFuture, ToolOutput, ToolProvider, ToolProviderFuture,
-    ToolProviderRequest, ToolSet, tool, tools,
+    Agent, Answer, Event, RunError, RunErrorKind, Tool, ToolContext, ToolOutput, ToolSet, tool, tools,
 };
 
 #[tool("Sums two numbers")]
@@ -77,7 +80,7 @@ enum Way {
 
 const WAYS: [Way; 3] = [Way::Awaited, Way::Streamed, Way::ByHand];
 
-async fn drive(way: Way, ask: tool_core::Ask, agent: &Agent) -> Result<Answer, RunError> {
+async fn drive(way: Way, ask: tool_core::agent::Ask, agent: &Agent) -> Result<Answer, RunError> {
     match way {
         Way::Awaited => ask.await,
         Way::Streamed => {
@@ -182,9 +185,11 @@ async fn nobody_is_asked_before_there_is_an_await_nor_for_a_finished_run() {
     drop(agent.ask("Turn"));
     drop(agent.ask("Turn").stream());
     let mut run = agent.start("Turn");
-    run.record_response(tool_core::ChatResponse::new(tool_core::AssistantMessage::text("Done.")))
-        .await
-        .unwrap();
+    run.record_response(tool_core::model::ChatResponse::new(tool_core::model::AssistantMessage::text(
+        "Done.",
+    )))
+    .await
+    .unwrap();
     assert!(matches!(run.next().await.unwrap(), Step::Done));
     assert_eq!(agent.resume(run.into_run()).await.unwrap().text(), "Done.");
     assert_eq!(provider.asked.load(Ordering::SeqCst), 0);
@@ -391,7 +396,7 @@ async fn the_tools_of_a_question_are_beside_the_agents() {
         let expected = "the tools of the question cannot be offered: two tools are named `sum`: one at tests/providers.rs:";
         assert!(error.to_string().starts_with(expected), "{error}");
         let RunErrorKind::Tools { error, .. } = error.kind() else { panic!("{error}") };
-        assert!(error.downcast_ref::<tool_core::ToolSetError>().unwrap().is_duplicate());
+        assert!(error.downcast_ref::<tool_core::toolset::ToolSetError>().unwrap().is_duplicate());
     }
 }
 

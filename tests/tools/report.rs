@@ -2,7 +2,8 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use tool_core::{FindingKind, ToolSet, tool, tools};
+use tool_core::toolset::FindingKind;
+use tool_core::{ToolSet, tool, tools};
 
 #[derive(Deserialize, JsonSchema)]
 #[expect(dead_code, reason = "only its schema is looked at")]

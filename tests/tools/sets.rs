@@ -3,10 +3,10 @@
 use std::panic::Location;
 use std::sync::Arc;
 
-use tool_core::{
-    Injection, Tool, ToolCall, ToolContext, ToolDefinition, ToolFuture, ToolOutput, ToolPolicy, ToolSet,
-    ToolSetError, tool, tools,
-};
+use tool_core::model::{ToolDefinition, ToolPolicy};
+use tool_core::tool::{Injection, ToolFuture};
+use tool_core::toolset::ToolSetError;
+use tool_core::{Tool, ToolCall, ToolContext, ToolOutput, ToolSet, tool, tools};
 
 /// Sums two numbers.
 #[tool]

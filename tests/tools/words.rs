@@ -7,7 +7,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tool_core::schemars::JsonSchema;
-use tool_core::{ToolCall, ToolContext, ToolExecution, ToolOutput, ToolSet, tool, tools};
+use tool_core::tool::ToolExecution;
+use tool_core::{ToolCall, ToolContext, ToolOutput, ToolSet, tool, tools};
 
 async fn execute(set: &ToolSet, name: &str, arguments: &str) -> ToolExecution {
     set.execute(ToolCall::new("call_1", name, arguments), &ToolContext::new()).await

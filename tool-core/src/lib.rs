@@ -1,33 +1,5 @@
 //! Annotate a function, and a language model can call it.
 //!
-//! # Write a tool
-//!
-//! ```
-//! use tool_core::tool;
-//!
-//! /// Sums two numbers.
-//! #[tool]
-//! fn sum(a: f64, b: f64) -> f64 {
-//!     a + b
-//! }
-//!
-//! assert_eq!(sum(2.0, 40.0), 42.0); // it stays a function
-//! ```
-//!
-//! What `#[tool]` and `#[param]` can say stands at [`tool`](macro@tool).
-//!
-//! # List tools
-//!
-//! [`tools!`] makes a [`ToolSet`] of functions; [`ToolSet::named`] chooses by name among all of the
-//! program.
-//!
-//! # Ask
-//!
-//! An [`Agent`] asks a [`ChatModel`], makes the calls that the model asks for, and asks again until the
-//! model has an answer. A provider crate such as `tool-openai` has the model;
-#![cfg_attr(feature = "testing", doc = "[`testing`] has a scripted model for tests.")]
-#![cfg_attr(not(feature = "testing"), doc = "the feature `testing` has a scripted model for tests.")]
-//!
 #![cfg_attr(feature = "testing", doc = "```")]
 #![cfg_attr(not(feature = "testing"), doc = "```ignore")]
 //! use tool_core::testing::ScriptedModel;
@@ -50,15 +22,38 @@
 //! # }
 //! ```
 //!
+//! [`#[tool]`](macro@tool) turns a function into a tool and leaves the function as it is. [`tools!`] builds a [`ToolSet`] of
+//! such functions. An [`Agent`] sends the question and the tools to a [`ChatModel`], executes the calls that the model
+//! requests, and returns the [`Answer`]. A provider crate such as `tool-openai` implements the model.
+//!
+//! # Modules
+//!
+//! Each module imports only from those above it.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`content`] | text, images and JSON in messages and outputs |
+//! | [`arguments`] | arguments of calls, and how they are repaired |
+//! | [`model`] | messages, requests, responses, tool definitions, and the [`ChatModel`] trait |
+#![cfg_attr(feature = "testing", doc = "| [`testing`] | a scripted model for tests |")]
+#![cfg_attr(not(feature = "testing"), doc = "| `testing` | a scripted model for tests |")]
+//! | [`prompted`] | tools for models that have none in their API |
+//! | [`mod@tool`] | the [`Tool`] trait, its context, outputs and errors; tools from closures and JSON Schemas |
+//! | [`toolset`] | sets of tools, the registry, toolboxes, providers |
+//! | [`transcript`] | a conversation as text or as a diagram |
+//! | [`run`] | the loop as a state machine: steps, limits, approval, undo |
+//! | [`memory`] | stored conversations and runs |
+//! | [`agent`] | agents, questions, events |
+//!
 //! # Features
 //!
-//! None is on unless it is asked for.
+//! All features are off by default.
 //!
 //! | feature | |
 //! | --- | --- |
-//! | `sqlite` | `SqliteStore`: conversations and runs in a file; takes a C compiler |
+//! | `sqlite` | `SqliteStore`: conversations and runs in a file; needs a C compiler |
 //! | `tracing` | spans of runs, turns, and calls of models and tools |
-//! | `dynamic` | `DynamicTool`: tools that are known at run time only, by a JSON Schema |
+//! | `dynamic` | `DynamicTool`: tools whose JSON Schema is known only at run time |
 //! | `testing` | `testing`: a scripted model for tests |
 
 #![warn(clippy::print_stdout, clippy::print_stderr)]
@@ -110,7 +105,7 @@ pub use schemars;
 /// assert_eq!(count(1000, &cancellation), 0);
 /// ```
 ///
-/// An application creates one to cancel a run, with [`Ask::cancellation_token`].
+/// An application creates one to cancel a run, with [`Ask::cancellation_token`](agent::Ask::cancellation_token).
 ///
 /// # tokio-util
 ///
@@ -122,37 +117,12 @@ pub use tool_macros::tool;
 #[doc = include_str!("../docs/toolbox.md")]
 pub use tool_macros::toolbox;
 
-pub use self::agent::{
-    Agent, AgentBuilder, AnswerType, Approver, ApproverFuture, Ask, BuildError, BuildErrorKind, Event,
-    EventStream, RunDriver, Turn, TypedAsk,
-};
-pub use self::arguments::Repair;
-pub use self::content::{Content, Image, JsonText, Part};
+pub use self::agent::{Agent, Event};
+pub use self::memory::ChatMemory;
 #[cfg(feature = "sqlite")]
 pub use self::memory::SqliteStore;
-pub use self::memory::{
-    ChatMemory, ChatStore, InMemoryStore, MemoryError, MemoryErrorKind, OpenConversation, RunStore,
-    StoreFuture, Window, repair_history,
-};
-pub use self::model::{
-    AssistantMessage, ChatModel, ChatRequest, ChatResponse, ChatStream, ConversationId, Delta, FinishReason,
-    Message, ModelError, ModelFuture, ModelOptions, ProviderData, RequestCache, ResponseFormat, ReturnDirect,
-    StrictError, TokenLogprob, ToolCall, ToolChoice, ToolDefinition, ToolDefinitions, ToolMessage,
-    ToolPolicy, Usage,
-};
-pub use self::prompted::{PromptedTools, PromptedToolsError, PromptedToolsErrorKind};
-pub use self::run::{
-    Answer, Approval, ErrorPolicy, Run, RunError, RunErrorKind, RunId, RunLimits, Step, StepError, StopReason,
-};
-pub use self::tool::{
-    Attempt, FunctionTool, IdempotencyKey, Injection, IntoToolOutput, Json, Progress, Tool, ToolArguments,
-    ToolContext, ToolError, ToolErrorKind, ToolExecution, ToolFuture, ToolHandler, ToolOutput, ToolProgress,
-    Undone,
-};
-#[cfg(feature = "dynamic")]
-pub use self::tool::{DynamicTool, DynamicToolError};
-pub use self::toolset::{
-    ExtraParameters, Finding, FindingKind, MissingContext, ToolCost, ToolProvider, ToolProviderFuture,
-    ToolProviderRequest, ToolReport, ToolSet, ToolSetError, Toolbox, registered,
-};
-pub use self::transcript::Transcript;
+pub use self::model::{ChatModel, Message, ModelOptions, ToolCall};
+pub use self::prompted::PromptedTools;
+pub use self::run::{Answer, Approval, RunError, RunErrorKind};
+pub use self::tool::{FunctionTool, Tool, ToolContext, ToolError, ToolOutput};
+pub use self::toolset::ToolSet;

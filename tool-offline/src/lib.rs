@@ -40,7 +40,8 @@ mod tokens;
 mod wording;
 
 use futures_util::stream;
-use tool_core::{ChatModel, ChatRequest, ChatStream, Delta, ModelFuture};
+use tool_core::ChatModel;
+use tool_core::model::{ChatRequest, ChatStream, Delta, ModelFuture};
 
 /// The model's name, as reported in its responses.
 const NAME: &str = "offline";
@@ -88,7 +89,7 @@ const NAME: &str = "offline";
 /// - Uses results: of an inner operation in an outer one ("the square root of the sum of …"), of the previous step for
 ///   "that" and "it", and fields of an object by their names.
 /// - Calls independent tools in one turn, unless the request forbids parallel calls.
-/// - Answers in the JSON of a [schema](tool_core::ResponseFormat), filled in from results and the question.
+/// - Answers in the JSON of a [schema](tool_core::model::ResponseFormat), filled in from results and the question.
 /// - Reports missing values, failed calls and questions that no tool fits. A failed call is not retried.
 ///
 /// # Limitations

@@ -6,7 +6,7 @@ use crate::facts::is_listed;
 use crate::slots::{self, Slot, SlotKind};
 use crate::thesaurus::{Term, split_identifier, terms, terms_in};
 use crate::tokens::{Text, TokenKind};
-use tool_core::ToolDefinition;
+use tool_core::model::ToolDefinition;
 
 /// The weight of a word by where it occurs in a tool.
 const IN_NAME: f64 = 3.0;

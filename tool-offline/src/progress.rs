@@ -6,7 +6,8 @@ use crate::facts::{self, Fact, FactKind};
 use crate::fill::{Filled, fill};
 use crate::matching::{Tool, Tools};
 use crate::planner::{Plan, Step};
-use tool_core::{Message, ToolCall, ToolMessage};
+use tool_core::model::ToolMessage;
+use tool_core::{Message, ToolCall};
 
 /// A call of the current question, with its result.
 #[derive(Debug)]

@@ -1,8 +1,7 @@
 //! Responds to a request: with the calls that are ready, or with an answer.
 
-use tool_core::{
-    AssistantMessage, ChatRequest, ChatResponse, Message, ToolCall, ToolChoice, ToolDefinition, Usage,
-};
+use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ToolChoice, ToolDefinition, Usage};
+use tool_core::{Message, ToolCall};
 
 use crate::NAME;
 use crate::matching::Tools;

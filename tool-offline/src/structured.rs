@@ -6,7 +6,8 @@ use crate::matching::{Tool, Tools};
 use crate::progress::{ExecutedCall, executed_calls};
 use crate::thesaurus::terms;
 use crate::tokens::Text;
-use tool_core::{Message, ResponseFormat, ToolDefinition};
+use tool_core::Message;
+use tool_core::model::{ResponseFormat, ToolDefinition};
 
 /// Returns the JSON text for the latest user message that has all values. A later message may only say that an answer
 /// was wrong.
@@ -56,7 +57,8 @@ mod tests {
 
     use crate::reply::respond;
     use crate::tests::tool;
-    use tool_core::{AssistantMessage, ChatRequest, Message, ResponseFormat, ToolCall, ToolOutput};
+    use tool_core::model::{AssistantMessage, ChatRequest, ResponseFormat};
+    use tool_core::{Message, ToolCall, ToolOutput};
 
     /// Returns the answer to a question, after one call if there is a result.
     fn answer_to(schema: &Value, question: &str, result: Option<&str>) -> String {

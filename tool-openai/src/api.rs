@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use futures_util::stream::{StreamExt, TryStreamExt, iter};
 use reqwest::Response;
 use reqwest::header::CONTENT_TYPE;
-use tool_core::{ChatRequest, ChatResponse, ChatStream, ModelError};
+use tool_core::model::{ChatRequest, ChatResponse, ChatStream, ModelError};
 
 use crate::body::RequestBody;
 use crate::client::{ApiResponse, Client};

@@ -66,7 +66,7 @@
 //!
 //! Requests are retried like in the official SDK: twice if the error is [temporary](Error::is_retryable), after the delay
 //! that the server requests ([`OpenAiBuilder::max_retries`]). An [`Error`] has a [kind](Error::kind) and the id of its
-//! request; it is inside the [`ModelError`](tool_core::ModelError) that a model returns.
+//! request; it is inside the [`ModelError`](tool_core::model::ModelError) that a model returns.
 //!
 //! # Another HTTP client in the same program
 //!

@@ -1,6 +1,7 @@
 //! Retries after the server rejected a tool call that the model wrote.
 
-use tool_core::{ChatRequest, Message};
+use tool_core::Message;
+use tool_core::model::ChatRequest;
 
 use crate::{Error, ErrorKind};
 

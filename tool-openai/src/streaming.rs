@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures_util::stream::{BoxStream, Stream, StreamExt};
 use reqwest::Url;
 use tokio::time::{Sleep, sleep};
-use tool_core::{ChatResponse, Delta};
+use tool_core::model::{ChatResponse, Delta};
 
 use crate::Error;
 use crate::client::{ApiResponse, Client, MAX_BODY_BYTES};

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 use serde_json::Value;
-use tool_core::{ChatRequest, ToolChoice, ToolDefinition, ToolDefinitions};
+use tool_core::model::{ChatRequest, ToolChoice, ToolDefinition, ToolDefinitions};
 
 use crate::warning::WarningHook;
 use crate::{Endpoint, Error, Warning};

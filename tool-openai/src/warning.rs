@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tool_core::{ChatRequest, ToolChoice, ToolDefinition};
+use tool_core::model::{ChatRequest, ToolChoice, ToolDefinition};
 
 use crate::Endpoint;
 
@@ -70,7 +70,7 @@ pub(crate) fn warn_about_omitted_fields(
 mod tests {
     use std::sync::Mutex;
 
-    use tool_core::ToolDefinitions;
+    use tool_core::model::ToolDefinitions;
 
     use super::*;
 

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tool_core::{
-    Agent, AgentBuilder, Answer, ChatModel, Event, EventStream, Message, RunError, RunErrorKind, StopReason,
-    ToolChoice, tool, tools,
-};
+use tool_core::agent::{AgentBuilder, EventStream};
+use tool_core::model::ToolChoice;
+use tool_core::run::StopReason;
+use tool_core::{Agent, Answer, ChatModel, Event, Message, RunError, RunErrorKind, tool, tools};
 
 use super::{model, seeded};
 

@@ -3,7 +3,9 @@
 use std::collections::HashSet;
 
 use serde_json::{Value, json};
-use tool_core::{ChatRequest, ChatResponse, FinishReason, ToolChoice, ToolDefinition, ToolDefinitions};
+use tool_core::model::{
+    ChatRequest, ChatResponse, FinishReason, ToolChoice, ToolDefinition, ToolDefinitions,
+};
 
 use super::{ask_both_ways, model, request, seeded};
 

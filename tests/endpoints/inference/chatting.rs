@@ -1,7 +1,8 @@
 //! Texts: whole, streamed, cut short, held to a form.
 
 use serde_json::{Value, json};
-use tool_core::{FinishReason, ModelOptions, ResponseFormat};
+use tool_core::ModelOptions;
+use tool_core::model::{FinishReason, ResponseFormat};
 
 use super::{MOST_TOKENS, ask_both_ways, model, request, seeded};
 

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use serde_json::json;
-use tool_core::{
-    ChatModel, ChatRequest, ChatResponse, Content, Delta, Image, Message, ModelError, ModelOptions, Part,
-    ToolChoice, ToolDefinition, ToolDefinitions,
+use tool_core::content::{Content, Image, Part};
+use tool_core::model::{
+    ChatRequest, ChatResponse, Delta, ModelError, ToolChoice, ToolDefinition, ToolDefinitions,
 };
+use tool_core::{ChatModel, Message, ModelOptions};
 use tool_openai::{ChatCompletions, Error, ErrorKind};
 
 use super::server::OwnServer;

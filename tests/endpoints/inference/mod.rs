@@ -14,7 +14,8 @@ use std::env;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use tool_core::{ChatModel, ChatRequest, ChatResponse, Delta, Message, ModelOptions};
+use tool_core::model::{ChatRequest, ChatResponse, Delta};
+use tool_core::{ChatModel, Message, ModelOptions};
 use tool_openai::{ChatCompletions, Endpoint, OpenAi, OpenAiBuilder};
 
 /// More than any answer here needs, so that a grammar that does not end fails a test and does not hang it.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tool_core::FinishReason;
+use tool_core::model::FinishReason;
 use tool_openai::Responses;
 
 use super::agents::{Seen, agent};

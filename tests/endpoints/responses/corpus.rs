@@ -5,9 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use tool_core::{
-    ChatModel, ChatRequest, ChatResponse, Delta, FinishReason, Message, ModelError, ToolCall, ToolOutput,
-};
+use tool_core::model::{ChatRequest, ChatResponse, Delta, FinishReason, ModelError};
+use tool_core::{ChatModel, Message, ToolCall, ToolOutput};
 use tool_openai::ErrorKind;
 
 use super::endpoint::{bodies, input, json_answer, model, streamed, unchecked_bodies};

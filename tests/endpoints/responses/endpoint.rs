@@ -2,7 +2,8 @@
 
 use futures_util::StreamExt;
 use serde_json::Value;
-use tool_core::{ChatModel, ChatRequest, ChatResponse, Delta, ModelError};
+use tool_core::ChatModel;
+use tool_core::model::{ChatRequest, ChatResponse, Delta, ModelError};
 use tool_openai::{Endpoint, OpenAi, Responses};
 
 use tests::support::schema::{Api, check_request};

@@ -1,10 +1,11 @@
 //! Requests are what the published API takes, with all that can be set of them; and a request that is not is found out.
 
 use serde_json::json;
-use tool_core::{
-    AssistantMessage, ChatModel, ChatRequest, Content, Image, Message, ModelOptions, Part, ResponseFormat,
-    ToolCall, ToolChoice, ToolDefinition, ToolDefinitions, ToolOutput,
+use tool_core::content::{Content, Image, Part};
+use tool_core::model::{
+    AssistantMessage, ChatRequest, ResponseFormat, ToolChoice, ToolDefinition, ToolDefinitions,
 };
+use tool_core::{ChatModel, Message, ModelOptions, ToolCall, ToolOutput};
 
 use super::endpoint::{bodies, json_answer, model, streamed};
 use tests::support::RawServer;

@@ -1,11 +1,11 @@
 //! Whole runs over a scripted server: what each turn sends.
 
 use serde_json::{Value, json};
+use tool_core::agent::AgentBuilder;
+use tool_core::content::Image;
+use tool_core::model::{AssistantMessage, ChatResponse, ToolChoice};
 use tool_core::testing::ScriptedModel;
-use tool_core::{
-    Agent, AgentBuilder, Answer, Approval, AssistantMessage, ChatResponse, Image, Message, RunError,
-    ToolCall, ToolChoice, ToolOutput, tool, tools,
-};
+use tool_core::{Agent, Answer, Approval, Message, RunError, ToolCall, ToolOutput, tool, tools};
 use tool_openai::{Endpoint, Responses};
 
 use super::endpoint::{bodies, event_stream, input, json_answer, model, model_of};

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tool_core::{Message, ToolContext, ToolProvider, ToolProviderRequest, ToolSet};
+use tool_core::toolset::{ToolProvider, ToolProviderRequest};
+use tool_core::{Message, ToolContext, ToolSet};
 use tool_mcp::McpErrorKind;
 
 use super::support::{

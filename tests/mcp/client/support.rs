@@ -175,5 +175,5 @@ pub(crate) async fn wait_until(description: &str, condition: impl AsyncFn() -> b
 }
 
 pub(crate) fn tool_names(set: &ToolSet) -> Vec<&str> {
-    set.definitions().iter().map(tool_core::ToolDefinition::name).collect()
+    set.definitions().iter().map(tool_core::model::ToolDefinition::name).collect()
 }

@@ -38,7 +38,7 @@ async fn destructive_tools_need_approval_by_default() {
         let set = configure(&server_with_all_annotations()).connect().await.unwrap().tools().await.unwrap();
         let policies = set.definitions().iter().map(|tool| (tool.name().to_owned(), tool.policy()));
         let policies: Vec<_> = policies.collect();
-        let names = |is: fn(&tool_core::ToolPolicy) -> bool| -> Vec<String> {
+        let names = |is: fn(&tool_core::model::ToolPolicy) -> bool| -> Vec<String> {
             policies.iter().filter(|(_, policy)| is(policy)).map(|(name, _)| name.clone()).collect()
         };
         (names(|policy| policy.needs_approval), names(|policy| policy.at_most_once))

@@ -5,10 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tool_core::{
-    Attempt, CancellationToken, Image, Progress, ToolContext, ToolOutput, ToolProgress, ToolSet, schemars,
-    tool, tools,
-};
+use tool_core::content::Image;
+use tool_core::tool::{Attempt, Progress, ToolProgress};
+use tool_core::{CancellationToken, ToolContext, ToolOutput, ToolSet, schemars, tool, tools};
 
 #[derive(serde::Serialize, schemars::JsonSchema)]
 pub(crate) struct Weather {

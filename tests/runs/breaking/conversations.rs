@@ -5,10 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tool_core::{
-    Agent, AssistantMessage, ChatMemory, ChatResponse, ChatStore, ConversationId, InMemoryStore, Message,
-    ModelError, RunErrorKind, RunStore, SqliteStore, StoreFuture, tool, tools,
-};
+use tool_core::memory::{ChatStore, InMemoryStore, RunStore, StoreFuture};
+use tool_core::model::{AssistantMessage, ChatResponse, ConversationId, ModelError};
+use tool_core::{Agent, ChatMemory, Message, RunErrorKind, SqliteStore, tool, tools};
 
 use super::{Puppet, call, conversation, history, memories, reply};
 use tests::support::ways::{assert_valid, restored};
@@ -151,11 +150,11 @@ impl ChatStore for Refusing {
 }
 
 impl RunStore for Refusing {
-    fn save_run<'a>(&'a self, id: &'a str, run: &'a tool_core::Run) -> StoreFuture<'a, ()> {
+    fn save_run<'a>(&'a self, id: &'a str, run: &'a tool_core::run::Run) -> StoreFuture<'a, ()> {
         self.unless_it_refuses(self.store.save_run(id, run))
     }
 
-    fn load_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<tool_core::Run>> {
+    fn load_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<tool_core::run::Run>> {
         self.store.load_run(id)
     }
 

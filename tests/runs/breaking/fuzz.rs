@@ -6,11 +6,13 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tool_core::{
-    Approval, AssistantMessage, ChatResponse, ErrorPolicy, FinishReason, Message, ReturnDirect, Run,
-    RunErrorKind, RunLimits, Step, ToolCall, ToolDefinition, ToolDefinitions, ToolError, ToolErrorKind,
-    ToolExecution, ToolOutput, ToolPolicy, Usage,
+use tool_core::model::{
+    AssistantMessage, ChatResponse, FinishReason, ReturnDirect, ToolDefinition, ToolDefinitions, ToolPolicy,
+    Usage,
 };
+use tool_core::run::{ErrorPolicy, Run, RunLimits, Step};
+use tool_core::tool::{ToolErrorKind, ToolExecution};
+use tool_core::{Approval, Message, RunErrorKind, ToolCall, ToolError, ToolOutput};
 
 use tests::support::ways::{assert_valid, restored};
 

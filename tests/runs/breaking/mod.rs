@@ -11,10 +11,12 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use tests::support::ways::{self, assert_valid};
-use tool_core::{
-    AgentBuilder, Answer, AssistantMessage, ChatMemory, ChatModel, ChatRequest, ChatResponse, ChatStore,
-    ConversationId, InMemoryStore, Message, ModelError, ModelFuture, RunError, SqliteStore, ToolCall,
+use tool_core::agent::AgentBuilder;
+use tool_core::memory::{ChatStore, InMemoryStore};
+use tool_core::model::{
+    AssistantMessage, ChatRequest, ChatResponse, ConversationId, ModelError, ModelFuture,
 };
+use tool_core::{Answer, ChatMemory, ChatModel, Message, RunError, SqliteStore, ToolCall};
 
 type Outcome = Result<Answer, RunError>;
 

@@ -1,10 +1,13 @@
 //! Models that loop, invent, repeat themselves, break off and say nothing or far too much.
 
 use futures_util::{StreamExt, stream};
-use tool_core::{
-    Agent, AgentBuilder, AssistantMessage, ChatModel, ChatRequest, ChatResponse, ChatStream, Delta,
-    FinishReason, ModelError, ModelFuture, Run, RunErrorKind, Step, StopReason, ToolCall, Usage, tool, tools,
+use tool_core::agent::AgentBuilder;
+use tool_core::model::{
+    AssistantMessage, ChatRequest, ChatResponse, ChatStream, Delta, FinishReason, ModelError, ModelFuture,
+    Usage,
 };
+use tool_core::run::{Run, Step, StopReason};
+use tool_core::{Agent, ChatModel, RunErrorKind, ToolCall, tool, tools};
 
 use super::{Puppet, assert_sound, broken, call, conversation, memories, reply};
 use tests::support::ways::assert_valid;
@@ -114,7 +117,7 @@ async fn ids_that_are_repeated_are_told_apart() {
     let executions = answer.tool_executions();
     assert_eq!(executions.len(), 3 + 3 + 2 + 2 + 1);
     // One that comes again in a later turn names the call of then; beside it, it is another call.
-    let from_record: Vec<_> = executions.iter().map(tool_core::ToolExecution::is_from_record).collect();
+    let from_record: Vec<_> = executions.iter().map(tool_core::tool::ToolExecution::is_from_record).collect();
     assert_eq!(from_record[..6], [false, false, false, true, false, false]);
     assert!(executions[6].outcome().unwrap_err().is_not_made());
     assert!(executions[7].outcome().is_ok());

@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use tool_core::{
-    Agent, AgentBuilder, CancellationToken, ChatMemory, ConversationId, ErrorPolicy, RunErrorKind,
-    StopReason, ToolErrorKind, tool, tools,
-};
+use tool_core::agent::AgentBuilder;
+use tool_core::model::ConversationId;
+use tool_core::run::{ErrorPolicy, StopReason};
+use tool_core::tool::ToolErrorKind;
+use tool_core::{Agent, CancellationToken, ChatMemory, RunErrorKind, tool, tools};
 
 use super::{Puppet, broken, call, conversation};
 use tests::support::ways::assert_valid;

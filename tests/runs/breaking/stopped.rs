@@ -3,10 +3,13 @@
 use std::future::pending;
 use std::time::Duration;
 
+use tool_core::agent::{AgentBuilder, Approver, ApproverFuture};
+use tool_core::model::{ChatRequest, ModelFuture};
+use tool_core::run::{Step, StopReason};
+use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
 use tool_core::{
-    Agent, AgentBuilder, Approval, Approver, ApproverFuture, CancellationToken, ChatMemory, ChatModel,
-    ChatRequest, Event, ModelFuture, RunError, RunErrorKind, Step, StopReason, ToolCall, ToolError,
-    ToolProvider, ToolProviderFuture, ToolProviderRequest, tool, tools,
+    Agent, Approval, CancellationToken, ChatMemory, ChatModel, Event, RunError, RunErrorKind, ToolCall,
+    ToolError, tool, tools,
 };
 
 use super::{Outcome, Puppet, call, conversation};

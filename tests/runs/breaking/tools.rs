@@ -4,9 +4,10 @@ use std::panic::panic_any;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use tool_core::{
-    Agent, AgentBuilder, ErrorPolicy, RunError, RunErrorKind, StopReason, ToolErrorKind, ToolSet, tool, tools,
-};
+use tool_core::agent::AgentBuilder;
+use tool_core::run::{ErrorPolicy, StopReason};
+use tool_core::tool::ToolErrorKind;
+use tool_core::{Agent, RunError, RunErrorKind, ToolSet, tool, tools};
 
 use super::{Outcome, Puppet, broken, call};
 

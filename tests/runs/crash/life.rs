@@ -6,7 +6,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
-use tool_core::{Agent, Answer, Ask, ChatMemory, Event, RunDriver, RunError, RunStore, SqliteStore, Step};
+use tool_core::agent::{Ask, RunDriver};
+use tool_core::memory::RunStore;
+use tool_core::run::Step;
+use tool_core::{Agent, Answer, ChatMemory, Event, RunError, SqliteStore};
 
 use super::scenario::{CONVERSATION, QUESTION, Variant, agent, history};
 use super::world::{World, effects};

@@ -4,10 +4,12 @@ use std::future::poll_fn;
 use std::task::Poll;
 
 use futures_util::FutureExt;
+use tool_core::memory::{ChatStore, RunStore, StoreFuture};
+use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ConversationId, ModelFuture};
+use tool_core::run::Run;
 use tool_core::{
-    Agent, Approval, AssistantMessage, ChatMemory, ChatModel, ChatRequest, ChatResponse, ChatStore,
-    ConversationId, Message, ModelFuture, Run, RunStore, SqliteStore, StoreFuture, ToolCall, ToolContext,
-    ToolError, tool, tools,
+    Agent, Approval, ChatMemory, ChatModel, Message, SqliteStore, ToolCall, ToolContext, ToolError, tool,
+    tools,
 };
 
 use super::world::World;

@@ -4,7 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use tool_core::{ChatMemory, ConversationId, Message, RunStore, SqliteStore};
+use tool_core::memory::RunStore;
+use tool_core::model::ConversationId;
+use tool_core::{ChatMemory, Message, SqliteStore};
 
 use super::life::{Outcome, wait_for};
 use super::scenario::{CONVERSATION, Variant, history};

@@ -4,11 +4,10 @@ use std::borrow::Cow;
 
 use futures_util::FutureExt;
 use proptest::prelude::*;
+use tool_core::memory::{Window, repair_history};
+use tool_core::model::{AssistantMessage, ChatRequest, ConversationId, ToolMessage};
 use tool_core::testing::ScriptedModel;
-use tool_core::{
-    AssistantMessage, ChatMemory, ChatModel, ChatRequest, ConversationId, Message, ToolCall, ToolMessage,
-    Window, repair_history,
-};
+use tool_core::{ChatMemory, ChatModel, Message, ToolCall};
 
 /// Few ids, so that calls and results match, some of them several times.
 fn id() -> impl Strategy<Value = String> {

@@ -6,10 +6,12 @@ use std::sync::{Arc, Mutex};
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
-use tool_core::{
-    AssistantMessage, ChatMemory, ChatStore, ConversationId, InMemoryStore, MemoryError, MemoryErrorKind,
-    Message, OpenConversation, Run, RunStore, StoreFuture, ToolCall, Window,
+use tool_core::memory::{
+    ChatStore, InMemoryStore, MemoryError, MemoryErrorKind, OpenConversation, RunStore, StoreFuture, Window,
 };
+use tool_core::model::{AssistantMessage, ConversationId};
+use tool_core::run::Run;
+use tool_core::{ChatMemory, Message, ToolCall};
 
 fn id() -> ConversationId {
     ConversationId::new("user-7")

@@ -9,10 +9,11 @@ use std::thread::{self, Thread};
 
 use futures_util::FutureExt;
 use rusqlite::Connection;
-use tool_core::{
-    AssistantMessage, ChatMemory, ChatStore, Content, ConversationId, Image, JsonText, MemoryErrorKind,
-    Message, Part, Run, RunStore, SqliteStore, ToolCall, ToolMessage,
-};
+use tool_core::content::{Content, Image, JsonText, Part};
+use tool_core::memory::{ChatStore, MemoryErrorKind, RunStore};
+use tool_core::model::{AssistantMessage, ConversationId, ToolMessage};
+use tool_core::run::Run;
+use tool_core::{ChatMemory, Message, SqliteStore, ToolCall};
 
 /// A temporary directory of one test.
 struct Directory(PathBuf);

@@ -4,11 +4,11 @@
 use std::path::PathBuf;
 
 use serde_json::Value;
+use tool_core::model::{AssistantMessage, ChatResponse, FinishReason, ToolChoice, Usage};
+use tool_core::run::{ErrorPolicy, Run, RunLimits, Step};
 use tool_core::testing::ScriptedModel;
-use tool_core::{
-    Agent, AssistantMessage, ChatResponse, ErrorPolicy, FinishReason, Message, Run, RunLimits, Step,
-    ToolCall, ToolChoice, ToolError, ToolErrorKind, ToolExecution, ToolOutput, Usage, tool, tools,
-};
+use tool_core::tool::{ToolErrorKind, ToolExecution};
+use tool_core::{Agent, Message, ToolCall, ToolError, ToolOutput, tool, tools};
 
 #[tool("Sums two numbers")]
 fn sum(a: f64, b: f64) -> f64 {

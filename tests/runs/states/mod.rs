@@ -4,10 +4,10 @@ mod formats;
 mod rules;
 
 use serde_json::{Value, json};
-use tool_core::{
-    Approval, AssistantMessage, ChatResponse, Event, Message, Run, RunErrorKind, Step, ToolCall, ToolError,
-    ToolExecution, ToolOutput,
-};
+use tool_core::model::{AssistantMessage, ChatResponse};
+use tool_core::run::{Run, Step};
+use tool_core::tool::ToolExecution;
+use tool_core::{Approval, Event, Message, RunErrorKind, ToolCall, ToolError, ToolOutput};
 
 #[test]
 fn a_run_takes_only_what_it_asked_for() {

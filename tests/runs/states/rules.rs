@@ -1,10 +1,10 @@
 //! Rules of a run alone that hold however it is driven: what no order of calls to it gets around.
 
 use serde_json::{Value, json};
-use tool_core::{
-    Approval, AssistantMessage, ChatResponse, ErrorPolicy, Message, Run, Step, ToolCall, ToolDefinition,
-    ToolDefinitions, ToolError, ToolErrorKind, ToolExecution, ToolOutput, ToolPolicy,
-};
+use tool_core::model::{AssistantMessage, ChatResponse, ToolDefinition, ToolDefinitions, ToolPolicy};
+use tool_core::run::{ErrorPolicy, Run, Step};
+use tool_core::tool::{ToolErrorKind, ToolExecution};
+use tool_core::{Approval, Message, ToolCall, ToolError, ToolOutput};
 
 /// The tool `work`, with this policy.
 fn tools(change: fn(&mut ToolPolicy)) -> ToolDefinitions {

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use tool_core::{ConversationId, ToolCall, ToolContext, ToolSet, tool, toolbox, tools};
+use tool_core::model::ConversationId;
+use tool_core::{ToolCall, ToolContext, ToolSet, tool, toolbox, tools};
 
 #[derive(Clone, Debug)]
 struct User {

@@ -111,9 +111,10 @@ impl Ask {
     #[cfg_attr(feature = "testing", doc = "```")]
     #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
     /// use tool_core::testing::ScriptedModel;
-    /// use tool_core::{Agent, ConversationId};
+    /// use tool_core::model::ConversationId;
+    /// use tool_core::Agent;
     ///
-    /// # fn main() -> Result<(), tool_core::BuildError> {
+    /// # fn main() -> Result<(), tool_core::agent::BuildError> {
     /// let agent = Agent::builder(ScriptedModel::new()).build()?;
     /// let run = agent.ask("Hello").conversation("user-7/support").start();
     /// assert_eq!(run.run().conversation(), Some(&ConversationId::new("user-7/support")));
@@ -154,7 +155,7 @@ impl Ask {
         self
     }
 
-    /// Sets the approver of this run, in place of the [agent's](crate::AgentBuilder::approver).
+    /// Sets the approver of this run, in place of the [agent's](crate::agent::AgentBuilder::approver).
     pub fn approver(mut self, approver: impl Approver + 'static) -> Self {
         self.approver = Some(Arc::new(approver));
         self
@@ -166,7 +167,8 @@ impl Ask {
     #[cfg_attr(feature = "testing", doc = "```")]
     #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
     /// use tool_core::testing::ScriptedModel;
-    /// use tool_core::{Agent, CancellationToken, RunErrorKind, StopReason};
+    /// use tool_core::run::StopReason;
+    /// use tool_core::{Agent, CancellationToken, RunErrorKind};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {

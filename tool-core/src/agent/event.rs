@@ -81,7 +81,7 @@ pub enum Event {
     /// The answer; always the last event.
     Done(Answer),
     /// The run ended without an answer or cannot continue for now; carries the text of the error. Only
-    /// [hooks](crate::AgentBuilder::on_event) receive it, as a stream ends with the error itself.
+    /// [hooks](crate::agent::AgentBuilder::on_event) receive it, as a stream ends with the error itself.
     Failed(String),
 }
 

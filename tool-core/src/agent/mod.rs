@@ -194,7 +194,8 @@ impl Agent {
     #[cfg_attr(feature = "testing", doc = "```")]
     #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
     /// use tool_core::testing::ScriptedModel;
-    /// use tool_core::{Agent, Approval, InMemoryStore, RunErrorKind, tool, tools};
+    /// use tool_core::memory::InMemoryStore;
+    /// use tool_core::{Agent, Approval, RunErrorKind, tool, tools};
     ///
     /// #[tool("Pays a bill", needs_approval)]
     /// fn pay(cents: u32) {}

@@ -7,7 +7,7 @@ use crate::run::Run;
 use crate::tool::ToolContext;
 use crate::toolset::ToolSet;
 
-/// The next request to the model, which an [`AgentBuilder::before_turn`](crate::AgentBuilder::before_turn) hook can change.
+/// The next request to the model, which an [`AgentBuilder::before_turn`](crate::agent::AgentBuilder::before_turn) hook can change.
 /// Changes apply to this turn only.
 #[non_exhaustive]
 pub struct Turn<'a> {

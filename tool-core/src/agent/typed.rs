@@ -42,7 +42,7 @@ impl Ask {
     /// Parses the answer as a `T`. The model is constrained to the JSON Schema of the type if it
     /// [supports that](crate::ChatModel::supports_response_format); otherwise it is offered a tool, `final_answer`, that takes
     /// the answer. Mistakes of form whose meaning is clear are repaired, as in arguments. Any other wrong answer is sent back
-    /// to the model with the mistakes found, at most [`max_wrong_answers`](crate::RunLimits::max_wrong_answers) times.
+    /// to the model with the mistakes found, at most [`max_wrong_answers`](crate::run::RunLimits::max_wrong_answers) times.
     ///
     #[cfg_attr(feature = "testing", doc = "```")]
     #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
@@ -78,7 +78,7 @@ impl<T: AnswerType> TypedAsk<T> {
     ///
     /// # Errors
     ///
-    /// Fails if the run ended without an answer, or [without one of the type](crate::StopReason::WrongAnswer).
+    /// Fails if the run ended without an answer, or [without one of the type](crate::run::StopReason::WrongAnswer).
     pub async fn with_answer(self) -> Result<(T, Answer), RunError> {
         let parser = AnswerParser::<T>::new();
         let model = self.ask.agent().model();

@@ -13,7 +13,7 @@ use crate::content::{Image, Part};
 /// The content of a message or of a tool's output: a text, or a list of parts.
 ///
 /// ```
-/// use tool_core::{Content, Image, Part};
+/// use tool_core::content::{Content, Image, Part};
 ///
 /// let content = Content::from("good morning");
 /// assert_eq!(content.text(), "good morning");
@@ -58,7 +58,7 @@ impl Content {
         })
     }
 
-    /// Returns the concatenated text of all parts. Each [`JsonText`](crate::JsonText) is on lines of its own.
+    /// Returns the concatenated text of all parts. Each [`JsonText`](crate::content::JsonText) is on lines of its own.
     #[must_use]
     pub fn text(&self) -> Cow<'_, str> {
         match &self.0 {

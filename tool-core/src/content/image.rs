@@ -17,7 +17,8 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 /// A tool can return an image, and a user's message can contain images.
 ///
 /// ```
-/// use tool_core::{Content, Image, Message, Part, tool};
+/// use tool_core::content::{Content, Image, Part};
+/// use tool_core::{Message, tool};
 ///
 /// /// Draws a red dot.
 /// #[tool]
@@ -45,7 +46,7 @@ impl Image {
     /// Creates an image from its media type, such as `image/png`, and its bytes, which are stored as base64.
     ///
     /// ```
-    /// use tool_core::Image;
+    /// use tool_core::content::Image;
     ///
     /// let image = Image::from_bytes("image/gif", b"GIF89a");
     /// assert_eq!(image.url(), "data:image/gif;base64,R0lGODlh");

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::content::Image;
 
-/// One part of a [`Content`](crate::Content).
+/// One part of a [`Content`](crate::content::Content).
 #[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Part {
@@ -76,7 +76,7 @@ impl fmt::Debug for Part {
 /// The value is stored as text to preserve every digit of its numbers.
 ///
 /// ```
-/// use tool_core::JsonText;
+/// use tool_core::content::JsonText;
 ///
 /// let json = JsonText::serialize(&[1, 2])?;
 /// assert_eq!(json.as_str(), "[1,2]");

@@ -22,7 +22,9 @@ use crate::model::{ConversationId, Message};
 /// The whole conversation is stored. A [`Window`] limits what is sent to a model.
 ///
 /// ```
-/// use tool_core::{ChatMemory, ConversationId, Message, Window};
+/// use tool_core::memory::Window;
+/// use tool_core::model::ConversationId;
+/// use tool_core::{ChatMemory, Message};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -8,7 +8,9 @@ use crate::model::ConversationId;
 /// An error of an operation on stored conversations or runs. It contains the error of the store.
 ///
 /// ```
-/// use tool_core::{ChatMemory, ChatStore, ConversationId, MemoryErrorKind, Message, StoreFuture};
+/// use tool_core::memory::{ChatStore, MemoryErrorKind, StoreFuture};
+/// use tool_core::model::ConversationId;
+/// use tool_core::{ChatMemory, Message};
 ///
 /// struct Broken;
 ///

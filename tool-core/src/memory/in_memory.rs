@@ -11,7 +11,9 @@ use crate::run::Run;
 /// A store that holds conversations and runs for the lifetime of the program. Clones share their contents.
 ///
 /// ```
-/// use tool_core::{ChatStore, ConversationId, InMemoryStore, Message};
+/// use tool_core::memory::{ChatStore, InMemoryStore};
+/// use tool_core::model::ConversationId;
+/// use tool_core::Message;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {

@@ -23,7 +23,9 @@ const INTERRUPTED: &str = "the call was interrupted before a result was produced
 /// ```
 /// use std::borrow::Cow;
 ///
-/// use tool_core::{AssistantMessage, Message, ToolCall, repair_history};
+/// use tool_core::memory::repair_history;
+/// use tool_core::model::AssistantMessage;
+/// use tool_core::{Message, ToolCall};
 ///
 /// let call = AssistantMessage::default().with_tool_calls([ToolCall::new("call_1", "now", "{}")]);
 /// let broken = [Message::user("What time is it?"), Message::Assistant(call), Message::user("Hello?")];

@@ -14,7 +14,7 @@ pub type StoreFuture<'a, T> =
 
 /// A store for the messages of conversations, used by [`ChatMemory`](crate::ChatMemory).
 ///
-/// [`InMemoryStore`](crate::InMemoryStore) holds them for the lifetime of the program;
+/// [`InMemoryStore`](crate::memory::InMemoryStore) holds them for the lifetime of the program;
 #[cfg_attr(feature = "sqlite", doc = "[`SqliteStore`](crate::SqliteStore) stores them in a file.")]
 #[cfg_attr(not(feature = "sqlite"), doc = "`SqliteStore` (feature `sqlite`) stores them in a file.")]
 ///
@@ -31,7 +31,9 @@ pub type StoreFuture<'a, T> =
 /// # Examples
 ///
 /// ```
-/// use tool_core::{ChatStore, ConversationId, InMemoryStore, Message, StoreFuture};
+/// use tool_core::memory::{ChatStore, InMemoryStore, StoreFuture};
+/// use tool_core::model::ConversationId;
+/// use tool_core::Message;
 ///
 /// /// Stores no images.
 /// struct TextOnly(InMemoryStore);
@@ -93,7 +95,9 @@ pub trait ChatStore: Send + Sync {
 /// A store for the states of runs, such as those that await approval, under ids chosen by the application.
 ///
 /// ```
-/// use tool_core::{InMemoryStore, Message, Run, RunStore};
+/// use tool_core::memory::{InMemoryStore, RunStore};
+/// use tool_core::run::Run;
+/// use tool_core::Message;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {

@@ -26,7 +26,7 @@ const TOKENS_PER_MESSAGE: usize = 4;
 /// - System messages are always sent, and count towards the limit.
 ///
 /// ```
-/// use tool_core::Window;
+/// use tool_core::memory::Window;
 ///
 /// let twenty = Window::messages(20);
 /// let short = Window::tokens(4_000);

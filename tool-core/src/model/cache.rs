@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
 /// A cache that a provider uses across requests, for example for the messages in its own format, so that each turn
-/// converts only the new ones. Every [`Run`](crate::Run) has one.
+/// converts only the new ones. Every [`Run`](crate::run::Run) has one.
 ///
 /// # Contract
 ///
@@ -13,7 +13,8 @@ use std::sync::{Mutex, PoisonError};
 /// unchanged. Callers that change a message that was sent must use a new cache.
 ///
 /// ```
-/// use tool_core::{ChatRequest, Message, RequestCache};
+/// use tool_core::model::{ChatRequest, RequestCache};
+/// use tool_core::Message;
 ///
 /// /// Converts only the new messages, as a provider would.
 /// fn lengths(request: &ChatRequest<'_>) -> Vec<usize> {

@@ -26,7 +26,8 @@ pub type ChatStream<'a> = Pin<Box<dyn Stream<Item = Result<Delta, ModelError>> +
 /// # Examples
 ///
 /// ```
-/// use tool_core::{AssistantMessage, ChatModel, ChatRequest, ChatResponse, ModelFuture};
+/// use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ModelFuture};
+/// use tool_core::ChatModel;
 ///
 /// struct Parrot;
 ///

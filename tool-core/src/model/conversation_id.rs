@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// The id of a conversation. Tools can have it injected with `#[inject] id: &ConversationId`.
 ///
 /// ```
-/// use tool_core::ConversationId;
+/// use tool_core::model::ConversationId;
 ///
 /// let id = ConversationId::new("user-7/support");
 /// assert_eq!(id.as_str(), "user-7/support");

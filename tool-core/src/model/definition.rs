@@ -33,7 +33,7 @@ pub struct ToolDefinition {
 /// How the run deals with the calls of a tool.
 ///
 /// ```
-/// use tool_core::{ToolDefinition, ToolPolicy};
+/// use tool_core::model::{ToolDefinition, ToolPolicy};
 ///
 /// let mut policy = ToolPolicy::default();
 /// policy.needs_approval = true;
@@ -121,7 +121,7 @@ impl ToolDefinition {
     /// description is none.
     ///
     /// ```
-    /// use tool_core::ToolDefinition;
+    /// use tool_core::model::ToolDefinition;
     ///
     /// let definition = ToolDefinition::new("now", "Tells the time");
     /// assert_eq!(definition.parameters()["type"], "object");
@@ -163,7 +163,7 @@ impl ToolDefinition {
     ///
     /// ```
     /// use serde_json::json;
-    /// use tool_core::ToolDefinition;
+    /// use tool_core::model::ToolDefinition;
     ///
     /// let definition = ToolDefinition::new("stay", "Books a hotel").with_parameters(json!({
     ///     "type": "object",
@@ -173,7 +173,7 @@ impl ToolDefinition {
     /// assert!(strict.is_strict());
     /// let nights = &strict.parameters()["properties"]["nights"];
     /// assert_eq!(*nights, json!({ "type": ["integer", "null"], "description": "`null` means 1." }));
-    /// # Ok::<_, tool_core::StrictError>(())
+    /// # Ok::<_, tool_core::model::StrictError>(())
     /// ```
     ///
     /// # Errors
@@ -289,7 +289,7 @@ impl ToolDefinitions {
     /// what depends on settings takes a type per setting.
     ///
     /// ```
-    /// use tool_core::{ToolDefinition, ToolDefinitions};
+    /// use tool_core::model::{ToolDefinition, ToolDefinitions};
     ///
     /// struct Names(String);
     ///

@@ -6,7 +6,7 @@ use std::fmt;
 /// The error of a request to a model. Wraps the provider's own error.
 ///
 /// ```
-/// use tool_core::ModelError;
+/// use tool_core::model::ModelError;
 ///
 /// let error = ModelError::new(std::io::Error::other("connection reset"));
 /// assert_eq!(error.to_string(), "connection reset");

@@ -100,7 +100,7 @@ impl AssistantMessage {
     /// Creates a refusal with the model's explanation.
     ///
     /// ```
-    /// use tool_core::{AssistantMessage, ChatResponse};
+    /// use tool_core::model::{AssistantMessage, ChatResponse};
     ///
     /// let response = ChatResponse::new(AssistantMessage::refusal("I may not say that"));
     /// assert_eq!(response.message.refusal.as_deref(), Some("I may not say that"));

@@ -9,7 +9,8 @@ use serde_json::{Map, Value};
 /// rejects options that the model does not support.
 ///
 /// ```
-/// use tool_core::{ChatRequest, Message, ModelOptions};
+/// use tool_core::model::ChatRequest;
+/// use tool_core::{Message, ModelOptions};
 ///
 /// let options = ModelOptions::default().with_temperature(0.2).with_max_output_tokens(500);
 /// let request = ChatRequest::new([Message::user("Good morning!")]).with_options(options);
@@ -44,7 +45,7 @@ pub struct ModelOptions {
     /// The penalty on tokens that already occur, from -2 to 2.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub presence_penalty: Option<f64>,
-    /// Requests the [log probabilities](crate::ChatResponse::logprobs) of the text's tokens, with this number of most
+    /// Requests the [log probabilities](crate::model::ChatResponse::logprobs) of the text's tokens, with this number of most
     /// likely alternatives each; 0 for none. In a run, [`Event::TurnFinished`](crate::Event::TurnFinished) has them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub top_logprobs: Option<u8>,

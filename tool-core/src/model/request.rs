@@ -13,7 +13,8 @@ use crate::model::{Message, ModelOptions, RequestCache, ResponseFormat, ToolDefi
 /// It borrows or owns the conversation, so a run does not copy its history in every turn.
 ///
 /// ```
-/// use tool_core::{ChatRequest, Message, ToolChoice};
+/// use tool_core::model::{ChatRequest, ToolChoice};
+/// use tool_core::Message;
 ///
 /// let request = ChatRequest::new([Message::user("Good morning!")]).with_tool_choice(ToolChoice::None);
 /// assert_eq!(request.messages().len(), 1);

@@ -117,7 +117,7 @@ impl Usage {
     /// Creates a usage from the numbers of input and output tokens. The total is their sum.
     ///
     /// ```
-    /// use tool_core::Usage;
+    /// use tool_core::model::Usage;
     ///
     /// let mut usage = Usage::new(10, 2);
     /// usage += Usage::new(20, 3);

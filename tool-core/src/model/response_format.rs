@@ -14,7 +14,8 @@ use crate::schema::strict_form;
 ///
 /// ```
 /// use serde_json::json;
-/// use tool_core::{ChatRequest, Message, ResponseFormat};
+/// use tool_core::model::{ChatRequest, ResponseFormat};
+/// use tool_core::Message;
 ///
 /// let schema = json!({ "type": "object", "properties": { "city": { "type": "string" } }, "required": ["city"] });
 /// let format = ResponseFormat::json_schema("place", schema);
@@ -41,7 +42,7 @@ impl ResponseFormat {
     /// accept names of at most 64 letters, digits, `_` and `-`.
     ///
     /// The format is [strict](Self::is_strict) if the schema has a strict form, see
-    /// [`ToolDefinition::into_strict`](crate::ToolDefinition::into_strict).
+    /// [`ToolDefinition::into_strict`](crate::model::ToolDefinition::into_strict).
     #[must_use]
     pub fn json_schema(name: impl Into<String>, schema: Value) -> Self {
         let strict = strict_form(&schema).ok();

@@ -4,10 +4,11 @@ use std::error::Error;
 use std::fmt;
 
 /// The error of a model with [prompted tools](crate::PromptedTools) whose replies remained unusable after all
-/// corrections. It is wrapped in a [`ModelError`](crate::ModelError).
+/// corrections. It is wrapped in a [`ModelError`](crate::model::ModelError).
 ///
 /// ```
-/// use tool_core::{ModelError, PromptedToolsError};
+/// use tool_core::model::ModelError;
+/// use tool_core::prompted::PromptedToolsError;
 ///
 /// /// Returns the reply that could not be used.
 /// fn reply(error: &ModelError) -> Option<&str> {
@@ -26,7 +27,7 @@ pub struct PromptedToolsError {
 pub enum PromptedToolsErrorKind {
     /// The model wrote a call that cannot be parsed.
     MalformedCall,
-    /// The model wrote no call, although the [`ToolChoice`](crate::ToolChoice) requires one.
+    /// The model wrote no call, although the [`ToolChoice`](crate::model::ToolChoice) requires one.
     MissingCall,
 }
 
@@ -59,7 +60,7 @@ impl PromptedToolsError {
         self.kind() == PromptedToolsErrorKind::MalformedCall
     }
 
-    /// Returns `true` if the model wrote no call, although the [`ToolChoice`](crate::ToolChoice) requires one.
+    /// Returns `true` if the model wrote no call, although the [`ToolChoice`](crate::model::ToolChoice) requires one.
     #[must_use]
     pub fn is_missing_call(&self) -> bool {
         self.kind() == PromptedToolsErrorKind::MissingCall

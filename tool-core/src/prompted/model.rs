@@ -47,11 +47,11 @@ const DEFAULT_MAX_CORRECTIONS: u32 = 2;
 /// schemas of the tools and the form of a call: JSON in `<tool_call>` tags, as Hermes and Qwen models were trained.
 /// Earlier calls are sent back in the same form, and results in `<tool_response>` tags in a user message, with their
 /// images. All of this is the same in every turn, so prompt caches hit. A turn that
-/// [requires](crate::ToolChoice::Required) a call says so after the last message.
+/// [requires](crate::model::ToolChoice::Required) a call says so after the last message.
 ///
 /// A model that is constrained to a schema cannot write calls. While there are tools, a
-/// [`ResponseFormat`](crate::ResponseFormat) is therefore only described in the prompt. Without tools, or with
-/// [`ToolChoice::None`](crate::ToolChoice::None), it is passed to the model, and the text is not parsed.
+/// [`ResponseFormat`](crate::model::ResponseFormat) is therefore only described in the prompt. Without tools, or with
+/// [`ToolChoice::None`](crate::model::ToolChoice::None), it is passed to the model, and the text is not parsed.
 ///
 /// # Calls
 ///
@@ -66,7 +66,7 @@ const DEFAULT_MAX_CORRECTIONS: u32 = 2;
 /// Objects can be in Python syntax (single quotes, `True`, tuples) and have trailing commas, and arguments can be a string
 /// of JSON. Calls in a `<think>` block are ignored. The rest of the reply is its text.
 ///
-/// Of a [truncated](crate::FinishReason::is_truncated) reply, the complete calls are returned. If parallel calls are
+/// Of a [truncated](crate::model::FinishReason::is_truncated) reply, the complete calls are returned. If parallel calls are
 /// [disabled](ChatRequest::parallel_tool_calls), only the first call is returned.
 ///
 /// # Corrections
@@ -74,7 +74,7 @@ const DEFAULT_MAX_CORRECTIONS: u32 = 2;
 /// If a call cannot be parsed, or a required call is missing, all calls of the reply are discarded, and the model is asked
 /// again with a description of the mistake, by default at most [twice](Self::max_corrections). The usage of all replies is
 /// summed, and their texts are concatenated. If the last correction fails too, the error is a
-/// [`PromptedToolsError`](crate::PromptedToolsError), because the reply would otherwise look like an answer that needs no
+/// [`PromptedToolsError`](crate::prompted::PromptedToolsError), because the reply would otherwise look like an answer that needs no
 /// tool.
 ///
 /// # Streams

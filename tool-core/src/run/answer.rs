@@ -59,7 +59,7 @@ impl Answer {
     }
 
     /// Returns the messages that the run added to the conversation, starting with the user's. Pass them to
-    /// [`Ask::history`](crate::Ask::history) to continue the conversation.
+    /// [`Ask::history`](crate::agent::Ask::history) to continue the conversation.
     #[must_use]
     pub fn messages(&self) -> &[Message] {
         &self.messages

@@ -24,7 +24,7 @@ pub enum Approval {
     ApproveWith(String),
     /// Does not execute the call. The model reads the reason, if there is one.
     Deny(Option<String>),
-    /// Postpones the decision: the call continues to await approval, and an [`Approver`](crate::Approver) leaves the
+    /// Postpones the decision: the call continues to await approval, and an [`Approver`](crate::agent::Approver) leaves the
     /// decision to the caller that [stores the run](crate::RunErrorKind::ApprovalNeeded).
     Defer,
 }
@@ -99,8 +99,10 @@ impl Run {
     /// Records the decision about a call that awaits approval.
     ///
     /// ```
-    /// use tool_core::{Approval, AssistantMessage, ChatResponse, Message, Run, Step, ToolCall};
-    /// use tool_core::{ToolDefinition, ToolDefinitions, ToolPolicy};
+    /// use tool_core::model::{AssistantMessage, ChatResponse};
+    /// use tool_core::run::{Run, Step};
+    /// use tool_core::{Approval, Message, ToolCall};
+    /// use tool_core::model::{ToolDefinition, ToolDefinitions, ToolPolicy};
     ///
     /// let mut policy = ToolPolicy::default();
     /// policy.needs_approval = true;

@@ -15,7 +15,8 @@ use crate::transcript::Transcript;
 /// on what can be done about it:
 ///
 /// ```
-/// use tool_core::{RunError, RunErrorKind, StopReason};
+/// use tool_core::run::StopReason;
+/// use tool_core::{RunError, RunErrorKind};
 ///
 /// fn user_message(error: &RunError) -> &'static str {
 ///     match error.kind() {
@@ -34,8 +35,8 @@ use crate::transcript::Transcript;
 /// ```
 ///
 /// A conversation can continue after a run that is not [resumable](Self::is_resumable): pass the run's
-/// [`messages`](Self::messages), after the earlier ones, as the [`history`](crate::Ask::history) of the next question. A
-/// [memory](crate::AgentBuilder::memory) does not do this by itself, because it stores only runs that have an answer.
+/// [`messages`](Self::messages), after the earlier ones, as the [`history`](crate::agent::Ask::history) of the next question. A
+/// [memory](crate::agent::AgentBuilder::memory) does not do this by itself, because it stores only runs that have an answer.
 pub struct RunError {
     kind: RunErrorKind,
     run: Box<Run>,
@@ -54,13 +55,13 @@ pub enum RunErrorKind {
     Model(ModelError),
     /// The run or its conversation could not be stored or loaded.
     Store(Box<dyn Error + Send + Sync>),
-    /// The tools of a turn could not be assembled: a [provider](crate::ToolProvider) failed, or two tools have the same
+    /// The tools of a turn could not be assembled: a [provider](crate::toolset::ToolProvider) failed, or two tools have the same
     /// name. No request was sent to the model in this turn.
     #[non_exhaustive]
     Tools {
         /// A description of the failure, such as "the tool provider `files` failed".
         context: String,
-        /// The error of the provider, a [`ToolSetError`](crate::ToolSetError) or a [`BuildError`](crate::BuildError).
+        /// The error of the provider, a [`ToolSetError`](crate::toolset::ToolSetError) or a [`BuildError`](crate::agent::BuildError).
         error: Box<dyn Error + Send + Sync>,
     },
     /// Values that the tools take from their context are missing. No request was sent to the model in this turn.

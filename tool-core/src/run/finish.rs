@@ -54,7 +54,7 @@ impl Run {
     }
 
     /// Rejects the answer: the model reads the reason and answers again. The run ends instead if the model
-    /// [refused](StopReason::Refused), or if the limit of [wrong answers](crate::RunLimits::max_wrong_answers) or of turns
+    /// [refused](StopReason::Refused), or if the limit of [wrong answers](crate::run::RunLimits::max_wrong_answers) or of turns
     /// is reached.
     ///
     /// # Errors
@@ -107,7 +107,7 @@ impl Run {
         last.is_some_and(|message| message.tool_calls.iter().any(|call| call.id == call_id))
     }
 
-    /// Returns the answer of a run that is [`Done`](crate::Step::Done).
+    /// Returns the answer of a run that is [`Done`](crate::run::Step::Done).
     ///
     /// # Errors
     ///

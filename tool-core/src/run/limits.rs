@@ -10,7 +10,7 @@ use crate::tool::timing::micros_if_any;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tool_core::RunLimits;
+/// use tool_core::run::RunLimits;
 ///
 /// let limits = RunLimits::new().max_calls(20).max_time(Duration::from_secs(60));
 /// assert_eq!((limits.max_turns, limits.max_calls, limits.max_total_tokens), (10, Some(20), None));
@@ -20,7 +20,7 @@ use crate::tool::timing::micros_if_any;
 #[non_exhaustive]
 pub struct RunLimits {
     /// The number of model requests; 10 by default, and 0 counts as 1. Calls in the last reply are executed only if their
-    /// output can be the [answer](crate::ReturnDirect).
+    /// output can be the [answer](crate::model::ReturnDirect).
     #[serde(rename = "turns")]
     pub max_turns: u32,
     /// The number of calls that the model may request. A turn that would exceed it executes none of its calls.
@@ -41,7 +41,7 @@ pub struct RunLimits {
     #[serde(rename = "repeated_calls")]
     pub max_repeated_calls: u32,
     /// The number of answers that are sent back to the model because they do not have the
-    /// [requested form](crate::Ask::answer_as); 2 by default.
+    /// [requested form](crate::agent::Ask::answer_as); 2 by default.
     #[serde(rename = "wrong_answers")]
     pub max_wrong_answers: u32,
 }

@@ -2,19 +2,19 @@
 
 use crate::model::{ChatRequest, ToolCall};
 
-/// The next step of a [`Run`](crate::Run), for its driver to take.
+/// The next step of a [`Run`](crate::run::Run), for its driver to take.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Step<'a> {
-    /// Send the request to the model and pass the response to [`Run::record_response`](crate::Run::record_response).
+    /// Send the request to the model and pass the response to [`Run::record_response`](crate::run::Run::record_response).
     CallModel(ChatRequest<'a>),
     /// Execute these calls, in any order or concurrently, and pass each outcome to
-    /// [`Run::record_result`](crate::Run::record_result). They are the calls of the turn that have no outcome yet and do not
+    /// [`Run::record_result`](crate::run::Run::record_result). They are the calls of the turn that have no outcome yet and do not
     /// await approval; or, in a run that failed, the next call that undoes another.
     CallTools(Vec<ToolCall>),
     /// Every remaining call awaits approval, which can take any amount of time: store the run, and pass each decision to
-    /// [`Run::resolve_approval`](crate::Run::resolve_approval).
+    /// [`Run::resolve_approval`](crate::run::Run::resolve_approval).
     NeedsApproval(Vec<ToolCall>),
-    /// Nothing is left to do: [`Run::finish`](crate::Run::finish) returns the answer.
+    /// Nothing is left to do: [`Run::finish`](crate::run::Run::finish) returns the answer.
     Done,
 }

@@ -16,29 +16,29 @@ use crate::tool::ToolError;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum StopReason {
-    /// The model still called tools in its last turn. Carries [`max_turns`](crate::RunLimits::max_turns).
+    /// The model still called tools in its last turn. Carries [`max_turns`](crate::run::RunLimits::max_turns).
     #[serde(rename = "turns")]
     MaxTurns(u32),
-    /// The model requested more calls than allowed. Carries [`max_calls`](crate::RunLimits::max_calls).
+    /// The model requested more calls than allowed. Carries [`max_calls`](crate::run::RunLimits::max_calls).
     #[serde(rename = "calls")]
     MaxCalls(u32),
-    /// The run used more tokens than allowed. Carries [`max_total_tokens`](crate::RunLimits::max_total_tokens).
+    /// The run used more tokens than allowed. Carries [`max_total_tokens`](crate::run::RunLimits::max_total_tokens).
     #[serde(rename = "tokens")]
     MaxTotalTokens(u64),
-    /// The run took longer than allowed. Carries [`max_time`](crate::RunLimits::max_time).
+    /// The run took longer than allowed. Carries [`max_time`](crate::run::RunLimits::max_time).
     #[serde(rename = "time")]
     MaxTime(Duration),
-    /// The calls returned more text than allowed. Carries [`max_output_chars`](crate::RunLimits::max_output_chars).
+    /// The calls returned more text than allowed. Carries [`max_output_chars`](crate::run::RunLimits::max_output_chars).
     #[serde(rename = "output")]
     MaxOutputChars(usize),
-    /// The model kept repeating one call, beyond [`max_repeated_calls`](crate::RunLimits::max_repeated_calls). Carries the
+    /// The model kept repeating one call, beyond [`max_repeated_calls`](crate::run::RunLimits::max_repeated_calls). Carries the
     /// tool's name.
     #[serde(rename = "repeated")]
     RepeatedCall(String),
     /// The model's reply was cut short in the middle of its calls.
     #[serde(rename = "cut_short")]
     Truncated(FinishReason),
-    /// A call failed, and its [policy](crate::ErrorPolicy::EndRun) or the [tool](ToolError::fatal) ended the run.
+    /// A call failed, and its [policy](crate::run::ErrorPolicy::EndRun) or the [tool](ToolError::fatal) ended the run.
     #[serde(rename = "tool")]
     ToolFailed {
         /// The tool's name.
@@ -47,9 +47,9 @@ pub enum StopReason {
         error: ToolError,
     },
     /// The model gave no answer of the requested form within
-    /// [`max_wrong_answers`](crate::RunLimits::max_wrong_answers). Carries what was wrong with the last one.
+    /// [`max_wrong_answers`](crate::run::RunLimits::max_wrong_answers). Carries what was wrong with the last one.
     WrongAnswer(String),
-    /// The model refused to give an answer of the requested [type](crate::Ask::answer_as). Carries the model's refusal.
+    /// The model refused to give an answer of the requested [type](crate::agent::Ask::answer_as). Carries the model's refusal.
     /// Where any text is accepted, a refusal is [an answer](crate::Answer::refusal).
     Refused(String),
     /// The run was cancelled.
@@ -57,7 +57,7 @@ pub enum StopReason {
 }
 
 impl StopReason {
-    /// Returns `true` if the run reached one of its [limits](crate::RunLimits), other than the limit of wrong answers.
+    /// Returns `true` if the run reached one of its [limits](crate::run::RunLimits), other than the limit of wrong answers.
     #[must_use]
     pub fn is_limit(&self) -> bool {
         matches!(

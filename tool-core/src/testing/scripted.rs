@@ -17,7 +17,8 @@ use crate::model::{
 ///
 /// ```
 /// use tool_core::testing::ScriptedModel;
-/// use tool_core::{ChatModel, ChatRequest, Message};
+/// use tool_core::model::ChatRequest;
+/// use tool_core::{ChatModel, Message};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -9,7 +9,7 @@ use crate::tool::{FunctionTool, Reading, Tool, ToolArguments, ToolContext, ToolE
 
 impl ToolCall {
     /// The arguments as a struct of one's own, to decide by what a call is made with: see
-    /// [`AgentBuilder::needs_approval`](crate::AgentBuilder::needs_approval).
+    /// [`AgentBuilder::needs_approval`](crate::agent::AgentBuilder::needs_approval).
     ///
     /// They are mended as a tool mends them, so both see the same value; read by serde alone, the `"900"` which a tool takes
     /// for a number is an error. The struct needs those arguments only that matter; others are left aside.

@@ -154,7 +154,7 @@ impl ToolError {
         Self::new(ToolErrorKind::NotMade, format!("the call was not made: {why}"))
     }
 
-    /// The call was denied, by an [`Approver`](crate::Approver) or a person; the model reads why, if a reason is given.
+    /// The call was denied, by an [`Approver`](crate::agent::Approver) or a person; the model reads why, if a reason is given.
     #[must_use]
     pub fn denied(reason: Option<&str>) -> Self {
         let message = match reason.map(str::trim).filter(|reason| !reason.is_empty()) {

@@ -115,7 +115,7 @@ impl ToolExecution {
         self.notes.asked.as_deref().unwrap_or(&self.call.arguments)
     }
 
-    /// How often the call was begun: more than once if its tool is tried [again](crate::ToolPolicy::attempts), or the
+    /// How often the call was begun: more than once if its tool is tried [again](crate::model::ToolPolicy::attempts), or the
     /// process ended while it was under way.
     #[must_use]
     pub fn attempts(&self) -> u32 {

@@ -51,7 +51,8 @@ impl<'a> ToolFuture<'a> {
     /// A call that is already over.
     ///
     /// ```
-    /// use tool_core::{ToolFuture, ToolOutput};
+    /// use tool_core::tool::ToolFuture;
+    /// use tool_core::ToolOutput;
     ///
     /// let future = ToolFuture::ready(Ok(ToolOutput::text("done")));
     /// # let _ = future;
@@ -64,7 +65,8 @@ impl<'a> ToolFuture<'a> {
     /// A call that has to be awaited.
     ///
     /// ```
-    /// use tool_core::{ToolFuture, ToolOutput};
+    /// use tool_core::tool::ToolFuture;
+    /// use tool_core::ToolOutput;
     ///
     /// let future = ToolFuture::boxed(async { Ok(ToolOutput::text("done")) });
     /// # let _ = future;

@@ -56,7 +56,9 @@ pub(crate) mod private {
 /// # Examples
 ///
 /// ```
-/// use tool_core::{Tool, ToolContext, ToolDefinition, ToolFuture, ToolOutput};
+/// use tool_core::model::ToolDefinition;
+/// use tool_core::tool::ToolFuture;
+/// use tool_core::{Tool, ToolContext, ToolOutput};
 ///
 /// struct Dice {
 ///     definition: ToolDefinition,

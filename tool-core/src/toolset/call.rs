@@ -78,7 +78,7 @@ impl ToolSet {
         Err(ToolError::unknown_tool(&call.name, known))
     }
 
-    /// Makes one call and records it, for [`Run::record_result`](crate::Run::record_result).
+    /// Makes one call and records it, for [`Run::record_result`](crate::run::Run::record_result).
     pub async fn execute(&self, call: ToolCall, context: &ToolContext) -> ToolExecution {
         let started_at = SystemTime::now();
         let clock = Instant::now();

@@ -12,7 +12,9 @@ impl ToolSet {
     /// [`Agent::ask`](crate::Agent::ask) looks by itself before it asks the model.
     ///
     /// ```
-    /// use tool_core::{Injection, Tool, ToolContext, ToolDefinition, ToolFuture, ToolOutput, ToolSet};
+    /// use tool_core::model::ToolDefinition;
+    /// use tool_core::tool::{Injection, ToolFuture};
+    /// use tool_core::{Tool, ToolContext, ToolOutput, ToolSet};
     ///
     /// struct UserId(u32);
     ///
@@ -37,7 +39,7 @@ impl ToolSet {
     /// let missing = tools.missing_from(&ToolContext::new()).unwrap();
     /// assert!(missing.to_string().contains("`who_am_i` takes `"));
     /// assert!(tools.missing_from(&ToolContext::new().with(UserId(7))).is_none());
-    /// # Ok::<_, tool_core::ToolSetError>(())
+    /// # Ok::<_, tool_core::toolset::ToolSetError>(())
     /// ```
     #[must_use]
     pub fn missing_from(&self, context: &ToolContext) -> Option<MissingContext> {

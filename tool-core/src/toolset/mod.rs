@@ -130,7 +130,9 @@ impl ToolSet {
     /// This set and one tool more, behind the others.
     ///
     /// ```
-    /// use tool_core::{Tool, ToolContext, ToolDefinition, ToolFuture, ToolOutput, ToolSet};
+    /// use tool_core::model::ToolDefinition;
+    /// use tool_core::tool::ToolFuture;
+    /// use tool_core::{Tool, ToolContext, ToolOutput, ToolSet};
     ///
     /// struct Dice(ToolDefinition);
     ///
@@ -146,7 +148,7 @@ impl ToolSet {
     ///
     /// let tools = ToolSet::default().with(Dice(ToolDefinition::new("roll", "Rolls a die")))?;
     /// assert_eq!(tools.len(), 1);
-    /// # Ok::<_, tool_core::ToolSetError>(())
+    /// # Ok::<_, tool_core::toolset::ToolSetError>(())
     /// ```
     ///
     /// # Errors
@@ -251,7 +253,7 @@ impl ToolSet {
     }
 
     /// The same tools, but arguments that a tool does not have are left out and told of on the
-    /// [`ToolExecution`](crate::ToolExecution), and the call is made all the same.
+    /// [`ToolExecution`](crate::tool::ToolExecution), and the call is made all the same.
     ///
     /// Without this such a call is refused, and the refusal names the arguments that the tool has: a model
     /// that writes `dry_run` means to say something with it. The switch is for models which invent
@@ -272,7 +274,7 @@ impl ToolSet {
         Self(Arc::new(Shared { settings, ..Arc::unwrap_or_clone(self.0) }))
     }
 
-    /// The definitions of all tools, in order, for a [`ChatRequest`](crate::ChatRequest).
+    /// The definitions of all tools, in order, for a [`ChatRequest`](crate::model::ChatRequest).
     #[must_use]
     pub fn definitions(&self) -> &ToolDefinitions {
         &self.0.definitions

@@ -16,7 +16,7 @@ pub type ToolProviderFuture<'a> =
     Pin<Box<dyn Future<Output = Result<ToolSet, Box<dyn Error + Send + Sync>>> + Send + 'a>>;
 
 /// Gives the tools for a question when it is asked, such as those that the user may use, or those of
-/// another process. [`AgentBuilder::tool_provider`](crate::AgentBuilder::tool_provider) takes it.
+/// another process. [`AgentBuilder::tool_provider`](crate::agent::AgentBuilder::tool_provider) takes it.
 ///
 /// A function from a [`ToolProviderRequest`] to `Result<ToolSet, _>` is one, too.
 ///
@@ -32,7 +32,8 @@ pub type ToolProviderFuture<'a> =
 /// # Examples
 ///
 /// ```
-/// use tool_core::{ToolProvider, ToolProviderFuture, ToolProviderRequest, ToolSet};
+/// use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
+/// use tool_core::ToolSet;
 ///
 /// struct UserId(u32);
 ///
@@ -56,7 +57,8 @@ pub type ToolProviderFuture<'a> =
 /// As a function:
 ///
 /// ```
-/// use tool_core::{ToolProvider, ToolProviderRequest, ToolSet};
+/// use tool_core::toolset::{ToolProvider, ToolProviderRequest};
+/// use tool_core::ToolSet;
 ///
 /// # fn tools_of_files() -> ToolSet { ToolSet::default() }
 /// let files = tools_of_files();
@@ -106,7 +108,8 @@ where
 /// What a [`ToolProvider`] may choose the tools by.
 ///
 /// ```
-/// use tool_core::{Message, ToolContext, ToolProviderRequest};
+/// use tool_core::toolset::ToolProviderRequest;
+/// use tool_core::{Message, ToolContext};
 ///
 /// let (messages, context) = ([Message::user("What is the weather in Rome?")], ToolContext::new());
 /// let request = ToolProviderRequest::new(&messages, &context);

@@ -16,7 +16,8 @@ inventory::collect!(Registration);
 /// them, through `tools!` or a plain `use`, where they matter.
 ///
 /// ```standalone_crate
-/// use tool_core::{Tool, registered, tool};
+/// use tool_core::toolset::registered;
+/// use tool_core::{Tool, tool};
 ///
 /// /// Tells the answer.
 /// #[tool]

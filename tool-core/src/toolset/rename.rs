@@ -21,7 +21,7 @@ impl ToolSet {
     ///
     /// let tools = tools![sum].rename("sum", "add")?;
     /// assert_eq!(tools.definitions()[0].name(), "add");
-    /// # Ok::<_, tool_core::ToolSetError>(())
+    /// # Ok::<_, tool_core::toolset::ToolSetError>(())
     /// ```
     ///
     /// # Errors
@@ -49,7 +49,7 @@ impl ToolSet {
     ///
     /// let tools = tools![search].prefix("github_")?;
     /// assert!(tools.get("github_search").is_some());
-    /// # Ok::<_, tool_core::ToolSetError>(())
+    /// # Ok::<_, tool_core::toolset::ToolSetError>(())
     /// ```
     ///
     /// # Errors

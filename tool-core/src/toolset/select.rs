@@ -62,7 +62,7 @@ impl ToolSet {
     /// assert_eq!(tools.without(["delete_file"])?.len(), 1);
     /// let error = tools.without(["delete_flie"]).unwrap_err();
     /// assert!(error.to_string().ends_with("did you mean `delete_file`?"));
-    /// # Ok::<_, tool_core::ToolSetError>(())
+    /// # Ok::<_, tool_core::toolset::ToolSetError>(())
     /// ```
     ///
     /// # Errors
@@ -89,7 +89,7 @@ impl ToolSet {
     ///
     /// let tools = tools![read_file, delete_file].only(["read_file"])?;
     /// assert!(tools.get("delete_file").is_none());
-    /// # Ok::<_, tool_core::ToolSetError>(())
+    /// # Ok::<_, tool_core::toolset::ToolSetError>(())
     /// ```
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use crate::tool::{StrictTool, Tool};
 use crate::toolset::{ToolRef, ToolSet, ToolSetError};
 
 impl ToolSet {
-    /// The same tools, each in its [strict form](crate::ToolDefinition::into_strict): a provider that can holds the model
+    /// The same tools, each in its [strict form](crate::model::ToolDefinition::into_strict): a provider that can holds the model
     /// to the schemas, so that no argument of another form comes.
     ///
     /// ```
@@ -22,7 +22,7 @@ impl ToolSet {
     /// let set = tools![stay].strict()?;
     /// let stay = set.get("stay").unwrap().definition();
     /// assert_eq!(stay.parameters()["required"], serde_json::json!(["city", "nights"]));
-    /// # Ok::<_, tool_core::ToolSetError>(())
+    /// # Ok::<_, tool_core::toolset::ToolSetError>(())
     /// ```
     ///
     /// # Errors
@@ -33,7 +33,7 @@ impl ToolSet {
         self.map(|tool| strict(tool).map_err(|error| ToolSetError::no_strict_form(&error.to_string())))
     }
 
-    /// The same tools, each in its [strict form](crate::ToolDefinition::into_strict) if it has one, and else as it is: what
+    /// The same tools, each in its [strict form](crate::model::ToolDefinition::into_strict) if it has one, and else as it is: what
     /// [`strict`](Self::strict) does, without an error.
     ///
     /// ```

@@ -27,7 +27,9 @@ const DEFAULT_LABEL_CHARS: usize = 120;
 /// No text can imitate a line of another speaker: continuation lines are indented, and control characters are replaced.
 ///
 /// ```
-/// use tool_core::{AssistantMessage, Message, ToolCall, ToolExecution, ToolOutput, Transcript};
+/// use tool_core::model::AssistantMessage;
+/// use tool_core::tool::ToolExecution;
+/// use tool_core::{Message, ToolCall, ToolOutput, Transcript};
 ///
 /// let call = ToolCall::new("call_1", "sum", r#"{"a": 2, "b": 40}"#);
 /// let execution = ToolExecution::new(call.clone(), Ok(ToolOutput::text("42")));

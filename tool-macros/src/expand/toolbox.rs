@@ -24,7 +24,7 @@ use crate::toolbox::Toolbox;
 /// to the unchanged block and
 ///
 /// ```ignore
-/// impl ::tool_core::Toolbox for Calculator {
+/// impl ::tool_core::toolset::Toolbox for Calculator {
 ///     fn methods() -> &'static [private::Method<Self>] {
 ///         const { &[private::Method::new(
 ///             private::ToolName::new("sum"),
@@ -67,7 +67,7 @@ fn expand_tools(toolbox: &Toolbox, methods: &TokenStream, private: &TokenStream)
     };
     let tools = match &toolbox.options.function {
         None => quote_spanned! {ty.span()=>
-            impl #generics #krate::Toolbox for #ty #bounds {
+            impl #generics #krate::toolset::Toolbox for #ty #bounds {
                 fn methods() -> &'static [#private::Method<Self>] {
                     #traits
                     #methods

@@ -11,7 +11,8 @@ use rmcp::service::{Peer, PeerRequestOptions, RoleClient};
 use serde_json::{Map, Value};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
-use tool_core::{Progress, ToolContext, ToolError, ToolOutput};
+use tool_core::tool::Progress;
+use tool_core::{ToolContext, ToolError, ToolOutput};
 
 use super::connection::Connection;
 use super::connection_manager::ConnectionManager;

@@ -128,12 +128,12 @@ impl McpError {
     }
 
     /// The schema of a tool cannot be used to check arguments.
-    pub(super) fn invalid_schema(server: &str, error: &tool_core::DynamicToolError) -> Self {
+    pub(super) fn invalid_schema(server: &str, error: &tool_core::tool::DynamicToolError) -> Self {
         Self::invalid_response(server, format_args!("has a tool that cannot be called: {error}"))
     }
 
     /// The tools do not form the set that was configured.
-    pub(super) fn invalid_tool_set(server: &str, error: &tool_core::ToolSetError) -> Self {
+    pub(super) fn invalid_tool_set(server: &str, error: &tool_core::toolset::ToolSetError) -> Self {
         let problem = format_args!("cannot provide the requested set of tools: {error}");
         Self::new(McpErrorKind::InvalidToolSet, server, problem)
     }

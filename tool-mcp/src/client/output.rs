@@ -2,7 +2,8 @@
 
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 use serde_json::{Map, Value};
-use tool_core::{Image, Part, ToolError, ToolOutput};
+use tool_core::content::{Image, Part};
+use tool_core::{ToolError, ToolOutput};
 
 use super::McpError;
 

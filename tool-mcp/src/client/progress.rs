@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rmcp::model::ProgressNotificationParam;
 use tokio::sync::Notify;
-use tool_core::{Progress, ToolProgress};
+use tool_core::tool::{Progress, ToolProgress};
 
 /// Receives the progress of one call. It is an extension of the request, so that it is registered before the first
 /// notification can arrive.

@@ -3,7 +3,9 @@
 use std::sync::{Arc, OnceLock, Weak};
 
 use serde_json::{Map, Value};
-use tool_core::{DynamicTool, Tool, ToolContext, ToolDefinition, ToolError, ToolFuture};
+use tool_core::model::ToolDefinition;
+use tool_core::tool::{DynamicTool, ToolFuture};
+use tool_core::{Tool, ToolContext, ToolError};
 
 use super::call::call;
 use super::connection_manager::ConnectionManager;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rmcp::model::Tool;
 use serde_json::Value;
-use tool_core::{ToolDefinition, ToolPolicy};
+use tool_core::model::{ToolDefinition, ToolPolicy};
 
 use super::config::ApprovalRule;
 use super::listing::McpProblem;

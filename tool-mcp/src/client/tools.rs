@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rmcp::model::ServerPeerInfo;
 use rmcp::service::{Peer, RoleClient};
-use tool_core::{
-    Tool, ToolDefinition, ToolProvider, ToolProviderFuture, ToolProviderRequest, ToolSet, ToolSetError,
-};
+use tool_core::model::ToolDefinition;
+use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest, ToolSetError};
+use tool_core::{Tool, ToolSet};
 
 use super::connection_manager::ConnectionManager;
 use super::listing::Listing;
@@ -16,7 +16,7 @@ use super::{Fingerprint, McpError, McpErrorKind, McpProblem, McpTool};
 
 /// The tools of an MCP server.
 ///
-/// As a [`tool_provider`](tool_core::AgentBuilder::tool_provider) of an agent, they follow all changes at the server;
+/// As a [`tool_provider`](tool_core::agent::AgentBuilder::tool_provider) of an agent, they follow all changes at the server;
 /// [`tools`](Self::tools) returns the current set.
 ///
 /// Clones share one connection. It is closed when the last clone and the last set of its tools are dropped. The input of a

@@ -1,7 +1,7 @@
 //! Annotations that follow from the options of a tool.
 
 use rmcp::model::ToolAnnotations;
-use tool_core::ToolDefinition;
+use tool_core::model::ToolDefinition;
 
 /// Returns the annotations of a tool, or `None` if no option implies any.
 pub(super) fn tool_annotations(definition: &ToolDefinition) -> Option<ToolAnnotations> {
@@ -26,7 +26,7 @@ pub(super) fn tool_annotations(definition: &ToolDefinition) -> Option<ToolAnnota
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
-    use tool_core::ToolPolicy;
+    use tool_core::model::ToolPolicy;
 
     use super::*;
 

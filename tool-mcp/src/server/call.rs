@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::RwLock;
-use tool_core::{
-    Approval, Approver, Attempt, CancellationToken, Progress, ToolCall, ToolContext, ToolError, ToolOutput,
-    ToolSet,
-};
+use tool_core::agent::Approver;
+use tool_core::tool::{Attempt, Progress};
+use tool_core::{Approval, CancellationToken, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet};
 
 /// The delay before the second attempt; each further delay is twice as long.
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(100);

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use rmcp::ErrorData;
 use rmcp::model::{ListToolsResult, Tool};
 use serde_json::{Map, Value};
-use tool_core::{ToolDefinition, ToolSet};
+use tool_core::ToolSet;
+use tool_core::model::ToolDefinition;
 
 use super::annotations::tool_annotations;
 use super::config::Config;

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use rmcp::model::Implementation;
 use secrecy::SecretString;
-use tool_core::{Approver, ToolContext};
+use tool_core::ToolContext;
+use tool_core::agent::Approver;
 
 use super::output::OutputSchema;
 

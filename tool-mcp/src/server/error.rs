@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 use rmcp::service::ServerInitializeError;
 use tokio::task::JoinError;
-use tool_core::MissingContext;
+use tool_core::toolset::MissingContext;
 
 /// An error that prevents tools from being served.
 pub struct ServerError {

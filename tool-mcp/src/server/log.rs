@@ -11,7 +11,7 @@ use rmcp::model::{LoggingLevel, LoggingMessageNotificationParam};
 use rmcp::service::RequestContext;
 use rmcp::{Peer, RoleServer};
 use serde_json::{Value, json};
-use tool_core::ToolErrorKind;
+use tool_core::tool::ToolErrorKind;
 
 /// The log level of a session. Nothing is logged before it is set.
 #[derive(Debug, Default)]

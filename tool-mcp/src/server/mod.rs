@@ -46,7 +46,7 @@
 //!
 //! A call of an unknown tool is a protocol error (-32602). [Data](tool_core::ToolOutput::data) for the application is not sent.
 //!
-//! The [progress](tool_core::Progress) of a tool is sent if the host requests it. A call that the host cancels, or whose
+//! The [progress](tool_core::tool::Progress) of a tool is sent if the host requests it. A call that the host cancels, or whose
 //! connection ends, is dropped, and its [`CancellationToken`](tool_core::CancellationToken) is cancelled. An `exclusive` tool
 //! runs alongside no other call of the server, also of other hosts. A host that sets a log level is notified when calls start,
 //! finish and fail, with the names of the tools.
@@ -83,8 +83,9 @@ use rmcp::service::{ServerInitializeError, serve_server};
 use secrecy::SecretString;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, ToSocketAddrs};
+use tool_core::agent::Approver;
 use tool_core::schemars::JsonSchema;
-use tool_core::{Approver, ToolContext, ToolSet};
+use tool_core::{ToolContext, ToolSet};
 
 use self::config::Config;
 pub use self::error::{ServerError, ServerErrorKind};

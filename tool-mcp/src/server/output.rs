@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use rmcp::model::{CallToolResult, ContentBlock, Resource};
 use serde_json::{Map, Value, json};
+use tool_core::ToolOutput;
+use tool_core::content::{Image, Part};
 use tool_core::schemars::JsonSchema;
 use tool_core::schemars::generate::SchemaSettings;
-use tool_core::{Image, Part, ToolOutput};
 
 /// The schema of a tool's output, derived from its type.
 #[derive(Clone)]
@@ -103,7 +104,7 @@ fn image_block(image: &Image) -> ContentBlock {
 
 #[cfg(test)]
 mod tests {
-    use tool_core::JsonText;
+    use tool_core::content::JsonText;
 
     use super::*;
 

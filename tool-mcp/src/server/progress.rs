@@ -3,7 +3,7 @@
 use rmcp::model::{ProgressNotificationParam, ProgressToken};
 use rmcp::{Peer, RoleServer};
 use tokio::sync::mpsc;
-use tool_core::{Progress, ToolProgress};
+use tool_core::tool::{Progress, ToolProgress};
 
 /// The number of buffered reports. Tools do not wait for the client: reports beyond this are dropped.
 const BUFFERED_REPORTS: usize = 64;

@@ -1,7 +1,7 @@
 //! Questions with results, and the calls and answers that they must produce.
 
 use serde_json::json;
-use tool_core::ToolChoice;
+use tool_core::model::ToolChoice;
 
 use super::{Question, columns, sample_tools, tool, tools};
 

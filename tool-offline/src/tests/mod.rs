@@ -7,7 +7,8 @@ mod requests;
 mod robustness;
 
 use serde_json::{Value, json};
-use tool_core::{ChatRequest, Message, ToolChoice, ToolDefinition, ToolDefinitions, ToolError, ToolOutput};
+use tool_core::model::{ChatRequest, ToolChoice, ToolDefinition, ToolDefinitions};
+use tool_core::{Message, ToolError, ToolOutput};
 
 use crate::reply::respond;
 

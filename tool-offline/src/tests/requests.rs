@@ -1,7 +1,8 @@
 //! The settings of a request, its history, and streaming.
 
 use futures_util::{FutureExt, StreamExt};
-use tool_core::{AssistantMessage, ChatModel, ChatRequest, Delta, Message, ToolCall, ToolChoice, ToolOutput};
+use tool_core::model::{AssistantMessage, ChatRequest, Delta, ToolChoice};
+use tool_core::{ChatModel, Message, ToolCall, ToolOutput};
 
 use super::{Question, sample_tools, tools};
 use crate::OfflineModel;

@@ -1,7 +1,7 @@
 //! Schemas and texts that are malformed, recursive or huge.
 
 use serde_json::{Value, json};
-use tool_core::ToolDefinition;
+use tool_core::model::ToolDefinition;
 
 use super::{Question, sample_tools, tool};
 

@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 
-use tool_core::{
-    AssistantMessage, ChatResponse, Delta, FinishReason, JsonText, ProviderData, TokenLogprob, Usage,
+use tool_core::content::JsonText;
+use tool_core::model::{
+    AssistantMessage, ChatResponse, Delta, FinishReason, ProviderData, TokenLogprob, Usage,
 };
 
 use super::reasoning_details::ReasoningDetails;

@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
-use tool_core::{AssistantMessage, Content, Image, Message, Part, ProviderData, ToolCall, ToolMessage};
+use tool_core::content::{Content, Image, Part};
+use tool_core::model::{AssistantMessage, ProviderData, ToolMessage};
+use tool_core::{Message, ToolCall};
 
 use super::Dialect;
 use crate::body::AppendBuffer;
@@ -264,7 +266,9 @@ fn result_images(result: &ToolMessage) -> impl Iterator<Item = WirePart<'_>> {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
-    use tool_core::{ChatRequest, JsonText, ToolOutput};
+    use tool_core::ToolOutput;
+    use tool_core::content::JsonText;
+    use tool_core::model::ChatRequest;
 
     use super::*;
     use crate::Endpoint;
@@ -445,7 +449,7 @@ mod tests {
     /// One cache, as in an application that falls back to another endpoint.
     #[test]
     fn messages_encoded_for_one_endpoint_are_not_sent_to_another() {
-        let cache = tool_core::RequestCache::default();
+        let cache = tool_core::model::RequestCache::default();
         let call = ToolCall::new("call_1", "now", "{}");
         let messages = [Message::Assistant(AssistantMessage::default().with_tool_calls([call]))];
         let id = |endpoint: Endpoint| {

@@ -12,7 +12,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use futures_util::stream::{TryStreamExt, once};
-use tool_core::{ChatModel, ChatRequest, ChatResponse, ChatStream, ModelFuture};
+use tool_core::ChatModel;
+use tool_core::model::{ChatRequest, ChatResponse, ChatStream, ModelFuture};
 
 use self::assembler::ChunkAssembler;
 use crate::api::{self, Api};

@@ -3,7 +3,8 @@
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 use serde_json::Value;
-use tool_core::{ChatRequest, ModelOptions, ResponseFormat, ToolChoice};
+use tool_core::ModelOptions;
+use tool_core::model::{ChatRequest, ResponseFormat, ToolChoice};
 
 use super::Dialect;
 use super::messages::MessageCache;
@@ -144,7 +145,8 @@ impl Serialize for WireFormat<'_> {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use tool_core::{AssistantMessage, Message, ToolCall, ToolDefinition, ToolDefinitions, ToolOutput};
+    use tool_core::model::{AssistantMessage, ToolDefinition, ToolDefinitions};
+    use tool_core::{Message, ToolCall, ToolOutput};
 
     use super::*;
     use crate::ErrorKind;

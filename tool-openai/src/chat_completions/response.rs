@@ -7,7 +7,7 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
-use tool_core::{ChatResponse, TokenLogprob, Usage};
+use tool_core::model::{ChatResponse, TokenLogprob, Usage};
 
 use super::assembler::ChunkAssembler;
 use crate::error::{is_error_body, is_error_value};

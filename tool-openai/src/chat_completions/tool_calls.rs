@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 
 use serde::de::IgnoredAny;
-use tool_core::{Delta, JsonText, ProviderData, ToolCall};
+use tool_core::ToolCall;
+use tool_core::content::JsonText;
+use tool_core::model::{Delta, ProviderData};
 
 use super::brackets::BracketTracker;
 use super::response::{MAX_CALLS, WireCall, WireFunction};

@@ -60,7 +60,7 @@ pub struct Endpoint {
     pub supports_strict: bool,
     /// The endpoint accepts `parallel_tool_calls`.
     pub supports_parallel_tool_calls: bool,
-    /// The value of `tool_choice` for [`ToolChoice::Required`](tool_core::ToolChoice::Required). Without one the model
+    /// The value of `tool_choice` for [`ToolChoice::Required`](tool_core::model::ToolChoice::Required). Without one the model
     /// decides.
     pub required_tool_choice: Option<Cow<'static, str>>,
     /// `tool_choice` can name a tool. Otherwise that tool is the only one offered, and required if possible.
@@ -69,7 +69,7 @@ pub struct Endpoint {
     /// [support](tool_core::ChatModel::supports_response_format) response formats.
     pub supports_json_schema: bool,
     /// The endpoint can constrain replies to a JSON schema while tools are offered. Otherwise
-    /// [typed answers](tool_core::Ask::answer_as) are returned through a tool in that case.
+    /// [typed answers](tool_core::agent::Ask::answer_as) are returned through a tool in that case.
     pub supports_json_schema_with_tools: bool,
     /// `content` may be null in messages with tool calls. Otherwise an empty string is sent.
     pub supports_null_content: bool,

@@ -8,7 +8,8 @@ use std::fmt;
 use std::time::Duration;
 
 use reqwest::{StatusCode, Url};
-use tool_core::{ChatResponse, ModelError, RunError, RunErrorKind};
+use tool_core::model::{ChatResponse, ModelError};
+use tool_core::{RunError, RunErrorKind};
 
 pub(crate) use self::api::{ApiError, is_error_body, is_error_value};
 pub use self::kind::ErrorKind;

@@ -1,6 +1,6 @@
 //! Finish reasons beyond those of OpenAI.
 
-use tool_core::FinishReason;
+use tool_core::model::FinishReason;
 
 /// Returns `true` if the finish reason means that the provider aborted the reply: Mistral and OpenRouter (`error`), SGLang
 /// and vLLM (`abort`), DeepSeek.

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use serde_json::value::RawValue;
-use tool_core::{AssistantMessage, ChatResponse, Delta, FinishReason, Usage};
+use tool_core::model::{AssistantMessage, ChatResponse, Delta, FinishReason, Usage};
 
 use super::output_item::{ItemKind, OutputItem, Part, PartKind};
 use super::partial_item::{ItemDelta, PartialItem};

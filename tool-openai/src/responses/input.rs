@@ -1,6 +1,8 @@
 //! Encodes the messages of a request as input items.
 
-use tool_core::{AssistantMessage, Content, Image, Message, Part, ToolCall};
+use tool_core::content::{Content, Image, Part};
+use tool_core::model::AssistantMessage;
+use tool_core::{Message, ToolCall};
 
 use super::{Dialect, replay};
 use crate::body::AppendBuffer;
@@ -188,7 +190,8 @@ impl WirePart<'_> {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
-    use tool_core::{JsonText, ToolOutput};
+    use tool_core::ToolOutput;
+    use tool_core::content::JsonText;
 
     use super::*;
     use crate::body::BodyWriter;

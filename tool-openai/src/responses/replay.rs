@@ -5,7 +5,9 @@
 
 use serde_json::Value;
 use serde_json::value::RawValue;
-use tool_core::{AssistantMessage, JsonText, ProviderData, ToolCall};
+use tool_core::ToolCall;
+use tool_core::content::JsonText;
+use tool_core::model::{AssistantMessage, ProviderData};
 
 use super::Dialect;
 use super::input::Items;

@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 use serde_json::Value;
-use tool_core::{ChatRequest, ModelOptions, ResponseFormat, ToolChoice};
+use tool_core::ModelOptions;
+use tool_core::model::{ChatRequest, ResponseFormat, ToolChoice};
 
 use super::input::InputCache;
 use super::{Dialect, ReasoningOptions};
@@ -201,7 +202,8 @@ impl<'a> WireText<'a> {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use tool_core::{Message, ToolDefinition, ToolDefinitions};
+    use tool_core::Message;
+    use tool_core::model::{ToolDefinition, ToolDefinitions};
 
     use super::*;
     use crate::ErrorKind;

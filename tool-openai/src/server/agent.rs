@@ -5,11 +5,13 @@ use std::sync::{Arc, OnceLock};
 
 use futures_util::stream::{self, StreamExt};
 use serde_json::json;
-use tool_core::{
-    Agent, Answer, Approval, Ask, AssistantMessage, ChatRequest, ChatResponse, Delta, Event, FinishReason,
-    Message, Run, RunError, RunErrorKind, RunLimits, StepError, ToolCall, ToolChoice, ToolDefinitions,
-    ToolExecution, ToolOutput, Usage,
+use tool_core::agent::Ask;
+use tool_core::model::{
+    AssistantMessage, ChatRequest, ChatResponse, Delta, FinishReason, ToolChoice, ToolDefinitions, Usage,
 };
+use tool_core::run::{Run, RunLimits, StepError};
+use tool_core::tool::ToolExecution;
+use tool_core::{Agent, Answer, Approval, Event, Message, RunError, RunErrorKind, ToolCall, ToolOutput};
 
 use super::backend::{BackendRequest, Deltas};
 use super::caller_tools::CallerTools;

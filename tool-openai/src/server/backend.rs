@@ -8,7 +8,8 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::stream::{self, Stream, StreamExt};
 use tokio::sync::mpsc;
-use tool_core::{Agent, ChatModel, ChatRequest, ChatResponse, Delta};
+use tool_core::model::{ChatRequest, ChatResponse, Delta};
+use tool_core::{Agent, ChatModel};
 
 use super::agent::RunSegment;
 use super::error::ApiError;

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::future::ready;
 use std::sync::Arc;
 
-use tool_core::{
-    Agent, Approval, Approver, ApproverFuture, Run, Tool, ToolCall, ToolContext, ToolDefinition,
-    ToolDefinitions, ToolError, ToolFuture, ToolSet,
-};
+use tool_core::agent::{Approver, ApproverFuture};
+use tool_core::model::{ToolDefinition, ToolDefinitions};
+use tool_core::run::Run;
+use tool_core::tool::ToolFuture;
+use tool_core::{Agent, Approval, Tool, ToolCall, ToolContext, ToolError, ToolSet};
 
 use super::error::ApiError;
 
@@ -75,7 +76,7 @@ impl Tool for CallerTool {
         ToolFuture::ready(Err(ToolError::failed("the caller executes this call")))
     }
 
-    fn injections(&self) -> Option<&[tool_core::Injection]> {
+    fn injections(&self) -> Option<&[tool_core::tool::Injection]> {
         Some(&[])
     }
 }

@@ -6,7 +6,10 @@
 use std::error::Error as StdError;
 
 use axum::http::StatusCode;
-use tool_core::{ModelError, RunError, RunErrorKind, StopReason, ToolSetError};
+use tool_core::model::ModelError;
+use tool_core::run::StopReason;
+use tool_core::toolset::ToolSetError;
+use tool_core::{RunError, RunErrorKind};
 
 use super::error::ApiError;
 use crate::ErrorKind;

@@ -88,7 +88,7 @@ impl Server {
 
     /// Adds an agent. Its own calls are executed here, calls of the caller's tools by the caller.
     ///
-    /// A call that needs approval is denied unless the agent has an [approver](tool_core::AgentBuilder::approver).
+    /// A call that needs approval is denied unless the agent has an [approver](tool_core::agent::AgentBuilder::approver).
     pub fn agent(mut self, name: impl Into<String>, agent: Agent) -> Self {
         self.backends.insert(name.into(), Backend::Agent(agent));
         self
@@ -142,7 +142,7 @@ impl Server {
     /// Limits how many responses, and how many paused runs, are stored in memory; 1000 of each by default. Beyond this
     /// limit, and beyond some 256 MiB of each, the oldest are dropped.
     ///
-    /// An agent with a [run store](tool_core::AgentBuilder::run_store) stores its paused runs there as well, until they have
+    /// An agent with a [run store](tool_core::agent::AgentBuilder::run_store) stores its paused runs there as well, until they have
     /// an answer.
     pub fn max_stored_entries(mut self, entries: usize) -> Self {
         self.config.retention.max_entries = entries;

@@ -3,7 +3,8 @@
 use axum::http::StatusCode;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tool_core::{Message, ResponseFormat, ToolChoice, ToolDefinition, ToolDefinitions};
+use tool_core::Message;
+use tool_core::model::{ResponseFormat, ToolChoice, ToolDefinition, ToolDefinitions};
 
 use super::error::ApiError;
 

@@ -93,7 +93,7 @@ impl AgentBuilder {
     /// use tool_core::testing::ScriptedModel;
     /// use tool_core::{Agent, FunctionTool};
     ///
-    /// # fn main() -> Result<(), tool_core::BuildError> {
+    /// # fn main() -> Result<(), tool_core::agent::BuildError> {
     /// let now = FunctionTool::new("now", "Returns the time", || "12:30");
     /// let agent = Agent::builder(OfflineModel::new()).tool(now).build()?;
     /// assert_eq!(agent.tools().len(), 1);
@@ -114,7 +114,8 @@ impl AgentBuilder {
     #[cfg_attr(feature = "testing", doc = "```")]
     #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
     /// use tool_core::testing::ScriptedModel;
-    /// use tool_core::{Agent, ToolProviderRequest, tool, tools};
+    /// use tool_core::toolset::ToolProviderRequest;
+    /// use tool_core::{Agent, tool, tools};
     ///
     /// #[tool("Reads a file")]
     /// fn read_file(path: String) -> String {

@@ -65,7 +65,7 @@ impl AgentBuilder {
     }
 
     /// Limits the number of answers that are sent back to the model because they do not have the
-    /// [requested form](crate::Ask::answer_as); 2 by default.
+    /// [requested form](crate::agent::Ask::answer_as); 2 by default.
     #[must_use]
     pub fn max_wrong_answers(mut self, answers: u32) -> Self {
         self.agent.limits.max_wrong_answers = answers;
@@ -93,7 +93,9 @@ impl AgentBuilder {
     #[cfg_attr(feature = "testing", doc = "```")]
     #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
     /// use tool_core::testing::ScriptedModel;
-    /// use tool_core::{Agent, ErrorPolicy, ToolErrorKind, tool, tools};
+    /// use tool_core::run::ErrorPolicy;
+    /// use tool_core::tool::ToolErrorKind;
+    /// use tool_core::{Agent, tool, tools};
     ///
     /// #[tool("Looks up an order")]
     /// fn order(id: u32) -> Result<String, String> {
@@ -229,7 +231,8 @@ impl AgentBuilder {
     #[cfg_attr(feature = "testing", doc = "```")]
     #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
     /// use tool_core::testing::ScriptedModel;
-    /// use tool_core::{Agent, ToolSet, Turn, tool, tools};
+    /// use tool_core::agent::Turn;
+    /// use tool_core::{Agent, ToolSet, tool, tools};
     ///
     /// #[tool("Searches the web")]
     /// fn search(query: String) -> String {
@@ -262,7 +265,7 @@ impl AgentBuilder {
         self
     }
 
-    /// Stores conversations: the earlier messages of a question's [conversation](crate::Ask::conversation) are sent before
+    /// Stores conversations: the earlier messages of a question's [conversation](crate::agent::Ask::conversation) are sent before
     /// it, and the messages of the run are stored atomically once it has an answer. Two questions in the same conversation
     /// run one after the other.
     ///
@@ -289,7 +292,7 @@ impl AgentBuilder {
         self
     }
 
-    /// Stores each run under its [id](crate::RunId) while it is in progress: before each call and after each result. A run
+    /// Stores each run under its [id](crate::run::RunId) while it is in progress: before each call and after each result. A run
     /// that was interrupted with its process, or awaits approval, can be [loaded](crate::Agent::stored_runs) and
     /// [resumed](crate::Agent::resume); calls with a stored outcome are not executed again. Finished runs are removed.
     #[must_use]

@@ -32,7 +32,8 @@ use crate::toolset::ToolSet;
 #[cfg_attr(feature = "testing", doc = "```")]
 #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
 /// use tool_core::testing::ScriptedModel;
-/// use tool_core::{Agent, Step, tool, tools};
+/// use tool_core::run::Step;
+/// use tool_core::{Agent, tool, tools};
 ///
 /// #[tool("Sums two numbers")]
 /// fn sum(a: f64, b: f64) -> f64 {
@@ -73,7 +74,7 @@ use crate::toolset::ToolSet;
 ///
 /// A state that was stored before a call was started does not know of the call: once restored, the run executes it again, as
 /// its first attempt, even if its tool is `at_most_once`. So call [`begin_call`](Self::begin_call), store the state, and then
-/// execute the call; or give the agent a [`run_store`](crate::AgentBuilder::run_store), which stores the run before each
+/// execute the call; or give the agent a [`run_store`](crate::agent::AgentBuilder::run_store), which stores the run before each
 /// call, also of a run that is driven step by step.
 ///
 /// Dropping the driver cancels the work in flight.
@@ -200,7 +201,7 @@ impl RunDriver {
 
     /// Records the start of a call, so that the [run](Self::run) can be stored before the call is executed: if the process
     /// then ends, the restored run knows of the call. [`execute`](Self::execute) records the start by itself, which is enough
-    /// for an agent with a [run store](crate::AgentBuilder::run_store); after this method it continues the same attempt.
+    /// for an agent with a [run store](crate::agent::AgentBuilder::run_store); after this method it continues the same attempt.
     ///
     /// # Errors
     ///
@@ -241,7 +242,7 @@ impl RunDriver {
         }
     }
 
-    /// Records the outcome of a call. If the agent has an [error handler](crate::AgentBuilder::on_tool_error), the outcome
+    /// Records the outcome of a call. If the agent has an [error handler](crate::agent::AgentBuilder::on_tool_error), the outcome
     /// that it returns is recorded instead. The outcome of a call that was open when the run ended is ignored.
     ///
     /// # Errors

@@ -30,7 +30,8 @@ use crate::run::Run;
 /// This requires the feature `sqlite`, which compiles SQLite and needs a C compiler.
 ///
 /// ```no_run
-/// use tool_core::{ChatMemory, SqliteStore, Window};
+/// use tool_core::memory::Window;
+/// use tool_core::{ChatMemory, SqliteStore};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -29,7 +29,8 @@ impl Attempt {
 /// and restored. A tool that hands it to the service behind it has its effect once.
 ///
 /// ```
-/// use tool_core::{IdempotencyKey, tool};
+/// use tool_core::tool::IdempotencyKey;
+/// use tool_core::tool;
 ///
 /// #[tool("Charges the customer's card")]
 /// fn charge(cents: u32, #[inject] key: &IdempotencyKey) -> String {
@@ -74,7 +75,8 @@ impl fmt::Debug for IdempotencyKey {
 /// back, such as the number of a booking, is in the [`output`](Self::output) and in no argument.
 ///
 /// ```
-/// use tool_core::{Undone, tool};
+/// use tool_core::tool::Undone;
+/// use tool_core::tool;
 ///
 /// /// Books a room, and gives the number of the booking.
 /// #[tool(undo = "cancel_room")]

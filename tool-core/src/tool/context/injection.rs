@@ -11,7 +11,8 @@ use crate::tool::ToolContext;
 /// something is refused before the model is asked.
 ///
 /// ```
-/// use tool_core::{Injection, ToolContext};
+/// use tool_core::tool::Injection;
+/// use tool_core::ToolContext;
 ///
 /// struct UserId(u32);
 ///

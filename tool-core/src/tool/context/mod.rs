@@ -200,7 +200,8 @@ impl ToolContext {
     /// which attempt it is, and by the cancellation that nobody waits for it any more; and it tells of its progress.
     ///
     /// ```
-    /// use tool_core::{Attempt, CancellationToken, Progress, ToolCall, ToolContext, tool, tools};
+    /// use tool_core::tool::{Attempt, Progress};
+    /// use tool_core::{CancellationToken, ToolCall, ToolContext, tool, tools};
     ///
     /// #[tool("Fetches a page")]
     /// fn fetch(#[inject] progress: &Progress, #[inject] attempt: &Attempt) -> u32 {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 /// How far a call has come, in the tool's own words.
 ///
 /// ```
-/// use tool_core::ToolProgress;
+/// use tool_core::tool::ToolProgress;
 ///
 /// let progress = ToolProgress::from("downloading").of(3, 7);
 /// assert_eq!((&*progress.text, progress.done, progress.total), ("downloading", Some(3), Some(7)));
@@ -58,10 +58,11 @@ impl fmt::Debug for ToolProgress {
 pub(crate) type ProgressSink = Arc<dyn Fn(ToolProgress) + Send + Sync>;
 
 /// Where a tool tells of its progress: it has it injected, as `#[inject] progress: &Progress`. Whoever
-/// [listens](crate::Ask::stream) to the run is told; if nobody does, or not fast enough, it is lost.
+/// [listens](crate::agent::Ask::stream) to the run is told; if nobody does, or not fast enough, it is lost.
 ///
 /// ```
-/// use tool_core::{Progress, ToolProgress, tool};
+/// use tool_core::tool::{Progress, ToolProgress};
+/// use tool_core::tool;
 ///
 /// #[tool("Fetches all pages of a report")]
 /// async fn fetch(pages: u64, #[inject] progress: &Progress) -> String {

@@ -41,7 +41,8 @@ const LARGEST_PATTERN: usize = 1 << 19;
 /// use std::sync::Arc;
 ///
 /// use serde_json::{Value, json};
-/// use tool_core::{DynamicTool, Tool, ToolCall, ToolContext, ToolSet};
+/// use tool_core::tool::DynamicTool;
+/// use tool_core::{Tool, ToolCall, ToolContext, ToolSet};
 ///
 /// # futures_util::FutureExt::now_or_never(async {
 /// let schema = json!({

@@ -19,7 +19,8 @@ use crate::tool::{ToolError, ToolOutput};
 /// Implement it for an own type that is not to be read as JSON:
 ///
 /// ```
-/// use tool_core::{FunctionTool, IntoToolOutput, ToolError, ToolOutput};
+/// use tool_core::tool::IntoToolOutput;
+/// use tool_core::{FunctionTool, ToolError, ToolOutput};
 ///
 /// struct Degrees(f64);
 ///
@@ -49,7 +50,8 @@ pub trait IntoToolOutput {
 /// A value of an own type that the model reads as JSON.
 ///
 /// ```
-/// use tool_core::{FunctionTool, Json};
+/// use tool_core::tool::Json;
+/// use tool_core::FunctionTool;
 ///
 /// #[derive(serde::Serialize)]
 /// struct Weather {

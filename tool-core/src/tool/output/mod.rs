@@ -28,11 +28,12 @@ pub use self::value::ToolReturn;
 /// [`Image`] as a picture, the rest as its JSON.
 ///
 /// It cannot be serialised by itself, so that a tool which returns it inside of another value is refused: its data
-/// would come to the model. The [`ToolExecution`](crate::ToolExecution) that has it can.
+/// would come to the model. The [`ToolExecution`](crate::tool::ToolExecution) that has it can.
 ///
 /// ```
 /// use serde_json::json;
-/// use tool_core::{Image, ToolOutput};
+/// use tool_core::content::Image;
+/// use tool_core::ToolOutput;
 ///
 /// assert_eq!(ToolOutput::text("22 °C").to_string(), "22 °C");
 ///
@@ -90,7 +91,7 @@ impl ToolOutput {
     }
 
     /// The same output with data for the application, in the place of earlier data; `null` is none. The
-    /// model never sees it: it is on the [`ToolExecution`](crate::ToolExecution) only.
+    /// model never sees it: it is on the [`ToolExecution`](crate::tool::ToolExecution) only.
     #[must_use]
     pub fn with_data(mut self, data: impl Into<Value>) -> Self {
         self.beside_mut().data = Some(data.into()).filter(|data| !data.is_null());

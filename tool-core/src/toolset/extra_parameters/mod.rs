@@ -55,7 +55,8 @@ impl ToolSet {
 ///
 /// use schemars::JsonSchema;
 /// use serde::Deserialize;
-/// use tool_core::{ExtraParameters, ToolCall, ToolContext, tool, tools};
+/// use tool_core::toolset::ExtraParameters;
+/// use tool_core::{ToolCall, ToolContext, tool, tools};
 ///
 /// #[derive(Deserialize, JsonSchema)]
 /// struct Thought {
@@ -108,7 +109,8 @@ impl<T: DeserializeOwned + JsonSchema + 'static> ExtraParameters<T> {
     /// ```
     /// # #[derive(serde::Deserialize, schemars::JsonSchema)]
     /// # struct Thought { confidence: f64 }
-    /// use tool_core::{ExtraParameters, ToolError};
+    /// use tool_core::toolset::ExtraParameters;
+    /// use tool_core::ToolError;
     ///
     /// let augmentation = ExtraParameters::refusing(|_, thought: Thought| match thought.confidence {
     ///     low if low < 0.5 => Err(ToolError::failed("too uncertain: ask the user first")),

@@ -43,7 +43,8 @@ impl ToolSet {
 /// lines.
 ///
 /// ```
-/// use tool_core::{FindingKind, tool, tools};
+/// use tool_core::toolset::FindingKind;
+/// use tool_core::{tool, tools};
 ///
 /// /// Sums two numbers.
 /// #[tool]

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 
 use serde::Deserialize;
-use tool_core::{AssistantMessage, Content, Image, Message, Part, ToolCall, ToolMessage};
+use tool_core::content::{Content, Image, Part};
+use tool_core::model::{AssistantMessage, ToolMessage};
+use tool_core::{Message, ToolCall};
 
 use crate::server::error::ApiError;
 use crate::server::request::check_results;

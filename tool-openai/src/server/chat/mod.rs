@@ -10,7 +10,7 @@ use axum::body::Bytes;
 use axum::http::StatusCode;
 use axum::response::Response;
 
-use tool_core::Delta;
+use tool_core::model::Delta;
 
 use self::response::CompletionWriter;
 use super::backend::{FieldNames, respond, stream};

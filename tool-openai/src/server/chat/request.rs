@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::Value;
-use tool_core::{ChatRequest, ModelOptions, ResponseFormat, ToolDefinitions};
+use tool_core::ModelOptions;
+use tool_core::model::{ChatRequest, ResponseFormat, ToolDefinitions};
 
 use super::FIELD_NAMES;
 use super::messages::{WireMessage, parse_messages};

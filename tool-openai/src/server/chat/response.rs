@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use futures_util::stream::{self, Stream, StreamExt};
 use serde_json::{Value, json};
-use tool_core::{ChatResponse, Delta, FinishReason, TokenLogprob, Usage};
+use tool_core::model::{ChatResponse, Delta, FinishReason, TokenLogprob, Usage};
 
 use crate::server::backend::Deltas;
 use crate::server::error::ApiError;

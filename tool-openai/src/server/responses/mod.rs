@@ -13,7 +13,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use futures_util::stream::{self, StreamExt};
 use serde_json::{Value, json};
-use tool_core::Delta;
+use tool_core::model::Delta;
 
 use self::output::ResponseWriter;
 use self::stored::ResponseRecorder;

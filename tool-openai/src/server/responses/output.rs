@@ -4,7 +4,8 @@ use std::mem;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use tool_core::{ChatResponse, Delta, FinishReason, ToolCall, Usage};
+use tool_core::ToolCall;
+use tool_core::model::{ChatResponse, Delta, FinishReason, Usage};
 
 use crate::server::error::ApiError;
 use crate::server::ids;

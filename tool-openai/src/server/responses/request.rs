@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tool_core::{ChatRequest, Message, ModelOptions, ResponseFormat, ToolDefinitions};
+use tool_core::model::{ChatRequest, ResponseFormat, ToolDefinitions};
+use tool_core::{Message, ModelOptions};
 
 use super::FIELD_NAMES;
 use super::input::parse_input;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use tool_core::{AssistantMessage, Message};
+use tool_core::Message;
+use tool_core::model::AssistantMessage;
 
 use crate::server::state::ServerState;
 use crate::server::store::{MAX_BYTES, Weight};
