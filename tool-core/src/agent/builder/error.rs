@@ -35,7 +35,7 @@ pub enum BuildErrorKind {
         "the tool `{tool}` is undone by `{undo}`, which requires `{parameter}` but receives the arguments of `{tool}`; \
          read the output of the undone call instead, with `#[inject] undone: &Undone`"
     )]
-    UndoParameter {
+    MissingUndoArgument {
         /// The tool to undo.
         tool: String,
         /// The tool that undoes it.

@@ -227,7 +227,7 @@ pub(super) fn check_undo_tools(tools: &ToolSet, undo_tools: &ToolSet) -> Result<
         let required = undoing.definition().parameters()["required"].as_array().into_iter().flatten();
         if let Some(name) = required.filter_map(|name| name.as_str()).find(|name| !takes(name)) {
             let parameter = name.to_owned();
-            return Err(BuildErrorKind::UndoParameter { tool, undo, parameter }.into());
+            return Err(BuildErrorKind::MissingUndoArgument { tool, undo, parameter }.into());
         }
     }
     Ok(())
