@@ -1,5 +1,5 @@
-//! Every word of the macros, in the strictest of crates, in edition 2021: the file is the one that the tests of
-//! edition 2024 have.
+//! Every option of the macros, in a crate with strict lints and edition 2021. The file is shared with the test for
+//! edition 2024.
 #![cfg(test)]
 #![deny(warnings, clippy::all, clippy::pedantic)]
 #![deny(missing_docs, missing_debug_implementations, missing_copy_implementations, unreachable_pub, unused)]
