@@ -1,4 +1,4 @@
-//! Every word of the macros once: that it compiles here without a warning is what is tested.
+//! Uses every option of the macros. They must compile without a warning, and the tools must work.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,7 +12,7 @@ struct User {
 }
 
 /// Orders a meal.
-#[expect(clippy::too_many_arguments, reason = "it has them all")]
+#[expect(clippy::too_many_arguments, reason = "it uses every kind of parameter")]
 #[tool(
     "Orders a meal",
     name = "order_meal",
@@ -23,14 +23,14 @@ struct User {
     exclusive,
     at_most_once,
     undo = "cancel_meal",
-    convert = shown,
+    convert = format_number,
     max_output_chars = 4000,
     crate = "tool_core"
 )]
 async fn order(
-    #[param("how many", name = "count", range = 1..=10, default = 1, example = 2)] number: u32,
-    #[param("what", length = 1..=64, pattern = "^[a-z ]+$", example = "soup of the day")] dish: &str,
-    /// how to bring it
+    #[param("the number of meals", name = "count", range = 1..=10, default = 1, example = 2)] number: u32,
+    #[param("the dish", length = 1..=64, pattern = "^[a-z ]+$", example = "soup of the day")] dish: &str,
+    /// a note for the waiter
     #[param(required = false)]
     note: Option<String>,
     #[param(required = true)] table: Option<u8>,
@@ -48,57 +48,57 @@ async fn order(
     if user.name == by_value.name && note.is_none() && table.is_none() && extras.is_empty() {
         Ok(number + u32::try_from(dish.len() + payment.len()).unwrap_or_default())
     } else {
-        Err(String::from("not this way"))
+        Err(String::from("unexpected arguments"))
     }
 }
 
-fn shown(number: u32) -> String {
+fn format_number(number: u32) -> String {
     format!("number {number}")
 }
 
-/// Waits.
+/// Shows its arguments.
 #[tool(blocking, timeout = "1m", pure, attempts = 3)]
-fn wait(#[param(range = 0.5..)] seconds: f64, text: &str, #[inject] user: &User) -> String {
+fn show(#[param(range = 0.5..)] seconds: f64, text: &str, #[inject] user: &User) -> String {
     format!("{seconds} {text} {}", user.name)
 }
 
-fn into_text(user: User) -> String {
+fn name_of_user(user: User) -> String {
     user.name
 }
 
-/// Counts.
+/// A counter.
 #[derive(Debug, Default)]
 struct Counter(AtomicU32);
 
 #[toolbox]
 impl Counter {
-    /// Counts.
+    /// Adds to the counter.
     #[tool(exclusive, attempts = 2, undo = "reset", return_direct = "always")]
-    fn count(&self, #[param("by how much", range = 1..=9, default = 1)] by: u32) -> u32 {
+    fn count(&self, #[param("the number to add", range = 1..=9, default = 1)] by: u32) -> u32 {
         self.0.fetch_add(by, Ordering::Relaxed) + by
     }
 
-    /// Counts later.
+    /// Adds the length of a text to the counter.
     #[tool]
     async fn count_later(self: Arc<Self>, text: &str, #[inject] user: &User) -> u32 {
         tokio::task::yield_now().await;
         self.count(u32::try_from(text.len() + user.name.len()).unwrap_or_default())
     }
 
-    /// Tells the way.
+    /// Describes the counter.
     #[tool(blocking)]
-    fn way(self: &Arc<Self>, #[inject] user: User) -> String {
-        format!("{self:?} ") + &user.name + &into_text(user)
+    fn describe(self: &Arc<Self>, #[inject] user: User) -> String {
+        format!("{self:?} ") + &user.name + &name_of_user(user)
     }
 
-    /// Knows nothing.
+    /// Does nothing.
     #[tool(pure, return_direct)]
     fn nothing() {}
 }
 
-#[toolbox(fn others)]
+#[toolbox(fn reset_tools)]
 impl Counter {
-    /// Resets.
+    /// Resets the counter.
     #[tool]
     fn reset(&self) {
         self.0.store(0, Ordering::Relaxed);
@@ -106,25 +106,25 @@ impl Counter {
 }
 
 pub(crate) async fn call_all() {
-    /// Inside of a function.
+    /// Returns its argument.
     #[tool]
     fn inside(#[param(default = 2)] number: u8) -> u8 {
         number
     }
 
     let counter = Arc::new(Counter::default());
-    let set = tools![order, wait, inside]
+    let set = tools![order, show, inside]
         .union(&ToolSet::from(Arc::clone(&counter)))
-        .and_then(|set| set.union(&Counter::others(counter)))
+        .and_then(|set| set.union(&Counter::reset_tools(counter)))
         .unwrap();
     let context = ToolContext::new().with(User { name: String::from("ada") });
     let table = [
         ("order_meal", r#"{"dish": "soup", "table": null}"#, "number 9"),
-        ("wait", r#"{"seconds": 1, "text": "x"}"#, "1 x ada"),
+        ("show", r#"{"seconds": 1, "text": "x"}"#, "1 x ada"),
         ("inside", "", "2"),
         ("count", r#"{"by": 2}"#, "2"),
         ("count_later", r#"{"text": "ab"}"#, "7"),
-        ("way", "", "Counter(7) adaada"),
+        ("describe", "", "Counter(7) adaada"),
         ("nothing", "", "Success"),
         ("reset", "", "Success"),
     ];

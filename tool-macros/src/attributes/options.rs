@@ -285,11 +285,14 @@ fn unknown_option(option: &str, has_value: bool, attribute: &str, known: &[&str]
         return format!("unknown option `{option}`; did you mean `{nearest}`?");
     }
     if nearest_name(option, DESCRIPTION_ALIASES).is_some() {
+        let rule = match has_value {
+            true => "write the description without a name",
+            // A constant may have been meant as the description.
+            false => "the description must be a string literal",
+        };
         return match attribute {
             TOOLBOX => NO_TOOLBOX_DESCRIPTION.to_owned(),
-            _ => format!(
-                "unknown option `{option}`; write the description without a name: `#[{attribute}(\"…\")]`"
-            ),
+            _ => format!("unknown option `{option}`; {rule}: `#[{attribute}(\"…\")]`"),
         };
     }
     let known = match known {
@@ -298,7 +301,6 @@ fn unknown_option(option: &str, has_value: bool, attribute: &str, known: &[&str]
     };
     match has_value || attribute == TOOLBOX {
         true => format!("unknown option `{option}`; {known}"),
-        // A constant may have been meant as the description.
-        false => format!("unknown option `{option}`; a description must be a string literal, and {known}"),
+        false => format!("unknown option `{option}`; the description must be a string literal, and {known}"),
     }
 }

@@ -108,7 +108,7 @@ fn parse_attempts(count: &Expr, diagnostics: &mut Diagnostics) -> Option<u32> {
         Some(0) => diagnostics.error(
             count,
             "`attempts` must be at least 1 because the first attempt counts; \
-             write `attempts = 1`, or remove it",
+             write `attempts = 1`, or remove the option",
         ),
         _ => diagnostics.error(
             count,

@@ -44,8 +44,9 @@ fn check_tool_name(text: &str, span: Span, fix: impl Fn(&str) -> String, diagnos
         diagnostics.error_at(span, format!("the name of a tool must not be empty: {}", fix("…")));
     } else if let Some(wrong) = text.chars().find(|c| !is_allowed(*c)) {
         let allowed: String = text.chars().map(|c| if is_allowed(c) { c } else { '_' }).collect();
+        let wrong = if wrong == ' ' { String::from("a space") } else { format!("`{wrong}`") };
         let message = format!(
-            "`{wrong}` is not allowed in the name of a tool; use ASCII letters, digits, `_` and `-`: {}",
+            "{wrong} is not allowed in the name of a tool; use ASCII letters, digits, `_` and `-`: {}",
             fix(&allowed)
         );
         diagnostics.error_at(span, message);

@@ -161,12 +161,14 @@ fn is_integer_for_float(literal: &Literal, kind: Kind) -> bool {
 /// Returns the message for a literal that does not fit the parameter's type.
 fn mismatch(subject: &str, literal: &Literal, expression: &Expr, kind: Kind, type_name: &str) -> String {
     let source = source(expression);
-    let instead = match (literal, kind) {
-        (Literal::Integer(_), Kind::Float) => format!("; write `{source}.0`"),
-        (Literal::Integer(_) | Literal::Float(_), Kind::String) => format!("; write `\"{source}\"`"),
-        _ => String::new(),
+    let (expected, instead) = match (literal, kind) {
+        (Literal::Integer(_), Kind::Float) => (String::from("a float"), format!("; write `{source}.0`")),
+        (Literal::Integer(_) | Literal::Float(_), Kind::String) => {
+            (String::from("a string"), format!("; write `\"{source}\"`"))
+        }
+        _ => (kind.describe(), String::new()),
     };
-    format!("{subject} must be {} for the type `{type_name}`{instead}", kind.describe())
+    format!("{subject} must be {expected} for the type `{type_name}`{instead}")
 }
 
 /// Reports a range without values.

@@ -124,7 +124,8 @@ fn check_model_parameter(input: &PatType, parameter: &ModelParameter, diagnostic
         );
         diagnostics.error(&input.ty, message);
     } else if let Type::Reference(TypeReference { mutability: Some(token), .. }) = &*input.ty {
-        let message = "a tool cannot take an argument by `&mut`; remove `mut`, or take the value itself";
+        let message =
+            "a tool cannot take an argument by mutable reference; remove `mut`, or take the value itself";
         diagnostics.error(token, message);
     }
     check_borrows(parameter, diagnostics);
