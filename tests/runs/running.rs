@@ -269,7 +269,10 @@ async fn what_the_model_must_call_it_must_call_once() {
 #[tokio::test]
 async fn an_agent_refuses_a_name_twice() {
     let error = agent(ScriptedModel::new()).tools(tools![sum]).build().unwrap_err();
-    assert!(error.to_string().starts_with("two tools are named `sum`: one at tests/runs/running.rs:"), "{error}");
+    assert!(
+        error.to_string().starts_with("two tools are named `sum`: one at tests/runs/running.rs:"),
+        "{error}"
+    );
 }
 
 #[tokio::test]

@@ -168,7 +168,10 @@ fn two_tools_of_one_name_are_refused_wherever_they_meet() {
     for (what, error) in errors {
         let error = error.unwrap_err();
         assert!(error.is_duplicate(), "{what}");
-        assert!(error.to_string().starts_with("two tools are named `sum`: one at tests/tools/sets.rs:"), "{error}");
+        assert!(
+            error.to_string().starts_with("two tools are named `sum`: one at tests/tools/sets.rs:"),
+            "{error}"
+        );
         assert_eq!(error.to_string().contains(&place), what == "with", "{error}");
     }
 }
