@@ -258,9 +258,9 @@ async fn errors() {
         Result<u8, Layer> {
             Err(layers(["booking failed", "no answer", "timed out"])) => Err("booking failed: no answer: timed out"),
             Err(layers(["failed: timed out", " ", "timed out"])) => Err("failed: timed out"),
-            Err(layers(["", "no answer", ""])) => Err("results::Layer: no answer"),
+            Err(layers(["", "no answer", ""])) => Err("endpoints::results::Layer: no answer"),
         }
-        Result<u8, Blank> { Err(Blank) => Err("results::Blank") }
+        Result<u8, Blank> { Err(Blank) => Err("endpoints::results::Blank") }
         Result<u8, ToolError> {
             Err(ToolError::invalid_arguments("`x` is odd")) => Err("`x` is odd"),
             Err(ToolError::failed("no such city")) => Err("no such city"),

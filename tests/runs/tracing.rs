@@ -627,13 +627,19 @@ fn models_say_whose_they_are() {
     }
 }
 
-#[tokio::test]
-async fn a_blocking_tool_is_below_its_call_in_its_own_thread() {
+#[test]
+fn a_blocking_tool_is_below_its_call_in_its_own_thread() {
     let spans = Spans::default();
-    // Every other test listens in its own thread only.
-    tracing::subscriber::set_global_default(tracing_subscriber::registry().with(spans.clone())).unwrap();
+    // One subscriber for the threads of this runtime only, as other tests run in the same process.
+    let subscriber = tracing::Dispatch::new(tracing_subscriber::registry().with(spans.clone()));
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .on_thread_start(move || std::mem::forget(tracing::dispatcher::set_default(&subscriber)))
+        .enable_all()
+        .build()
+        .unwrap();
     let agent = agent(ScriptedModel::new().calls("compute", "{}").says("Computed.")).build().unwrap();
-    awaited(&agent).await.unwrap();
+    runtime.block_on(runtime.spawn(async move { awaited(&agent).await.unwrap() })).unwrap();
     let step = "invoke_agent clerk > turn > execute_tool compute > step";
     assert_eq!(spans.tree().iter().filter(|line| *line == step).count(), 1);
 }

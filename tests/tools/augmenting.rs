@@ -347,7 +347,7 @@ fn what_cannot_be_added_is_an_error() {
         ),
         (
             tools![now].extra_parameters(ExtraParameters::new(|_: &ToolCall, _: Confidence| {})),
-            "`augmenting::Confidence` has no named fields that could be added to the parameters of tools"
+            "`tools::augmenting::Confidence` has no named fields that could be added to the parameters of tools"
                 .into(),
         ),
     ];
@@ -395,7 +395,7 @@ async fn what_the_tool_takes_from_the_context_is_asked_for_all_the_same() {
     };
     let tools = ToolSet::default().with(needy).unwrap().extra_parameters(thoughts().0).unwrap();
     let missing = tools.missing_from(&ToolContext::new()).unwrap();
-    assert!(missing.to_string().contains("`echo` takes `augmenting::"), "{missing}");
+    assert!(missing.to_string().contains("`echo` takes `tools::augmenting::"), "{missing}");
     assert!(tools.missing_from(&ToolContext::new().with(Database)).is_none());
     assert!(
         Echo::set(json!({ "type": "object" }))

@@ -61,11 +61,11 @@ fn banking() -> ToolSet {
 }
 
 const ALL_MISSING: &str = "the tools lack what they take from the context: \
-     `refund` takes `context::app::Database` and `context::app::User`, `cancel` takes `context::app::User`; \
+     `refund` takes `tools::context::app::Database` and `tools::context::app::User`, `cancel` takes `tools::context::app::User`; \
      hand it in with `context(…)` on the agent or on the question";
 
 const USER_MISSING: &str = "the tools lack what they take from the context: \
-     `refund` takes `context::app::User`, `cancel` takes `context::app::User`; \
+     `refund` takes `tools::context::app::User`, `cancel` takes `tools::context::app::User`; \
      hand it in with `context(…)` on the agent or on the question";
 
 #[test]
@@ -74,14 +74,14 @@ fn a_set_says_what_it_lacks() {
     let all = missing(&ToolContext::new()).unwrap();
     assert_eq!(all.to_string(), ALL_MISSING);
     assert_eq!(format!("{all:?}"), ALL_MISSING);
-    let user = ["context::app::User"];
-    let database_and_user = ["context::app::Database", "context::app::User"];
+    let user = ["tools::context::app::User"];
+    let database_and_user = ["tools::context::app::Database", "tools::context::app::User"];
     assert_eq!(all.iter().collect::<Vec<_>>(), [("refund", &database_and_user[..]), ("cancel", &user[..])]);
     let some = ToolContext::new().with(app::Database);
     assert_eq!(missing(&some).unwrap().to_string(), USER_MISSING);
     assert!(missing(&some.with(app::User)).is_none());
     let renamed = banking().prefix("bank_").unwrap().missing_from(&ToolContext::new()).unwrap();
-    assert!(renamed.to_string().contains("`bank_refund` takes `context::app::Database`"), "{renamed}");
+    assert!(renamed.to_string().contains("`bank_refund` takes `tools::context::app::Database`"), "{renamed}");
     let three = [Injection::of::<u8>(), Injection::of::<u16>(), Injection::of::<u32>()];
     let three =
         ToolSet::default().with(Takes::new("three", three)).unwrap().missing_from(&ToolContext::new());

@@ -130,7 +130,11 @@ fn what_is_injected_is_no_argument() {
     };
     assert_eq!(
         missing(&ToolContext::new()),
-        ["injecting::Database", "injecting::User", "alloc::sync::Arc<dyn injecting::Clock>"]
+        [
+            "tools::injecting::Database",
+            "tools::injecting::User",
+            "alloc::sync::Arc<dyn tools::injecting::Clock>"
+        ]
     );
     assert!(missing(&context()).is_empty());
     let always_there = set.get("whoami").unwrap().injections().unwrap();
@@ -142,7 +146,7 @@ async fn a_call_that_lacks_something_is_refused() {
     let set = tools![lookup, blocked];
     let context = ToolContext::new().with(Database(1));
     for (name, lacks) in
-        [("lookup", "alloc::sync::Arc<dyn injecting::Clock>"), ("blocked", "injecting::User")]
+        [("lookup", "alloc::sync::Arc<dyn tools::injecting::Clock>"), ("blocked", "tools::injecting::User")]
     {
         let call = ToolCall::new("1", name, r#"{"key": "x"}"#);
         let error = set.call(&call, &context).await.unwrap_err();
@@ -160,7 +164,7 @@ async fn a_call_that_lacks_something_is_refused() {
 #[test]
 fn values_in_a_context_are_not_shown() {
     let shown = format!("{:?}", context());
-    assert!(shown.contains("injecting::User") && !shown.contains("ada"), "{shown}");
+    assert!(shown.contains("tools::injecting::User") && !shown.contains("ada"), "{shown}");
 }
 
 #[tokio::test]
@@ -175,8 +179,8 @@ async fn a_run_that_lacks_something_is_refused_before_the_model_is_asked() {
     assert!(matches!(error.kind(), tool_core::RunErrorKind::MissingContext(_)));
     let text = error.to_string();
     for lacks in [
-        "`lookup` takes `injecting::User` and `alloc::sync::Arc<dyn injecting::Clock>`",
-        "`blocked` takes `injecting::User`",
+        "`lookup` takes `tools::injecting::User` and `alloc::sync::Arc<dyn tools::injecting::Clock>`",
+        "`blocked` takes `tools::injecting::User`",
     ] {
         assert!(text.contains(lacks), "{text}");
     }

@@ -313,7 +313,7 @@ async fn a_provider_that_fails_ends_the_run_with_what_was_done() {
         ),
         (
             |agent| agent.tool_provider(scripted([Ok(tools![sum]), Ok(needy())])),
-            "the tools lack what they take from the context: `refund` takes `providers::Database`; hand it in",
+            "the tools lack what they take from the context: `refund` takes `tools::providers::Database`; hand it in",
         ),
         (
             |agent| {
@@ -418,7 +418,7 @@ async fn a_function_provides_tools_by_the_question() {
     let failing = |_: &ToolProviderRequest<'_>| tools![read_file].without(["read_flie"]);
     let agent = Agent::builder(ScriptedModel::new()).tool_provider(failing).build().unwrap();
     let error = agent.ask("Add up").await.unwrap_err().to_string();
-    assert!(error.starts_with("the tool provider `providers::a_function_provides"), "{error}");
+    assert!(error.starts_with("the tool provider `tools::providers::a_function_provides"), "{error}");
     assert!(
         error.ends_with("failed: there is no tool `read_flie` in the set; did you mean `read_file`?"),
         "{error}"

@@ -18,6 +18,6 @@ fn system() -> &'static str {
     "this one"
 }
 
-fn main() {
+pub(crate) fn main() {
     assert_eq!(tools![system].len(), 1);
 }

@@ -6,7 +6,7 @@ use tool_core::{tool, tools};
 #[deprecated]
 fn old() {}
 
-fn main() {
+pub(crate) fn main() {
     #[allow(deprecated)]
     let set = tools![old];
     assert_eq!(set.len(), 1);

@@ -16,6 +16,6 @@ fn second() -> ToolSet {
     tools![sum]
 }
 
-fn main() {
+pub(crate) fn main() {
     assert_eq!(first().union(&second()).unwrap().len(), 2);
 }

@@ -12,7 +12,7 @@ async fn words(text: &str) -> ::std::result::Result<usize, ::std::string::String
     ::std::result::Result::Ok(text.len())
 }
 
-fn main() {
+pub(crate) fn main() {
     let set = ::tool_core::tools![sum, words];
     ::std::assert_eq!(set.len(), 2);
 }

@@ -34,6 +34,6 @@ mod other {
     }
 }
 
-fn main() {
+pub(crate) fn main() {
     assert_eq!(tools![sum, nothing, nothing_later, other::count].len(), 4);
 }

@@ -2,6 +2,7 @@
 
 use tool_core::{tool, tools};
 
+#[expect(dead_code, reason = "it is only there to get in the way")]
 trait Everything: Sized {
     const IS_REQUIRED: u8 = 0;
 
@@ -23,6 +24,6 @@ async fn path(path: &std::path::Path) -> Result<usize, String> {
     Ok(path.components().count())
 }
 
-fn main() {
+pub(crate) fn main() {
     assert_eq!(tools![sum, path].len(), 2);
 }
