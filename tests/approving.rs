@@ -7,7 +7,8 @@ use std::sync::Mutex;
 
 use tool_core::testing::ScriptedModel;
 use tool_core::{
-    Agent, AgentBuilder, Approval, Event, Message, Run, Step, ToolCall, ToolDefinitions, tool, tools,
+    Agent, AgentBuilder, Approval, Event, Message, Run, Step, ToolCall, ToolDefinitions, ToolErrorKind, tool,
+    tools,
 };
 use ways::{alike, in_all_ways, restored};
 
@@ -58,9 +59,13 @@ async fn what_a_person_says_holds_in_all_ways() {
     assert_eq!(texts(&answer), ["paid 499", "70000", "the call was denied: too dear"]);
     assert_eq!(paid(), [499, 499, 499]);
     let changed = &answer.tool_executions()[0];
-    assert_eq!((&*changed.call().arguments, changed.asked_arguments()), (r#"{"cents": 499}"#, PAY.1));
+    assert_eq!((&*changed.call().arguments, changed.original_arguments()), (r#"{"cents": 499}"#, PAY.1));
     let denied = &answer.tool_executions()[2];
-    assert!(denied.outcome().unwrap_err().is_denied() && !denied.was_made() && changed.was_made());
+    assert!(
+        denied.outcome().unwrap_err().kind() == ToolErrorKind::Denied
+            && !denied.was_executed()
+            && changed.was_executed()
+    );
     // The model reads what was done, not what it had asked for.
     let Message::Assistant(asked) = &answer.messages()[1] else { panic!() };
     assert_eq!(asked.tool_calls[0].arguments, r#"{"cents": 499}"#);

@@ -20,7 +20,7 @@ struct Takes {
 
 impl Takes {
     fn new<const N: usize>(name: &str, injections: [Injection; N]) -> Self {
-        let definition = ToolDefinition::new(name, "Takes something");
+        let definition = ToolDefinition::new(name).with_description("Takes something");
         Self { definition, injections: Some(injections.into()) }
     }
 }
@@ -46,13 +46,13 @@ fn now() -> u32 {
 }
 
 fn banking() -> ToolSet {
-    let (database, user) = (Injection::of::<app::Database>(), Injection::of::<app::User>());
+    let (database, user) = (Injection::new::<app::Database>(), Injection::new::<app::User>());
     let of_the_call =
-        [Injection::of::<ToolCall>(), Injection::of::<ToolContext>(), Injection::of::<ConversationId>()];
+        [Injection::new::<ToolCall>(), Injection::new::<ToolContext>(), Injection::new::<ConversationId>()];
     let says_nothing = Takes { injections: None, ..Takes::new("quiet", []) };
     tools![now]
         .with(Takes::new("refund", [database, user, user]))
-        .and_then(|tools| tools.with(Takes::new("cancel", [Injection::of::<app::Clock>().optional(), user])))
+        .and_then(|tools| tools.with(Takes::new("cancel", [Injection::new::<app::Clock>().optional(), user])))
         .and_then(|tools| tools.with(Takes::new("look", of_the_call)))
         .and_then(|tools| tools.with(says_nothing))
         .unwrap()
@@ -80,7 +80,7 @@ fn a_set_says_what_it_lacks() {
     assert!(missing(&some.with(app::User)).is_none());
     let renamed = banking().prefix("bank_").unwrap().missing_from(&ToolContext::new()).unwrap();
     assert!(renamed.to_string().contains("`bank_refund` takes `context::app::Database`"), "{renamed}");
-    let three = [Injection::of::<u8>(), Injection::of::<u16>(), Injection::of::<u32>()];
+    let three = [Injection::new::<u8>(), Injection::new::<u16>(), Injection::new::<u32>()];
     let three =
         ToolSet::default().with(Takes::new("three", three)).unwrap().missing_from(&ToolContext::new());
     assert!(three.unwrap().to_string().contains("`three` takes `u8`, `u16` and `u32`;"));
@@ -160,7 +160,7 @@ fn outputs(answer: &Answer) -> Vec<String> {
 
 fn looking(turns: usize) -> Agent {
     let model = (0..turns).fold(ScriptedModel::new(), |model, _| model.calls("look", "{}"));
-    let tools = ToolSet::default().with(Takes::new("look", [Injection::of::<ConversationId>()])).unwrap();
+    let tools = ToolSet::default().with(Takes::new("look", [Injection::new::<ConversationId>()])).unwrap();
     Agent::builder(model.says("Done.")).tools(tools).build().unwrap()
 }
 

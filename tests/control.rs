@@ -125,7 +125,7 @@ async fn a_fatal_error_ends_the_run_and_every_call_has_a_result() {
     assert!(error.is_tool() && error.tool_error().unwrap().is_fatal());
     assert_eq!(error.to_string(), "the tool `revoked` ended the run: the key was revoked");
     let results: Vec<_> = error.messages()[2..].iter().map(Message::text).collect();
-    assert_eq!(results, ["the key was revoked", "the call was not made: the run had ended"]);
+    assert_eq!(results, ["the key was revoked", "the call was not executed: the run had ended"]);
     assert_eq!(error.tool_executions().len(), 1);
 }
 
@@ -177,7 +177,7 @@ async fn the_limit_of_calls_runs_none_of_the_turn_that_would_cross_it() {
     assert!(error.is_call_limit() && error.is_limit());
     assert_eq!(error.tool_executions().len(), 2);
     let told = error.messages().last().unwrap().text().into_owned();
-    assert_eq!(told, "the call was not made: the run would have gone beyond its limit of calls");
+    assert_eq!(told, "the call was not executed: the run would have gone beyond its limit of calls");
 }
 
 #[tokio::test]
@@ -226,7 +226,7 @@ async fn the_limit_of_time_drops_what_is_under_way() {
     assert!(error.is_time_limit());
     let results: Vec<_> = error.messages()[2..].iter().map(Message::text).collect();
     assert_eq!(results, ["1", "the call was interrupted before a result was produced"]);
-    assert!(error.tool_executions()[1].outcome().unwrap_err().is_outcome_unknown());
+    assert_eq!(error.tool_executions()[1].outcome().unwrap_err().kind(), ToolErrorKind::OutcomeUnknown);
     assert!(error.run().time() <= clock.elapsed(), "what was waited for counts once");
     assert_eq!(error.to_string(), "the run took longer than 80ms; allow more with `max_time`");
     // By hand, what is under way is dropped as well.
@@ -248,8 +248,8 @@ async fn every_call_may_take_only_so_long() {
     };
     let answer = alike(build).await.unwrap();
     let error = answer.tool_executions()[0].outcome().unwrap_err();
-    assert!(error.is_timed_out());
-    assert_eq!(error.to_string(), "the tool was stopped, as it took longer than 10ms");
+    assert_eq!(error.kind(), ToolErrorKind::TimedOut);
+    assert_eq!(error.to_string(), "the tool timed out after 10ms");
 }
 
 #[tokio::test]
@@ -261,7 +261,7 @@ async fn a_call_that_is_repeated_is_told_of_and_then_ends_the_run() {
     assert_eq!(outcomes, [true, true, true, false, false, false, false]);
     let told = error.tool_executions()[3].outcome().unwrap_err().to_string();
     assert!(
-        told.starts_with("the call was not made: it was asked for 3 times with these arguments already"),
+        told.starts_with("the call was not executed: it was asked for 3 times with these arguments already"),
         "{told}"
     );
     // Other arguments are another call, and the limit can be set.
@@ -341,11 +341,9 @@ async fn an_id_that_comes_again_names_the_call_of_then() {
     let told: Vec<_> = answer
         .tool_executions()
         .iter()
-        .map(|one| {
-            (one.is_from_record(), one.outcome().map_or_else(ToString::to_string, ToString::to_string))
-        })
+        .map(|one| (one.is_reused(), one.outcome().map_or_else(ToString::to_string, ToString::to_string)))
         .collect();
-    let refused = "the call was not made: its id is that of an earlier call with other arguments; give each call an id of its own";
+    let refused = "the call was not executed: its id is that of an earlier call with other arguments; give each call an id of its own";
     let expected = [(false, "2.0"), (true, "2.0"), (false, "10.0"), (false, refused)];
     assert_eq!(told, expected.map(|(from_record, text)| (from_record, text.to_owned())));
 }
@@ -368,7 +366,7 @@ async fn the_output_of_a_pure_tool_stands_for_the_same_call() {
             .says("Done.")
     };
     let answer = alike(|| Agent::builder(script()).tools(tools![look])).await.unwrap();
-    let from_record: Vec<_> = answer.tool_executions().iter().map(|one| one.is_from_record()).collect();
+    let from_record: Vec<_> = answer.tool_executions().iter().map(|one| one.is_reused()).collect();
     assert_eq!(from_record, [false, false, true]);
     assert_eq!(answer.tool_executions()[2].output().unwrap().to_string(), "X");
     assert_eq!(LOOKED.load(Ordering::SeqCst), 2 * 3);

@@ -181,7 +181,7 @@ async fn the_limit_of_turns_ends_the_run_with_what_was_done() {
     // Nobody would read the results of the third turn, so its call was not made; but it has a result.
     assert_eq!(error.tool_executions().len(), 2);
     assert_eq!(error.messages().len(), 7);
-    assert!(error.messages()[6].text().starts_with("the call was not made"));
+    assert!(error.messages()[6].text().starts_with("the call was not executed"));
     assert_eq!(error.into_run().turns(), 3);
 }
 
@@ -205,7 +205,7 @@ async fn calls_of_a_reply_cut_short_are_never_made() {
     };
     let error = run_plain(script).await.unwrap_err();
     assert!(error.is_cut_short() && error.tool_executions().is_empty());
-    assert_eq!(error.messages().last().unwrap().text(), "the call was not made: the reply was cut short");
+    assert_eq!(error.messages().last().unwrap().text(), "the call was not executed: the reply was cut short");
 }
 
 #[tokio::test]

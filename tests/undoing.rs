@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use tool_core::testing::ScriptedModel;
 use tool_core::{
-    Agent, AgentBuilder, BuildError, IdempotencyKey, RunError, Step, ToolError, ToolExecution, Turn, Undone,
-    tool, tools,
+    Agent, AgentBuilder, BuildError, IdempotencyKey, RunError, Step, ToolError, ToolErrorKind, ToolExecution,
+    Turn, Undone, tool, tools,
 };
 use ways::alike;
 
@@ -170,7 +170,7 @@ async fn what_undoes_at_most_once_is_not_made_again() {
     state.begin_call("undo_call_1_1").unwrap();
     let error = agent.resume(ways::restored(state)).await.unwrap_err();
     let undone = error.run().undone();
-    assert!(undone[0].outcome().unwrap_err().is_outcome_unknown());
+    assert_eq!(undone[0].outcome().unwrap_err().kind(), ToolErrorKind::OutcomeUnknown);
     assert_eq!(undone[1].output().unwrap().to_string(), "Ada");
     assert_eq!(TAKEN_BACK.load(Ordering::SeqCst), 1);
 }

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use tool_core::testing::ScriptedModel;
 use tool_core::{
-    Agent, AgentBuilder, CancellationToken, Event, Progress, ToolError, ToolProgress, Turn, tool, tools,
+    Agent, AgentBuilder, CancellationToken, Event, Progress, ToolError, ToolErrorKind, ToolProgress, Turn,
+    tool, tools,
 };
 
 #[tool]
 async fn fetch(pages: u64, #[inject] progress: &Progress) -> u64 {
     for page in 1..=pages {
-        progress.report(ToolProgress::from("fetching").of(page, pages));
+        progress.report(ToolProgress::from("fetching").completed(page, pages));
         tokio::task::yield_now().await;
     }
     pages
@@ -54,7 +55,7 @@ async fn progress_that_finds_no_room_is_lost_and_the_tool_does_not_wait() {
         for _ in 0..times {
             progress.report("still here");
         }
-        progress.is_heard()
+        progress.has_listener()
     }
     let script = || ScriptedModel::new().calls("chatter", r#"{"times": 100000}"#).says("Done.");
     let agent = || Agent::builder(script()).tools(tools![chatter]).build().unwrap();
@@ -244,7 +245,7 @@ async fn what_a_hook_leaves_of_a_turn_holds_when_the_run_is_resumed() {
     let mut run = agent.start("Go");
     run.advance().await.unwrap();
     let answer = agent.resume(run.into_state()).await.unwrap();
-    assert!(answer.tool_executions()[0].outcome().unwrap_err().is_unknown_tool());
+    assert_eq!(answer.tool_executions()[0].outcome().unwrap_err().kind(), ToolErrorKind::UnknownTool);
 }
 
 /// Also of those that stand before one that was over, and also if it was a call that ended the run.

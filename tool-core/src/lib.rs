@@ -124,7 +124,7 @@ pub use self::tool::{
     ToolOutput, ToolProgress, Undone,
 };
 #[cfg(feature = "dynamic")]
-pub use self::tool::{DynamicTool, DynamicToolError};
+pub use self::tool::{DynamicTool, DynamicToolError, DynamicToolErrorKind};
 pub use self::toolset::{
     ExtraParameters, Finding, FindingKind, MissingContext, ToolCost, ToolProvider, ToolProviderFuture,
     ToolProviderRequest, ToolReport, ToolSet, ToolSetError, Toolbox, registered,

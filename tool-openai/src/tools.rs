@@ -296,8 +296,8 @@ mod tests {
 
     #[test]
     fn both_forms_say_whether_a_tool_is_strict() {
-        let strict = ToolDefinition::new("now", "Tells the time").into_strict().unwrap();
-        let tools = set([strict.clone(), ToolDefinition::new("then", "")]);
+        let strict = ToolDefinition::new("now").with_description("Tells the time").into_strict().unwrap();
+        let tools = set([strict.clone(), ToolDefinition::new("then")]);
         let closed = strict.parameters();
         let now =
             json!({ "name": "now", "description": "Tells the time", "parameters": closed, "strict": true });
@@ -320,18 +320,18 @@ mod tests {
 
     #[test]
     fn what_the_endpoint_would_refuse_is_not_sent() {
-        let with = |parameters: Value| ToolDefinition::new("now", "").with_parameters(parameters);
-        let many = (0..129).map(|number| ToolDefinition::new(format!("now_{number}"), ""));
+        let with = |parameters: Value| ToolDefinition::new("now").with_parameters(parameters);
+        let many = (0..129).map(|number| ToolDefinition::new(format!("now_{number}")));
         let openai = Endpoint::openai();
         let table = [
-            (set([ToolDefinition::new("", "")]), &openai, "`` is no name of a tool"),
+            (set([ToolDefinition::new("")]), &openai, "`` is no name of a tool"),
             (
-                set([ToolDefinition::new("a b", ""), ToolDefinition::new("é", "")]),
+                set([ToolDefinition::new("a b"), ToolDefinition::new("é")]),
                 &openai,
                 "`a b` is no name of a tool: it takes 1 to 64 letters, digits, `_` and `-`; `é` is",
             ),
             (
-                set([ToolDefinition::new("1st", "")]),
+                set([ToolDefinition::new("1st")]),
                 &Endpoint::gemini(),
                 "the name of the tool `1st` must begin with a letter",
             ),
@@ -351,13 +351,16 @@ mod tests {
             let error = sent(&tools, Form::Nested, endpoint).unwrap_err();
             assert!(error.starts_with(expected), "{error}");
         }
-        let lenient = set([with(json!({ "type": "object", "oneOf": [] })), ToolDefinition::new("1st", "")]);
+        let lenient = set([with(json!({ "type": "object", "oneOf": [] })), ToolDefinition::new("1st")]);
         assert!(sent(&lenient, Form::Nested, &Endpoint::vllm()).is_ok());
     }
 
     #[test]
     fn a_description_is_cut_where_that_is_set() {
-        let tools = set([ToolDefinition::new("now", "Tells the time"), ToolDefinition::new("then", "ééé")]);
+        let tools = set([
+            ToolDefinition::new("now").with_description("Tells the time"),
+            ToolDefinition::new("then").with_description("ééé"),
+        ]);
         let told = Arc::new(Mutex::new(Vec::new()));
         let hook: WarningHook = {
             let told = Arc::clone(&told);
@@ -386,7 +389,7 @@ mod tests {
 
     #[test]
     fn tools_are_written_once_per_set_and_endpoint() {
-        let tools = set([ToolDefinition::new("now", "")]);
+        let tools = set([ToolDefinition::new("now")]);
         let at = |endpoint: &Endpoint| {
             let list = written(&tools, Form::Nested, endpoint, None).unwrap().unwrap();
             list.as_ref().as_ptr()
@@ -398,7 +401,7 @@ mod tests {
 
     #[test]
     fn a_tool_that_cannot_be_chosen_by_name_is_offered_alone() {
-        let tools = set([ToolDefinition::new("now", ""), ToolDefinition::new("then", "")]);
+        let tools = set([ToolDefinition::new("now"), ToolDefinition::new("then")]);
         let request = ChatRequest::new([]).with_tools(tools);
         let named = request.clone().with_tool_choice(ToolChoice::Tool("then".into()));
         let table = [
@@ -415,7 +418,7 @@ mod tests {
 
     #[test]
     fn what_an_endpoint_has_no_word_for_is_told_of() {
-        let strict = ToolDefinition::new("now", "").into_strict().unwrap();
+        let strict = ToolDefinition::new("now").into_strict().unwrap();
         let request = ChatRequest::new([]).with_tools(set([strict]));
         let forced = request.clone().with_tool_choice(ToolChoice::Required).with_parallel_tool_calls(false);
         let named = request.clone().with_tool_choice(ToolChoice::Tool("now".into()));
@@ -442,7 +445,7 @@ mod tests {
 
     #[test]
     fn whoever_is_warned_may_ask_by_the_same_tools() {
-        let tools = set([ToolDefinition::new("now", "Tells the time")]);
+        let tools = set([ToolDefinition::new("now").with_description("Tells the time")]);
         let mut endpoint = Endpoint::openai();
         endpoint.max_description = Some(5);
         let hook: WarningHook = {

@@ -10,7 +10,9 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, Approval, Event, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet};
+use tool_core::{
+    Agent, Approval, Event, ToolCall, ToolContext, ToolError, ToolErrorKind, ToolOutput, ToolSet,
+};
 use tool_mcp::{McpServer, McpTools};
 
 /// Returns the directory in which the servers are installed.
@@ -92,7 +94,7 @@ async fn call_all_tools(tools: McpTools) {
         }
     }
     let error = call(&set, "get-sum", json!({ "a": "two", "b": 40 })).await.unwrap_err();
-    assert!(error.is_invalid_arguments(), "{error}");
+    assert_eq!(error.kind(), ToolErrorKind::InvalidArguments, "{error}");
     let error =
         call(&set, "get-resource-reference", json!({ "resourceType": "Text", "resourceId": -1 })).await;
     assert!(error.is_err());

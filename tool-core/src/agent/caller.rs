@@ -7,8 +7,8 @@ use super::trace::CallTrace;
 use crate::agent::Event;
 use crate::model::ToolCall;
 use crate::tool::{
-    Attempt, AttemptContext, CancellationToken, OfCall, Progress, ToolContext, ToolError, ToolExecution,
-    Undone,
+    Attempt, AttemptContext, CancellationToken, OfCall, Progress, ToolContext, ToolError, ToolErrorKind,
+    ToolExecution, Undone,
 };
 use crate::toolset::ToolSet;
 
@@ -40,7 +40,7 @@ impl Caller {
             pause(number).await;
         }
         self.observers.clone().tell(|| Event::CallStarted(call.clone())).await;
-        let progress = self.observers.progress_of(&call).map(Progress::to).unwrap_or_default();
+        let progress = self.observers.progress_of(&call).map(Progress::with_sink).unwrap_or_default();
         // Whatever ends the call before its tool does, the tool sees that nobody waits any more.
         let cancellation = OfCall::of(&self.cancellation);
         let mut on_drop = cancellation.cancel_on_drop();
@@ -60,7 +60,7 @@ impl Caller {
         };
         let span = self.trace.calls(&call, tools, number);
         let execution = span.scope().holds(self.execute(tools, call, &context)).await;
-        if !execution.outcome().is_err_and(ToolError::is_timed_out) {
+        if !execution.outcome().is_err_and(|error| error.kind() == ToolErrorKind::TimedOut) {
             on_drop.disarm();
         }
         span.called(&execution);

@@ -78,7 +78,7 @@ impl AgentBuilder {
     }
 
     /// What is done about calls that fail in this way; unless it is set, the model is told. Of calls that were [not
-    /// made](ToolErrorKind::NotMade) it always is.
+    /// made](ToolErrorKind::NotExecuted) it always is.
     ///
     #[cfg_attr(feature = "testing", doc = "```")]
     #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
@@ -117,14 +117,15 @@ impl AgentBuilder {
     #[cfg_attr(feature = "testing", doc = "```")]
     #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
     /// use tool_core::testing::ScriptedModel;
-    /// use tool_core::{Agent, ToolOutput};
+    /// use tool_core::{Agent, ToolErrorKind, ToolOutput};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let model = ScriptedModel::new().calls("google", r#"{"q": "rust"}"#).says("I cannot search.");
     /// let agent = Agent::builder(model)
     ///     .on_tool_error(|call, error| {
-    ///         error.is_unknown_tool().then(|| Ok(ToolOutput::text(format!("`{}` is switched off", call.name))))
+    ///         let is_unknown = error.kind() == ToolErrorKind::UnknownTool;
+    ///         is_unknown.then(|| Ok(ToolOutput::text(format!("`{}` is switched off", call.name))))
     ///     })
     ///     .build()?;
     /// let answer = agent.ask("What is Rust?").await?;

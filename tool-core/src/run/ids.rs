@@ -35,11 +35,11 @@ impl Run {
                 }
                 replaced.insert(std::mem::replace(&mut call.id, id));
                 known.extend(same.map(|same| {
-                    let outcome = if same.is_of(call) {
-                        ToolExecution::new(call.clone(), same.result().clone()).of_record()
+                    let outcome = if same.was_requested_as(call) {
+                        ToolExecution::new(call.clone(), same.result().clone()).into_reused()
                     } else {
                         let why = "its id is that of an earlier call with other arguments; give each call an id of its own";
-                        ToolExecution::new(call.clone(), Err(ToolError::not_made(why)))
+                        ToolExecution::new(call.clone(), Err(ToolError::not_executed(why)))
                     };
                     (position, outcome)
                 }));
@@ -73,13 +73,13 @@ impl Run {
         let limit = self.settings.limits.repeated_calls.max(1) as usize;
         let calls = self.calls();
         if let [call] = calls
-            && self.tool_executions.iter().filter(|one| one.is_of(call)).count() < limit
+            && self.tool_executions.iter().filter(|one| one.was_requested_as(call)).count() < limit
         {
             return;
         }
         let mut times: BTreeMap<(&str, &str), usize> = calls.iter().map(|call| (words_of(call), 0)).collect();
         for one in &self.tool_executions {
-            if let Some(times) = times.get_mut(&(&*one.call().name, one.asked_arguments())) {
+            if let Some(times) = times.get_mut(&(&*one.call().name, one.original_arguments())) {
                 *times += 1;
             }
         }
@@ -100,7 +100,7 @@ impl Run {
                 "it was asked for {before} times with these arguments already; \
                  go on with what it gave, or call with other arguments"
             );
-            told.push((position, ToolExecution::new(call.clone(), Err(ToolError::not_made(&why)))));
+            told.push((position, ToolExecution::new(call.clone(), Err(ToolError::not_executed(&why)))));
         }
         if let Stage::Calling(turn) = &mut self.stage {
             for (position, told) in told {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::tool::timing::micros_if_any;
+use crate::tool::timing::optional_micros;
 
 /// How far a run may go. A run that would go further ends with an error that carries all that was done.
 ///
@@ -31,7 +31,7 @@ pub struct RunLimits {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u64>,
     /// How long the run may be under way; the time in which it waits for a person, or is kept, does not count.
-    #[serde(with = "micros_if_any", skip_serializing_if = "Option::is_none")]
+    #[serde(with = "optional_micros", skip_serializing_if = "Option::is_none")]
     pub time: Option<Duration>,
     /// How many bytes of text all calls together, also those that fail, may give back to the model. It is looked at when
     /// a turn is over.

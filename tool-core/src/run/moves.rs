@@ -227,13 +227,13 @@ impl Run {
                 None => None,
             };
             let Some(mut execution) = execution else {
-                let result = Message::tool(call, &Err(ToolError::not_made(why_not_made)));
+                let result = Message::tool(call, &Err(ToolError::not_executed(why_not_made)));
                 self.messages.push(result);
                 continue;
             };
-            execution.notes.attempts = Some(standing.attempts).filter(|attempts| *attempts > 1);
-            execution.notes.asked = standing.asked;
-            execution.notes.undo = standing.undo;
+            execution.metadata.attempts = Some(standing.attempts).filter(|attempts| *attempts > 1);
+            execution.metadata.original_arguments = standing.asked;
+            execution.metadata.undo = standing.undo;
             let result = Message::tool(call, execution.result());
             self.messages.push(result);
             self.tool_executions.push(execution);

@@ -21,7 +21,7 @@ use crate::model::{
 };
 use crate::run::{Run, RunId};
 use crate::tool::timing::micros;
-use crate::tool::{Notes, ToolError, ToolErrorKind, ToolExecution, ToolOutput};
+use crate::tool::{ExecutionMetadata, ToolError, ToolErrorKind, ToolExecution, ToolOutput};
 
 /// The version of the form.
 const FORMAT: u32 = 2;
@@ -55,7 +55,7 @@ struct State<'a> {
 struct Record<'a> {
     id: Cow<'a, str>,
     #[serde(flatten)]
-    notes: Cow<'a, Notes>,
+    notes: Cow<'a, ExecutionMetadata>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     error: Option<ToolErrorKind>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -71,7 +71,7 @@ impl<'a> Record<'a> {
         let (output, error) = (execution.output(), execution.outcome().err());
         Self {
             id: (&*execution.call.id).into(),
-            notes: Cow::Borrowed(&execution.notes),
+            notes: Cow::Borrowed(&execution.metadata),
             error: error.map(ToolError::kind),
             is_fatal: error.is_some_and(ToolError::is_fatal),
             data: output.and_then(ToolOutput::data).map(Cow::Borrowed),
@@ -90,7 +90,7 @@ impl<'a> Record<'a> {
                 Ok(output.with_left_out(self.left_out))
             }
         };
-        ToolExecution { call: call.clone(), outcome, notes: self.notes.into_owned() }
+        ToolExecution { call: call.clone(), outcome, metadata: self.notes.into_owned() }
     }
 }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::content::Content;
 use crate::model::{ReturnDirect, ToolCall, ToolDefinitions, ToolPolicy};
-use crate::tool::{ToolError, ToolExecution};
+use crate::tool::{ToolError, ToolErrorKind, ToolExecution};
 
 /// The calls of the last message, in its order.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -110,7 +110,11 @@ impl Standing {
     pub(super) fn is_worth_another_attempt(&self, error: &ToolError) -> bool {
         let (allowed, at_most_once) =
             self.policy.map_or((1, false), |policy| (policy.attempts, policy.at_most_once));
-        let may_be_made_again = error.is_failed() || (error.is_timed_out() && !at_most_once);
+        let may_be_made_again = match error.kind() {
+            ToolErrorKind::Failed => true,
+            ToolErrorKind::TimedOut => !at_most_once,
+            _ => false,
+        };
         may_be_made_again && !error.is_fatal() && self.attempt() < allowed
     }
 
@@ -123,11 +127,12 @@ impl Standing {
             self.undo = definition.undo().map(str::to_owned);
         }
         let Some(policy) = self.policy else { return };
-        let same = || made.iter().rev().filter(|one| one.was_made_as(call)).find_map(ToolExecution::output);
+        let same =
+            || made.iter().rev().filter(|one| one.was_executed_as(call)).find_map(ToolExecution::output);
         if let Some(output) = if policy.pure { same() } else { None } {
-            self.outcome = Some(ToolExecution::new(call.clone(), Ok(output.clone())).of_record());
+            self.outcome = Some(ToolExecution::new(call.clone(), Ok(output.clone())).into_reused());
         } else if self.is_lost() {
-            self.outcome = Some(ToolExecution::new(call.clone(), Err(ToolError::lost())));
+            self.outcome = Some(ToolExecution::new(call.clone(), Err(ToolError::outcome_unknown())));
         } else if policy.needs_approval && self.leave == Leave::NotNeeded {
             self.leave = Leave::Waiting;
         }

@@ -4,17 +4,20 @@ use super::ending::Ending;
 use super::state::Stage;
 use crate::model::{ToolCall, ToolDefinition, ToolDefinitions};
 use crate::run::{Run, StepError};
-use crate::tool::{ToolError, ToolExecution, Undone};
+use crate::tool::{ToolError, ToolErrorKind, ToolExecution, Undone};
 
 impl Run {
     /// The calls that are to be undone when the run fails, the last first.
     fn undoable(&self) -> impl Iterator<Item = (&ToolExecution, &str)> {
         self.tool_executions.iter().rev().filter_map(|execution| {
             let may_have_had_effect = match execution.outcome() {
-                Ok(_) => !execution.is_from_record(),
-                Err(error) => error.is_outcome_unknown() || error.is_timed_out() || error.is_panicked(),
+                Ok(_) => !execution.is_reused(),
+                Err(error) => matches!(
+                    error.kind(),
+                    ToolErrorKind::OutcomeUnknown | ToolErrorKind::TimedOut | ToolErrorKind::Panicked
+                ),
             };
-            execution.notes.undo.as_deref().filter(|_| may_have_had_effect).map(|undo| (execution, undo))
+            execution.metadata.undo.as_deref().filter(|_| may_have_had_effect).map(|undo| (execution, undo))
         })
     }
 
@@ -76,13 +79,13 @@ impl Run {
             if !standing.is_lost() {
                 return;
             }
-            self.record_undone(ToolExecution::new(call, Err(ToolError::lost())));
+            self.record_undone(ToolExecution::new(call, Err(ToolError::outcome_unknown())));
         }
     }
 
     pub(super) fn record_undone(&mut self, mut execution: ToolExecution) {
         if let Stage::Undoing { ending, standing } = &self.stage {
-            execution.notes.attempts = Some(standing.attempts).filter(|attempts| *attempts > 1);
+            execution.metadata.attempts = Some(standing.attempts).filter(|attempts| *attempts > 1);
             self.undone.push(execution);
             self.stage = self.undoing(ending.clone());
         }

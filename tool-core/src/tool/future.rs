@@ -136,7 +136,9 @@ pub fn blocking<'a>(function: impl FnOnce() -> Outcome + Send + 'static) -> Pend
             Ok(outcome) => outcome,
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
-                Err(_) => Err(ToolError::failed("the tokio runtime was shut down before the tool was called")),
+                Err(_) => {
+                    Err(ToolError::failed("the tokio runtime was shut down before the tool was called"))
+                }
             },
         }
     })

@@ -62,7 +62,7 @@ mod tests {
             words.iter().for_each(|word| word(&mut policy));
             policy.exclusive = true;
             policy.attempts = 3;
-            let mut definition = ToolDefinition::new("a", "").with_policy(policy);
+            let mut definition = ToolDefinition::new("a").with_policy(policy);
             if undoes {
                 definition = definition.with_undo("b");
             }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::sync::RwLock;
 use tool_core::{
-    Approval, Approver, Attempt, CancellationToken, Progress, ToolCall, ToolContext, ToolError, ToolOutput,
-    ToolSet,
+    Approval, Approver, Attempt, CancellationToken, Progress, ToolCall, ToolContext, ToolError,
+    ToolErrorKind, ToolOutput, ToolSet,
 };
 
 /// How long a call that failed waits for its second attempt; each further one waits twice as long.
@@ -38,14 +38,15 @@ impl Caller<'_> {
         } else {
             (None, Some(self.side_by_side.read().await))
         };
-        let mut attempt = Attempt::alone(&call.id);
+        let mut attempt = Attempt::standalone(&call.id);
         loop {
             let mut cancellation = CancelOnDrop(Some(CancellationToken::new()));
-            let context = self.context.outside_run(attempt.clone(), cancellation.get(), progress.clone());
+            let context =
+                self.context.for_standalone_call(attempt.clone(), cancellation.get(), progress.clone());
             let outcome = self.tools.call(&call, &context).await;
             match &outcome {
                 // Something of it may go on elsewhere.
-                Err(error) if error.is_timed_out() => drop(cancellation),
+                Err(error) if error.kind() == ToolErrorKind::TimedOut => drop(cancellation),
                 _ => cancellation.0 = None,
             }
             let is_last = attempt.number >= policy.attempts.max(1);
@@ -62,7 +63,12 @@ impl Caller<'_> {
 
 /// A failure after which the call is made again. Nobody knows the outcome of one that took too long.
 fn is_worth_another(error: &ToolError, at_most_once: bool) -> bool {
-    !error.is_fatal() && (error.is_failed() || error.is_timed_out() && !at_most_once)
+    let may_succeed = match error.kind() {
+        ToolErrorKind::Failed => true,
+        ToolErrorKind::TimedOut => !at_most_once,
+        _ => false,
+    };
+    may_succeed && !error.is_fatal()
 }
 
 async fn approve(approver: &dyn Approver, call: &mut ToolCall) -> Result<(), ToolError> {

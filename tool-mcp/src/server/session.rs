@@ -16,7 +16,7 @@ use rmcp::model::{
 use rmcp::service::{NotificationContext, RequestContext, RoleServer, SubscriptionContext};
 use tokio::sync::RwLock;
 use tokio::task::AbortHandle;
-use tool_core::ToolCall;
+use tool_core::{ToolCall, ToolErrorKind};
 
 use super::call::Caller;
 use super::live::LiveTools;
@@ -133,7 +133,7 @@ impl ServerHandler for Session {
                     let schema = shared.settings.output_schemas.get(&*request.name);
                     Ok(output::result(&output, schema).into())
                 }
-                Err(error) if error.is_unknown_tool() => {
+                Err(error) if error.kind() == ToolErrorKind::UnknownTool => {
                     Err(ErrorData::invalid_params(error.to_string(), None))
                 }
                 Err(error) => {

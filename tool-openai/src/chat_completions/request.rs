@@ -202,7 +202,7 @@ mod tests {
     }
 
     fn now() -> ToolDefinitions {
-        ToolDefinitions::from_iter([ToolDefinition::new("now", "Tells the time")])
+        ToolDefinitions::from_iter([ToolDefinition::new("now").with_description("Tells the time")])
     }
 
     #[test]
@@ -377,8 +377,9 @@ mod tests {
     fn one_more_turn_costs_no_more_allocations_with_many_tools() {
         let messages = vec![Message::user("When?"), Message::assistant("Now.")];
         let counts = [0, 1, 10, 100, 1000].map(|number| {
-            let tools =
-                (0..number).map(|number| ToolDefinition::new(format!("now_{number}"), "Tells the time"));
+            let tools = (0..number).map(|number| {
+                ToolDefinition::new(format!("now_{number}")).with_description("Tells the time")
+            });
             let tools = ToolDefinitions::from_iter(tools);
             let write = || {
                 let request = ChatRequest::borrowing(&messages).with_tools(tools.clone());

@@ -236,7 +236,7 @@ mod tests {
     }
 
     fn now() -> ToolDefinitions {
-        ToolDefinitions::from_iter([ToolDefinition::new("now", "Tells the time")])
+        ToolDefinitions::from_iter([ToolDefinition::new("now").with_description("Tells the time")])
     }
 
     /// The fields beside those of the plainest request.
@@ -290,7 +290,7 @@ mod tests {
         let closed =
             json!({ "type": "object", "properties": {}, "required": [], "additionalProperties": false });
         let request = hello()
-            .with_tools(ToolDefinitions::from_iter([ToolDefinition::new("now", "").into_strict().unwrap()]))
+            .with_tools(ToolDefinitions::from_iter([ToolDefinition::new("now").into_strict().unwrap()]))
             .with_parallel_tool_calls(true)
             .with_tool_choice(ToolChoice::Tool("now".into()))
             .with_response_format(ResponseFormat::json_schema("place", closed));
@@ -473,8 +473,9 @@ mod tests {
         let messages = vec![Message::user("When?"), Message::assistant("Now.")];
         let (dialect, reasoning) = (dialect(), Reasoning::default());
         let counts = [0, 1, 100].map(|number| {
-            let tools =
-                (0..number).map(|number| ToolDefinition::new(format!("now_{number}"), "Tells the time"));
+            let tools = (0..number).map(|number| {
+                ToolDefinition::new(format!("now_{number}")).with_description("Tells the time")
+            });
             let tools = ToolDefinitions::from_iter(tools);
             let write = || {
                 let request = ChatRequest::borrowing(&messages).with_tools(tools.clone());

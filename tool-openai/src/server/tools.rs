@@ -16,7 +16,11 @@ pub(super) struct DeclaredFunction {
 impl DeclaredFunction {
     /// The definition; `place` is where the parameters stand in the request.
     pub(super) fn define(self, place: &str) -> Result<ToolDefinition, ApiError> {
-        let definition = ToolDefinition::new(self.name, self.description.unwrap_or_default());
+        let definition = ToolDefinition::new(self.name);
+        let definition = match self.description {
+            Some(description) => definition.with_description(description),
+            None => definition,
+        };
         let definition = match self.parameters {
             Some(parameters) if !parameters.is_null() => definition.with_parameters(parameters),
             _ => definition,

@@ -219,7 +219,7 @@ impl RunDriver {
     /// only. The run could not be kept, or the tools of the turn cannot be had.
     pub async fn execute(&mut self, call: ToolCall) -> Result<ToolExecution, RunError> {
         if self.run.has_given_up(&call.id) {
-            return Ok(ToolExecution::new(call, Err(ToolError::not_made("the run had ended"))));
+            return Ok(ToolExecution::new(call, Err(ToolError::not_executed("the run had ended"))));
         }
         let attempt = match self.begin_and_store(&call).await {
             Ok(attempt) => attempt,

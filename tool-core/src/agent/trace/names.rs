@@ -37,7 +37,7 @@ pub(super) fn of_tool_error(kind: ToolErrorKind) -> &'static str {
         ToolErrorKind::TimedOut => "timed_out",
         ToolErrorKind::MissingContext => "missing_context",
         ToolErrorKind::Denied => "denied",
-        ToolErrorKind::NotMade => "not_made",
+        ToolErrorKind::NotExecuted => "not_made",
         ToolErrorKind::OutcomeUnknown => "outcome_unknown",
     }
 }

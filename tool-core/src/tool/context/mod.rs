@@ -124,7 +124,9 @@ impl ToolContext {
         } else if type_id == TypeId::of::<CancellationToken>() {
             Some(self.cancellation() as &dyn Any)
         } else if type_id == TypeId::of::<Undone>() {
-            self.attempt_context().and_then(|attempt| attempt.undone.as_ref()).map(|undone| undone as &dyn Any)
+            self.attempt_context()
+                .and_then(|attempt| attempt.undone.as_ref())
+                .map(|undone| undone as &dyn Any)
         } else {
             None
         };

@@ -238,12 +238,7 @@ impl<'a, 's> Arguments<'a, 's> {
 
     /// Returns the first value in the argument that violates a limit of its type's schema.
     #[cold]
-    fn violated_type_limit<'t>(
-        &self,
-        schemas: &Value,
-        index: usize,
-        text: &'t str,
-    ) -> Option<Broken<'t>> {
+    fn violated_type_limit<'t>(&self, schemas: &Value, index: usize, text: &'t str) -> Option<Broken<'t>> {
         let schema = &schemas["properties"][self.parameter(index)?.name];
         self.declaration.details?.violated_type_limit(schemas, schema, text)
     }
@@ -523,7 +518,8 @@ mod tests {
 
     #[test]
     fn refuses_anything_but_an_object() {
-        for (text, found) in [("[]", "a list"), (r#""value""#, r#""value""#), ("123", "123"), ("true", "true")]
+        for (text, found) in
+            [("[]", "a list"), (r#""value""#, r#""value""#), ("123", "123"), ("true", "true")]
         {
             assert_eq!(read(text).unwrap_err(), format!("expected a JSON object, got {found}"));
         }

@@ -173,7 +173,12 @@ pub(crate) trait DynDetails: fmt::Debug + Sync {
     fn type_limits(&self, parameters: &[Parameter]) -> Option<Value>;
 
     /// Returns the first value in an argument that violates such a limit.
-    fn violated_type_limit<'t>(&self, type_limits: &Value, schema: &Value, text: &'t str) -> Option<Broken<'t>>;
+    fn violated_type_limit<'t>(
+        &self,
+        type_limits: &Value,
+        schema: &Value,
+        text: &'t str,
+    ) -> Option<Broken<'t>>;
 
     /// Returns `true` if the argument is within all limits of its parameter.
     fn allows(&self, index: usize, text: &str) -> bool;

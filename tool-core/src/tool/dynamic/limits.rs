@@ -61,7 +61,8 @@ pub(super) fn check_size(schema: &Value) -> Result<(), Flaw> {
             _ => {}
         }
         if size > MAX_BYTES {
-            let reason = format!("it is larger than {} KiB, and every request would include it", MAX_BYTES >> 10);
+            let reason =
+                format!("it is larger than {} KiB, and every request would include it", MAX_BYTES >> 10);
             return Err(Flaw::new(DynamicToolErrorKind::TooLarge, reason));
         }
     }
@@ -158,7 +159,8 @@ impl<'s> Walk<'s> {
                 return Err(Flaw::new(DynamicToolErrorKind::TooLarge, reason));
             }
             if cost.schemas > MAX_SCHEMAS_PER_VALUE {
-                let reason = format!("more than {MAX_SCHEMAS_PER_VALUE} schemas apply to one value{}", at(&path));
+                let reason =
+                    format!("more than {MAX_SCHEMAS_PER_VALUE} schemas apply to one value{}", at(&path));
                 return Err(Flaw::new(DynamicToolErrorKind::TooLarge, reason));
             }
         }
@@ -212,7 +214,8 @@ impl<'s> Walk<'s> {
         match self.root.pointer(pointer) {
             Some(target) => Ok(Some(target)),
             None => {
-                let reason = format!("`$ref`{} refers to `{}`, which does not exist", at(path), cut(reference));
+                let reason =
+                    format!("`$ref`{} refers to `{}`, which does not exist", at(path), cut(reference));
                 Err(Flaw::new(DynamicToolErrorKind::InvalidReference, reason))
             }
         }
