@@ -6,7 +6,7 @@ use futures_util::FutureExt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tool_core::{ToolErrorKind, ToolCall, ToolContext, ToolDefinition, ToolExecution, ToolSet, tool, tools};
+use tool_core::{ToolCall, ToolContext, ToolDefinition, ToolErrorKind, ToolExecution, ToolSet, tool, tools};
 
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 struct Trip {

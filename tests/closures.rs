@@ -71,8 +71,8 @@ async fn all_forms_of_functions_and_closures() {
             }),
             "142.0",
         ),
-        (FunctionTool::new("sum", "", |pair: Pair| Ok::<_, anyhow::Error>(pair.a + pair.b)), "42.0"),
-        (FunctionTool::new("sum", "", |pair: Pair| -> Result<f64, String> { Ok(pair.a + pair.b) }), "42.0"),
+        (FunctionTool::new("sum", |pair: Pair| Ok::<_, anyhow::Error>(pair.a + pair.b)), "42.0"),
+        (FunctionTool::new("sum", |pair: Pair| -> Result<f64, String> { Ok(pair.a + pair.b) }), "42.0"),
     ];
     let context = ToolContext::new().with(100.0_f64);
     for (index, (tool, expected)) in tools.into_iter().enumerate() {
@@ -139,11 +139,11 @@ async fn what_a_tool_may_return() {
         (FunctionTool::new("it", || HashMap::from([(1, "x")])), r#"{"1":"x"}"#),
         (FunctionTool::new("it", || (1, "x")), r#"[1,"x"]"#),
         (FunctionTool::new("it", || Json(Weather { celsius: 22 })), r#"{"celsius":22}"#),
-        (FunctionTool::new("it", "", || Ok::<_, String>(Weather { celsius: 22 })), r#"{"celsius":22}"#),
-        (FunctionTool::new("it", "", || Ok::<_, anyhow::Error>(())), "Success"),
-        (FunctionTool::new("it", "", || Err::<(), _>("too far".to_owned())), "too far"),
-        (FunctionTool::new("it", "", || Err::<(), _>(anyhow::anyhow!("far").context("no"))), "no: far"),
-        (FunctionTool::new("it", "", || Err::<(), _>(ToolError::failed("own"))), "own"),
+        (FunctionTool::new("it", || Ok::<_, String>(Weather { celsius: 22 })), r#"{"celsius":22}"#),
+        (FunctionTool::new("it", || Ok::<_, anyhow::Error>(())), "Success"),
+        (FunctionTool::new("it", || Err::<(), _>("too far".to_owned())), "too far"),
+        (FunctionTool::new("it", || Err::<(), _>(anyhow::anyhow!("far").context("no"))), "no: far"),
+        (FunctionTool::new("it", || Err::<(), _>(ToolError::failed("own"))), "own"),
     ];
     for (index, (tool, expected)) in table.into_iter().enumerate() {
         assert_eq!(told(tool, "{}").await, expected, "row {index}");

@@ -19,7 +19,7 @@ pub(super) type Slot<'a> = Option<&'a str>;
 
 /// The arguments of one call, each deserialised into its type.
 ///
-/// Arguments in the order of the parameters are deserialised in position. For any other order, the object is first split into
+/// Arguments in the order of the parameters are deserialised in place. For any other order, the object is first split into
 /// slots, one per parameter, and then each slot is deserialised. Every mistake is recorded, and the function is called only
 /// if there is none, so that the model can correct all of them in one turn.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub struct Arguments<'a, 's> {
     mistakes: String,
     /// The type of a value that the context lacks.
     missing_context: Option<&'static str>,
-    /// Whether the text is not a JSON object.
+    /// Is `true` if the text is not a JSON object.
     is_unreadable: bool,
     mode: ReadMode,
     repairs: Vec<Repair>,

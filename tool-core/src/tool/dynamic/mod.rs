@@ -32,7 +32,7 @@ const MAX_PATTERN_BYTES: usize = 1 << 19;
 ///   of others by `allOf`, `$ref`, `patternProperties` and the like.
 /// - `null` for an optional argument means that it is omitted, unless the schema allows `null`. The executor does not see
 ///   it.
-/// - A `default` is sent to the model but not filled in, so the executor can tell that the argument is absent.
+/// - A `default` is sent to the model but not filled in, so the executor sees that the argument is absent.
 /// - `format` is sent to the model but not checked, in accordance with drafts since 2019-09.
 /// - The executor receives integers without a fraction: `2` if the model wrote `2.0`. A number that fits neither an `i64`
 ///   nor a `u64` is an `f64`, as in `serde_json`; use a string to preserve all digits.
