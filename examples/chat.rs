@@ -29,7 +29,7 @@ fn count_primes(
 ) -> u64 {
     let is_prime =
         |number: &u64| (2..).take_while(|by| by * by <= *number).all(|by| !number.is_multiple_of(by));
-    let report = |number: &u64| progress.report(ToolProgress::from("counting").of(*number, below));
+    let report = |number: &u64| progress.report(ToolProgress::from("counting").completed(*number, below));
     let numbers = (2..below).take_while(|_| !cancellation.is_cancelled());
     numbers.inspect(report).filter(is_prime).count() as u64
 }

@@ -52,7 +52,7 @@ fn outcome(execution: &ToolExecution) -> Result<String, String> {
     match execution.outcome() {
         Ok(output) => Ok(output.to_string()),
         Err(error) => {
-            assert!(!error.is_panicked(), "{error}: {:?}", error.failure());
+            assert_ne!(error.kind(), ToolErrorKind::Panicked, "{error}: {:?}", error.failure());
             assert!(error.to_string().len() < 10_000, "the error is too long");
             Err(error.to_string())
         }
@@ -88,7 +88,7 @@ pub fn repair(text: &str) {
 /// Strict form: conversion never panics and is idempotent.
 pub fn strict(text: &str) {
     let Ok(schema) = serde_json::from_str::<Value>(text) else { return };
-    let definition = |schema: &Value| ToolDefinition::new("it", "").with_parameters(schema.clone());
+    let definition = |schema: &Value| ToolDefinition::new("it").with_parameters(schema.clone());
     let Ok(strict) = definition(&schema).into_strict() else { return };
     let parameters = strict.parameters();
     assert_eq!(parameters["type"], "object", "{parameters}");

@@ -12,7 +12,7 @@ mod pass {
     pub(crate) mod no_implicit_prelude;
     pub(crate) mod renamed_crate;
     pub(crate) mod strict_lints;
-    pub(crate) mod users_own_traits;
+    pub(crate) mod user_traits;
 }
 
 use std::fs;
@@ -51,7 +51,7 @@ fn run_right_programs() {
         pass::no_implicit_prelude::main,
         pass::renamed_crate::main,
         pass::strict_lints::main,
-        pass::users_own_traits::main,
+        pass::user_traits::main,
     ];
     assert_eq!(fs::read_dir("ui/pass").unwrap().count(), programs.len(), "each of them is run");
     programs.into_iter().for_each(|main| main());

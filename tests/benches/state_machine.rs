@@ -29,8 +29,8 @@ const OUTPUT: &str =
     r#"{"page":7,"places":[{"name":"Albergo del Sole","street":"Via del Biscione 76","price":122.0}]}"#;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let definitions =
-        (0..20).map(|number| ToolDefinition::new(format!("find_{number}"), "Finds places to stay"));
+    let definitions = (0..20)
+        .map(|number| ToolDefinition::new(format!("find_{number}")).with_description("Finds places to stay"));
     let definitions = ToolDefinitions::from_iter(definitions);
     let replies: Vec<_> = (0..TURNS).map(reply).collect();
 

@@ -77,7 +77,8 @@ async fn a_response_comes_through_whole_and_streamed() {
 
 #[tokio::test]
 async fn a_request_comes_through() {
-    let definition = ToolDefinition::new("now", "Tells the time")
+    let definition = ToolDefinition::new("now")
+        .with_description("Tells the time")
         .with_parameters(json!({ "type": "object", "properties": { "zone": { "type": "string" } } }));
     let definitions = ToolDefinitions::from_iter([definition]);
     let call = ToolCall::new("a", "now", r#"{"zone": "UTC"}"#);

@@ -15,7 +15,7 @@ use tests::support::checked::CheckedServer;
 use tool_core::content::{Content, Image, JsonText, Part};
 use tool_core::run::{Run, Step, StopReason};
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::ToolExecution;
+use tool_core::tool::{ToolErrorKind, ToolExecution};
 use tool_core::{
     Agent, Message, RunErrorKind, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet, tool, tools,
 };
@@ -315,7 +315,7 @@ async fn panics_are_told_by_a_reference() {
     for (set, text) in [(tools![of_text], "panicked: secret 1"), (tools![of_no_text], "panicked: no text")] {
         let execution = execute(&set).await;
         let error = execution.outcome().unwrap_err();
-        assert!(error.is_panicked());
+        assert_eq!(error.kind(), ToolErrorKind::Panicked);
         assert_eq!(error.failure().unwrap().to_string(), text);
     }
 }
@@ -498,13 +498,19 @@ async fn a_limit_holds_for_outputs_and_errors_alike() {
 
     let failed = limited.execute(plain("fail"), &context).await;
     let error = failed.outcome().unwrap_err();
-    assert!(error.is_failed() && error.to_string().starts_with("no : such city such city"), "{error}");
+    assert!(
+        error.kind() == ToolErrorKind::Failed && error.to_string().starts_with("no : such city such city"),
+        "{error}"
+    );
     assert!((98..=100).contains(&error.to_string().chars().count()), "{error}");
     assert_eq!(error.failure().unwrap().source().unwrap().to_string().len(), 10_000);
 
     let unknown = limited.execute(call(&"x".repeat(90)), &context).await;
     let error = unknown.outcome().unwrap_err();
-    assert!(error.is_unknown_tool() && (98..=100).contains(&error.to_string().chars().count()), "{error}");
+    assert!(
+        error.kind() == ToolErrorKind::UnknownTool && (98..=100).contains(&error.to_string().chars().count()),
+        "{error}"
+    );
 
     let short = limited.execute(plain("plot"), &context).await;
     assert_eq!(short.output(), Some(&plot()));

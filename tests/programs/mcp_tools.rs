@@ -42,7 +42,7 @@ fn test_error_handling() -> Result<(), &'static str> {
 #[tool("Reports its progress")]
 async fn test_tool_with_progress(#[inject] progress: &Progress) -> &'static str {
     for done in [0, 50, 100] {
-        progress.report(ToolProgress::from("working").of(done, 100));
+        progress.report(ToolProgress::from("working").completed(done, 100));
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     "done"
@@ -103,10 +103,10 @@ fn tools() -> Result<ToolSet, Box<dyn Error>> {
     });
     let with_schema = DynamicTool::new(
         "json_schema_2020_12_tool",
-        "Tool with JSON Schema 2020-12 features",
         schema,
         |_: serde_json::Value, _| async { Ok::<_, String>("fine") },
-    )?;
+    )?
+    .with_description("Tool with JSON Schema 2020-12 features");
     let tools = tools![
         test_simple_text,
         test_image_content,

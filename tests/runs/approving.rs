@@ -4,10 +4,15 @@ use std::sync::Mutex;
 
 use tests::support::ways::{alike, in_all_ways, restored};
 use tool_core::agent::AgentBuilder;
+use tool_core::agent::AgentBuilder;
+use tool_core::model::ToolDefinitions;
 use tool_core::model::ToolDefinitions;
 use tool_core::run::{Run, Step};
+use tool_core::run::{Run, Step};
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, Approval, Event, Message, RunErrorKind, ToolCall, tool, tools};
+use tool_core::tool::ToolErrorKind;
+use tool_core::{Agent, Approval, Event, Message, ToolCall, tool, tools};
+use ways::{alike, in_all_ways, restored};
 
 static PAID: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
@@ -56,9 +61,13 @@ async fn what_a_person_says_holds_in_all_ways() {
     assert_eq!(texts(&answer), ["paid 499", "70000", "the call was denied: too dear"]);
     assert_eq!(paid(), [499, 499, 499]);
     let changed = &answer.tool_executions()[0];
-    assert_eq!((&*changed.call().arguments, changed.asked_arguments()), (r#"{"cents": 499}"#, PAY.1));
+    assert_eq!((&*changed.call().arguments, changed.original_arguments()), (r#"{"cents": 499}"#, PAY.1));
     let denied = &answer.tool_executions()[2];
-    assert!(denied.outcome().unwrap_err().is_denied() && !denied.was_made() && changed.was_made());
+    assert!(
+        denied.outcome().unwrap_err().kind() == ToolErrorKind::Denied
+            && !denied.was_executed()
+            && changed.was_executed()
+    );
     // The model reads what was done, not what it had asked for.
     let Message::Assistant(asked) = &answer.messages()[1] else { panic!() };
     assert_eq!(asked.tool_calls[0].arguments, r#"{"cents": 499}"#);

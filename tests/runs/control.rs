@@ -129,7 +129,7 @@ async fn a_fatal_error_ends_the_run_and_every_call_has_a_result() {
     );
     assert_eq!(error.to_string(), "the tool `revoked` ended the run: the key was revoked");
     let results: Vec<_> = error.messages()[2..].iter().map(Message::text).collect();
-    assert_eq!(results, ["the key was revoked", "the call was not made: the run had ended"]);
+    assert_eq!(results, ["the key was revoked", "the call was not executed: the run had ended"]);
     assert_eq!(error.tool_executions().len(), 1);
 }
 
@@ -260,8 +260,8 @@ async fn every_call_may_take_only_so_long() {
     };
     let answer = alike(build).await.unwrap();
     let error = answer.tool_executions()[0].outcome().unwrap_err();
-    assert!(error.is_timed_out());
-    assert_eq!(error.to_string(), "the tool was stopped, as it took longer than 10ms");
+    assert_eq!(error.kind(), ToolErrorKind::TimedOut);
+    assert_eq!(error.to_string(), "the tool timed out after 10ms");
 }
 
 #[tokio::test]
@@ -355,9 +355,7 @@ async fn an_id_that_comes_again_names_the_call_of_then() {
     let told: Vec<_> = answer
         .tool_executions()
         .iter()
-        .map(|one| {
-            (one.is_from_record(), one.outcome().map_or_else(ToString::to_string, ToString::to_string))
-        })
+        .map(|one| (one.is_reused(), one.outcome().map_or_else(ToString::to_string, ToString::to_string)))
         .collect();
     let refused = "the call was not made: its id is that of an earlier call with other arguments; give each call a unique id";
     let expected = [(false, "2.0"), (true, "2.0"), (false, "10.0"), (false, refused)];
@@ -382,7 +380,7 @@ async fn the_output_of_a_pure_tool_stands_for_the_same_call() {
             .says("Done.")
     };
     let answer = alike(|| Agent::builder(script()).tools(tools![look])).await.unwrap();
-    let from_record: Vec<_> = answer.tool_executions().iter().map(|one| one.is_from_record()).collect();
+    let from_record: Vec<_> = answer.tool_executions().iter().map(|one| one.is_reused()).collect();
     assert_eq!(from_record, [false, false, true]);
     assert_eq!(answer.tool_executions()[2].output().unwrap().to_string(), "X");
     assert_eq!(LOOKED.load(Ordering::SeqCst), 2 * 3);

@@ -4,9 +4,11 @@ use std::collections::HashSet;
 use std::sync::Mutex;
 
 use tool_core::memory::{InMemoryStore, RunStore};
+use tool_core::memory::{InMemoryStore, RunStore};
+use tool_core::run::{Run, Step};
 use tool_core::run::{Run, Step};
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::{Attempt, IdempotencyKey};
+use tool_core::tool::{Attempt, IdempotencyKey, ToolErrorKind};
 use tool_core::{Agent, ToolContext, tool, tools};
 
 static SEEN: Mutex<Vec<(String, u32)>> = Mutex::new(Vec::new());
@@ -68,7 +70,7 @@ async fn what_was_begun_and_lost_is_made_again_or_told_of() {
     assert_eq!(made[0].output().unwrap().to_string(), format!("{}/call_1_0 2", state.id()));
     assert_eq!(made[0].attempts(), 2);
     let lost = made[1].outcome().unwrap_err();
-    assert!(lost.is_outcome_unknown());
+    assert_eq!(lost.kind(), ToolErrorKind::OutcomeUnknown);
     assert!(lost.to_string().starts_with("the outcome of the call is unknown"), "{lost}");
 }
 
@@ -96,7 +98,7 @@ async fn by_hand_a_call_is_begun_and_then_made() {
     let restored: Run = serde_json::from_str(&kept[1]).unwrap();
     let answer = agent.resume(restored).await.unwrap();
     assert!(answer.tool_executions()[0].output().unwrap().to_string().ends_with("/call_1_0 1"));
-    assert!(answer.tool_executions()[1].outcome().unwrap_err().is_outcome_unknown());
+    assert_eq!(answer.tool_executions()[1].outcome().unwrap_err().kind(), ToolErrorKind::OutcomeUnknown);
 }
 
 #[tokio::test]
@@ -128,14 +130,17 @@ async fn a_run_is_kept_while_it_is_under_way() {
     // Before a call is made it is known that it begins.
     let seen = store.clone();
     let agent = Agent::builder(ScriptedModel::new().calls("peek", "{}").says("Done."))
-        .tool(tool_core::FunctionTool::new("peek", "Looks at what is kept", move || {
-            let store = seen.clone();
-            async move {
-                let id = store.runs().await.unwrap().remove(0);
-                let mut kept = store.load_run(&id).await.unwrap().unwrap();
-                kept.begin_call("call_1_0").unwrap().number
-            }
-        }))
+        .tool(
+            tool_core::FunctionTool::new("peek", move || {
+                let store = seen.clone();
+                async move {
+                    let id = store.runs().await.unwrap().remove(0);
+                    let mut kept = store.load_run(&id).await.unwrap().unwrap();
+                    kept.begin_call("call_1_0").unwrap().number
+                }
+            })
+            .with_description("Looks at what is kept"),
+        )
         .run_store(store.clone())
         .build()
         .unwrap();

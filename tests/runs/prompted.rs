@@ -297,7 +297,7 @@ async fn a_call_that_is_required_is_asked_for() {
 }
 
 fn definitions(names: &[&str]) -> ToolDefinitions {
-    names.iter().map(|name| ToolDefinition::new(*name, "")).collect()
+    names.iter().map(|name| ToolDefinition::new(*name)).collect()
 }
 
 /// The deltas but the last, and what that holds.
@@ -505,7 +505,7 @@ async fn the_recorded_calls() {
         .map(|tool| {
             let schema =
                 json!({ "type": "object", "properties": tool["parameters"], "required": tool["required"] });
-            ToolDefinition::new(tool["name"].as_str().unwrap(), "").with_parameters(schema)
+            ToolDefinition::new(tool["name"].as_str().unwrap()).with_parameters(schema)
         })
         .collect();
     assert_eq!(tools.len(), 5);
@@ -516,7 +516,7 @@ async fn the_recorded_calls() {
         .map(|call| (call["name"].as_str().unwrap().to_owned(), call["arguments"].clone()))
         .collect();
     let other = ("get_current_weather".to_owned(), json!({ "location": "Paris" }));
-    tools.push(ToolDefinition::new(&*other.0, ""));
+    tools.push(ToolDefinition::new(&*other.0));
     let cases = [(&recorded["reply"], expected), (&recorded["other_form"], vec![other])];
     for (reply, expected) in cases {
         let reply = reply.as_str().unwrap();

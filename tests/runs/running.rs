@@ -178,7 +178,7 @@ async fn the_limit_of_turns_ends_the_run_with_what_was_done() {
     // Nobody would read the results of the third turn, so its call was not made; but it has a result.
     assert_eq!(error.tool_executions().len(), 2);
     assert_eq!(error.messages().len(), 7);
-    assert!(error.messages()[6].text().starts_with("the call was not made"));
+    assert!(error.messages()[6].text().starts_with("the call was not executed"));
     assert_eq!(error.into_run().turns(), 3);
 }
 

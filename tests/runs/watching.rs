@@ -5,15 +5,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tool_core::agent::{AgentBuilder, Turn};
+use tool_core::agent::{AgentBuilder, Turn};
 use tool_core::run::StopReason;
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::{Progress, ToolProgress};
-use tool_core::{Agent, CancellationToken, Event, RunErrorKind, ToolError, tool, tools};
+use tool_core::tool::{Progress, ToolErrorKind, ToolProgress};
+use tool_core::{Agent, CancellationToken, Event, ToolError, tool, tools};
 
 #[tool]
 async fn fetch(pages: u64, #[inject] progress: &Progress) -> u64 {
     for page in 1..=pages {
-        progress.report(ToolProgress::from("fetching").of(page, pages));
+        progress.report(ToolProgress::from("fetching").completed(page, pages));
         tokio::task::yield_now().await;
     }
     pages
@@ -55,7 +56,7 @@ async fn progress_that_finds_no_room_is_lost_and_the_tool_does_not_wait() {
         for _ in 0..times {
             progress.report("still here");
         }
-        progress.is_heard()
+        progress.has_listener()
     }
     let script = || ScriptedModel::new().calls("chatter", r#"{"times": 100000}"#).says("Done.");
     let agent = || Agent::builder(script()).tools(tools![chatter]).build().unwrap();

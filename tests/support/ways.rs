@@ -39,7 +39,7 @@ fn executions(made: &[ToolExecution]) -> Value {
             Ok(output) => output.to_string(),
             Err(error) => format!("{:?}: {error}", error.kind()),
         };
-        json!([one.call(), outcome, one.attempts(), one.is_from_record(), one.asked_arguments()])
+        json!([one.call(), outcome, one.attempts(), one.is_reused(), one.original_arguments()])
     };
     made.iter().map(summary).collect()
 }

@@ -6,8 +6,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tool_core::model::{ToolDefinition, ToolPolicy};
+use tool_core::model::{ToolDefinition, ToolPolicy};
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::{Injection, ToolFuture};
+use tool_core::tool::{Injection, ToolErrorKind, ToolFuture};
 use tool_core::toolset::ExtraParameters;
 use tool_core::{Agent, Tool, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet, tool, tools};
 
@@ -59,8 +60,10 @@ impl Echo {
     fn new(parameters: Value) -> Self {
         let mut policy = ToolPolicy::default();
         policy.exclusive = true;
-        let definition =
-            ToolDefinition::new("echo", "Gives back").with_parameters(parameters).with_policy(policy);
+        let definition = ToolDefinition::new("echo")
+            .with_description("Gives back")
+            .with_parameters(parameters)
+            .with_policy(policy);
         Self { definition, injections: None }
     }
 
@@ -184,7 +187,7 @@ async fn wrong_fields_refuse_the_call_in_the_usual_words() {
         let tools = Echo::set(json!({ "type": "object" })).extra_parameters(augmentation).unwrap();
         let call = ToolCall::new("1", "echo", arguments);
         let error = tools.call(&call, &ToolContext::new()).await.unwrap_err();
-        assert!(error.is_invalid_arguments(), "{arguments}");
+        assert_eq!(error.kind(), ToolErrorKind::InvalidArguments, "{arguments}");
         let expected = format!("invalid arguments: {expected}");
         assert_eq!(error.to_string(), expected, "{arguments}");
         assert!(heard.lock().unwrap().is_empty(), "{arguments}");
@@ -238,7 +241,8 @@ async fn what_is_wrong_in_form_only_is_mended_and_told_of() {
         assert_eq!(repairs, mended, "{arguments}");
         let strict = tools.strict_arguments();
         assert!(
-            strict.call(&call, &ToolContext::new()).await.unwrap_err().is_invalid_arguments(),
+            strict.call(&call, &ToolContext::new()).await.unwrap_err().kind()
+                == ToolErrorKind::InvalidArguments,
             "{arguments}"
         );
     }
@@ -390,7 +394,7 @@ async fn augmentations_add_up_and_keep_how_the_set_reads() {
 async fn what_the_tool_takes_from_the_context_is_asked_for_all_the_same() {
     struct Database;
     let needy = Echo {
-        injections: Some(vec![Injection::of::<Database>()]),
+        injections: Some(vec![Injection::new::<Database>()]),
         ..Echo::new(json!({ "type": "object" }))
     };
     let tools = ToolSet::default().with(needy).unwrap().extra_parameters(thoughts().0).unwrap();
@@ -419,7 +423,7 @@ async fn in_a_run() {
     let answer = Agent::builder(model).tools(tools).build().unwrap().ask("1 + 2?").await.unwrap();
     let made = answer.tool_executions();
     assert_eq!(made[0].output().unwrap().to_string(), "3");
-    assert!(made[1].outcome().unwrap_err().is_panicked());
+    assert_eq!(made[1].outcome().unwrap_err().kind(), ToolErrorKind::Panicked);
     assert!(made[0].call().arguments.contains("to add"), "the record has the call as the model wrote it");
     assert_eq!(*heard.lock().unwrap(), ["call_1_0 sum to add None 0", "call_1_1 panics to see None 0"]);
 }

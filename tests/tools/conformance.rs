@@ -379,13 +379,13 @@ impl Shelf {
 /// An argument that a tool does not have is refused, or left out and reported, whatever the tool is made of.
 #[tokio::test]
 async fn arguments_that_a_tool_does_not_have() {
-    let closure = FunctionTool::new("closure", "", |it: EchoArguments| json!([it.foo, it.qux, null]));
+    let closure = FunctionTool::new("closure", |it: EchoArguments| json!([it.foo, it.qux, null]));
     let schema = json!({
         "type": "object",
         "properties": { "foo": { "type": "string" }, "qux": { "type": "integer" } },
     });
     let dynamic =
-        DynamicTool::new("dynamic", "", schema, |it: Value| json!([it["foo"], it["qux"], null])).unwrap();
+        DynamicTool::new("dynamic", schema, |it: Value| json!([it["foo"], it["qux"], null])).unwrap();
     let set =
         tools![echo].union(&ToolSet::from(Shelf)).unwrap().with(closure).unwrap().with(dynamic).unwrap();
     let text = r#"{"foo": "a", "dry_run": [true], "qux": "2"}"#;
@@ -470,7 +470,7 @@ fn factors(it: Vec<f32>, pair: Option<(u8, f32)>) -> usize {
 /// What a type's own schema promises is kept, wherever in the argument it stands.
 #[tokio::test]
 async fn promises_of_types() {
-    let closure = FunctionTool::new("closure", "", |arguments: StayArguments| arguments.it.nights);
+    let closure = FunctionTool::new("closure", |arguments: StayArguments| arguments.it.nights);
     let set = tools![stay, factors].with(closure).unwrap();
     let table: &[(&str, Result<&str, &str>)] = &[
         (r#"{"nights": 30, "name": "ééééé"}"#, Ok("30")),

@@ -22,7 +22,7 @@ struct Takes {
 
 impl Takes {
     fn new<const N: usize>(name: &str, injections: [Injection; N]) -> Self {
-        let definition = ToolDefinition::new(name, "Takes something");
+        let definition = ToolDefinition::new(name).with_description("Takes something");
         Self { definition, injections: Some(injections.into()) }
     }
 }
@@ -48,13 +48,13 @@ fn now() -> u32 {
 }
 
 fn banking() -> ToolSet {
-    let (database, user) = (Injection::of::<app::Database>(), Injection::of::<app::User>());
+    let (database, user) = (Injection::new::<app::Database>(), Injection::new::<app::User>());
     let of_the_call =
-        [Injection::of::<ToolCall>(), Injection::of::<ToolContext>(), Injection::of::<ConversationId>()];
+        [Injection::new::<ToolCall>(), Injection::new::<ToolContext>(), Injection::new::<ConversationId>()];
     let says_nothing = Takes { injections: None, ..Takes::new("quiet", []) };
     tools![now]
         .with(Takes::new("refund", [database, user, user]))
-        .and_then(|tools| tools.with(Takes::new("cancel", [Injection::of::<app::Clock>().optional(), user])))
+        .and_then(|tools| tools.with(Takes::new("cancel", [Injection::new::<app::Clock>().optional(), user])))
         .and_then(|tools| tools.with(Takes::new("look", of_the_call)))
         .and_then(|tools| tools.with(says_nothing))
         .unwrap()
@@ -165,7 +165,7 @@ fn outputs(answer: &Answer) -> Vec<String> {
 
 fn looking(turns: usize) -> Agent {
     let model = (0..turns).fold(ScriptedModel::new(), |model, _| model.calls("look", "{}"));
-    let tools = ToolSet::default().with(Takes::new("look", [Injection::of::<ConversationId>()])).unwrap();
+    let tools = ToolSet::default().with(Takes::new("look", [Injection::new::<ConversationId>()])).unwrap();
     Agent::builder(model.says("Done.")).tools(tools).build().unwrap()
 }
 

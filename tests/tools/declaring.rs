@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
 use serde_json::{Value, json};
+use tool_core::tool::ToolErrorKind;
 use tool_core::toolset::registered;
 use tool_core::{Tool, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet, tool, tools};
 
@@ -368,7 +369,7 @@ async fn a_panic_fails_the_call_only_and_its_text_stays_here() {
     for (name, text) in [("at_once", "panicked: secret 1"), ("later", "panicked: secret 2")] {
         let call = ToolCall::new("call_7", name, "{}");
         let error = tools.call(&call, &ToolContext::new()).await.unwrap_err();
-        assert!(error.is_panicked());
+        assert_eq!(error.kind(), ToolErrorKind::Panicked);
         assert_eq!(error.to_string(), "the tool failed (reference call_7)");
         assert_eq!(error.failure().unwrap().to_string(), text);
     }

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use tool_core::tool::{DynamicTool, ToolExecution};
+use tool_core::tool::{DynamicTool, DynamicToolErrorKind, ToolErrorKind, ToolExecution};
 use tool_core::{Tool, ToolCall, ToolContext, ToolSet};
 
 /// A tool that gives back what it was given.
 fn echo(schema: Value) -> DynamicTool {
-    DynamicTool::new("echo", "Gives back", schema, |arguments: Value| arguments).unwrap()
+    DynamicTool::new("echo", schema, |arguments: Value| arguments).unwrap()
 }
 
 fn set_of(tool: DynamicTool) -> ToolSet {
@@ -27,14 +27,14 @@ async fn outcome(set: &ToolSet, arguments: &str) -> Result<Value, String> {
     match execute(set, arguments).await.outcome() {
         Ok(output) => Ok(serde_json::from_str(&output.to_string()).unwrap()),
         Err(error) => {
-            assert!(error.is_invalid_arguments(), "{error}");
+            assert_eq!(error.kind(), ToolErrorKind::InvalidArguments, "{error}");
             Err(error.to_string().strip_prefix("invalid arguments: ").unwrap().to_owned())
         }
     }
 }
 
 fn refusal(schema: Value) -> String {
-    let error = DynamicTool::new("echo", "", schema, |_: Value| ()).unwrap_err();
+    let error = DynamicTool::new("echo", schema, |_: Value| ()).unwrap_err();
     error.to_string().strip_prefix("the schema of the tool `echo` cannot be used: ").unwrap().to_owned()
 }
 
@@ -80,7 +80,9 @@ async fn the_reference_calls_of_a_benchmark() {
                 let seen = Arc::clone(&seen);
                 move |arguments: Map<String, Value>| seen.lock().unwrap().push(arguments)
             };
-            let tool = DynamicTool::new(&*name, &*function.description, schema.clone(), executor).unwrap();
+            let tool = DynamicTool::new(&*name, schema.clone(), executor)
+                .unwrap()
+                .with_description(&*function.description);
             assert_eq!(*tool.definition().parameters(), schema, "{id}");
             let set = set_of(tool);
             let told = async |arguments: &Map<String, Value>| {
@@ -385,23 +387,23 @@ async fn executors_of_all_forms() {
     let make = |schema: &Value| {
         let schema = || schema.clone();
         [
-            DynamicTool::new("it", "", schema(), |place: Place| place.city),
-            DynamicTool::new("it", "", schema(), |map: Map<String, Value>| {
+            DynamicTool::new("it", schema(), |place: Place| place.city),
+            DynamicTool::new("it", schema(), |map: Map<String, Value>| {
                 map["city"].as_str().unwrap().to_owned()
             }),
-            DynamicTool::new("it", "", schema(), |value: Value, context: ToolContext| async move {
+            DynamicTool::new("it", schema(), |value: Value, context: ToolContext| async move {
                 tokio::task::yield_now().await;
                 assert!(context.get::<u8>().is_none());
                 value["city"].as_str().map(str::to_owned).ok_or("no city")
             }),
-            DynamicTool::new("it", "", schema(), || "Rome"),
+            DynamicTool::new("it", schema(), || "Rome"),
         ]
     };
     for (form, tool) in make(&schema).into_iter().enumerate() {
         let execution = execute(&set_of(tool.unwrap()), r#"{"city": "Rome"}"#).await;
         assert_eq!(execution.outcome().unwrap().to_string(), "Rome", "form {form}");
     }
-    let tool = DynamicTool::new("it", "", json!({ "type": "object" }), |place: Place| place.city).unwrap();
+    let tool = DynamicTool::new("it", json!({ "type": "object" }), |place: Place| place.city).unwrap();
     assert_eq!(
         execute(&set_of(tool), "{}").await.outcome().unwrap_err().to_string(),
         "invalid arguments: missing field `city`"
@@ -425,7 +427,7 @@ async fn the_draft_that_the_schema_names() {
     assert_eq!(told, Err("`pair[1]`: expected an integer, got \"b\"".into()));
     assert!(
         refusal(schema("https://json-schema.org/draft/2020-12/schema"))
-            .starts_with("it is no valid JSON Schema at `")
+            .starts_with("it is not a valid JSON Schema at `")
     );
     let told = refusal(schema("http://json-schema.org/draft-04/schema#"));
     assert!(told.starts_with("its `$schema` is \"http://json-schema.org/draft-04/schema#\"; "), "{told}");
@@ -436,21 +438,21 @@ async fn the_draft_that_the_schema_names() {
 fn schemas_that_cannot_be_used() {
     let with = |property: Value| json!({ "type": "object", "properties": { "x": property } });
     let table = [
-        (json!({ "type": "string" }), "its `type` is \"string\", but arguments are an `\"object\"`"),
+        (json!({ "type": "string" }), "its `type` is \"string\", but must be `\"object\"`"),
         (json!({ "type": ["object", "null"] }), "its `type` is [\"object\",\"null\"], but"),
-        (json!({ "properties": {} }), "it has no `type`; at the root, write `\"type\": \"object\"`"),
+        (json!({ "properties": {} }), "it has no `type`; add `\"type\": \"object\"` at the root"),
         (json!(true), "it has no `type`"),
         (json!("object"), "it has no `type`"),
-        (with(json!({ "type": "float" })), "it is no valid JSON Schema at `properties.x.type`: "),
+        (with(json!({ "type": "float" })), "it is not a valid JSON Schema at `properties.x.type`: "),
         (
             with(json!({ "type": "string", "minLength": -1 })),
-            "it is no valid JSON Schema at `properties.x.minLength`: ",
+            "it is not a valid JSON Schema at `properties.x.minLength`: ",
         ),
-        (with(json!({ "required": "a" })), "it is no valid JSON Schema at `properties.x.required`: "),
-        (with(json!(3)), "it is no valid JSON Schema at `properties.x`: "),
+        (with(json!({ "required": "a" })), "it is not a valid JSON Schema at `properties.x.required`: "),
+        (with(json!(3)), "it is not a valid JSON Schema at `properties.x`: "),
         (
             with(json!({ "pattern": "[" })),
-            "the regular expression \"[\" at `properties.x.pattern` is not valid",
+            "the regular expression \"[\" at `properties.x.pattern` is invalid",
         ),
         (with(json!({ "pattern": "(?=a)b" })), "the regular expression \"(?=a)b\" at `properties.x.pattern`"),
         (
@@ -459,28 +461,31 @@ fn schemas_that_cannot_be_used() {
         ),
         (
             with(json!({ "$ref": "https://example.com/a.json" })),
-            "`$ref` at `properties.x` leads to `https://example.com/a.json`; only",
+            "`$ref` at `properties.x` refers to `https://example.com/a.json`, but",
         ),
         (
             with(json!({ "$ref": "file:///etc/passwd" })),
-            "`$ref` at `properties.x` leads to `file:///etc/passwd`; only",
+            "`$ref` at `properties.x` refers to `file:///etc/passwd`, but",
         ),
-        (with(json!({ "$ref": "other.json#/a" })), "`$ref` at `properties.x` leads to `other.json#/a`; only"),
+        (with(json!({ "$ref": "other.json#/a" })), "`$ref` at `properties.x` refers to `other.json#/a`, but"),
         (
             with(json!({ "$ref": "#/$defs/none" })),
-            "`$ref` at `properties.x` leads to `#/$defs/none`, which is not there",
+            "`$ref` at `properties.x` refers to `#/$defs/none`, which does not exist",
         ),
         (with(json!({ "$dynamicRef": "#a" })), "`$dynamicRef` at `properties.x` is not supported"),
         (with(json!({ "$id": "https://example.com/b" })), "`$id` at `properties.x` is not supported"),
-        (with(json!({ "$ref": "#/properties/x" })), "more than 12 schemas lead one to another"),
-        (json!({ "type": "object", "allOf": [{ "$ref": "#" }] }), "more than 12 schemas lead one to another"),
+        (with(json!({ "$ref": "#/properties/x" })), "more than 12 schemas refer to one another"),
+        (
+            json!({ "type": "object", "allOf": [{ "$ref": "#" }] }),
+            "more than 12 schemas refer to one another",
+        ),
     ];
     for (schema, expected) in table {
         let told = refusal(schema.clone());
         assert!(told.starts_with(expected), "{schema}: {told}");
     }
-    let error = DynamicTool::new("echo", "", json!({}), |_: Value| ()).unwrap_err();
-    assert!(error.is_no_object() && !error.is_invalid() && !error.is_too_large() && !error.is_reference());
+    let error = DynamicTool::new("echo", json!({}), |_: Value| ()).unwrap_err();
+    assert_eq!(error.kind(), DynamicToolErrorKind::NotAnObject);
 }
 
 /// Made in some time that is bounded, and never with a stack that overflows: a test has but 2 MiB of it.
@@ -508,16 +513,16 @@ fn hostile_schemas_are_refused_or_taken_in_bounded_time() {
         ("1,000 levels", with(deep(1000, "items")), Some("it is nested deeper than 127 levels")),
         ("100,000 levels", with(deep(100_000, "items")), Some("it is nested deeper than 127 levels")),
         ("100 levels", with(deep(100, "items")), None),
-        ("60 times not", with(deep(60, "not")), Some("more than 12 schemas lead")),
+        ("60 times not", with(deep(60, "not")), Some("more than 12 schemas refer")),
         (
             "a bomb of references",
             chain(30, |next| json!({ "allOf": [{ "$ref": next }, { "$ref": next }] })),
-            Some("more than 12 schemas lead"),
+            Some("more than 12 schemas refer"),
         ),
         (
             "a small bomb",
             chain(5, |next| json!({ "allOf": vec![json!({ "$ref": next }); 10] })),
-            Some("more than 1000 schemas judge one value"),
+            Some("more than 1000 schemas apply to one value"),
         ),
         ("a long chain", chain(10_000, |next| json!({ "$ref": next })), Some("more than 12 schemas")),
         ("a long list", chain(1000, |next| json!({ "properties": { "next": { "$ref": next } } })), None),
@@ -552,7 +557,7 @@ fn hostile_schemas_are_refused_or_taken_in_bounded_time() {
     ];
     for (name, schema, expected) in table {
         let started = Instant::now();
-        let made = DynamicTool::new("echo", "", schema, |_: Value| ());
+        let made = DynamicTool::new("echo", schema, |_: Value| ());
         let told = made.err().map(|error| error.to_string());
         let told = told
             .as_deref()
@@ -663,7 +668,9 @@ async fn deep_arguments_and_long_chains() {
 
 #[test]
 fn debug_names_the_tool_only() {
-    let tool = DynamicTool::new("sum", "Secret", json!({ "type": "object" }), |_: Value| ()).unwrap();
+    let tool = DynamicTool::new("sum", json!({ "type": "object" }), |_: Value| ())
+        .unwrap()
+        .with_description("Secret");
     assert_eq!(format!("{tool:?}"), "DynamicTool(\"sum\")");
 }
 

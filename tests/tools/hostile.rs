@@ -362,7 +362,8 @@ fn many_references() -> Value {
 /// A tool with such a schema is put into sets in every way, and called.
 fn offer(name: &'static str, schema: fn() -> Value) {
     guarded(name, STACK_FOR_SCHEMAS, move || {
-        let definition = ToolDefinition::new("raw", "Takes whatever comes").with_parameters(schema());
+        let definition =
+            ToolDefinition::new("raw").with_description("Takes whatever comes").with_parameters(schema());
         let set = match ToolSet::default().with(Raw(definition)) {
             Ok(set) => set,
             Err(error) => {
@@ -435,7 +436,8 @@ fn many_tools_with_long_descriptions() {
     guarded("many_tools_with_long_descriptions", STACK, || {
         let description = "Tells the time. ".repeat(2_000);
         let tools = (0..200).map(|number| {
-            let definition = ToolDefinition::new(format!("tool{number}"), format!("{description}{number}"));
+            let definition = ToolDefinition::new(format!("tool{number}"))
+                .with_description(format!("{description}{number}"));
             Arc::new(Raw(definition)) as Arc<dyn Tool>
         });
         let report = ToolSet::new(tools).unwrap().check();

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use tool_core::model::ConversationId;
+use tool_core::model::ConversationId;
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::Injection;
+use tool_core::tool::{Injection, ToolErrorKind};
 use tool_core::{Agent, ToolCall, ToolContext, ToolSet, tool, toolbox, tools};
 
 #[derive(Clone, Debug)]
@@ -150,15 +151,15 @@ async fn a_call_that_lacks_something_is_refused() {
     {
         let call = ToolCall::new("1", name, r#"{"key": "x"}"#);
         let error = set.call(&call, &context).await.unwrap_err();
-        assert!(error.is_missing_context() && !error.is_invalid_arguments());
+        assert_eq!(error.kind(), ToolErrorKind::MissingContext);
         assert_eq!(
             error.to_string(),
-            format!("the tool cannot be called: the application did not hand over a `{lacks}`")
+            format!("the tool cannot be called: the application did not provide a `{lacks}`")
         );
     }
     // What the model can mend is told to it first.
     let call = ToolCall::new("1", "lookup", "{}");
-    assert!(set.call(&call, &context).await.unwrap_err().is_invalid_arguments());
+    assert_eq!(set.call(&call, &context).await.unwrap_err().kind(), ToolErrorKind::InvalidArguments);
 }
 
 #[test]

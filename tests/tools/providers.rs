@@ -57,7 +57,7 @@ impl ToolProvider for Counting {
             let seen = format!("{said} {messages} {user} {}", request.conversation());
             self.seen.lock().unwrap().push(seen);
             tokio::task::yield_now().await;
-            let definition = ToolDefinition::new("turn", "Tells the turn");
+            let definition = ToolDefinition::new("turn").with_description("Tells the turn");
             Ok(ToolSet::default().with(OfTurn { definition, turn })?)
         })
     }
@@ -198,7 +198,7 @@ async fn nobody_is_asked_before_there_is_an_await_nor_for_a_finished_run() {
 #[tokio::test]
 async fn what_lasts_stands_in_front_of_what_may_change() {
     let named = |name: &str| {
-        let definition = ToolDefinition::new(name, "Does something");
+        let definition = ToolDefinition::new(name).with_description("Does something");
         ToolSet::default().with(OfTurn { definition, turn: 0 }).unwrap()
     };
     let model = ScriptedModel::new()
@@ -291,12 +291,12 @@ impl Tool for Needy {
     }
 
     fn injections(&self) -> Option<&[Injection]> {
-        Some(&const { [Injection::of::<Database>()] })
+        Some(&const { [Injection::new::<Database>()] })
     }
 }
 
 fn needy() -> ToolSet {
-    ToolSet::default().with(Needy(ToolDefinition::new("refund", "Pays back"))).unwrap()
+    ToolSet::default().with(Needy(ToolDefinition::new("refund").with_description("Pays back"))).unwrap()
 }
 
 #[tokio::test]

@@ -37,7 +37,7 @@ impl ByHand {
     fn new(name: &str) -> Self {
         let mut policy = ToolPolicy::default();
         policy.needs_approval = true;
-        let definition = ToolDefinition::new(name, "Says who calls").with_policy(policy);
+        let definition = ToolDefinition::new(name).with_description("Says who calls").with_policy(policy);
         Self { definition, declared_at: Location::caller() }
     }
 }
@@ -54,7 +54,7 @@ impl Tool for ByHand {
     }
 
     fn injections(&self) -> Option<&[Injection]> {
-        Some(&const { [Injection::of::<UserId>()] })
+        Some(&const { [Injection::new::<UserId>()] })
     }
 
     fn declared_at(&self) -> Option<&'static Location<'static>> {
@@ -263,7 +263,8 @@ impl Tool for Nested {
 
 #[tokio::test]
 async fn a_set_in_a_tool_of_a_set_reads_in_its_own_way() {
-    let nested = |tools| Nested { definition: ToolDefinition::new("nested", "Calls a tool"), tools };
+    let nested =
+        |tools| Nested { definition: ToolDefinition::new("nested").with_description("Calls a tool"), tools };
     let lenient = ToolSet::default().with(nested(files())).unwrap().strict_arguments();
     assert!(!is_strict(&lenient, "nested").await);
     let strict = ToolSet::default().with(nested(files().strict_arguments())).unwrap();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tool_core::schemars::JsonSchema;
-use tool_core::tool::ToolExecution;
+use tool_core::tool::{ToolErrorKind, ToolExecution};
 use tool_core::{ToolCall, ToolContext, ToolOutput, ToolSet, tool, tools};
 
 async fn execute(set: &ToolSet, name: &str, arguments: &str) -> ToolExecution {
@@ -267,8 +267,8 @@ async fn a_call_that_takes_too_long_is_ended() {
     for name in ["endless", "sleeper"] {
         let execution = execute(&set, name, "{}").await;
         let error = execution.outcome().unwrap_err();
-        assert!(error.is_timed_out() && !error.is_failed(), "{name}");
-        assert_eq!(error.to_string(), "the tool was stopped, as it took longer than 20ms");
+        assert_eq!(error.kind(), ToolErrorKind::TimedOut, "{name}");
+        assert_eq!(error.to_string(), "the tool timed out after 20ms");
     }
     assert_eq!(told(&set, "quick", "{}").await, "done");
 }
@@ -292,8 +292,14 @@ async fn a_blocking_tool_runs_beside_the_runtime() {
     let output = told(&set, "blocked", &told_of("a")).await;
     assert!(output.starts_with(r#"["a"] x"#) && !output.contains(&here), "{output}");
     assert_eq!(told(&set, "blocked", &told_of("fail")).await, "error: as asked");
-    assert!(execute(&set, "blocked", &told_of("panic")).await.outcome().unwrap_err().is_panicked());
-    assert!(execute(&set, "blocked", "{}").await.outcome().unwrap_err().is_invalid_arguments());
+    assert_eq!(
+        execute(&set, "blocked", &told_of("panic")).await.outcome().unwrap_err().kind(),
+        ToolErrorKind::Panicked
+    );
+    assert_eq!(
+        execute(&set, "blocked", "{}").await.outcome().unwrap_err().kind(),
+        ToolErrorKind::InvalidArguments
+    );
 }
 
 #[test]
@@ -302,7 +308,7 @@ fn a_blocking_tool_needs_a_runtime() {
     let outcome = futures_util::FutureExt::now_or_never(async {
         tools![blocked].call(&call, &ToolContext::new()).await.unwrap_err().to_string()
     });
-    assert_eq!(outcome.unwrap(), "a tool with `blocking` needs a tokio runtime around it");
+    assert_eq!(outcome.unwrap(), "a `blocking` tool must be called within a tokio runtime");
 }
 
 #[derive(Serialize)]
@@ -455,5 +461,8 @@ async fn a_default_that_panics_fails_its_calls_alone() {
     let set = ToolSet::named(["broken_default", "defaults_alone"]).unwrap();
     assert_eq!(property(&set, "broken_default", "number").get("default"), None);
     assert_eq!(told(&set, "broken_default", r#"{"number": 3}"#).await, "3");
-    assert!(execute(&set, "broken_default", "{}").await.outcome().unwrap_err().is_panicked());
+    assert_eq!(
+        execute(&set, "broken_default", "{}").await.outcome().unwrap_err().kind(),
+        ToolErrorKind::Panicked
+    );
 }

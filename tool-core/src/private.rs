@@ -1,4 +1,4 @@
-//! What generated code may name. Not part of the public interface: it changes without notice.
+//! The items that generated code names. Not part of the public API: they change without notice.
 
 use std::panic::Location;
 
@@ -25,17 +25,17 @@ impl Listed {
     }
 }
 
-/// What `tools![..]` evaluates to.
+/// Builds the set that `tools![..]` evaluates to.
 #[must_use]
 pub fn tool_set(list: &[Listed]) -> ToolSet {
     ToolSet::of_distinct(list.iter().map(|listed| (listed.tool)()))
 }
 
-/// Refuses, while the program is compiled, a `tools!` list in which the tool at `index` has the name of an earlier one.
+/// Checks at compile time that no earlier tool of a `tools!` list has the name of the tool at `index`.
 ///
 /// # Panics
 ///
-/// When it has: the text names both places.
+/// Panics if there is one. The message names both locations.
 pub const fn refuse_duplicate(list: &[Listed], index: usize) {
     let ToolName { name, declared_at: second } = list[index].name;
     let mut earlier = 0;
@@ -46,9 +46,9 @@ pub const fn refuse_duplicate(list: &[Listed], index: usize) {
             text.push("two tools are named `");
             text.push(name);
             text.push("`: one at ");
-            text.push_place(first);
+            text.push_location(first);
             text.push(", one at ");
-            text.push_place(second);
+            text.push_location(second);
             text.push("; rename one with `#[tool(name = \"…\")]`, or remove it");
             panic!("{}", text.as_str());
         }
@@ -71,7 +71,7 @@ const fn is_equal(a: &str, b: &str) -> bool {
     true
 }
 
-/// A text put together while the program is compiled; what does not fit is cut off.
+/// A text built at compile time. It is truncated at its capacity.
 struct Text {
     bytes: [u8; 1024],
     len: usize,
@@ -90,11 +90,11 @@ impl Text {
         }
     }
 
-    const fn push_place(&mut self, place: &Location<'_>) {
-        self.push(place.file());
+    const fn push_location(&mut self, location: &Location<'_>) {
+        self.push(location.file());
         self.push(":");
         let mut digits = [0; 10];
-        let mut rest = place.line();
+        let mut rest = location.line();
         let mut i = digits.len();
         while i == digits.len() || rest > 0 {
             i -= 1;
@@ -110,7 +110,7 @@ impl Text {
     const fn as_str(&self) -> &str {
         match str::from_utf8(self.bytes.split_at(self.len).0) {
             Ok(text) => text,
-            Err(_) => "two tools of this list have one name",
+            Err(_) => "two tools of this list have the same name",
         }
     }
 }
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_differ_pass() {
+    fn accepts_distinct_names() {
         let list = listed(["sum", "sums", "mus"]);
         for index in 0..list.len() {
             refuse_duplicate(&list, index);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_names_both_places() {
+    fn names_both_locations_of_a_duplicate() {
         let list = listed(["sum", "root", "sum"]);
         let panic = std::panic::catch_unwind(|| refuse_duplicate(&list, 2)).unwrap_err();
         let line = list[0].name.declared_at.line();

@@ -16,7 +16,7 @@ use tool_core::model::{ResponseFormat, ToolDefinition};
 ///
 /// Returns the names of the missing values, for the message that lacks the fewest.
 pub(crate) fn answer(format: &ResponseFormat, messages: &[Message]) -> Result<String, Vec<String>> {
-    let definition = ToolDefinition::new(format.name(), "").with_parameters(format.original_schema().clone());
+    let definition = ToolDefinition::new(format.name()).with_parameters(format.original_schema().clone());
     let tools = Tools::new([&definition].into_iter());
     let Some(tool) = tools.get(0) else { return Err(Vec::new()) };
     let mut missing: Option<Vec<String>> = None;

@@ -244,8 +244,8 @@ mod tests {
 
     #[test]
     fn both_formats_mark_strict_tools() {
-        let strict = ToolDefinition::new("now", "Returns the time").into_strict().unwrap();
-        let tools = set([strict.clone(), ToolDefinition::new("then", "")]);
+        let strict = ToolDefinition::new("now").with_description("Returns the time").into_strict().unwrap();
+        let tools = set([strict.clone(), ToolDefinition::new("then")]);
         let closed = strict.parameters();
         let now =
             json!({ "name": "now", "description": "Returns the time", "parameters": closed, "strict": true });
@@ -267,18 +267,18 @@ mod tests {
 
     #[test]
     fn rejects_tools_that_the_endpoint_would_reject() {
-        let with = |parameters: Value| ToolDefinition::new("now", "").with_parameters(parameters);
-        let many = (0..129).map(|number| ToolDefinition::new(format!("now_{number}"), ""));
+        let with = |parameters: Value| ToolDefinition::new("now").with_parameters(parameters);
+        let many = (0..129).map(|number| ToolDefinition::new(format!("now_{number}")));
         let openai = Endpoint::openai();
         let table = [
-            (set([ToolDefinition::new("", "")]), &openai, "invalid tool name ``; use 1 to 64"),
+            (set([ToolDefinition::new("")]), &openai, "invalid tool name ``; use 1 to 64"),
             (
-                set([ToolDefinition::new("a b", ""), ToolDefinition::new("é", "")]),
+                set([ToolDefinition::new("a b"), ToolDefinition::new("é")]),
                 &openai,
                 "invalid tool name `a b`; use 1 to 64 letters, digits, `_` and `-`; invalid tool name `é`; use",
             ),
             (
-                set([ToolDefinition::new("1st", "")]),
+                set([ToolDefinition::new("1st")]),
                 &Endpoint::gemini(),
                 "invalid tool name `1st`; this endpoint requires a letter",
             ),
@@ -298,13 +298,16 @@ mod tests {
             let error = sent(&tools, ToolFormat::Nested, endpoint).unwrap_err();
             assert!(error.starts_with(expected), "{error}");
         }
-        let lenient = set([with(json!({ "type": "object", "oneOf": [] })), ToolDefinition::new("1st", "")]);
+        let lenient = set([with(json!({ "type": "object", "oneOf": [] })), ToolDefinition::new("1st")]);
         assert!(sent(&lenient, ToolFormat::Nested, &Endpoint::vllm()).is_ok());
     }
 
     #[test]
     fn truncates_descriptions_beyond_the_limit() {
-        let tools = set([ToolDefinition::new("now", "Returns the time"), ToolDefinition::new("then", "ééé")]);
+        let tools = set([
+            ToolDefinition::new("now").with_description("Returns the time"),
+            ToolDefinition::new("then").with_description("ééé"),
+        ]);
         let seen = Arc::new(Mutex::new(Vec::new()));
         let hook: WarningHook = {
             let seen = Arc::clone(&seen);
@@ -333,7 +336,7 @@ mod tests {
 
     #[test]
     fn encodes_tools_once_per_set_and_rules() {
-        let tools = set([ToolDefinition::new("now", "")]);
+        let tools = set([ToolDefinition::new("now")]);
         let at = |endpoint: &Endpoint| {
             let list = encode(&tools, ToolFormat::Nested, endpoint, None).unwrap().unwrap();
             list.as_ref().as_ptr()
@@ -345,7 +348,7 @@ mod tests {
 
     #[test]
     fn offers_only_the_chosen_tool_if_it_cannot_be_named() {
-        let tools = set([ToolDefinition::new("now", ""), ToolDefinition::new("then", "")]);
+        let tools = set([ToolDefinition::new("now"), ToolDefinition::new("then")]);
         let request = ChatRequest::new([]).with_tools(tools);
         let named = request.clone().with_tool_choice(ToolChoice::Tool("then".into()));
         let table = [
@@ -362,7 +365,7 @@ mod tests {
 
     #[test]
     fn a_warning_hook_can_encode_the_same_tools() {
-        let tools = set([ToolDefinition::new("now", "Returns the time")]);
+        let tools = set([ToolDefinition::new("now").with_description("Returns the time")]);
         let mut endpoint = Endpoint::openai();
         endpoint.max_description_chars = Some(5);
         let hook: WarningHook = {

@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn warns_about_omitted_fields() {
-        let strict = ToolDefinition::new("now", "").into_strict().unwrap();
+        let strict = ToolDefinition::new("now").into_strict().unwrap();
         let request = ChatRequest::new([]).with_tools(ToolDefinitions::from_iter([strict]));
         let forced = request.clone().with_tool_choice(ToolChoice::Required).with_parallel_tool_calls(false);
         let named = request.clone().with_tool_choice(ToolChoice::Tool("now".into()));

@@ -14,15 +14,18 @@ fn tools() -> ToolDefinitions {
         let required: Vec<_> = properties.as_object().unwrap().keys().collect();
         json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false })
     };
-    let tide = ToolDefinition::new("get_tide", "Tells the tide").with_parameters(object(json!({
-        "port": { "type": "string", "maxLength": 12 },
-        "hours": { "type": "integer", "minimum": 1, "maximum": 48 },
-    })));
-    let lamp = ToolDefinition::new("switch_lamp", "Switches a lamp").with_parameters(object(json!({
-        "lamp": { "enum": ["red", "green"] },
-        "on": { "type": "boolean" },
-    })));
-    let now = ToolDefinition::new("now", "Tells the time");
+    let tide =
+        ToolDefinition::new("get_tide").with_description("Tells the tide").with_parameters(object(json!({
+            "port": { "type": "string", "maxLength": 12 },
+            "hours": { "type": "integer", "minimum": 1, "maximum": 48 },
+        })));
+    let lamp = ToolDefinition::new("switch_lamp").with_description("Switches a lamp").with_parameters(
+        object(json!({
+            "lamp": { "enum": ["red", "green"] },
+            "on": { "type": "boolean" },
+        })),
+    );
+    let now = ToolDefinition::new("now").with_description("Tells the time");
     ToolDefinitions::from_iter([tide, lamp, now])
 }
 

@@ -74,7 +74,7 @@ async fn a_model_that_is_none_is_answered_for_by_the_one_that_is() {
 async fn a_schema_that_no_grammar_can_be_made_of() {
     let model = model();
     let parameters = json!({ "type": "object", "properties": { "a": { "type": "thing" } } });
-    let tool = ToolDefinition::new("look", "Looks").with_parameters(parameters);
+    let tool = ToolDefinition::new("look").with_description("Looks").with_parameters(parameters);
     let request =
         request(0).with_tools(ToolDefinitions::from_iter([tool])).with_tool_choice(ToolChoice::Required);
     let error = error_both_ways(&model, &request).await;

@@ -116,7 +116,7 @@ async fn reports_an_invalid_schema_when_the_tool_is_called() {
     let tools = server.connect().await.unwrap();
     let set = tools.tools().await.unwrap();
     let expected = "the MCP server `raw` has a tool that cannot be called: the schema of the tool `odd` cannot be used: \
-                    the regular expression \"(?=x)\" at `properties.text.pattern` is not valid";
+                    the regular expression \"(?=x)\" at `properties.text.pattern` is invalid";
     let error = call(&set, "odd", json!({ "text": "x" })).await.unwrap_err().to_string();
     assert!(error.starts_with(expected), "{error}");
     assert_eq!(received.count("tools/call"), 0);

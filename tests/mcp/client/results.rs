@@ -1,6 +1,7 @@
 //! Results of tools: the content for the model and the data for the application.
 
 use serde_json::{Value, json};
+use tool_core::tool::ToolErrorKind;
 use tool_mcp::{McpError, McpErrorKind};
 
 use super::support::{Reply, call, scripted_server};
@@ -89,7 +90,7 @@ async fn sends_the_failure_of_a_tool_to_the_model() {
     });
     let set = server.connect().await.unwrap().tools().await.unwrap();
     let error = call(&set, "echo", json!({})).await.unwrap_err();
-    assert!(error.is_failed());
+    assert_eq!(error.kind(), ToolErrorKind::Failed);
     assert_eq!(error.to_string(), "no such city");
     let failure = error.failure().unwrap().downcast_ref::<McpError>().unwrap();
     assert_eq!(failure.kind(), McpErrorKind::ToolFailed);
@@ -147,7 +148,7 @@ async fn checks_arguments_before_calling_the_server() {
     let set = server.connect().await.unwrap().tools().await.unwrap();
     for arguments in [json!({}), json!({ "a": 0 }), json!({ "a": 1, "c": 2 }), json!({ "a": "one" })] {
         let error = call(&set, "add", arguments.clone()).await.unwrap_err();
-        assert!(error.is_invalid_arguments(), "{arguments}: {error}");
+        assert_eq!(error.kind(), ToolErrorKind::InvalidArguments, "{arguments}: {error}");
     }
     assert_eq!(received.count("tools/call"), 0);
     // Arguments of the wrong form are repaired.

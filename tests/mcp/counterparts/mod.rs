@@ -10,6 +10,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
 use tool_core::testing::ScriptedModel;
+use tool_core::tool::ToolErrorKind;
 use tool_core::{Agent, Approval, Event, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet};
 use tool_mcp::{McpServer, McpTools};
 
@@ -89,7 +90,7 @@ async fn call_all_tools(tools: McpTools) {
         }
     }
     let error = call(&set, "get-sum", json!({ "a": "two", "b": 40 })).await.unwrap_err();
-    assert!(error.is_invalid_arguments(), "{error}");
+    assert_eq!(error.kind(), ToolErrorKind::InvalidArguments, "{error}");
     let error =
         call(&set, "get-resource-reference", json!({ "resourceType": "Text", "resourceId": -1 })).await;
     assert!(error.is_err());

@@ -42,7 +42,7 @@ fn policy(change: fn(&mut ToolPolicy)) -> ToolPolicy {
 
 /// A tool of each kind.
 fn tools() -> ToolDefinitions {
-    let tool = |name: &'static str, change| ToolDefinition::new(name, "").with_policy(policy(change));
+    let tool = |name: &'static str, change| ToolDefinition::new(name).with_policy(policy(change));
     ToolDefinitions::from_iter([
         tool("plain", |_| {}),
         tool("alone", |policy| policy.exclusive = true),
@@ -328,8 +328,9 @@ fn drive(bytes: &[u8], goes_on: bool) {
     assert_valid(run.messages());
     assert_valid(restored(twin.clone()).messages());
     if let Some(limit) = run.limits().max_calls {
-        let is_made =
-            |one: &&ToolExecution| !one.is_from_record() && !one.outcome().is_err_and(ToolError::is_not_made);
+        let is_made = |one: &&ToolExecution| {
+            !one.is_reused() && !one.outcome().is_err_and(|error| error.kind() == ToolErrorKind::NotExecuted)
+        };
         let made = run.tool_executions().iter().filter(is_made).count();
         assert!(made <= limit as usize, "{made} calls, of {limit}");
     }

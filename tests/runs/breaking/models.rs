@@ -117,9 +117,9 @@ async fn ids_that_are_repeated_are_told_apart() {
     let executions = answer.tool_executions();
     assert_eq!(executions.len(), 3 + 3 + 2 + 2 + 1);
     // One that comes again in a later turn names the call of then; beside it, it is another call.
-    let from_record: Vec<_> = executions.iter().map(tool_core::tool::ToolExecution::is_from_record).collect();
+    let from_record: Vec<_> = executions.iter().map(tool_core::tool::ToolExecution::is_reused).collect();
     assert_eq!(from_record[..6], [false, false, false, true, false, false]);
-    assert!(executions[6].outcome().unwrap_err().is_not_made());
+    assert_eq!(executions[6].outcome().unwrap_err().kind(), ToolErrorKind::NotExecuted);
     assert!(executions[7].outcome().is_ok());
 }
 

@@ -89,7 +89,7 @@ const SOON: Duration = Duration::from_millis(15);
 
 #[tokio::test]
 async fn a_tool_that_panics_hangs_or_fails_is_told_of_or_ends_the_run() {
-    let stopped = "the tool was stopped, as it took longer than";
+    let stopped = "the tool timed out after";
     let table = [
         ("panics", ToolErrorKind::Panicked, "the tool failed (reference b)"),
         ("panics_with_a_number", ToolErrorKind::Panicked, "the tool failed (reference b)"),

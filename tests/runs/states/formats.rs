@@ -88,7 +88,7 @@ async fn runs_of_format_1_go_on() {
     let made = run.tool_executions();
     assert_eq!(made[0].repairs().len(), 1);
     assert!(made[0].started_at().is_some() && !made[0].duration().is_zero());
-    assert!(made[1].outcome().unwrap_err().is_failed());
+    assert_eq!(made[1].outcome().unwrap_err().kind(), ToolErrorKind::Failed);
     assert_eq!(made[2].output().unwrap().data(), Some(&serde_json::json!({ "n": 4 })));
 }
 
@@ -197,7 +197,7 @@ async fn runs_of_format_2_go_on_and_are_written_alike() {
         run.tool_executions()[0].output().unwrap().data(),
         Some(&serde_json::json!({ "exact": true }))
     );
-    assert!(run.tool_executions()[2].outcome().unwrap_err().is_denied());
+    assert_eq!(run.tool_executions()[2].outcome().unwrap_err().kind(), ToolErrorKind::Denied);
 }
 
 /// What the messages say is not said again, and tools are not described.

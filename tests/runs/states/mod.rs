@@ -97,7 +97,7 @@ fn errors_of_a_restored_run_keep_kind_and_text() {
     let state = serde_json::to_string(&execution).unwrap();
     let execution: ToolExecution = serde_json::from_str(&state).unwrap();
     let error = execution.outcome().unwrap_err();
-    assert!(error.is_failed());
+    assert_eq!(error.kind(), ToolErrorKind::Failed);
     assert_eq!(error.to_string(), "no such city");
 }
 

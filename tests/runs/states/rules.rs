@@ -10,7 +10,7 @@ use tool_core::{Approval, Message, ToolCall, ToolError, ToolOutput};
 fn tools(change: fn(&mut ToolPolicy)) -> ToolDefinitions {
     let mut policy = ToolPolicy::default();
     change(&mut policy);
-    ToolDefinitions::from_iter([ToolDefinition::new("work", "Works").with_policy(policy)])
+    ToolDefinitions::from_iter([ToolDefinition::new("work").with_description("Works").with_policy(policy)])
 }
 
 fn calls(id: &str, arguments: &str) -> ChatResponse {
@@ -74,7 +74,7 @@ fn what_may_be_made_once_is_begun_once() {
     // Whether one that took too long had its effect, nobody knows.
     run.record_result(failed(timed_out())).unwrap();
     assert!(run.begin_call("a").is_err());
-    assert!(run.tool_executions()[0].outcome().unwrap_err().is_timed_out());
+    assert_eq!(run.tool_executions()[0].outcome().unwrap_err().kind(), ToolErrorKind::TimedOut);
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn a_call_between_two_attempts_was_made() {
     run.record_result(failed(timed_out())).unwrap();
     run.cancel();
     let error = run.tool_executions()[0].outcome().unwrap_err();
-    assert!(error.is_outcome_unknown(), "{error}");
+    assert_eq!(error.kind(), ToolErrorKind::OutcomeUnknown, "{error}");
     assert!(!run.messages().last().unwrap().text().contains("not made"));
 }
 

@@ -9,5 +9,5 @@ struct Pair {
 }
 
 fn main() {
-    FunctionTool::new("sum", "Sums two numbers", |pair: Pair| pair.a + pair.b);
+    FunctionTool::new("sum", |pair: Pair| pair.a + pair.b);
 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use tool_core::FunctionTool;
 
 fn main() {
-    FunctionTool::new("count", "Counts", || async {
+    FunctionTool::new("count", || async {
         let count = Rc::new(1);
         std::future::ready(()).await;
         *count

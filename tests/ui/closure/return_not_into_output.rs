@@ -8,5 +8,5 @@ struct Weather {
 }
 
 fn main() {
-    FunctionTool::new("weather", "Returns the weather", || Weather { celsius: 22.5 });
+    FunctionTool::new("weather", || Weather { celsius: 22.5 });
 }

@@ -3,5 +3,5 @@
 use tool_core::FunctionTool;
 
 fn main() {
-    FunctionTool::new("sum", "Sums numbers", |a: f64, b: f64, c: f64| a + b + c);
+    FunctionTool::new("sum", |a: f64, b: f64, c: f64| a + b + c);
 }

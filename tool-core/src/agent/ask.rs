@@ -218,12 +218,12 @@ impl Ask {
         };
         let options = self.options.or(run.options());
         let run = run.with_options(options);
-        let id = |context: &ToolContext| context.given::<ConversationId>().cloned();
+        let id = |context: &ToolContext| context.provided::<ConversationId>().cloned();
         // The question's takes precedence over the run's, which takes precedence over the agent's.
         let conversation = id(&self.context).or_else(|| run.conversation().cloned());
         let conversation = conversation.or_else(|| id(&self.agent.0.context));
         let conversation = conversation.unwrap_or_else(ConversationId::unique);
-        let context = self.context.or(&self.agent.0.context).with(conversation.clone());
+        let context = self.context.with_defaults(&self.agent.0.context).with(conversation.clone());
         let run = run.with_conversation(conversation);
         let tools = RunTools::new(self.agent, context, self.tools);
         RunDriver::new(run, tools, self.emitter, self.cancellation_token, self.approver)

@@ -8,7 +8,9 @@ use super::emitter::EventEmitter;
 use super::trace::CallTrace;
 use crate::agent::Event;
 use crate::model::ToolCall;
-use crate::tool::{Attempt, AttemptContext, Progress, ToolContext, ToolError, ToolExecution, Undone};
+use crate::tool::{
+    Attempt, AttemptContext, Progress, ToolContext, ToolError, ToolErrorKind, ToolExecution, Undone,
+};
 use crate::toolset::ToolSet;
 
 /// The delay before the second attempt of a failed call; it doubles with each further attempt.
@@ -40,7 +42,7 @@ impl CallExecutor {
             delay_before(number).await;
         }
         self.emitter.clone().emit(|| Event::CallStarted(call.clone())).await;
-        let progress = self.emitter.progress_sink(&call).map(Progress::to).unwrap_or_default();
+        let progress = self.emitter.progress_sink(&call).map(Progress::with_sink).unwrap_or_default();
         // Cancelled if this future is dropped before the tool has finished.
         let cancellation = self.cancellation.child_token();
         let cancel_on_drop = cancellation.clone().drop_guard();
@@ -60,7 +62,7 @@ impl CallExecutor {
         };
         let span = self.trace.start_call(&call, tools, number);
         let execution = span.scope().instrument(self.execute_within_timeout(tools, call, &context)).await;
-        if !execution.outcome().is_err_and(ToolError::is_timed_out) {
+        if !execution.outcome().is_err_and(|error| error.kind() == ToolErrorKind::TimedOut) {
             cancel_on_drop.disarm();
         }
         span.finish(&execution);

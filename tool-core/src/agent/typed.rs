@@ -149,9 +149,10 @@ impl<T: AnswerType> AnswerParser<T> {
         let description = "Gives the final answer to the user, once all the information for it is available";
         let schema = schemars::schema_for!(T);
         let tool = if schema.get("type").is_some_and(|kind| kind == "object") {
-            FunctionTool::new(FINAL_TOOL, description, put)
+            FunctionTool::new(FINAL_TOOL, put).with_description(description)
         } else {
-            FunctionTool::new(FINAL_TOOL, description, move |wrapped: Wrapped<T>| put(wrapped.answer))
+            FunctionTool::new(FINAL_TOOL, move |wrapped: Wrapped<T>| put(wrapped.answer))
+                .with_description(description)
         };
         Self { tool, parsed }
     }

@@ -1,4 +1,4 @@
-//! What a model is told of a tool.
+//! Definitions of tools as the model reads them, and the policies of their calls.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::model::StrictError;
 use crate::schema::strict_form;
 
-/// What a model is told of one tool: its name, what it does, and the JSON Schema of its arguments.
+/// The definition of a tool that is sent to the model: its name, its description, and the JSON Schema of its arguments.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolDefinition {
     name: String,
@@ -25,77 +25,77 @@ pub struct ToolDefinition {
     undo: Option<String>,
     #[serde(default, rename = "strict", skip_serializing_if = "std::ops::Not::not")]
     is_strict: bool,
-    /// Why it is not strict, though it was asked to be.
+    /// The error of creating the strict form, if one was requested.
     #[serde(skip)]
-    refusal: Option<String>,
+    strict_error: Option<String>,
 }
 
-/// How the run deals with the calls of a tool.
+/// The policy by which a run executes the calls of a tool.
 ///
 /// ```
 /// use tool_core::model::{ToolDefinition, ToolPolicy};
 ///
 /// let mut policy = ToolPolicy::default();
 /// policy.needs_approval = true;
-/// let delete = ToolDefinition::new("delete_account", "Deletes the account").with_policy(policy);
+/// let delete = ToolDefinition::new("delete_account").with_policy(policy);
 /// assert!(delete.policy().needs_approval);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct ToolPolicy {
-    /// Whether what the tool gives back is the answer, so that the model is not asked again.
+    /// Whether the tool's output is the answer, so that no further request is sent to the model.
     #[serde(skip_serializing_if = "ReturnDirect::is_never")]
     pub return_direct: ReturnDirect,
-    /// A person has to approve each call before it is made.
+    /// A person must approve each call before it is executed.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub needs_approval: bool,
-    /// Its calls are made one by one, and never beside another call.
+    /// Calls of the tool never run concurrently with any other call.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub exclusive: bool,
-    /// A call of which the outcome was lost is not made again.
+    /// A call whose outcome is unknown is not executed again.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub at_most_once: bool,
-    /// The same arguments always give the same output and change nothing, so the output of an earlier call of the
-    /// run may stand for a later one.
+    /// The tool always returns the same output for the same arguments and has no side effects, so the output of an earlier
+    /// call in the run can be reused for a later one.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub pure: bool,
-    /// How often one call is made, at most, as long as it fails or takes too long; 0 is 1.
+    /// The maximum number of times that a call is executed while it fails or times out. 0 means 1.
     #[serde(skip_serializing_if = "is_one")]
     pub attempts: u32,
 }
 
-/// Whether what a tool gives back is the answer of the run, so that the model is not asked again. A call that failed
+/// Whether a tool's output is the answer of the run, so that no further request is sent to the model. The error of a call
 /// never is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ReturnDirect {
-    /// The model reads it and goes on.
+    /// The model reads the output and continues.
     #[default]
     Never,
-    /// It is if every call of the turn returns directly and none failed.
+    /// The output is the answer if every call of the turn returns directly and none failed.
     IfAll,
-    /// It is also if the last call of the turn returns directly and none of the turn failed.
+    /// As `IfAll`, and also if the last call of the turn returns directly and no call of the turn failed.
     IfLast,
-    /// It is, whatever else was called in the turn: the tool ends the run.
+    /// The output is always the answer, whatever else was called in the turn: the tool ends the run.
     Always,
 }
 
 impl ReturnDirect {
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "required by serde")]
     fn is_never(&self) -> bool {
         *self == Self::Never
     }
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "required by serde")]
 fn is_one(attempts: &u32) -> bool {
     *attempts == 1
 }
 
 impl ToolPolicy {
-    /// Nothing out of the ordinary.
+    /// The default policy.
     pub(crate) const DEFAULT: Self = Self {
         return_direct: ReturnDirect::Never,
         needs_approval: false,
@@ -117,19 +117,18 @@ impl Default for ToolPolicy {
 }
 
 impl ToolDefinition {
-    /// A tool without parameters; [`with_parameters`](Self::with_parameters) gives it some. A blank
-    /// description is none.
+    /// Creates the definition of a tool without a description and parameters.
     ///
     /// ```
     /// use tool_core::model::ToolDefinition;
     ///
-    /// let definition = ToolDefinition::new("now", "Tells the time");
+    /// let definition = ToolDefinition::new("now").with_description("Returns the time");
+    /// assert_eq!(definition.description(), Some("Returns the time"));
     /// assert_eq!(definition.parameters()["type"], "object");
     /// ```
     #[must_use]
-    pub fn new(name: impl Into<String>, description: impl Into<String>) -> Self {
-        let description = Some(description.into()).filter(|text: &String| !text.trim().is_empty());
-        Self::from_parts(name.into(), description, no_parameters())
+    pub fn new(name: impl Into<String>) -> Self {
+        Self::from_parts(name.into(), None, no_parameters())
     }
 
     pub(crate) fn from_parts(name: String, description: Option<String>, parameters: Value) -> Self {
@@ -140,11 +139,18 @@ impl ToolDefinition {
             policy: ToolPolicy::DEFAULT,
             undo: None,
             is_strict: false,
-            refusal: None,
+            strict_error: None,
         }
     }
 
-    /// The same tool with the JSON Schema of its arguments, an object schema. It is not
+    /// Returns this definition with a description for the model. A blank one counts as none.
+    #[must_use]
+    pub fn with_description(mut self, description: impl Into<String>) -> Self {
+        self.description = Some(description.into()).filter(|text| !text.trim().is_empty());
+        self
+    }
+
+    /// Returns this definition with the JSON Schema of the arguments, an object schema. It is not
     /// [strict](Self::into_strict).
     #[must_use]
     pub fn with_parameters(mut self, parameters: Value) -> Self {
@@ -153,19 +159,19 @@ impl ToolDefinition {
         self
     }
 
-    /// The same tool in the strict form that OpenAI's structured outputs ask for: the provider then holds the
-    /// model to the schema, letter by letter.
+    /// Converts the parameters into the strict form of OpenAI's structured outputs, which the provider strictly enforces
+    /// on the model.
     ///
-    /// Every object is closed and has all of its properties: for what may be left out the model gives `null`, which the
-    /// tool reads as if it were absent. What strict mode has no word for, such as `maxLength` or `default`, is told
-    /// in descriptions. [`ToolSet::strict`](crate::ToolSet::strict) does this for all tools of a set, and takes such a
-    /// `null` out of the arguments before the tool sees them.
+    /// Every object is closed and requires all of its properties: the model writes `null` for an optional one, which the
+    /// tool treats as absent. Keywords that strict mode does not support, such as `maxLength` or `default`, are written
+    /// into descriptions. [`ToolSet::strict`](crate::ToolSet::strict) does this for all tools of a set, and removes such a
+    /// `null` from the arguments before the tool sees them.
     ///
     /// ```
     /// use serde_json::json;
     /// use tool_core::model::ToolDefinition;
     ///
-    /// let definition = ToolDefinition::new("stay", "Books a hotel").with_parameters(json!({
+    /// let definition = ToolDefinition::new("stay").with_parameters(json!({
     ///     "type": "object",
     ///     "properties": { "nights": { "type": "integer", "default": 1 } },
     /// }));
@@ -178,8 +184,8 @@ impl ToolDefinition {
     ///
     /// # Errors
     ///
-    /// Strict mode cannot say what the tool takes: an object with names of any kind, a choice at the top, a value of any
-    /// type, too many levels or properties. The error names the tool and the place.
+    /// Returns an error if strict mode cannot express the parameters: an object with arbitrary names, a choice at the root,
+    /// a value of any type, or too many levels or properties. The error names the tool and the path.
     #[inline]
     pub fn into_strict(mut self) -> Result<Self, StrictError> {
         if !self.is_strict {
@@ -192,47 +198,47 @@ impl ToolDefinition {
         Ok(self)
     }
 
-    /// The strict form, or the same with the reason why there is none: a set with it is refused.
+    /// Converts the parameters into strict form, or stores the error, so that a set with this definition is refused.
     #[inline]
-    pub(crate) fn into_strict_or_refused(self) -> Self {
+    pub(crate) fn into_strict_or_error(self) -> Self {
         match self.clone().into_strict() {
             Ok(strict) => strict,
-            Err(error) => Self { refusal: Some(error.to_string()), ..self },
+            Err(error) => Self { strict_error: Some(error.to_string()), ..self },
         }
     }
 
-    /// Why there is no strict form, though the tool asks for it.
-    pub(crate) fn refusal(&self) -> Option<&str> {
-        self.refusal.as_deref()
+    /// Returns the error of creating the strict form, if one was requested.
+    pub(crate) fn strict_error(&self) -> Option<&str> {
+        self.strict_error.as_deref()
     }
 
-    /// The parameters are in [strict form](Self::into_strict), and a provider is asked to hold the model to them.
+    /// Returns `true` if the parameters are in [strict form](Self::into_strict), which the provider enforces.
     #[must_use]
     pub fn is_strict(&self) -> bool {
         self.is_strict
     }
 
-    /// The same tool by another name.
+    /// Returns this definition with another name.
     #[must_use]
     pub fn with_name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// The same tool with how the run deals with its calls.
+    /// Returns this definition with a policy for its calls.
     #[must_use]
     pub fn with_policy(mut self, policy: ToolPolicy) -> Self {
         self.policy = policy;
         self
     }
 
-    /// How the run deals with its calls.
+    /// Returns the policy for its calls.
     #[must_use]
     pub fn policy(&self) -> ToolPolicy {
         self.policy
     }
 
-    /// The same tool with the name of another that undoes what it did: if the run fails, the calls that were made are
+    /// Returns this definition with the name of the tool that undoes its calls. If a run fails, its executed calls are
     /// undone in reverse order.
     #[must_use]
     pub fn with_undo(mut self, tool: impl Into<String>) -> Self {
@@ -240,25 +246,25 @@ impl ToolDefinition {
         self
     }
 
-    /// The name of the tool that undoes what this one did.
+    /// Returns the name of the tool that undoes the calls of this one.
     #[must_use]
     pub fn undo(&self) -> Option<&str> {
         self.undo.as_deref()
     }
 
-    /// The name that the model calls it by.
+    /// Returns the name by which the model calls the tool.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What it does, in words for the model.
+    /// Returns the description for the model.
     #[must_use]
     pub fn description(&self) -> Option<&str> {
         self.description.as_deref()
     }
 
-    /// The JSON Schema (draft 2020-12) of the arguments, an object schema.
+    /// Returns the JSON Schema (draft 2020-12) of the arguments, an object schema.
     #[must_use]
     pub fn parameters(&self) -> &Value {
         &self.parameters
@@ -269,11 +275,10 @@ fn no_parameters() -> Value {
     json!({ "type": "object", "properties": {}, "required": [], "additionalProperties": false })
 }
 
-/// The definitions of a set of tools, in order: cheap to clone, and the place where a provider keeps
-/// what it made of them.
+/// The definitions of a set of tools, in order, with a cache of their encodings. Clones are cheap and share the cache.
 ///
-/// Every request of a run carries the same `ToolDefinitions`, so a provider turns them into its wire
-/// format once, through [`encoded`](Self::encoded), and not once per turn.
+/// Every request of a run contains the same `ToolDefinitions`, so a provider converts them to its wire format only once,
+/// with [`encoded`](Self::encoded), rather than once per turn.
 #[derive(Clone, Default)]
 pub struct ToolDefinitions(Arc<Shared>);
 
@@ -284,33 +289,34 @@ struct Shared {
 }
 
 impl ToolDefinitions {
-    /// What a provider made of the definitions: `encode` runs the first time that this type is asked
-    /// for, later calls give the same value. So it must follow from the definitions and the type alone:
-    /// what depends on settings takes a type per setting.
+    /// Returns the encoding of type `T`. The first call for a type runs `encode`, and later calls return the same value.
+    ///
+    /// The value must depend only on the definitions and the type. An encoding that depends on settings needs one type per
+    /// setting.
     ///
     /// ```
     /// use tool_core::model::{ToolDefinition, ToolDefinitions};
     ///
     /// struct Names(String);
     ///
-    /// let definitions = ToolDefinitions::from_iter([ToolDefinition::new("now", "Tells the time")]);
+    /// let definitions = ToolDefinitions::from_iter([ToolDefinition::new("now")]);
     /// let names = definitions.encoded(|list| Names(list[0].name().to_owned()));
     /// assert_eq!(names.0, "now");
-    /// let again = definitions.encoded::<Names>(|_| unreachable!("it is made once"));
+    /// let again = definitions.encoded::<Names>(|_| unreachable!("the encoding is cached"));
     /// assert_eq!(again.0, "now");
     /// ```
     pub fn encoded<T: Any + Send + Sync>(&self, encode: impl FnOnce(&[ToolDefinition]) -> T) -> Arc<T> {
         if let Some(encoding) = self.encoding() {
             return encoding;
         }
-        // Made without the lock, as `encode` may ask for another encoding.
-        let made = Arc::new(encode(&self.0.list));
+        // Created without the lock, because `encode` can request another encoding.
+        let encoding = Arc::new(encode(&self.0.list));
         let mut encodings = self.encodings();
         match encodings.get(&TypeId::of::<T>()).and_then(|any| Arc::clone(any).downcast().ok()) {
             Some(earlier) => earlier,
             None => {
-                encodings.insert(TypeId::of::<T>(), Arc::clone(&made) as Arc<dyn Any + Send + Sync>);
-                made
+                encodings.insert(TypeId::of::<T>(), Arc::clone(&encoding) as Arc<dyn Any + Send + Sync>);
+                encoding
             }
         }
     }
@@ -320,7 +326,7 @@ impl ToolDefinitions {
     }
 
     fn encodings(&self) -> MutexGuard<'_, HashMap<TypeId, Arc<dyn Any + Send + Sync>>> {
-        // A poisoned lock only says that a thread panicked: the map itself is whole.
+        // A poisoned lock only means that a thread panicked; the map is intact.
         self.0.encodings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,10 +1,10 @@
-//! Why a definition has no strict form.
+//! The error of creating the strict form of a definition.
 
 use std::fmt;
 
 use crate::schema::Refusal;
 
-/// Why the parameters of a tool have no strict form.
+/// The error of creating the [strict form](crate::model::ToolDefinition::into_strict) of a tool's parameters.
 #[derive(thiserror::Error)]
 #[error("the tool `{tool}` has no strict form: {refusal}")]
 pub struct StrictError {
@@ -18,14 +18,14 @@ impl StrictError {
         Self { tool, refusal }
     }
 
-    /// The name of the tool.
+    /// Returns the name of the tool.
     #[must_use]
     #[inline]
     pub fn tool(&self) -> &str {
         &self.tool
     }
 
-    /// The place in its parameters, such as `$.properties.labels`.
+    /// Returns the path in the parameters, such as `$.properties.labels`.
     #[must_use]
     #[inline]
     pub fn path(&self) -> &str {
@@ -33,7 +33,7 @@ impl StrictError {
     }
 }
 
-/// The text, so that a `main` that returns the error shows it readably.
+/// Writes the text, so that a `main` that returns the error shows it readably.
 impl fmt::Debug for StrictError {
     #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -106,7 +106,7 @@ impl Run {
     ///
     /// let mut policy = ToolPolicy::default();
     /// policy.needs_approval = true;
-    /// let delete = ToolDefinition::new("delete", "Deletes all").with_policy(policy);
+    /// let delete = ToolDefinition::new("delete").with_description("Deletes all").with_policy(policy);
     /// let tools = ToolDefinitions::from_iter([delete]);
     ///
     /// let mut run = Run::new([Message::user("Delete all")]);

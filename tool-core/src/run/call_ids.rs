@@ -34,11 +34,11 @@ impl Run {
                 }
                 replaced.insert(std::mem::replace(&mut call.id, id));
                 known.extend(earlier.map(|earlier| {
-                    let outcome = if earlier.is_of(call) {
-                        ToolExecution::new(call.clone(), earlier.result().clone()).of_record()
+                    let outcome = if earlier.was_requested_as(call) {
+                        ToolExecution::new(call.clone(), earlier.result().clone()).into_reused()
                     } else {
                         let why = "its id is that of an earlier call with other arguments; give each call a unique id";
-                        ToolExecution::new(call.clone(), Err(ToolError::not_made(why)))
+                        ToolExecution::new(call.clone(), Err(ToolError::not_executed(why)))
                     };
                     (position, outcome)
                 }));
@@ -72,14 +72,14 @@ impl Run {
         let limit = self.settings.limits.max_repeated_calls.max(1) as usize;
         let calls = self.calls();
         if let [call] = calls
-            && self.tool_executions.iter().filter(|one| one.is_of(call)).count() < limit
+            && self.tool_executions.iter().filter(|one| one.was_requested_as(call)).count() < limit
         {
             return;
         }
         let mut counts: BTreeMap<(&str, &str), usize> =
             calls.iter().map(|call| (name_and_arguments(call), 0)).collect();
         for one in &self.tool_executions {
-            if let Some(count) = counts.get_mut(&(&*one.call().name, one.asked_arguments())) {
+            if let Some(count) = counts.get_mut(&(&*one.call().name, one.original_arguments())) {
                 *count += 1;
             }
         }
@@ -100,7 +100,7 @@ impl Run {
                 "it was requested {before} times with these arguments already; \
                  continue with its earlier result, or use other arguments"
             );
-            refused.push((position, ToolExecution::new(call.clone(), Err(ToolError::not_made(&why)))));
+            refused.push((position, ToolExecution::new(call.clone(), Err(ToolError::not_executed(&why)))));
         }
         if let Stage::Calling(turn) = &mut self.stage {
             for (position, refused) in refused {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::tool::timing::micros_if_any;
+use crate::tool::timing::optional_micros;
 
 /// Limits of a run. A run that would exceed one of them stops with an error that carries all the work done so far.
 ///
@@ -30,7 +30,7 @@ pub struct RunLimits {
     #[serde(rename = "tokens", skip_serializing_if = "Option::is_none")]
     pub max_total_tokens: Option<u64>,
     /// The time that the run may take. Time spent awaiting approval, or stored, does not count.
-    #[serde(rename = "time", with = "micros_if_any", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "time", with = "optional_micros", skip_serializing_if = "Option::is_none")]
     pub max_time: Option<Duration>,
     /// The number of characters (Unicode scalar values) that all calls together, including failed ones, may return to the
     /// model; checked at the end of each turn.

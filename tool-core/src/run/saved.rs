@@ -19,7 +19,7 @@ use crate::model::{
 };
 use crate::run::{Run, RunId, StopReason};
 use crate::tool::timing::micros;
-use crate::tool::{Notes, ToolError, ToolErrorKind, ToolExecution, ToolOutput};
+use crate::tool::{ExecutionMetadata, ToolError, ToolErrorKind, ToolExecution, ToolOutput};
 
 /// The current format.
 const FORMAT: u32 = 2;
@@ -54,7 +54,7 @@ struct State<'a> {
 struct SavedExecution<'a> {
     id: Cow<'a, str>,
     #[serde(flatten)]
-    notes: Cow<'a, Notes>,
+    notes: Cow<'a, ExecutionMetadata>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     error: Option<ToolErrorKind>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -70,7 +70,7 @@ impl<'a> SavedExecution<'a> {
         let (output, error) = (execution.output(), execution.outcome().err());
         Self {
             id: (&*execution.call.id).into(),
-            notes: Cow::Borrowed(&execution.notes),
+            notes: Cow::Borrowed(&execution.metadata),
             error: error.map(ToolError::kind),
             is_fatal: error.is_some_and(ToolError::is_fatal),
             data: output.and_then(ToolOutput::data).map(Cow::Borrowed),
@@ -89,7 +89,7 @@ impl<'a> SavedExecution<'a> {
                 Ok(output.with_left_out(self.left_out))
             }
         };
-        ToolExecution { call: call.clone(), outcome, notes: self.notes.into_owned() }
+        ToolExecution { call: call.clone(), outcome, metadata: self.notes.into_owned() }
     }
 }
 

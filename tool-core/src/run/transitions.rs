@@ -232,13 +232,13 @@ impl Run {
                 None => None,
             };
             let Some(mut execution) = execution else {
-                let result = Message::tool(call, &Err(ToolError::not_made(why_not_executed)));
+                let result = Message::tool(call, &Err(ToolError::not_executed(why_not_executed)));
                 self.messages.push(result);
                 continue;
             };
-            execution.notes.attempts = Some(record.attempts).filter(|attempts| *attempts > 1);
-            execution.notes.asked = record.original_arguments;
-            execution.notes.undo = record.undo;
+            execution.metadata.attempts = Some(record.attempts).filter(|attempts| *attempts > 1);
+            execution.metadata.original_arguments = record.original_arguments;
+            execution.metadata.undo = record.undo;
             let result = Message::tool(call, execution.result());
             self.messages.push(result);
             self.tool_executions.push(execution);

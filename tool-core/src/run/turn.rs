@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::content::Content;
 use crate::model::{ReturnDirect, ToolCall, ToolDefinitions, ToolPolicy};
-use crate::tool::{ToolError, ToolExecution};
+use crate::tool::{ToolError, ToolErrorKind, ToolExecution};
 
 /// The state of the calls of the last message, in its order.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -116,7 +116,11 @@ impl CallRecord {
     pub(super) fn may_retry(&self, error: &ToolError) -> bool {
         let (allowed, at_most_once) =
             self.policy.map_or((1, false), |policy| (policy.attempts, policy.at_most_once));
-        let is_repeatable = error.is_failed() || (error.is_timed_out() && !at_most_once);
+        let is_repeatable = match error.kind() {
+            ToolErrorKind::Failed => true,
+            ToolErrorKind::TimedOut => !at_most_once,
+            _ => false,
+        };
         is_repeatable && !error.is_fatal() && self.current_attempt() < allowed
     }
 
@@ -130,11 +134,11 @@ impl CallRecord {
         }
         let Some(policy) = self.policy else { return };
         let same =
-            || finished.iter().rev().filter(|one| one.was_made_as(call)).find_map(ToolExecution::output);
+            || finished.iter().rev().filter(|one| one.was_executed_as(call)).find_map(ToolExecution::output);
         if let Some(output) = if policy.pure { same() } else { None } {
-            self.outcome = Some(ToolExecution::new(call.clone(), Ok(output.clone())).of_record());
+            self.outcome = Some(ToolExecution::new(call.clone(), Ok(output.clone())).into_reused());
         } else if self.is_outcome_unknown() {
-            self.outcome = Some(ToolExecution::new(call.clone(), Err(ToolError::lost())));
+            self.outcome = Some(ToolExecution::new(call.clone(), Err(ToolError::outcome_unknown())));
         } else if policy.needs_approval && self.approval == ApprovalStatus::NotNeeded {
             self.approval = ApprovalStatus::Pending;
         }

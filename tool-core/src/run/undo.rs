@@ -3,17 +3,20 @@
 use super::state::Stage;
 use crate::model::{ToolCall, ToolDefinition, ToolDefinitions};
 use crate::run::{Run, StopReason};
-use crate::tool::{ToolError, ToolExecution, Undone};
+use crate::tool::{ToolError, ToolErrorKind, ToolExecution, Undone};
 
 impl Run {
     /// Returns the calls to undo when the run fails, the last one first, each with the name of the tool that undoes it.
     fn executions_to_undo(&self) -> impl Iterator<Item = (&ToolExecution, &str)> {
         self.tool_executions.iter().rev().filter_map(|execution| {
             let may_have_had_effect = match execution.outcome() {
-                Ok(_) => !execution.is_from_record(),
-                Err(error) => error.is_outcome_unknown() || error.is_timed_out() || error.is_panicked(),
+                Ok(_) => !execution.is_reused(),
+                Err(error) => matches!(
+                    error.kind(),
+                    ToolErrorKind::OutcomeUnknown | ToolErrorKind::TimedOut | ToolErrorKind::Panicked
+                ),
             };
-            execution.notes.undo.as_deref().filter(|_| may_have_had_effect).map(|undo| (execution, undo))
+            execution.metadata.undo.as_deref().filter(|_| may_have_had_effect).map(|undo| (execution, undo))
         })
     }
 
@@ -66,13 +69,13 @@ impl Run {
             if !record.is_outcome_unknown() {
                 return;
             }
-            self.record_undo_result(ToolExecution::new(call, Err(ToolError::lost())));
+            self.record_undo_result(ToolExecution::new(call, Err(ToolError::outcome_unknown())));
         }
     }
 
     pub(super) fn record_undo_result(&mut self, mut execution: ToolExecution) {
         if let Stage::Undoing { reason, record } = &self.stage {
-            execution.notes.attempts = Some(record.attempts).filter(|attempts| *attempts > 1);
+            execution.metadata.attempts = Some(record.attempts).filter(|attempts| *attempts > 1);
             self.undo_executions.push(execution);
             self.stage = self.stage_after_stop(reason.clone());
         }

@@ -1,18 +1,18 @@
-//! The arguments of a call, read by the application before the call is made.
+//! Typed access to the arguments of a call before it is executed.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::FutureExt;
 
 use crate::model::ToolCall;
-use crate::tool::{FunctionTool, Reading, Tool, ToolArguments, ToolContext, ToolError};
+use crate::tool::{FunctionTool, ReadMode, Tool, ToolArguments, ToolContext, ToolError};
 
 impl ToolCall {
-    /// The arguments as a struct of one's own, to decide by what a call is made with: see
+    /// Parses the arguments as a type of the application, for decisions that depend on them: see
     /// [`AgentBuilder::needs_approval`](crate::agent::AgentBuilder::needs_approval).
     ///
-    /// They are mended as a tool mends them, so both see the same value; read by serde alone, the `"900"` which a tool takes
-    /// for a number is an error. The struct needs those arguments only that matter; others are left aside.
+    /// The arguments are repaired as a tool repairs them, so both see the same values: serde alone would refuse the
+    /// `"900"` that a tool accepts as a number. The struct needs only the relevant arguments; others are ignored.
     ///
     /// ```
     /// use tool_core::ToolCall;
@@ -30,21 +30,21 @@ impl ToolCall {
     ///
     /// # Errors
     ///
-    /// The arguments are not what the struct takes; the error is the one that the model would read.
+    /// Returns the error that the model would read if the arguments do not match the type.
     pub fn arguments_as<T: ToolArguments + Send>(&self) -> Result<T, ToolError> {
-        let read = Arc::new(Mutex::new(None));
-        let slot = Arc::clone(&read);
-        let put = move |arguments: T| {
+        let parsed = Arc::new(Mutex::new(None));
+        let slot = Arc::clone(&parsed);
+        let store = move |arguments: T| {
             *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(arguments);
         };
-        let reading = Reading { is_strict: false, ignores_unknown: true };
-        let context = ToolContext::new().of_call(self, reading);
-        let outcome = FunctionTool::new(&*self.name, "", put).call(&self.arguments, &context).now_or_never();
-        let read = read.lock().unwrap_or_else(PoisonError::into_inner).take();
-        match (read, outcome) {
+        let mode = ReadMode { is_strict: false, ignores_unknown: true };
+        let context = ToolContext::new().with_call(self, mode);
+        let outcome = FunctionTool::new(&*self.name, store).call(&self.arguments, &context).now_or_never();
+        let parsed = parsed.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match (parsed, outcome) {
             (Some(arguments), _) => Ok(arguments),
             (None, Some(Err(error))) => Err(error),
-            (None, _) => Err(ToolError::invalid_arguments("they are not those of the type")),
+            (None, _) => Err(ToolError::invalid_arguments("the arguments do not match the type")),
         }
     }
 }
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_read_as_a_tool_reads_them() {
+    fn parses_arguments_like_a_tool() {
         let cases = [
             (r#"{"euros": 900}"#, Ok(900)),
             (r#"{"euros": "900"}"#, Ok(900)),
@@ -78,9 +78,9 @@ mod tests {
             ),
         ];
         for (arguments, expected) in cases {
-            let read = ToolCall::new("call_1", "pay", arguments).arguments_as::<Payment>();
-            let read = read.map(|payment| payment.euros).map_err(|error| error.to_string());
-            assert_eq!(read.as_ref().map_err(String::as_str).copied(), expected, "{arguments}");
+            let parsed = ToolCall::new("call_1", "pay", arguments).arguments_as::<Payment>();
+            let euros = parsed.map(|payment| payment.euros).map_err(|error| error.to_string());
+            assert_eq!(euros.as_ref().map_err(String::as_str).copied(), expected, "{arguments}");
         }
     }
 }

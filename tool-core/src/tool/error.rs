@@ -1,4 +1,4 @@
-//! What can go wrong with one call.
+//! The errors of calls.
 
 use std::error::Error;
 use std::fmt;
@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::output::cut_text;
+use super::output::truncate_text;
 use crate::arguments::{LONGEST_NAME, list, nearest};
 
-/// Why one call of a tool gave no output. By default the model is told, and goes on.
+/// The error of a call that produced no output. By default it is reported to the model, and the run continues.
 ///
-/// `Display` is what the model reads. Serialising keeps that text and the kind, not the source.
+/// `Display` writes the text that the model reads. The serialised form contains this text and the kind, but not the
+/// source.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ToolError(Box<Inner>);
@@ -27,39 +28,41 @@ struct Inner {
     failure: Option<Arc<dyn Error + Send + Sync>>,
 }
 
-/// What kind of thing went wrong with a call: what a policy of a run is chosen by.
+/// The kind of a [`ToolError`]. The [`ErrorPolicy`](crate::run::ErrorPolicy) of a run can depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ToolErrorKind {
-    /// The model called a tool that the set does not have.
+    /// The model called a tool that the set does not contain.
     UnknownTool,
-    /// The arguments were not what the tool takes; it did not run.
+    /// The arguments were invalid. The tool was not executed.
     InvalidArguments,
-    /// The tool ran and returned an error.
+    /// The tool returned an error.
     Failed,
-    /// The tool panicked.
+    /// The tool panicked. [`ToolError::failure`] returns the text of the panic.
     Panicked,
-    /// The tool took longer than it may.
+    /// The tool exceeded its `timeout` or the run's timeout for calls.
     TimedOut,
-    /// The tool takes a value from its context that is not there; it did not run.
+    /// The context lacked a value that the tool takes from it. The tool was not executed.
     MissingContext,
-    /// A person denied the call.
+    /// The call was denied, by a person or by an [`Approver`](crate::agent::Approver).
     Denied,
-    /// The call was not made.
-    NotMade,
-    /// The call was started, and nobody knows what came of it.
+    /// The call was not executed: the run had ended, the reply was truncated, or the same call was repeated too often.
+    #[serde(rename = "not_made")]
+    NotExecuted,
+    /// The call was started, and its outcome is unknown.
     OutcomeUnknown,
 }
 
 impl ToolError {
-    /// The tool ran and failed. The model reads the error and its sources.
+    /// Creates the error of a tool that failed. The model reads the error and its sources.
     ///
     /// ```
+    /// use tool_core::tool::ToolErrorKind;
     /// use tool_core::ToolError;
     ///
     /// let error = ToolError::failed("no such city");
-    /// assert!(error.is_failed());
+    /// assert_eq!(error.kind(), ToolErrorKind::Failed);
     /// assert_eq!(error.to_string(), "no such city");
     /// ```
     #[must_use]
@@ -67,7 +70,7 @@ impl ToolError {
         Self::from_failure(failure.into(), "error")
     }
 
-    /// A failure of which only the type may be known: its name stands in for a blank message.
+    /// Creates the error of a tool that failed. The name of the error's type replaces a blank message.
     pub(crate) fn from_failure(failure: Box<dyn Error + Send + Sync>, type_name: &str) -> Self {
         let failure = match failure.downcast::<ToolError>() {
             Ok(error) => return *error,
@@ -91,7 +94,7 @@ impl ToolError {
         Self(Box::new(Inner { kind: ToolErrorKind::Failed, message, is_fatal: false, failure }))
     }
 
-    /// The tool failed in a way that the model can do nothing about: the run ends, with this error.
+    /// Creates the error of a tool that failed in a way that the model cannot handle: the run ends with this error.
     ///
     /// ```
     /// use tool_core::{ToolError, tool};
@@ -110,7 +113,8 @@ impl ToolError {
         error
     }
 
-    /// The arguments are not what the tool takes: `message` says which, what was expected and what came.
+    /// Creates the error of a call with invalid arguments. The message names each invalid argument, what was expected,
+    /// and the value found.
     #[must_use]
     pub fn invalid_arguments(message: impl Into<String>) -> Self {
         Self::new(ToolErrorKind::InvalidArguments, message.into())
@@ -130,7 +134,8 @@ impl ToolError {
         Self::new(ToolErrorKind::UnknownTool, message)
     }
 
-    /// The panic's text stays with the application; the model gets a reference to it.
+    /// Creates the error of a tool that panicked. The model reads only the reference; the application can read the
+    /// text of the panic.
     pub(crate) fn panicked(reference: &str, panic: &str) -> Self {
         let message = format!("the tool failed (reference {reference})");
         Self(Box::new(Inner {
@@ -142,19 +147,20 @@ impl ToolError {
     }
 
     pub(crate) fn timed_out(after: Duration) -> Self {
-        Self::new(ToolErrorKind::TimedOut, format!("the tool was stopped, as it took longer than {after:?}"))
+        Self::new(ToolErrorKind::TimedOut, format!("the tool timed out after {after:?}"))
     }
 
     pub(crate) fn missing_context(type_name: &str) -> Self {
-        let message = format!("the tool cannot be called: the application did not hand over a `{type_name}`");
+        let message = format!("the tool cannot be called: the application did not provide a `{type_name}`");
         Self::new(ToolErrorKind::MissingContext, message)
     }
 
-    pub(crate) fn not_made(why: &str) -> Self {
-        Self::new(ToolErrorKind::NotMade, format!("the call was not made: {why}"))
+    pub(crate) fn not_executed(reason: &str) -> Self {
+        Self::new(ToolErrorKind::NotExecuted, format!("the call was not executed: {reason}"))
     }
 
-    /// The call was denied, by an [`Approver`](crate::agent::Approver) or a person; the model reads why, if a reason is given.
+    /// Creates the error of a call that a person or an [`Approver`](crate::agent::Approver) denied. The model reads the reason,
+    /// if there is one.
     #[must_use]
     pub fn denied(reason: Option<&str>) -> Self {
         let message = match reason.map(str::trim).filter(|reason| !reason.is_empty()) {
@@ -164,25 +170,25 @@ impl ToolError {
         Self::new(ToolErrorKind::Denied, message)
     }
 
-    /// The run ended, or the process did, while the call was under way.
+    /// Creates the error of a call that was interrupted by the end of the run or of the process.
     pub(crate) fn interrupted() -> Self {
         let message = "the call was interrupted before a result was produced";
         Self::new(ToolErrorKind::OutcomeUnknown, message.into())
     }
 
-    /// The same, of a call that must not be made twice.
-    pub(crate) fn lost() -> Self {
-        let message = "the outcome of the call is unknown: it was interrupted, and may or may not have had its effect; \
-                       it is not made again, so find out before you go on";
+    /// Creates the error of an interrupted call that must not be executed twice.
+    pub(crate) fn outcome_unknown() -> Self {
+        let message = "the outcome of the call is unknown: it was interrupted and may or may not have taken effect; \
+                       it is not retried, so find out before you continue";
         Self::new(ToolErrorKind::OutcomeUnknown, message.into())
     }
 
-    /// An error that was kept.
+    /// Restores an error from a stored run.
     pub(crate) fn restored(kind: ToolErrorKind, message: String, is_fatal: bool) -> Self {
         Self(Box::new(Inner { kind, message, is_fatal, failure: None }))
     }
 
-    /// The same error with a text that tells nothing of what happened; the application still has the
+    /// Replaces the message with one that contains only the reference. The application can still read the
     /// [`failure`](Self::failure).
     pub(crate) fn hidden(mut self, reference: &str) -> Self {
         let neutral = format!("the tool failed (reference {reference})");
@@ -191,10 +197,10 @@ impl ToolError {
         self
     }
 
-    /// The same error with so many characters at most for the model, as in
-    /// [`ToolOutput::truncated`](crate::ToolOutput::truncated). The [`failure`](Self::failure) stays whole.
+    /// Truncates the message to `limit` characters, like [`ToolOutput::truncated`](crate::ToolOutput::truncated). The
+    /// [`failure`](Self::failure) is unchanged.
     pub(crate) fn truncated(mut self, limit: usize) -> Self {
-        if let Some(message) = cut_text(&self.0.message, limit) {
+        if let Some(message) = truncate_text(&self.0.message, limit) {
             self.0.message = message;
         }
         self
@@ -204,99 +210,45 @@ impl ToolError {
         Self(Box::new(Inner { kind, message, is_fatal: false, failure: None }))
     }
 
-    /// What the model reads.
+    /// Returns the text that the model reads.
     pub(crate) fn text(&self) -> &str {
         &self.0.message
     }
 
-    /// What kind of thing went wrong.
+    /// Returns the kind of the error.
     #[must_use]
     pub fn kind(&self) -> ToolErrorKind {
         self.0.kind
     }
 
-    /// The run ends with this error.
+    /// Returns `true` if the error ends the run.
     #[must_use]
     pub fn is_fatal(&self) -> bool {
         self.0.is_fatal
     }
 
-    /// A person denied the call.
-    #[must_use]
-    pub fn is_denied(&self) -> bool {
-        self.0.kind == ToolErrorKind::Denied
-    }
-
-    /// The call was started, and nobody knows what came of it.
-    #[must_use]
-    pub fn is_outcome_unknown(&self) -> bool {
-        self.0.kind == ToolErrorKind::OutcomeUnknown
-    }
-
-    /// The model called a tool that the set does not have.
-    #[must_use]
-    pub fn is_unknown_tool(&self) -> bool {
-        self.0.kind == ToolErrorKind::UnknownTool
-    }
-
-    /// The arguments were not what the tool takes; it did not run.
-    #[must_use]
-    pub fn is_invalid_arguments(&self) -> bool {
-        self.0.kind == ToolErrorKind::InvalidArguments
-    }
-
-    /// The tool ran and returned an error.
-    #[must_use]
-    pub fn is_failed(&self) -> bool {
-        self.0.kind == ToolErrorKind::Failed
-    }
-
-    /// The tool panicked; [`failure`](Self::failure) has the text of the panic.
-    #[must_use]
-    pub fn is_panicked(&self) -> bool {
-        self.0.kind == ToolErrorKind::Panicked
-    }
-
-    /// The tool took longer than its `timeout`.
-    #[must_use]
-    pub fn is_timed_out(&self) -> bool {
-        self.0.kind == ToolErrorKind::TimedOut
-    }
-
-    /// The tool takes a value from its context that is not there; it did not run.
-    #[must_use]
-    pub fn is_missing_context(&self) -> bool {
-        self.0.kind == ToolErrorKind::MissingContext
-    }
-
-    /// The call was not made: the run was over, the reply cut short, or the same call was made too often.
-    #[must_use]
-    pub fn is_not_made(&self) -> bool {
-        self.0.kind == ToolErrorKind::NotMade
-    }
-
-    /// The error that the tool returned, or the text of its panic, as long as it was not serialised.
+    /// Returns the error that the tool returned, or the text of its panic. It is lost when the error is serialised.
     #[must_use]
     pub fn failure(&self) -> Option<&(dyn Error + Send + Sync + 'static)> {
         self.0.failure.as_deref()
     }
 }
 
-/// What the model reads.
+/// Writes the text that the model reads.
 impl fmt::Display for ToolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.message)
     }
 }
 
-/// Leaves the message out: it may repeat an argument, which may be a secret.
+/// Omits the message: it can quote an argument, which can be secret.
 impl fmt::Debug for ToolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ToolError({:?}, {} bytes)", self.0.kind, self.0.message.len())
     }
 }
 
-/// The message holds the tool's error and its sources already, so there is no source below it.
+/// Has no source: the message already contains the tool's error and its sources.
 impl Error for ToolError {}
 
 #[cfg(test)]
@@ -319,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn the_model_reads_the_error_and_its_sources() {
+    fn includes_the_sources_in_the_message() {
         let error = Layer("booking failed", Some(Box::new(Layer("timed out", None))));
         assert_eq!(ToolError::failed(error).to_string(), "booking failed: timed out");
         let repeated = Layer("booking failed: timed out", Some(Box::new(Layer("timed out", None))));
@@ -327,19 +279,19 @@ mod tests {
     }
 
     #[test]
-    fn a_blank_message_becomes_the_types_name() {
+    fn replaces_a_blank_message_with_the_type_name() {
         let error = ToolError::from_failure(Box::new(Layer(" ", None)), "Layer");
         assert_eq!(error.to_string(), "Layer");
     }
 
     #[test]
-    fn a_tool_error_stays_what_it_is() {
+    fn keeps_the_kind_of_a_wrapped_tool_error() {
         let error = ToolError::failed(ToolError::invalid_arguments("`x` is odd"));
-        assert!(error.is_invalid_arguments());
+        assert_eq!(error.kind(), ToolErrorKind::InvalidArguments);
     }
 
     #[test]
-    fn an_unknown_tool_names_the_known_and_the_nearest() {
+    fn suggests_the_nearest_of_the_known_tools() {
         let error = ToolError::unknown_tool("squareRoot", ["sum", "square_root"].into_iter());
         let expected =
             "there is no tool `squareRoot`; the tools are `sum`, `square_root`; did you mean `square_root`?";

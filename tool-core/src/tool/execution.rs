@@ -8,144 +8,146 @@ use serde::{Deserialize, Serialize};
 use crate::arguments::Repair;
 use crate::model::ToolCall;
 use crate::tool::timing::{micros, micros_since_epoch};
-use crate::tool::{ToolError, ToolOutput, write_outcome};
+use crate::tool::{ToolError, ToolErrorKind, ToolOutput, write_outcome};
 
-/// One call that was made, and what came of it.
+/// The record of a call and its outcome.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ToolExecution {
     pub(crate) call: ToolCall,
     #[serde(serialize_with = "write_outcome")]
     pub(crate) outcome: Result<ToolOutput, ToolError>,
     #[serde(flatten)]
-    pub(crate) notes: Notes,
+    pub(crate) metadata: ExecutionMetadata,
 }
 
-/// What is known of a call beside what was called and what came back.
+/// The data of an execution besides the call and its outcome.
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Notes {
+pub(crate) struct ExecutionMetadata {
     #[serde(with = "micros_since_epoch", skip_serializing_if = "Option::is_none")]
     pub(crate) started_at: Option<SystemTime>,
     #[serde(with = "micros", skip_serializing_if = "Duration::is_zero")]
     pub(crate) duration: Duration,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) repairs: Vec<Repair>,
-    /// How often it was begun, if more than once.
+    /// The number of times that the call was started, if more than once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) attempts: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) asked: Option<String>,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) from_record: bool,
+    #[serde(rename = "asked", skip_serializing_if = "Option::is_none")]
+    pub(crate) original_arguments: Option<String>,
+    #[serde(rename = "from_record", skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_reused: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) undo: Option<String>,
 }
 
-/// Leaves arguments out.
-impl fmt::Debug for Notes {
+/// Omits arguments, which can be secret.
+impl fmt::Debug for ExecutionMetadata {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Notes")
+        f.debug_struct("ExecutionMetadata")
             .field("started_at", &self.started_at)
             .field("duration", &self.duration)
             .field("repairs", &self.repairs)
             .field("attempts", &self.attempts)
-            .field("from_record", &self.from_record)
+            .field("is_reused", &self.is_reused)
             .finish_non_exhaustive()
     }
 }
 
 impl ToolExecution {
-    /// The record of a call that took no time that anybody measured.
+    /// Creates the record of a call whose duration was not measured.
     #[must_use]
     pub fn new(call: ToolCall, outcome: Result<ToolOutput, ToolError>) -> Self {
-        Self { call, outcome, notes: Notes::default() }
+        Self { call, outcome, metadata: ExecutionMetadata::default() }
     }
 
-    /// The same record with when the call began and how long it took.
+    /// Returns this record with the start time and the duration of the call.
     #[must_use]
     pub fn with_timing(mut self, started_at: SystemTime, duration: Duration) -> Self {
-        self.notes.started_at = Some(started_at);
-        self.notes.duration = duration;
+        self.metadata.started_at = Some(started_at);
+        self.metadata.duration = duration;
         self
     }
 
     pub(crate) fn with_repairs(mut self, repairs: Vec<Repair>) -> Self {
-        self.notes.repairs = repairs;
+        self.metadata.repairs = repairs;
         self
     }
 
-    /// The same record with another outcome.
+    /// Returns this record with another outcome.
     pub(crate) fn with_outcome(mut self, outcome: Result<ToolOutput, ToolError>) -> Self {
         self.outcome = outcome;
         self
     }
 
-    /// The record of a call that was not made, as its outcome was known.
-    pub(crate) fn of_record(mut self) -> Self {
-        self.notes.from_record = true;
+    /// Marks the call as not executed because the outcome of an earlier call was reused.
+    pub(crate) fn into_reused(mut self) -> Self {
+        self.metadata.is_reused = true;
         self
     }
 
-    /// It is of a call of the same tool with the same arguments.
-    pub(crate) fn is_of(&self, call: &ToolCall) -> bool {
-        self.call.name == call.name && self.asked_arguments() == call.arguments
+    /// Returns `true` if the model requested the same tool with the same arguments.
+    pub(crate) fn was_requested_as(&self, call: &ToolCall) -> bool {
+        self.call.name == call.name && self.original_arguments() == call.arguments
     }
 
-    /// The same tool was called with the same arguments, whatever the model had asked for.
-    pub(crate) fn was_made_as(&self, call: &ToolCall) -> bool {
+    /// Returns `true` if the same tool was called with the same arguments, whatever the model had requested.
+    pub(crate) fn was_executed_as(&self, call: &ToolCall) -> bool {
         self.call.name == call.name && self.call.arguments == call.arguments
     }
 
-    /// What was mended in the arguments before the tool was called.
+    /// Returns the repairs of the arguments that preceded the call.
     #[must_use]
     pub fn repairs(&self) -> &[Repair] {
-        &self.notes.repairs
+        &self.metadata.repairs
     }
 
-    /// What was called, with what.
+    /// Returns the call with the arguments that it was executed with.
     #[must_use]
     pub fn call(&self) -> &ToolCall {
         &self.call
     }
 
-    /// The arguments that the model asked for, which are other than those of the [`call`](Self::call) if a person
+    /// Returns the arguments that the model requested. They differ from those of the [`call`](Self::call) if a person
     /// changed them.
     #[must_use]
-    pub fn asked_arguments(&self) -> &str {
-        self.notes.asked.as_deref().unwrap_or(&self.call.arguments)
+    pub fn original_arguments(&self) -> &str {
+        self.metadata.original_arguments.as_deref().unwrap_or(&self.call.arguments)
     }
 
-    /// How often the call was begun: more than once if its tool is tried [again](crate::model::ToolPolicy::attempts), or the
-    /// process ended while it was under way.
+    /// Returns the number of times that the call was started. It is more than 1 if the call was
+    /// [retried](crate::model::ToolPolicy::attempts), or if the process ended while the call was in flight.
     #[must_use]
     pub fn attempts(&self) -> u32 {
-        self.notes.attempts.unwrap_or(1)
+        self.metadata.attempts.unwrap_or(1)
     }
 
-    /// The call was begun: not one that a person denied, that was refused before it was made, or whose outcome was
-    /// [known](Self::is_from_record).
+    /// Returns `true` if the call was started: it was not denied, not refused before execution, and its outcome was not
+    /// [reused](Self::is_reused).
     #[must_use]
-    pub fn was_made(&self) -> bool {
-        let is_refused = |error: &ToolError| error.is_denied() || error.is_not_made();
-        !self.notes.from_record && !self.outcome.as_ref().is_err_and(is_refused)
+    pub fn was_executed(&self) -> bool {
+        let is_refused =
+            |error: &ToolError| matches!(error.kind(), ToolErrorKind::Denied | ToolErrorKind::NotExecuted);
+        !self.metadata.is_reused && !self.outcome.as_ref().is_err_and(is_refused)
     }
 
-    /// The call was not made: its outcome is that of the same call, made before in this run.
+    /// Returns `true` if the call was not executed because the outcome of the same call, executed earlier in the run,
+    /// was reused.
     #[must_use]
-    pub fn is_from_record(&self) -> bool {
-        self.notes.from_record
+    pub fn is_reused(&self) -> bool {
+        self.metadata.is_reused
     }
 
-    /// What came back.
+    /// Returns the outcome of the call.
     ///
     /// # Errors
     ///
-    /// Why the call failed.
+    /// Returns the error of a call that failed.
     pub fn outcome(&self) -> Result<&ToolOutput, &ToolError> {
         self.outcome.as_ref()
     }
 
-    /// The output, unless the call failed.
+    /// Returns the output, or `None` if the call failed.
     #[must_use]
     pub fn output(&self) -> Option<&ToolOutput> {
         self.outcome.as_ref().ok()
@@ -155,15 +157,15 @@ impl ToolExecution {
         &self.outcome
     }
 
-    /// When the call began, if it was measured.
+    /// Returns the time when the call started, if it was measured.
     #[must_use]
     pub fn started_at(&self) -> Option<SystemTime> {
-        self.notes.started_at
+        self.metadata.started_at
     }
 
-    /// How long the call took; zero if it was not measured.
+    /// Returns the duration of the call, or zero if it was not measured.
     #[must_use]
     pub fn duration(&self) -> Duration {
-        self.notes.duration
+        self.metadata.duration
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 
-use super::output::keep_within;
+use super::output::truncate_outcome;
 use crate::arguments::Repair;
 use crate::tool::{ToolError, ToolOutput};
 
@@ -16,31 +16,30 @@ type Outcome = Result<ToolOutput, ToolError>;
 
 /// The future of one call of a [`Tool`](crate::Tool).
 ///
-/// A synchronous tool is done when it returns, so its future holds the outcome and costs no allocation;
-/// an asynchronous one is boxed.
+/// The future of a synchronous tool contains the outcome and needs no allocation. That of an asynchronous tool is boxed.
 pub struct ToolFuture<'a> {
     pending: Pending<'a>,
     repairs: Vec<Repair>,
 }
 
-/// What the code of one tool gives: as little as there is to a call, because that code is there for every tool.
+/// A call as the generated code of one tool returns it. It is small, because that code exists once per tool.
 pub enum Pending<'a> {
-    /// A call that is over; nothing once the outcome was taken.
+    /// A call that has finished. `None` once the outcome was taken.
     Ready(Option<Outcome>),
-    /// A call that has to be awaited.
+    /// A call that must be awaited.
     Boxed(Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>),
-    /// A call that makes another, and knows what was mended when that is over.
-    Around(Pin<Box<dyn Future<Output = (Outcome, Vec<Repair>)> + Send + 'a>>),
+    /// A call that executes another, whose repairs are known when it finishes.
+    Wrapping(Pin<Box<dyn Future<Output = (Outcome, Vec<Repair>)> + Send + 'a>>),
 }
 
 impl<'a> Pending<'a> {
-    /// A call that is already over.
+    /// Creates the future of a call that has finished.
     #[must_use]
     pub fn ready(outcome: Outcome) -> Self {
         Self::Ready(Some(outcome))
     }
 
-    /// A call that has to be awaited.
+    /// Creates the future of a call that must be awaited.
     #[must_use]
     pub fn boxed(future: impl Future<Output = Outcome> + Send + 'a) -> Self {
         Self::Boxed(Box::pin(future))
@@ -48,7 +47,7 @@ impl<'a> Pending<'a> {
 }
 
 impl<'a> ToolFuture<'a> {
-    /// A call that is already over.
+    /// Creates the future of a call that has finished.
     ///
     /// ```
     /// use tool_core::tool::ToolFuture;
@@ -62,7 +61,7 @@ impl<'a> ToolFuture<'a> {
         Self::from(Pending::ready(outcome))
     }
 
-    /// A call that has to be awaited.
+    /// Creates the future of a call that must be awaited.
     ///
     /// ```
     /// use tool_core::tool::ToolFuture;
@@ -76,28 +75,28 @@ impl<'a> ToolFuture<'a> {
         Self::from(Pending::boxed(future))
     }
 
-    /// A call that makes another one, and gives its outcome and what was mended for it.
-    pub(crate) fn around(call: impl Future<Output = (Outcome, Vec<Repair>)> + Send + 'a) -> Self {
-        Self::from(Pending::Around(Box::pin(call)))
+    /// Creates the future of a call that executes another and resolves to its outcome and repairs.
+    pub(crate) fn wrapping(call: impl Future<Output = (Outcome, Vec<Repair>)> + Send + 'a) -> Self {
+        Self::from(Pending::Wrapping(Box::pin(call)))
     }
 
-    /// The outcome and what was mended, if the call is over already.
+    /// Returns the outcome and the repairs if the call has finished, or else this future.
     #[inline]
     pub(crate) fn into_outcome(self) -> Result<(Outcome, Vec<Repair>), Self> {
         match self {
             Self { pending: Pending::Ready(Some(outcome)), repairs } => Ok((outcome, repairs)),
-            under_way => Err(under_way),
+            pending => Err(pending),
         }
     }
 
-    /// The same call, with what was mended in its arguments; in front of what was mended already.
+    /// Returns this call with further repairs of its arguments in front of those it already has.
     pub(crate) fn with_repairs(mut self, mut repairs: Vec<Repair>) -> Self {
         repairs.extend(self.take_repairs());
         self.repairs = repairs;
         self
     }
 
-    /// What was mended in the arguments; all of it when the call is over.
+    /// Takes the repairs of the arguments. They are complete once the call has finished.
     pub(crate) fn take_repairs(&mut self) -> Vec<Repair> {
         std::mem::take(&mut self.repairs)
     }
@@ -109,9 +108,9 @@ impl<'a> From<Pending<'a>> for ToolFuture<'a> {
     }
 }
 
-/// The call of an asynchronous function: its future, and what makes an outcome of what it gives.
+/// Creates the call of an asynchronous function from its future and the conversion of its output.
 ///
-/// The same as an `async` block around both, but cheaper to compile: no state machine is made per tool.
+/// Equivalent to an `async` block around both, but cheaper to compile: no state machine is generated per tool.
 pub fn later<'a, F>(future: F, convert: fn(F::Output) -> Outcome) -> Pending<'a>
 where
     F: Future + Send + 'a,
@@ -120,16 +119,16 @@ where
     Pending::boxed(Later { future, convert })
 }
 
-/// The call of a function that may block: it runs on tokio's pool of threads for that.
+/// Creates the call of a function that may block, which runs on tokio's pool of blocking threads.
 ///
-/// A thread cannot be stopped, so the function runs to its end even when nobody waits for it any more.
+/// A thread cannot be stopped, so the function runs to completion even if the call is dropped.
 #[must_use]
 pub fn blocking<'a>(function: impl FnOnce() -> Outcome + Send + 'static) -> Pending<'a> {
     Pending::boxed(async move {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
-            return Err(ToolError::failed("a tool with `blocking` needs a tokio runtime around it"));
+            return Err(ToolError::failed("a `blocking` tool must be called within a tokio runtime"));
         };
-        // The other thread knows nothing of the span that the call is made in.
+        // The other thread does not inherit the span of the call.
         #[cfg(feature = "tracing")]
         let function = {
             let span = tracing::Span::current();
@@ -139,15 +138,17 @@ pub fn blocking<'a>(function: impl FnOnce() -> Outcome + Send + 'static) -> Pend
             Ok(outcome) => outcome,
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
-                Err(_) => Err(ToolError::failed("the runtime was shut down before the tool was called")),
+                Err(_) => {
+                    Err(ToolError::failed("the tokio runtime was shut down before the tool was called"))
+                }
             },
         }
     })
 }
 
-/// The same call, ended when it takes longer than it may.
+/// Limits the duration of a call.
 #[inline]
-pub(super) fn within<'a>(pending: Pending<'a>, duration: Duration) -> Pending<'a> {
+pub(super) fn with_timeout<'a>(pending: Pending<'a>, duration: Duration) -> Pending<'a> {
     let Pending::Boxed(future) = pending else { return pending };
     Pending::boxed(async move {
         match tokio::time::timeout(duration, future).await {
@@ -157,14 +158,14 @@ pub(super) fn within<'a>(pending: Pending<'a>, duration: Duration) -> Pending<'a
     })
 }
 
-/// The same call, with what it gives back cut to so many characters.
+/// Truncates the outcome of a call to `limit` characters.
 #[inline]
-pub(super) fn cut(pending: Pending<'_>, characters: usize) -> Pending<'_> {
+pub(super) fn with_max_chars(pending: Pending<'_>, limit: usize) -> Pending<'_> {
     match pending {
-        Pending::Ready(outcome) => Pending::Ready(outcome.map(|outcome| keep_within(outcome, characters))),
-        Pending::Boxed(future) => Pending::boxed(future.map(move |outcome| keep_within(outcome, characters))),
-        // No `#[tool]` makes one.
-        around @ Pending::Around(_) => around,
+        Pending::Ready(outcome) => Pending::Ready(outcome.map(|outcome| truncate_outcome(outcome, limit))),
+        Pending::Boxed(future) => Pending::boxed(future.map(move |outcome| truncate_outcome(outcome, limit))),
+        // `#[tool]` never generates one.
+        wrapping @ Pending::Wrapping(_) => wrapping,
     }
 }
 
@@ -190,12 +191,12 @@ impl Future for ToolFuture<'_> {
 
     /// # Panics
     ///
-    /// When it is polled again after it was ready, as any future may.
+    /// Panics if it is polled again after completion.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
         match &mut self.pending {
-            Pending::Ready(outcome) => Poll::Ready(outcome.take().expect("polled after it was ready")),
+            Pending::Ready(outcome) => Poll::Ready(outcome.take().expect("polled after completion")),
             Pending::Boxed(future) => future.as_mut().poll(context),
-            Pending::Around(future) => future.as_mut().poll(context).map(|(outcome, repairs)| {
+            Pending::Wrapping(future) => future.as_mut().poll(context).map(|(outcome, repairs)| {
                 self.repairs.extend(repairs);
                 outcome
             }),
@@ -207,7 +208,7 @@ impl fmt::Debug for ToolFuture<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.pending {
             Pending::Ready(_) => "ToolFuture(ready)",
-            Pending::Boxed(_) | Pending::Around(_) => "ToolFuture(boxed)",
+            Pending::Boxed(_) | Pending::Wrapping(_) => "ToolFuture(boxed)",
         })
     }
 }

@@ -5,7 +5,7 @@ use crate::model::{Message, ToolCall, ToolMessage};
 use crate::tool::{ToolError, ToolOutput};
 
 impl Message {
-    /// What a call gave back: its output, or the error in words.
+    /// Creates the message that reports a call's output, or the text of its error, to the model.
     #[must_use]
     pub fn tool(call: &ToolCall, outcome: &Result<ToolOutput, ToolError>) -> Self {
         let (content, is_error) = match outcome {

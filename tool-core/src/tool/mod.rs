@@ -1,4 +1,4 @@
-//! One tool: its definition, its context, its outcome, and how a call of it is executed.
+//! Tools: what they are, their context and outcomes, and how their calls are executed.
 
 mod call_arguments;
 mod closure;
@@ -19,11 +19,11 @@ use std::panic::Location;
 
 pub use self::closure::{FunctionTool, ToolArguments, ToolHandler};
 pub use self::context::{Attempt, IdempotencyKey, Injection, Progress, ToolContext, ToolProgress, Undone};
-pub(crate) use self::context::{AttemptContext, ProgressSink, Reading};
+pub(crate) use self::context::{AttemptContext, ProgressSink, ReadMode};
 #[cfg(feature = "dynamic")]
-pub use self::dynamic::{DynamicTool, DynamicToolError};
+pub use self::dynamic::{DynamicTool, DynamicToolError, DynamicToolErrorKind};
 pub use self::error::{ToolError, ToolErrorKind};
-pub(crate) use self::execution::Notes;
+pub(crate) use self::execution::ExecutionMetadata;
 pub use self::execution::ToolExecution;
 pub use self::future::ToolFuture;
 pub(crate) use self::output::{Budget, write_outcome};
@@ -33,7 +33,7 @@ use crate::model::ToolDefinition;
 
 /// The items of this module that generated code names.
 pub(crate) mod private {
-    pub use super::context::{Injectable, InjectableByValue, for_call, lacks, look_up};
+    pub use super::context::{Injectable, InjectableByValue, for_call, look_up, missing_context};
     pub use super::declared::{
         Arguments, DeclaredTool, Details, ParameterDetails, StaticTool, Taken, ToolName,
     };
@@ -41,16 +41,16 @@ pub(crate) mod private {
     pub use super::output::{PlainKind, Returned, ToolFailure, ToolReturn};
 }
 
-/// Something that a language model can call.
+/// A tool that a language model can call.
 ///
-/// `#[tool]` makes one of a function; implement the trait by hand for what a function cannot say.
+/// `#[tool]` turns a function into a tool. Implement the trait by hand for anything that a function cannot express.
 ///
 /// # Contract
 ///
-/// - [`definition`](Tool::definition) gives the same definition each time: it is sent to the model once
-///   per turn, and read once per [`ToolSet`](crate::ToolSet).
-/// - [`call`](Tool::call) may run several times at once. It gets the arguments as the model wrote them,
-///   so it checks them before it acts.
+/// - [`definition`](Tool::definition) always returns the same definition. It is sent to the model once per turn, and
+///   read once per [`ToolSet`](crate::ToolSet).
+/// - [`call`](Tool::call) can run several times concurrently. It receives the arguments as the model wrote them,
+///   and must validate them before it acts.
 /// - Dropping the future cancels the call.
 ///
 /// # Examples
@@ -74,33 +74,33 @@ pub(crate) mod private {
 ///     }
 /// }
 ///
-/// let dice = Dice { definition: ToolDefinition::new("roll", "Rolls a die") };
+/// let dice = Dice { definition: ToolDefinition::new("roll").with_description("Rolls a die") };
 /// assert_eq!(dice.definition().name(), "roll");
 /// ```
 pub trait Tool: Send + Sync {
-    /// What the model is told of the tool.
+    /// Returns the definition that is sent to the model.
     fn definition(&self) -> &ToolDefinition;
 
     /// Calls the tool with the JSON text that the model wrote.
     ///
     /// # Errors
     ///
-    /// The future gives a [`ToolError`] when the arguments are wrong or the tool fails.
+    /// The future resolves to a [`ToolError`] if the arguments are invalid or the tool fails.
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a>;
 
-    /// What the tool takes from the context; `None` if it does not say. A run that lacks something is
-    /// refused before the model is asked.
+    /// Returns the values that the tool takes from its context, or `None` if they are not known. A run whose context
+    /// lacks one of them is refused before a request is sent to the model.
     fn injections(&self) -> Option<&[Injection]> {
         None
     }
 
-    /// Where the tool is declared, if that is known: named when two tools of a set clash.
+    /// Returns the location where the tool is declared, if known. Errors about duplicate names include it.
     fn declared_at(&self) -> Option<&'static Location<'static>> {
         None
     }
 
-    /// Where the tool comes from if it is none of the program's own, in words such as "the MCP server `files`": named
-    /// when two tools of a set clash.
+    /// Returns the origin of a tool that the program does not declare itself, such as "the MCP server `files`". Errors
+    /// about duplicate names include it.
     fn origin(&self) -> Option<&str> {
         None
     }

@@ -1,4 +1,4 @@
-//! Reading the object of all arguments by its schema, for tools that are no `#[tool]` functions.
+//! Reads the arguments of closures and dynamic tools as one object, guided by its schema.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -12,123 +12,122 @@ use crate::tool::{ToolContext, ToolError, ToolFuture};
 
 /// A tool that takes its arguments as one object.
 pub(super) trait ObjectTool {
-    /// The schema that the model was given.
+    /// Returns the schema that is sent to the model.
     fn parameters(&self) -> &Value;
 
-    /// The schema to mend by and to tell mistakes by.
+    /// Returns the schema that guides repairs and explanations.
     fn schema(&self) -> Cow<'_, Value> {
         Cow::Borrowed(self.parameters())
     }
 
-    /// Calls the tool, if the text of an object holds what it takes.
+    /// Calls the tool if the text of an object contains valid arguments.
     ///
-    /// The last attempt is made with what could be mended.
+    /// The last attempt is made with the repaired arguments.
     fn call(&self, object: &str, context: &ToolContext, is_last: bool) -> Option<ToolFuture<'static>>;
 
-    /// A member is taken though the schema does not list its name.
-    fn takes(&self, _name: &str, _value: &RawValue) -> bool {
+    /// Returns `true` if the tool accepts a member that the schema does not list.
+    fn accepts_unlisted(&self, _name: &str, _value: &RawValue) -> bool {
         false
     }
 
-    /// What is wrong with an argument that its type reads all the same.
-    fn broken(&self, _name: &str, _value: &str) -> Option<String> {
+    /// Returns the limit that an argument violates even if its type can be deserialised.
+    fn violated_limit(&self, _name: &str, _value: &str) -> Option<String> {
         None
     }
 
-    /// Why the object cannot be read, if its type says so.
-    fn error(&self, _object: &str) -> Option<serde_json::Error> {
+    /// Returns the error of deserialising the object, if its type determines it.
+    fn parse_error(&self, _object: &str) -> Option<serde_json::Error> {
         None
     }
 
-    /// Who knows whether a value fits a schema, if there is anyone but the type itself.
+    /// Returns the judge of whether a value matches a schema, unless the type itself decides.
     fn judge(&self) -> Option<&dyn Judge> {
         None
     }
 }
 
-/// One member of the object, as it came or as it was mended.
+/// One member of the object, original or repaired.
 type Member<'a> = (&'a str, Cow<'a, str>);
 
-/// Reads the arguments and calls the tool, or refuses the call with all mistakes at once.
+/// Reads the arguments and calls the tool, or refuses the call with all mistakes.
 pub(super) fn call(tool: &dyn ObjectTool, text: &str, context: &ToolContext) -> ToolFuture<'static> {
-    // Models without anything to say send these.
+    // Models send these when there are no arguments.
     let text = if matches!(text.trim_ascii(), "" | "null") { "{}" } else { text };
     let error = match serde_json::from_str(text) {
-        Ok(Members(members)) => return call_with_known(tool, text, members, context),
+        Ok(Members(members)) => return call_with_known_members(tool, text, members, context),
         Err(error) => error,
     };
-    let mended = (!context.has_strict_arguments()).then(|| repair::mend_text(text)).flatten();
-    if let Some(mended) = mended
-        && let Ok(Members(members)) = serde_json::from_str(&mended)
+    let repaired = (!context.has_strict_arguments()).then(|| repair::mend_text(text)).flatten();
+    if let Some(repaired) = repaired
+        && let Ok(Members(members)) = serde_json::from_str(&repaired)
     {
-        let repair = Repair::of_text(text, &mended);
-        return call_with_known(tool, &mended, members, context).with_repairs(vec![repair]);
+        let repair = Repair::of_text(text, &repaired);
+        return call_with_known_members(tool, &repaired, members, context).with_repairs(vec![repair]);
     }
     refuse(&expectation::unreadable(text, &error))
 }
 
-/// As [`call_with`], after what the tool does not have was left out, if its set says so.
-fn call_with_known(
+/// Like [`call_with_members`], but removes unknown members first if the set ignores them.
+fn call_with_known_members(
     tool: &dyn ObjectTool,
     text: &str,
     members: Vec<(Cow<'_, str>, &RawValue)>,
     context: &ToolContext,
 ) -> ToolFuture<'static> {
-    if !context.reading().ignores_unknown {
-        return call_with(tool, text, &members, context);
+    if !context.read_mode().ignores_unknown {
+        return call_with_members(tool, text, &members, context);
     }
-    let is_known = knows(tool);
+    let is_known = accepts_member(tool);
     let (known, unknown): (Vec<_>, Vec<_>) =
         members.into_iter().partition(|(name, value)| is_known(name, value));
     let known_text =
-        object_of(&known.iter().map(|(name, value)| (&**name, value.get().into())).collect::<Vec<_>>());
+        write_object(&known.iter().map(|(name, value)| (&**name, value.get().into())).collect::<Vec<_>>());
     let ignored = unknown.iter().map(|(name, value)| Repair::of_ignored(name, value.get())).collect();
-    call_with(tool, &known_text, &known, context).with_repairs(ignored)
+    call_with_members(tool, &known_text, &known, context).with_repairs(ignored)
 }
 
-/// Whether the tool takes a member of a name.
-fn knows<'a>(tool: &'a dyn ObjectTool) -> impl Fn(&str, &RawValue) -> bool + 'a {
+/// Returns a predicate for the members that the tool accepts.
+fn accepts_member<'a>(tool: &'a dyn ObjectTool) -> impl Fn(&str, &RawValue) -> bool + 'a {
     let parameters = tool.parameters();
     let properties = parameters.get("properties").and_then(Value::as_object);
     let is_closed = parameters.as_object().is_some_and(lists_all_names);
     move |name, value| {
         !is_closed
             || properties.is_some_and(|properties| properties.contains_key(name))
-            || tool.takes(name, value)
+            || tool.accepts_unlisted(name, value)
     }
 }
 
-fn call_with(
+fn call_with_members(
     tool: &dyn ObjectTool,
     text: &str,
     members: &[(Cow<'_, str>, &RawValue)],
     context: &ToolContext,
 ) -> ToolFuture<'static> {
-    let names = mistakes_in_names(tool, members);
-    if names.is_empty()
+    let mut mistakes = member_mistakes(tool, members);
+    if mistakes.is_empty()
         && let Some(future) = tool.call(text, context, false)
     {
         return future;
     }
     let schema = tool.schema();
-    let (members, repairs) = mend(&schema, members, context.has_strict_arguments());
-    let text = object_of(&members);
-    // What was mended may be wrong still.
-    let mut names = names;
-    if names.is_empty() {
-        names.extend(members.iter().find_map(|(name, value)| tool.broken(name, value)));
+    let (members, repairs) = repair_members(&schema, members, context.has_strict_arguments());
+    let text = write_object(&members);
+    // Repaired values can still violate limits.
+    if mistakes.is_empty() {
+        mistakes.extend(members.iter().find_map(|(name, value)| tool.violated_limit(name, value)));
     }
-    if names.is_empty()
+    if mistakes.is_empty()
         && let Some(future) = tool.call(&text, context, true)
     {
         return future.with_repairs(repairs);
     }
     let mut inspection = Inspection::new(&schema, tool.judge());
-    for mistake in names {
+    for mistake in mistakes {
         inspection.tell_first(&mistake);
     }
-    let error = tool.error(&text);
-    let located = error.as_ref().and_then(|error| locate(&schema, &text, error));
+    let error = tool.parse_error(&text);
+    let located = error.as_ref().and_then(|error| explain_in_member(&schema, &text, error));
     if let Some(mistake) = &located {
         inspection.tell_first(mistake);
     }
@@ -142,7 +141,7 @@ fn call_with(
     if mistakes.is_empty() {
         let reason = error.map(|error| error.to_string());
         let reason = reason.as_deref().map(expectation::without_place);
-        note(&mut mistakes, reason.unwrap_or("they do not fit the schema of the tool"));
+        note(&mut mistakes, reason.unwrap_or("they do not match the schema of the tool"));
     }
     refuse(&mistakes)
 }
@@ -151,10 +150,10 @@ fn refuse(mistakes: &str) -> ToolFuture<'static> {
     ToolFuture::ready(Err(ToolError::invalid_arguments(format!("invalid arguments: {mistakes}"))))
 }
 
-/// What is given twice, what the tool does not have, and numbers that their type cannot hold; no more than will be told.
-fn mistakes_in_names(tool: &dyn ObjectTool, members: &[(Cow<'_, str>, &RawValue)]) -> Vec<String> {
+/// Returns duplicate members, unknown members and violated limits, but not more than are reported.
+fn member_mistakes(tool: &dyn ObjectTool, members: &[(Cow<'_, str>, &RawValue)]) -> Vec<String> {
     let properties = tool.parameters().get("properties").and_then(Value::as_object);
-    let is_known = knows(tool);
+    let is_known = accepts_member(tool);
     let (mut mistakes, mut length) = (Vec::new(), 0);
     let mut names = HashSet::new();
     for (name, value) in members {
@@ -162,8 +161,8 @@ fn mistakes_in_names(tool: &dyn ObjectTool, members: &[(Cow<'_, str>, &RawValue)
             format!("`{name}` is given twice")
         } else if !is_known(name, value) {
             expectation::unknown_property(name, properties)
-        } else if let Some(broken) = tool.broken(name, value.get()) {
-            broken
+        } else if let Some(violated) = tool.violated_limit(name, value.get()) {
+            violated
         } else {
             continue;
         };
@@ -176,42 +175,42 @@ fn mistakes_in_names(tool: &dyn ObjectTool, members: &[(Cow<'_, str>, &RawValue)
     mistakes
 }
 
-/// The members as the schema asks for them, as far as they are clear in meaning.
+/// Returns the members as the schema requires them, as far as their meaning is clear, and the repairs.
 ///
-/// `null` for what may be left out says that it is left out, even where nothing is mended.
-fn mend<'a>(
+/// A `null` for an optional member means that it is omitted, even if nothing is repaired.
+fn repair_members<'a>(
     schema: &Value,
     members: &'a [(Cow<'a, str>, &'a RawValue)],
     is_strict: bool,
 ) -> (Vec<Member<'a>>, Vec<Repair>) {
     let required = schema.get("required").and_then(Value::as_array);
     let required: HashSet<_> = required.into_iter().flatten().filter_map(Value::as_str).collect();
-    let (mut mended, mut repairs) = (Vec::with_capacity(members.len()), Vec::new());
+    let (mut repaired, mut repairs) = (Vec::with_capacity(members.len()), Vec::new());
     for (name, value) in members {
         let text = value.get();
         let property = schema.get("properties").and_then(|properties| properties.get(&**name));
         let property = property.or_else(|| schema.get("additionalProperties"));
         let value = match property.map(|property| repair::fit(schema, property, text)) {
             Some(None) if text == "null" && !required.contains(&**name) => continue,
-            Some(Some(Cow::Owned(better))) => {
-                if leaves_out_nulls(text, &better) {
-                    Cow::Owned(better)
+            Some(Some(Cow::Owned(fitting))) => {
+                if differs_only_by_nulls(text, &fitting) {
+                    Cow::Owned(fitting)
                 } else if is_strict {
                     Cow::Borrowed(text)
                 } else {
-                    repairs.push(Repair::of_argument(name, text, &better));
-                    Cow::Owned(better)
+                    repairs.push(Repair::of_argument(name, text, &fitting));
+                    Cow::Owned(fitting)
                 }
             }
             _ => Cow::Borrowed(text),
         };
-        mended.push((&**name, value));
+        repaired.push((&**name, value));
     }
-    (mended, repairs)
+    (repaired, repairs)
 }
 
-/// The two texts differ by members that are `null` in the first one, and by nothing else.
-fn leaves_out_nulls(text: &str, other: &str) -> bool {
+/// Returns `true` if the texts are equal except for members that are `null`, and the first text contains any.
+fn differs_only_by_nulls(text: &str, other: &str) -> bool {
     fn without_nulls(value: &mut Value) {
         match value {
             Value::Object(members) => {
@@ -222,15 +221,15 @@ fn leaves_out_nulls(text: &str, other: &str) -> bool {
             _ => {}
         }
     }
-    let read = |text| {
+    let parse = |text| {
         let mut value = serde_json::from_str(text).ok()?;
         without_nulls(&mut value);
         Some(value)
     };
-    text.contains("null") && read(text).is_some_and(|value: Value| Some(value) == read(other))
+    text.contains("null") && parse(text).is_some_and(|value: Value| Some(value) == parse(other))
 }
 
-fn object_of(members: &[Member<'_>]) -> String {
+fn write_object(members: &[Member<'_>]) -> String {
     let mut object = String::from("{");
     for (name, value) in members {
         if object.len() > 1 {
@@ -244,14 +243,14 @@ fn object_of(members: &[Member<'_>]) -> String {
     object
 }
 
-/// The error in words, if it was met in the value of a member.
-fn locate(schema: &Value, text: &str, error: &serde_json::Error) -> Option<String> {
+/// Explains an error that occurred in the value of a member.
+fn explain_in_member(schema: &Value, text: &str, error: &serde_json::Error) -> Option<String> {
     let Members(members) = serde_json::from_str(text).ok()?;
     let offset = expectation::offset(text, error);
     let start_of = |value: &RawValue| value.get().as_ptr().addr() - text.as_ptr().addr();
-    let is_met_in =
+    let contains_error =
         |value: &RawValue| (start_of(value)..start_of(value) + value.get().len()).contains(&(offset - 1));
-    let (name, value) = members.into_iter().find(|(_, value)| is_met_in(value))?;
+    let (name, value) = members.into_iter().find(|(_, value)| contains_error(value))?;
     let property = || {
         let property = schema.get("properties").and_then(|properties| properties.get(&*name));
         property.cloned().unwrap_or_default()
@@ -260,7 +259,7 @@ fn locate(schema: &Value, text: &str, error: &serde_json::Error) -> Option<Strin
     Some(expectation::wrong_at(&name, value.get(), offset, error, &property))
 }
 
-/// serde_json would not read the value as a member of an object.
+/// Returns `true` if serde_json cannot read the value as a member of an object because of its depth.
 fn is_too_deep(text: &str) -> bool {
     let (mut depth, mut is_in_string, mut is_escaped) = (0_usize, false, false);
     for byte in text.bytes() {

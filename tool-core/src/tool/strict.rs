@@ -1,4 +1,4 @@
-//! Tools of which the provider holds the model to the schema.
+//! Tools whose schema the provider enforces on the model.
 
 use std::panic::Location;
 
@@ -8,8 +8,8 @@ use crate::tool::{Injection, Tool, ToolContext, ToolFuture};
 
 /// A tool with a strict definition.
 ///
-/// It is the same tool: a `null` with which the model leaves something out, because strict mode makes it give every
-/// property, is taken out before the tool sees it.
+/// Strict mode requires every property, so the model writes `null` for one that it omits. Such a `null` is removed before
+/// the tool sees the arguments.
 pub(crate) struct StrictTool<T> {
     tool: T,
     definition: ToolDefinition,
@@ -34,7 +34,7 @@ impl<T: AsRef<dyn Tool> + Send + Sync> Tool for StrictTool<T> {
         let tool = self.tool.as_ref();
         match without_omitted(tool.definition().parameters(), arguments) {
             None => tool.call(arguments, context),
-            Some(arguments) => ToolFuture::around(async move {
+            Some(arguments) => ToolFuture::wrapping(async move {
                 let mut call = tool.call(&arguments, context);
                 let outcome = (&mut call).await;
                 (outcome, call.take_repairs())
@@ -69,7 +69,7 @@ mod tests {
     use crate::tool::ToolOutput;
     use crate::toolset::ToolSet;
 
-    /// Keeps the arguments of its calls.
+    /// Records the arguments of its calls.
     struct Recorder {
         definition: ToolDefinition,
         calls: Mutex<Vec<String>>,
@@ -77,7 +77,7 @@ mod tests {
 
     impl Recorder {
         fn new(parameters: serde_json::Value) -> Arc<Self> {
-            let definition = ToolDefinition::new("record", "").with_parameters(parameters);
+            let definition = ToolDefinition::new("record").with_parameters(parameters);
             Arc::new(Self { definition, calls: Mutex::default() })
         }
     }
@@ -106,19 +106,19 @@ mod tests {
     }
 
     #[test]
-    fn the_tool_gets_what_its_own_schema_asks_for() {
+    fn passes_the_arguments_that_the_tools_own_schema_describes() {
         let tool = Recorder::new(json!({
             "type": "object",
             "properties": { "a": { "type": "integer" }, "b": { "type": ["integer", "null"] } },
         }));
         let set = ToolSet::new([Arc::clone(&tool) as Arc<dyn Tool>]).unwrap();
         let strict = set.clone().strict_arguments().strict().unwrap();
-        for (given, expected) in [
+        for (arguments, expected) in [
             (r#"{"a": null, "b": null}"#, r#"{"b":null}"#),
             (r#"{"a": 1, "b": null}"#, r#"{"a": 1, "b": null}"#),
             ("{broken: null", "{broken: null"),
         ] {
-            let call = ToolCall::new("1", "record", given);
+            let call = ToolCall::new("1", "record", arguments);
             let output = strict.call(&call, &ToolContext::new()).now_or_never().unwrap().unwrap();
             assert_eq!(output.to_string(), expected);
             assert_eq!(tool.calls.lock().unwrap().pop().unwrap(), expected);
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_strict_stays_as_it_is() {
+    fn keeps_strict_tools_unchanged() {
         let set = ToolSet::new([Recorder::new(json!({ "type": "object" })) as Arc<dyn Tool>]).unwrap();
         let once = set.strict().unwrap();
         let twice = once.clone().strict().unwrap();
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_the_tool_and_the_place() {
+    fn an_error_names_the_tool_and_the_path() {
         let text = "the tool `record` has no strict form: `$.properties.labels`: an open map cannot be said in strict \
                     mode; make it a list of pairs";
         let error = Recorder::new(open()).definition.clone().into_strict().unwrap_err();
@@ -152,8 +152,8 @@ mod tests {
     }
 
     #[test]
-    fn a_definition_says_that_it_is_strict() {
-        let definition = ToolDefinition::new("now", "");
+    fn serialises_whether_a_definition_is_strict() {
+        let definition = ToolDefinition::new("now");
         assert_eq!(serde_json::to_value(&definition).unwrap().get("strict"), None);
         let strict = definition.clone().into_strict().unwrap();
         let written = serde_json::to_value(&strict).unwrap();

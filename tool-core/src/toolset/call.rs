@@ -38,10 +38,10 @@ impl ToolSet {
         let Some(tool) = self.get(&call.name) else { return self.within_budget(self.unknown_tool(call)) };
         let reading = self.0.settings.reading;
         let of_call;
-        let context = if tool.injections().is_some_and(<[_]>::is_empty) && reading == context.reading() {
+        let context = if tool.injections().is_some_and(<[_]>::is_empty) && reading == context.read_mode() {
             context
         } else {
-            of_call = context.of_call(call, reading);
+            of_call = context.with_call(call, reading);
             &of_call
         };
         // A tool is not looked at again after it panicked other than through its own methods, and

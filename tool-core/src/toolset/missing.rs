@@ -31,11 +31,11 @@ impl ToolSet {
     ///     }
     ///
     ///     fn injections(&self) -> Option<&[Injection]> {
-    ///         Some(&const { [Injection::of::<UserId>()] })
+    ///         Some(&const { [Injection::new::<UserId>()] })
     ///     }
     /// }
     ///
-    /// let tools = ToolSet::default().with(WhoAmI(ToolDefinition::new("who_am_i", "Tells the user's id")))?;
+    /// let tools = ToolSet::default().with(WhoAmI(ToolDefinition::new("who_am_i").with_description("Tells the user's id")))?;
     /// let missing = tools.missing_from(&ToolContext::new()).unwrap();
     /// assert!(missing.to_string().contains("`who_am_i` takes `"));
     /// assert!(tools.missing_from(&ToolContext::new().with(UserId(7))).is_none());

@@ -25,7 +25,7 @@ pub use self::report::{Finding, FindingKind, ToolCost, ToolReport};
 pub use self::toolbox::{Method, Toolbox, tool_set_of};
 use crate::model::{ToolDefinition, ToolDefinitions};
 use crate::tool::declared::DeclaredTool;
-use crate::tool::{Budget, Reading, Tool, ToolFuture};
+use crate::tool::{Budget, ReadMode, Tool, ToolFuture};
 
 /// A set of tools, in order, with names that differ. Cloning shares it.
 ///
@@ -62,7 +62,7 @@ struct Shared {
 /// What goes for all tools of a set.
 #[derive(Clone, Copy, Default)]
 struct Settings {
-    reading: Reading,
+    reading: ReadMode,
     budget: Option<Budget>,
 }
 
@@ -146,7 +146,7 @@ impl ToolSet {
     ///     }
     /// }
     ///
-    /// let tools = ToolSet::default().with(Dice(ToolDefinition::new("roll", "Rolls a die")))?;
+    /// let tools = ToolSet::default().with(Dice(ToolDefinition::new("roll").with_description("Rolls a die")))?;
     /// assert_eq!(tools.len(), 1);
     /// # Ok::<_, tool_core::toolset::ToolSetError>(())
     /// ```
@@ -184,7 +184,7 @@ impl ToolSet {
             (Self::of(tools)?, left.reading.ignores_unknown && right.reading.ignores_unknown)
         };
         let is_strict = left.reading.is_strict || right.reading.is_strict;
-        let reading = Reading { is_strict, ignores_unknown };
+        let reading = ReadMode { is_strict, ignores_unknown };
         let budget = Budget::tighter(left.budget, right.budget);
         Ok(union.with_settings(Settings { reading, budget }))
     }
@@ -195,7 +195,7 @@ impl ToolSet {
 
     /// The set, unless a tool has no strict form and asks for it.
     fn without_refusals(self) -> Result<Self, ToolSetError> {
-        match self.definitions().iter().find_map(ToolDefinition::refusal) {
+        match self.definitions().iter().find_map(ToolDefinition::strict_error) {
             Some(refusal) => Err(ToolSetError::no_strict_form(refusal)),
             None => Ok(self),
         }
@@ -248,7 +248,7 @@ impl ToolSet {
     /// of the form that the schema asks for is an error.
     #[must_use]
     pub fn strict_arguments(self) -> Self {
-        let reading = Reading { is_strict: true, ..self.0.settings.reading };
+        let reading = ReadMode { is_strict: true, ..self.0.settings.reading };
         self.with_reading(reading)
     }
 
@@ -261,11 +261,11 @@ impl ToolSet {
     /// as the model wrote them.
     #[must_use]
     pub fn ignore_unknown_arguments(self) -> Self {
-        let reading = Reading { ignores_unknown: true, ..self.0.settings.reading };
+        let reading = ReadMode { ignores_unknown: true, ..self.0.settings.reading };
         self.with_reading(reading)
     }
 
-    fn with_reading(self, reading: Reading) -> Self {
+    fn with_reading(self, reading: ReadMode) -> Self {
         let settings = Settings { reading, ..self.0.settings };
         self.with_settings(settings)
     }
@@ -373,7 +373,7 @@ mod tests {
     }
 
     fn set(name: &str) -> ToolSet {
-        ToolSet::default().with(Named(ToolDefinition::new(name, ""))).unwrap()
+        ToolSet::default().with(Named(ToolDefinition::new(name))).unwrap()
     }
 
     #[test]
@@ -395,8 +395,8 @@ mod tests {
             (union(ignoring(none()), other()), false),
             (union(other(), ignoring(none())), false),
             (union(none(), none()), false),
-            (union(none(), none()).with(Named(ToolDefinition::new("a", ""))).unwrap(), false),
-            (ignoring(plain()).with(Named(ToolDefinition::new("a", ""))).unwrap(), true),
+            (union(none(), none()).with(Named(ToolDefinition::new("a"))).unwrap(), false),
+            (ignoring(plain()).with(Named(ToolDefinition::new("a"))).unwrap(), true),
             (ignoring(plain()).rename("plain", "a").unwrap(), true),
             (ignoring(plain()).prefix("a").unwrap(), true),
             (ignoring(union(plain(), other())).without(["plain"]).unwrap(), true),
@@ -406,7 +406,7 @@ mod tests {
             assert_eq!(ignores(set), *expected, "{position}");
         }
         let both = union(plain().strict_arguments(), ignoring(other()));
-        assert_eq!(both.0.settings.reading, Reading { is_strict: true, ignores_unknown: false });
+        assert_eq!(both.0.settings.reading, ReadMode { is_strict: true, ignores_unknown: false });
         assert!(union(none().strict_arguments(), other()).0.settings.reading.is_strict);
         assert!(union(other(), none().strict_arguments()).0.settings.reading.is_strict);
     }

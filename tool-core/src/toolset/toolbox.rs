@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::arguments::Parameter;
 use crate::model::ToolDefinition;
-use crate::tool::declared::{Arguments, Declaration, Defined, Details, ToolName, words};
+use crate::tool::declared::{Arguments, Declaration, Defined, Details, ToolName, as_dyn};
 use crate::tool::future::Pending;
 use crate::tool::{Injection, Tool, ToolContext, ToolFuture};
 use crate::toolset::ToolSet;
@@ -66,7 +66,7 @@ impl<S> Method<S> {
         details: Option<&'static Details>,
         call: Call<S>,
     ) -> Self {
-        Self { declaration: Declaration::new(name, description, parameters, words(details)), call }
+        Self { declaration: Declaration::new(name, description, parameters, as_dyn(details)), call }
     }
 }
 
@@ -132,8 +132,8 @@ impl<S: Send + Sync + 'static> Tool for MethodTool<S> {
 
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
         let call = |arguments: &mut Arguments<'_, '_>| (self.method.call)(&self.this, arguments, context);
-        let promises = self.definitions[self.index].promises.as_ref();
-        self.method.declaration.call(arguments, context, promises, &call)
+        let type_limits = self.definitions[self.index].type_limits.as_ref();
+        self.method.declaration.call(arguments, context, type_limits, &call)
     }
 
     fn injections(&self) -> Option<&[Injection]> {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use crate::content::{Content, Part};
 use crate::model::{Message, ToolMessage};
-use crate::tool::ToolExecution;
+use crate::tool::{ToolErrorKind, ToolExecution};
 use crate::transcript::Transcript;
 
 /// Prefixes of the results of calls that were not executed, for calls that have no execution.
@@ -50,7 +50,9 @@ impl<'a> Call<'a> {
             Some(result) => {
                 let text = text_of(&result.content);
                 let is_not_executed = match execution {
-                    Some(execution) => execution.outcome().is_err_and(|error| error.is_not_made()),
+                    Some(execution) => {
+                        execution.outcome().is_err_and(|error| error.kind() == ToolErrorKind::NotExecuted)
+                    }
                     None => result.is_error && NOT_EXECUTED.iter().any(|prefix| text.starts_with(prefix)),
                 };
                 match (is_not_executed, result.is_error) {

@@ -189,12 +189,12 @@ mod tests {
     now--xModel: no clock#59; sorry (2.0s, 2 arguments repaired, 1 argument ignored)
     and call 3 of 3
     Model->>tool_3: {}
-    Note over Model,tool_3: the call was not made: it needs the approval of a person
+    Note over Model,tool_3: the call was not executed: it needs the approval of a person
     end
     Model->>draw: (nothing)
     draw-->>Model: a dot<br/>[image: image/png]
     Model->>sum: {"a":
-    Note over Model,sum: the call was not made: the reply was cut short
+    Note over Model,sum: the call was not executed: the reply was cut short
     par call 1 of 2
     Model->>now: {}
     Note over Model,now: no result

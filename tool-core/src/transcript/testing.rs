@@ -24,7 +24,7 @@ pub(super) fn conversation() -> (Vec<Message>, Vec<ToolExecution>) {
         ToolExecution::new(now.clone(), Err(ToolError::failed("no clock; sorry")))
             .with_timing(SystemTime::UNIX_EPOCH, Duration::from_secs(2))
             .with_repairs(vec![repaired("a"), Repair::of_ignored("b", "1"), repaired("c")]),
-        ToolExecution::new(end.clone(), Err(ToolError::not_made("it needs the approval of a person"))),
+        ToolExecution::new(end.clone(), Err(ToolError::not_executed("it needs the approval of a person"))),
         ToolExecution::new(
             draw.clone(),
             Ok(ToolOutput::text("a dot").with_part(Image::from_bytes("image/png", [0]))),
@@ -51,7 +51,7 @@ pub(super) fn conversation() -> (Vec<Message>, Vec<ToolExecution>) {
         calls(&[draw]),
         results[3].clone(),
         calls(std::slice::from_ref(&cut)),
-        Message::tool(&cut, &Err(ToolError::not_made("the reply was cut short"))),
+        Message::tool(&cut, &Err(ToolError::not_executed("the reply was cut short"))),
         calls(&[open, late.clone()]),
         Message::tool(&late, &Err(ToolError::failed("too late"))),
         // A result without a call.

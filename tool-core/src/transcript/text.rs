@@ -75,12 +75,12 @@ sum returns (1.5ms, 1 argument repaired): 42.0
 model calls now: {}
 now fails (2.0s, 2 arguments repaired, 1 argument ignored): no clock; sorry
 model calls end: {}
-end is not executed: the call was not made: it needs the approval of a person
+end is not executed: the call was not executed: it needs the approval of a person
 model calls draw:
 draw returns: a dot
     [image: image/png]
 model calls sum: {"a":
-sum is not executed: the call was not made: the reply was cut short
+sum is not executed: the call was not executed: the reply was cut short
 model calls now: {}
 now has no result
 model calls now: {}

@@ -29,16 +29,16 @@ pub(super) fn expand_call(tool: &ToolFn, path: &TokenStream, private: &TokenStre
         None => quote!(_),
     };
     // The last argument of a chain has seen the mistakes of all the others.
-    let (are_right, is_true) = match call.is_single_chain() {
+    let (are_valid, is_true) = match call.is_single_chain() {
         true => (quote!(), quote!()),
-        false => (quote_spanned!(span=> arguments.are_right(),), quote!(true,)),
+        false => (quote_spanned!(span=> arguments.are_valid(),), quote!(true,)),
     };
     quote_spanned! {span=>
         |#this arguments, #context| {
             let taken = #taken;
             #(#statements)*
             let (::core::option::Option::Some(#taken_locals), #(::core::option::Option::Some(#locals),)* #is_true) =
-                (taken.whole(), #(#locals,)* #are_right)
+                (taken.finish(), #(#locals,)* #are_valid)
             else {
                 return ::core::option::Option::None;
             };
@@ -74,11 +74,11 @@ impl Call<'_> {
         !self.tool.parameters.is_empty() && self.tool.parameters.iter().all(is_in_chain)
     }
 
-    /// Returns the chain `Taken::nothing().and::<f64>(arguments, 0)` for the arguments without a default, and the
+    /// Returns the chain `Taken::new().and::<f64>(arguments, 0)` for the arguments without a default, and the
     /// pattern for its values.
     fn take_without_defaults(&self) -> (TokenStream, TokenStream) {
         let private = self.private;
-        let mut taken = quote!(#private::Taken::nothing());
+        let mut taken = quote!(#private::Taken::new());
         let mut pattern = quote!(());
         for (position, index, parameter) in self.parameters() {
             if let Parameter::Model(parameter) = parameter
@@ -245,7 +245,7 @@ impl Call<'_> {
                     let () = #local;
                     let #local = match #private::look_up::<#ty>(&context) {
                         ::core::option::Option::Some(value) => value,
-                        ::core::option::Option::None => return ::core::result::Result::Err(#private::lacks::<#ty>()),
+                        ::core::option::Option::None => return ::core::result::Result::Err(#private::missing_context::<#ty>()),
                     };
                 },
             })
@@ -259,14 +259,14 @@ impl Call<'_> {
         let span = mixed_site_at(self.tool.output_span());
         if let Some(path) = &self.tool.options.convert {
             return quote_spanned! {span=>
-                #private::Returned::of(&output).__tool_core_kind().and_then(output, |output| {
+                #private::Returned::new(&output).__tool_core_kind().and_then(output, |output| {
                     let output = #path(output);
-                    #private::Returned::of(&output).__tool_core_kind().convert(output)
+                    #private::Returned::new(&output).__tool_core_kind().convert(output)
                 })
             };
         }
         let convert =
-            quote_spanned!(span=> #private::Returned::of(&output).__tool_core_kind().convert(output));
+            quote_spanned!(span=> #private::Returned::new(&output).__tool_core_kind().convert(output));
         // A `&str` may borrow from an argument, which is dropped after the call.
         match self.tool.returns_str() {
             true => quote_spanned!(span=> { let output = ::std::string::String::from(output); #convert }),

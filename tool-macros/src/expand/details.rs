@@ -38,7 +38,7 @@ pub(super) fn expand_details(tool: &ToolFn, private: &TokenStream) -> Option<Tok
         details.extend(quote!(.max_output_chars(#limit)));
     }
     if tool.model_parameters().any(|parameter| !is_self_checking(parameter.ty.to_token_stream())) {
-        details.extend(quote!(.promises()));
+        details.extend(quote!(.type_limits()));
     }
     let injections: Vec<_> =
         tool.injected_parameters().map(|parameter| expand_injection(parameter, private)).collect();
@@ -86,14 +86,14 @@ fn expand_return_direct(return_direct: ReturnDirect, private: &TokenStream) -> T
     }
 }
 
-/// `Injection::of::<Database>()`
+/// `Injection::new::<Database>()`
 fn expand_injection(parameter: &InjectedParameter, private: &TokenStream) -> TokenStream {
     let ty = &parameter.ty;
     let optional = parameter.is_optional.then(|| quote!(.optional()));
-    quote_spanned!(parameter.span=> #private::Injection::of::<#ty>() #optional)
+    quote_spanned!(parameter.span=> #private::Injection::new::<#ty>() #optional)
 }
 
-/// `ParameterDetails::of(0, &[&Range::of::<u8>(…)], None)`
+/// `ParameterDetails::new(0, &[&Range::of::<u8>(…)], None)`
 fn expand_parameter(
     index: usize,
     parameter: &ModelParameter,
@@ -120,7 +120,7 @@ fn expand_parameter(
     let index = Literal::usize_unsuffixed(index);
     let example = expand_option(example);
     let limits = static_ref(tool, quote!([#(#limits),*]));
-    Some(quote!(#private::ParameterDetails::of(#index, #limits, #example)))
+    Some(quote!(#private::ParameterDetails::new(#index, #limits, #example)))
 }
 
 fn expand_range(parameter: &ModelParameter, range: &ExprRange, private: &TokenStream) -> TokenStream {

@@ -36,10 +36,10 @@ use crate::tool_fn::ToolFn;
 ///         ],
 ///         None,
 ///         |arguments, _| {
-///             let taken = private::Taken::nothing().and::<f64>(arguments, 0).and_last::<Option<f64>>(arguments, 1);
-///             let (Some((((), a), b)),) = (taken.whole(),) else { return None };
+///             let taken = private::Taken::new().and::<f64>(arguments, 0).and_last::<Option<f64>>(arguments, 1);
+///             let (Some((((), a), b)),) = (taken.finish(),) else { return None };
 ///             let output = sum(a, b);
-///             Some(private::Pending::ready(private::Returned::of(&output).__tool_core_kind().convert(output)))
+///             Some(private::Pending::ready(private::Returned::new(&output).__tool_core_kind().convert(output)))
 ///         },
 ///     );
 ///     impl private::StaticTool for sum { … }

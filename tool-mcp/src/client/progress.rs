@@ -26,7 +26,7 @@ impl CallProgress {
 
     pub(super) fn report(&self, params: &ProgressNotificationParam) {
         self.reported.notify_one();
-        if !self.progress.is_heard() {
+        if !self.progress.has_listener() {
             return;
         }
         let mut progress = ToolProgress::from(params.message.clone().unwrap_or_default());
@@ -37,7 +37,7 @@ impl CallProgress {
         {
             // Fractions are reported as a percentage.
             let percent = (params.progress / total * 100.0).clamp(0.0, 100.0);
-            progress = progress.of(percent as u64, 100);
+            progress = progress.completed(percent as u64, 100);
         }
         self.progress.report(progress);
     }

@@ -49,7 +49,7 @@ impl ServerTool {
                 }
             }
         };
-        DynamicTool::new(self.listed.name(), "", self.listed.input_schema().clone(), execute)
+        DynamicTool::new(self.listed.name(), self.listed.input_schema().clone(), execute)
             .map_err(|error| McpError::invalid_schema(self.listed.server_name(), &error))
     }
 

@@ -53,8 +53,9 @@ impl McpTool {
                 return Err(McpProblem::skipped(&listed.name, reason));
             }
         }
-        let offered =
-            ToolDefinition::new(name, model_description(&listed)).with_parameters(Value::Object(schema));
+        let offered = ToolDefinition::new(name)
+            .with_description(model_description(&listed))
+            .with_parameters(Value::Object(schema));
         let without_policy = Self(Arc::new(Inner { server: Arc::clone(server), offered, listed }));
         let mut policy = ToolPolicy::default();
         policy.needs_approval = needs_approval(&without_policy);

@@ -62,7 +62,7 @@ mod tests {
             options.iter().for_each(|set| set(&mut policy));
             policy.exclusive = true;
             policy.attempts = 3;
-            let mut definition = ToolDefinition::new("a", "").with_policy(policy);
+            let mut definition = ToolDefinition::new("a").with_policy(policy);
             if has_undo {
                 definition = definition.with_undo("b");
             }

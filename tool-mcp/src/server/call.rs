@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::RwLock;
 use tool_core::agent::Approver;
-use tool_core::tool::{Attempt, Progress};
+use tool_core::tool::{Attempt, Progress, ToolErrorKind};
 use tool_core::{Approval, CancellationToken, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet};
 
 /// The delay before the second attempt; each further delay is twice as long.
@@ -40,14 +40,15 @@ impl CallExecutor<'_> {
         } else {
             (None, Some(self.exclusivity.read().await))
         };
-        let mut attempt = Attempt::alone(&call.id);
+        let mut attempt = Attempt::standalone(&call.id);
         loop {
             let mut cancellation = CancelOnDrop(Some(CancellationToken::new()));
-            let context = self.context.outside_run(attempt.clone(), cancellation.get(), progress.clone());
+            let context =
+                self.context.for_standalone_call(attempt.clone(), cancellation.get(), progress.clone());
             let outcome = self.tools.call(&call, &context).await;
             match &outcome {
                 // The tool may still run in a task that it spawned.
-                Err(error) if error.is_timed_out() => drop(cancellation),
+                Err(error) if error.kind() == ToolErrorKind::TimedOut => drop(cancellation),
                 _ => cancellation.0 = None,
             }
             let is_last = attempt.number >= policy.attempts.max(1);
@@ -65,7 +66,8 @@ impl CallExecutor<'_> {
 
 /// Returns `true` if a call may be retried after this error. The outcome of a call that timed out is unknown.
 fn is_retryable(error: &ToolError, at_most_once: bool) -> bool {
-    !error.is_fatal() && (error.is_failed() || error.is_timed_out() && !at_most_once)
+    !error.is_fatal()
+        && (error.kind() == ToolErrorKind::Failed || error.kind() == ToolErrorKind::TimedOut && !at_most_once)
 }
 
 async fn approve(approver: &dyn Approver, call: &mut ToolCall) -> Result<(), ToolError> {

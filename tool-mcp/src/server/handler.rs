@@ -17,6 +17,7 @@ use rmcp::service::{NotificationContext, RequestContext, RoleServer, Subscriptio
 use tokio::sync::RwLock;
 use tokio::task::AbortHandle;
 use tool_core::ToolCall;
+use tool_core::tool::ToolErrorKind;
 
 use super::call::CallExecutor;
 use super::catalog::ToolCatalog;
@@ -134,7 +135,7 @@ impl ServerHandler for Handler {
                     let schema = state.config.output_schemas.get(&*request.name);
                     Ok(output::success(&output, schema).into())
                 }
-                Err(error) if error.is_unknown_tool() => {
+                Err(error) if error.kind() == ToolErrorKind::UnknownTool => {
                     Err(ErrorData::invalid_params(error.to_string(), None))
                 }
                 Err(error) => {

@@ -82,7 +82,7 @@ pub(crate) fn tool(name: &str, description: &str, parameters: Value) -> ToolDefi
         properties.insert(name.trim_end_matches('?').to_owned(), schema);
     }
     let schema = json!({ "type": "object", "properties": properties, "required": required });
-    ToolDefinition::new(name, description).with_parameters(schema)
+    ToolDefinition::new(name).with_description(description).with_parameters(schema)
 }
 
 /// Parses one tool per line: name, description, parameters.

@@ -28,7 +28,7 @@ fn follows_references_and_survives_any_schema() {
         (json!({ "properties": { "": { "type": 5 } }, "required": [""] }), ""),
         (json!({ "properties": loops(60) }), "visit {}"),
     ] {
-        let visit = [ToolDefinition::new("visit", "").with_parameters(schema)];
+        let visit = [ToolDefinition::new("visit").with_parameters(schema)];
         assert_eq!(Question::new("Visit Rome", &visit).run(&[]).0, called, "{visit:?}");
         for question in ["visit 5 and 6, then visit it", "visit ''", "visit"] {
             Question::new(question, &visit).run(&[]);

@@ -161,7 +161,7 @@ mod tests {
     }
 
     fn now() -> ToolDefinitions {
-        ToolDefinitions::from_iter([ToolDefinition::new("now", "Returns the time")])
+        ToolDefinitions::from_iter([ToolDefinition::new("now").with_description("Returns the time")])
     }
 
     #[test]
@@ -338,8 +338,9 @@ mod tests {
     fn allocations_per_turn_do_not_depend_on_the_number_of_tools() {
         let messages = vec![Message::user("When?"), Message::assistant("Now.")];
         let counts = [0, 1, 10, 100, 1000].map(|number| {
-            let tools =
-                (0..number).map(|number| ToolDefinition::new(format!("now_{number}"), "Returns the time"));
+            let tools = (0..number).map(|number| {
+                ToolDefinition::new(format!("now_{number}")).with_description("Returns the time")
+            });
             let tools = ToolDefinitions::from_iter(tools);
             let write = || {
                 let request = ChatRequest::borrowing(&messages).with_tools(tools.clone());

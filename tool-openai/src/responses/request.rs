@@ -231,7 +231,7 @@ mod tests {
     }
 
     fn now() -> ToolDefinitions {
-        ToolDefinitions::from_iter([ToolDefinition::new("now", "Returns the time")])
+        ToolDefinitions::from_iter([ToolDefinition::new("now").with_description("Returns the time")])
     }
 
     /// Returns the fields that a minimal request does not have.
@@ -285,7 +285,7 @@ mod tests {
         let closed =
             json!({ "type": "object", "properties": {}, "required": [], "additionalProperties": false });
         let request = hello()
-            .with_tools(ToolDefinitions::from_iter([ToolDefinition::new("now", "").into_strict().unwrap()]))
+            .with_tools(ToolDefinitions::from_iter([ToolDefinition::new("now").into_strict().unwrap()]))
             .with_parallel_tool_calls(true)
             .with_tool_choice(ToolChoice::Tool("now".into()))
             .with_response_format(ResponseFormat::json_schema("place", closed));
@@ -478,8 +478,9 @@ mod tests {
         let messages = vec![Message::user("When?"), Message::assistant("Now.")];
         let (dialect, reasoning) = (dialect(), ReasoningOptions::default());
         let counts = [0, 1, 100].map(|number| {
-            let tools =
-                (0..number).map(|number| ToolDefinition::new(format!("now_{number}"), "Returns the time"));
+            let tools = (0..number).map(|number| {
+                ToolDefinition::new(format!("now_{number}")).with_description("Returns the time")
+            });
             let tools = ToolDefinitions::from_iter(tools);
             let write = || {
                 let request = ChatRequest::borrowing(&messages).with_tools(tools.clone());

@@ -27,7 +27,8 @@ pub(super) struct DeclaredFunction {
 impl DeclaredFunction {
     /// Converts the declaration into a definition; `path` is the path of the parameters in the request.
     pub(super) fn into_definition(self, path: &str) -> Result<ToolDefinition, ApiError> {
-        let definition = ToolDefinition::new(self.name, self.description.unwrap_or_default());
+        let definition =
+            ToolDefinition::new(self.name).with_description(self.description.unwrap_or_default());
         let definition = match self.parameters {
             Some(parameters) if !parameters.is_null() => definition.with_parameters(parameters),
             _ => definition,

@@ -88,7 +88,7 @@ impl AgentBuilder {
     }
 
     /// Sets the policy for failed calls of one kind. Overrides the [default](Self::default_error_policy). Calls that were
-    /// [not executed](ToolErrorKind::NotMade) are always reported to the model.
+    /// [not executed](ToolErrorKind::NotExecuted) are always reported to the model.
     ///
     #[cfg_attr(feature = "testing", doc = "```")]
     #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
@@ -137,6 +137,7 @@ impl AgentBuilder {
     #[cfg_attr(feature = "testing", doc = "```")]
     #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
     /// use tool_core::testing::ScriptedModel;
+    /// use tool_core::tool::ToolErrorKind;
     /// use tool_core::{Agent, ToolOutput};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
@@ -144,7 +145,8 @@ impl AgentBuilder {
     /// let model = ScriptedModel::new().calls("google", r#"{"q": "rust"}"#).says("I cannot search.");
     /// let agent = Agent::builder(model)
     ///     .on_tool_error(|call, error| {
-    ///         error.is_unknown_tool().then(|| Ok(ToolOutput::text(format!("`{}` is switched off", call.name))))
+    ///         let is_unknown = error.kind() == ToolErrorKind::UnknownTool;
+    ///         is_unknown.then(|| Ok(ToolOutput::text(format!("`{}` is switched off", call.name))))
     ///     })
     ///     .build()?;
     /// let answer = agent.ask("What is Rust?").await?;

@@ -225,7 +225,7 @@ impl RunDriver {
     /// `at_most_once`; also if the run cannot be stored or the tools of the turn cannot be resolved.
     pub async fn execute(&mut self, call: ToolCall) -> Result<ToolExecution, RunError> {
         if self.run.is_abandoned(&call.id) {
-            return Ok(ToolExecution::new(call, Err(ToolError::not_made("the run had ended"))));
+            return Ok(ToolExecution::new(call, Err(ToolError::not_executed("the run had ended"))));
         }
         let attempt = match self.begin_and_store(&call).await {
             Ok(attempt) => attempt,

@@ -43,7 +43,7 @@ pub(super) fn tool_error_type(kind: ToolErrorKind) -> &'static str {
         ToolErrorKind::TimedOut => "timed_out",
         ToolErrorKind::MissingContext => "missing_context",
         ToolErrorKind::Denied => "denied",
-        ToolErrorKind::NotMade => "not_made",
+        ToolErrorKind::NotExecuted => "not_made",
         ToolErrorKind::OutcomeUnknown => "outcome_unknown",
     }
 }

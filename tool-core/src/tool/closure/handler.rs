@@ -1,20 +1,21 @@
-//! Functions and closures that can be called with arguments of a type of their own.
+//! Functions and closures that can be tools.
 
 use std::future::Future;
 
 use crate::tool::future::later;
 use crate::tool::{IntoToolOutput, ToolContext, ToolFuture};
 
-/// A function or closure that a tool can be made of.
+/// A function or closure that can be a tool.
 ///
-/// It takes nothing, or the arguments, or the arguments and a [`ToolContext`], and it is `async` or not.
-/// What it gives is [`IntoToolOutput`]. As calls may run side by side and on any thread, it is `Fn + Send + Sync +
-/// 'static`, and so is its future `Send + 'static`: what it works on, it owns, or shares by an `Arc`.
+/// It takes no parameters, the arguments, or the arguments and a [`ToolContext`], and it can be `async`. Its output
+/// implements [`IntoToolOutput`]. Calls can run concurrently and on any thread, so the function is `Fn + Send + Sync +
+/// 'static` and its future is `Send + 'static`: it owns its data or shares it through an `Arc`.
 ///
-/// A closure written `async |..|` is one only if it captures nothing, as its future borrows what it captures: write
-/// `move |args: Args| { let shared = Arc::clone(&shared); async move { … } }`.
+/// A closure written `async |..|` qualifies only if it captures nothing, because its future borrows its captures. Write
+/// `move |args: Args| { let shared = Arc::clone(&shared); async move { … } }` instead.
 ///
-/// The trait is there for all such functions; nobody has to implement it. `Marker` only tells them apart.
+/// The trait is implemented for all such functions and not meant to be implemented by hand. `Marker` distinguishes the
+/// implementations.
 ///
 /// ```
 /// use tool_core::{FunctionTool, ToolContext, schemars::JsonSchema};
@@ -32,9 +33,9 @@ use crate::tool::{IntoToolOutput, ToolContext, ToolFuture};
 /// }
 ///
 /// let tools = [
-///     FunctionTool::new("weather", "Tells the weather", weather),
-///     FunctionTool::new("letters", "Counts letters", |city: City| city.name.len()),
-///     FunctionTool::new("noon", "Tells when noon is", || "12:00"),
+///     FunctionTool::new("weather", weather).with_description("Returns the weather"),
+///     FunctionTool::new("letters", |city: City| city.name.len()).with_description("Counts letters"),
+///     FunctionTool::new("noon", || "12:00").with_description("Returns the time of noon"),
 /// ];
 /// # let _ = tools;
 /// ```
@@ -46,24 +47,24 @@ use crate::tool::{IntoToolOutput, ToolContext, ToolFuture};
     note = "the function must be `Fn + Send + Sync + 'static` and its future `Send + 'static`; write `move`, and share state in an `Arc`"
 )]
 pub trait ToolHandler<Marker>: Send + Sync + 'static {
-    /// What it takes: `()` for nothing.
+    /// The type of the arguments, or `()` if there are none.
     type Arguments: 'static;
 
-    /// Calls it.
+    /// Calls the function.
     fn call(&self, arguments: Self::Arguments, context: &ToolContext) -> ToolFuture<'static>;
 }
 
-/// Marks functions that are done when they return.
+/// Marks functions that return their output directly.
 #[derive(Debug)]
 pub enum Immediate {}
 
-/// Marks functions whose future is awaited.
+/// Marks functions that return a future.
 #[derive(Debug)]
 pub enum Awaited {}
 
-/// `$function(..) -> $result`, called with some of the arguments and the context.
+/// Implements [`ToolHandler`] for functions with the given parameters, called with the given values.
 macro_rules! handlers {
-    ($([$($generic:ident)?] ($($type:ty),*) $arguments:ty: |$given:pat_param, $context:pat_param| ($($value:expr),*);)*) => {$(
+    ($([$($generic:ident)?] ($($type:ty),*) $arguments:ty: |$value:pat_param, $context:pat_param| ($($passed:expr),*);)*) => {$(
         #[diagnostic::do_not_recommend]
         impl<Function, Output $(, $generic)?> ToolHandler<(Immediate, fn($($type),*))> for Function
         where
@@ -73,8 +74,8 @@ macro_rules! handlers {
         {
             type Arguments = $arguments;
 
-            fn call(&self, $given: $arguments, $context: &ToolContext) -> ToolFuture<'static> {
-                ToolFuture::ready(self($($value),*).into_tool_output())
+            fn call(&self, $value: $arguments, $context: &ToolContext) -> ToolFuture<'static> {
+                ToolFuture::ready(self($($passed),*).into_tool_output())
             }
         }
 
@@ -87,8 +88,8 @@ macro_rules! handlers {
         {
             type Arguments = $arguments;
 
-            fn call(&self, $given: $arguments, $context: &ToolContext) -> ToolFuture<'static> {
-                later(self($($value),*), IntoToolOutput::into_tool_output).into()
+            fn call(&self, $value: $arguments, $context: &ToolContext) -> ToolFuture<'static> {
+                later(self($($passed),*), IntoToolOutput::into_tool_output).into()
             }
         }
     )*};

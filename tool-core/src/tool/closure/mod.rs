@@ -1,4 +1,4 @@
-//! A tool out of a function or closure that takes its arguments as one struct.
+//! Tools from functions and closures that take their arguments as one struct.
 
 mod handler;
 
@@ -19,8 +19,8 @@ use crate::model::ToolDefinition;
 use crate::schema;
 use crate::tool::{Tool, ToolContext, ToolFuture, object};
 
-/// What a tool that is made of a function or closure may take as its arguments: a struct that derives
-/// `serde::Deserialize` and `schemars::JsonSchema`, each field an argument.
+/// The arguments of a [`FunctionTool`]: a struct that derives `serde::Deserialize` and `schemars::JsonSchema`. Each field
+/// is an argument.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the arguments of a tool",
     label = "must implement `serde::Deserialize` and `schemars::JsonSchema`",
@@ -31,13 +31,13 @@ pub trait ToolArguments: DeserializeOwned + JsonSchema + 'static {}
 #[diagnostic::do_not_recommend]
 impl<T: DeserializeOwned + JsonSchema + 'static> ToolArguments for T {}
 
-/// A tool made of a function or closure, where `#[tool]` does not reach: one that holds state, or is made
-/// at run time.
+/// A tool from a function or closure, for tools that `#[tool]` cannot declare: those that capture state or are created at
+/// run time.
 ///
-/// The fields of the struct that it takes are the tool's arguments, and their doc comments what the model
-/// is told of them. An `Option`, or a field with `#[serde(default)]`, may be left out. They are read as those of
-/// `#[tool]` functions are: what is wrong in form and clear in meaning is mended, and all mistakes are told at
-/// once. An argument that the struct does not have is a mistake.
+/// The fields of the struct that it takes are the tool's arguments, and their doc comments are the descriptions for the
+/// model. An `Option`, or a field with `#[serde(default)]`, is optional. Arguments are read like those of `#[tool]`
+/// functions: values that are wrong in form but clear in meaning are repaired, and all mistakes are reported at once.
+/// An argument that the struct does not have is a mistake.
 ///
 /// ```
 /// use std::sync::{Arc, Mutex};
@@ -45,20 +45,20 @@ impl<T: DeserializeOwned + JsonSchema + 'static> ToolArguments for T {}
 /// use tool_core::schemars::JsonSchema;
 /// use tool_core::{FunctionTool, Tool, ToolCall, ToolContext, ToolSet};
 ///
-/// /// Writes a note down.
+/// /// Stores a note.
 /// #[derive(serde::Deserialize, JsonSchema)]
 /// struct Note {
-///     /// as short as can be
+///     /// as short as possible
 ///     text: String,
 /// }
 ///
 /// # futures_util::FutureExt::now_or_never(async {
 /// let notes = Arc::new(Mutex::new(Vec::new()));
-/// let write = FunctionTool::new("write", "", {
+/// let write = FunctionTool::new("write", {
 ///     let notes = Arc::clone(&notes);
 ///     move |note: Note| notes.lock().unwrap().push(note.text)
 /// });
-/// assert_eq!(write.definition().description(), Some("Writes a note down."));
+/// assert_eq!(write.definition().description(), Some("Stores a note."));
 ///
 /// let set = ToolSet::new([Arc::new(write) as Arc<dyn Tool>])?;
 /// let call = ToolCall::new("call_1", "write", r#"{"text": "buy milk"}"#);
@@ -71,50 +71,49 @@ impl<T: DeserializeOwned + JsonSchema + 'static> ToolArguments for T {}
 pub struct FunctionTool {
     definition: ToolDefinition,
     declared_at: &'static Location<'static>,
-    /// The schema of the arguments' type, if it promises what reading the type does not see to.
-    promises: Option<Value>,
+    /// The schema of the arguments' type, if it contains limits that deserialising the type does not enforce.
+    type_limits: Option<Value>,
     code: Box<dyn Code>,
 }
 
 impl FunctionTool {
-    /// A tool of this name, whose description is for the model; if it is blank, the doc comment of the struct stands in for it.
+    /// Creates a tool with the given name. The doc comment of the arguments' struct is its description; see
+    /// [`with_description`](Self::with_description) for another.
     ///
-    /// The function takes nothing, its arguments, or its arguments and a [`ToolContext`]; see [`ToolHandler`] for
-    /// what else it may be. Arguments of type `()` or of a unit struct are none.
+    /// The function takes no parameters, its arguments, or its arguments and a [`ToolContext`]; see [`ToolHandler`] for
+    /// details. A tool whose arguments are `()` or a unit struct has no arguments.
     ///
-    /// The arguments must be a struct, or a map. Only its schema tells that, so anything else, such as
-    /// `|x: u32|`, is refused by [`ToolSet::new`](crate::ToolSet::new), as is a second tool of the same name.
+    /// The arguments must be a struct or a map. Only the schema shows whether they are, so anything else, such as
+    /// `|x: u32|`, is refused by [`ToolSet::new`](crate::ToolSet::new).
     #[track_caller]
     #[must_use]
-    pub fn new<Handler, Marker>(
-        name: impl Into<String>,
-        description: impl Into<String>,
-        function: Handler,
-    ) -> Self
+    pub fn new<Handler, Marker>(name: impl Into<String>, function: Handler) -> Self
     where
         Handler: ToolHandler<Marker>,
         Handler::Arguments: ToolArguments,
         Marker: 'static,
     {
         let code = Typed { function, marker: PhantomData };
-        Self::from_code(name.into(), description.into(), Box::new(code), Location::caller())
+        Self::from_code(name.into(), Box::new(code), Location::caller())
     }
 
-    fn from_code(
-        name: String,
-        description: String,
-        code: Box<dyn Code>,
-        declared_at: &'static Location<'static>,
-    ) -> Self {
+    /// Returns this tool with a description for the model, which replaces the doc comment of the arguments' struct.
+    #[must_use]
+    pub fn with_description(mut self, description: impl Into<String>) -> Self {
+        self.definition = self.definition.with_description(description);
+        self
+    }
+
+    fn from_code(name: String, code: Box<dyn Code>, declared_at: &'static Location<'static>) -> Self {
         let schema = code.schema();
-        let promises = schema_limits::are_in(&schema).then(|| schema.clone());
+        let type_limits = schema_limits::are_in(&schema).then(|| schema.clone());
         let (parameters, documentation) = schema::of_arguments_for_providers(schema);
-        let description = match description.trim() {
-            "" => documentation.unwrap_or_default(),
-            _ => description,
+        let definition = ToolDefinition::new(name).with_parameters(parameters);
+        let definition = match documentation {
+            Some(documentation) => definition.with_description(documentation),
+            None => definition,
         };
-        let definition = ToolDefinition::new(name, description).with_parameters(parameters);
-        Self { definition, declared_at, promises, code }
+        Self { definition, declared_at, type_limits, code }
     }
 }
 
@@ -132,7 +131,7 @@ impl Tool for FunctionTool {
     }
 }
 
-/// Names the tool only.
+/// Shows only the name of the tool.
 impl fmt::Debug for FunctionTool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("FunctionTool").field(&self.definition.name()).finish()
@@ -148,7 +147,7 @@ impl ObjectTool for FunctionTool {
         let schema = self.code.schema();
         match schema.get("type").is_some_and(|kind| kind == "object") {
             true => Cow::Owned(schema),
-            // That of a type without fields is not an object's.
+            // The schema of a type without fields does not describe an object.
             false => Cow::Borrowed(self.parameters()),
         }
     }
@@ -157,36 +156,36 @@ impl ObjectTool for FunctionTool {
         self.code.call(object, context)
     }
 
-    /// Names that serde takes and the schema does not tell of, by `#[serde(alias = "…")]`: given twice, they are a
-    /// duplicate of a field, whereas what is skipped may be given as often as one likes.
-    fn takes(&self, name: &str, value: &RawValue) -> bool {
+    /// Detects names that serde accepts and the schema does not list, such as those of `#[serde(alias = "…")]`: if
+    /// repeated, they are a duplicate field, whereas unknown names can be repeated.
+    fn accepts_unlisted(&self, name: &str, value: &RawValue) -> bool {
         let name = Value::from(name);
-        let twice = format!("{{{name}:{value},{name}:{value}}}");
-        self.code.error(&twice).is_some_and(|error| error.to_string().starts_with("duplicate field"))
+        let repeated = format!("{{{name}:{value},{name}:{value}}}");
+        self.code.parse_error(&repeated).is_some_and(|error| error.to_string().starts_with("duplicate field"))
     }
 
-    fn broken(&self, name: &str, value: &str) -> Option<String> {
-        let promises = self.promises.as_ref()?;
-        let properties = promises.get("properties").and_then(|properties| properties.get(name));
-        let schema = properties.or_else(|| promises.get("additionalProperties"))?;
-        let Broken { path, expected, value } = schema_limits::broken(promises, schema, value)?;
+    fn violated_limit(&self, name: &str, value: &str) -> Option<String> {
+        let schema = self.type_limits.as_ref()?;
+        let property = schema.get("properties").and_then(|properties| properties.get(name));
+        let property = property.or_else(|| schema.get("additionalProperties"))?;
+        let Broken { path, expected, value } = schema_limits::broken(schema, property, value)?;
         Some(expectation::broken(name, &path, &expected, value))
     }
 
-    fn error(&self, object: &str) -> Option<serde_json::Error> {
-        self.code.error(object)
+    fn parse_error(&self, object: &str) -> Option<serde_json::Error> {
+        self.code.parse_error(object)
     }
 }
 
-/// What there is of a tool for each function.
+/// The part of a tool that depends on its function.
 trait Code: Send + Sync {
     fn schema(&self) -> Value;
 
-    /// Calls the function if the text of an object holds its arguments.
+    /// Calls the function if the text of an object contains valid arguments.
     fn call(&self, object: &str, context: &ToolContext) -> Option<ToolFuture<'static>>;
 
-    /// Why the text does not hold its arguments.
-    fn error(&self, object: &str) -> Option<serde_json::Error>;
+    /// Returns the error of deserialising the arguments from the text.
+    fn parse_error(&self, object: &str) -> Option<serde_json::Error>;
 }
 
 struct Typed<Handler, Marker> {
@@ -204,18 +203,18 @@ where
     }
 
     fn call(&self, object: &str, context: &ToolContext) -> Option<ToolFuture<'static>> {
-        let arguments = read::<Handler::Arguments>(object).ok()?;
+        let arguments = parse::<Handler::Arguments>(object).ok()?;
         Some(self.function.call(arguments, context))
     }
 
-    fn error(&self, object: &str) -> Option<serde_json::Error> {
-        read::<Handler::Arguments>(object).err()
+    fn parse_error(&self, object: &str) -> Option<serde_json::Error> {
+        parse::<Handler::Arguments>(object).err()
     }
 }
 
-fn read<T: DeserializeOwned>(object: &str) -> serde_json::Result<T> {
+fn parse<T: DeserializeOwned>(object: &str) -> serde_json::Result<T> {
     serde_json::from_str(object).or_else(|error| match object.split_ascii_whitespace().collect::<String>() {
-        // A type without fields has no arguments, and is read from `null`.
+        // A type without fields has no arguments and is deserialised from `null`.
         empty if empty == "{}" => serde_json::from_str("null").map_err(|_| error),
         _ => Err(error),
     })

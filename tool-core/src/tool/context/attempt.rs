@@ -1,4 +1,4 @@
-//! The attempt that a call is executed under: its key, its number, and the call that it undoes.
+//! The attempt that a call is executed as: its key, its number, and the call that it undoes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,27 +6,30 @@ use std::sync::Arc;
 use crate::model::{ToolCall, unique_id};
 use crate::tool::ToolOutput;
 
-/// What a call is made under: [`Run::begin_call`] gives it. A tool has the key injected, as `#[inject] key: &IdempotencyKey`, and
-/// the number from its context, by [`ToolContext::attempt`](crate::ToolContext::attempt).
+/// An attempt to execute a call. A run returns it when the call is started.
+///
+/// A tool can inject the key, as `#[inject] key: &IdempotencyKey`, and read the number with
+/// [`ToolContext::attempt`](crate::ToolContext::attempt).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Attempt {
-    /// Stays the same however often the call is made.
+    /// The key, which is the same for all attempts of the call.
     pub key: IdempotencyKey,
-    /// Which attempt it is, from 1.
+    /// The number of the attempt, starting at 1.
     pub number: u32,
 }
 
 impl Attempt {
-    /// The first attempt of a call that is of no run: no other call has its key.
+    /// Creates the first attempt of a call that does not belong to a run. Its key is unique.
     #[must_use]
-    pub fn alone(call_id: &str) -> Self {
+    pub fn standalone(call_id: &str) -> Self {
         Self { key: IdempotencyKey::unique(call_id), number: 1 }
     }
 }
 
-/// What tells one call from every other, however often it is made: over further attempts, and when the run was kept
-/// and restored. A tool that hands it to the service behind it has its effect once.
+/// A key that identifies a call across all its attempts, and when a stored run is restored.
+///
+/// A tool that passes it on to the service that it calls takes effect only once.
 ///
 /// ```
 /// use tool_core::tool::IdempotencyKey;
@@ -46,12 +49,12 @@ impl IdempotencyKey {
         Self(format!("{run}/{call_id}").into())
     }
 
-    /// The key of a call that is of no run.
+    /// Creates the key of a call that does not belong to a run.
     pub(crate) fn unique(call_id: &str) -> Self {
         Self::new(&unique_id("run"), call_id)
     }
 
-    /// The key as a text: letters, digits, `_`, `/`, and what the provider's ids of calls are made of.
+    /// Returns the key as text. It consists of letters, digits, `_`, `/`, and the characters of the provider's call ids.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -70,15 +73,16 @@ impl fmt::Debug for IdempotencyKey {
     }
 }
 
-/// The call that a tool is asked to undo. A tool that undoes another takes it with `#[inject] undone: &Undone`; its own
-/// arguments are those of that call, of which it may take some or none: what it requires must be among them. What that call gave
-/// back, such as the number of a booking, is in the [`output`](Self::output) and in no argument.
+/// The call that a tool is to undo. A tool that undoes another takes it with `#[inject] undone: &Undone`.
+///
+/// The tool is called with the arguments of that call and can take any subset of them; all that it requires must be among
+/// them. The result of that call, such as the number of a booking, is in the [`output`](Self::output).
 ///
 /// ```
 /// use tool_core::tool::Undone;
 /// use tool_core::tool;
 ///
-/// /// Books a room, and gives the number of the booking.
+/// /// Books a room and returns the number of the booking.
 /// #[tool(undo = "cancel_room")]
 /// async fn book_room(city: String, nights: u32) -> String {
 ///     format!("{city}-{nights}")
@@ -86,7 +90,7 @@ impl fmt::Debug for IdempotencyKey {
 ///
 /// #[tool]
 /// async fn cancel_room(#[inject] undone: &Undone) -> Result<String, String> {
-///     let booking = undone.output.as_ref().ok_or("whether there is a booking is not known")?;
+///     let booking = undone.output.as_ref().ok_or("it is unknown whether there is a booking")?;
 ///     Ok(format!("DELETE /bookings/{booking}"))
 /// }
 /// # let _ = (book_room, cancel_room);
@@ -96,7 +100,7 @@ impl fmt::Debug for IdempotencyKey {
 pub struct Undone {
     /// The call.
     pub call: ToolCall,
-    /// What it gave back; nothing if the call was interrupted, took too long or panicked, so that nobody knows whether it had
-    /// its effect.
+    /// The output of the call, or `None` if it was interrupted, timed out or panicked, so that it is unknown whether it
+    /// took effect.
     pub output: Option<ToolOutput>,
 }

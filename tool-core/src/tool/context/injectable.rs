@@ -4,23 +4,23 @@ use std::any::{Any, type_name};
 
 use crate::tool::{ToolContext, ToolError};
 
-/// The value of this type in the context, if it is there.
+/// Returns the value of this type, if the context contains one.
 pub fn look_up<T: Injectable>(context: &ToolContext) -> Option<&T> {
     context.get()
 }
 
-/// The refusal of a call that needs a value of this type.
+/// Creates the error of a call whose context lacks a value of this type.
 #[must_use]
-pub fn lacks<T: Injectable>() -> ToolError {
+pub fn missing_context<T: Injectable>() -> ToolError {
     ToolError::missing_context(type_name::<T>())
 }
 
-/// A value of the context, for one call to keep.
+/// Returns a value of the context for one call to own.
 pub fn for_call<T: InjectableByValue>(value: &T) -> T {
     value.for_call()
 }
 
-/// What `#[inject]` can take by reference.
+/// A type that `#[inject]` can take by reference.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be injected",
     label = "must be `Send`, `Sync` and `'static` because calls share it"
@@ -30,13 +30,13 @@ pub trait Injectable: Any + Send + Sync {}
 #[diagnostic::do_not_recommend]
 impl<T: Any + Send + Sync> Injectable for T {}
 
-/// What `#[inject]` can take by value.
+/// A type that `#[inject]` can take by value.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be injected by value",
     label = "must implement `Clone` because each call takes its own; use `&{Self}` to inject a reference"
 )]
 pub trait InjectableByValue: Injectable {
-    /// One for this call.
+    /// Returns a value for one call to own.
     fn for_call(&self) -> Self;
 }
 

@@ -1,14 +1,14 @@
-//! What a tool takes from its context.
+//! The values that a tool takes from its context.
 
 use std::any::{Any, TypeId, type_name};
 use std::fmt;
 
 use crate::tool::ToolContext;
 
-/// One value that a tool takes from its [`ToolContext`], by type: a parameter with `#[inject]`.
+/// The type of a value that a tool takes from its [`ToolContext`], such as a parameter with `#[inject]`.
 ///
-/// A tool tells what it takes with [`Tool::injections`](crate::Tool::injections), so that a run which lacks
-/// something is refused before the model is asked.
+/// A tool lists its injections in [`Tool::injections`](crate::Tool::injections), so that a run whose context lacks one is
+/// refused before a request is sent to the model.
 ///
 /// ```
 /// use tool_core::tool::Injection;
@@ -16,46 +16,46 @@ use crate::tool::ToolContext;
 ///
 /// struct UserId(u32);
 ///
-/// let user = Injection::of::<UserId>();
+/// let user = Injection::new::<UserId>();
 /// assert!(user.is_missing_in(&ToolContext::new()));
 /// assert!(!user.is_missing_in(&ToolContext::new().with(UserId(7))));
 /// ```
 #[derive(Clone, Copy)]
 pub struct Injection {
     type_name: fn() -> &'static str,
-    is_in: fn(&ToolContext) -> bool,
+    is_available: fn(&ToolContext) -> bool,
     is_optional: bool,
 }
 
 impl Injection {
-    /// A value of this type, without which the tool cannot be called.
+    /// Creates the injection of a value of this type that the tool requires.
     #[must_use]
-    pub const fn of<T: Any>() -> Self {
-        Self { type_name: type_name::<T>, is_in: is_in::<T>, is_optional: false }
+    pub const fn new<T: Any>() -> Self {
+        Self { type_name: type_name::<T>, is_available: is_available::<T>, is_optional: false }
     }
 
-    /// The same value, which need not be there.
+    /// Returns this injection as one that the tool does not require.
     #[must_use]
     pub const fn optional(mut self) -> Self {
         self.is_optional = true;
         self
     }
 
-    /// The name of the type, with its path.
+    /// Returns the name of the type with its path.
     #[must_use]
     pub fn type_name(&self) -> &'static str {
         (self.type_name)()
     }
 
-    /// The tool needs the value, and the context does not have it.
+    /// Returns `true` if the tool requires the value and the context lacks it.
     #[must_use]
     pub fn is_missing_in(&self, context: &ToolContext) -> bool {
-        !self.is_optional && !(self.is_in)(context)
+        !self.is_optional && !(self.is_available)(context)
     }
 }
 
-fn is_in<T: Any>(context: &ToolContext) -> bool {
-    ToolContext::is_of_every_call(TypeId::of::<T>()) || context.get::<T>().is_some()
+fn is_available<T: Any>(context: &ToolContext) -> bool {
+    ToolContext::is_built_in(TypeId::of::<T>()) || context.get::<T>().is_some()
 }
 
 impl fmt::Debug for Injection {

@@ -1,4 +1,4 @@
-//! What the application hands to its tools, out of the model's sight.
+//! The values that an application provides to its tools, invisible to the model.
 
 mod attempt;
 mod injectable;
@@ -15,14 +15,14 @@ use tokio_util::sync::CancellationToken;
 use crate::model::{ConversationId, ToolCall};
 
 pub use self::attempt::{Attempt, IdempotencyKey, Undone};
-pub use self::injectable::{Injectable, InjectableByValue, for_call, lacks, look_up};
+pub use self::injectable::{Injectable, InjectableByValue, for_call, look_up, missing_context};
 pub use self::injection::Injection;
 pub(crate) use self::progress::ProgressSink;
 pub use self::progress::{Progress, ToolProgress};
 
-/// Values that the application hands to its tools, one per type; the model never sees them.
+/// The values that an application provides to its tools, one per type. The model never sees them.
 ///
-/// Cloning shares the values.
+/// Clones share the values.
 ///
 /// ```
 /// use tool_core::ToolContext;
@@ -35,25 +35,25 @@ pub use self::progress::{Progress, ToolProgress};
 /// ```
 #[derive(Clone, Default)]
 pub struct ToolContext {
-    // Most runs hand over nothing: no allocation then.
+    // Most runs provide no values and need no allocation.
     values: Option<Arc<HashMap<TypeId, Entry>>>,
-    call: Option<Arc<CallInHand>>,
-    /// What the run says of the call that is about to be made.
-    attempt: Option<Arc<dyn OfAttempt>>,
-    // Made when it is first asked for, if nobody gave one.
+    call: Option<Arc<CurrentCall>>,
+    /// The attempt of the call that is about to be executed.
+    attempt: Option<Arc<dyn AsAttemptContext>>,
+    // Created on first use if the application provides none.
     conversation: OnceLock<ConversationId>,
-    reading: Reading,
+    read_mode: ReadMode,
 }
 
-/// The call that is made, and what it is made under.
-struct CallInHand {
+/// The call that is being executed, and its attempt.
+struct CurrentCall {
     call: ToolCall,
-    attempt: Option<Arc<dyn OfAttempt>>,
-    /// Of a call that no run has made.
-    alone: OnceLock<Attempt>,
+    attempt: Option<Arc<dyn AsAttemptContext>>,
+    /// The attempt of a call that does not belong to a run.
+    standalone: OnceLock<Attempt>,
 }
 
-/// What a run says of a call that it has made.
+/// The context that a run provides for one attempt of a call.
 pub(crate) struct AttemptContext {
     pub(crate) attempt: Attempt,
     pub(crate) progress: Progress,
@@ -61,23 +61,23 @@ pub(crate) struct AttemptContext {
     pub(crate) undone: Option<Undone>,
 }
 
-/// It is seen through this trait, so that a program without runs is linked without what it takes to drop one.
-trait OfAttempt: Send + Sync {
-    fn get(&self) -> &AttemptContext;
+/// Hides [`AttemptContext`] behind a trait object, so that a program without runs does not link its drop code.
+trait AsAttemptContext: Send + Sync {
+    fn as_attempt_context(&self) -> &AttemptContext;
 }
 
-impl OfAttempt for AttemptContext {
-    fn get(&self) -> &AttemptContext {
+impl AsAttemptContext for AttemptContext {
+    fn as_attempt_context(&self) -> &AttemptContext {
         self
     }
 }
 
-/// How a set wants the arguments of its tools read.
+/// The way in which a set reads the arguments of its tools.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Reading {
-    /// Arguments are taken as they are, and not mended.
+pub(crate) struct ReadMode {
+    /// Arguments are not repaired.
     pub(crate) is_strict: bool,
-    /// Arguments that the tool does not have are left out, and not refused.
+    /// Unknown arguments are ignored instead of refused.
     pub(crate) ignores_unknown: bool,
 }
 
@@ -88,13 +88,13 @@ struct Entry {
 }
 
 impl ToolContext {
-    /// A context that holds nothing.
+    /// Creates a context without values.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The same context with one more value; it takes the place of an earlier one of its type.
+    /// Returns this context with a value, which replaces an earlier one of the same type.
     #[must_use]
     pub fn with<T: Any + Send + Sync>(mut self, value: T) -> Self {
         let values = Arc::make_mut(self.values.get_or_insert_default());
@@ -102,34 +102,38 @@ impl ToolContext {
         self
     }
 
-    /// The value of this type, if there is one. While a tool is called, its [`ToolCall`] and [`IdempotencyKey`] are
-    /// there; the [`ConversationId`], the [`CancellationToken`], the [`Progress`] and the context itself always are.
+    /// Returns the value of this type, if there is one.
+    ///
+    /// During a call, the context contains its [`ToolCall`] and [`IdempotencyKey`]. It always contains the
+    /// [`ConversationId`], the [`CancellationToken`], the [`Progress`] and the context itself.
     #[must_use]
     pub fn get<T: Any>(&self) -> Option<&T> {
-        // Which type it is, is known when the program is compiled: of all this one line is left.
+        // The type is known at compile time, so only one of these branches remains.
         let type_id = TypeId::of::<T>();
-        let own = if type_id == TypeId::of::<Self>() {
+        let built_in = if type_id == TypeId::of::<Self>() {
             Some(self as &dyn Any)
         } else if type_id == TypeId::of::<ToolCall>() {
             self.call().map(|call| call as &dyn Any)
         } else if type_id == TypeId::of::<IdempotencyKey>() {
             self.idempotency_key().map(|key| key as &dyn Any)
         } else if type_id == TypeId::of::<Attempt>() {
-            self.attempt_in_hand().map(|attempt| attempt as &dyn Any)
+            self.current_attempt().map(|attempt| attempt as &dyn Any)
         } else if type_id == TypeId::of::<Progress>() {
             Some(self.progress() as &dyn Any)
         } else if type_id == TypeId::of::<CancellationToken>() {
             Some(self.cancellation() as &dyn Any)
         } else if type_id == TypeId::of::<Undone>() {
-            self.in_hand().and_then(|attempt| attempt.undone.as_ref()).map(|undone| undone as &dyn Any)
+            self.attempt_context()
+                .and_then(|attempt| attempt.undone.as_ref())
+                .map(|undone| undone as &dyn Any)
         } else {
             None
         };
-        if let Some(own) = own {
-            return own.downcast_ref();
+        if let Some(built_in) = built_in {
+            return built_in.downcast_ref();
         }
-        if let Some(given) = self.given() {
-            return Some(given);
+        if let Some(provided) = self.provided() {
+            return Some(provided);
         }
         if type_id == TypeId::of::<ConversationId>() {
             return (self.conversation.get_or_init(ConversationId::unique) as &dyn Any).downcast_ref();
@@ -137,8 +141,8 @@ impl ToolContext {
         None
     }
 
-    /// These are there when a call is made, whoever makes it.
-    pub(crate) fn is_of_every_call(type_id: TypeId) -> bool {
+    /// Returns `true` if the context of every call contains a value of this type.
+    pub(crate) fn is_built_in(type_id: TypeId) -> bool {
         [
             TypeId::of::<Self>(),
             TypeId::of::<ToolCall>(),
@@ -147,57 +151,57 @@ impl ToolContext {
             TypeId::of::<Attempt>(),
             TypeId::of::<Progress>(),
             TypeId::of::<CancellationToken>(),
-            // Of every call that undoes another.
+            // Only calls that undo another have one, but a run provides it.
             TypeId::of::<Undone>(),
         ]
         .contains(&type_id)
     }
 
-    /// Returns the token that is cancelled when nobody awaits the call any more; outside a run it never is.
+    /// Returns the token that is cancelled when the call is abandoned. Outside a run it is never cancelled.
     #[must_use]
     pub fn cancellation(&self) -> &CancellationToken {
         static NEVER: LazyLock<CancellationToken> = LazyLock::new(CancellationToken::new);
-        self.in_hand().map_or_else(|| &*NEVER, |attempt| &attempt.cancellation)
+        self.attempt_context().map_or_else(|| &*NEVER, |attempt| &attempt.cancellation)
     }
 
-    /// Where the call tells of its progress.
+    /// Returns the reporter of the call's progress.
     #[must_use]
     pub fn progress(&self) -> &Progress {
-        static UNHEARD: Progress = Progress::UNHEARD;
-        self.in_hand().map_or(&UNHEARD, |attempt| &attempt.progress)
+        static NONE: Progress = Progress::NONE;
+        self.attempt_context().map_or(&NONE, |attempt| &attempt.progress)
     }
 
-    /// What tells the call that is made from every other, however often it is made.
+    /// Returns the key that identifies the call across all its attempts.
     #[must_use]
     pub fn idempotency_key(&self) -> Option<&IdempotencyKey> {
-        self.attempt_in_hand().map(|attempt| &attempt.key)
+        self.current_attempt().map(|attempt| &attempt.key)
     }
 
-    /// Which attempt of the call it is, from 1.
+    /// Returns the number of the attempt, starting at 1.
     #[must_use]
     pub fn attempt(&self) -> u32 {
-        self.attempt_in_hand().map_or(1, |attempt| attempt.number)
+        self.current_attempt().map_or(1, |attempt| attempt.number)
     }
 
-    fn attempt_in_hand(&self) -> Option<&Attempt> {
+    fn current_attempt(&self) -> Option<&Attempt> {
         let call = self.call.as_ref()?;
         Some(match &call.attempt {
-            Some(attempt) => &attempt.get().attempt,
-            None => call.alone.get_or_init(|| Attempt::alone(&call.call.id)),
+            Some(attempt) => &attempt.as_attempt_context().attempt,
+            None => call.standalone.get_or_init(|| Attempt::standalone(&call.call.id)),
         })
     }
 
-    fn in_hand(&self) -> Option<&AttemptContext> {
-        self.call.as_ref()?.attempt.as_deref().map(OfAttempt::get)
+    fn attempt_context(&self) -> Option<&AttemptContext> {
+        self.call.as_ref()?.attempt.as_deref().map(AsAttemptContext::as_attempt_context)
     }
 
-    /// This context, for the call that is about to be made under this.
+    /// Returns this context for an attempt that is about to be executed.
     pub(crate) fn for_attempt(&self, attempt: AttemptContext) -> Self {
         Self { attempt: Some(Arc::new(attempt)), ..self.clone() }
     }
 
-    /// This context for a call that is made outside a run, such as one that came over another protocol: the tool sees
-    /// which attempt it is, and by the cancellation that nobody waits for it any more; and it tells of its progress.
+    /// Returns this context for a call executed outside a run, such as one received over another protocol. The tool can
+    /// read the attempt, observe the cancellation and report its progress.
     ///
     /// ```
     /// use tool_core::tool::{Attempt, Progress};
@@ -211,17 +215,18 @@ impl ToolContext {
     ///
     /// # let outcome = futures_util::FutureExt::now_or_never(async {
     /// let call = ToolCall::new("call_1", "fetch", "{}");
-    /// let (told, heard) = std::sync::mpsc::channel();
-    /// let progress = Progress::new(move |progress| drop(told.send(progress)));
-    /// let context = ToolContext::new().outside_run(Attempt::alone(&call.id), &CancellationToken::new(), progress);
+    /// let (sender, reports) = std::sync::mpsc::channel();
+    /// let progress = Progress::new(move |progress| drop(sender.send(progress)));
+    /// let attempt = Attempt::standalone(&call.id);
+    /// let context = ToolContext::new().for_standalone_call(attempt, &CancellationToken::new(), progress);
     /// assert_eq!(tools![fetch].call(&call, &context).await?.to_string(), "1");
-    /// assert_eq!(heard.recv().unwrap().text, "fetching");
+    /// assert_eq!(reports.recv().unwrap().text, "fetching");
     /// # Ok::<_, tool_core::ToolError>(())
     /// # });
     /// # outcome.unwrap().unwrap();
     /// ```
     #[must_use]
-    pub fn outside_run(
+    pub fn for_standalone_call(
         &self,
         attempt: Attempt,
         cancellation: &CancellationToken,
@@ -231,37 +236,38 @@ impl ToolContext {
         self.for_attempt(AttemptContext { attempt, progress, cancellation, undone: None })
     }
 
-    /// The value of this type that the application handed over.
-    pub(crate) fn given<T: Any>(&self) -> Option<&T> {
+    /// Returns the value of this type that the application provided.
+    pub(crate) fn provided<T: Any>(&self) -> Option<&T> {
         self.values.as_ref()?.get(&TypeId::of::<T>())?.value.downcast_ref()
     }
 
-    /// The call that is made, while it is made.
+    /// Returns the call that is being executed, if any.
     #[must_use]
     pub fn call(&self) -> Option<&ToolCall> {
-        self.call.as_deref().map(|in_hand| &in_hand.call)
+        self.call.as_deref().map(|current| &current.call)
     }
 
-    /// This context, as the tool of a call sees it.
-    pub(crate) fn of_call(&self, call: &ToolCall, reading: Reading) -> Self {
+    /// Returns this context for the tool of a call.
+    pub(crate) fn with_call(&self, call: &ToolCall, read_mode: ReadMode) -> Self {
         let mut context = self.clone();
         let attempt = context.attempt.take();
-        context.call = Some(Arc::new(CallInHand { call: call.clone(), attempt, alone: OnceLock::new() }));
-        context.reading = reading;
+        let call = CurrentCall { call: call.clone(), attempt, standalone: OnceLock::new() };
+        context.call = Some(Arc::new(call));
+        context.read_mode = read_mode;
         context
     }
 
-    pub(crate) fn reading(&self) -> Reading {
-        self.reading
+    pub(crate) fn read_mode(&self) -> ReadMode {
+        self.read_mode
     }
 
-    /// Arguments are read as they are, and not mended.
+    /// Returns `true` if arguments are not repaired.
     pub(crate) fn has_strict_arguments(&self) -> bool {
-        self.reading.is_strict
+        self.read_mode.is_strict
     }
 
-    /// This context, filled with what only `defaults` has.
-    pub(crate) fn or(mut self, defaults: &Self) -> Self {
+    /// Returns this context with the values that only `defaults` contains.
+    pub(crate) fn with_defaults(mut self, defaults: &Self) -> Self {
         let Some(more) = &defaults.values else { return self };
         let values = Arc::make_mut(self.values.get_or_insert_default());
         for (id, entry) in more.iter() {
@@ -271,7 +277,7 @@ impl ToolContext {
     }
 }
 
-/// Names the types only: values may be secrets.
+/// Shows only the names of the types: values can be secret.
 impl fmt::Debug for ToolContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut names: Vec<_> =

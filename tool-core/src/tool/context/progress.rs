@@ -1,31 +1,31 @@
-//! What a tool tells of its progress while it runs.
+//! Progress reports of running calls.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// How far a call has come, in the tool's own words.
+/// The progress of a call.
 ///
 /// ```
 /// use tool_core::tool::ToolProgress;
 ///
-/// let progress = ToolProgress::from("downloading").of(3, 7);
+/// let progress = ToolProgress::from("downloading").completed(3, 7);
 /// assert_eq!((&*progress.text, progress.done, progress.total), ("downloading", Some(3), Some(7)));
 /// ```
 #[derive(Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ToolProgress {
-    /// What the tool is at; may be empty.
+    /// A description of the current step. It can be empty.
     pub text: String,
-    /// How much is done.
+    /// The amount of work done.
     pub done: Option<u64>,
-    /// Of how much.
+    /// The total amount of work.
     pub total: Option<u64>,
 }
 
 impl ToolProgress {
-    /// The same, with how much is done of how much.
+    /// Returns this progress with the amount of work done and the total.
     #[must_use]
-    pub fn of(mut self, done: u64, total: u64) -> Self {
+    pub fn completed(mut self, done: u64, total: u64) -> Self {
         (self.done, self.total) = (Some(done), Some(total));
         self
     }
@@ -43,7 +43,7 @@ impl From<String> for ToolProgress {
     }
 }
 
-/// Leaves the text out: it may tell of arguments.
+/// Omits the text: it can contain arguments.
 impl fmt::Debug for ToolProgress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ToolProgress")
@@ -54,11 +54,13 @@ impl fmt::Debug for ToolProgress {
     }
 }
 
-/// Takes what a tool tells of its progress.
+/// Receives the progress reports of a call.
 pub(crate) type ProgressSink = Arc<dyn Fn(ToolProgress) + Send + Sync>;
 
-/// Where a tool tells of its progress: it has it injected, as `#[inject] progress: &Progress`. Whoever
-/// [listens](crate::agent::Ask::stream) to the run is told; if nobody does, or not fast enough, it is lost.
+/// Reports the progress of a call. A tool injects it, as `#[inject] progress: &Progress`.
+///
+/// Reports arrive in the [stream](crate::agent::Ask::stream) of the run. They are dropped if there is no listener or it is too
+/// slow.
 ///
 /// ```
 /// use tool_core::tool::{Progress, ToolProgress};
@@ -67,7 +69,7 @@ pub(crate) type ProgressSink = Arc<dyn Fn(ToolProgress) + Send + Sync>;
 /// #[tool("Fetches all pages of a report")]
 /// async fn fetch(pages: u64, #[inject] progress: &Progress) -> String {
 ///     for page in 0..pages {
-///         progress.report(ToolProgress::from("fetching").of(page, pages));
+///         progress.report(ToolProgress::from("fetching").completed(page, pages));
 ///     }
 ///     "the report".into()
 /// }
@@ -77,30 +79,31 @@ pub(crate) type ProgressSink = Arc<dyn Fn(ToolProgress) + Send + Sync>;
 pub struct Progress(Option<ProgressSink>);
 
 impl Progress {
-    /// Nobody listens.
-    pub(crate) const UNHEARD: Self = Self(None);
+    /// Discards all reports.
+    pub(crate) const NONE: Self = Self(None);
 
-    pub(crate) fn to(sink: ProgressSink) -> Self {
+    pub(crate) fn with_sink(sink: ProgressSink) -> Self {
         Self(Some(sink))
     }
 
-    /// The function is told, for a call that is made [outside a run](crate::ToolContext::outside_run). It must not block.
-    /// [`Progress::default`] tells nobody.
+    /// Creates a reporter that calls a function, for a call executed
+    /// [outside a run](crate::ToolContext::for_standalone_call). The function must not block. [`Progress::default`] discards
+    /// all reports.
     #[must_use]
-    pub fn new(told: impl Fn(ToolProgress) + Send + Sync + 'static) -> Self {
-        Self::to(Arc::new(told))
+    pub fn new(listener: impl Fn(ToolProgress) + Send + Sync + 'static) -> Self {
+        Self::with_sink(Arc::new(listener))
     }
 
-    /// Tells how far the call has come.
+    /// Reports the progress of the call.
     pub fn report(&self, progress: impl Into<ToolProgress>) {
         if let Some(sink) = &self.0 {
             sink(progress.into());
         }
     }
 
-    /// Somebody may listen: for who would go to some length to know how far a call has come.
+    /// Returns `true` if reports can reach a listener. A tool can skip costly reports otherwise.
     #[must_use]
-    pub fn is_heard(&self) -> bool {
+    pub fn has_listener(&self) -> bool {
         self.0.is_some()
     }
 }

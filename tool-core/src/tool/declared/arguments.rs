@@ -1,4 +1,4 @@
-//! Reading the arguments of a call: once, straight from the model's text into the function's types.
+//! Deserialises the arguments of a call from the model's text directly into the function's types.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,80 +12,84 @@ use crate::arguments::{
     Broken, InOrder, LONGEST_ACCOUNT, Parameter, Repair, ToolParameter, expectation, note, repair, schemas,
 };
 use crate::tool::context::Injectable;
-use crate::tool::{Reading, ToolContext, ToolError, ToolFuture};
+use crate::tool::{ReadMode, ToolContext, ToolError, ToolFuture};
 
-/// The text of one argument, if it was given.
+/// The text of one argument, if present.
 pub(super) type Slot<'a> = Option<&'a str>;
 
-/// The arguments of one call, each read into its type.
+/// The arguments of one call, each deserialised into its type.
 ///
-/// Arguments in the order of the parameters are read where they stand. For any others the object is first read into slots, one per
-/// parameter, and then each slot into its type. Every mistake is noted and nothing is called as long as there is one, so that
-/// the model can mend them all in one turn.
+/// Arguments in the order of the parameters are deserialised in place. For any other order, the object is first split into
+/// slots, one per parameter, and then each slot is deserialised. Every mistake is recorded, and the function is called only
+/// if there is none, so that the model can correct all of them in one turn.
 #[derive(Debug)]
 pub struct Arguments<'a, 's> {
     declaration: &'s Declaration,
-    /// The schemas of the parameters, if they promise what reading the types does not see to.
-    promises: Option<&'s Value>,
-    given: Given<'a, 's>,
-    /// Not zero as long as the arguments are not whole: all that a tool's own code asks for, in which a number takes less
-    /// room than a flag.
-    wrong: usize,
+    /// The schemas of the parameters, if they contain limits that deserialising the types does not enforce.
+    type_limits: Option<&'s Value>,
+    source: Source<'a, 's>,
+    /// Zero once the arguments are complete and valid. The generated code of each tool checks it; a number takes less code
+    /// than a flag.
+    invalid: usize,
     mistakes: String,
     /// The type of a value that the context lacks.
-    lacks: Option<&'static str>,
-    /// The text is no JSON object at all.
+    missing_context: Option<&'static str>,
+    /// Is `true` if the text is not a JSON object.
     is_unreadable: bool,
-    reading: Reading,
+    mode: ReadMode,
     repairs: Vec<Repair>,
-    /// Where defaults are noted, when nothing is called and only they are asked for.
+    /// Collects the defaults when only they are needed and the function is not called.
     defaults: Option<Vec<(usize, Value)>>,
 }
 
-/// Where the arguments are taken from.
+/// The source of the arguments.
 #[derive(Debug)]
-enum Given<'a, 's> {
-    /// Nothing is noted of these: where one is not as it should be, the place is lost.
+enum Source<'a, 's> {
+    /// The text itself. Mistakes are not recorded; at the first one, the position is lost.
     InOrder(InOrder<'a>),
     Slots(&'s mut [Slot<'a>]),
 }
 
 impl<'a, 's> Arguments<'a, 's> {
-    fn new(declaration: &'s Declaration, given: Given<'a, 's>, reading: Reading) -> Self {
-        let wrong = match &given {
-            Given::InOrder(place) if !place.is_over() => 1,
+    fn new(declaration: &'s Declaration, source: Source<'a, 's>, mode: ReadMode) -> Self {
+        let invalid = match &source {
+            Source::InOrder(position) if !position.is_over() => 1,
             _ => 0,
         };
         Self {
             declaration,
-            promises: None,
-            given,
-            wrong,
+            type_limits: None,
+            source,
+            invalid,
             mistakes: String::new(),
-            lacks: None,
+            missing_context: None,
             is_unreadable: false,
-            reading,
+            mode,
             repairs: Vec::new(),
             defaults: None,
         }
     }
 
-    /// The arguments in a text in which they stand in the order of the parameters, and are all right. If it is not so, what
-    /// is taken of them is nothing.
-    pub(super) fn in_order(declaration: &'s Declaration, text: &'a str, promises: Option<&'s Value>) -> Self {
-        Self { promises, ..Self::new(declaration, Given::InOrder(InOrder::new(text)), Reading::default()) }
+    /// Reads arguments that are in the order of the parameters and valid. Otherwise, nothing can be taken.
+    pub(super) fn in_order(
+        declaration: &'s Declaration,
+        text: &'a str,
+        type_limits: Option<&'s Value>,
+    ) -> Self {
+        let source = Source::InOrder(InOrder::new(text));
+        Self { type_limits, ..Self::new(declaration, source, ReadMode::default()) }
     }
 
-    /// Reads the object into the slots, one per parameter, and notes what is missing or unknown.
+    /// Splits the object into the slots, one per parameter, and records missing and unknown arguments.
     pub(super) fn read(
         declaration: &'s Declaration,
         text: &'a str,
         slots: &'s mut [Slot<'a>],
-        reading: Reading,
-        promises: Option<&'s Value>,
+        mode: ReadMode,
+        type_limits: Option<&'s Value>,
     ) -> Self {
-        let mut arguments = Self { promises, ..Self::new(declaration, Given::Slots(slots), reading) };
-        // Models without anything to say send these.
+        let mut arguments = Self { type_limits, ..Self::new(declaration, Source::Slots(slots), mode) };
+        // Models send these when there are no arguments.
         if matches!(text.trim_ascii(), "" | "null") {
             arguments.note_missing();
             return arguments;
@@ -98,11 +102,11 @@ impl<'a, 's> Arguments<'a, 's> {
         arguments
     }
 
-    /// No arguments: what is taken of them is nothing, and only the defaults are noted.
+    /// Creates empty arguments, from which nothing can be taken. Only the defaults are collected.
     #[inline]
     pub(super) fn describing(declaration: &'s Declaration, slots: &'s mut [Slot<'a>]) -> Self {
-        let mut arguments = Self::new(declaration, Given::Slots(slots), Reading::default());
-        arguments.wrong = 1;
+        let mut arguments = Self::new(declaration, Source::Slots(slots), ReadMode::default());
+        arguments.invalid = 1;
         arguments.defaults = Some(Vec::new());
         arguments
     }
@@ -112,25 +116,25 @@ impl<'a, 's> Arguments<'a, 's> {
         self.defaults.unwrap_or_default()
     }
 
-    /// The argument as the function's type; `None` when there is a mistake in it, which is then noted.
+    /// Deserialises an argument. Returns `None` and records the mistake if it is invalid.
     ///
-    /// There is one of this for every type, so what does not need the type is done elsewhere.
+    /// This function exists once per type, so everything that does not depend on the type is done elsewhere.
     pub fn take<T: ToolParameter>(&mut self, index: usize) -> Option<T> {
         let text = self.text(index)?;
-        match read::<T>(text) {
+        match parse::<T>(text) {
             Ok((value, end)) => self.accepts(index, text, end).then_some(value),
             Err(error) => {
-                let mended = self.mend(index, text);
-                match mended.as_deref().map(|mended| (mended, read::<T>(mended))) {
-                    Some((mended, Ok((value, end)))) if end == mended.len() => {
-                        self.accepts_mended(index, text, mended).then_some(value)
+                let repaired = self.repair(index, text);
+                match repaired.as_deref().map(|repaired| (repaired, parse::<T>(repaired))) {
+                    Some((repaired, Ok((value, end)))) if end == repaired.len() => {
+                        self.accepts_repaired(index, text, repaired).then_some(value)
                     }
                     _ => {
-                        // Not what could have been mended is to blame, but what could not.
-                        let mended = self.mend_partly(index, text);
-                        match mended.as_deref().map(|mended| (mended, read::<T>(mended))) {
-                            Some((mended, Err(error))) => self.note_wrong(index, mended, &error),
-                            _ => self.note_wrong(index, text, &error),
+                        // Only mistakes that cannot be repaired are reported.
+                        let repaired = self.repair_partly(index, text);
+                        match repaired.as_deref().map(|repaired| (repaired, parse::<T>(repaired))) {
+                            Some((repaired, Err(error))) => self.note_invalid(index, repaired, &error),
+                            _ => self.note_invalid(index, text, &error),
                         }
                         None
                     }
@@ -139,14 +143,14 @@ impl<'a, 's> Arguments<'a, 's> {
         }
     }
 
-    /// The argument, or a default made anew if it is left out or `null`.
+    /// Deserialises an argument, or creates its default if it is absent or `null`.
     pub fn take_or<T: ToolParameter>(
         &mut self,
         index: usize,
         default: impl FnOnce() -> T,
         json: fn(&T) -> Option<Value>,
     ) -> Option<T> {
-        if self.is_given(index)? {
+        if self.is_present(index)? {
             return self.take(index);
         }
         let default = default();
@@ -159,26 +163,26 @@ impl<'a, 's> Arguments<'a, 's> {
         }
     }
 
-    /// A value of the context; `None` when it is not there, which is then noted.
+    /// Returns a value of the context. Returns `None` and records the error if it is missing.
     pub fn inject<'c, T: Injectable>(&mut self, context: &'c ToolContext) -> Option<&'c T> {
         let value = context.get::<T>();
         if value.is_none() {
-            self.lacks = Some(std::any::type_name::<T>());
+            self.missing_context = Some(std::any::type_name::<T>());
         }
         value
     }
 
-    /// The argument is there and not `null`; nothing if that cannot be told.
-    fn is_given(&mut self, index: usize) -> Option<bool> {
+    /// Returns `true` if the argument is present and not `null`, or `None` if that is unknown.
+    fn is_present(&mut self, index: usize) -> Option<bool> {
         let parameter = self.parameter(index)?;
-        match &mut self.given {
-            Given::Slots(slots) => Some(matches!(slots.get(index), Some(Some(text)) if *text != "null")),
-            Given::InOrder(place) => match place.value_of(parameter) {
+        match &mut self.source {
+            Source::Slots(slots) => Some(matches!(slots.get(index), Some(Some(text)) if *text != "null")),
+            Source::InOrder(position) => match position.value_of(parameter) {
                 Some(text) if !text.starts_with("null") => Some(true),
-                None if place.is_over() => Some(false),
-                // It may come later.
+                None if position.is_over() => Some(false),
+                // It can still follow.
                 _ => {
-                    self.lose();
+                    self.lose_position();
                     None
                 }
             },
@@ -189,72 +193,72 @@ impl<'a, 's> Arguments<'a, 's> {
         self.declaration.parameters.get(index)
     }
 
-    /// The value that was read of the beginning of `text`, up to `end`, keeps to its limits, and nothing is behind it that does
-    /// not belong there. What is wrong is noted.
+    /// Returns `true` if the value at the beginning of `text`, up to `end`, is within its limits and followed by nothing
+    /// unexpected. Records mistakes.
     #[inline(never)]
     fn accepts(&mut self, index: usize, text: &'a str, end: usize) -> bool {
-        let (value, behind) = text.split_at_checked(end).unwrap_or((text, ""));
-        let keeps_limits = self.keeps_limits(index, value);
-        match &mut self.given {
-            Given::InOrder(_) if !keeps_limits => self.lose(),
-            // Left out; or the text ends here, and so the place stays in front of it.
-            Given::InOrder(_) if behind.is_empty() => {}
-            Given::InOrder(place) => {
-                place.go_on(behind);
-                self.wrong = usize::from(!place.is_over());
+        let (value, rest) = text.split_at_checked(end).unwrap_or((text, ""));
+        let is_within_limits = self.is_within_limits(index, value);
+        match &mut self.source {
+            Source::InOrder(_) if !is_within_limits => self.lose_position(),
+            // The argument is omitted, or the text ends here and the position stays before the value.
+            Source::InOrder(_) if rest.is_empty() => {}
+            Source::InOrder(position) => {
+                position.go_on(rest);
+                self.invalid = usize::from(!position.is_over());
             }
-            Given::Slots(_) if !keeps_limits => self.note_limit(index, text, text),
-            Given::Slots(_) => {
-                // Its type read only a part of it.
-                if let Err(error) = serde_json::Deserializer::from_str(behind).end() {
-                    self.note_wrong(index, text, &error);
+            Source::Slots(_) if !is_within_limits => self.note_limit(index, text, text),
+            Source::Slots(_) => {
+                // The type can have consumed only a part of the text.
+                if let Err(error) = serde_json::Deserializer::from_str(rest).end() {
+                    self.note_invalid(index, text, &error);
                     return false;
                 }
             }
         }
-        keeps_limits
+        is_within_limits
     }
 
-    /// The value that was read of the mended text keeps to its limits. What is wrong is noted, and else what was mended.
+    /// Returns `true` if the repaired value is within its limits. Records the repair, or else the mistake.
     #[cold]
-    fn accepts_mended(&mut self, index: usize, text: &str, mended: &str) -> bool {
-        let keeps_limits = self.keeps_limits(index, mended);
-        if keeps_limits {
-            self.note_repair(index, text, mended);
+    fn accepts_repaired(&mut self, index: usize, text: &str, repaired: &str) -> bool {
+        let is_within_limits = self.is_within_limits(index, repaired);
+        if is_within_limits {
+            self.note_repair(index, text, repaired);
         } else {
-            self.note_limit(index, text, mended);
+            self.note_limit(index, text, repaired);
         }
-        keeps_limits
+        is_within_limits
     }
 
-    fn keeps_limits(&self, index: usize, text: &str) -> bool {
+    fn is_within_limits(&self, index: usize, text: &str) -> bool {
         self.declaration.details.is_none_or(|details| details.allows(index, text))
-            && self.promises.is_none_or(|promises| self.broken(promises, index, text).is_none())
+            && self.type_limits.is_none_or(|schemas| self.violated_type_limit(schemas, index, text).is_none())
     }
 
-    /// The first value in the argument that breaks a promise of its type's schema.
+    /// Returns the first value in the argument that violates a limit of its type's schema.
     #[cold]
-    fn broken<'t>(&self, promises: &Value, index: usize, text: &'t str) -> Option<Broken<'t>> {
-        let schema = &promises["properties"][self.parameter(index)?.name];
-        self.declaration.details?.broken(promises, schema, text)
+    fn violated_type_limit<'t>(&self, schemas: &Value, index: usize, text: &'t str) -> Option<Broken<'t>> {
+        let schema = &schemas["properties"][self.parameter(index)?.name];
+        self.declaration.details?.violated_type_limit(schemas, schema, text)
     }
 
-    /// The text of an argument as its schema asks for it, if it is wrong in form only.
+    /// Returns the repaired text of an argument that is wrong only in form.
     #[cold]
-    fn mend(&self, index: usize, text: &str) -> Option<String> {
-        if self.reading.is_strict || matches!(self.given, Given::InOrder(_)) {
+    fn repair(&self, index: usize, text: &str) -> Option<String> {
+        if self.mode.is_strict || matches!(self.source, Source::InOrder(_)) {
             return None;
         }
         let schema = schemas::of_parameter(self.parameter(index)?);
         repair::mend_value(&schema, text)
     }
 
-    /// The same with all mended that can be, when that is not enough.
+    /// Returns the text of an argument with everything repaired that can be, if that is not sufficient.
     #[cold]
-    fn mend_partly(&self, index: usize, text: &str) -> Option<String> {
-        // A value that holds no others is told of as it came.
-        let holds_others = text.starts_with(['[', '{']);
-        if !holds_others || self.reading.is_strict || matches!(self.given, Given::InOrder(_)) {
+    fn repair_partly(&self, index: usize, text: &str) -> Option<String> {
+        // A scalar is reported unchanged.
+        let is_container = text.starts_with(['[', '{']);
+        if !is_container || self.mode.is_strict || matches!(self.source, Source::InOrder(_)) {
             return None;
         }
         repair::mend_partly(&schemas::of_parameter(self.parameter(index)?), text)
@@ -275,46 +279,46 @@ impl<'a, 's> Arguments<'a, 's> {
         std::mem::take(&mut self.repairs)
     }
 
-    /// The arguments are whole: there is no mistake in any.
+    /// Returns `true` if the arguments are complete and valid.
     #[must_use]
-    pub fn are_right(&self) -> bool {
-        self.wrong == 0
+    pub fn are_valid(&self) -> bool {
+        self.invalid == 0
     }
 
-    /// The outcome of the call when there are mistakes.
+    /// Returns the outcome of a call with mistakes.
     #[cold]
     pub(super) fn refuse<'f>(self) -> ToolFuture<'f> {
-        let error = match self.lacks {
+        let error = match self.missing_context {
             Some(type_name) if self.mistakes.is_empty() => ToolError::missing_context(type_name),
             _ => ToolError::invalid_arguments(format!("invalid arguments: {}", self.mistakes)),
         };
         ToolFuture::ready(Err(error))
     }
 
-    /// The text of an argument, or the one that begins with it.
+    /// Returns a text that begins with the argument.
     fn text(&mut self, index: usize) -> Option<&'a str> {
         let parameter = self.parameter(index)?;
-        let given = match &self.given {
-            Given::InOrder(place) => place.value_of(parameter),
-            Given::Slots(slots) => *slots.get(index)?,
+        let text = match &self.source {
+            Source::InOrder(position) => position.value_of(parameter),
+            Source::Slots(slots) => *slots.get(index)?,
         };
-        match given {
+        match text {
             Some(text) => Some(text),
-            // Left out, as it may be: its type reads that as it reads `null`.
+            // An optional argument that is omitted is deserialised from `null`.
             None if !parameter.is_required => Some("null"),
             None => {
-                self.lose();
+                self.lose_position();
                 None
             }
         }
     }
 
-    /// Arguments that were taken to be in order are not.
+    /// Records that the arguments are not in the order of the parameters or not valid.
     #[cold]
-    fn lose(&mut self) {
-        if let Given::InOrder(place) = &mut self.given {
-            place.lose();
-            self.wrong = 1;
+    fn lose_position(&mut self) {
+        if let Source::InOrder(position) = &mut self.source {
+            position.lose();
+            self.invalid = 1;
         }
     }
 
@@ -327,7 +331,7 @@ impl<'a, 's> Arguments<'a, 's> {
         }
     }
 
-    /// The schema of a parameter, for words about its argument.
+    /// Returns the schema of a parameter, for messages about its argument.
     #[cold]
     fn schema_of(&self, index: usize) -> Value {
         let mut schema = self.parameter(index).map(schemas::of_parameter).unwrap_or_default();
@@ -339,33 +343,33 @@ impl<'a, 's> Arguments<'a, 's> {
 
     #[cold]
     fn note(&mut self, mistake: &str) {
-        self.wrong = 1;
+        self.invalid = 1;
         note(&mut self.mistakes, mistake);
     }
 
     #[cold]
     fn note_unreadable(&mut self, text: &str, error: &serde_json::Error) {
-        if let Given::Slots(slots) = &mut self.given {
+        if let Source::Slots(slots) = &mut self.source {
             slots.fill(None);
         }
-        self.wrong = 1;
+        self.invalid = 1;
         self.mistakes = expectation::unreadable(text, error);
         self.is_unreadable = true;
     }
 
     fn slot(&mut self, index: usize) -> Option<&mut Slot<'a>> {
-        match &mut self.given {
-            Given::Slots(slots) => slots.get_mut(index),
-            Given::InOrder(_) => None,
+        match &mut self.source {
+            Source::Slots(slots) => slots.get_mut(index),
+            Source::InOrder(_) => None,
         }
     }
 
     #[cold]
-    fn note_wrong(&mut self, index: usize, text: &str, error: &serde_json::Error) {
-        if let Given::InOrder(_) = self.given {
-            self.lose();
-        } else if error.is_syntax() && !self.keeps_limits(index, text) {
-            // A number that is too large, where serde_json sees that itself: which one is told by the schema.
+    fn note_invalid(&mut self, index: usize, text: &str, error: &serde_json::Error) {
+        if let Source::InOrder(_) = self.source {
+            self.lose_position();
+        } else if error.is_syntax() && !self.is_within_limits(index, text) {
+            // serde_json itself refuses a number that is too large. The schema explains the limit.
             self.note_limit(index, text, text);
         } else if let Some(parameter) = self.parameter(index) {
             let mistake = expectation::wrong(parameter, &self.schema_of(index), text, error);
@@ -373,23 +377,23 @@ impl<'a, 's> Arguments<'a, 's> {
         }
     }
 
-    /// Notes that an argument is beyond its limits; `text` is what it is, `came` what came.
+    /// Records that an argument violates its limits. `text` is the argument, and `original` is its text before repairs.
     #[cold]
-    fn note_limit(&mut self, index: usize, came: &str, text: &str) {
+    fn note_limit(&mut self, index: usize, original: &str, text: &str) {
         let Some(parameter) = self.parameter(index) else { return };
-        let broken = self.promises.and_then(|promises| self.broken(promises, index, text));
-        let mistake = match broken {
+        let violated = self.type_limits.and_then(|schemas| self.violated_type_limit(schemas, index, text));
+        let mistake = match violated {
             Some(Broken { path, expected, value }) => {
                 expectation::broken(parameter.name, &path, &expected, value)
             }
-            None => expectation::beyond(parameter, &self.schema_of(index), came),
+            None => expectation::beyond(parameter, &self.schema_of(index), original),
         };
         self.note(&mistake);
     }
 
     #[cold]
     fn note_unknown(&mut self, name: &str, text: &str) {
-        if self.reading.ignores_unknown {
+        if self.mode.ignores_unknown {
             self.repairs.push(Repair::of_ignored(name, text));
             return;
         }
@@ -402,9 +406,9 @@ impl<'a, 's> Arguments<'a, 's> {
     }
 }
 
-/// The value at the beginning of a text, and where it ends.
+/// Returns the value at the beginning of a text, and the offset where it ends.
 #[inline(never)]
-fn read<T: ToolParameter>(text: &str) -> Result<(T, usize), serde_json::Error> {
+fn parse<T: ToolParameter>(text: &str) -> Result<(T, usize), serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let value = T::deserialize(&mut deserializer)?;
     Ok((value, deserializer.into_iter::<IgnoredAny>().byte_offset()))
@@ -442,7 +446,7 @@ impl<'a> Visitor<'a> for &mut Arguments<'a, '_> {
     }
 }
 
-/// A name in the arguments, borrowed from their text unless it holds an escape.
+/// The name of an argument, borrowed from the text unless it contains an escape.
 #[derive(serde::Deserialize)]
 struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
@@ -468,11 +472,11 @@ mod tests {
             &BOOK,
             text,
             &mut slots,
-            Reading { is_strict: true, ignores_unknown: false },
+            ReadMode { is_strict: true, ignores_unknown: false },
             None,
         );
         match (arguments.take(0), arguments.take(1), arguments.take(2), arguments.take(3)) {
-            (Some(nights), Some(city), Some(price), Some(breakfast)) if arguments.are_right() => {
+            (Some(nights), Some(city), Some(price), Some(breakfast)) if arguments.are_valid() => {
                 Ok((nights, city, price, breakfast))
             }
             _ => Err(arguments.mistakes),
@@ -480,9 +484,9 @@ mod tests {
     }
 
     #[test]
-    fn right_arguments() {
-        let whole = read(r#"{"nights": 2, "city": "Ro\nme", "price": 1.5, "breakfast": true}"#);
-        assert_eq!(whole, Ok((2, "Ro\nme".into(), Some(1.5), Some(true))));
+    fn accepts_valid_arguments() {
+        let full = read(r#"{"nights": 2, "city": "Ro\nme", "price": 1.5, "breakfast": true}"#);
+        assert_eq!(full, Ok((2, "Ro\nme".into(), Some(1.5), Some(true))));
         let sparse = read(r#"{"breakfast": null, "city": "Rome", "nights": 2}"#);
         assert_eq!(sparse, Ok((2, "Rome".into(), None, None)));
         let escaped = read(r#"{"breakfast": null, "c\u0069ty": "Rome", "nights": 2, "price": null}"#);
@@ -490,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_is_told_at_once() {
+    fn reports_all_mistakes_at_once() {
         let error =
             read(r#"{"nights": 300, "citty": "Rome", "price": "dear", "breakfast": false}"#).unwrap_err();
         assert_eq!(
@@ -503,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_given() {
+    fn reports_missing_arguments() {
         let missing = "`nights` is missing, expected an integer from 0 to 255 (how long to stay); \
              `city` is missing, expected a string; \
              `breakfast` is missing, expected true or false or null";
@@ -513,15 +517,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object() {
-        for (text, came) in [("[]", "a list"), (r#""value""#, r#""value""#), ("123", "123"), ("true", "true")]
+    fn refuses_anything_but_an_object() {
+        for (text, found) in
+            [("[]", "a list"), (r#""value""#, r#""value""#), ("123", "123"), ("true", "true")]
         {
-            assert_eq!(read(text).unwrap_err(), format!("expected a JSON object, got {came}"));
+            assert_eq!(read(text).unwrap_err(), format!("expected a JSON object, got {found}"));
         }
     }
 
     #[test]
-    fn what_is_no_json() {
+    fn refuses_invalid_json() {
         let error = read("{ invalid JSON }").unwrap_err();
         assert_eq!(error, "not valid JSON: key must be a string at line 1 column 3");
         let error = read(r#"{"nights": 1} and more"#).unwrap_err();
@@ -530,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_names_are_told_briefly() {
+    fn limits_messages_about_hostile_names() {
         let many: Vec<_> = (0..100_000).map(|number| format!("\"name{number}\":0")).collect();
         let error = read(&format!("{{{}}}", many.join(","))).unwrap_err();
         assert!(error.len() < 5000 && error.contains("; and more"), "{error}");
@@ -539,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_given_twice() {
+    fn refuses_duplicate_names() {
         let error = read(r#"{"nights": 1, "nights": 2, "city": "Rome", "breakfast": null}"#).unwrap_err();
         assert_eq!(error, "`nights` is given twice");
     }

@@ -1,37 +1,37 @@
-//! What `#[tool]` says of a function or a method, and how its calls are made.
+//! The declaration of a tool by `#[tool]`, and how its calls are executed.
 
 use std::panic::Location;
 
 use serde_json::Value;
 
 use super::arguments::Arguments;
-use super::details::Words;
+use super::details::DynDetails;
 use crate::arguments::{Parameter, Repair, repair, schemas};
 use crate::model::ToolDefinition;
 use crate::tool::future::Pending;
 use crate::tool::{Injection, ToolContext, ToolFuture};
 
-/// How many parameters need no allocation for their slots.
-const FEW: usize = 12;
+/// The maximum number of parameters whose slots are on the stack.
+const MAX_STACK_SLOTS: usize = 12;
 
-/// What `#[tool]` says: all of it is in statics.
+/// The declaration of a function or method by `#[tool]`. All of it is in statics.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Declaration {
     pub(crate) name: ToolName,
     pub(crate) description: Option<&'static str>,
     pub(crate) parameters: &'static [Parameter],
-    pub(crate) details: Option<&'static dyn Words>,
+    pub(crate) details: Option<&'static dyn DynDetails>,
 }
 
-/// What is known of a tool once its schemas are made.
+/// The definition of a tool, created from its schemas.
 #[derive(Debug)]
 pub(crate) struct Defined {
     pub(crate) definition: ToolDefinition,
-    /// The schemas of the parameters' types, if they promise what reading the types does not see to.
-    pub(crate) promises: Option<Value>,
+    /// The schemas of the parameters' types, if they contain limits that deserialising the types does not enforce.
+    pub(crate) type_limits: Option<Value>,
 }
 
-/// The name of a tool, and where it is declared.
+/// The name of a tool and the location of its declaration.
 #[derive(Clone, Copy, Debug)]
 pub struct ToolName {
     pub(crate) name: &'static str,
@@ -39,7 +39,7 @@ pub struct ToolName {
 }
 
 impl ToolName {
-    /// A name that is declared where this is called.
+    /// Creates a name whose location is that of the caller.
     #[track_caller]
     #[must_use]
     pub const fn new(name: &'static str) -> Self {
@@ -47,10 +47,10 @@ impl ToolName {
     }
 }
 
-/// Takes the arguments, calls the function and converts what it returns; `None` if an argument is wrong.
+/// Takes the arguments, calls the function and converts its output. Returns `None` if an argument is invalid.
 type Call<'c, 'f> = &'c dyn Fn(&mut Arguments<'_, '_>) -> Option<Pending<'f>>;
 
-/// The same, of arguments that are there to be asked for and not to call anything.
+/// Takes arguments that only collect the defaults of the parameters, so that the function is never called.
 pub(crate) type Describe<'c> = &'c dyn Fn(&mut Arguments<'_, '_>);
 
 impl Declaration {
@@ -59,12 +59,12 @@ impl Declaration {
         name: ToolName,
         description: Option<&'static str>,
         parameters: &'static [Parameter],
-        details: Option<&'static dyn Words>,
+        details: Option<&'static dyn DynDetails>,
     ) -> Self {
         Self { name, description, parameters, details }
     }
 
-    /// What is known once the schemas are made. `call` is asked for the defaults of its parameters, and calls nothing.
+    /// Creates the definition. `call` only provides the defaults of the parameters.
     #[cold]
     pub(crate) fn define(&self, call: Describe<'_>) -> Defined {
         let parameters = schemas::of_parameters(self.parameters);
@@ -74,52 +74,52 @@ impl Declaration {
             None => definition,
             Some(details) => details.complete(definition, self, call),
         };
-        let promises = self.details.and_then(|details| details.promises(self.parameters));
-        Defined { definition, promises }
+        let type_limits = self.details.and_then(|details| details.type_limits(self.parameters));
+        Defined { definition, type_limits }
     }
 
     pub(crate) fn injections(&self) -> &'static [Injection] {
         self.details.map_or(&[], |details| details.injections())
     }
 
-    /// Calls the function with the arguments in a text.
+    /// Calls the function with the arguments from a text.
     pub(crate) fn call<'f>(
         &self,
         text: &str,
         context: &ToolContext,
-        promises: Option<&Value>,
+        type_limits: Option<&Value>,
         call: Call<'_, 'f>,
     ) -> ToolFuture<'f> {
         let prepared = self.details.and_then(|details| details.prepare(text, self));
         let text = prepared.as_deref().unwrap_or(text);
-        if let Some(pending) = call(&mut Arguments::in_order(self, text, promises)) {
+        if let Some(pending) = call(&mut Arguments::in_order(self, text, type_limits)) {
             return self.future(pending);
         }
-        let refusal = match self.call_with(text, context, promises, call) {
+        let refusal = match self.call_unordered(text, context, type_limits, call) {
             Ok(future) => return future,
             Err(refusal) if context.has_strict_arguments() => return refusal,
             Err(refusal) => refusal,
         };
-        let Some(mended) = repair::mend_text(text) else { return refusal };
-        match self.call_with(&mended, context, promises, call) {
-            Ok(future) => future.with_repairs(vec![Repair::of_text(text, &mended)]),
+        let Some(repaired) = repair::mend_text(text) else { return refusal };
+        match self.call_unordered(&repaired, context, type_limits, call) {
+            Ok(future) => future.with_repairs(vec![Repair::of_text(text, &repaired)]),
             Err(refusal) => refusal,
         }
     }
 
-    /// As [`call`](Self::call), but the text is taken as it is, and the arguments in any order.
+    /// Calls the function with arguments in any order, without repairing the text.
     ///
     /// # Errors
     ///
-    /// The text is no JSON object: the refusal of the call.
-    fn call_with<'f>(
+    /// Returns the refusal of the call if the text is not a JSON object.
+    fn call_unordered<'f>(
         &self,
         text: &str,
         context: &ToolContext,
-        promises: Option<&Value>,
+        type_limits: Option<&Value>,
         call: Call<'_, 'f>,
     ) -> Result<ToolFuture<'f>, ToolFuture<'f>> {
-        let mut few = [None; FEW];
+        let mut few = [None; MAX_STACK_SLOTS];
         let mut many = Vec::new();
         let slots = match few.get_mut(..self.parameters.len()) {
             Some(slots) => slots,
@@ -128,7 +128,7 @@ impl Declaration {
                 &mut many
             }
         };
-        let mut arguments = Arguments::read(self, text, slots, context.reading(), promises);
+        let mut arguments = Arguments::read(self, text, slots, context.read_mode(), type_limits);
         let pending = call(&mut arguments);
         let (repairs, is_unreadable) = (arguments.take_repairs(), arguments.is_unreadable());
         match pending {
@@ -138,10 +138,10 @@ impl Declaration {
         }
     }
 
-    /// The call with what the declaration puts around it.
+    /// Applies the timeout and the output limit of the declaration to a call.
     fn future<'f>(&self, pending: Pending<'f>) -> ToolFuture<'f> {
         ToolFuture::from(match self.details {
-            Some(details) => details.around(pending),
+            Some(details) => details.limit(pending),
             None => pending,
         })
     }

@@ -1,8 +1,8 @@
-//! What only some tools say of themselves: so a tool that says none of it pays for none of it.
+//! The options that only some tools have. A tool without them does not pay for them.
 //!
-//! Tools see them through the trait [`Words`], and what takes more code, such as a timer, stands here as a function
-//! pointer that is written where the word stands: a program without the word is linked without the code. Its functions
-//! are `#[inline]` for the same end: they are compiled where they are used, and leave no tables of theirs elsewhere.
+//! Tools access them through the trait [`DynDetails`]. Options that need more code, such as a timer, are function pointers
+//! set by the option's builder method, so a program that does not use the option does not link the code. The functions
+//! are `#[inline]` for the same reason: they are compiled where they are used and leave no unwind tables elsewhere.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,46 +17,46 @@ use crate::model::{ReturnDirect, ToolDefinition, ToolPolicy};
 use crate::tool::Injection;
 use crate::tool::future::{self, Pending};
 
-/// The words of `#[tool(…)]` beyond name and description, and of its parameters.
+/// The options of `#[tool(…)]` besides name and description, and those of its parameters.
 #[derive(Debug)]
 pub struct Details {
     policy: ToolPolicy,
     undo: Option<&'static str>,
     strict: Option<Strict>,
-    promises: Option<Promises>,
-    timeout: Option<(Duration, Within)>,
-    max_output_chars: Option<(usize, Cut)>,
+    type_limits: Option<TypeLimits>,
+    timeout: Option<(Duration, WithTimeout)>,
+    max_output_chars: Option<(usize, WithMaxChars)>,
     injections: &'static [Injection],
     parameters: &'static [ParameterDetails],
 }
 
-/// What makes a tool strict.
+/// The functions that make a tool strict.
 #[derive(Clone, Copy, Debug)]
 struct Strict {
-    form: fn(ToolDefinition) -> ToolDefinition,
+    into_strict: fn(ToolDefinition) -> ToolDefinition,
     without_omitted: fn(&Value, &str) -> Option<String>,
 }
 
-/// What sees to the promises of types.
+/// The functions that enforce the limits in the schemas of types.
 #[derive(Clone, Copy, Debug)]
-struct Promises {
-    of: fn(&[Parameter]) -> Option<Value>,
+struct TypeLimits {
+    schemas: fn(&[Parameter]) -> Option<Value>,
     broken: for<'t> fn(&Value, &Value, &'t str) -> Option<Broken<'t>>,
 }
 
-/// Ends a call that takes longer than it may.
-type Within = for<'a> fn(Pending<'a>, Duration) -> Pending<'a>;
+/// Limits the duration of a call.
+type WithTimeout = for<'a> fn(Pending<'a>, Duration) -> Pending<'a>;
 
-/// Cuts what a call gives back when it is longer than it may be.
-type Cut = for<'a> fn(Pending<'a>, usize) -> Pending<'a>;
+/// Truncates the outcome of a call.
+type WithMaxChars = for<'a> fn(Pending<'a>, usize) -> Pending<'a>;
 
 impl Details {
-    /// Nothing out of the ordinary.
+    /// No options.
     pub const NONE: Self = Self {
         policy: ToolPolicy::DEFAULT,
         undo: None,
         strict: None,
-        promises: None,
+        type_limits: None,
         timeout: None,
         max_output_chars: None,
         injections: &[],
@@ -99,7 +99,7 @@ impl Details {
         self
     }
 
-    /// The name of the tool that undoes what this one does.
+    /// Sets the name of the tool that undoes the calls of this one.
     #[must_use]
     pub const fn undo(mut self, tool: &'static str) -> Self {
         self.undo = Some(tool);
@@ -108,26 +108,26 @@ impl Details {
 
     #[must_use]
     pub const fn strict(mut self) -> Self {
-        self.strict = Some(Strict { form: ToolDefinition::into_strict_or_refused, without_omitted });
+        self.strict = Some(Strict { into_strict: ToolDefinition::into_strict_or_error, without_omitted });
         self
     }
 
-    /// A parameter is of a type that may promise more than reading it sees to.
+    /// Enforces the limits in the schemas of the parameters' types.
     #[must_use]
-    pub const fn promises(mut self) -> Self {
-        self.promises = Some(Promises { of: schema_limits::of, broken: schema_limits::broken });
+    pub const fn type_limits(mut self) -> Self {
+        self.type_limits = Some(TypeLimits { schemas: schema_limits::of, broken: schema_limits::broken });
         self
     }
 
     #[must_use]
-    pub const fn max_output_chars(mut self, characters: usize) -> Self {
-        self.max_output_chars = Some((characters, future::cut));
+    pub const fn max_output_chars(mut self, limit: usize) -> Self {
+        self.max_output_chars = Some((limit, future::with_max_chars));
         self
     }
 
     #[must_use]
     pub const fn timeout(mut self, milliseconds: u64) -> Self {
-        self.timeout = Some((Duration::from_millis(milliseconds), future::within));
+        self.timeout = Some((Duration::from_millis(milliseconds), future::with_timeout));
         self
     }
 
@@ -144,18 +144,18 @@ impl Details {
     }
 }
 
-/// The details as a declaration sees them. Where there are none, this leaves nothing in the program.
+/// Returns the details as a trait object. Without details, no code remains in the program.
 #[inline]
-pub(crate) const fn words(details: Option<&'static Details>) -> Option<&'static dyn Words> {
+pub(crate) const fn as_dyn(details: Option<&'static Details>) -> Option<&'static dyn DynDetails> {
     match details {
         Some(details) => Some(details),
         None => None,
     }
 }
 
-/// What a [`Declaration`] sees of its details.
-pub(crate) trait Words: fmt::Debug + Sync {
-    /// The definition with all that is said; `call` is asked for the defaults of its parameters, and calls nothing.
+/// The interface through which a [`Declaration`] accesses its details.
+pub(crate) trait DynDetails: fmt::Debug + Sync {
+    /// Adds the options to the definition. `call` only provides the defaults of the parameters.
     fn complete(
         &self,
         definition: ToolDefinition,
@@ -163,29 +163,34 @@ pub(crate) trait Words: fmt::Debug + Sync {
         call: Describe<'_>,
     ) -> ToolDefinition;
 
-    /// Adds to the schema of a parameter what its words say.
+    /// Adds the options of a parameter to its schema.
     fn describe(&self, index: usize, schema: &mut Value);
 
-    /// The text of the arguments without what a strict tool's model leaves out by `null`; nothing if it stays as it is.
+    /// Removes each `null` that means an omitted argument in strict mode. Returns `None` if the text is unchanged.
     fn prepare(&self, text: &str, declaration: &Declaration) -> Option<String>;
 
-    /// The schemas of the parameters' types, if they promise what reading the types does not see to.
-    fn promises(&self, parameters: &[Parameter]) -> Option<Value>;
+    /// Returns the schemas of the parameters' types if they contain limits that deserialising the types does not enforce.
+    fn type_limits(&self, parameters: &[Parameter]) -> Option<Value>;
 
-    /// The first value of an argument that breaks such a promise of its schema.
-    fn broken<'t>(&self, promises: &Value, schema: &Value, text: &'t str) -> Option<Broken<'t>>;
+    /// Returns the first value in an argument that violates such a limit.
+    fn violated_type_limit<'t>(
+        &self,
+        type_limits: &Value,
+        schema: &Value,
+        text: &'t str,
+    ) -> Option<Broken<'t>>;
 
-    /// The argument keeps to all limits of its parameter.
+    /// Returns `true` if the argument is within all limits of its parameter.
     fn allows(&self, index: usize, text: &str) -> bool;
 
-    /// The call with what is put around it.
-    fn around<'a>(&self, pending: Pending<'a>) -> Pending<'a>;
+    /// Applies the timeout and the output limit to a call.
+    fn limit<'a>(&self, pending: Pending<'a>) -> Pending<'a>;
 
-    /// What is taken from the context.
+    /// Returns the values that the tool takes from its context.
     fn injections(&self) -> &'static [Injection];
 }
 
-impl Words for Details {
+impl DynDetails for Details {
     #[inline]
     fn complete(
         &self,
@@ -195,7 +200,7 @@ impl Words for Details {
     ) -> ToolDefinition {
         let mut slots = vec![None; declaration.parameters.len()];
         let mut arguments = Arguments::describing(declaration, &mut slots);
-        // A default that panics shows nothing; it fails the calls that need it, and nothing else.
+        // A default that panics is omitted from the schema. It fails only the calls that need it.
         let _ = catch_unwind(AssertUnwindSafe(|| call(&mut arguments)));
         let defaults = arguments.into_defaults();
         let mut parameters = definition.parameters().clone();
@@ -204,7 +209,7 @@ impl Words for Details {
             self.describe(index, property);
             if let Some((_, default)) = defaults.iter().find(|(with_default, _)| *with_default == index) {
                 property["default"] = default.clone();
-                // `null` stands for the default, and for nothing else.
+                // `null` only means the default.
                 if let Some(Value::Array(types)) = property.get_mut("type") {
                     types.retain(|name| name != "null");
                 }
@@ -216,7 +221,7 @@ impl Words for Details {
             None => definition,
         };
         match self.strict {
-            Some(strict) => (strict.form)(definition),
+            Some(strict) => (strict.into_strict)(definition),
             None => definition,
         }
     }
@@ -240,30 +245,35 @@ impl Words for Details {
     }
 
     #[inline]
-    fn promises(&self, parameters: &[Parameter]) -> Option<Value> {
-        (self.promises?.of)(parameters)
+    fn type_limits(&self, parameters: &[Parameter]) -> Option<Value> {
+        (self.type_limits?.schemas)(parameters)
     }
 
     #[inline]
-    fn broken<'t>(&self, promises: &Value, schema: &Value, text: &'t str) -> Option<Broken<'t>> {
-        (self.promises?.broken)(promises, schema, text)
+    fn violated_type_limit<'t>(
+        &self,
+        type_limits: &Value,
+        schema: &Value,
+        text: &'t str,
+    ) -> Option<Broken<'t>> {
+        (self.type_limits?.broken)(type_limits, schema, text)
     }
 
     #[inline]
     fn allows(&self, index: usize, text: &str) -> bool {
         let mut parameters = self.parameters.iter().filter(|parameter| parameter.index == index);
-        // `null` stands for an argument that is left out.
+        // `null` means that the argument is omitted.
         text == "null" || parameters.all(|parameter| parameter.limits.iter().all(|limit| limit.allows(text)))
     }
 
     #[inline]
-    fn around<'a>(&self, pending: Pending<'a>) -> Pending<'a> {
+    fn limit<'a>(&self, pending: Pending<'a>) -> Pending<'a> {
         let pending = match self.timeout {
-            Some((duration, within)) => within(pending, duration),
+            Some((duration, with_timeout)) => with_timeout(pending, duration),
             None => pending,
         };
         match self.max_output_chars {
-            Some((characters, cut)) => cut(pending, characters),
+            Some((limit, with_max_chars)) => with_max_chars(pending, limit),
             None => pending,
         }
     }
@@ -274,7 +284,7 @@ impl Words for Details {
     }
 }
 
-/// The words of one parameter beyond name, description and `required`.
+/// The options of one parameter besides name, description and `required`.
 #[derive(Debug)]
 pub struct ParameterDetails {
     index: usize,
@@ -283,9 +293,9 @@ pub struct ParameterDetails {
 }
 
 impl ParameterDetails {
-    /// Of the parameter at this place.
+    /// Creates the options of the parameter at `index`.
     #[must_use]
-    pub const fn of(
+    pub const fn new(
         index: usize,
         limits: &'static [&'static dyn Limit],
         example: Option<fn() -> Option<Value>>,

@@ -1,32 +1,32 @@
-//! The tool that `#[tool]` makes of a free function.
+//! The tools that `#[tool]` declares for free functions.
 
 use std::panic::Location;
 use std::sync::OnceLock;
 
 use super::arguments::Arguments;
 use super::declaration::{Declaration, Defined, ToolName};
-use super::details::{Details, words};
+use super::details::{Details, as_dyn};
 use crate::arguments::Parameter;
 use crate::model::ToolDefinition;
 use crate::tool::future::Pending;
 use crate::tool::{Injection, Tool, ToolContext, ToolFuture};
 
-/// Takes the arguments, calls the function and converts what it returns; `None` if an argument is wrong.
+/// Takes the arguments, calls the function and converts its output. Returns `None` if an argument is invalid.
 ///
-/// This is all the code that there is per tool, so everything that can be done outside of it is.
+/// This is the only code that exists per tool, so everything that can be done elsewhere is.
 type Call = for<'a> fn(&mut Arguments<'_, '_>, &'a ToolContext) -> Option<Pending<'a>>;
 
-/// A tool that is a function: all of it is in statics, and its definition is made when it is first asked for.
+/// A tool declared as a static. Its definition is created on first use.
 #[derive(Debug)]
 pub struct DeclaredTool {
     declaration: Declaration,
     call: Call,
-    // Boxed, as it would take room in the program for every tool otherwise.
+    // Boxed, so that the static of each tool stays small.
     defined: OnceLock<Box<Defined>>,
 }
 
 impl DeclaredTool {
-    /// All that there is to a tool, put into one static.
+    /// Creates the tool, in a static.
     #[must_use]
     pub const fn new(
         name: ToolName,
@@ -35,7 +35,7 @@ impl DeclaredTool {
         details: Option<&'static Details>,
         call: Call,
     ) -> Self {
-        let declaration = Declaration::new(name, description, parameters, words(details));
+        let declaration = Declaration::new(name, description, parameters, as_dyn(details));
         Self { declaration, call, defined: OnceLock::new() }
     }
 }
@@ -43,8 +43,8 @@ impl DeclaredTool {
 impl DeclaredTool {
     fn defined(&self) -> &Defined {
         self.defined.get_or_init(|| {
-            let nothing = ToolContext::new();
-            Box::new(self.declaration.define(&|arguments| drop((self.call)(arguments, &nothing))))
+            let context = ToolContext::new();
+            Box::new(self.declaration.define(&|arguments| drop((self.call)(arguments, &context))))
         })
     }
 }
@@ -55,8 +55,8 @@ impl Tool for DeclaredTool {
     }
 
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
-        let promises = self.defined().promises.as_ref();
-        self.declaration.call(arguments, context, promises, &|arguments| (self.call)(arguments, context))
+        let type_limits = self.defined().type_limits.as_ref();
+        self.declaration.call(arguments, context, type_limits, &|arguments| (self.call)(arguments, context))
     }
 
     fn injections(&self) -> Option<&[Injection]> {
@@ -68,17 +68,17 @@ impl Tool for DeclaredTool {
     }
 }
 
-/// The type `sum` that stands beside the function `sum`: through it `tools![sum]` finds the tool.
+/// The type `sum` declared beside the function `sum`, through which `tools![sum]` finds the tool.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a tool",
     label = "not a function with `#[tool]`",
     note = "write `#[tool]` above the function, and import it from the module that declares it"
 )]
 pub trait StaticTool {
-    /// What tells two tools apart.
+    /// The name of the tool and the location of its declaration.
     const NAME: ToolName;
 
-    /// The tool itself.
+    /// Returns the tool.
     fn tool() -> &'static DeclaredTool;
 }
 

@@ -1,4 +1,4 @@
-//! Tools that `#[tool]` declares: statics, and the reading of their arguments.
+//! Tools that `#[tool]` declares as statics.
 
 mod arguments;
 mod declaration;
@@ -10,7 +10,7 @@ mod taken;
 pub use self::arguments::Arguments;
 pub use self::declaration::ToolName;
 pub(crate) use self::declaration::{Declaration, Defined};
-pub(crate) use self::details::words;
+pub(crate) use self::details::as_dyn;
 pub use self::details::{Details, ParameterDetails};
 pub use self::function::{DeclaredTool, StaticTool};
 pub use self::taken::Taken;

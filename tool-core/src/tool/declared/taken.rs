@@ -1,25 +1,24 @@
-//! The arguments of one call, taken one after another.
+//! The arguments of one call, read one after another.
 
 use super::arguments::Arguments;
 use crate::arguments::ToolParameter;
 
-/// The arguments that were taken so far, in nested pairs; nothing once there was a mistake in one.
+/// The arguments taken so far as nested pairs, or nothing if any of them is invalid.
 ///
-/// Tools whose parameters are of the same types share all of this, as there is one of it for every row of types and
-/// not for every tool.
+/// Tools whose parameters have the same types share this code, because it is generic over the types and not the tool.
 #[derive(Debug)]
 pub struct Taken<T>(Option<T>);
 
 impl Taken<()> {
-    /// Nothing is taken yet.
+    /// Starts without arguments.
     #[must_use]
-    pub fn nothing() -> Self {
+    pub fn new() -> Self {
         Self(Some(()))
     }
 }
 
 impl<T> Taken<T> {
-    /// These and one more. It is taken whatever became of the others, so that every mistake is noted.
+    /// Takes another argument, even if an earlier one is invalid, so that every mistake is recorded.
     #[inline(never)]
     #[must_use]
     pub fn and<U: ToolParameter>(self, arguments: &mut Arguments<'_, '_>, index: usize) -> Taken<(T, U)> {
@@ -27,7 +26,7 @@ impl<T> Taken<T> {
         Taken(self.0.zip(next))
     }
 
-    /// These and the last one, if there is no mistake in any argument.
+    /// Takes the last argument. The result is empty if any argument is invalid.
     #[inline(never)]
     #[must_use]
     pub fn and_last<U: ToolParameter>(
@@ -36,12 +35,12 @@ impl<T> Taken<T> {
         index: usize,
     ) -> Taken<(T, U)> {
         let last = arguments.take(index);
-        Taken(self.0.zip(last).filter(|_| arguments.are_right()))
+        Taken(self.0.zip(last).filter(|_| arguments.are_valid()))
     }
 
-    /// All of them.
+    /// Returns the arguments if all of them are valid.
     #[must_use]
-    pub fn whole(self) -> Option<T> {
+    pub fn finish(self) -> Option<T> {
         self.0
     }
 }

@@ -1,50 +1,39 @@
-//! Why a tool cannot be made of a schema.
+//! The errors of creating dynamic tools.
 
 use std::fmt;
 
-/// How much of a text is repeated, in characters.
-const LONGEST_QUOTE: usize = 200;
+/// The maximum length of a quoted text, in characters.
+const MAX_QUOTE_CHARS: usize = 200;
 
-/// Why no [`DynamicTool`](super::DynamicTool) can be made of a schema. It names the tool and the place in the schema.
+/// The error of creating a [`DynamicTool`](super::DynamicTool). Its text names the tool and the location in the schema.
 #[derive(thiserror::Error)]
 #[error("the schema of the tool `{tool}` cannot be used: {reason}")]
 pub struct DynamicToolError {
     tool: String,
     reason: String,
-    kind: Kind,
+    kind: DynamicToolErrorKind,
 }
 
-#[derive(Clone, Copy, PartialEq)]
-pub(super) enum Kind {
-    NoObject,
-    Invalid,
+/// The kind of a [`DynamicToolError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DynamicToolErrorKind {
+    /// The schema does not describe an object, but models pass arguments by name.
+    NotAnObject,
+    /// The schema is not a valid JSON Schema of a supported draft.
+    InvalidSchema,
+    /// The schema is too large or too deep, or checking a value against it would take too long.
     TooLarge,
-    Reference,
+    /// A `$ref` refers to another document or to a part that does not exist, or the schema uses an unsupported form of
+    /// reference.
+    InvalidReference,
 }
 
 impl DynamicToolError {
-    /// The schema is not that of an object, but models give arguments by name.
+    /// Returns the kind of the error.
     #[must_use]
-    pub fn is_no_object(&self) -> bool {
-        self.kind == Kind::NoObject
-    }
-
-    /// The schema is no JSON Schema of a draft that is known, or uses what is not supported.
-    #[must_use]
-    pub fn is_invalid(&self) -> bool {
-        self.kind == Kind::Invalid
-    }
-
-    /// The schema is larger or deeper than a tool's may be, or checking a value by it would take too long.
-    #[must_use]
-    pub fn is_too_large(&self) -> bool {
-        self.kind == Kind::TooLarge
-    }
-
-    /// A `$ref` leads out of the schema, or nowhere.
-    #[must_use]
-    pub fn is_reference(&self) -> bool {
-        self.kind == Kind::Reference
+    pub fn kind(&self) -> DynamicToolErrorKind {
+        self.kind
     }
 
     pub(super) fn new(tool: &str, Flaw { kind, reason }: Flaw) -> Self {
@@ -52,28 +41,28 @@ impl DynamicToolError {
     }
 }
 
-/// The text, so that a `main` that returns the error shows it readably.
+/// Writes the text, so that a `main` that returns the error shows it readably.
 impl fmt::Debug for DynamicToolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-/// What is wrong with a schema.
+/// A flaw of a schema.
 pub(super) struct Flaw {
-    kind: Kind,
+    kind: DynamicToolErrorKind,
     reason: String,
 }
 
 impl Flaw {
-    pub(super) fn new(kind: Kind, reason: impl Into<String>) -> Self {
+    pub(super) fn new(kind: DynamicToolErrorKind, reason: impl Into<String>) -> Self {
         Self { kind, reason: reason.into() }
     }
 }
 
-/// A text that is not longer than can be read.
+/// Truncates a text to a readable length.
 pub(super) fn cut(text: &str) -> String {
-    match text.char_indices().nth(LONGEST_QUOTE) {
+    match text.char_indices().nth(MAX_QUOTE_CHARS) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }

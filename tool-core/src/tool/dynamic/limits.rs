@@ -1,30 +1,30 @@
-//! What a schema may be, checked before anything recursive sees it: it may come from anywhere.
+//! The limits of schemas, checked before any recursive code sees them, because they can be untrusted.
 //!
-//! A value is checked in bounded time and depth by a schema that passes here: no more than so many
-//! schemas judge one value, and none of them through more than so many others.
+//! A schema within these limits checks a value in bounded time and depth: the number of schemas that apply to one value
+//! is bounded, and so is the length of the chains in which they refer to one another.
 
 use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
 
-use super::error::{Flaw, Kind, cut};
+use super::error::{DynamicToolErrorKind, Flaw, cut};
 
-/// How large a schema may be as text, in bytes, about.
-const LARGEST: usize = 1 << 20;
+/// The approximate maximum size of a schema as text, in bytes.
+const MAX_BYTES: usize = 1 << 20;
 
-/// How deep a schema may be, in levels of JSON: serde_json reads no deeper.
-const DEEPEST: usize = 127;
+/// The maximum depth of a schema, in levels of JSON. It is the limit of serde_json.
+const MAX_DEPTH: usize = 127;
 
-/// How many schemas may judge one value.
-const MOST_AT_ONE_PLACE: usize = 1000;
+/// The maximum number of schemas that apply to one value.
+const MAX_SCHEMAS_PER_VALUE: usize = 1000;
 
-/// Through how many others a schema may judge one value.
-const LONGEST_CHAIN: usize = 12;
+/// The maximum length of a chain of schemas that apply to the same value.
+const MAX_CHAIN: usize = 12;
 
-/// How many regular expressions a schema may have.
-const MOST_PATTERNS: usize = 256;
+/// The maximum number of regular expressions in a schema.
+const MAX_PATTERNS: usize = 256;
 
-/// Keywords with a schema for the value itself, and those with one for what is in the value.
+// Keywords whose schemas apply to the value itself, and those whose schemas apply to parts of the value.
 const SAME_VALUE: [&str; 4] = ["not", "if", "then", "else"];
 const SAME_VALUE_LISTS: [&str; 3] = ["allOf", "anyOf", "oneOf"];
 const SAME_VALUE_MAPS: [&str; 2] = ["dependentSchemas", "dependencies"];
@@ -41,14 +41,14 @@ const INSIDE: [&str; 8] = [
 const INSIDE_LISTS: [&str; 2] = ["prefixItems", "items"];
 const INSIDE_MAPS: [&str; 4] = ["properties", "patternProperties", "$defs", "definitions"];
 
-/// A schema that is too large or too deep. It does not recurse, and neither does it drop what is too deep recursively.
+/// Refuses a schema that is too large or too deep. Does not recurse.
 pub(super) fn check_size(schema: &Value) -> Result<(), Flaw> {
     let mut open = vec![(schema, 1)];
     let mut size = 0_usize;
     while let Some((value, depth)) = open.pop() {
-        if depth > DEEPEST {
-            let reason = format!("it is nested deeper than {DEEPEST} levels");
-            return Err(Flaw::new(Kind::TooLarge, reason));
+        if depth > MAX_DEPTH {
+            let reason = format!("it is nested deeper than {MAX_DEPTH} levels");
+            return Err(Flaw::new(DynamicToolErrorKind::TooLarge, reason));
         }
         size += 1;
         match value {
@@ -60,15 +60,16 @@ pub(super) fn check_size(schema: &Value) -> Result<(), Flaw> {
             }
             _ => {}
         }
-        if size > LARGEST {
-            let reason = format!("it is larger than {} KiB, and every request would carry it", LARGEST >> 10);
-            return Err(Flaw::new(Kind::TooLarge, reason));
+        if size > MAX_BYTES {
+            let reason =
+                format!("it is larger than {} KiB, and every request would include it", MAX_BYTES >> 10);
+            return Err(Flaw::new(DynamicToolErrorKind::TooLarge, reason));
         }
     }
     Ok(())
 }
 
-/// Drops a value of any depth; the usual way recurses.
+/// Drops a value of any depth without recursion.
 pub(super) fn dismantle(value: Value) {
     let mut open = vec![value];
     while let Some(value) = open.pop() {
@@ -80,7 +81,7 @@ pub(super) fn dismantle(value: Value) {
     }
 }
 
-/// References that lead out of the schema or nowhere, and schemas that take too long to check a value by.
+/// Refuses invalid references, and schemas that would take too long to check a value.
 pub(super) fn check_references(root: &Value) -> Result<(), Flaw> {
     let mut walk = Walk { root, costs: HashMap::new(), patterns: 0 };
     let mut open = vec![(root, String::new())];
@@ -89,7 +90,7 @@ pub(super) fn check_references(root: &Value) -> Result<(), Flaw> {
         if !seen.insert(std::ptr::from_ref(schema)) {
             continue;
         }
-        walk.check_words(schema, &path)?;
+        walk.check_keywords(schema, &path)?;
         walk.cost(schema, &path, 0)?;
         open.extend(walk.parts(schema, &path, &SAME_VALUE, &SAME_VALUE_LISTS, &SAME_VALUE_MAPS));
         open.extend(walk.parts(schema, &path, &INSIDE, &INSIDE_LISTS, &INSIDE_MAPS));
@@ -98,12 +99,12 @@ pub(super) fn check_references(root: &Value) -> Result<(), Flaw> {
     Ok(())
 }
 
-/// What it takes to judge a value by a schema.
+/// The cost of checking a value against a schema.
 #[derive(Clone, Copy)]
 struct Cost {
-    /// How many schemas judge it.
+    /// The number of schemas that apply to the value.
     schemas: usize,
-    /// Through how many others one of them does.
+    /// The length of the longest chain of schemas that leads to one of them.
     chain: usize,
 }
 
@@ -114,27 +115,27 @@ struct Walk<'s> {
 }
 
 impl<'s> Walk<'s> {
-    fn check_words(&mut self, schema: &'s Value, path: &str) -> Result<(), Flaw> {
+    fn check_keywords(&mut self, schema: &'s Value, path: &str) -> Result<(), Flaw> {
         let unsupported =
-            ["$dynamicRef", "$recursiveRef"].into_iter().find(|word| schema.get(word).is_some());
-        if let Some(word) = unsupported {
-            let reason = format!("`{word}`{} is not supported, write `$ref`", at(path));
-            return Err(Flaw::new(Kind::Reference, reason));
+            ["$dynamicRef", "$recursiveRef"].into_iter().find(|keyword| schema.get(keyword).is_some());
+        if let Some(keyword) = unsupported {
+            let reason = format!("`{keyword}`{} is not supported; use `$ref`", at(path));
+            return Err(Flaw::new(DynamicToolErrorKind::InvalidReference, reason));
         }
         if !path.is_empty() && schema.get("$id").is_some_and(Value::is_string) {
-            let reason = format!("`$id`{} is not supported below the root of a schema", at(path));
-            return Err(Flaw::new(Kind::Reference, reason));
+            let reason = format!("`$id`{} is not supported; it is allowed only at the root", at(path));
+            return Err(Flaw::new(DynamicToolErrorKind::InvalidReference, reason));
         }
         let patterns = schema.get("patternProperties").and_then(Value::as_object).map_or(0, |map| map.len());
         self.patterns += patterns + usize::from(schema.get("pattern").is_some());
-        if self.patterns > MOST_PATTERNS {
-            let reason = format!("it has more than {MOST_PATTERNS} regular expressions");
-            return Err(Flaw::new(Kind::TooLarge, reason));
+        if self.patterns > MAX_PATTERNS {
+            let reason = format!("it has more than {MAX_PATTERNS} regular expressions");
+            return Err(Flaw::new(DynamicToolErrorKind::TooLarge, reason));
         }
         Ok(())
     }
 
-    /// What it takes to judge a value by a schema. It recurses no deeper than the longest chain may be.
+    /// Returns the cost of checking a value against a schema. Recurses no deeper than `MAX_CHAIN`.
     fn cost(&mut self, schema: &'s Value, path: &str, depth: usize) -> Result<Cost, Flaw> {
         let key = std::ptr::from_ref(schema);
         if let Some(cost) = self.costs.get(&key) {
@@ -144,29 +145,30 @@ impl<'s> Walk<'s> {
         let parts = self.parts(schema, path, &SAME_VALUE, &SAME_VALUE_LISTS, &SAME_VALUE_MAPS);
         let target = self.target(schema, path)?.map(|target| (target, path.to_owned()));
         for (part, path) in parts.into_iter().chain(target) {
-            // Where references lead in a circle, no part ever comes to an end.
+            // A cycle of references never ends.
             let Cost { schemas, chain } = match depth {
-                LONGEST_CHAIN.. => Cost { schemas: 0, chain: LONGEST_CHAIN },
+                MAX_CHAIN.. => Cost { schemas: 0, chain: MAX_CHAIN },
                 _ => self.cost(part, &path, depth + 1)?,
             };
             cost = Cost { schemas: cost.schemas + schemas, chain: cost.chain.max(chain + 1) };
-            if cost.chain > LONGEST_CHAIN {
+            if cost.chain > MAX_CHAIN {
                 let reason = format!(
-                    "more than {LONGEST_CHAIN} schemas lead one to another{} without going into a value, or in a circle",
+                    "more than {MAX_CHAIN} schemas refer to one another{} without descending into the value, or in a cycle",
                     at(&path)
                 );
-                return Err(Flaw::new(Kind::TooLarge, reason));
+                return Err(Flaw::new(DynamicToolErrorKind::TooLarge, reason));
             }
-            if cost.schemas > MOST_AT_ONE_PLACE {
-                let reason = format!("more than {MOST_AT_ONE_PLACE} schemas judge one value{}", at(&path));
-                return Err(Flaw::new(Kind::TooLarge, reason));
+            if cost.schemas > MAX_SCHEMAS_PER_VALUE {
+                let reason =
+                    format!("more than {MAX_SCHEMAS_PER_VALUE} schemas apply to one value{}", at(&path));
+                return Err(Flaw::new(DynamicToolErrorKind::TooLarge, reason));
             }
         }
         self.costs.insert(key, cost);
         Ok(cost)
     }
 
-    /// The schemas below these keywords, with their paths.
+    /// Returns the schemas below these keywords with their paths.
     fn parts(
         &self,
         schema: &'s Value,
@@ -197,23 +199,24 @@ impl<'s> Walk<'s> {
     }
 
     fn target(&self, schema: &'s Value, path: &str) -> Result<Option<&'s Value>, Flaw> {
-        // What is no text there is told by the check against the schema of schemas.
+        // A `$ref` that is not a string is reported by the check against the meta-schema.
         let Some(reference) = schema.get("$ref").and_then(Value::as_str) else { return Ok(None) };
         let Some(pointer) =
             reference.strip_prefix('#').filter(|rest| rest.is_empty() || rest.starts_with('/'))
         else {
             let reason = format!(
-                "`$ref`{} leads to `{}`; only what is in the schema itself can be referred to, such as `#/$defs/name`",
+                "`$ref`{} refers to `{}`, but must refer to a part of the same schema, such as `#/$defs/name`",
                 at(path),
                 cut(reference)
             );
-            return Err(Flaw::new(Kind::Reference, reason));
+            return Err(Flaw::new(DynamicToolErrorKind::InvalidReference, reason));
         };
         match self.root.pointer(pointer) {
             Some(target) => Ok(Some(target)),
             None => {
-                let reason = format!("`$ref`{} leads to `{}`, which is not there", at(path), cut(reference));
-                Err(Flaw::new(Kind::Reference, reason))
+                let reason =
+                    format!("`$ref`{} refers to `{}`, which does not exist", at(path), cut(reference));
+                Err(Flaw::new(DynamicToolErrorKind::InvalidReference, reason))
             }
         }
     }

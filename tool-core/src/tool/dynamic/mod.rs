@@ -1,4 +1,4 @@
-//! A tool out of a name, a description and a JSON Schema, all known at run time only.
+//! Tools that are defined at run time by a name, a description and a JSON Schema.
 
 mod error;
 mod limits;
@@ -12,30 +12,30 @@ use jsonschema::{Draft, PatternOptions, Validator};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-pub use self::error::DynamicToolError;
-use self::error::{Flaw, Kind, cut};
+pub use self::error::{DynamicToolError, DynamicToolErrorKind};
+use self::error::{Flaw, cut};
 use super::object::ObjectTool;
 use crate::arguments::{Judge, Verdict};
 use crate::model::ToolDefinition;
 use crate::tool::{Tool, ToolContext, ToolError, ToolFuture, ToolHandler, object};
 
-/// How large a compiled regular expression may be, in bytes.
-const LARGEST_PATTERN: usize = 1 << 19;
+/// The maximum size of a compiled regular expression, in bytes.
+const MAX_PATTERN_BYTES: usize = 1 << 19;
 
-/// A tool that is made at run time: of a name, a description, a JSON Schema and an executor.
+/// A tool that is created at run time from a name, a JSON Schema and an executor.
 ///
-/// The schema comes from a database, a file, or another program's list of tools, and is sent to the model as it
-/// is. What the model writes is checked by it before the executor runs; what is wrong in form and clear in meaning is
-/// mended, and all mistakes are told at once, as with `#[tool]` functions. So:
+/// The schema can come from a database, a file, or another program's list of tools, and is sent to the model unchanged.
+/// Arguments are checked against it before the executor runs. As with `#[tool]` functions, values that are wrong in form
+/// but clear in meaning are repaired, and all mistakes are reported at once:
 ///
-/// - An argument that the schema does not list is refused, unless the schema says `additionalProperties`, or is put
-///   together of others by `allOf`, `$ref`, `patternProperties` and the like.
-/// - `null` for what may be left out means that it is left out, unless the schema allows `null`: the
-///   executor does not see it then.
-/// - A `default` is told to the model and not filled in: the executor knows what is absent.
-/// - `format` is told to the model and not checked, as drafts since 2019-09 have it.
-/// - The executor gets integers without a fraction: `2` where the model wrote `2.0`. What neither an `i64` nor a `u64` can
-///   hold is an `f64`, as `serde_json` reads it; who needs all digits asks for a string.
+/// - An argument that the schema does not list is refused, unless the schema has `additionalProperties`, or is composed
+///   of others by `allOf`, `$ref`, `patternProperties` and the like.
+/// - `null` for an optional argument means that it is omitted, unless the schema allows `null`. The executor does not see
+///   it.
+/// - A `default` is sent to the model but not filled in, so the executor sees that the argument is absent.
+/// - `format` is sent to the model but not checked, in accordance with drafts since 2019-09.
+/// - The executor receives integers without a fraction: `2` if the model wrote `2.0`. A number that fits neither an `i64`
+///   nor a `u64` is an `f64`, as in `serde_json`; use a string to preserve all digits.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -50,10 +50,11 @@ const LARGEST_PATTERN: usize = 1 << 19;
 ///     "properties": { "city": { "type": "string" }, "days": { "type": "integer", "minimum": 1 } },
 ///     "required": ["city"],
 /// });
-/// let forecast = DynamicTool::new("forecast", "Tells the weather to come", schema, |arguments: Value| async move {
+/// let forecast = DynamicTool::new("forecast", schema, |arguments: Value| async move {
 ///     let days = arguments["days"].as_u64().unwrap_or(3);
 ///     format!("{days} days of rain in {}", arguments["city"])
-/// })?;
+/// })?
+/// .with_description("Returns the weather forecast");
 /// let set = ToolSet::new([Arc::new(forecast) as Arc<dyn Tool>])?;
 ///
 /// let call = ToolCall::new("call_1", "forecast", r#"{"city": "Rome", "days": "2"}"#);
@@ -78,23 +79,21 @@ pub struct DynamicTool {
 }
 
 impl DynamicTool {
-    /// A tool of this name and description, which takes what the schema says.
+    /// Creates a tool with the given name and the schema of its arguments.
     ///
     /// The schema is JSON Schema of draft 2020-12, or of the draft that its `$schema` names: 2019-09, draft-07 or draft-06.
     ///
-    /// The executor takes the arguments as a [`Value`], as a `Map`, or as any type that can be read from the object, and
-    /// a [`ToolContext`] if it needs one; see [`ToolHandler`]. Arguments that fit the schema and not the type fail the call.
+    /// The executor takes the arguments as a [`Value`], a `Map`, or any type that can be deserialised from the object, and
+    /// optionally a [`ToolContext`]; see [`ToolHandler`]. Arguments that match the schema but not the type fail the call.
     ///
     /// # Errors
     ///
-    /// The schema is not that of an object, is no valid JSON Schema, refers to anything outside of itself (no
-    /// file and no network is ever touched), or is larger than is reasonable: more than 1 MiB, nested deeper than 127
-    /// levels, with references that multiply, with regular expressions that are too large or cannot be
-    /// matched in linear time.
+    /// Returns an error if the schema does not describe an object, is not valid JSON Schema, refers to anything outside of
+    /// itself (files and the network are never accessed), or is too large: more than 1 MiB, nested deeper than 127 levels,
+    /// with references that multiply, or with regular expressions that are too large or cannot be matched in linear time.
     #[track_caller]
     pub fn new<Handler, Marker>(
         name: impl Into<String>,
-        description: impl Into<String>,
         schema: Value,
         executor: Handler,
     ) -> Result<Self, DynamicToolError>
@@ -104,19 +103,25 @@ impl DynamicTool {
         Marker: 'static,
     {
         let executor = Typed { executor, marker: PhantomData };
-        Self::from_executor(name.into(), description.into(), schema, Box::new(executor), Location::caller())
+        Self::from_executor(name.into(), schema, Box::new(executor), Location::caller())
+    }
+
+    /// Returns this tool with a description for the model.
+    #[must_use]
+    pub fn with_description(mut self, description: impl Into<String>) -> Self {
+        self.definition = self.definition.with_description(description);
+        self
     }
 
     fn from_executor(
         name: String,
-        description: String,
         schema: Value,
         executor: Box<dyn Execute>,
         declared_at: &'static Location<'static>,
     ) -> Result<Self, DynamicToolError> {
         match compile(&schema) {
             Ok((draft, validator)) => {
-                let definition = ToolDefinition::new(name, description).with_parameters(schema);
+                let definition = ToolDefinition::new(name).with_parameters(schema);
                 Ok(Self { definition, declared_at, draft, validator, executor })
             }
             Err(flaw) => {
@@ -133,13 +138,12 @@ fn compile(schema: &Value) -> Result<(Draft, Validator), Flaw> {
     match schema.get("type") {
         Some(kind) if kind == "object" => {}
         Some(kind) => {
-            let reason =
-                format!("its `type` is {}, but arguments are an `\"object\"`", cut(&kind.to_string()));
-            return Err(Flaw::new(Kind::NoObject, reason));
+            let reason = format!("its `type` is {}, but must be `\"object\"`", cut(&kind.to_string()));
+            return Err(Flaw::new(DynamicToolErrorKind::NotAnObject, reason));
         }
         None => {
-            let reason = "it has no `type`; at the root, write `\"type\": \"object\"`";
-            return Err(Flaw::new(Kind::NoObject, reason));
+            let reason = "it has no `type`; add `\"type\": \"object\"` at the root";
+            return Err(Flaw::new(DynamicToolErrorKind::NotAnObject, reason));
         }
     }
     limits::check_references(schema)?;
@@ -152,7 +156,7 @@ fn options(draft: Draft) -> jsonschema::ValidationOptions<'static> {
         .with_draft(draft)
         .offline()
         .should_validate_formats(false)
-        .with_pattern_options(PatternOptions::regex().size_limit(LARGEST_PATTERN))
+        .with_pattern_options(PatternOptions::regex().size_limit(MAX_PATTERN_BYTES))
 }
 
 fn draft_of(schema: &Value) -> Result<Draft, Flaw> {
@@ -166,31 +170,31 @@ fn draft_of(schema: &Value) -> Result<Draft, Flaw> {
         "draft-06/schema" => Ok(Draft::Draft6),
         _ => {
             let reason = format!(
-                "its `$schema` is {}; JSON Schema of the drafts 2020-12, 2019-09, 07 and 06 can be used",
+                "its `$schema` is {}; the supported drafts are 2020-12, 2019-09, 07 and 06",
                 cut(&named.to_string())
             );
-            Err(Flaw::new(Kind::Invalid, reason))
+            Err(Flaw::new(DynamicToolErrorKind::InvalidSchema, reason))
         }
     }
 }
 
 fn invalid(error: &jsonschema::ValidationError<'_>) -> Flaw {
     let path = error.instance_path().as_str();
-    let place = match path.trim_start_matches('/').replace('/', ".") {
+    let location = match path.trim_start_matches('/').replace('/', ".") {
         path if path.is_empty() => "at the root".into(),
         path => format!("at `{}`", cut(&path)),
     };
     let is_pattern = path.ends_with("/pattern") || path.contains("/patternProperties/");
     let reason = if is_pattern && error.instance().is_string() {
         format!(
-            "the regular expression {} {place} is not valid, is too large, or has what cannot be matched in linear \
-             time, such as look-around and back references",
+            "the regular expression {} {location} is invalid, too large, or uses features that cannot be matched in \
+             linear time, such as look-around and back-references",
             cut(&error.instance().to_string())
         )
     } else {
-        format!("it is no valid JSON Schema {place}: {}", cut(&error.to_string()))
+        format!("it is not a valid JSON Schema {location}: {}", cut(&error.to_string()))
     };
-    Flaw::new(Kind::Invalid, reason)
+    Flaw::new(DynamicToolErrorKind::InvalidSchema, reason)
 }
 
 impl Tool for DynamicTool {
@@ -207,7 +211,7 @@ impl Tool for DynamicTool {
     }
 }
 
-/// Names the tool only.
+/// Shows only the name of the tool.
 impl fmt::Debug for DynamicTool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("DynamicTool").field(&self.definition.name()).finish()
@@ -221,9 +225,9 @@ impl ObjectTool for DynamicTool {
 
     fn call(&self, object: &str, context: &ToolContext, is_last: bool) -> Option<ToolFuture<'static>> {
         let arguments: Value = serde_json::from_str(object).ok()?;
-        // To the schema `2.0` is an integer; to who asks the value for one it is none.
-        let could_be_mended = !is_last && has_whole_float(&arguments);
-        (!could_be_mended && self.validator.is_valid(&arguments))
+        // The schema accepts `2.0` as an integer, but `Value::as_i64` does not.
+        let needs_repair = !is_last && has_whole_float(&arguments);
+        (!needs_repair && self.validator.is_valid(&arguments))
             .then(|| self.executor.execute(arguments, context))
     }
 
@@ -233,25 +237,25 @@ impl ObjectTool for DynamicTool {
 }
 
 impl Judge for DynamicTool {
-    /// What is a part of the tool's schema is as safe to compile as that.
+    // Any part of the tool's schema is as safe to compile as the whole.
     fn verdict(&self, mut part: Map<String, Value>) -> Option<Verdict> {
-        if part.contains_key("$ref") || part.values().any(refers) {
+        if part.contains_key("$ref") || part.values().any(contains_ref) {
             for keyword in ["$defs", "definitions"] {
                 let definitions = self.definition.parameters().get(keyword);
                 part.extend(definitions.map(|definitions| (keyword.to_owned(), definitions.clone())));
             }
         }
-        // It may refer to what is neither in it nor in the definitions.
+        // This fails if it refers to anything that is neither in it nor in the definitions.
         let validator = options(self.draft).build(&Value::Object(part)).ok()?;
         Some(Box::new(move |text| serde_json::from_str(text).is_ok_and(|value| validator.is_valid(&value))))
     }
 }
 
-/// There is a `$ref` somewhere in it, or what looks like one.
-fn refers(value: &Value) -> bool {
+/// Returns `true` if there is a member named `$ref` anywhere in the value.
+fn contains_ref(value: &Value) -> bool {
     match value {
-        Value::Array(values) => values.iter().any(refers),
-        Value::Object(members) => members.contains_key("$ref") || members.values().any(refers),
+        Value::Array(values) => values.iter().any(contains_ref),
+        Value::Object(members) => members.contains_key("$ref") || members.values().any(contains_ref),
         _ => false,
     }
 }
@@ -267,7 +271,7 @@ fn has_whole_float(value: &Value) -> bool {
     }
 }
 
-/// What there is of a tool for each executor.
+/// The part of a tool that depends on its executor.
 trait Execute: Send + Sync {
     fn execute(&self, arguments: Value, context: &ToolContext) -> ToolFuture<'static>;
 }

@@ -1,61 +1,62 @@
-//! How much of an output or an error a model reads.
+//! Limits of the length of outputs and errors.
 
 use crate::content::{Content, Part};
 use crate::tool::{ToolError, ToolOutput};
 
-/// How many characters a place of a cut gives way, so that the cut does not part what is read as one.
-const GIVES_WAY: usize = 16;
+/// The maximum number of characters by which a cut moves in order not to split a grapheme.
+const MAX_SHIFT: usize = 16;
 
 type Outcome = Result<ToolOutput, ToolError>;
 
-/// A limit on the outcomes of a set, with the code that keeps to it: a program without a limit does not link that.
+/// A limit on the outcomes of a set. It contains the code that enforces it, so that a program without limits does not
+/// link that code.
 #[derive(Clone, Copy)]
 pub(crate) struct Budget {
     limit: usize,
-    keep_within: fn(Outcome, usize) -> Outcome,
+    truncate: fn(Outcome, usize) -> Outcome,
 }
 
 impl Budget {
     pub(crate) fn new(limit: usize) -> Self {
-        Self { limit, keep_within }
+        Self { limit, truncate: truncate_outcome }
     }
 
     pub(crate) fn apply(self, outcome: Outcome) -> Outcome {
-        (self.keep_within)(outcome, self.limit)
+        (self.truncate)(outcome, self.limit)
     }
 
-    /// The tighter of two.
+    /// Returns the lower of two limits.
     pub(crate) fn tighter(one: Option<Self>, other: Option<Self>) -> Option<Self> {
         one.into_iter().chain(other).min_by_key(|budget| budget.limit)
     }
 }
 
-/// The outcome of a call, of which the model reads so many characters at most.
-pub(crate) fn keep_within(outcome: Outcome, limit: usize) -> Outcome {
+/// Truncates the text of an outcome to `limit` characters.
+pub(crate) fn truncate_outcome(outcome: Outcome, limit: usize) -> Outcome {
     match outcome {
         Ok(output) => Ok(output.truncated(limit)),
         Err(error) => Err(error.truncated(limit)),
     }
 }
 
-/// The text with its middle left out; nothing if it is short enough as it is.
-pub(crate) fn cut_text(text: &str, limit: usize) -> Option<String> {
-    let Cut { head, note, tail, .. } = Cut::of(text, limit, 0)?;
+/// Replaces the middle of a text by a note. Returns `None` if the text is within the limit.
+pub(crate) fn truncate_text(text: &str, limit: usize) -> Option<String> {
+    let Cut { head, note, tail, .. } = Cut::new(text, limit, 0)?;
     Some([&text[..head], &*note, &text[tail..]].concat())
 }
 
-/// The content with the middle of its text left out, and how many characters were by now, if `already` so many were
-/// before; nothing if it is short enough as it is.
+/// Replaces the middle of the text of a content by a note, and returns the total number of characters left out;
+/// `already` were left out before. Returns `None` if the content is within the limit.
 ///
-/// Parts that are whole stay as they are. A value that is not becomes a text.
-pub(crate) fn cut_content(content: &Content, limit: usize, already: usize) -> Option<(Content, usize)> {
+/// Parts that are not affected stay as they are. A truncated JSON part becomes a text.
+pub(crate) fn truncate_content(content: &Content, limit: usize, already: usize) -> Option<(Content, usize)> {
     if content.len() <= limit || content.text().chars().count() <= limit {
         return None;
     }
     let text: String = content.parts().iter().filter_map(Part::as_text).collect();
-    // The line breaks around values are none of the parts' own. What is left has no more of them.
+    // The line breaks around JSON parts belong to no part. The result has no more of them than the original.
     let breaks = content.len() - text.len();
-    let cut = Cut::of(&text, limit.saturating_sub(breaks), already)?;
+    let cut = Cut::new(&text, limit.saturating_sub(breaks), already)?;
     let mut note = Some(&*cut.note);
     let mut end = 0;
     let keep = |part: &Part| {
@@ -73,7 +74,7 @@ pub(crate) fn cut_content(content: &Content, limit: usize, already: usize) -> Op
     Some((content.parts().iter().filter_map(keep).collect(), cut.left_out))
 }
 
-/// Where a text is cut, in bytes, and what takes the place of its middle.
+/// The byte offsets between which a text is cut, and the note that replaces its middle.
 struct Cut {
     head: usize,
     tail: usize,
@@ -82,7 +83,7 @@ struct Cut {
 }
 
 impl Cut {
-    fn of(text: &str, limit: usize, already: usize) -> Option<Self> {
+    fn new(text: &str, limit: usize, already: usize) -> Option<Self> {
         if text.len() <= limit {
             return None;
         }
@@ -90,13 +91,13 @@ impl Cut {
         if length <= limit {
             return None;
         }
-        // The number in the note has no more digits than this one.
+        // The number in the final note has no more digits than this one.
         let room = limit.checked_sub(note(already + length).chars().count());
-        // What comes first tells most, and what comes last how it ended.
+        // The beginning is usually the most informative, and the end shows the outcome.
         let (head, tail) = room.map_or((limit, 0), |room| (room - room / 3, room / 3));
-        let head = text.char_indices().nth(head).map_or(text.len(), |(place, _)| place);
-        let tail = text.char_indices().rev().take(tail).last().map_or(text.len(), |(place, _)| place);
-        let (head, tail) = (give_way(text, head, true), give_way(text, tail, false));
+        let head = text.char_indices().nth(head).map_or(text.len(), |(offset, _)| offset);
+        let tail = text.char_indices().rev().take(tail).last().map_or(text.len(), |(offset, _)| offset);
+        let (head, tail) = (shift_cut(text, head, true), shift_cut(text, tail, false));
         let middle = &text[head..tail];
         let mut left_out = already + middle.chars().count();
         if already > 0 && middle.contains(&note(already)) {
@@ -111,23 +112,24 @@ fn note(left_out: usize) -> String {
     format!("\n[… {left_out} characters left out …]\n")
 }
 
-/// A place near this one where a text can be cut.
-fn give_way(text: &str, cut: usize, is_backwards: bool) -> usize {
-    let mut place = cut;
-    for _ in 0..GIVES_WAY {
-        let (before, after) = (text[..place].chars().next_back(), text[place..].chars().next());
+/// Moves a cut to a nearby offset that does not split a grapheme.
+fn shift_cut(text: &str, cut: usize, is_backwards: bool) -> usize {
+    let mut offset = cut;
+    for _ in 0..MAX_SHIFT {
+        let (before, after) = (text[..offset].chars().next_back(), text[offset..].chars().next());
         match (before, after) {
-            (Some(before), Some(after)) if are_one(before, after) => {
-                place = if is_backwards { place - before.len_utf8() } else { place + after.len_utf8() };
+            (Some(before), Some(after)) if is_one_grapheme(before, after) => {
+                offset = if is_backwards { offset - before.len_utf8() } else { offset + after.len_utf8() };
             }
-            _ => return place,
+            _ => return offset,
         }
     }
     cut
 }
 
-/// Two characters are read as one: a line break of two, a letter and its mark, the pieces of an emoji.
-fn are_one(before: char, after: char) -> bool {
+/// Returns `true` if two characters form one grapheme: a two-character line break, a letter and its mark, or parts of an
+/// emoji.
+fn is_one_grapheme(before: char, after: char) -> bool {
     const JOINER: char = '\u{200D}';
     (before, after) == ('\r', '\n')
         || before == JOINER
@@ -146,24 +148,24 @@ mod tests {
     use crate::content::{Image, JsonText};
 
     #[test]
-    fn a_text_within_the_limit_stays() {
+    fn keeps_a_text_within_the_limit() {
         for (text, limit) in [("", 0), ("abc", 3), ("äöü", 3), ("äöü", usize::MAX)] {
-            assert_eq!(cut_text(text, limit), None, "{text}");
+            assert_eq!(truncate_text(text, limit), None, "{text}");
         }
     }
 
     #[test]
-    fn head_and_tail_stay_and_a_note_tells_the_rest() {
+    fn keeps_head_and_tail_and_notes_the_rest() {
         let text: String = ('a'..='z').cycle().take(1000).collect();
-        let cut = cut_text(&text, 64).unwrap();
+        let cut = truncate_text(&text, 64).unwrap();
         assert_eq!(cut, "abcdefghijklmnopqrstuv\n[… 968 characters left out …]\ncdefghijkl");
-        // Too little room for the note: it is left out, too.
-        assert_eq!(cut_text(&text, 5).as_deref(), Some("abcde"));
-        assert_eq!(cut_text(&text, 0).as_deref(), Some(""));
+        // Without room for the note, it is left out too.
+        assert_eq!(truncate_text(&text, 5).as_deref(), Some("abcde"));
+        assert_eq!(truncate_text(&text, 0).as_deref(), Some(""));
     }
 
     #[test]
-    fn no_limit_is_ever_crossed_and_every_character_is_told_of() {
+    fn never_exceeds_the_limit_and_counts_every_character() {
         let texts = ["x".repeat(300), "äé𝄞€".repeat(80), "e\u{301}".repeat(150), "\r\n".repeat(150)];
         for (text, limit) in texts.iter().flat_map(|text| (0..320).map(move |limit| (text, limit))) {
             let output = ToolOutput::text(&**text).truncated(limit);
@@ -182,32 +184,32 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_as_one_is_not_parted() {
+    fn does_not_split_graphemes() {
         // Each of them is three characters long.
-        let pieces = ["e\u{301}\u{302}", "a\r\n", "👍🏽.", "👩\u{200D}👩", "✌\u{FE0F}."];
-        for piece in pieces {
-            assert_eq!(piece.chars().count(), 3);
-            let text = piece.repeat(100);
+        let graphemes = ["e\u{301}\u{302}", "a\r\n", "👍🏽.", "👩\u{200D}👩", "✌\u{FE0F}."];
+        for grapheme in graphemes {
+            assert_eq!(grapheme.chars().count(), 3);
+            let text = grapheme.repeat(100);
             for limit in 40..80 {
-                let cut = cut_text(&text, limit).unwrap();
+                let cut = truncate_text(&text, limit).unwrap();
                 let (head, rest) = cut.split_once("\n[").unwrap();
                 let tail = rest.split_once("]\n").unwrap().1;
-                let is_parted = |text: &str, rest: &str| match (text.chars().next_back(), rest.chars().next())
+                let is_split = |text: &str, rest: &str| match (text.chars().next_back(), rest.chars().next())
                 {
-                    (Some(before), Some(after)) => are_one(before, after),
+                    (Some(before), Some(after)) => is_one_grapheme(before, after),
                     _ => false,
                 };
-                assert!(!is_parted(head, &text[head.len()..]), "{cut:?}");
-                assert!(!is_parted(&text[..text.len() - tail.len()], tail), "{cut:?}");
+                assert!(!is_split(head, &text[head.len()..]), "{cut:?}");
+                assert!(!is_split(&text[..text.len() - tail.len()], tail), "{cut:?}");
             }
         }
-        // There is an end to giving way.
+        // The shift is bounded.
         let marks = "\u{301}".repeat(1000);
-        assert_eq!(cut_text(&marks, 100).unwrap().matches('\u{301}').count(), 68);
+        assert_eq!(truncate_text(&marks, 100).unwrap().matches('\u{301}').count(), 68);
     }
 
     #[test]
-    fn a_second_cut_tells_of_the_first() {
+    fn a_second_cut_counts_the_first() {
         let once = ToolOutput::text("x".repeat(10_000)).truncated(1000);
         let twice = once.clone().truncated(100);
         let read = twice.to_string();
@@ -217,12 +219,12 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_are_whole_stay_what_they_are() {
+    fn keeps_unaffected_parts() {
         let (one, two) = (Image::from_url("https://a/1.png"), Image::from_url("https://a/2.png"));
         let value = |length: usize| Part::from(JsonText::from(json!("v".repeat(length))));
         let text = |text: &str| Part::from(text);
         let table = [
-            // The limit, the parts, what is left of them.
+            // The limit, the parts, and the remaining parts.
             (3, vec!["abc".into(), one.clone().into()], None),
             (
                 50,
@@ -264,10 +266,10 @@ mod tests {
         ];
         for (limit, parts, expected) in table {
             let content = Content::from_iter(parts.clone());
-            let left = cut_content(&content, limit, 0).map(|(content, _)| content);
-            let told = left.as_ref().map(|left| left.text().into_owned());
-            assert!(told.as_ref().is_none_or(|told| told.chars().count() <= limit), "{told:?}");
-            assert!(left == expected.map(Content::from_iter), "{limit}: {parts:?} to {told:?}");
+            let left = truncate_content(&content, limit, 0).map(|(content, _)| content);
+            let text = left.as_ref().map(|left| left.text().into_owned());
+            assert!(text.as_ref().is_none_or(|text| text.chars().count() <= limit), "{text:?}");
+            assert!(left == expected.map(Content::from_iter), "{limit}: {parts:?} to {text:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What functions and closures that are made tools may return.
+//! The return types of functions and closures that are tools.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
@@ -10,13 +10,13 @@ use super::ToolFailure;
 use super::value::ToolReturn;
 use crate::tool::{ToolError, ToolOutput};
 
-/// What a function or closure that is made a tool may return.
+/// A value that a function or closure of a tool can return.
 ///
-/// `()` is told to the model as `Success`, a text as it is, the rest as its JSON. An own type is wrapped
-/// in [`Json`], or is the `T` of a `Result<T, E>`; `E` is a `String`, or any error, `anyhow`'s too. The model reads the
-/// error and its sources.
+/// The model reads `()` as `Success`, text unchanged, and other values as JSON. Wrap your own types in [`Json`], or return
+/// them as the `T` of a `Result<T, E>`, where `E` is a `String` or any error, including `anyhow::Error`. The model reads
+/// the error and its sources.
 ///
-/// Implement it for an own type that is not to be read as JSON:
+/// Implement the trait for a type of your own that is not sent as JSON:
 ///
 /// ```
 /// use tool_core::tool::IntoToolOutput;
@@ -30,7 +30,7 @@ use crate::tool::{ToolError, ToolOutput};
 ///     }
 /// }
 ///
-/// let tool = FunctionTool::new("temperature", "Tells how warm it is", || Degrees(22.5));
+/// let tool = FunctionTool::new("temperature", || Degrees(22.5)).with_description("Returns the temperature");
 /// # let _ = tool;
 /// ```
 #[diagnostic::on_unimplemented(
@@ -39,15 +39,15 @@ use crate::tool::{ToolError, ToolOutput};
     note = "for a type with `#[derive(serde::Serialize)]`, return `Json(value)`, or return it in a `Result<T, E>`"
 )]
 pub trait IntoToolOutput {
-    /// The value as the model reads it.
+    /// Converts the value into an output.
     ///
     /// # Errors
     ///
-    /// The tool failed, or its value cannot be written as JSON.
+    /// Returns an error if the tool failed or its value cannot be written as JSON.
     fn into_tool_output(self) -> Result<ToolOutput, ToolError>;
 }
 
-/// A value of an own type that the model reads as JSON.
+/// A value that the model reads as JSON.
 ///
 /// ```
 /// use tool_core::tool::Json;
@@ -58,7 +58,7 @@ pub trait IntoToolOutput {
 ///     celsius: f64,
 /// }
 ///
-/// let tool = FunctionTool::new("weather", "Tells the weather", || Json(Weather { celsius: 22.5 }));
+/// let tool = FunctionTool::new("weather", || Json(Weather { celsius: 22.5 })).with_description("Returns the weather");
 /// # let _ = tool;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -71,7 +71,7 @@ impl<T: ToolReturn, E: ToolFailure> IntoToolOutput for Result<T, E> {
     }
 }
 
-macro_rules! as_they_are {
+macro_rules! impl_by_tool_return {
     ($([$($generic:ident),*] $type:ty,)*) => {$(
         impl<$($generic: Serialize + 'static),*> IntoToolOutput for $type {
             fn into_tool_output(self) -> Result<ToolOutput, ToolError> {
@@ -81,7 +81,7 @@ macro_rules! as_they_are {
     )*};
 }
 
-as_they_are! {
+impl_by_tool_return! {
     [] (), [] bool, [] char, [] f32, [] f64,
     [] i8, [] i16, [] i32, [] i64, [] i128, [] isize,
     [] u8, [] u16, [] u32, [] u64, [] u128, [] usize,

@@ -1,4 +1,4 @@
-//! What a tool gives back, and how the one that a function returns is found by its type.
+//! The outputs of tools, and the conversion of returned values by their types.
 
 mod budget;
 mod into_output;
@@ -18,17 +18,17 @@ use self::value::no_json;
 use crate::content::{Content, Image, JsonText, Part};
 use crate::tool::ToolError;
 
-pub(crate) use self::budget::{Budget, cut_text, keep_within};
+pub(crate) use self::budget::{Budget, truncate_outcome, truncate_text};
 pub use self::into_output::{IntoToolOutput, Json};
 pub use self::value::ToolReturn;
 
-/// What a tool gives back to the model.
+/// The output of a tool.
 ///
-/// A function may return one; any other value becomes one: `()` as `Success`, a string as it is, an
-/// [`Image`] as a picture, the rest as its JSON.
+/// A function can return one, and any other value is converted into one: `()` to `Success`, a string unchanged, an
+/// [`Image`] to an image, and other values to their JSON.
 ///
-/// It cannot be serialised by itself, so that a tool which returns it inside of another value is refused: its data
-/// would come to the model. The [`ToolExecution`](crate::tool::ToolExecution) that has it can.
+/// It does not implement `Serialize`, so that a tool cannot return it inside of another value, which would expose its data
+/// to the model. A [`ToolExecution`](crate::tool::ToolExecution) that contains it can be serialised.
 ///
 /// ```
 /// use serde_json::json;
@@ -37,7 +37,7 @@ pub use self::value::ToolReturn;
 ///
 /// assert_eq!(ToolOutput::text("22 °C").to_string(), "22 °C");
 ///
-/// let output = ToolOutput::text("The temperature of this week:")
+/// let output = ToolOutput::text("The temperatures of this week:")
 ///     .with_part(Image::from_url("https://example.org/week.png"))
 ///     .with_data(json!({ "sensor": 17 }));
 /// assert_eq!(output.content().images().count(), 1);
@@ -47,29 +47,29 @@ pub use self::value::ToolReturn;
 #[serde(from = "OutputState<'static>")]
 pub struct ToolOutput {
     content: Content,
-    // Few outputs have anything beside, but all are moved and dropped, in the code of every tool.
-    beside: Option<Arc<Beside>>,
+    // Boxed because few outputs have extras, while the code of every tool moves and drops outputs.
+    extras: Option<Arc<Extras>>,
 }
 
-/// What an output has beside its content.
+/// The data of an output besides its content.
 #[derive(Clone, Default)]
-struct Beside {
+struct Extras {
     data: Option<Value>,
     left_out: usize,
 }
 
 impl ToolOutput {
-    /// A text, given to the model as it is.
+    /// Creates an output from a text.
     #[must_use]
     pub fn text(text: impl Into<String>) -> Self {
         Self::from(Content::from(text.into()))
     }
 
-    /// A value, which the model reads as its JSON, and the application as a value: see [`JsonText`].
+    /// Creates an output from a value. The model reads its JSON, and the application can parse it: see [`JsonText`].
     ///
     /// # Errors
     ///
-    /// The value has no JSON, such as a map whose keys are no strings.
+    /// Returns an error if the value has no JSON form, such as a map whose keys are not strings.
     pub fn json<T: Serialize + ?Sized>(value: &T) -> Result<Self, ToolError> {
         match JsonText::serialize(value) {
             Ok(json) => Ok(Self::from(Content::from(Part::from(json)))),
@@ -77,46 +77,44 @@ impl ToolOutput {
         }
     }
 
-    /// A picture.
+    /// Creates an output from an image.
     #[must_use]
     pub fn image(image: Image) -> Self {
         Self::from(Content::from(Part::from(image)))
     }
 
-    /// The same output with one more part behind the others.
+    /// Returns this output with a part appended.
     #[must_use]
     pub fn with_part(mut self, part: impl Into<Part>) -> Self {
         self.content = self.content.into_parts().into_iter().chain([part.into()]).collect();
         self
     }
 
-    /// The same output with data for the application, in the place of earlier data; `null` is none. The
-    /// model never sees it: it is on the [`ToolExecution`](crate::tool::ToolExecution) only.
+    /// Returns this output with data for the application, which replaces earlier data; `null` removes it. The model never
+    /// sees the data. It is available from the [`ToolExecution`](crate::tool::ToolExecution).
     #[must_use]
     pub fn with_data(mut self, data: impl Into<Value>) -> Self {
-        self.beside_mut().data = Some(data.into()).filter(|data| !data.is_null());
+        self.extras_mut().data = Some(data.into()).filter(|data| !data.is_null());
         self
     }
 
-    /// What the model gets to read.
+    /// Returns the content that the model reads.
     #[must_use]
     pub fn content(&self) -> &Content {
         &self.content
     }
 
-    /// The data for the application, which the model does not see.
+    /// Returns the data for the application, which the model does not see.
     #[must_use]
     pub fn data(&self) -> Option<&Value> {
-        self.beside.as_ref()?.data.as_ref()
+        self.extras.as_ref()?.data.as_ref()
     }
 
-    /// The same output with so many characters of text at most: of a longer one the model reads head and
-    /// tail, and between them how many characters were left out. Pictures and data stay, and so do parts
-    /// that are whole.
+    /// Truncates the text of this output to `limit` characters. A longer text keeps its head and tail, with a note between
+    /// them that states how many characters were left out. Images, data and unaffected parts are preserved.
     ///
-    /// What is left out is kept nowhere, so that it takes no room in the state of a run either;
-    /// [`left_out`](Self::left_out) tells how much it was. A tool that wants it kept hands it to
-    /// [`with_data`](Self::with_data).
+    /// The text left out is discarded and not stored in the state of a run. [`left_out`](Self::left_out) returns its
+    /// length. To preserve it, pass it to [`with_data`](Self::with_data).
     ///
     /// ```
     /// use tool_core::ToolOutput;
@@ -129,30 +127,30 @@ impl ToolOutput {
     #[must_use]
     pub fn truncated(mut self, limit: usize) -> Self {
         if let Some((content, left_out)) =
-            budget::cut_content(&self.content, limit, self.left_out().unwrap_or(0))
+            budget::truncate_content(&self.content, limit, self.left_out().unwrap_or(0))
         {
             self.content = content;
-            self.beside_mut().left_out = left_out;
+            self.extras_mut().left_out = left_out;
         }
         self
     }
 
-    /// The same output of which so many characters were left out, as it was kept.
+    /// Restores the number of characters left out from a stored run.
     pub(crate) fn with_left_out(mut self, left_out: Option<usize>) -> Self {
         if let Some(left_out) = left_out {
-            self.beside_mut().left_out = left_out;
+            self.extras_mut().left_out = left_out;
         }
         self
     }
 
-    fn beside_mut(&mut self) -> &mut Beside {
-        Arc::make_mut(self.beside.get_or_insert_default())
+    fn extras_mut(&mut self) -> &mut Extras {
+        Arc::make_mut(self.extras.get_or_insert_default())
     }
 
-    /// How many characters were left out for the sake of a limit, if any were.
+    /// Returns the number of characters that were left out because of a limit, if any.
     #[must_use]
     pub fn left_out(&self) -> Option<usize> {
-        self.beside.as_ref().map(|beside| beside.left_out).filter(|left_out| *left_out > 0)
+        self.extras.as_ref().map(|extras| extras.left_out).filter(|left_out| *left_out > 0)
     }
 }
 
@@ -170,7 +168,7 @@ impl From<&str> for ToolOutput {
 
 impl From<Content> for ToolOutput {
     fn from(content: Content) -> Self {
-        Self { content, beside: None }
+        Self { content, extras: None }
     }
 }
 
@@ -192,14 +190,14 @@ impl PartialEq for ToolOutput {
     }
 }
 
-/// The text of the output.
+/// Writes the text of the output.
 impl fmt::Display for ToolOutput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.content, f)
     }
 }
 
-/// Tells how much there is, not what: outputs may be secrets.
+/// Shows only sizes: outputs can be secret.
 impl fmt::Debug for ToolOutput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ToolOutput(")?;
@@ -208,7 +206,7 @@ impl fmt::Debug for ToolOutput {
     }
 }
 
-/// An output as it is kept.
+/// The serialised form of an output.
 #[derive(Serialize, Deserialize)]
 struct OutputState<'a> {
     content: Cow<'a, Content>,
@@ -225,13 +223,13 @@ impl From<OutputState<'static>> for ToolOutput {
             output = output.with_data(data.into_owned());
         }
         if let Some(left_out) = state.left_out {
-            output.beside_mut().left_out = left_out;
+            output.extras_mut().left_out = left_out;
         }
         output
     }
 }
 
-/// Writes the outcome of a call for keeping.
+/// Serialises the outcome of a call.
 pub(crate) fn write_outcome<S: Serializer>(
     outcome: &Result<ToolOutput, ToolError>,
     serializer: S,
@@ -244,7 +242,7 @@ pub(crate) fn write_outcome<S: Serializer>(
     state.serialize(serializer)
 }
 
-/// What the error of a fallible tool must be able to do.
+/// An error that a `#[tool]` function can return.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the error of a tool",
     label = "must convert into `Box<dyn Error + Send + Sync>`",
@@ -252,7 +250,7 @@ pub(crate) fn write_outcome<S: Serializer>(
     note = "write a boxed error as `Box<dyn Error + Send + Sync>`"
 )]
 pub trait ToolFailure: Sized {
-    /// The error as the model reads it.
+    /// Converts the error into the one that the model reads.
     fn into_error(self) -> ToolError;
 }
 
@@ -263,32 +261,32 @@ impl<E: Into<Box<dyn Error + Send + Sync>>> ToolFailure for E {
     }
 }
 
-/// Tells by type, not by name, whether a function returns a `Result`: the inherent method wins over the trait's.
+/// Detects by type whether a function returns a `Result`: the inherent method takes precedence over the trait's.
 ///
-/// Neither method has a bound; the bounds stand where the value is converted, so that the compiler's
-/// message is about the type that the user wrote.
+/// Neither method has bounds. They are where the value is converted, so that the compiler's message names the type that
+/// the user wrote.
 #[derive(Debug)]
 pub struct Returned<T>(PhantomData<T>);
 
 impl<T> Returned<T> {
-    /// Looks at the type only.
-    pub fn of(_: &T) -> Self {
+    /// Captures the type of a value.
+    pub fn new(_: &T) -> Self {
         Self(PhantomData)
     }
 }
 
 impl<T, E> Returned<Result<T, E>> {
-    /// The inherent method, which wins. It is looked up where the user's own traits are in scope, so its name
-    /// is one that no trait has.
+    /// The inherent method, which takes precedence. The user's traits are in scope where it is called, so its name is one
+    /// that no trait has.
     #[must_use]
     pub fn __tool_core_kind(self) -> Fallible {
         Fallible
     }
 }
 
-/// What holds for all types that are no `Result`.
+/// The kind of all types that are not a `Result`.
 pub trait PlainKind: Sized {
-    /// The trait's method, for the rest.
+    /// The trait's method, for all other types.
     fn __tool_core_kind(self) -> Plain {
         Plain
     }
@@ -296,12 +294,12 @@ pub trait PlainKind: Sized {
 
 impl<T> PlainKind for Returned<T> {}
 
-/// A function that returns its value.
+/// The kind of functions that do not return a `Result`.
 #[derive(Debug)]
 pub struct Plain;
 
 impl Plain {
-    /// Makes the outcome of the value by a function of the user's.
+    /// Converts the value with a function of the user.
     pub fn and_then<T>(
         self,
         value: T,
@@ -315,12 +313,12 @@ impl Plain {
     }
 }
 
-/// A function that returns a `Result`.
+/// The kind of functions that return a `Result`.
 #[derive(Debug)]
 pub struct Fallible;
 
 impl Fallible {
-    /// Makes the outcome of the value by a function of the user's, if there is one.
+    /// Converts the value, if there is one, with a function of the user.
     pub fn and_then<T, E: ToolFailure>(
         self,
         value: Result<T, E>,

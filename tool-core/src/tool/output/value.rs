@@ -1,4 +1,4 @@
-//! What the value that a function returns becomes.
+//! The conversion of returned values into outputs.
 
 use std::any::{Any, TypeId, type_name};
 use std::borrow::Cow;
@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::content::{Content, Image};
 use crate::tool::{ToolError, ToolOutput};
 
-/// What a tool may return.
+/// A value that a `#[tool]` function can return.
 #[diagnostic::on_unimplemented(
     message = "a tool cannot return `{Self}`",
     label = "must implement `serde::Serialize` and own its data",
@@ -16,20 +16,20 @@ use crate::tool::{ToolError, ToolOutput};
     note = "instead of returning a future, write `async fn`"
 )]
 pub trait ToolReturn: Sized {
-    /// The value as the model reads it.
+    /// Converts the value into an output.
     fn into_output(self) -> Result<ToolOutput, ToolError>;
 }
 
 #[diagnostic::do_not_recommend]
 impl<T: Serialize + 'static> ToolReturn for T {
     fn into_output(self) -> Result<ToolOutput, ToolError> {
-        // What is asked here of the type is known when the program is compiled: no other type has any of the code.
+        // These conditions are known at compile time, so each type has only the code of one branch.
         if is_verbatim::<T>() {
             let mut value = Some(self);
             return verbatim(&mut value).map_or_else(|| json_output(serde_json::to_string(&value)), Ok);
         }
         let json = serde_json::to_string(&self);
-        if has_result_inside(type_name::<T>()) {
+        if contains_result(type_name::<T>()) {
             unwrap_results(json, type_name::<T>())
         } else {
             json_output(json)
@@ -51,7 +51,7 @@ impl ToolReturn for Image {
     }
 }
 
-/// Values of the type are not sent as JSON, or not all of them.
+/// Returns `true` if some values of the type are not sent as JSON.
 #[inline]
 fn is_verbatim<T: 'static>() -> bool {
     let ids = [
@@ -67,9 +67,9 @@ fn is_verbatim<T: 'static>() -> bool {
     ids.contains(&TypeId::of::<T>())
 }
 
-/// The output of a value that is not sent as JSON; `value` is an `Option` that holds it.
+/// Returns the output of a value that is not sent as JSON. `value` is an `Option` that contains it.
 ///
-/// Not generic, so that it is compiled once and not once per return type.
+/// Not generic, so that it is compiled once rather than per return type.
 fn verbatim(value: &mut dyn Any) -> Option<ToolOutput> {
     if let Some(text) = value.downcast_mut::<Option<String>>() {
         return text.take().map(ToolOutput::text);
@@ -87,15 +87,15 @@ fn verbatim(value: &mut dyn Any) -> Option<ToolOutput> {
         return text.take().map(ToolOutput::text);
     }
     if let Some(number) = float(value).filter(|number| !number.is_finite()) {
-        // JSON has no word for it, and would say `null`.
-        let word = if number.is_nan() {
+        // JSON cannot express it, and serde_json would write `null`.
+        let text = if number.is_nan() {
             "NaN"
         } else if number > 0.0 {
             "inf"
         } else {
             "-inf"
         };
-        return Some(ToolOutput::text(word));
+        return Some(ToolOutput::text(text));
     }
     value.is::<Option<()>>().then(|| ToolOutput::text("Success"))
 }
@@ -122,14 +122,14 @@ pub(crate) fn no_json(error: &serde_json::Error) -> ToolError {
 const RESULT: &str = "core::result::Result<";
 const OPTION: &str = "core::option::Option<";
 
-/// The type is a `Result`, or an `Option` of one. A tool that returns a plain `Result` does not come here, but one that
-/// returns a `Result` of a `Result` does.
+/// Returns `true` if the type is a `Result` or an `Option` of one. A plain `Result` is handled elsewhere, but a `Result` of
+/// a `Result` gets here.
 #[inline]
-fn has_result_inside(type_name: &str) -> bool {
+fn contains_result(type_name: &str) -> bool {
     type_name.strip_prefix(OPTION).unwrap_or(type_name).starts_with(RESULT)
 }
 
-/// Takes results apart of which serde made `{"Ok": …}` and `{"Err": …}`: the model is to read the value, or the error.
+/// Unwraps results that serde wrote as `{"Ok": …}` or `{"Err": …}`, so that the model reads the value or the error.
 #[cold]
 fn unwrap_results(json: serde_json::Result<String>, mut type_name: &str) -> Result<ToolOutput, ToolError> {
     let Ok(text) = &json else { return json_output(json) };
@@ -157,11 +157,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_inside_of_a_type() {
-        assert!(has_result_inside(type_name::<Result<u8, String>>()));
-        assert!(has_result_inside(type_name::<Option<Result<u8, String>>>()));
+    fn finds_nested_results() {
+        assert!(contains_result(type_name::<Result<u8, String>>()));
+        assert!(contains_result(type_name::<Option<Result<u8, String>>>()));
         for name in [type_name::<u8>(), type_name::<Option<u8>>(), type_name::<Vec<Result<u8, String>>>()] {
-            assert!(!has_result_inside(name), "{name}");
+            assert!(!contains_result(name), "{name}");
         }
     }
 }

@@ -51,7 +51,7 @@ impl Augmented {
         };
         let injections = tool.get().injections();
         let injections =
-            injections.map(|own| own.iter().copied().chain([Injection::of::<ToolCall>()]).collect());
+            injections.map(|own| own.iter().copied().chain([Injection::new::<ToolCall>()]).collect());
         Ok(Self { tool, definition, injections, shared })
     }
 }
@@ -75,7 +75,7 @@ impl Tool for Augmented {
         let future = match self.shared.hand_over(call, arguments, context, &mut repairs) {
             Err(error) => ToolFuture::ready(Err(error)),
             Ok(None) => self.tool.get().call(arguments, context),
-            Ok(Some(own)) => ToolFuture::around(async move {
+            Ok(Some(own)) => ToolFuture::wrapping(async move {
                 let mut future = self.tool.get().call(&own, context);
                 ((&mut future).await, future.take_repairs())
             }),

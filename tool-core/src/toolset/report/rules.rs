@@ -127,7 +127,8 @@ mod tests {
 
     /// The kinds of what there is to say of tools with these names and descriptions.
     fn kinds(tools: &[(&str, &str)]) -> Vec<FindingKind> {
-        let tools: Vec<_> = tools.iter().map(|(name, says)| ToolDefinition::new(*name, *says)).collect();
+        let tools: Vec<_> =
+            tools.iter().map(|(name, says)| ToolDefinition::new(*name).with_description(*says)).collect();
         let costs: Vec<_> = tools.iter().map(ToolCost::of).collect();
         check(&tools, &costs).iter().map(Finding::kind).collect()
     }
@@ -173,7 +174,7 @@ mod tests {
         let large = |words: usize| {
             let words: Vec<_> = (0..words).map(|word| format!("word {word}")).collect();
             let word = json!({ "description": "which one", "enum": words });
-            let tool = ToolDefinition::new("pick", "Picks a word");
+            let tool = ToolDefinition::new("pick").with_description("Picks a word");
             let tool = tool.with_parameters(json!({ "type": "object", "properties": { "word": word } }));
             let cost = ToolCost::of(&tool);
             check(&[tool], &[cost])
@@ -185,7 +186,7 @@ mod tests {
 
     #[test]
     fn tokens_are_a_fourth_of_the_bytes() {
-        let tool = ToolDefinition::new("now", "Tells the time").with_parameters(json!({}));
+        let tool = ToolDefinition::new("now").with_description("Tells the time").with_parameters(json!({}));
         let sent = r#"{"name":"now","parameters":{},"description":"Tells the time"}"#;
         assert_eq!(ToolCost::of(&tool).tokens(), sent.len().div_ceil(4));
     }
