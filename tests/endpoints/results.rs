@@ -402,7 +402,7 @@ async fn an_image_comes_to_the_model_with_the_next_request() {
         .expects(|request| request.messages()[3].text() == "all is well\n")
         .expects(move |request| picture(&request.messages()[4]))
         .says("It was warm.");
-    let server = CheckedServer::of(Server::new().model("m", script)).await;
+    let server = CheckedServer::start(Server::new().model("m", script)).await;
     let openai = OpenAi::builder().base_url(server.base_url()).build().unwrap();
     let agent = Agent::builder(openai.chat_model("m")).tools(tools![plot, log]).build().unwrap();
     let answer = agent.ask("How was the week?").await.unwrap();

@@ -41,7 +41,7 @@ async fn send_email(to: String, subject: String, body: String) -> String {
 }
 
 async fn serve(model: impl ChatModel + 'static) -> (CheckedServer, ChatCompletions) {
-    let server = CheckedServer::of(Server::new().model("m", model)).await;
+    let server = CheckedServer::start(Server::new().model("m", model)).await;
     let openai = OpenAi::builder().base_url(server.base_url()).build().unwrap();
     (server, openai.chat_model("m"))
 }
