@@ -268,7 +268,7 @@ fn garbled_streams_never_panic() {
 }
 
 /// Starts a server that repeats a chunk without end; the task returns how many bytes the client read before it disconnected.
-async fn endless(head: &'static [u8], piece: Vec<u8>) -> (String, tokio::task::JoinHandle<usize>) {
+async fn endless(head: &'static [u8], chunk: Vec<u8>) -> (String, tokio::task::JoinHandle<usize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let written = tokio::spawn(async move {
@@ -276,8 +276,8 @@ async fn endless(head: &'static [u8], piece: Vec<u8>) -> (String, tokio::task::J
         read_request(&mut connection).await;
         let mut written = 0;
         connection.write_all(head).await.unwrap();
-        while connection.write_all(&piece).await.is_ok() {
-            written += piece.len();
+        while connection.write_all(&chunk).await.is_ok() {
+            written += chunk.len();
         }
         written
     });
@@ -298,8 +298,8 @@ async fn rejects_an_endless_head() {
             vec![b'a'; 10_000],
         ),
     ];
-    for (head, piece) in heads {
-        let (base_url, written) = endless(head, piece).await;
+    for (head, chunk) in heads {
+        let (base_url, written) = endless(head, chunk).await;
         let (_, outcome) = stream(&model(&base_url)).await;
         let error = outcome.unwrap_err();
         assert!(!error.is_timeout(), "{error:?}");
@@ -323,8 +323,8 @@ async fn rejects_an_endless_stream() {
     let comment = format!(": {}\n\n", "a".repeat(1 << 16));
     let text =
         format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{}\"}}}}]}}\n\n", "a".repeat(1 << 16));
-    for (piece, has_text) in [(comment, false), (text, true)] {
-        let (base_url, written) = endless(HEAD, piece.into_bytes()).await;
+    for (chunk, has_text) in [(comment, false), (text, true)] {
+        let (base_url, written) = endless(HEAD, chunk.into_bytes()).await;
         let (received, outcome) = stream(&model(&base_url)).await;
         let error = outcome.unwrap_err();
         assert!(format!("{error:?}").ends_with("the stream is longer than 67108864 bytes"), "{error:?}");
@@ -357,12 +357,12 @@ async fn times_out_if_an_answer_never_starts() {
 #[tokio::test]
 async fn the_read_timeout_applies_to_each_read() {
     let body = "data: {\"choices\":[{\"delta\":{\"content\":\"Ebb\"}}]}\n\ndata: [DONE]\n\n";
-    let mut pieces = vec![whole_answer("200 OK", &[("content-type", "text/event-stream")], b"")];
-    pieces.extend(body.as_bytes().chunks(2).map(<[u8]>::to_vec));
+    let mut parts = vec![whole_answer("200 OK", &[("content-type", "text/event-stream")], b"")];
+    parts.extend(body.as_bytes().chunks(2).map(<[u8]>::to_vec));
     let pause = Duration::from_millis(50);
     let limit = pause * 20;
-    assert!(pause * u32::try_from(pieces.len()).unwrap() > limit);
-    let server = RawServer::start(pieces, pause).await;
+    assert!(pause * u32::try_from(parts.len()).unwrap() > limit);
+    let server = RawServer::start(parts, pause).await;
     let client = OpenAi::builder().base_url(server.base_url()).max_retries(0).read_timeout(limit);
     let (_, outcome) = stream(&client.build().unwrap().chat_model("m")).await;
     assert_eq!(outcome.unwrap().message.text, "Ebb");

@@ -236,10 +236,10 @@ async fn an_empty_stream_is_an_error() {
 
 #[tokio::test]
 async fn rejects_an_endless_line() {
-    let piece = vec![b'x'; 1 << 20];
-    let mut pieces = vec![whole_answer("200 OK", &[("content-type", "text/event-stream")], b"data: ")];
-    pieces.extend(std::iter::repeat_n(piece, 70));
-    let server = RawServer::start(pieces, Duration::ZERO).await;
+    let part = vec![b'x'; 1 << 20];
+    let mut parts = vec![whole_answer("200 OK", &[("content-type", "text/event-stream")], b"data: ")];
+    parts.extend(std::iter::repeat_n(part, 70));
+    let server = RawServer::start(parts, Duration::ZERO).await;
     let error = failure_of_stream(&server.base_url()).await;
     assert_eq!(error.kind(), ErrorKind::Incomplete);
     assert!(format!("{error:?}").ends_with("the stream is longer than 67108864 bytes"), "{error:?}");

@@ -1,4 +1,4 @@
-//! Requests are what the published API takes, with all that can be set of them; and a request that is not is found out.
+//! Requests with all options match the published schema, and the check detects invalid requests.
 
 use serde_json::json;
 use tool_core::content::{Content, Image, Part};
@@ -32,8 +32,8 @@ fn conversation() -> Vec<Message> {
 }
 
 #[tokio::test]
-async fn all_that_can_be_set() {
-    let strict = ToolDefinition::new("now", "Tells the time").into_strict().unwrap();
+async fn a_request_with_all_options_is_valid() {
+    let strict = ToolDefinition::new("now", "Returns the time").into_strict().unwrap();
     let tools = ToolDefinitions::from_iter([strict, ToolDefinition::new("then", "")]);
     let schema = json!({ "type": "object", "properties": { "city": { "type": "string" } } });
     let options = ModelOptions::default()
@@ -75,7 +75,7 @@ async fn all_that_can_be_set() {
 }
 
 #[test]
-fn what_the_api_does_not_take_is_found_out() {
+fn detects_invalid_requests() {
     if !is_available() {
         return;
     }
@@ -106,6 +106,6 @@ fn what_the_api_does_not_take_is_found_out() {
         ("/v1/models", None),
     ];
     for (path, api) in paths {
-        assert_eq!(Api::of_path(path), api, "{path}");
+        assert_eq!(Api::from_path(path), api, "{path}");
     }
 }
