@@ -18,9 +18,9 @@ const REQUESTS: usize = 25;
 #[derive(Deserialize, JsonSchema)]
 #[expect(dead_code, reason = "only its schema is used")]
 struct Stop {
-    /// Where to stay.
+    /// The place to stay.
     city: String,
-    /// How long to stay.
+    /// The length of the stay.
     nights: Option<u8>,
 }
 

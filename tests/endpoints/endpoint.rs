@@ -189,7 +189,7 @@ async fn accepts_options_as_other_clients_send_them() {
 async fn the_model_of_the_options_takes_precedence() {
     let server = Server::new().model("m", ScriptedModel::new()).model(
         "other",
-        // The model behind the server keeps its own name.
+        // The model of the server keeps its own name.
         ScriptedModel::new().expects(|request| request.options().model.is_none()).says("Yes."),
     );
     let server = CheckedServer::start(server).await;

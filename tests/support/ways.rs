@@ -81,7 +81,7 @@ impl RecordedEvents {
 
     fn take(&self) -> Vec<String> {
         let mut events = std::mem::take(&mut *self.0.lock().unwrap());
-        // How often a pending approval is reported depends on how the run is driven.
+        // The number of reports of a pending approval depends on how the run is driven.
         events.retain(|event: &String| !event.starts_with("approval of") && event != "failed");
         events.sort();
         events

@@ -1,5 +1,5 @@
-//! Build time of tools: a crate of 200 tools with `#[tool]`, compared with the same tools written by hand with the derives
-//! of serde and schemars. `cargo bench -p tests --bench build` prints the ratios, and fails if one exceeds its bound.
+//! Build time of tools: a crate of 200 tools with `#[tool]`, compared with the same hand-written tools with the derives of
+//! serde and schemars. `cargo bench -p tests --bench build` prints the ratios, and fails if one exceeds its bound.
 //!
 //! Both crates use the same dependencies, which are built beforehand and not counted. The crates are built alternately and
 //! without incremental compilation; the medians are compared.

@@ -1,4 +1,4 @@
-//! A typical hand-written loop: the messages are in a list, and the tools are serialised once. Each turn writes the whole
+//! A typical hand-written loop: the messages are in a list, and the tools are serialised once. Each turn writes the complete
 //! body, reads the reply, and calls the tool by its name.
 
 use std::time::Duration;

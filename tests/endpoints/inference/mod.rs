@@ -42,7 +42,8 @@ fn model() -> ChatCompletions {
     builder().build().unwrap().chat_model("babbler")
 }
 
-/// Returns options with a seed, which makes replies reproducible. The server supports it in both APIs, although one has no such option.
+/// Returns options with a seed, which makes replies reproducible. The server supports it in both APIs, although one has no
+/// such option.
 fn seeded(seed: i64) -> ModelOptions {
     ModelOptions::default().with_extra("seed", seed).with_max_output_tokens(MOST_TOKENS)
 }
