@@ -1,4 +1,4 @@
-//! What several of the test binaries share.
+//! Support code that the test binaries share.
 #![cfg(not(trybuild))]
 
 pub mod support;

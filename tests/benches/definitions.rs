@@ -1,9 +1,8 @@
-//! What the definitions of a set cost in one more turn with the same set: no allocation per tool, and no schema made again.
-//! `cargo bench -p tests --bench definitions` prints the allocations, and fails when there are more for many tools than for
-//! none.
+//! Cost of a set's definitions in a further turn: no allocation per tool, and no schema is built again.
+//! `cargo bench -p tests --bench definitions` prints the allocations, and fails if many tools need more than none.
 //!
-//! A request is one that `tool-openai` makes for an endpoint where nobody listens, so its count has what the client and
-//! the runtime allocate beside the bytes of the request. Of several requests, the least is what counts.
+//! `tool-openai` sends the requests to an endpoint that refuses connections, so the counts include the allocations of the
+//! client and the runtime. The minimum of several requests is compared.
 
 use std::hint::black_box;
 
@@ -17,11 +16,11 @@ use tool_openai::{ChatCompletions, OpenAi};
 const REQUESTS: usize = 25;
 
 #[derive(Deserialize, JsonSchema)]
-#[expect(dead_code, reason = "only its schema is looked at")]
+#[expect(dead_code, reason = "only its schema is used")]
 struct Stop {
-    /// Where to stay.
+    /// The place to stay.
     city: String,
-    /// How long to stay.
+    /// The length of the stay.
     nights: Option<u8>,
 }
 
@@ -43,10 +42,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     further(&ToolDefinitions::default());
 
     println!("tools, definitions cloned: allocations; first request, and one more: allocations, bytes");
-    let mut of_none = None;
+    let mut without_tools = None;
     let mut is_within = true;
     for number in [0, 10, 100] {
-        let set = set_of(number);
+        let set = set_with_tools(number);
         let cloned = count(|| drop(black_box(set.definitions().clone())));
         let request = ChatRequest::borrowing(&messages).with_tools(set.definitions().clone());
         let first = count(|| ask(&runtime, &model, &request));
@@ -59,23 +58,23 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             further.count_total,
             further.bytes_total
         );
-        let least = *of_none.get_or_insert(further.count_total);
+        let least = *without_tools.get_or_insert(further.count_total);
         is_within &= cloned.count_total == 0 && further.count_total <= least;
     }
     if is_within { Ok(()) } else { Err("one more turn costs more with many tools than with none".into()) }
 }
 
-/// So many tools with names that differ.
-fn set_of(number: usize) -> ToolSet {
+/// Returns a set of `number` tools with different names.
+fn set_with_tools(number: usize) -> ToolSet {
     let tools = (0..number).map(|number| tools![book].prefix(&format!("agency_{number}_")));
     tools.fold(ToolSet::default(), |set, tool| {
-        set.union(&tool.expect("the name is right")).expect("the names differ")
+        set.union(&tool.expect("the name is valid")).expect("the names differ")
     })
 }
 
 fn ask(runtime: &tokio::runtime::Runtime, model: &ChatCompletions, request: &ChatRequest<'_>) {
     let outcome = runtime.block_on(model.chat(black_box(request)));
-    assert!(outcome.is_err(), "nobody listens there");
+    assert!(outcome.is_err(), "the connection is refused");
 }
 
 fn count(act: impl FnOnce()) -> AllocationInfo {

@@ -1,10 +1,10 @@
-//! What a call costs from the argument text to the result text: through `ToolSet::call`, against a `match` on the name
-//! written by hand, with serde's derives for the arguments, `serde_json::from_str` and `serde_json::to_string`.
-//! `cargo bench -p tests --bench dispatch` prints the ratios, and fails when one is over its bound.
+//! Cost of a call from the argument text to the result text: `ToolSet::call` compared with a hand-written `match` on the
+//! name, with serde's derives for the arguments, `serde_json::from_str` and `serde_json::to_string`.
+//! `cargo bench -p tests --bench dispatch` prints the ratios, and fails if one exceeds its bound.
 //!
-//! Both are `async` functions that are polled once, where they stand. By hand a synchronous function is called as it is, and
-//! the future of an asynchronous one is boxed, as it is in a tool. Both are timed in turn, in many short rounds, and the medians
-//! are what counts. Allocations are counted by the allocator that serves both.
+//! Both are `async` functions that are polled once in place. The hand-written code calls synchronous functions directly and
+//! boxes the futures of asynchronous ones, as tools do. Both are timed alternately in many short rounds, and the medians are
+//! compared. A counting allocator serves both.
 
 use std::fmt::Display;
 use std::hint::black_box;
@@ -19,15 +19,15 @@ use tool_core::{ToolCall, ToolContext, ToolSet, tool, tools};
 const ROUNDS: usize = 301;
 const CALLS: u32 = 1_000;
 
-/// The bounds on the time of ours, as a share of the time of what is written by hand.
+/// The bounds on our time, as ratios to the hand-written code.
 ///
-/// To look a tool up that is known at run time only, and to keep its panics from the caller, takes some 25 ns. Beside that of
-/// a call which does next to nothing, it is a share that counts.
+/// Looking up a tool at run time and catching its panics takes some 25 ns, a considerable part of a call that does almost
+/// nothing.
 const BOUND: f64 = 1.15;
-const BOUND_OF_NOTHING: f64 = 1.8;
+const BOUND_OF_TRIVIAL_CALLS: f64 = 1.8;
 
-/// How many allocations ours may make beside those of what is written by hand.
-const MORE_ALLOCATIONS: u64 = 2;
+/// The allocations that a tool may need in addition to those of the hand-written code.
+const EXTRA_ALLOCATIONS: u64 = 2;
 
 /// Sums two integers.
 #[tool]
@@ -91,7 +91,7 @@ impl Trip {
     }
 }
 
-/// The arguments of each function, and what is called by which name.
+/// The hand-written dispatch: the arguments of each function and a `match` on its name.
 mod by_hand {
     use futures_util::future::BoxFuture;
 
@@ -134,8 +134,8 @@ fn main() -> Result<(), String> {
     let (set, context) = (tools![sum, sum_elsewhere, book], ToolContext::new());
     let trip = r#"{"trip": {"traveller": "Ada Lovelace", "class": "Second", "budget": 1250.5, "stops": [{"city": "Rome", "nights": 3}, {"city": "Florence", "nights": 2}, {"city": "Reggio nell'Emilia", "nights": 1}]}}"#;
     let table = [
-        ("two integers", "sum", r#"{"a": 1234, "b": 5678}"#, BOUND_OF_NOTHING),
-        ("two integers, async", "sum_elsewhere", r#"{"a": 1234, "b": 5678}"#, BOUND_OF_NOTHING),
+        ("two integers", "sum", r#"{"a": 1234, "b": 5678}"#, BOUND_OF_TRIVIAL_CALLS),
+        ("two integers, async", "sum_elsewhere", r#"{"a": 1234, "b": 5678}"#, BOUND_OF_TRIVIAL_CALLS),
         ("nested", "book", trip, BOUND),
     ];
     println!("median of {ROUNDS} rounds: ToolSet::call, by hand, ratio, bound; allocations of each, bound");
@@ -143,14 +143,14 @@ fn main() -> Result<(), String> {
     for (title, name, arguments, bound) in table {
         is_within &= compare(title, &ToolCall::new("1", name, arguments), &set, &context, bound);
     }
-    if is_within { Ok(()) } else { Err("a figure is over its bound".into()) }
+    if is_within { Ok(()) } else { Err("a figure exceeds its bound".into()) }
 }
 
-/// Makes the call both ways in turn; says whether ours is within its bounds.
+/// Executes the call both ways alternately and returns `true` if ours is within its bounds.
 fn compare(title: &str, call: &ToolCall, set: &ToolSet, context: &ToolContext, bound: f64) -> bool {
     let ours = || poll(pin!(set.call(black_box(call), black_box(context))));
     let by_hand = || poll(pin!(by_hand::call(black_box(call))));
-    assert_eq!(text_of(ours()), text_of(by_hand()), "both do the same");
+    assert_eq!(text_for_model(ours()), text_for_model(by_hand()), "both return the same");
 
     let mut times = [Vec::new(), Vec::new()];
     for _ in 0..ROUNDS {
@@ -161,7 +161,7 @@ fn compare(title: &str, call: &ToolCall, set: &ToolSet, context: &ToolContext, b
     let ratio = our_time.as_secs_f64() / hand_time.as_secs_f64();
     let count = |call: &dyn Fn()| allocation_counter::measure(call).count_total;
     let (our_count, hand_count) = (count(&|| drop(ours())), count(&|| drop(by_hand())));
-    let most = hand_count + MORE_ALLOCATIONS;
+    let most = hand_count + EXTRA_ALLOCATIONS;
     let (our_time, hand_time) = (our_time / CALLS, hand_time / CALLS);
     println!(
         "{title:<22} {our_time:>7.0?} {hand_time:>7.0?}  {ratio:.3}  {bound}    {our_count} {hand_count}  {most}"
@@ -169,23 +169,23 @@ fn compare(title: &str, call: &ToolCall, set: &ToolSet, context: &ToolContext, b
     ratio <= bound && our_count <= most
 }
 
-/// What a future gives that is over when it is polled, where it stands.
+/// Returns the output of a future that is ready when it is first polled.
 fn poll<F: Future>(future: Pin<&mut F>) -> F::Output {
     match future.poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,
-        Poll::Pending => unreachable!("no tool here waits for anything"),
+        Poll::Pending => unreachable!("no tool here suspends"),
     }
 }
 
-/// The text that the model gets to read.
-fn text_of<T: Display, E: Display>(outcome: Result<T, E>) -> String {
+/// Returns the text that the model reads.
+fn text_for_model<T: Display, E: Display>(outcome: Result<T, E>) -> String {
     match outcome {
         Ok(output) => output.to_string(),
         Err(error) => error.to_string(),
     }
 }
 
-/// How long a round of calls takes.
+/// Returns the duration of a round of calls.
 fn time(mut call: impl FnMut()) -> Duration {
     let clock = Instant::now();
     for _ in 0..CALLS {

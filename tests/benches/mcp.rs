@@ -1,8 +1,8 @@
-//! What it costs to import the tools of a server: listing 1000 of them and asking an agent once, beside listing them with
+//! Cost of importing the tools of a server: listing 1000 tools and running an agent once, compared with listing them with
 //! the SDK alone.
 //!
-//! Both talk to the same server over a pipe in this process. The medians of many rounds, which take turns, are compared;
-//! the bench fails beyond its bound.
+//! Both use the same server over a pipe in this process. Rounds alternate, and their medians are compared; the bench fails
+//! if the ratio exceeds its bound.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ async fn main() {
     let (mut bare, mut imported) = (Vec::new(), Vec::new());
     for round in 0..=ROUNDS {
         let (one, other) = (with_the_sdk().await, with_an_agent().await);
-        // The first warms up.
+        // The first round is a warm-up.
         if round > 0 {
             bare.push(one);
             imported.push(other);
@@ -62,7 +62,7 @@ async fn with_an_agent() -> Duration {
     time
 }
 
-/// A server whose answers are written beforehand, so that what is measured is this side.
+/// Starts a server with prepared answers, so that only the client is measured.
 fn server() -> DuplexStream {
     static LIST: std::sync::LazyLock<String> = std::sync::LazyLock::new(list);
     let (near, far) = tokio::io::duplex(1 << 20);

@@ -1,9 +1,9 @@
-//! What the rules of the loop cost alone: a `Run` without a model, tools or a runtime, over two hundred turns of one call.
-//! `cargo bench -p tests --bench state_machine` prints the turns per second, the bytes that a turn allocates and those of
-//! the serialised state, and fails when a late turn allocates more than an early one, or the state is too long.
+//! Cost of the loop's state machine alone: a `Run` without a model, tools or a runtime, over two hundred turns with one call
+//! each. `cargo bench -p tests --bench state_machine` prints the turns per second, the bytes that a turn allocates and those
+//! of the serialised state. It fails if a late turn allocates more than an early one, or the state is too long.
 //!
-//! Replies and outputs are made outside of what is counted. A list of messages that is moved to a larger place is not what
-//! one turn costs, so the median of the turns is what counts.
+//! Replies and outputs are built outside of the measurement. The median of the turns is used, which excludes occasional
+//! reallocations of the list of messages.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -17,13 +17,13 @@ use tool_core::{Message, ToolCall, ToolOutput};
 const TURNS: u32 = 200;
 const ROUNDS: usize = 101;
 
-/// How many turns are looked at, at the beginning and at the end.
-const LOOKED_AT: usize = 50;
+/// The number of turns compared at the beginning and at the end.
+const SAMPLE: usize = 50;
 
-/// The bounds on the bytes that a turn allocates, and on those that it adds to the serialised state. They stand a little
-/// above what is measured, so that neither can grow unseen.
+/// The bounds on the bytes that a turn allocates, and on those that it adds to the serialised state. They are slightly above
+/// the measured values, so that growth is noticed.
 const BOUND: u64 = 1_200;
-const BOUND_OF_STATE: usize = 450;
+const STATE_BOUND: usize = 450;
 
 const OUTPUT: &str =
     r#"{"page":7,"places":[{"name":"Albergo del Sole","street":"Via del Biscione 76","price":122.0}]}"#;
@@ -42,11 +42,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         allocated.push(allocation_counter::measure(|| turn(&mut run, &definitions, reply, output)));
         sizes.push(serde_json::to_vec(&run)?.len());
     }
-    let [early, late] = [&allocated[..LOOKED_AT], &allocated[allocated.len() - LOOKED_AT..]].map(median);
+    let [early, late] = [&allocated[..SAMPLE], &allocated[allocated.len() - SAMPLE..]].map(median);
     let state = (sizes[sizes.len() - 1] - sizes[0]).div_ceil(sizes.len() - 1);
     println!("one turn: bytes allocated, early and late, bound; allocations; bytes of the state, bound");
     println!(
-        "{:>5} {:>5} {BOUND:>5}   {:>3} {:>3}   {state:>5} {BOUND_OF_STATE:>5}",
+        "{:>5} {:>5} {BOUND:>5}   {:>3} {:>3}   {state:>5} {STATE_BOUND:>5}",
         early.bytes_total, late.bytes_total, early.count_total, late.count_total
     );
 
@@ -61,20 +61,20 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             clocks.push(Instant::now());
         }
         let last = clocks.len() - 1;
-        times[0].push(clocks[LOOKED_AT] - clocks[0]);
-        times[1].push(clocks[last] - clocks[last - LOOKED_AT]);
+        times[0].push(clocks[SAMPLE] - clocks[0]);
+        times[1].push(clocks[last] - clocks[last - SAMPLE]);
         drop(black_box(run));
     }
     let [first, last] = times.map(|mut times| {
         times.sort();
-        LOOKED_AT as f64 / times[times.len() / 2].as_secs_f64()
+        SAMPLE as f64 / times[times.len() / 2].as_secs_f64()
     });
-    println!("turns per second, the first {LOOKED_AT} and the last: {first:.0} {last:.0}");
+    println!("turns per second, the first {SAMPLE} and the last: {first:.0} {last:.0}");
 
     let is_within = late.bytes_total <= early.bytes_total.min(BOUND)
         && late.count_total <= early.count_total
-        && state <= BOUND_OF_STATE;
-    if is_within { Ok(()) } else { Err("a figure is over its bound".into()) }
+        && state <= STATE_BOUND;
+    if is_within { Ok(()) } else { Err("a figure exceeds its bound".into()) }
 }
 
 fn start() -> Run {
@@ -87,13 +87,13 @@ fn reply(turn: u32) -> ChatResponse {
     ChatResponse::new(AssistantMessage::default().with_tool_calls([call]))
 }
 
-/// One turn: the model is asked and calls a tool, and what that gives back is recorded.
+/// Runs one turn: a request to the model, a tool call, and the record of its output.
 fn turn(run: &mut Run, definitions: &ToolDefinitions, reply: ChatResponse, output: ToolOutput) {
-    assert!(matches!(run.next(definitions), Step::CallModel(_)), "the model is asked");
-    run.record_response(reply).expect("it was asked for");
-    let Step::CallTools(calls) = run.next(definitions) else { unreachable!("it called a tool") };
+    assert!(matches!(run.next(definitions), Step::CallModel(_)), "the run calls the model");
+    run.record_response(reply).expect("a reply is expected");
+    let Step::CallTools(calls) = run.next(definitions) else { unreachable!("the model called a tool") };
     for (call, output) in calls.into_iter().zip([output]) {
-        run.record_result(ToolExecution::new(call, Ok(output))).expect("it was asked for");
+        run.record_result(ToolExecution::new(call, Ok(output))).expect("a result is expected");
     }
 }
 
@@ -103,10 +103,10 @@ fn median(turns: &[AllocationInfo]) -> AllocationInfo {
     turns.swap_remove(turns.len() / 2)
 }
 
-/// Other arguments in each turn, as the same call made again and again is refused.
+/// Returns different arguments for each turn, because repeated identical calls are refused.
 fn arguments(turn: u32) -> String {
     format!(
-        r#"{{"wishes":{{"city":"Rome","guests":4,"comforts":["breakfast","garden"]}},"page":{}}}"#,
+        r#"{{"filter":{{"city":"Rome","guests":4,"comforts":["breakfast","garden"]}},"page":{}}}"#,
         1000 + turn
     )
 }

@@ -1,11 +1,10 @@
-//! What a streamed answer of 10,000 chunks costs to read, against serde_json reading the same chunks as typed structs.
-//! `cargo bench -p tests --bench streaming` prints the figures, and fails when one is beyond its bound.
+//! Cost of reading a streamed answer of 10,000 chunks, compared with serde_json reading the same chunks as typed structs.
+//! `cargo bench -p tests --bench streaming` prints the figures, and fails if one exceeds its bound.
 //!
-//! The endpoint is on this machine, has the answers ready, and a thread of its own. What counts of the client is the
-//! processor's time of its thread: it includes the kernel's work, HTTP, the events, the pieces and the whole response. serde_json
-//! has the text in memory, and does nothing but read it. How the time grows with the length of a call's arguments is compared
-//! in the same way, and so is what is allocated. The time to the first piece is compared with that to the first byte of the
-//! same answer on a plain socket.
+//! The endpoint is on this machine, with prepared answers and its own thread. For the client, the CPU time of its thread is
+//! measured, which includes the kernel, HTTP, events, deltas and the complete response; serde_json only parses text that is
+//! in memory. The growth of time and allocations with the length of a call's arguments is measured in the same way. The time
+//! to the first delta is compared with the time to the first byte of the same answer on a plain socket.
 
 #[path = "loops/clock.rs"]
 #[allow(dead_code, reason = "the notes are for loops")]
@@ -26,21 +25,21 @@ use tool_openai::{ChatCompletions, OpenAi};
 const ROUNDS: usize = 41;
 const CHUNKS: usize = 10_000;
 
-/// The bounds on the speed: so many megabytes a second, or at most so much of serde_json's time.
-const LEAST_SPEED: f64 = 200.0;
-const MOST_TIME: f64 = 1.3;
+/// The bounds on the speed: at least this many megabytes per second, or at most this ratio to serde_json's time.
+const MIN_SPEED: f64 = 200.0;
+const MAX_TIME: f64 = 1.3;
 
-/// The bound on what ten times the arguments cost, in time and in bytes allocated.
-const MOST_GROWTH: f64 = 13.0;
+/// The bound on the growth of time and allocated bytes for arguments ten times as long.
+const MAX_GROWTH: f64 = 13.0;
 
-/// The bound on the time to the first piece beyond the time to the first byte.
-const MOST_DELAY: Duration = Duration::from_millis(1);
+/// The bound on the delay between the first byte and the first delta.
+const MAX_DELAY: Duration = Duration::from_millis(1);
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut is_within = true;
 
-    println!("median of {ROUNDS} rounds: MB/s of our client, of serde_json, time as a share of its; bounds");
+    println!("median of {ROUNDS} rounds: MB/s of our client, of serde_json, ratio of the times; bounds");
     for (title, answer) in [("text", text(CHUNKS)), ("arguments", arguments(CHUNKS))] {
         let client = model(serve(answer.clone())?)?;
         let ours = || seconds(|| drop(black_box(runtime.block_on(read(&client)))));
@@ -48,10 +47,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         assert!(runtime.block_on(read(&client)).finish_reason.is_truncated());
         let rounds: Vec<_> = (0..ROUNDS).map(|_| [ours(), serde()]).collect();
         let megabytes = answer.len() as f64 / 1e6;
-        let [speed, of_serde] = [0, 1].map(|side| median(rounds.iter().map(|round| megabytes / round[side])));
+        let [speed, serde_speed] =
+            [0, 1].map(|side| median(rounds.iter().map(|round| megabytes / round[side])));
         let share = median(rounds.iter().map(|[ours, serde]| ours / serde));
-        println!("{title:<10} {speed:>7.0} {of_serde:>7.0}  {share:.2}  {LEAST_SPEED}, or {MOST_TIME}");
-        is_within &= speed >= LEAST_SPEED || share <= MOST_TIME;
+        println!("{title:<10} {speed:>7.0} {serde_speed:>7.0}  {share:.2}  {MIN_SPEED}, or {MAX_TIME}");
+        is_within &= speed >= MIN_SPEED || share <= MAX_TIME;
     }
 
     let lengths = [CHUNKS / 10, CHUNKS];
@@ -66,24 +66,24 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let growth = [time(&long) / time(&short), bytes(&long) / bytes(&short)];
     println!("ten times the arguments: time, bytes allocated; bound");
-    println!("{:>10.2} {:>7.2}  {MOST_GROWTH}", growth[0], growth[1]);
-    is_within &= growth.iter().all(|growth| *growth <= MOST_GROWTH);
+    println!("{:>10.2} {:>7.2}  {MAX_GROWTH}", growth[0], growth[1]);
+    is_within &= growth.iter().all(|growth| *growth <= MAX_GROWTH);
 
     let address = serve(text(2))?;
     let client = model(address)?;
     let mut socket = TcpStream::connect(address)?;
     socket.set_nodelay(true)?;
-    let rounds = (0..ROUNDS * 10).map(|_| [first_piece(&runtime, &client), first_byte(&mut socket)]);
+    let rounds = (0..ROUNDS * 10).map(|_| [first_delta(&runtime, &client), first_byte(&mut socket)]);
     let rounds: Vec<_> = rounds.map(|round| round.map(|time| time.as_secs_f64() * 1e6)).collect();
-    let [ours, of_socket] = [0, 1].map(|side| median(rounds.iter().map(|round| round[side])));
-    println!("microseconds to the first piece, to the first byte; bound on the difference");
-    println!("{ours:>10.0} {of_socket:>7.0}  {}", MOST_DELAY.as_micros());
-    is_within &= ours - of_socket < MOST_DELAY.as_secs_f64() * 1e6;
+    let [ours, socket_time] = [0, 1].map(|side| median(rounds.iter().map(|round| round[side])));
+    println!("microseconds to the first delta, to the first byte; bound on the difference");
+    println!("{ours:>10.0} {socket_time:>7.0}  {}", MAX_DELAY.as_micros());
+    is_within &= ours - socket_time < MAX_DELAY.as_secs_f64() * 1e6;
 
-    if is_within { Ok(()) } else { Err("a figure is beyond its bound".into()) }
+    if is_within { Ok(()) } else { Err("a figure exceeds its bound".into()) }
 }
 
-/// A streamed answer of so many chunks, each with this of the message.
+/// Returns a streamed answer with `chunks` chunks and the given deltas.
 fn answer(chunks: usize, delta: impl Fn(usize) -> serde_json::Value) -> String {
     let chunk = |delta: serde_json::Value, reason: Option<&str>| {
         let chunk = json!({
@@ -116,7 +116,7 @@ fn arguments(chunks: usize) -> String {
     })
 }
 
-/// Answers each request with this, and gives where.
+/// Starts a server that answers each request with `answer`, and returns its address.
 fn serve(answer: String) -> std::io::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
@@ -154,16 +154,16 @@ async fn read(model: &ChatCompletions) -> ChatResponse {
     let request = ChatRequest::new([Message::user("Hello")]);
     let mut deltas = model.stream(&request);
     loop {
-        match deltas.next().await.expect("a stream has an end").expect("the endpoint answers") {
+        match deltas.next().await.expect("the stream has an end").expect("the endpoint answers") {
             Delta::Done(response) => return response,
-            piece => drop(black_box(piece)),
+            delta => drop(black_box(delta)),
         }
     }
 }
 
-/// The chunk as one writes it down who reads only this API.
+/// A chunk as a client for only this API would declare it.
 #[derive(Deserialize)]
-#[expect(dead_code, reason = "to read it is all")]
+#[expect(dead_code, reason = "only parsed")]
 struct Chunk {
     id: String,
     object: String,
@@ -176,7 +176,7 @@ struct Chunk {
 }
 
 #[derive(Deserialize)]
-#[expect(dead_code, reason = "to read it is all")]
+#[expect(dead_code, reason = "only parsed")]
 struct Choice {
     index: u32,
     delta: ChoiceDelta,
@@ -184,7 +184,7 @@ struct Choice {
 }
 
 #[derive(Deserialize)]
-#[expect(dead_code, reason = "to read it is all")]
+#[expect(dead_code, reason = "only parsed")]
 struct ChoiceDelta {
     role: Option<String>,
     content: Option<String>,
@@ -193,7 +193,7 @@ struct ChoiceDelta {
 }
 
 #[derive(Deserialize)]
-#[expect(dead_code, reason = "to read it is all")]
+#[expect(dead_code, reason = "only parsed")]
 struct Call {
     index: u32,
     id: Option<String>,
@@ -202,32 +202,32 @@ struct Call {
 }
 
 #[derive(Deserialize)]
-#[expect(dead_code, reason = "to read it is all")]
+#[expect(dead_code, reason = "only parsed")]
 struct Function {
     name: Option<String>,
     arguments: Option<String>,
 }
 
 #[derive(Deserialize)]
-#[expect(dead_code, reason = "to read it is all")]
+#[expect(dead_code, reason = "only parsed")]
 struct Usage {
     prompt_tokens: u64,
     completion_tokens: u64,
     total_tokens: u64,
 }
 
-/// Reads the chunks of an answer, and gives how many there are.
+/// Parses the chunks of an answer and returns their number.
 fn read_typed(answer: &str) -> usize {
     let events = answer.split("\n\n").filter_map(|event| event.strip_prefix("data: "));
     let mut chunks = 0;
     for data in events.filter(|data| *data != "[DONE]") {
-        black_box(serde_json::from_str::<Chunk>(data).expect("it is a chunk"));
+        black_box(serde_json::from_str::<Chunk>(data).expect("the data is a chunk"));
         chunks += 1;
     }
     chunks
 }
 
-fn first_piece(runtime: &tokio::runtime::Runtime, model: &ChatCompletions) -> Duration {
+fn first_delta(runtime: &tokio::runtime::Runtime, model: &ChatCompletions) -> Duration {
     runtime.block_on(async {
         let request = ChatRequest::new([Message::user("Hello")]);
         let clock = Instant::now();
@@ -235,7 +235,7 @@ fn first_piece(runtime: &tokio::runtime::Runtime, model: &ChatCompletions) -> Du
         let first = deltas.next().await;
         let time = clock.elapsed();
         assert!(matches!(first, Some(Ok(Delta::Text(_)))));
-        // To the end, so that the connection is used again.
+        // Reads to the end, so that the connection is reused.
         while deltas.next().await.is_some() {}
         time
     })
@@ -245,20 +245,20 @@ fn first_byte(socket: &mut TcpStream) -> Duration {
     let clock = Instant::now();
     socket
         .write_all(b"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\n{}")
-        .expect("it is open");
+        .expect("the connection is open");
     let mut byte = [0; 1];
     socket.read_exact(&mut byte).expect("the endpoint answers");
     let time = clock.elapsed();
-    // Two chunks come in one piece.
+    // Both chunks arrive in a single read.
     let mut rest = [0; 4096];
     let _ = socket.read(&mut rest).expect("the endpoint answers");
     time
 }
 
 fn seconds(act: impl FnOnce()) -> f64 {
-    let start = clock::of_this_thread();
+    let start = clock::thread_cpu_time();
     act();
-    (clock::of_this_thread() - start).as_secs_f64()
+    (clock::thread_cpu_time() - start).as_secs_f64()
 }
 
 fn median(figures: impl Iterator<Item = f64>) -> f64 {

@@ -1,9 +1,8 @@
-//! How many turns a program gets done when many runs are under way at once, on one agent, one endpoint and two workers of a
-//! runtime, against the loop written by hand.
-//! `cargo bench -p tests --bench throughput` prints the turns per second, and fails when ours are too few.
+//! Throughput of many concurrent runs with one agent, one endpoint and a runtime with two worker threads, compared with a
+//! hand-written loop. `cargo bench -p tests --bench throughput` prints the turns per second, and fails if ours are too few.
 //!
-//! The endpoint has a thread of its own and takes the same from both. Both run in turn, and the median of the ratios is what
-//! counts.
+//! The endpoint has its own thread and does the same work for both. Both run alternately, and the median of the ratios
+//! is compared with the bound.
 
 mod loops;
 
@@ -15,10 +14,10 @@ use loops::{QUESTION, by_hand, endpoint};
 const ROUNDS: usize = 61;
 const RUNS: u32 = 64;
 
-/// How many calls each run makes, one per turn.
+/// The number of calls of each run, one per turn.
 const CALLS: u32 = 20;
 
-/// The bound on our turns per second, as a share of those by hand.
+/// The bound on our turns per second, as a ratio to those of the hand-written loop.
 const BOUND: f64 = 0.9;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -46,14 +45,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let turns = f64::from(RUNS * (CALLS + 1));
     let rounds: Vec<_> = (0..ROUNDS).map(|_| [time(ours), time(by_hand)].map(|time| turns / time)).collect();
     let [ours, by_hand] = [0, 1].map(|side| median(rounds.iter().map(|round| round[side])));
-    // Of each round by itself, as how much else the machine does changes from round to round.
+    // The ratio is taken per round, because the load of the machine changes between rounds.
     let ratio = median(rounds.iter().map(|[ours, by_hand]| ours / by_hand));
     println!("{RUNS} runs at once, median of {ROUNDS} rounds, turns per second: ours, by hand, ratio, bound");
     println!("{ours:>7.0} {by_hand:>7.0}  {ratio:.3}  {BOUND}");
-    if ratio >= BOUND { Ok(()) } else { Err("our turns are too few".into()) }
+    if ratio >= BOUND { Ok(()) } else { Err("the turns per second are below the bound".into()) }
 }
 
-/// How many seconds a round takes, whose runs make all their calls.
+/// Returns the duration of a round in seconds, and checks that the runs executed all calls.
 fn time(round: impl Fn() -> usize) -> f64 {
     let clock = Instant::now();
     let calls = round();

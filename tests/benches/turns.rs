@@ -1,10 +1,9 @@
-//! What the turns of a run cost: an agent with twenty tools that calls one per turn, its history growing to two hundred
-//! calls, against the loop written by hand with reqwest and serde.
-//! `cargo bench -p tests --bench turns` prints the ratios, and fails when one is over its bound.
+//! Cost of a run's turns: an agent with twenty tools calls one per turn, and its history grows to two hundred calls. It is
+//! compared with a hand-written loop with reqwest and serde.
+//! `cargo bench -p tests --bench turns` prints the ratios, and fails if one exceeds its bound.
 //!
-//! The endpoint is on this machine, answers at once, and has a thread of its own. What counts is the processor's time of
-//! the thread that asks, the kernel's work for it included. Both run in turn, and the
-//! median of the ratios is what counts.
+//! The endpoint is on this machine, answers immediately, and has its own thread. The CPU time of the client's thread is
+//! measured, including the kernel. Both run alternately, and the median of the ratios is compared with the bound.
 
 mod loops;
 
@@ -15,16 +14,16 @@ use loops::{QUESTION, by_hand, clock, endpoint};
 const ROUNDS: usize = 41;
 const CALLS: u32 = 200;
 
-/// The bound on our time, as a share of the time of what is written by hand; and on its growth: what a turn costs more at
-/// the end, where all that was said is sent again, than at the beginning.
+/// The bound on our time, as a ratio to the hand-written loop, and on its growth: the extra cost of a turn at the end, where
+/// the whole history is sent, compared with the beginning.
 const BOUND: f64 = 1.2;
 
-/// The bound on what a turn costs with two hundred behind it, as a multiple of one with ten: a turn should cost its new
-/// messages, and a copy of the rest.
-const BOUND_ON_THE_LAST: f64 = 1.25;
+/// The bound on the cost of a turn after two hundred others, as a multiple of one after ten: a turn should cost only its new
+/// messages and a copy of the rest.
+const LAST_TURN_BOUND: f64 = 1.25;
 
-/// What a turn of a run takes, in microseconds: of all turns, of the first fifty, and of the last fifty; about the tenth,
-/// and at the end.
+/// The duration of a turn in microseconds: averages over all turns, the first fifty, the last fifty, those around the tenth,
+/// and the last ones.
 struct Times {
     per_turn: f64,
     per_early_turn: f64,
@@ -67,22 +66,23 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         |side: usize| median(rounds.iter().map(|round| round[side].last_turn / round[side].tenth_turn));
     let [ours, by_hand] = [0, 1].map(growth);
     println!(
-        "the 200th turn, as a multiple of the 10th: ours {ours:.2}, by hand {by_hand:.2}; bound {BOUND_ON_THE_LAST}"
+        "the 200th turn, as a multiple of the 10th: ours {ours:.2}, by hand {by_hand:.2}; bound {LAST_TURN_BOUND}"
     );
-    let is_flat = ours <= BOUND_ON_THE_LAST;
-    if is_flat && is_within.iter().all(|is| *is) { Ok(()) } else { Err("a figure is over its bound".into()) }
+    let is_flat = ours <= LAST_TURN_BOUND;
+    if is_flat && is_within.iter().all(|is| *is) { Ok(()) } else { Err("a figure exceeds its bound".into()) }
 }
 
 fn times<T>(run: impl Fn() -> T) -> Times {
-    let start = clock::of_this_thread();
+    let start = clock::thread_cpu_time();
     drop(run());
-    let end = clock::of_this_thread();
-    let notes = clock::notes();
-    let between =
-        |from: usize, to: usize| micros(notes[to] - notes[from], clock::NOTED[to] - clock::NOTED[from]);
+    let end = clock::thread_cpu_time();
+    let recorded = clock::recorded_times();
+    let between = |from: usize, to: usize| {
+        micros(recorded[to] - recorded[from], clock::RECORDED_CALLS[to] - clock::RECORDED_CALLS[from])
+    };
     Times {
         per_turn: micros(end - start, CALLS + 1),
-        per_early_turn: micros(notes[2] - start, clock::NOTED[2]),
+        per_early_turn: micros(recorded[2] - start, clock::RECORDED_CALLS[2]),
         per_late_turn: between(3, 5),
         tenth_turn: between(0, 1),
         last_turn: between(4, 5),

@@ -1,9 +1,9 @@
-//! What a run costs that waits for the model: the bytes that it holds, awaited and streamed.
-//! `cargo bench -p tests --bench waiting` prints them for ten thousand runs of one agent, and fails when they are more
-//! than the bound.
+//! Memory of a run that waits for the model, awaited and streamed.
+//! `cargo bench -p tests --bench waiting` prints the bytes per run for ten thousand runs of one agent, and fails if they
+//! exceed the bound.
 //!
-//! The model is one that never answers and holds nothing for a request, so what is counted is what `tool-core` holds. The
-//! instructions and the question are in it, as every run has its own messages.
+//! The model never answers and holds nothing for a request, so only the memory of `tool-core` is counted. It includes the
+//! instructions and the question, as every run has its own messages.
 
 use std::future::{IntoFuture, pending};
 use std::hint::black_box;
@@ -18,12 +18,12 @@ const RUNS: usize = 10_000;
 const INSTRUCTIONS: &str = "You find places to stay.";
 const QUESTION: &str = "Where do we stay in Rome?";
 
-/// The bounds on the bytes of one run. They stand a little above what is measured, so that it cannot grow unseen. The feature
-/// `tracing`, which is on here, takes some 500 of them.
+/// The bounds on the bytes of one run. They are slightly above the measured values, so that growth is noticed. The feature
+/// `tracing`, which is enabled here, takes some 500 of them.
 const BOUND: u64 = 4_700;
 const BOUND_STREAMED: u64 = 5_500;
 
-/// It takes every question, and nothing comes of it.
+/// A model that never answers.
 struct Silent;
 
 impl ChatModel for Silent {
@@ -47,14 +47,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut context = Context::from_waker(Waker::noop());
     let awaited = held(|| {
         let mut run = agent.ask(QUESTION).into_future();
-        assert!(run.poll_unpin(&mut context).is_pending(), "nobody answers");
+        assert!(run.poll_unpin(&mut context).is_pending(), "the model never answers");
         run
     });
     let streamed = held(|| {
         let mut events = agent.ask(QUESTION).stream();
-        // Polled once more than it tells of events, as it is woken by what it tells.
-        let told = [(); 3].map(|()| matches!(events.poll_next_unpin(&mut context), Poll::Ready(Some(Ok(_)))));
-        assert_eq!(told, [false, true, false], "the turn has begun, and nobody answers");
+        // The stream wakes itself when it yields an event, so it is polled once more after the event.
+        let yielded =
+            [(); 3].map(|()| matches!(events.poll_next_unpin(&mut context), Poll::Ready(Some(Ok(_)))));
+        assert_eq!(yielded, [false, true, false], "only the start of the turn is reported");
         events
     });
     println!("{RUNS} runs that wait, bytes of each, bound; allocations of each");
@@ -65,10 +66,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("{title:<9} {bytes:>6} {bound:>6}  {allocations}");
         is_within &= bytes <= bound;
     }
-    if is_within { Ok(()) } else { Err("a run that waits holds more than its bound".into()) }
+    if is_within { Ok(()) } else { Err("a waiting run holds more memory than its bound".into()) }
 }
 
-/// What each of many runs holds when it is asked for: bytes and allocations.
+/// Returns the bytes and the allocations that each of many runs holds.
 fn held<T>(start: impl FnMut() -> T) -> (u64, u64) {
     let mut runs = Vec::with_capacity(RUNS);
     let mut start = start;

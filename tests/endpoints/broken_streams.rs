@@ -1,5 +1,5 @@
-//! Streams that break, or were never any: whatever comes, there is a whole response or an error of a kind, what came before
-//! it is kept, and no more memory is taken than a response may need.
+//! Broken and invalid streams: every input results in a complete response or a typed error with the partial response, and
+//! memory use stays within the limits for a response.
 
 use std::fs;
 use std::path::Path;
@@ -22,21 +22,21 @@ fn model(base_url: &str) -> ChatCompletions {
     client.build().unwrap().chat_model("m")
 }
 
-/// What the pieces say together, and how the stream ends.
-async fn stream(model: &ChatCompletions) -> (Told, Result<ChatResponse, Error>) {
+/// Returns the accumulated deltas and the end of the stream.
+async fn stream(model: &ChatCompletions) -> (Received, Result<ChatResponse, Error>) {
     let request = ChatRequest::new([Message::user("Hello")]);
     let mut deltas = model.stream(&request);
-    let mut told = Told::default();
+    let mut received = Received::default();
     let mut end = None;
     while let Some(delta) = deltas.next().await {
-        assert!(end.is_none(), "there is nothing behind the end");
+        assert!(end.is_none(), "the stream continued after its end");
         match delta {
             Ok(Delta::Done(response)) => end = Some(Ok(response)),
-            Ok(piece) => told.add(piece),
+            Ok(delta) => received.add(delta),
             Err(error) => end = Some(Err(typed(error))),
         }
     }
-    (told, end.expect("a stream has an end"))
+    (received, end.expect("the stream has an end"))
 }
 
 fn typed(error: ModelError) -> Error {
@@ -45,16 +45,16 @@ fn typed(error: ModelError) -> Error {
     error
 }
 
-/// Texts and calls; of a call its id, name and arguments.
+/// The text and the calls of a response, each with its id, name and arguments.
 #[derive(Debug, Default, PartialEq)]
-struct Told {
+struct Received {
     text: String,
     calls: Vec<(String, String, String)>,
 }
 
-impl Told {
-    fn add(&mut self, piece: Delta) {
-        match piece {
+impl Received {
+    fn add(&mut self, delta: Delta) {
+        match delta {
             Delta::Text(text) => self.text.push_str(&text),
             Delta::ToolCall { id, name, .. } => self.calls.push((id, name, String::new())),
             Delta::Arguments { index, text } => self.calls[index].2.push_str(&text),
@@ -62,20 +62,20 @@ impl Told {
         }
     }
 
-    fn of(response: &ChatResponse) -> Self {
-        // A call is told of once it has a name.
+    fn from_response(response: &ChatResponse) -> Self {
+        // A call is streamed only once it has a name.
         let calls = response.message.tool_calls.iter().filter(|call| !call.name.is_empty());
         let calls = calls.map(|call| (call.id.clone(), call.name.clone(), call.arguments.clone()));
         Self { text: response.message.text.clone(), calls: calls.collect() }
     }
 
-    /// Without ids, as those that are made up differ.
+    /// Clears the ids, because generated ones differ.
     fn without_ids(mut self) -> Self {
         self.calls.iter_mut().for_each(|call| call.0.clear());
         self
     }
 
-    fn begins(&self, whole: &Self) -> bool {
+    fn is_prefix_of(&self, whole: &Self) -> bool {
         let calls = self.calls.iter().zip(&whole.calls);
         whole.text.starts_with(&self.text)
             && self.calls.len() <= whole.calls.len()
@@ -83,7 +83,7 @@ impl Told {
     }
 }
 
-async fn answered(head: &str, body: &[u8]) -> (Told, Result<ChatResponse, Error>) {
+async fn answer_with(head: &str, body: &[u8]) -> (Received, Result<ChatResponse, Error>) {
     let mut answer = format!("HTTP/1.1 200 OK\r\nconnection: close\r\n{head}\r\n\r\n").into_bytes();
     answer.extend_from_slice(body);
     let server = RawServer::start(vec![answer], Duration::ZERO).await;
@@ -92,7 +92,7 @@ async fn answered(head: &str, body: &[u8]) -> (Told, Result<ChatResponse, Error>
 
 const EVENTS: &str = "content-type: text/event-stream";
 
-/// The streams of the corpus for Chat Completions.
+/// Returns the streams of the corpus for Chat Completions.
 fn corpus() -> Vec<(String, Vec<u8>)> {
     let files = fs::read_dir(Path::new("wire/streams")).unwrap().map(|file| file.unwrap().path());
     let streams = files.filter(|file| file.extension().is_some_and(|extension| extension == "sse"));
@@ -106,7 +106,7 @@ fn corpus() -> Vec<(String, Vec<u8>)> {
     streams
 }
 
-/// A server whose answers are those parts of a stream, one by one, over connections that stay open.
+/// Starts a server that answers with these parts of a stream, one after another, over connections that stay open.
 async fn serve_parts(body: Vec<u8>, ends: std::ops::RangeInclusive<usize>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -126,7 +126,7 @@ async fn serve_parts(body: Vec<u8>, ends: std::ops::RangeInclusive<usize>) -> St
     format!("http://{address}/v1")
 }
 
-/// One request, which is so short that it comes at once; nothing when there is no other.
+/// Reads one request, which is short enough for a single read; `None` if there are no more.
 async fn read_request(connection: &mut TcpStream) -> Option<()> {
     let mut request = Vec::new();
     let mut buffer = [0; 4096];
@@ -139,17 +139,17 @@ async fn read_request(connection: &mut TcpStream) -> Option<()> {
 
 async fn check_each_cut(streams: impl IntoIterator<Item = (String, Vec<u8>)>) {
     for (name, body) in streams {
-        let (told, outcome) = answered(EVENTS, &body).await;
-        let whole = told.without_ids();
+        let (received, outcome) = answer_with(EVENTS, &body).await;
+        let whole = received.without_ids();
         let ends_well = outcome.is_ok();
         let model = model(&serve_parts(body.clone(), 0..=body.len()).await);
         for end in 0..=body.len() {
-            let (told, outcome) = stream(&model).await;
+            let (received, outcome) = stream(&model).await;
             match outcome {
                 Ok(response) => {
                     assert!(ends_well, "{name} {end}");
-                    assert_eq!(Told::of(&response), told, "{name} {end}");
-                    assert_eq!(told.without_ids(), whole, "{name} {end}");
+                    assert_eq!(Received::from_response(&response), received, "{name} {end}");
+                    assert_eq!(received.without_ids(), whole, "{name} {end}");
                 }
                 Err(error) => {
                     assert!(
@@ -157,9 +157,9 @@ async fn check_each_cut(streams: impl IntoIterator<Item = (String, Vec<u8>)>) {
                         "{name} {end}: {error:?}"
                     );
                     if let Some(partial) = error.partial() {
-                        assert_eq!(Told::of(partial), told, "{name} {end}");
+                        assert_eq!(Received::from_response(partial), received, "{name} {end}");
                     }
-                    assert!(told.without_ids().begins(&whole), "{name} {end}");
+                    assert!(received.without_ids().is_prefix_of(&whole), "{name} {end}");
                     let is_all = body[end..].iter().all(u8::is_ascii_whitespace);
                     assert!(!(is_all && ends_well), "{name} {end}: {error:?}");
                 }
@@ -169,35 +169,35 @@ async fn check_each_cut(streams: impl IntoIterator<Item = (String, Vec<u8>)>) {
 }
 
 #[tokio::test]
-async fn a_stream_cut_at_any_byte_is_whole_or_an_error_with_what_came() {
+async fn a_stream_cut_at_any_byte_is_complete_or_an_error_with_the_partial_response() {
     check_each_cut(corpus().into_iter().step_by(2)).await;
 }
 
 #[tokio::test]
-async fn the_other_streams_cut_at_any_byte() {
+async fn the_remaining_streams_cut_at_any_byte() {
     check_each_cut(corpus().into_iter().skip(1).step_by(2)).await;
 }
 
-/// The connection breaks in the middle of a chunk, which is an error of its own.
+/// The connection breaks in the middle of a chunk, which is a separate error.
 #[tokio::test]
-async fn a_connection_cut_at_any_byte_is_the_same() {
+async fn a_connection_cut_at_any_byte_keeps_the_partial_response() {
     let (_, body) = corpus().into_iter().find(|(name, _)| name.contains("21-index-null")).unwrap();
     let answer = chunked_answer(body.chunks(100));
     let begins = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap() + 4;
-    let (whole, _) = answered(EVENTS, &body).await;
+    let (whole, _) = answer_with(EVENTS, &body).await;
     let finish = answer.windows(21).rposition(|bytes| bytes == br#""finish_reason":"tool"#).unwrap();
     let cuts: Vec<_> = (begins..answer.len()).collect();
     let server = RawServer::answering_in_turn(cuts.iter().map(|end| answer[..*end].to_vec()).collect()).await;
     let model = model(&server.base_url());
     for end in cuts {
-        let (told, outcome) = stream(&model).await;
-        assert!(told.begins(&whole), "{end}");
+        let (received, outcome) = stream(&model).await;
+        assert!(received.is_prefix_of(&whole), "{end}");
         match outcome {
-            Ok(response) => assert!(end > finish && Told::of(&response) == whole, "{end}"),
+            Ok(response) => assert!(end > finish && Received::from_response(&response) == whole, "{end}"),
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::Incomplete, "{end}: {error:?}");
-                assert_eq!(Told::of(error.partial().unwrap()), told, "{end}");
-                assert!(std::error::Error::source(&error).is_some(), "{end}: why is told");
+                assert_eq!(Received::from_response(error.partial().unwrap()), received, "{end}");
+                assert!(std::error::Error::source(&error).is_some(), "{end}: the error has a source");
             }
         }
     }
@@ -207,18 +207,18 @@ fn run<F: Future>(future: F) -> F::Output {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
 
-/// Returns `true` unless the connection or the configuration is to blame.
+/// Returns `true` unless the connection or the configuration caused the error.
 fn is_response_error(error: &Error) -> bool {
     let kind = error.kind();
     error.message().is_some()
         || matches!(kind, ErrorKind::Incomplete | ErrorKind::InvalidResponse | ErrorKind::Server)
 }
 
-/// An answer of these bytes, whatever they are, does no harm: an error is of a kind, and a stream has one end.
+/// Checks that an answer of these bytes results in a typed error or a response, and that a stream ends exactly once.
 fn check_garbage(body: &[u8]) {
     run(async {
         for head in [EVENTS, "content-type: application/json"] {
-            let (_, outcome) = answered(head, body).await;
+            let (_, outcome) = answer_with(head, body).await;
             if let Err(error) = outcome {
                 let is_typed = is_response_error(&error);
                 assert!(is_typed, "{error:?}");
@@ -228,7 +228,7 @@ fn check_garbage(body: &[u8]) {
 }
 
 #[test]
-fn garbage() {
+fn random_bytes_never_panic() {
     let mut runner = TestRunner::new(Config { failure_persistence: None, ..Config::with_cases(100) });
     let garbage = prop::collection::vec(any::<u8>(), 0..2000);
     runner
@@ -239,9 +239,9 @@ fn garbage() {
         .unwrap();
 }
 
-/// Streams of the corpus in which some bytes are others, or are missing, or are there twice.
+/// Changes, removes and repeats some bytes of the streams in the corpus.
 #[test]
-fn garbled_streams() {
+fn garbled_streams_never_panic() {
     let streams = corpus();
     let change = (any::<prop::sample::Index>(), any::<u8>(), 0..4_u8);
     let garbled = (prop::sample::select(streams), prop::collection::vec(change, 1..6)).prop_map(
@@ -267,8 +267,8 @@ fn garbled_streams() {
         .unwrap();
 }
 
-/// Writes what is told for ever, and gives how many bytes the client took before it hung up.
-async fn endless(head: &'static [u8], piece: Vec<u8>) -> (String, tokio::task::JoinHandle<usize>) {
+/// Starts a server that repeats a chunk without end; the task returns how many bytes the client read before it disconnected.
+async fn endless(head: &'static [u8], chunk: Vec<u8>) -> (String, tokio::task::JoinHandle<usize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let written = tokio::spawn(async move {
@@ -276,19 +276,19 @@ async fn endless(head: &'static [u8], piece: Vec<u8>) -> (String, tokio::task::J
         read_request(&mut connection).await;
         let mut written = 0;
         connection.write_all(head).await.unwrap();
-        while connection.write_all(&piece).await.is_ok() {
-            written += piece.len();
+        while connection.write_all(&chunk).await.is_ok() {
+            written += chunk.len();
         }
         written
     });
     (format!("http://{address}/v1"), written)
 }
 
-/// Beyond what the connection itself holds, which is the system's choice.
-const HELD_BY_THE_SYSTEM: usize = 16 << 20;
+/// An upper bound for the buffers of the connection, which the system chooses.
+const SYSTEM_BUFFERS: usize = 16 << 20;
 
 #[tokio::test]
-async fn heads_without_end_are_given_up() {
+async fn rejects_an_endless_head() {
     let heads: [(&[u8], Vec<u8>); 4] = [
         (b"HTTP/1.1 200 OK\r\n", b"x-header: value\r\n".repeat(100)),
         (b"HTTP/1.1 200 OK\r\nx-header: ", vec![b'a'; 10_000]),
@@ -298,45 +298,45 @@ async fn heads_without_end_are_given_up() {
             vec![b'a'; 10_000],
         ),
     ];
-    for (head, piece) in heads {
-        let (base_url, written) = endless(head, piece).await;
+    for (head, chunk) in heads {
+        let (base_url, written) = endless(head, chunk).await;
         let (_, outcome) = stream(&model(&base_url)).await;
         let error = outcome.unwrap_err();
         assert!(!error.is_timeout(), "{error:?}");
-        assert!(written.await.unwrap() < HELD_BY_THE_SYSTEM);
+        assert!(written.await.unwrap() < SYSTEM_BUFFERS);
     }
 }
 
 #[tokio::test]
-async fn trailers_without_end_are_given_up() {
+async fn rejects_endless_trailers() {
     let head =
         b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n0\r\n";
     let (base_url, written) = endless(head, b"x-header: value\r\n".repeat(100)).await;
     let (_, outcome) = stream(&model(&base_url)).await;
     assert!(outcome.unwrap_err().kind() == ErrorKind::Incomplete);
-    assert!(written.await.unwrap() < HELD_BY_THE_SYSTEM);
+    assert!(written.await.unwrap() < SYSTEM_BUFFERS);
 }
 
 #[tokio::test]
-async fn streams_without_end_are_given_up() {
+async fn rejects_an_endless_stream() {
     const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
     let comment = format!(": {}\n\n", "a".repeat(1 << 16));
     let text =
         format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{}\"}}}}]}}\n\n", "a".repeat(1 << 16));
-    for (piece, has_text) in [(comment, false), (text, true)] {
-        let (base_url, written) = endless(HEAD, piece.into_bytes()).await;
-        let (told, outcome) = stream(&model(&base_url)).await;
+    for (chunk, has_text) in [(comment, false), (text, true)] {
+        let (base_url, written) = endless(HEAD, chunk.into_bytes()).await;
+        let (received, outcome) = stream(&model(&base_url)).await;
         let error = outcome.unwrap_err();
         assert!(format!("{error:?}").ends_with("the stream is longer than 67108864 bytes"), "{error:?}");
-        assert_eq!(error.partial().unwrap().message.text, told.text);
-        assert_eq!(!told.text.is_empty(), has_text);
-        assert!(written.await.unwrap() < (64 << 20) + HELD_BY_THE_SYSTEM);
+        assert_eq!(error.partial().unwrap().message.text, received.text);
+        assert_eq!(!received.text.is_empty(), has_text);
+        assert!(written.await.unwrap() < (64 << 20) + SYSTEM_BUFFERS);
     }
 }
 
-/// A server that first tells to go on, for ever: the time in which an answer has to begin runs on.
+/// Endless informational responses do not extend the time within which an answer has to start.
 #[tokio::test]
-async fn an_answer_that_never_begins_is_given_up() {
+async fn times_out_if_an_answer_never_starts() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base_url = format!("http://{}/v1", listener.local_addr().unwrap());
     let server = tokio::spawn(async move {
@@ -353,39 +353,39 @@ async fn an_answer_that_never_begins_is_given_up() {
     server.await.unwrap();
 }
 
-/// The time limit is on each wait, not on the whole.
+/// The timeout applies to each read, not to the whole answer.
 #[tokio::test]
-async fn slow_bytes_are_waited_for() {
+async fn the_read_timeout_applies_to_each_read() {
     let body = "data: {\"choices\":[{\"delta\":{\"content\":\"Ebb\"}}]}\n\ndata: [DONE]\n\n";
-    let mut pieces = vec![whole_answer("200 OK", &[("content-type", "text/event-stream")], b"")];
-    pieces.extend(body.as_bytes().chunks(2).map(<[u8]>::to_vec));
+    let mut parts = vec![whole_answer("200 OK", &[("content-type", "text/event-stream")], b"")];
+    parts.extend(body.as_bytes().chunks(2).map(<[u8]>::to_vec));
     let pause = Duration::from_millis(50);
     let limit = pause * 20;
-    assert!(pause * u32::try_from(pieces.len()).unwrap() > limit);
-    let server = RawServer::start(pieces, pause).await;
+    assert!(pause * u32::try_from(parts.len()).unwrap() > limit);
+    let server = RawServer::start(parts, pause).await;
     let client = OpenAi::builder().base_url(server.base_url()).max_retries(0).read_timeout(limit);
     let (_, outcome) = stream(&client.build().unwrap().chat_model("m")).await;
     assert_eq!(outcome.unwrap().message.text, "Ebb");
 }
 
 #[tokio::test]
-async fn a_compressed_answer_is_told_as_such() {
+async fn reports_a_compressed_answer() {
     let gzip = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 0x4b, 4, 0];
     for content_type in ["text/event-stream", "application/json"] {
         let head = format!("content-type: {content_type}\r\ncontent-encoding: gzip");
-        let error = answered(&head, &gzip).await.1.unwrap_err();
+        let error = answer_with(&head, &gzip).await.1.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidResponse);
         let expected = "the response is compressed (gzip), although the request does not accept that; turn compression off in the server or its proxy";
         assert_eq!(error.to_string(), expected);
     }
     let plain = "data: {\"choices\":[{\"delta\":{\"content\":\"Ebb\"}}]}\n\ndata: [DONE]\n\n";
     let head = format!("{EVENTS}\r\ncontent-encoding: identity");
-    assert_eq!(answered(&head, plain.as_bytes()).await.1.unwrap().message.text, "Ebb");
+    assert_eq!(answer_with(&head, plain.as_bytes()).await.1.unwrap().message.text, "Ebb");
 }
 
-/// Lists in lists, a hundred thousand deep, wherever there may be a value.
+/// Lists nested a hundred thousand levels deep, in every position of a value.
 #[tokio::test]
-async fn what_is_deep_is_not_gone_into() {
+async fn deeply_nested_values_do_not_overflow_the_stack() {
     const DEPTH: usize = 100_000;
     let lists = "[".repeat(DEPTH) + &"]".repeat(DEPTH);
     let objects = r#"{"a":"#.repeat(DEPTH) + "1" + &"}".repeat(DEPTH);
@@ -413,7 +413,7 @@ async fn what_is_deep_is_not_gone_into() {
             for (head, body) in
                 [(EVENTS, format!("data: {place}\n\n")), ("content-type: application/json", place.clone())]
             {
-                if let Err(error) = answered(head, body.as_bytes()).await.1 {
+                if let Err(error) = answer_with(head, body.as_bytes()).await.1 {
                     let is_typed = is_response_error(&error);
                     assert!(is_typed, "{name}: {error:?}");
                 }
@@ -422,27 +422,27 @@ async fn what_is_deep_is_not_gone_into() {
     }
 }
 
-/// Where a list is kept, it is only so long: each entry takes more memory than its text.
+/// Stored lists have a maximum length, because each entry takes more memory than its text.
 #[tokio::test]
-async fn lists_of_nothing_are_given_up() {
+async fn rejects_lists_with_too_many_elements() {
     let nothing = vec!["{}"; 100_000].join(",");
     for field in ["tool_calls", "reasoning_details"] {
         let chunk = format!(r#"data: {{"choices":[{{"delta":{{"{field}":[{nothing}]}}}}]}}"#);
-        let error = answered(EVENTS, format!("{chunk}\n\n").as_bytes()).await.1.unwrap_err();
+        let error = answer_with(EVENTS, format!("{chunk}\n\n").as_bytes()).await.1.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidResponse, "{error:?}");
         assert!(error.to_string().contains("elements"), "{error}");
     }
     let call = r#"data: {"choices":[{"delta":{"tool_calls":[{"id":"ID","function":{"name":"x"}}]}}]}"#;
     let calls: String = (0..2000).map(|id| call.replace("ID", &id.to_string()) + "\n\n").collect();
-    let error = answered(EVENTS, calls.as_bytes()).await.1.unwrap_err();
+    let error = answer_with(EVENTS, calls.as_bytes()).await.1.unwrap_err();
     assert!(error.to_string().contains("more than 1024 tool calls"), "{error}");
 }
 
 #[tokio::test]
-async fn an_event_may_be_huge() {
+async fn accepts_a_huge_event() {
     let text = "a".repeat(32 << 20);
     let body =
         format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{text}\"}}}}]}}\n\ndata: [DONE]\n\n");
-    let (told, outcome) = answered(EVENTS, body.as_bytes()).await;
-    assert!(outcome.unwrap().message.text == text && told.text == text);
+    let (received, outcome) = answer_with(EVENTS, body.as_bytes()).await;
+    assert!(outcome.unwrap().message.text == text && received.text == text);
 }

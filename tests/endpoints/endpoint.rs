@@ -1,5 +1,5 @@
-//! The server and the client, over HTTP on this machine: what the one writes the other reads, and bad requests are
-//! told of in the API's own way.
+//! The server and the client over HTTP on this machine: each reads what the other writes, and bad requests result in the
+//! API's own errors.
 
 use futures_util::StreamExt;
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ fn sum(a: f64, b: f64) -> f64 {
 }
 
 async fn serve(model: impl ChatModel + 'static) -> (CheckedServer, ChatCompletions) {
-    let server = CheckedServer::of(Server::new().model("m", model)).await;
+    let server = CheckedServer::start(Server::new().model("m", model)).await;
     let model = client(&server.base_url()).chat_model("m");
     (server, model)
 }
@@ -31,17 +31,17 @@ fn client(base_url: &str) -> OpenAi {
     OpenAi::builder().base_url(base_url).build().unwrap()
 }
 
-/// Streams to the end: the pieces and the whole.
+/// Streams to the end and returns the deltas and the response.
 async fn stream(model: &ChatCompletions, request: &ChatRequest<'_>) -> (Vec<Delta>, ChatResponse) {
     let mut deltas: Vec<_> = model.stream(request).map(Result::unwrap).collect().await;
     match deltas.pop() {
         Some(Delta::Done(response)) => (deltas, response),
-        other => panic!("expected the end, got {other:?}"),
+        other => panic!("expected the response, got {other:?}"),
     }
 }
 
 #[tokio::test]
-async fn a_response_comes_through_whole_and_streamed() {
+async fn a_response_is_transferred_complete_and_streamed() {
     let mut message = AssistantMessage::text("Let me see: “22 °C”\n")
         .with_tool_calls([ToolCall::new("a", "sum", r#"{"a": 1}"#), ToolCall::new("b", "sum", "")]);
     message.reasoning = Some("Hm.".into());
@@ -57,7 +57,7 @@ async fn a_response_comes_through_whole_and_streamed() {
         let request = ChatRequest::new([Message::user("Hello")]);
         let mut whole = model.chat(&request).await.unwrap();
         let (_, mut streamed) = stream(&model, &request).await;
-        // The reasoning is kept in the server's own words, too, as it goes back in them.
+        // The reasoning is also stored in the server's own form, in which it is sent back.
         let kept = whole.message.provider_data.take();
         assert_eq!(kept.is_some(), response.message.reasoning.is_some());
         assert_eq!(streamed.message.provider_data.take(), kept);
@@ -112,7 +112,7 @@ async fn a_request_comes_through() {
     assert_eq!(model.chat(&request).await.unwrap().message.text, "Yes.");
 }
 
-/// A model that can be held to a schema, as the script cannot.
+/// A scripted model that supports response formats.
 struct Structured(ScriptedModel);
 
 impl ChatModel for Structured {
@@ -126,7 +126,7 @@ impl ChatModel for Structured {
 }
 
 #[tokio::test]
-async fn options_and_answer_formats_come_through() {
+async fn options_and_response_formats_are_transferred() {
     let options = ModelOptions::default()
         .with_temperature(0.1)
         .with_top_p(0.25)
@@ -147,7 +147,7 @@ async fn options_and_answer_formats_come_through() {
             .expects(move |request| *request.options() == sent)
             .expects(move |request| request.response_format() == asked.as_ref())
             .says("{}")
-            // What a server cannot be held to is not sent to it.
+            // A format that the server cannot enforce is not sent.
             .expects(|request| request.response_format().is_none())
             .says("{}");
         let (_server, model) = serve(Structured(script)).await;
@@ -160,7 +160,7 @@ async fn options_and_answer_formats_come_through() {
 }
 
 #[tokio::test]
-async fn options_as_other_clients_send_them() {
+async fn accepts_options_as_other_clients_send_them() {
     let table = [
         (json!({}), ModelOptions::default()),
         (json!({ "stop": null, "temperature": null, "seed": null }), ModelOptions::default()),
@@ -187,13 +187,13 @@ async fn options_as_other_clients_send_them() {
 }
 
 #[tokio::test]
-async fn the_model_of_the_options_is_the_one_that_is_asked() {
+async fn the_model_of_the_options_takes_precedence() {
     let server = Server::new().model("m", ScriptedModel::new()).model(
         "other",
-        // The model behind the server keeps its own name.
+        // The model of the server keeps its own name.
         ScriptedModel::new().expects(|request| request.options().model.is_none()).says("Yes."),
     );
-    let server = CheckedServer::of(server).await;
+    let server = CheckedServer::start(server).await;
     let request =
         ChatRequest::new([Message::user("Hello")]).with_options(ModelOptions::default().with_model("other"));
     let response = client(&server.base_url()).chat_model("m").chat(&request).await.unwrap();
@@ -221,7 +221,7 @@ async fn the_key_is_sent_as_a_bearer_token() {
 }
 
 #[tokio::test]
-async fn an_agent_behind_the_wire_makes_its_calls_there() {
+async fn an_agent_behind_the_server_executes_its_own_calls() {
     let model = || {
         ScriptedModel::new()
             .calls("sum", r#"{"a": 2.5, "b": 40}"#)
@@ -233,7 +233,7 @@ async fn an_agent_behind_the_wire_makes_its_calls_there() {
         |model| Agent::builder(model).instructions("Use the tools.").tools(tools![sum]).build().unwrap();
     let first = model();
     let server = Server::new().agent("calculator", agent(first.clone())).agent("again", agent(model()));
-    let server = CheckedServer::of(server).await;
+    let server = CheckedServer::start(server).await;
     let openai = client(&server.base_url());
     let request = ChatRequest::new([
         Message::user("Hello"),
@@ -251,7 +251,7 @@ async fn an_agent_behind_the_wire_makes_its_calls_there() {
 }
 
 #[tokio::test]
-async fn an_agent_says_the_same_streamed_and_whole() {
+async fn an_agent_gives_the_same_answer_complete_and_streamed() {
     let call = || ToolCall::new("a", "sum", r#"{"a": 1, "b": 2}"#);
     let model = || {
         let message = AssistantMessage::text("Let me see. ").with_tool_calls([call()]);
@@ -269,7 +269,7 @@ async fn an_agent_says_the_same_streamed_and_whole() {
 }
 
 #[tokio::test]
-async fn requests_by_hand_as_any_client_would_send_them() {
+async fn answers_requests_of_other_clients() {
     let (server, _) = serve(ScriptedModel::new().says("Good morning!").says("Good morning!")).await;
     let http = reqwest::Client::builder().no_proxy().tls_backend_preconfigured(no_tls()).build().unwrap();
     let models: Value = get(&http, &format!("{}/models", server.base_url())).await.1;
@@ -323,7 +323,7 @@ async fn read(response: reqwest::Response) -> (u16, Value) {
 }
 
 #[tokio::test]
-async fn bad_requests_get_the_apis_error_shape_and_status() {
+async fn bad_requests_result_in_errors_of_the_api() {
     let agent = Agent::builder(ScriptedModel::new()).build().unwrap();
     let model = ScriptedModel::new().fails("the line is dead").fails("the line is dead");
     let server = Server::new().model("m", model).agent("agent", agent).spawn("127.0.0.1:0").await.unwrap();
@@ -452,8 +452,8 @@ async fn bad_requests_get_the_apis_error_shape_and_status() {
         ),
     ];
     for (body, status, param, message) in table {
-        let (told, error) = post(&http, &server.base_url(), body.clone()).await;
-        assert_eq!(told, status, "{body}");
+        let (received, error) = post(&http, &server.base_url(), body.clone()).await;
+        assert_eq!(received, status, "{body}");
         assert_eq!(error["error"]["type"], "invalid_request_error", "{body}");
         assert_eq!(error["error"]["param"].as_str().unwrap_or_default(), param, "{body}");
         assert!(error["error"]["message"].as_str().unwrap().starts_with(message), "{body}: {error}");

@@ -1,4 +1,4 @@
-//! What goes wrong between the client and an endpoint is told clearly, in time, and without the key.
+//! Errors between the client and an endpoint: they are clear, arrive in time, and do not contain the key.
 
 use std::error::Error as _;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ fn client(base_url: &str) -> OpenAi {
         .unwrap()
 }
 
-/// What the user sees of an error: no part of it may hold the key.
+/// Returns the error of a request after checking that no part of it contains the key.
 async fn failure(base_url: &str) -> tool_openai::Error {
     let model = client(base_url).chat_model("m");
     let request = ChatRequest::new([Message::user("Hello")]);
@@ -37,17 +37,17 @@ async fn failure(base_url: &str) -> tool_openai::Error {
         source = error.source();
     }
     assert!(!shown.contains("sk-very-secret"), "{shown}");
-    let kind = take(streamed);
+    let kind = downcast(streamed);
     assert!(shown.contains(&kind.to_string()));
     kind
 }
 
-fn take(error: tool_core::model::ModelError) -> tool_openai::Error {
+fn downcast(error: tool_core::model::ModelError) -> tool_openai::Error {
     error.downcast().unwrap()
 }
 
 #[tokio::test]
-async fn nobody_listens() {
+async fn reports_a_refused_connection() {
     let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let error = failure(&format!("http://{address}/v1")).await;
     assert_eq!(error.kind(), ErrorKind::Connect);
@@ -55,7 +55,7 @@ async fn nobody_listens() {
 }
 
 #[tokio::test]
-async fn nobody_answers() {
+async fn reports_a_timeout() {
     let server = RawServer::start(vec![vec![]], Duration::from_secs(60)).await;
     let error = failure(&server.base_url()).await;
     assert_eq!(error.kind(), ErrorKind::Timeout, "{error:?}");
@@ -63,7 +63,7 @@ async fn nobody_answers() {
 }
 
 #[tokio::test]
-async fn the_key_is_wrong() {
+async fn reports_an_invalid_key() {
     let body = br#"{"error": {"message": "Incorrect API key provided: sk-very-secret.", "type": "invalid_request_error", "param": null, "code": "invalid_api_key"}}"#;
     let headers = [("content-type", "application/json"), ("x-request-id", "req_1")];
     let server = RawServer::answering("401 Unauthorized", &headers, body).await;
@@ -75,7 +75,7 @@ async fn the_key_is_wrong() {
 }
 
 #[tokio::test]
-async fn the_answer_is_html() {
+async fn reports_an_html_answer() {
     let body = b"<!doctype html>\n<html><head><title>Welcome to nginx!</title></head></html>";
     let server = RawServer::answering("200 OK", &[("content-type", "text/html; charset=utf-8")], body).await;
     let error = failure(&server.base_url()).await;
@@ -98,7 +98,7 @@ async fn the_answer_is_html() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_asks_for_the_base_url() {
+async fn a_404_suggests_checking_the_base_url() {
     let headers = [("content-type", "text/plain"), ("x-request-id", "req_1")];
     for (body, expected) in [
         ("404 page not found", ": unexpected text `404 page not found`; check the base URL (request req_1)"),
@@ -115,7 +115,7 @@ async fn what_is_not_there_asks_for_the_base_url() {
 }
 
 #[tokio::test]
-async fn every_error_that_came_with_an_answer_names_the_request() {
+async fn errors_of_an_answer_contain_the_request_id() {
     let name = " (request req_1)";
     for (kind, body) in [("text/html", "<p>Hello</p>"), ("application/json", r#"{"choices": []}"#)] {
         let headers = [("content-type", kind), ("x-request-id", "req_1")];
@@ -129,18 +129,18 @@ async fn every_error_that_came_with_an_answer_names_the_request() {
     let model = client(&server.base_url()).chat_model("m");
     let request = ChatRequest::new([Message::user("Hello")]);
     let error =
-        take(model.stream(&request).filter_map(async |delta| delta.err()).boxed().next().await.unwrap());
+        downcast(model.stream(&request).filter_map(async |delta| delta.err()).boxed().next().await.unwrap());
     assert!(error.kind() == ErrorKind::Incomplete && error.to_string().ends_with(name), "{error}");
 }
 
 #[tokio::test]
-async fn a_key_that_was_forgotten_is_told_of() {
+async fn reports_a_missing_key() {
     let ask = async |builder: OpenAiBuilder| {
         let body = br#"{"error": {"message": "Who are you?", "code": "invalid_api_key"}}"#;
         let headers = [("content-type", "application/json")];
         let server = RawServer::answering("401 Unauthorized", &headers, body).await;
         let model = builder.base_url(server.base_url()).build().unwrap().chat_model("m");
-        let error = take(model.chat(&ChatRequest::new([Message::user("Hello")])).await.unwrap_err());
+        let error = downcast(model.chat(&ChatRequest::new([Message::user("Hello")])).await.unwrap_err());
         assert_eq!(error.kind(), ErrorKind::Authentication);
         error.to_string()
     };
@@ -154,7 +154,7 @@ async fn a_key_that_was_forgotten_is_told_of() {
 }
 
 #[tokio::test]
-async fn the_answer_is_no_http_or_nothing() {
+async fn reports_an_answer_that_is_not_http() {
     let server = RawServer::start(vec![b"SSH-2.0-OpenSSH_9.2\r\n".to_vec()], Duration::ZERO).await;
     let error = failure(&server.base_url()).await;
     assert!(error.to_string().ends_with("failed"), "{error}");
@@ -164,7 +164,7 @@ async fn the_answer_is_no_http_or_nothing() {
 }
 
 #[tokio::test]
-async fn a_redirect_is_not_followed() {
+async fn does_not_follow_redirects() {
     let other = RawServer::answering("200 OK", &[("content-type", "application/json")], b"{}").await;
     let location = other.base_url();
     let server = RawServer::answering("307 Temporary Redirect", &[("location", &location)], b"").await;
@@ -176,7 +176,7 @@ async fn a_redirect_is_not_followed() {
     assert!(other.requests().is_empty());
 }
 
-/// An answer in chunks, as servers send them: a cut is an error of the connection then.
+/// Returns an answer with a chunked body, so that an early end is a connection error.
 fn chunked(chunks: &[&str]) -> Vec<u8> {
     let mut answer = String::from(
         "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n",
@@ -192,14 +192,14 @@ const TEXT: &str = r#"{"choices":[{"delta":{"content":"It is"}}]}"#;
 const FINISH: &str = r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#;
 
 #[tokio::test]
-async fn a_stream_that_breaks_off_keeps_what_came() {
+async fn a_broken_stream_keeps_the_partial_response() {
     let plain = whole_answer(
         "200 OK",
         &[("content-type", "text/event-stream")],
         format!("data: {TEXT}\n\n").as_bytes(),
     );
     let request = ChatRequest::new([Message::user("Hello")]);
-    // The end of the connection, a cut connection, and silence.
+    // The connection ends, breaks, and stays silent.
     let cases = [
         (plain, Duration::ZERO),
         (chunked(&[TEXT]), Duration::ZERO),
@@ -210,7 +210,7 @@ async fn a_stream_that_breaks_off_keeps_what_came() {
         let model = client(&server.base_url()).chat_model("m");
         let mut deltas = model.stream(&request);
         assert_eq!(deltas.next().await.unwrap().unwrap(), Delta::Text("It is".into()));
-        let error = take(deltas.next().await.unwrap().unwrap_err());
+        let error = downcast(deltas.next().await.unwrap().unwrap_err());
         assert_eq!(error.kind(), ErrorKind::Incomplete, "{error:?}");
         assert_eq!(error.is_timeout(), !pause.is_zero(), "{error:?}");
         assert_eq!(error.partial().unwrap().message.text, "It is");
@@ -219,7 +219,7 @@ async fn a_stream_that_breaks_off_keeps_what_came() {
 }
 
 #[tokio::test]
-async fn a_stream_that_breaks_off_behind_its_end_is_whole() {
+async fn a_stream_that_breaks_after_its_end_is_complete() {
     let server = RawServer::start(vec![chunked(&[TEXT, FINISH])], Duration::ZERO).await;
     let model = client(&server.base_url()).chat_model("m");
     let request = ChatRequest::new([Message::user("Hello")]);
@@ -228,18 +228,18 @@ async fn a_stream_that_breaks_off_behind_its_end_is_whole() {
 }
 
 #[tokio::test]
-async fn a_stream_of_nothing_is_an_error() {
+async fn an_empty_stream_is_an_error() {
     let server = RawServer::start(vec![chunked(&["[DONE]"])], Duration::ZERO).await;
     let error = failure_of_stream(&server.base_url()).await;
     assert_eq!(error.to_string(), "the stream ended before the response started");
 }
 
 #[tokio::test]
-async fn a_line_without_end_is_given_up() {
-    let piece = vec![b'x'; 1 << 20];
-    let mut pieces = vec![whole_answer("200 OK", &[("content-type", "text/event-stream")], b"data: ")];
-    pieces.extend(std::iter::repeat_n(piece, 70));
-    let server = RawServer::start(pieces, Duration::ZERO).await;
+async fn rejects_an_endless_line() {
+    let part = vec![b'x'; 1 << 20];
+    let mut parts = vec![whole_answer("200 OK", &[("content-type", "text/event-stream")], b"data: ")];
+    parts.extend(std::iter::repeat_n(part, 70));
+    let server = RawServer::start(parts, Duration::ZERO).await;
     let error = failure_of_stream(&server.base_url()).await;
     assert_eq!(error.kind(), ErrorKind::Incomplete);
     assert!(format!("{error:?}").ends_with("the stream is longer than 67108864 bytes"), "{error:?}");
@@ -248,11 +248,11 @@ async fn a_line_without_end_is_given_up() {
 async fn failure_of_stream(base_url: &str) -> tool_openai::Error {
     let model = client(base_url).chat_model("m");
     let request = ChatRequest::new([Message::user("Hello")]);
-    take(model.stream(&request).next().await.unwrap().unwrap_err())
+    downcast(model.stream(&request).next().await.unwrap().unwrap_err())
 }
 
 #[tokio::test]
-async fn a_key_that_comes_back_is_not_shown() {
+async fn hides_a_key_that_the_server_repeats() {
     let body = br#"{"error": {"message": "bad key sk-very\u002dsecret", "code": "sk-very-secret"}}"#;
     let headers = [("x-request-id", "sk-very-secret")];
     let server = RawServer::answering("400 Bad Request", &headers, body).await;
@@ -262,7 +262,7 @@ async fn a_key_that_comes_back_is_not_shown() {
     let headers = [("location", "http://elsewhere/?key=sk-very-secret")];
     let server = RawServer::answering("302 Found", &headers, b"").await;
     failure(&server.base_url()).await;
-    // What is shown of a body ends in the middle of the key.
+    // The excerpt of the body ends in the middle of the key.
     for length in 100..120 {
         let body = format!("<html>{:length$}sk-very-secret", "").replace(' ', "x");
         let server = RawServer::answering("502 Bad Gateway", &[], body.as_bytes()).await;
@@ -275,9 +275,9 @@ async fn a_key_that_comes_back_is_not_shown() {
     assert_eq!(failure(&server.base_url()).await.failed_generation(), Some("[key]"));
 }
 
-/// A query may hold a secret, and servers that redirect send it back.
+/// A query may contain a secret, and redirecting servers repeat it.
 #[tokio::test]
-async fn a_query_is_not_shown() {
+async fn hides_the_query_of_a_url() {
     let headers = [("location", "/v1/chat/completions/?key=secret#there")];
     let server = RawServer::answering("307 Temporary Redirect", &headers, b"").await;
     let error = failure(&format!("{}?key=secret", server.base_url())).await;
@@ -291,8 +291,8 @@ async fn a_query_is_not_shown() {
 }
 
 #[test]
-fn the_environment_names_the_endpoint() {
-    // What is in the environment is the caller's; here it is only that a missing key is told clearly.
+fn reports_a_missing_environment_variable() {
+    // The test does not set environment variables, so only a missing key can be checked.
     if std::env::var_os("OPENAI_API_KEY").is_none() && std::env::var_os("OPENAI_BASE_URL").is_none() {
         let error = OpenAi::from_env().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config);
@@ -302,12 +302,12 @@ fn the_environment_names_the_endpoint() {
 }
 
 #[tokio::test]
-async fn a_header_that_comes_back_is_not_shown() {
+async fn hides_a_header_that_the_server_repeats() {
     let body = br#"{"error": {"message": "who is gateway-very-secret of blue?"}}"#;
     let server = RawServer::answering("400 Bad Request", &[], body).await;
     let openai = OpenAi::builder().base_url(server.base_url()).max_retries(0);
     let openai = openai.header("x-gateway", "gateway-very-secret").header("x-team", "blue").build().unwrap();
     let request = ChatRequest::new([Message::user("Hello")]);
-    let error = take(openai.chat_model("m").chat(&request).await.unwrap_err());
+    let error = downcast(openai.chat_model("m").chat(&request).await.unwrap_err());
     assert_eq!(error.message(), Some("who is [key] of blue?"));
 }

@@ -1,4 +1,4 @@
-//! Each request of a run begins with the bytes of the one before, so that a provider's prompt cache hits.
+//! Each request of a run starts with the bytes of the previous one, so that the provider's prompt cache hits.
 
 use serde_json::{Value, json};
 use tests::support::{RawServer, whole_answer};
@@ -7,7 +7,7 @@ use tool_core::model::{ChatRequest, ModelFuture, ResponseFormat, ToolChoice};
 use tool_core::{Agent, ChatModel, ModelOptions, ToolOutput, tool, tools};
 use tool_openai::{ChatCompletions, OpenAi};
 
-/// How often the model replies.
+/// The number of replies.
 const TURNS: usize = 20;
 
 /// Sums two numbers.
@@ -32,7 +32,7 @@ fn draw() -> ToolOutput {
 #[tool]
 fn rest() {}
 
-/// Lists what there is.
+/// Lists all entries.
 #[tool]
 fn list(names: Option<Vec<String>>) -> Vec<Option<String>> {
     names.unwrap_or_default().into_iter().map(Some).chain([None]).collect()
@@ -44,8 +44,8 @@ fn fail() -> Result<(), String> {
     Err("no such city".into())
 }
 
-/// What the model calls in a turn: outputs of all kinds, errors, arguments that are mended or broken, a tool that there
-/// is not, names with garbage.
+/// Returns the calls of a turn: all kinds of outputs, errors, repaired and broken arguments, an unknown tool, and names
+/// with garbage.
 fn calls(turn: usize) -> &'static [(&'static str, &'static str)] {
     const CALLS: [&[(&str, &str)]; 9] = [
         &[("sum", r#"{"a": 1, "b": 2.5}"#)],
@@ -61,7 +61,7 @@ fn calls(turn: usize) -> &'static [(&'static str, &'static str)] {
     CALLS[turn % CALLS.len()]
 }
 
-/// What a server sends in a turn. Ids are left out or repeated now and then.
+/// Returns the answer of a turn. Some ids are missing or repeated.
 fn reply(turn: usize) -> Vec<u8> {
     let message = if turn + 1 == TURNS {
         json!({ "role": "assistant", "content": "{}" })
@@ -90,7 +90,7 @@ impl ChatModel for WithOptions {
     }
 }
 
-/// The bodies that a run sends.
+/// Returns the bodies that a run sends.
 async fn bodies(
     choice: ToolChoice,
     is_streamed: bool,
@@ -118,23 +118,23 @@ async fn bodies(
     server.requests().into_iter().map(body).collect()
 }
 
-/// The part of a body up to the last of its messages.
+/// Returns the part of a body up to its last message.
 fn up_to_the_messages(body: &str) -> &str {
     let read: Value = serde_json::from_str(body).unwrap();
     let messages = &read["messages"];
     let keys = read.as_object().unwrap().keys().map(String::as_str);
-    let behind: Vec<_> = keys.skip_while(|key| *key != "messages").collect();
-    let end = match behind[..] {
+    let following: Vec<_> = keys.skip_while(|key| *key != "messages").collect();
+    let end = match following[..] {
         [_] => "]}".to_owned(),
         [_, "tool_choice"] => format!(r#"],"tool_choice":{}}}"#, read["tool_choice"]),
-        ref other => panic!("{other:?} stands behind the messages"),
+        ref other => panic!("unexpected fields after the messages: {other:?}"),
     };
     assert!(!messages.as_array().unwrap().is_empty());
     body.strip_suffix(&end).unwrap()
 }
 
 #[tokio::test]
-async fn a_turn_begins_with_the_bytes_of_the_one_before() {
+async fn a_turn_starts_with_the_bytes_of_the_previous_one() {
     let plain = |model| Box::new(model) as Box<dyn ChatModel>;
     let with_options = |model| {
         let options = ModelOptions::default().with_temperature(0.1).with_stop(["END"]).with_seed(7);
@@ -159,7 +159,7 @@ async fn a_turn_begins_with_the_bytes_of_the_one_before() {
                 pair[1]
             );
         }
-        // What is asked of the model every time is there every time.
+        // Options of the request are present in every turn.
         let last = bodies.last().unwrap();
         let words = [r#""tools":["#, r#""temperature":0.1"#, r#""response_format":{"#];
         let has = words.map(|word| last.contains(word));

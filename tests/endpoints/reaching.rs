@@ -1,4 +1,4 @@
-//! How an endpoint is reached: where it is, what is sent with each request, and how many are under way.
+//! Reaching an endpoint: its URL, the headers of each request, connections, and the number of requests in flight.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ async fn server() -> RawServer {
     RawServer::answering("200 OK", &[("content-type", "application/json")], TEXT).await
 }
 
-/// The request that is sent, as the server sees it.
+/// Returns the request as the server received it.
 async fn sent(builder: OpenAiBuilder, server: &RawServer) -> String {
     let request = ChatRequest::new([Message::user("Hello")]);
     builder.build().unwrap().chat_model("my model").chat(&request).await.unwrap();
@@ -25,7 +25,7 @@ async fn sent(builder: OpenAiBuilder, server: &RawServer) -> String {
 }
 
 #[tokio::test]
-async fn azure_in_both_forms() {
+async fn supports_both_forms_of_azure() {
     let server = server().await;
     let origin = format!("http://{}", server.address);
     let key = |endpoint: Endpoint, url: String| {
@@ -42,7 +42,7 @@ async fn azure_in_both_forms() {
 }
 
 #[tokio::test]
-async fn an_endpoint_says_where_it_is() {
+async fn an_endpoint_has_a_base_url() {
     let table = [
         (Endpoint::azure("mine"), "https://mine.openai.azure.com/openai/v1"),
         (Endpoint::azure("https://mine.openai.azure.com/"), "https://mine.openai.azure.com/openai/v1"),
@@ -59,7 +59,7 @@ async fn an_endpoint_says_where_it_is() {
 }
 
 #[test]
-fn a_key_that_nobody_gave() {
+fn reports_a_missing_key() {
     let table = [
         (OpenAi::builder(), Some("OPENAI_API_KEY")),
         (OpenAi::builder().endpoint(Endpoint::deepseek()), Some("DEEPSEEK_API_KEY")),
@@ -77,7 +77,7 @@ fn a_key_that_nobody_gave() {
 }
 
 #[test]
-fn a_key_that_is_not_in_the_environment() {
+fn reports_a_key_missing_in_the_environment() {
     let mut endpoint = Endpoint::deepseek();
     endpoint.api_key_variable = "SURELY_NOBODY_SETS_THIS_KEY".into();
     let error = OpenAi::builder().endpoint(endpoint).api_key_from_env().build().unwrap_err();
@@ -93,7 +93,7 @@ fn a_key_that_is_not_in_the_environment() {
 }
 
 #[tokio::test]
-async fn headers_of_ones_own() {
+async fn sends_custom_headers() {
     let server = server().await;
     let builder = OpenAi::builder()
         .base_url(server.base_url())
@@ -124,7 +124,7 @@ async fn headers_of_ones_own() {
 }
 
 #[tokio::test]
-async fn a_proxy_is_asked_in_the_place_of_the_endpoint() {
+async fn sends_requests_through_a_proxy() {
     let proxy = server().await;
     let url = format!("http://user:secret@{}", proxy.address);
     let builder = OpenAi::builder().base_url("http://far.example/v1").proxy(url);
@@ -138,7 +138,7 @@ async fn a_proxy_is_asked_in_the_place_of_the_endpoint() {
 }
 
 #[tokio::test]
-async fn a_client_of_ones_own() {
+async fn uses_a_custom_http_client() {
     let server = server().await;
     let _ = rustls::crypto::ring::default_provider().install_default();
     let client = reqwest::Client::builder().user_agent("mine/1").no_proxy().build().unwrap();
@@ -149,11 +149,11 @@ async fn a_client_of_ones_own() {
 }
 
 #[tokio::test]
-async fn no_more_requests_are_under_way_than_is_set() {
+async fn limits_the_number_of_requests_in_flight() {
     let error = OpenAi::builder().base_url("http://localhost/v1").max_concurrent_requests(0).build();
     assert_eq!(error.unwrap_err().kind(), ErrorKind::Config);
 
-    // The server takes one connection at a time: a second request under way would wait in its queue, and time out.
+    // The server accepts one connection at a time: a second request in flight would wait in its queue and time out.
     let slow = RawServer::start(
         vec![whole_answer("200 OK", &[("content-type", "application/json")], b""), TEXT.to_vec()],
         Duration::from_millis(40),
@@ -166,15 +166,15 @@ async fn no_more_requests_are_under_way_than_is_set() {
     let answers = join_all((0..8).map(|_| model.chat(&request))).await;
     assert!(answers.iter().all(Result::is_ok), "{answers:?}");
 
-    // A stream that is read is under way; one that was dropped is not.
+    // A stream that is being read counts as in flight; a dropped one does not.
     let mut stream = model.stream(&request);
     assert!(stream.next().await.unwrap().is_ok());
     drop(stream);
     assert!(model.chat(&request).await.is_ok());
 }
 
-/// A server that counts connections, and answers several requests on each: with the head and the body, and behind a
-/// moment with the end.
+/// Starts a server that counts connections and answers several requests on each: with the head and the body, and a moment
+/// later with the end.
 async fn counting(answer: String, end: Option<&'static str>) -> (OpenAi, Arc<AtomicUsize>) {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -189,7 +189,7 @@ async fn counting(answer: String, end: Option<&'static str>) -> (OpenAi, Arc<Ato
             let answer = answer.clone();
             tokio::spawn(async move {
                 let mut buffer = vec![0; 1 << 16];
-                // Each request comes in one piece here.
+                // Each request arrives in a single read here.
                 while stream.read(&mut buffer).await.is_ok_and(|count| count > 0) {
                     stream.write_all(answer.as_bytes()).await.unwrap();
                     if let Some(end) = end {
@@ -206,7 +206,7 @@ async fn counting(answer: String, end: Option<&'static str>) -> (OpenAi, Arc<Ato
 }
 
 #[tokio::test]
-async fn connections_are_used_again() {
+async fn reuses_connections() {
     let text = std::str::from_utf8(TEXT).unwrap();
     let head = format!(
         "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
@@ -221,21 +221,21 @@ async fn connections_are_used_again() {
 }
 
 #[tokio::test]
-async fn connections_of_streams_are_used_again() {
+async fn reuses_connections_of_streams() {
     let events = "data: {\"choices\":[{\"delta\":{\"content\":\"Hi\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
     let answer = format!("{head}{:x}\r\n{events}\r\n", events.len());
-    // A server that never ends its answer is not waited for.
-    for (end, is_used_again) in [(Some("0\r\n\r\n"), true), (None, false)] {
+    // The client does not wait for a server that never ends its answer.
+    for (end, is_reused) in [(Some("0\r\n\r\n"), true), (None, false)] {
         let (openai, connections) = counting(answer.clone(), end).await;
         let (model, request) = (openai.chat_model("m"), ChatRequest::new([Message::user("Hello")]));
         for _ in 0..5 {
-            // A run takes the whole and reads no further.
+            // A run stops reading once it has the response.
             let mut stream = model.stream(&request);
             while !matches!(stream.next().await.unwrap().unwrap(), Delta::Done(_)) {}
         }
-        // The machine may be slow once.
+        // Tolerates a slow machine.
         let connections = connections.load(Ordering::SeqCst);
-        assert!(if is_used_again { connections < 4 } else { connections == 5 }, "{connections}");
+        assert!(if is_reused { connections < 4 } else { connections == 5 }, "{connections}");
     }
 }

@@ -1,4 +1,4 @@
-//! Tables of what a tool gives back and what the model reads of it, up to the bytes that are sent.
+//! Tables of values that tools return and the text that the model reads, up to the bytes that are sent.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
@@ -27,11 +27,11 @@ async fn execute(set: &ToolSet) -> ToolExecution {
     set.execute(ToolCall::new("call_1", name, "{}"), &ToolContext::new()).await
 }
 
-fn told(execution: &ToolExecution) -> Result<String, String> {
+fn text_or_error(execution: &ToolExecution) -> Result<String, String> {
     execution.outcome().map(ToString::to_string).map_err(ToString::to_string)
 }
 
-/// Rows of a type, a value of it, and what the model reads; each of them is returned by a function and by an `async` one.
+/// Checks rows of a type, a value and the text for the model; both a function and an `async` function return the value.
 macro_rules! rows {
     ($($type:ty { $($value:expr => $expected:expr),* $(,)? })*) => {{
         let mut failures = Vec::new();
@@ -46,9 +46,9 @@ macro_rules! rows {
                 $value
             }
             for set in [tools![now], tools![later]] {
-                let told = told(&execute(&set).await);
-                if told.as_deref().map_err(|error| &**error) != $expected {
-                    failures.push(format!("{} {}: {told:?}", stringify!($type), stringify!($value)));
+                let found = text_or_error(&execute(&set).await);
+                if found.as_deref().map_err(|error| &**error) != $expected {
+                    failures.push(format!("{} {}: {found:?}", stringify!($type), stringify!($value)));
                 }
             }
         })*)*
@@ -84,7 +84,7 @@ struct City {
     letters: Vec<Letter>,
 }
 
-/// As the types of time crates are: a text, whatever is inside.
+/// A type that is serialised as text, like those of time crates.
 struct Day(u16, u8, u8);
 
 impl Serialize for Day {
@@ -93,7 +93,7 @@ impl Serialize for Day {
     }
 }
 
-/// Which cannot be written.
+/// A type that cannot be serialised.
 struct Broken;
 
 impl Serialize for Broken {
@@ -112,7 +112,7 @@ fn city(mayor: Option<&str>) -> City {
 }
 
 #[tokio::test]
-async fn texts_and_nothing() {
+async fn converts_texts_and_units() {
     rows! {
         () { () => Ok("Success") }
         Result<(), String> { Ok(()) => Ok("Success"), Err("no".into()) => Err("no") }
@@ -134,7 +134,7 @@ async fn texts_and_nothing() {
 }
 
 #[tokio::test]
-async fn numbers_and_options() {
+async fn converts_numbers_and_options() {
     rows! {
         u8 { 255 => Ok("255") }
         i64 { i64::MIN => Ok("-9223372036854775808") }
@@ -160,7 +160,7 @@ async fn numbers_and_options() {
 }
 
 #[tokio::test]
-async fn values() {
+async fn converts_serialisable_values() {
     rows! {
         Letter { Letter::A => Ok("\"A\""), Letter::B => Ok("\"bee\"") }
         Shape {
@@ -191,7 +191,7 @@ async fn values() {
 }
 
 #[tokio::test]
-async fn values_that_have_no_json() {
+async fn rejects_values_without_a_json_form() {
     let keys = Err("the output cannot be written as JSON: key must be a string");
     rows! {
         HashMap<(u8, u8), u8> { [((1, 2), 3)].into() => keys }
@@ -211,7 +211,7 @@ impl fmt::Display for Blank {
 
 impl Error for Blank {}
 
-/// An error with sources, as derives make them.
+/// An error with sources, like those of derive macros.
 #[derive(Debug)]
 struct Layer(&'static str, Option<Box<dyn Error + Send + Sync>>);
 
@@ -237,7 +237,7 @@ fn layers(texts: [&'static str; 3]) -> Layer {
 type Boxed = Box<dyn Error + Send + Sync>;
 
 #[tokio::test]
-async fn errors() {
+async fn reports_errors_with_their_sources() {
     rows! {
         Result<u8, String> { Err("no such city".into()) => Err("no such city"), Err(String::new()) => Err("alloc::string::String") }
         Result<u8, &'static str> { Err("no such city") => Err("no such city"), Err(" ") => Err("&str") }
@@ -269,7 +269,7 @@ async fn errors() {
 }
 
 #[tokio::test]
-async fn results_in_results() {
+async fn converts_nested_results() {
     rows! {
         Result<Result<u8, String>, String> {
             Ok(Ok(1)) => Ok("1"),
@@ -283,14 +283,14 @@ async fn results_in_results() {
         }
         Result<Option<Result<u8, Letter>>, String> { Ok(None) => Ok("null"), Ok(Some(Err(Letter::B))) => Err("bee") }
         Result<Result<Result<u8, String>, String>, String> { Ok(Ok(Ok(1))) => Ok("1"), Ok(Ok(Err("no".into()))) => Err("no") }
-        // One that is not the outcome of the call is data.
+        // A result that is not the outcome of the call is data.
         Vec<Result<u8, String>> { vec![Ok(1), Err("no".into())] => Ok(r#"[{"Ok":1},{"Err":"no"}]"#) }
         BTreeMap<&'static str, u8> { [("Err", 1)].into() => Ok(r#"{"Err":1}"#) }
     }
 }
 
 #[tokio::test]
-async fn panics_are_told_by_a_reference() {
+async fn reports_panics_with_a_reference_only() {
     let reference = Err("the tool failed (reference call_1)");
     rows! {
         u8 {
@@ -305,14 +305,16 @@ async fn panics_are_told_by_a_reference() {
     }
 
     #[tool]
-    fn of_text() {
+    fn panic_with_text() {
         panic!("secret {}", 1)
     }
     #[tool]
-    async fn of_no_text() {
+    async fn panic_without_text() {
         panic_any(17)
     }
-    for (set, text) in [(tools![of_text], "panicked: secret 1"), (tools![of_no_text], "panicked: no text")] {
+    for (set, text) in
+        [(tools![panic_with_text], "panicked: secret 1"), (tools![panic_without_text], "panicked: no text")]
+    {
         let execution = execute(&set).await;
         let error = execution.outcome().unwrap_err();
         assert_eq!(error.kind(), ToolErrorKind::Panicked);
@@ -324,7 +326,7 @@ const GIF: &[u8] = b"GIF89a";
 const GIF_URL: &str = "data:image/gif;base64,R0lGODlh";
 
 #[tokio::test]
-async fn outputs_of_parts() {
+async fn converts_outputs_with_parts() {
     let keys = Err("the output cannot be written as JSON: key must be a string");
     rows! {
         ToolOutput {
@@ -369,7 +371,7 @@ async fn outputs_of_parts() {
     assert_eq!(ToolOutput::text("a").with_data(Value::Null), ToolOutput::text("a"));
 }
 
-/// Draws what was measured.
+/// Draws a chart of the measurements.
 #[tool]
 fn plot() -> ToolOutput {
     ToolOutput::text("The week:")
@@ -377,20 +379,20 @@ fn plot() -> ToolOutput {
         .with_data(json!({ "key": "secret" }))
 }
 
-/// Writes much.
+/// Writes many lines.
 #[tool]
 fn log(lines: usize) -> String {
     "all is well\n".repeat(lines)
 }
 
-/// Fails with many words.
+/// Fails with a long message.
 #[tool]
 fn fail() -> Result<(), Layer> {
     Err(Layer("no ", Some("such city ".repeat(1000).into())))
 }
 
 #[tokio::test]
-async fn an_image_comes_to_the_model_with_the_next_request() {
+async fn sends_an_image_with_the_next_request() {
     let picture = |message: &Message| {
         matches!(message, Message::User(content) if matches!(content.parts(),
             [Part::Text { text }, Part::Image(image)] if text.contains("`plot`, call `call_1_0`") && image.url() == GIF_URL))
@@ -402,18 +404,18 @@ async fn an_image_comes_to_the_model_with_the_next_request() {
         .expects(|request| request.messages()[3].text() == "all is well\n")
         .expects(move |request| picture(&request.messages()[4]))
         .says("It was warm.");
-    let server = CheckedServer::of(Server::new().model("m", script)).await;
+    let server = CheckedServer::start(Server::new().model("m", script)).await;
     let openai = OpenAi::builder().base_url(server.base_url()).build().unwrap();
     let agent = Agent::builder(openai.chat_model("m")).tools(tools![plot, log]).build().unwrap();
     let answer = agent.ask("How was the week?").await.unwrap();
     assert_eq!(answer.text(), "It was warm.");
     assert_eq!(answer.tool_executions()[0].output().unwrap().data(), Some(&json!({ "key": "secret" })));
-    // The conversation has the image where it was made, not where the wire has it.
+    // The conversation has the image in the tool result, although the request has it elsewhere.
     assert_eq!(answer.messages().len(), 5);
 }
 
 #[tokio::test]
-async fn data_is_in_no_request() {
+async fn sends_no_data() {
     let call = json!({ "id": "a", "type": "function", "function": { "name": "plot", "arguments": "{}" } });
     let reply = json!({ "choices": [{ "message": { "content": null, "tool_calls": [call] } }] });
     let headers = [("content-type", "application/json")];
@@ -439,7 +441,7 @@ async fn data_is_in_no_request() {
 }
 
 #[tokio::test]
-async fn images_and_data_are_in_the_state_of_a_run() {
+async fn stores_images_and_data_in_the_state_of_a_run() {
     let model = ScriptedModel::new().calls("plot", "{}").says("Warm.");
     let agent = Agent::builder(model).tools(tools![plot]).build().unwrap();
     let question = Content::from_iter([Part::from("How was it?"), Image::from_url("https://a/b.png").into()]);
@@ -476,7 +478,7 @@ async fn images_and_data_are_in_the_state_of_a_run() {
 }
 
 #[tokio::test]
-async fn a_limit_holds_for_outputs_and_errors_alike() {
+async fn a_limit_applies_to_outputs_and_errors() {
     let tools = tools![log, fail, plot];
     let call = |name: &str| ToolCall::new("call_1", name, r#"{"lines": 1000}"#);
     let plain = |name: &str| ToolCall::new("call_1", name, "{}");
@@ -521,7 +523,7 @@ async fn a_limit_holds_for_outputs_and_errors_alike() {
 }
 
 #[tokio::test]
-async fn of_several_limits_the_smallest_holds() {
+async fn the_smallest_of_several_limits_applies() {
     let lengths = |set: ToolSet| async move {
         let model = || ScriptedModel::new().calls("log", r#"{"lines": 1000}"#).says("Done.");
         let mut lengths = Vec::new();

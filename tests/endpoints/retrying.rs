@@ -1,4 +1,4 @@
-//! When a request is sent again, by the policy of the official SDK.
+//! Retries of requests, which follow the official SDK's policy.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use tool_openai::{Endpoint, Error, ErrorKind, OpenAi, OpenAiBuilder, RetryBudget
 
 const TEXT: &[u8] = br#"{"choices":[{"message":{"content":"Hello."},"finish_reason":"stop"}]}"#;
 
-/// So that no test waits.
+/// A header that keeps retry delays short.
 const SOON: (&str, &str) = ("retry-after-ms", "1");
 
 fn fine() -> Vec<u8> {
@@ -45,14 +45,14 @@ async fn ask_streamed(openai: &OpenAi) -> Result<(), Error> {
 }
 
 #[tokio::test]
-async fn what_is_sent_again() {
+async fn retries_by_status_header_and_code() {
     let quota = r#"{"error":{"message":"You exceeded your current quota","code":"insufficient_quota"}}"#;
     let long = r#"{"error":{"message":"too long","code":"context_length_exceeded"}}"#;
     let rate = r#"{"error":{"message":"slow down","code":"429"}}"#;
-    // Gemini says so of the requests of a minute, too.
+    // Gemini also uses this message for the limit of requests per minute.
     let minute = r#"[{"error":{"code":429,"message":"You exceeded your current quota","status":"RESOURCE_EXHAUSTED"}}]"#;
     let unending = whole_answer("200 OK", &[("content-length", "1000")], TEXT);
-    // The answer before the good one, and whether the good one is asked for.
+    // The first answer, and whether the request is retried after it.
     let table = [
         (failing("408 Timeout", &[SOON], ""), true),
         (failing("409 Conflict", &[SOON], ""), true),
@@ -70,27 +70,27 @@ async fn what_is_sent_again() {
         (failing("429 Too Many", &[SOON, ("x-should-retry", "true")], quota), false),
         (failing("429 Too Many", &[SOON], minute), true),
         (failing("500 Oh", &[SOON], long), false),
-        // Status 200, and an error in the body.
+        // Status 200 with an error in the body.
         (failing("200 OK", &[SOON], rate), true),
         (failing("200 OK", &[SOON], quota), false),
         (failing("200 OK", &[], r#"{"choices":null}"#), true),
         (failing("200 OK", &[], "<html>"), false),
-        // The connection is closed, before the answer and in the middle of it.
+        // The connection closes before the answer and in the middle of it.
         (Vec::new(), true),
         (b"HTTP/1.1 200".to_vec(), true),
         (unending, true),
     ];
-    for (first, is_sent_again) in table {
+    for (first, is_retried) in table {
         let shown = String::from_utf8_lossy(&first).into_owned();
         let server = RawServer::answering_in_turn(vec![first, fine()]).await;
         let outcome = ask(&builder(&server).build().unwrap()).await;
-        assert_eq!(outcome.is_ok(), is_sent_again, "{shown}: {outcome:?}");
-        assert_eq!(server.requests().len(), 1 + usize::from(is_sent_again), "{shown}");
+        assert_eq!(outcome.is_ok(), is_retried, "{shown}: {outcome:?}");
+        assert_eq!(server.requests().len(), 1 + usize::from(is_retried), "{shown}");
     }
 }
 
 #[tokio::test]
-async fn it_is_the_same_request() {
+async fn a_retry_sends_the_same_request() {
     let server = RawServer::answering_in_turn(vec![failing("500 Oh", &[SOON], ""), fine()]).await;
     ask(&builder(&server).build().unwrap()).await.unwrap();
     let requests = server.requests();
@@ -99,7 +99,7 @@ async fn it_is_the_same_request() {
 }
 
 #[tokio::test]
-async fn twice_and_no_more() {
+async fn retries_twice_by_default() {
     let oh = || failing("500 Oh", &[SOON, ("x-request-id", "req_1")], "");
     for (retries, requests) in [(None, 3), (Some(0), 1), (Some(1), 2), (Some(4), 5)] {
         let server = RawServer::answering_in_turn((0..9).map(|_| oh()).collect()).await;
@@ -115,29 +115,29 @@ async fn twice_and_no_more() {
 }
 
 #[tokio::test]
-async fn the_wish_of_the_server_is_granted_and_told() {
+async fn follows_and_reports_the_delay_that_the_server_requests() {
     let answers =
         vec![failing("429 Slow", &[("retry-after", "0.2")], ""), failing("500 Oh", &[], ""), fine()];
     let server = RawServer::answering_in_turn(answers).await;
-    let told = Arc::new(Mutex::new(Vec::new()));
+    let retries = Arc::new(Mutex::new(Vec::new()));
     let hook = {
-        let told = Arc::clone(&told);
+        let retries = Arc::clone(&retries);
         move |retry: &tool_openai::Retry<'_>| {
-            told.lock().unwrap().push((retry.number, retry.delay, retry.error.status()));
+            retries.lock().unwrap().push((retry.number, retry.delay, retry.error.status()));
         }
     };
     let clock = Instant::now();
     ask(&builder(&server).on_retry(hook).build().unwrap()).await.unwrap();
-    let told = told.lock().unwrap();
-    assert_eq!(told[0], (1, Duration::from_millis(200), Some(429)));
-    let (number, delay, status) = told[1];
+    let retries = retries.lock().unwrap();
+    assert_eq!(retries[0], (1, Duration::from_millis(200), Some(429)));
+    let (number, delay, status) = retries[1];
     assert_eq!((number, status), (2, Some(500)));
     assert!(delay > Duration::from_millis(740) && delay <= Duration::from_secs(1), "{delay:?}");
-    assert!(clock.elapsed() >= told[0].1 + delay);
+    assert!(clock.elapsed() >= retries[0].1 + delay);
 }
 
 #[tokio::test]
-async fn a_stream_is_opened_again_but_not_once_it_has_begun() {
+async fn retries_a_stream_only_before_it_starts() {
     let event = |data: &str| format!("data: {data}\n\n").into_bytes();
     let head = |body: &[u8]| whole_answer("200 OK", &[("content-type", "text/event-stream")], body);
     let rate = r#"{"error":{"message":"slow down","code":429}}"#;
@@ -146,7 +146,7 @@ async fn a_stream_is_opened_again_but_not_once_it_has_begun() {
     let table = [
         (failing("500 Oh", &[SOON], ""), true),
         (Vec::new(), true),
-        // An error under 200 is not streamed.
+        // An error with status 200 is not streamed.
         (failing("200 OK", &[("content-type", "application/json")], rate), true),
         (head(&event(chunk)), false),
         (head(&event(r#"{"error":{"message":"busy","code":503}}"#)), false),
@@ -158,7 +158,7 @@ async fn a_stream_is_opened_again_but_not_once_it_has_begun() {
         assert_eq!(outcome.is_ok(), is_opened_again, "{shown}");
         assert_eq!(server.requests().len(), 1 + usize::from(is_opened_again), "{shown}");
         if let Err(error) = outcome {
-            // Whoever asks may ask again; what came is there.
+            // The error is retryable and has the partial response.
             assert!(error.is_retryable(), "{error}");
             assert!(error.partial().is_some());
         }
@@ -166,7 +166,7 @@ async fn a_stream_is_opened_again_but_not_once_it_has_begun() {
 }
 
 #[tokio::test]
-async fn a_timeout_is_one_of_them() {
+async fn retries_after_a_timeout() {
     let server = RawServer::start(vec![vec![]], Duration::from_secs(60)).await;
     let openai = builder(&server).read_timeout(Duration::from_millis(50)).max_retries(1).build().unwrap();
     let error = ask(&openai).await.unwrap_err();
@@ -174,14 +174,14 @@ async fn a_timeout_is_one_of_them() {
 }
 
 #[tokio::test]
-async fn a_budget_bounds_the_retries_of_all_requests() {
+async fn a_budget_limits_the_retries_of_all_requests() {
     let server =
         RawServer::answering_in_turn((0..99).map(|_| failing("500 Oh", &[SOON], "")).collect()).await;
     let budget = RetryBudget::new(3, 0.5);
     let first = builder(&server).retry_budget(budget.clone()).build().unwrap();
     let second = builder(&server).retry_budget(budget).build().unwrap();
     let mut so_far = 0;
-    // Two of three, the one that is left, what two requests have added, and so on.
+    // Two of the three retries, the last one, those that two requests have added, and so on.
     for (openai, expected) in [(&first, 3), (&second, 2), (&first, 2), (&first, 1), (&second, 2)] {
         ask(openai).await.unwrap_err();
         let requests = server.requests().len();
@@ -191,7 +191,7 @@ async fn a_budget_bounds_the_retries_of_all_requests() {
 }
 
 #[tokio::test]
-async fn a_call_that_could_not_be_read_goes_back_to_the_model() {
+async fn sends_a_malformed_call_back_to_the_model() {
     const FAILED: &str = r#"{"error":{"message":"Failed to call a function.","type":"invalid_request_error","code":"tool_use_failed","failed_generation":"<function=now{}"}}"#;
     let failed = || failing("400 Bad", &[], FAILED);
     let groq = |server: &RawServer| builder(server).endpoint(Endpoint::groq()).build().unwrap();
@@ -201,14 +201,14 @@ async fn a_call_that_could_not_be_read_goes_back_to_the_model() {
     let server = RawServer::answering_in_turn(vec![failed(), fine()]).await;
     assert_eq!(groq(&server).chat_model("m").chat(&request).await.unwrap().message.text, "Hello.");
     let sent = server.requests();
-    let told = sent[1].split_once("\r\n\r\n").unwrap().1;
-    let told: serde_json::Value = serde_json::from_str(told).unwrap();
-    assert_eq!(told["messages"].as_array().unwrap().len(), 3);
-    assert_eq!(told["messages"][1]["content"], "<function=now{}");
-    assert_eq!(told["messages"][2]["role"], "user");
-    assert_eq!(told["tools"][0]["function"]["name"], "now");
+    let body = sent[1].split_once("\r\n\r\n").unwrap().1;
+    let body: serde_json::Value = serde_json::from_str(body).unwrap();
+    assert_eq!(body["messages"].as_array().unwrap().len(), 3);
+    assert_eq!(body["messages"][1]["content"], "<function=now{}");
+    assert_eq!(body["messages"][2]["role"], "user");
+    assert_eq!(body["tools"][0]["function"]["name"], "now");
 
-    // Under 200, too, when a stream is asked for.
+    // The same error with status 200, for a stream.
     let failed_softly = failing("200 OK", &[("content-type", "application/json")], FAILED);
     let server = RawServer::answering_in_turn(vec![failed_softly, fine()]).await;
     let model = groq(&server).chat_model("m");

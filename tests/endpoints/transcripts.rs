@@ -1,4 +1,4 @@
-//! Recorded conversations with models, end to end over HTTP: the replies are recorded, the tools are really called.
+//! Recorded conversations with models, end to end over HTTP: the replies are recorded, and the tools are executed.
 
 #[path = "../../examples/weather/recording.rs"]
 mod recording;
@@ -41,12 +41,12 @@ async fn send_email(to: String, subject: String, body: String) -> String {
 }
 
 async fn serve(model: impl ChatModel + 'static) -> (CheckedServer, ChatCompletions) {
-    let server = CheckedServer::of(Server::new().model("m", model)).await;
+    let server = CheckedServer::start(Server::new().model("m", model)).await;
     let openai = OpenAi::builder().base_url(server.base_url()).build().unwrap();
     (server, openai.chat_model("m"))
 }
 
-/// The outcome of an agent's run against a recorded conversation, over HTTP.
+/// Runs an agent against a recorded conversation over HTTP.
 async fn replay(transcript: &str, tools: ToolSet, is_streamed: bool) -> (Recording, Answer, ScriptedModel) {
     let recording = Recording::read(transcript).unwrap();
     let script = recording.model();
@@ -62,11 +62,11 @@ async fn replay(transcript: &str, tools: ToolSet, is_streamed: bool) -> (Recordi
             return (recording, answer, script);
         }
     }
-    panic!("the stream ended without an end");
+    panic!("the stream ended without a response");
 }
 
 #[tokio::test]
-async fn the_recorded_conversations_end_to_end() {
+async fn replays_the_recorded_conversations() {
     let transcripts = [
         include_str!("../../examples/weather/transcripts/weather.json"),
         include_str!("../../examples/weather/transcripts/parallel.json"),
@@ -86,8 +86,8 @@ async fn the_recorded_conversations_end_to_end() {
             assert_eq!(arguments, call.arguments);
             assert_eq!(execution.outcome().unwrap().to_string(), *result);
         }
-        let told = answer.messages().iter().filter(|message| matches!(message, Message::Tool(_))).count();
-        assert_eq!(told, answer.tool_executions().len());
+        let results = answer.messages().iter().filter(|message| matches!(message, Message::Tool(_))).count();
+        assert_eq!(results, answer.tool_executions().len());
         if let Some(text) = &recording.answer {
             assert_eq!(answer.text(), text);
         }
@@ -95,7 +95,7 @@ async fn the_recorded_conversations_end_to_end() {
 }
 
 #[tokio::test]
-async fn the_recorded_conversations_with_the_run_restored_at_every_step() {
+async fn replays_the_recorded_conversations_with_a_restored_run_at_every_step() {
     let transcripts = [
         include_str!("../../examples/weather/transcripts/weather.json"),
         include_str!("../../examples/weather/transcripts/parallel.json"),
@@ -128,7 +128,7 @@ async fn the_recorded_conversations_with_the_run_restored_at_every_step() {
 }
 
 #[tokio::test]
-async fn the_tokens_of_the_recorded_turns_are_summed() {
+async fn sums_the_tokens_of_the_recorded_turns() {
     let transcript = include_str!("../../examples/weather/transcripts/serial.json");
     for is_streamed in [false, true] {
         let (_, answer, _) = replay(transcript, tools![get_current_weather, send_email], is_streamed).await;
@@ -141,7 +141,7 @@ async fn the_tokens_of_the_recorded_turns_are_summed() {
 }
 
 #[tokio::test]
-async fn the_recorded_square_root() {
+async fn replays_the_recorded_square_root() {
     #[tool(name = "squareRoot")]
     fn recorded_root(x: f64) -> String {
         format!("{:.6}", x.sqrt())
@@ -150,20 +150,20 @@ async fn the_recorded_square_root() {
     let transcript = include_str!("../transcripts/square_root.json");
     let (recording, answer, _) = replay(transcript, tools![sum, recorded_root], false).await;
     let execution = &answer.tool_executions()[0];
-    assert!(!execution.call().id.is_empty(), "a call without an id is given one");
+    assert!(!execution.call().id.is_empty(), "a call without an id gets one");
     assert_eq!(execution.outcome().unwrap().to_string(), recording.turns[0].results[0]);
     assert_eq!(answer.text(), "The square root of 475695037565 is 689706.486532.");
 }
 
 #[tokio::test]
-async fn the_quickstarts_question() {
+async fn answers_the_question_of_the_quickstart() {
     let (_server, model) = serve(OfflineModel::new()).await;
     let question = "What is the square root of 475695037565?";
     let agent = Agent::builder(model.clone()).tools(tools![sum, square_root]).build().unwrap();
     let answer = agent.ask(question).await.unwrap();
     assert!(answer.text().contains("689706.486532"), "{answer}");
 
-    // The number is the tool's: another tool, another number.
+    // The number comes from the tool: another tool gives another number.
     #[tool("Returns the square root of a number", name = "square_root")]
     fn half(x: f64) -> f64 {
         x / 2.0

@@ -1,6 +1,6 @@
-//! The corpus of what servers really send, read by the client over HTTP.
+//! The corpus of server behaviour, read by the client over HTTP.
 //!
-//! Each case is a body, byte for byte, and what is expected of it: see `wire/README.md`.
+//! Each case is a body and the expected result: see `wire/README.md`.
 
 use std::collections::HashSet;
 use std::fs;
@@ -20,7 +20,7 @@ struct Case {
     expected: Value,
 }
 
-/// The cases of a folder that are about Chat Completions.
+/// Returns the cases of a folder for Chat Completions.
 fn cases(folder: &str, extension: &str) -> Vec<Case> {
     let files = fs::read_dir(Path::new("wire").join(folder)).unwrap().map(|file| file.unwrap().path());
     let is_body = |file: &PathBuf| {
@@ -52,27 +52,27 @@ fn model(base_url: String) -> ChatCompletions {
 
 async fn stream(base_url: String) -> (Vec<Delta>, Result<ChatResponse, ModelError>) {
     let (model, request) = (model(base_url), request());
-    let mut deltas = model.stream(&request);
-    let mut pieces = Vec::new();
-    while let Some(delta) = deltas.next().await {
+    let mut stream = model.stream(&request);
+    let mut deltas = Vec::new();
+    while let Some(delta) = stream.next().await {
         match delta {
             Ok(Delta::Done(response)) => {
-                assert!(deltas.next().await.is_none(), "there is nothing behind the end");
-                return (pieces, Ok(response));
+                assert!(stream.next().await.is_none(), "the stream continued after its end");
+                return (deltas, Ok(response));
             }
-            Ok(piece) => pieces.push(piece),
-            Err(error) => return (pieces, Err(error)),
+            Ok(delta) => deltas.push(delta),
+            Err(error) => return (deltas, Err(error)),
         }
     }
-    panic!("the stream ended without an end");
+    panic!("the stream ended without a response");
 }
 
-fn check(case: &Case, (pieces, outcome): (Vec<Delta>, Result<ChatResponse, ModelError>)) {
+fn check(case: &Case, (deltas, outcome): (Vec<Delta>, Result<ChatResponse, ModelError>)) {
     let Case { name, expected, .. } = case;
     match (expected["outcome"].as_str().unwrap(), outcome) {
         ("complete", Ok(response)) => {
             check_message(name, expected, &response);
-            check_pieces(name, &pieces, &response);
+            check_deltas(name, &deltas, &response);
             let reason = expected["finish_reason"].as_str();
             let (has_reason, has_calls) = (reason.is_some(), !response.message.tool_calls.is_empty());
             let expected_reason = match reason {
@@ -92,14 +92,14 @@ fn check(case: &Case, (pieces, outcome): (Vec<Delta>, Result<ChatResponse, Model
             let error = error.downcast_ref::<tool_openai::Error>().unwrap();
             assert_eq!(error.kind(), ErrorKind::Incomplete, "{name}: {error}");
             check_message(name, expected, error.partial().unwrap());
-            check_pieces(name, &pieces, error.partial().unwrap());
+            check_deltas(name, &deltas, error.partial().unwrap());
         }
         ("error", Err(error)) => {
             let error = error.downcast_ref::<tool_openai::Error>().unwrap();
-            let told = &expected["error"];
-            assert_eq!(json!(error.message()), told["message"], "{name}");
-            assert_eq!(json!(error.error_type()), told["type"], "{name}");
-            assert_eq!(json!(error.code()), told["code"], "{name}");
+            let expected_error = &expected["error"];
+            assert_eq!(json!(error.message()), expected_error["message"], "{name}");
+            assert_eq!(json!(error.error_type()), expected_error["type"], "{name}");
+            assert_eq!(json!(error.code()), expected_error["code"], "{name}");
             if let Some(status) = expected["http"]["status"].as_u64().filter(|status| *status != 200) {
                 assert_eq!(error.status().map(u64::from), Some(status), "{name}");
             }
@@ -115,15 +115,15 @@ fn check(case: &Case, (pieces, outcome): (Vec<Delta>, Result<ChatResponse, Model
                 ErrorKind::MalformedToolCall => "tool_generation",
                 other => panic!("{name}: {other:?}"),
             };
-            assert_eq!(told["kind"], kind, "{name}");
-            assert_eq!(json!(error.is_retryable()), told["retryable"], "{name}");
+            assert_eq!(expected_error["kind"], kind, "{name}");
+            assert_eq!(json!(error.is_retryable()), expected_error["retryable"], "{name}");
             let retry_after = error.retry_after().map(|after| after.as_millis() as u64);
-            assert_eq!(json!(retry_after), told["retry_after_ms"], "{name}");
-            let came = pieces.iter().map(|piece| match piece {
+            assert_eq!(json!(retry_after), expected_error["retry_after_ms"], "{name}");
+            let text = deltas.iter().map(|delta| match delta {
                 Delta::Text(text) => &**text,
                 other => panic!("{name}: {other:?}"),
             });
-            assert_eq!(came.collect::<String>(), expected["content"].as_str().unwrap_or_default(), "{name}");
+            assert_eq!(text.collect::<String>(), expected["content"].as_str().unwrap_or_default(), "{name}");
         }
         (outcome, other) => panic!("{name}: expected {outcome}, got {other:?}"),
     }
@@ -161,7 +161,7 @@ fn check_message(name: &str, expected: &Value, response: &ChatResponse) {
     assert_eq!(json!(response.logprobs), json!(logprobs), "{name}");
 }
 
-/// What a tool is given; nothing if the arguments are no object, nor left out.
+/// Returns the arguments that a tool receives, or null if they are neither an object nor missing.
 fn input(call: &ToolCall) -> Value {
     match &*call.arguments {
         "" | "null" => json!({}),
@@ -169,13 +169,13 @@ fn input(call: &ToolCall) -> Value {
     }
 }
 
-/// What the next request sends back beyond the plain message.
+/// Checks the fields that the next request sends back in addition to the plain message.
 async fn check_echo(Case { name, expected, .. }: &Case, server: &RawServer, response: &ChatResponse) {
     let results = response.message.tool_calls.iter();
     let results = results.map(|call| Message::tool(call, &Ok(ToolOutput::text("high"))));
     let mut messages = vec![Message::user("When?"), Message::Assistant(response.message.clone())];
     messages.extend(results);
-    // What comes of it does not matter.
+    // The outcome does not matter.
     drop(model(server.base_url()).chat(&ChatRequest::new(messages)).await);
     let sent = server.requests().pop().unwrap();
     let sent: Value = serde_json::from_str(sent.split_once("\r\n\r\n").unwrap().1).unwrap();
@@ -195,7 +195,7 @@ async fn check_echo(Case { name, expected, .. }: &Case, server: &RawServer, resp
 }
 
 fn check_usage(name: &str, expected: &Value, usage: Option<Usage>) {
-    let told = usage.map(|usage| {
+    let found = usage.map(|usage| {
         json!({
             "input_tokens": usage.input_tokens,
             "output_tokens": usage.output_tokens,
@@ -204,16 +204,16 @@ fn check_usage(name: &str, expected: &Value, usage: Option<Usage>) {
             "reasoning_tokens": usage.reasoning_tokens,
         })
     });
-    assert_eq!(json!(told), *expected, "{name}");
+    assert_eq!(json!(found), *expected, "{name}");
 }
 
-/// What the pieces say is what the whole says.
-fn check_pieces(name: &str, pieces: &[Delta], response: &ChatResponse) {
+/// Checks that the deltas match the response.
+fn check_deltas(name: &str, deltas: &[Delta], response: &ChatResponse) {
     let message = &response.message;
     let (mut text, mut reasoning, mut refusal) = (String::new(), String::new(), String::new());
     let mut calls: Vec<(&str, &str, String)> = Vec::new();
-    for piece in pieces {
-        match piece {
+    for delta in deltas {
+        match delta {
             Delta::Text(more) => text.push_str(more),
             Delta::Reasoning(more) => reasoning.push_str(more),
             Delta::Refusal(more) => refusal.push_str(more),
@@ -228,28 +228,29 @@ fn check_pieces(name: &str, pieces: &[Delta], response: &ChatResponse) {
     assert_eq!(text, message.text, "{name}");
     assert_eq!(reasoning, message.reasoning.as_deref().unwrap_or_default(), "{name}");
     assert_eq!(refusal, message.refusal.as_deref().unwrap_or_default(), "{name}");
-    let told = message.tool_calls.iter();
-    let told: Vec<_> = told.map(|call| (&*call.id, &*call.name, call.arguments.clone())).collect();
-    assert_eq!(calls, told, "{name}");
+    let expected_calls = message.tool_calls.iter();
+    let expected_calls: Vec<_> =
+        expected_calls.map(|call| (&*call.id, &*call.name, call.arguments.clone())).collect();
+    assert_eq!(calls, expected_calls, "{name}");
 }
 
 #[tokio::test]
-async fn every_stream_of_the_corpus() {
+async fn reads_every_stream_of_the_corpus() {
     let cases = cases("streams", ".sse");
-    assert!(cases.len() >= 51, "the corpus is here");
+    assert!(cases.len() >= 51, "the corpus is incomplete");
     for case in cases {
         let server =
             RawServer::answering("200 OK", &[("content-type", "text/event-stream")], &case.body).await;
-        let (pieces, outcome) = stream(server.base_url()).await;
+        let (deltas, outcome) = stream(server.base_url()).await;
         if let Ok(response) = &outcome {
             check_echo(&case, &server, response).await;
         }
-        check(&case, (pieces, outcome));
+        check(&case, (deltas, outcome));
     }
 }
 
 #[tokio::test]
-async fn an_id_behind_the_name_makes_no_second_call() {
+async fn an_id_after_the_name_starts_no_second_call() {
     let call =
         |call: &str| format!(r#"data: {{"choices":[{{"delta":{{"tool_calls":[{call}]}}}}]}}"#) + "\n\n";
     let body = call(r#"{"index":0,"function":{"name":"get_tide"}}"#)
@@ -257,16 +258,16 @@ async fn an_id_behind_the_name_makes_no_second_call() {
         + "data: [DONE]\n\n";
     let server =
         RawServer::answering("200 OK", &[("content-type", "text/event-stream")], body.as_bytes()).await;
-    let (pieces, outcome) = stream(server.base_url()).await;
+    let (deltas, outcome) = stream(server.base_url()).await;
     let response = outcome.unwrap();
-    check_pieces("an id behind the name", &pieces, &response);
+    check_deltas("an id after the name", &deltas, &response);
     assert_eq!(response.message.tool_calls.len(), 1);
     assert_eq!(response.message.tool_calls[0].arguments, "{}");
 }
 
-/// A model may end the arguments with a line, and the server may repeat the name with it.
+/// A model may end the arguments with a line break, and the server may repeat the name with it.
 #[tokio::test]
-async fn blanks_behind_the_arguments_make_no_second_call() {
+async fn whitespace_after_the_arguments_starts_no_second_call() {
     let call =
         |call: &str| format!(r#"data: {{"choices":[{{"delta":{{"tool_calls":[{call}]}}}}]}}"#) + "\n\n";
     let body = call(r#"{"index":0,"id":"call_1","function":{"name":"get_tide","arguments":"{}"}}"#)
@@ -278,22 +279,22 @@ async fn blanks_behind_the_arguments_make_no_second_call() {
     assert_eq!(outcome.unwrap().message.tool_calls.len(), 1);
 }
 
-/// The same in pieces that are cut in lines, in characters and in line ends: the client reads each chunk by itself.
-async fn check_in_pieces(case: &Case, pieces: impl IntoIterator<Item = &[u8]>) {
-    let server = RawServer::start(vec![chunked_answer(pieces)], Duration::ZERO).await;
+/// Checks a stream that is split within lines, characters and line ends: the client reads each chunk separately.
+async fn check_in_chunks(case: &Case, chunks: impl IntoIterator<Item = &[u8]>) {
+    let server = RawServer::start(vec![chunked_answer(chunks)], Duration::ZERO).await;
     check(case, stream(server.base_url()).await);
 }
 
 #[tokio::test]
-async fn every_stream_again_byte_by_byte() {
+async fn reads_every_stream_byte_by_byte() {
     for case in cases("streams", ".sse") {
-        check_in_pieces(&case, case.body.chunks(1)).await;
+        check_in_chunks(&case, case.body.chunks(1)).await;
     }
 }
 
 #[tokio::test]
-async fn every_stream_again_in_random_cuts() {
-    // A linear congruential generator: random enough, and the same each time.
+async fn reads_every_stream_in_random_chunks() {
+    // A linear congruential generator: sufficiently random, and reproducible.
     let mut state = 7_u64;
     let mut random = |below: usize| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -301,21 +302,21 @@ async fn every_stream_again_in_random_cuts() {
     };
     for case in cases("streams", ".sse") {
         for longest in [3, 40, 600] {
-            let (mut pieces, mut rest) = (Vec::new(), &case.body[..]);
+            let (mut chunks, mut rest) = (Vec::new(), &case.body[..]);
             while !rest.is_empty() {
-                let (piece, more) = rest.split_at((1 + random(longest)).min(rest.len()));
-                pieces.push(piece);
+                let (chunk, more) = rest.split_at((1 + random(longest)).min(rest.len()));
+                chunks.push(chunk);
                 rest = more;
             }
-            check_in_pieces(&case, pieces).await;
+            check_in_chunks(&case, chunks).await;
         }
     }
 }
 
 #[tokio::test]
-async fn every_whole_response_of_the_corpus() {
+async fn reads_every_complete_response_of_the_corpus() {
     let cases = cases("responses", ".json");
-    assert!(cases.len() >= 26, "the corpus is here");
+    assert!(cases.len() >= 26, "the corpus is incomplete");
     for case in cases {
         let status = case.expected["http"]["status"].to_string() + " Status";
         let headers = case.expected["http"]["headers"].as_object().unwrap();
@@ -326,16 +327,16 @@ async fn every_whole_response_of_the_corpus() {
         if let Ok(response) = &outcome {
             check_echo(&case, &server, response).await;
         }
-        let pieces = outcome.iter().flat_map(|response| response.clone().into_deltas());
-        check(&case, (pieces.filter(|piece| !matches!(piece, Delta::Done(_))).collect(), outcome));
-        // A server that does not stream, though it was asked to.
+        let deltas = outcome.iter().flat_map(|response| response.clone().into_deltas());
+        check(&case, (deltas.filter(|delta| !matches!(delta, Delta::Done(_))).collect(), outcome));
+        // The server does not stream although it was requested.
         check(&case, stream(server.base_url()).await);
     }
 }
 
-/// Calls without ids, of a server whose responses have no name, or always the same.
+/// A server that sends calls without ids, and responses without an id or always with the same one.
 #[tokio::test]
-async fn made_up_ids_are_those_of_no_other_response() {
+async fn generated_ids_are_unique_across_responses() {
     let call = r#"{"id":"same","choices":[{"delta":{"tool_calls":[{"function":{"name":"get_tide","arguments":"{}"}}]},"finish_reason":"stop"}]}"#;
     let body = format!("data: {call}\n\ndata: [DONE]\n\n");
     let server =

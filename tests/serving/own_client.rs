@@ -10,7 +10,7 @@ use tool_openai::server::Server;
 use tests::support::checked::CheckedServer;
 
 async fn both(server: Server) -> (CheckedServer, [Box<dyn ChatModel>; 2]) {
-    let server = CheckedServer::of(server).await;
+    let server = CheckedServer::start(server).await;
     let openai = OpenAi::builder().base_url(server.base_url()).build().unwrap();
     let models: [Box<dyn ChatModel>; 2] =
         [Box::new(openai.chat_model("m")), Box::new(openai.responses_model("m"))];

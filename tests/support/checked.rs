@@ -1,5 +1,5 @@
-//! A server of this project that is asked by its own client: what it is sent is checked by the published schemas, where
-//! they are at hand.
+//! A server of this project for tests with its own client. Requests are checked against the published schemas, if these
+//! are available.
 
 use std::net::SocketAddr;
 
@@ -12,9 +12,9 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tool_openai::server::Server;
 
-use super::schema::{Api, judge};
+use super::schema::{Api, validate_request};
 
-/// A server at work, until it is dropped.
+/// A running server that stops when it is dropped.
 #[derive(Debug)]
 pub struct CheckedServer {
     address: SocketAddr,
@@ -22,8 +22,8 @@ pub struct CheckedServer {
 }
 
 impl CheckedServer {
-    /// Serves, with a check of every request.
-    pub async fn of(server: Server) -> Self {
+    /// Starts a server that checks every request.
+    pub async fn start(server: Server) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let app = server.router().layer(from_fn(check));
@@ -31,7 +31,7 @@ impl CheckedServer {
         Self { address, task }
     }
 
-    /// Returns the base URL that a client is given.
+    /// Returns the base URL for a client.
     pub fn base_url(&self) -> String {
         format!("http://{}/v1", self.address)
     }
@@ -46,9 +46,9 @@ impl Drop for CheckedServer {
 async fn check(request: Request, next: Next) -> Response {
     let (head, body) = request.into_parts();
     let body = to_bytes(body, usize::MAX).await.unwrap();
-    match Api::of_path(head.uri.path()).map_or(Ok(()), |api| judge(api, &body)) {
+    match Api::from_path(head.uri.path()).map_or(Ok(()), |api| validate_request(api, &body)) {
         Ok(()) => next.run(Request::from_parts(head, Body::from(body))).await,
-        // The test fails with these words.
+        // The test fails with this message.
         Err(why) => {
             (StatusCode::BAD_REQUEST, format!("the API would refuse the request: {why}")).into_response()
         }

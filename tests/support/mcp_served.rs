@@ -1,4 +1,4 @@
-//! The tools of the small server that the tests start.
+//! The tools of the small MCP server that the tests start.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -17,9 +17,9 @@ use serde_json::{Map, Value, json};
 /// Tools that echo, wait, report progress, fail, change the list of tools, and end the process.
 #[derive(Clone, Debug, Default)]
 pub struct Tools {
-    /// `grow` was called, so the tool `grown` exists.
+    /// Set once `grow` was called and the tool `grown` exists.
     has_grown: Arc<AtomicBool>,
-    /// A call of `wait` was cancelled.
+    /// Set once a call of `wait` was cancelled.
     pub was_cancelled: Arc<AtomicBool>,
 }
 

@@ -1,4 +1,4 @@
-//! A server that answers every connection with bytes that it was given, and keeps what it was sent.
+//! Test servers, checks against the published schemas, and ways to drive a run.
 
 pub mod checked;
 pub mod mcp_served;
@@ -13,12 +13,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// A server that answers every connection with bytes that it was given.
+/// A server that answers every connection with given bytes and records the requests.
 ///
-/// What it was sent is checked by the published schemas when it is dropped, where they are at hand.
+/// When it is dropped, it checks the requests against the published schemas, if these are available.
 #[derive(Debug)]
 pub struct RawServer {
-    /// Where it listens.
+    /// The address that it listens on.
     pub address: SocketAddr,
     requests: Arc<Mutex<Vec<String>>>,
     is_checked: bool,
@@ -26,12 +26,12 @@ pub struct RawServer {
 }
 
 impl RawServer {
-    /// Answers with these pieces, with a pause between two of them.
-    pub async fn start(pieces: Vec<Vec<u8>>, pause: Duration) -> Self {
-        Self::serve(std::iter::repeat(pieces), pause).await
+    /// Answers every connection with these parts and pauses after each.
+    pub async fn start(parts: Vec<Vec<u8>>, pause: Duration) -> Self {
+        Self::serve(std::iter::repeat(parts), pause).await
     }
 
-    /// Answers each connection with the next of these answers, and those beyond with nothing.
+    /// Answers each connection with the next of these answers, and further connections with nothing.
     pub async fn answering_in_turn(answers: Vec<Vec<u8>>) -> Self {
         Self::serve(answers.into_iter().map(|answer| vec![answer]), Duration::ZERO).await
     }
@@ -49,8 +49,8 @@ impl RawServer {
                 let (mut stream, _) = listener.accept().await.unwrap();
                 let request = read_request(&mut stream).await;
                 seen.lock().unwrap().push(request);
-                for piece in &answers.next().unwrap_or_default() {
-                    if stream.write_all(piece).await.is_err() {
+                for part in &answers.next().unwrap_or_default() {
+                    if stream.write_all(part).await.is_err() {
                         break;
                     }
                     if !pause.is_zero() {
@@ -63,23 +63,23 @@ impl RawServer {
         Self { address, requests, is_checked: true, task }
     }
 
-    /// Answers with a body of this type, under a status such as `200 OK`.
+    /// Answers every connection with this body and a status such as `200 OK`.
     pub async fn answering(status: &str, headers: &[(&str, &str)], body: &[u8]) -> Self {
         Self::start(vec![whole_answer(status, headers, body)], Duration::ZERO).await
     }
 
-    /// Requests need not be such as the published API takes: the server is one that departs from it.
+    /// Disables the check of requests, for servers that deviate from the published API.
     pub fn unchecked(mut self) -> Self {
         self.is_checked = false;
         self
     }
 
-    /// Returns the base URL that a client is given.
+    /// Returns the base URL for a client.
     pub fn base_url(&self) -> String {
         format!("http://{}/v1", self.address)
     }
 
-    /// The requests so far, head and body.
+    /// Returns the requests so far, head and body.
     pub fn requests(&self) -> Vec<String> {
         self.requests.lock().unwrap().clone()
     }
@@ -94,14 +94,14 @@ impl Drop for RawServer {
         for request in self.requests() {
             let Some((head, body)) = request.split_once("\r\n\r\n") else { continue };
             let path = head.split(' ').nth(1).unwrap_or_default();
-            if let Some(api) = schema::Api::of_path(path) {
+            if let Some(api) = schema::Api::from_path(path) {
                 schema::check_request(api, body.as_bytes());
             }
         }
     }
 }
 
-/// An answer whose body ends with the connection.
+/// Returns an answer whose body ends with the connection.
 pub fn whole_answer(status: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
     let mut answer = format!("HTTP/1.1 {status}\r\nconnection: close\r\n");
     for (name, value) in headers {
@@ -113,7 +113,7 @@ pub fn whole_answer(status: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<
     answer
 }
 
-/// A streamed answer in these chunks, each of which the client reads by itself.
+/// Returns a streamed answer with these chunks, each of which the client reads separately.
 pub fn chunked_answer<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
     let head = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: text/event-stream\r\n";
     let mut answer = format!("{head}transfer-encoding: chunked\r\n\r\n").into_bytes();

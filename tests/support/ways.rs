@@ -1,5 +1,5 @@
-//! Drives one scripted case in all three ways: awaited, streamed, and by hand with the run serialised and restored
-//! between any two steps. All three must come to the same, tell the same events and ask the same of a person.
+//! Drives one scripted case in all three ways: awaited, streamed, and step by step with the run serialised and restored
+//! between any two steps. All three must produce the same outcome and events, and require the same approvals.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +9,7 @@ use tool_core::run::{Run, Step};
 use tool_core::tool::ToolExecution;
 use tool_core::{Agent, Answer, Approval, Event, Message, RunError, RunErrorKind, ToolCall};
 
-/// What a run came to, in a form that can be compared: times differ from run to run.
+/// Returns the outcome of a run in a comparable form, without times.
 pub fn summary(outcome: &Result<Answer, RunError>) -> Value {
     match outcome {
         Ok(answer) => json!({
@@ -33,15 +33,15 @@ fn failure(error: String, run: &Run) -> Value {
     })
 }
 
-fn executions(made: &[ToolExecution]) -> Value {
-    let summary = |one: &ToolExecution| {
-        let outcome = match one.outcome() {
+fn executions(executions: &[ToolExecution]) -> Value {
+    let summary = |execution: &ToolExecution| {
+        let outcome = match execution.outcome() {
             Ok(output) => output.to_string(),
             Err(error) => format!("{:?}: {error}", error.kind()),
         };
         json!([one.call(), outcome, one.attempts(), one.is_reused(), one.original_arguments()])
     };
-    made.iter().map(summary).collect()
+    executions.iter().map(summary).collect()
 }
 
 /// Serialises and restores a run.
@@ -52,13 +52,13 @@ pub fn restored(run: Run) -> Run {
     run
 }
 
-/// What was told, but what only a stream tells, in an order of its own: calls of one turn may come in any.
+/// The events of a run, sorted because calls of one turn finish in any order, without those that only a stream emits.
 #[derive(Clone, Default)]
-struct Told(Arc<Mutex<Vec<String>>>);
+struct RecordedEvents(Arc<Mutex<Vec<String>>>);
 
-impl Told {
-    fn note(&self, event: &Event) {
-        let told = match event {
+impl RecordedEvents {
+    fn record(&self, event: &Event) {
+        let line = match event {
             Event::TurnStarted { turn, messages, .. } => format!("turn {turn} of {messages}"),
             Event::TurnFinished { turn, .. } => format!("turn {turn} finished"),
             Event::CallReady(call) => format!("ready {}", call.id),
@@ -70,37 +70,37 @@ impl Told {
             Event::Failed(_) => "failed".into(),
             _ => return,
         };
-        self.0.lock().unwrap().push(told);
+        self.0.lock().unwrap().push(line);
     }
 
     fn take(&self) -> Vec<String> {
-        let mut told = std::mem::take(&mut *self.0.lock().unwrap());
-        // How often it is said that something is waited for depends on who waits.
-        told.retain(|one| !one.starts_with("approval of") && one != "failed");
-        told.sort();
-        told
+        let mut events = std::mem::take(&mut *self.0.lock().unwrap());
+        // The number of reports of a pending approval depends on how the run is driven.
+        events.retain(|event: &String| !event.starts_with("approval of") && event != "failed");
+        events.sort();
+        events
     }
 }
 
-/// What a person says to a call.
+/// Approves or denies a call.
 pub type Decide = fn(&ToolCall) -> Approval;
 
-fn decide(run: &mut Run, say: Decide) {
+fn decide(run: &mut Run, decision: Decide) {
     let waiting: Vec<_> = run.awaiting_approval().cloned().collect();
     assert!(!waiting.is_empty());
     for call in waiting {
-        run.resolve_approval(&call.id, say(&call)).unwrap();
+        run.resolve_approval(&call.id, decision(&call)).unwrap();
     }
 }
 
-/// Awaits the answer to a question; approvals are decided by `say`.
-pub async fn await_it(agent: &Agent, question: &str, say: Decide) -> Result<Answer, RunError> {
+/// Awaits the answer to a question, with approvals by `decision`.
+pub async fn await_it(agent: &Agent, question: &str, decision: Decide) -> Result<Answer, RunError> {
     let mut outcome = agent.ask(question).await;
     loop {
         match outcome {
             Err(error) if matches!(error.kind(), RunErrorKind::ApprovalNeeded) => {
                 let mut run = restored(error.into_run());
-                decide(&mut run, say);
+                decide(&mut run, decision);
                 outcome = agent.resume(run).await;
             }
             outcome => return outcome,
@@ -111,21 +111,21 @@ pub async fn await_it(agent: &Agent, question: &str, say: Decide) -> Result<Answ
 async fn read_to_the_end(mut events: tool_core::agent::EventStream) -> Result<Answer, RunError> {
     while let Some(event) = events.next().await {
         if let Event::Done(answer) = event? {
-            assert!(events.next().await.is_none(), "there is nothing behind the end");
+            assert!(events.next().await.is_none(), "the stream continued after its end");
             return Ok(answer);
         }
     }
-    panic!("the stream ended without an end");
+    panic!("the stream ended without an answer or error");
 }
 
-/// Reads the stream of the answer to a question; approvals are decided by `say`.
-pub async fn stream_it(agent: &Agent, question: &str, say: Decide) -> Result<Answer, RunError> {
+/// Reads the stream of the answer to a question, with approvals by `decision`.
+pub async fn stream_it(agent: &Agent, question: &str, decision: Decide) -> Result<Answer, RunError> {
     let mut outcome = read_to_the_end(agent.ask(question).stream()).await;
     loop {
         match outcome {
             Err(error) if matches!(error.kind(), RunErrorKind::ApprovalNeeded) => {
                 let mut run = restored(error.into_run());
-                decide(&mut run, say);
+                decide(&mut run, decision);
                 outcome = read_to_the_end(agent.resume(run).stream()).await;
             }
             outcome => return outcome,
@@ -133,7 +133,7 @@ pub async fn stream_it(agent: &Agent, question: &str, say: Decide) -> Result<Ans
     }
 }
 
-/// Why a loop by hand ends without an answer: the run says so, or the caller's own model fails.
+/// The reason why a run driven step by step ended without an answer.
 enum Stopped {
     Run(RunError),
     Model(String, Box<Run>),
@@ -145,17 +145,17 @@ impl From<RunError> for Stopped {
     }
 }
 
-/// Drives by hand; should the model fail, the agent asks it once more and says so.
-pub async fn drive_it(agent: &Agent, question: &str, say: Decide) -> Result<Answer, RunError> {
-    match drive_by_hand(agent, question, say).await {
+/// Drives a run step by step. If the model fails, the agent resumes the run and reports the failure.
+pub async fn drive_it(agent: &Agent, question: &str, decision: Decide) -> Result<Answer, RunError> {
+    match drive_in_steps(agent, question, decision).await {
         Ok(answer) => Ok(answer),
         Err(Stopped::Run(error)) => Err(error),
         Err(Stopped::Model(_, run)) => agent.resume(*run).await,
     }
 }
 
-/// The calls of a turn are made in the opposite order, and the run is restored between any two of them.
-async fn drive_by_hand(agent: &Agent, question: &str, say: Decide) -> Result<Answer, Stopped> {
+/// Executes the calls of a turn in reverse order and restores the run between any two of them.
+async fn drive_in_steps(agent: &Agent, question: &str, decision: Decide) -> Result<Answer, Stopped> {
     let mut run = agent.start(question);
     loop {
         match run.next().await? {
@@ -172,46 +172,46 @@ async fn drive_by_hand(agent: &Agent, question: &str, say: Decide) -> Result<Ans
             }
             Step::NeedsApproval(calls) => {
                 for call in calls {
-                    run.resolve_approval(&call.id, say(&call)).unwrap();
+                    run.resolve_approval(&call.id, decision(&call)).unwrap();
                 }
             }
             Step::Done => return Ok(run.finish().await?),
-            other => panic!("there is no such step: {other:?}"),
+            other => panic!("unknown step: {other:?}"),
         }
         run = agent.resume(restored(run.into_run())).start();
     }
 }
 
-/// Runs a case in all three ways, each with an agent of its own, and gives what the first came to.
-pub async fn in_all_ways(build: impl Fn() -> AgentBuilder, say: Decide) -> Result<Answer, RunError> {
+/// Runs a case in all three ways, each with its own agent, and returns the outcome of the first.
+pub async fn in_all_ways(build: impl Fn() -> AgentBuilder, decision: Decide) -> Result<Answer, RunError> {
     let question = "What now?";
-    let told = Told::default();
+    let recorded = RecordedEvents::default();
     let agent = || {
-        let told = told.clone();
-        build().on_event(move |event| told.note(event)).build().unwrap()
+        let recorded = recorded.clone();
+        build().on_event(move |event| recorded.record(event)).build().unwrap()
     };
-    let awaited = await_it(&agent(), question, say).await;
-    let events = told.take();
+    let awaited = await_it(&agent(), question, decision).await;
+    let events = recorded.take();
     assert_valid(messages(&awaited));
-    let streamed = stream_it(&agent(), question, say).await;
+    let streamed = stream_it(&agent(), question, decision).await;
     assert_eq!(summary(&awaited), summary(&streamed), "awaited and streamed");
-    assert_eq!(events, told.take(), "awaited and streamed");
-    let driven = match drive_by_hand(&agent(), question, say).await {
+    assert_eq!(events, recorded.take(), "awaited and streamed");
+    let driven = match drive_in_steps(&agent(), question, decision).await {
         Ok(answer) => summary(&Ok(answer)),
         Err(Stopped::Run(error)) => summary(&Err(error)),
         Err(Stopped::Model(error, run)) => failure(error, &run),
     };
-    assert_eq!(summary(&awaited), driven, "awaited and by hand");
-    // Who drives by hand may start a turn again after each restoration.
-    let mut by_hand = told.take();
-    by_hand.dedup_by(|one, other| one == other && one.contains(" of "));
-    assert_eq!(events, by_hand, "awaited and by hand");
+    assert_eq!(summary(&awaited), driven, "awaited and step by step");
+    // A run that is driven step by step may start a turn again after each restoration.
+    let mut driven_events = recorded.take();
+    driven_events.dedup_by(|one, other| one == other && one.contains(" of "));
+    assert_eq!(events, driven_events, "awaited and step by step");
     awaited
 }
 
-/// The same for a case in which nobody has to approve anything.
+/// Runs a case that requires no approvals in all three ways; see [`in_all_ways`].
 pub async fn alike(build: impl Fn() -> AgentBuilder) -> Result<Answer, RunError> {
-    in_all_ways(build, |_| panic!("nobody has to approve this")).await
+    in_all_ways(build, |_| panic!("no approval is expected")).await
 }
 
 fn messages(outcome: &Result<Answer, RunError>) -> &[Message] {
@@ -221,14 +221,14 @@ fn messages(outcome: &Result<Answer, RunError>) -> &[Message] {
     }
 }
 
-/// Every call has one result right behind it, so that the next request is one that an API accepts.
+/// Panics unless the results of each turn's calls follow it directly, as the APIs require.
 pub fn assert_valid(messages: &[Message]) {
     let mut open: Vec<&str> = Vec::new();
     for message in messages {
         match message {
             Message::Tool(result) => {
                 let found = open.iter().position(|id| *id == result.call_id);
-                open.remove(found.expect("a result is of an open call"));
+                open.remove(found.expect("a result belongs to an open call"));
             }
             _ => assert!(open.is_empty(), "calls have no result: {open:?}"),
         }

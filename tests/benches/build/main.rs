@@ -1,8 +1,8 @@
-//! What tools cost to build: a crate of 200 tools with `#[tool]`, against the same tools by hand with serde's and
-//! schemars' derives. `cargo bench -p tests --bench build` prints the ratios, and fails when one is over its bound.
+//! Build time of tools: a crate of 200 tools with `#[tool]`, compared with the same hand-written tools with the derives of
+//! serde and schemars. `cargo bench -p tests --bench build` prints the ratios, and fails if one exceeds its bound.
 //!
-//! Both crates are built from the same sources of their dependencies, which are built beforehand and not counted,
-//! without incremental compilation, in turn, several times; the median is what counts.
+//! Both crates use the same dependencies, which are built beforehand and not counted. The crates are built alternately and
+//! without incremental compilation; the medians are compared.
 
 mod source;
 
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 const TOOLS: usize = 200;
 const ROUNDS: usize = 5;
 
-/// The bounds on our crate's figures, as shares of the hand-written crate's.
+/// The bounds for our crate, as ratios to the hand-written crate.
 const CHECK_BOUND: f64 = 0.35;
 const RELEASE_BOUND: f64 = 0.35;
 const SIZE_BOUND: f64 = 0.53;
@@ -30,7 +30,7 @@ fn main() -> Result<()> {
     for one in [&ours, &hand] {
         one.cargo(&["check"])?;
         one.cargo(&["build", "--release"])?;
-        assert_eq!(one.run()?, format!("{TOOLS} tools, 7.5"), "both crates do the same");
+        assert_eq!(one.run()?, format!("{TOOLS} tools, 7.5"), "both crates produce the same output");
     }
     println!("{TOOLS} tools, median of {ROUNDS} rounds: with #[tool], by hand, ratio, bound");
     let check = compare("cargo check", &ours, &hand, &["check"])?;
@@ -40,10 +40,10 @@ fn main() -> Result<()> {
     println!("stripped size          {our_size:>9} B {hand_size:>9} B  {size:.3}  {SIZE_BOUND}");
 
     let is_within = check <= CHECK_BOUND && release <= RELEASE_BOUND && size <= SIZE_BOUND;
-    if is_within { Ok(()) } else { Err("a ratio is over its bound".into()) }
+    if is_within { Ok(()) } else { Err("a ratio exceeds its bound".into()) }
 }
 
-/// Builds both in turn, and gives the ratio of the medians.
+/// Builds both crates alternately and returns the ratio of the medians.
 fn compare(title: &str, ours: &Crate, hand: &Crate, arguments: &[&str]) -> Result<f64> {
     let mut times = [Vec::new(), Vec::new()];
     for _ in 0..ROUNDS {
@@ -66,7 +66,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-/// A crate that was generated for this.
+/// A generated crate.
 struct Crate {
     name: &'static str,
     folder: PathBuf,
@@ -84,7 +84,7 @@ impl Crate {
             dependencies.replace("ROOT", &root.display().to_string())
         );
         fs::write(this.folder.join("Cargo.toml"), manifest)?;
-        // The versions that this workspace is locked to, so that nothing is fetched anew.
+        // The locked versions of this workspace, so that nothing is downloaded.
         fs::copy(root.join("Cargo.lock"), this.folder.join("Cargo.lock"))?;
         fs::write(this.main(), source)?;
         Ok(this)
@@ -122,7 +122,7 @@ impl Crate {
         Ok(fs::metadata(self.binary())?.len())
     }
 
-    /// What the program prints: how many tools it has, and what the last of them gives.
+    /// Returns the output of the program: the number of tools, and the result of the last one.
     fn run(&self) -> Result<String> {
         let output = Command::new(self.binary()).stderr(Stdio::inherit()).output()?;
         Ok(String::from_utf8(output.stdout)?.trim().to_owned())

@@ -1,4 +1,4 @@
-//! The sources of the two crates: the same tools, declared in two ways.
+//! The sources of the two crates, which declare the same tools in two ways.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ pub(crate) const WITH_TOOL_DEPENDENCIES: &str =
 pub(crate) const BY_HAND_DEPENDENCIES: &str = "futures-util = \"0.3\"\nschemars = { version = \"1\", features = [\"preserve_order\"] }\n\
      serde = { version = \"1\", features = [\"derive\"] }\nserde_json = \"1\"\n";
 
-/// What each tool does, in both crates.
+/// The body of each tool in both crates.
 const BODY: &str = "\
     if text.is_empty() {
         return Err(String::from(\"the text is empty\"));

@@ -1,5 +1,5 @@
-//! The loop as one writes it by hand: the messages in a list, the tools as JSON that is made once, and per turn the whole
-//! body written, the reply read, and the tool called that its name says.
+//! A typical hand-written loop: the messages are in a list, and the tools are serialised once. Each turn writes the complete
+//! body, reads the reply, and calls the tool by its name.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::{INSTRUCTIONS, MODEL, QUESTION, tools};
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// The connections and the tools, as they stand in every request.
+/// The HTTP client and the tools as serialised in every request.
 #[derive(Clone)]
 pub(crate) struct Agent {
     http: reqwest::Client,
@@ -98,7 +98,7 @@ impl Agent {
         Ok(Self { http, url: format!("{base_url}/chat/completions"), tools })
     }
 
-    /// Asks; gives the answer, the number of calls and of tokens.
+    /// Runs the loop and returns the answer, the number of calls and the number of tokens.
     pub(crate) async fn ask(&self) -> Outcome<(String, usize, u64)> {
         let mut messages =
             vec![Message::System { content: INSTRUCTIONS }, Message::User { content: QUESTION }];

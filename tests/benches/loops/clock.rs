@@ -1,35 +1,35 @@
-//! The processor's time of this thread alone, noted on the way: the tools are called with the number of the call.
+//! The CPU time of the current thread, recorded at certain calls: tools receive the number of the call.
 
 use std::cell::Cell;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// The calls at which the time is noted.
-pub(crate) const NOTED: [u32; 6] = [5, 15, 50, 150, 190, 200];
+/// The calls at which the time is recorded.
+pub(crate) const RECORDED_CALLS: [u32; 6] = [5, 15, 50, 150, 190, 200];
 
 thread_local! {
-    static NOTES: Cell<[Duration; NOTED.len()]> = const { Cell::new([Duration::ZERO; NOTED.len()]) };
+    static TIMES: Cell<[Duration; RECORDED_CALLS.len()]> = const { Cell::new([Duration::ZERO; RECORDED_CALLS.len()]) };
 }
 
-/// How long this thread has been at work.
-pub(crate) fn of_this_thread() -> Duration {
+/// Returns the CPU time of the current thread.
+pub(crate) fn thread_cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::try_from(time).expect("the time began at zero")
+    Duration::try_from(time).expect("CPU time is not negative")
 }
 
-/// A call is made: notes the time, if it is one at which it is noted.
-pub(crate) fn pass(call: u32) {
-    if let Some(position) = NOTED.iter().position(|noted| *noted == call) {
-        NOTES.with(|notes| {
-            let mut times = notes.get();
-            times[position] = of_this_thread();
-            notes.set(times);
+/// Records the time if this is one of the calls in [`RECORDED_CALLS`].
+pub(crate) fn record_call(call: u32) {
+    if let Some(position) = RECORDED_CALLS.iter().position(|recorded| *recorded == call) {
+        TIMES.with(|recorded| {
+            let mut times = recorded.get();
+            times[position] = thread_cpu_time();
+            recorded.set(times);
         });
     }
 }
 
-/// The times that were noted last on this thread.
-pub(crate) fn notes() -> [Duration; NOTED.len()] {
-    NOTES.get()
+/// Returns the times last recorded on the current thread.
+pub(crate) fn recorded_times() -> [Duration; RECORDED_CALLS.len()] {
+    TIMES.get()
 }

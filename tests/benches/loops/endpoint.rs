@@ -1,4 +1,4 @@
-//! An endpoint that answers at once: what it says is made beforehand, and of a request it reads no more than it must.
+//! An endpoint that answers immediately: its answers are built beforehand, and it reads only what it needs of a request.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,17 +12,17 @@ use super::tools;
 
 pub(crate) const ANSWER: &str = "The Albergo del Sole.";
 
-/// The tokens of one reply.
+/// The number of tokens of one reply.
 pub(crate) const TOKENS: u64 = 1_041;
 
-/// What the ids of calls begin with; the number of the call is behind it.
+/// The prefix of call ids; the number of the call follows.
 const ID: &str = "call_abcdefghijkl";
 
-/// So much of the end of a request holds the id of the last result.
+/// The length of a request's end that contains the id of the last result.
 const TAIL: usize = 512;
 
-/// Starts an endpoint on a thread of its own, which lives as long as the program. It calls so many tools, one per turn,
-/// and then answers. How far a run is, it sees in the request, so that runs may share connections.
+/// Starts an endpoint on a separate thread, which lives as long as the program. It calls `calls` tools, one per turn, and
+/// then answers. It reads the progress of a run from the request, so runs can share connections.
 pub(crate) fn start(calls: u32) -> io::Result<String> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
     listener.set_nonblocking(true)?;
@@ -31,7 +31,7 @@ pub(crate) fn start(calls: u32) -> io::Result<String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     std::thread::spawn(move || {
         runtime.block_on(async {
-            let listener = TcpListener::from_std(listener).expect("it does not block");
+            let listener = TcpListener::from_std(listener).expect("the listener is non-blocking");
             while let Ok((stream, _)) = listener.accept().await {
                 tokio::spawn(serve(stream, Arc::clone(&replies)));
             }
@@ -50,21 +50,21 @@ async fn serve(mut stream: TcpStream, replies: Arc<[Vec<u8>]>) -> io::Result<()>
             if stream.read_buf(&mut request).await? == 0 {
                 return Ok(());
             }
-            whole = whole.or_else(|| length_of(&request));
+            whole = whole.or_else(|| request_length(&request));
         }
         stream.write_all(&replies[calls_in(&request)]).await?;
     }
 }
 
-/// How long a request is, with its head, once that is there.
-fn length_of(request: &[u8]) -> Option<usize> {
+/// Returns the length of a request including its head, once the head has arrived.
+fn request_length(request: &[u8]) -> Option<usize> {
     let end = request.windows(4).position(|bytes| bytes == b"\r\n\r\n")?;
     let head = std::str::from_utf8(&request[..end]).ok()?;
     let length = head.lines().find_map(|line| line.strip_prefix("content-length: "))?;
     Some(end + 4 + length.parse::<usize>().ok()?)
 }
 
-/// The number of the last call whose result is in the request.
+/// Returns the number of the last call whose result is in the request.
 fn calls_in(request: &[u8]) -> usize {
     let tail = &request[request.len().saturating_sub(TAIL)..];
     let id = tail.windows(ID.len()).rposition(|bytes| bytes == ID.as_bytes());
@@ -78,7 +78,7 @@ fn calls_in(request: &[u8]) -> usize {
 fn call(number: u32) -> Vec<u8> {
     let name = tools::NAMES[number as usize % tools::NAMES.len()];
     let arguments = json!({
-        "wishes": { "city": "Rome", "guests": 4, "most_per_night": 150.0, "comforts": ["breakfast", "garden"] },
+        "filter": { "city": "Rome", "guests": 4, "most_per_night": 150.0, "comforts": ["breakfast", "garden"] },
         "page": number,
     });
     let function = json!({ "name": name, "arguments": arguments.to_string() });

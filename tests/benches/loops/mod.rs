@@ -1,5 +1,5 @@
-//! The same agent twice, for the benches that compare them: ours, and a loop written by hand with reqwest and serde. Both
-//! talk over HTTP to one endpoint on this machine, which answers at once.
+//! Two equivalent agents for benches that compare them: ours, and a hand-written loop with reqwest and serde. Both use one
+//! HTTP endpoint on this machine, which answers immediately.
 
 #![allow(dead_code, reason = "each bench needs another part of it")]
 
@@ -18,7 +18,7 @@ pub(crate) const INSTRUCTIONS: &str =
 
 pub(crate) const QUESTION: &str = "Where do we stay in Rome, with two children, for at most 150 a night?";
 
-/// Our agent at the endpoint, which may call tools that often.
+/// Builds our agent with the endpoint as its model and a limit of `calls` tool calls.
 pub(crate) fn agent(base_url: &str, calls: u32) -> Result<Agent, Box<dyn std::error::Error>> {
     let model = OpenAi::builder().base_url(base_url).build()?.chat_model(MODEL);
     let agent = Agent::builder(model).instructions(INSTRUCTIONS).tools(tools::all());

@@ -1,4 +1,4 @@
-//! Twenty tools, and the `match` that calls the same functions by hand.
+//! Twenty tools, and a hand-written `match` that calls the same functions.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,17 +6,17 @@ use tool_core::{ToolSet, tool, tools};
 
 use super::clock;
 
-/// What a place must have.
+/// The criteria of a search.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Wishes {
+pub(crate) struct Filter {
     /// The city, in English.
     city: String,
-    /// How many people stay there.
+    /// The number of guests.
     guests: u8,
-    /// What a night may cost, in euros.
+    /// The maximum price of a night, in euros.
     most_per_night: Option<f64>,
-    /// What there must be.
+    /// The required comforts.
     comforts: Vec<Comfort>,
 }
 
@@ -43,9 +43,9 @@ struct Place {
     comforts: Vec<Comfort>,
 }
 
-fn look_up(wishes: Wishes, page: u32) -> Page {
-    clock::pass(page);
-    let Wishes { city, guests, most_per_night, comforts } = wishes;
+fn look_up(filter: Filter, page: u32) -> Page {
+    clock::record_call(page);
+    let Filter { city, guests, most_per_night, comforts } = filter;
     let price = f64::from(guests) * 30.5;
     let place = |name, street| Place { name, street, price, comforts: comforts.clone() };
     let places = match most_per_night {
@@ -57,37 +57,37 @@ fn look_up(wishes: Wishes, page: u32) -> Page {
     Page { page, places, is_last: false }
 }
 
-/// As many tools as names, which all do the same.
+/// Declares a tool for each name; all do the same.
 macro_rules! tools_named {
     ($($name:ident)*) => {
         pub(crate) const NAMES: &[&str] = &[$(stringify!($name)),*];
 
         $(
-            /// Looks places to stay up, in pages of two: what they are called, where they are, what a night costs.
+            /// Finds places to stay, in pages of two, with the name, the address and the price of a night.
             #[tool]
             fn $name(
-                #[param("what the places must have")] wishes: Wishes,
+                #[param("what the places must have")] filter: Filter,
                 #[param("which page, from 1")] page: u32,
             ) -> Page {
-                look_up(wishes, page)
+                look_up(filter, page)
             }
         )*
 
-        /// The tools.
+        /// Returns all tools.
         pub(crate) fn all() -> ToolSet {
             tools![$($name),*]
         }
 
-        /// What the tool of this name gives back, as text.
+        /// Calls the function with this name and returns its output as text.
         pub(crate) fn call_by_hand(name: &str, arguments: &str) -> Result<String, Box<dyn std::error::Error + Send + Sync>> {
             match name {
                 $(
                     stringify!($name) => {
-                        let Arguments { wishes, page } = serde_json::from_str(arguments)?;
-                        Ok(serde_json::to_string(&$name(wishes, page))?)
+                        let Arguments { filter, page } = serde_json::from_str(arguments)?;
+                        Ok(serde_json::to_string(&$name(filter, page))?)
                     }
                 )*
-                other => Err(format!("there is no tool {other}").into()),
+                other => Err(format!("unknown tool {other}").into()),
             }
         }
     };
@@ -101,6 +101,6 @@ tools_named! {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Arguments {
-    wishes: Wishes,
+    filter: Filter,
     page: u32,
 }

@@ -1,4 +1,4 @@
-//! Whole agents: the functions are called with what the model wrote, and their schemas are ones that the server can hold it to.
+//! Complete agents: functions are called with the arguments that the model wrote, and the server can enforce their schemas.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use tool_core::{Agent, Answer, ChatModel, Event, Message, RunError, RunErrorKind
 
 use super::{model, seeded};
 
-/// What the functions were called with.
+/// The arguments of all calls.
 #[derive(Clone, Default)]
 pub(crate) struct Seen(Arc<Mutex<Vec<Value>>>);
 
@@ -32,7 +32,7 @@ enum Unit {
     Foot,
 }
 
-/// A place on the coast.
+/// A location on the coast.
 #[derive(Serialize, Deserialize, JsonSchema)]
 struct Place {
     #[schemars(length(max = 8))]
@@ -51,7 +51,7 @@ enum Vessel {
     Raft,
 }
 
-/// Tells the tide.
+/// Returns the tide.
 #[tool]
 fn get_tide(
     #[inject] seen: &Seen,
@@ -62,7 +62,7 @@ fn get_tide(
     seen.add(json!({ "port": port, "hours": hours, "unit": unit }))
 }
 
-/// Plans a way.
+/// Plans a route.
 #[tool]
 async fn plan(
     #[inject] seen: &Seen,
@@ -85,13 +85,13 @@ fn set_lamps(
     seen.add(json!({ "on": on, "brightness": brightness, "code": code, "pair": pair }))
 }
 
-/// Tells the time.
+/// Returns the time.
 #[tool]
 fn now(#[inject] seen: &Seen) -> String {
     seen.add(json!({}))
 }
 
-/// An agent that says something else in each turn, and the same in each test.
+/// Builds an agent whose model replies differently in each turn and identically in each test.
 pub(crate) fn agent(model: impl ChatModel + 'static, seed: i64) -> AgentBuilder {
     Agent::builder(model)
         .tools(tools![get_tide, plan, set_lamps, now].strict_arguments())
@@ -100,7 +100,7 @@ pub(crate) fn agent(model: impl ChatModel + 'static, seed: i64) -> AgentBuilder 
         .before_turn(move |turn| turn.options = seeded(seed * 100 + i64::from(turn.number())))
 }
 
-/// Every call that the model wrote was made with what it wrote, and is in the conversation with its result.
+/// Checks that every call was executed with the arguments that the model wrote, and that the conversation has its result.
 pub(crate) fn check(outcome: &Result<Answer, RunError>, seen: &Seen) -> usize {
     let (executions, messages) = match outcome {
         Ok(answer) => (answer.tool_executions(), answer.messages()),
@@ -131,13 +131,13 @@ pub(crate) fn check(outcome: &Result<Answer, RunError>, seen: &Seen) -> usize {
     let results = messages.iter().filter(|message| matches!(message, Message::Tool(_)));
     match outcome {
         Ok(_) => assert_eq!(results.count(), executions.len()),
-        // At the limit, calls that were not made have a result as well.
+        // At the limit, calls that were not executed have a result as well.
         Err(_) => assert!(results.count() > executions.len()),
     }
     executions.len()
 }
 
-/// What was read holds all that was written, and defaults for what was left out.
+/// Returns `true` if the parsed value contains everything that was written; it may have defaults in addition.
 fn contains(read: &Value, written: &Value) {
     match (read, written) {
         (Value::Object(read), Value::Object(written)) => {
@@ -162,7 +162,7 @@ async fn streamed(mut events: EventStream) -> Result<Answer, RunError> {
 
 #[tokio::test]
 #[ignore = "needs a server of llama.cpp, which `tests/endpoints/inference/run` starts"]
-async fn the_functions_are_called_with_what_the_model_wrote() {
+async fn functions_are_called_with_the_arguments_of_the_model() {
     let model = model();
     let model = Arc::new(model);
     let (mut calls, mut answers, mut limits) = (0, 0, 0);
@@ -197,14 +197,14 @@ struct Report {
     places: Vec<Place>,
 }
 
-/// It keeps the limits of its own schema.
+/// Checks the limits of the report's schema.
 fn check_report(report: &Report) {
     jsonschema::validate(schema_for!(Report).as_value(), &json!(report)).unwrap();
 }
 
 #[tokio::test]
 #[ignore = "needs a server of llama.cpp, which `tests/endpoints/inference/run` starts"]
-async fn an_answer_is_of_a_type() {
+async fn an_answer_has_the_requested_type() {
     let model = model();
     let model = Arc::new(model);
     for seed in 0..8 {
@@ -214,10 +214,10 @@ async fn an_answer_is_of_a_type() {
     }
 }
 
-/// The server calls nothing as soon as it is given a form for the answer, so it is given none beside tools.
+/// The server calls no tools if it is sent a response format, so the two are not sent together.
 #[tokio::test]
 #[ignore = "needs a server of llama.cpp, which `tests/endpoints/inference/run` starts"]
-async fn an_answer_of_a_type_is_given_by_a_tool_behind_calls() {
+async fn a_typed_answer_is_given_by_a_tool_after_calls() {
     let model = model();
     let model = Arc::new(model);
     let (mut reports, mut calls) = (0, 0);
@@ -229,7 +229,7 @@ async fn an_answer_of_a_type_is_given_by_a_tool_behind_calls() {
                 check_report(&report);
                 reports += 1;
             }
-            // It would rather babble.
+            // The model would only babble.
             Err(error) => assert!(
                 matches!(error.kind(), RunErrorKind::Stopped(StopReason::WrongAnswer(_)))
                     || matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTurns(_))),

@@ -1,4 +1,4 @@
-//! Calls: that they are made where they must be, of the tools that are offered, with the arguments that these take.
+//! Calls: they occur when they are required, of the tools offered, and with valid arguments.
 
 use std::collections::HashSet;
 
@@ -33,7 +33,7 @@ pub(crate) fn required(seed: i64) -> ChatRequest<'static> {
     request(seed).with_tools(tools()).with_tool_choice(ToolChoice::Required)
 }
 
-/// Each call is of a tool that was offered, and its arguments are such as the tool's schema asks for.
+/// Checks that each call is of a tool that was offered and that its arguments match the tool's schema.
 pub(crate) fn check(request: &ChatRequest<'_>, response: &ChatResponse) {
     let mut ids = HashSet::new();
     for call in &response.message.tool_calls {
@@ -46,7 +46,7 @@ pub(crate) fn check(request: &ChatRequest<'_>, response: &ChatResponse) {
 
 #[tokio::test]
 #[ignore = "needs a server of llama.cpp, which `tests/endpoints/inference/run` starts"]
-async fn a_call_is_made_where_one_is_required() {
+async fn a_required_call_occurs() {
     let model = model();
     let (mut names, mut most, mut with_text) = (HashSet::new(), 0, 0);
     for seed in 0..16 {
@@ -67,7 +67,7 @@ async fn a_call_is_made_where_one_is_required() {
 
 #[tokio::test]
 #[ignore = "needs a server of llama.cpp, which `tests/endpoints/inference/run` starts"]
-async fn a_tool_that_is_chosen_by_name_is_called() {
+async fn a_tool_chosen_by_name_is_called() {
     let model = model();
     for seed in 0..4 {
         let tools = tools().iter().filter(|tool| tool.name() == "switch_lamp").cloned().collect();
@@ -82,7 +82,7 @@ async fn a_tool_that_is_chosen_by_name_is_called() {
 
 #[tokio::test]
 #[ignore = "needs a server of llama.cpp, which `tests/endpoints/inference/run` starts"]
-async fn a_model_that_may_call_does_or_does_not() {
+async fn calls_are_optional_by_default() {
     let model = model();
     let (mut calling, mut talking) = (0, 0);
     for seed in 0..16 {
@@ -94,19 +94,19 @@ async fn a_model_that_may_call_does_or_does_not() {
             false => calling += 1,
         }
         let expected = if response.message.tool_calls.is_empty() { "stop" } else { "tool_calls" };
-        let told = match response.finish_reason {
+        let found = match response.finish_reason {
             FinishReason::Stop => "stop",
             FinishReason::ToolCalls => "tool_calls",
             other => panic!("{other:?}"),
         };
-        assert_eq!(told, expected);
+        assert_eq!(found, expected);
     }
     assert!(calling > 0 && talking > 0, "{calling} call, {talking} do not");
 }
 
 #[tokio::test]
 #[ignore = "needs a server of llama.cpp, which `tests/endpoints/inference/run` starts"]
-async fn a_model_that_must_not_call_does_not() {
+async fn tool_choice_none_prevents_calls() {
     let model = model();
     for seed in 0..8 {
         let request = request(seed).with_tools(tools()).with_tool_choice(ToolChoice::None);
@@ -116,9 +116,9 @@ async fn a_model_that_must_not_call_does_not() {
 
 #[tokio::test]
 #[ignore = "needs a server of llama.cpp, which `tests/endpoints/inference/run` starts"]
-async fn a_reply_that_is_cut_anywhere_is_told_as_cut() {
+async fn a_reply_truncated_anywhere_is_reported_as_truncated() {
     let model = model();
-    // A seed with which the reply begins with calls, three or more of them.
+    // With this seed the reply starts with three or more calls.
     let begins_with_calls = async |seed: i64| {
         let message = ask_both_ways(&model, &required(seed)).await.message;
         message.text.is_empty() && message.tool_calls.len() > 2

@@ -1,4 +1,4 @@
-//! Texts: whole, streamed, cut short, held to a form.
+//! Texts: complete, streamed, truncated, and constrained by a format.
 
 use serde_json::{Value, json};
 use tool_core::ModelOptions;
@@ -8,7 +8,7 @@ use super::{MOST_TOKENS, ask_both_ways, model, request, seeded};
 
 #[tokio::test]
 #[ignore = "needs a server of llama.cpp, which `tests/endpoints/inference/run` starts"]
-async fn a_text_is_the_same_whole_and_streamed() {
+async fn a_text_is_the_same_complete_and_streamed() {
     let model = model();
     let mut text = String::new();
     for seed in 0..12 {
@@ -17,12 +17,12 @@ async fn a_text_is_the_same_whole_and_streamed() {
         assert_eq!(response.model.as_deref(), Some("babbler"));
         text.push_str(&response.message.text);
     }
-    assert!(text.contains('é'), "a character of two tokens comes whole: {text}");
+    assert!(text.contains('é'), "a character of two tokens is not split: {text}");
 }
 
 #[tokio::test]
 #[ignore = "needs a server of llama.cpp, which `tests/endpoints/inference/run` starts"]
-async fn a_text_is_cut_at_the_length() {
+async fn a_text_is_truncated_at_the_maximum_length() {
     let model = model();
     let request = request(1).with_options(seeded(1).with_max_output_tokens(3));
     let response = ask_both_ways(&model, &request).await;
@@ -32,7 +32,7 @@ async fn a_text_is_cut_at_the_length() {
 
 #[tokio::test]
 #[ignore = "needs a server of llama.cpp, which `tests/endpoints/inference/run` starts"]
-async fn a_text_stops_where_it_is_told_to() {
+async fn a_text_ends_at_a_stop_sequence() {
     let model = model();
     for seed in 0..4 {
         let request = request(seed).with_options(seeded(seed).with_stop(["a", "e"]));
@@ -44,7 +44,7 @@ async fn a_text_stops_where_it_is_told_to() {
 
 #[tokio::test]
 #[ignore = "needs a server of llama.cpp, which `tests/endpoints/inference/run` starts"]
-async fn every_option_is_taken() {
+async fn accepts_every_option() {
     let model = model();
     let options = ModelOptions::default()
         .with_seed(5)
@@ -64,7 +64,7 @@ async fn every_option_is_taken() {
 
 #[tokio::test]
 #[ignore = "needs a server of llama.cpp, which `tests/endpoints/inference/run` starts"]
-async fn an_answer_is_of_the_form_that_is_asked_for() {
+async fn an_answer_has_the_requested_format() {
     let model = model();
     let schema = json!({
         "type": "object",

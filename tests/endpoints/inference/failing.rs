@@ -1,4 +1,4 @@
-//! What goes wrong: what the server refuses, and what is cut off in the middle.
+//! Errors: requests that the server rejects, and streams that break.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -25,7 +25,7 @@ async fn stream(model: &ChatCompletions, request: &ChatRequest<'_>) -> Result<Ch
     }
 }
 
-/// The error, which is the same whole and streamed.
+/// Returns the error of a request, which is the same complete and streamed.
 async fn error_both_ways(model: &ChatCompletions, request: &ChatRequest<'_>) -> Error {
     let whole = model.chat(request).await.unwrap_err().downcast::<Error>().unwrap();
     let streamed = stream(model, request).await.unwrap_err().downcast::<Error>().unwrap();
@@ -34,16 +34,16 @@ async fn error_both_ways(model: &ChatCompletions, request: &ChatRequest<'_>) -> 
     whole
 }
 
-/// A text that goes on until nobody listens: its end may not be said.
+/// Returns a request whose answer continues until the client disconnects, because the end token is banned.
 fn endless() -> ChatRequest<'static> {
     const END: u32 = 257;
     let options = ModelOptions::default().with_extra("logit_bias", json!([[END, false]]));
-    ChatRequest::new([Message::user("Tell me everything.")]).with_options(options)
+    ChatRequest::new([Message::user("List everything.")]).with_options(options)
 }
 
 #[tokio::test]
 #[ignore = "needs a server of llama.cpp, which `tests/endpoints/inference/run` starts"]
-async fn a_conversation_beyond_the_context() {
+async fn reports_a_conversation_beyond_the_context() {
     let model = model();
     let request = ChatRequest::new([Message::user("tide ".repeat(20_000))]);
     let error = error_both_ways(&model, &request).await;
@@ -53,7 +53,7 @@ async fn a_conversation_beyond_the_context() {
 
 #[tokio::test]
 #[ignore = "needs a server of llama.cpp, which `tests/endpoints/inference/run` starts"]
-async fn a_route_that_is_none() {
+async fn reports_an_unknown_route() {
     let url = base_url();
     let model = at(&format!("{url}/nowhere")).build().unwrap().chat_model("babbler");
     let error = error_both_ways(&model, &request(0)).await;
@@ -63,7 +63,7 @@ async fn a_route_that_is_none() {
 
 #[tokio::test]
 #[ignore = "needs a server of llama.cpp, which `tests/endpoints/inference/run` starts"]
-async fn a_model_that_is_none_is_answered_for_by_the_one_that_is() {
+async fn answers_for_an_unknown_model_with_the_loaded_one() {
     let builder = builder();
     let response = builder.build().unwrap().chat_model("another").chat(&request(0)).await.unwrap();
     assert_eq!(response.model.as_deref(), Some("babbler"));
@@ -71,7 +71,7 @@ async fn a_model_that_is_none_is_answered_for_by_the_one_that_is() {
 
 #[tokio::test]
 #[ignore = "needs a server of llama.cpp, which `tests/endpoints/inference/run` starts"]
-async fn a_schema_that_no_grammar_can_be_made_of() {
+async fn reports_a_schema_without_a_grammar() {
     let model = model();
     let parameters = json!({ "type": "object", "properties": { "a": { "type": "thing" } } });
     let tool = ToolDefinition::new("look").with_description("Looks").with_parameters(parameters);
@@ -83,7 +83,7 @@ async fn a_schema_that_no_grammar_can_be_made_of() {
 
 #[tokio::test]
 #[ignore = "needs a server of llama.cpp, which `tests/endpoints/inference/run` starts"]
-async fn an_image_for_a_model_that_sees_nothing() {
+async fn reports_an_image_for_a_model_without_vision() {
     let builder = builder();
     let retries = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&retries);
@@ -95,29 +95,29 @@ async fn an_image_for_a_model_that_sees_nothing() {
     let error = builder.build().unwrap().chat_model("babbler").chat(&request).await.unwrap_err();
     let error = error.downcast::<Error>().unwrap();
     assert!(error.message().unwrap().starts_with("image input is not supported"), "{error}");
-    // The server says that the fault is its own, and is taken at its word.
+    // The status marks it as a server error, and the client trusts that.
     assert_eq!((error.status(), retries.load(Ordering::Relaxed)), (Some(500), 1));
 }
 
 #[tokio::test]
 #[ignore = "needs a server of llama.cpp, which `tests/endpoints/inference/run` starts"]
-async fn a_stream_that_is_dropped_leaves_room_for_the_next() {
+async fn a_dropped_stream_frees_its_slot() {
     let server = OwnServer::start();
     let model = at(&server.base_url).max_retries(0).build().unwrap().chat_model("babbler");
-    // The server does one thing at a time, and has text for minutes.
+    // The server handles one request at a time, and this one would take minutes.
     let endless = endless();
     for seed in 0..3 {
-        let pieces: Vec<_> = model.stream(&endless).take(9).map(Result::unwrap).collect().await;
-        assert!(pieces.iter().all(|piece| matches!(piece, Delta::Text(_))), "{pieces:?}");
+        let deltas: Vec<_> = model.stream(&endless).take(9).map(Result::unwrap).collect().await;
+        assert!(deltas.iter().all(|delta| matches!(delta, Delta::Text(_))), "{deltas:?}");
         let request = request(seed);
         let next = tokio::time::timeout(Duration::from_secs(20), model.chat(&request)).await;
-        next.expect("the server goes on with what nobody reads").unwrap();
+        next.expect("the server continued a dropped stream").unwrap();
     }
 }
 
 #[tokio::test]
 #[ignore = "needs a server of llama.cpp, which `tests/endpoints/inference/run` starts"]
-async fn a_server_that_is_stopped_in_the_middle_of_a_stream() {
+async fn reports_a_server_that_stops_during_a_stream() {
     let mut server = OwnServer::start();
     let model = at(&server.base_url).max_retries(0).build().unwrap().chat_model("babbler");
     let endless = endless();

@@ -1,5 +1,5 @@
-//! The client against llama.cpp's own server, with a model that babbles: what it calls and answers is well-formed because the
-//! server's grammars hold it to that, so every schema that is sent is one that a server of others has read.
+//! The client against llama.cpp's own server with a model that babbles. Its calls and answers are well-formed only because
+//! the server's grammars constrain them, so an independent server has read every schema that is sent.
 //!
 //! `tests/endpoints/inference/run` installs the server, starts it, and runs these tests.
 
@@ -18,10 +18,10 @@ use tool_core::model::{ChatRequest, ChatResponse, Delta};
 use tool_core::{ChatModel, Message, ModelOptions};
 use tool_openai::{ChatCompletions, Endpoint, OpenAi, OpenAiBuilder};
 
-/// More than any answer here needs, so that a grammar that does not end fails a test and does not hang it.
+/// More tokens than any answer here needs, so that an endless grammar fails a test instead of blocking it.
 const MOST_TOKENS: u32 = 4000;
 
-/// What `tests/endpoints/inference/run` says of its server.
+/// Returns an environment variable that `tests/endpoints/inference/run` sets.
 fn variable(name: &str) -> String {
     env::var(name).unwrap_or_else(|_| panic!("{name} is not set; `tests/endpoints/inference/run` sets it"))
 }
@@ -42,7 +42,8 @@ fn model() -> ChatCompletions {
     builder().build().unwrap().chat_model("babbler")
 }
 
-/// With a seed the model says always the same. The server knows it in both of its APIs, of which one has no such option.
+/// Returns options with a seed, which makes replies reproducible. The server supports it in both APIs, although one has no
+/// such option.
 fn seeded(seed: i64) -> ModelOptions {
     ModelOptions::default().with_extra("seed", seed).with_max_output_tokens(MOST_TOKENS)
 }
@@ -51,7 +52,7 @@ fn request(seed: i64) -> ChatRequest<'static> {
     ChatRequest::new([Message::user("When is high tide?")]).with_options(seeded(seed))
 }
 
-/// The response, whole and streamed: both are of the same words.
+/// Requests the response complete and streamed, and checks that both are equal.
 async fn ask_both_ways(model: &impl ChatModel, request: &ChatRequest<'_>) -> ChatResponse {
     let whole = model.chat(request).await.unwrap();
     let streamed = ask_streamed(model, request).await;
@@ -61,7 +62,7 @@ async fn ask_both_ways(model: &impl ChatModel, request: &ChatRequest<'_>) -> Cha
     };
     assert_eq!(calls(&whole), calls(&streamed));
     assert_eq!(whole.finish_reason, streamed.finish_reason);
-    // A call that was cut before its name came is a text only in a whole answer.
+    // A call that is truncated before its name is a text only in a complete answer.
     if !whole.message.text.contains("<tool_call>") {
         assert_eq!(whole.message.text, streamed.message.text);
     }
@@ -75,7 +76,7 @@ async fn ask_both_ways(model: &impl ChatModel, request: &ChatRequest<'_>) -> Cha
     whole
 }
 
-/// The response of a stream, whose pieces say what it says.
+/// Returns the response of a stream after checking that the deltas match it.
 async fn ask_streamed(model: &impl ChatModel, request: &ChatRequest<'_>) -> ChatResponse {
     let (mut text, mut calls) = (String::new(), Vec::new());
     let mut deltas = model.stream(request);
@@ -88,16 +89,17 @@ async fn ask_streamed(model: &impl ChatModel, request: &ChatRequest<'_>) -> Chat
             }
             Delta::Arguments { index, text } => calls[index].2.push_str(&text),
             Delta::Done(response) => {
-                assert!(deltas.next().await.is_none(), "there is nothing behind the end");
+                assert!(deltas.next().await.is_none(), "the stream continued after its end");
                 assert_eq!(text, response.message.text);
-                let told = response.message.tool_calls.iter();
-                let told: Vec<_> =
-                    told.map(|call| (call.id.clone(), call.name.clone(), call.arguments.clone())).collect();
-                assert_eq!(calls, told);
+                let expected = response.message.tool_calls.iter();
+                let expected: Vec<_> = expected
+                    .map(|call| (call.id.clone(), call.name.clone(), call.arguments.clone()))
+                    .collect();
+                assert_eq!(calls, expected);
                 return response;
             }
             other => panic!("{other:?}"),
         }
     }
-    panic!("the stream ended without an end");
+    panic!("the stream ended without a response");
 }

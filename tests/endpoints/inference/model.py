@@ -1,8 +1,8 @@
-"""Makes a model for llama.cpp that knows nothing and can be held to anything: model.py FILE.
+"""Generates a model for llama.cpp without any knowledge that follows every grammar: model.py FILE.
 
-A llama of one layer whose attention and feed-forward add nothing: the next token depends on the last one only, by the table
-below. So it babbles words, closes what it has opened, and comes to an end; what it calls and answers is formed by the
-server's grammars alone. Tokens are bytes, but for those that ChatML and calls are marked with.
+The model is a llama with one layer whose attention and feed-forward add nothing: the next token depends only on the last one,
+by the table below. It babbles words, closes what it has opened, and ends; only the server's grammars shape its calls and
+answers. Tokens are bytes, except the markers of ChatML and of calls.
 """
 
 import string
@@ -54,7 +54,7 @@ For each call, write a JSON object with the name and the arguments within <tool_
 
 
 def byte_names():
-    """The name of each byte in a vocabulary of GPT-2's kind, where none is blank or unprintable."""
+    """Returns the name of each byte in a GPT-2 vocabulary, where no name is blank or unprintable."""
     printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = [byte for byte in range(256) if byte not in printable]
     names = {byte: chr(byte) for byte in printable} | {byte: chr(256 + place) for place, byte in enumerate(others)}
@@ -67,7 +67,7 @@ ID = {chr(byte): byte for byte in range(128)} | {mark: 256 + place for place, ma
 
 
 def likelihoods():
-    """The logits of the next token, a row for each last one."""
+    """Returns the logits of the next token, with a row for each last token."""
     logits = np.full((len(VOCABULARY), len(VOCABULARY)), -9.0)
 
     def follow(last, following, logit):
@@ -76,7 +76,7 @@ def likelihoods():
                 logits[ID[one], ID[next_one]] = logit
 
     letters, digits, closing = string.ascii_lowercase, string.digits, '"}]'
-    # Words, of which some have an accent, so that characters are of several tokens; an end now and then.
+    # Words, some with an accent, so that characters have several tokens; and an occasional end.
     follow(ID, letters, 0.0)
     follow(letters, " ", 2.0)
     follow(letters, "\n", 0.0)
@@ -86,11 +86,11 @@ def likelihoods():
     logits[first] = -99.0
     logits[first, second] = 0.0
     logits[second] = logits[ID["e"]]
-    # Calls begin on a line of their own, and the answer is a line of its own.
+    # Calls start on a new line, and so does the answer.
     follow("\n", [CALL], 2.5)
     follow([CALL_END], [END, CALL], 4.0)
     follow([CALL], "\n", 3.0)
-    # JSON without blanks, closed soon.
+    # JSON without whitespace that is closed soon.
     follow(digits, digits, 0.0)
     follow(letters + digits, '"', 0.5)
     logits[second, ID['"']] = 0.5
@@ -120,7 +120,7 @@ def main(file):
     kinds = [gguf.TokenType.NORMAL] * 256 + [gguf.TokenType.CONTROL] * 2 + [gguf.TokenType.USER_DEFINED] * 2
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
-    # A list of merges may not be empty: this one makes a token that is never likely.
+    # A list of merges must not be empty: this one creates a token that is never likely.
     writer.add_token_list([*VOCABULARY, "QZ"])
     writer.add_token_types([*kinds, gguf.TokenType.NORMAL])
     writer.add_token_merges(["Q Z"])
@@ -134,7 +134,7 @@ def main(file):
     embedding[np.arange(tokens), np.arange(tokens)] = 1.0
     output = np.full((tokens, WIDTH), -99.0, np.float32)
     output[: len(VOCABULARY), : len(VOCABULARY)] = likelihoods().T
-    # The norm makes a one of the embedding the root of its width.
+    # The norm turns a 1 of the embedding into the square root of the width.
     output /= np.sqrt(WIDTH)
 
     nothing = np.zeros((WIDTH, WIDTH), np.float32)

@@ -1,4 +1,4 @@
-//! The Responses API, which the server makes of Chat Completions. What it cuts at the length it tells as complete.
+//! The Responses API, which the server builds on Chat Completions. It reports truncated responses as complete.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ fn model() -> Responses {
 
 #[tokio::test]
 #[ignore = "needs a server of llama.cpp, which `tests/endpoints/inference/run` starts"]
-async fn a_text_is_the_same_whole_and_streamed() {
+async fn a_text_is_the_same_complete_and_streamed() {
     let model = model();
     for seed in 0..8 {
         let response = ask_both_ways(&model, &request(seed)).await;
@@ -24,7 +24,7 @@ async fn a_text_is_the_same_whole_and_streamed() {
 
 #[tokio::test]
 #[ignore = "needs a server of llama.cpp, which `tests/endpoints/inference/run` starts"]
-async fn a_call_is_made_where_one_is_required() {
+async fn a_required_call_occurs() {
     let model = model();
     for seed in 0..8 {
         let request = calling::required(seed);
@@ -37,7 +37,7 @@ async fn a_call_is_made_where_one_is_required() {
 
 #[tokio::test]
 #[ignore = "needs a server of llama.cpp, which `tests/endpoints/inference/run` starts"]
-async fn the_functions_are_called_with_what_the_model_wrote() {
+async fn functions_are_called_with_the_arguments_of_the_model() {
     let model = model();
     let model = Arc::new(model);
     for seed in 0..6 {

@@ -1,7 +1,7 @@
 """Serves a model with llama.cpp's own server: serve.py MODEL SLOTS CONTEXT.
 
-It answers so many requests at once, each with so many tokens of context. Its base URL is the first line that is printed, once
-requests are taken. It ends with its input, so it does not outlive who started it.
+It answers up to SLOTS requests at once, each with CONTEXT tokens of context. When it is ready, it prints its base URL. It
+exits when standard input closes, so it does not outlive its parent process.
 """
 
 import os
@@ -21,10 +21,10 @@ params.cpuparams_batch.n_threads = 1
 params.use_jinja = True
 params.endpoint_metrics = True
 params.verbosity = 1
-# Any port that is free.
+# Any free port.
 params.port = 0
 server = xllamacpp.Server(params)
 print(f"{server.listening_address}/v1", flush=True)
 sys.stdin.read()
-# At once: the server would first wait for the requests that are under way.
+# Exits immediately: the server would wait for requests in flight.
 os._exit(0)

@@ -1,18 +1,18 @@
-//! A server of one's own, for what would disturb others.
+//! A separate server for tests that would disturb others.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
 use super::variable;
 
-/// A server for one request at a time, with room for more than a test can wait for. It is stopped when it is dropped.
+/// A server for one request at a time, with a context too long to fill during a test. It stops when it is dropped.
 pub(crate) struct OwnServer {
     process: Child,
     pub(crate) base_url: String,
 }
 
 impl OwnServer {
-    /// Starts what the environment says, which ends with its input.
+    /// Starts the command that the environment specifies. It exits when its standard input closes.
     pub(crate) fn start() -> Self {
         let command = variable("INFERENCE_SERVER");
         let mut words = command.split('\t');
@@ -30,7 +30,7 @@ impl OwnServer {
         Self { process, base_url }
     }
 
-    /// Ends it at once, in the middle of whatever it does.
+    /// Kills the server.
     pub(crate) fn kill(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();

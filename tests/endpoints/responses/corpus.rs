@@ -1,4 +1,4 @@
-//! The corpus of what servers send: see `wire/README.md`.
+//! The corpus of server behaviour: see `wire/README.md`.
 
 use std::collections::HashSet;
 use std::fs;
@@ -18,7 +18,7 @@ struct Case {
     expected: Value,
 }
 
-/// The cases of a folder that are about this API.
+/// Returns the cases of a folder for this API.
 fn cases(folder: &str, extension: &str) -> Vec<Case> {
     let files = fs::read_dir(Path::new("wire").join(folder)).unwrap().map(|file| file.unwrap().path());
     let is_body = |file: &PathBuf| {
@@ -73,9 +73,9 @@ impl Case {
                 assert_eq!(json!(runs_tools), expected["run_tools"], "{name}");
                 self.check_usage(&response);
                 if let Some(logprobs) = expected.get("logprobs") {
-                    let told = serde_json::to_value(&response.logprobs).unwrap();
-                    assert_eq!(told[0], logprobs[0], "{name}");
-                    assert_eq!(told.as_array().unwrap().len(), logprobs.as_array().unwrap().len(), "{name}");
+                    let found = serde_json::to_value(&response.logprobs).unwrap();
+                    assert_eq!(found[0], logprobs[0], "{name}");
+                    assert_eq!(found.as_array().unwrap().len(), logprobs.as_array().unwrap().len(), "{name}");
                 }
             }
             ("incomplete", Err(error)) => {
@@ -88,11 +88,11 @@ impl Case {
             }
             ("error", Err(error)) => {
                 let error = error.downcast_ref::<tool_openai::Error>().unwrap();
-                let told = &expected["error"];
-                assert_eq!(json!(error.message()), told["message"], "{name}");
-                assert_eq!(json!(error.error_type()), told["type"], "{name}");
-                assert_eq!(json!(error.code()), told["code"], "{name}");
-                assert_eq!(json!(error.is_retryable()), told["retryable"], "{name}");
+                let expected_error = &expected["error"];
+                assert_eq!(json!(error.message()), expected_error["message"], "{name}");
+                assert_eq!(json!(error.error_type()), expected_error["type"], "{name}");
+                assert_eq!(json!(error.code()), expected_error["code"], "{name}");
+                assert_eq!(json!(error.is_retryable()), expected_error["retryable"], "{name}");
                 let kind = match error.kind() {
                     ErrorKind::Server => "server",
                     ErrorKind::RateLimit => "rate_limit",
@@ -100,9 +100,9 @@ impl Case {
                     ErrorKind::InvalidRequest => "invalid_request",
                     other => panic!("{name}: {other:?}"),
                 };
-                assert_eq!(told["kind"], kind, "{name}");
+                assert_eq!(expected_error["kind"], kind, "{name}");
                 let retry_after = error.retry_after().map(|after| after.as_millis() as u64);
-                assert_eq!(json!(retry_after), told["retry_after_ms"], "{name}");
+                assert_eq!(json!(retry_after), expected_error["retry_after_ms"], "{name}");
                 let came = error.partial().map_or("", |partial| &partial.message.text);
                 assert_eq!(came, expected["content"].as_str().unwrap_or_default(), "{name}");
                 let id = expected["http"]["headers"]["x-request-id"].as_str();
@@ -121,16 +121,17 @@ impl Case {
         let input = |call: &ToolCall| serde_json::from_str(&call.arguments).unwrap_or(Value::Null);
         let calls: Vec<_> =
             calls.map(|call| json!([call.id, call.name, call.arguments, input(call)])).collect();
-        let told = expected["tool_calls"].as_array().unwrap().iter();
-        let told: Vec<_> =
-            told.map(|call| json!([call["id"], call["name"], call["arguments"], call["input"]])).collect();
-        assert_eq!(calls, told, "{name}");
+        let expected_calls = expected["tool_calls"].as_array().unwrap().iter();
+        let expected_calls: Vec<_> = expected_calls
+            .map(|call| json!([call["id"], call["name"], call["arguments"], call["input"]]))
+            .collect();
+        assert_eq!(calls, expected_calls, "{name}");
         let ids: HashSet<_> = message.tool_calls.iter().map(|call| &call.id).collect();
         assert_eq!(ids.len(), calls.len(), "{name}");
     }
 
     fn check_usage(&self, response: &ChatResponse) {
-        let told = response.usage.map(|usage| {
+        let found = response.usage.map(|usage| {
             json!({
                 "input_tokens": usage.input_tokens,
                 "output_tokens": usage.output_tokens,
@@ -139,16 +140,16 @@ impl Case {
                 "reasoning_tokens": usage.reasoning_tokens,
             })
         });
-        assert_eq!(json!(told), self.expected["usage"], "{}", self.name);
+        assert_eq!(json!(found), self.expected["usage"], "{}", self.name);
     }
 
-    /// What the pieces say is what the whole says.
-    fn check_pieces(&self, pieces: &[Delta], response: &ChatResponse) {
+    /// Checks that the deltas match the response.
+    fn check_deltas(&self, deltas: &[Delta], response: &ChatResponse) {
         let name = &self.name;
         let (mut text, mut reasoning, mut refusal) = (String::new(), String::new(), String::new());
         let mut calls: Vec<(String, String, String)> = Vec::new();
-        for piece in pieces {
-            match piece {
+        for delta in deltas {
+            match delta {
                 Delta::Text(more) => text.push_str(more),
                 Delta::Reasoning(more) => reasoning.push_str(more),
                 Delta::Refusal(more) => refusal.push_str(more),
@@ -161,7 +162,7 @@ impl Case {
             }
         }
         let message = &response.message;
-        // Parts that come interleaved are told as they come.
+        // Interleaved parts are streamed in the order of arrival.
         assert_eq!(text, self.expected["told"].as_str().unwrap_or(&message.text), "{name}");
         assert_eq!(reasoning, message.reasoning.clone().unwrap_or_default(), "{name}");
         assert_eq!(refusal, message.refusal.clone().unwrap_or_default(), "{name}");
@@ -171,7 +172,7 @@ impl Case {
         assert_eq!(calls, whole, "{name}");
     }
 
-    /// What the next request sends of the reply is what the case says.
+    /// Checks the items of the reply that the next request sends back.
     async fn check_echo(&self, response: ChatResponse) {
         let Some(items) = self.expected["echo"]["input_items"].as_array() else { return };
         let server =
@@ -186,7 +187,7 @@ impl Case {
         let server = if is_valid { server } else { server.unchecked() };
         model(&server).chat(&ChatRequest::new(messages)).await.unwrap();
         let body = if is_valid { bodies(&server) } else { unchecked_bodies(&server) }.remove(0);
-        // A model reads no blanks, so none are sent.
+        // Requests contain no whitespace between JSON tokens.
         assert!(!body.contains('\n'), "{}", self.name);
         let sent = input(&body);
         let (before, results) = (1, response.message.tool_calls.len());
@@ -201,15 +202,15 @@ impl Case {
 }
 
 #[tokio::test]
-async fn every_stream_of_the_corpus() {
+async fn reads_every_stream_of_the_corpus() {
     let cases = cases("streams", ".sse");
-    assert!(cases.len() >= 29, "the corpus is here");
+    assert!(cases.len() >= 29, "the corpus is incomplete");
     for case in cases {
         let server = RawServer::answering_in_turn(vec![case.answer()]).await;
-        let (pieces, outcome) = streamed(&model(&server), &request()).await;
+        let (deltas, outcome) = streamed(&model(&server), &request()).await;
         bodies(&server);
         if let Ok(response) = &outcome {
-            case.check_pieces(&pieces, response);
+            case.check_deltas(&deltas, response);
             case.check_echo(response.clone()).await;
         }
         case.check(outcome);
@@ -217,9 +218,9 @@ async fn every_stream_of_the_corpus() {
 }
 
 #[tokio::test]
-async fn every_whole_response_of_the_corpus() {
+async fn reads_every_complete_response_of_the_corpus() {
     let cases = cases("responses", ".json");
-    assert!(cases.len() >= 11, "the corpus is here");
+    assert!(cases.len() >= 11, "the corpus is incomplete");
     for case in cases {
         let server = RawServer::answering_in_turn(vec![case.answer(), case.answer()]).await;
         let outcome = model(&server).chat(&request()).await;
@@ -227,36 +228,36 @@ async fn every_whole_response_of_the_corpus() {
             case.check_echo(response.clone()).await;
         }
         case.check(outcome);
-        // A server that does not stream, though it was asked to.
-        let (pieces, outcome) = streamed(&model(&server), &request()).await;
+        // The server does not stream although it was requested.
+        let (deltas, outcome) = streamed(&model(&server), &request()).await;
         if let Ok(response) = &outcome {
-            case.check_pieces(&pieces, response);
+            case.check_deltas(&deltas, response);
         }
         case.check(outcome);
         bodies(&server);
     }
 }
 
-/// The same in pieces that are cut in lines, in characters and in line ends: the client reads each chunk by itself.
-async fn check_in_pieces(case: &Case, pieces: impl IntoIterator<Item = &[u8]>) {
-    let server = RawServer::answering_in_turn(vec![chunked_answer(pieces)]).await;
-    let (pieces, outcome) = streamed(&model(&server), &request()).await;
+/// Checks a stream that is split within lines, characters and line ends: the client reads each chunk separately.
+async fn check_in_chunks(case: &Case, chunks: impl IntoIterator<Item = &[u8]>) {
+    let server = RawServer::answering_in_turn(vec![chunked_answer(chunks)]).await;
+    let (deltas, outcome) = streamed(&model(&server), &request()).await;
     if let Ok(response) = &outcome {
-        case.check_pieces(&pieces, response);
+        case.check_deltas(&deltas, response);
     }
     case.check(outcome);
 }
 
 #[tokio::test]
-async fn every_stream_again_byte_by_byte() {
+async fn reads_every_stream_byte_by_byte() {
     for case in cases("streams", ".sse") {
-        check_in_pieces(&case, case.body.chunks(1)).await;
+        check_in_chunks(&case, case.body.chunks(1)).await;
     }
 }
 
 #[tokio::test]
-async fn every_stream_again_in_random_cuts() {
-    // A linear congruential generator: random enough, and the same each time.
+async fn reads_every_stream_in_random_chunks() {
+    // A linear congruential generator: sufficiently random, and reproducible.
     let mut state = 7_u64;
     let mut random = |below: usize| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -264,13 +265,13 @@ async fn every_stream_again_in_random_cuts() {
     };
     for case in cases("streams", ".sse") {
         for longest in [3, 40, 600] {
-            let (mut pieces, mut rest) = (Vec::new(), &case.body[..]);
+            let (mut chunks, mut rest) = (Vec::new(), &case.body[..]);
             while !rest.is_empty() {
-                let (piece, more) = rest.split_at((1 + random(longest)).min(rest.len()));
-                pieces.push(piece);
+                let (chunk, more) = rest.split_at((1 + random(longest)).min(rest.len()));
+                chunks.push(chunk);
                 rest = more;
             }
-            check_in_pieces(&case, pieces).await;
+            check_in_chunks(&case, chunks).await;
         }
     }
 }

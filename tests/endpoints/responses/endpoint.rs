@@ -1,4 +1,4 @@
-//! Asks an endpoint that answers as it is told, and looks at what it was sent.
+//! Sends requests to an endpoint with given answers, and inspects the requests that it receives.
 
 use futures_util::StreamExt;
 use serde_json::Value;
@@ -9,48 +9,48 @@ use tool_openai::{Endpoint, OpenAi, Responses};
 use tests::support::schema::{Api, check_request};
 use tests::support::{RawServer, whole_answer};
 
-/// The model `m` of OpenAI, which is this server; what fails is not asked again.
+/// Returns the model `m` of OpenAI at this server, without retries.
 pub(crate) fn model(server: &RawServer) -> Responses {
     model_of(Endpoint::openai(), server)
 }
 
-/// The model `m` of an endpoint, which is this server.
+/// Returns the model `m` of an endpoint at this server.
 pub(crate) fn model_of(endpoint: Endpoint, server: &RawServer) -> Responses {
     let openai = OpenAi::builder().endpoint(endpoint).base_url(server.base_url()).max_retries(0);
     openai.build().unwrap().responses_model("m")
 }
 
-/// What a model says, piece by piece, and what it comes to.
+/// Returns the deltas of a stream and its outcome.
 pub(crate) async fn streamed(
     model: &impl ChatModel,
     request: &ChatRequest<'_>,
 ) -> (Vec<Delta>, Result<ChatResponse, ModelError>) {
-    let mut deltas = model.stream(request);
-    let mut pieces = Vec::new();
-    while let Some(delta) = deltas.next().await {
+    let mut stream = model.stream(request);
+    let mut deltas = Vec::new();
+    while let Some(delta) = stream.next().await {
         match delta {
             Ok(Delta::Done(response)) => {
-                assert!(deltas.next().await.is_none(), "there is nothing behind the end");
-                return (pieces, Ok(response));
+                assert!(stream.next().await.is_none(), "the stream continued after its end");
+                return (deltas, Ok(response));
             }
-            Ok(piece) => pieces.push(piece),
-            Err(error) => return (pieces, Err(error)),
+            Ok(delta) => deltas.push(delta),
+            Err(error) => return (deltas, Err(error)),
         }
     }
-    panic!("the stream ended without an end");
+    panic!("the stream ended without a response");
 }
 
-/// An answer that is not streamed.
+/// Returns an answer that is not streamed.
 pub(crate) fn json_answer(body: &Value) -> Vec<u8> {
     whole_answer("200 OK", &[("content-type", "application/json")], body.to_string().as_bytes())
 }
 
-/// An answer that is streamed.
+/// Returns a streamed answer.
 pub(crate) fn event_stream(events: &[u8]) -> Vec<u8> {
     whole_answer("200 OK", &[("content-type", "text/event-stream")], events)
 }
 
-/// The bodies that a server was sent, each of which is one that the API takes.
+/// Returns the bodies that a server received, after checking them against the schema of the API.
 #[track_caller]
 pub(crate) fn bodies(server: &RawServer) -> Vec<String> {
     let bodies = unchecked_bodies(server);
@@ -58,7 +58,7 @@ pub(crate) fn bodies(server: &RawServer) -> Vec<String> {
     bodies
 }
 
-/// The bodies that a server was sent: what came in no form of the API goes back in none.
+/// Returns the bodies that a server received without a check: items in unknown forms are sent back unchanged.
 pub(crate) fn unchecked_bodies(server: &RawServer) -> Vec<String> {
     let bodies = server.requests().into_iter().map(|request| {
         let (head, body) = request.split_once("\r\n\r\n").unwrap();
@@ -68,7 +68,7 @@ pub(crate) fn unchecked_bodies(server: &RawServer) -> Vec<String> {
     bodies.collect()
 }
 
-/// The items of a body's input.
+/// Returns the items of a body's input.
 pub(crate) fn input(body: &str) -> Vec<Value> {
     let mut body: Value = serde_json::from_str(body).unwrap();
     serde_json::from_value(body["input"].take()).unwrap()

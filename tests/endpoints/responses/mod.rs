@@ -1,4 +1,4 @@
-//! The Responses API, asked through HTTP: what servers send, what goes back to them, and whole runs.
+//! The Responses API over HTTP: responses, items that are sent back, and complete runs.
 
 mod corpus;
 mod endpoint;

@@ -1,4 +1,4 @@
-//! Whole runs over a scripted server: what each turn sends.
+//! Complete runs against a scripted server: the requests of each turn.
 
 use serde_json::{Value, json};
 use tool_core::agent::AgentBuilder;
@@ -12,13 +12,13 @@ use super::endpoint::{bodies, event_stream, input, json_answer, model, model_of}
 use tests::support::RawServer;
 use tests::support::ways::{await_it, drive_it, stream_it};
 
-/// Tells when the tide is high.
+/// Returns the time of high tide.
 #[tool]
 fn get_tide(port: String) -> String {
     format!("{port}: at six, “spring”")
 }
 
-/// Draws the wind.
+/// Draws a chart of the wind.
 #[tool]
 fn get_wind(port: String, hours: u8) -> ToolOutput {
     ToolOutput::text(format!("{port}, {hours} h")).with_part(Image::from_bytes("image/png", [0, 1, 2]))
@@ -34,7 +34,7 @@ fn reasoning(id: &str) -> Value {
     json!({ "id": id, "type": "reasoning", "summary": [], "encrypted_content": format!("enc-{id}"), "unknown": 0.1 })
 }
 
-fn said(text: &str, phase: &str) -> Value {
+fn text_message(text: &str, phase: &str) -> Value {
     let part = json!({ "type": "output_text", "text": text, "annotations": [], "logprobs": [] });
     json!({ "id": "msg", "type": "message", "status": "completed", "role": "assistant", "content": [part], "phase": phase })
 }
@@ -43,7 +43,7 @@ fn call(id: &str, name: &str, arguments: &str) -> Value {
     json!({ "id": format!("fc_{id}"), "type": "function_call", "status": "completed", "call_id": id, "name": name, "arguments": arguments })
 }
 
-/// Two turns of calls, two in each, and an answer. The second turn has an id of the first.
+/// Returns two turns with two calls each, and an answer. The second turn repeats an id of the first.
 fn turns() -> [Vec<Value>; 3] {
     [
         vec![
@@ -53,15 +53,15 @@ fn turns() -> [Vec<Value>; 3] {
         ],
         vec![
             reasoning("rs_2"),
-            said("One more.", "commentary"),
+            text_message("One more.", "commentary"),
             call("call_1", "get_tide", r#"{"port": "Cork"}"#),
             call("call_1", "get_wind", "{broken"),
         ],
-        vec![reasoning("rs_3"), said("At six.", "final_answer")],
+        vec![reasoning("rs_3"), text_message("At six.", "final_answer")],
     ]
 }
 
-/// An answer with these items, streamed or not.
+/// Returns an answer with these items, streamed or not.
 fn reply(items: &[Value], is_streamed: bool) -> Vec<u8> {
     let usage = json!({ "input_tokens": 10, "output_tokens": 5, "total_tokens": 15 });
     let response = json!({ "id": "resp_1", "status": "completed", "output": items, "usage": usage });
@@ -69,12 +69,12 @@ fn reply(items: &[Value], is_streamed: bool) -> Vec<u8> {
         return json_answer(&response);
     }
     let mut events = Vec::new();
-    let mut tell = |event: Value| events.extend_from_slice(format!("data: {event}\n\n").as_bytes());
+    let mut push = |event: Value| events.extend_from_slice(format!("data: {event}\n\n").as_bytes());
     for (index, item) in items.iter().enumerate() {
-        tell(json!({ "type": "response.output_item.added", "output_index": index, "item": item }));
-        tell(json!({ "type": "response.output_item.done", "output_index": index, "item": item }));
+        push(json!({ "type": "response.output_item.added", "output_index": index, "item": item }));
+        push(json!({ "type": "response.output_item.done", "output_index": index, "item": item }));
     }
-    tell(json!({ "type": "response.completed", "response": response }));
+    push(json!({ "type": "response.completed", "response": response }));
     event_stream(&events)
 }
 
@@ -91,10 +91,10 @@ fn agent(model: Responses) -> AgentBuilder {
 enum Way {
     Awaited,
     Streamed,
-    ByHand,
+    StepByStep,
 }
 
-/// The bodies that a run of these turns sends.
+/// Returns the answer of a run with these turns, and the bodies that it sends.
 async fn sent(turns: &[Vec<Value>], way: Way, build: fn(Responses) -> AgentBuilder) -> (Answer, Vec<String>) {
     let server = server(turns, way == Way::Streamed).await;
     let agent = build(model(&server)).build().unwrap();
@@ -102,15 +102,15 @@ async fn sent(turns: &[Vec<Value>], way: Way, build: fn(Responses) -> AgentBuild
     let answer: Result<Answer, RunError> = match way {
         Way::Awaited => await_it(&agent, "When?", approve).await,
         Way::Streamed => stream_it(&agent, "When?", approve).await,
-        Way::ByHand => drive_it(&agent, "When?", approve).await,
+        Way::StepByStep => drive_it(&agent, "When?", approve).await,
     };
     (answer.unwrap(), bodies(&server))
 }
 
-const WAYS: [Way; 3] = [Way::Awaited, Way::Streamed, Way::ByHand];
+const WAYS: [Way; 3] = [Way::Awaited, Way::Streamed, Way::StepByStep];
 
 #[tokio::test]
-async fn two_turns_of_parallel_calls() {
+async fn runs_two_turns_of_parallel_calls() {
     for way in WAYS {
         let (answer, bodies) = sent(&turns(), way, agent).await;
         assert_eq!((answer.text(), answer.turns()), ("At six.", 3), "{way:?}");
@@ -118,7 +118,7 @@ async fn two_turns_of_parallel_calls() {
         let [first, second, _] = turns();
         let items = input(bodies.last().unwrap());
         let texts = |items: &[Value]| items.iter().map(Value::to_string).collect::<Vec<_>>();
-        // The items come back as they came, but for the id that was taken and the arguments that are no object.
+        // The items are sent back unchanged, except for the repeated id and the arguments that are not an object.
         let id = items.iter().rfind(|item| item["name"] == "get_wind").unwrap()["call_id"].clone();
         assert_ne!(id, "call_1", "{way:?}");
         let mut changed = second[3].clone();
@@ -137,9 +137,9 @@ async fn two_turns_of_parallel_calls() {
     }
 }
 
-/// So that the provider's cache of prompts hits; and a run that is restored between any two steps sends the same.
+/// The provider's prompt cache hits, and a run that is restored between any two steps sends the same bytes.
 #[tokio::test]
-async fn a_turn_begins_with_the_bytes_of_the_one_before() {
+async fn a_turn_starts_with_the_bytes_of_the_previous_one() {
     let chosen = |model| agent(model).tool_choice(ToolChoice::Required);
     for build in [agent, chosen] {
         let (_, awaited) = sent(&turns(), Way::Awaited, build).await;
@@ -148,7 +148,7 @@ async fn a_turn_begins_with_the_bytes_of_the_one_before() {
             let end = pair[0].rfind(']').unwrap();
             assert!(pair[1].starts_with(&pair[0][..end]), "{}\n{}", pair[0], pair[1]);
         }
-        let (_, by_hand) = sent(&turns(), Way::ByHand, build).await;
+        let (_, by_hand) = sent(&turns(), Way::StepByStep, build).await;
         assert_eq!(awaited, by_hand);
         let (_, streamed) = sent(&turns(), Way::Streamed, build).await;
         let plain: Vec<_> = streamed.iter().map(|body| body.replace(r#""stream":true,"#, "")).collect();
@@ -157,10 +157,10 @@ async fn a_turn_begins_with_the_bytes_of_the_one_before() {
 }
 
 #[tokio::test]
-async fn arguments_that_a_person_changed_are_what_is_sent() {
+async fn sends_arguments_as_changed_by_the_approver() {
     let turns = [
         vec![reasoning("rs_1"), call("call_a", "book", r#"{"port": "Cork"}"#)],
-        vec![said("Booked.", "final_answer")],
+        vec![text_message("Booked.", "final_answer")],
     ];
     for way in WAYS {
         let (_, bodies) = sent(&turns, way, agent).await;
@@ -171,16 +171,16 @@ async fn arguments_that_a_person_changed_are_what_is_sent() {
     }
 }
 
-/// A conversation that goes on: what it holds, and what the next request sends of it.
+/// Continues a conversation and returns the input items of the next request.
 async fn goes_on(endpoint: Endpoint, messages: &[Message]) -> Vec<Value> {
-    let server = server(&[vec![said("So.", "final_answer")]], false).await;
+    let server = server(&[vec![text_message("So.", "final_answer")]], false).await;
     let agent = Agent::builder(model_of(endpoint, &server)).build().unwrap();
     agent.ask("And now?").history(messages.to_vec()).await.unwrap();
     input(&bodies(&server)[0])
 }
 
 #[tokio::test]
-async fn another_provider_gets_no_items() {
+async fn sends_no_items_to_another_provider() {
     let (answer, _) = sent(&turns(), Way::Awaited, agent).await;
     let state = serde_json::to_string(answer.messages()).unwrap();
     let messages: Vec<Message> = serde_json::from_str(&state).unwrap();
@@ -190,7 +190,7 @@ async fn another_provider_gets_no_items() {
     assert_eq!((has(&same, "enc-rs_"), has(&same, "commentary")), (3, 1));
     let other = goes_on(Endpoint::azure("mine"), &messages).await;
     assert_eq!((has(&other, "enc-rs_"), has(&other, "fc_"), has(&other, "phase")), (0, 0, 0));
-    // It gets the conversation.
+    // The conversation itself is sent.
     assert_eq!(
         (has(&other, "One more."), has(&other, "function_call\""), has(&other, "output\"")),
         (1, 4, 4)
@@ -198,10 +198,10 @@ async fn another_provider_gets_no_items() {
 }
 
 #[tokio::test]
-async fn what_another_model_said_is_sent_plainly() {
-    let said = AssistantMessage::text("Let me see.");
-    let said = said.with_tool_calls([ToolCall::new("x", "get_tide", r#"{"port": "Brest"}"#)]);
-    let other = ScriptedModel::new().replies(ChatResponse::new(said)).says("Six.");
+async fn sends_replies_of_another_model_as_plain_messages() {
+    let message = AssistantMessage::text("Let me see.");
+    let message = message.with_tool_calls([ToolCall::new("x", "get_tide", r#"{"port": "Brest"}"#)]);
+    let other = ScriptedModel::new().replies(ChatResponse::new(message)).says("Six.");
     let answer = Agent::builder(other).tools(tools![get_tide]).build().unwrap().ask("When?").await.unwrap();
     let items = goes_on(Endpoint::openai(), answer.messages()).await;
     let kinds: Vec<_> = items.iter().map(|item| item["type"].as_str().unwrap()).collect();
