@@ -1,4 +1,4 @@
-//! Calls that a person has to approve: the run stops, is kept, and goes on with what the person says.
+//! Calls that await approval: the run stops, is stored, and continues with the user's decision.
 
 use std::sync::Mutex;
 
@@ -32,7 +32,7 @@ fn script() -> ScriptedModel {
     ScriptedModel::new().calls_all([PAY, ("balance", "{}"), ("pay", r#"{"cents": 900}"#)]).says("Done.")
 }
 
-/// One after another, as what was paid is counted.
+/// Runs one call after another, because `PAID` is shared.
 #[tokio::test]
 async fn what_a_person_says_holds_in_all_ways() {
     let texts = |outcome: &tool_core::Answer| -> Vec<String> {
@@ -59,15 +59,15 @@ async fn what_a_person_says_holds_in_all_ways() {
     assert_eq!((&*changed.call().arguments, changed.asked_arguments()), (r#"{"cents": 499}"#, PAY.1));
     let denied = &answer.tool_executions()[2];
     assert!(denied.outcome().unwrap_err().is_denied() && !denied.was_made() && changed.was_made());
-    // The model reads what was done, not what it had asked for.
+    // The model reads the arguments that were executed, not those that it requested.
     let Message::Assistant(asked) = &answer.messages()[1] else { panic!() };
     assert_eq!(asked.tool_calls[0].arguments, r#"{"cents": 499}"#);
 
-    // An approver is asked in place.
+    // An approver decides without stopping the run.
     let answer = alike(|| agent(script()).approver(cheap)).await.unwrap();
     assert_eq!(texts(&answer), ["paid 499", "70000", "the call was denied: too dear"]);
     assert_eq!(paid(), [499, 499, 499]);
-    // That of a question goes before the agent's.
+    // The approver of an ask takes precedence over the agent's.
     let denying = |_: &ToolCall| Approval::Deny(None);
     let agent = agent(script()).approver(cheap).build().unwrap();
     let answer = agent.ask("Pay").approver(denying).await.unwrap();
@@ -123,7 +123,7 @@ async fn the_other_calls_of_the_turn_go_on_while_one_waits() {
     assert!(matches!(error.kind(), RunErrorKind::ApprovalNeeded) && error.is_resumable());
     let expected = "calls await approval: `erase`; store `into_run()`, call `resolve_approval` for each of `awaiting_approval()`, and `resume` the run";
     assert_eq!(error.to_string(), expected);
-    // To resume it without a decision comes to the same, and makes nothing again.
+    // Resuming without a decision has the same result and executes no call again.
     let error = agent.resume(restored(error.into_run())).await.unwrap_err();
     assert_eq!(error.awaiting_approval().count(), 1);
     let open: Vec<_> =
@@ -202,7 +202,8 @@ fn decisions_are_taken_once_and_only_where_one_is_asked_for() {
     assert!(!format!("{:?}", Approval::deny("secret")).contains("secret"));
 }
 
-/// Who drives by hand and takes the calls from the reply makes none that waits, nor any by tools that nobody offered.
+/// A caller that drives the run step by step and takes the calls from the reply cannot execute one that awaits approval,
+/// nor any call before tools were offered.
 #[tokio::test]
 async fn a_call_is_not_made_before_its_tool_was_heard() {
     let agent = erasing(ScriptedModel::new().calls_all([("erase", "{}"), ("look", "{}")])).build().unwrap();

@@ -1,5 +1,5 @@
-//! What keeps a run under control: policies for calls that fail, attempts, limits, ways to end. Every case is awaited,
-//! streamed and driven by hand, and must come to the same.
+//! Control over a run: policies for failed calls, attempts, limits and ways to end. Every case is awaited, streamed and
+//! driven step by step, with the same outcome.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -61,7 +61,7 @@ fn agent(model: ScriptedModel) -> AgentBuilder {
     Agent::builder(model).tools(tools![sum, fails, panics, hangs, revoked, closing, direct, hand_over])
 }
 
-/// Which call fails in which way.
+/// Calls that fail, one for each kind of failure.
 fn failures() -> [(ToolErrorKind, &'static str, &'static str); 5] {
     [
         (ToolErrorKind::UnknownTool, "google", "{}"),
@@ -109,7 +109,7 @@ async fn a_handler_answers_in_the_place_of_a_call_that_failed() {
         };
         let answer = alike(build).await.unwrap();
         assert_eq!(answer.messages()[2].text(), format!("in place of {name}"));
-        // It may make another error of it, and say nothing.
+        // A handler may replace the error, or decline to answer.
         let build = || agent(script()).on_tool_error(|_, _| Some(Err(ToolError::fatal("enough"))));
         let error = alike(build).await.unwrap_err();
         assert_eq!(error.to_string(), format!("the tool `{name}` ended the run: enough"));
@@ -135,7 +135,7 @@ async fn a_fatal_error_ends_the_run_and_every_call_has_a_result() {
 
 static TRIED: AtomicU32 = AtomicU32::new(0);
 
-/// Fails as often as it is told.
+/// A tool that fails as often as the test requests.
 #[tool(attempts = 3)]
 fn flaky(failures: u32, #[inject] context: &ToolContext) -> Result<u32, String> {
     TRIED.fetch_add(1, Ordering::SeqCst);
@@ -160,7 +160,7 @@ async fn a_call_is_tried_as_often_as_its_tool_says() {
         // In three ways.
         assert_eq!(TRIED.load(Ordering::SeqCst), attempts * 3);
     }
-    // What is wrong with the arguments is wrong each time.
+    // Invalid arguments stay invalid, so they are not retried.
     let model = || ScriptedModel::new().calls("flaky", r#"{"failures": -1}"#).says("Done.");
     let answer = alike(|| Agent::builder(model()).tools(tools![flaky])).await.unwrap();
     assert_eq!(answer.tool_executions()[0].attempts(), 1);
@@ -192,7 +192,7 @@ async fn the_limit_of_tokens_ends_the_run_before_more_calls() {
         };
         turn(turn(ScriptedModel::new(), ONE), TWO).says("Done.").with_usage(Usage::new(500, 5))
     };
-    // An answer that is there is not thrown away.
+    // An existing answer is not discarded.
     assert!(alike(|| agent(script()).max_total_tokens(200)).await.is_ok());
     let error = limited(script, |builder| builder.max_total_tokens(199)).await;
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTotalTokens(_))));
@@ -210,7 +210,7 @@ async fn the_limit_of_output_ends_the_run_with_what_was_read() {
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxOutputChars(2))));
     let error = limited(script, |builder| builder.max_run_output_chars(2)).await;
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxOutputChars(_))));
-    // The model reads the texts of errors, too.
+    // The texts of errors count too.
     let script = || ScriptedModel::new().calls("fails", r#"{"why": "a long story"}"#).says("Done.");
     assert!(matches!(
         limited(script, |builder| builder.max_run_output_chars(2)).await.kind(),
@@ -241,7 +241,7 @@ async fn the_limit_of_time_drops_what_is_under_way() {
     assert!(error.tool_executions()[1].outcome().unwrap_err().is_outcome_unknown());
     assert!(error.run().elapsed() <= clock.elapsed(), "what was waited for counts once");
     assert_eq!(error.to_string(), "the run took longer than 80ms; raise `max_time`");
-    // By hand, what is under way is dropped as well.
+    // Driven step by step, running calls are dropped as well.
     let agent = agent(80);
     let mut run = agent.start("Sleep");
     while run.advance().await.unwrap() {}
@@ -278,7 +278,7 @@ async fn a_call_that_is_repeated_is_told_of_and_then_ends_the_run() {
         told.starts_with("the call was not made: it was requested 3 times with these arguments already"),
         "{told}"
     );
-    // Other arguments are another call, and the limit can be set.
+    // A call with other arguments is a different call, and the limit can be changed.
     assert!(alike(|| agent(script()).max_turns(20).max_repeated_calls(8)).await.is_ok());
 }
 

@@ -1,4 +1,4 @@
-//! Each call has one key, however often it is made; what was lost is made again, or is told of.
+//! Each call has one key across all attempts; interrupted calls are retried or reported as outcome unknown.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
@@ -49,7 +49,7 @@ fn once() -> &'static str {
     "done"
 }
 
-/// The process ends when the calls were begun; what was kept is driven on.
+/// The process ends after the calls have started; the stored state is resumed.
 #[tokio::test]
 async fn what_was_begun_and_lost_is_made_again_or_told_of() {
     let model = ScriptedModel::new().calls_all([("again", "{}"), ("once", "{}")]).says("Done.");
@@ -72,7 +72,7 @@ async fn what_was_begun_and_lost_is_made_again_or_told_of() {
     assert!(lost.to_string().starts_with("the outcome of the call is unknown"), "{lost}");
 }
 
-/// The state is kept by hand between the beginning and the call.
+/// The state is stored step by step, between the start of a call and its execution.
 #[tokio::test]
 async fn by_hand_a_call_is_begun_and_then_made() {
     let model = ScriptedModel::new().calls_all([("again", "{}"), ("once", "{}")]).says("Done.");
@@ -82,7 +82,7 @@ async fn by_hand_a_call_is_begun_and_then_made() {
     let Step::CallTools(calls) = run.next().await.unwrap() else { panic!() };
     let mut kept = Vec::new();
     for call in calls {
-        // Also of a run that was just restored, whose tools nobody asked for yet.
+        // This also holds for a run that was just restored, before its tools were requested.
         run = agent.resume(run.into_run()).start();
         run.begin_call(&call).await.unwrap();
         assert!(run.begin_call(&call).await.is_ok(), "it goes on with what was begun");
@@ -92,7 +92,7 @@ async fn by_hand_a_call_is_begun_and_then_made() {
         assert!(execution.outcome().is_ok());
         run.record_result(execution).await.unwrap();
     }
-    // The process ended right behind the call, and before its outcome was kept.
+    // The process ended after the call and before its outcome was stored.
     let restored: Run = serde_json::from_str(&kept[1]).unwrap();
     let answer = agent.resume(restored).await.unwrap();
     assert!(answer.tool_executions()[0].output().unwrap().to_string().ends_with("/call_1_0 1"));
@@ -125,7 +125,7 @@ async fn a_run_is_kept_while_it_is_under_way() {
     assert_eq!((answer.text(), answer.tool_executions().len()), ("Done.", 1));
     assert!(store.runs().await.unwrap().is_empty(), "one that is over is removed");
 
-    // Before a call is made it is known that it begins.
+    // The start of a call is stored before the call is executed.
     let seen = store.clone();
     let agent = Agent::builder(ScriptedModel::new().calls("peek", "{}").says("Done."))
         .tool(tool_core::FunctionTool::new("peek", "Looks at what is kept", move || {

@@ -1,4 +1,4 @@
-//! What the words on a tool make of a run: `return_direct`, `needs_approval`, `exclusive`.
+//! The effect of tool options on a run: `return_direct`, `needs_approval`, `exclusive`.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -37,7 +37,7 @@ async fn an_exclusive_call_runs_beside_no_other() {
     let answer = agent.ask("go").await.unwrap();
     let outputs: Vec<_> =
         answer.tool_executions().iter().map(|execution| execution.output().unwrap().to_string()).collect();
-    // Each tells how many were under way when it began; results stand in the order of the calls.
+    // Each output is the number of calls in flight when it started; results are in the order of the calls.
     assert_eq!((&*outputs[0], &*outputs[2]), ("1", "1"));
     assert_eq!(MOST_AT_ONCE.load(Ordering::SeqCst), 2);
 }
@@ -68,7 +68,7 @@ async fn what_is_returned_directly_is_the_answer() {
     let both = [FIRST, ("ticket", r#"{"number": 2}"#)];
     assert_eq!(ask(ScriptedModel::new().calls_all(both)).await.text(), "Ticket 1\nTicket 2");
 
-    // Beside another tool, or when one failed, the model is asked again.
+    // Beside another tool, or after a failure, the model is asked again.
     let mixed = [FIRST, ("look", "{}")];
     assert_eq!(ask(ScriptedModel::new().calls_all(mixed).says("both")).await.text(), "both");
     let failed = [FIRST, ("ticket", r#"{"number": 0}"#)];
@@ -120,7 +120,7 @@ async fn calls_are_made_as_they_were_meant() {
         .collect();
     let seen = Some("seen".to_owned());
     assert_eq!(made, [("look", seen.clone()), ("look", seen), ("ticket", Some("Ticket 3".into()))]);
-    // What goes back to the provider is what was made.
+    // The calls sent back to the provider are those that were executed.
     let last = model.requests().pop().unwrap();
     let names =
         last.iter().filter_map(tool_core::Message::as_assistant).flat_map(|message| &message.tool_calls);

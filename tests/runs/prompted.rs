@@ -46,8 +46,8 @@ const SUM: &str = r#"<tool_call>
 {"name": "sum", "arguments": {"a": 2, "b": 40}}
 </tool_call>"#;
 
-/// A model that knows only texts, and streams them in pieces of a length: whoever sends it tools, calls or results gets
-/// an error.
+/// A model that accepts only text and streams it in chunks of a fixed length. Requests with tools, calls or results
+/// fail.
 #[derive(Clone)]
 struct TextModel {
     script: ScriptedModel,
@@ -121,7 +121,7 @@ fn agent(script: ScriptedModel) -> AgentBuilder {
     ])
 }
 
-/// A case in all ways, and what each request of the model was.
+/// Runs a case in all ways, and returns the requests that the model received.
 async fn run(
     script: impl Fn() -> ScriptedModel,
     build: impl Fn(AgentBuilder) -> AgentBuilder,
@@ -170,7 +170,7 @@ async fn tools_are_called_that_the_model_wrote_calls_of() {
     let texts: Vec<_> = replies.map(|reply| &*reply.text).collect();
     assert_eq!(texts, ["Let me see.", "", "", "It is 42."]);
 
-    // Each request begins with the messages of the one before.
+    // Each request begins with the messages of the previous one.
     assert_eq!(requests.len(), 4);
     for pair in requests.windows(2) {
         assert_eq!(pair[1][..pair[0].len()], pair[0]);
@@ -227,7 +227,7 @@ async fn a_call_that_cannot_be_read_is_asked_for_again() {
         "{text}"
     );
     assert_eq!(requests[2].len(), 6);
-    // The run knows nothing of it.
+    // The repair is not part of the run.
     assert_eq!(requests[3].len(), 4);
     assert_eq!(requests[3][..2], requests[0]);
 }
@@ -290,7 +290,7 @@ async fn a_call_that_is_required_is_asked_for() {
         let said = |request: usize| requests[request].last().unwrap().text().into_owned();
         assert!(said(0).starts_with("What now?\n\nReply with a "), "{}", said(0));
         assert!(said(1).starts_with("Your reply does not contain the required call"), "{}", said(1));
-        // It is said only where it holds, and never where it would change what stays the same.
+        // The reminder is sent only where it applies, and never where it would change the unchanged part of the request.
         assert_eq!(requests[2][0], requests[0][0]);
         assert_eq!(requests[2][1].text(), "What now?");
     }
@@ -300,7 +300,7 @@ fn definitions(names: &[&str]) -> ToolDefinitions {
     names.iter().map(|name| ToolDefinition::new(*name, "")).collect()
 }
 
-/// The deltas but the last, and what that holds.
+/// Returns the deltas before the last, and the response in the last.
 async fn streamed(
     model: &dyn ChatModel,
     request: &ChatRequest<'_>,
@@ -320,7 +320,7 @@ async fn streamed(
     panic!("the stream ended without an end");
 }
 
-/// The parts that the deltas make.
+/// Returns the parts that the deltas add up to.
 fn put_together(deltas: &[Delta]) -> (String, String, Vec<ToolCall>) {
     let (mut text, mut reasoning, mut calls) = (String::new(), String::new(), Vec::new());
     for delta in deltas {
@@ -369,14 +369,14 @@ async fn a_stream_comes_to_the_same_as_a_whole_reply() {
         let is_cut = whole.finish_reason == FinishReason::Length;
         let has_calls = !whole.message.tool_calls.is_empty();
         assert_eq!(has_calls && !is_cut, whole.finish_reason == FinishReason::ToolCalls);
-        // What was cut off is text, and no call.
+        // A call that was cut off is text.
         assert_eq!(whole.message.text.contains("<tool_call>{"), is_cut, "{}", whole.message.text);
     }
 }
 
 #[tokio::test]
 async fn a_text_is_passed_on_at_once() {
-    // A model that never gets further.
+    // A model whose stream never gets beyond its first chunk.
     struct Endless;
 
     impl ChatModel for Endless {
@@ -402,7 +402,7 @@ async fn a_text_is_passed_on_at_once() {
     }
 }
 
-/// What a model is asked with, beside the messages.
+/// The parts of a model's request beside the messages.
 type Asked = (Vec<Message>, ModelOptions, Option<ResponseFormat>, ToolChoice);
 
 #[tokio::test]
@@ -417,7 +417,7 @@ async fn what_the_model_is_asked_with() {
         Message::tool(&call, &Ok(ToolOutput::text("42"))),
     ];
     let plain = vec![Message::user("What now?")];
-    // The messages, the tools, the choice; is there a prompt, and is the model held to the format?
+    // The messages, the tools and the choice, and whether there is a prompt and a response format.
     let table = [
         (&plain, &["sum"][..], ToolChoice::Auto, true, false),
         (&plain, &["sum"][..], ToolChoice::None, false, true),
@@ -458,7 +458,7 @@ async fn what_the_model_is_asked_with() {
             assert_eq!(sent[0].text().contains("JSON Schema:\n{"), has_prompt);
             assert_eq!(sent_format.as_ref(), is_held.then_some(&format));
             assert_eq!((sent_options, sent_choice), (options.clone(), ToolChoice::Auto));
-            // Where there are no tools, a text is a text.
+            // Without tools, text is text.
             assert_eq!(response.message.tool_calls.is_empty(), !has_prompt);
             assert_eq!(response.message.text, if has_prompt { "" } else { SUM });
             if let [call] = &response.message.tool_calls[..] {
@@ -494,7 +494,7 @@ async fn an_answer_of_a_type_comes_beside_tools() {
     assert_eq!(total.total, 42.0);
 }
 
-/// The recorded reply of a model that writes its calls as Python's dictionaries.
+/// Returns the recorded reply of a model that writes its calls as Python dictionaries.
 #[tokio::test]
 async fn the_recorded_calls() {
     let recorded: Value = serde_json::from_str(include_str!("../transcripts/hermes.json")).unwrap();

@@ -1,4 +1,4 @@
-//! An agent with a memory: what was said before is sent, what was answered is kept, whole or not at all.
+//! An agent with a memory: the history is sent, and answered runs are stored completely or not at all.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ async fn nothing_is_kept_of_a_run_without_an_answer() {
     let agent = Agent::builder(model.clone()).tools(tools![look]).memory(memory.clone()).build().unwrap();
     let error = agent.ask("First?").conversation("a").await.unwrap_err();
     assert!(memory.messages(&"a".into()).await.unwrap().is_empty());
-    // Resumed, it is kept when it has one; and once, however often it is finished.
+    // A resumed run is stored once it has an answer, and only once, however often it is finished.
     let answer = agent.resume(restored(error.into_run())).await.unwrap();
     assert_eq!(answer.text(), "Later.");
     let kept = memory.messages(&"a".into()).await.unwrap();
@@ -79,7 +79,7 @@ async fn two_questions_in_one_conversation_are_asked_one_after_the_other() {
     assert_eq!((first.unwrap().text(), second.unwrap().text()), ("One.", "Two."));
     let kept = memory.messages(&"a".into()).await.unwrap();
     assert_eq!(texts(&kept), ["First?", "", "a", "One.", "Second?", "Two."]);
-    // One that is dropped in the middle leaves nothing, and the next its turn.
+    // An ask that is dropped halfway stores nothing and lets the next one proceed.
     let agent = Agent::builder(ScriptedModel::new().calls(slow.0, slow.1).says("Three."))
         .tools(tools![look])
         .memory(memory.clone())

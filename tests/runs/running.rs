@@ -1,5 +1,5 @@
-//! The loop: every scripted run is awaited, streamed, and driven by hand with the run serialised and restored
-//! at every step; all three must come to the same.
+//! The loop: every scripted run is awaited, streamed, and driven step by step with the run serialised and restored
+//! at every step, with the same outcome.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -40,7 +40,7 @@ fn agent(model: impl ChatModel + 'static) -> AgentBuilder {
     Agent::builder(model).tools(tools![sum, square_root, wait, panics])
 }
 
-/// Runs a script in all three ways, and gives what the first came to.
+/// Runs a script in all three ways and returns the first outcome.
 async fn run(
     script: impl Fn() -> ScriptedModel,
     build: impl Fn(AgentBuilder) -> AgentBuilder,
@@ -80,7 +80,7 @@ async fn one_call_after_another() {
     assert_eq!((answer.text(), answer.turns(), answer.usage()), ("It is 5.", 3, Usage::new(360, 25)));
     let names: Vec<_> = answer.tool_executions().iter().map(|execution| &*execution.call().name).collect();
     assert_eq!(names, ["sum", "square_root"]);
-    // The instructions are not among what the run added.
+    // The instructions are not among the messages that the run added.
     assert_eq!(answer.messages().len(), 6);
     assert_eq!(answer.messages()[0], Message::user("What now?"));
 }
@@ -175,7 +175,7 @@ async fn the_limit_of_turns_ends_the_run_with_what_was_done() {
     let error = run(script, |builder| builder.max_turns(3)).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTurns(_))));
     assert!(error.to_string().starts_with("the model still called tools after 3 turns"), "{error}");
-    // Nobody would read the results of the third turn, so its call was not made; but it has a result.
+    // The results of the third turn would not be read, so its call was not executed; but it has a result.
     assert_eq!(error.tool_executions().len(), 2);
     assert_eq!(error.messages().len(), 7);
     assert!(error.messages()[6].text().starts_with("the call was not made"));

@@ -1,4 +1,4 @@
-//! The spans of a run, as a subscriber hears of them.
+//! The spans of a run, as a subscriber receives them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,7 +21,7 @@ use tracing::{Instrument, Subscriber, info_span};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Keeps every span, in the order in which they began.
+/// A layer that records every span in the order in which they started.
 #[derive(Clone, Default)]
 struct Spans(Arc<Mutex<Vec<Span>>>);
 
@@ -80,21 +80,21 @@ impl Span {
         assert_eq!(before, None, "{field} of {} is recorded once", self.name);
     }
 
-    /// What a collector calls it.
+    /// The name that a collector shows.
     fn shown(&self) -> &str {
         self.fields.get("otel.name").and_then(Value::as_str).unwrap_or(self.name)
     }
 }
 
 impl Spans {
-    /// Hears of what happens in this thread.
+    /// Records the spans of this thread.
     fn listen(&self) -> DefaultGuard {
         tracing::subscriber::set_default(tracing_subscriber::registry().with(self.clone()))
     }
 
     fn of(&self, id: &Id, change: impl FnOnce(&mut Span)) {
         let mut spans = self.0.lock().unwrap();
-        // Ids are given anew when a span is closed.
+        // Ids are reused after a span is closed.
         let found = spans.iter_mut().rfind(|span| span.id == id.into_u64() && !span.is_closed);
         change(found.expect("the span began"));
     }
@@ -105,7 +105,7 @@ impl Spans {
         spans
     }
 
-    /// Each span behind those that it is below, with why it failed.
+    /// Returns each span under its parents, with its error.
     fn tree(&self) -> Vec<String> {
         let spans = self.0.lock().unwrap().clone();
         let line = |(position, span): (usize, &Span)| {
@@ -125,7 +125,7 @@ impl Spans {
     }
 }
 
-/// A script that says whose it is.
+/// A script with a provider and a model name.
 struct Named(ScriptedModel);
 
 impl ChatModel for Named {
@@ -147,7 +147,7 @@ impl ChatModel for Named {
     }
 }
 
-/// Waits, and looks something up for it.
+/// Looks something up after a delay.
 #[tool]
 async fn look_up(word: String, milliseconds: u64) -> String {
     tokio::time::sleep(Duration::from_millis(milliseconds)).await;
@@ -164,7 +164,7 @@ fn panics() {
     panic!("secret-panic")
 }
 
-/// Computes in a thread of its own.
+/// Computes in a blocking thread.
 #[tool(blocking)]
 fn compute() {
     info_span!("step").in_scope(|| ());
@@ -182,7 +182,7 @@ fn agent(script: ScriptedModel) -> AgentBuilder {
         .tools(tools![look_up, fails, panics, compute, flaky])
 }
 
-/// Two calls at once, of which the first takes longer, then one that fails, then an answer.
+/// Returns a script with two concurrent calls, of which the first takes longer, then a failing call, then an answer.
 fn script() -> ScriptedModel {
     let mut usage = Usage::new(10, 2);
     usage.cached_tokens = Some(4);
@@ -265,13 +265,13 @@ async fn the_tree_of_spans() {
         let (answer, mut expected) = match way {
             "awaited" => (awaited(&agent).await, tree(inside)),
             "streamed" => (streamed(&agent).await, tree(inside)),
-            // The model is the caller's own to ask.
+            // The caller asks the model itself.
             _ => (by_hand(&agent).await, tree("request")),
         };
         assert_eq!(answer.unwrap().text(), "secret-answer", "{way}");
         let mut made = spans.tree();
         if way == "by hand" {
-            // One call after the other.
+            // Executes one call after the other.
             made[4..8].sort();
             expected[4..8].sort();
         }
@@ -462,7 +462,7 @@ async fn runs_that_fail() {
             |agent| agent.max_turns(1),
             &["run: max_turns", "run > turn", "run > turn > chat large", "run > turn > chat large > request"],
         ),
-        // Nothing has failed if a person is waited for.
+        // Waiting for approval is not a failure.
         (
             one(),
             |agent| agent.needs_approval(|_| true),
@@ -484,7 +484,7 @@ async fn runs_that_fail() {
 #[tokio::test]
 async fn what_is_given_up_is_cancelled() {
     let script = || ScriptedModel::new().calls("look_up", r#"{"word": "a", "milliseconds": 60000}"#);
-    // Long enough to get to the call on any machine.
+    // Long enough to reach the call on any machine.
     let soon = Duration::from_millis(300);
     let expected = [
         "invoke_agent clerk: cancelled",
@@ -513,7 +513,7 @@ async fn what_is_given_up_is_cancelled() {
     }
 }
 
-/// Never replies.
+/// A model that never replies.
 struct Silent;
 
 impl ChatModel for Silent {
@@ -557,7 +557,7 @@ async fn a_run_that_goes_on_has_spans_of_its_own() {
     assert_eq!(tokens, [Some(10), Some(20)]);
     assert!(runs.iter().all(|run| !run.fields.contains_key("error.type")), "laid aside is not given up");
     assert_eq!(runs[0].fields["tool_core.run.id"], runs[1].fields["tool_core.run.id"]);
-    // The calls of the turn that the first began.
+    // The calls belong to the turn that the first process started.
     let call = spans.iter().find(|span| span.name == "execute_tool").unwrap();
     let turn = spans.iter().rfind(|span| Some(span.id) == call.parent && span.name == "turn").unwrap();
     assert_eq!((turn.fields["tool_core.turn.number"].as_i64(), turn.parent), (Some(1), Some(runs[1].id)));
@@ -630,7 +630,7 @@ fn models_say_whose_they_are() {
 #[tokio::test]
 async fn a_blocking_tool_is_below_its_call_in_its_own_thread() {
     let spans = Spans::default();
-    // Every other test listens in its own thread only.
+    // All other tests subscribe in their own thread only.
     tracing::subscriber::set_global_default(tracing_subscriber::registry().with(spans.clone())).unwrap();
     let agent = agent(ScriptedModel::new().calls("compute", "{}").says("Computed.")).build().unwrap();
     awaited(&agent).await.unwrap();

@@ -1,4 +1,4 @@
-//! Answers of a type: by a schema that the model is held to, or by a final tool; wrong ones go back to the model.
+//! Typed answers, by a schema that the model is constrained to or by a final tool; invalid answers go back to the model.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -7,7 +7,7 @@ use tool_core::run::{RunLimits, StopReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, ChatModel, RunError, RunErrorKind, tool, tools};
 
-/// A model that can be held to a schema, also beside tools or not.
+/// A model with response formats, with or without support for them beside tools.
 struct Held {
     model: ScriptedModel,
     with_tools: bool,
@@ -80,7 +80,7 @@ async fn a_model_that_can_be_held_to_a_schema_is() {
         .expects(format_is_there)
         .says(VIENNA);
     assert_eq!(ask_held(model).await.unwrap(), vienna());
-    // In strict form, `null` stands for what is left out.
+    // In strict form, `null` stands for an absent value.
     let model = ScriptedModel::new().says(r#"{"name": "Graz", "size": "small", "rivers": null}"#);
     assert_eq!(ask_held(model).await.unwrap().rivers, Vec::<String>::new());
     let model =
@@ -101,7 +101,7 @@ async fn any_other_model_gives_its_answer_by_a_tool() {
         .calls("look_up", r#"{"name": "Vienna"}"#)
         .calls("final_answer", VIENNA);
     assert_eq!(ask_plain(model).await.unwrap(), vienna());
-    // A text that is of the form will do, fenced or not.
+    // A text of the right form is accepted, fenced or not.
     assert_eq!(
         ask_plain(ScriptedModel::new().says(format!("```json\n{VIENNA}\n```"))).await.unwrap(),
         vienna()
@@ -172,7 +172,7 @@ async fn what_is_no_object_comes_in_one() {
     assert_eq!((names, answer.turns()), (vec!["a".into(), "b".into()], 1));
     let agent = Agent::builder(ScriptedModel::new().calls("final_answer", r#"{"answer": "large"}"#));
     assert_eq!(agent.build().unwrap().ask("How large?").answer_as::<Size>().await.unwrap(), Size::Large);
-    // What is wrong in form and clear in meaning is mended.
+    // An answer with the wrong form and a clear meaning is repaired.
     let agent = Agent::builder(ScriptedModel::new().calls("final_answer", r#"{"answer": "42"}"#));
     assert_eq!(agent.build().unwrap().ask("How many?").answer_as::<u32>().await.unwrap(), 42);
 }
@@ -203,7 +203,7 @@ async fn a_model_that_calls_nothing_beside_a_schema_is_given_a_tool_for_the_answ
     let model = ScriptedModel::new().expects(by_tool).calls("final_answer", VIENNA);
     let agent = Agent::builder(Held { model, with_tools: false }).tools(tools![look_up]).build().unwrap();
     assert_eq!(agent.ask("Which city?").answer_as::<City>().await.unwrap(), vienna());
-    // Without tools, it is held to the schema.
+    // Without tools, the model is constrained to the schema.
     let by_format =
         |request: &ChatRequest<'_>| request.response_format().is_some() && request.tools().is_empty();
     let model = ScriptedModel::new().expects(by_format).says(VIENNA);

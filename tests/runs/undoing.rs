@@ -1,4 +1,4 @@
-//! What was done is undone when the run fails, the last first.
+//! The calls of a failed run are undone, the last first.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -62,7 +62,7 @@ async fn a_run_that_fails_undoes_what_it_did_the_last_first() {
     );
     let expected = ["hotel undone, which gave booking of hotel", "train undone, which gave booking of train"];
     assert_eq!(told(error.run().undo_executions()), expected);
-    // An answer undoes nothing.
+    // A run with an answer undoes nothing.
     let script = || ScriptedModel::new().calls_all([booking("train")]).says("Booked.");
     assert!(alike(|| agent(script())).await.is_ok());
 }
@@ -148,7 +148,7 @@ async fn what_took_too_long_may_have_had_its_effect_and_is_undone() {
     assert_eq!(told(error.run().undo_executions()), ["train undone, which gave ?"]);
 }
 
-/// The process ends when the call that undoes was begun; what was kept is driven on.
+/// The process ends after the undo call has started; the stored state is resumed.
 #[tokio::test]
 async fn what_undoes_at_most_once_is_not_made_again() {
     static TAKEN_BACK: AtomicU32 = AtomicU32::new(0);
@@ -198,7 +198,7 @@ fn an_agent_without_the_tool_that_undoes_is_refused() {
     let error: BuildError = Agent::builder(ScriptedModel::new()).tools(tools![book]).build().unwrap_err();
     let expected = "the tool `book` is undone by `cancel`, which does not exist; add it with `undo_tools`";
     assert_eq!(error.to_string(), expected);
-    // It gets the arguments of the call that it undoes.
+    // The undo call receives the arguments of the call that it undoes.
     #[tool(undo = "free")]
     fn rent(car: String) -> String {
         car
@@ -210,7 +210,7 @@ fn an_agent_without_the_tool_that_undoes_is_refused() {
     let error = Agent::builder(ScriptedModel::new()).tools(tools![rent, free]).build().unwrap_err();
     let expected = "the tool `rent` is undone by `free`, which requires `booking` but receives the arguments of `rent`; read the output of the undone call instead, with `#[inject] undone: &Undone`";
     assert_eq!(error.to_string(), expected);
-    // One that the model is offered will do.
+    // An undo tool may also be one that is offered to the model.
     assert!(Agent::builder(ScriptedModel::new()).tools(tools![book, cancel]).build().is_ok());
 }
 

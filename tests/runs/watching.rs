@@ -1,4 +1,4 @@
-//! What is told of a run while it is under way, and how it is stopped.
+//! Events of a running run, and ways to stop it.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -47,7 +47,7 @@ async fn a_tool_tells_of_its_progress() {
     assert_eq!(heard.load(Ordering::SeqCst), 3);
 }
 
-/// Nobody reads while the tool runs, so all of it cannot be kept.
+/// The stream is not read while the tool runs, so that progress exceeds the buffer.
 #[tokio::test]
 async fn progress_that_finds_no_room_is_lost_and_the_tool_does_not_wait() {
     #[tool]
@@ -70,7 +70,7 @@ async fn progress_that_finds_no_room_is_lost_and_the_tool_does_not_wait() {
     }
     assert!((1..100).contains(&told), "{told}");
     assert_eq!(heard, "true");
-    // Without a listener it is known that nobody hears.
+    // Without a listener, the tool can see that its progress is not observed.
     let answer = agent().ask("Chatter").await.unwrap();
     assert_eq!(answer.tool_executions()[0].output().unwrap().to_string(), "false");
 }
@@ -78,7 +78,7 @@ async fn progress_that_finds_no_room_is_lost_and_the_tool_does_not_wait() {
 #[derive(Clone, Default)]
 struct Seen(Arc<AtomicBool>);
 
-/// Starts something that outlives its future, and tells it when nobody waits any more.
+/// Starts a task that outlives the call's future, and notifies it when the result is no longer awaited.
 #[tool]
 async fn spawns(#[inject] cancellation: &CancellationToken, #[inject] seen: Seen) {
     let cancellation = cancellation.clone();
@@ -137,7 +137,7 @@ async fn a_run_is_cancelled_from_elsewhere() {
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::Cancelled)) && !error.is_resumable());
     assert_eq!(error.messages()[2].text(), "the call was interrupted before a result was produced");
     assert!(is_seen(&seen).await);
-    // One that was cancelled before is not begun.
+    // A run that was cancelled before its start does not start.
     let error = agent.ask("Spawn").cancellation_token(cancellation.clone()).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::Cancelled)) && error.run().turns() == 0);
 }
@@ -215,7 +215,7 @@ async fn revoked() -> Result<(), ToolError> {
     Err(ToolError::fatal("the key is revoked"))
 }
 
-/// However a call ends before its tool does.
+/// The task is notified however a call ends before its tool does.
 #[tokio::test]
 async fn a_tool_sees_that_nobody_waits_any_more() {
     let soon = Duration::from_millis(5);
@@ -233,7 +233,7 @@ async fn a_tool_sees_that_nobody_waits_any_more() {
     }
 }
 
-/// Its calls are looked up in what the model was offered, also if the run is resumed before they are made.
+/// The calls are looked up among the offered tools, even if the run is resumed before they are executed.
 #[tokio::test]
 async fn what_a_hook_leaves_of_a_turn_holds_when_the_run_is_resumed() {
     let model = ScriptedModel::new().calls("second", "{}").says("Done.");
@@ -248,7 +248,7 @@ async fn what_a_hook_leaves_of_a_turn_holds_when_the_run_is_resumed() {
     assert!(answer.tool_executions()[0].outcome().unwrap_err().is_unknown_tool());
 }
 
-/// Also of those that stand before one that was over, and also if it was a call that ended the run.
+/// This includes calls listed before a finished one, and runs that were ended by a call.
 #[tokio::test]
 async fn what_was_under_way_when_the_run_ended_is_told_of() {
     for last in ["revoked", "first"] {

@@ -1,5 +1,5 @@
-//! A run alone, driven by a tape of random bytes: it never panics, asks for what makes sense, and ends; restored or not, it
-//! is the same.
+//! A run driven by a tape of random bytes: it never panics, requests only valid steps, and ends; a restored run behaves
+//! like the original.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
@@ -16,11 +16,11 @@ use tool_core::{Approval, Message, RunErrorKind, ToolCall, ToolError, ToolOutput
 
 use tests::support::ways::{assert_valid, restored};
 
-/// What is decided by chance. When it is at its end, all goes well.
+/// A source of random decisions. Past its end, everything succeeds.
 struct Tape<'a>(std::slice::Iter<'a, u8>);
 
 impl Tape<'_> {
-    /// A number below a limit, 0 at the end of the tape.
+    /// Returns a number below `limit`, or 0 at the end of the tape.
     fn below(&mut self, limit: u8) -> usize {
         self.0.next().map_or(0, |byte| usize::from(byte % limit))
     }
@@ -40,7 +40,7 @@ fn policy(change: fn(&mut ToolPolicy)) -> ToolPolicy {
     policy
 }
 
-/// A tool of each kind.
+/// Returns one tool for each kind of policy.
 fn tools() -> ToolDefinitions {
     let tool = |name: &'static str, change| ToolDefinition::new(name, "").with_policy(policy(change));
     ToolDefinitions::from_iter([
@@ -145,7 +145,7 @@ fn new_run(tape: &mut Tape<'_>) -> Run {
     run
 }
 
-/// A run, and the same that is restored now and then.
+/// A run, and a copy of it that is serialised and restored now and then.
 struct Twins {
     run: Run,
     twin: Run,
@@ -157,7 +157,7 @@ struct Twins {
 }
 
 impl Twins {
-    /// Does the same to both.
+    /// Applies `what` to both runs and compares the results and the states.
     fn both<T: PartialEq + Debug>(&mut self, what: impl Fn(&mut Run) -> T) -> T {
         let (one, other) = (what(&mut self.run), what(&mut self.twin));
         assert_eq!(one, other);
@@ -165,7 +165,7 @@ impl Twins {
         one
     }
 
-    /// What nobody asked for is refused and changes nothing.
+    /// Checks that unexpected input is refused and changes nothing.
     fn disturb(&mut self, tape: &mut Tape<'_>) {
         let before = serde_json::to_string(&self.run).unwrap();
         let call = ToolCall::new("nobody's", "plain", "{}");
@@ -181,7 +181,7 @@ impl Twins {
         assert_eq!(before, serde_json::to_string(&self.run).unwrap());
     }
 
-    /// What may come between two steps.
+    /// Applies a random event that may occur between two steps.
     fn interrupt(&mut self, tape: &mut Tape<'_>) {
         match tape.below(16) {
             1..=4 => self.twin = restored(self.twin.clone()),
@@ -207,14 +207,14 @@ impl Twins {
             let how = tape.below(8);
             if how != 1 {
                 let begun = self.both(|run| run.begin_call(&call.id));
-                // Another may have ended the run in between.
+                // Another call may have ended the run in the meantime.
                 let Ok(attempt) = begun else { return };
                 let key = attempt.key.to_string();
                 assert_eq!(*self.keys.entry(call.id.clone()).or_insert(key.clone()), key);
                 self.begun.insert(call.id.clone());
             }
             if how == 2 {
-                // Interrupted.
+                // The call is interrupted.
                 continue;
             }
             let execution = ToolExecution::new(call.clone(), outcome(tape));
@@ -248,7 +248,7 @@ impl Twins {
         }
     }
 
-    /// One step; `false` when there is nothing left to do.
+    /// Executes one step; returns `false` when the run is done.
     fn step(&mut self, tape: &mut Tape<'_>, goes_on: bool) -> bool {
         enum Told {
             Model,
@@ -276,7 +276,7 @@ impl Twins {
                 let response = reply(tape, goes_on);
                 self.both(|run| run.record_response(response.clone())).unwrap();
                 if tape.below(8) == 1 {
-                    // A predicate of the application's.
+                    // The predicate is the application's.
                     let ids: Vec<_> = IDS.iter().map(|id| (*id).to_owned()).collect();
                     for id in ids {
                         let _ = self.both(|run| run.require_approval(&id));

@@ -1,4 +1,4 @@
-//! Models that loop, invent, repeat themselves, break off and say nothing or far too much.
+//! Models that loop, invent or repeat calls, break off, and reply with nothing or far too much.
 
 use futures_util::{StreamExt, stream};
 use tool_core::agent::AgentBuilder;
@@ -24,7 +24,7 @@ fn agent(model: impl ChatModel + 'static) -> AgentBuilder {
     Agent::builder(model).tools(tools![look, feel])
 }
 
-/// An id as servers make them up: no count.
+/// Returns an id that contains no counter, like those of many servers.
 fn id(turn: usize) -> String {
     format!("call-{turn}xT2")
 }
@@ -116,14 +116,14 @@ async fn ids_that_are_repeated_are_told_apart() {
     let answer = broken(|| agent(model())).await.unwrap();
     let executions = answer.tool_executions();
     assert_eq!(executions.len(), 3 + 3 + 2 + 2 + 1);
-    // One that comes again in a later turn names the call of then; beside it, it is another call.
+    // An id repeated in a later turn refers to the later call; an id repeated within a turn is made unique.
     let from_record: Vec<_> = executions.iter().map(tool_core::tool::ToolExecution::is_from_record).collect();
     assert_eq!(from_record[..6], [false, false, false, true, false, false]);
     assert!(executions[6].outcome().unwrap_err().is_not_made());
     assert!(executions[7].outcome().is_ok());
 }
 
-/// Streams some text and then this; whole, it fails as the stream does.
+/// A model whose stream breaks off after some text with this error; `chat` fails with the same error.
 struct BreaksOff(Option<&'static str>);
 
 impl ChatModel for BreaksOff {
@@ -176,7 +176,7 @@ async fn nothing_at_all_is_an_answer() {
     let model = || Puppet::new(|_, _| Ok(ChatResponse::new(AssistantMessage::default())));
     let answer = broken(|| agent(model())).await.unwrap();
     assert_eq!((answer.text(), answer.messages().len()), ("", 2));
-    // With the calls of a reply that says that there are some, too.
+    // The same holds for a reply whose finish reason announces calls.
     let model = || {
         Puppet::new(|_, _| {
             let mut response = ChatResponse::new(AssistantMessage::default());
@@ -223,7 +223,7 @@ async fn ten_thousand_calls_are_made_or_refused_as_one_says() {
     }
 }
 
-/// By hand, and restored now and then.
+/// Drives the run step by step, and restores it now and then.
 #[tokio::test]
 async fn ten_thousand_calls_by_hand() {
     let agent = agent(ten_thousand()).build().unwrap();

@@ -1,4 +1,4 @@
-//! Tools that ask a model: an agent as a tool of another, and of itself.
+//! Tools that ask a model: an agent as a tool of another agent, and of itself.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -70,7 +70,7 @@ async fn what_becomes_of_an_inner_run_is_what_its_tool_gives() {
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::ToolFailed { .. })));
 }
 
-/// What is seen of an inner tool.
+/// The state of an inner tool that a test observes.
 #[derive(Default)]
 struct Watched {
     is_begun: AtomicBool,
@@ -78,7 +78,7 @@ struct Watched {
     is_cancelled: AtomicBool,
 }
 
-/// Is dropped with the future of a call.
+/// Reports that the future of a call was dropped.
 struct Guard(Arc<Watched>);
 
 impl Drop for Guard {
@@ -91,7 +91,7 @@ impl Drop for Guard {
 async fn watch(#[inject] watched: &Arc<Watched>, #[inject] cancellation: &CancellationToken) {
     let _guard = Guard(Arc::clone(watched));
     watched.is_begun.store(true, Ordering::SeqCst);
-    // What the tool has given to others hears of it.
+    // Work that the tool has started elsewhere is notified.
     let (seen, cancelled) = (Arc::clone(watched), cancellation.clone().cancelled_owned());
     tokio::spawn(async move {
         cancelled.await;
@@ -141,7 +141,7 @@ async fn a_cancellation_reaches_what_is_innermost() {
 
 static ASKED: AtomicU32 = AtomicU32::new(0);
 
-/// Asks the agent that has it, in a conversation of its own.
+/// Asks the agent that offers this tool, in a conversation of its own.
 #[tool]
 async fn ask_again(depth: u32, #[inject] agent: &Arc<OnceLock<Agent>>) -> Result<String, String> {
     ASKED.fetch_add(1, Ordering::SeqCst);
@@ -176,7 +176,7 @@ async fn an_agent_may_be_a_tool_of_its_own() {
     }
 }
 
-/// A tool that asks on the conversation that calls it waits for itself: a limit of time ends that.
+/// A tool that asks on the conversation of its own call waits for itself; a time limit ends the wait.
 #[tokio::test]
 async fn who_waits_for_itself_is_given_up_in_time() {
     #[tool]

@@ -1,4 +1,4 @@
-//! Runs that are stopped while something hangs: in a tool, in the model, where a person or another run is waited for.
+//! Runs that are stopped while something hangs: a tool, the model, an approver, or another run.
 
 use std::future::pending;
 use std::time::Duration;
@@ -38,7 +38,7 @@ fn calling(names: &'static [&'static str]) -> AgentBuilder {
     Agent::builder(model).tools(tools![hangs, revoked, look])
 }
 
-/// As in the documentation: all calls of a step in one loop, whatever comes of one.
+/// Executes all calls of a step in one loop, whatever their outcomes, as the documentation shows.
 async fn call_by_call(agent: &Agent, cancellation: &CancellationToken) -> Outcome {
     let mut run = agent.ask("What now?").cancellation_token(cancellation.clone()).start();
     loop {
@@ -58,7 +58,7 @@ async fn call_by_call(agent: &Agent, cancellation: &CancellationToken) -> Outcom
     }
 }
 
-/// Time enough to come to what hangs, also on a machine that is busy.
+/// A delay that is long enough to reach the hanging part, even on a busy machine.
 const SOON: Duration = Duration::from_millis(100);
 
 #[tokio::test]
@@ -76,7 +76,7 @@ async fn a_loop_by_hand_hears_why_the_run_ended() {
     assert_valid(error.messages());
 }
 
-/// Cancels after a while, and gives what a run came to; it has not waited for what hangs.
+/// Cancels after a delay and returns the error of the run, which must not have waited for the hanging part.
 async fn cancelled(cancellation: &CancellationToken, run: impl Future<Output = Outcome>) -> RunError {
     let cancel = async {
         tokio::time::sleep(SOON).await;
@@ -119,7 +119,7 @@ async fn a_tool_that_hangs_is_given_up() {
     assert!(error.tool_executions()[1].outcome().unwrap_err().is_outcome_unknown());
 }
 
-/// What never answers: a model, a provider of tools, a person.
+/// A model, tool provider and approver that never answers.
 struct Silent;
 
 impl ChatModel for Silent {
@@ -166,7 +166,7 @@ async fn whoever_is_waited_for_is_given_up() {
     let build = || calling(&["look"]).memory(memory.clone()).context(conversation());
     cancelled_in_all_ways(build).await;
 
-    // Time counts for all of them but a person.
+    // The time limit covers all of them except an approval.
     for build in [build().max_time(SOON), calling(&["look"]).tool_provider(Silent).max_time(SOON)] {
         let asked = tokio::time::timeout(Duration::from_secs(5), build.build().unwrap().ask("What now?"));
         assert!(matches!(
@@ -176,7 +176,7 @@ async fn whoever_is_waited_for_is_given_up() {
     }
 }
 
-/// Says yes, after a while.
+/// An approver that approves after a delay.
 struct Slow;
 
 impl Approver for Slow {
@@ -213,7 +213,7 @@ async fn what_undoes_is_not_cancelled_with_what_it_undoes() {
     };
     let error = cancelled_in_all_ways(agent).await;
     assert!(error.run().undo_executions()[0].outcome().is_ok());
-    // Nor when the run is cancelled while it is undone.
+    // Cancelling the run while it is being undone does not stop the undo either.
     let model = Puppet::calling(|turn| vec![call(&turn.to_string(), ["give", "revoked"][turn], "{}")]);
     let agent = Agent::builder(model).tools(tools![give, revoked]).undo_tools(tools![take_back]);
     let (agent, cancellation) = (agent.build().unwrap(), CancellationToken::new());

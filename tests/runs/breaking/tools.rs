@@ -1,4 +1,4 @@
-//! Tools that panic, hang, flood and fail.
+//! Tools that panic, hang, fail or return huge outputs.
 
 use std::panic::panic_any;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -54,7 +54,7 @@ fn look() -> &'static str {
     "seen"
 }
 
-/// A run in whose first turn this tool is called, between two others.
+/// Returns an agent whose first turn calls this tool between two others.
 fn agent(name: &'static str, arguments: &'static str) -> AgentBuilder {
     let model = Puppet::calling(move |turn| match turn {
         0 => vec![call("a", "look", "{}"), call("b", name, arguments), call("c", "look", "{}")],
@@ -63,8 +63,8 @@ fn agent(name: &'static str, arguments: &'static str) -> AgentBuilder {
     Agent::builder(model).tools(all_tools())
 }
 
-/// A run in whose first turn this tool is called alone. Of several calls, those that are made before one ends the run
-/// depend on who drives it.
+/// Returns an agent whose first turn calls only this tool. With several calls, those executed before one of them ends the
+/// run depend on the way of driving it.
 fn agent_of_one(name: &'static str, arguments: &'static str) -> AgentBuilder {
     let model = Puppet::calling(move |turn| match turn {
         0 => vec![call("b", name, arguments)],
@@ -114,7 +114,7 @@ async fn a_tool_that_panics_hangs_or_fails_is_told_of_or_ends_the_run() {
 
 #[tokio::test]
 async fn a_tool_that_fails_every_time_is_called_as_often_as_it_may_be() {
-    // A tool of its own, as the tests run side by side.
+    // This tool is separate because tests run concurrently.
     static TRIED: AtomicU32 = AtomicU32::new(0);
     #[tool(attempts = 2)]
     fn fails_and_counts() -> Result<u32, String> {
@@ -127,7 +127,7 @@ async fn a_tool_that_fails_every_time_is_called_as_often_as_it_may_be() {
     };
     let error = broken(for_ever).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::RepeatedCall(_))));
-    // In three ways, with two memories: three calls of two attempts each.
+    // Three ways, two memories, and two attempts for each of three calls.
     assert_eq!(TRIED.load(Ordering::SeqCst), 6 * 3 * 2);
 }
 
@@ -155,7 +155,7 @@ async fn more_than_a_run_may_read_ends_it() {
     assert_eq!(error.tool_executions().len(), 3);
 }
 
-/// Nobody said that it is too much.
+/// No limit is set.
 #[tokio::test]
 async fn a_hundred_megabytes_without_a_limit_are_kept_whole() {
     for memory in super::memories().await {

@@ -1,9 +1,9 @@
-//! Runs that are killed, again and again, and come to what they would have come to.
+//! Runs that are killed repeatedly and still end as undisturbed runs do.
 //!
-//! A life of a run ends at a place that a seed chooses: between two steps, in the model, in a tool before or behind its
-//! effect, before, in or behind an operation of the store. The next life goes on from what the store has. 50 lives are
-//! processes that are killed, by themselves at such a place or from outside at any moment; 950 are futures that are dropped
-//! where they stand, over a store that outlasts them.
+//! A life of a run ends at a point that a seed chooses: between two steps, in the model, in a tool before or after its
+//! effect, or before, during or after an operation of the store. The next life continues from the stored state. 50 lives
+//! are processes that are killed, by themselves at such a point or from outside at any moment; 950 are futures that are
+//! dropped at such a point, over a store that outlives them.
 
 mod life;
 mod processes;
@@ -20,10 +20,10 @@ use tool_core::{ChatMemory, SqliteStore};
 use witness::{End, Witness};
 use world::{Dice, Effect, World, effects};
 
-/// No life comes so far.
+/// A number of points that no life reaches.
 const NEVER: i64 = i64::MAX;
 
-/// A place for the files of one run, which is empty.
+/// Creates an empty directory for the files of one run.
 fn place() -> PathBuf {
     static PLACES: AtomicU32 = AtomicU32::new(0);
     let number = PLACES.fetch_add(1, Ordering::Relaxed);
@@ -45,7 +45,7 @@ fn new_store() -> SqliteStore {
     })
 }
 
-/// What a run comes to that nobody kills, and how many places it passes.
+/// Returns the end of a run that is never killed, and the number of points that it passes.
 fn undisturbed(variant: Variant, way: Way) -> (End, Vec<Effect>) {
     let log = place().join("log");
     let world = World::new(NEVER, world::End::Future, &log);
@@ -63,7 +63,7 @@ fn all_ways_come_to_the_same() {
     }
 }
 
-/// Lives that end, in one run; gives how many did.
+/// Runs lives until one reaches the end of the run, and returns how many were killed.
 fn kill(seed: u64, expected: &[(Variant, (End, Vec<Effect>))]) -> u32 {
     let mut dice = Dice::new(seed);
     let (variant, expected) = &expected[dice.below(expected.len() as u64) as usize];
@@ -74,7 +74,7 @@ fn kill(seed: u64, expected: &[(Variant, (End, Vec<Effect>))]) -> u32 {
     loop {
         let way = Way::ALL[dice.below(3) as usize];
         let world = World::new(dice.below(80) as i64, world::End::Future, &log);
-        // Some are dropped where they wait for the store's thread, or for nobody.
+        // Some are dropped while they wait for the store's thread, or while they wait for nothing.
         let mut polls = if dice.below(4) == 0 { 1 + dice.below(200) } else { u64::MAX };
         let may_go_on = || {
             polls -= 1;

@@ -1,4 +1,4 @@
-//! Lives that are processes: this very program, started with an order in its environment.
+//! Lives that are processes: this test binary, started with an order in its environment.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -13,7 +13,8 @@ use super::witness::{End, Witness};
 use super::world::{self, Dice, World};
 use super::{NEVER, place, remember_history, undisturbed};
 
-/// What a process is told: where its files are, which run, how it is driven, how far it comes.
+/// The environment variable with the order of a process: the variant of the run, the way of driving it, the point at which
+/// it ends, and the directory of its files.
 const ORDER: &str = "TOOL_CRASH_ORDER";
 
 const KILLS: u32 = 50;
@@ -39,7 +40,7 @@ fn one_life() {
     let Some(outcome) = outcome else { return };
     let End { text, messages, is_answer, undone } = End::of(&outcome);
     let end = json!({ "text": text, "messages": messages, "is_answer": is_answer, "undone": undone });
-    // Whole or not at all, as this may be where it is killed.
+    // The file is written atomically, as the process may be killed here.
     std::fs::write(place.join("part"), end.to_string()).unwrap();
     std::fs::rename(place.join("part"), place.join("end")).unwrap();
 }
@@ -55,7 +56,7 @@ fn start(variant: Variant, way: u64, fuse: i64, place: &Path) -> Child {
         .unwrap()
 }
 
-/// What the process came to that was not killed.
+/// Reads the end of the run that a surviving process has written.
 fn end(place: &Path) -> Option<End> {
     let text = std::fs::read_to_string(place.join("end")).ok()?;
     let end: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -77,7 +78,7 @@ fn a_run_whose_process_is_killed_anywhere_comes_to_the_same() {
         let (variant, expected) = &expected[dice.below(3) as usize];
         let place = place();
         let log = place.join("log");
-        // Opened anew for each look, as nothing of the store outlasts a process but its file.
+        // The store is reopened for each check, as only its file outlives a process.
         let store = || wait_for(SqliteStore::open(place.join("store.db"))).unwrap();
         wait_for(remember_history(&store()));
         let mut witness = Witness::new(*variant, expected.clone(), store(), &log);
@@ -93,7 +94,7 @@ fn a_run_whose_process_is_killed_anywhere_comes_to_the_same() {
             let status = process.wait().unwrap();
             witness.look();
             match status.code() {
-                // By a signal.
+                // Killed by a signal.
                 None => killed += 1,
                 Some(0) => {
                     longest = longest.max(clock.elapsed().min(Duration::from_secs(1)));

@@ -1,4 +1,4 @@
-//! Who looks between two lives and at the end.
+//! Checks between two lives and at the end.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -13,14 +13,14 @@ use super::scenario::{CONVERSATION, Variant, history};
 use super::world::{Effect, effects};
 use tests::support::ways::assert_valid;
 
-/// What a run came to.
+/// The end of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct End {
-    /// The text of the answer, or that of the error.
+    /// The text of the answer or of the error.
     pub(crate) text: String,
     pub(crate) messages: Vec<Message>,
     pub(crate) is_answer: bool,
-    /// The calls that undid others, in order.
+    /// The ids of the undo calls, in order.
     pub(crate) undone: Vec<String>,
 }
 
@@ -43,14 +43,14 @@ impl End {
     }
 }
 
-/// Looks at one run over all of its lives.
+/// Checks one run over all of its lives.
 pub(crate) struct Witness {
     variant: Variant,
-    /// What an undisturbed run came to, and what it did.
+    /// The end and the effects of an undisturbed run.
     expected: (End, Vec<Effect>),
     store: SqliteStore,
     log: PathBuf,
-    /// How often the calls had their effect whose outcome is kept.
+    /// The number of effects of each call whose outcome is stored.
     recorded: HashMap<String, usize>,
 }
 
@@ -64,7 +64,7 @@ impl Witness {
         Self { variant, expected, store, log: log.to_owned(), recorded: HashMap::new() }
     }
 
-    /// Between two lives: nothing was done again whose outcome was kept before.
+    /// Checks between two lives that no call with a stored outcome was executed again.
     pub(crate) fn look(&mut self) {
         let effects = effects(&self.log);
         let count = |id: &str| effects.iter().filter(|one| one.call_id == id).count();
@@ -85,13 +85,13 @@ impl Witness {
         assert!(!has_all || kept.len() == history().len() + self.expected.0.messages.len(), "in part");
     }
 
-    /// What is kept of the conversation.
+    /// Returns the stored conversation.
     fn kept(&self) -> Vec<Message> {
         let memory = ChatMemory::new(self.store.clone());
         wait_for(memory.messages(&ConversationId::new(CONVERSATION))).unwrap()
     }
 
-    /// At the end: all is as if nobody had been killed.
+    /// Checks at the end that everything is as in an undisturbed run.
     pub(crate) fn conclude(&mut self, end: Option<End>) {
         self.look();
         assert_eq!(wait_for(self.store.runs()).unwrap(), Vec::<String>::new());
@@ -115,7 +115,7 @@ impl Witness {
     }
 }
 
-/// The ids of the calls whose outcome is in the state.
+/// Returns the ids of the calls whose outcome is in the state.
 fn recorded(state: &Value) -> Vec<String> {
     let of_turn = state.pointer("/stage/calling/calls").and_then(Value::as_array);
     let of_turn = of_turn.into_iter().flatten().filter_map(|one| one.pointer("/outcome/call/id"));
@@ -124,7 +124,7 @@ fn recorded(state: &Value) -> Vec<String> {
     of_turn.chain(over).chain(undone).map(|id| id.as_str().unwrap().to_owned()).collect()
 }
 
-/// The messages are the same, but for the calls that are made at most once: what came of them may be unknown.
+/// Checks that the messages are equal, except that the outcome of `at_most_once` calls may be unknown.
 fn assert_same(messages: &[Message], expected: &[Message], effects: &[Effect]) {
     assert_eq!(messages.len(), expected.len());
     for (message, expected) in messages.iter().zip(expected) {
@@ -139,7 +139,7 @@ fn assert_same(messages: &[Message], expected: &[Message], effects: &[Effect]) {
                 }
             }
             Message::Assistant(reply) if reply.tool_calls.is_empty() && messages.len() > 2 => {
-                // The text tells of all results.
+                // The text contains all results.
                 let results = messages.iter().filter(|one| matches!(one, Message::Tool(_)));
                 assert_eq!(reply.text, results.map(Message::text).collect::<Vec<_>>().join(", "));
             }
@@ -167,7 +167,7 @@ fn assert_effects(effects: &[Effect], expected: &[Effect]) {
         }
         ids
     };
-    // What is made at most once may have been interrupted before it had its effect.
+    // An `at_most_once` call may have been interrupted before its effect.
     let charged = first(expected, Some("charge"));
     let certain = |effects| {
         let mut ids = first(effects, None);

@@ -1,4 +1,4 @@
-//! A run alone, without a model, tools or a runtime: what it takes, what its state may be, what it shows.
+//! The run without a model, tools or a runtime: its input, its serialised state, and its debug output.
 
 mod formats;
 mod rules;
@@ -81,7 +81,7 @@ fn a_state_of_another_format_is_refused() {
 fn a_state_may_say_which_conversation_it_is_of() {
     let run = Run::new([Message::user("What now?")]);
     let state = serde_json::to_value(&run).unwrap();
-    // As states were before there were conversations.
+    // The form of states from before conversations existed.
     assert_eq!(state.get("conversation"), None);
     assert_eq!(serde_json::from_value::<Run>(state).unwrap().conversation(), None);
     let state = serde_json::to_value(run.with_conversation("user-7")).unwrap();

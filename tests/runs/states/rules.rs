@@ -1,4 +1,4 @@
-//! Rules of a run alone that hold however it is driven: what no order of calls to it gets around.
+//! Rules of a run that hold however it is driven: no order of method calls gets around them.
 
 use serde_json::{Value, json};
 use tool_core::model::{AssistantMessage, ChatResponse, ToolDefinition, ToolDefinitions, ToolPolicy};
@@ -6,7 +6,7 @@ use tool_core::run::{ErrorPolicy, Run, Step};
 use tool_core::tool::{ToolErrorKind, ToolExecution};
 use tool_core::{Approval, Message, ToolCall, ToolError, ToolOutput};
 
-/// The tool `work`, with this policy.
+/// Returns the tool `work` with this policy.
 fn tools(change: fn(&mut ToolPolicy)) -> ToolDefinitions {
     let mut policy = ToolPolicy::default();
     change(&mut policy);
@@ -18,7 +18,7 @@ fn calls(id: &str, arguments: &str) -> ChatResponse {
     ChatResponse::new(AssistantMessage::default().with_tool_calls([call]))
 }
 
-/// A run whose model has called `work` once, with the id `a`.
+/// Returns a run whose model has called `work` once, with the id `a`.
 fn calling() -> Run {
     let mut run = Run::new([Message::user("Go")]);
     run.record_response(calls("a", "{}")).unwrap();
@@ -29,7 +29,7 @@ fn failed(error: ToolError) -> ToolExecution {
     ToolExecution::new(ToolCall::new("a", "work", "{}"), Err(error))
 }
 
-/// The error of a call that took too long, which only a kept one can be had of without a clock.
+/// Returns the error of a call that timed out, deserialised because no clock is available here.
 fn timed_out() -> ToolError {
     serde_json::from_value(json!({ "kind": ToolErrorKind::TimedOut, "message": "too long" })).unwrap()
 }
@@ -71,7 +71,7 @@ fn what_may_be_made_once_is_begun_once() {
     assert!(run.begin_call("a").is_err(), "nobody knows what came of it");
     run.record_result(failed(ToolError::failed("busy"))).unwrap();
     assert_eq!(run.begin_call("a").unwrap().number, 2, "it is known to have failed");
-    // Whether one that took too long had its effect, nobody knows.
+    // It is unknown whether a call that timed out had its effect.
     run.record_result(failed(timed_out())).unwrap();
     assert!(run.begin_call("a").is_err());
     assert!(run.tool_executions()[0].outcome().unwrap_err().is_timed_out());
