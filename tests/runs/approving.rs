@@ -32,7 +32,7 @@ fn script() -> ScriptedModel {
     ScriptedModel::new().calls_all([PAY, ("balance", "{}"), ("pay", r#"{"cents": 900}"#)]).says("Done.")
 }
 
-/// Runs one call after another, because `PAID` is shared.
+/// Runs its cases one after another, because they share `PAID`.
 #[tokio::test]
 async fn what_a_person_says_holds_in_all_ways() {
     let texts = |outcome: &tool_core::Answer| -> Vec<String> {
@@ -202,8 +202,8 @@ fn decisions_are_taken_once_and_only_where_one_is_asked_for() {
     assert!(!format!("{:?}", Approval::deny("secret")).contains("secret"));
 }
 
-/// A caller that drives the run step by step and takes the calls from the reply cannot execute one that awaits approval,
-/// nor any call before tools were offered.
+/// A caller that drives the run step by step and takes the calls from the reply cannot execute a call that awaits
+/// approval, nor one by tools that were not offered.
 #[tokio::test]
 async fn a_call_is_not_made_before_its_tool_was_heard() {
     let agent = erasing(ScriptedModel::new().calls_all([("erase", "{}"), ("look", "{}")])).build().unwrap();

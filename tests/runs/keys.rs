@@ -72,7 +72,7 @@ async fn what_was_begun_and_lost_is_made_again_or_told_of() {
     assert!(lost.to_string().starts_with("the outcome of the call is unknown"), "{lost}");
 }
 
-/// The state is stored step by step, between the start of a call and its execution.
+/// The caller stores the state between the start of a call and its execution.
 #[tokio::test]
 async fn by_hand_a_call_is_begun_and_then_made() {
     let model = ScriptedModel::new().calls_all([("again", "{}"), ("once", "{}")]).says("Done.");

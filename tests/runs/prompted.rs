@@ -290,7 +290,7 @@ async fn a_call_that_is_required_is_asked_for() {
         let said = |request: usize| requests[request].last().unwrap().text().into_owned();
         assert!(said(0).starts_with("What now?\n\nReply with a "), "{}", said(0));
         assert!(said(1).starts_with("Your reply does not contain the required call"), "{}", said(1));
-        // The reminder is sent only where it applies, and never where it would change the unchanged part of the request.
+        // The reminder is sent only while it applies, and never in the system message, which stays the same.
         assert_eq!(requests[2][0], requests[0][0]);
         assert_eq!(requests[2][1].text(), "What now?");
     }

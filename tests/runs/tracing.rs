@@ -555,7 +555,7 @@ async fn a_run_that_goes_on_has_spans_of_its_own() {
     let runs: Vec<_> = spans.iter().filter(|span| span.name == "invoke_agent").collect();
     let tokens: Vec<_> = runs.iter().map(|run| run.fields["gen_ai.usage.input_tokens"].as_i64()).collect();
     assert_eq!(tokens, [Some(10), Some(20)]);
-    assert!(runs.iter().all(|run| !run.fields.contains_key("error.type")), "laid aside is not given up");
+    assert!(runs.iter().all(|run| !run.fields.contains_key("error.type")), "a stored run is not cancelled");
     assert_eq!(runs[0].fields["tool_core.run.id"], runs[1].fields["tool_core.run.id"]);
     // The calls belong to the turn that the first process started.
     let call = spans.iter().find(|span| span.name == "execute_tool").unwrap();

@@ -1,4 +1,4 @@
-//! Typed answers, by a schema that the model is constrained to or by a final tool; invalid answers go back to the model.
+//! Typed answers, by a schema that constrains the model or by a final tool; invalid answers go back to the model.
 
 use schemars::JsonSchema;
 use serde::Deserialize;

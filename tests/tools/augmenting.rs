@@ -1,4 +1,4 @@
-//! Parameters that are added to those of every tool of a set.
+//! Extra parameters for every tool of a set.
 
 use std::sync::{Arc, Mutex};
 
@@ -49,7 +49,7 @@ async fn panics() -> u8 {
     panic!("secret")
 }
 
-/// A tool that gives back the arguments as they come, and what it finds in its context.
+/// A tool that returns its arguments unchanged and declares configurable injections.
 struct Echo {
     definition: ToolDefinition,
     injections: Option<Vec<Injection>>,
@@ -85,7 +85,7 @@ impl Tool for Echo {
 
 type Heard = Arc<Mutex<Vec<String>>>;
 
-/// An augmentation, and what it hears.
+/// Returns extra parameters, and the list of the values that their function receives.
 fn thoughts() -> (ExtraParameters<Thought>, Heard) {
     let heard = Heard::default();
     let kept = Arc::clone(&heard);
@@ -132,7 +132,7 @@ fn the_fields_stand_behind_the_tools_own_parameters() {
     let now = tools.get("now").unwrap();
     assert_eq!(now.definition().parameters()["required"], json!(["reason"]));
     assert!(now.declared_at().is_some());
-    // What a definition made by hand leaves out is added.
+    // Keywords that a hand-written schema omits are added.
     let echo = Echo::set(json!({ "type": "object" })).extra_parameters(thoughts().0).unwrap();
     let echo = echo.get("echo").unwrap().definition();
     assert_eq!(echo.parameters()["required"], json!(["reason"]));
@@ -304,15 +304,15 @@ fn what_is_referred_to_by_one_name_stays_apart() {
     let next = resolve(schema, &step["properties"]["next"]["anyOf"][0]);
     assert!(next["properties"].get("next").is_some(), "{schema}");
     assert_eq!(schema["$defs"].as_object().unwrap().len(), 2, "{schema}");
-    // The same type is there once.
+    // A shared type is defined once.
     let tools = tools![plant].extra_parameters(ExtraParameters::new(|_: &ToolCall, _: Forest| {})).unwrap();
     let schema = tools.get("plant").unwrap().definition().parameters();
     assert_eq!(schema["$defs"].as_object().unwrap().len(), 1, "{schema}");
-    // And alone it comes along.
+    // A definition that only the extra parameters need is included as well.
     let tools = tools![now].extra_parameters(silent()).unwrap();
     let schema = tools.get("now").unwrap().definition().parameters();
     assert_eq!(schema["$defs"].as_object().unwrap().len(), 1, "{schema}");
-    // A type that holds itself at the top.
+    // The top-level type is recursive.
     let tools = tools![now].extra_parameters(ExtraParameters::new(|_: &ToolCall, _: Chain| {})).unwrap();
     let schema = tools.get("now").unwrap().definition().parameters();
     assert!(schema["properties"].get("next").is_some(), "{schema}");

@@ -1,4 +1,4 @@
-//! Tools made of functions and closures: what they may be, what they return, and how they read their arguments.
+//! Tools from functions and closures: accepted forms, return types and the reading of arguments.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -296,7 +296,7 @@ async fn maps_take_any_name() {
     assert_eq!(told(tool, r#"{"a": 1, "b": 300, "c": "x"}"#).await, expected);
 }
 
-/// What an argument text comes to: an output, the same of mended arguments of these names, or an error.
+/// The result of an argument text: an output, an output with repairs of these arguments, or an error.
 enum Comes {
     AsItIs(&'static str),
     Mended(&'static [&'static str], &'static str),
@@ -317,7 +317,7 @@ async fn arguments_are_read_as_those_of_tool_functions_are() {
             r#"{"city": "Rome", "nights": 2, "stops": [], "kind_of_room": "Double"}"#,
             AsItIs("Rome 2 [] None 0 Double"),
         ),
-        // `null` for what may be left out is no mistake, even of a type that knows no `null`.
+        // `null` for an optional argument is accepted even if its type has no `null`.
         (
             r#"{"city": "Rome", "nights": 2, "stops": [], "rooms": null, "room": null}"#,
             AsItIs("Rome 2 [] None 0 Single"),

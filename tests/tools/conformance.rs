@@ -1,4 +1,4 @@
-//! Tables of input and what comes of it: the arguments' text, and each argument read as a type.
+//! Tables of inputs and results: the arguments' text, and an argument of each type.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -96,7 +96,7 @@ struct Tree {
     children: Vec<Tree>,
 }
 
-/// A tool per type, each of which gives back what it was given, and its rows.
+/// Checks the rows of each type with a tool that returns its argument.
 macro_rules! rows {
     ($($type:ty { $($given:expr => $expected:expr),* $(,)? })*) => {{
         let mut failures = Vec::new();
@@ -113,7 +113,7 @@ macro_rules! rows {
     }};
 }
 
-/// What an argument comes to: the value as the strict reading has it, the value as it is mended, or an error.
+/// The result for an argument: the value as read strictly, the repaired value, or an error.
 #[derive(Clone, Copy)]
 enum Comes {
     AsItIs(&'static str),
@@ -296,7 +296,7 @@ fn in_order(
     format!("{a} {b} {c:?} {d} {e}")
 }
 
-/// All orders of the members.
+/// Returns all permutations of the members.
 fn orders(members: &[&'static str]) -> Vec<Vec<&'static str>> {
     if members.is_empty() {
         return vec![Vec::new()];
@@ -376,7 +376,7 @@ impl Shelf {
     }
 }
 
-/// An argument that a tool does not have is refused, or left out and reported, whatever the tool is made of.
+/// An unknown argument is refused, or ignored and reported, for every kind of tool.
 #[tokio::test]
 async fn arguments_that_a_tool_does_not_have() {
     let closure = FunctionTool::new("closure", "", |it: EchoArguments| json!([it.foo, it.qux, null]));
@@ -426,7 +426,7 @@ struct Stay {
     next: Option<Rc>,
 }
 
-/// In a box, as it holds itself.
+/// Boxed, as the type is recursive.
 type Rc = std::boxed::Box<Stay>;
 
 fn nobody() -> Vec<Guest> {
@@ -467,7 +467,7 @@ fn factors(it: Vec<f32>, pair: Option<(u8, f32)>) -> usize {
     it.len() + usize::from(pair.is_some())
 }
 
-/// What a type's own schema promises is kept, wherever in the argument it stands.
+/// The constraints of a type's own schema are enforced at every level of the argument.
 #[tokio::test]
 async fn promises_of_types() {
     let closure = FunctionTool::new("closure", "", |arguments: StayArguments| arguments.it.nights);
@@ -551,7 +551,7 @@ fn closed(it: Closed) -> i32 {
     it.b
 }
 
-/// `null` says that something is left out, and nothing else is dropped; what could be mended is not to blame.
+/// Only optional members may be `null`; nothing else is dropped, and values that could be repaired are not reported.
 #[tokio::test]
 async fn nothing_is_dropped_that_is_not_optional() {
     let set = tools![map, closed, numbers];

@@ -1,4 +1,4 @@
-//! What tools take from the context: that it is there before the model is asked, and which conversation it is.
+//! Context values of tools: they are checked before the model is asked, and the conversation is always among them.
 
 use tool_core::model::{ConversationId, ToolDefinition};
 use tool_core::run::Run;
@@ -14,7 +14,7 @@ mod app {
     pub(crate) struct Clock;
 }
 
-/// A tool that says what it takes.
+/// A tool that declares its injections.
 struct Takes {
     definition: ToolDefinition,
     injections: Option<Vec<Injection>>,
@@ -119,7 +119,7 @@ async fn a_run_whose_tools_lack_something_never_reaches_the_model() {
     assert!(run.next().await.is_err(), "it stays so");
     assert_eq!(agent.tools().missing_from(run.context()).as_ref(), Some(missing));
     assert_eq!(model.requests().len(), 0);
-    // With the user of the question it is asked, and the run that was refused goes on.
+    // With the ask's user the model is asked, and the refused run can be resumed.
     assert_eq!(agent.ask("Hello").context(app::User).await.unwrap().text(), "Hello.");
     let _ = model.clone().says("Hello again.");
     let answer = agent.resume(error.into_run()).context(app::User).await.unwrap();
@@ -193,7 +193,7 @@ async fn a_run_keeps_its_conversation() {
         let state = serde_json::to_string(&run).unwrap();
         let run: Run = serde_json::from_str(&state).unwrap();
         assert_eq!(outputs(&looking(1).resume(run.clone()).await.unwrap()), [id.as_str()]);
-        // Another one that is given wins.
+        // An explicitly given conversation takes precedence.
         let other = looking(1).resume(run).conversation("other").await.unwrap();
         assert_eq!(outputs(&other), ["other"]);
     }

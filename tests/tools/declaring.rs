@@ -1,4 +1,4 @@
-//! What `#[tool]` makes of functions.
+//! The tools that `#[tool]` generates from functions.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -173,7 +173,7 @@ async fn a_text_may_be_borrowed_from_an_argument() {
     assert_eq!(call(&tools, "last_word", json!({ "text": "good morning" })).await.unwrap(), "morning");
 }
 
-/// Names that the generated code uses itself.
+/// Parameter names that the generated code uses itself.
 mod names {
     #[tool_core::tool]
     pub(crate) fn call(arguments: u8, text: u8, slots: u8, output: u8, argument0: u8) -> u8 {
@@ -381,7 +381,7 @@ fn the_registry_is_sorted_by_name() {
     assert!(names.iter().any(|name| name == "borrow-ing"));
 }
 
-/// Tools whose names no other module of this program gives to its tools.
+/// Tools with names that no other module of this binary uses.
 mod configured {
     #[tool_core::tool]
     pub(crate) fn dispatch_order() {}
@@ -400,7 +400,7 @@ fn names_are_resolved_as_a_configuration_would() {
     assert!(error.to_string().contains("did you mean `dispatch_order`?"), "{error}");
 }
 
-/// Two tools of one name, the first of all that occur more than once in this program.
+/// Two tools with the same name, which is the first of the duplicates in this binary.
 mod twice {
     #[tool_core::tool(name = "A_twin")]
     pub(crate) fn twin() {}

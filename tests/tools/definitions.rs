@@ -1,4 +1,4 @@
-//! What the words about a tool's calls make of its definition, and that they stay with it.
+//! The call options of a tool: they are part of its definition, and stay with it.
 
 use serde::Deserialize;
 use tool_core::model::{ReturnDirect, ToolDefinition, ToolPolicy};
@@ -24,7 +24,7 @@ fn not_pure() {}
 #[tool(name = "nothing-said")]
 fn nothing_said() {}
 
-/// A text only makes the details of a tool, too.
+/// Has a description and an undo tool only.
 #[tool(undo = "nothing-said")]
 fn only_undo() {}
 
@@ -53,7 +53,7 @@ impl<T: Send + Sync + 'static> Kept<T> {
     fn keep(&self) {}
 }
 
-/// A policy of so many words.
+/// Returns the default policy with these changes.
 fn policy(words: impl FnOnce(&mut ToolPolicy)) -> ToolPolicy {
     let mut policy = ToolPolicy::default();
     words(&mut policy);

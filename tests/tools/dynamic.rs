@@ -1,4 +1,4 @@
-//! Tools made of a JSON Schema at run time: what schemas are taken, what arguments, and what is told of wrong ones.
+//! Tools from a JSON Schema at run time: accepted schemas, accepted arguments, and messages about wrong ones.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use tool_core::tool::{DynamicTool, ToolExecution};
 use tool_core::{Tool, ToolCall, ToolContext, ToolSet};
 
-/// A tool that gives back what it was given.
+/// Returns a tool that returns its arguments.
 fn echo(schema: Value) -> DynamicTool {
     DynamicTool::new("echo", "Gives back", schema, |arguments: Value| arguments).unwrap()
 }
@@ -22,7 +22,7 @@ async fn execute(set: &ToolSet, arguments: &str) -> ToolExecution {
     set.execute(ToolCall::new("call_1", name, arguments), &ToolContext::new()).await
 }
 
-/// What reaches the executor, or what the model is told.
+/// Returns the arguments that reach the executor, or the error that is reported to the model.
 async fn outcome(set: &ToolSet, arguments: &str) -> Result<Value, String> {
     match execute(set, arguments).await.outcome() {
         Ok(output) => Ok(serde_json::from_str(&output.to_string()).unwrap()),
@@ -58,7 +58,7 @@ struct Call {
     arguments: Map<String, Value>,
 }
 
-/// A value that nothing makes a right one of.
+/// Returns a value that no repair makes valid.
 fn wrong_value(schema: &Value) -> Value {
     match schema["type"].as_str() {
         Some("object") => json!("no object"),
@@ -160,7 +160,7 @@ fn trip() -> Value {
     })
 }
 
-/// What an argument comes to.
+/// The result for an argument.
 enum Comes {
     AsItIs,
     Without,
@@ -268,7 +268,7 @@ async fn one_argument_of_each_kind() {
             Mended(mended) => {
                 given[name] = mended;
                 assert_eq!(told, Ok(given), "{text}");
-                // Left out is what `null` means in what is nested too, and `2.0` is an integer to JSON Schema.
+                // A nested `null` counts as absent, too, and `2.0` is an integer in JSON Schema.
                 let is_repair = !value.contains("null");
                 assert_eq!(repaired, if is_repair { vec![name] } else { vec![] }, "{text}");
                 assert_eq!(strictly.outcome().is_ok(), !is_repair || value == "2.0", "{text}");
@@ -419,7 +419,7 @@ async fn the_draft_that_the_schema_names() {
         })
     };
     let set = set_of(echo(schema("http://json-schema.org/draft-07/schema#")));
-    // Up to draft-07 what stands beside a reference does not count, and a list under `items` tells each item.
+    // Up to draft-07, siblings of `$ref` are ignored, and a list under `items` describes each item.
     assert!(outcome(&set, r#"{"pair": ["a", 1], "mail": "none"}"#).await.is_ok());
     let told = outcome(&set, r#"{"pair": ["a", "b"]}"#).await;
     assert_eq!(told, Err("`pair[1]`: expected an integer, got \"b\"".into()));
@@ -483,10 +483,10 @@ fn schemas_that_cannot_be_used() {
     assert!(error.is_no_object() && !error.is_invalid() && !error.is_too_large() && !error.is_reference());
 }
 
-/// Made in some time that is bounded, and never with a stack that overflows: a test has but 2 MiB of it.
+/// The time is bounded and the stack does not overflow: a test has only 2 MiB of it.
 #[test]
 fn hostile_schemas_are_refused_or_taken_in_bounded_time() {
-    // `json!` recurses into what it is given.
+    // `json!` recurses into its arguments.
     let around = |keyword: &str, inner: Value| Value::Object(Map::from_iter([(keyword.to_owned(), inner)]));
     let with = |property: Value| {
         let mut schema = json!({ "type": "object" });
@@ -628,7 +628,7 @@ async fn hostile_arguments_are_refused_briefly_in_bounded_time() {
     }
 }
 
-/// Deep arguments, judged through as many schemas on each level as there may be. A test has but 2 MiB of stack.
+/// Deep arguments, validated through as many schemas per level as possible. A test has only 2 MiB of stack.
 #[tokio::test]
 async fn deep_arguments_and_long_chains() {
     type Around = fn(Value) -> Value;

@@ -1,4 +1,4 @@
-//! One more turn with the same tools: their definitions are the very same ones, and no schema is made again.
+//! Later turns with the same tools: the definitions are shared, and no schema is generated again.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use tool_core::{Agent, ToolCall, ToolContext, tool, tools};
 
 static SCHEMAS: AtomicUsize = AtomicUsize::new(0);
 
-/// A type that counts how often its schema is made.
+/// A type that counts how often its schema is generated.
 #[derive(Deserialize)]
 struct Counted(u8);
 
@@ -75,7 +75,7 @@ fn definitions_are_shared() {
     let set = tools![now];
     let context = ToolContext::new();
     assert_eq!(count(&|| drop((set.definitions().clone(), set.clone(), context.clone()))), 0);
-    // To look a tool up and to find none of its arguments missing takes none either; what it gives back is a text.
+    // A lookup and the check for missing arguments do not allocate; only the output does.
     let call = ToolCall::new("1", "now", "{}");
     let make = || drop(futures_util::FutureExt::now_or_never(set.call(&call, &context)));
     make();

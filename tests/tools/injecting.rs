@@ -1,4 +1,4 @@
-//! What tools take from their context.
+//! Injected parameters of tools.
 
 use std::sync::Arc;
 
@@ -152,7 +152,7 @@ async fn a_call_that_lacks_something_is_refused() {
             format!("the tool cannot be called: the application did not hand over a `{lacks}`")
         );
     }
-    // What the model can mend is told to it first.
+    // An error that the model can correct is reported first.
     let call = ToolCall::new("1", "lookup", "{}");
     assert!(set.call(&call, &context).await.unwrap_err().is_invalid_arguments());
 }
@@ -182,7 +182,7 @@ async fn a_run_that_lacks_something_is_refused_before_the_model_is_asked() {
     }
     assert!(model.requests().is_empty() && !text.contains("Database"), "{text}");
 
-    // What the question hands over wins over the agent's.
+    // The values of an ask take precedence over the agent's.
     let clock = Arc::new(Stopped) as Arc<dyn Clock>;
     let ask = agent.ask("go").context(User("ada")).context(clock).context(Database(2));
     let answer = ask.await.unwrap();

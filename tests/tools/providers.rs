@@ -1,4 +1,4 @@
-//! Tools that are looked up when there is a question: how often, by what, and what happens if there are none.
+//! Tool providers: when they are asked and with which request, and the effect of errors.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,7 +24,7 @@ async fn read_file(path: String) -> String {
     path
 }
 
-/// A tool that says which turn it was made for.
+/// A tool whose output is the turn for which it was provided.
 struct OfTurn {
     definition: ToolDefinition,
     turn: usize,
@@ -40,7 +40,7 @@ impl Tool for OfTurn {
     }
 }
 
-/// Counts how often it is asked, and keeps what it was asked with.
+/// A provider that counts and records its requests.
 #[derive(Clone, Default)]
 struct Counting {
     asked: Arc<AtomicUsize>,
@@ -99,7 +99,7 @@ async fn drive(way: Way, ask: tool_core::agent::Ask, agent: &Agent) -> Result<An
                         let response = agent.model().chat(&request).await.unwrap();
                         run.record_response(response).await?;
                     }
-                    // One by one, asking for the tools before each.
+                    // Executes one call at a time, so that the tools are requested before each.
                     Step::CallTools(calls) => {
                         let execution = run.execute(calls[0].clone()).await?;
                         run.record_result(execution).await?;
@@ -134,7 +134,7 @@ async fn a_static_provider_is_asked_once_per_ask_and_a_dynamic_one_once_per_repl
             let ask = agent.ask("Turn").conversation("c");
             let answer = drive(way, ask, &agent).await.unwrap();
             let what = format!("{way:?} {is_dynamic}");
-            // The calls of a turn find the tools that were offered in it.
+            // The calls of a turn use the tools that were offered in it.
             let (tools, seen): (_, &[&str]) = match is_dynamic {
                 false => (["of turn 1", "3", "of turn 1", "of turn 1"], &["Turn 1 7 c"]),
                 true => {
@@ -260,7 +260,7 @@ impl std::fmt::Display for Refused {
 
 impl Error for Refused {}
 
-/// Gives what it is told to, or fails, at each of its asks.
+/// A provider that returns these results in turn.
 struct Scripted(Mutex<Vec<Result<ToolSet, Refused>>>);
 
 impl ToolProvider for Scripted {
@@ -338,7 +338,7 @@ async fn a_provider_that_fails_ends_the_run_with_what_was_done() {
             }
             assert_eq!((error.tool_executions().len(), error.messages().len()), (1, 3));
             assert_eq!(model.requests().len(), 1, "the model was not asked again");
-            // The run goes on with tools that can be had.
+            // The run resumes with tools that can be provided.
             let agent = Agent::builder(model).tools(tools![sum]).build().unwrap();
             assert_eq!(agent.resume(error.into_run()).await.unwrap().text(), "3");
         }

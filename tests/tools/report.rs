@@ -1,4 +1,4 @@
-//! What a reviewer would say of the tools of a program.
+//! The report of a reviewer's findings on the tools of a program.
 
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -1,4 +1,4 @@
-//! Sets of tools: choosing, renaming and putting together, and what stays of a tool on the way.
+//! Sets of tools: selecting, renaming and merging, and the properties of a tool that these operations retain.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ fn read_file(path: String) -> String {
     path
 }
 
-/// A tool made by hand, which says what it finds in its context.
+/// A hand-written tool that returns a value from its context.
 struct ByHand {
     definition: ToolDefinition,
     declared_at: &'static Location<'static>,
@@ -212,7 +212,7 @@ fn names_that_providers_refuse_are_refused() {
     assert!(tools![sum].prefix("github ").unwrap_err().is_invalid_name());
 }
 
-/// `"1"` for a number is mended, or refused where arguments are strict.
+/// Returns `true` if `"1"` for a number is refused and not repaired.
 async fn is_strict(tools: &ToolSet, name: &str) -> bool {
     call(tools, name, r#"{"a":"1","b":2}"#).await.starts_with("error: invalid arguments")
 }

@@ -1,4 +1,4 @@
-//! Tools that are methods.
+//! Methods as tools.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -133,7 +133,7 @@ async fn several_toolboxes_of_one_type_share_a_value() {
     assert_eq!(told(&set, "reset", "{}").await, "Success");
     assert_eq!(told(&set, "report", "{}").await, "0");
     assert_eq!(counter.value(), 0);
-    // By value too.
+    // A toolbox can also be passed by value.
     assert_eq!(Counter::admin(Counter::default()).len(), 1);
 }
 
@@ -148,7 +148,7 @@ fn definitions_are_as_of_functions() {
     );
     let place = add.declared_at().unwrap();
     assert!(place.file().ends_with("toolboxes.rs") && place.line() > 30, "{place}");
-    // Made once per process: another value has the very same schema in memory.
+    // The definition is created once per process: another value shares its schema in memory.
     let other = ToolSet::from(Counter::default());
     let address = |set: &ToolSet| std::ptr::from_ref(set.get("add").unwrap().definition());
     assert_eq!(address(&set), address(&other));

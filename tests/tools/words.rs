@@ -1,4 +1,4 @@
-//! What the words of `#[tool(…)]` and `#[param(…)]` say, and that it is kept when a call comes in.
+//! The options of `#[tool(…)]` and `#[param(…)]`: their effect on the schema, and their enforcement in calls.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -27,7 +27,7 @@ fn property(set: &ToolSet, tool: &str, parameter: &str) -> Value {
 
 const MOST_GUESTS: u8 = 12;
 
-/// The words of parameters, on types of every kind.
+/// A tool with options on parameters of every kind of type.
 #[expect(clippy::too_many_arguments, reason = "one for each case")]
 #[tool]
 fn limits(
@@ -157,7 +157,7 @@ fn limits_show_in_the_schema() {
 
 static MADE: AtomicU32 = AtomicU32::new(0);
 
-/// A type that can be read and not written.
+/// A type without `Serialize`.
 #[derive(Debug, PartialEq, Deserialize, JsonSchema)]
 struct Unwritten(u32);
 
@@ -421,7 +421,7 @@ async fn a_tool_stays_a_function() {
 
 const LANGUAGE: &str = "en";
 
-/// No word but defaults.
+/// A tool with no options but defaults.
 #[tool]
 fn defaults_alone(
     #[param(default = 3)] number: u8,
@@ -445,7 +445,7 @@ async fn defaults_without_any_other_word() {
     assert_eq!(shown("language")["default"], "en");
     assert_eq!(shown("list")["default"], json!([1, 2]));
     assert_eq!(shown("option")["default"], 4);
-    // `null` stands for the default.
+    // `null` selects the default.
     assert_eq!(shown("option")["type"], json!(["integer"]));
     assert_eq!(told(&set, "defaults_alone", r#"{"option": null}"#).await, "3 en [1, 2] Some(4)");
 }

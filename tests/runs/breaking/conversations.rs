@@ -59,7 +59,7 @@ async fn many_asks_at_once_never_interleave() {
                 }
                 let ask = agent.ask(&*question).conversation(conversation()).into_future();
                 if kind == "drop" {
-                    // Some asks are dropped while they wait for the conversation, some halfway, and some have finished by then.
+                    // Some are dropped while they wait for the conversation, some halfway, and some have finished.
                     if let Ok(answer) = tokio::time::timeout(Duration::from_millis(number * 3), ask).await {
                         answered.lock().unwrap().push(answer.unwrap().text().to_owned());
                     }

@@ -1,5 +1,6 @@
-//! Misbehaving tools and models. A run ends as its policy says, whether it is awaited, streamed or driven step by step; its
-//! conversation is valid for an API; and a memory stores all messages of a run with an answer and none of any other run.
+//! Misbehaving tools and models. A run ends as its policy says, whether it is awaited, streamed or driven step by step;
+//! its conversation is valid for an API; and a memory stores all messages of a run with an answer and none of any other
+//! run.
 
 mod conversations;
 mod fuzz;

@@ -116,7 +116,7 @@ async fn ids_that_are_repeated_are_told_apart() {
     let answer = broken(|| agent(model())).await.unwrap();
     let executions = answer.tool_executions();
     assert_eq!(executions.len(), 3 + 3 + 2 + 2 + 1);
-    // An id repeated in a later turn refers to the later call; an id repeated within a turn is made unique.
+    // An id repeated in a later turn refers to the earlier call; a further repetition is a call of its own.
     let from_record: Vec<_> = executions.iter().map(tool_core::tool::ToolExecution::is_from_record).collect();
     assert_eq!(from_record[..6], [false, false, false, true, false, false]);
     assert!(executions[6].outcome().unwrap_err().is_not_made());

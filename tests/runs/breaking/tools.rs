@@ -63,8 +63,8 @@ fn agent(name: &'static str, arguments: &'static str) -> AgentBuilder {
     Agent::builder(model).tools(all_tools())
 }
 
-/// Returns an agent whose first turn calls only this tool. With several calls, those executed before one of them ends the
-/// run depend on the way of driving it.
+/// Returns an agent whose first turn calls only this tool. With several calls, those executed before one of them ends
+/// the run depend on the way of driving it.
 fn agent_of_one(name: &'static str, arguments: &'static str) -> AgentBuilder {
     let model = Puppet::calling(move |turn| match turn {
         0 => vec![call("b", name, arguments)],

@@ -1,9 +1,9 @@
 //! Runs that are killed repeatedly and still end as undisturbed runs do.
 //!
 //! A life of a run ends at a point that a seed chooses: between two steps, in the model, in a tool before or after its
-//! effect, or before, during or after an operation of the store. The next life continues from the stored state. 50 lives
-//! are processes that are killed, by themselves at such a point or from outside at any moment; 950 are futures that are
-//! dropped at such a point, over a store that outlives them.
+//! effect, or before, during or after an operation of the store. The next life continues from the stored state. 50
+//! lives are processes that are killed, by themselves at such a point or from outside at any moment; 950 are futures
+//! that are dropped at such a point, over a store that outlives them.
 
 mod life;
 mod processes;

@@ -13,8 +13,8 @@ use super::witness::{End, Witness};
 use super::world::{self, Dice, World};
 use super::{NEVER, place, remember_history, undisturbed};
 
-/// The environment variable with the order of a process: the variant of the run, the way of driving it, the point at which
-/// it ends, and the directory of its files.
+/// The environment variable with the order of a process: the variant of the run, the way of driving it, the number of
+/// points that it passes, and the directory of its files.
 const ORDER: &str = "TOOL_CRASH_ORDER";
 
 const KILLS: u32 = 50;

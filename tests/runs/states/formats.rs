@@ -1,5 +1,5 @@
-//! Stored states of earlier formats stay readable. The files of a format never change: an incompatible change of the form
-//! raises the format number and adds files.
+//! Stored states of earlier formats stay readable. The files of a format never change: an incompatible change of the
+//! form raises the format number and adds files.
 
 use std::path::PathBuf;
 

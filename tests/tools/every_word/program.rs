@@ -1,4 +1,4 @@
-//! Every word of the macros once: that it compiles here without a warning is what is tested.
+//! A program with every option of the macros. The test is that it compiles without a warning.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

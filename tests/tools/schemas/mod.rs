@@ -1,5 +1,5 @@
-//! The schemas of Rust types, in general and in strict form: a table of types, what the model is told of each, whether
-//! it can be said in strict mode, and values that must read the same either way.
+//! The schemas of Rust types, general and strict: a table of types with their schemas, whether each has a strict form,
+//! and values that read the same with either schema.
 
 mod rules;
 mod types;
@@ -15,12 +15,12 @@ use tool_core::{ToolCall, ToolContext, ToolSet, tool, tools};
 
 use self::types::*;
 
-/// What is expected of a type.
+/// The expectations for a type.
 struct Expected {
     schema: Value,
-    /// The place and the reason of the refusal, if it has no strict form.
+    /// The path and the reason of the refusal, if the type has no strict form.
     strict: Result<(), (&'static str, &'static str)>,
-    /// Values as a model may write them that is not held to the schema.
+    /// Values that an unconstrained model may write.
     values: Vec<Value>,
 }
 
@@ -35,7 +35,7 @@ fn refused(schema: Value, path: &'static str, why: &'static str) -> Expected {
     Expected { schema, strict: Err((path, why)), values: Vec::new() }
 }
 
-/// A tool per type, each of which gives back what it was given.
+/// Checks each type with a tool that returns its argument.
 macro_rules! check {
     ($($type:ty => $expected:expr),* $(,)?) => {{
         let mut count = 0;
@@ -71,7 +71,7 @@ fn check(name: &str, set: &ToolSet, expected: Expected) {
     let form = strict.get("read").unwrap().definition().parameters();
     assert_eq!(rules::check(form), Ok(()), "{name}: {form}");
     assert!(!expected.values.is_empty(), "{name} has a value");
-    // What is written to the letter must do without mending.
+    // Strictly valid values must need no repair.
     let strict = strict.clone().strict_arguments();
     for value in expected.values {
         let given = json!({ "it": value });
@@ -88,7 +88,7 @@ fn call(set: &ToolSet, arguments: &Value) -> Result<String, String> {
     outcome.map(|output| output.to_string()).map_err(|error| error.to_string())
 }
 
-/// The names of all properties in their order, which comparing objects does not tell.
+/// Returns the names of all properties in order, which comparing objects ignores.
 fn names(schema: &Value) -> Vec<&str> {
     let mut found = Vec::new();
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
@@ -104,7 +104,7 @@ fn names(schema: &Value) -> Vec<&str> {
     found
 }
 
-/// Every reference leads somewhere, from the root.
+/// Checks that every reference resolves from the root.
 fn assert_references(root: &Value, schema: &Value) {
     if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
         assert!(root.pointer(reference.strip_prefix('#').unwrap()).is_some(), "{reference} in {root}");
@@ -471,7 +471,7 @@ fn recursion() {
         Option<Tree> => of(or_null(tree("A tree.")), [json!(null), small()]),
         Vec<Tree> => of(json!({ "type": "array", "items": tree("A tree.") }), [json!([small()])]),
         Term => of(term(), [json!({ "Number": 1 }), json!({ "Minus": { "of": { "Minus": { "of": { "Number": 1 } } } } })]),
-        // Two types of one name.
+        // Two types with the same name.
         (Tree, forest::Tree) => of(
             tuple(&[tree("A tree."), forest]),
             [json!([small(), { "branches": [{ "branches": [] }] }])],

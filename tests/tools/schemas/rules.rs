@@ -1,4 +1,4 @@
-//! The published rules of strict schemas, as a provider checks them; and what a model does that is held to one.
+//! The published rules of strict schemas, as a provider checks them, and the output of a model constrained to one.
 
 use serde_json::{Map, Value};
 
@@ -34,7 +34,7 @@ struct Counts {
     characters: usize,
 }
 
-/// What is wrong with a strict schema, if anything is.
+/// Checks a strict schema, and returns the first violation.
 pub(crate) fn check(schema: &Value) -> Result<(), String> {
     if schema["type"] != "object" || schema.get("anyOf").is_some() {
         return Err("the root must be an object".into());
@@ -117,8 +117,8 @@ fn is_of(words: &Map<String, Value>, kind: &str) -> bool {
     }
 }
 
-/// What a model that is held to the schema would write for a value: with a `null` for all that it leaves out. Nothing
-/// if the schema does not let it write such a value.
+/// Returns a value as a constrained model would write it, with `null` for everything that is absent. Returns `None` if
+/// the schema does not permit the value.
 pub(crate) fn as_held_to(root: &Value, schema: &Value, value: &Value) -> Option<Value> {
     let words = schema.as_object()?;
     if let Some(reference) = words.get("$ref").and_then(Value::as_str) {
