@@ -34,7 +34,7 @@ fn script() -> ScriptedModel {
 
 /// Runs its cases one after another, because they share `PAID`.
 #[tokio::test]
-async fn what_a_person_says_holds_in_all_ways() {
+async fn applies_decisions_in_all_ways() {
     let texts = |outcome: &tool_core::Answer| -> Vec<String> {
         outcome.messages()[2..5].iter().map(|message| message.text().into_owned()).collect()
     };
@@ -76,7 +76,7 @@ async fn what_a_person_says_holds_in_all_ways() {
 }
 
 #[tokio::test]
-async fn an_approver_may_leave_a_call_to_who_keeps_the_run() {
+async fn an_approver_can_defer_to_the_caller() {
     let small_only = |call: &ToolCall| match call.arguments.contains("500") {
         true => Approval::Deny(None),
         false => Approval::Defer,
@@ -106,7 +106,7 @@ fn erasing(model: ScriptedModel) -> AgentBuilder {
 }
 
 #[tokio::test]
-async fn the_other_calls_of_the_turn_go_on_while_one_waits() {
+async fn executes_other_calls_while_one_awaits_approval() {
     let model = ScriptedModel::new().calls_all([("erase", "{}"), ("look", "{}")]).says("Done.");
     let agent = erasing(model).build().unwrap();
     let mut events = agent.ask("Erase").stream();
@@ -136,7 +136,7 @@ async fn the_other_calls_of_the_turn_go_on_while_one_waits() {
 }
 
 #[tokio::test]
-async fn a_predicate_lets_calls_wait_whatever_their_tools_say() {
+async fn a_predicate_can_require_approval_for_any_call() {
     let script = || ScriptedModel::new().calls_all([("look", "{}"), ("erase", "{}")]).says("Done.");
     let build = || erasing(script()).needs_approval(|call| call.name == "look");
     let answer = in_all_ways(build, |call| match &*call.name {
@@ -147,7 +147,7 @@ async fn a_predicate_lets_calls_wait_whatever_their_tools_say() {
 }
 
 #[tokio::test]
-async fn a_message_of_the_user_denies_what_waits() {
+async fn a_user_message_denies_pending_calls() {
     let model = ScriptedModel::new()
         .calls_all([("erase", "{}"), ("look", "{}")])
         .expects(|request| request.messages().last() == Some(&Message::user("Never mind.")))
@@ -163,7 +163,7 @@ async fn a_message_of_the_user_denies_what_waits() {
 }
 
 #[tokio::test]
-async fn a_message_of_the_user_comes_behind_what_is_under_way() {
+async fn a_user_message_follows_running_calls() {
     let model = ScriptedModel::new()
         .calls("look", "{}")
         .expects(|request| request.messages().last() == Some(&Message::user("And hurry.")))
@@ -178,7 +178,7 @@ async fn a_message_of_the_user_comes_behind_what_is_under_way() {
 }
 
 #[test]
-fn decisions_are_taken_once_and_only_where_one_is_asked_for() {
+fn accepts_each_requested_decision_once() {
     let mut run = Run::new([Message::user("Go")]);
     let calls = ["a", "b"].map(|id| ToolCall::new(id, "erase", "{}"));
     let message = tool_core::model::AssistantMessage::default().with_tool_calls(calls);
@@ -205,7 +205,7 @@ fn decisions_are_taken_once_and_only_where_one_is_asked_for() {
 /// A caller that drives the run step by step and takes the calls from the reply cannot execute a call that awaits
 /// approval, nor one by tools that were not offered.
 #[tokio::test]
-async fn a_call_is_not_made_before_its_tool_was_heard() {
+async fn refuses_calls_before_tools_were_offered() {
     let agent = erasing(ScriptedModel::new().calls_all([("erase", "{}"), ("look", "{}")])).build().unwrap();
     let mut run = agent.start("Erase");
     let Step::CallModel(request) = run.next().await.unwrap() else { panic!("nothing was asked yet") };

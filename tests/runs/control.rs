@@ -73,7 +73,7 @@ fn failures() -> [(ToolErrorKind, &'static str, &'static str); 5] {
 }
 
 #[tokio::test]
-async fn each_kind_of_failure_is_told_hidden_or_ends_the_run() {
+async fn each_kind_of_failure_is_reported_hidden_or_ends_the_run() {
     for (kind, name, arguments) in failures() {
         let script = || ScriptedModel::new().calls(name, arguments).says("Sorry.");
         let told = alike(|| agent(script())).await.unwrap();
@@ -98,7 +98,7 @@ async fn each_kind_of_failure_is_told_hidden_or_ends_the_run() {
 }
 
 #[tokio::test]
-async fn a_handler_answers_in_the_place_of_a_call_that_failed() {
+async fn a_handler_replaces_the_result_of_a_failed_call() {
     for (kind, name, arguments) in failures() {
         let script = || ScriptedModel::new().calls(name, arguments).says("Fine.");
         let build = || {
@@ -147,7 +147,7 @@ fn flaky(failures: u32, #[inject] context: &ToolContext) -> Result<u32, String> 
 }
 
 #[tokio::test]
-async fn a_call_is_tried_as_often_as_its_tool_says() {
+async fn retries_a_call_up_to_its_tools_attempts() {
     for (failures, expected, attempts) in [(0, "1", 1), (1, "2", 2), (2, "3", 3), (3, "attempt 3", 3)] {
         TRIED.store(0, Ordering::SeqCst);
         let model = || {
@@ -174,7 +174,7 @@ const ONE: (&str, &str) = ("sum", r#"{"a": 1, "b": 1}"#);
 const TWO: (&str, &str) = ("sum", r#"{"a": 2, "b": 2}"#);
 
 #[tokio::test]
-async fn the_limit_of_calls_runs_none_of_the_turn_that_would_cross_it() {
+async fn the_call_limit_executes_no_call_of_the_turn_that_exceeds_it() {
     let script = || ScriptedModel::new().calls_all([ONE, TWO]).calls_all([ONE, TWO]).says("Done.");
     assert!(alike(|| agent(script()).max_calls(4)).await.is_ok());
     let error = limited(script, |builder| builder.max_calls(3)).await;
@@ -185,7 +185,7 @@ async fn the_limit_of_calls_runs_none_of_the_turn_that_would_cross_it() {
 }
 
 #[tokio::test]
-async fn the_limit_of_tokens_ends_the_run_before_more_calls() {
+async fn the_token_limit_ends_the_run_before_further_calls() {
     let script = || {
         let turn = |model: ScriptedModel, call: (&str, &str)| {
             model.calls(call.0, call.1).with_usage(Usage::new(90, 10))
@@ -200,7 +200,7 @@ async fn the_limit_of_tokens_ends_the_run_before_more_calls() {
 }
 
 #[tokio::test]
-async fn the_limit_of_output_ends_the_run_with_what_was_read() {
+async fn the_output_limit_ends_the_run_and_keeps_its_results() {
     let script = || ScriptedModel::new().calls_all([ONE, TWO]).says("Done.");
     assert!(alike(|| agent(script()).max_run_output_chars(6)).await.is_ok());
     // Characters count, not bytes.
@@ -219,7 +219,7 @@ async fn the_limit_of_output_ends_the_run_with_what_was_read() {
 }
 
 #[tokio::test]
-async fn the_limit_of_time_drops_what_is_under_way() {
+async fn the_time_limit_drops_running_calls() {
     #[tool]
     async fn sleeps(milliseconds: u64) -> u64 {
         tokio::time::sleep(Duration::from_millis(milliseconds)).await;
@@ -249,7 +249,7 @@ async fn the_limit_of_time_drops_what_is_under_way() {
 }
 
 #[tokio::test]
-async fn every_call_may_take_only_so_long() {
+async fn the_call_timeout_applies_to_every_call() {
     #[tool]
     async fn for_ever() {
         std::future::pending::<()>().await;
@@ -265,7 +265,7 @@ async fn every_call_may_take_only_so_long() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_repeated_is_told_of_and_then_ends_the_run() {
+async fn reports_a_repeated_call_and_then_ends_the_run() {
     let script = || (0..8).fold(ScriptedModel::new(), |model, _| model.calls(ONE.0, ONE.1)).says("Done.");
     let error = limited(script, |builder| builder.max_turns(20)).await;
     assert!(
@@ -283,7 +283,7 @@ async fn a_call_that_is_repeated_is_told_of_and_then_ends_the_run() {
 }
 
 #[tokio::test]
-async fn what_is_returned_directly_depends_on_the_calls_beside_it() {
+async fn return_direct_depends_on_the_other_calls_of_the_turn() {
     let table: [(Calls, Option<&str>); 9] = [
         (&[("direct", "{}")], Some("directly")),
         (&[("direct", "{}"), ("closing", "{}")], Some("directly\nclosed")),
@@ -303,7 +303,7 @@ async fn what_is_returned_directly_depends_on_the_calls_beside_it() {
 }
 
 #[tokio::test]
-async fn calls_of_the_last_turn_are_made_if_they_may_be_the_answer() {
+async fn executes_calls_of_the_last_turn_that_may_be_the_answer() {
     const NO: (&str, &str) = ("fails", r#"{"why": "no"}"#);
     let table: [(Calls, Option<&str>, usize); 6] = [
         (&[("direct", "{}")], Some("directly"), 1),
@@ -334,7 +334,7 @@ fn reply(calls: &[(&str, &str, &str)]) -> ChatResponse {
 }
 
 #[tokio::test]
-async fn a_name_in_the_place_of_an_id_names_nothing() {
+async fn an_id_that_is_a_tool_name_identifies_no_call() {
     let call = |a: u8| ("sum", "sum", if a == 1 { r#"{"a": 1, "b": 1}"# } else { r#"{"a": 2, "b": 1}"# });
     let script = || ScriptedModel::new().replies(reply(&[call(1)])).replies(reply(&[call(2)])).says("Done.");
     let answer = alike(|| agent(script())).await.unwrap();
@@ -342,7 +342,7 @@ async fn a_name_in_the_place_of_an_id_names_nothing() {
 }
 
 #[tokio::test]
-async fn an_id_that_comes_again_names_the_call_of_then() {
+async fn a_repeated_id_refers_to_the_earlier_call() {
     let script = || {
         let first = ("call_9xT2", "sum", r#"{"a": 1, "b": 1}"#);
         ScriptedModel::new()
@@ -373,7 +373,7 @@ fn look(at: String) -> String {
 }
 
 #[tokio::test]
-async fn the_output_of_a_pure_tool_stands_for_the_same_call() {
+async fn reuses_the_output_of_a_pure_tool_for_an_equal_call() {
     let script = || {
         ScriptedModel::new()
             .calls("look", r#"{"at": "x"}"#)

@@ -23,7 +23,7 @@ fn charge(
 }
 
 #[tokio::test]
-async fn a_key_stays_over_attempts_and_is_of_one_call() {
+async fn a_key_is_unique_to_a_call_and_stable_across_attempts() {
     let calls = [("charge", r#"{"id": "a", "failures": 2}"#), ("charge", r#"{"id": "b", "failures": 0}"#)];
     let model = ScriptedModel::new().calls_all(calls).says("Done.");
     let agent = Agent::builder(model).tools(tools![charge]).build().unwrap();
@@ -51,7 +51,7 @@ fn once() -> &'static str {
 
 /// The process ends after the calls have started; the stored state is resumed.
 #[tokio::test]
-async fn what_was_begun_and_lost_is_made_again_or_told_of() {
+async fn interrupted_calls_are_retried_or_reported_as_outcome_unknown() {
     let model = ScriptedModel::new().calls_all([("again", "{}"), ("once", "{}")]).says("Done.");
     let agent = Agent::builder(model).tools(tools![again, once]).build().unwrap();
     let mut run = agent.start("Go");
@@ -74,7 +74,7 @@ async fn what_was_begun_and_lost_is_made_again_or_told_of() {
 
 /// The caller stores the state between the start of a call and its execution.
 #[tokio::test]
-async fn by_hand_a_call_is_begun_and_then_made() {
+async fn a_call_starts_before_it_is_executed_step_by_step() {
     let model = ScriptedModel::new().calls_all([("again", "{}"), ("once", "{}")]).says("Done.");
     let agent = Agent::builder(model.clone()).tools(tools![again, once]).build().unwrap();
     let mut run = agent.start("Go");
@@ -100,7 +100,7 @@ async fn by_hand_a_call_is_begun_and_then_made() {
 }
 
 #[tokio::test]
-async fn outside_a_run_a_key_is_of_the_call_alone() {
+async fn a_key_outside_a_run_is_unique_to_the_execution() {
     let call = tool_core::ToolCall::new("call_7", "again", "{}");
     let output = tools![again].call(&call, &ToolContext::new()).await.unwrap().to_string();
     let other = tools![again].call(&call, &ToolContext::new()).await.unwrap().to_string();
@@ -108,7 +108,7 @@ async fn outside_a_run_a_key_is_of_the_call_alone() {
 }
 
 #[tokio::test]
-async fn a_run_is_kept_while_it_is_under_way() {
+async fn a_run_is_stored_while_it_is_running() {
     #[tool]
     fn look() {}
     let store = InMemoryStore::new();

@@ -29,7 +29,7 @@ async fn together() -> u32 {
 }
 
 #[tokio::test]
-async fn an_exclusive_call_runs_beside_no_other() {
+async fn an_exclusive_call_runs_alone() {
     let model = ScriptedModel::new()
         .calls_all(["alone", "together", "alone", "together"].map(|name| (name, "{}")))
         .says("done");
@@ -60,7 +60,7 @@ async fn ask(model: ScriptedModel) -> Answer {
 const FIRST: (&str, &str) = ("ticket", r#"{"number": 1}"#);
 
 #[tokio::test]
-async fn what_is_returned_directly_is_the_answer() {
+async fn return_direct_outputs_are_the_answer() {
     let answer = ask(ScriptedModel::new().calls("ticket", r#"{"number": 7}"#)).await;
     assert_eq!((answer.text(), answer.turns()), ("Ticket 7", 1));
     assert_eq!(answer.messages().len(), 3);
@@ -76,7 +76,7 @@ async fn what_is_returned_directly_is_the_answer() {
 }
 
 #[tokio::test]
-async fn a_run_that_ended_directly_can_be_kept() {
+async fn a_run_that_ended_by_return_direct_can_be_stored() {
     let model = ScriptedModel::new().calls("ticket", r#"{"number": 7}"#);
     let agent = Agent::builder(model).tools(tools![ticket]).build().unwrap();
     let mut run = agent.start("go");
@@ -95,7 +95,7 @@ fn delete() {
 }
 
 #[tokio::test]
-async fn what_needs_approval_is_not_done_without() {
+async fn does_not_execute_calls_without_their_approval() {
     let model = ScriptedModel::new().calls("delete", "{}").says("I may not.");
     let agent = Agent::builder(model).tools(tools![delete]).build().unwrap();
     let error = agent.ask("go").await.unwrap_err();
@@ -105,7 +105,7 @@ async fn what_needs_approval_is_not_done_without() {
 }
 
 #[tokio::test]
-async fn calls_are_made_as_they_were_meant() {
+async fn restores_mangled_calls_before_executing_them() {
     let several = r#"{"tool_uses": [
         {"recipient_name": "functions.look", "parameters": {}},
         {"recipient_name": "functions.ticket", "parameters": {"number": 3}}

@@ -149,7 +149,7 @@ fn calls(answer: &Answer) -> Vec<(&str, String)> {
 }
 
 #[tokio::test]
-async fn tools_are_called_that_the_model_wrote_calls_of() {
+async fn executes_calls_that_the_model_writes_as_text() {
     let script = || {
         ScriptedModel::new()
             .says(format!("Let me see.\n{SUM}"))
@@ -197,7 +197,7 @@ async fn tools_are_called_that_the_model_wrote_calls_of() {
 }
 
 #[tokio::test]
-async fn a_call_that_cannot_be_read_is_asked_for_again() {
+async fn requests_an_unreadable_call_again() {
     let broken =
         "Let me see.\n<tool_call>\n{\"name\": \"sum\", \"arguments\": {\"a\": 2 \"b\": 40}}\n</tool_call>";
     let script = || {
@@ -233,7 +233,7 @@ async fn a_call_that_cannot_be_read_is_asked_for_again() {
 }
 
 #[tokio::test]
-async fn what_does_not_help_is_an_error() {
+async fn fails_after_repeated_unreadable_calls() {
     let broken = "<tool_call>{secret</tool_call>";
     let unreadable =
         "the model wrote a call that cannot be parsed: expected a name in quotes or `}` at line 1, column 2";
@@ -281,7 +281,7 @@ async fn what_does_not_help_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_required_is_asked_for() {
+async fn requests_a_required_call() {
     let script = || ScriptedModel::new().says("It is 41.").says(SUM).says("It is 42.");
     for choice in [ToolChoice::Required, ToolChoice::Tool("sum".into())] {
         let (outcome, requests) = run(script, |agent| agent.tool_choice(choice.clone())).await;
@@ -339,7 +339,7 @@ fn put_together(deltas: &[Delta]) -> (String, String, Vec<ToolCall>) {
 }
 
 #[tokio::test]
-async fn a_stream_comes_to_the_same_as_a_whole_reply() {
+async fn a_stream_equals_the_whole_reply() {
     let thinking = |text: &str| {
         let mut message = AssistantMessage::text(text);
         message.reasoning = Some(format!("Hm. {SUM}"));
@@ -375,7 +375,7 @@ async fn a_stream_comes_to_the_same_as_a_whole_reply() {
 }
 
 #[tokio::test]
-async fn a_text_is_passed_on_at_once() {
+async fn forwards_text_immediately() {
     // A model whose stream never gets beyond its first chunk.
     struct Endless;
 
@@ -406,7 +406,7 @@ async fn a_text_is_passed_on_at_once() {
 type Asked = (Vec<Message>, ModelOptions, Option<ResponseFormat>, ToolChoice);
 
 #[tokio::test]
-async fn what_the_model_is_asked_with() {
+async fn builds_the_request_for_the_model() {
     let asked: Arc<Mutex<Vec<Asked>>> = Arc::default();
     let format = ResponseFormat::json_schema("place", json!({ "type": "object", "properties": {} }));
     let options = ModelOptions::default().with_temperature(0.5);
@@ -469,7 +469,7 @@ async fn what_the_model_is_asked_with() {
 }
 
 #[tokio::test]
-async fn one_call_only_if_several_are_not_allowed() {
+async fn parses_one_call_unless_parallel_calls_are_allowed() {
     for (may, names) in [(None, 2), (Some(true), 2), (Some(false), 1)] {
         let model = PromptedTools::new(TextModel::new(ScriptedModel::new().says(format!("{SUM}\n{SUM}"))));
         let request = ChatRequest::new([Message::user("What now?")])
@@ -482,7 +482,7 @@ async fn one_call_only_if_several_are_not_allowed() {
 }
 
 #[tokio::test]
-async fn an_answer_of_a_type_comes_beside_tools() {
+async fn supports_typed_answers_beside_tools() {
     #[derive(serde::Deserialize, schemars::JsonSchema)]
     struct Total {
         total: f64,
@@ -543,7 +543,7 @@ async fn the_recorded_calls() {
 }
 
 #[tokio::test]
-async fn what_is_final_is_not_asked_for_again() {
+async fn does_not_retry_final_replies() {
     let text = |text: &str| ChatResponse::new(AssistantMessage::text(text));
     let broken = "<tool_call>{</tool_call>";
     let table = [
@@ -561,7 +561,7 @@ async fn what_is_final_is_not_asked_for_again() {
 }
 
 #[tokio::test]
-async fn the_texts_of_several_replies_stand_apart() {
+async fn separates_the_texts_of_several_replies() {
     let script = ScriptedModel::new().says("a<tool_call>{</tool_call>").says("b");
     let request = ChatRequest::new([Message::user("What now?")]).with_tools(definitions(&["sum"]));
     let response = PromptedTools::new(TextModel::new(script)).chat(&request).await.unwrap();
@@ -569,7 +569,7 @@ async fn the_texts_of_several_replies_stand_apart() {
 }
 
 #[tokio::test]
-async fn calls_that_the_server_read_by_itself_are_calls() {
+async fn accepts_calls_that_the_server_parsed() {
     let native = ToolCall::new("x", "sum", r#"{"a": 1, "b": 2}"#);
     let message = AssistantMessage::text(SUM).with_tool_calls([native.clone()]);
     for is_streamed in [false, true] {

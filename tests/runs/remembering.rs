@@ -21,7 +21,7 @@ fn texts(messages: &[Message]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_was_said_before_stands_behind_the_instructions() {
+async fn the_history_follows_the_instructions() {
     let memory = ChatMemory::in_memory();
     let model = ScriptedModel::new().calls(LOOK.0, LOOK.1).says("One.").says("Two.").says("Other.");
     let agent = Agent::builder(model.clone())
@@ -41,7 +41,7 @@ async fn what_was_said_before_stands_behind_the_instructions() {
 }
 
 #[tokio::test]
-async fn nothing_is_kept_of_a_run_without_an_answer() {
+async fn stores_nothing_of_a_run_without_an_answer() {
     let memory = ChatMemory::in_memory();
     let model =
         ScriptedModel::new().calls(LOOK.0, LOOK.1).fails("the line is dead").says("Later.").says("Next.");
@@ -57,7 +57,7 @@ async fn nothing_is_kept_of_a_run_without_an_answer() {
 }
 
 #[tokio::test]
-async fn a_run_that_is_finished_twice_is_kept_once() {
+async fn stores_a_run_once_that_is_finished_twice() {
     let memory = ChatMemory::in_memory();
     let agent = Agent::builder(ScriptedModel::new().says("One.")).memory(memory.clone()).build().unwrap();
     let mut run = agent.ask("First?").conversation("a").start();
@@ -69,7 +69,7 @@ async fn a_run_that_is_finished_twice_is_kept_once() {
 }
 
 #[tokio::test]
-async fn two_questions_in_one_conversation_are_asked_one_after_the_other() {
+async fn asks_in_one_conversation_run_in_sequence() {
     let memory = ChatMemory::in_memory();
     let slow = ("look", r#"{"milliseconds": 40}"#);
     let model = ScriptedModel::new().calls(slow.0, slow.1).says("One.").says("Two.");
@@ -92,7 +92,7 @@ async fn two_questions_in_one_conversation_are_asked_one_after_the_other() {
 }
 
 #[tokio::test]
-async fn a_window_cuts_what_is_sent_and_never_the_question() {
+async fn a_window_limits_the_request_but_never_the_question() {
     let memory = ChatMemory::in_memory().with_window(Window::messages(1));
     let model = ScriptedModel::new().says("One.").says("Two.").says("Three.");
     let agent =
@@ -105,7 +105,7 @@ async fn a_window_cuts_what_is_sent_and_never_the_question() {
 }
 
 #[tokio::test]
-async fn a_run_that_waits_for_a_person_holds_up_nobody() {
+async fn a_run_that_awaits_approval_blocks_no_other() {
     #[tool(needs_approval)]
     fn pay() {}
     let memory = ChatMemory::in_memory();

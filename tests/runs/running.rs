@@ -53,7 +53,7 @@ async fn run_plain(script: impl Fn() -> ScriptedModel) -> Result<Answer, RunErro
 }
 
 #[tokio::test]
-async fn an_answer_at_once() {
+async fn answers_in_one_turn() {
     let answer =
         run_plain(|| ScriptedModel::new().says("Good morning!").with_usage(Usage::new(10, 2))).await.unwrap();
     assert_eq!((answer.text(), answer.turns(), answer.usage()), ("Good morning!", 1, Usage::new(10, 2)));
@@ -63,7 +63,7 @@ async fn an_answer_at_once() {
 }
 
 #[tokio::test]
-async fn one_call_after_another() {
+async fn executes_calls_of_successive_turns() {
     let script = || {
         ScriptedModel::new()
             .expects(|request| request.tools().len() == 4 && request.messages().len() == 2)
@@ -86,7 +86,7 @@ async fn one_call_after_another() {
 }
 
 #[tokio::test]
-async fn results_come_in_the_order_of_the_calls() {
+async fn results_are_in_the_order_of_the_calls() {
     let script = || {
         let calls = [
             ("wait", r#"{"milliseconds": 60}"#),
@@ -123,7 +123,7 @@ async fn crowd() {
 }
 
 #[tokio::test]
-async fn calls_of_one_turn_run_side_by_side_up_to_a_limit() {
+async fn calls_of_one_turn_run_concurrently_up_to_a_limit() {
     for (limit, expected) in [(None, 8), (Some(1), 1), (Some(3), 3), (Some(0), 1)] {
         MOST_UNDER_WAY.store(0, Ordering::SeqCst);
         let model = ScriptedModel::new().calls_all([("crowd", "{}"); 20]).says("Done.");
@@ -137,7 +137,7 @@ async fn calls_of_one_turn_run_side_by_side_up_to_a_limit() {
 }
 
 #[tokio::test]
-async fn what_fails_is_told_to_the_model_and_the_run_goes_on() {
+async fn reports_failures_to_the_model_and_continues() {
     let table = [
         (
             "squareroot",
@@ -167,7 +167,7 @@ async fn what_fails_is_told_to_the_model_and_the_run_goes_on() {
 }
 
 #[tokio::test]
-async fn the_limit_of_turns_ends_the_run_with_what_was_done() {
+async fn the_turn_limit_ends_the_run_and_keeps_its_messages() {
     let script = || {
         let model = ScriptedModel::new();
         (0..3).fold(model, |model, _| model.calls("sum", r#"{"a": 1, "b": 1}"#).with_usage(Usage::new(1, 1)))
@@ -183,7 +183,7 @@ async fn the_limit_of_turns_ends_the_run_with_what_was_done() {
 }
 
 #[tokio::test]
-async fn ten_turns_are_the_default() {
+async fn the_default_limit_is_ten_turns() {
     let script = || {
         (0..10).fold(ScriptedModel::new(), |model, turn| {
             model.calls("sum", format!(r#"{{"a": {turn}, "b": 1}}"#))
@@ -197,7 +197,7 @@ async fn ten_turns_are_the_default() {
 }
 
 #[tokio::test]
-async fn calls_of_a_reply_cut_short_are_never_made() {
+async fn never_executes_calls_of_a_truncated_reply() {
     let script = || {
         let call = ToolCall::new("1", "sum", r#"{"a": 1, "b": 2}"#);
         let message = AssistantMessage::default().with_tool_calls([call]);
@@ -212,7 +212,7 @@ async fn calls_of_a_reply_cut_short_are_never_made() {
 }
 
 #[tokio::test]
-async fn a_text_cut_short_is_an_answer_that_says_so() {
+async fn marks_a_truncated_answer() {
     let response =
         || ChatResponse::new(AssistantMessage::text("It is")).with_finish_reason(FinishReason::Length);
     let answer = run_plain(move || ScriptedModel::new().replies(response())).await.unwrap();
@@ -220,7 +220,7 @@ async fn a_text_cut_short_is_an_answer_that_says_so() {
 }
 
 #[tokio::test]
-async fn ids_are_made_unique() {
+async fn makes_ids_unique() {
     let reply = |ids: &[&str]| {
         let calls = ids.iter().map(|id| ToolCall::new(*id, "sum", r#"{"a": 1, "b": 2}"#));
         ChatResponse::new(AssistantMessage::default().with_tool_calls(calls))
@@ -237,7 +237,7 @@ async fn ids_are_made_unique() {
 }
 
 #[tokio::test]
-async fn a_model_that_fails_leaves_the_run_to_be_driven_on() {
+async fn a_run_can_be_resumed_after_a_model_failure() {
     let script = || ScriptedModel::new().calls("sum", r#"{"a": 1, "b": 2}"#).fails("the line is dead");
     let error = run_plain(script).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Model(_)));
@@ -253,7 +253,7 @@ async fn a_model_that_fails_leaves_the_run_to_be_driven_on() {
 }
 
 #[tokio::test]
-async fn what_the_model_must_call_it_must_call_once() {
+async fn applies_a_required_tool_choice_once() {
     let script = || {
         ScriptedModel::new()
             .expects(|request| *request.tool_choice() == ToolChoice::Required)
@@ -273,7 +273,7 @@ async fn what_the_model_must_call_it_must_call_once() {
 }
 
 #[tokio::test]
-async fn an_agent_refuses_a_name_twice() {
+async fn an_agent_refuses_duplicate_tool_names() {
     let error = agent(ScriptedModel::new()).tools(tools![sum]).build().unwrap_err();
     assert!(
         error.to_string().starts_with("two tools are named `sum`: one at tests/runs/running.rs:"),
@@ -282,7 +282,7 @@ async fn an_agent_refuses_a_name_twice() {
 }
 
 #[tokio::test]
-async fn a_conversation_goes_on_from_its_messages() {
+async fn continues_a_conversation_from_its_messages() {
     let model = ScriptedModel::new()
         .calls("sum", r#"{"a": 1, "b": 2}"#)
         .says("3")
@@ -295,7 +295,7 @@ async fn a_conversation_goes_on_from_its_messages() {
 }
 
 #[tokio::test]
-async fn a_stream_tells_what_happens() {
+async fn a_stream_reports_all_events() {
     let model = ScriptedModel::new()
         .calls_all([("wait", r#"{"milliseconds": 30}"#), ("sum", r#"{"a": 1, "b": 2}"#)])
         .with_usage(Usage::new(5, 1))
@@ -355,7 +355,7 @@ async fn sleep() {
 }
 
 #[tokio::test]
-async fn dropping_a_stream_cancels_what_is_under_way() {
+async fn dropping_a_stream_cancels_running_calls() {
     let model = ScriptedModel::new().calls("sleep", "{}").says("Done.");
     let mut events = Agent::builder(model).tools(tools![sleep]).build().unwrap().ask("Sleep").stream();
     while !matches!(events.next().await.unwrap().unwrap(), Event::CallStarted(_)) {}
@@ -367,7 +367,7 @@ async fn dropping_a_stream_cancels_what_is_under_way() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_an_answer_that_says_so() {
+async fn marks_a_refusal_as_an_answer() {
     let refusal = || {
         let mut message = AssistantMessage::default();
         message.refusal = Some("I will not.".into());
@@ -379,7 +379,7 @@ async fn a_refusal_is_an_answer_that_says_so() {
 }
 
 #[tokio::test]
-async fn events_have_the_ids_of_the_run_and_the_failures_of_the_tools() {
+async fn events_contain_run_ids_and_tool_failures() {
     let calls = ["", ""].map(|id| ToolCall::new(id, "panics", "{}"));
     let response = ChatResponse::new(AssistantMessage::default().with_tool_calls(calls));
     let model = ScriptedModel::new().replies(response).says("Sorry.");
@@ -404,7 +404,7 @@ async fn events_have_the_ids_of_the_run_and_the_failures_of_the_tools() {
 }
 
 #[tokio::test]
-async fn the_context_reaches_the_driver_by_hand() {
+async fn the_context_reaches_a_manual_driver() {
     let agent =
         agent(ScriptedModel::new()).context(UserId(1)).context(String::from("agent's")).build().unwrap();
     let run = agent.ask("?").context(UserId(2)).start();
@@ -417,7 +417,7 @@ async fn the_context_reaches_the_driver_by_hand() {
 struct UserId(u32);
 
 #[test]
-fn futures_can_be_sent_between_threads() {
+fn futures_are_send() {
     fn assert_send<T: Send + 'static>(_: T) {}
     let agent = agent(ScriptedModel::new()).build().unwrap();
     assert_send(agent.ask("What now?").into_future());

@@ -233,7 +233,7 @@ async fn by_hand(agent: &Agent) -> Result<Answer, RunError> {
 }
 
 #[tokio::test]
-async fn the_tree_of_spans() {
+async fn nests_spans() {
     let tree = |request: &str| {
         [
             "invoke_agent clerk",
@@ -368,7 +368,7 @@ async fn attributes() {
 }
 
 #[tokio::test]
-async fn content_is_traced_only_when_asked_for() {
+async fn traces_content_only_on_request() {
     for (traced, is_awaited) in [(None, true), (Some(false), true), (None, false)] {
         let spans = Spans::default();
         let _listening = spans.listen();
@@ -387,7 +387,7 @@ async fn content_is_traced_only_when_asked_for() {
 }
 
 #[tokio::test]
-async fn content_that_was_asked_for() {
+async fn traces_requested_content() {
     let spans = Spans::default();
     let _listening = spans.listen();
     let agent = agent(script()).trace_content(true).build().unwrap();
@@ -432,7 +432,7 @@ async fn content_that_was_asked_for() {
 }
 
 #[tokio::test]
-async fn runs_that_fail() {
+async fn records_the_errors_of_failed_runs() {
     type Build = fn(AgentBuilder) -> AgentBuilder;
     let one = || ScriptedModel::new().calls("fails", r#"{"why": "secret-why"}"#);
     let table: [(ScriptedModel, Build, &[&str]); 4] = [
@@ -482,7 +482,7 @@ async fn runs_that_fail() {
 }
 
 #[tokio::test]
-async fn what_is_given_up_is_cancelled() {
+async fn abandoned_spans_are_cancelled() {
     let script = || ScriptedModel::new().calls("look_up", r#"{"word": "a", "milliseconds": 60000}"#);
     // Long enough to reach the call on any machine.
     let soon = Duration::from_millis(300);
@@ -523,7 +523,7 @@ impl ChatModel for Silent {
 }
 
 #[tokio::test]
-async fn a_model_call_ends_when_it_is_given_up() {
+async fn the_span_of_an_abandoned_model_call_ends() {
     let spans = Spans::default();
     let _listening = spans.listen();
     let agent = Agent::builder(Silent).build().unwrap();
@@ -540,7 +540,7 @@ async fn a_model_call_ends_when_it_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_run_that_goes_on_has_spans_of_its_own() {
+async fn a_resumed_run_has_its_own_spans() {
     let spans = Spans::default();
     let _listening = spans.listen();
     let script = script().fails("the line is dead").says("Again.").with_usage(Usage::new(1, 1));
@@ -564,7 +564,7 @@ async fn a_run_that_goes_on_has_spans_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_step_that_is_taken_again() {
+async fn a_retried_step_has_a_span_of_its_own() {
     let spans = Spans::default();
     let _listening = spans.listen();
     let agent = agent(ScriptedModel::new().fails("the line is dead").says("Again.")).build().unwrap();
@@ -585,7 +585,7 @@ async fn a_step_that_is_taken_again() {
 }
 
 #[tokio::test]
-async fn a_run_that_went_on_did_not_end_with_the_failure_of_before() {
+async fn a_continued_run_drops_its_earlier_error() {
     for (steps, expected) in [(1, "invoke_agent clerk: model"), (2, "invoke_agent clerk: cancelled")] {
         let spans = Spans::default();
         let _listening = spans.listen();
@@ -613,7 +613,7 @@ async fn each_attempt_has_a_span() {
 }
 
 #[test]
-fn models_say_whose_they_are() {
+fn records_the_provider_of_the_model() {
     let openai = OpenAi::builder().base_url("http://127.0.0.1:1/v1").build().unwrap();
     let boxed = |model: Box<dyn ChatModel>| model;
     let table = [
@@ -628,7 +628,7 @@ fn models_say_whose_they_are() {
 }
 
 #[tokio::test]
-async fn a_blocking_tool_is_below_its_call_in_its_own_thread() {
+async fn spans_of_a_blocking_tool_are_children_of_its_call() {
     let spans = Spans::default();
     // All other tests subscribe in their own thread only.
     tracing::subscriber::set_global_default(tracing_subscriber::registry().with(spans.clone())).unwrap();
@@ -639,7 +639,7 @@ async fn a_blocking_tool_is_below_its_call_in_its_own_thread() {
 }
 
 #[tokio::test]
-async fn a_run_is_below_the_span_that_it_is_asked_in() {
+async fn a_run_is_a_child_of_the_current_span() {
     let spans = Spans::default();
     let _listening = spans.listen();
     let agent = agent(ScriptedModel::new().says("Hello.")).build().unwrap();

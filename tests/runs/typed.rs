@@ -69,7 +69,7 @@ async fn ask_plain(model: ScriptedModel) -> Result<City, RunError> {
 }
 
 #[tokio::test]
-async fn a_model_that_can_be_held_to_a_schema_is() {
+async fn constrains_a_model_that_supports_schemas() {
     let format_is_there = |request: &ChatRequest<'_>| {
         let format = request.response_format().unwrap();
         format.schema()["properties"]["size"].is_object() && request.tools().len() == 1
@@ -90,7 +90,7 @@ async fn a_model_that_can_be_held_to_a_schema_is() {
 }
 
 #[tokio::test]
-async fn any_other_model_gives_its_answer_by_a_tool() {
+async fn other_models_answer_with_the_final_tool() {
     let model = ScriptedModel::new()
         .expects(|request| {
             let tool = request.tools().iter().find(|tool| tool.name() == "final_answer").unwrap();
@@ -109,7 +109,7 @@ async fn any_other_model_gives_its_answer_by_a_tool() {
 }
 
 #[tokio::test]
-async fn a_wrong_answer_goes_back_with_what_is_wrong() {
+async fn reports_an_invalid_answer_to_the_model() {
     let says = |text: &'static str| {
         move |request: &ChatRequest<'_>| {
             let last = request.messages().last().unwrap().text().into_owned();
@@ -152,7 +152,7 @@ async fn within_a_limit() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_not_argued_with() {
+async fn does_not_retry_a_refusal() {
     let mut message = tool_core::model::AssistantMessage::default();
     message.refusal = Some("I will not.".into());
     let model = ScriptedModel::new().replies(tool_core::model::ChatResponse::new(message)).says(VIENNA);
@@ -165,7 +165,7 @@ async fn a_refusal_is_not_argued_with() {
 }
 
 #[tokio::test]
-async fn what_is_no_object_comes_in_one() {
+async fn wraps_answers_that_are_not_objects() {
     let model = ScriptedModel::new().says(r#"{"answer": ["a", "b"]}"#);
     let agent = Agent::builder(Held { model, with_tools: true }).build().unwrap();
     let (names, answer) = agent.ask("Which?").answer_as::<Vec<String>>().with_answer().await.unwrap();
@@ -178,7 +178,7 @@ async fn what_is_no_object_comes_in_one() {
 }
 
 #[tokio::test]
-async fn what_fails_otherwise_fails_as_it_does() {
+async fn passes_other_failures_through() {
     assert!(matches!(
         ask_plain(ScriptedModel::new().fails("the line is dead")).await.unwrap_err().kind(),
         RunErrorKind::Model(_)
@@ -190,14 +190,14 @@ async fn what_fails_otherwise_fails_as_it_does() {
 }
 
 #[tokio::test]
-async fn the_last_turn_may_give_the_answer() {
+async fn accepts_an_answer_in_the_last_turn() {
     let model = ScriptedModel::new().calls("final_answer", r#"{"answer": 7}"#);
     let agent = Agent::builder(model).max_turns(1).build().unwrap();
     assert_eq!(agent.ask("How many?").answer_as::<u32>().await.unwrap(), 7);
 }
 
 #[tokio::test]
-async fn a_model_that_calls_nothing_beside_a_schema_is_given_a_tool_for_the_answer() {
+async fn uses_a_final_tool_if_schemas_prevent_calls() {
     let by_tool =
         |request: &ChatRequest<'_>| request.response_format().is_none() && request.tools().len() == 2;
     let model = ScriptedModel::new().expects(by_tool).calls("final_answer", VIENNA);

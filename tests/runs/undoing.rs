@@ -48,7 +48,7 @@ fn booking(what: &str) -> (&'static str, String) {
 }
 
 #[tokio::test]
-async fn a_run_that_fails_undoes_what_it_did_the_last_first() {
+async fn a_failed_run_undoes_its_calls_in_reverse_order() {
     let script = || {
         let (train, hotel, moon) = (booking("train"), booking("hotel"), booking("moon"));
         ScriptedModel::new()
@@ -68,7 +68,7 @@ async fn a_run_that_fails_undoes_what_it_did_the_last_first() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_undone_holds_up_nothing() {
+async fn a_failed_undo_does_not_stop_the_others() {
     let script =
         || ScriptedModel::new().calls_all([booking("train"), booking("bridge")]).calls("fatal", "{}");
     let error = alike(|| agent(script())).await.unwrap_err();
@@ -78,7 +78,7 @@ async fn what_cannot_be_undone_holds_up_nothing() {
 }
 
 #[tokio::test]
-async fn a_tool_that_undoes_takes_those_arguments_that_it_has() {
+async fn an_undo_tool_receives_the_arguments_that_it_declares() {
     #[tool("Reserves a seat", undo = "free")]
     fn reserve(train: String, seat: u32) -> String {
         format!("{seat} in {train}")
@@ -120,7 +120,7 @@ async fn limits_undo_calls_and_model_failures_only_once_cancelled() {
 }
 
 #[tokio::test]
-async fn a_cancelled_run_undoes_too() {
+async fn a_cancelled_run_undoes_its_calls() {
     let model = ScriptedModel::new().calls_all([booking("train")]).says("never said");
     let agent = agent(model).build().unwrap();
     let cancellation = tool_core::CancellationToken::new();
@@ -136,7 +136,7 @@ async fn a_cancelled_run_undoes_too() {
 }
 
 #[tokio::test]
-async fn what_took_too_long_may_have_had_its_effect_and_is_undone() {
+async fn undoes_calls_that_timed_out() {
     #[tool(undo = "cancel", timeout = "5ms")]
     async fn hangs(what: String) -> String {
         std::future::pending::<()>().await;
@@ -150,7 +150,7 @@ async fn what_took_too_long_may_have_had_its_effect_and_is_undone() {
 
 /// The process ends after the undo call has started; the stored state is resumed.
 #[tokio::test]
-async fn what_undoes_at_most_once_is_not_made_again() {
+async fn does_not_retry_an_at_most_once_undo_call() {
     static TAKEN_BACK: AtomicU32 = AtomicU32::new(0);
     #[tool(undo = "take_back")]
     fn give(to: String) -> String {
@@ -187,14 +187,14 @@ fn bursts() {
 fn sweep() {}
 
 #[tokio::test]
-async fn a_call_that_panicked_may_have_had_its_effect() {
+async fn undoes_calls_that_panicked() {
     let script = || ScriptedModel::new().calls("bursts", "{}").calls("fatal", "{}");
     let error = alike(|| agent(script()).tools(tools![bursts, sweep])).await.unwrap_err();
     assert_eq!(error.run().undo_executions().len(), 1);
 }
 
 #[test]
-fn an_agent_without_the_tool_that_undoes_is_refused() {
+fn refuses_an_agent_without_its_undo_tool() {
     let error: BuildError = Agent::builder(ScriptedModel::new()).tools(tools![book]).build().unwrap_err();
     let expected = "the tool `book` is undone by `cancel`, which does not exist; add it with `undo_tools`";
     assert_eq!(error.to_string(), expected);
@@ -215,7 +215,7 @@ fn an_agent_without_the_tool_that_undoes_is_refused() {
 }
 
 #[tokio::test]
-async fn a_turn_with_fewer_tools_undoes_all_the_same() {
+async fn undoes_calls_in_a_turn_with_fewer_tools() {
     #[tool]
     fn cancel(what: String) -> String {
         what

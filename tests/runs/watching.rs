@@ -20,7 +20,7 @@ async fn fetch(pages: u64, #[inject] progress: &Progress) -> u64 {
 }
 
 #[tokio::test]
-async fn a_tool_tells_of_its_progress() {
+async fn a_tool_reports_progress() {
     let model = ScriptedModel::new().calls("fetch", r#"{"pages": 3}"#).says("Done.");
     let agent = Agent::builder(model).tools(tools![fetch]).build().unwrap();
     let heard = Arc::new(AtomicU32::new(0));
@@ -49,7 +49,7 @@ async fn a_tool_tells_of_its_progress() {
 
 /// The stream is not read while the tool runs, so that progress exceeds the buffer.
 #[tokio::test]
-async fn progress_that_finds_no_room_is_lost_and_the_tool_does_not_wait() {
+async fn excess_progress_is_dropped_without_blocking_the_tool() {
     #[tool]
     fn chatter(times: u32, #[inject] progress: &Progress) -> bool {
         for _ in 0..times {
@@ -106,7 +106,7 @@ async fn is_seen(seen: &Seen) -> bool {
 }
 
 #[tokio::test]
-async fn a_tool_sees_that_the_run_is_dropped() {
+async fn a_tool_observes_a_dropped_run() {
     let seen = Seen::default();
     let agent = spawning(&seen);
     let mut events = agent.ask("Spawn").stream();
@@ -123,7 +123,7 @@ async fn a_tool_sees_that_the_run_is_dropped() {
 }
 
 #[tokio::test]
-async fn a_run_is_cancelled_from_elsewhere() {
+async fn a_token_cancels_the_run() {
     let seen = Seen::default();
     let agent = spawning(&seen);
     let cancellation = CancellationToken::new();
@@ -143,7 +143,7 @@ async fn a_run_is_cancelled_from_elsewhere() {
 }
 
 #[tokio::test]
-async fn a_run_that_ended_with_an_answer_cancels_nothing() {
+async fn an_answered_run_cancels_nothing() {
     #[tool]
     fn leaves(#[inject] cancellation: &CancellationToken, #[inject] kept: &Kept) {
         *kept.0.lock().unwrap() = Some(cancellation.clone());
@@ -158,7 +158,7 @@ async fn a_run_that_ended_with_an_answer_cancels_nothing() {
 }
 
 #[tokio::test]
-async fn hooks_hear_of_failures() {
+async fn hooks_receive_failures() {
     let told = Arc::new(Mutex::new(Vec::new()));
     let hook = Arc::clone(&told);
     let agent = Agent::builder(ScriptedModel::new().fails("the line is dead").says("Hello."))
@@ -182,7 +182,7 @@ fn first() {}
 fn second() {}
 
 #[tokio::test]
-async fn a_hook_changes_a_turn_and_only_that() {
+async fn a_hook_changes_only_its_turn() {
     let names = |request: &tool_core::model::ChatRequest<'_>| -> Vec<String> {
         request.tools().iter().map(|tool| tool.name().to_owned()).collect()
     };
@@ -217,7 +217,7 @@ async fn revoked() -> Result<(), ToolError> {
 
 /// The task is notified however a call ends before its tool does.
 #[tokio::test]
-async fn a_tool_sees_that_nobody_waits_any_more() {
+async fn a_tool_observes_that_its_result_is_not_awaited() {
     let soon = Duration::from_millis(5);
     let table = [
         ("the run took too long", AgentBuilder::max_time as fn(AgentBuilder, Duration) -> AgentBuilder),
@@ -235,7 +235,7 @@ async fn a_tool_sees_that_nobody_waits_any_more() {
 
 /// The calls are looked up among the offered tools, even if the run is resumed before they are executed.
 #[tokio::test]
-async fn what_a_hook_leaves_of_a_turn_holds_when_the_run_is_resumed() {
+async fn a_resumed_turn_retains_the_tools_of_its_hook() {
     let model = ScriptedModel::new().calls("second", "{}").says("Done.");
     let only_first = |turn: &mut Turn<'_>| {
         assert!(turn.messages().len() == 1 || turn.number() == 2);
@@ -250,7 +250,7 @@ async fn what_a_hook_leaves_of_a_turn_holds_when_the_run_is_resumed() {
 
 /// This includes calls listed before a finished one, and runs that were ended by a call.
 #[tokio::test]
-async fn what_was_under_way_when_the_run_ended_is_told_of() {
+async fn reports_calls_in_flight_at_the_end_of_the_run() {
     for last in ["revoked", "first"] {
         let told = Arc::new(Mutex::new(Vec::new()));
         let hook = Arc::clone(&told);

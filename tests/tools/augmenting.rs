@@ -104,7 +104,7 @@ async fn call(tools: &ToolSet, name: &str, arguments: &str) -> String {
 }
 
 #[test]
-fn the_fields_stand_behind_the_tools_own_parameters() {
+fn extra_fields_follow_the_tools_parameters() {
     let tools = tools![sum, now].extra_parameters(thoughts().0).unwrap();
     let sum = tools.get("sum").unwrap().definition();
     assert_eq!(
@@ -140,7 +140,7 @@ fn the_fields_stand_behind_the_tools_own_parameters() {
 }
 
 #[tokio::test]
-async fn the_tool_gets_its_own_arguments_as_they_were_written() {
+async fn the_tool_receives_its_arguments_unchanged() {
     let table = [
         (r#"{"x": 1.50, "reason": "why", "y":[1, 2e3]}"#, r#"{"x":1.50,"y":[1, 2e3]}"#, "why None 0"),
         (r#"{"reason":"why","confidence":"High","tries":3}"#, "{}", "why Some(High) 3"),
@@ -163,7 +163,7 @@ async fn the_tool_gets_its_own_arguments_as_they_were_written() {
 }
 
 #[tokio::test]
-async fn wrong_fields_refuse_the_call_in_the_usual_words() {
+async fn invalid_extra_fields_refuse_the_call() {
     let table = [
         ("", "`reason` is missing, expected a string (Why you call this tool.)"),
         ("null", "`reason` is missing, expected a string (Why you call this tool.)"),
@@ -197,7 +197,7 @@ async fn wrong_fields_refuse_the_call_in_the_usual_words() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_in_form_only_is_mended_and_told_of() {
+async fn repairs_and_reports_extra_fields() {
     type Mended<'a> = &'a [(Option<&'a str>, &'a str, &'a str)];
     let table: [(&str, &str, &str, Mended<'_>); 5] = [
         (
@@ -245,7 +245,7 @@ async fn what_is_wrong_in_form_only_is_mended_and_told_of() {
 }
 
 #[tokio::test]
-async fn a_function_may_refuse_the_call() {
+async fn the_function_can_refuse_the_call() {
     let augmentation = ExtraParameters::refusing(|_: &ToolCall, thought: Thought| match thought.confidence {
         Some(Confidence::Low) => Err(ToolError::failed("ask the user first")),
         _ => Ok(()),
@@ -290,7 +290,7 @@ fn plant(tree: Tree) {
 }
 
 #[test]
-fn what_is_referred_to_by_one_name_stays_apart() {
+fn distinguishes_definitions_with_the_same_name() {
     let silent = || ExtraParameters::new(|_: &ToolCall, _: Plan| {});
     let tools = tools![plant].extra_parameters(silent()).unwrap();
     let schema = tools.get("plant").unwrap().definition().parameters();
@@ -325,7 +325,7 @@ struct Clash {
 }
 
 #[test]
-fn what_cannot_be_added_is_an_error() {
+fn refuses_conflicting_parameters() {
     let clash = || ExtraParameters::new(|_: &ToolCall, _: Clash| {});
     let taken = |tool: &str| {
         format!(
@@ -364,7 +364,7 @@ struct Urgency {
 }
 
 #[tokio::test]
-async fn augmentations_add_up_and_keep_how_the_set_reads() {
+async fn extra_parameters_accumulate_and_retain_the_sets_options() {
     let (augmentation, heard) = thoughts();
     let urgent = Arc::new(Mutex::new(Vec::new()));
     let kept = Arc::clone(&urgent);
@@ -387,7 +387,7 @@ async fn augmentations_add_up_and_keep_how_the_set_reads() {
 }
 
 #[tokio::test]
-async fn what_the_tool_takes_from_the_context_is_asked_for_all_the_same() {
+async fn retains_the_tools_injections() {
     struct Database;
     let needy = Echo {
         injections: Some(vec![Injection::of::<Database>()]),
@@ -409,7 +409,7 @@ async fn what_the_tool_takes_from_the_context_is_asked_for_all_the_same() {
 }
 
 #[tokio::test]
-async fn in_a_run() {
+async fn extra_parameters_apply_in_a_run() {
     let (augmentation, heard) = thoughts();
     let tools = tools![sum, panics].extra_parameters(augmentation).unwrap();
     let model = ScriptedModel::new()

@@ -50,7 +50,7 @@ async fn awaited_with_context(pair: Pair, context: ToolContext) -> f64 {
 }
 
 #[tokio::test]
-async fn all_forms_of_functions_and_closures() {
+async fn accepts_all_forms_of_functions_and_closures() {
     let offset = 1.0;
     let tools = [
         (FunctionTool::new("sum", "", plain), "42.0"),
@@ -89,7 +89,7 @@ struct Nothing;
 struct Empty {}
 
 #[tokio::test]
-async fn tools_without_arguments() {
+async fn accepts_tools_without_arguments() {
     let tools = || {
         [
             FunctionTool::new("noon", "", || "12:00"),
@@ -122,7 +122,7 @@ struct Weather {
 }
 
 #[tokio::test]
-async fn what_a_tool_may_return() {
+async fn accepts_all_return_types() {
     let map = BTreeMap::from([("a", 1)]);
     let table = [
         (FunctionTool::new("it", "", || ()), "Success"),
@@ -152,7 +152,7 @@ async fn what_a_tool_may_return() {
 }
 
 #[tokio::test]
-async fn state_is_shared() {
+async fn closures_share_state() {
     let (count, log) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
     let tool = FunctionTool::new("count", "", {
         let (count, log) = (Arc::clone(&count), Arc::clone(&log));
@@ -257,7 +257,7 @@ impl Tree {
 }
 
 #[tokio::test]
-async fn arguments_that_hold_themselves() {
+async fn accepts_recursive_arguments() {
     let tool = FunctionTool::new("total", "", |tree: Tree| tree.total());
     let schema = tool.definition().parameters();
     assert_eq!(schema["type"], "object");
@@ -285,7 +285,7 @@ struct Open {
 }
 
 #[tokio::test]
-async fn maps_take_any_name() {
+async fn maps_accept_any_name() {
     let tool = FunctionTool::new("open", "", |open: Open| open.more);
     assert_eq!(told(tool, r#"{"name": "x", "a": 1, "b": 2}"#).await, r#"{"a":1,"b":2}"#);
     let tool = FunctionTool::new("map", "", |map: BTreeMap<String, u8>| map);
@@ -306,7 +306,7 @@ enum Comes {
 use Comes::{AsItIs, Mended, Wrong};
 
 #[tokio::test]
-async fn arguments_are_read_as_those_of_tool_functions_are() {
+async fn reads_arguments_like_tool_functions() {
     let table = [
         (r#"{"city": "Rome", "nights": 2, "stops": []}"#, AsItIs("Rome 2 [] None 0 Single")),
         (
@@ -410,14 +410,14 @@ struct Root {
 }
 
 #[tokio::test]
-async fn what_only_the_type_knows_is_told_too() {
+async fn reports_errors_of_the_type_itself() {
     let tool = FunctionTool::new("root", "", |root: Root| (root.x.0, root.y));
     let expected = "invalid arguments: `x`: must not be negative; `y`: expected true or false, got 3";
     assert_eq!(told(tool, r#"{"x": -1, "y": 3}"#).await, expected);
 }
 
 #[tokio::test]
-async fn hostile_texts_are_refused_briefly() {
+async fn refuses_hostile_texts_with_short_messages() {
     let deep = format!(r#"{{"a": {}1{}, "b": 1}}"#, "[".repeat(1_000_000), "]".repeat(1_000_000));
     let error = told(FunctionTool::new("sum", "", plain), &deep).await;
     assert_eq!(error, "invalid arguments: `a`: expected a number, got a list");
@@ -430,7 +430,7 @@ async fn hostile_texts_are_refused_briefly() {
 }
 
 #[test]
-fn arguments_that_are_no_object_are_refused_by_the_set() {
+fn the_set_refuses_arguments_that_are_not_objects() {
     let tool: Arc<dyn Tool> = Arc::new(FunctionTool::new("double", "", |x: u32| x * 2));
     let line = line!() - 1;
     let error = ToolSet::new([tool]).unwrap_err();
@@ -448,7 +448,7 @@ fn arguments_that_are_no_object_are_refused_by_the_set() {
 }
 
 #[test]
-fn debug_names_the_tool_only() {
+fn debug_output_contains_only_the_name() {
     assert_eq!(format!("{:?}", FunctionTool::new("sum", "Secret", plain)), "FunctionTool(\"sum\")");
 }
 

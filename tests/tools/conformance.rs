@@ -25,7 +25,7 @@ fn echo(foo: Option<String>, qux: Option<i32>, deep: Option<Value>) -> Value {
 }
 
 #[tokio::test]
-async fn the_argument_text() {
+async fn reads_the_argument_text() {
     let nothing = "[null,null,null]";
     let table: &[(&str, Result<&str, &str>)] = &[
         ("", Ok(nothing)),
@@ -152,7 +152,7 @@ async fn check(set: &ToolSet, kind: &str, given: &str, expected: Comes) -> Optio
 }
 
 #[tokio::test]
-async fn reading_a_value() {
+async fn reads_values_of_each_type() {
     rows! {
         i32 {
             "1" => AsItIs("1"),
@@ -311,7 +311,7 @@ fn orders(members: &[&'static str]) -> Vec<Vec<&'static str>> {
 }
 
 #[tokio::test]
-async fn the_order_of_the_arguments_makes_no_difference() {
+async fn accepts_arguments_in_any_order() {
     let expected = "expected a number from 0 to 9";
     let table: &[(&[&str], Result<&str, &str>)] = &[
         (&["'a':1", "'b':2", "'c':'x'", "'d':4", "'e':5"], Ok("1 2 Some(\"x\") 4 5")),
@@ -348,7 +348,7 @@ async fn the_order_of_the_arguments_makes_no_difference() {
 }
 
 #[tokio::test]
-async fn what_was_mended_is_reported_and_never_shown_in_debug() {
+async fn reports_repairs_but_omits_them_from_debug() {
     let execution = execute(&tools![echo], "echo", r#"{"foo": 12, "qux": "7",}"#).await;
     let repairs: Vec<_> =
         execution.repairs().iter().map(|one| (one.argument(), one.from(), one.to())).collect();
@@ -378,7 +378,7 @@ impl Shelf {
 
 /// An unknown argument is refused, or ignored and reported, for every kind of tool.
 #[tokio::test]
-async fn arguments_that_a_tool_does_not_have() {
+async fn refuses_or_ignores_unknown_arguments() {
     let closure = FunctionTool::new("closure", "", |it: EchoArguments| json!([it.foo, it.qux, null]));
     let schema = json!({
         "type": "object",
@@ -469,7 +469,7 @@ fn factors(it: Vec<f32>, pair: Option<(u8, f32)>) -> usize {
 
 /// The constraints of a type's own schema are enforced at every level of the argument.
 #[tokio::test]
-async fn promises_of_types() {
+async fn enforces_the_schemas_of_types() {
     let closure = FunctionTool::new("closure", "", |arguments: StayArguments| arguments.it.nights);
     let set = tools![stay, factors].with(closure).unwrap();
     let table: &[(&str, Result<&str, &str>)] = &[
@@ -553,7 +553,7 @@ fn closed(it: Closed) -> i32 {
 
 /// Only optional members may be `null`; nothing else is dropped, and values that could be repaired are not reported.
 #[tokio::test]
-async fn nothing_is_dropped_that_is_not_optional() {
+async fn drops_only_optional_values() {
     let set = tools![map, closed, numbers];
     let table = [
         ("map", r#"{"A": 1, "B": "2"}"#, Ok("2")),

@@ -69,7 +69,7 @@ const USER_MISSING: &str = "the tools lack what they take from the context: \
      hand it in with `context(…)` on the agent or on the question";
 
 #[test]
-fn a_set_says_what_it_lacks() {
+fn a_set_lists_missing_context() {
     let missing = |context: &ToolContext| banking().missing_from(context);
     let all = missing(&ToolContext::new()).unwrap();
     assert_eq!(all.to_string(), ALL_MISSING);
@@ -97,7 +97,7 @@ async fn last(mut events: tool_core::agent::EventStream) -> Result<(), RunError>
 }
 
 #[tokio::test]
-async fn a_run_whose_tools_lack_something_never_reaches_the_model() {
+async fn refuses_a_run_with_missing_context() {
     let model = ScriptedModel::new().says("Hello.");
     let agent = Agent::builder(model.clone()).tools(banking()).context(app::Database).build().unwrap();
     let refusals = [
@@ -127,7 +127,7 @@ async fn a_run_whose_tools_lack_something_never_reaches_the_model() {
 }
 
 #[tokio::test]
-async fn the_tools_of_a_question_are_looked_at_too() {
+async fn checks_the_context_of_an_asks_tools() {
     let agent = Agent::builder(ScriptedModel::new().says("Hello.")).build().unwrap();
     let error = agent.ask("Hello").tools(banking()).await.unwrap_err();
     assert_eq!(error.to_string(), ALL_MISSING);
@@ -136,7 +136,7 @@ async fn the_tools_of_a_question_are_looked_at_too() {
 }
 
 #[tokio::test]
-async fn a_run_in_the_middle_of_its_calls_is_refused_before_they_are_made() {
+async fn refuses_a_resumed_run_before_its_calls() {
     let model = ScriptedModel::new().calls("look", "{}").says("Done.");
     let agent = Agent::builder(model).tools(banking()).build().unwrap();
     let ask = || agent.ask("Look").context(app::Database).context(app::User);
@@ -170,7 +170,7 @@ fn looking(turns: usize) -> Agent {
 }
 
 #[tokio::test]
-async fn all_calls_of_a_question_are_of_one_conversation() {
+async fn all_calls_of_an_ask_share_a_conversation() {
     assert_eq!(outputs(&looking(1).ask("Look").conversation("user-7").await.unwrap()), ["user-7"]);
     let id = ConversationId::new("user-8");
     assert_eq!(outputs(&looking(1).ask("Look").context(id).await.unwrap()), ["user-8"]);
@@ -180,7 +180,7 @@ async fn all_calls_of_a_question_are_of_one_conversation() {
 }
 
 #[tokio::test]
-async fn a_run_keeps_its_conversation() {
+async fn a_run_retains_its_conversation() {
     for id in [Some("user-7"), None] {
         let ask = looking(1).ask("Look");
         let run = match id {

@@ -61,7 +61,7 @@ fn policy(words: impl FnOnce(&mut ToolPolicy)) -> ToolPolicy {
 }
 
 #[test]
-fn words_are_in_the_definition() {
+fn options_are_in_the_definition() {
     let functions = tools![everything, the_others, written_out, always, not_pure, nothing_said, only_undo];
     let hotel = ToolSet::from(Hotel);
     let kept = ToolSet::from(Kept(1_u8));
@@ -135,7 +135,7 @@ fn words_are_in_the_definition() {
 }
 
 #[test]
-fn words_are_kept_with_a_definition_that_is_written_down() {
+fn options_are_serialised_with_the_definition() {
     for definition in tools![everything, the_others, always, nothing_said, only_undo].definitions().iter() {
         let text = serde_json::to_string(definition).unwrap();
         assert_eq!(serde_json::from_str::<ToolDefinition>(&text).unwrap(), *definition, "{text}");
@@ -156,7 +156,7 @@ fn strictly_pure(_number: Option<u8>) {}
 fn strictly_undone(_number: Option<u8>) {}
 
 #[test]
-fn other_forms_of_a_tool_keep_what_it_says() {
+fn other_forms_of_a_tool_retain_its_options() {
     let set = tools![everything, only_undo].union(&ToolSet::from(Hotel)).unwrap();
     let forms = [
         ("strict", set.clone().strict().unwrap()),
@@ -175,7 +175,7 @@ fn other_forms_of_a_tool_keep_what_it_says() {
 }
 
 #[test]
-fn a_tool_that_undoes_is_renamed_with_those_that_it_undoes() {
+fn renaming_an_undo_tool_updates_its_references() {
     let hotel = || ToolSet::from(Hotel);
     let lone = || hotel().without(["cancel_room"]).unwrap();
     let table = [

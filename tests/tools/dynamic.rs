@@ -68,7 +68,7 @@ fn wrong_value(schema: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn the_reference_calls_of_a_benchmark() {
+async fn accepts_the_reference_calls_of_a_benchmark() {
     let (mut calls, mut mutations) = (0, 0);
     for line in include_str!("../functions/cases.jsonl").lines() {
         let Case { id, tools, calls: references } = serde_json::from_str(line).unwrap();
@@ -171,7 +171,7 @@ enum Comes {
 use Comes::{AsItIs, Mended, Without, Wrong};
 
 #[tokio::test]
-async fn one_argument_of_each_kind() {
+async fn reads_one_argument_of_each_kind() {
     let table = [
         ("price", "9007199254740993", AsItIs),
         ("price", "18446744073709551615", AsItIs),
@@ -282,7 +282,7 @@ async fn one_argument_of_each_kind() {
 }
 
 #[tokio::test]
-async fn the_text_of_all_arguments() {
+async fn reads_the_text_of_all_arguments() {
     let set = set_of(echo(trip()));
     let missing = "`city` is missing, expected a string of 1 to 10 characters (where to); \
          `nights` is missing, expected an integer from 1 to 30";
@@ -314,7 +314,7 @@ async fn the_text_of_all_arguments() {
 }
 
 #[tokio::test]
-async fn names_that_the_schema_does_not_list() {
+async fn enforces_rules_for_unlisted_names() {
     let with = |more: Value| {
         let mut schema = json!({ "type": "object", "properties": { "a": { "type": "integer" } } });
         schema.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -335,7 +335,7 @@ async fn names_that_the_schema_does_not_list() {
 }
 
 #[tokio::test]
-async fn of_very_many_names_the_nearest_is_told() {
+async fn suggests_the_nearest_of_many_names() {
     let properties: Map<_, _> = (0..500).map(|number| (format!("argument{number}"), json!(true))).collect();
     let set = set_of(echo(json!({ "type": "object", "properties": properties })));
     let told = outcome(&set, r#"{"Argument499": 1}"#).await.unwrap_err();
@@ -346,7 +346,7 @@ async fn of_very_many_names_the_nearest_is_told() {
 }
 
 #[tokio::test]
-async fn what_spans_several_arguments() {
+async fn enforces_constraints_across_arguments() {
     let table = [
         (
             json!({ "anyOf": [{ "required": ["a"] }, { "required": ["b"] }] }),
@@ -375,7 +375,7 @@ async fn what_spans_several_arguments() {
 }
 
 #[tokio::test]
-async fn executors_of_all_forms() {
+async fn accepts_executors_of_all_forms() {
     #[derive(Deserialize)]
     struct Place {
         city: String,
@@ -409,7 +409,7 @@ async fn executors_of_all_forms() {
 }
 
 #[tokio::test]
-async fn the_draft_that_the_schema_names() {
+async fn applies_the_draft_that_the_schema_names() {
     let schema = |draft: &str| {
         json!({
             "$schema": draft,
@@ -433,7 +433,7 @@ async fn the_draft_that_the_schema_names() {
 }
 
 #[test]
-fn schemas_that_cannot_be_used() {
+fn refuses_unusable_schemas() {
     let with = |property: Value| json!({ "type": "object", "properties": { "x": property } });
     let table = [
         (json!({ "type": "string" }), "its `type` is \"string\", but arguments are an `\"object\"`"),
@@ -485,7 +485,7 @@ fn schemas_that_cannot_be_used() {
 
 /// The time is bounded and the stack does not overflow: a test has only 2 MiB of it.
 #[test]
-fn hostile_schemas_are_refused_or_taken_in_bounded_time() {
+fn handles_hostile_schemas_in_bounded_time() {
     // `json!` recurses into its arguments.
     let around = |keyword: &str, inner: Value| Value::Object(Map::from_iter([(keyword.to_owned(), inner)]));
     let with = |property: Value| {
@@ -565,7 +565,7 @@ fn hostile_schemas_are_refused_or_taken_in_bounded_time() {
 }
 
 #[tokio::test]
-async fn hostile_arguments_are_refused_briefly_in_bounded_time() {
+async fn refuses_hostile_arguments_in_bounded_time() {
     let choice =
         json!({ "type": "object", "properties": { "it": { "$ref": "#/$defs/it" } }, "required": ["it"] });
     let many: Map<_, _> =
@@ -630,7 +630,7 @@ async fn hostile_arguments_are_refused_briefly_in_bounded_time() {
 
 /// Deep arguments, validated through as many schemas per level as possible. A test has only 2 MiB of stack.
 #[tokio::test]
-async fn deep_arguments_and_long_chains() {
+async fn validates_deep_arguments_through_long_chains() {
     type Around = fn(Value) -> Value;
     let kinds: [(&str, Around); 7] = [
         ("allOf", |inner| json!({ "allOf": [inner] })),
@@ -662,7 +662,7 @@ async fn deep_arguments_and_long_chains() {
 }
 
 #[test]
-fn debug_names_the_tool_only() {
+fn debug_output_contains_only_the_name() {
     let tool = DynamicTool::new("sum", "Secret", json!({ "type": "object" }), |_: Value| ()).unwrap();
     assert_eq!(format!("{tool:?}"), "DynamicTool(\"sum\")");
 }

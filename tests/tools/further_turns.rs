@@ -40,7 +40,7 @@ fn now() -> u32 {
 }
 
 #[tokio::test]
-async fn no_schema_is_made_again() {
+async fn generates_each_schema_once() {
     let set = tools![count, now].prefix("my_").unwrap().strict().unwrap();
     let made = SCHEMAS.load(Ordering::Relaxed);
     assert!(made > 0);

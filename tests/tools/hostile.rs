@@ -245,7 +245,7 @@ macro_rules! calls_of_all {
 calls_of_all! {
     a_long_text: it(&format!("\"{}\"", "a".repeat(20_000))),
     a_long_text_of_escapes: it(&format!("\"{}\"", "\\u0041\\\"".repeat(2_000))),
-    a_list_to_be_mended: it(&list("\"1.0\"", 2_000)),
+    a_list_to_be_repaired: it(&list("\"1.0\"", 2_000)),
     a_list_of_objects: it(&list("{\"it\":null}", 1_000)),
     a_list_of_words: it(&list("\"YES\"", 1_000)),
     a_list_of_shapes: it(&list("{\"kind\":\"DOT\"}", 1_000)),
@@ -259,7 +259,7 @@ calls_of_all! {
     lists_without_end: it(&"[".repeat(10_000)),
     objects_in_objects: nested("{\"it\":", "null", "}", 1_000),
     objects_up_to_the_limit: nested("{\"it\":", "\"1\"", "}", 127),
-    objects_of_what_is_wrong: nested("{\"it\":", "true", "}", 100),
+    objects_of_invalid_values: nested("{\"it\":", "true", "}", 100),
     trees_up_to_the_limit: it(&nested("{\"size\":\"1\",\"children\":[", "", "]}", 60)),
     shapes_up_to_the_limit: it(&nested("{\"kind\":\"GROUP\",\"it\":[", "", "]}", 60)),
     many_trees: it(&nested("{\"size\":1,\"children\":", &list("{\"size\":\"1\",\"children\":[]}", 500), "}", 1)),
@@ -306,7 +306,7 @@ calls! {
     huge_text: [integer, text, texts, limited] it(&format!("\"{}\"", "a".repeat(HUGE))),
     huge_text_of_escapes: [letter, words] it(&format!("\"{}\"", "\\u0041".repeat(HUGE / 6))),
     huge_list: [text, small] it(&list("1", HUGE / 2)),
-    huge_list_to_be_mended: [texts] it(&list("1", HUGE / 20)),
+    huge_list_to_be_repaired: [texts] it(&list("1", HUGE / 20)),
     huge_list_of_objects: [either, table, held] it(&list("{\"it\":null}", HUGE / 12)),
     huge_list_in_a_text: [integers] it(&json!(list("\"1.0\"", HUGE / 100)).to_string()),
     huge_number_of_members: [tree, table, anything] it(&members(HUGE / 16)),
@@ -314,7 +314,7 @@ calls! {
     huge_number_of_one_argument: [text, words] format!("{{{}}}", vec!["\"it\":null"; 100_000].join(",")),
     huge_depth: [tree, anything] it(&nested("[", "", "]", 1_000_000)),
     huge_depth_of_objects: [chain, either] nested("{\"it\":", "null", "}", 1_000_000),
-    huge_depth_of_what_may_be_left_out: [held] nested("{\"it\":", "null", "}", 100_000),
+    huge_depth_of_optional_values: [held] nested("{\"it\":", "null", "}", 100_000),
     huge_depth_without_end: [chain] it(&"[{\"it\":".repeat(1_000_000)),
     huge_number: [integer, big, fraction, half, text, anything] it(&"9".repeat(100_000)),
     huge_number_of_commas: [text, anything] nested("{", &",".repeat(HUGE / 4), "}", 1),
@@ -426,7 +426,7 @@ schemas! {
     schema_of_many_choices: parameter(json!({ "anyOf": vec![json!({ "properties": { "it": { "$ref": "#" } } }); 10_000] })),
     schema_with_a_long_description: json!({ "type": "object", "description": "é".repeat(1_000_000) }),
     schema_with_a_long_name: json!({ "properties": { "é".repeat(1_000_000): many_properties() } }),
-    schema_that_is_none: json!([null]),
+    schema_that_is_not_a_schema: json!([null]),
 }
 
 /// The report compares all tools with each other.

@@ -93,7 +93,7 @@ fn context() -> ToolContext {
 }
 
 #[tokio::test]
-async fn by_reference_by_value_and_if_there() {
+async fn injects_references_values_and_options() {
     let set = tools![lookup, whoami, blocked, borrowed, by_pattern].union(&ToolSet::from(Desk)).unwrap();
     let context = context();
     assert_eq!(told(&set, "lookup", r#"{"key": "x"}"#, &context).await, "42 x ada 7 None 1 None");
@@ -109,13 +109,13 @@ async fn by_reference_by_value_and_if_there() {
 }
 
 #[tokio::test]
-async fn the_call_and_the_conversation_are_always_there() {
+async fn always_injects_the_call_and_the_conversation() {
     let set = tools![whoami];
     assert_eq!(told(&set, "whoami", "{}", &ToolContext::new()).await, "call_9 whoami 45 true");
 }
 
 #[test]
-fn what_is_injected_is_no_argument() {
+fn injected_parameters_are_not_in_the_schema() {
     let set = tools![lookup, whoami];
     let properties = |name: &str| {
         let parameters = set.get(name).unwrap().definition().parameters();
@@ -138,7 +138,7 @@ fn what_is_injected_is_no_argument() {
 }
 
 #[tokio::test]
-async fn a_call_that_lacks_something_is_refused() {
+async fn refuses_a_call_with_missing_context() {
     let set = tools![lookup, blocked];
     let context = ToolContext::new().with(Database(1));
     for (name, lacks) in
@@ -158,13 +158,13 @@ async fn a_call_that_lacks_something_is_refused() {
 }
 
 #[test]
-fn values_in_a_context_are_not_shown() {
+fn debug_output_omits_the_values_of_a_context() {
     let shown = format!("{:?}", context());
     assert!(shown.contains("injecting::User") && !shown.contains("ada"), "{shown}");
 }
 
 #[tokio::test]
-async fn a_run_that_lacks_something_is_refused_before_the_model_is_asked() {
+async fn refuses_a_run_with_missing_context() {
     let model = ScriptedModel::new().calls("lookup", r#"{"key": "x"}"#).says("done");
     let agent = Agent::builder(model.clone())
         .tools(tools![lookup, blocked, whoami])

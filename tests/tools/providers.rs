@@ -125,7 +125,7 @@ fn turning() -> ScriptedModel {
 }
 
 #[tokio::test]
-async fn a_static_provider_is_asked_once_per_ask_and_a_dynamic_one_once_per_reply() {
+async fn asks_static_providers_once_per_ask_and_dynamic_ones_once_per_reply() {
     for way in WAYS {
         for is_dynamic in [false, true] {
             let provider = Counting { is_dynamic, ..Default::default() };
@@ -149,7 +149,7 @@ async fn a_static_provider_is_asked_once_per_ask_and_a_dynamic_one_once_per_repl
 }
 
 #[tokio::test]
-async fn a_static_provider_beside_a_dynamic_one_is_asked_once_all_the_same() {
+async fn asks_a_static_provider_once_beside_a_dynamic_one() {
     for way in WAYS {
         let (fixed, dynamic) =
             (Arc::new(AtomicUsize::new(0)), Counting { is_dynamic: true, ..Default::default() });
@@ -168,7 +168,7 @@ async fn a_static_provider_beside_a_dynamic_one_is_asked_once_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_second_ask_and_a_resumed_run_ask_again() {
+async fn asks_again_for_a_second_ask_and_a_resumed_run() {
     let provider = Counting::default();
     let model = ScriptedModel::new().fails("the line is dead").says("One.").says("Two.");
     let agent = Agent::builder(model).tool_provider(provider.clone()).build().unwrap();
@@ -179,7 +179,7 @@ async fn a_second_ask_and_a_resumed_run_ask_again() {
 }
 
 #[tokio::test]
-async fn nobody_is_asked_before_there_is_an_await_nor_for_a_finished_run() {
+async fn asks_no_provider_before_an_await_or_for_a_finished_run() {
     let provider = Counting::default();
     let agent = Agent::builder(ScriptedModel::new()).tool_provider(provider.clone()).build().unwrap();
     drop(agent.ask("Turn"));
@@ -196,7 +196,7 @@ async fn nobody_is_asked_before_there_is_an_await_nor_for_a_finished_run() {
 }
 
 #[tokio::test]
-async fn what_lasts_stands_in_front_of_what_may_change() {
+async fn static_tools_precede_dynamic_ones() {
     let named = |name: &str| {
         let definition = ToolDefinition::new(name, "Does something");
         ToolSet::default().with(OfTurn { definition, turn: 0 }).unwrap()
@@ -219,7 +219,7 @@ async fn what_lasts_stands_in_front_of_what_may_change() {
 }
 
 #[tokio::test]
-async fn one_set_given_again_is_written_once() {
+async fn encodes_an_unchanged_set_once() {
     struct Same(ToolSet);
     impl ToolProvider for Same {
         fn tools<'a>(&'a self, _: &'a ToolProviderRequest<'_>) -> ToolProviderFuture<'a> {
@@ -300,7 +300,7 @@ fn needy() -> ToolSet {
 }
 
 #[tokio::test]
-async fn a_provider_that_fails_ends_the_run_with_what_was_done() {
+async fn a_failing_provider_ends_the_run_and_keeps_its_messages() {
     type Build = fn(AgentBuilder) -> AgentBuilder;
     let table: [(Build, &str); 4] = [
         (
@@ -346,7 +346,7 @@ async fn a_provider_that_fails_ends_the_run_with_what_was_done() {
 }
 
 #[tokio::test]
-async fn after_a_failure_of_a_turn_its_tools_are_put_together_anew() {
+async fn rebuilds_the_tools_of_a_turn_after_a_failure() {
     let passing = [needy(), tools![sum]];
     let provider = scripted([Ok(passing[1].clone()), Ok(passing[0].clone()), Ok(passing[0].clone())]);
     let agent = Agent::builder(ScriptedModel::new()).tool_provider(provider).build().unwrap();
@@ -360,7 +360,7 @@ async fn after_a_failure_of_a_turn_its_tools_are_put_together_anew() {
 }
 
 #[tokio::test]
-async fn tools_that_were_refused_are_refused_again() {
+async fn refuses_the_same_tools_again() {
     #[tool(undo = "nobody_has_this")]
     fn book() {}
     let booking = tools![book];
@@ -375,7 +375,7 @@ async fn tools_that_were_refused_are_refused_again() {
 }
 
 #[tokio::test]
-async fn the_tools_of_a_question_are_beside_the_agents() {
+async fn offers_the_tools_of_an_ask_beside_the_agents() {
     for way in WAYS {
         let model = ScriptedModel::new()
             .expects(|request| request.tools().len() == 2)
@@ -426,7 +426,7 @@ async fn a_function_provides_tools_by_the_question() {
 }
 
 #[tokio::test]
-async fn a_tool_that_must_be_called_may_come_from_a_provider() {
+async fn a_required_tool_can_come_from_a_provider() {
     let must = |choice: ToolChoice, given: ToolSet| {
         let model = ScriptedModel::new().says("Done.");
         let provider = move |_: &ToolProviderRequest<'_>| Ok::<_, Refused>(given.clone());
@@ -446,7 +446,7 @@ async fn a_tool_that_must_be_called_may_come_from_a_provider() {
 }
 
 #[test]
-fn a_provider_can_be_tried_by_hand() {
+fn a_provider_can_be_called_directly() {
     let messages = [
         tool_core::Message::user("First"),
         tool_core::Message::assistant("secret"),

@@ -31,7 +31,7 @@ fn now() -> u32 {
 }
 
 #[test]
-fn a_report_names_every_tool_and_place() {
+fn a_report_names_each_tool_and_path() {
     let report = tools![book, run, now].check();
     let found: Vec<_> =
         report.findings().iter().map(|one| (one.kind(), one.tool().unwrap(), one.path())).collect();
@@ -59,7 +59,7 @@ fn a_report_names_every_tool_and_place() {
 }
 
 #[test]
-fn a_gate_passes_what_is_clean_or_allowed() {
+fn a_gate_accepts_clean_and_allowed_tools() {
     let report = || tools![book, run, now].check();
     assert!(!report().is_clean());
     assert_eq!(report().into_result().unwrap_err().findings().len(), 4);

@@ -79,7 +79,7 @@ fn files() -> ToolSet {
 }
 
 #[tokio::test]
-async fn choosing_keeps_the_order_and_finds_the_tools() {
+async fn selection_retains_order_and_finds_tools() {
     let chosen = [
         (files().filter(|tool| tool.name() != "delete_file"), ["sum", "read_file"]),
         (files().filter(|tool| tool.parameters()["properties"].get("path").is_none()), ["sum", ""]),
@@ -106,7 +106,7 @@ async fn choosing_keeps_the_order_and_finds_the_tools() {
 }
 
 #[test]
-fn a_name_that_is_misspelt_is_an_error() {
+fn refuses_misspelt_names() {
     let nearest = "there is no tool `delete_flie` in the set; did you mean `delete_file`?";
     let errors = [
         files().without(["read_file", "delete_flie"]),
@@ -123,7 +123,7 @@ fn a_name_that_is_misspelt_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_renamed_tool_is_the_same_but_for_its_name() {
+async fn a_renamed_tool_differs_only_in_its_name() {
     let by_hand = tools![sum].with(ByHand::new("who")).unwrap();
     for (tools, name) in [
         (by_hand.rename("who", "caller"), "caller"),
@@ -147,7 +147,7 @@ async fn a_renamed_tool_is_the_same_but_for_its_name() {
 }
 
 #[tokio::test]
-async fn what_was_mended_is_told_of_a_renamed_tool() {
+async fn reports_repairs_of_a_renamed_tool() {
     let tools = tools![sum].prefix("my_").unwrap();
     let execution =
         tools.execute(ToolCall::new("1", "my_sum", r#"{"a":"1","b":2}"#), &ToolContext::new()).await;
@@ -156,7 +156,7 @@ async fn what_was_mended_is_told_of_a_renamed_tool() {
 }
 
 #[test]
-fn two_tools_of_one_name_are_refused_wherever_they_meet() {
+fn refuses_duplicate_names_everywhere() {
     let line = line!() + 1;
     let other = ByHand::new("sum");
     let place = format!("one at tests/tools/sets.rs:{line}; give");
@@ -177,7 +177,7 @@ fn two_tools_of_one_name_are_refused_wherever_they_meet() {
 }
 
 #[test]
-fn names_that_providers_refuse_are_refused() {
+fn refuses_names_that_providers_refuse() {
     let long = "a".repeat(65);
     let table = [
         ("", "\"\""),
@@ -218,7 +218,7 @@ async fn is_strict(tools: &ToolSet, name: &str) -> bool {
 }
 
 #[tokio::test]
-async fn what_is_made_of_a_strict_set_is_strict() {
+async fn sets_derived_from_a_strict_set_are_strict() {
     let strict = || files().strict_arguments();
     let table = [
         ("filter", strict().filter(|tool| tool.name() == "sum"), "sum"),
@@ -262,7 +262,7 @@ impl Tool for Nested {
 }
 
 #[tokio::test]
-async fn a_set_in_a_tool_of_a_set_reads_in_its_own_way() {
+async fn a_nested_set_uses_its_own_options() {
     let nested = |tools| Nested { definition: ToolDefinition::new("nested", "Calls a tool"), tools };
     let lenient = ToolSet::default().with(nested(files())).unwrap().strict_arguments();
     assert!(!is_strict(&lenient, "nested").await);
@@ -271,7 +271,7 @@ async fn a_set_in_a_tool_of_a_set_reads_in_its_own_way() {
 }
 
 #[test]
-fn what_a_provider_made_of_the_definitions_stays_where_nothing_changes() {
+fn unchanged_definitions_retain_their_encoding() {
     struct Encoded;
     let tools = files();
     tools.definitions().encoded(|_| Encoded);

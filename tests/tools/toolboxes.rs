@@ -95,7 +95,7 @@ impl Counter {
 }
 
 #[tokio::test]
-async fn methods_of_every_kind() {
+async fn accepts_methods_of_every_kind() {
     let counter = Arc::new(Counter::default());
     let set = ToolSet::from(Arc::clone(&counter));
     let names: Vec<_> = set.iter().map(|tool| tool.definition().name().to_owned()).collect();
@@ -138,7 +138,7 @@ async fn several_toolboxes_of_one_type_share_a_value() {
 }
 
 #[test]
-fn definitions_are_as_of_functions() {
+fn definitions_equal_those_of_functions() {
     let set = ToolSet::from(Counter::default());
     let add = set.get("add").unwrap();
     assert_eq!(add.definition().description(), Some("Adds to the counter, and tells what it is then."));
@@ -217,7 +217,7 @@ impl Greeter for Italian {
 }
 
 #[tokio::test]
-async fn the_methods_of_a_trait() {
+async fn accepts_trait_methods() {
     assert_eq!(told(&ToolSet::from(Italian), "greet", r#"{"name": "Ada"}"#).await, "Ciao, Ada!");
 }
 
@@ -242,14 +242,14 @@ mod inside {
 }
 
 #[test]
-fn methods_that_are_configured_away() {
+fn omits_methods_disabled_by_cfg() {
     let set = ToolSet::from(inside::Hidden);
     assert_eq!(set.len(), 1);
     assert!(set.get("always").is_some());
 }
 
 #[tokio::test]
-async fn an_agent_takes_a_toolbox() {
+async fn an_agent_accepts_a_toolbox() {
     let agent = Agent::builder(OfflineModel::new()).tools(Counter::default()).build().unwrap();
     let answer = agent.ask("What is the sum of 2.5 and 40?").await.unwrap();
     assert!(answer.text().contains("42.5"), "{answer}");

@@ -68,7 +68,7 @@ fn plain(
 }
 
 #[tokio::test]
-async fn limits_are_kept() {
+async fn enforces_limits() {
     let set = tools![limits, plain];
     let table = [
         (r#"{"nights": 14}"#, "ok"),
@@ -131,7 +131,7 @@ async fn limits_are_kept() {
 }
 
 #[test]
-fn limits_show_in_the_schema() {
+fn limits_are_in_the_schema() {
     let set = tools![limits, plain];
     let table = [
         ("nights", json!({ "type": ["integer", "null"], "minimum": 1, "maximum": 14 })),
@@ -187,7 +187,7 @@ fn defaults(
 }
 
 #[tokio::test]
-async fn a_default_stands_in_for_what_is_absent_or_null() {
+async fn a_default_replaces_absent_and_null_arguments() {
     let set = tools![defaults];
     let all = "10 metric en Metric [1, 2] Some(3) -1.5 Unwritten(7) true";
     assert_eq!(told(&set, "defaults", "").await, all);
@@ -203,7 +203,7 @@ async fn a_default_stands_in_for_what_is_absent_or_null() {
 }
 
 #[tokio::test]
-async fn a_default_is_made_anew_for_each_call() {
+async fn evaluates_a_default_for_each_call() {
     let set = tools![defaults];
     let before = MADE.load(Ordering::Relaxed);
     told(&set, "defaults", "{}").await;
@@ -214,7 +214,7 @@ async fn a_default_is_made_anew_for_each_call() {
 }
 
 #[test]
-fn defaults_and_examples_show_in_the_schema() {
+fn defaults_and_examples_are_in_the_schema() {
     let set = tools![defaults, examples];
     assert_eq!(set.get("defaults").unwrap().definition().parameters()["required"], json!([]));
     let table = [
@@ -262,7 +262,7 @@ fn sleeper() {
 }
 
 #[tokio::test]
-async fn a_call_that_takes_too_long_is_ended() {
+async fn a_timeout_ends_a_call() {
     let set = tools![endless, quick, sleeper];
     for name in ["endless", "sleeper"] {
         let execution = execute(&set, name, "{}").await;
@@ -285,7 +285,7 @@ fn blocked(#[param(length = 1..)] names: &[String], suffix: &str) -> Result<Stri
 }
 
 #[tokio::test]
-async fn a_blocking_tool_runs_beside_the_runtime() {
+async fn a_blocking_tool_runs_outside_the_runtime_threads() {
     let set = tools![blocked];
     let here = format!("{:?}", std::thread::current().name());
     let told_of = |first: &str| format!(r#"{{"names": ["{first}"], "suffix": "x"}}"#);
@@ -330,7 +330,7 @@ async fn half(number: i32) -> Result<i32, String> {
 }
 
 #[tokio::test]
-async fn a_converter_makes_the_output() {
+async fn a_converter_creates_the_output() {
     let set = tools![weather, half];
     assert_eq!(told(&set, "weather", "{}").await, "Rome | 22\nOslo | 4\n");
     assert_eq!(told(&set, "half", r#"{"number": 8}"#).await, "4");
@@ -350,7 +350,7 @@ async fn lengthy_later() -> String {
 }
 
 #[tokio::test]
-async fn a_long_output_is_cut() {
+async fn truncates_a_long_output() {
     let set = tools![lengthy, lengthy_later];
     for (name, arguments) in
         [("lengthy", r#"{"fails": false}"#), ("lengthy", r#"{"fails": true}"#), ("lengthy_later", "{}")]
@@ -396,7 +396,7 @@ async fn a_strict_tool_reads_null_as_absent() {
 }
 
 #[test]
-fn a_strict_tool_that_cannot_be_is_refused_with_its_set() {
+fn refuses_a_set_with_a_tool_without_strict_form() {
     let listed = tools![open_map];
     let refused = [ToolSet::named(["open_map"]), ToolSet::default().union(&listed)];
     for error in refused.map(Result::unwrap_err) {
@@ -413,7 +413,7 @@ fn a_strict_tool_that_cannot_be_is_refused_with_its_set() {
 }
 
 #[tokio::test]
-async fn a_tool_stays_a_function() {
+async fn a_tool_is_still_a_function() {
     assert_eq!(half(8).await, Ok(8));
     assert_eq!(weather().len(), 2);
     assert_eq!(lengthy(false).unwrap().len(), 1000);
@@ -438,7 +438,7 @@ fn broken_default(#[param(default = panic!("no default"))] number: u8) -> u8 {
 }
 
 #[tokio::test]
-async fn defaults_without_any_other_word() {
+async fn accepts_defaults_without_other_options() {
     let set = tools![defaults_alone];
     let shown = |name: &str| property(&set, "defaults_alone", name);
     assert_eq!(shown("number")["default"], 3);
@@ -451,7 +451,7 @@ async fn defaults_without_any_other_word() {
 }
 
 #[tokio::test]
-async fn a_default_that_panics_fails_its_calls_alone() {
+async fn a_panicking_default_fails_only_its_calls() {
     let set = ToolSet::named(["broken_default", "defaults_alone"]).unwrap();
     assert_eq!(property(&set, "broken_default", "number").get("default"), None);
     assert_eq!(told(&set, "broken_default", r#"{"number": 3}"#).await, "3");

@@ -39,7 +39,7 @@ fn model() -> Puppet {
 const BLOCK: usize = 7;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_asks_at_once_never_interleave() {
+async fn concurrent_asks_never_interleave() {
     let mut kept_once = Vec::new();
     for memory in memories().await {
         let agent = Agent::builder(model()).tools(tools![wait]).memory(memory.clone()).build().unwrap();
@@ -96,7 +96,7 @@ async fn many_asks_at_once_never_interleave() {
 }
 
 #[tokio::test]
-async fn the_same_question_with_the_same_answer_is_kept_again() {
+async fn stores_a_repeated_question_and_answer_again() {
     let model = || Puppet::new(|_, _| Ok(ChatResponse::new(AssistantMessage::text("Good morning!"))));
     for memory in memories().await {
         let agent = Agent::builder(model()).memory(memory.clone()).build().unwrap();
@@ -168,7 +168,7 @@ impl RunStore for Refusing {
 }
 
 #[tokio::test]
-async fn an_answer_that_could_not_be_kept_is_kept_later_and_once() {
+async fn stores_an_answer_once_after_a_refused_commit() {
     let store = Refusing::default();
     let memory = ChatMemory::new(store.clone());
     let agent = Agent::builder(model()).tools(tools![wait]).memory(memory.clone()).build().unwrap();
@@ -192,7 +192,7 @@ async fn an_answer_that_could_not_be_kept_is_kept_later_and_once() {
 
 /// A call is not executed unless its start was stored.
 #[tokio::test]
-async fn a_run_that_cannot_be_kept_calls_nothing() {
+async fn executes_no_calls_of_a_run_that_cannot_be_stored() {
     #[tool]
     fn refuse(#[inject] store: &Refusing) {
         store.refuses.store(true, Ordering::SeqCst);

@@ -350,7 +350,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_run_is_sound_whatever_happens(bytes in prop::collection::vec(any::<u8>(), 0..300), goes_on: bool) {
+    fn a_run_stays_valid_under_random_events(bytes in prop::collection::vec(any::<u8>(), 0..300), goes_on: bool) {
         drive(&bytes, goes_on);
     }
 }

@@ -42,7 +42,7 @@ const CALLS: Is = |reason| matches!(reason, StopReason::MaxCalls(_));
 const REPEATED: Is = |reason| matches!(reason, StopReason::RepeatedCall(_));
 
 #[tokio::test]
-async fn a_model_that_goes_on_for_ever_is_stopped() {
+async fn limits_stop_an_endless_model() {
     let same: Calls = |turn| vec![call(&id(turn), "look", "{}")];
     let alternating: Calls = |turn| vec![call(&id(turn), ["look", "feel"][turn % 2], "{}")];
     let other: Calls = |turn| vec![call(&id(turn), "look", &other_place(turn))];
@@ -80,7 +80,7 @@ async fn a_model_that_goes_on_for_ever_is_stopped() {
 }
 
 #[tokio::test]
-async fn tokens_beyond_counting_end_a_run_and_do_not_overflow() {
+async fn token_counts_saturate_and_end_the_run() {
     let build = || {
         let model = Puppet::new(|turn, _| {
             let mut response = reply(vec![call(&id(turn), "look", &other_place(turn))]);
@@ -102,7 +102,7 @@ async fn tokens_beyond_counting_end_a_run_and_do_not_overflow() {
 }
 
 #[tokio::test]
-async fn ids_that_are_repeated_are_told_apart() {
+async fn distinguishes_repeated_ids() {
     let model = || {
         Puppet::calling(|turn| match turn {
             0 => vec![call("x-a", "look", "{}"), call("x-a", "feel", "{}"), call("x-a", "look", "{}")],
@@ -140,7 +140,7 @@ impl ChatModel for BreaksOff {
 }
 
 #[tokio::test]
-async fn a_reply_that_breaks_off_leaves_a_run_that_can_be_resumed() {
+async fn a_run_can_be_resumed_after_an_interrupted_reply() {
     for why in [None, Some("the line is dead")] {
         let error = broken(|| agent(BreaksOff(why))).await.unwrap_err();
         assert!(matches!(error.kind(), RunErrorKind::Model(_)) && error.is_resumable());
@@ -151,7 +151,7 @@ async fn a_reply_that_breaks_off_leaves_a_run_that_can_be_resumed() {
 }
 
 #[tokio::test]
-async fn calls_of_a_reply_that_is_cut_short_are_not_made() {
+async fn does_not_execute_calls_of_a_truncated_reply() {
     for reason in [FinishReason::Length, FinishReason::ContentFilter] {
         let cut = reason.clone();
         let model = Puppet::new(move |turn, _| {
@@ -172,7 +172,7 @@ async fn calls_of_a_reply_that_is_cut_short_are_not_made() {
 }
 
 #[tokio::test]
-async fn nothing_at_all_is_an_answer() {
+async fn an_empty_reply_is_an_answer() {
     let model = || Puppet::new(|_, _| Ok(ChatResponse::new(AssistantMessage::default())));
     let answer = broken(|| agent(model())).await.unwrap();
     assert_eq!((answer.text(), answer.messages().len()), ("", 2));
@@ -197,7 +197,7 @@ fn ten_thousand() -> Puppet {
 }
 
 #[tokio::test]
-async fn ten_thousand_calls_are_made_or_refused_as_one_says() {
+async fn executes_or_refuses_ten_thousand_calls_as_limited() {
     let error = broken(|| agent(ten_thousand()).max_calls(100)).await.unwrap_err();
     assert!(
         matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxCalls(_)))
@@ -225,7 +225,7 @@ async fn ten_thousand_calls_are_made_or_refused_as_one_says() {
 
 /// Drives the run step by step, and restores it now and then.
 #[tokio::test]
-async fn ten_thousand_calls_by_hand() {
+async fn executes_ten_thousand_calls_step_by_step() {
     let agent = agent(ten_thousand()).build().unwrap();
     let mut run = agent.start("What now?");
     loop {
@@ -251,7 +251,7 @@ async fn ten_thousand_calls_by_hand() {
 }
 
 #[tokio::test]
-async fn what_no_reader_of_arguments_should_meet() {
+async fn reports_malformed_calls_to_the_model() {
     let deep = "[".repeat(200_000);
     let long = format!(r#"{{"at": "{}"}}"#, "9".repeat(2_000_000));
     let table = [

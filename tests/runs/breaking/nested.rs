@@ -52,7 +52,7 @@ fn outer(inner: Inner) -> AgentBuilder {
 }
 
 #[tokio::test]
-async fn what_becomes_of_an_inner_run_is_what_its_tool_gives() {
+async fn the_outcome_of_an_inner_run_is_its_tools_result() {
     let one_look = || inner(|turn| if turn == 0 { vec![call("a", "look", "{}")] } else { vec![] });
     let answer = broken(|| outer(one_look())).await.unwrap();
     assert_eq!(answer.messages()[2].text(), "That was all.");
@@ -101,7 +101,7 @@ async fn watch(#[inject] watched: &Arc<Watched>, #[inject] cancellation: &Cancel
 }
 
 #[tokio::test]
-async fn a_cancellation_reaches_what_is_innermost() {
+async fn a_cancellation_reaches_the_innermost_tool() {
     for is_dropped in [false, true] {
         let watched = Arc::new(Watched::default());
         let innermost = Agent::builder(Puppet::calling(|_| vec![call("a", "watch", "{}")]))
@@ -151,7 +151,7 @@ async fn ask_again(depth: u32, #[inject] agent: &Arc<OnceLock<Agent>>) -> Result
 }
 
 #[tokio::test]
-async fn an_agent_may_be_a_tool_of_its_own() {
+async fn an_agent_can_be_its_own_tool() {
     let memory = ChatMemory::in_memory();
     let model = Puppet::new(|turn, request| {
         let question = request.messages().iter().rfind(|one| matches!(one, tool_core::Message::User(_)));
@@ -178,7 +178,7 @@ async fn an_agent_may_be_a_tool_of_its_own() {
 
 /// A tool that asks on the conversation of its own call waits for itself; a time limit ends the wait.
 #[tokio::test]
-async fn who_waits_for_itself_is_given_up_in_time() {
+async fn a_time_limit_ends_a_wait_for_itself() {
     #[tool]
     async fn ask_here(
         #[inject] agent: &Arc<OnceLock<Agent>>,

@@ -62,7 +62,7 @@ async fn call_by_call(agent: &Agent, cancellation: &CancellationToken) -> Outcom
 const SOON: Duration = Duration::from_millis(100);
 
 #[tokio::test]
-async fn a_loop_by_hand_hears_why_the_run_ended() {
+async fn a_manual_loop_receives_the_reason_of_the_end() {
     let never = CancellationToken::new();
     let agent = calling(&["look", "revoked", "look"]).build().unwrap();
     let error = call_by_call(&agent, &never).await.unwrap_err();
@@ -113,7 +113,7 @@ async fn cancelled_in_all_ways(build: impl Fn() -> AgentBuilder) -> RunError {
 }
 
 #[tokio::test]
-async fn a_tool_that_hangs_is_given_up() {
+async fn cancels_a_hanging_tool() {
     let error = cancelled_in_all_ways(|| calling(&["look", "hangs"])).await;
     assert_eq!(error.tool_executions().len(), 2);
     assert!(error.tool_executions()[1].outcome().unwrap_err().is_outcome_unknown());
@@ -141,7 +141,7 @@ impl Approver for Silent {
 }
 
 #[tokio::test]
-async fn a_model_that_hangs_is_given_up() {
+async fn cancels_a_hanging_model() {
     let build = || Agent::builder(Silent);
     let agent = build().build().unwrap();
     let cancellation = CancellationToken::new();
@@ -154,7 +154,7 @@ async fn a_model_that_hangs_is_given_up() {
 }
 
 #[tokio::test]
-async fn whoever_is_waited_for_is_given_up() {
+async fn cancels_hanging_providers_approvers_and_conversations() {
     cancelled_in_all_ways(|| calling(&["look"]).tool_provider(Silent)).await;
     let error = cancelled_in_all_ways(|| calling(&["look"]).needs_approval(|_| true).approver(Silent)).await;
     let result = error.messages().last().unwrap().text().into_owned();
@@ -189,7 +189,7 @@ impl Approver for Slow {
 }
 
 #[tokio::test]
-async fn the_time_in_which_a_person_is_waited_for_does_not_count() {
+async fn time_awaiting_approval_does_not_count() {
     let agent = calling(&["look"]).needs_approval(|_| true).approver(Slow);
     let agent = agent.max_time(Duration::from_millis(300)).build().unwrap();
     let answer = agent.ask("What now?").await.unwrap();
@@ -206,7 +206,7 @@ async fn take_back(#[inject] cancellation: &CancellationToken) -> Result<(), Str
 }
 
 #[tokio::test]
-async fn what_undoes_is_not_cancelled_with_what_it_undoes() {
+async fn cancelling_a_run_does_not_cancel_its_undo_calls() {
     let agent = || {
         let model = Puppet::calling(|turn| vec![call(&turn.to_string(), ["give", "hangs"][turn], "{}")]);
         Agent::builder(model).tools(tools![give, hangs]).undo_tools(tools![take_back])

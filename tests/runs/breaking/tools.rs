@@ -88,7 +88,7 @@ fn text_of_call(outcome: &Outcome) -> String {
 const SOON: Duration = Duration::from_millis(15);
 
 #[tokio::test]
-async fn a_tool_that_panics_hangs_or_fails_is_told_of_or_ends_the_run() {
+async fn reports_failing_tools_or_ends_the_run() {
     let stopped = "the tool was stopped, as it took longer than";
     let table = [
         ("panics", ToolErrorKind::Panicked, "the tool failed (reference b)"),
@@ -113,7 +113,7 @@ async fn a_tool_that_panics_hangs_or_fails_is_told_of_or_ends_the_run() {
 }
 
 #[tokio::test]
-async fn a_tool_that_fails_every_time_is_called_as_often_as_it_may_be() {
+async fn calls_a_failing_tool_up_to_its_limits() {
     // This tool is separate because tests run concurrently.
     static TRIED: AtomicU32 = AtomicU32::new(0);
     #[tool(attempts = 2)]
@@ -132,7 +132,7 @@ async fn a_tool_that_fails_every_time_is_called_as_often_as_it_may_be() {
 }
 
 #[tokio::test]
-async fn a_run_that_hangs_ends_when_its_time_is_over() {
+async fn the_time_limit_ends_a_hanging_run() {
     let error =
         broken(|| agent_of_one("hangs", "{}").max_time(Duration::from_millis(200))).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTime(_))) && !error.is_resumable());
@@ -140,7 +140,7 @@ async fn a_run_that_hangs_ends_when_its_time_is_over() {
 }
 
 #[tokio::test]
-async fn a_hundred_megabytes_are_cut_before_anybody_reads_them() {
+async fn truncates_a_huge_output() {
     let build = || agent("floods", r#"{"bytes": 100000000}"#).max_output_chars(1000);
     let told = text_of_call(&broken(build).await);
     assert!(told.len() < 1200, "{}", told.len());
@@ -148,7 +148,7 @@ async fn a_hundred_megabytes_are_cut_before_anybody_reads_them() {
 }
 
 #[tokio::test]
-async fn more_than_a_run_may_read_ends_it() {
+async fn the_output_limit_of_a_run_ends_it() {
     let build = || agent("floods", r#"{"bytes": 3000000}"#).max_run_output_chars(1_000_000);
     let error: RunError = broken(build).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxOutputChars(_))));
@@ -157,7 +157,7 @@ async fn more_than_a_run_may_read_ends_it() {
 
 /// No limit is set.
 #[tokio::test]
-async fn a_hundred_megabytes_without_a_limit_are_kept_whole() {
+async fn stores_a_huge_output_whole_without_a_limit() {
     for memory in super::memories().await {
         let agent = agent("floods", r#"{"bytes": 100000000}"#);
         let agent = agent.memory(memory.clone()).context(super::conversation()).build().unwrap();

@@ -54,7 +54,7 @@ fn undisturbed(variant: Variant, way: Way) -> (End, Vec<Effect>) {
 }
 
 #[test]
-fn all_ways_come_to_the_same() {
+fn all_ways_have_the_same_outcome() {
     for variant in Variant::ALL {
         let ends = Way::ALL.map(|way| undisturbed(variant, way).0);
         assert_eq!((&ends[0], &ends[0]), (&ends[1], &ends[2]));
@@ -92,7 +92,7 @@ fn kill(seed: u64, expected: &[(Variant, (End, Vec<Effect>))]) -> u32 {
 }
 
 #[test]
-fn a_run_whose_future_is_dropped_anywhere_comes_to_the_same() {
+fn a_run_survives_dropped_futures_at_any_point() {
     let expected = Variant::ALL.map(|one| (one, undisturbed(one, Way::Awaited)));
     let (mut killed, mut seed) = (0, 0);
     while killed < 950 {

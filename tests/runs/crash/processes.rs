@@ -69,7 +69,7 @@ fn end(place: &Path) -> Option<End> {
 }
 
 #[test]
-fn a_run_whose_process_is_killed_anywhere_comes_to_the_same() {
+fn a_run_survives_killed_processes_at_any_point() {
     let mut dice = Dice::new(7);
     let expected = Variant::ALL.map(|one| (one, undisturbed(one, Way::Awaited)));
     let mut killed = 0;

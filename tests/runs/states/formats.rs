@@ -65,7 +65,7 @@ async fn resumed(state: &str) -> String {
 }
 
 #[tokio::test]
-async fn runs_of_format_1_go_on() {
+async fn resumes_runs_of_format_1() {
     let turns = "error: the model still called tools after 3 turns; raise `max_turns`, or check `tool_executions()` for what it attempts (4 calls)";
     let cut = "error: the model's reply was cut short in the middle of its calls, so none was executed; ask for less at once (3 calls)";
     let table = [
@@ -166,7 +166,7 @@ fn runs() -> Vec<(&'static str, Run)> {
 
 /// `BLESS=1` in the environment writes missing files.
 #[tokio::test]
-async fn runs_of_format_2_go_on_and_are_written_alike() {
+async fn resumes_runs_of_format_2_and_writes_them_unchanged() {
     for (name, run) in runs() {
         let mut state = serde_json::to_value(&run).unwrap();
         state["id"] = "run_00000000000000000000000000000000".into();

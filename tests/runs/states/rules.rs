@@ -35,7 +35,7 @@ fn timed_out() -> ToolError {
 }
 
 #[test]
-fn a_pure_tool_keeps_to_what_else_is_said_of_it() {
+fn a_pure_tool_respects_its_other_options() {
     let mut waiting = calling();
     let tools_that_wait = tools(|policy| (policy.pure, policy.needs_approval) = (true, true));
     assert!(matches!(waiting.next(&tools_that_wait), Step::NeedsApproval(calls) if calls.len() == 1));
@@ -48,7 +48,7 @@ fn a_pure_tool_keeps_to_what_else_is_said_of_it() {
 }
 
 #[test]
-fn the_output_of_a_pure_tool_is_of_the_arguments_it_was_called_with() {
+fn reuses_a_pure_output_by_the_executed_arguments() {
     let tools = tools(|policy| policy.pure = true);
     let mut run = Run::new([Message::user("Go")]);
     run.record_response(calls("id-a", r#"{"at": 1}"#)).unwrap();
@@ -63,7 +63,7 @@ fn the_output_of_a_pure_tool_is_of_the_arguments_it_was_called_with() {
 }
 
 #[test]
-fn what_may_be_made_once_is_begun_once() {
+fn starts_at_most_once_calls_once() {
     let tools = tools(|policy| (policy.at_most_once, policy.attempts) = (true, 3));
     let mut run = calling();
     assert!(matches!(run.next(&tools), Step::CallTools(_)));
@@ -78,7 +78,7 @@ fn what_may_be_made_once_is_begun_once() {
 }
 
 #[test]
-fn a_call_that_waits_has_no_outcome() {
+fn refuses_the_outcome_of_a_call_that_awaits_approval() {
     let mut run = calling();
     assert!(matches!(run.next(&tools(|policy| policy.needs_approval = true)), Step::NeedsApproval(_)));
     assert!(run.record_result(failed(ToolError::failed("no"))).is_err());
@@ -87,7 +87,7 @@ fn a_call_that_waits_has_no_outcome() {
 }
 
 #[test]
-fn a_call_between_two_attempts_was_made() {
+fn a_call_between_two_attempts_counts_as_executed() {
     let tools = tools(|policy| policy.attempts = 2);
     let mut run = calling();
     assert!(matches!(run.next(&tools), Step::CallTools(_)));
@@ -100,7 +100,7 @@ fn a_call_between_two_attempts_was_made() {
 }
 
 #[test]
-fn counters_that_were_edited_overflow_nothing() {
+fn edited_counters_do_not_overflow() {
     let edited = |change: fn(&mut Value)| {
         let mut run = calling();
         run.begin_call("a").unwrap();
@@ -118,7 +118,7 @@ fn counters_that_were_edited_overflow_nothing() {
 }
 
 #[test]
-fn what_is_settled_without_a_tool_is_judged_as_any_failure() {
+fn error_policies_apply_to_calls_without_an_execution() {
     let deny = |run: &mut Run| run.resolve_approval("a", Approval::deny("secret")).unwrap();
     let lose = |run: &mut Run| drop(run.begin_call("a").unwrap());
     let table = [

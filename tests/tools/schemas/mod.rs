@@ -485,7 +485,7 @@ fn recursion() {
 }
 
 #[test]
-fn definitions_are_those_of_recursive_types() {
+fn only_recursive_types_have_definitions() {
     #[tool]
     fn plant(
         /// what to begin with
