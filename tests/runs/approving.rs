@@ -88,7 +88,7 @@ async fn an_approver_can_defer_to_the_caller() {
     assert_eq!(waiting, [r#"{"cents": 900}"#]);
     let mut run = error.into_run();
     run.resolve_all_approvals(&Approval::Defer);
-    assert_eq!(run.awaiting_approval().count(), 1, "it goes on waiting");
+    assert_eq!(run.awaiting_approval().count(), 1, "it still awaits approval");
     run.resolve_all_approvals(&Approval::Deny(None));
     assert_eq!(agent.resume(run).await.unwrap().text(), "Done.");
 }
@@ -110,16 +110,16 @@ async fn executes_other_calls_while_one_awaits_approval() {
     let model = ScriptedModel::new().calls_all([("erase", "{}"), ("look", "{}")]).says("Done.");
     let agent = erasing(model).build().unwrap();
     let mut events = agent.ask("Erase").stream();
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let error = loop {
         match events.next().await.unwrap() {
-            Ok(Event::CallFinished(execution)) => told.push(execution.call().name.clone()),
-            Ok(Event::ApprovalNeeded(calls)) => told.push(format!("waits for {}", calls[0].name)),
+            Ok(Event::CallFinished(execution)) => reported.push(execution.call().name.clone()),
+            Ok(Event::ApprovalNeeded(calls)) => reported.push(format!("waits for {}", calls[0].name)),
             Ok(_) => {}
             Err(error) => break error,
         }
     };
-    assert_eq!(told, ["look", "waits for erase"]);
+    assert_eq!(reported, ["look", "waits for erase"]);
     assert!(matches!(error.kind(), RunErrorKind::ApprovalNeeded) && error.is_resumable());
     let expected = "calls await approval: `erase`; store `into_run()`, call `resolve_approval` for each of `awaiting_approval()`, and `resume` the run";
     assert_eq!(error.to_string(), expected);
@@ -183,17 +183,17 @@ fn accepts_each_requested_decision_once() {
     let calls = ["a", "b"].map(|id| ToolCall::new(id, "erase", "{}"));
     let message = tool_core::model::AssistantMessage::default().with_tool_calls(calls);
     run.record_response(tool_core::model::ChatResponse::new(message)).unwrap();
-    assert!(run.resolve_approval("a", Approval::Approve).is_err(), "nobody asked yet");
+    assert!(run.resolve_approval("a", Approval::Approve).is_err(), "approval was not requested yet");
     run.require_approval("a").unwrap();
     assert!(run.require_approval("c").is_err());
-    assert!(run.begin_call("a").is_err(), "it waits");
+    assert!(run.begin_call("a").is_err(), "it awaits approval");
     for wrong in ["", "[1]", "{broken", "7"] {
         assert!(run.resolve_approval("a", Approval::ApproveWith(wrong.into())).is_err(), "{wrong}");
     }
     run.resolve_approval("a", Approval::Approve).unwrap();
     assert!(run.resolve_approval("a", Approval::Deny(None)).is_err());
     run.require_approval("a").unwrap();
-    assert!(run.awaiting_approval().next().is_none(), "what was approved is not asked for again");
+    assert!(run.awaiting_approval().next().is_none(), "an approved call does not await approval again");
     let tools = ToolDefinitions::default();
     assert!(matches!(run.next(&tools), Step::CallTools(calls) if calls.len() == 2));
     assert_eq!(run.begin_call("a").unwrap().number, 1);
@@ -208,19 +208,19 @@ fn accepts_each_requested_decision_once() {
 async fn refuses_calls_before_tools_were_offered() {
     let agent = erasing(ScriptedModel::new().calls_all([("erase", "{}"), ("look", "{}")])).build().unwrap();
     let mut run = agent.start("Erase");
-    let Step::CallModel(request) = run.next().await.unwrap() else { panic!("nothing was asked yet") };
+    let Step::CallModel(request) = run.next().await.unwrap() else { panic!("the model was not called yet") };
     let response = agent.model().chat(&request).await.unwrap();
     run.record_response(response).await.unwrap();
     let calls: Vec<_> = run.run().current_calls().map(|(call, _)| call.clone()).collect();
     assert!(
         matches!(run.execute(calls[0].clone()).await.unwrap_err().kind(), RunErrorKind::Step(_)),
-        "it waits"
+        "it awaits approval"
     );
 
     let mut resumed = agent.resume(restored(run.into_run())).start();
     assert!(
         matches!(resumed.execute(calls[0].clone()).await.unwrap_err().kind(), RunErrorKind::Step(_)),
-        "it waits"
+        "it awaits approval"
     );
     assert!(resumed.execute(calls[1].clone()).await.unwrap().outcome().is_ok());
 }

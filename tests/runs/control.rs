@@ -76,14 +76,14 @@ fn failures() -> [(ToolErrorKind, &'static str, &'static str); 5] {
 async fn each_kind_of_failure_is_reported_hidden_or_ends_the_run() {
     for (kind, name, arguments) in failures() {
         let script = || ScriptedModel::new().calls(name, arguments).says("Sorry.");
-        let told = alike(|| agent(script())).await.unwrap();
-        let error = told.tool_executions()[0].outcome().unwrap_err();
+        let actual = alike(|| agent(script())).await.unwrap();
+        let error = actual.tool_executions()[0].outcome().unwrap_err();
         assert_eq!(error.kind(), kind);
 
         let hidden = alike(|| agent(script()).error_policy(kind, ErrorPolicy::Hide)).await.unwrap();
         let error = hidden.tool_executions()[0].outcome().unwrap_err();
         assert_eq!((error.kind(), &*error.to_string()), (kind, "the tool failed (reference call_1_0)"));
-        assert!(error.failure().is_some(), "what happened stays with the application");
+        assert!(error.failure().is_some(), "the application receives the failure");
 
         let ended = alike(|| agent(script()).error_policy(kind, ErrorPolicy::EndRun)).await.unwrap_err();
         let RunErrorKind::Stopped(StopReason::ToolFailed { tool, error }) = ended.kind() else {
@@ -133,12 +133,12 @@ async fn a_fatal_error_ends_the_run_and_every_call_has_a_result() {
     assert_eq!(error.tool_executions().len(), 1);
 }
 
-static TRIED: AtomicU32 = AtomicU32::new(0);
+static ATTEMPTS: AtomicU32 = AtomicU32::new(0);
 
 /// A tool that fails as often as the test requests.
 #[tool(attempts = 3)]
 fn flaky(failures: u32, #[inject] context: &ToolContext) -> Result<u32, String> {
-    TRIED.fetch_add(1, Ordering::SeqCst);
+    ATTEMPTS.fetch_add(1, Ordering::SeqCst);
     if context.attempt() <= failures {
         Err(format!("attempt {}", context.attempt()))
     } else {
@@ -149,7 +149,7 @@ fn flaky(failures: u32, #[inject] context: &ToolContext) -> Result<u32, String> 
 #[tokio::test]
 async fn retries_a_call_up_to_its_tools_attempts() {
     for (failures, expected, attempts) in [(0, "1", 1), (1, "2", 2), (2, "3", 3), (3, "attempt 3", 3)] {
-        TRIED.store(0, Ordering::SeqCst);
+        ATTEMPTS.store(0, Ordering::SeqCst);
         let model = || {
             let arguments = format!(r#"{{"failures": {failures}}}"#);
             ScriptedModel::new().calls("flaky", arguments).says("Done.")
@@ -158,7 +158,7 @@ async fn retries_a_call_up_to_its_tools_attempts() {
         assert_eq!(answer.messages()[2].text(), expected);
         assert_eq!(answer.tool_executions()[0].attempts(), attempts);
         // In three ways.
-        assert_eq!(TRIED.load(Ordering::SeqCst), attempts * 3);
+        assert_eq!(ATTEMPTS.load(Ordering::SeqCst), attempts * 3);
     }
     // Invalid arguments stay invalid, so they are not retried.
     let model = || ScriptedModel::new().calls("flaky", r#"{"failures": -1}"#).says("Done.");
@@ -180,8 +180,8 @@ async fn the_call_limit_executes_no_call_of_the_turn_that_exceeds_it() {
     let error = limited(script, |builder| builder.max_calls(3)).await;
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxCalls(3))));
     assert_eq!(error.tool_executions().len(), 2);
-    let told = error.messages().last().unwrap().text().into_owned();
-    assert_eq!(told, "the call was not made: the run would have exceeded its limit of calls");
+    let actual = error.messages().last().unwrap().text().into_owned();
+    assert_eq!(actual, "the call was not made: the run would have exceeded its limit of calls");
 }
 
 #[tokio::test]
@@ -239,7 +239,7 @@ async fn the_time_limit_drops_running_calls() {
     let results: Vec<_> = error.messages()[2..].iter().map(Message::text).collect();
     assert_eq!(results, ["1", "the call was interrupted before a result was produced"]);
     assert!(error.tool_executions()[1].outcome().unwrap_err().is_outcome_unknown());
-    assert!(error.run().elapsed() <= clock.elapsed(), "what was waited for counts once");
+    assert!(error.run().elapsed() <= clock.elapsed(), "waiting time counts once");
     assert_eq!(error.to_string(), "the run took longer than 80ms; raise `max_time`");
     // Driven step by step, running calls are dropped as well.
     let agent = agent(80);
@@ -273,10 +273,10 @@ async fn reports_a_repeated_call_and_then_ends_the_run() {
     );
     let outcomes: Vec<_> = error.tool_executions().iter().map(|one| one.outcome().is_ok()).collect();
     assert_eq!(outcomes, [true, true, true, false, false, false, false]);
-    let told = error.tool_executions()[3].outcome().unwrap_err().to_string();
+    let actual = error.tool_executions()[3].outcome().unwrap_err().to_string();
     assert!(
-        told.starts_with("the call was not made: it was requested 3 times with these arguments already"),
-        "{told}"
+        actual.starts_with("the call was not made: it was requested 3 times with these arguments already"),
+        "{actual}"
     );
     // A call with other arguments is a different call, and the limit can be changed.
     assert!(alike(|| agent(script()).max_turns(20).max_repeated_calls(8)).await.is_ok());
@@ -352,7 +352,7 @@ async fn a_repeated_id_refers_to_the_earlier_call() {
             .says("Done.")
     };
     let answer = alike(|| agent(script())).await.unwrap();
-    let told: Vec<_> = answer
+    let actual: Vec<_> = answer
         .tool_executions()
         .iter()
         .map(|one| {
@@ -361,7 +361,7 @@ async fn a_repeated_id_refers_to_the_earlier_call() {
         .collect();
     let refused = "the call was not made: its id is that of an earlier call with other arguments; give each call a unique id";
     let expected = [(false, "2.0"), (true, "2.0"), (false, "10.0"), (false, refused)];
-    assert_eq!(told, expected.map(|(from_record, text)| (from_record, text.to_owned())));
+    assert_eq!(actual, expected.map(|(from_record, text)| (from_record, text.to_owned())));
 }
 
 static LOOKED: AtomicU32 = AtomicU32::new(0);

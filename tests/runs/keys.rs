@@ -61,15 +61,15 @@ async fn interrupted_calls_are_retried_or_reported_as_outcome_unknown() {
     for call in calls {
         state.begin_call(&call.id).unwrap();
     }
-    let kept = serde_json::to_string(&state).unwrap();
-    let restored: Run = serde_json::from_str(&kept).unwrap();
+    let stored = serde_json::to_string(&state).unwrap();
+    let restored: Run = serde_json::from_str(&stored).unwrap();
     let answer = agent.resume(restored).await.unwrap();
-    let made = answer.tool_executions();
-    assert_eq!(made[0].output().unwrap().to_string(), format!("{}/call_1_0 2", state.id()));
-    assert_eq!(made[0].attempts(), 2);
-    let lost = made[1].outcome().unwrap_err();
-    assert!(lost.is_outcome_unknown());
-    assert!(lost.to_string().starts_with("the outcome of the call is unknown"), "{lost}");
+    let executions = answer.tool_executions();
+    assert_eq!(executions[0].output().unwrap().to_string(), format!("{}/call_1_0 2", state.id()));
+    assert_eq!(executions[0].attempts(), 2);
+    let unknown = executions[1].outcome().unwrap_err();
+    assert!(unknown.is_outcome_unknown());
+    assert!(unknown.to_string().starts_with("the outcome of the call is unknown"), "{unknown}");
 }
 
 /// The caller stores the state between the start of a call and its execution.
@@ -80,20 +80,20 @@ async fn a_call_starts_before_it_is_executed_step_by_step() {
     let mut run = agent.start("Go");
     run.advance().await.unwrap();
     let Step::CallTools(calls) = run.next().await.unwrap() else { panic!() };
-    let mut kept = Vec::new();
+    let mut stored = Vec::new();
     for call in calls {
         // This also holds for a run that was just restored, before its tools were requested.
         run = agent.resume(run.into_run()).start();
         run.begin_call(&call).await.unwrap();
-        assert!(run.begin_call(&call).await.is_ok(), "it goes on with what was begun");
-        kept.push(serde_json::to_string(run.run()).unwrap());
+        assert!(run.begin_call(&call).await.is_ok(), "a started call can continue");
+        stored.push(serde_json::to_string(run.run()).unwrap());
         let execution = run.execute(call).await.unwrap();
         assert_eq!(run.context().attempt(), 1);
         assert!(execution.outcome().is_ok());
         run.record_result(execution).await.unwrap();
     }
     // The process ended after the call and before its outcome was stored.
-    let restored: Run = serde_json::from_str(&kept[1]).unwrap();
+    let restored: Run = serde_json::from_str(&stored[1]).unwrap();
     let answer = agent.resume(restored).await.unwrap();
     assert!(answer.tool_executions()[0].output().unwrap().to_string().ends_with("/call_1_0 1"));
     assert!(answer.tool_executions()[1].outcome().unwrap_err().is_outcome_unknown());
@@ -118,22 +118,22 @@ async fn a_run_is_stored_while_it_is_running() {
     let error = agent.ask("Look").await.unwrap_err();
     let ids = store.runs().await.unwrap();
     assert_eq!(ids, [error.run().id().as_str()]);
-    let kept = store.load_run(&ids[0]).await.unwrap().unwrap();
-    assert_eq!(kept.messages(), error.run().messages());
-    assert_eq!(kept.tool_executions().len(), 1);
-    let answer = agent.resume(kept).await.unwrap();
+    let stored = store.load_run(&ids[0]).await.unwrap().unwrap();
+    assert_eq!(stored.messages(), error.run().messages());
+    assert_eq!(stored.tool_executions().len(), 1);
+    let answer = agent.resume(stored).await.unwrap();
     assert_eq!((answer.text(), answer.tool_executions().len()), ("Done.", 1));
-    assert!(store.runs().await.unwrap().is_empty(), "one that is over is removed");
+    assert!(store.runs().await.unwrap().is_empty(), "a finished run is removed");
 
     // The start of a call is stored before the call is executed.
     let seen = store.clone();
     let agent = Agent::builder(ScriptedModel::new().calls("peek", "{}").says("Done."))
-        .tool(tool_core::FunctionTool::new("peek", "Looks at what is kept", move || {
+        .tool(tool_core::FunctionTool::new("peek", "Inspects the stored run", move || {
             let store = seen.clone();
             async move {
                 let id = store.runs().await.unwrap().remove(0);
-                let mut kept = store.load_run(&id).await.unwrap().unwrap();
-                kept.begin_call("call_1_0").unwrap().number
+                let mut stored = store.load_run(&id).await.unwrap().unwrap();
+                stored.begin_call("call_1_0").unwrap().number
             }
         }))
         .run_store(store.clone())

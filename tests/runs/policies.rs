@@ -113,13 +113,13 @@ async fn restores_mangled_calls_before_executing_them() {
     let model =
         ScriptedModel::new().calls("look\" />", "{}").calls("multi_tool_use.parallel", several).says("done");
     let answer = ask(model.clone()).await;
-    let made: Vec<_> = answer
+    let executed: Vec<_> = answer
         .tool_executions()
         .iter()
         .map(|execution| (&*execution.call().name, execution.output().map(ToString::to_string)))
         .collect();
     let seen = Some("seen".to_owned());
-    assert_eq!(made, [("look", seen.clone()), ("look", seen), ("ticket", Some("Ticket 3".into()))]);
+    assert_eq!(executed, [("look", seen.clone()), ("look", seen), ("ticket", Some("Ticket 3".into()))]);
     // The calls sent back to the provider are those that were executed.
     let last = model.requests().pop().unwrap();
     let names =

@@ -136,7 +136,7 @@ async fn run(
     let requests: Vec<_> =
         scripts.into_inner().unwrap().iter().map(|script| (script.requests(), script.remaining())).collect();
     for (other, remaining) in &requests {
-        assert_eq!((other, *remaining), (&requests[0].0, 0), "each way asks the same");
+        assert_eq!((other, *remaining), (&requests[0].0, 0), "every way sends the same requests");
     }
     (outcome, requests.into_iter().next().unwrap().0)
 }
@@ -160,10 +160,10 @@ async fn executes_calls_that_the_model_writes_as_text() {
     let (outcome, requests) = run(script, |agent| agent.instructions("Be brief.")).await;
     let answer = outcome.unwrap();
     assert_eq!(answer.text(), "It is 42.");
-    let made = calls(&answer);
-    let names: Vec<_> = made.iter().map(|(name, _)| *name).collect();
+    let executed = calls(&answer);
+    let names: Vec<_> = executed.iter().map(|(name, _)| *name).collect();
     assert_eq!(names, ["sum", "get_current_weather", "draw", "fail", "subtract"]);
-    let outcomes: Vec<_> = made.iter().map(|(_, outcome)| &**outcome).collect();
+    let outcomes: Vec<_> = executed.iter().map(|(_, outcome)| &**outcome).collect();
     assert_eq!(outcomes[..3], ["42.0", "sunny in Paris", "a dot"]);
     assert!(outcomes[3].contains("no such city") && outcomes[4].contains("`sum`"), "{outcomes:?}");
     let replies = answer.messages().iter().filter_map(Message::as_assistant);
@@ -233,7 +233,7 @@ async fn requests_an_unreadable_call_again() {
 }
 
 #[tokio::test]
-async fn fails_after_repeated_unreadable_calls() {
+async fn fails_when_corrections_do_not_help() {
     let broken = "<tool_call>{secret</tool_call>";
     let unreadable =
         "the model wrote a call that cannot be parsed: expected a name in quotes or `}` at line 1, column 2";
@@ -310,18 +310,18 @@ async fn streamed(
     while let Some(delta) = deltas.next().await {
         match delta {
             Ok(Delta::Done(response)) => {
-                assert!(deltas.next().await.is_none(), "there is nothing behind the end");
+                assert!(deltas.next().await.is_none(), "the stream continues after its end");
                 return (all, Ok(response));
             }
             Ok(delta) => all.push(delta),
             Err(error) => return (all, Err(error)),
         }
     }
-    panic!("the stream ended without an end");
+    panic!("the stream ended without a final event");
 }
 
 /// Returns the parts that the deltas add up to.
-fn put_together(deltas: &[Delta]) -> (String, String, Vec<ToolCall>) {
+fn assembled(deltas: &[Delta]) -> (String, String, Vec<ToolCall>) {
     let (mut text, mut reasoning, mut calls) = (String::new(), String::new(), Vec::new());
     for delta in deltas {
         match delta {
@@ -361,7 +361,7 @@ async fn a_stream_equals_the_whole_reply() {
             let model = PromptedTools::new(TextModel { script: script(), length });
             let (deltas, done) = streamed(&model, &request).await;
             assert_eq!(done.unwrap(), whole);
-            let (text, reasoning, calls) = put_together(&deltas);
+            let (text, reasoning, calls) = assembled(&deltas);
             assert_eq!(text, whole.message.text);
             assert_eq!(Some(reasoning), whole.message.reasoning);
             assert_eq!(calls, whole.message.tool_calls);
@@ -426,7 +426,7 @@ async fn builds_the_request_for_the_model() {
         (&with_tools, &["sum"][..], ToolChoice::None, false, true),
         (&with_tools, &[][..], ToolChoice::Auto, false, true),
     ];
-    for (messages, tools, choice, has_prompt, is_held) in table {
+    for (messages, tools, choice, has_prompt, is_constrained) in table {
         for is_streamed in [false, true] {
             let seen = Arc::clone(&asked);
             let script = ScriptedModel::new()
@@ -456,7 +456,7 @@ async fn builds_the_request_for_the_model() {
             let (sent, sent_options, sent_format, sent_choice) = asked.lock().unwrap().pop().unwrap();
             assert_eq!(sent[0].text().contains("# Tools"), has_prompt);
             assert_eq!(sent[0].text().contains("JSON Schema:\n{"), has_prompt);
-            assert_eq!(sent_format.as_ref(), is_held.then_some(&format));
+            assert_eq!(sent_format.as_ref(), is_constrained.then_some(&format));
             assert_eq!((sent_options, sent_choice), (options.clone(), ToolChoice::Auto));
             // Without tools, text is text.
             assert_eq!(response.message.tool_calls.is_empty(), !has_prompt);
@@ -580,7 +580,7 @@ async fn accepts_calls_that_the_server_parsed() {
             true => {
                 let (deltas, done) = streamed(&model, &request).await;
                 let response = done.unwrap();
-                assert_eq!(put_together(&deltas).2, response.message.tool_calls);
+                assert_eq!(assembled(&deltas).2, response.message.tool_calls);
                 response
             }
             false => model.chat(&request).await.unwrap(),

@@ -36,8 +36,8 @@ async fn the_history_follows_the_instructions() {
     assert_eq!(texts(&model.requests()[2]), ["Be brief.", "First?", "", "a", "One.", "Second?"]);
     agent.ask("Third?").conversation("b").await.unwrap();
     assert_eq!(model.requests()[3].len(), 2, "another conversation");
-    let kept = memory.messages(&"a".into()).await.unwrap();
-    assert_eq!(texts(&kept), ["First?", "", "a", "One.", "Second?", "Two."]);
+    let stored = memory.messages(&"a".into()).await.unwrap();
+    assert_eq!(texts(&stored), ["First?", "", "a", "One.", "Second?", "Two."]);
 }
 
 #[tokio::test]
@@ -51,9 +51,9 @@ async fn stores_nothing_of_a_run_without_an_answer() {
     // A resumed run is stored once it has an answer, and only once, however often it is finished.
     let answer = agent.resume(restored(error.into_run())).await.unwrap();
     assert_eq!(answer.text(), "Later.");
-    let kept = memory.messages(&"a".into()).await.unwrap();
-    assert_eq!(texts(&kept), ["First?", "", "a", "Later."]);
-    assert_valid(&kept);
+    let stored = memory.messages(&"a".into()).await.unwrap();
+    assert_eq!(texts(&stored), ["First?", "", "a", "Later."]);
+    assert_valid(&stored);
 }
 
 #[tokio::test]
@@ -77,8 +77,8 @@ async fn asks_in_one_conversation_run_in_sequence() {
     let ask = |question: &str| agent.ask(question).conversation("a").into_future();
     let (first, second) = futures_util::future::join(ask("First?"), ask("Second?")).await;
     assert_eq!((first.unwrap().text(), second.unwrap().text()), ("One.", "Two."));
-    let kept = memory.messages(&"a".into()).await.unwrap();
-    assert_eq!(texts(&kept), ["First?", "", "a", "One.", "Second?", "Two."]);
+    let stored = memory.messages(&"a".into()).await.unwrap();
+    assert_eq!(texts(&stored), ["First?", "", "a", "One.", "Second?", "Two."]);
     // An ask that is dropped halfway stores nothing and lets the next one proceed.
     let agent = Agent::builder(ScriptedModel::new().calls(slow.0, slow.1).says("Three."))
         .tools(tools![look])
@@ -101,7 +101,7 @@ async fn a_window_limits_the_request_but_never_the_question() {
         agent.ask(question).conversation("a").await.unwrap();
     }
     assert_eq!(texts(&model.requests()[2]), ["Be brief.", "Two.", "Third?"]);
-    assert_eq!(memory.messages(&"a".into()).await.unwrap().len(), 6, "all is kept");
+    assert_eq!(memory.messages(&"a".into()).await.unwrap().len(), 6, "all messages are stored");
 }
 
 #[tokio::test]
@@ -116,7 +116,7 @@ async fn a_run_that_awaits_approval_blocks_no_other() {
     let mut run = restored(error.into_run());
     run.resolve_all_approvals(&tool_core::Approval::Approve);
     agent.resume(run).await.unwrap();
-    let kept = memory.messages(&"a".into()).await.unwrap();
-    assert_eq!(texts(&kept), ["How are you?", "Meanwhile.", "Pay", "", "Success", "Paid."]);
-    assert_valid(&kept);
+    let stored = memory.messages(&"a".into()).await.unwrap();
+    assert_eq!(texts(&stored), ["How are you?", "Meanwhile.", "Pay", "", "Success", "Paid."]);
+    assert_valid(&stored);
 }

@@ -24,7 +24,7 @@ fn square_root(x: f64) -> Result<f64, String> {
     if x < 0.0 { Err("must not be negative".into()) } else { Ok(x.sqrt()) }
 }
 
-/// Takes as long as it is told.
+/// Waits for this time.
 #[tool]
 async fn wait(milliseconds: u64) -> u64 {
     tokio::time::sleep(Duration::from_millis(milliseconds)).await;
@@ -109,28 +109,28 @@ async fn results_are_in_the_order_of_the_calls() {
     assert_eq!(outputs, ["60", "1", "3.0"]);
 }
 
-static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
-static MOST_UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
+static IN_FLIGHT: AtomicUsize = AtomicUsize::new(0);
+static MOST_IN_FLIGHT: AtomicUsize = AtomicUsize::new(0);
 
-/// Tells how many of it are under way.
+/// Counts its concurrent executions.
 #[tool]
 async fn crowd() {
-    MOST_UNDER_WAY.fetch_max(UNDER_WAY.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+    MOST_IN_FLIGHT.fetch_max(IN_FLIGHT.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
     for _ in 0..10 {
         tokio::task::yield_now().await;
     }
-    UNDER_WAY.fetch_sub(1, Ordering::SeqCst);
+    IN_FLIGHT.fetch_sub(1, Ordering::SeqCst);
 }
 
 #[tokio::test]
 async fn calls_of_one_turn_run_concurrently_up_to_a_limit() {
     for (limit, expected) in [(None, 8), (Some(1), 1), (Some(3), 3), (Some(0), 1)] {
-        MOST_UNDER_WAY.store(0, Ordering::SeqCst);
+        MOST_IN_FLIGHT.store(0, Ordering::SeqCst);
         let model = ScriptedModel::new().calls_all([("crowd", "{}"); 20]).says("Done.");
         let builder = Agent::builder(model).tools(tools![crowd]).max_repeated_calls(20);
         let builder = if let Some(limit) = limit { builder.max_concurrent_calls(limit) } else { builder };
         let answer = builder.build().unwrap().ask("Gather").await.unwrap();
-        assert_eq!(MOST_UNDER_WAY.load(Ordering::SeqCst), expected);
+        assert_eq!(MOST_IN_FLIGHT.load(Ordering::SeqCst), expected);
         assert_eq!(answer.tool_executions().len(), 20);
         assert!(answer.tool_executions().iter().all(|one| one.started_at().is_some()));
     }
@@ -302,7 +302,7 @@ async fn a_stream_reports_all_events() {
         .says("Three.");
     let events: Vec<_> =
         agent(model).build().unwrap().ask("What?").stream().map(Result::unwrap).collect().await;
-    let told: Vec<_> = events
+    let actual: Vec<_> = events
         .iter()
         .map(|event| match event {
             Event::TurnStarted { turn, messages, .. } => format!("turn {turn} with {messages}"),
@@ -340,16 +340,16 @@ async fn a_stream_reports_all_events() {
         "turn 2 took 0",
         "done: Three.",
     ];
-    assert_eq!(told, expected);
+    assert_eq!(actual, expected);
 }
 
-static BEGUN: AtomicUsize = AtomicUsize::new(0);
+static STARTED: AtomicUsize = AtomicUsize::new(0);
 static ENDED: AtomicUsize = AtomicUsize::new(0);
 
-/// Takes for ever.
+/// Sleeps for a while.
 #[tool]
 async fn sleep() {
-    BEGUN.fetch_add(1, Ordering::SeqCst);
+    STARTED.fetch_add(1, Ordering::SeqCst);
     tokio::time::sleep(Duration::from_millis(200)).await;
     ENDED.fetch_add(1, Ordering::SeqCst);
 }
@@ -360,14 +360,14 @@ async fn dropping_a_stream_cancels_running_calls() {
     let mut events = Agent::builder(model).tools(tools![sleep]).build().unwrap().ask("Sleep").stream();
     while !matches!(events.next().await.unwrap().unwrap(), Event::CallStarted(_)) {}
     let _ = tokio::time::timeout(Duration::from_millis(50), events.next()).await;
-    assert_eq!(BEGUN.load(Ordering::SeqCst), 1);
+    assert_eq!(STARTED.load(Ordering::SeqCst), 1);
     drop(events);
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(ENDED.load(Ordering::SeqCst), 0);
 }
 
 #[tokio::test]
-async fn marks_a_refusal_as_an_answer() {
+async fn marks_an_answer_that_is_a_refusal() {
     let refusal = || {
         let mut message = AssistantMessage::default();
         message.refusal = Some("I will not.".into());

@@ -44,11 +44,11 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Spans {
     }
 
     fn on_record(&self, id: &Id, values: &Record<'_>, _: Context<'_, S>) {
-        self.of(id, |span| values.record(span));
+        self.update(id, |span| values.record(span));
     }
 
     fn on_close(&self, id: Id, _: Context<'_, S>) {
-        self.of(&id, |span| span.is_closed = true);
+        self.update(&id, |span| span.is_closed = true);
     }
 }
 
@@ -70,7 +70,7 @@ impl Visit for Span {
     }
 
     fn record_debug(&mut self, field: &Field, _: &dyn fmt::Debug) {
-        panic!("a collector would show {field} as a text");
+        panic!("a collector would show {field} as text");
     }
 }
 
@@ -92,11 +92,11 @@ impl Spans {
         tracing::subscriber::set_default(tracing_subscriber::registry().with(self.clone()))
     }
 
-    fn of(&self, id: &Id, change: impl FnOnce(&mut Span)) {
+    fn update(&self, id: &Id, change: impl FnOnce(&mut Span)) {
         let mut spans = self.0.lock().unwrap();
         // Ids are reused after a span is closed.
         let found = spans.iter_mut().rfind(|span| span.id == id.into_u64() && !span.is_closed);
-        change(found.expect("the span began"));
+        change(found.expect("the span has started"));
     }
 
     fn all(&self) -> Vec<Span> {
@@ -210,7 +210,7 @@ async fn streamed(agent: &Agent) -> Result<Answer, RunError> {
             return Ok(answer);
         }
     }
-    panic!("the stream ended without an end");
+    panic!("the stream ended without a final event");
 }
 
 async fn by_hand(agent: &Agent) -> Result<Answer, RunError> {
@@ -269,13 +269,13 @@ async fn nests_spans() {
             _ => (by_hand(&agent).await, tree("request")),
         };
         assert_eq!(answer.unwrap().text(), "secret-answer", "{way}");
-        let mut made = spans.tree();
+        let mut actual = spans.tree();
         if way == "by hand" {
             // Executes one call after the other.
-            made[4..8].sort();
+            actual[4..8].sort();
             expected[4..8].sort();
         }
-        assert_eq!(made, expected, "{way}");
+        assert_eq!(actual, expected, "{way}");
         spans.all();
     }
 }
@@ -396,8 +396,9 @@ async fn traces_requested_content() {
     let json = |span: &Span, field: &str| -> Value {
         serde_json::from_str(span.fields[field].as_str().unwrap()).unwrap()
     };
-    let of = |name: &str| spans.iter().filter(|span| span.name == name).collect::<Vec<_>>();
-    let (run, chats, calls) = (of("invoke_agent")[0], of("chat"), of("execute_tool"));
+    let spans_named = |name: &str| spans.iter().filter(|span| span.name == name).collect::<Vec<_>>();
+    let (run, chats, calls) =
+        (spans_named("invoke_agent")[0], spans_named("chat"), spans_named("execute_tool"));
 
     let text = |text: &str| json!([{ "type": "text", "content": text }]);
     let question = json!([
@@ -474,9 +475,9 @@ async fn records_the_errors_of_failed_runs() {
         let _listening = spans.listen();
         let agent = build(agent(script)).build().unwrap();
         awaited(&agent).await.unwrap_err();
-        let made: Vec<_> =
+        let actual: Vec<_> =
             spans.tree().iter().map(|line| line.replace("invoke_agent clerk", "run")).collect();
-        assert_eq!(made, expected);
+        assert_eq!(actual, expected);
         assert!(spans.all().iter().all(|span| !fields(span).to_string().contains("secret")));
     }
 }

@@ -8,12 +8,12 @@ use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, ChatModel, RunError, RunErrorKind, tool, tools};
 
 /// A model with response formats, with or without support for them beside tools.
-struct Held {
+struct WithFormats {
     model: ScriptedModel,
     with_tools: bool,
 }
 
-impl ChatModel for Held {
+impl ChatModel for WithFormats {
     fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
         self.model.chat(request)
     }
@@ -58,8 +58,9 @@ fn vienna() -> City {
     City { name: "Vienna".into(), size: Size::Large, rivers: vec!["Danube".into()] }
 }
 
-async fn ask_held(model: ScriptedModel) -> Result<City, RunError> {
-    let agent = Agent::builder(Held { model, with_tools: true }).tools(tools![look_up]).build().unwrap();
+async fn ask_with_formats(model: ScriptedModel) -> Result<City, RunError> {
+    let agent =
+        Agent::builder(WithFormats { model, with_tools: true }).tools(tools![look_up]).build().unwrap();
     agent.ask("Which city?").answer_as::<City>().await
 }
 
@@ -79,13 +80,13 @@ async fn constrains_a_model_that_supports_schemas() {
         .calls("look_up", r#"{"name": "Vienna"}"#)
         .expects(format_is_there)
         .says(VIENNA);
-    assert_eq!(ask_held(model).await.unwrap(), vienna());
+    assert_eq!(ask_with_formats(model).await.unwrap(), vienna());
     // In strict form, `null` stands for an absent value.
     let model = ScriptedModel::new().says(r#"{"name": "Graz", "size": "small", "rivers": null}"#);
-    assert_eq!(ask_held(model).await.unwrap().rivers, Vec::<String>::new());
+    assert_eq!(ask_with_formats(model).await.unwrap().rivers, Vec::<String>::new());
     let model =
         ScriptedModel::new().says(r#"{"answer": [{"name": "Graz", "size": "small", "rivers": null}]}"#);
-    let agent = Agent::builder(Held { model, with_tools: true }).build().unwrap();
+    let agent = Agent::builder(WithFormats { model, with_tools: true }).build().unwrap();
     assert_eq!(agent.ask("Which?").answer_as::<Vec<City>>().await.unwrap()[0].name, "Graz");
 }
 
@@ -129,24 +130,26 @@ async fn reports_an_invalid_answer_to_the_model() {
         .says(r#"{"name": "Vienna", "size": "huge"}"#)
         .expects(says("`size`"))
         .says(VIENNA);
-    assert_eq!(ask_held(model).await.unwrap(), vienna());
+    assert_eq!(ask_with_formats(model).await.unwrap(), vienna());
 }
 
 #[tokio::test]
 async fn within_a_limit() {
     let wrong = || ScriptedModel::new().says("no").says("no").says("no").says(VIENNA);
-    let error = ask_held(wrong()).await.unwrap_err();
+    let error = ask_with_formats(wrong()).await.unwrap_err();
     assert!(
         matches!(error.kind(), RunErrorKind::Stopped(StopReason::WrongAnswer(_))) && !error.is_resumable()
     );
     assert!(error.to_string().starts_with("the model gave no valid answer: "), "{error}");
     assert_eq!(error.messages().len(), 6);
-    let told = ask_plain(wrong()).await.unwrap_err().to_string();
-    assert!(!told.contains("final_answer"), "what is meant for the model: {told}");
+    let actual = ask_plain(wrong()).await.unwrap_err().to_string();
+    assert!(!actual.contains("final_answer"), "text meant for the model: {actual}");
     let limits = RunLimits::new().max_wrong_answers(3);
-    let agent = Agent::builder(Held { model: wrong(), with_tools: true }).limits(limits).build().unwrap();
+    let agent =
+        Agent::builder(WithFormats { model: wrong(), with_tools: true }).limits(limits).build().unwrap();
     assert_eq!(agent.ask("Which?").answer_as::<City>().await.unwrap(), vienna());
-    let agent = Agent::builder(Held { model: wrong(), with_tools: true }).max_turns(1).build().unwrap();
+    let agent =
+        Agent::builder(WithFormats { model: wrong(), with_tools: true }).max_turns(1).build().unwrap();
     let error = agent.ask("Which?").answer_as::<City>().await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::WrongAnswer(_))));
 }
@@ -156,7 +159,7 @@ async fn does_not_retry_a_refusal() {
     let mut message = tool_core::model::AssistantMessage::default();
     message.refusal = Some("I will not.".into());
     let model = ScriptedModel::new().replies(tool_core::model::ChatResponse::new(message)).says(VIENNA);
-    let error = ask_held(model.clone()).await.unwrap_err();
+    let error = ask_with_formats(model.clone()).await.unwrap_err();
     let RunErrorKind::Stopped(StopReason::Refused(refusal)) = error.kind() else { panic!("{error}") };
     assert_eq!(
         (&**refusal, &*error.to_string(), model.remaining()),
@@ -167,7 +170,7 @@ async fn does_not_retry_a_refusal() {
 #[tokio::test]
 async fn wraps_answers_that_are_not_objects() {
     let model = ScriptedModel::new().says(r#"{"answer": ["a", "b"]}"#);
-    let agent = Agent::builder(Held { model, with_tools: true }).build().unwrap();
+    let agent = Agent::builder(WithFormats { model, with_tools: true }).build().unwrap();
     let (names, answer) = agent.ask("Which?").answer_as::<Vec<String>>().with_answer().await.unwrap();
     assert_eq!((names, answer.turns()), (vec!["a".into(), "b".into()], 1));
     let agent = Agent::builder(ScriptedModel::new().calls("final_answer", r#"{"answer": "large"}"#));
@@ -201,12 +204,13 @@ async fn uses_a_final_tool_if_schemas_prevent_calls() {
     let by_tool =
         |request: &ChatRequest<'_>| request.response_format().is_none() && request.tools().len() == 2;
     let model = ScriptedModel::new().expects(by_tool).calls("final_answer", VIENNA);
-    let agent = Agent::builder(Held { model, with_tools: false }).tools(tools![look_up]).build().unwrap();
+    let agent =
+        Agent::builder(WithFormats { model, with_tools: false }).tools(tools![look_up]).build().unwrap();
     assert_eq!(agent.ask("Which city?").answer_as::<City>().await.unwrap(), vienna());
     // Without tools, the model is constrained to the schema.
     let by_format =
         |request: &ChatRequest<'_>| request.response_format().is_some() && request.tools().is_empty();
     let model = ScriptedModel::new().expects(by_format).says(VIENNA);
-    let agent = Agent::builder(Held { model, with_tools: false }).build().unwrap();
+    let agent = Agent::builder(WithFormats { model, with_tools: false }).build().unwrap();
     assert_eq!(agent.ask("Which city?").answer_as::<City>().await.unwrap(), vienna());
 }

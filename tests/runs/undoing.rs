@@ -39,7 +39,7 @@ fn agent(model: ScriptedModel) -> AgentBuilder {
     Agent::builder(model).tools(tools![book, fatal, look]).undo_tools(tools![cancel])
 }
 
-fn told(undone: &[ToolExecution]) -> Vec<String> {
+fn undone_texts(undone: &[ToolExecution]) -> Vec<String> {
     undone.iter().map(|one| one.outcome().map_or_else(ToString::to_string, ToString::to_string)).collect()
 }
 
@@ -61,7 +61,7 @@ async fn a_failed_run_undoes_its_calls_in_reverse_order() {
         matches!(error.kind(), RunErrorKind::Stopped(StopReason::ToolFailed { .. })) && !error.is_resumable()
     );
     let expected = ["hotel undone, which gave booking of hotel", "train undone, which gave booking of train"];
-    assert_eq!(told(error.run().undo_executions()), expected);
+    assert_eq!(undone_texts(error.run().undo_executions()), expected);
     // A run with an answer undoes nothing.
     let script = || ScriptedModel::new().calls_all([booking("train")]).says("Booked.");
     assert!(alike(|| agent(script())).await.is_ok());
@@ -73,7 +73,7 @@ async fn a_failed_undo_does_not_stop_the_others() {
         || ScriptedModel::new().calls_all([booking("train"), booking("bridge")]).calls("fatal", "{}");
     let error = alike(|| agent(script())).await.unwrap_err();
     let expected = ["cannot be burnt twice", "train undone, which gave booking of train"];
-    assert_eq!(told(error.run().undo_executions()), expected);
+    assert_eq!(undone_texts(error.run().undo_executions()), expected);
     assert_eq!(error.run().undo_executions()[0].attempts(), 2);
 }
 
@@ -93,7 +93,7 @@ async fn an_undo_tool_receives_the_arguments_that_it_declares() {
     let hidden = alike(|| Agent::builder(script()).tools(tools()).undo_tools(tools![free])).await;
     let offered = alike(|| Agent::builder(script()).tools(tools()).tools(tools![free])).await;
     for error in [hidden.unwrap_err(), offered.unwrap_err()] {
-        assert_eq!(told(error.run().undo_executions()), ["7: 7 in ICE 4"]);
+        assert_eq!(undone_texts(error.run().undo_executions()), ["7: 7 in ICE 4"]);
     }
 }
 
@@ -103,7 +103,7 @@ async fn limits_undo_calls_and_model_failures_only_once_cancelled() {
     let script = || turn(turn(ScriptedModel::new(), "train"), "hotel");
     let error: RunError = alike(|| agent(script()).max_turns(2)).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTurns(_))));
-    assert_eq!(told(error.run().undo_executions()), ["train undone, which gave booking of train"]);
+    assert_eq!(undone_texts(error.run().undo_executions()), ["train undone, which gave booking of train"]);
 
     let agent = agent(turn(ScriptedModel::new(), "train").fails("the line is dead")).build().unwrap();
     let error = agent.ask("Book").await.unwrap_err();
@@ -132,7 +132,7 @@ async fn a_cancelled_run_undoes_its_calls() {
     };
     let error = agent.ask("Book").on_event(hook).cancellation_token(cancellation.clone()).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::Cancelled)));
-    assert_eq!(told(error.run().undo_executions()), ["train undone, which gave booking of train"]);
+    assert_eq!(undone_texts(error.run().undo_executions()), ["train undone, which gave booking of train"]);
 }
 
 #[tokio::test]
@@ -145,7 +145,7 @@ async fn undoes_calls_that_timed_out() {
     let script = || ScriptedModel::new().calls("hangs", r#"{"what": "train"}"#).calls("fatal", "{}");
     let build = || Agent::builder(script()).tools(tools![hangs, fatal]).undo_tools(tools![cancel]);
     let error = alike(build).await.unwrap_err();
-    assert_eq!(told(error.run().undo_executions()), ["train undone, which gave ?"]);
+    assert_eq!(undone_texts(error.run().undo_executions()), ["train undone, which gave ?"]);
 }
 
 /// The process ends after the undo call has started; the stored state is resumed.
@@ -180,7 +180,7 @@ async fn does_not_retry_an_at_most_once_undo_call() {
 
 #[tool(undo = "sweep")]
 fn bursts() {
-    panic!("behind its effect")
+    panic!("after its effect")
 }
 
 #[tool]
@@ -229,5 +229,5 @@ async fn undoes_calls_in_a_turn_with_fewer_tools() {
         })
     };
     let error = alike(build).await.unwrap_err();
-    assert_eq!(told(error.run().undo_executions()), ["train"]);
+    assert_eq!(undone_texts(error.run().undo_executions()), ["train"]);
 }

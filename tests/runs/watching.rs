@@ -31,19 +31,19 @@ async fn a_tool_reports_progress() {
             hook.fetch_add(u32::from(matches!(event, Event::CallProgress { .. })), Ordering::SeqCst);
         })
         .stream();
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     while let Some(event) = events.next().await {
         match event.unwrap() {
-            Event::CallStarted(call) => told.push(format!("{} starts", call.name)),
+            Event::CallStarted(call) => reported.push(format!("{} starts", call.name)),
             Event::CallProgress { id, name, progress, .. } => {
                 assert_eq!((&*id, &*name, &*progress.text), ("call_1_0", "fetch", "fetching"));
-                told.push(format!("{:?}/{:?}", progress.done.unwrap(), progress.total.unwrap()));
+                reported.push(format!("{:?}/{:?}", progress.done.unwrap(), progress.total.unwrap()));
             }
-            Event::CallFinished(_) => told.push("finished".into()),
+            Event::CallFinished(_) => reported.push("finished".into()),
             _ => {}
         }
     }
-    assert_eq!(told, ["fetch starts", "1/3", "2/3", "3/3", "finished"]);
+    assert_eq!(reported, ["fetch starts", "1/3", "2/3", "3/3", "finished"]);
     assert_eq!(heard.load(Ordering::SeqCst), 3);
 }
 
@@ -60,15 +60,15 @@ async fn excess_progress_is_dropped_without_blocking_the_tool() {
     let script = || ScriptedModel::new().calls("chatter", r#"{"times": 100000}"#).says("Done.");
     let agent = || Agent::builder(script()).tools(tools![chatter]).build().unwrap();
     let mut events = agent().ask("Chatter").stream();
-    let (mut told, mut heard) = (0, String::new());
+    let (mut reported, mut heard) = (0, String::new());
     while let Some(event) = events.next().await {
         match event.unwrap() {
-            Event::CallProgress { .. } => told += 1,
+            Event::CallProgress { .. } => reported += 1,
             Event::CallFinished(execution) => heard = execution.output().unwrap().to_string(),
             _ => {}
         }
     }
-    assert!((1..100).contains(&told), "{told}");
+    assert!((1..100).contains(&reported), "{reported}");
     assert_eq!(heard, "true");
     // Without a listener, the tool can see that its progress is not observed.
     let answer = agent().ask("Chatter").await.unwrap();
@@ -145,22 +145,22 @@ async fn a_token_cancels_the_run() {
 #[tokio::test]
 async fn an_answered_run_cancels_nothing() {
     #[tool]
-    fn leaves(#[inject] cancellation: &CancellationToken, #[inject] kept: &Kept) {
-        *kept.0.lock().unwrap() = Some(cancellation.clone());
+    fn leaves(#[inject] cancellation: &CancellationToken, #[inject] slot: &TokenSlot) {
+        *slot.0.lock().unwrap() = Some(cancellation.clone());
     }
     #[derive(Clone, Default)]
-    struct Kept(Arc<Mutex<Option<CancellationToken>>>);
-    let kept = Kept::default();
+    struct TokenSlot(Arc<Mutex<Option<CancellationToken>>>);
+    let slot = TokenSlot::default();
     let model = ScriptedModel::new().calls("leaves", "{}").says("Done.");
-    let agent = Agent::builder(model).tools(tools![leaves]).context(kept.clone()).build().unwrap();
+    let agent = Agent::builder(model).tools(tools![leaves]).context(slot.clone()).build().unwrap();
     agent.ask("Go").await.unwrap();
-    assert!(!kept.0.lock().unwrap().as_ref().unwrap().is_cancelled());
+    assert!(!slot.0.lock().unwrap().as_ref().unwrap().is_cancelled());
 }
 
 #[tokio::test]
 async fn hooks_receive_failures() {
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let hook = Arc::clone(&told);
+    let reported = Arc::new(Mutex::new(Vec::new()));
+    let hook = Arc::clone(&reported);
     let agent = Agent::builder(ScriptedModel::new().fails("the line is dead").says("Hello."))
         .on_event(move |event| {
             if let Event::Failed(text) = event {
@@ -170,9 +170,9 @@ async fn hooks_receive_failures() {
         .build()
         .unwrap();
     let error = agent.ask("Hello").await.unwrap_err();
-    assert_eq!(*told.lock().unwrap(), ["the request to the model failed: the line is dead"]);
+    assert_eq!(*reported.lock().unwrap(), ["the request to the model failed: the line is dead"]);
     agent.resume(error.into_run()).await.unwrap();
-    assert_eq!(told.lock().unwrap().len(), 1);
+    assert_eq!(reported.lock().unwrap().len(), 1);
 }
 
 #[tool]
@@ -252,8 +252,8 @@ async fn a_resumed_turn_retains_the_tools_of_its_hook() {
 #[tokio::test]
 async fn reports_calls_in_flight_at_the_end_of_the_run() {
     for last in ["revoked", "first"] {
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let hook = Arc::clone(&told);
+        let reported = Arc::new(Mutex::new(Vec::new()));
+        let hook = Arc::clone(&reported);
         let model = ScriptedModel::new().calls_all([("spawns", "{}"), (last, "{}"), ("spawns", "{}")]);
         let builder = Agent::builder(model).tools(tools![spawns, revoked, first]).context(Seen::default());
         let hear = move |event: &Event| {
@@ -263,6 +263,6 @@ async fn reports_calls_in_flight_at_the_end_of_the_run() {
         };
         let agent = builder.max_time(Duration::from_millis(100)).on_event(hear).build().unwrap();
         agent.ask("Go").await.unwrap_err();
-        assert_eq!(*told.lock().unwrap(), ["call_1_1", "call_1_0", "call_1_2"], "{last}");
+        assert_eq!(*reported.lock().unwrap(), ["call_1_1", "call_1_0", "call_1_2"], "{last}");
     }
 }

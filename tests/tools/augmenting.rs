@@ -88,10 +88,10 @@ type Heard = Arc<Mutex<Vec<String>>>;
 /// Returns extra parameters, and the list of the values that their function receives.
 fn thoughts() -> (ExtraParameters<Thought>, Heard) {
     let heard = Heard::default();
-    let kept = Arc::clone(&heard);
+    let log = Arc::clone(&heard);
     let augmentation = ExtraParameters::new(move |call: &ToolCall, thought: Thought| {
         let Thought { reason, confidence, tries } = thought;
-        kept.lock().unwrap().push(format!("{} {} {reason} {confidence:?} {tries}", call.id, call.name));
+        log.lock().unwrap().push(format!("{} {} {reason} {confidence:?} {tries}", call.id, call.name));
     });
     (augmentation, heard)
 }
@@ -152,8 +152,8 @@ async fn the_tool_receives_its_arguments_unchanged() {
         let tools = Echo::set(json!({ "type": "object" })).extra_parameters(augmentation).unwrap();
         assert_eq!(call(&tools, "echo", arguments).await, own);
         assert_eq!(*all.lock().unwrap(), [format!("1 echo {heard}")]);
-        let kept = Echo::set(json!({ "type": "object" })).extra_parameters(thoughts().0.keep()).unwrap();
-        assert_eq!(call(&kept, "echo", arguments).await, arguments);
+        let log = Echo::set(json!({ "type": "object" })).extra_parameters(thoughts().0.keep()).unwrap();
+        assert_eq!(call(&log, "echo", arguments).await, arguments);
     }
     let (augmentation, _) = thoughts();
     let tools = tools![sum, wait, now].extra_parameters(augmentation).unwrap();
@@ -198,8 +198,8 @@ async fn invalid_extra_fields_refuse_the_call() {
 
 #[tokio::test]
 async fn repairs_and_reports_extra_fields() {
-    type Mended<'a> = &'a [(Option<&'a str>, &'a str, &'a str)];
-    let table: [(&str, &str, &str, Mended<'_>); 5] = [
+    type Repaired<'a> = &'a [(Option<&'a str>, &'a str, &'a str)];
+    let table: [(&str, &str, &str, Repaired<'_>); 5] = [
         (
             r#"{"seconds":1,"reason":7,"tries":"2"}"#,
             "1",
@@ -226,16 +226,16 @@ async fn repairs_and_reports_extra_fields() {
             &[(None, r#""{\"seconds\":1,\"reason\":\"x\"}""#, r#"{"seconds":1,"reason":"x"}"#)],
         ),
     ];
-    for (arguments, output, told, mended) in table {
+    for (arguments, output, received, repaired) in table {
         let (augmentation, heard) = thoughts();
         let tools = tools![wait].extra_parameters(augmentation).unwrap();
         let call = ToolCall::new("1", "wait", arguments);
         let execution = tools.execute(call.clone(), &ToolContext::new()).await;
         assert_eq!(execution.outcome().unwrap().to_string(), output, "{arguments}");
-        assert_eq!(*heard.lock().unwrap(), [format!("1 wait {told}")]);
+        assert_eq!(*heard.lock().unwrap(), [format!("1 wait {received}")]);
         let repairs: Vec<_> =
             execution.repairs().iter().map(|one| (one.argument(), one.from(), one.to())).collect();
-        assert_eq!(repairs, mended, "{arguments}");
+        assert_eq!(repairs, repaired, "{arguments}");
         let strict = tools.strict_arguments();
         assert!(
             strict.call(&call, &ToolContext::new()).await.unwrap_err().is_invalid_arguments(),
@@ -260,26 +260,26 @@ async fn the_function_can_refuse_the_call() {
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename = "Node")]
-#[expect(dead_code, reason = "only its schema is looked at")]
+#[expect(dead_code, reason = "only its schema is used")]
 struct Tree {
     leaves: Vec<Tree>,
 }
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename = "Node")]
-#[expect(dead_code, reason = "only its schema is looked at")]
+#[expect(dead_code, reason = "only its schema is used")]
 struct Chain {
     next: Option<Box<Chain>>,
 }
 
 #[derive(Deserialize, JsonSchema)]
-#[expect(dead_code, reason = "only its schema is looked at")]
+#[expect(dead_code, reason = "only its schema is used")]
 struct Plan {
     steps: Vec<Chain>,
 }
 
 #[derive(Deserialize, JsonSchema)]
-#[expect(dead_code, reason = "only its schema is looked at")]
+#[expect(dead_code, reason = "only its schema is used")]
 struct Forest {
     trees: Vec<Tree>,
 }
@@ -319,7 +319,7 @@ fn distinguishes_definitions_with_the_same_name() {
 }
 
 #[derive(Deserialize, JsonSchema)]
-#[expect(dead_code, reason = "only its schema is looked at")]
+#[expect(dead_code, reason = "only its schema is used")]
 struct Clash {
     b: String,
 }
@@ -367,13 +367,13 @@ struct Urgency {
 async fn extra_parameters_accumulate_and_retain_the_sets_options() {
     let (augmentation, heard) = thoughts();
     let urgent = Arc::new(Mutex::new(Vec::new()));
-    let kept = Arc::clone(&urgent);
+    let log = Arc::clone(&urgent);
     let tools = tools![wait]
         .strict_arguments()
         .extra_parameters(augmentation)
         .and_then(|tools| {
             tools.extra_parameters(ExtraParameters::new(move |call: &ToolCall, Urgency { urgent }| {
-                kept.lock().unwrap().push((call.name.clone(), urgent));
+                log.lock().unwrap().push((call.name.clone(), urgent));
             }))
         })
         .and_then(|tools| tools.prefix("my_"))
@@ -417,9 +417,12 @@ async fn extra_parameters_apply_in_a_run() {
         .calls_all([("sum", r#"{"a":1,"b":2,"reason":"to add"}"#), ("panics", r#"{"reason":"to see"}"#)])
         .says("Done.");
     let answer = Agent::builder(model).tools(tools).build().unwrap().ask("1 + 2?").await.unwrap();
-    let made = answer.tool_executions();
-    assert_eq!(made[0].output().unwrap().to_string(), "3");
-    assert!(made[1].outcome().unwrap_err().is_panicked());
-    assert!(made[0].call().arguments.contains("to add"), "the record has the call as the model wrote it");
+    let executions = answer.tool_executions();
+    assert_eq!(executions[0].output().unwrap().to_string(), "3");
+    assert!(executions[1].outcome().unwrap_err().is_panicked());
+    assert!(
+        executions[0].call().arguments.contains("to add"),
+        "the record has the call as the model wrote it"
+    );
     assert_eq!(*heard.lock().unwrap(), ["call_1_0 sum to add None 0", "call_1_1 panics to see None 0"]);
 }

@@ -26,7 +26,7 @@ async fn execute(set: &ToolSet, arguments: &str, context: &ToolContext) -> ToolE
     set.execute(ToolCall::new("call_1", name, arguments), context).await
 }
 
-async fn told(tool: FunctionTool, arguments: &str) -> String {
+async fn result_text(tool: FunctionTool, arguments: &str) -> String {
     let execution = execute(&set_of(tool), arguments, &ToolContext::new()).await;
     execution.outcome().map_or_else(ToString::to_string, ToString::to_string)
 }
@@ -106,13 +106,13 @@ async fn accepts_tools_without_arguments() {
     }
     for text in ["", "null", "{}", "{ }", "{,}"] {
         for (index, tool) in tools().into_iter().enumerate() {
-            assert_eq!(told(tool, text).await, "12:00", "form {index}, {text}");
+            assert_eq!(result_text(tool, text).await, "12:00", "form {index}, {text}");
         }
     }
     for (index, tool) in tools().into_iter().enumerate() {
-        let told = told(tool, r#"{"zone": "UTC"}"#).await;
+        let actual = result_text(tool, r#"{"zone": "UTC"}"#).await;
         let expected = "invalid arguments: there is no argument `zone`, the tool takes no arguments";
-        assert_eq!(told, expected, "form {index}");
+        assert_eq!(actual, expected, "form {index}");
     }
 }
 
@@ -147,7 +147,7 @@ async fn accepts_all_return_types() {
         (FunctionTool::new("it", "", || Err::<(), _>(ToolError::failed("own"))), "own"),
     ];
     for (index, (tool, expected)) in table.into_iter().enumerate() {
-        assert_eq!(told(tool, "{}").await, expected, "row {index}");
+        assert_eq!(result_text(tool, "{}").await, expected, "row {index}");
     }
 }
 
@@ -264,11 +264,11 @@ async fn accepts_recursive_arguments() {
     assert_eq!(schema["properties"]["children"]["items"]["$ref"], "#/$defs/Tree");
     assert_eq!(schema["$defs"]["Tree"]["properties"]["size"], json!({ "type": "integer", "minimum": 0 }));
     let given = r#"{"size": 1, "children": [{"size": "2", "children": []}]}"#;
-    assert_eq!(told(tool, given).await, "3");
+    assert_eq!(result_text(tool, given).await, "3");
     let tool = FunctionTool::new("total", "", |tree: Tree| tree.total());
     let given = r#"{"size": 1, "children": [{"size": "two", "children": []}, {"size": 1}, {}]}"#;
     assert_eq!(
-        told(tool, given).await,
+        result_text(tool, given).await,
         "invalid arguments: `children[0].size`: expected an integer from 0 to 4294967295, got \"two\"; \
          `children[1].children` is missing, expected a list; \
          `children[2].size` is missing, expected an integer from 0 to 4294967295; \
@@ -287,23 +287,23 @@ struct Open {
 #[tokio::test]
 async fn maps_accept_any_name() {
     let tool = FunctionTool::new("open", "", |open: Open| open.more);
-    assert_eq!(told(tool, r#"{"name": "x", "a": 1, "b": 2}"#).await, r#"{"a":1,"b":2}"#);
+    assert_eq!(result_text(tool, r#"{"name": "x", "a": 1, "b": 2}"#).await, r#"{"a":1,"b":2}"#);
     let tool = FunctionTool::new("map", "", |map: BTreeMap<String, u8>| map);
-    assert_eq!(told(tool, r#"{"a": 1, "b": "2"}"#).await, r#"{"a":1,"b":2}"#);
+    assert_eq!(result_text(tool, r#"{"a": 1, "b": "2"}"#).await, r#"{"a":1,"b":2}"#);
     let tool = FunctionTool::new("map", "", |map: BTreeMap<String, u8>| map);
     let expected = "invalid arguments: `b`: expected an integer from 0 to 255, got 300; \
          `c`: expected an integer from 0 to 255, got \"x\"";
-    assert_eq!(told(tool, r#"{"a": 1, "b": 300, "c": "x"}"#).await, expected);
+    assert_eq!(result_text(tool, r#"{"a": 1, "b": 300, "c": "x"}"#).await, expected);
 }
 
 /// The result of an argument text: an output, an output with repairs of these arguments, or an error.
-enum Comes {
+enum Reading {
     AsItIs(&'static str),
-    Mended(&'static [&'static str], &'static str),
+    Repaired(&'static [&'static str], &'static str),
     Wrong(&'static str),
 }
 
-use Comes::{AsItIs, Mended, Wrong};
+use Reading::{AsItIs, Repaired, Wrong};
 
 #[tokio::test]
 async fn reads_arguments_like_tool_functions() {
@@ -324,7 +324,7 @@ async fn reads_arguments_like_tool_functions() {
         ),
         (
             r#"{"city": 5, "nights": "2.0", "stops": {"name": "Pisa", "by": "boat"}, "rooms": 1e1}"#,
-            Mended(&["city", "nights", "stops", "rooms"], r#"5 2 ["Pisa by Some(Boat)"] None 10 Single"#),
+            Repaired(&["city", "nights", "stops", "rooms"], r#"5 2 ["Pisa by Some(Boat)"] None 10 Single"#),
         ),
         (
             r#"{"city": "Rome", "nights": 2.5, "stops": "none", "price": "dear", "rooms": {}, "room": "Twin"}"#,
@@ -367,20 +367,20 @@ async fn reads_arguments_like_tool_functions() {
         let context = ToolContext::new();
         let execution = execute(&set, text, &context).await;
         let strictly = execute(&set.strict_arguments(), text, &context).await;
-        let told = execution.outcome().map(ToString::to_string).map_err(ToString::to_string);
-        let mended: Vec<_> = execution.repairs().iter().filter_map(|repair| repair.argument()).collect();
+        let actual = execution.outcome().map(ToString::to_string).map_err(ToString::to_string);
+        let repaired: Vec<_> = execution.repairs().iter().filter_map(|repair| repair.argument()).collect();
         let is_strictly_right = strictly.outcome().is_ok() && strictly.repairs().is_empty();
         match expected {
             AsItIs(output) => {
-                assert_eq!(told.as_deref(), Ok(output), "{text}");
-                assert!(mended.is_empty() && is_strictly_right, "{text}: {strictly:?}");
+                assert_eq!(actual.as_deref(), Ok(output), "{text}");
+                assert!(repaired.is_empty() && is_strictly_right, "{text}: {strictly:?}");
             }
-            Mended(names, output) => {
-                assert_eq!(told.as_deref(), Ok(output), "{text}");
-                assert!(mended == names && !is_strictly_right, "{text}: {mended:?}");
+            Repaired(names, output) => {
+                assert_eq!(actual.as_deref(), Ok(output), "{text}");
+                assert!(repaired == names && !is_strictly_right, "{text}: {repaired:?}");
             }
             Wrong(words) => {
-                assert_eq!(told.unwrap_err(), format!("invalid arguments: {words}"), "{text}");
+                assert_eq!(actual.unwrap_err(), format!("invalid arguments: {words}"), "{text}");
                 assert!(
                     execution.outcome().unwrap_err().is_invalid_arguments() && !is_strictly_right,
                     "{text}"
@@ -413,19 +413,19 @@ struct Root {
 async fn reports_errors_of_the_type_itself() {
     let tool = FunctionTool::new("root", "", |root: Root| (root.x.0, root.y));
     let expected = "invalid arguments: `x`: must not be negative; `y`: expected true or false, got 3";
-    assert_eq!(told(tool, r#"{"x": -1, "y": 3}"#).await, expected);
+    assert_eq!(result_text(tool, r#"{"x": -1, "y": 3}"#).await, expected);
 }
 
 #[tokio::test]
 async fn refuses_hostile_texts_with_short_messages() {
     let deep = format!(r#"{{"a": {}1{}, "b": 1}}"#, "[".repeat(1_000_000), "]".repeat(1_000_000));
-    let error = told(FunctionTool::new("sum", "", plain), &deep).await;
+    let error = result_text(FunctionTool::new("sum", "", plain), &deep).await;
     assert_eq!(error, "invalid arguments: `a`: expected a number, got a list");
     let names: Vec<_> = (0..100_000).map(|number| format!("\"name{number}\":0")).collect();
-    let error = told(FunctionTool::new("sum", "", plain), &format!("{{{}}}", names.join(","))).await;
+    let error = result_text(FunctionTool::new("sum", "", plain), &format!("{{{}}}", names.join(","))).await;
     assert!(error.len() < 6000 && error.contains("; and more"), "{error}");
     let long = format!(r#"{{"a": 1, "b": "{}"}}"#, "é".repeat(5_000_000));
-    let error = told(FunctionTool::new("sum", "", plain), &long).await;
+    let error = result_text(FunctionTool::new("sum", "", plain), &long).await;
     assert!(error.len() < 300 && error.starts_with("invalid arguments: `b`: expected a number"), "{error}");
 }
 

@@ -51,12 +51,12 @@ fn banking() -> ToolSet {
     let (database, user) = (Injection::of::<app::Database>(), Injection::of::<app::User>());
     let of_the_call =
         [Injection::of::<ToolCall>(), Injection::of::<ToolContext>(), Injection::of::<ConversationId>()];
-    let says_nothing = Takes { injections: None, ..Takes::new("quiet", []) };
+    let undeclared = Takes { injections: None, ..Takes::new("quiet", []) };
     tools![now]
         .with(Takes::new("refund", [database, user, user]))
         .and_then(|tools| tools.with(Takes::new("cancel", [Injection::of::<app::Clock>().optional(), user])))
         .and_then(|tools| tools.with(Takes::new("look", of_the_call)))
-        .and_then(|tools| tools.with(says_nothing))
+        .and_then(|tools| tools.with(undeclared))
         .unwrap()
 }
 
@@ -116,7 +116,7 @@ async fn refuses_a_run_with_missing_context() {
     let mut run = agent.start("Hello");
     let error = run.next().await.unwrap_err();
     let RunErrorKind::MissingContext(missing) = error.kind() else { panic!("{error}") };
-    assert!(run.next().await.is_err(), "it stays so");
+    assert!(run.next().await.is_err(), "it is refused again");
     assert_eq!(agent.tools().missing_from(run.context()).as_ref(), Some(missing));
     assert_eq!(model.requests().len(), 0);
     // With the ask's user the model is asked, and the refused run can be resumed.

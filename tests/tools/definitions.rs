@@ -45,18 +45,18 @@ impl Hotel {
     fn clean(&self) {}
 }
 
-struct Kept<T>(T);
+struct Shelf<T>(T);
 
 #[toolbox]
-impl<T: Send + Sync + 'static> Kept<T> {
+impl<T: Send + Sync + 'static> Shelf<T> {
     #[tool(undo = "drop_it", return_direct)]
     fn keep(&self) {}
 }
 
 /// Returns the default policy with these changes.
-fn policy(words: impl FnOnce(&mut ToolPolicy)) -> ToolPolicy {
+fn policy(change: impl FnOnce(&mut ToolPolicy)) -> ToolPolicy {
     let mut policy = ToolPolicy::default();
-    words(&mut policy);
+    change(&mut policy);
     policy
 }
 
@@ -64,8 +64,8 @@ fn policy(words: impl FnOnce(&mut ToolPolicy)) -> ToolPolicy {
 fn options_are_in_the_definition() {
     let functions = tools![everything, the_others, written_out, always, not_pure, nothing_said, only_undo];
     let hotel = ToolSet::from(Hotel);
-    let kept = ToolSet::from(Kept(1_u8));
-    let all = functions.union(&hotel).and_then(|set| set.union(&kept)).unwrap();
+    let shelf = ToolSet::from(Shelf(1_u8));
+    let all = functions.union(&hotel).and_then(|set| set.union(&shelf)).unwrap();
     let table = [
         (
             "everything",
@@ -181,7 +181,7 @@ fn renaming_an_undo_tool_updates_its_references() {
     let table = [
         ("as it is", hotel(), "book_room", "cancel_room"),
         ("itself", hotel().rename("book_room", "book").unwrap(), "book", "cancel_room"),
-        ("what undoes", hotel().rename("cancel_room", "cancel").unwrap(), "book_room", "cancel"),
+        ("the undo tool", hotel().rename("cancel_room", "cancel").unwrap(), "book_room", "cancel"),
         ("another", hotel().rename("price", "cost").unwrap(), "book_room", "cancel_room"),
         ("all", hotel().prefix("my_").unwrap(), "my_book_room", "my_cancel_room"),
         (
@@ -190,7 +190,7 @@ fn renaming_an_undo_tool_updates_its_references() {
             "my_book_room",
             "cancel",
         ),
-        ("all but what undoes", lone().prefix("my_").unwrap(), "my_book_room", "cancel_room"),
+        ("all but the undo tool", lone().prefix("my_").unwrap(), "my_book_room", "cancel_room"),
         ("another in its place", lone().rename("price", "cancel_room").unwrap(), "book_room", "cancel_room"),
     ];
     for (what, set, name, undo) in table {

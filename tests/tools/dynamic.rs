@@ -83,14 +83,14 @@ async fn accepts_the_reference_calls_of_a_benchmark() {
             let tool = DynamicTool::new(&*name, &*function.description, schema.clone(), executor).unwrap();
             assert_eq!(*tool.definition().parameters(), schema, "{id}");
             let set = set_of(tool);
-            let told = async |arguments: &Map<String, Value>| {
+            let try_call = async |arguments: &Map<String, Value>| {
                 let text = Value::Object(arguments.clone()).to_string();
                 let execution = execute(&set, &text).await;
                 assert!(execution.repairs().is_empty(), "{id}: {text}");
                 execution.outcome().map(drop).map_err(ToString::to_string)
             };
 
-            assert_eq!(told(&arguments).await, Ok(()), "{id}");
+            assert_eq!(try_call(&arguments).await, Ok(()), "{id}");
             assert_eq!(*seen.lock().unwrap(), std::slice::from_ref(&arguments), "{id}");
             calls += 1;
 
@@ -112,11 +112,11 @@ async fn accepts_the_reference_calls_of_a_benchmark() {
             let expected = "invalid arguments: there is no argument `zz_extra`, the arguments are `";
             wrong.push((expected.to_owned(), mutated));
             for (expected, mutated) in wrong {
-                let error = told(&mutated).await.unwrap_err();
+                let error = try_call(&mutated).await.unwrap_err();
                 assert!(error.starts_with(&expected) && !error.contains("; "), "{id}: {error}\n{expected}");
                 mutations += 1;
             }
-            assert_eq!(seen.lock().unwrap().len(), 1, "{id}: a refused call was made");
+            assert_eq!(seen.lock().unwrap().len(), 1, "{id}: a refused call was executed");
         }
     }
     assert_eq!((calls, mutations), (103, 573));
@@ -161,31 +161,31 @@ fn trip() -> Value {
 }
 
 /// The result for an argument.
-enum Comes {
+enum Reading {
     AsItIs,
     Without,
-    Mended(Value),
+    Repaired(Value),
     Wrong(&'static str),
 }
 
-use Comes::{AsItIs, Mended, Without, Wrong};
+use Reading::{AsItIs, Repaired, Without, Wrong};
 
 #[tokio::test]
 async fn reads_one_argument_of_each_kind() {
     let table = [
         ("price", "9007199254740993", AsItIs),
         ("price", "18446744073709551615", AsItIs),
-        ("price", "\"1.5\"", Mended(json!(1.5))),
+        ("price", "\"1.5\"", Repaired(json!(1.5))),
         ("price", "0", Wrong("`price`: expected a number above 0, got 0")),
         ("price", "1e400", Wrong("`price`: expected a number above 0, got 1e400")),
         ("class", "\"first\"", AsItIs),
         ("class", "3", AsItIs),
-        ("class", "\"FIRST\"", Mended(json!("first"))),
+        ("class", "\"FIRST\"", Repaired(json!("first"))),
         ("class", "\"third\"", Wrong("`class`: expected one of \"first\", \"second\", 3, got \"third\"")),
         ("code", "\"FCO\"", AsItIs),
         ("code", "\"fco\"", Wrong("`code`: expected a string that matches `^[A-Z]{3}$`, got \"fco\"")),
         ("tags", "[\"a\", \"b\"]", AsItIs),
-        ("tags", "\"a\"", Mended(json!(["a"]))),
+        ("tags", "\"a\"", Repaired(json!(["a"]))),
         (
             "tags",
             r#"["a", "a"]"#,
@@ -203,9 +203,9 @@ async fn reads_one_argument_of_each_kind() {
         (
             "stops",
             r#"[{"name": "a", "hours": null, "next": {"name": "b"}}]"#,
-            Mended(json!([{ "name": "a", "next": { "name": "b" } }])),
+            Repaired(json!([{ "name": "a", "next": { "name": "b" } }])),
         ),
-        ("stops", r#"[{"name": "a", "hours": "2.0"}]"#, Mended(json!([{ "name": "a", "hours": 2 }]))),
+        ("stops", r#"[{"name": "a", "hours": "2.0"}]"#, Repaired(json!([{ "name": "a", "hours": 2 }]))),
         (
             "stops",
             r#"[{"name": "a"}, {"next": {"name": "b", "hours": 2.5}}]"#,
@@ -224,7 +224,7 @@ async fn reads_one_argument_of_each_kind() {
         ("by", "[1]", Wrong("`by`: expected an object or a string, got a list")),
         ("by", r#"{"kind": "boat"}"#, Wrong("`by`: expected an object or a string, got an object")),
         ("even", "2", AsItIs),
-        ("even", "2.0", Mended(json!(2))),
+        ("even", "2.0", Repaired(json!(2))),
         (
             "even",
             "3",
@@ -253,28 +253,28 @@ async fn reads_one_argument_of_each_kind() {
         let mut given = json!({ "city": "Rome", "nights": 2 });
         let execution = execute(&set, &text).await;
         let strictly = execute(&set.clone().strict_arguments(), &text).await;
-        let told = outcome(&set, &text).await;
+        let actual = outcome(&set, &text).await;
         let repaired: Vec<_> = execution.repairs().iter().filter_map(|repair| repair.argument()).collect();
         match expected {
             AsItIs => {
                 given[name] = serde_json::from_str(value).unwrap();
-                assert_eq!(told, Ok(given), "{text}");
+                assert_eq!(actual, Ok(given), "{text}");
                 assert!(repaired.is_empty() && strictly.outcome().is_ok(), "{text}");
             }
             Without => {
-                assert_eq!(told, Ok(given), "{text}");
+                assert_eq!(actual, Ok(given), "{text}");
                 assert!(repaired.is_empty() && strictly.outcome().is_ok(), "{text}");
             }
-            Mended(mended) => {
-                given[name] = mended;
-                assert_eq!(told, Ok(given), "{text}");
+            Repaired(value) => {
+                given[name] = value;
+                assert_eq!(actual, Ok(given), "{text}");
                 // A nested `null` counts as absent, too, and `2.0` is an integer in JSON Schema.
                 let is_repair = !value.contains("null");
                 assert_eq!(repaired, if is_repair { vec![name] } else { vec![] }, "{text}");
                 assert_eq!(strictly.outcome().is_ok(), !is_repair || value == "2.0", "{text}");
             }
             Wrong(words) => {
-                assert_eq!(told, Err(words.to_owned()), "{text}");
+                assert_eq!(actual, Err(words.to_owned()), "{text}");
                 assert!(repaired.is_empty() && strictly.outcome().is_err(), "{text}");
             }
         }
@@ -338,11 +338,11 @@ async fn enforces_rules_for_unlisted_names() {
 async fn suggests_the_nearest_of_many_names() {
     let properties: Map<_, _> = (0..500).map(|number| (format!("argument{number}"), json!(true))).collect();
     let set = set_of(echo(json!({ "type": "object", "properties": properties })));
-    let told = outcome(&set, r#"{"Argument499": 1}"#).await.unwrap_err();
+    let actual = outcome(&set, r#"{"Argument499": 1}"#).await.unwrap_err();
     assert!(
-        told.contains("the arguments are `argument499`, `argument0`, ") && !told.contains("`argument99`")
+        actual.contains("the arguments are `argument499`, `argument0`, ") && !actual.contains("`argument99`")
     );
-    assert!(told.ends_with("did you mean `argument499`?"), "{told}");
+    assert!(actual.ends_with("did you mean `argument499`?"), "{actual}");
 }
 
 #[tokio::test]
@@ -369,8 +369,8 @@ async fn enforces_constraints_across_arguments() {
     for (more, text, expected) in table {
         let mut schema = json!({ "type": "object", "properties": { "a": {}, "b": {} } });
         schema.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        let told = outcome(&set_of(echo(schema)), text).await;
-        assert_eq!(told, Err(expected.to_owned()), "{more}");
+        let actual = outcome(&set_of(echo(schema)), text).await;
+        assert_eq!(actual, Err(expected.to_owned()), "{more}");
     }
 }
 
@@ -421,14 +421,14 @@ async fn applies_the_draft_that_the_schema_names() {
     let set = set_of(echo(schema("http://json-schema.org/draft-07/schema#")));
     // Up to draft-07, siblings of `$ref` are ignored, and a list under `items` describes each item.
     assert!(outcome(&set, r#"{"pair": ["a", 1], "mail": "none"}"#).await.is_ok());
-    let told = outcome(&set, r#"{"pair": ["a", "b"]}"#).await;
-    assert_eq!(told, Err("`pair[1]`: expected an integer, got \"b\"".into()));
+    let actual = outcome(&set, r#"{"pair": ["a", "b"]}"#).await;
+    assert_eq!(actual, Err("`pair[1]`: expected an integer, got \"b\"".into()));
     assert!(
         refusal(schema("https://json-schema.org/draft/2020-12/schema"))
             .starts_with("it is no valid JSON Schema at `")
     );
-    let told = refusal(schema("http://json-schema.org/draft-04/schema#"));
-    assert!(told.starts_with("its `$schema` is \"http://json-schema.org/draft-04/schema#\"; "), "{told}");
+    let actual = refusal(schema("http://json-schema.org/draft-04/schema#"));
+    assert!(actual.starts_with("its `$schema` is \"http://json-schema.org/draft-04/schema#\"; "), "{actual}");
     assert!(refusal(json!({ "$schema": 7, "type": "object" })).starts_with("its `$schema` is 7; "));
 }
 
@@ -476,8 +476,8 @@ fn refuses_unusable_schemas() {
         (json!({ "type": "object", "allOf": [{ "$ref": "#" }] }), "more than 12 schemas lead one to another"),
     ];
     for (schema, expected) in table {
-        let told = refusal(schema.clone());
-        assert!(told.starts_with(expected), "{schema}: {told}");
+        let actual = refusal(schema.clone());
+        assert!(actual.starts_with(expected), "{schema}: {actual}");
     }
     let error = DynamicTool::new("echo", "", json!({}), |_: Value| ()).unwrap_err();
     assert!(error.is_no_object() && !error.is_invalid() && !error.is_too_large() && !error.is_reference());
@@ -552,14 +552,14 @@ fn handles_hostile_schemas_in_bounded_time() {
     ];
     for (name, schema, expected) in table {
         let started = Instant::now();
-        let made = DynamicTool::new("echo", "", schema, |_: Value| ());
-        let told = made.err().map(|error| error.to_string());
-        let told = told
+        let tool = DynamicTool::new("echo", "", schema, |_: Value| ());
+        let actual = tool.err().map(|error| error.to_string());
+        let actual = actual
             .as_deref()
-            .and_then(|told| told.strip_prefix("the schema of the tool `echo` cannot be used: "));
-        assert_eq!(told.is_some(), expected.is_some(), "{name}: {told:?}");
-        assert!(told.unwrap_or_default().starts_with(expected.unwrap_or_default()), "{name}: {told:?}");
-        assert!(told.is_none_or(|told| told.len() < 700), "{name}");
+            .and_then(|actual| actual.strip_prefix("the schema of the tool `echo` cannot be used: "));
+        assert_eq!(actual.is_some(), expected.is_some(), "{name}: {actual:?}");
+        assert!(actual.unwrap_or_default().starts_with(expected.unwrap_or_default()), "{name}: {actual:?}");
+        assert!(actual.is_none_or(|actual| actual.len() < 700), "{name}");
         assert!(started.elapsed() < Duration::from_secs(300), "{name}: {:?}", started.elapsed());
     }
 }
@@ -590,7 +590,7 @@ async fn refuses_hostile_arguments_in_bounded_time() {
         ),
         ("a wrong list", numbers("\"no\""), "`numbers[0]`: expected an integer, got \"no\"; "),
         (
-            "a list to mend",
+            "a list to repair",
             numbers("\"3\""),
             "`numbers`: expected a list without repetitions, got a list of 300000",
         ),
@@ -622,8 +622,12 @@ async fn refuses_hostile_arguments_in_bounded_time() {
     let set = set_of(echo(schema));
     for (name, text, expected) in table {
         let started = Instant::now();
-        let told = outcome(&set, &text).await.unwrap_err();
-        assert!(told.starts_with(expected) && told.len() < 6000, "{name}, {} bytes: {told:.500}", told.len());
+        let actual = outcome(&set, &text).await.unwrap_err();
+        assert!(
+            actual.starts_with(expected) && actual.len() < 6000,
+            "{name}, {} bytes: {actual:.500}",
+            actual.len()
+        );
         assert!(started.elapsed() < Duration::from_secs(300), "{name}: {:?}", started.elapsed());
     }
 }
@@ -654,8 +658,8 @@ async fn validates_deep_arguments_through_long_chains() {
         let deep = |end: &str| format!(r#"{{"it":{levels}{{"end":{end}}}{}"#, "}".repeat(125));
         let started = Instant::now();
         assert!(outcome(&set, &deep("\"a\"")).await.is_ok(), "{name}");
-        let told = outcome(&set, &deep("\"b\"")).await.unwrap_err();
-        assert!(told.starts_with("`it") && told.len() < 6000, "{name}: {told}");
+        let actual = outcome(&set, &deep("\"b\"")).await.unwrap_err();
+        assert!(actual.starts_with("`it") && actual.len() < 6000, "{name}: {actual}");
         assert!(outcome(&set, &deep("{}")).await.is_err(), "{name}");
         assert!(started.elapsed() < Duration::from_secs(300), "{name}: {:?}", started.elapsed());
     }

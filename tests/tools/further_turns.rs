@@ -42,8 +42,8 @@ fn now() -> u32 {
 #[tokio::test]
 async fn generates_each_schema_once() {
     let set = tools![count, now].prefix("my_").unwrap().strict().unwrap();
-    let made = SCHEMAS.load(Ordering::Relaxed);
-    assert!(made > 0);
+    let generated = SCHEMAS.load(Ordering::Relaxed);
+    assert!(generated > 0);
 
     let seen = Arc::new(Mutex::new(Vec::new()));
     let mut model = ScriptedModel::new();
@@ -60,12 +60,12 @@ async fn generates_each_schema_once() {
 
     assert_eq!(answer.tool_executions().iter().filter(|one| one.outcome().is_ok()).count(), 3);
     assert_eq!(*seen.lock().unwrap(), [set.definitions().as_ptr() as usize; 3]);
-    assert_eq!(SCHEMAS.load(Ordering::Relaxed), made);
+    assert_eq!(SCHEMAS.load(Ordering::Relaxed), generated);
     drop((tools![count], tools![count, now].definitions()[0].parameters()));
     assert_eq!(
         SCHEMAS.load(Ordering::Relaxed),
-        made,
-        "the definition of a function is made once per process"
+        generated,
+        "the definition of a function is created once per process"
     );
 }
 

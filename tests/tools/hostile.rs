@@ -53,21 +53,21 @@ fn guarded(name: &str, stack: usize, act: impl FnOnce() + Send + 'static) {
 }
 
 #[derive(Deserialize, JsonSchema)]
-#[expect(dead_code, reason = "nobody looks at it")]
+#[expect(dead_code, reason = "never read")]
 struct Tree {
     size: u32,
     children: Vec<Tree>,
 }
 
 #[derive(Deserialize, JsonSchema)]
-#[expect(dead_code, reason = "nobody looks at it")]
+#[expect(dead_code, reason = "never read")]
 struct Chain {
     it: Option<Box<Chain>>,
 }
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(untagged)]
-#[expect(dead_code, reason = "nobody looks at it")]
+#[expect(dead_code, reason = "never read")]
 enum Either {
     Number(u32),
     Text(String),
@@ -77,7 +77,7 @@ enum Either {
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-#[expect(dead_code, reason = "nobody looks at it")]
+#[expect(dead_code, reason = "never read")]
 enum Shape {
     Dot,
     Group { it: Vec<Shape> },
@@ -153,7 +153,7 @@ impl Garden {
 }
 
 #[derive(Deserialize, JsonSchema)]
-#[expect(dead_code, reason = "nobody looks at it")]
+#[expect(dead_code, reason = "never read")]
 struct Thought {
     reason: Option<String>,
     confidence: Option<f64>,
@@ -190,7 +190,7 @@ fn sets() -> Vec<(&'static str, ToolSet)> {
 
 fn call(set: &ToolSet, name: &str, text: &str) -> Result<String, String> {
     let call = ToolCall::new("1", name, text);
-    let outcome = set.call(&call, &ToolContext::new()).now_or_never().expect("no tool here waits");
+    let outcome = set.call(&call, &ToolContext::new()).now_or_never().expect("no tool here suspends");
     outcome.map(|output| output.to_string()).map_err(|error| error.to_string())
 }
 

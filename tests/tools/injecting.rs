@@ -24,7 +24,7 @@ impl Clock for Stopped {
     }
 }
 
-async fn told(set: &ToolSet, name: &str, arguments: &str, context: &ToolContext) -> String {
+async fn result_text(set: &ToolSet, name: &str, arguments: &str, context: &ToolContext) -> String {
     let call = ToolCall::new("call_9", name, arguments);
     match set.call(&call, context).await {
         Ok(output) => output.to_string(),
@@ -96,22 +96,22 @@ fn context() -> ToolContext {
 async fn injects_references_values_and_options() {
     let set = tools![lookup, whoami, blocked, borrowed, by_pattern].union(&ToolSet::from(Desk)).unwrap();
     let context = context();
-    assert_eq!(told(&set, "lookup", r#"{"key": "x"}"#, &context).await, "42 x ada 7 None 1 None");
+    assert_eq!(result_text(&set, "lookup", r#"{"key": "x"}"#, &context).await, "42 x ada 7 None 1 None");
     let more = context.clone().with("note".to_owned()).with(5_u64);
     assert_eq!(
-        told(&set, "lookup", r#"{"key": "x", "times": 2}"#, &more).await,
+        result_text(&set, "lookup", r#"{"key": "x", "times": 2}"#, &more).await,
         r#"42 x ada 7 Some("note") 2 Some(5)"#
     );
-    assert_eq!(told(&set, "blocked", r#"{"key": "x"}"#, &context).await, "42 ada x");
-    assert_eq!(told(&set, "borrowed", "{}", &context).await, "ada");
-    assert_eq!(told(&set, "by_pattern", "{}", &context).await, "ada");
-    assert_eq!(told(&set, "open", "{}", &context).await, "open for ada");
+    assert_eq!(result_text(&set, "blocked", r#"{"key": "x"}"#, &context).await, "42 ada x");
+    assert_eq!(result_text(&set, "borrowed", "{}", &context).await, "ada");
+    assert_eq!(result_text(&set, "by_pattern", "{}", &context).await, "ada");
+    assert_eq!(result_text(&set, "open", "{}", &context).await, "open for ada");
 }
 
 #[tokio::test]
 async fn always_injects_the_call_and_the_conversation() {
     let set = tools![whoami];
-    assert_eq!(told(&set, "whoami", "{}", &ToolContext::new()).await, "call_9 whoami 45 true");
+    assert_eq!(result_text(&set, "whoami", "{}", &ToolContext::new()).await, "call_9 whoami 45 true");
 }
 
 #[test]

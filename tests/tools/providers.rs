@@ -237,12 +237,12 @@ async fn encodes_an_unchanged_set_once() {
         })
         .calls("sum", r#"{"a":1,"b":2}"#)
         .expects(|request| {
-            let mut is_kept = true;
+            let mut is_retained = true;
             request.tools().encoded(|_| {
-                is_kept = false;
+                is_retained = false;
                 Encoded
             });
-            is_kept
+            is_retained
         })
         .says("3");
     let agent = Agent::builder(model).tools(tools![read_file]).tool_provider(Same(tools![sum]));
@@ -355,7 +355,7 @@ async fn rebuilds_the_tools_of_a_turn_after_a_failure() {
     assert!(matches!(run.next().await.unwrap_err().kind(), RunErrorKind::MissingContext(_)));
     assert!(
         matches!(run.next().await.unwrap_err().kind(), RunErrorKind::MissingContext(_)),
-        "not the tools of the turn before"
+        "the tools of the previous turn were used"
     );
 }
 

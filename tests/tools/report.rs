@@ -6,7 +6,7 @@ use tool_core::toolset::FindingKind;
 use tool_core::{ToolSet, tool, tools};
 
 #[derive(Deserialize, JsonSchema)]
-#[expect(dead_code, reason = "only its schema is looked at")]
+#[expect(dead_code, reason = "only its schema is used")]
 struct Guest {
     /// The full name.
     name: String,

@@ -25,14 +25,14 @@ fn read_file(path: String) -> String {
 }
 
 /// A hand-written tool that returns a value from its context.
-struct ByHand {
+struct HandWritten {
     definition: ToolDefinition,
     declared_at: &'static Location<'static>,
 }
 
 struct UserId(u32);
 
-impl ByHand {
+impl HandWritten {
     #[track_caller]
     fn new(name: &str) -> Self {
         let mut policy = ToolPolicy::default();
@@ -42,7 +42,7 @@ impl ByHand {
     }
 }
 
-impl Tool for ByHand {
+impl Tool for HandWritten {
     fn definition(&self) -> &ToolDefinition {
         &self.definition
     }
@@ -124,7 +124,7 @@ fn refuses_misspelt_names() {
 
 #[tokio::test]
 async fn a_renamed_tool_differs_only_in_its_name() {
-    let by_hand = tools![sum].with(ByHand::new("who")).unwrap();
+    let by_hand = tools![sum].with(HandWritten::new("who")).unwrap();
     for (tools, name) in [
         (by_hand.rename("who", "caller"), "caller"),
         (by_hand.prefix("my_"), "my_who"),
@@ -158,7 +158,7 @@ async fn reports_repairs_of_a_renamed_tool() {
 #[test]
 fn refuses_duplicate_names_everywhere() {
     let line = line!() + 1;
-    let other = ByHand::new("sum");
+    let other = HandWritten::new("sum");
     let place = format!("one at tests/tools/sets.rs:{line}; give");
     let errors: [(&str, Result<ToolSet, ToolSetError>); 3] = [
         ("with", tools![sum].with(other)),
@@ -187,10 +187,10 @@ fn refuses_names_that_providers_refuse() {
         ("a.b", "\"a.b\""),
         ("a\nb", "\"a\\nb\""),
     ];
-    for (name, told) in table {
+    for (name, shown) in table {
         let errors = [
-            ToolSet::new([Arc::new(ByHand::new(name)) as Arc<dyn Tool>]),
-            ToolSet::default().with(ByHand::new(name)),
+            ToolSet::new([Arc::new(HandWritten::new(name)) as Arc<dyn Tool>]),
+            ToolSet::default().with(HandWritten::new(name)),
             tools![sum].rename("sum", name),
         ];
         for error in errors {
@@ -199,7 +199,7 @@ fn refuses_names_that_providers_refuse() {
             let text = error.to_string();
             assert!(
                 text.starts_with("a tool at tests/tools/sets.rs:")
-                    && text.contains(&format!(" is named {told}; a name is 1 to 64 letters")),
+                    && text.contains(&format!(" is named {shown}; a name is 1 to 64 letters")),
                 "{error}"
             );
         }
@@ -226,7 +226,7 @@ async fn sets_derived_from_a_strict_set_are_strict() {
         ("only", strict().only(["sum"]).unwrap(), "sum"),
         ("rename", strict().rename("sum", "add").unwrap(), "add"),
         ("prefix", strict().prefix("a_").unwrap(), "a_sum"),
-        ("with", strict().with(ByHand::new("who")).unwrap(), "sum"),
+        ("with", strict().with(HandWritten::new("who")).unwrap(), "sum"),
         ("left", strict().union(&tools![sum].prefix("a_").unwrap()).unwrap(), "a_sum"),
         ("right", tools![sum].prefix("a_").unwrap().union(&strict()).unwrap(), "a_sum"),
         ("nothing", ToolSet::default().union(&strict()).unwrap(), "sum"),
@@ -282,6 +282,6 @@ fn unchanged_definitions_retain_their_encoding() {
         ToolSet::from(&tools),
     ];
     for tools in again {
-        tools.definitions().encoded::<Encoded>(|_| panic!("it was made before"));
+        tools.definitions().encoded::<Encoded>(|_| panic!("it was encoded before"));
     }
 }

@@ -11,7 +11,7 @@ use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, ToolCall, ToolContext, ToolSet, toolbox};
 use tool_offline::OfflineModel;
 
-async fn told(set: &ToolSet, name: &str, arguments: &str) -> String {
+async fn result_text(set: &ToolSet, name: &str, arguments: &str) -> String {
     let call = ToolCall::new("call_1", name, arguments);
     match set.call(&call, &ToolContext::new()).await {
         Ok(output) => output.to_string(),
@@ -116,7 +116,7 @@ async fn accepts_methods_of_every_kind() {
         ("longest", r#"{"texts": ["a", "abc", "ab"]}"#, "abc"),
     ];
     for (name, arguments, expected) in table {
-        assert_eq!(told(&set, name, arguments).await, expected, "{name} {arguments}");
+        assert_eq!(result_text(&set, name, arguments).await, expected, "{name} {arguments}");
     }
     assert_eq!(counter.value(), 42);
     assert_eq!(counter.add(1), 43); // it stays a method
@@ -129,9 +129,9 @@ async fn several_toolboxes_of_one_type_share_a_value() {
         .union(&Counter::admin(Arc::clone(&counter)))
         .and_then(|set| set.union(&Counter::reports(Arc::clone(&counter))))
         .unwrap();
-    assert_eq!(told(&set, "add", r#"{"by": 7}"#).await, "7");
-    assert_eq!(told(&set, "reset", "{}").await, "Success");
-    assert_eq!(told(&set, "report", "{}").await, "0");
+    assert_eq!(result_text(&set, "add", r#"{"by": 7}"#).await, "7");
+    assert_eq!(result_text(&set, "reset", "{}").await, "Success");
+    assert_eq!(result_text(&set, "report", "{}").await, "0");
     assert_eq!(counter.value(), 0);
     // A toolbox can also be passed by value.
     assert_eq!(Counter::admin(Counter::default()).len(), 1);
@@ -192,13 +192,13 @@ async fn an_instance_fixes_the_types() {
         |set: &ToolSet| set.get("put").unwrap().definition().parameters()["properties"]["item"].clone();
     assert_eq!(schema(&numbers), json!({ "type": "integer", "minimum": 0, "maximum": 255 }));
     assert_eq!(schema(&texts), json!({ "type": "string" }));
-    assert_eq!(told(&numbers, "put", r#"{"item": 7, "times": 2}"#).await, "2");
-    assert_eq!(told(&numbers, "list", "{}").await, "[7,7]");
+    assert_eq!(result_text(&numbers, "put", r#"{"item": 7, "times": 2}"#).await, "2");
+    assert_eq!(result_text(&numbers, "list", "{}").await, "[7,7]");
     assert_eq!(
-        told(&numbers, "put", r#"{"item": "seven"}"#).await,
+        result_text(&numbers, "put", r#"{"item": "seven"}"#).await,
         "error: invalid arguments: `item`: expected an integer from 0 to 255, got \"seven\""
     );
-    assert_eq!(told(&texts, "put", r#"{"item": "seven"}"#).await, "1");
+    assert_eq!(result_text(&texts, "put", r#"{"item": "seven"}"#).await, "1");
 }
 
 trait Greeter {
@@ -218,7 +218,7 @@ impl Greeter for Italian {
 
 #[tokio::test]
 async fn accepts_trait_methods() {
-    assert_eq!(told(&ToolSet::from(Italian), "greet", r#"{"name": "Ada"}"#).await, "Ciao, Ada!");
+    assert_eq!(result_text(&ToolSet::from(Italian), "greet", r#"{"name": "Ada"}"#).await, "Ciao, Ada!");
 }
 
 mod inside {

@@ -40,7 +40,7 @@ const BLOCK: usize = 7;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_asks_never_interleave() {
-    let mut kept_once = Vec::new();
+    let mut stored_orders = Vec::new();
     for memory in memories().await {
         let agent = Agent::builder(model()).tools(tools![wait]).memory(memory.clone()).build().unwrap();
         let answered = Arc::new(Mutex::new(Vec::new()));
@@ -74,9 +74,9 @@ async fn concurrent_asks_never_interleave() {
         for asked in join_all(asks).await {
             asked.unwrap();
         }
-        let kept = memory.messages(&conversation()).await.unwrap();
-        assert_valid(&kept);
-        let blocks: Vec<_> = kept[history().len()..].chunks(BLOCK).collect();
+        let stored = memory.messages(&conversation()).await.unwrap();
+        assert_valid(&stored);
+        let blocks: Vec<_> = stored[history().len()..].chunks(BLOCK).collect();
         let mut questions: Vec<_> = blocks.iter().map(|block| block[0].text().into_owned()).collect();
         for (block, question) in blocks.iter().zip(&questions) {
             assert!(matches!(block[0], Message::User(_)) && block.len() == BLOCK);
@@ -90,9 +90,9 @@ async fn concurrent_asks_never_interleave() {
         questions.sort();
         assert_eq!(questions, answered);
         assert!(questions.iter().filter(|one| one.starts_with("answer")).count() == 20);
-        kept_once.push(questions);
+        stored_orders.push(questions);
     }
-    assert_eq!(kept_once.len(), 2);
+    assert_eq!(stored_orders.len(), 2);
 }
 
 #[tokio::test]
@@ -123,7 +123,7 @@ struct Refusing {
 }
 
 impl Refusing {
-    fn unless_it_refuses<'a, T: Send + 'a>(&'a self, work: StoreFuture<'a, T>) -> StoreFuture<'a, T> {
+    fn unless_refusing<'a, T: Send + 'a>(&'a self, work: StoreFuture<'a, T>) -> StoreFuture<'a, T> {
         if self.refuses.load(Ordering::SeqCst) {
             return Box::pin(async { Err("the disk is full".into()) });
         }
@@ -137,7 +137,7 @@ impl ChatStore for Refusing {
     }
 
     fn append<'a>(&'a self, id: &'a ConversationId, messages: &'a [Message]) -> StoreFuture<'a, ()> {
-        self.unless_it_refuses(self.store.append(id, messages))
+        self.unless_refusing(self.store.append(id, messages))
     }
 
     fn clear<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, ()> {
@@ -151,7 +151,7 @@ impl ChatStore for Refusing {
 
 impl RunStore for Refusing {
     fn save_run<'a>(&'a self, id: &'a str, run: &'a tool_core::run::Run) -> StoreFuture<'a, ()> {
-        self.unless_it_refuses(self.store.save_run(id, run))
+        self.unless_refusing(self.store.save_run(id, run))
     }
 
     fn load_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<tool_core::run::Run>> {
@@ -159,7 +159,7 @@ impl RunStore for Refusing {
     }
 
     fn remove_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, ()> {
-        self.unless_it_refuses(self.store.remove_run(id))
+        self.unless_refusing(self.store.remove_run(id))
     }
 
     fn runs(&self) -> StoreFuture<'_, Vec<String>> {
@@ -199,7 +199,7 @@ async fn executes_no_calls_of_a_run_that_cannot_be_stored() {
     }
     #[tool]
     fn never() {
-        unreachable!("its beginning could not be kept")
+        unreachable!("its start could not be stored")
     }
     let store = Refusing::default();
     let model = Puppet::calling(|turn| match turn {
@@ -214,8 +214,8 @@ async fn executes_no_calls_of_a_run_that_cannot_be_stored() {
     assert_eq!(error.tool_executions().len(), 1);
     // The stored state is the last one that was accepted: the one before the outcome.
     let ids = store.runs().await.unwrap();
-    let kept = store.load_run(&ids[0]).await.unwrap().unwrap();
-    assert_eq!(kept.turns(), 1);
+    let stored = store.load_run(&ids[0]).await.unwrap().unwrap();
+    assert_eq!(stored.turns(), 1);
     assert_valid(error.messages());
 }
 
@@ -239,10 +239,10 @@ async fn two_stores_on_one_file_never_interleave() {
         asked.unwrap();
     }
     let memory = ChatMemory::new(SqliteStore::open(&file).await.unwrap());
-    let kept = memory.messages(&conversation()).await.unwrap();
-    assert_valid(&kept);
-    assert_eq!(kept.len(), 8 * BLOCK);
-    for block in kept.chunks(BLOCK) {
+    let stored = memory.messages(&conversation()).await.unwrap();
+    assert_valid(&stored);
+    assert_eq!(stored.len(), 8 * BLOCK);
+    for block in stored.chunks(BLOCK) {
         assert_eq!(block[0].text(), block[BLOCK - 1].text());
     }
     std::fs::remove_dir_all(&place).unwrap();

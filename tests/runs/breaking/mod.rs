@@ -94,8 +94,8 @@ fn added(outcome: &Outcome) -> &[Message] {
 /// Checks that the conversation is valid, is stored if there is an answer, and is not left open.
 async fn assert_sound(outcome: &Outcome, memory: &ChatMemory) {
     assert_valid(added(outcome));
-    let kept = memory.messages(&conversation()).await.unwrap();
-    let (before, behind) = kept.split_at(history().len());
+    let stored = memory.messages(&conversation()).await.unwrap();
+    let (before, behind) = stored.split_at(history().len());
     assert_eq!(before, history());
     match outcome {
         Ok(answer) => assert_eq!(behind, answer.messages()),
@@ -103,12 +103,12 @@ async fn assert_sound(outcome: &Outcome, memory: &ChatMemory) {
     }
     let id = conversation();
     let open = tokio::time::timeout(std::time::Duration::from_secs(5), memory.open(&id)).await;
-    assert!(open.expect("nobody has it open").is_ok());
+    assert!(open.expect("the conversation is free").is_ok());
 }
 
 /// Runs a case in all three ways with each memory, and checks that the outcomes are equal.
-async fn broken(build: impl Fn() -> AgentBuilder) -> Outcome {
-    let no_approval = |_: &ToolCall| panic!("nobody has to approve this");
+async fn in_all_ways(build: impl Fn() -> AgentBuilder) -> Outcome {
+    let no_approval = |_: &ToolCall| panic!("no call needs approval");
     let mut outcomes = Vec::new();
     for way in 0..3 {
         for memory in memories().await {

@@ -9,7 +9,7 @@ use tool_core::model::{
 use tool_core::run::{Run, Step, StopReason};
 use tool_core::{Agent, ChatModel, RunErrorKind, ToolCall, tool, tools};
 
-use super::{Puppet, assert_sound, broken, call, conversation, memories, reply};
+use super::{Puppet, assert_sound, call, conversation, in_all_ways, memories, reply};
 use tests::support::ways::assert_valid;
 
 #[tool]
@@ -73,7 +73,7 @@ async fn limits_stop_an_endless_model() {
         ("many at once", all, |builder| builder.max_turns(40).max_calls(100), CALLS),
     ];
     for (name, calls, limit, is) in table {
-        let error = broken(|| limit(agent(Puppet::calling(calls)))).await.unwrap_err();
+        let error = in_all_ways(|| limit(agent(Puppet::calling(calls)))).await.unwrap_err();
         let RunErrorKind::Stopped(reason) = error.kind() else { panic!("{name}: {error}") };
         assert!(is(reason) && reason.is_limit() && !error.is_resumable(), "{name}: {error}");
     }
@@ -92,11 +92,11 @@ async fn token_counts_saturate_and_end_the_run() {
         agent(model)
     };
     assert!(matches!(
-        broken(build).await.unwrap_err().kind(),
+        in_all_ways(build).await.unwrap_err().kind(),
         RunErrorKind::Stopped(StopReason::MaxTurns(_))
     ));
     assert!(matches!(
-        broken(|| build().max_total_tokens(1000)).await.unwrap_err().kind(),
+        in_all_ways(|| build().max_total_tokens(1000)).await.unwrap_err().kind(),
         RunErrorKind::Stopped(StopReason::MaxTotalTokens(_))
     ));
 }
@@ -113,7 +113,7 @@ async fn distinguishes_repeated_ids() {
             _ => vec![],
         })
     };
-    let answer = broken(|| agent(model())).await.unwrap();
+    let answer = in_all_ways(|| agent(model())).await.unwrap();
     let executions = answer.tool_executions();
     assert_eq!(executions.len(), 3 + 3 + 2 + 2 + 1);
     // An id repeated in a later turn refers to the earlier call; a further repetition is a call of its own.
@@ -133,18 +133,18 @@ impl ChatModel for BreaksOff {
     }
 
     fn stream<'a>(&'a self, _: &'a ChatRequest<'_>) -> ChatStream<'a> {
-        let begun = ["It is", " a"].map(|text| Ok(Delta::Text(text.into())));
+        let started = ["It is", " a"].map(|text| Ok(Delta::Text(text.into())));
         let end = self.0.map(|why| Err(ModelError::new(why)));
-        Box::pin(stream::iter(begun).chain(stream::iter(end)))
+        Box::pin(stream::iter(started).chain(stream::iter(end)))
     }
 }
 
 #[tokio::test]
 async fn a_run_can_be_resumed_after_an_interrupted_reply() {
     for why in [None, Some("the line is dead")] {
-        let error = broken(|| agent(BreaksOff(why))).await.unwrap_err();
+        let error = in_all_ways(|| agent(BreaksOff(why))).await.unwrap_err();
         assert!(matches!(error.kind(), RunErrorKind::Model(_)) && error.is_resumable());
-        assert_eq!(error.messages().len(), 1, "nothing of it is in the conversation");
+        assert_eq!(error.messages().len(), 1, "the partial reply is not in the conversation");
         let agent = agent(Puppet::calling(|_| vec![])).build().unwrap();
         assert_eq!(agent.resume(error.into_run()).await.unwrap().text(), "That was all.");
     }
@@ -162,7 +162,7 @@ async fn does_not_execute_calls_of_a_truncated_reply() {
             }
             Ok(response)
         });
-        let error = broken(|| agent(model.clone())).await.unwrap_err();
+        let error = in_all_ways(|| agent(model.clone())).await.unwrap_err();
         assert!(
             matches!(error.kind(), RunErrorKind::Stopped(StopReason::Truncated(_))),
             "{reason:?}: {error}"
@@ -174,7 +174,7 @@ async fn does_not_execute_calls_of_a_truncated_reply() {
 #[tokio::test]
 async fn an_empty_reply_is_an_answer() {
     let model = || Puppet::new(|_, _| Ok(ChatResponse::new(AssistantMessage::default())));
-    let answer = broken(|| agent(model())).await.unwrap();
+    let answer = in_all_ways(|| agent(model())).await.unwrap();
     assert_eq!((answer.text(), answer.messages().len()), ("", 2));
     // The same holds for a reply whose finish reason announces calls.
     let model = || {
@@ -184,7 +184,7 @@ async fn an_empty_reply_is_an_answer() {
             Ok(response)
         })
     };
-    assert_eq!(broken(|| agent(model())).await.unwrap().turns(), 1);
+    assert_eq!(in_all_ways(|| agent(model())).await.unwrap().turns(), 1);
 }
 
 const TEN_THOUSAND: usize = 10_000;
@@ -198,7 +198,7 @@ fn ten_thousand() -> Puppet {
 
 #[tokio::test]
 async fn executes_or_refuses_ten_thousand_calls_as_limited() {
-    let error = broken(|| agent(ten_thousand()).max_calls(100)).await.unwrap_err();
+    let error = in_all_ways(|| agent(ten_thousand()).max_calls(100)).await.unwrap_err();
     assert!(
         matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxCalls(_)))
             && error.tool_executions().is_empty()
@@ -209,7 +209,7 @@ async fn executes_or_refuses_ten_thousand_calls_as_limited() {
         let outcome = if is_streamed {
             let mut events = agent.ask("What now?").stream();
             loop {
-                match events.next().await.expect("the stream ends with an end") {
+                match events.next().await.expect("the stream has a final event") {
                     Ok(tool_core::Event::Done(answer)) => break Ok(answer),
                     Ok(_) => {}
                     Err(error) => break Err(error),
@@ -271,7 +271,7 @@ async fn reports_malformed_calls_to_the_model() {
             0 => vec![call("a", &name, &arguments), call("b", "look", "{}")],
             _ => vec![],
         });
-        let answer = broken(|| agent(model.clone())).await.unwrap();
+        let answer = in_all_ways(|| agent(model.clone())).await.unwrap();
         assert!(answer.tool_executions()[0].outcome().is_err());
         assert!(answer.tool_executions()[1].outcome().is_ok());
     }

@@ -84,7 +84,7 @@ async fn cancelled(cancellation: &CancellationToken, run: impl Future<Output = O
     };
     let both = async { futures_util::future::join(run, cancel).await.0 };
     let outcome = tokio::time::timeout(Duration::from_secs(5), both).await;
-    let error = outcome.expect("it does not wait for what hangs").unwrap_err();
+    let error = outcome.expect("the run does not wait for the hanging part").unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::Cancelled)), "{error}");
     assert_valid(error.messages());
     error
@@ -97,7 +97,7 @@ async fn last_event(agent: &Agent, cancellation: &CancellationToken) -> Outcome 
             return Ok(answer);
         }
     }
-    panic!("the stream ended without an end");
+    panic!("the stream ended without a final event");
 }
 
 /// Cancels a run of this agent in all three ways.
@@ -202,7 +202,7 @@ fn give() {}
 #[tool]
 async fn take_back(#[inject] cancellation: &CancellationToken) -> Result<(), String> {
     tokio::task::yield_now().await;
-    if cancellation.is_cancelled() { Err("nobody waits for it".into()) } else { Ok(()) }
+    if cancellation.is_cancelled() { Err("the call was cancelled".into()) } else { Ok(()) }
 }
 
 #[tokio::test]

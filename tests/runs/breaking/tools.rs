@@ -9,7 +9,7 @@ use tool_core::run::{ErrorPolicy, StopReason};
 use tool_core::tool::ToolErrorKind;
 use tool_core::{Agent, RunError, RunErrorKind, ToolSet, tool, tools};
 
-use super::{Outcome, Puppet, broken, call};
+use super::{Outcome, Puppet, call, in_all_ways};
 
 #[tool]
 fn panics() -> u32 {
@@ -99,12 +99,12 @@ async fn reports_failing_tools_or_ends_the_run() {
         ("fails", ToolErrorKind::Failed, "no"),
     ];
     for (name, kind, expected) in table {
-        let told = text_of_call(&broken(|| agent(name, "{}").call_timeout(SOON)).await);
-        assert!(told.starts_with(expected), "{name}: {told}");
+        let actual = text_of_call(&in_all_ways(|| agent(name, "{}").call_timeout(SOON)).await);
+        assert!(actual.starts_with(expected), "{name}: {actual}");
         let build = || agent_of_one(name, "{}").call_timeout(SOON).error_policy(kind, ErrorPolicy::EndRun);
         assert!(
             matches!(
-                broken(build).await.unwrap_err().kind(),
+                in_all_ways(build).await.unwrap_err().kind(),
                 RunErrorKind::Stopped(StopReason::ToolFailed { .. })
             ),
             "{name}"
@@ -125,7 +125,7 @@ async fn calls_a_failing_tool_up_to_its_limits() {
         let model = Puppet::calling(|turn| vec![call(&format!("id-x{turn}y"), "fails_and_counts", "{}")]);
         Agent::builder(model).tools(tools![fails_and_counts])
     };
-    let error = broken(for_ever).await.unwrap_err();
+    let error = in_all_ways(for_ever).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::RepeatedCall(_))));
     // Three ways, two memories, and two attempts for each of three calls.
     assert_eq!(TRIED.load(Ordering::SeqCst), 6 * 3 * 2);
@@ -134,7 +134,7 @@ async fn calls_a_failing_tool_up_to_its_limits() {
 #[tokio::test]
 async fn the_time_limit_ends_a_hanging_run() {
     let error =
-        broken(|| agent_of_one("hangs", "{}").max_time(Duration::from_millis(200))).await.unwrap_err();
+        in_all_ways(|| agent_of_one("hangs", "{}").max_time(Duration::from_millis(200))).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTime(_))) && !error.is_resumable());
     assert!(error.messages().iter().any(|message| message.text().contains("interrupted")));
 }
@@ -142,15 +142,15 @@ async fn the_time_limit_ends_a_hanging_run() {
 #[tokio::test]
 async fn truncates_a_huge_output() {
     let build = || agent("floods", r#"{"bytes": 100000000}"#).max_output_chars(1000);
-    let told = text_of_call(&broken(build).await);
-    assert!(told.len() < 1200, "{}", told.len());
-    assert!(told.contains("left out"), "{told}");
+    let actual = text_of_call(&in_all_ways(build).await);
+    assert!(actual.len() < 1200, "{}", actual.len());
+    assert!(actual.contains("left out"), "{actual}");
 }
 
 #[tokio::test]
 async fn the_output_limit_of_a_run_ends_it() {
     let build = || agent("floods", r#"{"bytes": 3000000}"#).max_run_output_chars(1_000_000);
-    let error: RunError = broken(build).await.unwrap_err();
+    let error: RunError = in_all_ways(build).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxOutputChars(_))));
     assert_eq!(error.tool_executions().len(), 3);
 }

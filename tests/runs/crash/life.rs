@@ -38,14 +38,14 @@ pub(crate) async fn live(
 ) -> Option<Outcome> {
     let agent = agent(variant, store, world);
     let ids = store.runs().await.unwrap();
-    let kept = ChatMemory::new(store.clone()).messages(&CONVERSATION.into()).await.unwrap();
-    let is_untouched = effects(log).is_empty() && kept == history();
+    let stored = ChatMemory::new(store.clone()).messages(&CONVERSATION.into()).await.unwrap();
+    let is_untouched = effects(log).is_empty() && stored == history();
     let ask = match &*ids {
         // A run is stored before it does anything.
         [] if is_untouched => agent.ask(QUESTION).conversation(CONVERSATION),
         [] => return None,
         [id] => agent.resume(store.load_run(id).await.unwrap().unwrap()),
-        more => panic!("one run only: {more:?}"),
+        more => panic!("more than one run: {more:?}"),
     };
     Some(match way {
         Way::Awaited => ask.await,
@@ -61,7 +61,7 @@ async fn stream(ask: Ask) -> Outcome {
             return Ok(answer);
         }
     }
-    panic!("the stream ended without an end");
+    panic!("the stream ended without a final event");
 }
 
 /// Executes one call at a time, the last first.

@@ -24,13 +24,13 @@ use world::{Dice, Effect, World, effects};
 const NEVER: i64 = i64::MAX;
 
 /// Creates an empty directory for the files of one run.
-fn place() -> PathBuf {
-    static PLACES: AtomicU32 = AtomicU32::new(0);
-    let number = PLACES.fetch_add(1, Ordering::Relaxed);
-    let place = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("crash").join(number.to_string());
-    let _ = std::fs::remove_dir_all(&place);
-    std::fs::create_dir_all(&place).unwrap();
-    place
+fn directory() -> PathBuf {
+    static DIRECTORIES: AtomicU32 = AtomicU32::new(0);
+    let number = DIRECTORIES.fetch_add(1, Ordering::Relaxed);
+    let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("crash").join(number.to_string());
+    let _ = std::fs::remove_dir_all(&directory);
+    std::fs::create_dir_all(&directory).unwrap();
+    directory
 }
 
 async fn remember_history(store: &SqliteStore) {
@@ -47,10 +47,10 @@ fn new_store() -> SqliteStore {
 
 /// Returns the end of a run that is never killed, and the number of points that it passes.
 fn undisturbed(variant: Variant, way: Way) -> (End, Vec<Effect>) {
-    let log = place().join("log");
+    let log = directory().join("log");
     let world = World::new(NEVER, world::End::Future, &log);
     let outcome = wait_for(live(variant, way, &new_store(), &world, &log)).unwrap();
-    (End::of(&outcome), effects(&log))
+    (End::new(&outcome), effects(&log))
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn all_ways_have_the_same_outcome() {
 fn kill(seed: u64, expected: &[(Variant, (End, Vec<Effect>))]) -> u32 {
     let mut dice = Dice::new(seed);
     let (variant, expected) = &expected[dice.below(expected.len() as u64) as usize];
-    let log = place().join("log");
+    let log = directory().join("log");
     let store = new_store();
     let mut witness = Witness::new(*variant, expected.clone(), store.clone(), &log);
     let mut killed = 0;
@@ -83,11 +83,11 @@ fn kill(seed: u64, expected: &[(Variant, (End, Vec<Effect>))]) -> u32 {
         match poll_while(live(*variant, way, &store, &world, &log), may_go_on) {
             None => killed += 1,
             Some(outcome) => {
-                witness.conclude(outcome.as_ref().map(End::of));
+                witness.conclude(outcome.as_ref().map(End::new));
                 return killed;
             }
         }
-        witness.look();
+        witness.check();
     }
 }
 

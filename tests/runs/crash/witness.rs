@@ -25,7 +25,7 @@ pub(crate) struct End {
 }
 
 impl End {
-    pub(crate) fn of(outcome: &Outcome) -> Self {
+    pub(crate) fn new(outcome: &Outcome) -> Self {
         match outcome {
             Ok(answer) => Self {
                 text: answer.text().to_owned(),
@@ -65,11 +65,11 @@ impl Witness {
     }
 
     /// Checks between two lives that no call with a stored outcome was executed again.
-    pub(crate) fn look(&mut self) {
+    pub(crate) fn check(&mut self) {
         let effects = effects(&self.log);
         let count = |id: &str| effects.iter().filter(|one| one.call_id == id).count();
         for (id, before) in &self.recorded {
-            assert_eq!(count(id), *before, "{id} was made again, though its outcome was kept");
+            assert_eq!(count(id), *before, "{id} was executed again after its outcome was stored");
         }
         for run in wait_for(self.store.runs()).unwrap() {
             let run = wait_for(self.store.load_run(&run)).unwrap().unwrap();
@@ -79,21 +79,24 @@ impl Witness {
                 self.recorded.insert(id, times);
             }
         }
-        let kept = self.kept();
-        assert_valid(&kept);
-        let has_all = kept.len() > history().len();
-        assert!(!has_all || kept.len() == history().len() + self.expected.0.messages.len(), "in part");
+        let stored = self.stored();
+        assert_valid(&stored);
+        let has_all = stored.len() > history().len();
+        assert!(
+            !has_all || stored.len() == history().len() + self.expected.0.messages.len(),
+            "the run is stored partially"
+        );
     }
 
     /// Returns the stored conversation.
-    fn kept(&self) -> Vec<Message> {
+    fn stored(&self) -> Vec<Message> {
         let memory = ChatMemory::new(self.store.clone());
         wait_for(memory.messages(&ConversationId::new(CONVERSATION))).unwrap()
     }
 
     /// Checks at the end that everything is as in an undisturbed run.
     pub(crate) fn conclude(&mut self, end: Option<End>) {
-        self.look();
+        self.check();
         assert_eq!(wait_for(self.store.runs()).unwrap(), Vec::<String>::new());
         let (expected, expected_effects) = &self.expected;
         let effects = effects(&self.log);
@@ -104,9 +107,9 @@ impl Witness {
                 assert_eq!(end.text, expected.text);
             }
         }
-        let kept = self.kept();
-        assert_eq!(kept[..history().len()], history());
-        let added = &kept[history().len()..];
+        let stored = self.stored();
+        assert_eq!(stored[..history().len()], history());
+        let added = &stored[history().len()..];
         match self.variant {
             Variant::Answered | Variant::Talk => assert_same(added, &expected.messages, &effects),
             Variant::Failed => assert_eq!(added, []),
@@ -154,10 +157,10 @@ fn assert_effects(effects: &[Effect], expected: &[Effect]) {
     for one in effects {
         assert_eq!(*keys.entry(&one.call_id).or_insert(&one.key), one.key, "a call has one key");
         let last = attempts.insert(&one.call_id, one.attempt).unwrap_or(0);
-        assert!(one.attempt > last, "{one:?} behind attempt {last}");
+        assert!(one.attempt > last, "{one:?} after attempt {last}");
     }
     let runs: HashSet<_> = effects.iter().map(|one| one.key.split('/').next()).collect();
-    assert!(runs.len() <= 1, "one run");
+    assert!(runs.len() <= 1, "more than one run");
     let first = |effects: &[Effect], tool: Option<&str>| {
         let mut ids: Vec<String> = Vec::new();
         for one in effects.iter().filter(|one| tool.is_none_or(|tool| one.tool == tool)) {
@@ -176,5 +179,9 @@ fn assert_effects(effects: &[Effect], expected: &[Effect]) {
         ids
     };
     assert_eq!(certain(effects), certain(expected));
-    assert_eq!(first(effects, Some("cancel")), first(expected, Some("cancel")), "the last first");
+    assert_eq!(
+        first(effects, Some("cancel")),
+        first(expected, Some("cancel")),
+        "the last call is undone first"
+    );
 }

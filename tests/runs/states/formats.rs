@@ -85,11 +85,11 @@ async fn resumes_runs_of_format_1() {
     assert_eq!((run.limits().max_turns, run.turns()), (3, 1));
     assert_eq!(run.conversation().map(ToString::to_string).as_deref(), Some("user-7"));
     let run: Run = serde_json::from_str(&golden(1, "asking_again")).unwrap();
-    let made = run.tool_executions();
-    assert_eq!(made[0].repairs().len(), 1);
-    assert!(made[0].started_at().is_some() && !made[0].duration().is_zero());
-    assert!(made[1].outcome().unwrap_err().is_failed());
-    assert_eq!(made[2].output().unwrap().data(), Some(&serde_json::json!({ "n": 4 })));
+    let executions = run.tool_executions();
+    assert_eq!(executions[0].repairs().len(), 1);
+    assert!(executions[0].started_at().is_some() && !executions[0].duration().is_zero());
+    assert!(executions[1].outcome().unwrap_err().is_failed());
+    assert_eq!(executions[2].output().unwrap().data(), Some(&serde_json::json!({ "n": 4 })));
 }
 
 fn reply(calls: &[(&str, &str, &str)]) -> ChatResponse {
@@ -174,8 +174,8 @@ async fn resumes_runs_of_format_2_and_writes_them_unchanged() {
         if std::env::var_os("BLESS").is_some() && !path.exists() {
             std::fs::write(&path, serde_json::to_string_pretty(&state).unwrap() + "\n").unwrap();
         }
-        let kept: Value = serde_json::from_str(&golden(2, name)).unwrap();
-        assert_eq!(state, kept, "{name}");
+        let stored: Value = serde_json::from_str(&golden(2, name)).unwrap();
+        assert_eq!(state, stored, "{name}");
     }
     let cut = "error: the model's reply was cut short in the middle of its calls, so none was executed; ask for less at once (3 calls)";
     let waits = "error: calls await approval: `erase`; store `into_run()`, call `resolve_approval` for each of `awaiting_approval()`, and `resume` the run (0 calls)";

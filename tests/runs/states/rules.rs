@@ -40,11 +40,11 @@ fn a_pure_tool_respects_its_other_options() {
     let tools_that_wait = tools(|policy| (policy.pure, policy.needs_approval) = (true, true));
     assert!(matches!(waiting.next(&tools_that_wait), Step::NeedsApproval(calls) if calls.len() == 1));
 
-    let mut lost = calling();
+    let mut interrupted = calling();
     let tools_of_once = tools(|policy| (policy.pure, policy.at_most_once) = (true, true));
-    assert!(matches!(lost.next(&tools_of_once), Step::CallTools(_)));
-    lost.begin_call("a").unwrap();
-    assert!(matches!(lost.next(&tools_of_once), Step::CallModel(_)));
+    assert!(matches!(interrupted.next(&tools_of_once), Step::CallTools(_)));
+    interrupted.begin_call("a").unwrap();
+    assert!(matches!(interrupted.next(&tools_of_once), Step::CallModel(_)));
 }
 
 #[test]
@@ -57,9 +57,9 @@ fn reuses_a_pure_output_by_the_executed_arguments() {
     let Step::CallTools(changed) = run.next(&tools) else { panic!("it is approved") };
     run.record_result(ToolExecution::new(changed[0].clone(), Ok(ToolOutput::text("of 2")))).unwrap();
     run.record_response(calls("id-b", r#"{"at": 2}"#)).unwrap();
-    assert!(matches!(run.next(&tools), Step::CallModel(_)), "that was called");
+    assert!(matches!(run.next(&tools), Step::CallModel(_)), "it was executed with these arguments");
     run.record_response(calls("id-c", r#"{"at": 1}"#)).unwrap();
-    assert!(matches!(run.next(&tools), Step::CallTools(_)), "that was only asked for");
+    assert!(matches!(run.next(&tools), Step::CallTools(_)), "it was only requested with these arguments");
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn starts_at_most_once_calls_once() {
     let mut run = calling();
     assert!(matches!(run.next(&tools), Step::CallTools(_)));
     run.begin_call("a").unwrap();
-    assert!(run.begin_call("a").is_err(), "nobody knows what came of it");
+    assert!(run.begin_call("a").is_err(), "its outcome is unknown");
     run.record_result(failed(ToolError::failed("busy"))).unwrap();
     assert_eq!(run.begin_call("a").unwrap().number, 2, "it is known to have failed");
     // It is unknown whether a call that timed out had its effect.
