@@ -403,11 +403,11 @@ async fn forwards_text_immediately() {
 }
 
 /// The parts of a model's request beside the messages.
-type Asked = (Vec<Message>, ModelOptions, Option<ResponseFormat>, ToolChoice);
+type SentRequest = (Vec<Message>, ModelOptions, Option<ResponseFormat>, ToolChoice);
 
 #[tokio::test]
 async fn builds_the_request_for_the_model() {
-    let asked: Arc<Mutex<Vec<Asked>>> = Arc::default();
+    let asked: Arc<Mutex<Vec<SentRequest>>> = Arc::default();
     let format = ResponseFormat::json_schema("place", json!({ "type": "object", "properties": {} }));
     let options = ModelOptions::default().with_temperature(0.5);
     let call = ToolCall::new("call_1_0", "sum", "{}");

@@ -39,7 +39,7 @@ async fn wait(seconds: u8) -> u8 {
     seconds
 }
 
-#[tool("Tells the time")]
+#[tool("Returns the time")]
 fn now() -> u8 {
     12
 }

@@ -42,7 +42,7 @@ impl Tool for Takes {
     }
 }
 
-#[tool("Tells the time")]
+#[tool("Returns the time")]
 fn now() -> u32 {
     12
 }

@@ -265,8 +265,8 @@ async fn reads_one_argument_of_each_kind() {
                 assert_eq!(actual, Ok(given), "{text}");
                 assert!(repaired.is_empty() && strictly.outcome().is_ok(), "{text}");
             }
-            Repaired(value) => {
-                given[name] = value;
+            Repaired(after) => {
+                given[name] = after;
                 assert_eq!(actual, Ok(given), "{text}");
                 // A nested `null` counts as absent, too, and `2.0` is an integer in JSON Schema.
                 let is_repair = !value.contains("null");

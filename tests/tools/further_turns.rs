@@ -33,7 +33,7 @@ fn count(from: Counted, by: Option<Counted>) -> u8 {
     from.0 + by.map_or(1, |by| by.0)
 }
 
-/// Tells the time.
+/// Returns the time.
 #[tool]
 fn now() -> u32 {
     12

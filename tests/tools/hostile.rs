@@ -433,7 +433,7 @@ schemas! {
 #[test]
 fn many_tools_with_long_descriptions() {
     guarded("many_tools_with_long_descriptions", STACK, || {
-        let description = "Tells the time. ".repeat(2_000);
+        let description = "Returns the time. ".repeat(2_000);
         let tools = (0..200).map(|number| {
             let definition = ToolDefinition::new(format!("tool{number}"), format!("{description}{number}"));
             Arc::new(Raw(definition)) as Arc<dyn Tool>

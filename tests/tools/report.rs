@@ -24,7 +24,7 @@ fn run(#[param("what to run")] command: String) {
     drop(command);
 }
 
-/// Tells the time of day.
+/// Returns the time of day.
 #[tool]
 fn now() -> u32 {
     12

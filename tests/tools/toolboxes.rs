@@ -87,7 +87,7 @@ impl Counter {
 
 #[toolbox(pub(crate) fn reports)]
 impl Counter {
-    /// Tells how much was logged.
+    /// Returns the number of logged lines.
     #[tool]
     fn report(&self) -> usize {
         self.log.lock().unwrap().len()

@@ -85,7 +85,7 @@ impl Counter {
         self.count(u32::try_from(text.len() + user.name.len()).unwrap_or_default())
     }
 
-    /// Tells the way.
+    /// Shows the way.
     #[tool(blocking)]
     fn way(self: &Arc<Self>, #[inject] user: User) -> String {
         format!("{self:?} ") + &user.name + &into_text(user)
