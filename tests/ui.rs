@@ -17,8 +17,8 @@ const SEVERAL: &str = "ui/several";
 const RUSTC: &str = "ui/rustc";
 
 fn main() {
-    let programs = invalid_programs();
-    assert!(programs.len() > 40, "the invalid programs were not found");
+    let programs = wrong_programs();
+    assert!(programs.len() > 40, "the wrong programs are not where they should be");
     if is_blessed_toolchain() {
         compare_all();
     } else {
@@ -37,7 +37,7 @@ fn is_blessed_toolchain() -> bool {
     String::from_utf8_lossy(&version).starts_with(BLESSED) && !is_forced
 }
 
-fn invalid_programs() -> Vec<PathBuf> {
+fn wrong_programs() -> Vec<PathBuf> {
     let folders = fs::read_dir("ui").unwrap().map(|folder| folder.unwrap().path());
     let folders = folders.filter(|folder| !folder.ends_with("pass"));
     let files = folders.flat_map(|folder| fs::read_dir(folder).unwrap()).map(|file| file.unwrap().path());

@@ -629,9 +629,9 @@ fn records_the_provider_of_the_model() {
 }
 
 #[tokio::test]
-async fn spans_of_a_blocking_tool_are_children_of_its_call() {
+async fn a_blocking_tool_is_below_its_call_in_its_own_thread() {
     let spans = Spans::default();
-    // All other tests subscribe in their own thread only.
+    // Every other test listens in its own thread only.
     tracing::subscriber::set_global_default(tracing_subscriber::registry().with(spans.clone())).unwrap();
     let agent = agent(ScriptedModel::new().calls("compute", "{}").says("Computed.")).build().unwrap();
     awaited(&agent).await.unwrap();

@@ -1,4 +1,4 @@
-//! The program with every option of the macros, in edition 2024 with strict lints.
+//! Every word of the macros, in the strictest of crates, in edition 2024.
 #![deny(warnings, clippy::all, clippy::pedantic)]
 #![deny(missing_docs, missing_debug_implementations, missing_copy_implementations, unreachable_pub, unused)]
 #![deny(unused_qualifications, unused_results, unused_lifetimes, let_underscore_drop, nonstandard_style)]

@@ -1,4 +1,4 @@
-//! A program with every option of the macros. The test is that it compiles without a warning.
+//! Every word of the macros once: that it compiles here without a warning is what is tested.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -85,7 +85,7 @@ impl Counter {
         self.count(u32::try_from(text.len() + user.name.len()).unwrap_or_default())
     }
 
-    /// Shows the way.
+    /// Tells the way.
     #[tool(blocking)]
     fn way(self: &Arc<Self>, #[inject] user: User) -> String {
         format!("{self:?} ") + &user.name + &into_text(user)
