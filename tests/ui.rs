@@ -1,7 +1,7 @@
-//! Wrong programs, one mistake each: every one must give one message, which says what to write instead.
+//! Invalid programs with one mistake each: every one must produce one message, which states what to write instead.
 //!
-//! The exact text is compared on the toolchain that it was blessed on; on any other it is only checked that
-//! our own sentence, the first line, is still there. `TRYBUILD=overwrite cargo test --test ui` blesses.
+//! The exact text is compared on the toolchain on which it was blessed; on any other, only the first line is
+//! compared, which is this project's own. `TRYBUILD=overwrite cargo test --test ui` blesses.
 
 /// Programs that must compile without a warning.
 #[path = "ui/pass"]
@@ -19,13 +19,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The toolchain that the `.stderr` files are blessed on.
+/// The toolchain on which the `.stderr` files are blessed.
 const BLESSED: &str = "rustc 1.95.";
 
-/// Where several mistakes stand in one item, and so several messages.
+/// The folder of programs with several mistakes in one item, and so several messages.
 const SEVERAL: &str = "ui/several";
 
-/// Where rustc finds the mistake, and says it in its own words.
+/// The folder of programs whose mistake rustc reports in its own words.
 const RUSTC: &str = "ui/rustc";
 
 fn main() {
@@ -89,7 +89,7 @@ fn compare_all() {
     }
 }
 
-/// Compiles copies without the blessed texts, and looks for the first line of each in what is printed.
+/// Compiles copies without the blessed texts, and searches the output for the first line of each text.
 fn compare_first_lines(programs: &[PathBuf]) {
     let copies = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ui");
     let printed = Path::new("wip");
@@ -99,8 +99,8 @@ fn compare_first_lines(programs: &[PathBuf]) {
     for program in programs {
         fs::copy(program, copies.join(flat_name(program))).unwrap();
     }
-    // The cases run when they are dropped. Without texts to compare with, trybuild writes what is printed
-    // into files, and panics to say so: the files are what is wanted.
+    // The cases run when they are dropped. Without texts to compare with, trybuild writes the output
+    // into files and panics to report this; only the files are needed.
     let _ = std::panic::catch_unwind(|| {
         trybuild::TestCases::new().compile_fail(copies.join("*.rs"));
     });
@@ -114,7 +114,7 @@ fn compare_first_lines(programs: &[PathBuf]) {
     let _ = fs::remove_dir_all(printed);
 }
 
-/// The first line without what rustc puts before it and without paths; nothing where rustc says it in its own words.
+/// Returns the first line without rustc's prefix and without paths, or an empty string if rustc wrote the message.
 fn own_sentence<'a>(program: &Path, blessed: &'a str) -> &'a str {
     if program.starts_with(RUSTC) {
         return "";
@@ -128,7 +128,7 @@ fn flat_name(program: &Path) -> String {
     program.strip_prefix("ui").unwrap().to_str().unwrap().replace(['/', '\\'], "_")
 }
 
-/// One mistake gives one message.
+/// Checks that one mistake produces one message.
 fn check_count(program: &Path, text: &str) {
     let count = text.lines().filter(|line| line.starts_with("error")).count();
     let is_right = if program.starts_with(SEVERAL) { count > 1 } else { count == 1 };

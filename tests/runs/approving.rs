@@ -1,4 +1,4 @@
-//! Calls that a person has to approve: the run stops, is kept, and goes on with what the person says.
+//! Calls that await approval: the run stops, is stored, and continues with the user's decision.
 
 use std::sync::Mutex;
 
@@ -37,9 +37,9 @@ fn script() -> ScriptedModel {
     ScriptedModel::new().calls_all([PAY, ("balance", "{}"), ("pay", r#"{"cents": 900}"#)]).says("Done.")
 }
 
-/// One after another, as what was paid is counted.
+/// Runs its cases one after another, because they share `PAID`.
 #[tokio::test]
-async fn what_a_person_says_holds_in_all_ways() {
+async fn applies_decisions_in_all_ways() {
     let texts = |outcome: &tool_core::Answer| -> Vec<String> {
         outcome.messages()[2..5].iter().map(|message| message.text().into_owned()).collect()
     };
@@ -72,11 +72,11 @@ async fn what_a_person_says_holds_in_all_ways() {
     let Message::Assistant(asked) = &answer.messages()[1] else { panic!() };
     assert_eq!(asked.tool_calls[0].arguments, r#"{"cents": 499}"#);
 
-    // An approver is asked in place.
+    // An approver decides without stopping the run.
     let answer = alike(|| agent(script()).approver(cheap)).await.unwrap();
     assert_eq!(texts(&answer), ["paid 499", "70000", "the call was denied: too dear"]);
     assert_eq!(paid(), [499, 499, 499]);
-    // That of a question goes before the agent's.
+    // The approver of an ask takes precedence over the agent's.
     let denying = |_: &ToolCall| Approval::Deny(None);
     let agent = agent(script()).approver(cheap).build().unwrap();
     let answer = agent.ask("Pay").approver(denying).await.unwrap();
@@ -85,7 +85,7 @@ async fn what_a_person_says_holds_in_all_ways() {
 }
 
 #[tokio::test]
-async fn an_approver_may_leave_a_call_to_who_keeps_the_run() {
+async fn an_approver_can_defer_to_the_caller() {
     let small_only = |call: &ToolCall| match call.arguments.contains("500") {
         true => Approval::Deny(None),
         false => Approval::Defer,
@@ -97,7 +97,7 @@ async fn an_approver_may_leave_a_call_to_who_keeps_the_run() {
     assert_eq!(waiting, [r#"{"cents": 900}"#]);
     let mut run = error.into_run();
     run.resolve_all_approvals(&Approval::Defer);
-    assert_eq!(run.awaiting_approval().count(), 1, "it goes on waiting");
+    assert_eq!(run.awaiting_approval().count(), 1, "it still awaits approval");
     run.resolve_all_approvals(&Approval::Deny(None));
     assert_eq!(agent.resume(run).await.unwrap().text(), "Done.");
 }
@@ -115,24 +115,24 @@ fn erasing(model: ScriptedModel) -> AgentBuilder {
 }
 
 #[tokio::test]
-async fn the_other_calls_of_the_turn_go_on_while_one_waits() {
+async fn executes_other_calls_while_one_awaits_approval() {
     let model = ScriptedModel::new().calls_all([("erase", "{}"), ("look", "{}")]).says("Done.");
     let agent = erasing(model).build().unwrap();
     let mut events = agent.ask("Erase").stream();
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let error = loop {
         match events.next().await.unwrap() {
-            Ok(Event::CallFinished(execution)) => told.push(execution.call().name.clone()),
-            Ok(Event::ApprovalNeeded(calls)) => told.push(format!("waits for {}", calls[0].name)),
+            Ok(Event::CallFinished(execution)) => reported.push(execution.call().name.clone()),
+            Ok(Event::ApprovalNeeded(calls)) => reported.push(format!("waits for {}", calls[0].name)),
             Ok(_) => {}
             Err(error) => break error,
         }
     };
-    assert_eq!(told, ["look", "waits for erase"]);
+    assert_eq!(reported, ["look", "waits for erase"]);
     assert!(matches!(error.kind(), RunErrorKind::ApprovalNeeded) && error.is_resumable());
     let expected = "calls await approval: `erase`; store `into_run()`, call `resolve_approval` for each of `awaiting_approval()`, and `resume` the run";
     assert_eq!(error.to_string(), expected);
-    // To resume it without a decision comes to the same, and makes nothing again.
+    // Resuming without a decision has the same result and executes no call again.
     let error = agent.resume(restored(error.into_run())).await.unwrap_err();
     assert_eq!(error.awaiting_approval().count(), 1);
     let open: Vec<_> =
@@ -145,7 +145,7 @@ async fn the_other_calls_of_the_turn_go_on_while_one_waits() {
 }
 
 #[tokio::test]
-async fn a_predicate_lets_calls_wait_whatever_their_tools_say() {
+async fn a_predicate_can_require_approval_for_any_call() {
     let script = || ScriptedModel::new().calls_all([("look", "{}"), ("erase", "{}")]).says("Done.");
     let build = || erasing(script()).needs_approval(|call| call.name == "look");
     let answer = in_all_ways(build, |call| match &*call.name {
@@ -156,7 +156,7 @@ async fn a_predicate_lets_calls_wait_whatever_their_tools_say() {
 }
 
 #[tokio::test]
-async fn a_message_of_the_user_denies_what_waits() {
+async fn a_user_message_denies_pending_calls() {
     let model = ScriptedModel::new()
         .calls_all([("erase", "{}"), ("look", "{}")])
         .expects(|request| request.messages().last() == Some(&Message::user("Never mind.")))
@@ -172,7 +172,7 @@ async fn a_message_of_the_user_denies_what_waits() {
 }
 
 #[tokio::test]
-async fn a_message_of_the_user_comes_behind_what_is_under_way() {
+async fn a_user_message_follows_running_calls() {
     let model = ScriptedModel::new()
         .calls("look", "{}")
         .expects(|request| request.messages().last() == Some(&Message::user("And hurry.")))
@@ -187,22 +187,22 @@ async fn a_message_of_the_user_comes_behind_what_is_under_way() {
 }
 
 #[test]
-fn decisions_are_taken_once_and_only_where_one_is_asked_for() {
+fn accepts_each_requested_decision_once() {
     let mut run = Run::new([Message::user("Go")]);
     let calls = ["a", "b"].map(|id| ToolCall::new(id, "erase", "{}"));
     let message = tool_core::model::AssistantMessage::default().with_tool_calls(calls);
     run.record_response(tool_core::model::ChatResponse::new(message)).unwrap();
-    assert!(run.resolve_approval("a", Approval::Approve).is_err(), "nobody asked yet");
+    assert!(run.resolve_approval("a", Approval::Approve).is_err(), "approval was not requested yet");
     run.require_approval("a").unwrap();
     assert!(run.require_approval("c").is_err());
-    assert!(run.begin_call("a").is_err(), "it waits");
+    assert!(run.begin_call("a").is_err(), "it awaits approval");
     for wrong in ["", "[1]", "{broken", "7"] {
         assert!(run.resolve_approval("a", Approval::ApproveWith(wrong.into())).is_err(), "{wrong}");
     }
     run.resolve_approval("a", Approval::Approve).unwrap();
     assert!(run.resolve_approval("a", Approval::Deny(None)).is_err());
     run.require_approval("a").unwrap();
-    assert!(run.awaiting_approval().next().is_none(), "what was approved is not asked for again");
+    assert!(run.awaiting_approval().next().is_none(), "an approved call does not await approval again");
     let tools = ToolDefinitions::default();
     assert!(matches!(run.next(&tools), Step::CallTools(calls) if calls.len() == 2));
     assert_eq!(run.begin_call("a").unwrap().number, 1);
@@ -211,24 +211,25 @@ fn decisions_are_taken_once_and_only_where_one_is_asked_for() {
     assert!(!format!("{:?}", Approval::deny("secret")).contains("secret"));
 }
 
-/// Who drives by hand and takes the calls from the reply makes none that waits, nor any by tools that nobody offered.
+/// A caller that drives the run step by step and takes the calls from the reply cannot execute a call that awaits
+/// approval, nor one by tools that were not offered.
 #[tokio::test]
-async fn a_call_is_not_made_before_its_tool_was_heard() {
+async fn refuses_calls_before_tools_were_offered() {
     let agent = erasing(ScriptedModel::new().calls_all([("erase", "{}"), ("look", "{}")])).build().unwrap();
     let mut run = agent.start("Erase");
-    let Step::CallModel(request) = run.next().await.unwrap() else { panic!("nothing was asked yet") };
+    let Step::CallModel(request) = run.next().await.unwrap() else { panic!("the model was not called yet") };
     let response = agent.model().chat(&request).await.unwrap();
     run.record_response(response).await.unwrap();
     let calls: Vec<_> = run.run().current_calls().map(|(call, _)| call.clone()).collect();
     assert!(
         matches!(run.execute(calls[0].clone()).await.unwrap_err().kind(), RunErrorKind::Step(_)),
-        "it waits"
+        "it awaits approval"
     );
 
     let mut resumed = agent.resume(restored(run.into_run())).start();
     assert!(
         matches!(resumed.execute(calls[0].clone()).await.unwrap_err().kind(), RunErrorKind::Step(_)),
-        "it waits"
+        "it awaits approval"
     );
     assert!(resumed.execute(calls[1].clone()).await.unwrap().outcome().is_ok());
 }

@@ -1,5 +1,5 @@
-//! What keeps a run under control: policies for calls that fail, attempts, limits, ways to end. Every case is awaited,
-//! streamed and driven by hand, and must come to the same.
+//! Control over a run: policies for failed calls, attempts, limits and ways to end. Every case is awaited, streamed and
+//! driven step by step, with the same outcome.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -61,7 +61,7 @@ fn agent(model: ScriptedModel) -> AgentBuilder {
     Agent::builder(model).tools(tools![sum, fails, panics, hangs, revoked, closing, direct, hand_over])
 }
 
-/// Which call fails in which way.
+/// Calls that fail, one for each kind of failure.
 fn failures() -> [(ToolErrorKind, &'static str, &'static str); 5] {
     [
         (ToolErrorKind::UnknownTool, "google", "{}"),
@@ -73,17 +73,17 @@ fn failures() -> [(ToolErrorKind, &'static str, &'static str); 5] {
 }
 
 #[tokio::test]
-async fn each_kind_of_failure_is_told_hidden_or_ends_the_run() {
+async fn each_kind_of_failure_is_reported_hidden_or_ends_the_run() {
     for (kind, name, arguments) in failures() {
         let script = || ScriptedModel::new().calls(name, arguments).says("Sorry.");
-        let told = alike(|| agent(script())).await.unwrap();
-        let error = told.tool_executions()[0].outcome().unwrap_err();
+        let actual = alike(|| agent(script())).await.unwrap();
+        let error = actual.tool_executions()[0].outcome().unwrap_err();
         assert_eq!(error.kind(), kind);
 
         let hidden = alike(|| agent(script()).error_policy(kind, ErrorPolicy::Hide)).await.unwrap();
         let error = hidden.tool_executions()[0].outcome().unwrap_err();
         assert_eq!((error.kind(), &*error.to_string()), (kind, "the tool failed (reference call_1_0)"));
-        assert!(error.failure().is_some(), "what happened stays with the application");
+        assert!(error.failure().is_some(), "the application receives the failure");
 
         let ended = alike(|| agent(script()).error_policy(kind, ErrorPolicy::EndRun)).await.unwrap_err();
         let RunErrorKind::Stopped(StopReason::ToolFailed { tool, error }) = ended.kind() else {
@@ -98,7 +98,7 @@ async fn each_kind_of_failure_is_told_hidden_or_ends_the_run() {
 }
 
 #[tokio::test]
-async fn a_handler_answers_in_the_place_of_a_call_that_failed() {
+async fn a_handler_replaces_the_result_of_a_failed_call() {
     for (kind, name, arguments) in failures() {
         let script = || ScriptedModel::new().calls(name, arguments).says("Fine.");
         let build = || {
@@ -109,7 +109,7 @@ async fn a_handler_answers_in_the_place_of_a_call_that_failed() {
         };
         let answer = alike(build).await.unwrap();
         assert_eq!(answer.messages()[2].text(), format!("in place of {name}"));
-        // It may make another error of it, and say nothing.
+        // A handler may replace the error, or decline to answer.
         let build = || agent(script()).on_tool_error(|_, _| Some(Err(ToolError::fatal("enough"))));
         let error = alike(build).await.unwrap_err();
         assert_eq!(error.to_string(), format!("the tool `{name}` ended the run: enough"));
@@ -133,12 +133,12 @@ async fn a_fatal_error_ends_the_run_and_every_call_has_a_result() {
     assert_eq!(error.tool_executions().len(), 1);
 }
 
-static TRIED: AtomicU32 = AtomicU32::new(0);
+static ATTEMPTS: AtomicU32 = AtomicU32::new(0);
 
-/// Fails as often as it is told.
+/// A tool that fails as often as the test requests.
 #[tool(attempts = 3)]
 fn flaky(failures: u32, #[inject] context: &ToolContext) -> Result<u32, String> {
-    TRIED.fetch_add(1, Ordering::SeqCst);
+    ATTEMPTS.fetch_add(1, Ordering::SeqCst);
     if context.attempt() <= failures {
         Err(format!("attempt {}", context.attempt()))
     } else {
@@ -147,9 +147,9 @@ fn flaky(failures: u32, #[inject] context: &ToolContext) -> Result<u32, String> 
 }
 
 #[tokio::test]
-async fn a_call_is_tried_as_often_as_its_tool_says() {
+async fn retries_a_call_up_to_its_tools_attempts() {
     for (failures, expected, attempts) in [(0, "1", 1), (1, "2", 2), (2, "3", 3), (3, "attempt 3", 3)] {
-        TRIED.store(0, Ordering::SeqCst);
+        ATTEMPTS.store(0, Ordering::SeqCst);
         let model = || {
             let arguments = format!(r#"{{"failures": {failures}}}"#);
             ScriptedModel::new().calls("flaky", arguments).says("Done.")
@@ -158,9 +158,9 @@ async fn a_call_is_tried_as_often_as_its_tool_says() {
         assert_eq!(answer.messages()[2].text(), expected);
         assert_eq!(answer.tool_executions()[0].attempts(), attempts);
         // In three ways.
-        assert_eq!(TRIED.load(Ordering::SeqCst), attempts * 3);
+        assert_eq!(ATTEMPTS.load(Ordering::SeqCst), attempts * 3);
     }
-    // What is wrong with the arguments is wrong each time.
+    // Invalid arguments stay invalid, so they are not retried.
     let model = || ScriptedModel::new().calls("flaky", r#"{"failures": -1}"#).says("Done.");
     let answer = alike(|| Agent::builder(model()).tools(tools![flaky])).await.unwrap();
     assert_eq!(answer.tool_executions()[0].attempts(), 1);
@@ -174,25 +174,25 @@ const ONE: (&str, &str) = ("sum", r#"{"a": 1, "b": 1}"#);
 const TWO: (&str, &str) = ("sum", r#"{"a": 2, "b": 2}"#);
 
 #[tokio::test]
-async fn the_limit_of_calls_runs_none_of_the_turn_that_would_cross_it() {
+async fn the_call_limit_executes_no_call_of_the_turn_that_exceeds_it() {
     let script = || ScriptedModel::new().calls_all([ONE, TWO]).calls_all([ONE, TWO]).says("Done.");
     assert!(alike(|| agent(script()).max_calls(4)).await.is_ok());
     let error = limited(script, |builder| builder.max_calls(3)).await;
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxCalls(3))));
     assert_eq!(error.tool_executions().len(), 2);
-    let told = error.messages().last().unwrap().text().into_owned();
-    assert_eq!(told, "the call was not made: the run would have exceeded its limit of calls");
+    let actual = error.messages().last().unwrap().text().into_owned();
+    assert_eq!(actual, "the call was not made: the run would have exceeded its limit of calls");
 }
 
 #[tokio::test]
-async fn the_limit_of_tokens_ends_the_run_before_more_calls() {
+async fn the_token_limit_ends_the_run_before_further_calls() {
     let script = || {
         let turn = |model: ScriptedModel, call: (&str, &str)| {
             model.calls(call.0, call.1).with_usage(Usage::new(90, 10))
         };
         turn(turn(ScriptedModel::new(), ONE), TWO).says("Done.").with_usage(Usage::new(500, 5))
     };
-    // An answer that is there is not thrown away.
+    // An existing answer is not discarded.
     assert!(alike(|| agent(script()).max_total_tokens(200)).await.is_ok());
     let error = limited(script, |builder| builder.max_total_tokens(199)).await;
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTotalTokens(_))));
@@ -200,7 +200,7 @@ async fn the_limit_of_tokens_ends_the_run_before_more_calls() {
 }
 
 #[tokio::test]
-async fn the_limit_of_output_ends_the_run_with_what_was_read() {
+async fn the_output_limit_ends_the_run_and_keeps_its_results() {
     let script = || ScriptedModel::new().calls_all([ONE, TWO]).says("Done.");
     assert!(alike(|| agent(script()).max_run_output_chars(6)).await.is_ok());
     // Characters count, not bytes.
@@ -210,7 +210,7 @@ async fn the_limit_of_output_ends_the_run_with_what_was_read() {
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxOutputChars(2))));
     let error = limited(script, |builder| builder.max_run_output_chars(2)).await;
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxOutputChars(_))));
-    // The model reads the texts of errors, too.
+    // The texts of errors count too.
     let script = || ScriptedModel::new().calls("fails", r#"{"why": "a long story"}"#).says("Done.");
     assert!(matches!(
         limited(script, |builder| builder.max_run_output_chars(2)).await.kind(),
@@ -219,7 +219,7 @@ async fn the_limit_of_output_ends_the_run_with_what_was_read() {
 }
 
 #[tokio::test]
-async fn the_limit_of_time_drops_what_is_under_way() {
+async fn the_time_limit_drops_running_calls() {
     #[tool]
     async fn sleeps(milliseconds: u64) -> u64 {
         tokio::time::sleep(Duration::from_millis(milliseconds)).await;
@@ -239,9 +239,9 @@ async fn the_limit_of_time_drops_what_is_under_way() {
     let results: Vec<_> = error.messages()[2..].iter().map(Message::text).collect();
     assert_eq!(results, ["1", "the call was interrupted before a result was produced"]);
     assert!(error.tool_executions()[1].outcome().unwrap_err().is_outcome_unknown());
-    assert!(error.run().elapsed() <= clock.elapsed(), "what was waited for counts once");
+    assert!(error.run().elapsed() <= clock.elapsed(), "waiting time counts once");
     assert_eq!(error.to_string(), "the run took longer than 80ms; raise `max_time`");
-    // By hand, what is under way is dropped as well.
+    // Driven step by step, running calls are dropped as well.
     let agent = agent(80);
     let mut run = agent.start("Sleep");
     while run.advance().await.unwrap() {}
@@ -249,7 +249,7 @@ async fn the_limit_of_time_drops_what_is_under_way() {
 }
 
 #[tokio::test]
-async fn every_call_may_take_only_so_long() {
+async fn the_call_timeout_applies_to_every_call() {
     #[tool]
     async fn for_ever() {
         std::future::pending::<()>().await;
@@ -265,7 +265,7 @@ async fn every_call_may_take_only_so_long() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_repeated_is_told_of_and_then_ends_the_run() {
+async fn reports_a_repeated_call_and_then_ends_the_run() {
     let script = || (0..8).fold(ScriptedModel::new(), |model, _| model.calls(ONE.0, ONE.1)).says("Done.");
     let error = limited(script, |builder| builder.max_turns(20)).await;
     assert!(
@@ -273,17 +273,17 @@ async fn a_call_that_is_repeated_is_told_of_and_then_ends_the_run() {
     );
     let outcomes: Vec<_> = error.tool_executions().iter().map(|one| one.outcome().is_ok()).collect();
     assert_eq!(outcomes, [true, true, true, false, false, false, false]);
-    let told = error.tool_executions()[3].outcome().unwrap_err().to_string();
+    let actual = error.tool_executions()[3].outcome().unwrap_err().to_string();
     assert!(
-        told.starts_with("the call was not made: it was requested 3 times with these arguments already"),
-        "{told}"
+        actual.starts_with("the call was not made: it was requested 3 times with these arguments already"),
+        "{actual}"
     );
-    // Other arguments are another call, and the limit can be set.
+    // A call with other arguments is a different call, and the limit can be changed.
     assert!(alike(|| agent(script()).max_turns(20).max_repeated_calls(8)).await.is_ok());
 }
 
 #[tokio::test]
-async fn what_is_returned_directly_depends_on_the_calls_beside_it() {
+async fn return_direct_depends_on_the_other_calls_of_the_turn() {
     let table: [(Calls, Option<&str>); 9] = [
         (&[("direct", "{}")], Some("directly")),
         (&[("direct", "{}"), ("closing", "{}")], Some("directly\nclosed")),
@@ -303,7 +303,7 @@ async fn what_is_returned_directly_depends_on_the_calls_beside_it() {
 }
 
 #[tokio::test]
-async fn calls_of_the_last_turn_are_made_if_they_may_be_the_answer() {
+async fn executes_calls_of_the_last_turn_that_may_be_the_answer() {
     const NO: (&str, &str) = ("fails", r#"{"why": "no"}"#);
     let table: [(Calls, Option<&str>, usize); 6] = [
         (&[("direct", "{}")], Some("directly"), 1),
@@ -334,7 +334,7 @@ fn reply(calls: &[(&str, &str, &str)]) -> ChatResponse {
 }
 
 #[tokio::test]
-async fn a_name_in_the_place_of_an_id_names_nothing() {
+async fn an_id_that_is_a_tool_name_identifies_no_call() {
     let call = |a: u8| ("sum", "sum", if a == 1 { r#"{"a": 1, "b": 1}"# } else { r#"{"a": 2, "b": 1}"# });
     let script = || ScriptedModel::new().replies(reply(&[call(1)])).replies(reply(&[call(2)])).says("Done.");
     let answer = alike(|| agent(script())).await.unwrap();
@@ -342,7 +342,7 @@ async fn a_name_in_the_place_of_an_id_names_nothing() {
 }
 
 #[tokio::test]
-async fn an_id_that_comes_again_names_the_call_of_then() {
+async fn a_repeated_id_refers_to_the_earlier_call() {
     let script = || {
         let first = ("call_9xT2", "sum", r#"{"a": 1, "b": 1}"#);
         ScriptedModel::new()
@@ -352,14 +352,14 @@ async fn an_id_that_comes_again_names_the_call_of_then() {
             .says("Done.")
     };
     let answer = alike(|| agent(script())).await.unwrap();
-    let told: Vec<_> = answer
+    let actual: Vec<_> = answer
         .tool_executions()
         .iter()
         .map(|one| (one.is_reused(), one.outcome().map_or_else(ToString::to_string, ToString::to_string)))
         .collect();
     let refused = "the call was not made: its id is that of an earlier call with other arguments; give each call a unique id";
     let expected = [(false, "2.0"), (true, "2.0"), (false, "10.0"), (false, refused)];
-    assert_eq!(told, expected.map(|(from_record, text)| (from_record, text.to_owned())));
+    assert_eq!(actual, expected.map(|(from_record, text)| (from_record, text.to_owned())));
 }
 
 static LOOKED: AtomicU32 = AtomicU32::new(0);
@@ -371,7 +371,7 @@ fn look(at: String) -> String {
 }
 
 #[tokio::test]
-async fn the_output_of_a_pure_tool_stands_for_the_same_call() {
+async fn reuses_the_output_of_a_pure_tool_for_an_equal_call() {
     let script = || {
         ScriptedModel::new()
             .calls("look", r#"{"at": "x"}"#)

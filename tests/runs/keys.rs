@@ -1,4 +1,4 @@
-//! Each call has one key, however often it is made; what was lost is made again, or is told of.
+//! Each call has one key across all attempts; interrupted calls are retried or reported as outcome unknown.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
@@ -25,7 +25,7 @@ fn charge(
 }
 
 #[tokio::test]
-async fn a_key_stays_over_attempts_and_is_of_one_call() {
+async fn a_key_is_unique_to_a_call_and_stable_across_attempts() {
     let calls = [("charge", r#"{"id": "a", "failures": 2}"#), ("charge", r#"{"id": "b", "failures": 0}"#)];
     let model = ScriptedModel::new().calls_all(calls).says("Done.");
     let agent = Agent::builder(model).tools(tools![charge]).build().unwrap();
@@ -51,9 +51,9 @@ fn once() -> &'static str {
     "done"
 }
 
-/// The process ends when the calls were begun; what was kept is driven on.
+/// The process ends after the calls have started; the stored state is resumed.
 #[tokio::test]
-async fn what_was_begun_and_lost_is_made_again_or_told_of() {
+async fn interrupted_calls_are_retried_or_reported_as_outcome_unknown() {
     let model = ScriptedModel::new().calls_all([("again", "{}"), ("once", "{}")]).says("Done.");
     let agent = Agent::builder(model).tools(tools![again, once]).build().unwrap();
     let mut run = agent.start("Go");
@@ -63,8 +63,8 @@ async fn what_was_begun_and_lost_is_made_again_or_told_of() {
     for call in calls {
         state.begin_call(&call.id).unwrap();
     }
-    let kept = serde_json::to_string(&state).unwrap();
-    let restored: Run = serde_json::from_str(&kept).unwrap();
+    let stored = serde_json::to_string(&state).unwrap();
+    let restored: Run = serde_json::from_str(&stored).unwrap();
     let answer = agent.resume(restored).await.unwrap();
     let made = answer.tool_executions();
     assert_eq!(made[0].output().unwrap().to_string(), format!("{}/call_1_0 2", state.id()));
@@ -74,35 +74,35 @@ async fn what_was_begun_and_lost_is_made_again_or_told_of() {
     assert!(lost.to_string().starts_with("the outcome of the call is unknown"), "{lost}");
 }
 
-/// The state is kept by hand between the beginning and the call.
+/// The caller stores the state between the start of a call and its execution.
 #[tokio::test]
-async fn by_hand_a_call_is_begun_and_then_made() {
+async fn a_call_starts_before_it_is_executed_step_by_step() {
     let model = ScriptedModel::new().calls_all([("again", "{}"), ("once", "{}")]).says("Done.");
     let agent = Agent::builder(model.clone()).tools(tools![again, once]).build().unwrap();
     let mut run = agent.start("Go");
     run.advance().await.unwrap();
     let Step::CallTools(calls) = run.next().await.unwrap() else { panic!() };
-    let mut kept = Vec::new();
+    let mut stored = Vec::new();
     for call in calls {
-        // Also of a run that was just restored, whose tools nobody asked for yet.
+        // This also holds for a run that was just restored, before its tools were requested.
         run = agent.resume(run.into_run()).start();
         run.begin_call(&call).await.unwrap();
-        assert!(run.begin_call(&call).await.is_ok(), "it goes on with what was begun");
-        kept.push(serde_json::to_string(run.run()).unwrap());
+        assert!(run.begin_call(&call).await.is_ok(), "a started call can continue");
+        stored.push(serde_json::to_string(run.run()).unwrap());
         let execution = run.execute(call).await.unwrap();
         assert_eq!(run.context().attempt(), 1);
         assert!(execution.outcome().is_ok());
         run.record_result(execution).await.unwrap();
     }
-    // The process ended right behind the call, and before its outcome was kept.
-    let restored: Run = serde_json::from_str(&kept[1]).unwrap();
+    // The process ended after the call and before its outcome was stored.
+    let restored: Run = serde_json::from_str(&stored[1]).unwrap();
     let answer = agent.resume(restored).await.unwrap();
     assert!(answer.tool_executions()[0].output().unwrap().to_string().ends_with("/call_1_0 1"));
     assert_eq!(answer.tool_executions()[1].outcome().unwrap_err().kind(), ToolErrorKind::OutcomeUnknown);
 }
 
 #[tokio::test]
-async fn outside_a_run_a_key_is_of_the_call_alone() {
+async fn a_key_outside_a_run_is_unique_to_the_execution() {
     let call = tool_core::ToolCall::new("call_7", "again", "{}");
     let output = tools![again].call(&call, &ToolContext::new()).await.unwrap().to_string();
     let other = tools![again].call(&call, &ToolContext::new()).await.unwrap().to_string();
@@ -110,7 +110,7 @@ async fn outside_a_run_a_key_is_of_the_call_alone() {
 }
 
 #[tokio::test]
-async fn a_run_is_kept_while_it_is_under_way() {
+async fn a_run_is_stored_while_it_is_running() {
     #[tool]
     fn look() {}
     let store = InMemoryStore::new();
@@ -120,14 +120,14 @@ async fn a_run_is_kept_while_it_is_under_way() {
     let error = agent.ask("Look").await.unwrap_err();
     let ids = store.runs().await.unwrap();
     assert_eq!(ids, [error.run().id().as_str()]);
-    let kept = store.load_run(&ids[0]).await.unwrap().unwrap();
-    assert_eq!(kept.messages(), error.run().messages());
-    assert_eq!(kept.tool_executions().len(), 1);
-    let answer = agent.resume(kept).await.unwrap();
+    let stored = store.load_run(&ids[0]).await.unwrap().unwrap();
+    assert_eq!(stored.messages(), error.run().messages());
+    assert_eq!(stored.tool_executions().len(), 1);
+    let answer = agent.resume(stored).await.unwrap();
     assert_eq!((answer.text(), answer.tool_executions().len()), ("Done.", 1));
-    assert!(store.runs().await.unwrap().is_empty(), "one that is over is removed");
+    assert!(store.runs().await.unwrap().is_empty(), "a finished run is removed");
 
-    // Before a call is made it is known that it begins.
+    // The start of a call is stored before the call is executed.
     let seen = store.clone();
     let agent = Agent::builder(ScriptedModel::new().calls("peek", "{}").says("Done."))
         .tool(

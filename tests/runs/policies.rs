@@ -1,4 +1,4 @@
-//! What the words on a tool make of a run: `return_direct`, `needs_approval`, `exclusive`.
+//! The effect of tool options on a run: `return_direct`, `needs_approval`, `exclusive`.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -29,7 +29,7 @@ async fn together() -> u32 {
 }
 
 #[tokio::test]
-async fn an_exclusive_call_runs_beside_no_other() {
+async fn an_exclusive_call_runs_alone() {
     let model = ScriptedModel::new()
         .calls_all(["alone", "together", "alone", "together"].map(|name| (name, "{}")))
         .says("done");
@@ -37,7 +37,7 @@ async fn an_exclusive_call_runs_beside_no_other() {
     let answer = agent.ask("go").await.unwrap();
     let outputs: Vec<_> =
         answer.tool_executions().iter().map(|execution| execution.output().unwrap().to_string()).collect();
-    // Each tells how many were under way when it began; results stand in the order of the calls.
+    // Each output is the number of calls in flight when it started; results are in the order of the calls.
     assert_eq!((&*outputs[0], &*outputs[2]), ("1", "1"));
     assert_eq!(MOST_AT_ONCE.load(Ordering::SeqCst), 2);
 }
@@ -60,7 +60,7 @@ async fn ask(model: ScriptedModel) -> Answer {
 const FIRST: (&str, &str) = ("ticket", r#"{"number": 1}"#);
 
 #[tokio::test]
-async fn what_is_returned_directly_is_the_answer() {
+async fn return_direct_outputs_are_the_answer() {
     let answer = ask(ScriptedModel::new().calls("ticket", r#"{"number": 7}"#)).await;
     assert_eq!((answer.text(), answer.turns()), ("Ticket 7", 1));
     assert_eq!(answer.messages().len(), 3);
@@ -68,7 +68,7 @@ async fn what_is_returned_directly_is_the_answer() {
     let both = [FIRST, ("ticket", r#"{"number": 2}"#)];
     assert_eq!(ask(ScriptedModel::new().calls_all(both)).await.text(), "Ticket 1\nTicket 2");
 
-    // Beside another tool, or when one failed, the model is asked again.
+    // Beside another tool, or after a failure, the model is asked again.
     let mixed = [FIRST, ("look", "{}")];
     assert_eq!(ask(ScriptedModel::new().calls_all(mixed).says("both")).await.text(), "both");
     let failed = [FIRST, ("ticket", r#"{"number": 0}"#)];
@@ -76,7 +76,7 @@ async fn what_is_returned_directly_is_the_answer() {
 }
 
 #[tokio::test]
-async fn a_run_that_ended_directly_can_be_kept() {
+async fn a_run_that_ended_by_return_direct_can_be_stored() {
     let model = ScriptedModel::new().calls("ticket", r#"{"number": 7}"#);
     let agent = Agent::builder(model).tools(tools![ticket]).build().unwrap();
     let mut run = agent.start("go");
@@ -95,7 +95,7 @@ fn delete() {
 }
 
 #[tokio::test]
-async fn what_needs_approval_is_not_done_without() {
+async fn does_not_execute_calls_without_their_approval() {
     let model = ScriptedModel::new().calls("delete", "{}").says("I may not.");
     let agent = Agent::builder(model).tools(tools![delete]).build().unwrap();
     let error = agent.ask("go").await.unwrap_err();
@@ -105,7 +105,7 @@ async fn what_needs_approval_is_not_done_without() {
 }
 
 #[tokio::test]
-async fn calls_are_made_as_they_were_meant() {
+async fn restores_mangled_calls_before_executing_them() {
     let several = r#"{"tool_uses": [
         {"recipient_name": "functions.look", "parameters": {}},
         {"recipient_name": "functions.ticket", "parameters": {"number": 3}}
@@ -113,14 +113,14 @@ async fn calls_are_made_as_they_were_meant() {
     let model =
         ScriptedModel::new().calls("look\" />", "{}").calls("multi_tool_use.parallel", several).says("done");
     let answer = ask(model.clone()).await;
-    let made: Vec<_> = answer
+    let executed: Vec<_> = answer
         .tool_executions()
         .iter()
         .map(|execution| (&*execution.call().name, execution.output().map(ToString::to_string)))
         .collect();
     let seen = Some("seen".to_owned());
-    assert_eq!(made, [("look", seen.clone()), ("look", seen), ("ticket", Some("Ticket 3".into()))]);
-    // What goes back to the provider is what was made.
+    assert_eq!(executed, [("look", seen.clone()), ("look", seen), ("ticket", Some("Ticket 3".into()))]);
+    // The calls sent back to the provider are those that were executed.
     let last = model.requests().pop().unwrap();
     let names =
         last.iter().filter_map(tool_core::Message::as_assistant).flat_map(|message| &message.tool_calls);

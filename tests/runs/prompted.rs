@@ -46,8 +46,8 @@ const SUM: &str = r#"<tool_call>
 {"name": "sum", "arguments": {"a": 2, "b": 40}}
 </tool_call>"#;
 
-/// A model that knows only texts, and streams them in pieces of a length: whoever sends it tools, calls or results gets
-/// an error.
+/// A model that accepts only text and streams it in chunks of a fixed length. Requests with tools, calls or results
+/// fail.
 #[derive(Clone)]
 struct TextModel {
     script: ScriptedModel,
@@ -121,7 +121,7 @@ fn agent(script: ScriptedModel) -> AgentBuilder {
     ])
 }
 
-/// A case in all ways, and what each request of the model was.
+/// Runs a case in all ways, and returns the requests that the model received.
 async fn run(
     script: impl Fn() -> ScriptedModel,
     build: impl Fn(AgentBuilder) -> AgentBuilder,
@@ -136,7 +136,7 @@ async fn run(
     let requests: Vec<_> =
         scripts.into_inner().unwrap().iter().map(|script| (script.requests(), script.remaining())).collect();
     for (other, remaining) in &requests {
-        assert_eq!((other, *remaining), (&requests[0].0, 0), "each way asks the same");
+        assert_eq!((other, *remaining), (&requests[0].0, 0), "every way sends the same requests");
     }
     (outcome, requests.into_iter().next().unwrap().0)
 }
@@ -149,7 +149,7 @@ fn calls(answer: &Answer) -> Vec<(&str, String)> {
 }
 
 #[tokio::test]
-async fn tools_are_called_that_the_model_wrote_calls_of() {
+async fn executes_calls_that_the_model_writes_as_text() {
     let script = || {
         ScriptedModel::new()
             .says(format!("Let me see.\n{SUM}"))
@@ -160,17 +160,17 @@ async fn tools_are_called_that_the_model_wrote_calls_of() {
     let (outcome, requests) = run(script, |agent| agent.instructions("Be brief.")).await;
     let answer = outcome.unwrap();
     assert_eq!(answer.text(), "It is 42.");
-    let made = calls(&answer);
-    let names: Vec<_> = made.iter().map(|(name, _)| *name).collect();
+    let executed = calls(&answer);
+    let names: Vec<_> = executed.iter().map(|(name, _)| *name).collect();
     assert_eq!(names, ["sum", "get_current_weather", "draw", "fail", "subtract"]);
-    let outcomes: Vec<_> = made.iter().map(|(_, outcome)| &**outcome).collect();
+    let outcomes: Vec<_> = executed.iter().map(|(_, outcome)| &**outcome).collect();
     assert_eq!(outcomes[..3], ["42.0", "sunny in Paris", "a dot"]);
     assert!(outcomes[3].contains("no such city") && outcomes[4].contains("`sum`"), "{outcomes:?}");
     let replies = answer.messages().iter().filter_map(Message::as_assistant);
     let texts: Vec<_> = replies.map(|reply| &*reply.text).collect();
     assert_eq!(texts, ["Let me see.", "", "", "It is 42."]);
 
-    // Each request begins with the messages of the one before.
+    // Each request begins with the messages of the previous one.
     assert_eq!(requests.len(), 4);
     for pair in requests.windows(2) {
         assert_eq!(pair[1][..pair[0].len()], pair[0]);
@@ -197,7 +197,7 @@ async fn tools_are_called_that_the_model_wrote_calls_of() {
 }
 
 #[tokio::test]
-async fn a_call_that_cannot_be_read_is_asked_for_again() {
+async fn requests_an_unreadable_call_again() {
     let broken =
         "Let me see.\n<tool_call>\n{\"name\": \"sum\", \"arguments\": {\"a\": 2 \"b\": 40}}\n</tool_call>";
     let script = || {
@@ -227,13 +227,13 @@ async fn a_call_that_cannot_be_read_is_asked_for_again() {
         "{text}"
     );
     assert_eq!(requests[2].len(), 6);
-    // The run knows nothing of it.
+    // The repair is not part of the run.
     assert_eq!(requests[3].len(), 4);
     assert_eq!(requests[3][..2], requests[0]);
 }
 
 #[tokio::test]
-async fn what_does_not_help_is_an_error() {
+async fn fails_when_corrections_do_not_help() {
     let broken = "<tool_call>{secret</tool_call>";
     let unreadable =
         "the model wrote a call that cannot be parsed: expected a name in quotes or `}` at line 1, column 2";
@@ -281,7 +281,7 @@ async fn what_does_not_help_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_required_is_asked_for() {
+async fn requests_a_required_call() {
     let script = || ScriptedModel::new().says("It is 41.").says(SUM).says("It is 42.");
     for choice in [ToolChoice::Required, ToolChoice::Tool("sum".into())] {
         let (outcome, requests) = run(script, |agent| agent.tool_choice(choice.clone())).await;
@@ -290,7 +290,7 @@ async fn a_call_that_is_required_is_asked_for() {
         let said = |request: usize| requests[request].last().unwrap().text().into_owned();
         assert!(said(0).starts_with("What now?\n\nReply with a "), "{}", said(0));
         assert!(said(1).starts_with("Your reply does not contain the required call"), "{}", said(1));
-        // It is said only where it holds, and never where it would change what stays the same.
+        // The reminder is sent only while it applies, and never in the system message, which stays the same.
         assert_eq!(requests[2][0], requests[0][0]);
         assert_eq!(requests[2][1].text(), "What now?");
     }
@@ -300,7 +300,7 @@ fn definitions(names: &[&str]) -> ToolDefinitions {
     names.iter().map(|name| ToolDefinition::new(*name)).collect()
 }
 
-/// The deltas but the last, and what that holds.
+/// Returns the deltas before the last, and the response in the last.
 async fn streamed(
     model: &dyn ChatModel,
     request: &ChatRequest<'_>,
@@ -310,18 +310,18 @@ async fn streamed(
     while let Some(delta) = deltas.next().await {
         match delta {
             Ok(Delta::Done(response)) => {
-                assert!(deltas.next().await.is_none(), "there is nothing behind the end");
+                assert!(deltas.next().await.is_none(), "the stream continues after its end");
                 return (all, Ok(response));
             }
             Ok(delta) => all.push(delta),
             Err(error) => return (all, Err(error)),
         }
     }
-    panic!("the stream ended without an end");
+    panic!("the stream ended without a final event");
 }
 
-/// The parts that the deltas make.
-fn put_together(deltas: &[Delta]) -> (String, String, Vec<ToolCall>) {
+/// Returns the parts that the deltas add up to.
+fn assembled(deltas: &[Delta]) -> (String, String, Vec<ToolCall>) {
     let (mut text, mut reasoning, mut calls) = (String::new(), String::new(), Vec::new());
     for delta in deltas {
         match delta {
@@ -339,7 +339,7 @@ fn put_together(deltas: &[Delta]) -> (String, String, Vec<ToolCall>) {
 }
 
 #[tokio::test]
-async fn a_stream_comes_to_the_same_as_a_whole_reply() {
+async fn a_stream_equals_the_whole_reply() {
     let thinking = |text: &str| {
         let mut message = AssistantMessage::text(text);
         message.reasoning = Some(format!("Hm. {SUM}"));
@@ -361,7 +361,7 @@ async fn a_stream_comes_to_the_same_as_a_whole_reply() {
             let model = PromptedTools::new(TextModel { script: script(), length });
             let (deltas, done) = streamed(&model, &request).await;
             assert_eq!(done.unwrap(), whole);
-            let (text, reasoning, calls) = put_together(&deltas);
+            let (text, reasoning, calls) = assembled(&deltas);
             assert_eq!(text, whole.message.text);
             assert_eq!(Some(reasoning), whole.message.reasoning);
             assert_eq!(calls, whole.message.tool_calls);
@@ -369,14 +369,14 @@ async fn a_stream_comes_to_the_same_as_a_whole_reply() {
         let is_cut = whole.finish_reason == FinishReason::Length;
         let has_calls = !whole.message.tool_calls.is_empty();
         assert_eq!(has_calls && !is_cut, whole.finish_reason == FinishReason::ToolCalls);
-        // What was cut off is text, and no call.
+        // A call that was cut off is text.
         assert_eq!(whole.message.text.contains("<tool_call>{"), is_cut, "{}", whole.message.text);
     }
 }
 
 #[tokio::test]
-async fn a_text_is_passed_on_at_once() {
-    // A model that never gets further.
+async fn forwards_text_immediately() {
+    // A model whose stream never gets beyond its first chunk.
     struct Endless;
 
     impl ChatModel for Endless {
@@ -402,12 +402,12 @@ async fn a_text_is_passed_on_at_once() {
     }
 }
 
-/// What a model is asked with, beside the messages.
-type Asked = (Vec<Message>, ModelOptions, Option<ResponseFormat>, ToolChoice);
+/// The parts of a model's request beside the messages.
+type SentRequest = (Vec<Message>, ModelOptions, Option<ResponseFormat>, ToolChoice);
 
 #[tokio::test]
-async fn what_the_model_is_asked_with() {
-    let asked: Arc<Mutex<Vec<Asked>>> = Arc::default();
+async fn builds_the_request_for_the_model() {
+    let asked: Arc<Mutex<Vec<SentRequest>>> = Arc::default();
     let format = ResponseFormat::json_schema("place", json!({ "type": "object", "properties": {} }));
     let options = ModelOptions::default().with_temperature(0.5);
     let call = ToolCall::new("call_1_0", "sum", "{}");
@@ -417,7 +417,7 @@ async fn what_the_model_is_asked_with() {
         Message::tool(&call, &Ok(ToolOutput::text("42"))),
     ];
     let plain = vec![Message::user("What now?")];
-    // The messages, the tools, the choice; is there a prompt, and is the model held to the format?
+    // The messages, the tools and the choice, and whether there is a prompt and a response format.
     let table = [
         (&plain, &["sum"][..], ToolChoice::Auto, true, false),
         (&plain, &["sum"][..], ToolChoice::None, false, true),
@@ -426,7 +426,7 @@ async fn what_the_model_is_asked_with() {
         (&with_tools, &["sum"][..], ToolChoice::None, false, true),
         (&with_tools, &[][..], ToolChoice::Auto, false, true),
     ];
-    for (messages, tools, choice, has_prompt, is_held) in table {
+    for (messages, tools, choice, has_prompt, is_constrained) in table {
         for is_streamed in [false, true] {
             let seen = Arc::clone(&asked);
             let script = ScriptedModel::new()
@@ -456,9 +456,9 @@ async fn what_the_model_is_asked_with() {
             let (sent, sent_options, sent_format, sent_choice) = asked.lock().unwrap().pop().unwrap();
             assert_eq!(sent[0].text().contains("# Tools"), has_prompt);
             assert_eq!(sent[0].text().contains("JSON Schema:\n{"), has_prompt);
-            assert_eq!(sent_format.as_ref(), is_held.then_some(&format));
+            assert_eq!(sent_format.as_ref(), is_constrained.then_some(&format));
             assert_eq!((sent_options, sent_choice), (options.clone(), ToolChoice::Auto));
-            // Where there are no tools, a text is a text.
+            // Without tools, text is text.
             assert_eq!(response.message.tool_calls.is_empty(), !has_prompt);
             assert_eq!(response.message.text, if has_prompt { "" } else { SUM });
             if let [call] = &response.message.tool_calls[..] {
@@ -469,7 +469,7 @@ async fn what_the_model_is_asked_with() {
 }
 
 #[tokio::test]
-async fn one_call_only_if_several_are_not_allowed() {
+async fn parses_one_call_unless_parallel_calls_are_allowed() {
     for (may, names) in [(None, 2), (Some(true), 2), (Some(false), 1)] {
         let model = PromptedTools::new(TextModel::new(ScriptedModel::new().says(format!("{SUM}\n{SUM}"))));
         let request = ChatRequest::new([Message::user("What now?")])
@@ -482,7 +482,7 @@ async fn one_call_only_if_several_are_not_allowed() {
 }
 
 #[tokio::test]
-async fn an_answer_of_a_type_comes_beside_tools() {
+async fn supports_typed_answers_beside_tools() {
     #[derive(serde::Deserialize, schemars::JsonSchema)]
     struct Total {
         total: f64,
@@ -494,7 +494,7 @@ async fn an_answer_of_a_type_comes_beside_tools() {
     assert_eq!(total.total, 42.0);
 }
 
-/// The recorded reply of a model that writes its calls as Python's dictionaries.
+/// Returns the recorded reply of a model that writes its calls as Python dictionaries.
 #[tokio::test]
 async fn the_recorded_calls() {
     let recorded: Value = serde_json::from_str(include_str!("../transcripts/hermes.json")).unwrap();
@@ -543,7 +543,7 @@ async fn the_recorded_calls() {
 }
 
 #[tokio::test]
-async fn what_is_final_is_not_asked_for_again() {
+async fn does_not_retry_final_replies() {
     let text = |text: &str| ChatResponse::new(AssistantMessage::text(text));
     let broken = "<tool_call>{</tool_call>";
     let table = [
@@ -561,7 +561,7 @@ async fn what_is_final_is_not_asked_for_again() {
 }
 
 #[tokio::test]
-async fn the_texts_of_several_replies_stand_apart() {
+async fn separates_the_texts_of_several_replies() {
     let script = ScriptedModel::new().says("a<tool_call>{</tool_call>").says("b");
     let request = ChatRequest::new([Message::user("What now?")]).with_tools(definitions(&["sum"]));
     let response = PromptedTools::new(TextModel::new(script)).chat(&request).await.unwrap();
@@ -569,7 +569,7 @@ async fn the_texts_of_several_replies_stand_apart() {
 }
 
 #[tokio::test]
-async fn calls_that_the_server_read_by_itself_are_calls() {
+async fn accepts_calls_that_the_server_parsed() {
     let native = ToolCall::new("x", "sum", r#"{"a": 1, "b": 2}"#);
     let message = AssistantMessage::text(SUM).with_tool_calls([native.clone()]);
     for is_streamed in [false, true] {
@@ -580,7 +580,7 @@ async fn calls_that_the_server_read_by_itself_are_calls() {
             true => {
                 let (deltas, done) = streamed(&model, &request).await;
                 let response = done.unwrap();
-                assert_eq!(put_together(&deltas).2, response.message.tool_calls);
+                assert_eq!(assembled(&deltas).2, response.message.tool_calls);
                 response
             }
             false => model.chat(&request).await.unwrap(),

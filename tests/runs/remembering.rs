@@ -1,4 +1,4 @@
-//! An agent with a memory: what was said before is sent, what was answered is kept, whole or not at all.
+//! An agent with a memory: the history is sent, and answered runs are stored completely or not at all.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn texts(messages: &[Message]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_was_said_before_stands_behind_the_instructions() {
+async fn the_history_follows_the_instructions() {
     let memory = ChatMemory::in_memory();
     let model = ScriptedModel::new().calls(LOOK.0, LOOK.1).says("One.").says("Two.").says("Other.");
     let agent = Agent::builder(model.clone())
@@ -36,28 +36,28 @@ async fn what_was_said_before_stands_behind_the_instructions() {
     assert_eq!(texts(&model.requests()[2]), ["Be brief.", "First?", "", "a", "One.", "Second?"]);
     agent.ask("Third?").conversation("b").await.unwrap();
     assert_eq!(model.requests()[3].len(), 2, "another conversation");
-    let kept = memory.messages(&"a".into()).await.unwrap();
-    assert_eq!(texts(&kept), ["First?", "", "a", "One.", "Second?", "Two."]);
+    let stored = memory.messages(&"a".into()).await.unwrap();
+    assert_eq!(texts(&stored), ["First?", "", "a", "One.", "Second?", "Two."]);
 }
 
 #[tokio::test]
-async fn nothing_is_kept_of_a_run_without_an_answer() {
+async fn stores_nothing_of_a_run_without_an_answer() {
     let memory = ChatMemory::in_memory();
     let model =
         ScriptedModel::new().calls(LOOK.0, LOOK.1).fails("the line is dead").says("Later.").says("Next.");
     let agent = Agent::builder(model.clone()).tools(tools![look]).memory(memory.clone()).build().unwrap();
     let error = agent.ask("First?").conversation("a").await.unwrap_err();
     assert!(memory.messages(&"a".into()).await.unwrap().is_empty());
-    // Resumed, it is kept when it has one; and once, however often it is finished.
+    // A resumed run is stored once it has an answer, and only once, however often it is finished.
     let answer = agent.resume(restored(error.into_run())).await.unwrap();
     assert_eq!(answer.text(), "Later.");
-    let kept = memory.messages(&"a".into()).await.unwrap();
-    assert_eq!(texts(&kept), ["First?", "", "a", "Later."]);
-    assert_valid(&kept);
+    let stored = memory.messages(&"a".into()).await.unwrap();
+    assert_eq!(texts(&stored), ["First?", "", "a", "Later."]);
+    assert_valid(&stored);
 }
 
 #[tokio::test]
-async fn a_run_that_is_finished_twice_is_kept_once() {
+async fn stores_a_run_once_that_is_finished_twice() {
     let memory = ChatMemory::in_memory();
     let agent = Agent::builder(ScriptedModel::new().says("One.")).memory(memory.clone()).build().unwrap();
     let mut run = agent.ask("First?").conversation("a").start();
@@ -69,7 +69,7 @@ async fn a_run_that_is_finished_twice_is_kept_once() {
 }
 
 #[tokio::test]
-async fn two_questions_in_one_conversation_are_asked_one_after_the_other() {
+async fn asks_in_one_conversation_run_in_sequence() {
     let memory = ChatMemory::in_memory();
     let slow = ("look", r#"{"milliseconds": 40}"#);
     let model = ScriptedModel::new().calls(slow.0, slow.1).says("One.").says("Two.");
@@ -77,9 +77,9 @@ async fn two_questions_in_one_conversation_are_asked_one_after_the_other() {
     let ask = |question: &str| agent.ask(question).conversation("a").into_future();
     let (first, second) = futures_util::future::join(ask("First?"), ask("Second?")).await;
     assert_eq!((first.unwrap().text(), second.unwrap().text()), ("One.", "Two."));
-    let kept = memory.messages(&"a".into()).await.unwrap();
-    assert_eq!(texts(&kept), ["First?", "", "a", "One.", "Second?", "Two."]);
-    // One that is dropped in the middle leaves nothing, and the next its turn.
+    let stored = memory.messages(&"a".into()).await.unwrap();
+    assert_eq!(texts(&stored), ["First?", "", "a", "One.", "Second?", "Two."]);
+    // An ask that is dropped halfway stores nothing and lets the next one proceed.
     let agent = Agent::builder(ScriptedModel::new().calls(slow.0, slow.1).says("Three."))
         .tools(tools![look])
         .memory(memory.clone())
@@ -92,7 +92,7 @@ async fn two_questions_in_one_conversation_are_asked_one_after_the_other() {
 }
 
 #[tokio::test]
-async fn a_window_cuts_what_is_sent_and_never_the_question() {
+async fn a_window_limits_the_request_but_never_the_question() {
     let memory = ChatMemory::in_memory().with_window(Window::messages(1));
     let model = ScriptedModel::new().says("One.").says("Two.").says("Three.");
     let agent =
@@ -101,11 +101,11 @@ async fn a_window_cuts_what_is_sent_and_never_the_question() {
         agent.ask(question).conversation("a").await.unwrap();
     }
     assert_eq!(texts(&model.requests()[2]), ["Be brief.", "Two.", "Third?"]);
-    assert_eq!(memory.messages(&"a".into()).await.unwrap().len(), 6, "all is kept");
+    assert_eq!(memory.messages(&"a".into()).await.unwrap().len(), 6, "all messages are stored");
 }
 
 #[tokio::test]
-async fn a_run_that_waits_for_a_person_holds_up_nobody() {
+async fn a_run_that_awaits_approval_blocks_no_other() {
     #[tool(needs_approval)]
     fn pay() {}
     let memory = ChatMemory::in_memory();
@@ -116,7 +116,7 @@ async fn a_run_that_waits_for_a_person_holds_up_nobody() {
     let mut run = restored(error.into_run());
     run.resolve_all_approvals(&tool_core::Approval::Approve);
     agent.resume(run).await.unwrap();
-    let kept = memory.messages(&"a".into()).await.unwrap();
-    assert_eq!(texts(&kept), ["How are you?", "Meanwhile.", "Pay", "", "Success", "Paid."]);
-    assert_valid(&kept);
+    let stored = memory.messages(&"a".into()).await.unwrap();
+    assert_eq!(texts(&stored), ["How are you?", "Meanwhile.", "Pay", "", "Success", "Paid."]);
+    assert_valid(&stored);
 }

@@ -1,5 +1,5 @@
-//! The loop: every scripted run is awaited, streamed, and driven by hand with the run serialised and restored
-//! at every step; all three must come to the same.
+//! The loop: every scripted run is awaited, streamed, and driven step by step with the run serialised and restored
+//! at every step, with the same outcome.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -24,7 +24,7 @@ fn square_root(x: f64) -> Result<f64, String> {
     if x < 0.0 { Err("must not be negative".into()) } else { Ok(x.sqrt()) }
 }
 
-/// Takes as long as it is told.
+/// Waits for this time.
 #[tool]
 async fn wait(milliseconds: u64) -> u64 {
     tokio::time::sleep(Duration::from_millis(milliseconds)).await;
@@ -40,7 +40,7 @@ fn agent(model: impl ChatModel + 'static) -> AgentBuilder {
     Agent::builder(model).tools(tools![sum, square_root, wait, panics])
 }
 
-/// Runs a script in all three ways, and gives what the first came to.
+/// Runs a script in all three ways and returns the first outcome.
 async fn run(
     script: impl Fn() -> ScriptedModel,
     build: impl Fn(AgentBuilder) -> AgentBuilder,
@@ -53,7 +53,7 @@ async fn run_plain(script: impl Fn() -> ScriptedModel) -> Result<Answer, RunErro
 }
 
 #[tokio::test]
-async fn an_answer_at_once() {
+async fn answers_in_one_turn() {
     let answer =
         run_plain(|| ScriptedModel::new().says("Good morning!").with_usage(Usage::new(10, 2))).await.unwrap();
     assert_eq!((answer.text(), answer.turns(), answer.usage()), ("Good morning!", 1, Usage::new(10, 2)));
@@ -63,7 +63,7 @@ async fn an_answer_at_once() {
 }
 
 #[tokio::test]
-async fn one_call_after_another() {
+async fn executes_calls_of_successive_turns() {
     let script = || {
         ScriptedModel::new()
             .expects(|request| request.tools().len() == 4 && request.messages().len() == 2)
@@ -80,13 +80,13 @@ async fn one_call_after_another() {
     assert_eq!((answer.text(), answer.turns(), answer.usage()), ("It is 5.", 3, Usage::new(360, 25)));
     let names: Vec<_> = answer.tool_executions().iter().map(|execution| &*execution.call().name).collect();
     assert_eq!(names, ["sum", "square_root"]);
-    // The instructions are not among what the run added.
+    // The instructions are not among the messages that the run added.
     assert_eq!(answer.messages().len(), 6);
     assert_eq!(answer.messages()[0], Message::user("What now?"));
 }
 
 #[tokio::test]
-async fn results_come_in_the_order_of_the_calls() {
+async fn results_are_in_the_order_of_the_calls() {
     let script = || {
         let calls = [
             ("wait", r#"{"milliseconds": 60}"#),
@@ -109,35 +109,35 @@ async fn results_come_in_the_order_of_the_calls() {
     assert_eq!(outputs, ["60", "1", "3.0"]);
 }
 
-static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
-static MOST_UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
+static IN_FLIGHT: AtomicUsize = AtomicUsize::new(0);
+static MOST_IN_FLIGHT: AtomicUsize = AtomicUsize::new(0);
 
-/// Tells how many of it are under way.
+/// Counts its concurrent executions.
 #[tool]
 async fn crowd() {
-    MOST_UNDER_WAY.fetch_max(UNDER_WAY.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+    MOST_IN_FLIGHT.fetch_max(IN_FLIGHT.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
     for _ in 0..10 {
         tokio::task::yield_now().await;
     }
-    UNDER_WAY.fetch_sub(1, Ordering::SeqCst);
+    IN_FLIGHT.fetch_sub(1, Ordering::SeqCst);
 }
 
 #[tokio::test]
-async fn calls_of_one_turn_run_side_by_side_up_to_a_limit() {
+async fn calls_of_one_turn_run_concurrently_up_to_a_limit() {
     for (limit, expected) in [(None, 8), (Some(1), 1), (Some(3), 3), (Some(0), 1)] {
-        MOST_UNDER_WAY.store(0, Ordering::SeqCst);
+        MOST_IN_FLIGHT.store(0, Ordering::SeqCst);
         let model = ScriptedModel::new().calls_all([("crowd", "{}"); 20]).says("Done.");
         let builder = Agent::builder(model).tools(tools![crowd]).max_repeated_calls(20);
         let builder = if let Some(limit) = limit { builder.max_concurrent_calls(limit) } else { builder };
         let answer = builder.build().unwrap().ask("Gather").await.unwrap();
-        assert_eq!(MOST_UNDER_WAY.load(Ordering::SeqCst), expected);
+        assert_eq!(MOST_IN_FLIGHT.load(Ordering::SeqCst), expected);
         assert_eq!(answer.tool_executions().len(), 20);
         assert!(answer.tool_executions().iter().all(|one| one.started_at().is_some()));
     }
 }
 
 #[tokio::test]
-async fn what_fails_is_told_to_the_model_and_the_run_goes_on() {
+async fn reports_failures_to_the_model_and_continues() {
     let table = [
         (
             "squareroot",
@@ -167,7 +167,7 @@ async fn what_fails_is_told_to_the_model_and_the_run_goes_on() {
 }
 
 #[tokio::test]
-async fn the_limit_of_turns_ends_the_run_with_what_was_done() {
+async fn the_turn_limit_ends_the_run_and_keeps_its_messages() {
     let script = || {
         let model = ScriptedModel::new();
         (0..3).fold(model, |model, _| model.calls("sum", r#"{"a": 1, "b": 1}"#).with_usage(Usage::new(1, 1)))
@@ -175,7 +175,7 @@ async fn the_limit_of_turns_ends_the_run_with_what_was_done() {
     let error = run(script, |builder| builder.max_turns(3)).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTurns(_))));
     assert!(error.to_string().starts_with("the model still called tools after 3 turns"), "{error}");
-    // Nobody would read the results of the third turn, so its call was not made; but it has a result.
+    // The results of the third turn would not be read, so its call was not executed; but it has a result.
     assert_eq!(error.tool_executions().len(), 2);
     assert_eq!(error.messages().len(), 7);
     assert!(error.messages()[6].text().starts_with("the call was not executed"));
@@ -183,7 +183,7 @@ async fn the_limit_of_turns_ends_the_run_with_what_was_done() {
 }
 
 #[tokio::test]
-async fn ten_turns_are_the_default() {
+async fn the_default_limit_is_ten_turns() {
     let script = || {
         (0..10).fold(ScriptedModel::new(), |model, turn| {
             model.calls("sum", format!(r#"{{"a": {turn}, "b": 1}}"#))
@@ -197,7 +197,7 @@ async fn ten_turns_are_the_default() {
 }
 
 #[tokio::test]
-async fn calls_of_a_reply_cut_short_are_never_made() {
+async fn never_executes_calls_of_a_truncated_reply() {
     let script = || {
         let call = ToolCall::new("1", "sum", r#"{"a": 1, "b": 2}"#);
         let message = AssistantMessage::default().with_tool_calls([call]);
@@ -212,7 +212,7 @@ async fn calls_of_a_reply_cut_short_are_never_made() {
 }
 
 #[tokio::test]
-async fn a_text_cut_short_is_an_answer_that_says_so() {
+async fn marks_a_truncated_answer() {
     let response =
         || ChatResponse::new(AssistantMessage::text("It is")).with_finish_reason(FinishReason::Length);
     let answer = run_plain(move || ScriptedModel::new().replies(response())).await.unwrap();
@@ -220,7 +220,7 @@ async fn a_text_cut_short_is_an_answer_that_says_so() {
 }
 
 #[tokio::test]
-async fn ids_are_made_unique() {
+async fn makes_ids_unique() {
     let reply = |ids: &[&str]| {
         let calls = ids.iter().map(|id| ToolCall::new(*id, "sum", r#"{"a": 1, "b": 2}"#));
         ChatResponse::new(AssistantMessage::default().with_tool_calls(calls))
@@ -237,7 +237,7 @@ async fn ids_are_made_unique() {
 }
 
 #[tokio::test]
-async fn a_model_that_fails_leaves_the_run_to_be_driven_on() {
+async fn a_run_can_be_resumed_after_a_model_failure() {
     let script = || ScriptedModel::new().calls("sum", r#"{"a": 1, "b": 2}"#).fails("the line is dead");
     let error = run_plain(script).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Model(_)));
@@ -253,7 +253,7 @@ async fn a_model_that_fails_leaves_the_run_to_be_driven_on() {
 }
 
 #[tokio::test]
-async fn what_the_model_must_call_it_must_call_once() {
+async fn applies_a_required_tool_choice_once() {
     let script = || {
         ScriptedModel::new()
             .expects(|request| *request.tool_choice() == ToolChoice::Required)
@@ -273,7 +273,7 @@ async fn what_the_model_must_call_it_must_call_once() {
 }
 
 #[tokio::test]
-async fn an_agent_refuses_a_name_twice() {
+async fn an_agent_refuses_duplicate_tool_names() {
     let error = agent(ScriptedModel::new()).tools(tools![sum]).build().unwrap_err();
     assert!(
         error.to_string().starts_with("two tools are named `sum`: one at tests/runs/running.rs:"),
@@ -282,7 +282,7 @@ async fn an_agent_refuses_a_name_twice() {
 }
 
 #[tokio::test]
-async fn a_conversation_goes_on_from_its_messages() {
+async fn continues_a_conversation_from_its_messages() {
     let model = ScriptedModel::new()
         .calls("sum", r#"{"a": 1, "b": 2}"#)
         .says("3")
@@ -295,14 +295,14 @@ async fn a_conversation_goes_on_from_its_messages() {
 }
 
 #[tokio::test]
-async fn a_stream_tells_what_happens() {
+async fn a_stream_reports_all_events() {
     let model = ScriptedModel::new()
         .calls_all([("wait", r#"{"milliseconds": 30}"#), ("sum", r#"{"a": 1, "b": 2}"#)])
         .with_usage(Usage::new(5, 1))
         .says("Three.");
     let events: Vec<_> =
         agent(model).build().unwrap().ask("What?").stream().map(Result::unwrap).collect().await;
-    let told: Vec<_> = events
+    let actual: Vec<_> = events
         .iter()
         .map(|event| match event {
             Event::TurnStarted { turn, messages, .. } => format!("turn {turn} with {messages}"),
@@ -340,34 +340,34 @@ async fn a_stream_tells_what_happens() {
         "turn 2 took 0",
         "done: Three.",
     ];
-    assert_eq!(told, expected);
+    assert_eq!(actual, expected);
 }
 
-static BEGUN: AtomicUsize = AtomicUsize::new(0);
+static STARTED: AtomicUsize = AtomicUsize::new(0);
 static ENDED: AtomicUsize = AtomicUsize::new(0);
 
-/// Takes for ever.
+/// Sleeps for a while.
 #[tool]
 async fn sleep() {
-    BEGUN.fetch_add(1, Ordering::SeqCst);
+    STARTED.fetch_add(1, Ordering::SeqCst);
     tokio::time::sleep(Duration::from_millis(200)).await;
     ENDED.fetch_add(1, Ordering::SeqCst);
 }
 
 #[tokio::test]
-async fn dropping_a_stream_cancels_what_is_under_way() {
+async fn dropping_a_stream_cancels_running_calls() {
     let model = ScriptedModel::new().calls("sleep", "{}").says("Done.");
     let mut events = Agent::builder(model).tools(tools![sleep]).build().unwrap().ask("Sleep").stream();
     while !matches!(events.next().await.unwrap().unwrap(), Event::CallStarted(_)) {}
     let _ = tokio::time::timeout(Duration::from_millis(50), events.next()).await;
-    assert_eq!(BEGUN.load(Ordering::SeqCst), 1);
+    assert_eq!(STARTED.load(Ordering::SeqCst), 1);
     drop(events);
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(ENDED.load(Ordering::SeqCst), 0);
 }
 
 #[tokio::test]
-async fn a_refusal_is_an_answer_that_says_so() {
+async fn marks_an_answer_that_is_a_refusal() {
     let refusal = || {
         let mut message = AssistantMessage::default();
         message.refusal = Some("I will not.".into());
@@ -379,7 +379,7 @@ async fn a_refusal_is_an_answer_that_says_so() {
 }
 
 #[tokio::test]
-async fn events_have_the_ids_of_the_run_and_the_failures_of_the_tools() {
+async fn events_contain_run_ids_and_tool_failures() {
     let calls = ["", ""].map(|id| ToolCall::new(id, "panics", "{}"));
     let response = ChatResponse::new(AssistantMessage::default().with_tool_calls(calls));
     let model = ScriptedModel::new().replies(response).says("Sorry.");
@@ -404,7 +404,7 @@ async fn events_have_the_ids_of_the_run_and_the_failures_of_the_tools() {
 }
 
 #[tokio::test]
-async fn the_context_reaches_the_driver_by_hand() {
+async fn the_context_reaches_a_manual_driver() {
     let agent =
         agent(ScriptedModel::new()).context(UserId(1)).context(String::from("agent's")).build().unwrap();
     let run = agent.ask("?").context(UserId(2)).start();
@@ -417,7 +417,7 @@ async fn the_context_reaches_the_driver_by_hand() {
 struct UserId(u32);
 
 #[test]
-fn futures_can_be_sent_between_threads() {
+fn futures_are_send() {
     fn assert_send<T: Send + 'static>(_: T) {}
     let agent = agent(ScriptedModel::new()).build().unwrap();
     assert_send(agent.ask("What now?").into_future());

@@ -1,4 +1,4 @@
-//! The spans of a run, as a subscriber hears of them.
+//! The spans of a run, as a subscriber receives them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,7 +21,7 @@ use tracing::{Instrument, Subscriber, info_span};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Keeps every span, in the order in which they began.
+/// A layer that records every span in the order in which they started.
 #[derive(Clone, Default)]
 struct Spans(Arc<Mutex<Vec<Span>>>);
 
@@ -44,11 +44,11 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Spans {
     }
 
     fn on_record(&self, id: &Id, values: &Record<'_>, _: Context<'_, S>) {
-        self.of(id, |span| values.record(span));
+        self.update(id, |span| values.record(span));
     }
 
     fn on_close(&self, id: Id, _: Context<'_, S>) {
-        self.of(&id, |span| span.is_closed = true);
+        self.update(&id, |span| span.is_closed = true);
     }
 }
 
@@ -70,7 +70,7 @@ impl Visit for Span {
     }
 
     fn record_debug(&mut self, field: &Field, _: &dyn fmt::Debug) {
-        panic!("a collector would show {field} as a text");
+        panic!("a collector would show {field} as text");
     }
 }
 
@@ -80,23 +80,23 @@ impl Span {
         assert_eq!(before, None, "{field} of {} is recorded once", self.name);
     }
 
-    /// What a collector calls it.
+    /// The name that a collector shows.
     fn shown(&self) -> &str {
         self.fields.get("otel.name").and_then(Value::as_str).unwrap_or(self.name)
     }
 }
 
 impl Spans {
-    /// Hears of what happens in this thread.
+    /// Records the spans of this thread.
     fn listen(&self) -> DefaultGuard {
         tracing::subscriber::set_default(tracing_subscriber::registry().with(self.clone()))
     }
 
-    fn of(&self, id: &Id, change: impl FnOnce(&mut Span)) {
+    fn update(&self, id: &Id, change: impl FnOnce(&mut Span)) {
         let mut spans = self.0.lock().unwrap();
-        // Ids are given anew when a span is closed.
+        // Ids are reused after a span is closed.
         let found = spans.iter_mut().rfind(|span| span.id == id.into_u64() && !span.is_closed);
-        change(found.expect("the span began"));
+        change(found.expect("the span has started"));
     }
 
     fn all(&self) -> Vec<Span> {
@@ -105,7 +105,7 @@ impl Spans {
         spans
     }
 
-    /// Each span behind those that it is below, with why it failed.
+    /// Returns each span under its parents, with its error.
     fn tree(&self) -> Vec<String> {
         let spans = self.0.lock().unwrap().clone();
         let line = |(position, span): (usize, &Span)| {
@@ -125,7 +125,7 @@ impl Spans {
     }
 }
 
-/// A script that says whose it is.
+/// A script with a provider and a model name.
 struct Named(ScriptedModel);
 
 impl ChatModel for Named {
@@ -147,7 +147,7 @@ impl ChatModel for Named {
     }
 }
 
-/// Waits, and looks something up for it.
+/// Looks something up after a delay.
 #[tool]
 async fn look_up(word: String, milliseconds: u64) -> String {
     tokio::time::sleep(Duration::from_millis(milliseconds)).await;
@@ -164,7 +164,7 @@ fn panics() {
     panic!("secret-panic")
 }
 
-/// Computes in a thread of its own.
+/// Computes in a blocking thread.
 #[tool(blocking)]
 fn compute() {
     info_span!("step").in_scope(|| ());
@@ -182,7 +182,7 @@ fn agent(script: ScriptedModel) -> AgentBuilder {
         .tools(tools![look_up, fails, panics, compute, flaky])
 }
 
-/// Two calls at once, of which the first takes longer, then one that fails, then an answer.
+/// Returns a script with two concurrent calls, of which the first takes longer, then a failing call, then an answer.
 fn script() -> ScriptedModel {
     let mut usage = Usage::new(10, 2);
     usage.cached_tokens = Some(4);
@@ -210,7 +210,7 @@ async fn streamed(agent: &Agent) -> Result<Answer, RunError> {
             return Ok(answer);
         }
     }
-    panic!("the stream ended without an end");
+    panic!("the stream ended without a final event");
 }
 
 async fn by_hand(agent: &Agent) -> Result<Answer, RunError> {
@@ -233,7 +233,7 @@ async fn by_hand(agent: &Agent) -> Result<Answer, RunError> {
 }
 
 #[tokio::test]
-async fn the_tree_of_spans() {
+async fn nests_spans() {
     let tree = |request: &str| {
         [
             "invoke_agent clerk",
@@ -265,17 +265,17 @@ async fn the_tree_of_spans() {
         let (answer, mut expected) = match way {
             "awaited" => (awaited(&agent).await, tree(inside)),
             "streamed" => (streamed(&agent).await, tree(inside)),
-            // The model is the caller's own to ask.
+            // The caller asks the model itself.
             _ => (by_hand(&agent).await, tree("request")),
         };
         assert_eq!(answer.unwrap().text(), "secret-answer", "{way}");
-        let mut made = spans.tree();
+        let mut actual = spans.tree();
         if way == "by hand" {
-            // One call after the other.
-            made[4..8].sort();
+            // Executes one call after the other.
+            actual[4..8].sort();
             expected[4..8].sort();
         }
-        assert_eq!(made, expected, "{way}");
+        assert_eq!(actual, expected, "{way}");
         spans.all();
     }
 }
@@ -368,7 +368,7 @@ async fn attributes() {
 }
 
 #[tokio::test]
-async fn content_is_traced_only_when_asked_for() {
+async fn traces_content_only_on_request() {
     for (traced, is_awaited) in [(None, true), (Some(false), true), (None, false)] {
         let spans = Spans::default();
         let _listening = spans.listen();
@@ -387,7 +387,7 @@ async fn content_is_traced_only_when_asked_for() {
 }
 
 #[tokio::test]
-async fn content_that_was_asked_for() {
+async fn traces_requested_content() {
     let spans = Spans::default();
     let _listening = spans.listen();
     let agent = agent(script()).trace_content(true).build().unwrap();
@@ -396,8 +396,9 @@ async fn content_that_was_asked_for() {
     let json = |span: &Span, field: &str| -> Value {
         serde_json::from_str(span.fields[field].as_str().unwrap()).unwrap()
     };
-    let of = |name: &str| spans.iter().filter(|span| span.name == name).collect::<Vec<_>>();
-    let (run, chats, calls) = (of("invoke_agent")[0], of("chat"), of("execute_tool"));
+    let spans_named = |name: &str| spans.iter().filter(|span| span.name == name).collect::<Vec<_>>();
+    let (run, chats, calls) =
+        (spans_named("invoke_agent")[0], spans_named("chat"), spans_named("execute_tool"));
 
     let text = |text: &str| json!([{ "type": "text", "content": text }]);
     let question = json!([
@@ -432,7 +433,7 @@ async fn content_that_was_asked_for() {
 }
 
 #[tokio::test]
-async fn runs_that_fail() {
+async fn records_the_errors_of_failed_runs() {
     type Build = fn(AgentBuilder) -> AgentBuilder;
     let one = || ScriptedModel::new().calls("fails", r#"{"why": "secret-why"}"#);
     let table: [(ScriptedModel, Build, &[&str]); 4] = [
@@ -462,7 +463,7 @@ async fn runs_that_fail() {
             |agent| agent.max_turns(1),
             &["run: max_turns", "run > turn", "run > turn > chat large", "run > turn > chat large > request"],
         ),
-        // Nothing has failed if a person is waited for.
+        // Waiting for approval is not a failure.
         (
             one(),
             |agent| agent.needs_approval(|_| true),
@@ -474,17 +475,17 @@ async fn runs_that_fail() {
         let _listening = spans.listen();
         let agent = build(agent(script)).build().unwrap();
         awaited(&agent).await.unwrap_err();
-        let made: Vec<_> =
+        let actual: Vec<_> =
             spans.tree().iter().map(|line| line.replace("invoke_agent clerk", "run")).collect();
-        assert_eq!(made, expected);
+        assert_eq!(actual, expected);
         assert!(spans.all().iter().all(|span| !fields(span).to_string().contains("secret")));
     }
 }
 
 #[tokio::test]
-async fn what_is_given_up_is_cancelled() {
+async fn abandoned_spans_are_cancelled() {
     let script = || ScriptedModel::new().calls("look_up", r#"{"word": "a", "milliseconds": 60000}"#);
-    // Long enough to get to the call on any machine.
+    // Long enough to reach the call on any machine.
     let soon = Duration::from_millis(300);
     let expected = [
         "invoke_agent clerk: cancelled",
@@ -513,7 +514,7 @@ async fn what_is_given_up_is_cancelled() {
     }
 }
 
-/// Never replies.
+/// A model that never replies.
 struct Silent;
 
 impl ChatModel for Silent {
@@ -523,7 +524,7 @@ impl ChatModel for Silent {
 }
 
 #[tokio::test]
-async fn a_model_call_ends_when_it_is_given_up() {
+async fn the_span_of_an_abandoned_model_call_ends() {
     let spans = Spans::default();
     let _listening = spans.listen();
     let agent = Agent::builder(Silent).build().unwrap();
@@ -540,7 +541,7 @@ async fn a_model_call_ends_when_it_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_run_that_goes_on_has_spans_of_its_own() {
+async fn a_resumed_run_has_its_own_spans() {
     let spans = Spans::default();
     let _listening = spans.listen();
     let script = script().fails("the line is dead").says("Again.").with_usage(Usage::new(1, 1));
@@ -555,16 +556,16 @@ async fn a_run_that_goes_on_has_spans_of_its_own() {
     let runs: Vec<_> = spans.iter().filter(|span| span.name == "invoke_agent").collect();
     let tokens: Vec<_> = runs.iter().map(|run| run.fields["gen_ai.usage.input_tokens"].as_i64()).collect();
     assert_eq!(tokens, [Some(10), Some(20)]);
-    assert!(runs.iter().all(|run| !run.fields.contains_key("error.type")), "laid aside is not given up");
+    assert!(runs.iter().all(|run| !run.fields.contains_key("error.type")), "a stored run is not cancelled");
     assert_eq!(runs[0].fields["tool_core.run.id"], runs[1].fields["tool_core.run.id"]);
-    // The calls of the turn that the first began.
+    // The calls belong to the turn that the first process started.
     let call = spans.iter().find(|span| span.name == "execute_tool").unwrap();
     let turn = spans.iter().rfind(|span| Some(span.id) == call.parent && span.name == "turn").unwrap();
     assert_eq!((turn.fields["tool_core.turn.number"].as_i64(), turn.parent), (Some(1), Some(runs[1].id)));
 }
 
 #[tokio::test]
-async fn a_step_that_is_taken_again() {
+async fn a_retried_step_has_a_span_of_its_own() {
     let spans = Spans::default();
     let _listening = spans.listen();
     let agent = agent(ScriptedModel::new().fails("the line is dead").says("Again.")).build().unwrap();
@@ -585,7 +586,7 @@ async fn a_step_that_is_taken_again() {
 }
 
 #[tokio::test]
-async fn a_run_that_went_on_did_not_end_with_the_failure_of_before() {
+async fn a_continued_run_drops_its_earlier_error() {
     for (steps, expected) in [(1, "invoke_agent clerk: model"), (2, "invoke_agent clerk: cancelled")] {
         let spans = Spans::default();
         let _listening = spans.listen();
@@ -613,7 +614,7 @@ async fn each_attempt_has_a_span() {
 }
 
 #[test]
-fn models_say_whose_they_are() {
+fn records_the_provider_of_the_model() {
     let openai = OpenAi::builder().base_url("http://127.0.0.1:1/v1").build().unwrap();
     let boxed = |model: Box<dyn ChatModel>| model;
     let table = [
@@ -645,7 +646,7 @@ fn a_blocking_tool_is_below_its_call_in_its_own_thread() {
 }
 
 #[tokio::test]
-async fn a_run_is_below_the_span_that_it_is_asked_in() {
+async fn a_run_is_a_child_of_the_current_span() {
     let spans = Spans::default();
     let _listening = spans.listen();
     let agent = agent(ScriptedModel::new().says("Hello.")).build().unwrap();

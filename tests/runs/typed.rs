@@ -1,4 +1,4 @@
-//! Answers of a type: by a schema that the model is held to, or by a final tool; wrong ones go back to the model.
+//! Typed answers, by a schema that constrains the model or by a final tool; invalid answers go back to the model.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -7,13 +7,13 @@ use tool_core::run::{RunLimits, StopReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, ChatModel, RunError, RunErrorKind, tool, tools};
 
-/// A model that can be held to a schema, also beside tools or not.
-struct Held {
+/// A model with response formats, with or without support for them beside tools.
+struct WithFormats {
     model: ScriptedModel,
     with_tools: bool,
 }
 
-impl ChatModel for Held {
+impl ChatModel for WithFormats {
     fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
         self.model.chat(request)
     }
@@ -58,8 +58,9 @@ fn vienna() -> City {
     City { name: "Vienna".into(), size: Size::Large, rivers: vec!["Danube".into()] }
 }
 
-async fn ask_held(model: ScriptedModel) -> Result<City, RunError> {
-    let agent = Agent::builder(Held { model, with_tools: true }).tools(tools![look_up]).build().unwrap();
+async fn ask_with_formats(model: ScriptedModel) -> Result<City, RunError> {
+    let agent =
+        Agent::builder(WithFormats { model, with_tools: true }).tools(tools![look_up]).build().unwrap();
     agent.ask("Which city?").answer_as::<City>().await
 }
 
@@ -69,7 +70,7 @@ async fn ask_plain(model: ScriptedModel) -> Result<City, RunError> {
 }
 
 #[tokio::test]
-async fn a_model_that_can_be_held_to_a_schema_is() {
+async fn constrains_a_model_that_supports_schemas() {
     let format_is_there = |request: &ChatRequest<'_>| {
         let format = request.response_format().unwrap();
         format.schema()["properties"]["size"].is_object() && request.tools().len() == 1
@@ -79,18 +80,18 @@ async fn a_model_that_can_be_held_to_a_schema_is() {
         .calls("look_up", r#"{"name": "Vienna"}"#)
         .expects(format_is_there)
         .says(VIENNA);
-    assert_eq!(ask_held(model).await.unwrap(), vienna());
-    // In strict form, `null` stands for what is left out.
+    assert_eq!(ask_with_formats(model).await.unwrap(), vienna());
+    // In strict form, `null` stands for an absent value.
     let model = ScriptedModel::new().says(r#"{"name": "Graz", "size": "small", "rivers": null}"#);
-    assert_eq!(ask_held(model).await.unwrap().rivers, Vec::<String>::new());
+    assert_eq!(ask_with_formats(model).await.unwrap().rivers, Vec::<String>::new());
     let model =
         ScriptedModel::new().says(r#"{"answer": [{"name": "Graz", "size": "small", "rivers": null}]}"#);
-    let agent = Agent::builder(Held { model, with_tools: true }).build().unwrap();
+    let agent = Agent::builder(WithFormats { model, with_tools: true }).build().unwrap();
     assert_eq!(agent.ask("Which?").answer_as::<Vec<City>>().await.unwrap()[0].name, "Graz");
 }
 
 #[tokio::test]
-async fn any_other_model_gives_its_answer_by_a_tool() {
+async fn other_models_answer_with_the_final_tool() {
     let model = ScriptedModel::new()
         .expects(|request| {
             let tool = request.tools().iter().find(|tool| tool.name() == "final_answer").unwrap();
@@ -101,7 +102,7 @@ async fn any_other_model_gives_its_answer_by_a_tool() {
         .calls("look_up", r#"{"name": "Vienna"}"#)
         .calls("final_answer", VIENNA);
     assert_eq!(ask_plain(model).await.unwrap(), vienna());
-    // A text that is of the form will do, fenced or not.
+    // A text of the right form is accepted, fenced or not.
     assert_eq!(
         ask_plain(ScriptedModel::new().says(format!("```json\n{VIENNA}\n```"))).await.unwrap(),
         vienna()
@@ -109,7 +110,7 @@ async fn any_other_model_gives_its_answer_by_a_tool() {
 }
 
 #[tokio::test]
-async fn a_wrong_answer_goes_back_with_what_is_wrong() {
+async fn reports_an_invalid_answer_to_the_model() {
     let says = |text: &'static str| {
         move |request: &ChatRequest<'_>| {
             let last = request.messages().last().unwrap().text().into_owned();
@@ -129,34 +130,36 @@ async fn a_wrong_answer_goes_back_with_what_is_wrong() {
         .says(r#"{"name": "Vienna", "size": "huge"}"#)
         .expects(says("`size`"))
         .says(VIENNA);
-    assert_eq!(ask_held(model).await.unwrap(), vienna());
+    assert_eq!(ask_with_formats(model).await.unwrap(), vienna());
 }
 
 #[tokio::test]
 async fn within_a_limit() {
     let wrong = || ScriptedModel::new().says("no").says("no").says("no").says(VIENNA);
-    let error = ask_held(wrong()).await.unwrap_err();
+    let error = ask_with_formats(wrong()).await.unwrap_err();
     assert!(
         matches!(error.kind(), RunErrorKind::Stopped(StopReason::WrongAnswer(_))) && !error.is_resumable()
     );
     assert!(error.to_string().starts_with("the model gave no valid answer: "), "{error}");
     assert_eq!(error.messages().len(), 6);
-    let told = ask_plain(wrong()).await.unwrap_err().to_string();
-    assert!(!told.contains("final_answer"), "what is meant for the model: {told}");
+    let actual = ask_plain(wrong()).await.unwrap_err().to_string();
+    assert!(!actual.contains("final_answer"), "text meant for the model: {actual}");
     let limits = RunLimits::new().max_wrong_answers(3);
-    let agent = Agent::builder(Held { model: wrong(), with_tools: true }).limits(limits).build().unwrap();
+    let agent =
+        Agent::builder(WithFormats { model: wrong(), with_tools: true }).limits(limits).build().unwrap();
     assert_eq!(agent.ask("Which?").answer_as::<City>().await.unwrap(), vienna());
-    let agent = Agent::builder(Held { model: wrong(), with_tools: true }).max_turns(1).build().unwrap();
+    let agent =
+        Agent::builder(WithFormats { model: wrong(), with_tools: true }).max_turns(1).build().unwrap();
     let error = agent.ask("Which?").answer_as::<City>().await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::WrongAnswer(_))));
 }
 
 #[tokio::test]
-async fn a_refusal_is_not_argued_with() {
+async fn does_not_retry_a_refusal() {
     let mut message = tool_core::model::AssistantMessage::default();
     message.refusal = Some("I will not.".into());
     let model = ScriptedModel::new().replies(tool_core::model::ChatResponse::new(message)).says(VIENNA);
-    let error = ask_held(model.clone()).await.unwrap_err();
+    let error = ask_with_formats(model.clone()).await.unwrap_err();
     let RunErrorKind::Stopped(StopReason::Refused(refusal)) = error.kind() else { panic!("{error}") };
     assert_eq!(
         (&**refusal, &*error.to_string(), model.remaining()),
@@ -165,20 +168,20 @@ async fn a_refusal_is_not_argued_with() {
 }
 
 #[tokio::test]
-async fn what_is_no_object_comes_in_one() {
+async fn wraps_answers_that_are_not_objects() {
     let model = ScriptedModel::new().says(r#"{"answer": ["a", "b"]}"#);
-    let agent = Agent::builder(Held { model, with_tools: true }).build().unwrap();
+    let agent = Agent::builder(WithFormats { model, with_tools: true }).build().unwrap();
     let (names, answer) = agent.ask("Which?").answer_as::<Vec<String>>().with_answer().await.unwrap();
     assert_eq!((names, answer.turns()), (vec!["a".into(), "b".into()], 1));
     let agent = Agent::builder(ScriptedModel::new().calls("final_answer", r#"{"answer": "large"}"#));
     assert_eq!(agent.build().unwrap().ask("How large?").answer_as::<Size>().await.unwrap(), Size::Large);
-    // What is wrong in form and clear in meaning is mended.
+    // An answer with the wrong form and a clear meaning is repaired.
     let agent = Agent::builder(ScriptedModel::new().calls("final_answer", r#"{"answer": "42"}"#));
     assert_eq!(agent.build().unwrap().ask("How many?").answer_as::<u32>().await.unwrap(), 42);
 }
 
 #[tokio::test]
-async fn what_fails_otherwise_fails_as_it_does() {
+async fn passes_other_failures_through() {
     assert!(matches!(
         ask_plain(ScriptedModel::new().fails("the line is dead")).await.unwrap_err().kind(),
         RunErrorKind::Model(_)
@@ -190,23 +193,24 @@ async fn what_fails_otherwise_fails_as_it_does() {
 }
 
 #[tokio::test]
-async fn the_last_turn_may_give_the_answer() {
+async fn accepts_an_answer_in_the_last_turn() {
     let model = ScriptedModel::new().calls("final_answer", r#"{"answer": 7}"#);
     let agent = Agent::builder(model).max_turns(1).build().unwrap();
     assert_eq!(agent.ask("How many?").answer_as::<u32>().await.unwrap(), 7);
 }
 
 #[tokio::test]
-async fn a_model_that_calls_nothing_beside_a_schema_is_given_a_tool_for_the_answer() {
+async fn uses_a_final_tool_if_schemas_prevent_calls() {
     let by_tool =
         |request: &ChatRequest<'_>| request.response_format().is_none() && request.tools().len() == 2;
     let model = ScriptedModel::new().expects(by_tool).calls("final_answer", VIENNA);
-    let agent = Agent::builder(Held { model, with_tools: false }).tools(tools![look_up]).build().unwrap();
+    let agent =
+        Agent::builder(WithFormats { model, with_tools: false }).tools(tools![look_up]).build().unwrap();
     assert_eq!(agent.ask("Which city?").answer_as::<City>().await.unwrap(), vienna());
-    // Without tools, it is held to the schema.
+    // Without tools, the model is constrained to the schema.
     let by_format =
         |request: &ChatRequest<'_>| request.response_format().is_some() && request.tools().is_empty();
     let model = ScriptedModel::new().expects(by_format).says(VIENNA);
-    let agent = Agent::builder(Held { model, with_tools: false }).build().unwrap();
+    let agent = Agent::builder(WithFormats { model, with_tools: false }).build().unwrap();
     assert_eq!(agent.ask("Which city?").answer_as::<City>().await.unwrap(), vienna());
 }

@@ -1,4 +1,4 @@
-//! What was done is undone when the run fails, the last first.
+//! The calls of a failed run are undone, the last first.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -42,7 +42,7 @@ fn agent(model: ScriptedModel) -> AgentBuilder {
     Agent::builder(model).tools(tools![book, fatal, look]).undo_tools(tools![cancel])
 }
 
-fn told(undone: &[ToolExecution]) -> Vec<String> {
+fn undone_texts(undone: &[ToolExecution]) -> Vec<String> {
     undone.iter().map(|one| one.outcome().map_or_else(ToString::to_string, ToString::to_string)).collect()
 }
 
@@ -51,7 +51,7 @@ fn booking(what: &str) -> (&'static str, String) {
 }
 
 #[tokio::test]
-async fn a_run_that_fails_undoes_what_it_did_the_last_first() {
+async fn a_failed_run_undoes_its_calls_in_reverse_order() {
     let script = || {
         let (train, hotel, moon) = (booking("train"), booking("hotel"), booking("moon"));
         ScriptedModel::new()
@@ -64,24 +64,24 @@ async fn a_run_that_fails_undoes_what_it_did_the_last_first() {
         matches!(error.kind(), RunErrorKind::Stopped(StopReason::ToolFailed { .. })) && !error.is_resumable()
     );
     let expected = ["hotel undone, which gave booking of hotel", "train undone, which gave booking of train"];
-    assert_eq!(told(error.run().undo_executions()), expected);
-    // An answer undoes nothing.
+    assert_eq!(undone_texts(error.run().undo_executions()), expected);
+    // A run with an answer undoes nothing.
     let script = || ScriptedModel::new().calls_all([booking("train")]).says("Booked.");
     assert!(alike(|| agent(script())).await.is_ok());
 }
 
 #[tokio::test]
-async fn what_cannot_be_undone_holds_up_nothing() {
+async fn a_failed_undo_does_not_stop_the_others() {
     let script =
         || ScriptedModel::new().calls_all([booking("train"), booking("bridge")]).calls("fatal", "{}");
     let error = alike(|| agent(script())).await.unwrap_err();
     let expected = ["cannot be burnt twice", "train undone, which gave booking of train"];
-    assert_eq!(told(error.run().undo_executions()), expected);
+    assert_eq!(undone_texts(error.run().undo_executions()), expected);
     assert_eq!(error.run().undo_executions()[0].attempts(), 2);
 }
 
 #[tokio::test]
-async fn a_tool_that_undoes_takes_those_arguments_that_it_has() {
+async fn an_undo_tool_receives_the_arguments_that_it_declares() {
     #[tool("Reserves a seat", undo = "free")]
     fn reserve(train: String, seat: u32) -> String {
         format!("{seat} in {train}")
@@ -96,7 +96,7 @@ async fn a_tool_that_undoes_takes_those_arguments_that_it_has() {
     let hidden = alike(|| Agent::builder(script()).tools(tools()).undo_tools(tools![free])).await;
     let offered = alike(|| Agent::builder(script()).tools(tools()).tools(tools![free])).await;
     for error in [hidden.unwrap_err(), offered.unwrap_err()] {
-        assert_eq!(told(error.run().undo_executions()), ["7: 7 in ICE 4"]);
+        assert_eq!(undone_texts(error.run().undo_executions()), ["7: 7 in ICE 4"]);
     }
 }
 
@@ -106,7 +106,7 @@ async fn limits_undo_calls_and_model_failures_only_once_cancelled() {
     let script = || turn(turn(ScriptedModel::new(), "train"), "hotel");
     let error: RunError = alike(|| agent(script()).max_turns(2)).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTurns(_))));
-    assert_eq!(told(error.run().undo_executions()), ["train undone, which gave booking of train"]);
+    assert_eq!(undone_texts(error.run().undo_executions()), ["train undone, which gave booking of train"]);
 
     let agent = agent(turn(ScriptedModel::new(), "train").fails("the line is dead")).build().unwrap();
     let error = agent.ask("Book").await.unwrap_err();
@@ -123,7 +123,7 @@ async fn limits_undo_calls_and_model_failures_only_once_cancelled() {
 }
 
 #[tokio::test]
-async fn a_cancelled_run_undoes_too() {
+async fn a_cancelled_run_undoes_its_calls() {
     let model = ScriptedModel::new().calls_all([booking("train")]).says("never said");
     let agent = agent(model).build().unwrap();
     let cancellation = tool_core::CancellationToken::new();
@@ -135,11 +135,11 @@ async fn a_cancelled_run_undoes_too() {
     };
     let error = agent.ask("Book").on_event(hook).cancellation_token(cancellation.clone()).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::Cancelled)));
-    assert_eq!(told(error.run().undo_executions()), ["train undone, which gave booking of train"]);
+    assert_eq!(undone_texts(error.run().undo_executions()), ["train undone, which gave booking of train"]);
 }
 
 #[tokio::test]
-async fn what_took_too_long_may_have_had_its_effect_and_is_undone() {
+async fn undoes_calls_that_timed_out() {
     #[tool(undo = "cancel", timeout = "5ms")]
     async fn hangs(what: String) -> String {
         std::future::pending::<()>().await;
@@ -148,12 +148,12 @@ async fn what_took_too_long_may_have_had_its_effect_and_is_undone() {
     let script = || ScriptedModel::new().calls("hangs", r#"{"what": "train"}"#).calls("fatal", "{}");
     let build = || Agent::builder(script()).tools(tools![hangs, fatal]).undo_tools(tools![cancel]);
     let error = alike(build).await.unwrap_err();
-    assert_eq!(told(error.run().undo_executions()), ["train undone, which gave ?"]);
+    assert_eq!(undone_texts(error.run().undo_executions()), ["train undone, which gave ?"]);
 }
 
-/// The process ends when the call that undoes was begun; what was kept is driven on.
+/// The process ends after the undo call has started; the stored state is resumed.
 #[tokio::test]
-async fn what_undoes_at_most_once_is_not_made_again() {
+async fn does_not_retry_an_at_most_once_undo_call() {
     static TAKEN_BACK: AtomicU32 = AtomicU32::new(0);
     #[tool(undo = "take_back")]
     fn give(to: String) -> String {
@@ -183,25 +183,25 @@ async fn what_undoes_at_most_once_is_not_made_again() {
 
 #[tool(undo = "sweep")]
 fn bursts() {
-    panic!("behind its effect")
+    panic!("after its effect")
 }
 
 #[tool]
 fn sweep() {}
 
 #[tokio::test]
-async fn a_call_that_panicked_may_have_had_its_effect() {
+async fn undoes_calls_that_panicked() {
     let script = || ScriptedModel::new().calls("bursts", "{}").calls("fatal", "{}");
     let error = alike(|| agent(script()).tools(tools![bursts, sweep])).await.unwrap_err();
     assert_eq!(error.run().undo_executions().len(), 1);
 }
 
 #[test]
-fn an_agent_without_the_tool_that_undoes_is_refused() {
+fn refuses_an_agent_without_its_undo_tool() {
     let error: BuildError = Agent::builder(ScriptedModel::new()).tools(tools![book]).build().unwrap_err();
     let expected = "the tool `book` is undone by `cancel`, which does not exist; add it with `undo_tools`";
     assert_eq!(error.to_string(), expected);
-    // It gets the arguments of the call that it undoes.
+    // The undo call receives the arguments of the call that it undoes.
     #[tool(undo = "free")]
     fn rent(car: String) -> String {
         car
@@ -213,12 +213,12 @@ fn an_agent_without_the_tool_that_undoes_is_refused() {
     let error = Agent::builder(ScriptedModel::new()).tools(tools![rent, free]).build().unwrap_err();
     let expected = "the tool `rent` is undone by `free`, which requires `booking` but receives the arguments of `rent`; read the output of the undone call instead, with `#[inject] undone: &Undone`";
     assert_eq!(error.to_string(), expected);
-    // One that the model is offered will do.
+    // An undo tool may also be one that is offered to the model.
     assert!(Agent::builder(ScriptedModel::new()).tools(tools![book, cancel]).build().is_ok());
 }
 
 #[tokio::test]
-async fn a_turn_with_fewer_tools_undoes_all_the_same() {
+async fn undoes_calls_in_a_turn_with_fewer_tools() {
     #[tool]
     fn cancel(what: String) -> String {
         what
@@ -232,5 +232,5 @@ async fn a_turn_with_fewer_tools_undoes_all_the_same() {
         })
     };
     let error = alike(build).await.unwrap_err();
-    assert_eq!(told(error.run().undo_executions()), ["train"]);
+    assert_eq!(undone_texts(error.run().undo_executions()), ["train"]);
 }

@@ -1,4 +1,4 @@
-//! What is told of a run while it is under way, and how it is stopped.
+//! Events of a running run, and ways to stop it.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -21,7 +21,7 @@ async fn fetch(pages: u64, #[inject] progress: &Progress) -> u64 {
 }
 
 #[tokio::test]
-async fn a_tool_tells_of_its_progress() {
+async fn a_tool_reports_progress() {
     let model = ScriptedModel::new().calls("fetch", r#"{"pages": 3}"#).says("Done.");
     let agent = Agent::builder(model).tools(tools![fetch]).build().unwrap();
     let heard = Arc::new(AtomicU32::new(0));
@@ -32,25 +32,25 @@ async fn a_tool_tells_of_its_progress() {
             hook.fetch_add(u32::from(matches!(event, Event::CallProgress { .. })), Ordering::SeqCst);
         })
         .stream();
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     while let Some(event) = events.next().await {
         match event.unwrap() {
-            Event::CallStarted(call) => told.push(format!("{} starts", call.name)),
+            Event::CallStarted(call) => reported.push(format!("{} starts", call.name)),
             Event::CallProgress { id, name, progress, .. } => {
                 assert_eq!((&*id, &*name, &*progress.text), ("call_1_0", "fetch", "fetching"));
-                told.push(format!("{:?}/{:?}", progress.done.unwrap(), progress.total.unwrap()));
+                reported.push(format!("{:?}/{:?}", progress.done.unwrap(), progress.total.unwrap()));
             }
-            Event::CallFinished(_) => told.push("finished".into()),
+            Event::CallFinished(_) => reported.push("finished".into()),
             _ => {}
         }
     }
-    assert_eq!(told, ["fetch starts", "1/3", "2/3", "3/3", "finished"]);
+    assert_eq!(reported, ["fetch starts", "1/3", "2/3", "3/3", "finished"]);
     assert_eq!(heard.load(Ordering::SeqCst), 3);
 }
 
-/// Nobody reads while the tool runs, so all of it cannot be kept.
+/// The stream is not read while the tool runs, so that progress exceeds the buffer.
 #[tokio::test]
-async fn progress_that_finds_no_room_is_lost_and_the_tool_does_not_wait() {
+async fn excess_progress_is_dropped_without_blocking_the_tool() {
     #[tool]
     fn chatter(times: u32, #[inject] progress: &Progress) -> bool {
         for _ in 0..times {
@@ -61,17 +61,17 @@ async fn progress_that_finds_no_room_is_lost_and_the_tool_does_not_wait() {
     let script = || ScriptedModel::new().calls("chatter", r#"{"times": 100000}"#).says("Done.");
     let agent = || Agent::builder(script()).tools(tools![chatter]).build().unwrap();
     let mut events = agent().ask("Chatter").stream();
-    let (mut told, mut heard) = (0, String::new());
+    let (mut reported, mut heard) = (0, String::new());
     while let Some(event) = events.next().await {
         match event.unwrap() {
-            Event::CallProgress { .. } => told += 1,
+            Event::CallProgress { .. } => reported += 1,
             Event::CallFinished(execution) => heard = execution.output().unwrap().to_string(),
             _ => {}
         }
     }
-    assert!((1..100).contains(&told), "{told}");
+    assert!((1..100).contains(&reported), "{reported}");
     assert_eq!(heard, "true");
-    // Without a listener it is known that nobody hears.
+    // Without a listener, the tool can see that its progress is not observed.
     let answer = agent().ask("Chatter").await.unwrap();
     assert_eq!(answer.tool_executions()[0].output().unwrap().to_string(), "false");
 }
@@ -79,7 +79,7 @@ async fn progress_that_finds_no_room_is_lost_and_the_tool_does_not_wait() {
 #[derive(Clone, Default)]
 struct Seen(Arc<AtomicBool>);
 
-/// Starts something that outlives its future, and tells it when nobody waits any more.
+/// Starts a task that outlives the call's future, and notifies it when the result is no longer awaited.
 #[tool]
 async fn spawns(#[inject] cancellation: &CancellationToken, #[inject] seen: Seen) {
     let cancellation = cancellation.clone();
@@ -107,7 +107,7 @@ async fn is_seen(seen: &Seen) -> bool {
 }
 
 #[tokio::test]
-async fn a_tool_sees_that_the_run_is_dropped() {
+async fn a_tool_observes_a_dropped_run() {
     let seen = Seen::default();
     let agent = spawning(&seen);
     let mut events = agent.ask("Spawn").stream();
@@ -124,7 +124,7 @@ async fn a_tool_sees_that_the_run_is_dropped() {
 }
 
 #[tokio::test]
-async fn a_run_is_cancelled_from_elsewhere() {
+async fn a_token_cancels_the_run() {
     let seen = Seen::default();
     let agent = spawning(&seen);
     let cancellation = CancellationToken::new();
@@ -138,30 +138,30 @@ async fn a_run_is_cancelled_from_elsewhere() {
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::Cancelled)) && !error.is_resumable());
     assert_eq!(error.messages()[2].text(), "the call was interrupted before a result was produced");
     assert!(is_seen(&seen).await);
-    // One that was cancelled before is not begun.
+    // A run that was cancelled before its start does not start.
     let error = agent.ask("Spawn").cancellation_token(cancellation.clone()).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::Cancelled)) && error.run().turns() == 0);
 }
 
 #[tokio::test]
-async fn a_run_that_ended_with_an_answer_cancels_nothing() {
+async fn an_answered_run_cancels_nothing() {
     #[tool]
-    fn leaves(#[inject] cancellation: &CancellationToken, #[inject] kept: &Kept) {
-        *kept.0.lock().unwrap() = Some(cancellation.clone());
+    fn leaves(#[inject] cancellation: &CancellationToken, #[inject] slot: &TokenSlot) {
+        *slot.0.lock().unwrap() = Some(cancellation.clone());
     }
     #[derive(Clone, Default)]
-    struct Kept(Arc<Mutex<Option<CancellationToken>>>);
-    let kept = Kept::default();
+    struct TokenSlot(Arc<Mutex<Option<CancellationToken>>>);
+    let slot = TokenSlot::default();
     let model = ScriptedModel::new().calls("leaves", "{}").says("Done.");
-    let agent = Agent::builder(model).tools(tools![leaves]).context(kept.clone()).build().unwrap();
+    let agent = Agent::builder(model).tools(tools![leaves]).context(slot.clone()).build().unwrap();
     agent.ask("Go").await.unwrap();
-    assert!(!kept.0.lock().unwrap().as_ref().unwrap().is_cancelled());
+    assert!(!slot.0.lock().unwrap().as_ref().unwrap().is_cancelled());
 }
 
 #[tokio::test]
-async fn hooks_hear_of_failures() {
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let hook = Arc::clone(&told);
+async fn hooks_receive_failures() {
+    let reported = Arc::new(Mutex::new(Vec::new()));
+    let hook = Arc::clone(&reported);
     let agent = Agent::builder(ScriptedModel::new().fails("the line is dead").says("Hello."))
         .on_event(move |event| {
             if let Event::Failed(text) = event {
@@ -171,9 +171,9 @@ async fn hooks_hear_of_failures() {
         .build()
         .unwrap();
     let error = agent.ask("Hello").await.unwrap_err();
-    assert_eq!(*told.lock().unwrap(), ["the request to the model failed: the line is dead"]);
+    assert_eq!(*reported.lock().unwrap(), ["the request to the model failed: the line is dead"]);
     agent.resume(error.into_run()).await.unwrap();
-    assert_eq!(told.lock().unwrap().len(), 1);
+    assert_eq!(reported.lock().unwrap().len(), 1);
 }
 
 #[tool]
@@ -183,7 +183,7 @@ fn first() {}
 fn second() {}
 
 #[tokio::test]
-async fn a_hook_changes_a_turn_and_only_that() {
+async fn a_hook_changes_only_its_turn() {
     let names = |request: &tool_core::model::ChatRequest<'_>| -> Vec<String> {
         request.tools().iter().map(|tool| tool.name().to_owned()).collect()
     };
@@ -216,9 +216,9 @@ async fn revoked() -> Result<(), ToolError> {
     Err(ToolError::fatal("the key is revoked"))
 }
 
-/// However a call ends before its tool does.
+/// The task is notified however a call ends before its tool does.
 #[tokio::test]
-async fn a_tool_sees_that_nobody_waits_any_more() {
+async fn a_tool_observes_that_its_result_is_not_awaited() {
     let soon = Duration::from_millis(5);
     let table = [
         ("the run took too long", AgentBuilder::max_time as fn(AgentBuilder, Duration) -> AgentBuilder),
@@ -234,9 +234,9 @@ async fn a_tool_sees_that_nobody_waits_any_more() {
     }
 }
 
-/// Its calls are looked up in what the model was offered, also if the run is resumed before they are made.
+/// The calls are looked up among the offered tools, even if the run is resumed before they are executed.
 #[tokio::test]
-async fn what_a_hook_leaves_of_a_turn_holds_when_the_run_is_resumed() {
+async fn a_resumed_turn_retains_the_tools_of_its_hook() {
     let model = ScriptedModel::new().calls("second", "{}").says("Done.");
     let only_first = |turn: &mut Turn<'_>| {
         assert!(turn.messages().len() == 1 || turn.number() == 2);
@@ -249,12 +249,12 @@ async fn what_a_hook_leaves_of_a_turn_holds_when_the_run_is_resumed() {
     assert!(answer.tool_executions()[0].outcome().unwrap_err().is_unknown_tool());
 }
 
-/// Also of those that stand before one that was over, and also if it was a call that ended the run.
+/// This includes calls listed before a finished one, and runs that were ended by a call.
 #[tokio::test]
-async fn what_was_under_way_when_the_run_ended_is_told_of() {
+async fn reports_calls_in_flight_at_the_end_of_the_run() {
     for last in ["revoked", "first"] {
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let hook = Arc::clone(&told);
+        let reported = Arc::new(Mutex::new(Vec::new()));
+        let hook = Arc::clone(&reported);
         let model = ScriptedModel::new().calls_all([("spawns", "{}"), (last, "{}"), ("spawns", "{}")]);
         let builder = Agent::builder(model).tools(tools![spawns, revoked, first]).context(Seen::default());
         let hear = move |event: &Event| {
@@ -264,6 +264,6 @@ async fn what_was_under_way_when_the_run_ended_is_told_of() {
         };
         let agent = builder.max_time(Duration::from_millis(100)).on_event(hear).build().unwrap();
         agent.ask("Go").await.unwrap_err();
-        assert_eq!(*told.lock().unwrap(), ["call_1_1", "call_1_0", "call_1_2"], "{last}");
+        assert_eq!(*reported.lock().unwrap(), ["call_1_1", "call_1_0", "call_1_2"], "{last}");
     }
 }

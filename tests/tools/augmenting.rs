@@ -1,4 +1,4 @@
-//! Parameters that are added to those of every tool of a set.
+//! Extra parameters for every tool of a set.
 
 use std::sync::{Arc, Mutex};
 
@@ -40,7 +40,7 @@ async fn wait(seconds: u8) -> u8 {
     seconds
 }
 
-#[tool("Tells the time")]
+#[tool("Returns the time")]
 fn now() -> u8 {
     12
 }
@@ -50,7 +50,7 @@ async fn panics() -> u8 {
     panic!("secret")
 }
 
-/// A tool that gives back the arguments as they come, and what it finds in its context.
+/// A tool that returns its arguments unchanged and declares configurable injections.
 struct Echo {
     definition: ToolDefinition,
     injections: Option<Vec<Injection>>,
@@ -88,13 +88,13 @@ impl Tool for Echo {
 
 type Heard = Arc<Mutex<Vec<String>>>;
 
-/// An augmentation, and what it hears.
+/// Returns extra parameters, and the list of the values that their function receives.
 fn thoughts() -> (ExtraParameters<Thought>, Heard) {
     let heard = Heard::default();
-    let kept = Arc::clone(&heard);
+    let log = Arc::clone(&heard);
     let augmentation = ExtraParameters::new(move |call: &ToolCall, thought: Thought| {
         let Thought { reason, confidence, tries } = thought;
-        kept.lock().unwrap().push(format!("{} {} {reason} {confidence:?} {tries}", call.id, call.name));
+        log.lock().unwrap().push(format!("{} {} {reason} {confidence:?} {tries}", call.id, call.name));
     });
     (augmentation, heard)
 }
@@ -107,7 +107,7 @@ async fn call(tools: &ToolSet, name: &str, arguments: &str) -> String {
 }
 
 #[test]
-fn the_fields_stand_behind_the_tools_own_parameters() {
+fn extra_fields_follow_the_tools_parameters() {
     let tools = tools![sum, now].extra_parameters(thoughts().0).unwrap();
     let sum = tools.get("sum").unwrap().definition();
     assert_eq!(
@@ -135,7 +135,7 @@ fn the_fields_stand_behind_the_tools_own_parameters() {
     let now = tools.get("now").unwrap();
     assert_eq!(now.definition().parameters()["required"], json!(["reason"]));
     assert!(now.declared_at().is_some());
-    // What a definition made by hand leaves out is added.
+    // Keywords that a hand-written schema omits are added.
     let echo = Echo::set(json!({ "type": "object" })).extra_parameters(thoughts().0).unwrap();
     let echo = echo.get("echo").unwrap().definition();
     assert_eq!(echo.parameters()["required"], json!(["reason"]));
@@ -143,7 +143,7 @@ fn the_fields_stand_behind_the_tools_own_parameters() {
 }
 
 #[tokio::test]
-async fn the_tool_gets_its_own_arguments_as_they_were_written() {
+async fn the_tool_receives_its_arguments_unchanged() {
     let table = [
         (r#"{"x": 1.50, "reason": "why", "y":[1, 2e3]}"#, r#"{"x":1.50,"y":[1, 2e3]}"#, "why None 0"),
         (r#"{"reason":"why","confidence":"High","tries":3}"#, "{}", "why Some(High) 3"),
@@ -155,8 +155,8 @@ async fn the_tool_gets_its_own_arguments_as_they_were_written() {
         let tools = Echo::set(json!({ "type": "object" })).extra_parameters(augmentation).unwrap();
         assert_eq!(call(&tools, "echo", arguments).await, own);
         assert_eq!(*all.lock().unwrap(), [format!("1 echo {heard}")]);
-        let kept = Echo::set(json!({ "type": "object" })).extra_parameters(thoughts().0.keep()).unwrap();
-        assert_eq!(call(&kept, "echo", arguments).await, arguments);
+        let log = Echo::set(json!({ "type": "object" })).extra_parameters(thoughts().0.keep()).unwrap();
+        assert_eq!(call(&log, "echo", arguments).await, arguments);
     }
     let (augmentation, _) = thoughts();
     let tools = tools![sum, wait, now].extra_parameters(augmentation).unwrap();
@@ -166,7 +166,7 @@ async fn the_tool_gets_its_own_arguments_as_they_were_written() {
 }
 
 #[tokio::test]
-async fn wrong_fields_refuse_the_call_in_the_usual_words() {
+async fn invalid_extra_fields_refuse_the_call() {
     let table = [
         ("", "`reason` is missing, expected a string (Why you call this tool.)"),
         ("null", "`reason` is missing, expected a string (Why you call this tool.)"),
@@ -200,9 +200,9 @@ async fn wrong_fields_refuse_the_call_in_the_usual_words() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_in_form_only_is_mended_and_told_of() {
-    type Mended<'a> = &'a [(Option<&'a str>, &'a str, &'a str)];
-    let table: [(&str, &str, &str, Mended<'_>); 5] = [
+async fn repairs_and_reports_extra_fields() {
+    type Repaired<'a> = &'a [(Option<&'a str>, &'a str, &'a str)];
+    let table: [(&str, &str, &str, Repaired<'_>); 5] = [
         (
             r#"{"seconds":1,"reason":7,"tries":"2"}"#,
             "1",
@@ -229,16 +229,16 @@ async fn what_is_wrong_in_form_only_is_mended_and_told_of() {
             &[(None, r#""{\"seconds\":1,\"reason\":\"x\"}""#, r#"{"seconds":1,"reason":"x"}"#)],
         ),
     ];
-    for (arguments, output, told, mended) in table {
+    for (arguments, output, received, repaired) in table {
         let (augmentation, heard) = thoughts();
         let tools = tools![wait].extra_parameters(augmentation).unwrap();
         let call = ToolCall::new("1", "wait", arguments);
         let execution = tools.execute(call.clone(), &ToolContext::new()).await;
         assert_eq!(execution.outcome().unwrap().to_string(), output, "{arguments}");
-        assert_eq!(*heard.lock().unwrap(), [format!("1 wait {told}")]);
+        assert_eq!(*heard.lock().unwrap(), [format!("1 wait {received}")]);
         let repairs: Vec<_> =
             execution.repairs().iter().map(|one| (one.argument(), one.from(), one.to())).collect();
-        assert_eq!(repairs, mended, "{arguments}");
+        assert_eq!(repairs, repaired, "{arguments}");
         let strict = tools.strict_arguments();
         assert!(
             strict.call(&call, &ToolContext::new()).await.unwrap_err().kind()
@@ -249,7 +249,7 @@ async fn what_is_wrong_in_form_only_is_mended_and_told_of() {
 }
 
 #[tokio::test]
-async fn a_function_may_refuse_the_call() {
+async fn the_function_can_refuse_the_call() {
     let augmentation = ExtraParameters::refusing(|_: &ToolCall, thought: Thought| match thought.confidence {
         Some(Confidence::Low) => Err(ToolError::failed("ask the user first")),
         _ => Ok(()),
@@ -264,26 +264,26 @@ async fn a_function_may_refuse_the_call() {
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename = "Node")]
-#[expect(dead_code, reason = "only its schema is looked at")]
+#[expect(dead_code, reason = "only its schema is used")]
 struct Tree {
     leaves: Vec<Tree>,
 }
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename = "Node")]
-#[expect(dead_code, reason = "only its schema is looked at")]
+#[expect(dead_code, reason = "only its schema is used")]
 struct Chain {
     next: Option<Box<Chain>>,
 }
 
 #[derive(Deserialize, JsonSchema)]
-#[expect(dead_code, reason = "only its schema is looked at")]
+#[expect(dead_code, reason = "only its schema is used")]
 struct Plan {
     steps: Vec<Chain>,
 }
 
 #[derive(Deserialize, JsonSchema)]
-#[expect(dead_code, reason = "only its schema is looked at")]
+#[expect(dead_code, reason = "only its schema is used")]
 struct Forest {
     trees: Vec<Tree>,
 }
@@ -294,7 +294,7 @@ fn plant(tree: Tree) {
 }
 
 #[test]
-fn what_is_referred_to_by_one_name_stays_apart() {
+fn distinguishes_definitions_with_the_same_name() {
     let silent = || ExtraParameters::new(|_: &ToolCall, _: Plan| {});
     let tools = tools![plant].extra_parameters(silent()).unwrap();
     let schema = tools.get("plant").unwrap().definition().parameters();
@@ -308,28 +308,28 @@ fn what_is_referred_to_by_one_name_stays_apart() {
     let next = resolve(schema, &step["properties"]["next"]["anyOf"][0]);
     assert!(next["properties"].get("next").is_some(), "{schema}");
     assert_eq!(schema["$defs"].as_object().unwrap().len(), 2, "{schema}");
-    // The same type is there once.
+    // A shared type is defined once.
     let tools = tools![plant].extra_parameters(ExtraParameters::new(|_: &ToolCall, _: Forest| {})).unwrap();
     let schema = tools.get("plant").unwrap().definition().parameters();
     assert_eq!(schema["$defs"].as_object().unwrap().len(), 1, "{schema}");
-    // And alone it comes along.
+    // A definition that only the extra parameters need is included as well.
     let tools = tools![now].extra_parameters(silent()).unwrap();
     let schema = tools.get("now").unwrap().definition().parameters();
     assert_eq!(schema["$defs"].as_object().unwrap().len(), 1, "{schema}");
-    // A type that holds itself at the top.
+    // The top-level type is recursive.
     let tools = tools![now].extra_parameters(ExtraParameters::new(|_: &ToolCall, _: Chain| {})).unwrap();
     let schema = tools.get("now").unwrap().definition().parameters();
     assert!(schema["properties"].get("next").is_some(), "{schema}");
 }
 
 #[derive(Deserialize, JsonSchema)]
-#[expect(dead_code, reason = "only its schema is looked at")]
+#[expect(dead_code, reason = "only its schema is used")]
 struct Clash {
     b: String,
 }
 
 #[test]
-fn what_cannot_be_added_is_an_error() {
+fn refuses_conflicting_parameters() {
     let clash = || ExtraParameters::new(|_: &ToolCall, _: Clash| {});
     let taken = |tool: &str| {
         format!(
@@ -368,16 +368,16 @@ struct Urgency {
 }
 
 #[tokio::test]
-async fn augmentations_add_up_and_keep_how_the_set_reads() {
+async fn extra_parameters_accumulate_and_retain_the_sets_options() {
     let (augmentation, heard) = thoughts();
     let urgent = Arc::new(Mutex::new(Vec::new()));
-    let kept = Arc::clone(&urgent);
+    let log = Arc::clone(&urgent);
     let tools = tools![wait]
         .strict_arguments()
         .extra_parameters(augmentation)
         .and_then(|tools| {
             tools.extra_parameters(ExtraParameters::new(move |call: &ToolCall, Urgency { urgent }| {
-                kept.lock().unwrap().push((call.name.clone(), urgent));
+                log.lock().unwrap().push((call.name.clone(), urgent));
             }))
         })
         .and_then(|tools| tools.prefix("my_"))
@@ -391,7 +391,7 @@ async fn augmentations_add_up_and_keep_how_the_set_reads() {
 }
 
 #[tokio::test]
-async fn what_the_tool_takes_from_the_context_is_asked_for_all_the_same() {
+async fn retains_the_tools_injections() {
     struct Database;
     let needy = Echo {
         injections: Some(vec![Injection::new::<Database>()]),
@@ -413,7 +413,7 @@ async fn what_the_tool_takes_from_the_context_is_asked_for_all_the_same() {
 }
 
 #[tokio::test]
-async fn in_a_run() {
+async fn extra_parameters_apply_in_a_run() {
     let (augmentation, heard) = thoughts();
     let tools = tools![sum, panics].extra_parameters(augmentation).unwrap();
     let model = ScriptedModel::new()

@@ -1,4 +1,4 @@
-//! Tools made of functions and closures: what they may be, what they return, and how they read their arguments.
+//! Tools from functions and closures: accepted forms, return types and the reading of arguments.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -26,7 +26,7 @@ async fn execute(set: &ToolSet, arguments: &str, context: &ToolContext) -> ToolE
     set.execute(ToolCall::new("call_1", name, arguments), context).await
 }
 
-async fn told(tool: FunctionTool, arguments: &str) -> String {
+async fn result_text(tool: FunctionTool, arguments: &str) -> String {
     let execution = execute(&set_of(tool), arguments, &ToolContext::new()).await;
     execution.outcome().map_or_else(ToString::to_string, ToString::to_string)
 }
@@ -50,7 +50,7 @@ async fn awaited_with_context(pair: Pair, context: ToolContext) -> f64 {
 }
 
 #[tokio::test]
-async fn all_forms_of_functions_and_closures() {
+async fn accepts_all_forms_of_functions_and_closures() {
     let offset = 1.0;
     let tools = [
         (FunctionTool::new("sum", plain), "42.0"),
@@ -86,7 +86,7 @@ struct Nothing;
 struct Empty {}
 
 #[tokio::test]
-async fn tools_without_arguments() {
+async fn accepts_tools_without_arguments() {
     let tools = || {
         [
             FunctionTool::new("noon", || "12:00"),
@@ -103,13 +103,13 @@ async fn tools_without_arguments() {
     }
     for text in ["", "null", "{}", "{ }", "{,}"] {
         for (index, tool) in tools().into_iter().enumerate() {
-            assert_eq!(told(tool, text).await, "12:00", "form {index}, {text}");
+            assert_eq!(result_text(tool, text).await, "12:00", "form {index}, {text}");
         }
     }
     for (index, tool) in tools().into_iter().enumerate() {
-        let told = told(tool, r#"{"zone": "UTC"}"#).await;
+        let actual = result_text(tool, r#"{"zone": "UTC"}"#).await;
         let expected = "invalid arguments: there is no argument `zone`, the tool takes no arguments";
-        assert_eq!(told, expected, "form {index}");
+        assert_eq!(actual, expected, "form {index}");
     }
 }
 
@@ -119,7 +119,7 @@ struct Weather {
 }
 
 #[tokio::test]
-async fn what_a_tool_may_return() {
+async fn accepts_all_return_types() {
     let map = BTreeMap::from([("a", 1)]);
     let table = [
         (FunctionTool::new("it", || ()), "Success"),
@@ -144,12 +144,12 @@ async fn what_a_tool_may_return() {
         (FunctionTool::new("it", || Err::<(), _>(ToolError::failed("own"))), "own"),
     ];
     for (index, (tool, expected)) in table.into_iter().enumerate() {
-        assert_eq!(told(tool, "{}").await, expected, "row {index}");
+        assert_eq!(result_text(tool, "{}").await, expected, "row {index}");
     }
 }
 
 #[tokio::test]
-async fn state_is_shared() {
+async fn closures_share_state() {
     let (count, log) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
     let tool = FunctionTool::new("count", {
         let (count, log) = (Arc::clone(&count), Arc::clone(&log));
@@ -268,7 +268,7 @@ async fn arguments_that_hold_themselves() {
     let tool = FunctionTool::new("total", |tree: Tree| tree.total());
     let given = r#"{"size": 1, "children": [{"size": "two", "children": []}, {"size": 1}, {}]}"#;
     assert_eq!(
-        told(tool, given).await,
+        result_text(tool, given).await,
         "invalid arguments: `children[0].size`: expected an integer from 0 to 4294967295, got \"two\"; \
          `children[1].children` is missing, expected a list; \
          `children[2].size` is missing, expected an integer from 0 to 4294967295; \
@@ -293,20 +293,20 @@ async fn maps_take_any_name() {
     let tool = FunctionTool::new("map", |map: BTreeMap<String, u8>| map);
     let expected = "invalid arguments: `b`: expected an integer from 0 to 255, got 300; \
          `c`: expected an integer from 0 to 255, got \"x\"";
-    assert_eq!(told(tool, r#"{"a": 1, "b": 300, "c": "x"}"#).await, expected);
+    assert_eq!(result_text(tool, r#"{"a": 1, "b": 300, "c": "x"}"#).await, expected);
 }
 
-/// What an argument text comes to: an output, the same of mended arguments of these names, or an error.
-enum Comes {
+/// The result of an argument text: an output, an output with repairs of these arguments, or an error.
+enum Reading {
     AsItIs(&'static str),
-    Mended(&'static [&'static str], &'static str),
+    Repaired(&'static [&'static str], &'static str),
     Wrong(&'static str),
 }
 
-use Comes::{AsItIs, Mended, Wrong};
+use Reading::{AsItIs, Repaired, Wrong};
 
 #[tokio::test]
-async fn arguments_are_read_as_those_of_tool_functions_are() {
+async fn reads_arguments_like_tool_functions() {
     let table = [
         (r#"{"city": "Rome", "nights": 2, "stops": []}"#, AsItIs("Rome 2 [] None 0 Single")),
         (
@@ -317,14 +317,14 @@ async fn arguments_are_read_as_those_of_tool_functions_are() {
             r#"{"city": "Rome", "nights": 2, "stops": [], "kind_of_room": "Double"}"#,
             AsItIs("Rome 2 [] None 0 Double"),
         ),
-        // `null` for what may be left out is no mistake, even of a type that knows no `null`.
+        // `null` for an optional argument is accepted even if its type has no `null`.
         (
             r#"{"city": "Rome", "nights": 2, "stops": [], "rooms": null, "room": null}"#,
             AsItIs("Rome 2 [] None 0 Single"),
         ),
         (
             r#"{"city": 5, "nights": "2.0", "stops": {"name": "Pisa", "by": "boat"}, "rooms": 1e1}"#,
-            Mended(&["city", "nights", "stops", "rooms"], r#"5 2 ["Pisa by Some(Boat)"] None 10 Single"#),
+            Repaired(&["city", "nights", "stops", "rooms"], r#"5 2 ["Pisa by Some(Boat)"] None 10 Single"#),
         ),
         (
             r#"{"city": "Rome", "nights": 2.5, "stops": "none", "price": "dear", "rooms": {}, "room": "Twin"}"#,
@@ -367,20 +367,20 @@ async fn arguments_are_read_as_those_of_tool_functions_are() {
         let context = ToolContext::new();
         let execution = execute(&set, text, &context).await;
         let strictly = execute(&set.strict_arguments(), text, &context).await;
-        let told = execution.outcome().map(ToString::to_string).map_err(ToString::to_string);
-        let mended: Vec<_> = execution.repairs().iter().filter_map(|repair| repair.argument()).collect();
+        let actual = execution.outcome().map(ToString::to_string).map_err(ToString::to_string);
+        let repaired: Vec<_> = execution.repairs().iter().filter_map(|repair| repair.argument()).collect();
         let is_strictly_right = strictly.outcome().is_ok() && strictly.repairs().is_empty();
         match expected {
             AsItIs(output) => {
-                assert_eq!(told.as_deref(), Ok(output), "{text}");
-                assert!(mended.is_empty() && is_strictly_right, "{text}: {strictly:?}");
+                assert_eq!(actual.as_deref(), Ok(output), "{text}");
+                assert!(repaired.is_empty() && is_strictly_right, "{text}: {strictly:?}");
             }
-            Mended(names, output) => {
-                assert_eq!(told.as_deref(), Ok(output), "{text}");
-                assert!(mended == names && !is_strictly_right, "{text}: {mended:?}");
+            Repaired(names, output) => {
+                assert_eq!(actual.as_deref(), Ok(output), "{text}");
+                assert!(repaired == names && !is_strictly_right, "{text}: {repaired:?}");
             }
             Wrong(words) => {
-                assert_eq!(told.unwrap_err(), format!("invalid arguments: {words}"), "{text}");
+                assert_eq!(actual.unwrap_err(), format!("invalid arguments: {words}"), "{text}");
                 assert!(
                     execution.outcome().unwrap_err().kind() == ToolErrorKind::InvalidArguments
                         && !is_strictly_right,
@@ -414,11 +414,11 @@ struct Root {
 async fn what_only_the_type_knows_is_told_too() {
     let tool = FunctionTool::new("root", |root: Root| (root.x.0, root.y));
     let expected = "invalid arguments: `x`: must not be negative; `y`: expected true or false, got 3";
-    assert_eq!(told(tool, r#"{"x": -1, "y": 3}"#).await, expected);
+    assert_eq!(result_text(tool, r#"{"x": -1, "y": 3}"#).await, expected);
 }
 
 #[tokio::test]
-async fn hostile_texts_are_refused_briefly() {
+async fn refuses_hostile_texts_with_short_messages() {
     let deep = format!(r#"{{"a": {}1{}, "b": 1}}"#, "[".repeat(1_000_000), "]".repeat(1_000_000));
     let error = told(FunctionTool::new("sum", plain), &deep).await;
     assert_eq!(error, "invalid arguments: `a`: expected a number, got a list");

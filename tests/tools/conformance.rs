@@ -1,4 +1,4 @@
-//! Tables of input and what comes of it: the arguments' text, and each argument read as a type.
+//! Tables of inputs and results: the arguments' text, and an argument of each type.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,7 +25,7 @@ fn echo(foo: Option<String>, qux: Option<i32>, deep: Option<Value>) -> Value {
 }
 
 #[tokio::test]
-async fn the_argument_text() {
+async fn reads_the_argument_text() {
     let nothing = "[null,null,null]";
     let table: &[(&str, Result<&str, &str>)] = &[
         ("", Ok(nothing)),
@@ -53,8 +53,8 @@ async fn the_argument_text() {
         ),
     ];
     for (text, expected) in table {
-        let told = outcome(&execute(&tools![echo], "echo", text).await);
-        assert_eq!(told.as_deref().map_err(|error| &**error), *expected, "{text}");
+        let actual = outcome(&execute(&tools![echo], "echo", text).await);
+        assert_eq!(actual.as_deref().map_err(|error| &**error), *expected, "{text}");
     }
 }
 
@@ -96,7 +96,7 @@ struct Tree {
     children: Vec<Tree>,
 }
 
-/// A tool per type, each of which gives back what it was given, and its rows.
+/// Checks the rows of each type with a tool that returns its argument.
 macro_rules! rows {
     ($($type:ty { $($given:expr => $expected:expr),* $(,)? })*) => {{
         let mut failures = Vec::new();
@@ -113,53 +113,53 @@ macro_rules! rows {
     }};
 }
 
-/// What an argument comes to: the value as the strict reading has it, the value as it is mended, or an error.
+/// The result for an argument: the value as read strictly, the repaired value, or an error.
 #[derive(Clone, Copy)]
-enum Comes {
+enum Reading {
     AsItIs(&'static str),
-    Mended(&'static str),
+    Repaired(&'static str),
     Wrong(&'static str),
 }
 
-use Comes::{AsItIs, Mended, Wrong};
+use Reading::{AsItIs, Repaired, Wrong};
 
-fn row(given: &'static str, expected: Comes) -> (&'static str, Comes) {
+fn row(given: &'static str, expected: Reading) -> (&'static str, Reading) {
     (given, expected)
 }
 
-async fn check(set: &ToolSet, kind: &str, given: &str, expected: Comes) -> Option<String> {
+async fn check(set: &ToolSet, kind: &str, given: &str, expected: Reading) -> Option<String> {
     let arguments = format!("{{\"it\": {given}}}");
     let execution = execute(set, "read", &arguments).await;
     let strictly = execute(&set.clone().strict_arguments(), "read", &arguments).await;
-    let (told, repairs) = (outcome(&execution), execution.repairs());
+    let (actual, repairs) = (outcome(&execution), execution.repairs());
     let is_right = match expected {
-        AsItIs(value) => told.as_deref() == Ok(value) && repairs.is_empty() && strictly.outcome().is_ok(),
-        Mended(value) => {
+        AsItIs(value) => actual.as_deref() == Ok(value) && repairs.is_empty() && strictly.outcome().is_ok(),
+        Repaired(value) => {
             let is_reported = matches!(repairs, [one] if one.argument() == Some("it") && one.from() == given);
-            told.as_deref() == Ok(value) && is_reported && strictly.outcome().is_err()
+            actual.as_deref() == Ok(value) && is_reported && strictly.outcome().is_err()
         }
         Wrong(words) => {
             let expected = format!("invalid arguments: {words}");
-            told == Err(expected) && repairs.is_empty() && strictly.outcome().is_err()
+            actual == Err(expected) && repairs.is_empty() && strictly.outcome().is_err()
         }
     };
     (!is_right).then(|| {
         format!(
-            "{kind} from {given}: {told:?}, mended: {:?}",
+            "{kind} from {given}: {actual:?}, repaired: {:?}",
             repairs.iter().map(Repair::to).collect::<Vec<_>>()
         )
     })
 }
 
 #[tokio::test]
-async fn reading_a_value() {
+async fn reads_values_of_each_type() {
     rows! {
         i32 {
             "1" => AsItIs("1"),
-            "1.0" => Mended("1"),
-            "\"2.0\"" => Mended("2"),
-            "\"1.5E7\"" => Mended("15000000"),
-            "\" 7 \"" => Mended("7"),
+            "1.0" => Repaired("1"),
+            "\"2.0\"" => Repaired("2"),
+            "\"1.5E7\"" => Repaired("15000000"),
+            "\" 7 \"" => Repaired("7"),
             "1.5" => Wrong("`it`: expected an integer from -2147483648 to 2147483647, got 1.5"),
             "\"1.5\"" => Wrong("`it`: expected an integer from -2147483648 to 2147483647, got \"1.5\""),
             "2147483648" => Wrong("`it`: expected an integer from -2147483648 to 2147483647, got 2147483648"),
@@ -174,31 +174,31 @@ async fn reading_a_value() {
         }
         u8 {
             "255" => AsItIs("255"),
-            "\"255\"" => Mended("255"),
+            "\"255\"" => Repaired("255"),
             "300" => Wrong("`it`: expected an integer from 0 to 255, got 300"),
             "-1" => Wrong("`it`: expected an integer from 0 to 255, got -1"),
         }
         i64 {
             "9007199254740993" => AsItIs("9007199254740993"),
             "9223372036854775807" => AsItIs("9223372036854775807"),
-            "\"9007199254740993\"" => Mended("9007199254740993"),
-            "9007199254740993.0" => Mended("9007199254740993"),
+            "\"9007199254740993\"" => Repaired("9007199254740993"),
+            "9007199254740993.0" => Repaired("9007199254740993"),
         }
         u64 {
             "18446744073709551615" => AsItIs("18446744073709551615"),
-            "\"18446744073709551615\"" => Mended("18446744073709551615"),
+            "\"18446744073709551615\"" => Repaired("18446744073709551615"),
         }
         i128 {
-            "\"170141183460469231731687303715884105727\"" => Mended("170141183460469231731687303715884105727"),
+            "\"170141183460469231731687303715884105727\"" => Repaired("170141183460469231731687303715884105727"),
         }
         f64 {
             "1" => AsItIs("1.0"),
-            "\"1.1\"" => Mended("1.1"),
+            "\"1.1\"" => Repaired("1.1"),
             "\"1.1 EUR\"" => Wrong("`it`: expected a number, got \"1.1 EUR\""),
         }
         f32 {
             "1.5" => AsItIs("1.5"),
-            "\"1.5\"" => Mended("1.5"),
+            "\"1.5\"" => Repaired("1.5"),
             "\"1e39\"" => Wrong("`it`: expected a number, got \"1e39\""),
             "1e39" => Wrong("`it`: expected a number from -3.4028235e38 to 3.4028235e38, got 1e39"),
         }
@@ -207,21 +207,21 @@ async fn reading_a_value() {
         }
         bool {
             "true" => AsItIs("true"),
-            "\"true\"" => Mended("true"),
-            "\"False\"" => Mended("false"),
+            "\"true\"" => Repaired("true"),
+            "\"False\"" => Repaired("false"),
             "\"yes\"" => Wrong("`it`: expected true or false, got \"yes\""),
             "1" => Wrong("`it`: expected true or false, got 1"),
         }
         String {
             "\"12\"" => AsItIs("12"),
-            "12" => Mended("12"),
-            "1.50" => Mended("1.50"),
+            "12" => Repaired("12"),
+            "1.50" => Repaired("1.50"),
             "{\"a\":1}" => Wrong("`it`: expected a string, got an object"),
             "[\"a\"]" => Wrong("`it`: expected a string, got a list"),
         }
         Letter {
             "\"A\"" => AsItIs("\"A\""),
-            "\"a\"" => Mended("\"A\""),
+            "\"a\"" => Repaired("\"A\""),
             "\"D\"" => Wrong("`it`: expected `A` or `B`, got \"D\""),
         }
         Twin {
@@ -230,54 +230,54 @@ async fn reading_a_value() {
         }
         Vec<i32> {
             "[1, 2]" => AsItIs("[1,2]"),
-            "[1.0,2.0]" => Mended("[1,2]"),
-            "\"[1,2]\"" => Mended("[1,2]"),
-            "\"[1.0, \\\"2\\\"]\"" => Mended("[1,2]"),
-            "3" => Mended("[3]"),
-            "\"3\"" => Mended("[3]"),
+            "[1.0,2.0]" => Repaired("[1,2]"),
+            "\"[1,2]\"" => Repaired("[1,2]"),
+            "\"[1.0, \\\"2\\\"]\"" => Repaired("[1,2]"),
+            "3" => Repaired("[3]"),
+            "\"3\"" => Repaired("[3]"),
             "[1, 2.5]" => Wrong("`it[1]`: expected an integer from -2147483648 to 2147483647, got 2.5"),
         }
         Vec<String> {
-            "\"a\"" => Mended("[\"a\"]"),
-            "\"[\\\"a\\\"]\"" => Mended("[\"a\"]"),
-            "[1, \"b\"]" => Mended("[\"1\",\"b\"]"),
+            "\"a\"" => Repaired("[\"a\"]"),
+            "\"[\\\"a\\\"]\"" => Repaired("[\"a\"]"),
+            "[1, \"b\"]" => Repaired("[\"1\",\"b\"]"),
         }
         BTreeSet<u8> {
-            "[1, 1, \"2\"]" => Mended("[1,2]"),
+            "[1, 1, \"2\"]" => Repaired("[1,2]"),
         }
         BTreeMap<String, i32> {
-            "{\"A\":1.0}" => Mended("{\"A\":1}"),
-            "\"{\\\"A\\\":1}\"" => Mended("{\"A\":1}"),
+            "{\"A\":1.0}" => Repaired("{\"A\":1}"),
+            "\"{\\\"A\\\":1}\"" => Repaired("{\"A\":1}"),
         }
         (u8, String) {
-            "[\"1\", 2]" => Mended("[1,\"2\"]"),
+            "[\"1\", 2]" => Repaired("[1,\"2\"]"),
         }
         Point {
             "{\"x\":1}" => AsItIs("{\"x\":1,\"by\":null}"),
-            "\"{\\\"x\\\":1}\"" => Mended("{\"x\":1,\"by\":null}"),
-            "{\"x\":\"1\",\"y\":null,\"by\":\"b\"}" => Mended("{\"x\":1,\"by\":\"B\"}"),
+            "\"{\\\"x\\\":1}\"" => Repaired("{\"x\":1,\"by\":null}"),
+            "{\"x\":\"1\",\"y\":null,\"by\":\"b\"}" => Repaired("{\"x\":1,\"by\":\"B\"}"),
             "{\"x\":\"one\"}" => Wrong("`it.x`: expected an integer from -2147483648 to 2147483647, got \"one\""),
             "{}" => Wrong("`it.x` is missing"),
         }
         Shape {
             "\"Dot\"" => AsItIs("\"Dot\""),
-            "\"dot\"" => Mended("\"Dot\""),
-            "{\"Circle\":{\"radius\":\"3\"}}" => Mended("{\"Circle\":{\"radius\":3}}"),
-            "{\"Square\":\"3\"}" => Mended("{\"Square\":3}"),
+            "\"dot\"" => Repaired("\"Dot\""),
+            "{\"Circle\":{\"radius\":\"3\"}}" => Repaired("{\"Circle\":{\"radius\":3}}"),
+            "{\"Square\":\"3\"}" => Repaired("{\"Square\":3}"),
         }
         Tree {
             "{\"size\":\"1\",\"children\":[{\"size\":2.0,\"children\":[]}]}"
-                => Mended("{\"size\":1,\"children\":[{\"size\":2,\"children\":[]}]}"),
+                => Repaired("{\"size\":1,\"children\":[{\"size\":2,\"children\":[]}]}"),
         }
         Option<String> {
             "null" => AsItIs("null"),
             "\"Null\"" => AsItIs("\"Null\""),
             "\"None\"" => AsItIs("\"None\""),
-            "5" => Mended("\"5\""),
+            "5" => Repaired("\"5\""),
         }
         Option<i32> {
             "null" => AsItIs("null"),
-            "\"5\"" => Mended("5"),
+            "\"5\"" => Repaired("5"),
             "\"null\"" => Wrong("`it`: expected an integer from -2147483648 to 2147483647, got \"null\""),
         }
     }
@@ -296,7 +296,7 @@ fn in_order(
     format!("{a} {b} {c:?} {d} {e}")
 }
 
-/// All orders of the members.
+/// Returns all permutations of the members.
 fn orders(members: &[&'static str]) -> Vec<Vec<&'static str>> {
     if members.is_empty() {
         return vec![Vec::new()];
@@ -311,7 +311,7 @@ fn orders(members: &[&'static str]) -> Vec<Vec<&'static str>> {
 }
 
 #[tokio::test]
-async fn the_order_of_the_arguments_makes_no_difference() {
+async fn accepts_arguments_in_any_order() {
     let expected = "expected a number from 0 to 9";
     let table: &[(&[&str], Result<&str, &str>)] = &[
         (&["'a':1", "'b':2", "'c':'x'", "'d':4", "'e':5"], Ok("1 2 Some(\"x\") 4 5")),
@@ -332,23 +332,23 @@ async fn the_order_of_the_arguments_makes_no_difference() {
     ];
     let set = tools![in_order];
     let _ = set.definitions();
-    for (members, comes) in table {
-        let comes = comes
+    for (members, wanted) in table {
+        let wanted = wanted
             .map(str::to_owned)
             .map_err(|words| format!("invalid arguments: {}", words.replace("EXPECTED", expected)));
         for order in orders(members) {
             let text = format!("{{{}}}", order.join(", ")).replace('\'', "\"");
             let before = DEFAULTS.load(Ordering::Relaxed);
-            let told = outcome(&execute(&set, "in_order", &text).await);
-            assert_eq!(told, comes, "{text}");
-            let made = DEFAULTS.load(Ordering::Relaxed) - before;
-            assert!(made <= 1, "{text}: {made} defaults");
+            let actual = outcome(&execute(&set, "in_order", &text).await);
+            assert_eq!(actual, wanted, "{text}");
+            let evaluated = DEFAULTS.load(Ordering::Relaxed) - before;
+            assert!(evaluated <= 1, "{text}: {evaluated} defaults");
         }
     }
 }
 
 #[tokio::test]
-async fn what_was_mended_is_reported_and_never_shown_in_debug() {
+async fn reports_repairs_but_omits_them_from_debug() {
     let execution = execute(&tools![echo], "echo", r#"{"foo": 12, "qux": "7",}"#).await;
     let repairs: Vec<_> =
         execution.repairs().iter().map(|one| (one.argument(), one.from(), one.to())).collect();
@@ -376,7 +376,7 @@ impl Shelf {
     }
 }
 
-/// An argument that a tool does not have is refused, or left out and reported, whatever the tool is made of.
+/// An unknown argument is refused, or ignored and reported, for every kind of tool.
 #[tokio::test]
 async fn arguments_that_a_tool_does_not_have() {
     let closure = FunctionTool::new("closure", |it: EchoArguments| json!([it.foo, it.qux, null]));
@@ -426,7 +426,7 @@ struct Stay {
     next: Option<Rc>,
 }
 
-/// In a box, as it holds itself.
+/// Boxed, as the type is recursive.
 type Rc = std::boxed::Box<Stay>;
 
 fn nobody() -> Vec<Guest> {
@@ -467,7 +467,7 @@ fn factors(it: Vec<f32>, pair: Option<(u8, f32)>) -> usize {
     it.len() + usize::from(pair.is_some())
 }
 
-/// What a type's own schema promises is kept, wherever in the argument it stands.
+/// The constraints of a type's own schema are enforced at every level of the argument.
 #[tokio::test]
 async fn promises_of_types() {
     let closure = FunctionTool::new("closure", |arguments: StayArguments| arguments.it.nights);
@@ -506,9 +506,9 @@ async fn promises_of_types() {
     ];
     for (text, expected) in table {
         for name in ["stay", "closure"] {
-            let told = outcome(&execute(&set, name, &format!("{{\"it\": {text}}}")).await);
-            let told = told.as_deref().map_err(|error| error.trim_start_matches("invalid arguments: "));
-            assert_eq!(told, *expected, "{name} {text}");
+            let actual = outcome(&execute(&set, name, &format!("{{\"it\": {text}}}")).await);
+            let actual = actual.as_deref().map_err(|error| error.trim_start_matches("invalid arguments: "));
+            assert_eq!(actual, *expected, "{name} {text}");
         }
     }
     let table = [
@@ -523,9 +523,9 @@ async fn promises_of_types() {
         ),
     ];
     for (text, expected) in table {
-        let told = outcome(&execute(&set, "factors", text).await);
-        let told = told.as_deref().map_err(|error| error.trim_start_matches("invalid arguments: "));
-        assert_eq!(told, expected, "{text}");
+        let actual = outcome(&execute(&set, "factors", text).await);
+        let actual = actual.as_deref().map_err(|error| error.trim_start_matches("invalid arguments: "));
+        assert_eq!(actual, expected, "{text}");
     }
 }
 
@@ -551,9 +551,9 @@ fn closed(it: Closed) -> i32 {
     it.b
 }
 
-/// `null` says that something is left out, and nothing else is dropped; what could be mended is not to blame.
+/// Only optional members may be `null`; nothing else is dropped, and values that could be repaired are not reported.
 #[tokio::test]
-async fn nothing_is_dropped_that_is_not_optional() {
+async fn drops_only_optional_values() {
     let set = tools![map, closed, numbers];
     let table = [
         ("map", r#"{"A": 1, "B": "2"}"#, Ok("2")),
@@ -581,8 +581,8 @@ async fn nothing_is_dropped_that_is_not_optional() {
         ("closed", r#"{"b": "1", "c": null}"#, Err("`it`: unknown field `c`, expected `a` or `b`")),
     ];
     for (name, text, expected) in table {
-        let told = outcome(&execute(&set, name, &format!("{{\"it\": {text}}}")).await);
-        let told = told.as_deref().map_err(|error| error.trim_start_matches("invalid arguments: "));
-        assert_eq!(told, expected, "{name} {text}");
+        let actual = outcome(&execute(&set, name, &format!("{{\"it\": {text}}}")).await);
+        let actual = actual.as_deref().map_err(|error| error.trim_start_matches("invalid arguments: "));
+        assert_eq!(actual, expected, "{name} {text}");
     }
 }

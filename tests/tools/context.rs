@@ -1,4 +1,4 @@
-//! What tools take from the context: that it is there before the model is asked, and which conversation it is.
+//! Context values of tools: they are checked before the model is asked, and the conversation is always among them.
 
 use tool_core::model::{ConversationId, ToolDefinition};
 use tool_core::run::Run;
@@ -14,7 +14,7 @@ mod app {
     pub(crate) struct Clock;
 }
 
-/// A tool that says what it takes.
+/// A tool that declares its injections.
 struct Takes {
     definition: ToolDefinition,
     injections: Option<Vec<Injection>>,
@@ -42,7 +42,7 @@ impl Tool for Takes {
     }
 }
 
-#[tool("Tells the time")]
+#[tool("Returns the time")]
 fn now() -> u32 {
     12
 }
@@ -56,7 +56,7 @@ fn banking() -> ToolSet {
         .with(Takes::new("refund", [database, user, user]))
         .and_then(|tools| tools.with(Takes::new("cancel", [Injection::new::<app::Clock>().optional(), user])))
         .and_then(|tools| tools.with(Takes::new("look", of_the_call)))
-        .and_then(|tools| tools.with(says_nothing))
+        .and_then(|tools| tools.with(undeclared))
         .unwrap()
 }
 
@@ -69,7 +69,7 @@ const USER_MISSING: &str = "the tools lack what they take from the context: \
      hand it in with `context(…)` on the agent or on the question";
 
 #[test]
-fn a_set_says_what_it_lacks() {
+fn a_set_lists_missing_context() {
     let missing = |context: &ToolContext| banking().missing_from(context);
     let all = missing(&ToolContext::new()).unwrap();
     assert_eq!(all.to_string(), ALL_MISSING);
@@ -97,7 +97,7 @@ async fn last(mut events: tool_core::agent::EventStream) -> Result<(), RunError>
 }
 
 #[tokio::test]
-async fn a_run_whose_tools_lack_something_never_reaches_the_model() {
+async fn refuses_a_run_with_missing_context() {
     let model = ScriptedModel::new().says("Hello.");
     let agent = Agent::builder(model.clone()).tools(banking()).context(app::Database).build().unwrap();
     let refusals = [
@@ -116,10 +116,10 @@ async fn a_run_whose_tools_lack_something_never_reaches_the_model() {
     let mut run = agent.start("Hello");
     let error = run.next().await.unwrap_err();
     let RunErrorKind::MissingContext(missing) = error.kind() else { panic!("{error}") };
-    assert!(run.next().await.is_err(), "it stays so");
+    assert!(run.next().await.is_err(), "it is refused again");
     assert_eq!(agent.tools().missing_from(run.context()).as_ref(), Some(missing));
     assert_eq!(model.requests().len(), 0);
-    // With the user of the question it is asked, and the run that was refused goes on.
+    // With the ask's user the model is asked, and the refused run can be resumed.
     assert_eq!(agent.ask("Hello").context(app::User).await.unwrap().text(), "Hello.");
     let _ = model.clone().says("Hello again.");
     let answer = agent.resume(error.into_run()).context(app::User).await.unwrap();
@@ -127,7 +127,7 @@ async fn a_run_whose_tools_lack_something_never_reaches_the_model() {
 }
 
 #[tokio::test]
-async fn the_tools_of_a_question_are_looked_at_too() {
+async fn checks_the_context_of_an_asks_tools() {
     let agent = Agent::builder(ScriptedModel::new().says("Hello.")).build().unwrap();
     let error = agent.ask("Hello").tools(banking()).await.unwrap_err();
     assert_eq!(error.to_string(), ALL_MISSING);
@@ -136,7 +136,7 @@ async fn the_tools_of_a_question_are_looked_at_too() {
 }
 
 #[tokio::test]
-async fn a_run_in_the_middle_of_its_calls_is_refused_before_they_are_made() {
+async fn refuses_a_resumed_run_before_its_calls() {
     let model = ScriptedModel::new().calls("look", "{}").says("Done.");
     let agent = Agent::builder(model).tools(banking()).build().unwrap();
     let ask = || agent.ask("Look").context(app::Database).context(app::User);
@@ -170,7 +170,7 @@ fn looking(turns: usize) -> Agent {
 }
 
 #[tokio::test]
-async fn all_calls_of_a_question_are_of_one_conversation() {
+async fn all_calls_of_an_ask_share_a_conversation() {
     assert_eq!(outputs(&looking(1).ask("Look").conversation("user-7").await.unwrap()), ["user-7"]);
     let id = ConversationId::new("user-8");
     assert_eq!(outputs(&looking(1).ask("Look").context(id).await.unwrap()), ["user-8"]);
@@ -180,7 +180,7 @@ async fn all_calls_of_a_question_are_of_one_conversation() {
 }
 
 #[tokio::test]
-async fn a_run_keeps_its_conversation() {
+async fn a_run_retains_its_conversation() {
     for id in [Some("user-7"), None] {
         let ask = looking(1).ask("Look");
         let run = match id {
@@ -193,7 +193,7 @@ async fn a_run_keeps_its_conversation() {
         let state = serde_json::to_string(&run).unwrap();
         let run: Run = serde_json::from_str(&state).unwrap();
         assert_eq!(outputs(&looking(1).resume(run.clone()).await.unwrap()), [id.as_str()]);
-        // Another one that is given wins.
+        // An explicitly given conversation takes precedence.
         let other = looking(1).resume(run).conversation("other").await.unwrap();
         assert_eq!(outputs(&other), ["other"]);
     }

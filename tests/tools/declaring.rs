@@ -1,4 +1,4 @@
-//! What `#[tool]` makes of functions.
+//! The tools that `#[tool]` generates from functions.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -113,7 +113,7 @@ async fn one_use_imports_the_function_and_its_tool() {
 }
 
 #[test]
-fn descriptions_come_from_literals_else_from_docs() {
+fn literals_take_precedence_over_docs_as_descriptions() {
     assert_eq!(sum {}.definition().description(), Some("Sums two numbers."));
     let definition = square_root {}.definition();
     assert_eq!(definition.description(), Some("Returns the square root of a number"));
@@ -122,7 +122,7 @@ fn descriptions_come_from_literals_else_from_docs() {
 }
 
 #[test]
-fn a_schema_says_all_that_the_signature_says() {
+fn a_schema_contains_the_whole_signature() {
     let schema = everything {}.definition().parameters().clone();
     let names: Vec<_> = schema["properties"].as_object().unwrap().keys().cloned().collect();
     let expected = ["flag", "letter", "unit", "place", "numbers", "prices", "pair", "note", "must_say"];
@@ -136,7 +136,7 @@ fn a_schema_says_all_that_the_signature_says() {
 }
 
 #[tokio::test]
-async fn arguments_of_all_kinds() {
+async fn accepts_arguments_of_all_kinds() {
     let arguments = json!({
         "flag": true, "letter": "x", "unit": "Fahrenheit", "place": { "name": "Rome", "stops": [{ "nights": 2 }] },
         "numbers": [1, 2.5], "prices": { "wine": 7 }, "pair": [1, "one"], "must_say": null,
@@ -148,7 +148,7 @@ async fn arguments_of_all_kinds() {
 }
 
 #[tokio::test]
-async fn borrowed_arguments() {
+async fn accepts_borrowed_arguments() {
     let tools = tools![borrowing, borrowing_later];
     let arguments = json!({ "text": "is", "numbers": [1, 2], "place": { "name": "", "stops": [] } });
     assert_eq!(call(&tools, "borrow-ing", arguments).await.unwrap(), "is 3 0");
@@ -174,7 +174,7 @@ async fn a_text_may_be_borrowed_from_an_argument() {
     assert_eq!(call(&tools, "last_word", json!({ "text": "good morning" })).await.unwrap(), "morning");
 }
 
-/// Names that the generated code uses itself.
+/// Parameter names that the generated code uses itself.
 mod names {
     #[tool_core::tool]
     pub(crate) fn call(arguments: u8, text: u8, slots: u8, output: u8, argument0: u8) -> u8 {
@@ -194,7 +194,7 @@ mod names {
 }
 
 #[tokio::test]
-async fn names_do_not_meet_those_of_generated_code() {
+async fn parameter_names_do_not_clash_with_generated_code() {
     let tools = tools![names::call, names::r#match, names::mutable];
     let arguments = json!({ "arguments": 1, "text": 2, "slots": 3, "output": 4, "argument0": 5 });
     assert_eq!(call(&tools, "call", arguments).await.unwrap(), "15");
@@ -272,7 +272,7 @@ mod returns {
 }
 
 #[tokio::test]
-async fn returns_of_all_kinds() {
+async fn accepts_return_values_of_all_kinds() {
     use returns::*;
     let tools = tools![
         nothing,
@@ -317,7 +317,7 @@ async fn returns_of_all_kinds() {
 }
 
 #[test]
-fn tools_inside_functions() {
+fn accepts_tools_inside_functions() {
     /// Doubles a number.
     #[tool]
     fn double(x: i64) -> i64 {
@@ -329,13 +329,13 @@ fn tools_inside_functions() {
 }
 
 #[test]
-fn an_empty_list_and_a_trailing_comma() {
+fn accepts_an_empty_list_and_a_trailing_comma() {
     assert!(tools![].is_empty());
     assert_eq!(tools![sum, square_root,].len(), 2);
 }
 
 #[tokio::test]
-async fn an_unknown_tool() {
+async fn reports_an_unknown_tool() {
     let error = call(&tools![sum, square_root], "squareRoot", json!({})).await.unwrap_err();
     let expected =
         "there is no tool `squareRoot`; the tools are `sum`, `square_root`; did you mean `square_root`?";
@@ -343,7 +343,7 @@ async fn an_unknown_tool() {
 }
 
 #[tokio::test]
-async fn wrong_arguments_are_told_all_at_once() {
+async fn reports_all_invalid_arguments_together() {
     let error = call(&tools![sum], "sum", json!({ "a": "two", "c": 3 })).await.unwrap_err();
     let expected = "invalid arguments: there is no argument `c`, the arguments are `a`, `b`; \
                     `b` is missing, expected a number; `a`: expected a number, got \"two\"";
@@ -364,7 +364,7 @@ mod panics {
 }
 
 #[tokio::test]
-async fn a_panic_fails_the_call_only_and_its_text_stays_here() {
+async fn a_panic_fails_only_its_call_and_hides_its_text() {
     let tools = tools![panics::at_once, panics::later];
     for (name, text) in [("at_once", "panicked: secret 1"), ("later", "panicked: secret 2")] {
         let call = ToolCall::new("call_7", name, "{}");
@@ -382,7 +382,7 @@ fn the_registry_is_sorted_by_name() {
     assert!(names.iter().any(|name| name == "borrow-ing"));
 }
 
-/// Tools whose names no other module of this program gives to its tools.
+/// Tools with names that no other module of this binary uses.
 mod configured {
     #[tool_core::tool]
     pub(crate) fn dispatch_order() {}
@@ -392,7 +392,7 @@ mod configured {
 }
 
 #[test]
-fn names_are_resolved_as_a_configuration_would() {
+fn resolves_names_from_a_configuration() {
     let set = ToolSet::named(["recall_order", "dispatch_order"]).unwrap();
     let names: Vec<_> = set.definitions().iter().map(|definition| definition.name()).collect();
     assert_eq!(names, ["recall_order", "dispatch_order"]);
@@ -401,7 +401,7 @@ fn names_are_resolved_as_a_configuration_would() {
     assert!(error.to_string().contains("did you mean `dispatch_order`?"), "{error}");
 }
 
-/// Two tools of one name, the first of all that occur more than once in this program.
+/// Two tools with the same name, which is the first of the duplicates in this binary.
 mod twice {
     #[tool_core::tool(name = "A_twin")]
     pub(crate) fn twin() {}
@@ -413,7 +413,7 @@ mod twice {
 }
 
 #[test]
-fn a_name_twice_is_refused_with_both_places() {
+fn refuses_duplicate_names_with_both_locations() {
     let union = tools![twice::twin].union(&tools![twice::again::twin]).unwrap_err();
     let named = ToolSet::named(["recall_order", "A_twin"]).unwrap_err();
     let all = ToolSet::registered().unwrap_err();
@@ -432,7 +432,7 @@ fn a_name_twice_is_refused_with_both_places() {
 }
 
 #[test]
-fn arguments_and_outputs_stay_out_of_debug() {
+fn debug_output_omits_arguments_and_outputs() {
     let call = ToolCall::new("call_1", "sum", r#"{"a": "secret"}"#);
     assert_eq!(format!("{call:?}"), r#"ToolCall { id: "call_1", name: "sum", arguments: 15 bytes }"#);
     assert_eq!(format!("{:?}", ToolOutput::text("secret")), "ToolOutput(6 bytes)");

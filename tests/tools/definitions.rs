@@ -1,4 +1,4 @@
-//! What the words about a tool's calls make of its definition, and that they stay with it.
+//! The call options of a tool: they are part of its definition, and stay with it.
 
 use serde::Deserialize;
 use tool_core::model::{ReturnDirect, ToolDefinition, ToolPolicy};
@@ -24,7 +24,7 @@ fn not_pure() {}
 #[tool(name = "nothing-said")]
 fn nothing_said() {}
 
-/// A text only makes the details of a tool, too.
+/// Has a description and an undo tool only.
 #[tool(undo = "nothing-said")]
 fn only_undo() {}
 
@@ -45,27 +45,27 @@ impl Hotel {
     fn clean(&self) {}
 }
 
-struct Kept<T>(T);
+struct Shelf<T>(T);
 
 #[toolbox]
-impl<T: Send + Sync + 'static> Kept<T> {
+impl<T: Send + Sync + 'static> Shelf<T> {
     #[tool(undo = "drop_it", return_direct)]
     fn keep(&self) {}
 }
 
-/// A policy of so many words.
-fn policy(words: impl FnOnce(&mut ToolPolicy)) -> ToolPolicy {
+/// Returns the default policy with these changes.
+fn policy(change: impl FnOnce(&mut ToolPolicy)) -> ToolPolicy {
     let mut policy = ToolPolicy::default();
-    words(&mut policy);
+    change(&mut policy);
     policy
 }
 
 #[test]
-fn words_are_in_the_definition() {
+fn options_are_in_the_definition() {
     let functions = tools![everything, the_others, written_out, always, not_pure, nothing_said, only_undo];
     let hotel = ToolSet::from(Hotel);
-    let kept = ToolSet::from(Kept(1_u8));
-    let all = functions.union(&hotel).and_then(|set| set.union(&kept)).unwrap();
+    let shelf = ToolSet::from(Shelf(1_u8));
+    let all = functions.union(&hotel).and_then(|set| set.union(&shelf)).unwrap();
     let table = [
         (
             "everything",
@@ -135,7 +135,7 @@ fn words_are_in_the_definition() {
 }
 
 #[test]
-fn words_are_kept_with_a_definition_that_is_written_down() {
+fn options_are_serialised_with_the_definition() {
     for definition in tools![everything, the_others, always, nothing_said, only_undo].definitions().iter() {
         let text = serde_json::to_string(definition).unwrap();
         assert_eq!(serde_json::from_str::<ToolDefinition>(&text).unwrap(), *definition, "{text}");
@@ -156,7 +156,7 @@ fn strictly_pure(_number: Option<u8>) {}
 fn strictly_undone(_number: Option<u8>) {}
 
 #[test]
-fn other_forms_of_a_tool_keep_what_it_says() {
+fn other_forms_of_a_tool_retain_its_options() {
     let set = tools![everything, only_undo].union(&ToolSet::from(Hotel)).unwrap();
     let forms = [
         ("strict", set.clone().strict().unwrap()),
@@ -175,13 +175,13 @@ fn other_forms_of_a_tool_keep_what_it_says() {
 }
 
 #[test]
-fn a_tool_that_undoes_is_renamed_with_those_that_it_undoes() {
+fn renaming_an_undo_tool_updates_its_references() {
     let hotel = || ToolSet::from(Hotel);
     let lone = || hotel().without(["cancel_room"]).unwrap();
     let table = [
         ("as it is", hotel(), "book_room", "cancel_room"),
         ("itself", hotel().rename("book_room", "book").unwrap(), "book", "cancel_room"),
-        ("what undoes", hotel().rename("cancel_room", "cancel").unwrap(), "book_room", "cancel"),
+        ("the undo tool", hotel().rename("cancel_room", "cancel").unwrap(), "book_room", "cancel"),
         ("another", hotel().rename("price", "cost").unwrap(), "book_room", "cancel_room"),
         ("all", hotel().prefix("my_").unwrap(), "my_book_room", "my_cancel_room"),
         (
@@ -190,7 +190,7 @@ fn a_tool_that_undoes_is_renamed_with_those_that_it_undoes() {
             "my_book_room",
             "cancel",
         ),
-        ("all but what undoes", lone().prefix("my_").unwrap(), "my_book_room", "cancel_room"),
+        ("all but the undo tool", lone().prefix("my_").unwrap(), "my_book_room", "cancel_room"),
         ("another in its place", lone().rename("price", "cancel_room").unwrap(), "book_room", "cancel_room"),
     ];
     for (what, set, name, undo) in table {

@@ -1,4 +1,4 @@
-//! Tools made of a JSON Schema at run time: what schemas are taken, what arguments, and what is told of wrong ones.
+//! Tools from a JSON Schema at run time: accepted schemas, accepted arguments, and messages about wrong ones.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use tool_core::tool::{DynamicTool, DynamicToolErrorKind, ToolErrorKind, ToolExecution};
 use tool_core::{Tool, ToolCall, ToolContext, ToolSet};
 
-/// A tool that gives back what it was given.
+/// Returns a tool that returns its arguments.
 fn echo(schema: Value) -> DynamicTool {
     DynamicTool::new("echo", schema, |arguments: Value| arguments).unwrap()
 }
@@ -22,7 +22,7 @@ async fn execute(set: &ToolSet, arguments: &str) -> ToolExecution {
     set.execute(ToolCall::new("call_1", name, arguments), &ToolContext::new()).await
 }
 
-/// What reaches the executor, or what the model is told.
+/// Returns the arguments that reach the executor, or the error that is reported to the model.
 async fn outcome(set: &ToolSet, arguments: &str) -> Result<Value, String> {
     match execute(set, arguments).await.outcome() {
         Ok(output) => Ok(serde_json::from_str(&output.to_string()).unwrap()),
@@ -58,7 +58,7 @@ struct Call {
     arguments: Map<String, Value>,
 }
 
-/// A value that nothing makes a right one of.
+/// Returns a value that no repair makes valid.
 fn wrong_value(schema: &Value) -> Value {
     match schema["type"].as_str() {
         Some("object") => json!("no object"),
@@ -68,7 +68,7 @@ fn wrong_value(schema: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn the_reference_calls_of_a_benchmark() {
+async fn accepts_the_reference_calls_of_a_benchmark() {
     let (mut calls, mut mutations) = (0, 0);
     for line in include_str!("../functions/cases.jsonl").lines() {
         let Case { id, tools, calls: references } = serde_json::from_str(line).unwrap();
@@ -85,14 +85,14 @@ async fn the_reference_calls_of_a_benchmark() {
                 .with_description(&*function.description);
             assert_eq!(*tool.definition().parameters(), schema, "{id}");
             let set = set_of(tool);
-            let told = async |arguments: &Map<String, Value>| {
+            let try_call = async |arguments: &Map<String, Value>| {
                 let text = Value::Object(arguments.clone()).to_string();
                 let execution = execute(&set, &text).await;
                 assert!(execution.repairs().is_empty(), "{id}: {text}");
                 execution.outcome().map(drop).map_err(ToString::to_string)
             };
 
-            assert_eq!(told(&arguments).await, Ok(()), "{id}");
+            assert_eq!(try_call(&arguments).await, Ok(()), "{id}");
             assert_eq!(*seen.lock().unwrap(), std::slice::from_ref(&arguments), "{id}");
             calls += 1;
 
@@ -114,11 +114,11 @@ async fn the_reference_calls_of_a_benchmark() {
             let expected = "invalid arguments: there is no argument `zz_extra`, the arguments are `";
             wrong.push((expected.to_owned(), mutated));
             for (expected, mutated) in wrong {
-                let error = told(&mutated).await.unwrap_err();
+                let error = try_call(&mutated).await.unwrap_err();
                 assert!(error.starts_with(&expected) && !error.contains("; "), "{id}: {error}\n{expected}");
                 mutations += 1;
             }
-            assert_eq!(seen.lock().unwrap().len(), 1, "{id}: a refused call was made");
+            assert_eq!(seen.lock().unwrap().len(), 1, "{id}: a refused call was executed");
         }
     }
     assert_eq!((calls, mutations), (103, 573));
@@ -162,32 +162,32 @@ fn trip() -> Value {
     })
 }
 
-/// What an argument comes to.
-enum Comes {
+/// The result for an argument.
+enum Reading {
     AsItIs,
     Without,
-    Mended(Value),
+    Repaired(Value),
     Wrong(&'static str),
 }
 
-use Comes::{AsItIs, Mended, Without, Wrong};
+use Reading::{AsItIs, Repaired, Without, Wrong};
 
 #[tokio::test]
-async fn one_argument_of_each_kind() {
+async fn reads_one_argument_of_each_kind() {
     let table = [
         ("price", "9007199254740993", AsItIs),
         ("price", "18446744073709551615", AsItIs),
-        ("price", "\"1.5\"", Mended(json!(1.5))),
+        ("price", "\"1.5\"", Repaired(json!(1.5))),
         ("price", "0", Wrong("`price`: expected a number above 0, got 0")),
         ("price", "1e400", Wrong("`price`: expected a number above 0, got 1e400")),
         ("class", "\"first\"", AsItIs),
         ("class", "3", AsItIs),
-        ("class", "\"FIRST\"", Mended(json!("first"))),
+        ("class", "\"FIRST\"", Repaired(json!("first"))),
         ("class", "\"third\"", Wrong("`class`: expected one of \"first\", \"second\", 3, got \"third\"")),
         ("code", "\"FCO\"", AsItIs),
         ("code", "\"fco\"", Wrong("`code`: expected a string that matches `^[A-Z]{3}$`, got \"fco\"")),
         ("tags", "[\"a\", \"b\"]", AsItIs),
-        ("tags", "\"a\"", Mended(json!(["a"]))),
+        ("tags", "\"a\"", Repaired(json!(["a"]))),
         (
             "tags",
             r#"["a", "a"]"#,
@@ -205,9 +205,9 @@ async fn one_argument_of_each_kind() {
         (
             "stops",
             r#"[{"name": "a", "hours": null, "next": {"name": "b"}}]"#,
-            Mended(json!([{ "name": "a", "next": { "name": "b" } }])),
+            Repaired(json!([{ "name": "a", "next": { "name": "b" } }])),
         ),
-        ("stops", r#"[{"name": "a", "hours": "2.0"}]"#, Mended(json!([{ "name": "a", "hours": 2 }]))),
+        ("stops", r#"[{"name": "a", "hours": "2.0"}]"#, Repaired(json!([{ "name": "a", "hours": 2 }]))),
         (
             "stops",
             r#"[{"name": "a"}, {"next": {"name": "b", "hours": 2.5}}]"#,
@@ -226,7 +226,7 @@ async fn one_argument_of_each_kind() {
         ("by", "[1]", Wrong("`by`: expected an object or a string, got a list")),
         ("by", r#"{"kind": "boat"}"#, Wrong("`by`: expected an object or a string, got an object")),
         ("even", "2", AsItIs),
-        ("even", "2.0", Mended(json!(2))),
+        ("even", "2.0", Repaired(json!(2))),
         (
             "even",
             "3",
@@ -255,28 +255,28 @@ async fn one_argument_of_each_kind() {
         let mut given = json!({ "city": "Rome", "nights": 2 });
         let execution = execute(&set, &text).await;
         let strictly = execute(&set.clone().strict_arguments(), &text).await;
-        let told = outcome(&set, &text).await;
+        let actual = outcome(&set, &text).await;
         let repaired: Vec<_> = execution.repairs().iter().filter_map(|repair| repair.argument()).collect();
         match expected {
             AsItIs => {
                 given[name] = serde_json::from_str(value).unwrap();
-                assert_eq!(told, Ok(given), "{text}");
+                assert_eq!(actual, Ok(given), "{text}");
                 assert!(repaired.is_empty() && strictly.outcome().is_ok(), "{text}");
             }
             Without => {
-                assert_eq!(told, Ok(given), "{text}");
+                assert_eq!(actual, Ok(given), "{text}");
                 assert!(repaired.is_empty() && strictly.outcome().is_ok(), "{text}");
             }
-            Mended(mended) => {
-                given[name] = mended;
-                assert_eq!(told, Ok(given), "{text}");
-                // Left out is what `null` means in what is nested too, and `2.0` is an integer to JSON Schema.
+            Repaired(after) => {
+                given[name] = after;
+                assert_eq!(actual, Ok(given), "{text}");
+                // A nested `null` counts as absent, too, and `2.0` is an integer in JSON Schema.
                 let is_repair = !value.contains("null");
                 assert_eq!(repaired, if is_repair { vec![name] } else { vec![] }, "{text}");
                 assert_eq!(strictly.outcome().is_ok(), !is_repair || value == "2.0", "{text}");
             }
             Wrong(words) => {
-                assert_eq!(told, Err(words.to_owned()), "{text}");
+                assert_eq!(actual, Err(words.to_owned()), "{text}");
                 assert!(repaired.is_empty() && strictly.outcome().is_err(), "{text}");
             }
         }
@@ -284,7 +284,7 @@ async fn one_argument_of_each_kind() {
 }
 
 #[tokio::test]
-async fn the_text_of_all_arguments() {
+async fn reads_the_text_of_all_arguments() {
     let set = set_of(echo(trip()));
     let missing = "`city` is missing, expected a string of 1 to 10 characters (where to); \
          `nights` is missing, expected an integer from 1 to 30";
@@ -316,7 +316,7 @@ async fn the_text_of_all_arguments() {
 }
 
 #[tokio::test]
-async fn names_that_the_schema_does_not_list() {
+async fn enforces_rules_for_unlisted_names() {
     let with = |more: Value| {
         let mut schema = json!({ "type": "object", "properties": { "a": { "type": "integer" } } });
         schema.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -337,18 +337,18 @@ async fn names_that_the_schema_does_not_list() {
 }
 
 #[tokio::test]
-async fn of_very_many_names_the_nearest_is_told() {
+async fn suggests_the_nearest_of_many_names() {
     let properties: Map<_, _> = (0..500).map(|number| (format!("argument{number}"), json!(true))).collect();
     let set = set_of(echo(json!({ "type": "object", "properties": properties })));
-    let told = outcome(&set, r#"{"Argument499": 1}"#).await.unwrap_err();
+    let actual = outcome(&set, r#"{"Argument499": 1}"#).await.unwrap_err();
     assert!(
-        told.contains("the arguments are `argument499`, `argument0`, ") && !told.contains("`argument99`")
+        actual.contains("the arguments are `argument499`, `argument0`, ") && !actual.contains("`argument99`")
     );
-    assert!(told.ends_with("did you mean `argument499`?"), "{told}");
+    assert!(actual.ends_with("did you mean `argument499`?"), "{actual}");
 }
 
 #[tokio::test]
-async fn what_spans_several_arguments() {
+async fn enforces_constraints_across_arguments() {
     let table = [
         (
             json!({ "anyOf": [{ "required": ["a"] }, { "required": ["b"] }] }),
@@ -371,13 +371,13 @@ async fn what_spans_several_arguments() {
     for (more, text, expected) in table {
         let mut schema = json!({ "type": "object", "properties": { "a": {}, "b": {} } });
         schema.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        let told = outcome(&set_of(echo(schema)), text).await;
-        assert_eq!(told, Err(expected.to_owned()), "{more}");
+        let actual = outcome(&set_of(echo(schema)), text).await;
+        assert_eq!(actual, Err(expected.to_owned()), "{more}");
     }
 }
 
 #[tokio::test]
-async fn executors_of_all_forms() {
+async fn accepts_executors_of_all_forms() {
     #[derive(Deserialize)]
     struct Place {
         city: String,
@@ -411,7 +411,7 @@ async fn executors_of_all_forms() {
 }
 
 #[tokio::test]
-async fn the_draft_that_the_schema_names() {
+async fn applies_the_draft_that_the_schema_names() {
     let schema = |draft: &str| {
         json!({
             "$schema": draft,
@@ -421,21 +421,21 @@ async fn the_draft_that_the_schema_names() {
         })
     };
     let set = set_of(echo(schema("http://json-schema.org/draft-07/schema#")));
-    // Up to draft-07 what stands beside a reference does not count, and a list under `items` tells each item.
+    // Up to draft-07, siblings of `$ref` are ignored, and a list under `items` describes each item.
     assert!(outcome(&set, r#"{"pair": ["a", 1], "mail": "none"}"#).await.is_ok());
-    let told = outcome(&set, r#"{"pair": ["a", "b"]}"#).await;
-    assert_eq!(told, Err("`pair[1]`: expected an integer, got \"b\"".into()));
+    let actual = outcome(&set, r#"{"pair": ["a", "b"]}"#).await;
+    assert_eq!(actual, Err("`pair[1]`: expected an integer, got \"b\"".into()));
     assert!(
         refusal(schema("https://json-schema.org/draft/2020-12/schema"))
             .starts_with("it is not a valid JSON Schema at `")
     );
-    let told = refusal(schema("http://json-schema.org/draft-04/schema#"));
-    assert!(told.starts_with("its `$schema` is \"http://json-schema.org/draft-04/schema#\"; "), "{told}");
+    let actual = refusal(schema("http://json-schema.org/draft-04/schema#"));
+    assert!(actual.starts_with("its `$schema` is \"http://json-schema.org/draft-04/schema#\"; "), "{actual}");
     assert!(refusal(json!({ "$schema": 7, "type": "object" })).starts_with("its `$schema` is 7; "));
 }
 
 #[test]
-fn schemas_that_cannot_be_used() {
+fn refuses_unusable_schemas() {
     let with = |property: Value| json!({ "type": "object", "properties": { "x": property } });
     let table = [
         (json!({ "type": "string" }), "its `type` is \"string\", but must be `\"object\"`"),
@@ -481,17 +481,17 @@ fn schemas_that_cannot_be_used() {
         ),
     ];
     for (schema, expected) in table {
-        let told = refusal(schema.clone());
-        assert!(told.starts_with(expected), "{schema}: {told}");
+        let actual = refusal(schema.clone());
+        assert!(actual.starts_with(expected), "{schema}: {actual}");
     }
     let error = DynamicTool::new("echo", json!({}), |_: Value| ()).unwrap_err();
     assert_eq!(error.kind(), DynamicToolErrorKind::NotAnObject);
 }
 
-/// Made in some time that is bounded, and never with a stack that overflows: a test has but 2 MiB of it.
+/// The time is bounded and the stack does not overflow: a test has only 2 MiB of it.
 #[test]
-fn hostile_schemas_are_refused_or_taken_in_bounded_time() {
-    // `json!` recurses into what it is given.
+fn handles_hostile_schemas_in_bounded_time() {
+    // `json!` recurses into its arguments.
     let around = |keyword: &str, inner: Value| Value::Object(Map::from_iter([(keyword.to_owned(), inner)]));
     let with = |property: Value| {
         let mut schema = json!({ "type": "object" });
@@ -561,16 +561,16 @@ fn hostile_schemas_are_refused_or_taken_in_bounded_time() {
         let told = made.err().map(|error| error.to_string());
         let told = told
             .as_deref()
-            .and_then(|told| told.strip_prefix("the schema of the tool `echo` cannot be used: "));
-        assert_eq!(told.is_some(), expected.is_some(), "{name}: {told:?}");
-        assert!(told.unwrap_or_default().starts_with(expected.unwrap_or_default()), "{name}: {told:?}");
-        assert!(told.is_none_or(|told| told.len() < 700), "{name}");
+            .and_then(|actual| actual.strip_prefix("the schema of the tool `echo` cannot be used: "));
+        assert_eq!(actual.is_some(), expected.is_some(), "{name}: {actual:?}");
+        assert!(actual.unwrap_or_default().starts_with(expected.unwrap_or_default()), "{name}: {actual:?}");
+        assert!(actual.is_none_or(|actual| actual.len() < 700), "{name}");
         assert!(started.elapsed() < Duration::from_secs(300), "{name}: {:?}", started.elapsed());
     }
 }
 
 #[tokio::test]
-async fn hostile_arguments_are_refused_briefly_in_bounded_time() {
+async fn refuses_hostile_arguments_in_bounded_time() {
     let choice =
         json!({ "type": "object", "properties": { "it": { "$ref": "#/$defs/it" } }, "required": ["it"] });
     let many: Map<_, _> =
@@ -595,7 +595,7 @@ async fn hostile_arguments_are_refused_briefly_in_bounded_time() {
         ),
         ("a wrong list", numbers("\"no\""), "`numbers[0]`: expected an integer, got \"no\"; "),
         (
-            "a list to mend",
+            "a list to repair",
             numbers("\"3\""),
             "`numbers`: expected a list without repetitions, got a list of 300000",
         ),
@@ -627,15 +627,19 @@ async fn hostile_arguments_are_refused_briefly_in_bounded_time() {
     let set = set_of(echo(schema));
     for (name, text, expected) in table {
         let started = Instant::now();
-        let told = outcome(&set, &text).await.unwrap_err();
-        assert!(told.starts_with(expected) && told.len() < 6000, "{name}, {} bytes: {told:.500}", told.len());
+        let actual = outcome(&set, &text).await.unwrap_err();
+        assert!(
+            actual.starts_with(expected) && actual.len() < 6000,
+            "{name}, {} bytes: {actual:.500}",
+            actual.len()
+        );
         assert!(started.elapsed() < Duration::from_secs(300), "{name}: {:?}", started.elapsed());
     }
 }
 
-/// Deep arguments, judged through as many schemas on each level as there may be. A test has but 2 MiB of stack.
+/// Deep arguments, validated through as many schemas per level as possible. A test has only 2 MiB of stack.
 #[tokio::test]
-async fn deep_arguments_and_long_chains() {
+async fn validates_deep_arguments_through_long_chains() {
     type Around = fn(Value) -> Value;
     let kinds: [(&str, Around); 7] = [
         ("allOf", |inner| json!({ "allOf": [inner] })),
@@ -659,8 +663,8 @@ async fn deep_arguments_and_long_chains() {
         let deep = |end: &str| format!(r#"{{"it":{levels}{{"end":{end}}}{}"#, "}".repeat(125));
         let started = Instant::now();
         assert!(outcome(&set, &deep("\"a\"")).await.is_ok(), "{name}");
-        let told = outcome(&set, &deep("\"b\"")).await.unwrap_err();
-        assert!(told.starts_with("`it") && told.len() < 6000, "{name}: {told}");
+        let actual = outcome(&set, &deep("\"b\"")).await.unwrap_err();
+        assert!(actual.starts_with("`it") && actual.len() < 6000, "{name}: {actual}");
         assert!(outcome(&set, &deep("{}")).await.is_err(), "{name}");
         assert!(started.elapsed() < Duration::from_secs(300), "{name}: {:?}", started.elapsed());
     }

@@ -1,4 +1,4 @@
-//! One more turn with the same tools: their definitions are the very same ones, and no schema is made again.
+//! Later turns with the same tools: the definitions are shared, and no schema is generated again.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use tool_core::{Agent, ToolCall, ToolContext, tool, tools};
 
 static SCHEMAS: AtomicUsize = AtomicUsize::new(0);
 
-/// A type that counts how often its schema is made.
+/// A type that counts how often its schema is generated.
 #[derive(Deserialize)]
 struct Counted(u8);
 
@@ -33,17 +33,17 @@ fn count(from: Counted, by: Option<Counted>) -> u8 {
     from.0 + by.map_or(1, |by| by.0)
 }
 
-/// Tells the time.
+/// Returns the time.
 #[tool]
 fn now() -> u32 {
     12
 }
 
 #[tokio::test]
-async fn no_schema_is_made_again() {
+async fn generates_each_schema_once() {
     let set = tools![count, now].prefix("my_").unwrap().strict().unwrap();
-    let made = SCHEMAS.load(Ordering::Relaxed);
-    assert!(made > 0);
+    let generated = SCHEMAS.load(Ordering::Relaxed);
+    assert!(generated > 0);
 
     let seen = Arc::new(Mutex::new(Vec::new()));
     let mut model = ScriptedModel::new();
@@ -60,12 +60,12 @@ async fn no_schema_is_made_again() {
 
     assert_eq!(answer.tool_executions().iter().filter(|one| one.outcome().is_ok()).count(), 3);
     assert_eq!(*seen.lock().unwrap(), [set.definitions().as_ptr() as usize; 3]);
-    assert_eq!(SCHEMAS.load(Ordering::Relaxed), made);
+    assert_eq!(SCHEMAS.load(Ordering::Relaxed), generated);
     drop((tools![count], tools![count, now].definitions()[0].parameters()));
     assert_eq!(
         SCHEMAS.load(Ordering::Relaxed),
-        made,
-        "the definition of a function is made once per process"
+        generated,
+        "the definition of a function is created once per process"
     );
 }
 
@@ -75,7 +75,7 @@ fn definitions_are_shared() {
     let set = tools![now];
     let context = ToolContext::new();
     assert_eq!(count(&|| drop((set.definitions().clone(), set.clone(), context.clone()))), 0);
-    // To look a tool up and to find none of its arguments missing takes none either; what it gives back is a text.
+    // A lookup and the check for missing arguments do not allocate; only the output does.
     let call = ToolCall::new("1", "now", "{}");
     let make = || drop(futures_util::FutureExt::now_or_never(set.call(&call, &context)));
     make();

@@ -1,7 +1,7 @@
-//! Arguments and schemas that somebody wrote to do harm: nothing hangs, no stack overflows, and no more memory is taken than
-//! belongs to their size.
+//! Malicious arguments and schemas: nothing hangs, no stack overflows, and the memory used is proportional to the
+//! size of the input.
 //!
-//! Every case runs in a thread of its own with a small stack, and has some seconds.
+//! Every case runs in a thread of its own with a small stack and a time limit.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,24 +18,24 @@ use tool_core::tool::ToolFuture;
 use tool_core::toolset::ExtraParameters;
 use tool_core::{Tool, ToolCall, ToolContext, ToolOutput, ToolSet, tool, toolbox, tools};
 
-/// What a thread has unless it is said otherwise.
+/// The stack size of a thread unless stated otherwise.
 const STACK: usize = 2 * 1024 * 1024;
 
-/// How long one case may take: it is a fraction of a second on any machine, and hours if something is tried over and over.
+/// The time limit of a case. A case takes a fraction of a second on any machine, or hours if work is repeated.
 const TIME: Duration = Duration::from_secs(600);
 
 const HUGE: usize = 10_000_000;
 
-/// How much memory a call may take for every byte of its text. A list of one digit each is read as a list of pointers.
+/// The limit of memory per byte of a call's text. A list of single digits is read as a list of pointers.
 const MOST_MEMORY: u64 = 100;
 
-/// How many bytes the words about what is wrong may be.
+/// The limit of an error message, in bytes.
 const LONGEST_REFUSAL: usize = 10_000;
 
-/// What a thread has by default: to clone a `Value` of a thousand levels alone takes more than half a megabyte.
+/// The default stack of a thread: cloning a `Value` with a thousand levels takes more than half a megabyte.
 const STACK_FOR_SCHEMAS: usize = 2 * 1024 * 1024;
 
-/// Runs in a thread with a small stack, and fails if that takes too long.
+/// Runs `act` in a thread with a small stack, and fails if it panics or exceeds the time limit.
 fn guarded(name: &str, stack: usize, act: impl FnOnce() + Send + 'static) {
     let (sender, receiver) = mpsc::channel();
     let case = thread::Builder::new().name(name.to_owned()).stack_size(stack);
@@ -53,21 +53,21 @@ fn guarded(name: &str, stack: usize, act: impl FnOnce() + Send + 'static) {
 }
 
 #[derive(Deserialize, JsonSchema)]
-#[expect(dead_code, reason = "nobody looks at it")]
+#[expect(dead_code, reason = "never read")]
 struct Tree {
     size: u32,
     children: Vec<Tree>,
 }
 
 #[derive(Deserialize, JsonSchema)]
-#[expect(dead_code, reason = "nobody looks at it")]
+#[expect(dead_code, reason = "never read")]
 struct Chain {
     it: Option<Box<Chain>>,
 }
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(untagged)]
-#[expect(dead_code, reason = "nobody looks at it")]
+#[expect(dead_code, reason = "never read")]
 enum Either {
     Number(u32),
     Text(String),
@@ -77,7 +77,7 @@ enum Either {
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-#[expect(dead_code, reason = "nobody looks at it")]
+#[expect(dead_code, reason = "never read")]
 enum Shape {
     Dot,
     Group { it: Vec<Shape> },
@@ -89,7 +89,7 @@ enum Word {
     No,
 }
 
-/// A tool of each kind of argument, all of them with the one argument `it`.
+/// Declares tools for each kind of argument, all with a single argument `it`.
 macro_rules! reading {
     ($($name:ident: $type:ty),* $(,)?) => {
         $(
@@ -153,13 +153,13 @@ impl Garden {
 }
 
 #[derive(Deserialize, JsonSchema)]
-#[expect(dead_code, reason = "nobody looks at it")]
+#[expect(dead_code, reason = "never read")]
 struct Thought {
     reason: Option<String>,
     confidence: Option<f64>,
 }
 
-/// A tool that takes whatever comes.
+/// A tool that accepts anything.
 struct Raw(ToolDefinition);
 
 impl Tool for Raw {
@@ -172,7 +172,7 @@ impl Tool for Raw {
     }
 }
 
-/// The sets, each of which reads arguments in another way.
+/// Returns the sets, each of which reads arguments differently.
 fn sets() -> Vec<(&'static str, ToolSet)> {
     let plain = plain();
     let thought = || ExtraParameters::new(|_: &ToolCall, thought: Thought| drop(thought));
@@ -190,11 +190,11 @@ fn sets() -> Vec<(&'static str, ToolSet)> {
 
 fn call(set: &ToolSet, name: &str, text: &str) -> Result<String, String> {
     let call = ToolCall::new("1", name, text);
-    let outcome = set.call(&call, &ToolContext::new()).now_or_never().expect("no tool here waits");
+    let outcome = set.call(&call, &ToolContext::new()).now_or_never().expect("no tool here suspends");
     outcome.map(|output| output.to_string()).map_err(|error| error.to_string())
 }
 
-/// Makes the call, and looks at the words and at the memory that it takes.
+/// Executes the call, and checks the length of the error and the memory used.
 fn check(set: &ToolSet, kind: &str, name: &str, text: &str) {
     let mut outcome = Ok(String::new());
     let taken = allocation_counter::measure(|| outcome = call(set, name, text)).bytes_max;
@@ -205,7 +205,7 @@ fn check(set: &ToolSet, kind: &str, name: &str, text: &str) {
     assert!(taken < most, "{kind}, {name}: {taken} bytes for {}", text.len());
 }
 
-/// The argument `it` with this value.
+/// Returns arguments with this value for `it`.
 fn it(value: &str) -> String {
     format!("{{\"it\":{value}}}")
 }
@@ -223,7 +223,7 @@ fn nested(open: &str, inside: &str, close: &str, levels: usize) -> String {
     open.repeat(levels) + inside + &close.repeat(levels)
 }
 
-/// Each of these texts goes to every tool of every set.
+/// Declares tests that send a text to every tool of every set.
 macro_rules! calls_of_all {
     ($($name:ident: $text:expr,)*) => {
         $(
@@ -245,7 +245,7 @@ macro_rules! calls_of_all {
 calls_of_all! {
     a_long_text: it(&format!("\"{}\"", "a".repeat(20_000))),
     a_long_text_of_escapes: it(&format!("\"{}\"", "\\u0041\\\"".repeat(2_000))),
-    a_list_to_be_mended: it(&list("\"1.0\"", 2_000)),
+    a_list_to_be_repaired: it(&list("\"1.0\"", 2_000)),
     a_list_of_objects: it(&list("{\"it\":null}", 1_000)),
     a_list_of_words: it(&list("\"YES\"", 1_000)),
     a_list_of_shapes: it(&list("{\"kind\":\"DOT\"}", 1_000)),
@@ -259,7 +259,7 @@ calls_of_all! {
     lists_without_end: it(&"[".repeat(10_000)),
     objects_in_objects: nested("{\"it\":", "null", "}", 1_000),
     objects_up_to_the_limit: nested("{\"it\":", "\"1\"", "}", 127),
-    objects_of_what_is_wrong: nested("{\"it\":", "true", "}", 100),
+    objects_of_invalid_values: nested("{\"it\":", "true", "}", 100),
     trees_up_to_the_limit: it(&nested("{\"size\":\"1\",\"children\":[", "", "]}", 60)),
     shapes_up_to_the_limit: it(&nested("{\"kind\":\"GROUP\",\"it\":[", "", "]}", 60)),
     many_trees: it(&nested("{\"size\":1,\"children\":", &list("{\"size\":\"1\",\"children\":[]}", 500), "}", 1)),
@@ -285,7 +285,7 @@ calls_of_all! {
     a_list_in_texts: it(&(0..12).fold("[1]".to_owned(), |text, _| json!(text).to_string())),
 }
 
-/// Each of these texts, which are huge, goes to some of the tools.
+/// Declares tests that send a huge text to some of the tools.
 macro_rules! calls {
     ($($name:ident: [$($tool:ident),*] $text:expr,)*) => {
         $(
@@ -306,7 +306,7 @@ calls! {
     huge_text: [integer, text, texts, limited] it(&format!("\"{}\"", "a".repeat(HUGE))),
     huge_text_of_escapes: [letter, words] it(&format!("\"{}\"", "\\u0041".repeat(HUGE / 6))),
     huge_list: [text, small] it(&list("1", HUGE / 2)),
-    huge_list_to_be_mended: [texts] it(&list("1", HUGE / 20)),
+    huge_list_to_be_repaired: [texts] it(&list("1", HUGE / 20)),
     huge_list_of_objects: [either, table, held] it(&list("{\"it\":null}", HUGE / 12)),
     huge_list_in_a_text: [integers] it(&json!(list("\"1.0\"", HUGE / 100)).to_string()),
     huge_number_of_members: [tree, table, anything] it(&members(HUGE / 16)),
@@ -314,7 +314,7 @@ calls! {
     huge_number_of_one_argument: [text, words] format!("{{{}}}", vec!["\"it\":null"; 100_000].join(",")),
     huge_depth: [tree, anything] it(&nested("[", "", "]", 1_000_000)),
     huge_depth_of_objects: [chain, either] nested("{\"it\":", "null", "}", 1_000_000),
-    huge_depth_of_what_may_be_left_out: [held] nested("{\"it\":", "null", "}", 100_000),
+    huge_depth_of_optional_values: [held] nested("{\"it\":", "null", "}", 100_000),
     huge_depth_without_end: [chain] it(&"[{\"it\":".repeat(1_000_000)),
     huge_number: [integer, big, fraction, half, text, anything] it(&"9".repeat(100_000)),
     huge_number_of_commas: [text, anything] nested("{", &",".repeat(HUGE / 4), "}", 1),
@@ -322,7 +322,7 @@ calls! {
     huge_text_of_nothing: [text] "\\".repeat(HUGE),
 }
 
-/// A schema with another one in it.
+/// Returns a schema with `inner` under a keyword.
 fn around(inner: Value, word: &str) -> Value {
     Value::from(Map::from_iter([(word.to_owned(), inner)]))
 }
@@ -335,12 +335,12 @@ fn deep_list(word: &str) -> Value {
     (0..500).fold(json!({ "type": "string" }), |inner, _| around(Value::from(vec![inner]), word))
 }
 
-/// The parameters of a tool with the one parameter `it`.
+/// Returns a tool's schema with the single parameter `it`.
 fn parameter(schema: Value) -> Value {
     around(around(schema, "it"), "properties")
 }
 
-/// Definitions each of which refers to the next, and the last to the first.
+/// Returns a schema whose definitions each refer to the next, and the last to the first.
 fn circle(link: impl Fn(Value) -> Value) -> Value {
     let next = |number: usize| json!({ "$ref": format!("#/$defs/d{}", (number + 1) % 1_000) });
     let definitions = (0..1_000).map(|number| (format!("d{number}"), link(next(number))));
@@ -359,7 +359,7 @@ fn many_references() -> Value {
     json!({ "properties": Map::from_iter(properties), "$defs": Map::from_iter(definitions) })
 }
 
-/// A tool with such a schema is put into sets in every way, and called.
+/// Adds a tool with this schema to sets in every way, and calls it.
 fn offer(name: &'static str, schema: fn() -> Value) {
     guarded(name, STACK_FOR_SCHEMAS, move || {
         let definition =
@@ -427,14 +427,14 @@ schemas! {
     schema_of_many_choices: parameter(json!({ "anyOf": vec![json!({ "properties": { "it": { "$ref": "#" } } }); 10_000] })),
     schema_with_a_long_description: json!({ "type": "object", "description": "é".repeat(1_000_000) }),
     schema_with_a_long_name: json!({ "properties": { "é".repeat(1_000_000): many_properties() } }),
-    schema_that_is_none: json!([null]),
+    schema_that_is_not_a_schema: json!([null]),
 }
 
-/// The report compares every tool with every other one.
+/// The report compares all tools with each other.
 #[test]
 fn many_tools_with_long_descriptions() {
     guarded("many_tools_with_long_descriptions", STACK, || {
-        let description = "Tells the time. ".repeat(2_000);
+        let description = "Returns the time. ".repeat(2_000);
         let tools = (0..200).map(|number| {
             let definition = ToolDefinition::new(format!("tool{number}"))
                 .with_description(format!("{description}{number}"));
@@ -445,7 +445,7 @@ fn many_tools_with_long_descriptions() {
     });
 }
 
-/// A name of a tool that a model made up.
+/// Tool names that a model invented.
 #[test]
 fn hostile_names_of_tools() {
     guarded("hostile_names_of_tools", STACK, || {

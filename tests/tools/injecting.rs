@@ -1,4 +1,4 @@
-//! What tools take from their context.
+//! Injected parameters of tools.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ impl Clock for Stopped {
     }
 }
 
-async fn told(set: &ToolSet, name: &str, arguments: &str, context: &ToolContext) -> String {
+async fn result_text(set: &ToolSet, name: &str, arguments: &str, context: &ToolContext) -> String {
     let call = ToolCall::new("call_9", name, arguments);
     match set.call(&call, context).await {
         Ok(output) => output.to_string(),
@@ -94,29 +94,29 @@ fn context() -> ToolContext {
 }
 
 #[tokio::test]
-async fn by_reference_by_value_and_if_there() {
+async fn injects_references_values_and_options() {
     let set = tools![lookup, whoami, blocked, borrowed, by_pattern].union(&ToolSet::from(Desk)).unwrap();
     let context = context();
-    assert_eq!(told(&set, "lookup", r#"{"key": "x"}"#, &context).await, "42 x ada 7 None 1 None");
+    assert_eq!(result_text(&set, "lookup", r#"{"key": "x"}"#, &context).await, "42 x ada 7 None 1 None");
     let more = context.clone().with("note".to_owned()).with(5_u64);
     assert_eq!(
-        told(&set, "lookup", r#"{"key": "x", "times": 2}"#, &more).await,
+        result_text(&set, "lookup", r#"{"key": "x", "times": 2}"#, &more).await,
         r#"42 x ada 7 Some("note") 2 Some(5)"#
     );
-    assert_eq!(told(&set, "blocked", r#"{"key": "x"}"#, &context).await, "42 ada x");
-    assert_eq!(told(&set, "borrowed", "{}", &context).await, "ada");
-    assert_eq!(told(&set, "by_pattern", "{}", &context).await, "ada");
-    assert_eq!(told(&set, "open", "{}", &context).await, "open for ada");
+    assert_eq!(result_text(&set, "blocked", r#"{"key": "x"}"#, &context).await, "42 ada x");
+    assert_eq!(result_text(&set, "borrowed", "{}", &context).await, "ada");
+    assert_eq!(result_text(&set, "by_pattern", "{}", &context).await, "ada");
+    assert_eq!(result_text(&set, "open", "{}", &context).await, "open for ada");
 }
 
 #[tokio::test]
-async fn the_call_and_the_conversation_are_always_there() {
+async fn always_injects_the_call_and_the_conversation() {
     let set = tools![whoami];
-    assert_eq!(told(&set, "whoami", "{}", &ToolContext::new()).await, "call_9 whoami 45 true");
+    assert_eq!(result_text(&set, "whoami", "{}", &ToolContext::new()).await, "call_9 whoami 45 true");
 }
 
 #[test]
-fn what_is_injected_is_no_argument() {
+fn injected_parameters_are_not_in_the_schema() {
     let set = tools![lookup, whoami];
     let properties = |name: &str| {
         let parameters = set.get(name).unwrap().definition().parameters();
@@ -143,7 +143,7 @@ fn what_is_injected_is_no_argument() {
 }
 
 #[tokio::test]
-async fn a_call_that_lacks_something_is_refused() {
+async fn refuses_a_call_with_missing_context() {
     let set = tools![lookup, blocked];
     let context = ToolContext::new().with(Database(1));
     for (name, lacks) in
@@ -157,19 +157,19 @@ async fn a_call_that_lacks_something_is_refused() {
             format!("the tool cannot be called: the application did not provide a `{lacks}`")
         );
     }
-    // What the model can mend is told to it first.
+    // An error that the model can correct is reported first.
     let call = ToolCall::new("1", "lookup", "{}");
     assert_eq!(set.call(&call, &context).await.unwrap_err().kind(), ToolErrorKind::InvalidArguments);
 }
 
 #[test]
-fn values_in_a_context_are_not_shown() {
+fn debug_output_omits_the_values_of_a_context() {
     let shown = format!("{:?}", context());
     assert!(shown.contains("tools::injecting::User") && !shown.contains("ada"), "{shown}");
 }
 
 #[tokio::test]
-async fn a_run_that_lacks_something_is_refused_before_the_model_is_asked() {
+async fn refuses_a_run_with_missing_context() {
     let model = ScriptedModel::new().calls("lookup", r#"{"key": "x"}"#).says("done");
     let agent = Agent::builder(model.clone())
         .tools(tools![lookup, blocked, whoami])
@@ -187,7 +187,7 @@ async fn a_run_that_lacks_something_is_refused_before_the_model_is_asked() {
     }
     assert!(model.requests().is_empty() && !text.contains("Database"), "{text}");
 
-    // What the question hands over wins over the agent's.
+    // The values of an ask take precedence over the agent's.
     let clock = Arc::new(Stopped) as Arc<dyn Clock>;
     let ask = agent.ask("go").context(User("ada")).context(clock).context(Database(2));
     let answer = ask.await.unwrap();

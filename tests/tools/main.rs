@@ -1,4 +1,4 @@
-//! Tools: how they are declared, put into sets, described to a model, and how they read their arguments.
+//! Tools: their declaration, sets, definitions for the model, and the reading of their arguments.
 
 mod augmenting;
 mod closures;

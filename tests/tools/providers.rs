@@ -1,4 +1,4 @@
-//! Tools that are looked up when there is a question: how often, by what, and what happens if there are none.
+//! Tool providers: when they are asked and with which request, and the effect of errors.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,7 +24,7 @@ async fn read_file(path: String) -> String {
     path
 }
 
-/// A tool that says which turn it was made for.
+/// A tool whose output is the turn for which it was provided.
 struct OfTurn {
     definition: ToolDefinition,
     turn: usize,
@@ -40,7 +40,7 @@ impl Tool for OfTurn {
     }
 }
 
-/// Counts how often it is asked, and keeps what it was asked with.
+/// A provider that counts and records its requests.
 #[derive(Clone, Default)]
 struct Counting {
     asked: Arc<AtomicUsize>,
@@ -99,7 +99,7 @@ async fn drive(way: Way, ask: tool_core::agent::Ask, agent: &Agent) -> Result<An
                         let response = agent.model().chat(&request).await.unwrap();
                         run.record_response(response).await?;
                     }
-                    // One by one, asking for the tools before each.
+                    // Executes one call at a time, so that the tools are requested before each.
                     Step::CallTools(calls) => {
                         let execution = run.execute(calls[0].clone()).await?;
                         run.record_result(execution).await?;
@@ -125,7 +125,7 @@ fn turning() -> ScriptedModel {
 }
 
 #[tokio::test]
-async fn a_static_provider_is_asked_once_per_ask_and_a_dynamic_one_once_per_reply() {
+async fn asks_static_providers_once_per_ask_and_dynamic_ones_once_per_reply() {
     for way in WAYS {
         for is_dynamic in [false, true] {
             let provider = Counting { is_dynamic, ..Default::default() };
@@ -134,7 +134,7 @@ async fn a_static_provider_is_asked_once_per_ask_and_a_dynamic_one_once_per_repl
             let ask = agent.ask("Turn").conversation("c");
             let answer = drive(way, ask, &agent).await.unwrap();
             let what = format!("{way:?} {is_dynamic}");
-            // The calls of a turn find the tools that were offered in it.
+            // The calls of a turn use the tools that were offered in it.
             let (tools, seen): (_, &[&str]) = match is_dynamic {
                 false => (["of turn 1", "3", "of turn 1", "of turn 1"], &["Turn 1 7 c"]),
                 true => {
@@ -149,7 +149,7 @@ async fn a_static_provider_is_asked_once_per_ask_and_a_dynamic_one_once_per_repl
 }
 
 #[tokio::test]
-async fn a_static_provider_beside_a_dynamic_one_is_asked_once_all_the_same() {
+async fn asks_a_static_provider_once_beside_a_dynamic_one() {
     for way in WAYS {
         let (fixed, dynamic) =
             (Arc::new(AtomicUsize::new(0)), Counting { is_dynamic: true, ..Default::default() });
@@ -168,7 +168,7 @@ async fn a_static_provider_beside_a_dynamic_one_is_asked_once_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_second_ask_and_a_resumed_run_ask_again() {
+async fn asks_again_for_a_second_ask_and_a_resumed_run() {
     let provider = Counting::default();
     let model = ScriptedModel::new().fails("the line is dead").says("One.").says("Two.");
     let agent = Agent::builder(model).tool_provider(provider.clone()).build().unwrap();
@@ -179,7 +179,7 @@ async fn a_second_ask_and_a_resumed_run_ask_again() {
 }
 
 #[tokio::test]
-async fn nobody_is_asked_before_there_is_an_await_nor_for_a_finished_run() {
+async fn asks_no_provider_before_an_await_or_for_a_finished_run() {
     let provider = Counting::default();
     let agent = Agent::builder(ScriptedModel::new()).tool_provider(provider.clone()).build().unwrap();
     drop(agent.ask("Turn"));
@@ -196,7 +196,7 @@ async fn nobody_is_asked_before_there_is_an_await_nor_for_a_finished_run() {
 }
 
 #[tokio::test]
-async fn what_lasts_stands_in_front_of_what_may_change() {
+async fn static_tools_precede_dynamic_ones() {
     let named = |name: &str| {
         let definition = ToolDefinition::new(name).with_description("Does something");
         ToolSet::default().with(OfTurn { definition, turn: 0 }).unwrap()
@@ -219,7 +219,7 @@ async fn what_lasts_stands_in_front_of_what_may_change() {
 }
 
 #[tokio::test]
-async fn one_set_given_again_is_written_once() {
+async fn encodes_an_unchanged_set_once() {
     struct Same(ToolSet);
     impl ToolProvider for Same {
         fn tools<'a>(&'a self, _: &'a ToolProviderRequest<'_>) -> ToolProviderFuture<'a> {
@@ -237,12 +237,12 @@ async fn one_set_given_again_is_written_once() {
         })
         .calls("sum", r#"{"a":1,"b":2}"#)
         .expects(|request| {
-            let mut is_kept = true;
+            let mut is_retained = true;
             request.tools().encoded(|_| {
-                is_kept = false;
+                is_retained = false;
                 Encoded
             });
-            is_kept
+            is_retained
         })
         .says("3");
     let agent = Agent::builder(model).tools(tools![read_file]).tool_provider(Same(tools![sum]));
@@ -260,7 +260,7 @@ impl std::fmt::Display for Refused {
 
 impl Error for Refused {}
 
-/// Gives what it is told to, or fails, at each of its asks.
+/// A provider that returns these results in turn.
 struct Scripted(Mutex<Vec<Result<ToolSet, Refused>>>);
 
 impl ToolProvider for Scripted {
@@ -300,7 +300,7 @@ fn needy() -> ToolSet {
 }
 
 #[tokio::test]
-async fn a_provider_that_fails_ends_the_run_with_what_was_done() {
+async fn a_failing_provider_ends_the_run_and_keeps_its_messages() {
     type Build = fn(AgentBuilder) -> AgentBuilder;
     let table: [(Build, &str); 4] = [
         (
@@ -338,7 +338,7 @@ async fn a_provider_that_fails_ends_the_run_with_what_was_done() {
             }
             assert_eq!((error.tool_executions().len(), error.messages().len()), (1, 3));
             assert_eq!(model.requests().len(), 1, "the model was not asked again");
-            // The run goes on with tools that can be had.
+            // The run resumes with tools that can be provided.
             let agent = Agent::builder(model).tools(tools![sum]).build().unwrap();
             assert_eq!(agent.resume(error.into_run()).await.unwrap().text(), "3");
         }
@@ -346,7 +346,7 @@ async fn a_provider_that_fails_ends_the_run_with_what_was_done() {
 }
 
 #[tokio::test]
-async fn after_a_failure_of_a_turn_its_tools_are_put_together_anew() {
+async fn rebuilds_the_tools_of_a_turn_after_a_failure() {
     let passing = [needy(), tools![sum]];
     let provider = scripted([Ok(passing[1].clone()), Ok(passing[0].clone()), Ok(passing[0].clone())]);
     let agent = Agent::builder(ScriptedModel::new()).tool_provider(provider).build().unwrap();
@@ -355,12 +355,12 @@ async fn after_a_failure_of_a_turn_its_tools_are_put_together_anew() {
     assert!(matches!(run.next().await.unwrap_err().kind(), RunErrorKind::MissingContext(_)));
     assert!(
         matches!(run.next().await.unwrap_err().kind(), RunErrorKind::MissingContext(_)),
-        "not the tools of the turn before"
+        "the tools of the previous turn were used"
     );
 }
 
 #[tokio::test]
-async fn tools_that_were_refused_are_refused_again() {
+async fn refuses_the_same_tools_again() {
     #[tool(undo = "nobody_has_this")]
     fn book() {}
     let booking = tools![book];
@@ -375,7 +375,7 @@ async fn tools_that_were_refused_are_refused_again() {
 }
 
 #[tokio::test]
-async fn the_tools_of_a_question_are_beside_the_agents() {
+async fn offers_the_tools_of_an_ask_beside_the_agents() {
     for way in WAYS {
         let model = ScriptedModel::new()
             .expects(|request| request.tools().len() == 2)
@@ -426,7 +426,7 @@ async fn a_function_provides_tools_by_the_question() {
 }
 
 #[tokio::test]
-async fn a_tool_that_must_be_called_may_come_from_a_provider() {
+async fn a_required_tool_can_come_from_a_provider() {
     let must = |choice: ToolChoice, given: ToolSet| {
         let model = ScriptedModel::new().says("Done.");
         let provider = move |_: &ToolProviderRequest<'_>| Ok::<_, Refused>(given.clone());
@@ -446,7 +446,7 @@ async fn a_tool_that_must_be_called_may_come_from_a_provider() {
 }
 
 #[test]
-fn a_provider_can_be_tried_by_hand() {
+fn a_provider_can_be_called_directly() {
     let messages = [
         tool_core::Message::user("First"),
         tool_core::Message::assistant("secret"),

@@ -1,4 +1,4 @@
-//! What a reviewer would say of the tools of a program.
+//! The report of a reviewer's findings on the tools of a program.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -6,7 +6,7 @@ use tool_core::toolset::FindingKind;
 use tool_core::{ToolSet, tool, tools};
 
 #[derive(Deserialize, JsonSchema)]
-#[expect(dead_code, reason = "only its schema is looked at")]
+#[expect(dead_code, reason = "only its schema is used")]
 struct Guest {
     /// The full name.
     name: String,
@@ -24,14 +24,14 @@ fn run(#[param("what to run")] command: String) {
     drop(command);
 }
 
-/// Tells the time of day.
+/// Returns the time of day.
 #[tool]
 fn now() -> u32 {
     12
 }
 
 #[test]
-fn a_report_names_every_tool_and_place() {
+fn a_report_names_each_tool_and_path() {
     let report = tools![book, run, now].check();
     let found: Vec<_> =
         report.findings().iter().map(|one| (one.kind(), one.tool().unwrap(), one.path())).collect();
@@ -59,7 +59,7 @@ fn a_report_names_every_tool_and_place() {
 }
 
 #[test]
-fn a_gate_passes_what_is_clean_or_allowed() {
+fn a_gate_accepts_clean_and_allowed_tools() {
     let report = || tools![book, run, now].check();
     assert!(!report().is_clean());
     assert_eq!(report().into_result().unwrap_err().findings().len(), 4);

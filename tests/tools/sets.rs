@@ -1,4 +1,4 @@
-//! Sets of tools: choosing, renaming and putting together, and what stays of a tool on the way.
+//! Sets of tools: selecting, renaming and merging, and the properties of a tool that these operations retain.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -24,15 +24,15 @@ fn read_file(path: String) -> String {
     path
 }
 
-/// A tool made by hand, which says what it finds in its context.
-struct ByHand {
+/// A hand-written tool that returns a value from its context.
+struct HandWritten {
     definition: ToolDefinition,
     declared_at: &'static Location<'static>,
 }
 
 struct UserId(u32);
 
-impl ByHand {
+impl HandWritten {
     #[track_caller]
     fn new(name: &str) -> Self {
         let mut policy = ToolPolicy::default();
@@ -42,7 +42,7 @@ impl ByHand {
     }
 }
 
-impl Tool for ByHand {
+impl Tool for HandWritten {
     fn definition(&self) -> &ToolDefinition {
         &self.definition
     }
@@ -79,7 +79,7 @@ fn files() -> ToolSet {
 }
 
 #[tokio::test]
-async fn choosing_keeps_the_order_and_finds_the_tools() {
+async fn selection_retains_order_and_finds_tools() {
     let chosen = [
         (files().filter(|tool| tool.name() != "delete_file"), ["sum", "read_file"]),
         (files().filter(|tool| tool.parameters()["properties"].get("path").is_none()), ["sum", ""]),
@@ -106,7 +106,7 @@ async fn choosing_keeps_the_order_and_finds_the_tools() {
 }
 
 #[test]
-fn a_name_that_is_misspelt_is_an_error() {
+fn refuses_misspelt_names() {
     let nearest = "there is no tool `delete_flie` in the set; did you mean `delete_file`?";
     let errors = [
         files().without(["read_file", "delete_flie"]),
@@ -123,8 +123,8 @@ fn a_name_that_is_misspelt_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_renamed_tool_is_the_same_but_for_its_name() {
-    let by_hand = tools![sum].with(ByHand::new("who")).unwrap();
+async fn a_renamed_tool_differs_only_in_its_name() {
+    let by_hand = tools![sum].with(HandWritten::new("who")).unwrap();
     for (tools, name) in [
         (by_hand.rename("who", "caller"), "caller"),
         (by_hand.prefix("my_"), "my_who"),
@@ -147,7 +147,7 @@ async fn a_renamed_tool_is_the_same_but_for_its_name() {
 }
 
 #[tokio::test]
-async fn what_was_mended_is_told_of_a_renamed_tool() {
+async fn reports_repairs_of_a_renamed_tool() {
     let tools = tools![sum].prefix("my_").unwrap();
     let execution =
         tools.execute(ToolCall::new("1", "my_sum", r#"{"a":"1","b":2}"#), &ToolContext::new()).await;
@@ -156,9 +156,9 @@ async fn what_was_mended_is_told_of_a_renamed_tool() {
 }
 
 #[test]
-fn two_tools_of_one_name_are_refused_wherever_they_meet() {
+fn refuses_duplicate_names_everywhere() {
     let line = line!() + 1;
-    let other = ByHand::new("sum");
+    let other = HandWritten::new("sum");
     let place = format!("one at tests/tools/sets.rs:{line}; give");
     let errors: [(&str, Result<ToolSet, ToolSetError>); 3] = [
         ("with", tools![sum].with(other)),
@@ -177,7 +177,7 @@ fn two_tools_of_one_name_are_refused_wherever_they_meet() {
 }
 
 #[test]
-fn names_that_providers_refuse_are_refused() {
+fn refuses_names_that_providers_refuse() {
     let long = "a".repeat(65);
     let table = [
         ("", "\"\""),
@@ -187,10 +187,10 @@ fn names_that_providers_refuse_are_refused() {
         ("a.b", "\"a.b\""),
         ("a\nb", "\"a\\nb\""),
     ];
-    for (name, told) in table {
+    for (name, shown) in table {
         let errors = [
-            ToolSet::new([Arc::new(ByHand::new(name)) as Arc<dyn Tool>]),
-            ToolSet::default().with(ByHand::new(name)),
+            ToolSet::new([Arc::new(HandWritten::new(name)) as Arc<dyn Tool>]),
+            ToolSet::default().with(HandWritten::new(name)),
             tools![sum].rename("sum", name),
         ];
         for error in errors {
@@ -199,7 +199,7 @@ fn names_that_providers_refuse_are_refused() {
             let text = error.to_string();
             assert!(
                 text.starts_with("a tool at tests/tools/sets.rs:")
-                    && text.contains(&format!(" is named {told}; a name is 1 to 64 letters")),
+                    && text.contains(&format!(" is named {shown}; a name is 1 to 64 letters")),
                 "{error}"
             );
         }
@@ -212,13 +212,13 @@ fn names_that_providers_refuse_are_refused() {
     assert!(tools![sum].prefix("github ").unwrap_err().is_invalid_name());
 }
 
-/// `"1"` for a number is mended, or refused where arguments are strict.
+/// Returns `true` if `"1"` for a number is refused and not repaired.
 async fn is_strict(tools: &ToolSet, name: &str) -> bool {
     call(tools, name, r#"{"a":"1","b":2}"#).await.starts_with("error: invalid arguments")
 }
 
 #[tokio::test]
-async fn what_is_made_of_a_strict_set_is_strict() {
+async fn sets_derived_from_a_strict_set_are_strict() {
     let strict = || files().strict_arguments();
     let table = [
         ("filter", strict().filter(|tool| tool.name() == "sum"), "sum"),
@@ -226,7 +226,7 @@ async fn what_is_made_of_a_strict_set_is_strict() {
         ("only", strict().only(["sum"]).unwrap(), "sum"),
         ("rename", strict().rename("sum", "add").unwrap(), "add"),
         ("prefix", strict().prefix("a_").unwrap(), "a_sum"),
-        ("with", strict().with(ByHand::new("who")).unwrap(), "sum"),
+        ("with", strict().with(HandWritten::new("who")).unwrap(), "sum"),
         ("left", strict().union(&tools![sum].prefix("a_").unwrap()).unwrap(), "a_sum"),
         ("right", tools![sum].prefix("a_").unwrap().union(&strict()).unwrap(), "a_sum"),
         ("nothing", ToolSet::default().union(&strict()).unwrap(), "sum"),
@@ -272,7 +272,7 @@ async fn a_set_in_a_tool_of_a_set_reads_in_its_own_way() {
 }
 
 #[test]
-fn what_a_provider_made_of_the_definitions_stays_where_nothing_changes() {
+fn unchanged_definitions_retain_their_encoding() {
     struct Encoded;
     let tools = files();
     tools.definitions().encoded(|_| Encoded);
@@ -283,6 +283,6 @@ fn what_a_provider_made_of_the_definitions_stays_where_nothing_changes() {
         ToolSet::from(&tools),
     ];
     for tools in again {
-        tools.definitions().encoded::<Encoded>(|_| panic!("it was made before"));
+        tools.definitions().encoded::<Encoded>(|_| panic!("it was encoded before"));
     }
 }

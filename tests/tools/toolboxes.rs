@@ -1,4 +1,4 @@
-//! Tools that are methods.
+//! Methods as tools.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, ToolCall, ToolContext, ToolSet, toolbox};
 use tool_offline::OfflineModel;
 
-async fn told(set: &ToolSet, name: &str, arguments: &str) -> String {
+async fn result_text(set: &ToolSet, name: &str, arguments: &str) -> String {
     let call = ToolCall::new("call_1", name, arguments);
     match set.call(&call, &ToolContext::new()).await {
         Ok(output) => output.to_string(),
@@ -87,7 +87,7 @@ impl Counter {
 
 #[toolbox(pub(crate) fn reports)]
 impl Counter {
-    /// Tells how much was logged.
+    /// Returns the number of logged lines.
     #[tool]
     fn report(&self) -> usize {
         self.log.lock().unwrap().len()
@@ -95,7 +95,7 @@ impl Counter {
 }
 
 #[tokio::test]
-async fn methods_of_every_kind() {
+async fn accepts_methods_of_every_kind() {
     let counter = Arc::new(Counter::default());
     let set = ToolSet::from(Arc::clone(&counter));
     let names: Vec<_> = set.iter().map(|tool| tool.definition().name().to_owned()).collect();
@@ -116,7 +116,7 @@ async fn methods_of_every_kind() {
         ("longest", r#"{"texts": ["a", "abc", "ab"]}"#, "abc"),
     ];
     for (name, arguments, expected) in table {
-        assert_eq!(told(&set, name, arguments).await, expected, "{name} {arguments}");
+        assert_eq!(result_text(&set, name, arguments).await, expected, "{name} {arguments}");
     }
     assert_eq!(counter.value(), 42);
     assert_eq!(counter.add(1), 43); // it stays a method
@@ -129,16 +129,16 @@ async fn several_toolboxes_of_one_type_share_a_value() {
         .union(&Counter::admin(Arc::clone(&counter)))
         .and_then(|set| set.union(&Counter::reports(Arc::clone(&counter))))
         .unwrap();
-    assert_eq!(told(&set, "add", r#"{"by": 7}"#).await, "7");
-    assert_eq!(told(&set, "reset", "{}").await, "Success");
-    assert_eq!(told(&set, "report", "{}").await, "0");
+    assert_eq!(result_text(&set, "add", r#"{"by": 7}"#).await, "7");
+    assert_eq!(result_text(&set, "reset", "{}").await, "Success");
+    assert_eq!(result_text(&set, "report", "{}").await, "0");
     assert_eq!(counter.value(), 0);
-    // By value too.
+    // A toolbox can also be passed by value.
     assert_eq!(Counter::admin(Counter::default()).len(), 1);
 }
 
 #[test]
-fn definitions_are_as_of_functions() {
+fn definitions_equal_those_of_functions() {
     let set = ToolSet::from(Counter::default());
     let add = set.get("add").unwrap();
     assert_eq!(add.definition().description(), Some("Adds to the counter, and tells what it is then."));
@@ -148,7 +148,7 @@ fn definitions_are_as_of_functions() {
     );
     let place = add.declared_at().unwrap();
     assert!(place.file().ends_with("toolboxes.rs") && place.line() > 30, "{place}");
-    // Made once per process: another value has the very same schema in memory.
+    // The definition is created once per process: another value shares its schema in memory.
     let other = ToolSet::from(Counter::default());
     let address = |set: &ToolSet| std::ptr::from_ref(set.get("add").unwrap().definition());
     assert_eq!(address(&set), address(&other));
@@ -192,13 +192,13 @@ async fn an_instance_fixes_the_types() {
         |set: &ToolSet| set.get("put").unwrap().definition().parameters()["properties"]["item"].clone();
     assert_eq!(schema(&numbers), json!({ "type": "integer", "minimum": 0, "maximum": 255 }));
     assert_eq!(schema(&texts), json!({ "type": "string" }));
-    assert_eq!(told(&numbers, "put", r#"{"item": 7, "times": 2}"#).await, "2");
-    assert_eq!(told(&numbers, "list", "{}").await, "[7,7]");
+    assert_eq!(result_text(&numbers, "put", r#"{"item": 7, "times": 2}"#).await, "2");
+    assert_eq!(result_text(&numbers, "list", "{}").await, "[7,7]");
     assert_eq!(
-        told(&numbers, "put", r#"{"item": "seven"}"#).await,
+        result_text(&numbers, "put", r#"{"item": "seven"}"#).await,
         "error: invalid arguments: `item`: expected an integer from 0 to 255, got \"seven\""
     );
-    assert_eq!(told(&texts, "put", r#"{"item": "seven"}"#).await, "1");
+    assert_eq!(result_text(&texts, "put", r#"{"item": "seven"}"#).await, "1");
 }
 
 trait Greeter {
@@ -217,8 +217,8 @@ impl Greeter for Italian {
 }
 
 #[tokio::test]
-async fn the_methods_of_a_trait() {
-    assert_eq!(told(&ToolSet::from(Italian), "greet", r#"{"name": "Ada"}"#).await, "Ciao, Ada!");
+async fn accepts_trait_methods() {
+    assert_eq!(result_text(&ToolSet::from(Italian), "greet", r#"{"name": "Ada"}"#).await, "Ciao, Ada!");
 }
 
 mod inside {
@@ -242,14 +242,14 @@ mod inside {
 }
 
 #[test]
-fn methods_that_are_configured_away() {
+fn omits_methods_disabled_by_cfg() {
     let set = ToolSet::from(inside::Hidden);
     assert_eq!(set.len(), 1);
     assert!(set.get("always").is_some());
 }
 
 #[tokio::test]
-async fn an_agent_takes_a_toolbox() {
+async fn an_agent_accepts_a_toolbox() {
     let agent = Agent::builder(OfflineModel::new()).tools(Counter::default()).build().unwrap();
     let answer = agent.ask("What is the sum of 2.5 and 40?").await.unwrap();
     assert!(answer.text().contains("42.5"), "{answer}");

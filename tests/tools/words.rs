@@ -1,4 +1,4 @@
-//! What the words of `#[tool(…)]` and `#[param(…)]` say, and that it is kept when a call comes in.
+//! The options of `#[tool(…)]` and `#[param(…)]`: their effect on the schema, and their enforcement in calls.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,7 +14,7 @@ async fn execute(set: &ToolSet, name: &str, arguments: &str) -> ToolExecution {
     set.execute(ToolCall::new("call_1", name, arguments), &ToolContext::new()).await
 }
 
-async fn told(set: &ToolSet, name: &str, arguments: &str) -> String {
+async fn result_text(set: &ToolSet, name: &str, arguments: &str) -> String {
     match execute(set, name, arguments).await.outcome() {
         Ok(output) => output.to_string(),
         Err(error) => format!("error: {error}"),
@@ -27,7 +27,7 @@ fn property(set: &ToolSet, tool: &str, parameter: &str) -> Value {
 
 const MOST_GUESTS: u8 = 12;
 
-/// The words of parameters, on types of every kind.
+/// A tool with options on parameters of every kind of type.
 #[expect(clippy::too_many_arguments, reason = "one for each case")]
 #[tool]
 fn limits(
@@ -68,7 +68,7 @@ fn plain(
 }
 
 #[tokio::test]
-async fn limits_are_kept() {
+async fn enforces_limits() {
     let set = tools![limits, plain];
     let table = [
         (r#"{"nights": 14}"#, "ok"),
@@ -112,26 +112,29 @@ async fn limits_are_kept() {
         ),
     ];
     for (text, expected) in table {
-        let told = told(&set, "limits", text).await;
-        let told = told.strip_prefix("error: invalid arguments: ").unwrap_or("ok");
-        assert_eq!(told, expected, "{text}");
+        let actual = result_text(&set, "limits", text).await;
+        let actual = actual.strip_prefix("error: invalid arguments: ").unwrap_or("ok");
+        assert_eq!(actual, expected, "{text}");
     }
-    assert_eq!(told(&set, "plain", r#"{"number":3,"month":"2026-11","list":[1]}"#).await, "3 2026-11 [1.0]");
     assert_eq!(
-        told(&set, "plain", r#"{"number":4,"month":"soon","list":[]}"#).await,
+        result_text(&set, "plain", r#"{"number":3,"month":"2026-11","list":[1]}"#).await,
+        "3 2026-11 [1.0]"
+    );
+    assert_eq!(
+        result_text(&set, "plain", r#"{"number":4,"month":"soon","list":[]}"#).await,
         "error: invalid arguments: `number`: expected an integer from 1 to 3, got 4; \
          `month`: expected a string that matches `^\\d{4}-\\d{2}$`, got \"soon\"; \
          `list`: expected a list of 1 to 2 items, got a list"
     );
     assert!(
-        told(&set, "plain", "{}")
+        result_text(&set, "plain", "{}")
             .await
             .starts_with("error: invalid arguments: `number` is missing, expected an integer from 1 to 3;")
     );
 }
 
 #[test]
-fn limits_show_in_the_schema() {
+fn limits_are_in_the_schema() {
     let set = tools![limits, plain];
     let table = [
         ("nights", json!({ "type": ["integer", "null"], "minimum": 1, "maximum": 14 })),
@@ -155,9 +158,9 @@ fn limits_show_in_the_schema() {
     assert_eq!(property(&set, "plain", "list")["maxItems"], 2);
 }
 
-static MADE: AtomicU32 = AtomicU32::new(0);
+static EVALUATED: AtomicU32 = AtomicU32::new(0);
 
-/// A type that can be read and not written.
+/// A type without `Serialize`.
 #[derive(Debug, PartialEq, Deserialize, JsonSchema)]
 struct Unwritten(u32);
 
@@ -179,7 +182,7 @@ fn defaults(
     #[param(default = Some(3))] option: Option<u8>,
     #[param(default = -1.5)] number: f64,
     #[param(default = Unwritten(7))] unwritten: Unwritten,
-    #[param(default = MADE.fetch_add(1, Ordering::Relaxed) + 1)] made: u32,
+    #[param(default = EVALUATED.fetch_add(1, Ordering::Relaxed) + 1)] made: u32,
     #[param(required = false, default = true)] flag: bool,
 ) -> String {
     let _ = made;
@@ -187,15 +190,18 @@ fn defaults(
 }
 
 #[tokio::test]
-async fn a_default_stands_in_for_what_is_absent_or_null() {
+async fn a_default_replaces_absent_and_null_arguments() {
     let set = tools![defaults];
     let all = "10 metric en Metric [1, 2] Some(3) -1.5 Unwritten(7) true";
-    assert_eq!(told(&set, "defaults", "").await, all);
+    assert_eq!(result_text(&set, "defaults", "").await, all);
     let nulls = r#"{"limit":null,"text":null,"language":null,"unit":null,"list":null,"option":null,"number":null,"flag":null}"#;
-    assert_eq!(told(&set, "defaults", nulls).await, all);
+    assert_eq!(result_text(&set, "defaults", nulls).await, all);
     let given = r#"{"limit":"20","text":"x","language":"it","unit":"imperial","list":[],"option":4,"number":0,"unwritten":1,"flag":false}"#;
-    assert_eq!(told(&set, "defaults", given).await, "20 x it Imperial [] Some(4) 0 Unwritten(1) false");
-    let wrong = told(&set, "defaults", r#"{"limit": 51, "flag": "maybe"}"#).await;
+    assert_eq!(
+        result_text(&set, "defaults", given).await,
+        "20 x it Imperial [] Some(4) 0 Unwritten(1) false"
+    );
+    let wrong = result_text(&set, "defaults", r#"{"limit": 51, "flag": "maybe"}"#).await;
     assert_eq!(
         wrong,
         "error: invalid arguments: `limit`: expected an integer from 1 to 50, got 51; `flag`: expected true or false, got \"maybe\""
@@ -203,18 +209,18 @@ async fn a_default_stands_in_for_what_is_absent_or_null() {
 }
 
 #[tokio::test]
-async fn a_default_is_made_anew_for_each_call() {
+async fn evaluates_a_default_for_each_call() {
     let set = tools![defaults];
-    let before = MADE.load(Ordering::Relaxed);
-    told(&set, "defaults", "{}").await;
-    told(&set, "defaults", "{}").await;
-    told(&set, "defaults", r#"{"made": 5}"#).await;
+    let before = EVALUATED.load(Ordering::Relaxed);
+    result_text(&set, "defaults", "{}").await;
+    result_text(&set, "defaults", "{}").await;
+    result_text(&set, "defaults", r#"{"made": 5}"#).await;
     // Other tests call the tool as well.
-    assert!(MADE.load(Ordering::Relaxed) >= before + 2);
+    assert!(EVALUATED.load(Ordering::Relaxed) >= before + 2);
 }
 
 #[test]
-fn defaults_and_examples_show_in_the_schema() {
+fn defaults_and_examples_are_in_the_schema() {
     let set = tools![defaults, examples];
     assert_eq!(set.get("defaults").unwrap().definition().parameters()["required"], json!([]));
     let table = [
@@ -262,7 +268,7 @@ fn sleeper() {
 }
 
 #[tokio::test]
-async fn a_call_that_takes_too_long_is_ended() {
+async fn a_timeout_ends_a_call() {
     let set = tools![endless, quick, sleeper];
     for name in ["endless", "sleeper"] {
         let execution = execute(&set, name, "{}").await;
@@ -270,7 +276,7 @@ async fn a_call_that_takes_too_long_is_ended() {
         assert_eq!(error.kind(), ToolErrorKind::TimedOut, "{name}");
         assert_eq!(error.to_string(), "the tool timed out after 20ms");
     }
-    assert_eq!(told(&set, "quick", "{}").await, "done");
+    assert_eq!(result_text(&set, "quick", "{}").await, "done");
 }
 
 #[tool(blocking)]
@@ -285,11 +291,11 @@ fn blocked(#[param(length = 1..)] names: &[String], suffix: &str) -> Result<Stri
 }
 
 #[tokio::test]
-async fn a_blocking_tool_runs_beside_the_runtime() {
+async fn a_blocking_tool_runs_outside_the_runtime_threads() {
     let set = tools![blocked];
     let here = format!("{:?}", std::thread::current().name());
-    let told_of = |first: &str| format!(r#"{{"names": ["{first}"], "suffix": "x"}}"#);
-    let output = told(&set, "blocked", &told_of("a")).await;
+    let arguments_for = |first: &str| format!(r#"{{"names": ["{first}"], "suffix": "x"}}"#);
+    let output = result_text(&set, "blocked", &arguments_for("a")).await;
     assert!(output.starts_with(r#"["a"] x"#) && !output.contains(&here), "{output}");
     assert_eq!(told(&set, "blocked", &told_of("fail")).await, "error: as asked");
     assert_eq!(
@@ -336,12 +342,12 @@ async fn half(number: i32) -> Result<i32, String> {
 }
 
 #[tokio::test]
-async fn a_converter_makes_the_output() {
+async fn a_converter_creates_the_output() {
     let set = tools![weather, half];
-    assert_eq!(told(&set, "weather", "{}").await, "Rome | 22\nOslo | 4\n");
-    assert_eq!(told(&set, "half", r#"{"number": 8}"#).await, "4");
-    assert_eq!(told(&set, "half", r#"{"number": 7}"#).await, "error: 7 is odd");
-    assert_eq!(told(&set, "half", r#"{"number": 0}"#).await, "error: nothing to halve");
+    assert_eq!(result_text(&set, "weather", "{}").await, "Rome | 22\nOslo | 4\n");
+    assert_eq!(result_text(&set, "half", r#"{"number": 8}"#).await, "4");
+    assert_eq!(result_text(&set, "half", r#"{"number": 7}"#).await, "error: 7 is odd");
+    assert_eq!(result_text(&set, "half", r#"{"number": 0}"#).await, "error: nothing to halve");
 }
 
 #[tool(max_output_chars = 60)]
@@ -356,15 +362,15 @@ async fn lengthy_later() -> String {
 }
 
 #[tokio::test]
-async fn a_long_output_is_cut() {
+async fn truncates_a_long_output() {
     let set = tools![lengthy, lengthy_later];
     for (name, arguments) in
         [("lengthy", r#"{"fails": false}"#), ("lengthy", r#"{"fails": true}"#), ("lengthy_later", "{}")]
     {
-        let told = told(&set, name, arguments).await;
-        let told = told.strip_prefix("error: ").unwrap_or(&told);
-        assert!(told.chars().count() <= 60 && told.contains("characters left out"), "{told}");
-        assert!(told.starts_with("0123") && told.ends_with('9'), "{told}");
+        let actual = result_text(&set, name, arguments).await;
+        let actual = actual.strip_prefix("error: ").unwrap_or(&actual);
+        assert!(actual.chars().count() <= 60 && actual.contains("characters left out"), "{actual}");
+        assert!(actual.starts_with("0123") && actual.ends_with('9'), "{actual}");
     }
 }
 
@@ -396,13 +402,13 @@ async fn a_strict_tool_reads_null_as_absent() {
     assert_eq!(limit["type"], json!(["integer", "null"]));
     assert!(limit["description"].as_str().unwrap().contains("`null` means 10"), "{limit}");
     let given = r#"{"query": "x", "filter": {"tags": null, "min": null}, "limit": null}"#;
-    assert_eq!(told(&set, "search", given).await, "x Some(Filter { tags: [], min: None }) 10");
+    assert_eq!(result_text(&set, "search", given).await, "x Some(Filter { tags: [], min: None }) 10");
     let given = r#"{"query": "x", "filter": null, "limit": 3}"#;
-    assert_eq!(told(&set, "search", given).await, "x None 3");
+    assert_eq!(result_text(&set, "search", given).await, "x None 3");
 }
 
 #[test]
-fn a_strict_tool_that_cannot_be_is_refused_with_its_set() {
+fn refuses_a_set_with_a_tool_without_strict_form() {
     let listed = tools![open_map];
     let refused = [ToolSet::named(["open_map"]), ToolSet::default().union(&listed)];
     for error in refused.map(Result::unwrap_err) {
@@ -419,7 +425,7 @@ fn a_strict_tool_that_cannot_be_is_refused_with_its_set() {
 }
 
 #[tokio::test]
-async fn a_tool_stays_a_function() {
+async fn a_tool_is_still_a_function() {
     assert_eq!(half(8).await, Ok(8));
     assert_eq!(weather().len(), 2);
     assert_eq!(lengthy(false).unwrap().len(), 1000);
@@ -427,7 +433,7 @@ async fn a_tool_stays_a_function() {
 
 const LANGUAGE: &str = "en";
 
-/// No word but defaults.
+/// A tool with no options but defaults.
 #[tool]
 fn defaults_alone(
     #[param(default = 3)] number: u8,
@@ -444,20 +450,20 @@ fn broken_default(#[param(default = panic!("no default"))] number: u8) -> u8 {
 }
 
 #[tokio::test]
-async fn defaults_without_any_other_word() {
+async fn accepts_defaults_without_other_options() {
     let set = tools![defaults_alone];
     let shown = |name: &str| property(&set, "defaults_alone", name);
     assert_eq!(shown("number")["default"], 3);
     assert_eq!(shown("language")["default"], "en");
     assert_eq!(shown("list")["default"], json!([1, 2]));
     assert_eq!(shown("option")["default"], 4);
-    // `null` stands for the default.
+    // `null` selects the default.
     assert_eq!(shown("option")["type"], json!(["integer"]));
-    assert_eq!(told(&set, "defaults_alone", r#"{"option": null}"#).await, "3 en [1, 2] Some(4)");
+    assert_eq!(result_text(&set, "defaults_alone", r#"{"option": null}"#).await, "3 en [1, 2] Some(4)");
 }
 
 #[tokio::test]
-async fn a_default_that_panics_fails_its_calls_alone() {
+async fn a_panicking_default_fails_only_its_calls() {
     let set = ToolSet::named(["broken_default", "defaults_alone"]).unwrap();
     assert_eq!(property(&set, "broken_default", "number").get("default"), None);
     assert_eq!(told(&set, "broken_default", r#"{"number": 3}"#).await, "3");

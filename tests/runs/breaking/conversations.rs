@@ -1,4 +1,4 @@
-//! Conversations: of many asks at once some fail, some are dropped and some stores refuse; what is kept is whole.
+//! Concurrent asks of which some fail, some are dropped and some stores refuse: stored conversations stay whole.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ async fn wait(milliseconds: u64) -> u64 {
     milliseconds
 }
 
-/// Calls a tool in two turns, then answers, or fails if the question says so; it repeats the question.
+/// Calls a tool in two turns, then answers by repeating the question, or fails if the question requests it.
 fn model() -> Puppet {
     Puppet::new(|turn, request| {
         let question = request.messages().iter().rfind(|one| matches!(one, Message::User(_))).unwrap();
@@ -26,7 +26,7 @@ fn model() -> Puppet {
         let milliseconds = question.split(' ').nth(1).unwrap();
         let arguments = format!(r#"{{"milliseconds": {milliseconds}}}"#);
         match turn {
-            // As some servers do: the ids are the same in each run.
+            // The ids are the same in each run, as with some servers.
             0 => Ok(reply(vec![call("call_0", "wait", &arguments), call("call_1", "wait", &arguments)])),
             1 => Ok(reply(vec![call("call_2", "wait", &arguments)])),
             _ if question.starts_with("fail") => Err(ModelError::new("the line is dead")),
@@ -35,12 +35,12 @@ fn model() -> Puppet {
     })
 }
 
-/// One run's messages: a question, two turns, the answer.
+/// The number of messages of one run: a question, two turns and the answer.
 const BLOCK: usize = 7;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_asks_at_once_never_interleave() {
-    let mut kept_once = Vec::new();
+async fn concurrent_asks_never_interleave() {
+    let mut stored_orders = Vec::new();
     for memory in memories().await {
         let agent = Agent::builder(model()).tools(tools![wait]).memory(memory.clone()).build().unwrap();
         let answered = Arc::new(Mutex::new(Vec::new()));
@@ -59,7 +59,7 @@ async fn many_asks_at_once_never_interleave() {
                 }
                 let ask = agent.ask(&*question).conversation(conversation()).into_future();
                 if kind == "drop" {
-                    // Some while they wait for the conversation, some in the middle, some are over by then.
+                    // Some are dropped while they wait for the conversation, some halfway, and some have finished.
                     if let Ok(answer) = tokio::time::timeout(Duration::from_millis(number * 3), ask).await {
                         answered.lock().unwrap().push(answer.unwrap().text().to_owned());
                     }
@@ -74,15 +74,15 @@ async fn many_asks_at_once_never_interleave() {
         for asked in join_all(asks).await {
             asked.unwrap();
         }
-        let kept = memory.messages(&conversation()).await.unwrap();
-        assert_valid(&kept);
-        let blocks: Vec<_> = kept[history().len()..].chunks(BLOCK).collect();
+        let stored = memory.messages(&conversation()).await.unwrap();
+        assert_valid(&stored);
+        let blocks: Vec<_> = stored[history().len()..].chunks(BLOCK).collect();
         let mut questions: Vec<_> = blocks.iter().map(|block| block[0].text().into_owned()).collect();
         for (block, question) in blocks.iter().zip(&questions) {
             assert!(matches!(block[0], Message::User(_)) && block.len() == BLOCK);
             assert_eq!(block[BLOCK - 1].text(), **question);
         }
-        // One that was dropped just when its messages were handed over may be kept, whole.
+        // An ask that was dropped just when its messages were passed to the store may be stored, as a whole.
         let mut answered = std::mem::take(&mut *answered.lock().unwrap());
         answered.extend(questions.iter().filter(|one| one.starts_with("drop")).cloned());
         answered.sort();
@@ -90,17 +90,17 @@ async fn many_asks_at_once_never_interleave() {
         questions.sort();
         assert_eq!(questions, answered);
         assert!(questions.iter().filter(|one| one.starts_with("answer")).count() == 20);
-        kept_once.push(questions);
+        stored_orders.push(questions);
     }
-    assert_eq!(kept_once.len(), 2);
+    assert_eq!(stored_orders.len(), 2);
 }
 
 #[tokio::test]
-async fn the_same_question_with_the_same_answer_is_kept_again() {
+async fn stores_a_repeated_question_and_answer_again() {
     let model = || Puppet::new(|_, _| Ok(ChatResponse::new(AssistantMessage::text("Good morning!"))));
     for memory in memories().await {
         let agent = Agent::builder(model()).memory(memory.clone()).build().unwrap();
-        // Its process ends before it is committed: the run has its answer, and is driven on elsewhere.
+        // The process ends before the commit: the run has its answer and is driven on elsewhere.
         let mut run = agent.ask("Hello").conversation(conversation()).start();
         while run.advance().await.unwrap() {}
         let state = restored(run.into_run());
@@ -108,14 +108,14 @@ async fn the_same_question_with_the_same_answer_is_kept_again() {
         agent.resume(state.clone()).await.unwrap();
         let twice = [history(), history()].concat();
         assert_eq!(memory.messages(&conversation()).await.unwrap(), twice);
-        // Its process ends when it is committed, and somebody else goes on before it is driven on.
+        // The process ends after the commit, and another ask follows before the run is driven on.
         memory.commit(&conversation(), &[Message::user("More"), Message::assistant("Yes")]).await.unwrap();
         agent.resume(state).await.unwrap();
         assert_eq!(memory.messages(&conversation()).await.unwrap().len(), twice.len() + 2);
     }
 }
 
-/// Refuses to keep anything, as long as it is told so.
+/// A store that refuses to write while its flag is set.
 #[derive(Clone, Default)]
 struct Refusing {
     store: InMemoryStore,
@@ -123,7 +123,7 @@ struct Refusing {
 }
 
 impl Refusing {
-    fn unless_it_refuses<'a, T: Send + 'a>(&'a self, work: StoreFuture<'a, T>) -> StoreFuture<'a, T> {
+    fn unless_refusing<'a, T: Send + 'a>(&'a self, work: StoreFuture<'a, T>) -> StoreFuture<'a, T> {
         if self.refuses.load(Ordering::SeqCst) {
             return Box::pin(async { Err("the disk is full".into()) });
         }
@@ -137,7 +137,7 @@ impl ChatStore for Refusing {
     }
 
     fn append<'a>(&'a self, id: &'a ConversationId, messages: &'a [Message]) -> StoreFuture<'a, ()> {
-        self.unless_it_refuses(self.store.append(id, messages))
+        self.unless_refusing(self.store.append(id, messages))
     }
 
     fn clear<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, ()> {
@@ -151,7 +151,7 @@ impl ChatStore for Refusing {
 
 impl RunStore for Refusing {
     fn save_run<'a>(&'a self, id: &'a str, run: &'a tool_core::run::Run) -> StoreFuture<'a, ()> {
-        self.unless_it_refuses(self.store.save_run(id, run))
+        self.unless_refusing(self.store.save_run(id, run))
     }
 
     fn load_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<tool_core::run::Run>> {
@@ -159,7 +159,7 @@ impl RunStore for Refusing {
     }
 
     fn remove_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, ()> {
-        self.unless_it_refuses(self.store.remove_run(id))
+        self.unless_refusing(self.store.remove_run(id))
     }
 
     fn runs(&self) -> StoreFuture<'_, Vec<String>> {
@@ -168,7 +168,7 @@ impl RunStore for Refusing {
 }
 
 #[tokio::test]
-async fn an_answer_that_could_not_be_kept_is_kept_later_and_once() {
+async fn stores_an_answer_once_after_a_refused_commit() {
     let store = Refusing::default();
     let memory = ChatMemory::new(store.clone());
     let agent = Agent::builder(model()).tools(tools![wait]).memory(memory.clone()).build().unwrap();
@@ -176,7 +176,7 @@ async fn an_answer_that_could_not_be_kept_is_kept_later_and_once() {
     let error = agent.ask("answer 0 0").conversation(conversation()).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Store(_)), "{error}");
     assert!(memory.messages(&conversation()).await.unwrap().is_empty());
-    // Nobody waits for it.
+    // The conversation is free again.
     let next = agent.ask("fail 0 1").conversation(conversation()).into_future();
     assert!(matches!(
         tokio::time::timeout(Duration::from_secs(5), next).await.unwrap().unwrap_err().kind(),
@@ -190,16 +190,16 @@ async fn an_answer_that_could_not_be_kept_is_kept_later_and_once() {
     }
 }
 
-/// Without its record, a call is not made.
+/// A call is not executed unless its start was stored.
 #[tokio::test]
-async fn a_run_that_cannot_be_kept_calls_nothing() {
+async fn executes_no_calls_of_a_run_that_cannot_be_stored() {
     #[tool]
     fn refuse(#[inject] store: &Refusing) {
         store.refuses.store(true, Ordering::SeqCst);
     }
     #[tool]
     fn never() {
-        unreachable!("its beginning could not be kept")
+        unreachable!("its start could not be stored")
     }
     let store = Refusing::default();
     let model = Puppet::calling(|turn| match turn {
@@ -212,10 +212,10 @@ async fn a_run_that_cannot_be_kept_calls_nothing() {
     let error = agent.ask("What now?").await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Store(_)) && error.is_resumable());
     assert_eq!(error.tool_executions().len(), 1);
-    // What is kept is what was kept last: before the outcome.
+    // The stored state is the last one that was accepted: the one before the outcome.
     let ids = store.runs().await.unwrap();
-    let kept = store.load_run(&ids[0]).await.unwrap().unwrap();
-    assert_eq!(kept.turns(), 1);
+    let stored = store.load_run(&ids[0]).await.unwrap().unwrap();
+    assert_eq!(stored.turns(), 1);
     assert_valid(error.messages());
 }
 
@@ -239,10 +239,10 @@ async fn two_stores_on_one_file_never_interleave() {
         asked.unwrap();
     }
     let memory = ChatMemory::new(SqliteStore::open(&file).await.unwrap());
-    let kept = memory.messages(&conversation()).await.unwrap();
-    assert_valid(&kept);
-    assert_eq!(kept.len(), 8 * BLOCK);
-    for block in kept.chunks(BLOCK) {
+    let stored = memory.messages(&conversation()).await.unwrap();
+    assert_valid(&stored);
+    assert_eq!(stored.len(), 8 * BLOCK);
+    for block in stored.chunks(BLOCK) {
         assert_eq!(block[0].text(), block[BLOCK - 1].text());
     }
     std::fs::remove_dir_all(&place).unwrap();

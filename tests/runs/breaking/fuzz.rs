@@ -1,5 +1,5 @@
-//! A run alone, driven by a tape of random bytes: it never panics, asks for what makes sense, and ends; restored or not, it
-//! is the same.
+//! A run driven by a tape of random bytes: it never panics, requests only valid steps, and ends; a restored run behaves
+//! like the original.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
@@ -16,11 +16,11 @@ use tool_core::{Approval, Message, RunErrorKind, ToolCall, ToolError, ToolOutput
 
 use tests::support::ways::{assert_valid, restored};
 
-/// What is decided by chance. When it is at its end, all goes well.
+/// A source of random decisions. Past its end, everything succeeds.
 struct Tape<'a>(std::slice::Iter<'a, u8>);
 
 impl Tape<'_> {
-    /// A number below a limit, 0 at the end of the tape.
+    /// Returns a number below `limit`, or 0 at the end of the tape.
     fn below(&mut self, limit: u8) -> usize {
         self.0.next().map_or(0, |byte| usize::from(byte % limit))
     }
@@ -29,7 +29,7 @@ impl Tape<'_> {
         from[self.below(from.len() as u8)]
     }
 
-    fn is_over(&self) -> bool {
+    fn is_finished(&self) -> bool {
         self.0.len() == 0
     }
 }
@@ -40,7 +40,7 @@ fn policy(change: fn(&mut ToolPolicy)) -> ToolPolicy {
     policy
 }
 
-/// A tool of each kind.
+/// Returns one tool for each kind of policy.
 fn tools() -> ToolDefinitions {
     let tool = |name: &'static str, change| ToolDefinition::new(name).with_policy(policy(change));
     ToolDefinitions::from_iter([
@@ -91,7 +91,7 @@ const ARGUMENTS: [&str; 5] = [
 ];
 
 fn reply(tape: &mut Tape<'_>, goes_on: bool) -> ChatResponse {
-    let count = if tape.is_over() { usize::from(goes_on) } else { tape.below(5) };
+    let count = if tape.is_finished() { usize::from(goes_on) } else { tape.below(5) };
     let calls: Vec<_> = (0..count)
         .map(|_| ToolCall::new(tape.pick(&IDS), tape.pick(&NAMES), tape.pick(&ARGUMENTS)))
         .collect();
@@ -145,19 +145,19 @@ fn new_run(tape: &mut Tape<'_>) -> Run {
     run
 }
 
-/// A run, and the same that is restored now and then.
+/// A run, and a copy of it that is serialised and restored now and then.
 struct Twins {
     run: Run,
     twin: Run,
     tools: ToolDefinitions,
     /// The calls whose outcome was recorded.
-    over: HashSet<String>,
-    begun: HashSet<String>,
+    finished: HashSet<String>,
+    started: HashSet<String>,
     keys: HashMap<String, String>,
 }
 
 impl Twins {
-    /// Does the same to both.
+    /// Applies `what` to both runs and compares the results and the states.
     fn both<T: PartialEq + Debug>(&mut self, what: impl Fn(&mut Run) -> T) -> T {
         let (one, other) = (what(&mut self.run), what(&mut self.twin));
         assert_eq!(one, other);
@@ -165,7 +165,7 @@ impl Twins {
         one
     }
 
-    /// What nobody asked for is refused and changes nothing.
+    /// Checks that unexpected input is refused and changes nothing.
     fn disturb(&mut self, tape: &mut Tape<'_>) {
         let before = serde_json::to_string(&self.run).unwrap();
         let call = ToolCall::new("nobody's", "plain", "{}");
@@ -173,7 +173,7 @@ impl Twins {
         assert!(self.both(|run| run.record_result(stray.clone())).is_err());
         assert!(self.both(|run| run.begin_call("nobody's")).is_err());
         assert!(self.both(|run| run.resolve_approval("nobody's", Approval::Approve)).is_err());
-        if let Some(id) = self.over.iter().nth(tape.below(8)).cloned() {
+        if let Some(id) = self.finished.iter().nth(tape.below(8)).cloned() {
             let again = ToolExecution::new(ToolCall::new(&*id, "plain", "{}"), Ok(ToolOutput::text("2")));
             assert!(self.both(|run| run.record_result(again.clone())).is_err());
             assert!(self.both(|run| run.begin_call(&id)).is_err());
@@ -181,7 +181,7 @@ impl Twins {
         assert_eq!(before, serde_json::to_string(&self.run).unwrap());
     }
 
-    /// What may come between two steps.
+    /// Applies a random event that may occur between two steps.
     fn interrupt(&mut self, tape: &mut Tape<'_>) {
         match tape.below(16) {
             1..=4 => self.twin = restored(self.twin.clone()),
@@ -198,36 +198,36 @@ impl Twins {
         }
     }
 
-    fn make(&mut self, calls: &[ToolCall], tape: &mut Tape<'_>) {
-        let first = if tape.is_over() { 0 } else { tape.below(4) };
+    fn execute(&mut self, calls: &[ToolCall], tape: &mut Tape<'_>) {
+        let first = if tape.is_finished() { 0 } else { tape.below(4) };
         for call in calls.iter().cycle().skip(first).take(calls.len()) {
-            assert!(!self.over.contains(&call.id), "{} was over", call.id);
+            assert!(!self.finished.contains(&call.id), "{} had finished", call.id);
             let may_be_lost = matches!(&*call.name, "once" | "undone_once" | "undo_once");
-            assert!(!(may_be_lost && self.begun.contains(&call.id)), "{} was begun", call.id);
+            assert!(!(may_be_lost && self.started.contains(&call.id)), "{} had started", call.id);
             let how = tape.below(8);
             if how != 1 {
-                let begun = self.both(|run| run.begin_call(&call.id));
-                // Another may have ended the run in between.
-                let Ok(attempt) = begun else { return };
+                let started = self.both(|run| run.begin_call(&call.id));
+                // Another call may have ended the run in the meantime.
+                let Ok(attempt) = started else { return };
                 let key = attempt.key.to_string();
                 assert_eq!(*self.keys.entry(call.id.clone()).or_insert(key.clone()), key);
-                self.begun.insert(call.id.clone());
+                self.started.insert(call.id.clone());
             }
             if how == 2 {
-                // Interrupted.
+                // The call is interrupted.
                 continue;
             }
             let execution = ToolExecution::new(call.clone(), outcome(tape));
             if self.both(|run| run.record_result(execution.clone())).is_err() {
                 return;
             }
-            self.begun.remove(&call.id);
-            let is_over = |run: &mut Run| {
+            self.started.remove(&call.id);
+            let is_finished = |run: &mut Run| {
                 let is_of = |one: &ToolExecution| one.call().id == call.id;
                 run.tool_executions().iter().any(is_of) || run.undo_executions().iter().any(is_of)
             };
-            if self.both(is_over) {
-                self.over.insert(call.id.clone());
+            if self.both(is_finished) {
+                self.finished.insert(call.id.clone());
             }
             if tape.below(6) == 5 {
                 self.interrupt(tape);
@@ -248,9 +248,9 @@ impl Twins {
         }
     }
 
-    /// One step; `false` when there is nothing left to do.
+    /// Executes one step; returns `false` when the run is done.
     fn step(&mut self, tape: &mut Tape<'_>, goes_on: bool) -> bool {
-        enum Told {
+        enum Action {
             Model,
             Calls(Vec<ToolCall>),
             Approval(Vec<ToolCall>),
@@ -264,39 +264,39 @@ impl Twins {
             }
             step => format!("{step:?}"),
         });
-        let told = match self.run.next(&tools) {
-            Step::CallModel(_) => Told::Model,
-            Step::CallTools(calls) => Told::Calls(calls),
-            Step::NeedsApproval(calls) => Told::Approval(calls),
-            Step::Done => Told::Done,
+        let action = match self.run.next(&tools) {
+            Step::CallModel(_) => Action::Model,
+            Step::CallTools(calls) => Action::Calls(calls),
+            Step::NeedsApproval(calls) => Action::Approval(calls),
+            Step::Done => Action::Done,
             other => panic!("there is no such step: {other:?}"),
         };
-        match told {
-            Told::Model => {
+        match action {
+            Action::Model => {
                 let response = reply(tape, goes_on);
                 self.both(|run| run.record_response(response.clone())).unwrap();
                 if tape.below(8) == 1 {
-                    // A predicate of the application's.
+                    // The predicate is the application's.
                     let ids: Vec<_> = IDS.iter().map(|id| (*id).to_owned()).collect();
                     for id in ids {
                         let _ = self.both(|run| run.require_approval(&id));
                     }
                 }
             }
-            Told::Calls(calls) => {
+            Action::Calls(calls) => {
                 let ids: HashSet<_> = calls.iter().map(|call| &call.id).collect();
                 assert!(!calls.is_empty() && ids.len() == calls.len(), "{shown}");
                 let waiting: Vec<_> = self.run.awaiting_approval().map(|call| call.id.clone()).collect();
                 assert!(!calls.iter().any(|call| waiting.contains(&call.id)), "{shown}");
                 let is_alone = calls.iter().any(|call| call.name.ends_with("alone"));
                 assert!(!is_alone || calls.len() == 1, "{shown}");
-                self.make(&calls, tape);
+                self.execute(&calls, tape);
             }
-            Told::Approval(calls) => {
+            Action::Approval(calls) => {
                 assert!(!calls.is_empty());
                 self.decide(&calls, tape);
             }
-            Told::Done => return false,
+            Action::Done => return false,
         }
         true
     }
@@ -309,13 +309,13 @@ fn drive(bytes: &[u8], goes_on: bool) {
         twin: restored(run.clone()),
         run,
         tools: tools(),
-        over: HashSet::new(),
-        begun: HashSet::new(),
+        finished: HashSet::new(),
+        started: HashSet::new(),
         keys: HashMap::new(),
     };
     let most = bytes.len() + 200;
     for steps in 0.. {
-        assert!(steps < most, "it does not end");
+        assert!(steps < most, "the run does not end");
         twins.interrupt(&mut tape);
         if !twins.step(&mut tape, goes_on) && twins.run.is_done() {
             break;
@@ -343,7 +343,7 @@ fn drive(bytes: &[u8], goes_on: bool) {
             assert!(!one.is_resumable() && !matches!(one.kind(), RunErrorKind::Step(_)));
             assert_eq!((one.to_string(), one.messages()), (other.to_string(), other.messages()));
         }
-        _ => panic!("restored, it came to something else"),
+        _ => panic!("the outcomes differ"),
     }
 }
 
@@ -351,7 +351,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_run_is_sound_whatever_happens(bytes in prop::collection::vec(any::<u8>(), 0..300), goes_on: bool) {
+    fn a_run_stays_valid_under_random_events(bytes in prop::collection::vec(any::<u8>(), 0..300), goes_on: bool) {
         drive(&bytes, goes_on);
     }
 }

@@ -1,5 +1,6 @@
-//! Tools and models that do what they should not: a run ends as its policy says, awaited, streamed and by hand alike, its
-//! conversation is one that an API accepts, and a memory keeps all of a run that has an answer and nothing of another.
+//! Misbehaving tools and models. A run ends as its policy says, whether it is awaited, streamed or driven step by step;
+//! its conversation is valid for an API; and a memory stores all messages of a run with an answer and none of any other
+//! run.
 
 mod conversations;
 mod fuzz;
@@ -20,11 +21,11 @@ use tool_core::{Answer, ChatMemory, ChatModel, Message, RunError, SqliteStore, T
 
 type Outcome = Result<Answer, RunError>;
 
-/// A model that replies by what it is sent, so that it goes on wherever a run is resumed.
+/// A model whose reply depends on the request alone, so that it continues wherever a run is resumed.
 #[derive(Clone)]
 struct Puppet(Arc<Reply>);
 
-/// What it replies in a turn of the run, from 0.
+/// Returns the reply for a turn of the run, counted from 0.
 type Reply = dyn Fn(usize, &ChatRequest<'_>) -> Result<ChatResponse, ModelError> + Send + Sync;
 
 impl Puppet {
@@ -34,7 +35,7 @@ impl Puppet {
         Self(Arc::new(reply))
     }
 
-    /// Replies in each turn what this gives, and with a text when it gives no call.
+    /// Creates a model that requests these calls in each turn, and replies with a text when there are none.
     fn calling(calls: impl Fn(usize) -> Vec<ToolCall> + Send + Sync + 'static) -> Self {
         Self::new(move |turn, _| Ok(reply(calls(turn))))
     }
@@ -51,7 +52,7 @@ impl ChatModel for Puppet {
     }
 }
 
-/// A reply with these calls, or with a text if there is none.
+/// Returns a reply with these calls, or with a text if there are none.
 fn reply(calls: Vec<ToolCall>) -> ChatResponse {
     let text = if calls.is_empty() { "That was all." } else { "" };
     ChatResponse::new(AssistantMessage::text(text).with_tool_calls(calls))
@@ -69,7 +70,7 @@ fn history() -> Vec<Message> {
     vec![Message::user("Hello"), Message::assistant("Good morning!")]
 }
 
-/// A memory of each kind, with something in it.
+/// Returns a memory of each kind, with a history in it.
 async fn memories() -> Vec<ChatMemory> {
     let stores: [Box<dyn ChatStore>; 2] =
         [Box::new(InMemoryStore::new()), Box::new(SqliteStore::in_memory().await.unwrap())];
@@ -82,7 +83,7 @@ async fn memories() -> Vec<ChatMemory> {
     memories
 }
 
-/// What a run added to its conversation.
+/// Returns the messages that a run added to its conversation.
 fn added(outcome: &Outcome) -> &[Message] {
     match outcome {
         Ok(answer) => answer.messages(),
@@ -90,11 +91,11 @@ fn added(outcome: &Outcome) -> &[Message] {
     }
 }
 
-/// The conversation is valid, and in the memory if there is an answer; and nobody has it open.
+/// Checks that the conversation is valid, is stored if there is an answer, and is not left open.
 async fn assert_sound(outcome: &Outcome, memory: &ChatMemory) {
     assert_valid(added(outcome));
-    let kept = memory.messages(&conversation()).await.unwrap();
-    let (before, behind) = kept.split_at(history().len());
+    let stored = memory.messages(&conversation()).await.unwrap();
+    let (before, behind) = stored.split_at(history().len());
     assert_eq!(before, history());
     match outcome {
         Ok(answer) => assert_eq!(behind, answer.messages()),
@@ -102,12 +103,12 @@ async fn assert_sound(outcome: &Outcome, memory: &ChatMemory) {
     }
     let id = conversation();
     let open = tokio::time::timeout(std::time::Duration::from_secs(5), memory.open(&id)).await;
-    assert!(open.expect("nobody has it open").is_ok());
+    assert!(open.expect("the conversation is free").is_ok());
 }
 
-/// Runs a case in all three ways, with each memory; all come to the same.
-async fn broken(build: impl Fn() -> AgentBuilder) -> Outcome {
-    let no_approval = |_: &ToolCall| panic!("nobody has to approve this");
+/// Runs a case in all three ways with each memory, and checks that the outcomes are equal.
+async fn in_all_ways(build: impl Fn() -> AgentBuilder) -> Outcome {
+    let no_approval = |_: &ToolCall| panic!("no call needs approval");
     let mut outcomes = Vec::new();
     for way in 0..3 {
         for memory in memories().await {

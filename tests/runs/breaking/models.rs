@@ -1,4 +1,4 @@
-//! Models that loop, invent, repeat themselves, break off and say nothing or far too much.
+//! Models that loop, invent or repeat calls, break off, and reply with nothing or far too much.
 
 use futures_util::{StreamExt, stream};
 use tool_core::agent::AgentBuilder;
@@ -9,7 +9,7 @@ use tool_core::model::{
 use tool_core::run::{Run, Step, StopReason};
 use tool_core::{Agent, ChatModel, RunErrorKind, ToolCall, tool, tools};
 
-use super::{Puppet, assert_sound, broken, call, conversation, memories, reply};
+use super::{Puppet, assert_sound, call, conversation, in_all_ways, memories, reply};
 use tests::support::ways::assert_valid;
 
 #[tool]
@@ -24,7 +24,7 @@ fn agent(model: impl ChatModel + 'static) -> AgentBuilder {
     Agent::builder(model).tools(tools![look, feel])
 }
 
-/// An id as servers make them up: no count.
+/// Returns an id that contains no counter, like those of many servers.
 fn id(turn: usize) -> String {
     format!("call-{turn}xT2")
 }
@@ -42,7 +42,7 @@ const CALLS: Is = |reason| matches!(reason, StopReason::MaxCalls(_));
 const REPEATED: Is = |reason| matches!(reason, StopReason::RepeatedCall(_));
 
 #[tokio::test]
-async fn a_model_that_goes_on_for_ever_is_stopped() {
+async fn limits_stop_an_endless_model() {
     let same: Calls = |turn| vec![call(&id(turn), "look", "{}")];
     let alternating: Calls = |turn| vec![call(&id(turn), ["look", "feel"][turn % 2], "{}")];
     let other: Calls = |turn| vec![call(&id(turn), "look", &other_place(turn))];
@@ -73,14 +73,14 @@ async fn a_model_that_goes_on_for_ever_is_stopped() {
         ("many at once", all, |builder| builder.max_turns(40).max_calls(100), CALLS),
     ];
     for (name, calls, limit, is) in table {
-        let error = broken(|| limit(agent(Puppet::calling(calls)))).await.unwrap_err();
+        let error = in_all_ways(|| limit(agent(Puppet::calling(calls)))).await.unwrap_err();
         let RunErrorKind::Stopped(reason) = error.kind() else { panic!("{name}: {error}") };
         assert!(is(reason) && reason.is_limit() && !error.is_resumable(), "{name}: {error}");
     }
 }
 
 #[tokio::test]
-async fn tokens_beyond_counting_end_a_run_and_do_not_overflow() {
+async fn token_counts_saturate_and_end_the_run() {
     let build = || {
         let model = Puppet::new(|turn, _| {
             let mut response = reply(vec![call(&id(turn), "look", &other_place(turn))]);
@@ -92,17 +92,17 @@ async fn tokens_beyond_counting_end_a_run_and_do_not_overflow() {
         agent(model)
     };
     assert!(matches!(
-        broken(build).await.unwrap_err().kind(),
+        in_all_ways(build).await.unwrap_err().kind(),
         RunErrorKind::Stopped(StopReason::MaxTurns(_))
     ));
     assert!(matches!(
-        broken(|| build().max_total_tokens(1000)).await.unwrap_err().kind(),
+        in_all_ways(|| build().max_total_tokens(1000)).await.unwrap_err().kind(),
         RunErrorKind::Stopped(StopReason::MaxTotalTokens(_))
     ));
 }
 
 #[tokio::test]
-async fn ids_that_are_repeated_are_told_apart() {
+async fn distinguishes_repeated_ids() {
     let model = || {
         Puppet::calling(|turn| match turn {
             0 => vec![call("x-a", "look", "{}"), call("x-a", "feel", "{}"), call("x-a", "look", "{}")],
@@ -113,7 +113,7 @@ async fn ids_that_are_repeated_are_told_apart() {
             _ => vec![],
         })
     };
-    let answer = broken(|| agent(model())).await.unwrap();
+    let answer = in_all_ways(|| agent(model())).await.unwrap();
     let executions = answer.tool_executions();
     assert_eq!(executions.len(), 3 + 3 + 2 + 2 + 1);
     // One that comes again in a later turn names the call of then; beside it, it is another call.
@@ -123,7 +123,7 @@ async fn ids_that_are_repeated_are_told_apart() {
     assert!(executions[7].outcome().is_ok());
 }
 
-/// Streams some text and then this; whole, it fails as the stream does.
+/// A model whose stream breaks off after some text with this error; `chat` fails with the same error.
 struct BreaksOff(Option<&'static str>);
 
 impl ChatModel for BreaksOff {
@@ -133,25 +133,25 @@ impl ChatModel for BreaksOff {
     }
 
     fn stream<'a>(&'a self, _: &'a ChatRequest<'_>) -> ChatStream<'a> {
-        let begun = ["It is", " a"].map(|text| Ok(Delta::Text(text.into())));
+        let started = ["It is", " a"].map(|text| Ok(Delta::Text(text.into())));
         let end = self.0.map(|why| Err(ModelError::new(why)));
-        Box::pin(stream::iter(begun).chain(stream::iter(end)))
+        Box::pin(stream::iter(started).chain(stream::iter(end)))
     }
 }
 
 #[tokio::test]
-async fn a_reply_that_breaks_off_leaves_a_run_that_can_be_resumed() {
+async fn a_run_can_be_resumed_after_an_interrupted_reply() {
     for why in [None, Some("the line is dead")] {
-        let error = broken(|| agent(BreaksOff(why))).await.unwrap_err();
+        let error = in_all_ways(|| agent(BreaksOff(why))).await.unwrap_err();
         assert!(matches!(error.kind(), RunErrorKind::Model(_)) && error.is_resumable());
-        assert_eq!(error.messages().len(), 1, "nothing of it is in the conversation");
+        assert_eq!(error.messages().len(), 1, "the partial reply is not in the conversation");
         let agent = agent(Puppet::calling(|_| vec![])).build().unwrap();
         assert_eq!(agent.resume(error.into_run()).await.unwrap().text(), "That was all.");
     }
 }
 
 #[tokio::test]
-async fn calls_of_a_reply_that_is_cut_short_are_not_made() {
+async fn does_not_execute_calls_of_a_truncated_reply() {
     for reason in [FinishReason::Length, FinishReason::ContentFilter] {
         let cut = reason.clone();
         let model = Puppet::new(move |turn, _| {
@@ -162,7 +162,7 @@ async fn calls_of_a_reply_that_is_cut_short_are_not_made() {
             }
             Ok(response)
         });
-        let error = broken(|| agent(model.clone())).await.unwrap_err();
+        let error = in_all_ways(|| agent(model.clone())).await.unwrap_err();
         assert!(
             matches!(error.kind(), RunErrorKind::Stopped(StopReason::Truncated(_))),
             "{reason:?}: {error}"
@@ -172,11 +172,11 @@ async fn calls_of_a_reply_that_is_cut_short_are_not_made() {
 }
 
 #[tokio::test]
-async fn nothing_at_all_is_an_answer() {
+async fn an_empty_reply_is_an_answer() {
     let model = || Puppet::new(|_, _| Ok(ChatResponse::new(AssistantMessage::default())));
-    let answer = broken(|| agent(model())).await.unwrap();
+    let answer = in_all_ways(|| agent(model())).await.unwrap();
     assert_eq!((answer.text(), answer.messages().len()), ("", 2));
-    // With the calls of a reply that says that there are some, too.
+    // The same holds for a reply whose finish reason announces calls.
     let model = || {
         Puppet::new(|_, _| {
             let mut response = ChatResponse::new(AssistantMessage::default());
@@ -184,7 +184,7 @@ async fn nothing_at_all_is_an_answer() {
             Ok(response)
         })
     };
-    assert_eq!(broken(|| agent(model())).await.unwrap().turns(), 1);
+    assert_eq!(in_all_ways(|| agent(model())).await.unwrap().turns(), 1);
 }
 
 const TEN_THOUSAND: usize = 10_000;
@@ -197,8 +197,8 @@ fn ten_thousand() -> Puppet {
 }
 
 #[tokio::test]
-async fn ten_thousand_calls_are_made_or_refused_as_one_says() {
-    let error = broken(|| agent(ten_thousand()).max_calls(100)).await.unwrap_err();
+async fn executes_or_refuses_ten_thousand_calls_as_limited() {
+    let error = in_all_ways(|| agent(ten_thousand()).max_calls(100)).await.unwrap_err();
     assert!(
         matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxCalls(_)))
             && error.tool_executions().is_empty()
@@ -209,7 +209,7 @@ async fn ten_thousand_calls_are_made_or_refused_as_one_says() {
         let outcome = if is_streamed {
             let mut events = agent.ask("What now?").stream();
             loop {
-                match events.next().await.expect("the stream ends with an end") {
+                match events.next().await.expect("the stream has a final event") {
                     Ok(tool_core::Event::Done(answer)) => break Ok(answer),
                     Ok(_) => {}
                     Err(error) => break Err(error),
@@ -223,9 +223,9 @@ async fn ten_thousand_calls_are_made_or_refused_as_one_says() {
     }
 }
 
-/// By hand, and restored now and then.
+/// Drives the run step by step, and restores it now and then.
 #[tokio::test]
-async fn ten_thousand_calls_by_hand() {
+async fn executes_ten_thousand_calls_step_by_step() {
     let agent = agent(ten_thousand()).build().unwrap();
     let mut run = agent.start("What now?");
     loop {
@@ -251,7 +251,7 @@ async fn ten_thousand_calls_by_hand() {
 }
 
 #[tokio::test]
-async fn what_no_reader_of_arguments_should_meet() {
+async fn reports_malformed_calls_to_the_model() {
     let deep = "[".repeat(200_000);
     let long = format!(r#"{{"at": "{}"}}"#, "9".repeat(2_000_000));
     let table = [
@@ -271,7 +271,7 @@ async fn what_no_reader_of_arguments_should_meet() {
             0 => vec![call("a", &name, &arguments), call("b", "look", "{}")],
             _ => vec![],
         });
-        let answer = broken(|| agent(model.clone())).await.unwrap();
+        let answer = in_all_ways(|| agent(model.clone())).await.unwrap();
         assert!(answer.tool_executions()[0].outcome().is_err());
         assert!(answer.tool_executions()[1].outcome().is_ok());
     }

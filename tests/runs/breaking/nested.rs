@@ -1,4 +1,4 @@
-//! Tools that ask a model: an agent as a tool of another, and of itself.
+//! Tools that ask a model: an agent as a tool of another agent, and of itself.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -10,7 +10,7 @@ use tool_core::run::{ErrorPolicy, StopReason};
 use tool_core::tool::ToolErrorKind;
 use tool_core::{Agent, CancellationToken, ChatMemory, RunErrorKind, tool, tools};
 
-use super::{Puppet, broken, call, conversation};
+use super::{Puppet, call, conversation, in_all_ways};
 use tests::support::ways::assert_valid;
 
 /// The agent that a tool asks.
@@ -52,13 +52,13 @@ fn outer(inner: Inner) -> AgentBuilder {
 }
 
 #[tokio::test]
-async fn what_becomes_of_an_inner_run_is_what_its_tool_gives() {
+async fn the_outcome_of_an_inner_run_is_its_tools_result() {
     let one_look = || inner(|turn| if turn == 0 { vec![call("a", "look", "{}")] } else { vec![] });
-    let answer = broken(|| outer(one_look())).await.unwrap();
+    let answer = in_all_ways(|| outer(one_look())).await.unwrap();
     assert_eq!(answer.messages()[2].text(), "That was all.");
 
     let for_ever = || inner(|turn| vec![call("", ["look", "panics"][turn % 2], "{}")]);
-    let answer = broken(|| outer(for_ever())).await.unwrap();
+    let answer = in_all_ways(|| outer(for_ever())).await.unwrap();
     assert!(answer.messages()[2].text().starts_with("the model still called tools after 10 turns"));
     let model = Puppet::calling(|turn| match turn {
         0 => vec![call("a", "delegate", r#"{"question": "What now?"}"#)],
@@ -66,19 +66,19 @@ async fn what_becomes_of_an_inner_run_is_what_its_tool_gives() {
     });
     let build = || Agent::builder(model.clone()).tools(tools![delegate]).context(for_ever());
     let error =
-        broken(|| build().error_policy(ToolErrorKind::Failed, ErrorPolicy::EndRun)).await.unwrap_err();
+        in_all_ways(|| build().error_policy(ToolErrorKind::Failed, ErrorPolicy::EndRun)).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::ToolFailed { .. })));
 }
 
-/// What is seen of an inner tool.
+/// The state of an inner tool that a test observes.
 #[derive(Default)]
 struct Watched {
-    is_begun: AtomicBool,
+    is_started: AtomicBool,
     is_dropped: AtomicBool,
     is_cancelled: AtomicBool,
 }
 
-/// Is dropped with the future of a call.
+/// Reports that the future of a call was dropped.
 struct Guard(Arc<Watched>);
 
 impl Drop for Guard {
@@ -90,8 +90,8 @@ impl Drop for Guard {
 #[tool]
 async fn watch(#[inject] watched: &Arc<Watched>, #[inject] cancellation: &CancellationToken) {
     let _guard = Guard(Arc::clone(watched));
-    watched.is_begun.store(true, Ordering::SeqCst);
-    // What the tool has given to others hears of it.
+    watched.is_started.store(true, Ordering::SeqCst);
+    // Work that the tool has started elsewhere is notified.
     let (seen, cancelled) = (Arc::clone(watched), cancellation.clone().cancelled_owned());
     tokio::spawn(async move {
         cancelled.await;
@@ -101,7 +101,7 @@ async fn watch(#[inject] watched: &Arc<Watched>, #[inject] cancellation: &Cancel
 }
 
 #[tokio::test]
-async fn a_cancellation_reaches_what_is_innermost() {
+async fn a_cancellation_reaches_the_innermost_tool() {
     for is_dropped in [false, true] {
         let watched = Arc::new(Watched::default());
         let innermost = Agent::builder(Puppet::calling(|_| vec![call("a", "watch", "{}")]))
@@ -115,7 +115,7 @@ async fn a_cancellation_reaches_what_is_innermost() {
         let cancellation = CancellationToken::new();
         let ask = agent.ask("What now?").cancellation_token(cancellation.clone()).into_future();
         let asked = tokio::spawn(ask);
-        while !watched.is_begun.load(Ordering::SeqCst) {
+        while !watched.is_started.load(Ordering::SeqCst) {
             tokio::task::yield_now().await;
         }
         if is_dropped {
@@ -141,7 +141,7 @@ async fn a_cancellation_reaches_what_is_innermost() {
 
 static ASKED: AtomicU32 = AtomicU32::new(0);
 
-/// Asks the agent that has it, in a conversation of its own.
+/// Asks the agent that offers this tool, in a conversation of its own.
 #[tool]
 async fn ask_again(depth: u32, #[inject] agent: &Arc<OnceLock<Agent>>) -> Result<String, String> {
     ASKED.fetch_add(1, Ordering::SeqCst);
@@ -151,7 +151,7 @@ async fn ask_again(depth: u32, #[inject] agent: &Arc<OnceLock<Agent>>) -> Result
 }
 
 #[tokio::test]
-async fn an_agent_may_be_a_tool_of_its_own() {
+async fn an_agent_can_be_its_own_tool() {
     let memory = ChatMemory::in_memory();
     let model = Puppet::new(|turn, request| {
         let question = request.messages().iter().rfind(|one| matches!(one, tool_core::Message::User(_)));
@@ -170,15 +170,15 @@ async fn an_agent_may_be_a_tool_of_its_own() {
     let answer = agent.ask("12 more").conversation(conversation()).await.unwrap();
     assert_eq!((answer.text(), ASKED.load(Ordering::SeqCst)), ("That was all.", 12));
     for depth in 1..=12 {
-        let kept = memory.messages(&ConversationId::new(format!("depth {depth}"))).await.unwrap();
-        assert_eq!(kept.len(), if depth == 1 { 2 } else { 4 });
-        assert_valid(&kept);
+        let stored = memory.messages(&ConversationId::new(format!("depth {depth}"))).await.unwrap();
+        assert_eq!(stored.len(), if depth == 1 { 2 } else { 4 });
+        assert_valid(&stored);
     }
 }
 
-/// A tool that asks on the conversation that calls it waits for itself: a limit of time ends that.
+/// A tool that asks on the conversation of its own call waits for itself; a time limit ends the wait.
 #[tokio::test]
-async fn who_waits_for_itself_is_given_up_in_time() {
+async fn a_time_limit_ends_a_wait_for_itself() {
     #[tool]
     async fn ask_here(
         #[inject] agent: &Arc<OnceLock<Agent>>,
@@ -194,7 +194,7 @@ async fn who_waits_for_itself_is_given_up_in_time() {
     let agent = agent.context(itself.clone()).max_time(Duration::from_millis(60)).build().unwrap();
     itself.set(agent.clone()).unwrap();
     let asked = tokio::time::timeout(Duration::from_secs(5), agent.ask("What now?").conversation("x"));
-    match asked.await.expect("it does not wait for ever") {
+    match asked.await.expect("the wait is limited") {
         Ok(answer) => assert!(answer.messages()[2].text().contains("took longer")),
         Err(error) => assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTime(_)))),
     }

@@ -1,4 +1,4 @@
-//! Runs that are stopped while something hangs: in a tool, in the model, where a person or another run is waited for.
+//! Runs that are stopped while something hangs: a tool, the model, an approver, or another run.
 
 use std::future::pending;
 use std::time::Duration;
@@ -38,7 +38,7 @@ fn calling(names: &'static [&'static str]) -> AgentBuilder {
     Agent::builder(model).tools(tools![hangs, revoked, look])
 }
 
-/// As in the documentation: all calls of a step in one loop, whatever comes of one.
+/// Executes all calls of a step in one loop, whatever their outcomes, as the documentation shows.
 async fn call_by_call(agent: &Agent, cancellation: &CancellationToken) -> Outcome {
     let mut run = agent.ask("What now?").cancellation_token(cancellation.clone()).start();
     loop {
@@ -58,11 +58,11 @@ async fn call_by_call(agent: &Agent, cancellation: &CancellationToken) -> Outcom
     }
 }
 
-/// Time enough to come to what hangs, also on a machine that is busy.
+/// A delay that is long enough to reach the hanging part, even on a busy machine.
 const SOON: Duration = Duration::from_millis(100);
 
 #[tokio::test]
-async fn a_loop_by_hand_hears_why_the_run_ended() {
+async fn a_manual_loop_receives_the_reason_of_the_end() {
     let never = CancellationToken::new();
     let agent = calling(&["look", "revoked", "look"]).build().unwrap();
     let error = call_by_call(&agent, &never).await.unwrap_err();
@@ -76,7 +76,7 @@ async fn a_loop_by_hand_hears_why_the_run_ended() {
     assert_valid(error.messages());
 }
 
-/// Cancels after a while, and gives what a run came to; it has not waited for what hangs.
+/// Cancels after a delay and returns the error of the run, which must not have waited for the hanging part.
 async fn cancelled(cancellation: &CancellationToken, run: impl Future<Output = Outcome>) -> RunError {
     let cancel = async {
         tokio::time::sleep(SOON).await;
@@ -84,7 +84,7 @@ async fn cancelled(cancellation: &CancellationToken, run: impl Future<Output = O
     };
     let both = async { futures_util::future::join(run, cancel).await.0 };
     let outcome = tokio::time::timeout(Duration::from_secs(5), both).await;
-    let error = outcome.expect("it does not wait for what hangs").unwrap_err();
+    let error = outcome.expect("the run does not wait for the hanging part").unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::Cancelled)), "{error}");
     assert_valid(error.messages());
     error
@@ -97,7 +97,7 @@ async fn last_event(agent: &Agent, cancellation: &CancellationToken) -> Outcome 
             return Ok(answer);
         }
     }
-    panic!("the stream ended without an end");
+    panic!("the stream ended without a final event");
 }
 
 /// Cancels a run of this agent in all three ways.
@@ -113,13 +113,13 @@ async fn cancelled_in_all_ways(build: impl Fn() -> AgentBuilder) -> RunError {
 }
 
 #[tokio::test]
-async fn a_tool_that_hangs_is_given_up() {
+async fn cancels_a_hanging_tool() {
     let error = cancelled_in_all_ways(|| calling(&["look", "hangs"])).await;
     assert_eq!(error.tool_executions().len(), 2);
     assert_eq!(error.tool_executions()[1].outcome().unwrap_err().kind(), ToolErrorKind::OutcomeUnknown);
 }
 
-/// What never answers: a model, a provider of tools, a person.
+/// A model, tool provider and approver that never answers.
 struct Silent;
 
 impl ChatModel for Silent {
@@ -141,7 +141,7 @@ impl Approver for Silent {
 }
 
 #[tokio::test]
-async fn a_model_that_hangs_is_given_up() {
+async fn cancels_a_hanging_model() {
     let build = || Agent::builder(Silent);
     let agent = build().build().unwrap();
     let cancellation = CancellationToken::new();
@@ -154,7 +154,7 @@ async fn a_model_that_hangs_is_given_up() {
 }
 
 #[tokio::test]
-async fn whoever_is_waited_for_is_given_up() {
+async fn cancels_hanging_providers_approvers_and_conversations() {
     cancelled_in_all_ways(|| calling(&["look"]).tool_provider(Silent)).await;
     let error = cancelled_in_all_ways(|| calling(&["look"]).needs_approval(|_| true).approver(Silent)).await;
     let result = error.messages().last().unwrap().text().into_owned();
@@ -166,7 +166,7 @@ async fn whoever_is_waited_for_is_given_up() {
     let build = || calling(&["look"]).memory(memory.clone()).context(conversation());
     cancelled_in_all_ways(build).await;
 
-    // Time counts for all of them but a person.
+    // The time limit covers all of them except an approval.
     for build in [build().max_time(SOON), calling(&["look"]).tool_provider(Silent).max_time(SOON)] {
         let asked = tokio::time::timeout(Duration::from_secs(5), build.build().unwrap().ask("What now?"));
         assert!(matches!(
@@ -176,7 +176,7 @@ async fn whoever_is_waited_for_is_given_up() {
     }
 }
 
-/// Says yes, after a while.
+/// An approver that approves after a delay.
 struct Slow;
 
 impl Approver for Slow {
@@ -189,7 +189,7 @@ impl Approver for Slow {
 }
 
 #[tokio::test]
-async fn the_time_in_which_a_person_is_waited_for_does_not_count() {
+async fn time_awaiting_approval_does_not_count() {
     let agent = calling(&["look"]).needs_approval(|_| true).approver(Slow);
     let agent = agent.max_time(Duration::from_millis(300)).build().unwrap();
     let answer = agent.ask("What now?").await.unwrap();
@@ -202,18 +202,18 @@ fn give() {}
 #[tool]
 async fn take_back(#[inject] cancellation: &CancellationToken) -> Result<(), String> {
     tokio::task::yield_now().await;
-    if cancellation.is_cancelled() { Err("nobody waits for it".into()) } else { Ok(()) }
+    if cancellation.is_cancelled() { Err("the call was cancelled".into()) } else { Ok(()) }
 }
 
 #[tokio::test]
-async fn what_undoes_is_not_cancelled_with_what_it_undoes() {
+async fn cancelling_a_run_does_not_cancel_its_undo_calls() {
     let agent = || {
         let model = Puppet::calling(|turn| vec![call(&turn.to_string(), ["give", "hangs"][turn], "{}")]);
         Agent::builder(model).tools(tools![give, hangs]).undo_tools(tools![take_back])
     };
     let error = cancelled_in_all_ways(agent).await;
     assert!(error.run().undo_executions()[0].outcome().is_ok());
-    // Nor when the run is cancelled while it is undone.
+    // Cancelling the run while it is being undone does not stop the undo either.
     let model = Puppet::calling(|turn| vec![call(&turn.to_string(), ["give", "revoked"][turn], "{}")]);
     let agent = Agent::builder(model).tools(tools![give, revoked]).undo_tools(tools![take_back]);
     let (agent, cancellation) = (agent.build().unwrap(), CancellationToken::new());

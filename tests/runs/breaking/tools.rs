@@ -1,4 +1,4 @@
-//! Tools that panic, hang, flood and fail.
+//! Tools that panic, hang, fail or return huge outputs.
 
 use std::panic::panic_any;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,7 +9,7 @@ use tool_core::run::{ErrorPolicy, StopReason};
 use tool_core::tool::ToolErrorKind;
 use tool_core::{Agent, RunError, RunErrorKind, ToolSet, tool, tools};
 
-use super::{Outcome, Puppet, broken, call};
+use super::{Outcome, Puppet, call, in_all_ways};
 
 #[tool]
 fn panics() -> u32 {
@@ -54,7 +54,7 @@ fn look() -> &'static str {
     "seen"
 }
 
-/// A run in whose first turn this tool is called, between two others.
+/// Returns an agent whose first turn calls this tool between two others.
 fn agent(name: &'static str, arguments: &'static str) -> AgentBuilder {
     let model = Puppet::calling(move |turn| match turn {
         0 => vec![call("a", "look", "{}"), call("b", name, arguments), call("c", "look", "{}")],
@@ -63,8 +63,8 @@ fn agent(name: &'static str, arguments: &'static str) -> AgentBuilder {
     Agent::builder(model).tools(all_tools())
 }
 
-/// A run in whose first turn this tool is called alone. Of several calls, those that are made before one ends the run
-/// depend on who drives it.
+/// Returns an agent whose first turn calls only this tool. With several calls, those executed before one of them ends
+/// the run depend on the way of driving it.
 fn agent_of_one(name: &'static str, arguments: &'static str) -> AgentBuilder {
     let model = Puppet::calling(move |turn| match turn {
         0 => vec![call("b", name, arguments)],
@@ -99,12 +99,12 @@ async fn a_tool_that_panics_hangs_or_fails_is_told_of_or_ends_the_run() {
         ("fails", ToolErrorKind::Failed, "no"),
     ];
     for (name, kind, expected) in table {
-        let told = text_of_call(&broken(|| agent(name, "{}").call_timeout(SOON)).await);
-        assert!(told.starts_with(expected), "{name}: {told}");
+        let actual = text_of_call(&in_all_ways(|| agent(name, "{}").call_timeout(SOON)).await);
+        assert!(actual.starts_with(expected), "{name}: {actual}");
         let build = || agent_of_one(name, "{}").call_timeout(SOON).error_policy(kind, ErrorPolicy::EndRun);
         assert!(
             matches!(
-                broken(build).await.unwrap_err().kind(),
+                in_all_ways(build).await.unwrap_err().kind(),
                 RunErrorKind::Stopped(StopReason::ToolFailed { .. })
             ),
             "{name}"
@@ -113,8 +113,8 @@ async fn a_tool_that_panics_hangs_or_fails_is_told_of_or_ends_the_run() {
 }
 
 #[tokio::test]
-async fn a_tool_that_fails_every_time_is_called_as_often_as_it_may_be() {
-    // A tool of its own, as the tests run side by side.
+async fn calls_a_failing_tool_up_to_its_limits() {
+    // This tool is separate because tests run concurrently.
     static TRIED: AtomicU32 = AtomicU32::new(0);
     #[tool(attempts = 2)]
     fn fails_and_counts() -> Result<u32, String> {
@@ -125,39 +125,39 @@ async fn a_tool_that_fails_every_time_is_called_as_often_as_it_may_be() {
         let model = Puppet::calling(|turn| vec![call(&format!("id-x{turn}y"), "fails_and_counts", "{}")]);
         Agent::builder(model).tools(tools![fails_and_counts])
     };
-    let error = broken(for_ever).await.unwrap_err();
+    let error = in_all_ways(for_ever).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::RepeatedCall(_))));
-    // In three ways, with two memories: three calls of two attempts each.
+    // Three ways, two memories, and two attempts for each of three calls.
     assert_eq!(TRIED.load(Ordering::SeqCst), 6 * 3 * 2);
 }
 
 #[tokio::test]
-async fn a_run_that_hangs_ends_when_its_time_is_over() {
+async fn the_time_limit_ends_a_hanging_run() {
     let error =
-        broken(|| agent_of_one("hangs", "{}").max_time(Duration::from_millis(200))).await.unwrap_err();
+        in_all_ways(|| agent_of_one("hangs", "{}").max_time(Duration::from_millis(200))).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTime(_))) && !error.is_resumable());
     assert!(error.messages().iter().any(|message| message.text().contains("interrupted")));
 }
 
 #[tokio::test]
-async fn a_hundred_megabytes_are_cut_before_anybody_reads_them() {
+async fn truncates_a_huge_output() {
     let build = || agent("floods", r#"{"bytes": 100000000}"#).max_output_chars(1000);
-    let told = text_of_call(&broken(build).await);
-    assert!(told.len() < 1200, "{}", told.len());
-    assert!(told.contains("left out"), "{told}");
+    let actual = text_of_call(&in_all_ways(build).await);
+    assert!(actual.len() < 1200, "{}", actual.len());
+    assert!(actual.contains("left out"), "{actual}");
 }
 
 #[tokio::test]
-async fn more_than_a_run_may_read_ends_it() {
+async fn the_output_limit_of_a_run_ends_it() {
     let build = || agent("floods", r#"{"bytes": 3000000}"#).max_run_output_chars(1_000_000);
-    let error: RunError = broken(build).await.unwrap_err();
+    let error: RunError = in_all_ways(build).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxOutputChars(_))));
     assert_eq!(error.tool_executions().len(), 3);
 }
 
-/// Nobody said that it is too much.
+/// No limit is set.
 #[tokio::test]
-async fn a_hundred_megabytes_without_a_limit_are_kept_whole() {
+async fn stores_a_huge_output_whole_without_a_limit() {
     for memory in super::memories().await {
         let agent = agent("floods", r#"{"bytes": 100000000}"#);
         let agent = agent.memory(memory.clone()).context(super::conversation()).build().unwrap();

@@ -1,4 +1,4 @@
-//! One life of a run: it starts or goes on, until it is over or killed.
+//! One life of a run: it starts or resumes, until it ends or is killed.
 
 use std::future::Future;
 use std::pin::pin;
@@ -14,7 +14,7 @@ use tool_core::{Agent, Answer, ChatMemory, Event, RunError, SqliteStore};
 use super::scenario::{CONVERSATION, QUESTION, Variant, agent, history};
 use super::world::{World, effects};
 
-/// How a run is driven.
+/// A way of driving a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Way {
     Awaited,
@@ -28,7 +28,7 @@ impl Way {
 
 pub(crate) type Outcome = Result<Answer, RunError>;
 
-/// Starts the run, or drives it on if one is kept. `None` if it was over already.
+/// Starts the run, or resumes the stored one. Returns `None` if it had already ended.
 pub(crate) async fn live(
     variant: Variant,
     way: Way,
@@ -38,14 +38,14 @@ pub(crate) async fn live(
 ) -> Option<Outcome> {
     let agent = agent(variant, store, world);
     let ids = store.runs().await.unwrap();
-    let kept = ChatMemory::new(store.clone()).messages(&CONVERSATION.into()).await.unwrap();
-    let is_untouched = effects(log).is_empty() && kept == history();
+    let stored = ChatMemory::new(store.clone()).messages(&CONVERSATION.into()).await.unwrap();
+    let is_untouched = effects(log).is_empty() && stored == history();
     let ask = match &*ids {
-        // A run is kept before it does anything.
+        // A run is stored before it does anything.
         [] if is_untouched => agent.ask(QUESTION).conversation(CONVERSATION),
         [] => return None,
         [id] => agent.resume(store.load_run(id).await.unwrap().unwrap()),
-        more => panic!("one run only: {more:?}"),
+        more => panic!("more than one run: {more:?}"),
     };
     Some(match way {
         Way::Awaited => ask.await,
@@ -61,10 +61,10 @@ async fn stream(ask: Ask) -> Outcome {
             return Ok(answer);
         }
     }
-    panic!("the stream ended without an end");
+    panic!("the stream ended without a final event");
 }
 
-/// One call at a time, the last first.
+/// Executes one call at a time, the last first.
 async fn drive(agent: &Agent, mut run: RunDriver) -> Outcome {
     loop {
         match run.next().await? {
@@ -81,7 +81,7 @@ async fn drive(agent: &Agent, mut run: RunDriver) -> Outcome {
     }
 }
 
-/// Unparks the thread that polls.
+/// Unparks the polling thread.
 struct Unpark(Thread);
 
 impl Wake for Unpark {
@@ -90,8 +90,8 @@ impl Wake for Unpark {
     }
 }
 
-/// Polls a future until it is ready, and looks behind each poll whether to go on; `None` if it was dropped. There are no
-/// timers, so a further attempt of a call does not wait.
+/// Polls a future until it is ready, and checks after each poll whether to continue. Returns `None` if it was dropped.
+/// There are no timers, so retries do not wait.
 pub(crate) fn poll_while<T>(
     future: impl Future<Output = T>,
     mut may_go_on: impl FnMut() -> bool,

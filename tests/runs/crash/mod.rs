@@ -1,9 +1,9 @@
-//! Runs that are killed, again and again, and come to what they would have come to.
+//! Runs that are killed repeatedly and still end as undisturbed runs do.
 //!
-//! A life of a run ends at a place that a seed chooses: between two steps, in the model, in a tool before or behind its
-//! effect, before, in or behind an operation of the store. The next life goes on from what the store has. 50 lives are
-//! processes that are killed, by themselves at such a place or from outside at any moment; 950 are futures that are dropped
-//! where they stand, over a store that outlasts them.
+//! A life of a run ends at a point that a seed chooses: between two steps, in the model, in a tool before or after its
+//! effect, or before, during or after an operation of the store. The next life continues from the stored state. 50
+//! lives are processes that are killed, by themselves at such a point or from outside at any moment; 950 are futures
+//! that are dropped at such a point, over a store that outlives them.
 
 mod life;
 mod processes;
@@ -20,17 +20,17 @@ use tool_core::{ChatMemory, SqliteStore};
 use witness::{End, Witness};
 use world::{Dice, Effect, World, effects};
 
-/// No life comes so far.
+/// A number of points that no life reaches.
 const NEVER: i64 = i64::MAX;
 
-/// A place for the files of one run, which is empty.
-fn place() -> PathBuf {
-    static PLACES: AtomicU32 = AtomicU32::new(0);
-    let number = PLACES.fetch_add(1, Ordering::Relaxed);
-    let place = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("crash").join(number.to_string());
-    let _ = std::fs::remove_dir_all(&place);
-    std::fs::create_dir_all(&place).unwrap();
-    place
+/// Creates an empty directory for the files of one run.
+fn directory() -> PathBuf {
+    static DIRECTORIES: AtomicU32 = AtomicU32::new(0);
+    let number = DIRECTORIES.fetch_add(1, Ordering::Relaxed);
+    let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("crash").join(number.to_string());
+    let _ = std::fs::remove_dir_all(&directory);
+    std::fs::create_dir_all(&directory).unwrap();
+    directory
 }
 
 async fn remember_history(store: &SqliteStore) {
@@ -45,16 +45,16 @@ fn new_store() -> SqliteStore {
     })
 }
 
-/// What a run comes to that nobody kills, and how many places it passes.
+/// Returns the end of a run that is never killed, and the number of points that it passes.
 fn undisturbed(variant: Variant, way: Way) -> (End, Vec<Effect>) {
-    let log = place().join("log");
+    let log = directory().join("log");
     let world = World::new(NEVER, world::End::Future, &log);
     let outcome = wait_for(live(variant, way, &new_store(), &world, &log)).unwrap();
-    (End::of(&outcome), effects(&log))
+    (End::new(&outcome), effects(&log))
 }
 
 #[test]
-fn all_ways_come_to_the_same() {
+fn all_ways_have_the_same_outcome() {
     for variant in Variant::ALL {
         let ends = Way::ALL.map(|way| undisturbed(variant, way).0);
         assert_eq!((&ends[0], &ends[0]), (&ends[1], &ends[2]));
@@ -63,18 +63,18 @@ fn all_ways_come_to_the_same() {
     }
 }
 
-/// Lives that end, in one run; gives how many did.
+/// Runs lives until one reaches the end of the run, and returns how many were killed.
 fn kill(seed: u64, expected: &[(Variant, (End, Vec<Effect>))]) -> u32 {
     let mut dice = Dice::new(seed);
     let (variant, expected) = &expected[dice.below(expected.len() as u64) as usize];
-    let log = place().join("log");
+    let log = directory().join("log");
     let store = new_store();
     let mut witness = Witness::new(*variant, expected.clone(), store.clone(), &log);
     let mut killed = 0;
     loop {
         let way = Way::ALL[dice.below(3) as usize];
         let world = World::new(dice.below(80) as i64, world::End::Future, &log);
-        // Some are dropped where they wait for the store's thread, or for nobody.
+        // Some are dropped while they wait for the store's thread, or while they wait for nothing.
         let mut polls = if dice.below(4) == 0 { 1 + dice.below(200) } else { u64::MAX };
         let may_go_on = || {
             polls -= 1;
@@ -83,16 +83,16 @@ fn kill(seed: u64, expected: &[(Variant, (End, Vec<Effect>))]) -> u32 {
         match poll_while(live(*variant, way, &store, &world, &log), may_go_on) {
             None => killed += 1,
             Some(outcome) => {
-                witness.conclude(outcome.as_ref().map(End::of));
+                witness.conclude(outcome.as_ref().map(End::new));
                 return killed;
             }
         }
-        witness.look();
+        witness.check();
     }
 }
 
 #[test]
-fn a_run_whose_future_is_dropped_anywhere_comes_to_the_same() {
+fn a_run_survives_dropped_futures_at_any_point() {
     let expected = Variant::ALL.map(|one| (one, undisturbed(one, Way::Awaited)));
     let (mut killed, mut seed) = (0, 0);
     while killed < 950 {

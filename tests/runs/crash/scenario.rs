@@ -1,4 +1,4 @@
-//! What the runs do that are killed: a call of each kind of tool, some of them side by side.
+//! The runs that are killed: one call of each kind of tool, some of them concurrent.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -15,14 +15,14 @@ use tool_core::{
 use super::world::World;
 use tests::support::ways::assert_valid;
 
-/// Which run it is.
+/// A variant of the run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Variant {
-    /// It has an answer.
+    /// The run ends with an answer.
     Answered,
-    /// A tool ends it, and what was done is undone.
+    /// A tool ends the run, and its calls are undone.
     Failed,
-    /// It calls nothing, and says what was said before.
+    /// The run calls nothing and is preceded by the history.
     Talk,
 }
 
@@ -33,7 +33,7 @@ impl Variant {
 pub(crate) const CONVERSATION: &str = "user-7";
 pub(crate) const QUESTION: &str = "Go on";
 
-/// What was said before.
+/// Returns the messages that precede the run.
 pub(crate) fn history() -> Vec<Message> {
     vec![Message::user(QUESTION), Message::assistant("Good morning!")]
 }
@@ -88,7 +88,7 @@ async fn charge(
     format!("charged {n}")
 }
 
-/// Fails at first; so it does not when it was interrupted at first.
+/// Fails on its first attempt; an interrupted first attempt counts.
 #[tool(attempts = 3)]
 async fn flaky(
     n: u32,
@@ -144,7 +144,7 @@ async fn close(
     if n == 0 { Ok(n) } else { Err(ToolError::fatal("the bank is closed")) }
 }
 
-/// The calls of each turn.
+/// Returns the calls of each turn.
 fn script(variant: Variant) -> &'static [&'static [(&'static str, u32)]] {
     match variant {
         Variant::Answered => &[
@@ -160,7 +160,7 @@ fn script(variant: Variant) -> &'static [&'static [(&'static str, u32)]] {
     }
 }
 
-/// Replies by what it is sent, so that it goes on where it was in another life.
+/// A model whose reply depends on the request alone, so that another life continues where the last one ended.
 struct Model {
     world: World,
     variant: Variant,
@@ -196,7 +196,7 @@ impl ChatModel for Model {
     }
 }
 
-/// A store in front of which, in which and behind which a life may end.
+/// A store before, during and after whose operations a life may end.
 struct Mortal {
     store: SqliteStore,
     world: World,
@@ -206,7 +206,7 @@ impl Mortal {
     fn through<'a, T: Send + 'a>(&'a self, mut work: StoreFuture<'a, T>) -> StoreFuture<'a, T> {
         Box::pin(async move {
             self.world.pass().await;
-            // Handed over, and done or not when the life ends.
+            // The operation has been submitted; whether it is executed is open if the life ends here.
             let done = poll_fn(|context| Poll::Ready(work.poll_unpin(context))).await;
             self.world.pass().await;
             let done = match done {
@@ -255,7 +255,7 @@ impl RunStore for Mortal {
     }
 }
 
-/// The agent of one life: its model, its tools and its memory are made anew, what is in the store is what was.
+/// Builds the agent of one life. Its model, tools and memory are new; only the store outlives a life.
 pub(crate) fn agent(variant: Variant, store: &SqliteStore, world: &World) -> Agent {
     let mortal = || Mortal { store: store.clone(), world: world.clone() };
     let (approving, watching) = (world.clone(), world.clone());

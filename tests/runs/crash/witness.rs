@@ -1,4 +1,4 @@
-//! Who looks between two lives and at the end.
+//! Checks between two lives and at the end.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -13,19 +13,19 @@ use super::scenario::{CONVERSATION, Variant, history};
 use super::world::{Effect, effects};
 use tests::support::ways::assert_valid;
 
-/// What a run came to.
+/// The end of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct End {
-    /// The text of the answer, or that of the error.
+    /// The text of the answer or of the error.
     pub(crate) text: String,
     pub(crate) messages: Vec<Message>,
     pub(crate) is_answer: bool,
-    /// The calls that undid others, in order.
+    /// The ids of the undo calls, in order.
     pub(crate) undone: Vec<String>,
 }
 
 impl End {
-    pub(crate) fn of(outcome: &Outcome) -> Self {
+    pub(crate) fn new(outcome: &Outcome) -> Self {
         match outcome {
             Ok(answer) => Self {
                 text: answer.text().to_owned(),
@@ -43,14 +43,14 @@ impl End {
     }
 }
 
-/// Looks at one run over all of its lives.
+/// Checks one run over all of its lives.
 pub(crate) struct Witness {
     variant: Variant,
-    /// What an undisturbed run came to, and what it did.
+    /// The end and the effects of an undisturbed run.
     expected: (End, Vec<Effect>),
     store: SqliteStore,
     log: PathBuf,
-    /// How often the calls had their effect whose outcome is kept.
+    /// The number of effects of each call whose outcome is stored.
     recorded: HashMap<String, usize>,
 }
 
@@ -64,12 +64,12 @@ impl Witness {
         Self { variant, expected, store, log: log.to_owned(), recorded: HashMap::new() }
     }
 
-    /// Between two lives: nothing was done again whose outcome was kept before.
-    pub(crate) fn look(&mut self) {
+    /// Checks between two lives that no call with a stored outcome was executed again.
+    pub(crate) fn check(&mut self) {
         let effects = effects(&self.log);
         let count = |id: &str| effects.iter().filter(|one| one.call_id == id).count();
         for (id, before) in &self.recorded {
-            assert_eq!(count(id), *before, "{id} was made again, though its outcome was kept");
+            assert_eq!(count(id), *before, "{id} was executed again after its outcome was stored");
         }
         for run in wait_for(self.store.runs()).unwrap() {
             let run = wait_for(self.store.load_run(&run)).unwrap().unwrap();
@@ -79,21 +79,24 @@ impl Witness {
                 self.recorded.insert(id, times);
             }
         }
-        let kept = self.kept();
-        assert_valid(&kept);
-        let has_all = kept.len() > history().len();
-        assert!(!has_all || kept.len() == history().len() + self.expected.0.messages.len(), "in part");
+        let stored = self.stored();
+        assert_valid(&stored);
+        let has_all = stored.len() > history().len();
+        assert!(
+            !has_all || stored.len() == history().len() + self.expected.0.messages.len(),
+            "the run is stored partially"
+        );
     }
 
-    /// What is kept of the conversation.
-    fn kept(&self) -> Vec<Message> {
+    /// Returns the stored conversation.
+    fn stored(&self) -> Vec<Message> {
         let memory = ChatMemory::new(self.store.clone());
         wait_for(memory.messages(&ConversationId::new(CONVERSATION))).unwrap()
     }
 
-    /// At the end: all is as if nobody had been killed.
+    /// Checks at the end that everything is as in an undisturbed run.
     pub(crate) fn conclude(&mut self, end: Option<End>) {
-        self.look();
+        self.check();
         assert_eq!(wait_for(self.store.runs()).unwrap(), Vec::<String>::new());
         let (expected, expected_effects) = &self.expected;
         let effects = effects(&self.log);
@@ -104,9 +107,9 @@ impl Witness {
                 assert_eq!(end.text, expected.text);
             }
         }
-        let kept = self.kept();
-        assert_eq!(kept[..history().len()], history());
-        let added = &kept[history().len()..];
+        let stored = self.stored();
+        assert_eq!(stored[..history().len()], history());
+        let added = &stored[history().len()..];
         match self.variant {
             Variant::Answered | Variant::Talk => assert_same(added, &expected.messages, &effects),
             Variant::Failed => assert_eq!(added, []),
@@ -115,7 +118,7 @@ impl Witness {
     }
 }
 
-/// The ids of the calls whose outcome is in the state.
+/// Returns the ids of the calls whose outcome is in the state.
 fn recorded(state: &Value) -> Vec<String> {
     let of_turn = state.pointer("/stage/calling/calls").and_then(Value::as_array);
     let of_turn = of_turn.into_iter().flatten().filter_map(|one| one.pointer("/outcome/call/id"));
@@ -124,7 +127,7 @@ fn recorded(state: &Value) -> Vec<String> {
     of_turn.chain(over).chain(undone).map(|id| id.as_str().unwrap().to_owned()).collect()
 }
 
-/// The messages are the same, but for the calls that are made at most once: what came of them may be unknown.
+/// Checks that the messages are equal, except that the outcome of `at_most_once` calls may be unknown.
 fn assert_same(messages: &[Message], expected: &[Message], effects: &[Effect]) {
     assert_eq!(messages.len(), expected.len());
     for (message, expected) in messages.iter().zip(expected) {
@@ -139,7 +142,7 @@ fn assert_same(messages: &[Message], expected: &[Message], effects: &[Effect]) {
                 }
             }
             Message::Assistant(reply) if reply.tool_calls.is_empty() && messages.len() > 2 => {
-                // The text tells of all results.
+                // The text contains all results.
                 let results = messages.iter().filter(|one| matches!(one, Message::Tool(_)));
                 assert_eq!(reply.text, results.map(Message::text).collect::<Vec<_>>().join(", "));
             }
@@ -154,10 +157,10 @@ fn assert_effects(effects: &[Effect], expected: &[Effect]) {
     for one in effects {
         assert_eq!(*keys.entry(&one.call_id).or_insert(&one.key), one.key, "a call has one key");
         let last = attempts.insert(&one.call_id, one.attempt).unwrap_or(0);
-        assert!(one.attempt > last, "{one:?} behind attempt {last}");
+        assert!(one.attempt > last, "{one:?} after attempt {last}");
     }
     let runs: HashSet<_> = effects.iter().map(|one| one.key.split('/').next()).collect();
-    assert!(runs.len() <= 1, "one run");
+    assert!(runs.len() <= 1, "more than one run");
     let first = |effects: &[Effect], tool: Option<&str>| {
         let mut ids: Vec<String> = Vec::new();
         for one in effects.iter().filter(|one| tool.is_none_or(|tool| one.tool == tool)) {
@@ -167,7 +170,7 @@ fn assert_effects(effects: &[Effect], expected: &[Effect]) {
         }
         ids
     };
-    // What is made at most once may have been interrupted before it had its effect.
+    // An `at_most_once` call may have been interrupted before its effect.
     let charged = first(expected, Some("charge"));
     let certain = |effects| {
         let mut ids = first(effects, None);
@@ -176,5 +179,9 @@ fn assert_effects(effects: &[Effect], expected: &[Effect]) {
         ids
     };
     assert_eq!(certain(effects), certain(expected));
-    assert_eq!(first(effects, Some("cancel")), first(expected, Some("cancel")), "the last first");
+    assert_eq!(
+        first(effects, Some("cancel")),
+        first(expected, Some("cancel")),
+        "the last call is undone first"
+    );
 }

@@ -1,5 +1,5 @@
-//! States that earlier versions wrote keep loading. The files of a format are never changed: a change of the form that
-//! they do not fit raises the format and adds files.
+//! Stored states of earlier formats stay readable. The files of a format never change: an incompatible change of the
+//! form raises the format number and adds files.
 
 use std::path::PathBuf;
 
@@ -41,7 +41,7 @@ fn golden(format: u32, name: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// What a kept run comes to, with a model that says one thing more.
+/// Returns the end of a stored run that is resumed with a model that replies once more.
 async fn resumed(state: &str) -> String {
     let run: Run = serde_json::from_str(state).unwrap();
     let again: Run = serde_json::from_str(&serde_json::to_string(&run).unwrap()).unwrap();
@@ -65,7 +65,7 @@ async fn resumed(state: &str) -> String {
 }
 
 #[tokio::test]
-async fn runs_of_format_1_go_on() {
+async fn resumes_runs_of_format_1() {
     let turns = "error: the model still called tools after 3 turns; raise `max_turns`, or check `tool_executions()` for what it attempts (4 calls)";
     let cut = "error: the model's reply was cut short in the middle of its calls, so none was executed; ask for less at once (3 calls)";
     let table = [
@@ -80,7 +80,7 @@ async fn runs_of_format_1_go_on() {
     for (name, expected) in table {
         assert_eq!(resumed(&golden(1, name)).await, expected, "{name}");
     }
-    // All that a state of format 1 says is kept.
+    // Everything that a state of format 1 contains is retained.
     let run: Run = serde_json::from_str(&golden(1, "calling")).unwrap();
     assert_eq!((run.limits().max_turns, run.turns()), (3, 1));
     assert_eq!(run.conversation().map(ToString::to_string).as_deref(), Some("user-7"));
@@ -98,7 +98,7 @@ fn reply(calls: &[(&str, &str, &str)]) -> ChatResponse {
         .with_usage(Usage::new(100, 10))
 }
 
-/// A run in every place where one can stand.
+/// Returns a run at each stage.
 fn runs() -> Vec<(&'static str, Run)> {
     let definitions = tools![sum, ticket, erase, book, unbook].definitions().clone();
     let limits = RunLimits::new().max_turns(4).max_calls(9).max_time(std::time::Duration::from_secs(60));
@@ -164,9 +164,9 @@ fn runs() -> Vec<(&'static str, Run)> {
     ]
 }
 
-/// With `BLESS=1` in the environment the files that are missing are written.
+/// `BLESS=1` in the environment writes missing files.
 #[tokio::test]
-async fn runs_of_format_2_go_on_and_are_written_alike() {
+async fn resumes_runs_of_format_2_and_writes_them_unchanged() {
     for (name, run) in runs() {
         let mut state = serde_json::to_value(&run).unwrap();
         state["id"] = "run_00000000000000000000000000000000".into();
@@ -174,8 +174,8 @@ async fn runs_of_format_2_go_on_and_are_written_alike() {
         if std::env::var_os("BLESS").is_some() && !path.exists() {
             std::fs::write(&path, serde_json::to_string_pretty(&state).unwrap() + "\n").unwrap();
         }
-        let kept: Value = serde_json::from_str(&golden(2, name)).unwrap();
-        assert_eq!(state, kept, "{name}");
+        let stored: Value = serde_json::from_str(&golden(2, name)).unwrap();
+        assert_eq!(state, stored, "{name}");
     }
     let cut = "error: the model's reply was cut short in the middle of its calls, so none was executed; ask for less at once (3 calls)";
     let waits = "error: calls await approval: `erase`; store `into_run()`, call `resolve_approval` for each of `awaiting_approval()`, and `resume` the run (0 calls)";
@@ -200,7 +200,7 @@ async fn runs_of_format_2_go_on_and_are_written_alike() {
     assert_eq!(run.tool_executions()[2].outcome().unwrap_err().kind(), ToolErrorKind::Denied);
 }
 
-/// What the messages say is not said again, and tools are not described.
+/// The state does not repeat the messages and does not contain the tools' descriptions.
 #[test]
 fn a_state_is_compact() {
     let mut run = Run::new([Message::user("Go")]).max_turns(100);

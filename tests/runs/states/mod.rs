@@ -1,4 +1,4 @@
-//! A run alone, without a model, tools or a runtime: what it takes, what its state may be, what it shows.
+//! The run without a model, tools or a runtime: its input, its serialised state, and its debug output.
 
 mod formats;
 mod rules;
@@ -10,7 +10,7 @@ use tool_core::tool::ToolExecution;
 use tool_core::{Approval, Event, Message, RunErrorKind, ToolCall, ToolError, ToolOutput};
 
 #[test]
-fn a_run_takes_only_what_it_asked_for() {
+fn a_run_accepts_only_requested_input() {
     let reply = |calls: &[&str]| {
         let calls = calls.iter().map(|id| ToolCall::new(*id, "sum", "{}"));
         ChatResponse::new(AssistantMessage::default().with_tool_calls(calls))
@@ -36,7 +36,7 @@ fn a_run_takes_only_what_it_asked_for() {
 }
 
 #[test]
-fn a_state_that_contradicts_itself_is_refused() {
+fn refuses_inconsistent_states() {
     let mut run = Run::new([Message::user("What now?")]);
     let calls = ["a", "b"].map(|id| ToolCall::new(id, "sum", "{}"));
     run.record_response(ChatResponse::new(AssistantMessage::default().with_tool_calls(calls))).unwrap();
@@ -66,7 +66,7 @@ fn a_state_that_contradicts_itself_is_refused() {
 }
 
 #[test]
-fn a_state_of_another_format_is_refused() {
+fn refuses_states_of_unknown_formats() {
     let mut state = serde_json::to_value(Run::new([Message::user("What now?")])).unwrap();
     assert_eq!(state["format"], 2);
     state["format"] = json!(3);
@@ -78,10 +78,10 @@ fn a_state_of_another_format_is_refused() {
 }
 
 #[test]
-fn a_state_may_say_which_conversation_it_is_of() {
+fn a_state_may_contain_its_conversation() {
     let run = Run::new([Message::user("What now?")]);
     let state = serde_json::to_value(&run).unwrap();
-    // As states were before there were conversations.
+    // The form of states from before conversations existed.
     assert_eq!(state.get("conversation"), None);
     assert_eq!(serde_json::from_value::<Run>(state).unwrap().conversation(), None);
     let state = serde_json::to_value(run.with_conversation("user-7")).unwrap();
@@ -91,7 +91,7 @@ fn a_state_may_say_which_conversation_it_is_of() {
 }
 
 #[test]
-fn errors_of_a_restored_run_keep_kind_and_text() {
+fn restored_errors_retain_kind_and_text() {
     let execution =
         ToolExecution::new(ToolCall::new("a", "sum", "{}"), Err(ToolError::failed("no such city")));
     let state = serde_json::to_string(&execution).unwrap();
@@ -102,7 +102,7 @@ fn errors_of_a_restored_run_keep_kind_and_text() {
 }
 
 #[test]
-fn outputs_of_earlier_states_are_read() {
+fn reads_outputs_of_earlier_states() {
     let table = [
         (json!({ "content": "a" }), ToolOutput::text("a")),
         (json!({ "content": [{ "type": "text", "text": "a" }] }), ToolOutput::text("a")),
@@ -123,7 +123,7 @@ fn outputs_of_earlier_states_are_read() {
 }
 
 #[test]
-fn debug_tells_no_arguments() {
+fn debug_output_omits_content() {
     let mut run = Run::new([Message::user("secret 1")]);
     let call = ToolCall::new("a", "sum", "{\"secret\": 2}");
     run.record_response(ChatResponse::new(

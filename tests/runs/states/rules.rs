@@ -1,4 +1,4 @@
-//! Rules of a run alone that hold however it is driven: what no order of calls to it gets around.
+//! Rules of a run that hold however it is driven: no order of method calls gets around them.
 
 use serde_json::{Value, json};
 use tool_core::model::{AssistantMessage, ChatResponse, ToolDefinition, ToolDefinitions, ToolPolicy};
@@ -6,7 +6,7 @@ use tool_core::run::{ErrorPolicy, Run, Step};
 use tool_core::tool::{ToolErrorKind, ToolExecution};
 use tool_core::{Approval, Message, ToolCall, ToolError, ToolOutput};
 
-/// The tool `work`, with this policy.
+/// Returns the tool `work` with this policy.
 fn tools(change: fn(&mut ToolPolicy)) -> ToolDefinitions {
     let mut policy = ToolPolicy::default();
     change(&mut policy);
@@ -18,7 +18,7 @@ fn calls(id: &str, arguments: &str) -> ChatResponse {
     ChatResponse::new(AssistantMessage::default().with_tool_calls([call]))
 }
 
-/// A run whose model has called `work` once, with the id `a`.
+/// Returns a run whose model has called `work` once, with the id `a`.
 fn calling() -> Run {
     let mut run = Run::new([Message::user("Go")]);
     run.record_response(calls("a", "{}")).unwrap();
@@ -29,26 +29,26 @@ fn failed(error: ToolError) -> ToolExecution {
     ToolExecution::new(ToolCall::new("a", "work", "{}"), Err(error))
 }
 
-/// The error of a call that took too long, which only a kept one can be had of without a clock.
+/// Returns the error of a call that timed out, deserialised because no clock is available here.
 fn timed_out() -> ToolError {
     serde_json::from_value(json!({ "kind": ToolErrorKind::TimedOut, "message": "too long" })).unwrap()
 }
 
 #[test]
-fn a_pure_tool_keeps_to_what_else_is_said_of_it() {
+fn a_pure_tool_respects_its_other_options() {
     let mut waiting = calling();
     let tools_that_wait = tools(|policy| (policy.pure, policy.needs_approval) = (true, true));
     assert!(matches!(waiting.next(&tools_that_wait), Step::NeedsApproval(calls) if calls.len() == 1));
 
-    let mut lost = calling();
+    let mut interrupted = calling();
     let tools_of_once = tools(|policy| (policy.pure, policy.at_most_once) = (true, true));
-    assert!(matches!(lost.next(&tools_of_once), Step::CallTools(_)));
-    lost.begin_call("a").unwrap();
-    assert!(matches!(lost.next(&tools_of_once), Step::CallModel(_)));
+    assert!(matches!(interrupted.next(&tools_of_once), Step::CallTools(_)));
+    interrupted.begin_call("a").unwrap();
+    assert!(matches!(interrupted.next(&tools_of_once), Step::CallModel(_)));
 }
 
 #[test]
-fn the_output_of_a_pure_tool_is_of_the_arguments_it_was_called_with() {
+fn reuses_a_pure_output_by_the_executed_arguments() {
     let tools = tools(|policy| policy.pure = true);
     let mut run = Run::new([Message::user("Go")]);
     run.record_response(calls("id-a", r#"{"at": 1}"#)).unwrap();
@@ -57,28 +57,28 @@ fn the_output_of_a_pure_tool_is_of_the_arguments_it_was_called_with() {
     let Step::CallTools(changed) = run.next(&tools) else { panic!("it is approved") };
     run.record_result(ToolExecution::new(changed[0].clone(), Ok(ToolOutput::text("of 2")))).unwrap();
     run.record_response(calls("id-b", r#"{"at": 2}"#)).unwrap();
-    assert!(matches!(run.next(&tools), Step::CallModel(_)), "that was called");
+    assert!(matches!(run.next(&tools), Step::CallModel(_)), "it was executed with these arguments");
     run.record_response(calls("id-c", r#"{"at": 1}"#)).unwrap();
-    assert!(matches!(run.next(&tools), Step::CallTools(_)), "that was only asked for");
+    assert!(matches!(run.next(&tools), Step::CallTools(_)), "it was only requested with these arguments");
 }
 
 #[test]
-fn what_may_be_made_once_is_begun_once() {
+fn starts_at_most_once_calls_once() {
     let tools = tools(|policy| (policy.at_most_once, policy.attempts) = (true, 3));
     let mut run = calling();
     assert!(matches!(run.next(&tools), Step::CallTools(_)));
     run.begin_call("a").unwrap();
-    assert!(run.begin_call("a").is_err(), "nobody knows what came of it");
+    assert!(run.begin_call("a").is_err(), "its outcome is unknown");
     run.record_result(failed(ToolError::failed("busy"))).unwrap();
     assert_eq!(run.begin_call("a").unwrap().number, 2, "it is known to have failed");
-    // Whether one that took too long had its effect, nobody knows.
+    // It is unknown whether a call that timed out had its effect.
     run.record_result(failed(timed_out())).unwrap();
     assert!(run.begin_call("a").is_err());
     assert_eq!(run.tool_executions()[0].outcome().unwrap_err().kind(), ToolErrorKind::TimedOut);
 }
 
 #[test]
-fn a_call_that_waits_has_no_outcome() {
+fn refuses_the_outcome_of_a_call_that_awaits_approval() {
     let mut run = calling();
     assert!(matches!(run.next(&tools(|policy| policy.needs_approval = true)), Step::NeedsApproval(_)));
     assert!(run.record_result(failed(ToolError::failed("no"))).is_err());
@@ -87,7 +87,7 @@ fn a_call_that_waits_has_no_outcome() {
 }
 
 #[test]
-fn a_call_between_two_attempts_was_made() {
+fn a_call_between_two_attempts_counts_as_executed() {
     let tools = tools(|policy| policy.attempts = 2);
     let mut run = calling();
     assert!(matches!(run.next(&tools), Step::CallTools(_)));
@@ -100,7 +100,7 @@ fn a_call_between_two_attempts_was_made() {
 }
 
 #[test]
-fn counters_that_were_edited_overflow_nothing() {
+fn edited_counters_do_not_overflow() {
     let edited = |change: fn(&mut Value)| {
         let mut run = calling();
         run.begin_call("a").unwrap();
@@ -118,7 +118,7 @@ fn counters_that_were_edited_overflow_nothing() {
 }
 
 #[test]
-fn what_is_settled_without_a_tool_is_judged_as_any_failure() {
+fn error_policies_apply_to_calls_without_an_execution() {
     let deny = |run: &mut Run| run.resolve_approval("a", Approval::deny("secret")).unwrap();
     let lose = |run: &mut Run| drop(run.begin_call("a").unwrap());
     let table = [

@@ -6,11 +6,11 @@
 mod program;
 
 #[tokio::test]
-async fn they_all_work() {
+async fn all_options_work() {
     program::call_all().await;
 }
 
 #[tokio::test]
-async fn they_all_work_in_edition_2021() {
+async fn all_options_work_in_edition_2021() {
     tests_edition_2021::call_all().await;
 }

@@ -1,5 +1,5 @@
-//! The schemas of Rust types, in general and in strict form: a table of types, what the model is told of each, whether
-//! it can be said in strict mode, and values that must read the same either way.
+//! The schemas of Rust types, general and strict: a table of types with their schemas, whether each has a strict form,
+//! and values that read the same with either schema.
 
 mod rules;
 mod types;
@@ -15,19 +15,19 @@ use tool_core::{ToolCall, ToolContext, ToolSet, tool, tools};
 
 use self::types::*;
 
-/// What is expected of a type.
+/// The expectations for a type.
 struct Expected {
     schema: Value,
-    /// The place and the reason of the refusal, if it has no strict form.
+    /// The path and the reason of the refusal, if the type has no strict form.
     strict: Result<(), (&'static str, &'static str)>,
-    /// Values as a model may write them that is not held to the schema.
+    /// Values that an unconstrained model may write.
     values: Vec<Value>,
 }
 
 const MAP: &str = "an open map cannot be said in strict mode; make it a list of pairs";
 const ANYTHING: &str = "a value of any kind cannot be said in strict mode; say of what type it is";
 
-fn of(schema: Value, values: impl IntoIterator<Item = Value>) -> Expected {
+fn accepted(schema: Value, values: impl IntoIterator<Item = Value>) -> Expected {
     Expected { schema, strict: Ok(()), values: values.into_iter().collect() }
 }
 
@@ -35,7 +35,7 @@ fn refused(schema: Value, path: &'static str, why: &'static str) -> Expected {
     Expected { schema, strict: Err((path, why)), values: Vec::new() }
 }
 
-/// A tool per type, each of which gives back what it was given.
+/// Checks each type with a tool that returns its argument.
 macro_rules! check {
     ($($type:ty => $expected:expr),* $(,)?) => {{
         let mut count = 0;
@@ -71,24 +71,25 @@ fn check(name: &str, set: &ToolSet, expected: Expected) {
     let form = strict.get("read").unwrap().definition().parameters();
     assert_eq!(rules::check(form), Ok(()), "{name}: {form}");
     assert!(!expected.values.is_empty(), "{name} has a value");
-    // What is written to the letter must do without mending.
+    // Strictly valid values must need no repair.
     let strict = strict.clone().strict_arguments();
     for value in expected.values {
         let given = json!({ "it": value });
-        let held = rules::as_held_to(form, form, &given);
-        let held = held.unwrap_or_else(|| panic!("{name}: {value} cannot be written to {form}"));
-        assert_eq!(call(&strict, &held), call(set, &given), "{name}: {value} as {held}");
+        let constrained = rules::as_constrained_by(form, form, &given);
+        let constrained =
+            constrained.unwrap_or_else(|| panic!("{name}: {value} cannot be written to {form}"));
+        assert_eq!(call(&strict, &constrained), call(set, &given), "{name}: {value} as {constrained}");
         assert!(call(set, &given).is_ok(), "{name}: {:?}", call(set, &given));
     }
 }
 
 fn call(set: &ToolSet, arguments: &Value) -> Result<String, String> {
     let call = ToolCall::new("call_1", "read", arguments.to_string());
-    let outcome = set.call(&call, &ToolContext::new()).now_or_never().expect("a tool that does not wait");
+    let outcome = set.call(&call, &ToolContext::new()).now_or_never().expect("the tool does not suspend");
     outcome.map(|output| output.to_string()).map_err(|error| error.to_string())
 }
 
-/// The names of all properties in their order, which comparing objects does not tell.
+/// Returns the names of all properties in order, which comparing objects ignores.
 fn names(schema: &Value) -> Vec<&str> {
     let mut found = Vec::new();
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
@@ -104,7 +105,7 @@ fn names(schema: &Value) -> Vec<&str> {
     found
 }
 
-/// Every reference leads somewhere, from the root.
+/// Checks that every reference resolves from the root.
 fn assert_references(root: &Value, schema: &Value) {
     if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
         assert!(root.pointer(reference.strip_prefix('#').unwrap()).is_some(), "{reference} in {root}");
@@ -150,37 +151,37 @@ fn plain_types() {
     let integer = || json!({ "type": "integer" });
     let natural = || json!({ "type": "integer", "minimum": 0 });
     let count = check! {
-        bool => of(json!({ "type": "boolean" }), [json!(true)]),
-        u8 => of(byte(), [json!(0), json!(255)]),
-        i8 => of(json!({ "type": "integer", "minimum": -128, "maximum": 127 }), [json!(-128)]),
-        u16 => of(json!({ "type": "integer", "minimum": 0, "maximum": 65535 }), [json!(65535)]),
-        i32 => of(integer(), [json!(-1)]),
-        u32 => of(natural(), [json!(7)]),
-        i64 => of(integer(), [json!(i64::MIN), json!(9_007_199_254_740_993_i64)]),
-        u64 => of(natural(), [json!(u64::MAX)]),
-        i128 => of(integer(), [json!(-5)]),
-        u128 => of(natural(), [json!(5)]),
-        usize => of(natural(), [json!(5)]),
-        NonZeroU8 => of(json!({ "type": "integer", "minimum": 1, "maximum": 255 }), [json!(1)]),
-        NonZeroU64 => of(json!({ "type": "integer", "minimum": 1 }), [json!(1)]),
-        NonZeroI8 => of(
+        bool => accepted(json!({ "type": "boolean" }), [json!(true)]),
+        u8 => accepted(byte(), [json!(0), json!(255)]),
+        i8 => accepted(json!({ "type": "integer", "minimum": -128, "maximum": 127 }), [json!(-128)]),
+        u16 => accepted(json!({ "type": "integer", "minimum": 0, "maximum": 65535 }), [json!(65535)]),
+        i32 => accepted(integer(), [json!(-1)]),
+        u32 => accepted(natural(), [json!(7)]),
+        i64 => accepted(integer(), [json!(i64::MIN), json!(9_007_199_254_740_993_i64)]),
+        u64 => accepted(natural(), [json!(u64::MAX)]),
+        i128 => accepted(integer(), [json!(-5)]),
+        u128 => accepted(natural(), [json!(5)]),
+        usize => accepted(natural(), [json!(5)]),
+        NonZeroU8 => accepted(json!({ "type": "integer", "minimum": 1, "maximum": 255 }), [json!(1)]),
+        NonZeroU64 => accepted(json!({ "type": "integer", "minimum": 1 }), [json!(1)]),
+        NonZeroI8 => accepted(
             json!({ "type": "integer", "minimum": -128, "maximum": 127, "not": { "const": 0 } }),
             [json!(-1)],
         ),
-        f32 => of(json!({ "type": "number" }), [json!(0.5), json!(1)]),
-        f64 => of(json!({ "type": "number" }), [json!(-0.1)]),
-        char => of(json!({ "type": "string", "minLength": 1, "maxLength": 1 }), [json!("é")]),
-        String => of(text(), [json!(""), json!("null")]),
-        PathBuf => of(text(), [json!("/")]),
-        Ipv4Addr => of(json!({ "type": "string", "format": "ipv4" }), [json!("127.0.0.1")]),
-        IpAddr => of(json!({ "type": "string", "format": "ip" }), [json!("::1")]),
-        () => of(json!({ "type": "null" }), [json!(null)]),
-        Nothing => of(json!({ "type": "null" }), [json!(null)]),
-        Wrapped => of(byte(), [json!(7)]),
-        Box<u8> => of(byte(), [json!(7)]),
-        Option<u8> => of(or_null(byte()), [json!(7), json!(null)]),
-        Option<Option<u8>> => of(or_null(byte()), [json!(7), json!(null)]),
-        Option<String> => of(or_null(text()), [json!("null"), json!(null)]),
+        f32 => accepted(json!({ "type": "number" }), [json!(0.5), json!(1)]),
+        f64 => accepted(json!({ "type": "number" }), [json!(-0.1)]),
+        char => accepted(json!({ "type": "string", "minLength": 1, "maxLength": 1 }), [json!("é")]),
+        String => accepted(text(), [json!(""), json!("null")]),
+        PathBuf => accepted(text(), [json!("/")]),
+        Ipv4Addr => accepted(json!({ "type": "string", "format": "ipv4" }), [json!("127.0.0.1")]),
+        IpAddr => accepted(json!({ "type": "string", "format": "ip" }), [json!("::1")]),
+        () => accepted(json!({ "type": "null" }), [json!(null)]),
+        Nothing => accepted(json!({ "type": "null" }), [json!(null)]),
+        Wrapped => accepted(byte(), [json!(7)]),
+        Box<u8> => accepted(byte(), [json!(7)]),
+        Option<u8> => accepted(or_null(byte()), [json!(7), json!(null)]),
+        Option<Option<u8>> => accepted(or_null(byte()), [json!(7), json!(null)]),
+        Option<String> => accepted(or_null(text()), [json!("null"), json!(null)]),
     };
     assert_eq!(count, 28);
 }
@@ -189,19 +190,19 @@ fn plain_types() {
 fn collections() {
     let map = |values: Value| json!({ "type": "object", "additionalProperties": values });
     let count = check! {
-        Vec<u8> => of(json!({ "type": "array", "items": byte() }), [json!([]), json!([1, 1])]),
-        Vec<Option<u8>> => of(json!({ "type": "array", "items": or_null(byte()) }), [json!([1, null])]),
-        Vec<Vec<u8>> => of(
+        Vec<u8> => accepted(json!({ "type": "array", "items": byte() }), [json!([]), json!([1, 1])]),
+        Vec<Option<u8>> => accepted(json!({ "type": "array", "items": or_null(byte()) }), [json!([1, null])]),
+        Vec<Vec<u8>> => accepted(
             json!({ "type": "array", "items": { "type": "array", "items": byte() } }),
             [json!([[1], []])],
         ),
-        Vec<Inner> => of(json!({ "type": "array", "items": inner() }), [json!([{ "a": 1 }])]),
-        [u8; 2] => of(json!({ "type": "array", "items": byte(), "minItems": 2, "maxItems": 2 }), [json!([1, 2])]),
-        BTreeSet<String> => of(json!({ "type": "array", "items": text(), "uniqueItems": true }), [json!(["a"])]),
-        HashSet<u8> => of(json!({ "type": "array", "items": byte(), "uniqueItems": true }), [json!([1])]),
-        (u8,) => of(tuple(&[byte()]), [json!([1])]),
-        (u8, u8) => of(tuple(&[byte(), byte()]), [json!([1, 2])]),
-        (u8, String) => of(tuple(&[byte(), text()]), [json!([1, "a"])]),
+        Vec<Inner> => accepted(json!({ "type": "array", "items": inner() }), [json!([{ "a": 1 }])]),
+        [u8; 2] => accepted(json!({ "type": "array", "items": byte(), "minItems": 2, "maxItems": 2 }), [json!([1, 2])]),
+        BTreeSet<String> => accepted(json!({ "type": "array", "items": text(), "uniqueItems": true }), [json!(["a"])]),
+        HashSet<u8> => accepted(json!({ "type": "array", "items": byte(), "uniqueItems": true }), [json!([1])]),
+        (u8,) => accepted(tuple(&[byte()]), [json!([1])]),
+        (u8, u8) => accepted(tuple(&[byte(), byte()]), [json!([1, 2])]),
+        (u8, String) => accepted(tuple(&[byte(), text()]), [json!([1, "a"])]),
         BTreeMap<String, bool> => refused(map(json!({ "type": "boolean" })), "", MAP),
         HashMap<String, Inner> => refused(map(inner()), "", MAP),
         BTreeMap<u8, bool> => refused(
@@ -212,7 +213,7 @@ fn collections() {
             "",
             MAP,
         ),
-        BTreeMap<Key, bool> => of(
+        BTreeMap<Key, bool> => accepted(
             json!({
                 "type": "object", "additionalProperties": false,
                 "properties": { "High": { "type": "boolean" }, "Low": { "type": "boolean" } },
@@ -277,21 +278,21 @@ fn enums() {
         ]
     };
     let count = check! {
-        Unit => of(unit(), [json!("Celsius")]),
-        Option<Unit> => of(
+        Unit => accepted(unit(), [json!("Celsius")]),
+        Option<Unit> => accepted(
             described(
                 json!({ "type": ["string", "null"], "enum": ["Celsius", "Fahrenheit", null] }),
                 "How warm it is measured.",
             ),
             [json!("Celsius"), json!(null)],
         ),
-        Vec<Unit> => of(json!({ "type": "array", "items": unit() }), [json!(["Celsius", "Fahrenheit"])]),
-        Only => of(json!({ "type": "string", "enum": ["One"] }), [json!("One")]),
-        Sky => of(sky(), [json!("Covered")]),
-        Option<Sky> => of(maybe(sky()), [json!("Covered"), json!(null)]),
-        Shape => of(shape(), shapes()),
-        Option<Shape> => of(maybe(shape()), shapes().into_iter().chain([json!(null)])),
-        Tagged => of(
+        Vec<Unit> => accepted(json!({ "type": "array", "items": unit() }), [json!(["Celsius", "Fahrenheit"])]),
+        Only => accepted(json!({ "type": "string", "enum": ["One"] }), [json!("One")]),
+        Sky => accepted(sky(), [json!("Covered")]),
+        Option<Sky> => accepted(maybe(sky()), [json!("Covered"), json!(null)]),
+        Shape => accepted(shape(), shapes()),
+        Option<Shape> => accepted(maybe(shape()), shapes().into_iter().chain([json!(null)])),
+        Tagged => accepted(
             tagged(),
             [
                 json!({ "kind": "metro", "line": 5 }),
@@ -300,11 +301,11 @@ fn enums() {
                 json!({ "kind": "home" }),
             ],
         ),
-        Vec<Tagged> => of(
+        Vec<Tagged> => accepted(
             json!({ "type": "array", "items": tagged() }),
             [json!([{ "kind": "home" }, { "kind": "metro", "line": 5 }])],
         ),
-        Adjacent => of(
+        Adjacent => accepted(
             json!({ "anyOf": [
                 {
                     "type": "object",
@@ -324,7 +325,7 @@ fn enums() {
             ] }),
             [json!({ "t": "Text", "c": "a" }), json!({ "t": "Point", "c": { "x": 1 } }), json!({ "t": "Nothing" })],
         ),
-        Either => of(
+        Either => accepted(
             json!({ "anyOf": [
                 byte(),
                 text(),
@@ -336,7 +337,7 @@ fn enums() {
             ] }),
             [json!(1), json!("a"), json!({ "number": 1 }), json!({ "number": 1, "text": "a" })],
         ),
-        Result<u8, String> => of(
+        Result<u8, String> => accepted(
             json!({ "anyOf": [
                 { "type": "object", "properties": { "Ok": byte() }, "required": ["Ok"] },
                 { "type": "object", "properties": { "Err": text() }, "required": ["Err"] },
@@ -350,9 +351,9 @@ fn enums() {
 #[test]
 fn structs() {
     let count = check! {
-        Inner => of(inner(), [json!({ "a": 1 })]),
-        Option<Inner> => of(or_null(inner()), [json!({ "a": 1 }), json!(null)]),
-        Place => of(
+        Inner => accepted(inner(), [json!({ "a": 1 })]),
+        Option<Inner> => accepted(or_null(inner()), [json!({ "a": 1 }), json!(null)]),
+        Place => accepted(
             described(
                 json!({
                     "type": "object",
@@ -368,11 +369,11 @@ fn structs() {
             ),
             [json!({ "shortName": "Rome" }), json!({ "shortName": "Rome", "zip": "1", "rating": 3, "nights": 1 })],
         ),
-        Closed => of(
+        Closed => accepted(
             json!({ "type": "object", "properties": { "a": byte() }, "required": ["a"], "additionalProperties": false }),
             [json!({ "a": 1 })],
         ),
-        Flat => of(
+        Flat => accepted(
             json!({
                 "type": "object",
                 "properties": { "x": { "type": "integer" }, "a": byte(), "last": { "type": "boolean" } },
@@ -380,7 +381,7 @@ fn structs() {
             }),
             [json!({ "x": 1, "a": 2, "last": true })],
         ),
-        FlatChoice => of(
+        FlatChoice => accepted(
             {
                 let mut both = tagged();
                 both["type"] = json!("object");
@@ -394,7 +395,7 @@ fn structs() {
                 json!({ "x": 1, "kind": "home" }),
             ],
         ),
-        Uses => of(
+        Uses => accepted(
             json!({
                 "type": "object",
                 "properties": {
@@ -467,16 +468,16 @@ fn recursion() {
     );
     let small = || json!({ "size": 1, "more": [] });
     let count = check! {
-        Tree => of(tree("A tree."), [small(), json!({ "size": 1, "left": small(), "more": [small(), small()] })]),
-        Option<Tree> => of(or_null(tree("A tree.")), [json!(null), small()]),
-        Vec<Tree> => of(json!({ "type": "array", "items": tree("A tree.") }), [json!([small()])]),
-        Term => of(term(), [json!({ "Number": 1 }), json!({ "Minus": { "of": { "Minus": { "of": { "Number": 1 } } } } })]),
-        // Two types of one name.
-        (Tree, forest::Tree) => of(
+        Tree => accepted(tree("A tree."), [small(), json!({ "size": 1, "left": small(), "more": [small(), small()] })]),
+        Option<Tree> => accepted(or_null(tree("A tree.")), [json!(null), small()]),
+        Vec<Tree> => accepted(json!({ "type": "array", "items": tree("A tree.") }), [json!([small()])]),
+        Term => accepted(term(), [json!({ "Number": 1 }), json!({ "Minus": { "of": { "Minus": { "of": { "Number": 1 } } } } })]),
+        // Two types with the same name.
+        (Tree, forest::Tree) => accepted(
             tuple(&[tree("A tree."), forest]),
             [json!([small(), { "branches": [{ "branches": [] }] }])],
         ),
-        (Holder<u8>, Holder<String>) => of(
+        (Holder<u8>, Holder<String>) => accepted(
             tuple(&[holder(byte(), "Holder"), holder(text(), "Holder2")]),
             [json!([{ "held": [1], "next": { "held": [] } }, { "held": ["a"] }])],
         ),
@@ -485,7 +486,7 @@ fn recursion() {
 }
 
 #[test]
-fn definitions_are_those_of_recursive_types() {
+fn only_recursive_types_have_definitions() {
     #[tool]
     fn plant(
         /// what to begin with

@@ -1,4 +1,4 @@
-//! The published rules of strict schemas, as a provider checks them; and what a model does that is held to one.
+//! The published rules of strict schemas, as a provider checks them, and the output of a model constrained to one.
 
 use serde_json::{Map, Value};
 
@@ -34,7 +34,7 @@ struct Counts {
     characters: usize,
 }
 
-/// What is wrong with a strict schema, if anything is.
+/// Checks a strict schema, and returns the first violation.
 pub(crate) fn check(schema: &Value) -> Result<(), String> {
     if schema["type"] != "object" || schema.get("anyOf").is_some() {
         return Err("the root must be an object".into());
@@ -84,14 +84,14 @@ fn check_schema(root: &Value, schema: &Value, level: usize, counts: &mut Counts)
     let texts = values.iter().chain(words.get("const")).filter_map(Value::as_str);
     counts.characters += texts.map(str::len).sum::<usize>();
 
-    let level = level + usize::from(is_of(words, "object") || is_of(words, "array"));
+    let level = level + usize::from(has_type(words, "object") || has_type(words, "array"));
     if level > 10 {
         return Err("too deep".into());
     }
-    if is_of(words, "array") {
+    if has_type(words, "array") {
         check_schema(root, words.get("items").ok_or("array schema missing items")?, level, counts)?;
     }
-    if is_of(words, "object") {
+    if has_type(words, "object") {
         let properties = words.get("properties").and_then(Value::as_object).ok_or("no `properties`")?;
         let required = words.get("required").and_then(Value::as_array).ok_or("no `required`")?;
         if words.get("additionalProperties") != Some(&Value::Bool(false)) {
@@ -109,7 +109,7 @@ fn check_schema(root: &Value, schema: &Value, level: usize, counts: &mut Counts)
     Ok(())
 }
 
-fn is_of(words: &Map<String, Value>, kind: &str) -> bool {
+fn has_type(words: &Map<String, Value>, kind: &str) -> bool {
     match words.get("type") {
         Some(Value::Array(kinds)) => kinds.iter().any(|one| one == kind),
         Some(one) => one == kind,
@@ -117,26 +117,26 @@ fn is_of(words: &Map<String, Value>, kind: &str) -> bool {
     }
 }
 
-/// What a model that is held to the schema would write for a value: with a `null` for all that it leaves out. Nothing
-/// if the schema does not let it write such a value.
-pub(crate) fn as_held_to(root: &Value, schema: &Value, value: &Value) -> Option<Value> {
+/// Returns a value as a constrained model would write it, with `null` for everything that is absent. Returns `None` if
+/// the schema does not permit the value.
+pub(crate) fn as_constrained_by(root: &Value, schema: &Value, value: &Value) -> Option<Value> {
     let words = schema.as_object()?;
     if let Some(reference) = words.get("$ref").and_then(Value::as_str) {
-        return as_held_to(root, root.pointer(reference.strip_prefix('#')?)?, value);
+        return as_constrained_by(root, root.pointer(reference.strip_prefix('#')?)?, value);
     }
     if let Some(choices) = words.get("anyOf") {
-        return choices.as_array()?.iter().find_map(|choice| as_held_to(root, choice, value));
+        return choices.as_array()?.iter().find_map(|choice| as_constrained_by(root, choice, value));
     }
     let is_listed = words.get("enum").is_none_or(|values| values.as_array().unwrap().contains(value));
     let is_right = is_listed && words.get("const").is_none_or(|constant| constant == value);
     let (least, most) = (words.get("minimum"), words.get("maximum"));
     match value {
         _ if !is_right => None,
-        Value::Null => is_of(words, "null").then(|| value.clone()),
-        Value::Bool(_) => is_of(words, "boolean").then(|| value.clone()),
-        Value::String(_) => is_of(words, "string").then(|| value.clone()),
+        Value::Null => has_type(words, "null").then(|| value.clone()),
+        Value::Bool(_) => has_type(words, "boolean").then(|| value.clone()),
+        Value::String(_) => has_type(words, "string").then(|| value.clone()),
         Value::Number(number) => {
-            let is_number = is_of(words, "number") || is_of(words, "integer") && !number.is_f64();
+            let is_number = has_type(words, "number") || has_type(words, "integer") && !number.is_f64();
             let is_within = least.is_none_or(|least| number.as_f64() >= least.as_f64())
                 && most.is_none_or(|most| number.as_f64() <= most.as_f64());
             (is_number && is_within).then(|| value.clone())
@@ -145,19 +145,19 @@ pub(crate) fn as_held_to(root: &Value, schema: &Value, value: &Value) -> Option<
             let length = values.len() as u64;
             let is_within = words.get("minItems").is_none_or(|least| least.as_u64().unwrap() <= length)
                 && words.get("maxItems").is_none_or(|most| most.as_u64().unwrap() >= length);
-            if !is_of(words, "array") || !is_within {
+            if !has_type(words, "array") || !is_within {
                 return None;
             }
-            values.iter().map(|value| as_held_to(root, &words["items"], value)).collect()
+            values.iter().map(|value| as_constrained_by(root, &words["items"], value)).collect()
         }
         Value::Object(fields) => {
-            let properties = words.get("properties").filter(|_| is_of(words, "object"))?.as_object()?;
+            let properties = words.get("properties").filter(|_| has_type(words, "object"))?.as_object()?;
             if !fields.keys().all(|name| properties.contains_key(name)) {
                 return None;
             }
             let written = properties.iter().map(|(name, property)| {
                 let value = fields.get(name).unwrap_or(&Value::Null);
-                Some((name.clone(), as_held_to(root, property, value)?))
+                Some((name.clone(), as_constrained_by(root, property, value)?))
             });
             written.collect::<Option<Map<_, _>>>().map(Value::Object)
         }

@@ -1,4 +1,4 @@
-//! The types that the table is about.
+//! The types of the table.
 
 use serde::{Deserialize, Serialize};
 use tool_core::schemars::JsonSchema;
