@@ -101,12 +101,11 @@ fn tools() -> Result<ToolSet, Box<dyn Error>> {
         "properties": { "name": { "type": "string" }, "address": { "$ref": "#/$defs/address" } },
         "additionalProperties": false,
     });
-    let with_schema = DynamicTool::new(
-        "json_schema_2020_12_tool",
-        schema,
-        |_: serde_json::Value, _| async { Ok::<_, String>("fine") },
-    )?
-    .with_description("Tool with JSON Schema 2020-12 features");
+    let with_schema =
+        DynamicTool::new("json_schema_2020_12_tool", schema, |_: serde_json::Value, _| async {
+            Ok::<_, String>("fine")
+        })?
+        .with_description("Tool with JSON Schema 2020-12 features");
     let tools = tools![
         test_simple_text,
         test_image_content,

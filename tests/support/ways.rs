@@ -39,7 +39,13 @@ fn executions(executions: &[ToolExecution]) -> Value {
             Ok(output) => output.to_string(),
             Err(error) => format!("{:?}: {error}", error.kind()),
         };
-        json!([one.call(), outcome, one.attempts(), one.is_reused(), one.original_arguments()])
+        json!([
+            execution.call(),
+            outcome,
+            execution.attempts(),
+            execution.is_reused(),
+            execution.original_arguments()
+        ])
     };
     executions.iter().map(summary).collect()
 }

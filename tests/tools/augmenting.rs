@@ -6,7 +6,6 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tool_core::model::{ToolDefinition, ToolPolicy};
-use tool_core::model::{ToolDefinition, ToolPolicy};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{Injection, ToolErrorKind, ToolFuture};
 use tool_core::toolset::ExtraParameters;

@@ -264,7 +264,7 @@ async fn arguments_that_hold_themselves() {
     assert_eq!(schema["properties"]["children"]["items"]["$ref"], "#/$defs/Tree");
     assert_eq!(schema["$defs"]["Tree"]["properties"]["size"], json!({ "type": "integer", "minimum": 0 }));
     let given = r#"{"size": 1, "children": [{"size": "2", "children": []}]}"#;
-    assert_eq!(told(tool, given).await, "3");
+    assert_eq!(result_text(tool, given).await, "3");
     let tool = FunctionTool::new("total", |tree: Tree| tree.total());
     let given = r#"{"size": 1, "children": [{"size": "two", "children": []}, {"size": 1}, {}]}"#;
     assert_eq!(
@@ -287,9 +287,9 @@ struct Open {
 #[tokio::test]
 async fn maps_take_any_name() {
     let tool = FunctionTool::new("open", |open: Open| open.more);
-    assert_eq!(told(tool, r#"{"name": "x", "a": 1, "b": 2}"#).await, r#"{"a":1,"b":2}"#);
+    assert_eq!(result_text(tool, r#"{"name": "x", "a": 1, "b": 2}"#).await, r#"{"a":1,"b":2}"#);
     let tool = FunctionTool::new("map", |map: BTreeMap<String, u8>| map);
-    assert_eq!(told(tool, r#"{"a": 1, "b": "2"}"#).await, r#"{"a":1,"b":2}"#);
+    assert_eq!(result_text(tool, r#"{"a": 1, "b": "2"}"#).await, r#"{"a":1,"b":2}"#);
     let tool = FunctionTool::new("map", |map: BTreeMap<String, u8>| map);
     let expected = "invalid arguments: `b`: expected an integer from 0 to 255, got 300; \
          `c`: expected an integer from 0 to 255, got \"x\"";
@@ -420,13 +420,13 @@ async fn what_only_the_type_knows_is_told_too() {
 #[tokio::test]
 async fn refuses_hostile_texts_with_short_messages() {
     let deep = format!(r#"{{"a": {}1{}, "b": 1}}"#, "[".repeat(1_000_000), "]".repeat(1_000_000));
-    let error = told(FunctionTool::new("sum", plain), &deep).await;
+    let error = result_text(FunctionTool::new("sum", plain), &deep).await;
     assert_eq!(error, "invalid arguments: `a`: expected a number, got a list");
     let names: Vec<_> = (0..100_000).map(|number| format!("\"name{number}\":0")).collect();
-    let error = told(FunctionTool::new("sum", plain), &format!("{{{}}}", names.join(","))).await;
+    let error = result_text(FunctionTool::new("sum", plain), &format!("{{{}}}", names.join(","))).await;
     assert!(error.len() < 6000 && error.contains("; and more"), "{error}");
     let long = format!(r#"{{"a": 1, "b": "{}"}}"#, "é".repeat(5_000_000));
-    let error = told(FunctionTool::new("sum", plain), &long).await;
+    let error = result_text(FunctionTool::new("sum", plain), &long).await;
     assert!(error.len() < 300 && error.starts_with("invalid arguments: `b`: expected a number"), "{error}");
 }
 

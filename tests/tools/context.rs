@@ -51,7 +51,7 @@ fn banking() -> ToolSet {
     let (database, user) = (Injection::new::<app::Database>(), Injection::new::<app::User>());
     let of_the_call =
         [Injection::new::<ToolCall>(), Injection::new::<ToolContext>(), Injection::new::<ConversationId>()];
-    let says_nothing = Takes { injections: None, ..Takes::new("quiet", []) };
+    let undeclared = Takes { injections: None, ..Takes::new("quiet", []) };
     tools![now]
         .with(Takes::new("refund", [database, user, user]))
         .and_then(|tools| tools.with(Takes::new("cancel", [Injection::new::<app::Clock>().optional(), user])))
@@ -82,7 +82,7 @@ fn a_set_lists_missing_context() {
     assert!(missing(&some.with(app::User)).is_none());
     let renamed = banking().prefix("bank_").unwrap().missing_from(&ToolContext::new()).unwrap();
     assert!(renamed.to_string().contains("`bank_refund` takes `tools::context::app::Database`"), "{renamed}");
-    let three = [Injection::of::<u8>(), Injection::of::<u16>(), Injection::of::<u32>()];
+    let three = [Injection::new::<u8>(), Injection::new::<u16>(), Injection::new::<u32>()];
     let three =
         ToolSet::default().with(Takes::new("three", three)).unwrap().missing_from(&ToolContext::new());
     assert!(three.unwrap().to_string().contains("`three` takes `u8`, `u16` and `u32`;"));

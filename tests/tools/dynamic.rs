@@ -558,8 +558,8 @@ fn handles_hostile_schemas_in_bounded_time() {
     for (name, schema, expected) in table {
         let started = Instant::now();
         let made = DynamicTool::new("echo", schema, |_: Value| ());
-        let told = made.err().map(|error| error.to_string());
-        let told = told
+        let actual = made.err().map(|error| error.to_string());
+        let actual = actual
             .as_deref()
             .and_then(|actual| actual.strip_prefix("the schema of the tool `echo` cannot be used: "));
         assert_eq!(actual.is_some(), expected.is_some(), "{name}: {actual:?}");

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use tool_core::model::ConversationId;
-use tool_core::model::ConversationId;
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{Injection, ToolErrorKind};
 use tool_core::{Agent, ToolCall, ToolContext, ToolSet, tool, toolbox, tools};

@@ -297,9 +297,9 @@ async fn a_blocking_tool_runs_outside_the_runtime_threads() {
     let arguments_for = |first: &str| format!(r#"{{"names": ["{first}"], "suffix": "x"}}"#);
     let output = result_text(&set, "blocked", &arguments_for("a")).await;
     assert!(output.starts_with(r#"["a"] x"#) && !output.contains(&here), "{output}");
-    assert_eq!(told(&set, "blocked", &told_of("fail")).await, "error: as asked");
+    assert_eq!(result_text(&set, "blocked", &arguments_for("fail")).await, "error: as asked");
     assert_eq!(
-        execute(&set, "blocked", &told_of("panic")).await.outcome().unwrap_err().kind(),
+        execute(&set, "blocked", &arguments_for("panic")).await.outcome().unwrap_err().kind(),
         ToolErrorKind::Panicked
     );
     assert_eq!(
@@ -466,7 +466,7 @@ async fn accepts_defaults_without_other_options() {
 async fn a_panicking_default_fails_only_its_calls() {
     let set = ToolSet::named(["broken_default", "defaults_alone"]).unwrap();
     assert_eq!(property(&set, "broken_default", "number").get("default"), None);
-    assert_eq!(told(&set, "broken_default", r#"{"number": 3}"#).await, "3");
+    assert_eq!(result_text(&set, "broken_default", r#"{"number": 3}"#).await, "3");
     assert_eq!(
         execute(&set, "broken_default", "{}").await.outcome().unwrap_err().kind(),
         ToolErrorKind::Panicked

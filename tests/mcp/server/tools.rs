@@ -56,16 +56,16 @@ pub(crate) async fn slow() {
 #[tool("Counts to a number")]
 pub(crate) async fn count(to: u64, #[inject] progress: &Progress) -> bool {
     for done in 1..=to {
-        progress.report(ToolProgress::from("counting").of(done, to));
+        progress.report(ToolProgress::from("counting").completed(done, to));
         tokio::task::yield_now().await;
     }
-    progress.is_heard()
+    progress.has_listener()
 }
 
 #[tool("Reports more progress than can be sent")]
 pub(crate) fn burst(#[inject] progress: &Progress) {
     for done in 0..100_000 {
-        progress.report(ToolProgress::from("bursting").of(done, 100_000));
+        progress.report(ToolProgress::from("bursting").completed(done, 100_000));
     }
 }
 
