@@ -4,15 +4,11 @@ use std::sync::Mutex;
 
 use tests::support::ways::{alike, in_all_ways, restored};
 use tool_core::agent::AgentBuilder;
-use tool_core::agent::AgentBuilder;
 use tool_core::model::ToolDefinitions;
-use tool_core::model::ToolDefinitions;
-use tool_core::run::{Run, Step};
 use tool_core::run::{Run, Step};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::ToolErrorKind;
 use tool_core::{Agent, Approval, Event, Message, ToolCall, tool, tools};
-use ways::{alike, in_all_ways, restored};
 
 static PAID: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 

@@ -4,8 +4,6 @@ use std::collections::HashSet;
 use std::sync::Mutex;
 
 use tool_core::memory::{InMemoryStore, RunStore};
-use tool_core::memory::{InMemoryStore, RunStore};
-use tool_core::run::{Run, Step};
 use tool_core::run::{Run, Step};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{Attempt, IdempotencyKey, ToolErrorKind};

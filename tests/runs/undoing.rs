@@ -4,13 +4,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use tests::support::ways::{alike, restored};
 use tool_core::agent::{AgentBuilder, BuildError, Turn};
-use tool_core::agent::{AgentBuilder, BuildError, Turn};
-use tool_core::run::Step;
 use tool_core::run::{Step, StopReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{IdempotencyKey, ToolErrorKind, ToolExecution, Undone};
 use tool_core::{Agent, RunError, ToolError, tool, tools};
-use ways::alike;
 
 #[tool(undo = "cancel")]
 fn book(what: String) -> Result<String, String> {

@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tool_core::agent::{AgentBuilder, Turn};
-use tool_core::agent::{AgentBuilder, Turn};
 use tool_core::run::StopReason;
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{Progress, ToolErrorKind, ToolProgress};
