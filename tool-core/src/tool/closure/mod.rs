@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 
 pub use self::handler::ToolHandler;
 use super::object::ObjectTool;
-use crate::arguments::{Broken, expectation, schema_limits};
+use crate::arguments::{LimitViolation, explain, schema_limits};
 use crate::model::ToolDefinition;
 use crate::schema;
 use crate::tool::{Tool, ToolContext, ToolFuture, object};
@@ -107,8 +107,8 @@ impl FunctionTool {
         declared_at: &'static Location<'static>,
     ) -> Self {
         let schema = code.schema();
-        let promises = schema_limits::are_in(&schema).then(|| schema.clone());
-        let (parameters, documentation) = schema::of_arguments_for_providers(schema);
+        let promises = schema_limits::has_limits(&schema).then(|| schema.clone());
+        let (parameters, documentation) = schema::arguments_schema_for_providers(schema);
         let description = match description.trim() {
             "" => documentation.unwrap_or_default(),
             _ => description,
@@ -169,8 +169,8 @@ impl ObjectTool for FunctionTool {
         let promises = self.promises.as_ref()?;
         let properties = promises.get("properties").and_then(|properties| properties.get(name));
         let schema = properties.or_else(|| promises.get("additionalProperties"))?;
-        let Broken { path, expected, value } = schema_limits::broken(promises, schema, value)?;
-        Some(expectation::broken(name, &path, &expected, value))
+        let LimitViolation { path, expected, value } = schema_limits::find_violation(promises, schema, value)?;
+        Some(explain::limit_violation(name, &path, &expected, value))
     }
 
     fn error(&self, object: &str) -> Option<serde_json::Error> {
@@ -200,7 +200,7 @@ where
     Handler::Arguments: ToolArguments,
 {
     fn schema(&self) -> Value {
-        schema::of_arguments::<Handler::Arguments>()
+        schema::arguments_schema::<Handler::Arguments>()
     }
 
     fn call(&self, object: &str, context: &ToolContext) -> Option<ToolFuture<'static>> {

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::declaration::Declaration;
 use crate::arguments::{
-    Broken, InOrder, LONGEST_ACCOUNT, Parameter, Repair, ToolParameter, expectation, note, repair, schemas,
+    LimitViolation, MemberCursor, MAX_REPORT_BYTES, Parameter, Repair, ToolParameter, explain, add_mistake, repair, schemas,
 };
 use crate::tool::context::Injectable;
 use crate::tool::{Reading, ToolContext, ToolError, ToolFuture};
@@ -46,14 +46,14 @@ pub struct Arguments<'a, 's> {
 #[derive(Debug)]
 enum Given<'a, 's> {
     /// Nothing is noted of these: where one is not as it should be, the place is lost.
-    InOrder(InOrder<'a>),
+    InOrder(MemberCursor<'a>),
     Slots(&'s mut [Slot<'a>]),
 }
 
 impl<'a, 's> Arguments<'a, 's> {
     fn new(declaration: &'s Declaration, given: Given<'a, 's>, reading: Reading) -> Self {
         let wrong = match &given {
-            Given::InOrder(place) if !place.is_over() => 1,
+            Given::InOrder(place) if !place.is_at_end() => 1,
             _ => 0,
         };
         Self {
@@ -73,7 +73,7 @@ impl<'a, 's> Arguments<'a, 's> {
     /// The arguments in a text in which they stand in the order of the parameters, and are all right. If it is not so, what
     /// is taken of them is nothing.
     pub(super) fn in_order(declaration: &'s Declaration, text: &'a str, promises: Option<&'s Value>) -> Self {
-        Self { promises, ..Self::new(declaration, Given::InOrder(InOrder::new(text)), Reading::default()) }
+        Self { promises, ..Self::new(declaration, Given::InOrder(MemberCursor::new(text)), Reading::default()) }
     }
 
     /// Reads the object into the slots, one per parameter, and notes what is missing or unknown.
@@ -175,7 +175,7 @@ impl<'a, 's> Arguments<'a, 's> {
             Given::Slots(slots) => Some(matches!(slots.get(index), Some(Some(text)) if *text != "null")),
             Given::InOrder(place) => match place.value_of(parameter) {
                 Some(text) if !text.starts_with("null") => Some(true),
-                None if place.is_over() => Some(false),
+                None if place.is_at_end() => Some(false),
                 // It may come later.
                 _ => {
                     self.lose();
@@ -200,8 +200,8 @@ impl<'a, 's> Arguments<'a, 's> {
             // Left out; or the text ends here, and so the place stays in front of it.
             Given::InOrder(_) if behind.is_empty() => {}
             Given::InOrder(place) => {
-                place.go_on(behind);
-                self.wrong = usize::from(!place.is_over());
+                place.advance(behind);
+                self.wrong = usize::from(!place.is_at_end());
             }
             Given::Slots(_) if !keeps_limits => self.note_limit(index, text, text),
             Given::Slots(_) => {
@@ -234,7 +234,7 @@ impl<'a, 's> Arguments<'a, 's> {
 
     /// The first value in the argument that breaks a promise of its type's schema.
     #[cold]
-    fn broken<'t>(&self, promises: &Value, index: usize, text: &'t str) -> Option<Broken<'t>> {
+    fn broken<'t>(&self, promises: &Value, index: usize, text: &'t str) -> Option<LimitViolation<'t>> {
         let schema = &promises["properties"][self.parameter(index)?.name];
         self.declaration.details?.broken(promises, schema, text)
     }
@@ -245,8 +245,8 @@ impl<'a, 's> Arguments<'a, 's> {
         if self.reading.is_strict || matches!(self.given, Given::InOrder(_)) {
             return None;
         }
-        let schema = schemas::of_parameter(self.parameter(index)?);
-        repair::mend_value(&schema, text)
+        let schema = schemas::parameter_schema(self.parameter(index)?);
+        repair::repair_value(&schema, text)
     }
 
     /// The same with all mended that can be, when that is not enough.
@@ -257,13 +257,13 @@ impl<'a, 's> Arguments<'a, 's> {
         if !holds_others || self.reading.is_strict || matches!(self.given, Given::InOrder(_)) {
             return None;
         }
-        repair::mend_partly(&schemas::of_parameter(self.parameter(index)?), text)
+        repair::repair_partially(&schemas::parameter_schema(self.parameter(index)?), text)
     }
 
     #[cold]
     fn note_repair(&mut self, index: usize, from: &str, to: &str) {
         if let Some(parameter) = self.parameter(index) {
-            self.repairs.push(Repair::of_argument(parameter.name, from, to));
+            self.repairs.push(Repair::for_argument(parameter.name, from, to));
         }
     }
 
@@ -313,7 +313,7 @@ impl<'a, 's> Arguments<'a, 's> {
     #[cold]
     fn lose(&mut self) {
         if let Given::InOrder(place) = &mut self.given {
-            place.lose();
+            place.invalidate();
             self.wrong = 1;
         }
     }
@@ -321,7 +321,7 @@ impl<'a, 's> Arguments<'a, 's> {
     fn note_missing(&mut self) {
         for (index, parameter) in self.declaration.parameters.iter().enumerate() {
             if parameter.is_required && self.slot(index).is_some_and(|slot| slot.is_none()) {
-                let mistake = expectation::missing(parameter, &self.schema_of(index));
+                let mistake = explain::missing_parameter(parameter, &self.schema_of(index));
                 self.note(&mistake);
             }
         }
@@ -330,7 +330,7 @@ impl<'a, 's> Arguments<'a, 's> {
     /// The schema of a parameter, for words about its argument.
     #[cold]
     fn schema_of(&self, index: usize) -> Value {
-        let mut schema = self.parameter(index).map(schemas::of_parameter).unwrap_or_default();
+        let mut schema = self.parameter(index).map(schemas::parameter_schema).unwrap_or_default();
         if let Some(details) = self.declaration.details {
             details.describe(index, &mut schema);
         }
@@ -340,7 +340,7 @@ impl<'a, 's> Arguments<'a, 's> {
     #[cold]
     fn note(&mut self, mistake: &str) {
         self.wrong = 1;
-        note(&mut self.mistakes, mistake);
+        add_mistake(&mut self.mistakes, mistake);
     }
 
     #[cold]
@@ -349,7 +349,7 @@ impl<'a, 's> Arguments<'a, 's> {
             slots.fill(None);
         }
         self.wrong = 1;
-        self.mistakes = expectation::unreadable(text, error);
+        self.mistakes = explain::not_an_object(text, error);
         self.is_unreadable = true;
     }
 
@@ -368,7 +368,7 @@ impl<'a, 's> Arguments<'a, 's> {
             // A number that is too large, where serde_json sees that itself: which one is told by the schema.
             self.note_limit(index, text, text);
         } else if let Some(parameter) = self.parameter(index) {
-            let mistake = expectation::wrong(parameter, &self.schema_of(index), text, error);
+            let mistake = explain::wrong_value(parameter, &self.schema_of(index), text, error);
             self.note(&mistake);
         }
     }
@@ -379,10 +379,10 @@ impl<'a, 's> Arguments<'a, 's> {
         let Some(parameter) = self.parameter(index) else { return };
         let broken = self.promises.and_then(|promises| self.broken(promises, index, text));
         let mistake = match broken {
-            Some(Broken { path, expected, value }) => {
-                expectation::broken(parameter.name, &path, &expected, value)
+            Some(LimitViolation { path, expected, value }) => {
+                explain::limit_violation(parameter.name, &path, &expected, value)
             }
-            None => expectation::beyond(parameter, &self.schema_of(index), came),
+            None => explain::parameter_limit_violation(parameter, &self.schema_of(index), came),
         };
         self.note(&mistake);
     }
@@ -390,14 +390,14 @@ impl<'a, 's> Arguments<'a, 's> {
     #[cold]
     fn note_unknown(&mut self, name: &str, text: &str) {
         if self.reading.ignores_unknown {
-            self.repairs.push(Repair::of_ignored(name, text));
+            self.repairs.push(Repair::for_ignored(name, text));
             return;
         }
-        if self.mistakes.len() > LONGEST_ACCOUNT {
+        if self.mistakes.len() > MAX_REPORT_BYTES {
             return;
         }
         let known = self.declaration.parameters.iter().map(|parameter| parameter.name);
-        let mistake = expectation::unknown(name, known);
+        let mistake = explain::unknown_argument(name, known);
         self.note(&mistake);
     }
 }

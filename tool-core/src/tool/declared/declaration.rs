@@ -67,7 +67,7 @@ impl Declaration {
     /// What is known once the schemas are made. `call` is asked for the defaults of its parameters, and calls nothing.
     #[cold]
     pub(crate) fn define(&self, call: Describe<'_>) -> Defined {
-        let parameters = schemas::of_parameters(self.parameters);
+        let parameters = schemas::parameters_schema(self.parameters);
         let description = self.description.map(Into::into);
         let definition = ToolDefinition::from_parts(self.name.name.into(), description, parameters);
         let definition = match self.details {
@@ -100,9 +100,9 @@ impl Declaration {
             Err(refusal) if context.has_strict_arguments() => return refusal,
             Err(refusal) => refusal,
         };
-        let Some(mended) = repair::mend_text(text) else { return refusal };
+        let Some(mended) = repair::repair_text(text) else { return refusal };
         match self.call_with(&mended, context, promises, call) {
-            Ok(future) => future.with_repairs(vec![Repair::of_text(text, &mended)]),
+            Ok(future) => future.with_repairs(vec![Repair::for_text(text, &mended)]),
             Err(refusal) => refusal,
         }
     }

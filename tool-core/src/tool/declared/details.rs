@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::arguments::Arguments;
 use super::declaration::{Declaration, Describe};
-use crate::arguments::{Broken, Limit, Parameter, schema_limits, schemas, without_omitted};
+use crate::arguments::{LimitViolation, Limit, Parameter, schema_limits, schemas, without_omitted};
 use crate::model::{ReturnDirect, ToolDefinition, ToolPolicy};
 use crate::tool::Injection;
 use crate::tool::future::{self, Pending};
@@ -41,7 +41,7 @@ struct Strict {
 #[derive(Clone, Copy, Debug)]
 struct Promises {
     of: fn(&[Parameter]) -> Option<Value>,
-    broken: for<'t> fn(&Value, &Value, &'t str) -> Option<Broken<'t>>,
+    broken: for<'t> fn(&Value, &Value, &'t str) -> Option<LimitViolation<'t>>,
 }
 
 /// Ends a call that takes longer than it may.
@@ -115,7 +115,7 @@ impl Details {
     /// A parameter is of a type that may promise more than reading it sees to.
     #[must_use]
     pub const fn promises(mut self) -> Self {
-        self.promises = Some(Promises { of: schema_limits::of, broken: schema_limits::broken });
+        self.promises = Some(Promises { of: schema_limits::limited_schema, broken: schema_limits::find_violation });
         self
     }
 
@@ -173,7 +173,7 @@ pub(crate) trait Words: fmt::Debug + Sync {
     fn promises(&self, parameters: &[Parameter]) -> Option<Value>;
 
     /// The first value of an argument that breaks such a promise of its schema.
-    fn broken<'t>(&self, promises: &Value, schema: &Value, text: &'t str) -> Option<Broken<'t>>;
+    fn broken<'t>(&self, promises: &Value, schema: &Value, text: &'t str) -> Option<LimitViolation<'t>>;
 
     /// The argument keeps to all limits of its parameter.
     fn allows(&self, index: usize, text: &str) -> bool;
@@ -236,7 +236,7 @@ impl Words for Details {
     #[inline]
     fn prepare(&self, text: &str, declaration: &Declaration) -> Option<String> {
         let strict = self.strict.filter(|_| text.contains("null"))?;
-        (strict.without_omitted)(&schemas::of_parameters(declaration.parameters), text)
+        (strict.without_omitted)(&schemas::parameters_schema(declaration.parameters), text)
     }
 
     #[inline]
@@ -245,7 +245,7 @@ impl Words for Details {
     }
 
     #[inline]
-    fn broken<'t>(&self, promises: &Value, schema: &Value, text: &'t str) -> Option<Broken<'t>> {
+    fn broken<'t>(&self, promises: &Value, schema: &Value, text: &'t str) -> Option<LimitViolation<'t>> {
         (self.promises?.broken)(promises, schema, text)
     }
 
