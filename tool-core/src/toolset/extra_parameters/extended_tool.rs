@@ -1,82 +1,84 @@
-//! A tool with more parameters than it knows of.
+//! Tools with extra parameters.
 
 use std::panic::Location;
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::reading::{Split, object, quoted};
-use super::schema::Extra;
-use crate::arguments::schemas::{self, of_parameters};
-use crate::arguments::{Parameter, Repair, expectation, repair};
+use super::schema::ExtraProperties;
+use super::split_arguments::{SplitArguments, write_name, write_object};
+use crate::arguments::schemas::{parameter_schema, parameters_schema};
+use crate::arguments::{Parameter, Repair, explain, repair};
 use crate::model::{ToolCall, ToolDefinition};
 use crate::tool::{Injection, Tool, ToolContext, ToolError, ToolFuture};
 use crate::toolset::ToolRef;
 
-/// A tool with more parameters than it knows of.
-pub(super) struct Augmented {
+/// A tool with extra parameters, which it does not see.
+pub(super) struct ExtendedTool {
     tool: ToolRef,
     definition: ToolDefinition,
     injections: Option<Vec<Injection>>,
     shared: Arc<Shared>,
 }
 
-/// What all tools of a set share.
+/// The state that all tools of a set share.
 pub(super) struct Shared {
-    extra: Extra,
-    /// The struct as one parameter without a name, for the words about what is wrong in it.
+    extra: ExtraProperties,
+    /// The struct as one parameter without a name, to explain invalid fields.
     parameter: Parameter,
-    hand: Hand,
-    pub(super) is_kept: bool,
+    handler: Handler,
+    pub(super) passes_to_tool: bool,
 }
 
-/// Reads the fields out of the text of an object and hands them over.
-pub(super) type Hand =
+/// Parses the fields from the text of an object and calls the function of the application.
+pub(super) type Handler =
     Box<dyn Fn(&ToolCall, &str) -> Result<Result<(), ToolError>, serde_json::Error> + Send + Sync>;
 
-impl Augmented {
+impl ExtendedTool {
+    /// Adds the parameters to a tool.
+    ///
     /// # Errors
     ///
-    /// Why the tool cannot have these parameters: the end of a sentence about it.
+    /// Returns why the tool cannot have these parameters, as the end of a sentence about it.
     pub(super) fn new(tool: ToolRef, shared: Arc<Shared>) -> Result<Self, String> {
         let definition = tool.get().definition();
-        let parameters = shared.extra.added_to(definition.parameters())?;
-        let augmented = definition.clone().with_parameters(parameters);
-        // What was strict stays so.
+        let parameters = shared.extra.merge_into(definition.parameters())?;
+        let extended = definition.clone().with_parameters(parameters);
+        // A strict definition stays strict.
         let definition = match definition.is_strict() {
-            true => augmented
+            true => extended
                 .into_strict()
                 .map_err(|error| format!("has no strict form with them, at {}", error.path()))?,
-            false => augmented,
+            false => extended,
         };
         let injections = tool.get().injections();
         let injections =
-            injections.map(|own| own.iter().copied().chain([Injection::of::<ToolCall>()]).collect());
+            injections.map(|types| types.iter().copied().chain([Injection::of::<ToolCall>()]).collect());
         Ok(Self { tool, definition, injections, shared })
     }
 }
 
-impl Tool for Augmented {
+impl Tool for ExtendedTool {
     fn definition(&self) -> &ToolDefinition {
         &self.definition
     }
 
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
         let mut repairs = Vec::new();
-        let by_hand;
+        let direct_call;
         let call = match context.call() {
             Some(call) => call,
-            // Not called through a set.
+            // The tool was not called through a set.
             None => {
-                by_hand = ToolCall::new("", self.definition.name(), arguments);
-                &by_hand
+                direct_call = ToolCall::new("", self.definition.name(), arguments);
+                &direct_call
             }
         };
-        let future = match self.shared.hand_over(call, arguments, context, &mut repairs) {
+        let future = match self.shared.process(call, arguments, context, &mut repairs) {
             Err(error) => ToolFuture::ready(Err(error)),
             Ok(None) => self.tool.get().call(arguments, context),
-            Ok(Some(own)) => ToolFuture::around(async move {
-                let mut future = self.tool.get().call(&own, context);
+            Ok(Some(arguments)) => ToolFuture::around(async move {
+                let mut future = self.tool.get().call(&arguments, context);
                 ((&mut future).await, future.take_repairs())
             }),
         };
@@ -97,65 +99,65 @@ impl Tool for Augmented {
 }
 
 impl Shared {
-    /// `None` if the parameter is no struct with named fields.
-    pub(super) fn of(parameter: Parameter, hand: Hand) -> Option<Self> {
+    /// Returns `None` if the parameter is not a struct with named fields.
+    pub(super) fn new(parameter: Parameter, handler: Handler) -> Option<Self> {
         let parameters = [parameter];
-        let mut schema = of_parameters(&parameters);
+        let mut schema = parameters_schema(&parameters);
         let [parameter] = parameters;
         let definitions = match schema.get_mut("$defs").map(Value::take) {
             Some(Value::Object(definitions)) => definitions,
             _ => Default::default(),
         };
-        let extra = Extra::of(schema["properties"][parameter.name].take(), definitions)?;
-        Some(Self { extra, parameter, hand, is_kept: false })
+        let extra = ExtraProperties::new(schema["properties"][parameter.name].take(), definitions)?;
+        Some(Self { extra, parameter, handler, passes_to_tool: false })
     }
 
-    /// Reads the fields and hands them over. Gives the arguments that are the tool's own, unless it gets them
-    /// all as they are.
-    fn hand_over(
+    /// Parses the fields and passes them to the application. Returns the tool's own arguments, or `None` if the tool
+    /// receives the arguments unchanged.
+    fn process(
         &self,
         call: &ToolCall,
         arguments: &str,
         context: &ToolContext,
         repairs: &mut Vec<Repair>,
     ) -> Result<Option<String>, ToolError> {
-        let mends = !context.has_strict_arguments();
+        let repairs_arguments = !context.has_strict_arguments();
         let is_extra = |name: &str| self.extra.properties.contains_key(name);
-        let mended = match Split::of(arguments, is_extra) {
-            Err(_) if mends => repair::mend_text(arguments),
+        let repaired = match SplitArguments::parse(arguments, is_extra) {
+            Err(_) if repairs_arguments => repair::repair_text(arguments),
             _ => None,
         };
-        let split = Split::of(mended.as_deref().unwrap_or(arguments), is_extra)
-            .map_err(|error| refusal(&expectation::unreadable(arguments, &error)))?;
+        let split = SplitArguments::parse(repaired.as_deref().unwrap_or(arguments), is_extra)
+            .map_err(|error| refusal(&explain::not_an_object(arguments, &error)))?;
         self.check(&split)?;
-        let text = object(split.extra.iter().map(|(name, value)| (quoted(name), *value)));
-        match (self.hand)(call, &text) {
-            Ok(handed) => handed?,
+        let text = write_object(split.extra.iter().map(|(name, value)| (write_name(name), *value)));
+        match (self.handler)(call, &text) {
+            Ok(accepted) => accepted?,
             Err(error) => {
-                let again = mends.then(|| self.mended(&split, repairs));
-                match again.map(|text| (self.hand)(call, &text)) {
-                    Some(Ok(handed)) => handed?,
-                    _ => return Err(refusal(&self.wrong(&text, &error))),
+                let repaired = repairs_arguments.then(|| self.repair(&split, repairs));
+                match repaired.map(|text| (self.handler)(call, &text)) {
+                    Some(Ok(accepted)) => accepted?,
+                    _ => return Err(refusal(&self.explain(&text, &error))),
                 }
             }
         }
-        if self.is_kept {
+        if self.passes_to_tool {
             return Ok(None);
         }
-        if let Some(mended) = &mended {
-            repairs.insert(0, Repair::of_text(arguments, mended));
+        if let Some(repaired) = &repaired {
+            repairs.insert(0, Repair::for_text(arguments, repaired));
         }
-        Ok(split.own().or(mended))
+        Ok(split.tool_arguments().or(repaired))
     }
 
-    /// Every required field is there, and none is there twice.
-    fn check(&self, split: &Split<'_>) -> Result<(), ToolError> {
+    /// Checks that every required field is present and that none is given twice.
+    fn check(&self, split: &SplitArguments<'_>) -> Result<(), ToolError> {
         let count = |name: &str| split.extra.iter().filter(|(other, _)| other == name).count();
         let mut mistakes = Vec::new();
         for (name, schema) in &self.extra.properties {
             match count(name) {
                 0 if self.extra.required.contains(name) => {
-                    let expected = expectation::of_schema(schema);
+                    let expected = explain::describe_schema(schema);
                     let description = schema.get("description").and_then(Value::as_str);
                     let description = description.map_or(String::new(), |text| format!(" ({text})"));
                     mistakes.push(format!("`{name}` is missing, expected {expected}{description}"));
@@ -167,30 +169,32 @@ impl Shared {
         if mistakes.is_empty() { Ok(()) } else { Err(refusal(&mistakes.join("; "))) }
     }
 
-    /// The fields as their schemas ask for them, as far as they can be had.
-    fn mended(&self, split: &Split<'_>, repairs: &mut Vec<Repair>) -> String {
+    /// Repairs the fields as far as possible.
+    fn repair(&self, split: &SplitArguments<'_>, repairs: &mut Vec<Repair>) -> String {
         let mut members = Vec::new();
         for (name, value) in &split.extra {
-            // `null` for what may be left out says that it is left out.
+            // `null` stands for an optional field that is omitted.
             if *value == "null" && !self.extra.required.contains(name) {
                 continue;
             }
-            let mended = self.extra.property(name).and_then(|schema| repair::mend_value(&schema, value));
-            if let Some(mended) = &mended {
-                repairs.push(Repair::of_argument(name, value, mended));
+            let schema = self.extra.property_schema(name);
+            let repaired = schema.and_then(|schema| repair::repair_value(&schema, value));
+            if let Some(repaired) = &repaired {
+                repairs.push(Repair::for_argument(name, value, repaired));
             }
-            members.push((quoted(name), mended.unwrap_or_else(|| (*value).to_owned())));
+            members.push((write_name(name), repaired.unwrap_or_else(|| (*value).to_owned())));
         }
-        object(members.into_iter())
+        write_object(members.into_iter())
     }
 
-    fn wrong(&self, text: &str, error: &serde_json::Error) -> String {
-        let words = expectation::wrong(&self.parameter, &schemas::of_parameter(&self.parameter), text, error);
-        // The struct has no name to the model: its fields stand at the top.
-        match (words.strip_prefix("`."), words.strip_prefix("``: ")) {
+    /// Explains to the model which field is invalid.
+    fn explain(&self, text: &str, error: &serde_json::Error) -> String {
+        let message = explain::wrong_value(&self.parameter, &parameter_schema(&self.parameter), text, error);
+        // The model does not know the struct, as its fields are at the top level.
+        match (message.strip_prefix("`."), message.strip_prefix("``: ")) {
             (Some(field), _) => format!("`{field}"),
             (_, Some(whole)) => whole.to_owned(),
-            _ => words,
+            _ => message,
         }
     }
 }
