@@ -1,83 +1,86 @@
-//! Arguments in the order of the parameters, as models write them: each is read where it stands, and the text once.
+//! A cursor over the members of an object that are in the order of the parameters, as models usually write them. Each
+//! value is parsed in place, so the text is read only once.
 
 use crate::arguments::Parameter;
 
-/// A place in the text of an object, between its members. It is lost where anything else stands than was looked for:
-/// then the text has to be read in another way.
+/// A position between the members of the text of an object. It becomes invalid where the text is not as expected; then the
+/// text must be read in another way.
 #[derive(Debug)]
-pub(crate) struct InOrder<'a> {
-    /// The text from the next name on; empty behind the last member.
+pub(crate) struct MemberCursor<'a> {
+    /// The text from the next name on, empty after the last member, `None` if the cursor is invalid.
     rest: Option<&'a str>,
 }
 
-impl<'a> InOrder<'a> {
-    /// In front of the first member.
+impl<'a> MemberCursor<'a> {
+    /// Creates a cursor in front of the first member.
     pub(crate) fn new(text: &'a str) -> Self {
-        let inside = without_blanks(text).strip_prefix('{').map(without_blanks);
+        let inside = skip_whitespace(text).strip_prefix('{').map(skip_whitespace);
         Self {
             rest: inside.and_then(|inside| if inside.starts_with('"') { Some(inside) } else { end(inside) }),
         }
     }
 
-    /// The text from the value of this parameter on, if that is the next member, and its name is written as it is.
+    /// Returns the text from the value of this parameter on, if the parameter is the next member and its name is written
+    /// without escapes.
     #[inline]
     pub(crate) fn value_of(&self, parameter: &Parameter) -> Option<&'a str> {
         let rest = self.rest.filter(|_| parameter.is_plain)?;
         let rest = rest.strip_prefix('"')?.strip_prefix(parameter.name)?.strip_prefix('"')?;
-        without_blanks(rest).strip_prefix(':').map(without_blanks)
+        skip_whitespace(rest).strip_prefix(':').map(skip_whitespace)
     }
 
-    /// Goes on behind a value, from where the rest of the text begins.
+    /// Moves behind a value, given the rest of the text after it.
     #[inline]
-    pub(crate) fn go_on(&mut self, rest: &'a str) {
-        let rest = without_blanks(rest);
+    pub(crate) fn advance(&mut self, rest: &'a str) {
+        let rest = skip_whitespace(rest);
         self.rest = match rest.strip_prefix(',') {
-            Some(rest) => Some(without_blanks(rest)).filter(|rest| rest.starts_with('"')),
+            Some(rest) => Some(skip_whitespace(rest)).filter(|rest| rest.starts_with('"')),
             None => end(rest),
         };
     }
 
-    /// There is nothing behind the last value that was passed.
-    pub(crate) fn is_over(&self) -> bool {
+    /// Returns `true` if the object ends after the last value.
+    pub(crate) fn is_at_end(&self) -> bool {
         self.rest == Some("")
     }
 
-    pub(crate) fn lose(&mut self) {
+    /// Makes the cursor invalid.
+    pub(crate) fn invalidate(&mut self) {
         self.rest = None;
     }
 }
 
-/// Behind the end of an object, if nothing follows it.
+/// Returns the empty rest of the text after the end of an object, or `None` if anything else follows.
 fn end(text: &str) -> Option<&str> {
-    text.strip_prefix('}').map(without_blanks).filter(|rest| rest.is_empty())
+    text.strip_prefix('}').map(skip_whitespace).filter(|rest| rest.is_empty())
 }
 
-/// The text without the blanks of JSON in front of it.
-fn without_blanks(text: &str) -> &str {
-    let blanks = text.bytes().take_while(|byte| matches!(byte, b' ' | b'\n' | b'\r' | b'\t')).count();
-    text.get(blanks..).unwrap_or_default()
+/// Removes JSON whitespace at the beginning of the text.
+fn skip_whitespace(text: &str) -> &str {
+    let length = text.bytes().take_while(|byte| matches!(byte, b' ' | b'\n' | b'\r' | b'\t')).count();
+    text.get(length..).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The values of `a` and `b`, in this order, and whether nothing else is there.
+    /// Returns the values of `a` and `b`, in this order, and whether the object has no other members.
     fn read(text: &str) -> (Vec<&str>, bool) {
-        let mut place = InOrder::new(text);
+        let mut cursor = MemberCursor::new(text);
         let mut values = Vec::new();
         for parameter in [Parameter::new::<u8>("a", None, true), Parameter::new::<u8>("b", None, true)] {
-            if let Some(text) = place.value_of(&parameter) {
+            if let Some(text) = cursor.value_of(&parameter) {
                 let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
                 values.push(&text[..end]);
-                place.go_on(&text[end..]);
+                cursor.advance(&text[end..]);
             }
         }
-        (values, place.is_over())
+        (values, cursor.is_at_end())
     }
 
     #[test]
-    fn members_in_order_and_nothing_else() {
+    fn reads_members_in_order() {
         let table: &[(&str, &[&str], bool)] = &[
             (r#"{"a":1,"b":2}"#, &["1", "2"], true),
             (" {\n\"a\"\t: 1 ,\r\"b\" :2 } \n", &["1", "2"], true),
@@ -102,16 +105,16 @@ mod tests {
             ("null", &[], false),
             ("", &[], false),
         ];
-        for (text, values, is_over) in table {
-            assert_eq!(read(text), (values.to_vec(), *is_over), "{text}");
+        for (text, values, is_at_end) in table {
+            assert_eq!(read(text), (values.to_vec(), *is_at_end), "{text}");
         }
     }
 
     #[test]
-    fn a_name_that_needs_escapes_is_never_found() {
+    fn names_with_escapes_are_not_found() {
         for name in ["a\\n", "a\"", "a\n"] {
             let text = format!("{{\"{name}\":1}}");
-            assert_eq!(InOrder::new(&text).value_of(&Parameter::new::<u8>(name, None, true)), None, "{text}");
+            assert_eq!(MemberCursor::new(&text).value_of(&Parameter::new::<u8>(name, None, true)), None, "{text}");
         }
     }
 }

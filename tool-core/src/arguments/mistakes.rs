@@ -1,19 +1,19 @@
-//! The text that lists all mistakes of a call.
+//! The report of all mistakes in the arguments of a call.
 
-/// How long the account of all mistakes may grow, in bytes; what comes behind that is not told.
-pub(crate) const LONGEST_ACCOUNT: usize = 4096;
+/// The length in bytes from which on a report is truncated.
+pub(crate) const MAX_REPORT_BYTES: usize = 4096;
 
-/// Adds a mistake to an account of them.
+/// Appends a mistake to a report.
 #[cold]
-pub(crate) fn note(mistakes: &mut String, mistake: &str) {
-    if mistakes.len() > LONGEST_ACCOUNT {
+pub(crate) fn add_mistake(report: &mut String, mistake: &str) {
+    if report.len() > MAX_REPORT_BYTES {
         return;
     }
-    if !mistakes.is_empty() {
-        mistakes.push_str("; ");
+    if !report.is_empty() {
+        report.push_str("; ");
     }
-    mistakes.push_str(mistake);
-    if mistakes.len() > LONGEST_ACCOUNT {
-        mistakes.push_str("; and more");
+    report.push_str(mistake);
+    if report.len() > MAX_REPORT_BYTES {
+        report.push_str("; and more");
     }
 }

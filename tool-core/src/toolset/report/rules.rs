@@ -127,7 +127,7 @@ mod tests {
 
     /// Returns the kinds of the findings about tools with these names and descriptions.
     fn kinds(tools: &[(&str, &str)]) -> Vec<FindingKind> {
-        let tools: Vec<_> = tools.iter().map(|(name, text)| ToolDefinition::new(*name, *description)).collect();
+        let tools: Vec<_> = tools.iter().map(|(name, description)| ToolDefinition::new(*name, *description)).collect();
         let costs: Vec<_> = tools.iter().map(ToolCost::new).collect();
         check(&tools, &costs).iter().map(Finding::kind).collect()
     }
@@ -166,7 +166,7 @@ mod tests {
     fn reports_many_tools_and_large_definitions() {
         let tools: Vec<_> = (0..21u8).map(|i| char::from(b'a' + i).to_string().repeat(5)).collect();
         let tools: Vec<_> = tools.iter().map(|name| (&**name, format!("Finds all of {name}"))).collect();
-        let tools: Vec<_> = tools.iter().map(|(name, text)| (*name, &**description)).collect();
+        let tools: Vec<_> = tools.iter().map(|(name, description)| (*name, &**description)).collect();
         assert_eq!(kinds(&tools), [FindingKind::ManyTools]);
         assert_eq!(kinds(&tools[1..]), []);
 
