@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tool_core::testing::ScriptedModel;
 use tool_core::{
     Agent, ExtraParameters, Injection, Tool, ToolCall, ToolContext, ToolDefinition, ToolError, ToolFuture,
-    ToolOutput, ToolPolicy, ToolSet, tool, tools,
+    ToolOutput, ToolPolicy, ToolSet, ToolSetErrorKind, tool, tools,
 };
 
 /// What the model thinks.
@@ -152,7 +152,7 @@ async fn the_tool_gets_its_own_arguments_as_they_were_written() {
         let tools = Echo::set(json!({ "type": "object" })).extra_parameters(augmentation).unwrap();
         assert_eq!(call(&tools, "echo", arguments).await, own);
         assert_eq!(*all.lock().unwrap(), [format!("1 echo {heard}")]);
-        let kept = Echo::set(json!({ "type": "object" })).extra_parameters(thoughts().0.keep()).unwrap();
+        let kept = Echo::set(json!({ "type": "object" })).extra_parameters(thoughts().0.pass_to_tool()).unwrap();
         assert_eq!(call(&kept, "echo", arguments).await, arguments);
     }
     let (augmentation, _) = thoughts();
@@ -246,7 +246,7 @@ async fn what_is_wrong_in_form_only_is_mended_and_told_of() {
 
 #[tokio::test]
 async fn a_function_may_refuse_the_call() {
-    let augmentation = ExtraParameters::refusing(|_: &ToolCall, thought: Thought| match thought.confidence {
+    let augmentation = ExtraParameters::validating(|_: &ToolCall, thought: Thought| match thought.confidence {
         Some(Confidence::Low) => Err(ToolError::failed("ask the user first")),
         _ => Ok(()),
     });
@@ -329,7 +329,7 @@ fn what_cannot_be_added_is_an_error() {
     let clash = || ExtraParameters::new(|_: &ToolCall, _: Clash| {});
     let taken = |tool: &str| {
         format!(
-            "the tool `{tool}` has a parameter `b` already; give the field another name, as with `#[serde(rename = \"…\")]`"
+            "the tool `{tool}` already has a parameter `b`; rename the field, for example with `#[serde(rename = \"…\")]`"
         )
     };
     let in_variant =
@@ -343,17 +343,17 @@ fn what_cannot_be_added_is_an_error() {
         (Echo::set(in_variant).extra_parameters(clash()), taken("echo")),
         (
             tools![now].extra_parameters(ExtraParameters::new(|_: &ToolCall, _: u8| {})),
-            "`u8` has no named fields that could be added to the parameters of tools".into(),
+            "`u8` has no named fields to add to the parameters of tools".into(),
         ),
         (
             tools![now].extra_parameters(ExtraParameters::new(|_: &ToolCall, _: Confidence| {})),
-            "`augmenting::Confidence` has no named fields that could be added to the parameters of tools"
+            "`augmenting::Confidence` has no named fields to add to the parameters of tools"
                 .into(),
         ),
     ];
     for (set, expected) in table {
         let error = set.unwrap_err();
-        assert!(error.is_extra_parameters() && !error.is_duplicate());
+        assert_eq!(error.kind(), ToolSetErrorKind::ExtraParameters);
         assert_eq!(error.to_string(), expected);
     }
 }
@@ -395,7 +395,7 @@ async fn what_the_tool_takes_from_the_context_is_asked_for_all_the_same() {
     };
     let tools = ToolSet::default().with(needy).unwrap().extra_parameters(thoughts().0).unwrap();
     let missing = tools.missing_from(&ToolContext::new()).unwrap();
-    assert!(missing.to_string().contains("`echo` takes `augmenting::"), "{missing}");
+    assert!(missing.to_string().contains("`echo` needs `augmenting::"), "{missing}");
     assert!(tools.missing_from(&ToolContext::new().with(Database)).is_none());
     assert!(
         Echo::set(json!({ "type": "object" }))

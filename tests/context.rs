@@ -58,13 +58,13 @@ fn banking() -> ToolSet {
         .unwrap()
 }
 
-const ALL_MISSING: &str = "the tools lack what they take from the context: \
-     `refund` takes `context::app::Database` and `context::app::User`, `cancel` takes `context::app::User`; \
-     hand it in with `context(…)` on the agent or on the question";
+const ALL_MISSING: &str = "values are missing from the context: \
+     `refund` needs `context::app::Database` and `context::app::User`, `cancel` needs `context::app::User`; \
+     provide them with `context(…)` on the agent or on the question";
 
-const USER_MISSING: &str = "the tools lack what they take from the context: \
-     `refund` takes `context::app::User`, `cancel` takes `context::app::User`; \
-     hand it in with `context(…)` on the agent or on the question";
+const USER_MISSING: &str = "values are missing from the context: \
+     `refund` needs `context::app::User`, `cancel` needs `context::app::User`; \
+     provide them with `context(…)` on the agent or on the question";
 
 #[test]
 fn a_set_says_what_it_lacks() {

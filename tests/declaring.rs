@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
 use serde_json::{Value, json};
-use tool_core::{Tool, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet, registered, tool, tools};
+use tool_core::{Tool, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet, ToolSetErrorKind, registered, tool, tools};
 
 mod math {
     use std::fmt;
@@ -402,12 +402,12 @@ mod twice {
 
 #[test]
 fn a_name_twice_is_refused_with_both_places() {
-    let union = tools![twice::twin].union(&tools![twice::again::twin]).unwrap_err();
+    let union = tools![twice::twin].union(tools![twice::again::twin]).unwrap_err();
     let named = ToolSet::named(["sum", "twin"]).unwrap_err();
     let all = ToolSet::registered().unwrap_err();
     let line = twice::twin {}.declared_at().unwrap().line();
     for error in [union, named, all] {
-        assert!(error.is_duplicate());
+        assert_eq!(error.kind(), ToolSetErrorKind::DuplicateTool);
         let text = error.to_string();
         assert!(text.starts_with("two tools are named `twin`: one at tests/declaring.rs:"), "{text}");
         assert!(text.contains(&format!("declaring.rs:{line},")), "{text}");

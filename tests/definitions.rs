@@ -65,7 +65,7 @@ fn words_are_in_the_definition() {
     let functions = tools![everything, the_others, written_out, always, not_pure, nothing_said, only_undo];
     let hotel = ToolSet::from(Hotel);
     let kept = ToolSet::from(Kept(1_u8));
-    let all = functions.union(&hotel).and_then(|set| set.union(&kept)).unwrap();
+    let all = functions.union(hotel).and_then(|set| set.union(kept)).unwrap();
     let table = [
         (
             "everything",
@@ -157,7 +157,7 @@ fn strictly_undone(_number: Option<u8>) {}
 
 #[test]
 fn other_forms_of_a_tool_keep_what_it_says() {
-    let set = tools![everything, only_undo].union(&ToolSet::from(Hotel)).unwrap();
+    let set = tools![everything, only_undo].union(Hotel).unwrap();
     let forms = [
         ("strict", set.clone().strict().unwrap()),
         ("augmented", set.extra_parameters(ExtraParameters::new(|_: &ToolCall, _: Thought| {})).unwrap()),

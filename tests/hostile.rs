@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tool_core::{
-    ExtraParameters, Tool, ToolCall, ToolContext, ToolDefinition, ToolFuture, ToolOutput, ToolSet, tool,
+    ExtraParameters, Tool, ToolCall, ToolContext, ToolDefinition, ToolFuture, ToolOutput, ToolSet, ToolSetErrorKind, tool,
     toolbox, tools,
 };
 
@@ -176,8 +176,8 @@ impl Tool for Raw {
 fn sets() -> Vec<(&'static str, ToolSet)> {
     let plain = plain();
     let thought = || ExtraParameters::new(|_: &ToolCall, thought: Thought| drop(thought));
-    let without_left_out = plain.without(["left_out"]).unwrap();
-    let sayable = plain.without(["table", "anything"]).unwrap();
+    let without_left_out = plain.clone().without(["left_out"]).unwrap();
+    let sayable = plain.clone().without(["table", "anything"]).unwrap();
     vec![
         ("strict arguments", plain.clone().strict_arguments()),
         ("unknown ones ignored", plain.clone().ignore_unknown_arguments()),
@@ -366,13 +366,14 @@ fn offer(name: &'static str, schema: fn() -> Value) {
         let set = match ToolSet::default().with(Raw(definition)) {
             Ok(set) => set,
             Err(error) => {
-                assert!(error.is_no_object() && error.to_string().len() < LONGEST_REFUSAL);
+                assert!(error.kind() == ToolSetErrorKind::NotAnObject && error.to_string().len() < LONGEST_REFUSAL);
                 return;
             }
         };
         assert!(set.check().findings().len() <= 10_000);
         let augment = |set: &ToolSet| {
-            set.extra_parameters(ExtraParameters::new(|_: &ToolCall, thought: Thought| drop(thought)))
+            let extra = ExtraParameters::new(|_: &ToolCall, thought: Thought| drop(thought));
+            set.clone().extra_parameters(extra)
         };
         let strict = set.clone().strict();
         if let Err(error) = &strict {
@@ -391,7 +392,7 @@ fn offer(name: &'static str, schema: fn() -> Value) {
             for text in &texts {
                 assert!(call(&set, "raw", text).is_ok());
             }
-            drop(set.rename("raw", "other").unwrap().union(&set).unwrap());
+            drop(set.clone().rename("raw", "other").unwrap().union(set).unwrap());
         }
     });
 }

@@ -92,7 +92,7 @@ fn context() -> ToolContext {
 
 #[tokio::test]
 async fn by_reference_by_value_and_if_there() {
-    let set = tools![lookup, whoami, blocked, borrowed, by_pattern].union(&ToolSet::from(Desk)).unwrap();
+    let set = tools![lookup, whoami, blocked, borrowed, by_pattern].union(Desk).unwrap();
     let context = context();
     assert_eq!(told(&set, "lookup", r#"{"key": "x"}"#, &context).await, "42 x ada 7 None 1 None");
     let more = context.clone().with("note".to_owned()).with(5_u64);

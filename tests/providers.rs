@@ -8,7 +8,7 @@ use tool_core::testing::ScriptedModel;
 use tool_core::{
     Agent, AgentBuilder, Answer, ConversationId, Event, Injection, RunError, RunErrorKind, Step, Tool,
     ToolChoice, ToolContext, ToolDefinition, ToolFuture, ToolOutput, ToolProvider, ToolProviderFuture,
-    ToolProviderRequest, ToolSet, tool, tools,
+    ToolProviderRequest, ToolSet, ToolSetErrorKind, tool, tools,
 };
 
 #[tool("Sums two numbers")]
@@ -205,8 +205,8 @@ async fn what_lasts_stands_in_front_of_what_may_change() {
     let (first, second) = (named("first"), named("second"));
     let agent = Agent::builder(model)
         .tool_provider(Counting { is_dynamic: true, ..Default::default() })
-        .tool_provider(move |_: &ToolProviderRequest<'_>| first.union(&ToolSet::default()))
-        .tool_provider(move |_: &ToolProviderRequest<'_>| second.union(&ToolSet::default()))
+        .tool_provider(move |_: &ToolProviderRequest<'_>| first.clone().union(ToolSet::default()))
+        .tool_provider(move |_: &ToolProviderRequest<'_>| second.clone().union(ToolSet::default()))
         .tools(tools![sum])
         .build()
         .unwrap();
@@ -308,7 +308,7 @@ async fn a_provider_that_fails_ends_the_run_with_what_was_done() {
         ),
         (
             |agent| agent.tool_provider(scripted([Ok(tools![sum]), Ok(needy())])),
-            "the tools lack what they take from the context: `refund` takes `providers::Database`; hand it in",
+            "values are missing from the context: `refund` needs `providers::Database`; provide them with",
         ),
         (
             |agent| {
@@ -391,7 +391,7 @@ async fn the_tools_of_a_question_are_beside_the_agents() {
         let expected = "the tools of the question cannot be offered: two tools are named `sum`: one at tests/providers.rs:";
         assert!(error.to_string().starts_with(expected), "{error}");
         let RunErrorKind::Tools { error, .. } = error.kind() else { panic!("{error}") };
-        assert!(error.downcast_ref::<tool_core::ToolSetError>().unwrap().is_duplicate());
+        assert!(error.downcast_ref::<tool_core::ToolSetError>().unwrap().kind() == ToolSetErrorKind::DuplicateTool);
     }
 }
 
@@ -400,7 +400,7 @@ async fn a_function_provides_tools_by_the_question() {
     let files = tools![sum, read_file];
     let provider = move |request: &ToolProviderRequest<'_>| match request.question().contains("file") {
         true => Ok(files.clone()),
-        false => files.without(["read_file"]),
+        false => files.clone().without(["read_file"]),
     };
     let model = ScriptedModel::new()
         .expects(|request| request.tools().len() == 2)

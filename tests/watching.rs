@@ -198,7 +198,7 @@ async fn a_hook_changes_a_turn_and_only_that() {
         .before_turn(|turn: &mut Turn<'_>| {
             assert_eq!(turn.messages().len(), if turn.number() == 1 { 1 } else { 4 });
             if turn.number() == 1 {
-                turn.tools = turn.tools.only(["first"]).unwrap();
+                turn.tools = turn.tools.clone().only(["first"]).unwrap();
                 turn.options.seed = Some(1);
             }
         })

@@ -114,8 +114,8 @@ async fn they_all_work() {
 
     let counter = Arc::new(Counter::default());
     let set = tools![order, wait, inside]
-        .union(&ToolSet::from(Arc::clone(&counter)))
-        .and_then(|set| set.union(&Counter::others(counter)))
+        .union(Arc::clone(&counter))
+        .and_then(|set| set.union(Counter::others(counter)))
         .unwrap();
     let context = ToolContext::new().with(User { name: String::from("ada") });
     let table = [

@@ -24,8 +24,8 @@ struct Expected {
     values: Vec<Value>,
 }
 
-const MAP: &str = "an open map cannot be said in strict mode; make it a list of pairs";
-const ANYTHING: &str = "a value of any kind cannot be said in strict mode; say of what type it is";
+const MAP: &str = "strict mode does not support maps with arbitrary keys; use a list of pairs";
+const ANYTHING: &str = "strict mode does not support values of any type; specify a `type`";
 
 fn of(schema: Value, values: impl IntoIterator<Item = Value>) -> Expected {
     Expected { schema, strict: Ok(()), values: values.into_iter().collect() }

@@ -153,6 +153,6 @@ pub use self::tool::{
 pub use self::tool::{DynamicTool, DynamicToolError};
 pub use self::toolset::{
     ExtraParameters, Finding, FindingKind, MissingContext, ToolCost, ToolProvider, ToolProviderFuture,
-    ToolProviderRequest, ToolReport, ToolSet, ToolSetError, Toolbox, registered,
+    ToolProviderRequest, ToolReport, ToolSet, ToolSetError, ToolSetErrorKind, Toolbox, registered,
 };
 pub use self::transcript::Transcript;

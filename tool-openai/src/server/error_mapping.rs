@@ -6,7 +6,7 @@
 use std::error::Error as StdError;
 
 use axum::http::StatusCode;
-use tool_core::{ModelError, RunError, RunErrorKind, StopReason, ToolSetError};
+use tool_core::{ModelError, RunError, RunErrorKind, StopReason, ToolSetError, ToolSetErrorKind};
 
 use super::error::ApiError;
 use crate::ErrorKind;
@@ -69,7 +69,7 @@ fn map_stop_reason(reason: &StopReason) -> ApiError {
 }
 
 fn is_duplicate_tool(error: &(dyn StdError + Send + Sync + 'static)) -> bool {
-    error.downcast_ref::<ToolSetError>().is_some_and(ToolSetError::is_duplicate)
+    error.downcast_ref().map(ToolSetError::kind) == Some(ToolSetErrorKind::DuplicateTool)
 }
 
 /// Maps an error of the OpenAI-compatible endpoint behind a model.

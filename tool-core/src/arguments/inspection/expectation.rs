@@ -94,7 +94,7 @@ impl Inspection<'_> {
             .map(|keyword| format!("`{keyword}`"))
             .collect();
         if !others.is_empty() {
-            text.push_str(&format!(" that keeps to {} of its schema", others.join(" and ")));
+            text.push_str(&format!(" that satisfies {} of its schema", others.join(" and ")));
         }
         text
     }

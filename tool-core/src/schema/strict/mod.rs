@@ -204,7 +204,7 @@ impl<'s> Writer<'s> {
             let is_null = choice.get("type").is_some_and(|name| name == "null");
             if is_null || *choice == Value::Bool(false) {
                 // `null` is not an alternative if the schema around the alternatives requires a type.
-                has_null |= is_null && !node.has_bounds();
+                has_null |= is_null && !node.has_constraints();
                 continue;
             }
             let form = self.at(&format!("{keyword}[{index}]"), |this| {
