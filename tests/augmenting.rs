@@ -152,7 +152,8 @@ async fn the_tool_gets_its_own_arguments_as_they_were_written() {
         let tools = Echo::set(json!({ "type": "object" })).extra_parameters(augmentation).unwrap();
         assert_eq!(call(&tools, "echo", arguments).await, own);
         assert_eq!(*all.lock().unwrap(), [format!("1 echo {heard}")]);
-        let kept = Echo::set(json!({ "type": "object" })).extra_parameters(thoughts().0.pass_to_tool()).unwrap();
+        let kept =
+            Echo::set(json!({ "type": "object" })).extra_parameters(thoughts().0.pass_to_tool()).unwrap();
         assert_eq!(call(&kept, "echo", arguments).await, arguments);
     }
     let (augmentation, _) = thoughts();
@@ -246,10 +247,11 @@ async fn what_is_wrong_in_form_only_is_mended_and_told_of() {
 
 #[tokio::test]
 async fn a_function_may_refuse_the_call() {
-    let augmentation = ExtraParameters::validating(|_: &ToolCall, thought: Thought| match thought.confidence {
-        Some(Confidence::Low) => Err(ToolError::failed("ask the user first")),
-        _ => Ok(()),
-    });
+    let augmentation =
+        ExtraParameters::validating(|_: &ToolCall, thought: Thought| match thought.confidence {
+            Some(Confidence::Low) => Err(ToolError::failed("ask the user first")),
+            _ => Ok(()),
+        });
     let tools = tools![now].extra_parameters(augmentation).unwrap();
     assert_eq!(
         call(&tools, "now", r#"{"reason":"x","confidence":"Low"}"#).await,
@@ -347,8 +349,7 @@ fn what_cannot_be_added_is_an_error() {
         ),
         (
             tools![now].extra_parameters(ExtraParameters::new(|_: &ToolCall, _: Confidence| {})),
-            "`augmenting::Confidence` has no named fields to add to the parameters of tools"
-                .into(),
+            "`augmenting::Confidence` has no named fields to add to the parameters of tools".into(),
         ),
     ];
     for (set, expected) in table {

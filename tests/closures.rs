@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tool_core::schemars::JsonSchema;
 use tool_core::{
-    FunctionTool, Json, Tool, ToolCall, ToolContext, ToolError, ToolExecution, ToolOutput, ToolSet, ToolSetErrorKind,
+    FunctionTool, Json, Tool, ToolCall, ToolContext, ToolError, ToolExecution, ToolOutput, ToolSet,
+    ToolSetErrorKind,
 };
 
 #[derive(Deserialize, JsonSchema)]

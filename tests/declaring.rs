@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
 use serde_json::{Value, json};
-use tool_core::{Tool, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet, ToolSetErrorKind, registered, tool, tools};
+use tool_core::{
+    Tool, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet, ToolSetErrorKind, registered, tool, tools,
+};
 
 mod math {
     use std::fmt;

@@ -14,8 +14,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tool_core::{
-    ExtraParameters, Tool, ToolCall, ToolContext, ToolDefinition, ToolFuture, ToolOutput, ToolSet, ToolSetErrorKind, tool,
-    toolbox, tools,
+    ExtraParameters, Tool, ToolCall, ToolContext, ToolDefinition, ToolFuture, ToolOutput, ToolSet,
+    ToolSetErrorKind, tool, toolbox, tools,
 };
 
 /// What a thread has unless it is said otherwise.
@@ -366,7 +366,10 @@ fn offer(name: &'static str, schema: fn() -> Value) {
         let set = match ToolSet::default().with(Raw(definition)) {
             Ok(set) => set,
             Err(error) => {
-                assert!(error.kind() == ToolSetErrorKind::NotAnObject && error.to_string().len() < LONGEST_REFUSAL);
+                assert!(
+                    error.kind() == ToolSetErrorKind::NotAnObject
+                        && error.to_string().len() < LONGEST_REFUSAL
+                );
                 return;
             }
         };

@@ -391,7 +391,10 @@ async fn the_tools_of_a_question_are_beside_the_agents() {
         let expected = "the tools of the question cannot be offered: two tools are named `sum`: one at tests/providers.rs:";
         assert!(error.to_string().starts_with(expected), "{error}");
         let RunErrorKind::Tools { error, .. } = error.kind() else { panic!("{error}") };
-        assert!(error.downcast_ref::<tool_core::ToolSetError>().unwrap().kind() == ToolSetErrorKind::DuplicateTool);
+        assert!(
+            error.downcast_ref::<tool_core::ToolSetError>().unwrap().kind()
+                == ToolSetErrorKind::DuplicateTool
+        );
     }
 }
 

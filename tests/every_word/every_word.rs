@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use tool_core::{ConversationId, ToolCall, ToolContext, ToolSet, tool, toolbox, tools};
+use tool_core::{ConversationId, ToolCall, ToolContext, tool, toolbox, tools};
 
 #[derive(Clone, Debug)]
 struct User {

@@ -114,7 +114,11 @@ mod tests {
     fn names_with_escapes_are_not_found() {
         for name in ["a\\n", "a\"", "a\n"] {
             let text = format!("{{\"{name}\":1}}");
-            assert_eq!(MemberCursor::new(&text).value_of(&Parameter::new::<u8>(name, None, true)), None, "{text}");
+            assert_eq!(
+                MemberCursor::new(&text).value_of(&Parameter::new::<u8>(name, None, true)),
+                None,
+                "{text}"
+            );
         }
     }
 }

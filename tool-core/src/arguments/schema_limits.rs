@@ -84,11 +84,11 @@ impl Checker<'_> {
         {
             return Some(violation);
         }
-        let list = |keyword: &str| schema.get(keyword).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        let list =
+            |keyword: &str| schema.get(keyword).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         for choices in [list("anyOf"), list("oneOf")] {
             let candidates = choices.iter().filter(|choice| self.applies(choice, text, depth + 1));
-            let mut results: Vec<_> =
-                candidates.map(|choice| self.check(choice, text, depth + 1)).collect();
+            let mut results: Vec<_> = candidates.map(|choice| self.check(choice, text, depth + 1)).collect();
             // One alternative without violations is enough.
             if !results.is_empty() && results.iter().all(Option::is_some) {
                 return results.swap_remove(0);

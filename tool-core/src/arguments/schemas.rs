@@ -18,7 +18,8 @@ pub(crate) fn parameters_schema(parameters: &[Parameter]) -> Value {
         }
         properties.insert(parameter.name.into(), schema.to_value());
     }
-    let required: Vec<_> = parameters.iter().filter(|parameter| parameter.is_required).map(|parameter| parameter.name).collect();
+    let required: Vec<_> =
+        parameters.iter().filter(|parameter| parameter.is_required).map(|parameter| parameter.name).collect();
     let mut object = json!({
         "type": "object",
         "properties": properties,

@@ -41,7 +41,8 @@ impl<'s> Choices<'s> {
                 }
                 continue;
             }
-            let lists = ["allOf", "oneOf", "anyOf"].iter().filter_map(|keyword| schema.get(*keyword)?.as_array());
+            let lists =
+                ["allOf", "oneOf", "anyOf"].iter().filter_map(|keyword| schema.get(*keyword)?.as_array());
             waiting.extend(lists.flat_map(|list| list.iter().rev()));
             found.push(schema);
         }

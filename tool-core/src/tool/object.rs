@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::arguments::{Inspection, Judge, MAX_REPORT_BYTES, Members, Repair, explain, add_mistake, repair};
+use crate::arguments::{Inspection, Judge, MAX_REPORT_BYTES, Members, Repair, add_mistake, explain, repair};
 use crate::schema::is_closed_object;
 use crate::tool::{ToolContext, ToolError, ToolFuture};
 

@@ -35,7 +35,9 @@ impl ToolSet {
         context: &ToolContext,
         repairs: Option<&mut Vec<Repair>>,
     ) -> Outcome {
-        let Some(tool) = self.get(&call.name) else { return self.limit_output(self.refuse_unknown_tool(call)) };
+        let Some(tool) = self.get(&call.name) else {
+            return self.limit_output(self.refuse_unknown_tool(call));
+        };
         let reading = self.0.settings.reading;
         let call_context;
         let context = if tool.injections().is_some_and(<[_]>::is_empty) && reading == context.reading() {

@@ -99,7 +99,10 @@ impl ToolSet {
         Ok(self.filter(|tool| names.contains(&tool.name())))
     }
 
-    fn check_names<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<Vec<&'a str>, ToolSetError> {
+    fn check_names<'a>(
+        &self,
+        names: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Vec<&'a str>, ToolSetError> {
         let check = |name: &'a str| match self.get(name) {
             Some(_) => Ok(name),
             None => Err(self.unknown_tool(name)),

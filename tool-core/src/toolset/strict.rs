@@ -31,7 +31,9 @@ impl ToolSet {
     /// parameters.
     #[inline]
     pub fn strict(self) -> Result<Self, ToolSetError> {
-        self.map_tools(|tool| to_strict(tool).map_err(|error| ToolSetError::no_strict_form(&error.to_string())))
+        self.map_tools(|tool| {
+            to_strict(tool).map_err(|error| ToolSetError::no_strict_form(&error.to_string()))
+        })
     }
 
     /// Converts tools to their [strict form](crate::ToolDefinition::into_strict) where they have one and leaves the others

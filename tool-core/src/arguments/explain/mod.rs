@@ -83,7 +83,7 @@ pub(crate) const F32_RANGE: &str = "a number from -3.4028235e38 to 3.4028235e38"
 
 /// Explains that a value violates a limit of its parameter.
 pub(crate) fn parameter_limit_violation(parameter: &Parameter, schema: &Value, text: &str) -> String {
-    format!("`{}`: expected {}, got {}", parameter.name, of_schema(schema), quote(text))
+    format!("`{}`: expected {}, got {}", parameter.name, describe_schema(schema), quote(text))
 }
 
 /// Explains that an argument is nested too deeply.
@@ -92,7 +92,12 @@ pub(crate) fn too_deep(name: &str) -> String {
 }
 
 /// Explains the error of serde for the text of one argument.
-pub(crate) fn wrong_value(parameter: &Parameter, schema: &Value, text: &str, error: &serde_json::Error) -> String {
+pub(crate) fn wrong_value(
+    parameter: &Parameter,
+    schema: &Value,
+    text: &str,
+    error: &serde_json::Error,
+) -> String {
     wrong_value_at(parameter.name, text, error_offset(text, error), error, &|| schema.clone())
 }
 
@@ -168,8 +173,7 @@ impl<'a> Reason<'a> {
             return Self::Unknown;
         }
         if reason.starts_with("unknown variant ") {
-            return expected()
-                .map_or(Self::Unknown, |names| Self::Text(names.trim_start_matches("one of ")));
+            return expected().map_or(Self::Unknown, |names| Self::Text(names.trim_start_matches("one of ")));
         }
         if reason.starts_with("invalid type: ") || reason.starts_with("invalid value: ") {
             return expected().map_or(Self::Custom(reason), Self::Type);

@@ -35,9 +35,14 @@ pub(crate) fn describe_schema(schema: &Value) -> String {
             "number" => format!("a number{}", describe_range(schema)),
             "string" => format!("a string{}", describe_text(schema)),
             "boolean" => "true or false".into(),
-            "array" => format!("a list{}", describe_lengths(&schema["minItems"], &schema["maxItems"], "items")),
+            "array" => {
+                format!("a list{}", describe_lengths(&schema["minItems"], &schema["maxItems"], "items"))
+            }
             "object" => {
-                format!("an object{}", describe_lengths(&schema["minProperties"], &schema["maxProperties"], "entries"))
+                format!(
+                    "an object{}",
+                    describe_lengths(&schema["minProperties"], &schema["maxProperties"], "entries")
+                )
             }
             "null" => "null".into(),
             name => format!("a {name}"),

@@ -57,7 +57,8 @@ impl Inspection<'_> {
             span("minLength", "maxLength", "characters");
             span("minItems", "maxItems", "items");
             span("minProperties", "maxProperties", "entries");
-            for (keyword, phrase) in [("minimum", "from"), ("maximum", "up to"), ("exclusiveMaximum", "below")]
+            for (keyword, phrase) in
+                [("minimum", "from"), ("maximum", "up to"), ("exclusiveMaximum", "below")]
             {
                 if let Some(limit) = schema.get(keyword) {
                     text.push_str(&format!(" {phrase} {limit}"));

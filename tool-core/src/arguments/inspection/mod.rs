@@ -226,7 +226,9 @@ impl<'s> Inspection<'s> {
                         &format!("`{path}`: {}", explain::unknown_property(name, properties)),
                     );
                 }
-                (None, Some(schema)) => self.inspect_value(&member_path(name), schema, value.get(), depth + 1),
+                (None, Some(schema)) => {
+                    self.inspect_value(&member_path(name), schema, value.get(), depth + 1)
+                }
                 (None, None) => {}
             }
             let Some(patterns) = patterns.filter(|_| property(name).is_none()) else { continue };

@@ -85,9 +85,7 @@ impl<'s> Writer<'s> {
         let is_specified =
             ["properties", "additionalProperties"].iter().any(|keyword| node.get(keyword).is_some());
         if !is_specified && self.path != "$" {
-            return self.refuse(
-                "strict mode does not support objects of any shape; specify `properties`",
-            );
+            return self.refuse("strict mode does not support objects of any shape; specify `properties`");
         }
         Ok(())
     }
@@ -121,7 +119,8 @@ impl<'s> Writer<'s> {
         self.checked(Limits::level(position.level + 1))?;
         let position = position.nested(false);
         let mut form = super::Kind::List.form();
-        let (least, most) = (self.checked(length(node, "minItems"))?, self.checked(length(node, "maxItems"))?);
+        let (least, most) =
+            (self.checked(length(node, "minItems"))?, self.checked(length(node, "maxItems"))?);
         let items = node.get("items");
         // Earlier drafts have lists of schemas in `items`.
         let prefix = node.get("prefixItems").or_else(|| items.filter(|items| items.is_array()));
@@ -134,7 +133,8 @@ impl<'s> Writer<'s> {
             }
             Some(prefix) => {
                 let prefix_length = prefix.len() as u64;
-                let more = items.filter(|items| items.is_object() && most.is_none_or(|most| most > prefix_length));
+                let more =
+                    items.filter(|items| items.is_object() && most.is_none_or(|most| most > prefix_length));
                 form.insert("items".into(), self.write_tuple(prefix, more, description, position)?);
                 if more.is_none() { Some(most.unwrap_or(prefix_length).min(prefix_length)) } else { most }
             }

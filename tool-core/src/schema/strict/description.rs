@@ -25,7 +25,8 @@ impl Description {
     /// Creates the description of a schema, without the constraints of its type.
     #[inline]
     pub(super) fn new(node: &Node<'_>) -> Result<Self, String> {
-        let is_present = |keyword: &&&str| node.get(keyword).is_some_and(|value| *value != Value::Bool(false));
+        let is_present =
+            |keyword: &&&str| node.get(keyword).is_some_and(|value| *value != Value::Bool(false));
         if let Some(keyword) = UNSUPPORTED.iter().find(is_present) {
             return Err(format!("strict mode does not support `{keyword}`; describe it in the description"));
         }

@@ -95,9 +95,7 @@ impl Limits {
 fn count(sum: &mut usize, more: usize, most: usize, unit: &str) -> Checked {
     *sum = sum.saturating_add(more);
     if *sum > most {
-        return Err(format!(
-            "strict mode allows at most {most} {unit}; split the tool into several"
-        ));
+        return Err(format!("strict mode allows at most {most} {unit}; split the tool into several"));
     }
     Ok(())
 }

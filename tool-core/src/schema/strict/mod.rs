@@ -153,8 +153,9 @@ impl<'s> Writer<'s> {
 
     fn write(&mut self, node: &Node<'s>, position: Position) -> Result<Form, Unsupported> {
         if position.depth > MAX_DEPTH {
-            return self
-                .refuse(format!("schemas may be nested at most {MAX_DEPTH} levels deep; flatten the schema"));
+            return self.refuse(format!(
+                "schemas may be nested at most {MAX_DEPTH} levels deep; flatten the schema"
+            ));
         }
         self.count(Limits::schema)?;
         let mut description = self.checked(Description::new(node))?;

@@ -105,9 +105,7 @@ impl<'s> Node<'s> {
             let Some(all) = schema.get("allOf") else { continue };
             let all = all.as_array().ok_or("`allOf` must be a list of schemas")?;
             if self.parts.len() + pending.len() + all.len() > MAX_PARTS {
-                return Err(format!(
-                    "an `allOf` may contain at most {MAX_PARTS} schemas; merge them"
-                ));
+                return Err(format!("an `allOf` may contain at most {MAX_PARTS} schemas; merge them"));
             }
             for schema in all.iter().rev() {
                 pending.push(schema.as_object().ok_or("`allOf` must be a list of schemas that are objects")?);
@@ -136,7 +134,8 @@ impl<'s> Node<'s> {
         let constrained = self.parts.iter().filter(|part| has_constraints(part)).count();
         if has_reference && constrained > 1 {
             return Err(
-                "a `$ref` cannot be merged with other constraints in strict mode; inline the definition".into()
+                "a `$ref` cannot be merged with other constraints in strict mode; inline the definition"
+                    .into(),
             );
         }
         Ok(())

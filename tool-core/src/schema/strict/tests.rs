@@ -382,7 +382,8 @@ fn refuses_unsupported_schemas() {
 #[test]
 fn refuses_unsupported_top_levels() {
     let object = "the arguments of a tool must be an object; specify `\"type\": \"object\"`";
-    let choice = "strict mode does not support alternatives at the top level; use several tools or a single parameter";
+    let choice =
+        "strict mode does not support alternatives at the top level; use several tools or a single parameter";
     let table = [
         (json!({ "type": "string" }), "$", object),
         (json!({ "type": ["object", "null"] }), "$", object),
@@ -440,14 +441,8 @@ fn enforces_limits() {
     assert!(strict_form(&listing(texts(1_000, 15))).is_ok());
     assert!(strict_form(&listing(texts(250, 400))).is_ok());
     let table = [
-        (
-            nested(11),
-            "strict mode allows at most 10 levels of nested objects and lists; flatten the schema",
-        ),
-        (
-            properties(5_001),
-            "strict mode allows at most 5000 properties; split the tool into several",
-        ),
+        (nested(11), "strict mode allows at most 10 levels of nested objects and lists; flatten the schema"),
+        (properties(5_001), "strict mode allows at most 5000 properties; split the tool into several"),
         (
             listing(texts(1_001, 1)),
             "strict mode allows at most 1000 `enum` values; split the tool into several",

@@ -169,7 +169,8 @@ impl ObjectTool for FunctionTool {
         let promises = self.promises.as_ref()?;
         let properties = promises.get("properties").and_then(|properties| properties.get(name));
         let schema = properties.or_else(|| promises.get("additionalProperties"))?;
-        let LimitViolation { path, expected, value } = schema_limits::find_violation(promises, schema, value)?;
+        let LimitViolation { path, expected, value } =
+            schema_limits::find_violation(promises, schema, value)?;
         Some(explain::limit_violation(name, &path, &expected, value))
     }
 

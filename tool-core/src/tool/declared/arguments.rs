@@ -9,7 +9,8 @@ use serde_json::value::RawValue;
 
 use super::declaration::Declaration;
 use crate::arguments::{
-    LimitViolation, MemberCursor, MAX_REPORT_BYTES, Parameter, Repair, ToolParameter, explain, add_mistake, repair, schemas,
+    LimitViolation, MAX_REPORT_BYTES, MemberCursor, Parameter, Repair, ToolParameter, add_mistake, explain,
+    repair, schemas,
 };
 use crate::tool::context::Injectable;
 use crate::tool::{Reading, ToolContext, ToolError, ToolFuture};
@@ -73,7 +74,10 @@ impl<'a, 's> Arguments<'a, 's> {
     /// The arguments in a text in which they stand in the order of the parameters, and are all right. If it is not so, what
     /// is taken of them is nothing.
     pub(super) fn in_order(declaration: &'s Declaration, text: &'a str, promises: Option<&'s Value>) -> Self {
-        Self { promises, ..Self::new(declaration, Given::InOrder(MemberCursor::new(text)), Reading::default()) }
+        Self {
+            promises,
+            ..Self::new(declaration, Given::InOrder(MemberCursor::new(text)), Reading::default())
+        }
     }
 
     /// Reads the object into the slots, one per parameter, and notes what is missing or unknown.

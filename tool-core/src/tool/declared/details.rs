@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::arguments::Arguments;
 use super::declaration::{Declaration, Describe};
-use crate::arguments::{LimitViolation, Limit, Parameter, schema_limits, schemas, without_omitted};
+use crate::arguments::{Limit, LimitViolation, Parameter, schema_limits, schemas, without_omitted};
 use crate::model::{ReturnDirect, ToolDefinition, ToolPolicy};
 use crate::tool::Injection;
 use crate::tool::future::{self, Pending};
@@ -115,7 +115,8 @@ impl Details {
     /// A parameter is of a type that may promise more than reading it sees to.
     #[must_use]
     pub const fn promises(mut self) -> Self {
-        self.promises = Some(Promises { of: schema_limits::limited_schema, broken: schema_limits::find_violation });
+        self.promises =
+            Some(Promises { of: schema_limits::limited_schema, broken: schema_limits::find_violation });
         self
     }
 

@@ -117,9 +117,14 @@ impl<T: DeserializeOwned + JsonSchema + 'static> ExtraParameters<T> {
     /// });
     /// ```
     #[must_use]
-    pub fn validating(handler: impl Fn(&ToolCall, T) -> Result<(), ToolError> + Send + Sync + 'static) -> Self {
+    pub fn validating(
+        handler: impl Fn(&ToolCall, T) -> Result<(), ToolError> + Send + Sync + 'static,
+    ) -> Self {
         let handler = move |call: &ToolCall, text: &str| Ok(handler(call, serde_json::from_str(text)?));
-        Self { shared: Shared::new(Parameter::new::<T>("", None, true), Box::new(handler)), fields: PhantomData }
+        Self {
+            shared: Shared::new(Parameter::new::<T>("", None, true), Box::new(handler)),
+            fields: PhantomData,
+        }
     }
 
     /// Passes the fields to the tool as well, together with its own arguments. This is for tools that accept them: a

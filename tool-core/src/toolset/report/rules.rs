@@ -70,8 +70,7 @@ fn check_name(tool: &ToolDefinition, earlier: &[ToolDefinition]) -> Vec<Finding>
     let is_similar =
         |other: &&ToolDefinition| strsim::jaro_winkler(&folded(other.name()), &name) >= MIN_SIMILARITY;
     if let Some(other) = earlier.iter().find(is_similar) {
-        let text =
-            format!("has nearly the same name as `{}`; rename one of them", other.name());
+        let text = format!("has nearly the same name as `{}`; rename one of them", other.name());
         findings.push(Finding::for_tool(FindingKind::SimilarName, tool, text));
     }
     findings
@@ -127,7 +126,8 @@ mod tests {
 
     /// Returns the kinds of the findings about tools with these names and descriptions.
     fn kinds(tools: &[(&str, &str)]) -> Vec<FindingKind> {
-        let tools: Vec<_> = tools.iter().map(|(name, description)| ToolDefinition::new(*name, *description)).collect();
+        let tools: Vec<_> =
+            tools.iter().map(|(name, description)| ToolDefinition::new(*name, *description)).collect();
         let costs: Vec<_> = tools.iter().map(ToolCost::new).collect();
         check(&tools, &costs).iter().map(Finding::kind).collect()
     }

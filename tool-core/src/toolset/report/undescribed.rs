@@ -92,7 +92,8 @@ impl<'s> Search<'s> {
     /// definition.
     fn follow(&mut self, reference: &'s str) -> Option<&'s Value> {
         let target = self.target(reference).filter(|_| self.followed.insert(reference))?;
-        let is_enclosing = target.get("properties").is_some_and(|properties| self.enclosing.contains(&properties));
+        let is_enclosing =
+            target.get("properties").is_some_and(|properties| self.enclosing.contains(&properties));
         (!is_enclosing).then_some(target)
     }
 
