@@ -388,7 +388,7 @@ fn names_are_resolved_as_a_configuration_would() {
     let names: Vec<_> = set.definitions().iter().map(|definition| definition.name()).collect();
     assert_eq!(names, ["sum", "square_root"]);
     let error = ToolSet::named(["sum", "squareroot"]).unwrap_err();
-    assert!(error.is_unknown());
+    assert_eq!(error.kind(), ToolSetErrorKind::UnknownTool);
     assert!(error.to_string().contains("did you mean `square_root`?"), "{error}");
 }
 

@@ -160,7 +160,10 @@ fn other_forms_of_a_tool_keep_what_it_says() {
     let set = tools![everything, only_undo].union(Hotel).unwrap();
     let forms = [
         ("strict", set.clone().strict().unwrap()),
-        ("augmented", set.extra_parameters(ExtraParameters::new(|_: &ToolCall, _: Thought| {})).unwrap()),
+        (
+            "augmented",
+            set.clone().extra_parameters(ExtraParameters::new(|_: &ToolCall, _: Thought| {})).unwrap(),
+        ),
     ];
     for (form, other) in forms {
         for (before, after) in set.definitions().iter().zip(other.definitions().iter()) {

@@ -399,7 +399,7 @@ fn a_strict_tool_that_cannot_be_is_refused_with_its_set() {
     let listed = tools![open_map];
     let refused = [ToolSet::named(["open_map"]), ToolSet::default().union(&listed)];
     for error in refused.map(Result::unwrap_err) {
-        assert!(error.is_strict_refusal());
+        assert_eq!(error.kind(), tool_core::ToolSetErrorKind::NoStrictForm);
         let text = error.to_string();
         assert!(
             text.starts_with("the tool `open_map` has no strict form: `$.properties.labels`: "),

@@ -59,7 +59,7 @@ fn check(name: &str, set: &ToolSet, expected: Expected) {
     let strict = match (set.clone().strict(), expected.strict) {
         (Ok(strict), Ok(())) => strict,
         (Err(error), Err((path, why))) => {
-            assert!(error.is_strict_refusal());
+            assert_eq!(error.kind(), tool_core::ToolSetErrorKind::NoStrictForm);
             assert_eq!(
                 error.to_string(),
                 format!("the tool `read` has no strict form: `$.properties.it{path}`: {why}")
