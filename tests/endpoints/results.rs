@@ -544,9 +544,6 @@ async fn the_smallest_of_several_limits_applies() {
     assert_eq!(lengths(tools![log]).await, [12_000, 200, 50]);
     assert_eq!(lengths(tools![log].max_output_chars(100)).await, [100, 100, 50]);
     assert_eq!(lengths(tools![log].max_output_chars(100).max_output_chars(300)).await, [100, 100, 50]);
-    assert_eq!(
-        lengths(tools![log].union(&tools![plot].max_output_chars(100)).unwrap()).await,
-        [100, 100, 50]
-    );
+    assert_eq!(lengths(tools![log].union(tools![plot].max_output_chars(100)).unwrap()).await, [100, 100, 50]);
     assert_eq!(lengths(tools![log].max_output_chars(100).strict_arguments()).await, [100, 100, 50]);
 }

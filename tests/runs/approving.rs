@@ -8,7 +8,7 @@ use tool_core::model::ToolDefinitions;
 use tool_core::run::{Run, Step};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::ToolErrorKind;
-use tool_core::{Agent, Approval, Event, Message, ToolCall, tool, tools};
+use tool_core::{Agent, Approval, Event, Message, RunErrorKind, ToolCall, tool, tools};
 
 static PAID: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 

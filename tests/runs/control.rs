@@ -238,7 +238,7 @@ async fn the_time_limit_drops_running_calls() {
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTime(_))));
     let results: Vec<_> = error.messages()[2..].iter().map(Message::text).collect();
     assert_eq!(results, ["1", "the call was interrupted before a result was produced"]);
-    assert!(error.tool_executions()[1].outcome().unwrap_err().is_outcome_unknown());
+    assert_eq!(error.tool_executions()[1].outcome().unwrap_err().kind(), ToolErrorKind::OutcomeUnknown);
     assert!(error.run().elapsed() <= clock.elapsed(), "waiting time counts once");
     assert_eq!(error.to_string(), "the run took longer than 80ms; raise `max_time`");
     // Driven step by step, running calls are dropped as well.

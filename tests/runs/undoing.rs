@@ -6,8 +6,9 @@ use tests::support::ways::{alike, restored};
 use tool_core::agent::{AgentBuilder, BuildError, Turn};
 use tool_core::run::{Step, StopReason};
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::{IdempotencyKey, ToolErrorKind, ToolExecution, Undone};
-use tool_core::{Agent, RunError, ToolError, tool, tools};
+use tool_core::tool::ToolErrorKind;
+use tool_core::tool::{IdempotencyKey, ToolExecution, Undone};
+use tool_core::{Agent, RunError, RunErrorKind, ToolError, tool, tools};
 
 #[tool(undo = "cancel")]
 fn book(what: String) -> Result<String, String> {
@@ -173,7 +174,7 @@ async fn does_not_retry_an_at_most_once_undo_call() {
     state.begin_call("undo_call_1_1").unwrap();
     let error = agent.resume(restored(state)).await.unwrap_err();
     let undone = error.run().undo_executions();
-    assert!(undone[0].outcome().unwrap_err().is_outcome_unknown());
+    assert_eq!(undone[0].outcome().unwrap_err().kind(), ToolErrorKind::OutcomeUnknown);
     assert_eq!(undone[1].output().unwrap().to_string(), "Ada");
     assert_eq!(TAKEN_BACK.load(Ordering::SeqCst), 1);
 }

@@ -7,8 +7,9 @@ use std::time::Duration;
 use tool_core::agent::{AgentBuilder, Turn};
 use tool_core::run::StopReason;
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::{Progress, ToolErrorKind, ToolProgress};
-use tool_core::{Agent, CancellationToken, Event, ToolError, tool, tools};
+use tool_core::tool::ToolErrorKind;
+use tool_core::tool::{Progress, ToolProgress};
+use tool_core::{Agent, CancellationToken, Event, RunErrorKind, ToolError, tool, tools};
 
 #[tool]
 async fn fetch(pages: u64, #[inject] progress: &Progress) -> u64 {
@@ -198,7 +199,7 @@ async fn a_hook_changes_only_its_turn() {
         .before_turn(|turn: &mut Turn<'_>| {
             assert_eq!(turn.messages().len(), if turn.number() == 1 { 1 } else { 4 });
             if turn.number() == 1 {
-                turn.tools = turn.tools.only(["first"]).unwrap();
+                turn.tools = turn.tools.clone().only(["first"]).unwrap();
                 turn.options.seed = Some(1);
             }
         })
@@ -245,7 +246,7 @@ async fn a_resumed_turn_retains_the_tools_of_its_hook() {
     let mut run = agent.start("Go");
     run.advance().await.unwrap();
     let answer = agent.resume(run.into_run()).await.unwrap();
-    assert!(answer.tool_executions()[0].outcome().unwrap_err().is_unknown_tool());
+    assert_eq!(answer.tool_executions()[0].outcome().unwrap_err().kind(), ToolErrorKind::UnknownTool);
 }
 
 /// This includes calls listed before a finished one, and runs that were ended by a call.

@@ -294,7 +294,7 @@ async fn a_caller_cannot_trigger_calls_of_the_agents_tools() {
             "the agent already has a tool `refund`",
         ),
         (request(json!([user]), json!([function("x"), function("x")])), "tools[1]", "duplicate tool `x`"),
-        (request(json!([user]), json!([function("a b")])), "tools", "a tool made at run time is named"),
+        (request(json!([user]), json!([function("a b")])), "tools", "a tool created at run time is named"),
         (request(json!([user, reply(call("refund"))]), json!([])), "messages", "the call `a` has no result"),
         (
             request(json!([user, reply(parallel), result]), json!([])),

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tool_core::model::{ToolDefinition, ToolPolicy};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{Injection, ToolErrorKind, ToolFuture};
-use tool_core::toolset::ExtraParameters;
+use tool_core::toolset::{ExtraParameters, ToolSetErrorKind};
 use tool_core::{Agent, Tool, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet, tool, tools};
 
 /// What the model thinks.
@@ -154,7 +154,8 @@ async fn the_tool_receives_its_arguments_unchanged() {
         let tools = Echo::set(json!({ "type": "object" })).extra_parameters(augmentation).unwrap();
         assert_eq!(call(&tools, "echo", arguments).await, own);
         assert_eq!(*all.lock().unwrap(), [format!("1 echo {heard}")]);
-        let log = Echo::set(json!({ "type": "object" })).extra_parameters(thoughts().0.keep()).unwrap();
+        let log =
+            Echo::set(json!({ "type": "object" })).extra_parameters(thoughts().0.pass_to_tool()).unwrap();
         assert_eq!(call(&log, "echo", arguments).await, arguments);
     }
     let (augmentation, _) = thoughts();
@@ -249,10 +250,11 @@ async fn repairs_and_reports_extra_fields() {
 
 #[tokio::test]
 async fn the_function_can_refuse_the_call() {
-    let augmentation = ExtraParameters::refusing(|_: &ToolCall, thought: Thought| match thought.confidence {
-        Some(Confidence::Low) => Err(ToolError::failed("ask the user first")),
-        _ => Ok(()),
-    });
+    let augmentation =
+        ExtraParameters::validating(|_: &ToolCall, thought: Thought| match thought.confidence {
+            Some(Confidence::Low) => Err(ToolError::failed("ask the user first")),
+            _ => Ok(()),
+        });
     let tools = tools![now].extra_parameters(augmentation).unwrap();
     assert_eq!(
         call(&tools, "now", r#"{"reason":"x","confidence":"Low"}"#).await,
@@ -332,7 +334,7 @@ fn refuses_conflicting_parameters() {
     let clash = || ExtraParameters::new(|_: &ToolCall, _: Clash| {});
     let taken = |tool: &str| {
         format!(
-            "the tool `{tool}` has a parameter `b` already; give the field another name, as with `#[serde(rename = \"…\")]`"
+            "the tool `{tool}` already has a parameter `b`; rename the field, for example with `#[serde(rename = \"…\")]`"
         )
     };
     let in_variant =
@@ -346,7 +348,7 @@ fn refuses_conflicting_parameters() {
         (Echo::set(in_variant).extra_parameters(clash()), taken("echo")),
         (
             tools![now].extra_parameters(ExtraParameters::new(|_: &ToolCall, _: u8| {})),
-            "`u8` has no named fields that could be added to the parameters of tools".into(),
+            "`u8` has no named fields to add to the parameters of tools".into(),
         ),
         (
             tools![now].extra_parameters(ExtraParameters::new(|_: &ToolCall, _: Confidence| {})),
@@ -356,7 +358,7 @@ fn refuses_conflicting_parameters() {
     ];
     for (set, expected) in table {
         let error = set.unwrap_err();
-        assert!(error.is_extra_parameters() && !error.is_duplicate());
+        assert_eq!(error.kind(), ToolSetErrorKind::ExtraParameters);
         assert_eq!(error.to_string(), expected);
     }
 }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tool_core::schemars::JsonSchema;
 use tool_core::tool::{Json, ToolErrorKind, ToolExecution};
+use tool_core::toolset::ToolSetErrorKind;
 use tool_core::{FunctionTool, Tool, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet};
 
 #[derive(Deserialize, JsonSchema)]
@@ -435,7 +436,7 @@ fn arguments_that_are_no_object_are_refused_by_the_set() {
     let tool: Arc<dyn Tool> = Arc::new(FunctionTool::new("double", |x: u32| x * 2));
     let line = line!() - 1;
     let error = ToolSet::new([tool]).unwrap_err();
-    assert!(error.is_no_object() && !error.is_duplicate());
+    assert_eq!(error.kind(), ToolSetErrorKind::NotAnObject);
     let place = format!("the arguments of the tool `double`, at {}:{line}, are not an object; ", file!());
     assert!(error.to_string().starts_with(&place), "{error}");
     for tool in [

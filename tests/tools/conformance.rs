@@ -386,8 +386,7 @@ async fn arguments_that_a_tool_does_not_have() {
     });
     let dynamic =
         DynamicTool::new("dynamic", schema, |it: Value| json!([it["foo"], it["qux"], null])).unwrap();
-    let set =
-        tools![echo].union(&ToolSet::from(Shelf)).unwrap().with(closure).unwrap().with(dynamic).unwrap();
+    let set = tools![echo].union(ToolSet::from(Shelf)).unwrap().with(closure).unwrap().with(dynamic).unwrap();
     let text = r#"{"foo": "a", "dry_run": [true], "qux": "2"}"#;
     for name in ["echo", "method", "closure", "dynamic"] {
         let refused = outcome(&execute(&set, name, text).await).unwrap_err();

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde_json::{Value, json};
 use tool_core::tool::ToolErrorKind;
-use tool_core::toolset::registered;
+use tool_core::toolset::{ToolSetErrorKind, registered};
 use tool_core::{Tool, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet, tool, tools};
 
 mod math {
@@ -397,7 +397,7 @@ fn resolves_names_from_a_configuration() {
     let names: Vec<_> = set.definitions().iter().map(|definition| definition.name()).collect();
     assert_eq!(names, ["recall_order", "dispatch_order"]);
     let error = ToolSet::named(["recall_order", "dispatchorder"]).unwrap_err();
-    assert!(error.is_unknown());
+    assert_eq!(error.kind(), ToolSetErrorKind::UnknownTool);
     assert!(error.to_string().contains("did you mean `dispatch_order`?"), "{error}");
 }
 
@@ -414,12 +414,12 @@ mod twice {
 
 #[test]
 fn refuses_duplicate_names_with_both_locations() {
-    let union = tools![twice::twin].union(&tools![twice::again::twin]).unwrap_err();
+    let union = tools![twice::twin].union(tools![twice::again::twin]).unwrap_err();
     let named = ToolSet::named(["recall_order", "A_twin"]).unwrap_err();
     let all = ToolSet::registered().unwrap_err();
     let line = twice::twin {}.declared_at().unwrap().line();
     for error in [union, named, all] {
-        assert!(error.is_duplicate());
+        assert_eq!(error.kind(), ToolSetErrorKind::DuplicateTool);
         let text = error.to_string();
         assert!(text.starts_with("two tools are named `A_twin`: one at tests/tools/declaring.rs:"), "{text}");
         assert!(text.contains(&format!("declaring.rs:{line},")), "{text}");

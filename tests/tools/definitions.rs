@@ -65,7 +65,7 @@ fn options_are_in_the_definition() {
     let functions = tools![everything, the_others, written_out, always, not_pure, nothing_said, only_undo];
     let hotel = ToolSet::from(Hotel);
     let shelf = ToolSet::from(Shelf(1_u8));
-    let all = functions.union(&hotel).and_then(|set| set.union(&shelf)).unwrap();
+    let all = functions.union(hotel).and_then(|set| set.union(shelf)).unwrap();
     let table = [
         (
             "everything",
@@ -157,10 +157,13 @@ fn strictly_undone(_number: Option<u8>) {}
 
 #[test]
 fn other_forms_of_a_tool_retain_its_options() {
-    let set = tools![everything, only_undo].union(&ToolSet::from(Hotel)).unwrap();
+    let set = tools![everything, only_undo].union(ToolSet::from(Hotel)).unwrap();
     let forms = [
         ("strict", set.clone().strict().unwrap()),
-        ("augmented", set.extra_parameters(ExtraParameters::new(|_: &ToolCall, _: Thought| {})).unwrap()),
+        (
+            "augmented",
+            set.clone().extra_parameters(ExtraParameters::new(|_: &ToolCall, _: Thought| {})).unwrap(),
+        ),
     ];
     for (form, other) in forms {
         for (before, after) in set.definitions().iter().zip(other.definitions().iter()) {

@@ -231,14 +231,14 @@ async fn reads_one_argument_of_each_kind() {
             "even",
             "3",
             Wrong(
-                "`even`: expected an integer that is a multiple of 2 that keeps to `not` of its schema, got 3",
+                "`even`: expected an integer that is a multiple of 2 that satisfies `not` of its schema, got 3",
             ),
         ),
         (
             "even",
             "4",
             Wrong(
-                "`even`: expected an integer that is a multiple of 2 that keeps to `not` of its schema, got 4",
+                "`even`: expected an integer that is a multiple of 2 that satisfies `not` of its schema, got 4",
             ),
         ),
         (
@@ -353,17 +353,17 @@ async fn enforces_constraints_across_arguments() {
         (
             json!({ "anyOf": [{ "required": ["a"] }, { "required": ["b"] }] }),
             "{}",
-            "expected an object that keeps to `anyOf` of its schema",
+            "expected an object that satisfies `anyOf` of its schema",
         ),
         (
             json!({ "dependentRequired": { "a": ["b"] } }),
             r#"{"a": 1}"#,
-            "expected an object that keeps to `dependentRequired` of its schema",
+            "expected an object that satisfies `dependentRequired` of its schema",
         ),
         (
             json!({ "if": { "required": ["a"] }, "then": { "required": ["b"] } }),
             r#"{"a": 1}"#,
-            "expected an object that keeps to `if` of its schema",
+            "expected an object that satisfies `if` of its schema",
         ),
         (json!({ "minProperties": 1 }), "{}", "expected an object of at least 1 entries"),
         (json!({ "allOf": [{ "required": ["b"] }] }), r#"{"a": 1}"#, "`b` is missing, expected a value"),

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tool_core::model::ToolDefinition;
 use tool_core::tool::ToolFuture;
-use tool_core::toolset::ExtraParameters;
+use tool_core::toolset::{ExtraParameters, ToolSetErrorKind};
 use tool_core::{Tool, ToolCall, ToolContext, ToolOutput, ToolSet, tool, toolbox, tools};
 
 /// The stack size of a thread unless stated otherwise.
@@ -176,8 +176,8 @@ impl Tool for Raw {
 fn sets() -> Vec<(&'static str, ToolSet)> {
     let plain = plain();
     let thought = || ExtraParameters::new(|_: &ToolCall, thought: Thought| drop(thought));
-    let without_left_out = plain.without(["left_out"]).unwrap();
-    let sayable = plain.without(["table", "anything"]).unwrap();
+    let without_left_out = plain.clone().without(["left_out"]).unwrap();
+    let sayable = plain.clone().without(["table", "anything"]).unwrap();
     vec![
         ("strict arguments", plain.clone().strict_arguments()),
         ("unknown ones ignored", plain.clone().ignore_unknown_arguments()),
@@ -367,13 +367,17 @@ fn offer(name: &'static str, schema: fn() -> Value) {
         let set = match ToolSet::default().with(Raw(definition)) {
             Ok(set) => set,
             Err(error) => {
-                assert!(error.is_no_object() && error.to_string().len() < LONGEST_REFUSAL);
+                assert!(
+                    error.kind() == ToolSetErrorKind::NotAnObject
+                        && error.to_string().len() < LONGEST_REFUSAL
+                );
                 return;
             }
         };
         assert!(set.check().findings().len() <= 10_000);
         let augment = |set: &ToolSet| {
-            set.extra_parameters(ExtraParameters::new(|_: &ToolCall, thought: Thought| drop(thought)))
+            let extra = ExtraParameters::new(|_: &ToolCall, thought: Thought| drop(thought));
+            set.clone().extra_parameters(extra)
         };
         let strict = set.clone().strict();
         if let Err(error) = &strict {
@@ -392,7 +396,7 @@ fn offer(name: &'static str, schema: fn() -> Value) {
             for text in &texts {
                 assert!(call(&set, "raw", text).is_ok());
             }
-            drop(set.rename("raw", "other").unwrap().union(&set).unwrap());
+            drop(set.clone().rename("raw", "other").unwrap().union(set).unwrap());
         }
     });
 }

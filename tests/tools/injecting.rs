@@ -94,7 +94,7 @@ fn context() -> ToolContext {
 
 #[tokio::test]
 async fn injects_references_values_and_options() {
-    let set = tools![lookup, whoami, blocked, borrowed, by_pattern].union(&ToolSet::from(Desk)).unwrap();
+    let set = tools![lookup, whoami, blocked, borrowed, by_pattern].union(ToolSet::from(Desk)).unwrap();
     let context = context();
     assert_eq!(result_text(&set, "lookup", r#"{"key": "x"}"#, &context).await, "42 x ada 7 None 1 None");
     let more = context.clone().with("note".to_owned()).with(5_u64);

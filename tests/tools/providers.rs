@@ -210,8 +210,8 @@ async fn static_tools_precede_dynamic_ones() {
     let (first, second) = (named("first"), named("second"));
     let agent = Agent::builder(model)
         .tool_provider(Counting { is_dynamic: true, ..Default::default() })
-        .tool_provider(move |_: &ToolProviderRequest<'_>| first.union(&ToolSet::default()))
-        .tool_provider(move |_: &ToolProviderRequest<'_>| second.union(&ToolSet::default()))
+        .tool_provider(move |_: &ToolProviderRequest<'_>| first.clone().union(ToolSet::default()))
+        .tool_provider(move |_: &ToolProviderRequest<'_>| second.clone().union(ToolSet::default()))
         .tools(tools![sum])
         .build()
         .unwrap();
@@ -396,7 +396,8 @@ async fn offers_the_tools_of_an_ask_beside_the_agents() {
         let expected = "the tools of the question cannot be offered: two tools are named `sum`: one at tests/providers.rs:";
         assert!(error.to_string().starts_with(expected), "{error}");
         let RunErrorKind::Tools { error, .. } = error.kind() else { panic!("{error}") };
-        assert!(error.downcast_ref::<tool_core::toolset::ToolSetError>().unwrap().is_duplicate());
+        let error = error.downcast_ref::<tool_core::toolset::ToolSetError>().unwrap();
+        assert_eq!(error.kind(), tool_core::toolset::ToolSetErrorKind::DuplicateTool);
     }
 }
 
@@ -405,7 +406,7 @@ async fn a_function_provides_tools_by_the_question() {
     let files = tools![sum, read_file];
     let provider = move |request: &ToolProviderRequest<'_>| match request.question().contains("file") {
         true => Ok(files.clone()),
-        false => files.without(["read_file"]),
+        false => files.clone().without(["read_file"]),
     };
     let model = ScriptedModel::new()
         .expects(|request| request.tools().len() == 2)

@@ -46,8 +46,8 @@ fn a_report_names_each_tool_and_path() {
     let expected = format!(
         "`book`: the parameter `guests[].age` has no description\n\
          `book`: the parameter `nights` has no description\n\
-         `run`: has a name that would fit any tool; say what it does, such as `search_orders`\n\
-         `run`: has no description; write what it does, and when to call it, above it\n\
+         `run`: has a name that fits any tool; name what it does, such as `search_orders`\n\
+         `run`: has no description; describe what it does and when to call it\n\
          3 tools, about {tokens} tokens in every request, 4 findings"
     );
     assert_eq!(report.to_string(), expected);

@@ -126,8 +126,8 @@ async fn accepts_methods_of_every_kind() {
 async fn several_toolboxes_of_one_type_share_a_value() {
     let counter = Arc::new(Counter::default());
     let set = ToolSet::from(Arc::clone(&counter))
-        .union(&Counter::admin(Arc::clone(&counter)))
-        .and_then(|set| set.union(&Counter::reports(Arc::clone(&counter))))
+        .union(Counter::admin(Arc::clone(&counter)))
+        .and_then(|set| set.union(Counter::reports(Arc::clone(&counter))))
         .unwrap();
     assert_eq!(result_text(&set, "add", r#"{"by": 7}"#).await, "7");
     assert_eq!(result_text(&set, "reset", "{}").await, "Success");

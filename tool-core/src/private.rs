@@ -9,7 +9,7 @@ pub use crate::arguments::private::*;
 pub use crate::model::ReturnDirect;
 pub use crate::tool::Injection;
 pub use crate::tool::private::*;
-pub use crate::toolset::{Method, Registration, ToolSet, tool_set_of};
+pub use crate::toolset::{Method, Registration, ToolSet, toolbox_tool_set};
 
 /// One entry of a `tools!` list.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +28,7 @@ impl Listed {
 /// Builds the set that `tools![..]` evaluates to.
 #[must_use]
 pub fn tool_set(list: &[Listed]) -> ToolSet {
-    ToolSet::of_distinct(list.iter().map(|listed| (listed.tool)()))
+    ToolSet::from_declared(list.iter().map(|listed| (listed.tool)()))
 }
 
 /// Checks at compile time that no earlier tool of a `tools!` list has the name of the tool at `index`.

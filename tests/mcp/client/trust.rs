@@ -170,8 +170,8 @@ async fn a_name_conflict_names_both_servers() {
     let files = server("files").connect().await.unwrap();
     let notes = server("notes").connect().await.unwrap();
     let expected = "two tools are named `echo`: one of the MCP server `files`, one of the MCP server `notes`; \
-                    give one of them another name, or leave it out, or tell all tools of one origin by a `prefix`";
-    let union = files.tools().await.unwrap().union(&notes.tools().await.unwrap());
+                    rename one of them, or remove it, or give all tools of one origin a `prefix`";
+    let union = files.tools().await.unwrap().union(notes.tools().await.unwrap());
     assert_eq!(union.unwrap_err().to_string(), expected);
 
     let agent = |notes| {
@@ -185,11 +185,11 @@ async fn a_name_conflict_names_both_servers() {
     );
     agent(notes.prefix("notes_")).ask("Go").await.unwrap();
 
-    let error = tools![echo].union(&files.tools().await.unwrap()).unwrap_err().to_string();
+    let error = tools![echo].union(files.tools().await.unwrap()).unwrap_err().to_string();
     assert!(error.contains("trust.rs:") && error.contains("one of the MCP server `files`"), "{error}");
     // This also holds for renamed tools.
     let renamed = files.prefix("x_").tools().await.unwrap().rename("x_echo", "echo").unwrap();
-    let error = tools![echo].union(&renamed).unwrap_err().to_string();
+    let error = tools![echo].union(renamed).unwrap_err().to_string();
     assert!(error.contains("one of the MCP server `files`"), "{error}");
 }
 

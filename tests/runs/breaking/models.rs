@@ -7,6 +7,7 @@ use tool_core::model::{
     Usage,
 };
 use tool_core::run::{Run, Step, StopReason};
+use tool_core::tool::ToolErrorKind;
 use tool_core::{Agent, ChatModel, RunErrorKind, ToolCall, tool, tools};
 
 use super::{Puppet, assert_sound, call, conversation, in_all_ways, memories, reply};

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tool_core::agent::{AgentBuilder, Approver, ApproverFuture};
 use tool_core::model::{ChatRequest, ModelFuture};
 use tool_core::run::{Step, StopReason};
+use tool_core::tool::ToolErrorKind;
 use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
 use tool_core::{
     Agent, Approval, CancellationToken, ChatMemory, ChatModel, Event, RunError, RunErrorKind, ToolCall,

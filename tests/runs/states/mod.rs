@@ -6,7 +6,7 @@ mod rules;
 use serde_json::{Value, json};
 use tool_core::model::{AssistantMessage, ChatResponse};
 use tool_core::run::{Run, Step};
-use tool_core::tool::ToolExecution;
+use tool_core::tool::{ToolErrorKind, ToolExecution};
 use tool_core::{Approval, Event, Message, RunErrorKind, ToolCall, ToolError, ToolOutput};
 
 #[test]

@@ -101,7 +101,7 @@ impl Ask {
     /// If one of them has the name of another tool of the agent, the run returns at once with
     /// [`RunErrorKind::Tools`](crate::RunErrorKind::Tools).
     pub fn tools(mut self, tools: impl Into<ToolSet>) -> Self {
-        self.tools = self.tools.and_then(|earlier| earlier.union(&tools.into()));
+        self.tools = self.tools.and_then(|earlier| earlier.union(tools));
         self
     }
 

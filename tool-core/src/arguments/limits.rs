@@ -1,4 +1,4 @@
-//! `range`, `length` and `pattern`: what the schema promises of an argument, and is held to.
+//! Limits of parameters: `range`, `length` and `pattern`. They are included in the schema and enforced on every call.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
@@ -10,27 +10,27 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// One limit of an argument.
+/// A limit of a parameter.
 pub trait Limit: fmt::Debug + Sync {
-    /// Says it in the parameter's schema.
+    /// Adds the limit to the schema of the parameter.
     fn describe(&self, schema: &mut Value);
 
-    /// The argument, a JSON text that its type reads, keeps to it.
+    /// Returns `true` if the argument, a JSON text that its type accepts, is within the limit.
     fn allows(&self, text: &str) -> bool;
 }
 
-/// `range = 1..=100`
+/// The range of a number: `range = 1..=100`.
 #[derive(Debug)]
 pub struct Range {
     bounds: fn() -> Bounds,
 }
 
-/// The bounds of a range, each if there is one.
+/// The optional bounds of a range.
 #[derive(Debug)]
 pub struct Bounds {
     pub lowest: Option<Bound>,
     pub highest: Option<Bound>,
-    /// The highest is itself not allowed.
+    /// `highest` itself is excluded.
     pub is_open: bool,
 }
 
@@ -42,9 +42,9 @@ pub enum Bound {
 }
 
 impl Range {
-    /// The range of a parameter of type `T`.
+    /// Creates the range of a parameter of type `T`.
     #[must_use]
-    pub const fn of<T: Ranged>(bounds: fn() -> Bounds) -> Self {
+    pub const fn new<T: Ranged>(bounds: fn() -> Bounds) -> Self {
         Self { bounds }
     }
 }
@@ -54,17 +54,17 @@ impl Limit for Range {
     fn describe(&self, schema: &mut Value) {
         let Bounds { lowest, highest, is_open } = (self.bounds)();
         if let Some(lowest) = lowest {
-            schema["minimum"] = lowest.json();
+            schema["minimum"] = lowest.to_json();
         }
         match highest {
-            // Of integers the one below is the highest; so every reader of schemas understands it.
-            Some(Bound::Integer(highest)) if is_open && schema_is_of_integers(schema) => {
-                schema["maximum"] = Bound::Integer(highest.saturating_sub(1)).json();
+            // For integers, the inclusive bound is equivalent and more widely supported.
+            Some(Bound::Integer(highest)) if is_open && is_integer_schema(schema) => {
+                schema["maximum"] = Bound::Integer(highest.saturating_sub(1)).to_json();
             }
             Some(highest) if is_open => {
-                schema["exclusiveMaximum"] = highest.json();
+                schema["exclusiveMaximum"] = highest.to_json();
             }
-            Some(highest) => schema["maximum"] = highest.json(),
+            Some(highest) => schema["maximum"] = highest.to_json(),
             None => {}
         }
     }
@@ -82,7 +82,7 @@ impl Limit for Range {
 }
 
 #[inline]
-fn schema_is_of_integers(schema: &Value) -> bool {
+fn is_integer_schema(schema: &Value) -> bool {
     match &schema["type"] {
         Value::Array(types) => types.iter().any(|name| name == "integer"),
         name => name == "integer",
@@ -90,14 +90,14 @@ fn schema_is_of_integers(schema: &Value) -> bool {
 }
 
 impl Bound {
-    /// A number of a schema.
-    pub(crate) fn of(number: &Value) -> Option<Self> {
+    /// Converts a number of a schema.
+    pub(crate) fn from_json(number: &Value) -> Option<Self> {
         let integer = number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from));
         integer.map(Self::Integer).or_else(|| number.as_f64().map(Self::Number))
     }
 
     #[inline]
-    fn json(self) -> Value {
+    fn to_json(self) -> Value {
         match self {
             Self::Integer(integer) => match (i64::try_from(integer), u64::try_from(integer)) {
                 (Ok(integer), _) => integer.into(),
@@ -112,7 +112,7 @@ impl Bound {
     pub(crate) fn is_at_most(self, text: &str) -> bool {
         match (self, text.parse::<i128>()) {
             (Self::Integer(bound), Ok(number)) => bound <= number,
-            (bound, _) => number(text).is_some_and(|number| bound.number() <= number),
+            (bound, _) => parse_number(text).is_some_and(|number| bound.to_f64() <= number),
         }
     }
 
@@ -120,12 +120,12 @@ impl Bound {
     pub(crate) fn is_at_least(self, text: &str) -> bool {
         match (self, text.parse::<i128>()) {
             (Self::Integer(bound), Ok(number)) => bound >= number,
-            (bound, _) => number(text).is_some_and(|number| bound.number() >= number),
+            (bound, _) => parse_number(text).is_some_and(|number| bound.to_f64() >= number),
         }
     }
 
     #[inline]
-    fn number(self) -> f64 {
+    fn to_f64(self) -> f64 {
         match self {
             Self::Integer(integer) => integer as f64,
             Self::Number(number) => number,
@@ -133,8 +133,9 @@ impl Bound {
     }
 }
 
-/// The number in a text. The standard library's own reader would be one more in every program.
-pub(crate) fn number(text: &str) -> Option<f64> {
+/// Parses a number. This uses the parser of serde_json, because that of the standard library would add to the size of every
+/// program.
+pub(crate) fn parse_number(text: &str) -> Option<f64> {
     serde_json::from_str(text).ok()
 }
 
@@ -155,13 +156,13 @@ macro_rules! numbers {
     };
 }
 
-/// A number, of which a `range` can be given.
+/// A number type, for `range`.
 #[diagnostic::on_unimplemented(
     message = "`range` applies to numbers, not to `{Self}`",
     label = "use `length = …` for strings, lists and maps, or remove `range`"
 )]
 pub trait Ranged {
-    /// The type of its bounds.
+    /// The type of the bounds.
     type Number;
 }
 
@@ -178,7 +179,7 @@ impl<T: Ranged> Ranged for Option<T> {
     type Number = T::Number;
 }
 
-/// `length = 1..=64`: of a text in characters, of a list in items, of a map in entries.
+/// The length of a string in characters, of a list in items or of a map in entries: `length = 1..=64`.
 #[derive(Debug)]
 pub struct Length {
     shortest: Option<usize>,
@@ -186,9 +187,9 @@ pub struct Length {
 }
 
 impl Length {
-    /// The length of a parameter of type `T`.
+    /// Creates the length of a parameter of type `T`.
     #[must_use]
-    pub const fn of<T: Measured>(shortest: Option<usize>, longest: Option<usize>, is_open: bool) -> Self {
+    pub const fn new<T: Measured>(shortest: Option<usize>, longest: Option<usize>, is_open: bool) -> Self {
         let longest = match longest {
             Some(longest) if is_open => Some(longest.saturating_sub(1)),
             longest => longest,
@@ -200,20 +201,20 @@ impl Length {
 impl Limit for Length {
     #[inline]
     fn describe(&self, schema: &mut Value) {
-        let is_of = |name: &str| match &schema["type"] {
+        let has_type = |name: &str| match &schema["type"] {
             Value::Array(types) => types.iter().any(|one| one == name),
             one => one == name,
         };
-        let (shortest, longest) = if is_of("array") {
+        let (shortest, longest) = if has_type("array") {
             ("minItems", "maxItems")
-        } else if is_of("object") {
+        } else if has_type("object") {
             ("minProperties", "maxProperties")
         } else {
             ("minLength", "maxLength")
         };
-        for (word, length) in [(shortest, self.shortest), (longest, self.longest)] {
+        for (keyword, length) in [(shortest, self.shortest), (longest, self.longest)] {
             if let Some(length) = length {
-                schema[word] = length.into();
+                schema[keyword] = length.into();
             }
         }
     }
@@ -234,14 +235,14 @@ impl Limit for Length {
     }
 }
 
-/// A text, list or map, of which a `length` can be given.
+/// A string, list or map type, for `length`.
 #[diagnostic::on_unimplemented(
     message = "`length` applies to strings, lists and maps, not to `{Self}`",
     label = "use `range = …` for numbers, or remove `length`"
 )]
 pub trait Measured {}
 
-/// A text, of which a `pattern` can be given.
+/// A string type, for `pattern`.
 #[diagnostic::on_unimplemented(
     message = "`pattern` applies to strings, not to `{Self}`",
     label = "use `String` or `&str`, or remove `pattern`"
@@ -283,7 +284,7 @@ impl<K, V> Measured for BTreeMap<K, V> {}
 #[diagnostic::do_not_recommend]
 impl<K, V, S> Measured for HashMap<K, V, S> {}
 
-/// `pattern = "^[a-z]+$"`: a text in which the regular expression is found.
+/// A regular expression that must match in a string: `pattern = "^[a-z]+$"`.
 #[derive(Debug)]
 pub struct Pattern {
     pattern: &'static str,
@@ -291,17 +292,17 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// The pattern of a parameter of type `T`; `regex` gives it compiled, always the same.
+    /// Creates the pattern of a parameter of type `T`. `regex` must always return the same compiled pattern.
     #[must_use]
-    pub const fn of<T: Textual>(pattern: &'static str, regex: fn() -> Option<&'static Regex>) -> Self {
+    pub const fn new<T: Textual>(pattern: &'static str, regex: fn() -> Option<&'static Regex>) -> Self {
         Self { pattern, regex }
     }
 }
 
-/// The place of a compiled pattern.
+/// The cell of a compiled pattern.
 pub type PatternCell = std::sync::OnceLock<Option<Regex>>;
 
-/// The pattern of a place, compiled when it is first asked for. The macro saw to it that it is one.
+/// Returns the compiled pattern of a cell and compiles it on first use. The macro has checked that it is valid.
 #[inline]
 pub fn compiled(cell: &'static PatternCell, pattern: &str) -> Option<&'static Regex> {
     cell.get_or_init(|| Regex::new(pattern).ok()).as_ref()

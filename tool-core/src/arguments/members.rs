@@ -1,4 +1,4 @@
-//! The members of a JSON object, unread.
+//! Members of a JSON object as unparsed texts.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// The members of an object in their order, the values as they are written.
+/// The members of an object in order, with the texts of the values.
 pub(crate) struct Members<'a>(pub(crate) Vec<(Cow<'a, str>, &'a RawValue)>);
 
 impl<'a> Deserialize<'a> for Members<'a> {

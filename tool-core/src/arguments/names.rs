@@ -1,15 +1,15 @@
-//! Names in messages: lists of known names, and the nearest to an unknown one.
+//! Names in messages: lists of known names and suggestions for unknown ones.
 
-/// How much of an unknown name is repeated to the model that wrote it, in characters.
-pub(crate) const LONGEST_NAME: usize = 100;
+/// The maximum number of characters of an unknown name in a message.
+pub(crate) const MAX_NAME_CHARS: usize = 100;
 
-/// `a`, `b` and `c` in back-ticks; nothing for no names.
+/// Lists names in backticks, separated by commas. Returns `None` if there are no names.
 pub(crate) fn list<'a>(names: impl Iterator<Item = &'a str>) -> Option<String> {
     let names: Vec<_> = names.map(|name| format!("`{name}`")).collect();
     (!names.is_empty()).then(|| names.join(", "))
 }
 
-/// The name that was likely meant, if one is near.
+/// Returns the known name that was probably meant, if one is similar enough.
 pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let folded = fold(name);
     known
@@ -19,7 +19,7 @@ pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> O
         .map(|(_, other)| other)
 }
 
-/// `squareRoot`, `square-root` and `square_root` are near to each other.
+/// Normalizes a name, so that `squareRoot`, `square-root` and `square_root` are equal.
 fn fold(name: &str) -> String {
     name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
 }

@@ -1,4 +1,4 @@
-//! What a model leaves out by `null`, because strict mode makes it give every argument.
+//! Removal of the `null`s that stand for omitted arguments. In strict mode, a model must provide every argument.
 
 use std::borrow::Cow;
 
@@ -8,42 +8,41 @@ use serde_json::{Map, Value};
 use crate::arguments::Members;
 use crate::schema::{Choices, is_nullable};
 
-/// How deep a text is read.
-const DEEPEST: usize = 128;
+/// The maximum depth of a text.
+const MAX_DEPTH: usize = 128;
 
-/// The text of the arguments as the schema has them: without each `null` of a property that may be left out and may not be
-/// `null`. Nothing if there is none.
+/// Removes each `null` of a property that is optional and not nullable. Returns `None` if there is none.
 #[inline]
 pub(crate) fn without_omitted(schema: &Value, text: &str) -> Option<String> {
     if !text.contains("null") {
         return None;
     }
-    match (Reader { choices: Choices::new(schema) }).read(&[schema], text.trim_ascii(), 0)? {
+    match (Remover { choices: Choices::new(schema) }).remove(&[schema], text.trim_ascii(), 0)? {
         Cow::Owned(text) => Some(text),
         Cow::Borrowed(_) => None,
     }
 }
 
-struct Reader<'s> {
+struct Remover<'s> {
     choices: Choices<'s>,
 }
 
-impl<'s> Reader<'s> {
-    /// The text of a value that one of the schemas is about, at least; `None` if it cannot be told.
+impl<'s> Remover<'s> {
+    /// Processes a value that at least one of the schemas describes. Returns `None` if the text cannot be processed.
     #[inline]
-    fn read<'a>(&self, schemas: &[&'s Value], text: &'a str, depth: usize) -> Option<Cow<'a, str>> {
-        if depth > DEEPEST || !text.contains("null") {
+    fn remove<'a>(&self, schemas: &[&'s Value], text: &'a str, depth: usize) -> Option<Cow<'a, str>> {
+        if depth > MAX_DEPTH || !text.contains("null") {
             return Some(Cow::Borrowed(text));
         }
         match text.as_bytes().first()? {
-            b'{' => self.read_object(&self.choices.of(schemas.iter().copied())?, text, depth),
-            b'[' => self.read_list(&self.choices.of(schemas.iter().copied())?, text, depth),
+            b'{' => self.remove_in_object(&self.choices.resolve(schemas.iter().copied())?, text, depth),
+            b'[' => self.remove_in_list(&self.choices.resolve(schemas.iter().copied())?, text, depth),
             _ => Some(Cow::Borrowed(text)),
         }
     }
 
     #[inline]
-    fn read_object<'a>(
+    fn remove_in_object<'a>(
         &self,
         found: &[&'s Map<String, Value>],
         text: &'a str,
@@ -52,34 +51,34 @@ impl<'s> Reader<'s> {
         let Members(members) = serde_json::from_str(text).ok()?;
         let value_of =
             |name: &str| members.iter().find(|(other, _)| other == name).map(|(_, value)| value.get());
-        let found: Vec<_> = found.iter().filter(|words| !is_another(words, value_of)).collect();
-        let (mut read, mut is_as_it_was) = (String::from("{"), true);
+        let found: Vec<_> = found.iter().filter(|schema| !is_other_variant(schema, value_of)).collect();
+        let (mut written, mut is_unchanged) = (String::from("{"), true);
         for (name, value) in &members {
             let schemas: Vec<_> =
-                found.iter().filter_map(|words| words.get("properties")?.get(&**name)).collect();
+                found.iter().filter_map(|schema| schema.get("properties")?.get(&**name)).collect();
             if value.get() == "null" {
-                let may_be_left_out = found.iter().any(|words| may_be_left_out(words, name));
-                let may_be_null = self.choices.of(schemas.iter().copied())?.into_iter().any(is_nullable);
-                if may_be_left_out && !may_be_null {
-                    is_as_it_was = false;
+                let is_optional = found.iter().any(|schema| is_optional_property(schema, name));
+                let is_nullable = self.choices.resolve(schemas.iter().copied())?.into_iter().any(is_nullable);
+                if is_optional && !is_nullable {
+                    is_unchanged = false;
                     continue;
                 }
             }
-            let value = self.read(&schemas, value.get(), depth + 1)?;
-            is_as_it_was &= matches!(value, Cow::Borrowed(_));
-            if read.len() > 1 {
-                read.push(',');
+            let value = self.remove(&schemas, value.get(), depth + 1)?;
+            is_unchanged &= matches!(value, Cow::Borrowed(_));
+            if written.len() > 1 {
+                written.push(',');
             }
-            read.push_str(&serde_json::to_string(name).ok()?);
-            read.push(':');
-            read.push_str(&value);
+            written.push_str(&serde_json::to_string(name).ok()?);
+            written.push(':');
+            written.push_str(&value);
         }
-        read.push('}');
-        Some(if is_as_it_was { Cow::Borrowed(text) } else { Cow::Owned(read) })
+        written.push('}');
+        Some(if is_unchanged { Cow::Borrowed(text) } else { Cow::Owned(written) })
     }
 
     #[inline]
-    fn read_list<'a>(
+    fn remove_in_list<'a>(
         &self,
         found: &[&'s Map<String, Value>],
         text: &'a str,
@@ -87,33 +86,33 @@ impl<'s> Reader<'s> {
     ) -> Option<Cow<'a, str>> {
         let values: Vec<&'a RawValue> = serde_json::from_str(text).ok()?;
         let values = values.into_iter().enumerate().map(|(index, value)| {
-            let item = |words: &&'s Map<String, Value>| {
-                words.get("prefixItems").and_then(|prefix| prefix.get(index)).or_else(|| words.get("items"))
+            let item = |schema: &&'s Map<String, Value>| {
+                schema.get("prefixItems").and_then(|prefix| prefix.get(index)).or_else(|| schema.get("items"))
             };
-            self.read(&found.iter().filter_map(item).collect::<Vec<_>>(), value.get(), depth + 1)
+            self.remove(&found.iter().filter_map(item).collect::<Vec<_>>(), value.get(), depth + 1)
         });
         let values: Vec<_> = values.collect::<Option<_>>()?;
-        let is_as_it_was = values.iter().all(|value| matches!(value, Cow::Borrowed(_)));
-        Some(if is_as_it_was { Cow::Borrowed(text) } else { Cow::Owned(format!("[{}]", values.join(","))) })
+        let is_unchanged = values.iter().all(|value| matches!(value, Cow::Borrowed(_)));
+        Some(if is_unchanged { Cow::Borrowed(text) } else { Cow::Owned(format!("[{}]", values.join(","))) })
     }
 }
 
-/// The object has such a property, and may be without it.
+/// Returns `true` if the schema has this property and does not require it.
 #[inline]
-fn may_be_left_out(words: &Map<String, Value>, name: &str) -> bool {
-    let is_property = words.get("properties").is_some_and(|properties| properties.get(name).is_some());
-    let required = words.get("required").and_then(Value::as_array);
+fn is_optional_property(schema: &Map<String, Value>, name: &str) -> bool {
+    let is_property = schema.get("properties").is_some_and(|properties| properties.get(name).is_some());
+    let required = schema.get("required").and_then(Value::as_array);
     is_property && !required.is_some_and(|names| names.iter().any(|other| other == name))
 }
 
-/// Another variant is meant: a property has another constant.
+/// Returns `true` if a property has another constant than this variant requires.
 #[inline]
-fn is_another<'a>(words: &Map<String, Value>, value_of: impl Fn(&str) -> Option<&'a str>) -> bool {
-    let properties = words.get("properties").and_then(Value::as_object);
+fn is_other_variant<'a>(schema: &Map<String, Value>, value_of: impl Fn(&str) -> Option<&'a str>) -> bool {
+    let properties = schema.get("properties").and_then(Value::as_object);
     properties.into_iter().flatten().any(|(name, schema)| {
-        let Some(wanted) = schema.get("const").and_then(Value::as_str) else { return false };
+        let Some(constant) = schema.get("const").and_then(Value::as_str) else { return false };
         let given = value_of(name).and_then(|text| serde_json::from_str::<String>(text).ok());
-        given.is_some_and(|given| given != wanted)
+        given.is_some_and(|given| given != constant)
     })
 }
 
@@ -124,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_out_by_null() {
+    fn removes_nulls_of_optional_properties() {
         let schema = json!({
             "type": "object",
             "properties": {
@@ -187,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_texts_and_schemas_are_left_as_they_are() {
+    fn hostile_texts_and_schemas_are_unchanged() {
         let deep = r#"{"it":"#.repeat(10_000) + "null" + &"}".repeat(10_000);
         let circle = json!({
             "$defs": { "It": { "anyOf": [{ "$ref": "#/$defs/It" }, { "$ref": "#/$defs/Object" }] },

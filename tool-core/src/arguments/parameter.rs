@@ -1,4 +1,4 @@
-//! The table of a tool's parameters, and what their types must be able to do.
+//! Declared parameters and the traits that their types must implement.
 
 use std::marker::PhantomData;
 
@@ -7,19 +7,19 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// One declared parameter.
+/// A declared parameter.
 #[derive(Debug)]
 pub struct Parameter {
     pub(crate) name: &'static str,
     pub(crate) description: Option<&'static str>,
     pub(crate) is_required: bool,
-    /// The name stands in JSON as it is, between quotes.
+    /// The name needs no escapes in JSON.
     pub(crate) is_plain: bool,
     pub(crate) schema: fn(&mut SchemaGenerator) -> Schema,
 }
 
 impl Parameter {
-    /// A parameter of this type.
+    /// Creates a parameter of type `T`.
     #[must_use]
     pub const fn new<T: ToolParameter>(
         name: &'static str,
@@ -33,17 +33,17 @@ impl Parameter {
 
 const fn is_plain(name: &str) -> bool {
     let bytes = name.as_bytes();
-    let mut place = 0;
-    while place < bytes.len() {
-        if matches!(bytes[place], b'"' | b'\\' | ..b' ') {
+    let mut index = 0;
+    while index < bytes.len() {
+        if matches!(bytes[index], b'"' | b'\\' | ..b' ') {
             return false;
         }
-        place += 1;
+        index += 1;
     }
     true
 }
 
-/// What a parameter's type must be able to do.
+/// A type that can be a parameter of a tool.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a parameter of a tool",
     label = "must implement `serde::Deserialize` and `schemars::JsonSchema`",
@@ -56,7 +56,7 @@ pub trait ToolParameter: DeserializeOwned + JsonSchema + 'static {}
 #[diagnostic::do_not_recommend]
 impl<T: DeserializeOwned + JsonSchema + 'static> ToolParameter for T {}
 
-/// What a parameter's type must be if the parameter may be left out.
+/// A type of parameters that can be omitted.
 #[diagnostic::on_unimplemented(
     message = "a parameter of type `{Self}` cannot be optional",
     label = "for `required = false`, use `Option<{Self}>` or add `default = …`"
@@ -66,38 +66,39 @@ pub trait Omittable {}
 #[diagnostic::do_not_recommend]
 impl<T> Omittable for Option<T> {}
 
-/// What `required = false` says of a parameter that may be left out: that it is not required.
+/// Returns `false`, the value of `required = false`, if a parameter of type `T` can be omitted.
 #[must_use]
-pub const fn left_out<T: Omittable>() -> bool {
+pub const fn not_required<T: Omittable>() -> bool {
     false
 }
 
-/// Tells by type, not by name, whether a parameter is an `Option`: the inherent constant wins over the trait's.
+/// Detects by type, not by name, whether a parameter is an `Option`: the inherent constant takes precedence over that of
+/// the trait.
 ///
-/// It is looked up where the user's own traits are in scope, so its name is one that no trait has.
+/// The constant is looked up where the user's traits are in scope, so it has a name that no other trait uses.
 #[derive(Debug)]
 pub struct OptionalProbe<T: ?Sized>(PhantomData<T>);
 
 impl<T> OptionalProbe<Option<T>> {
-    /// An `Option` may be left out.
+    /// An `Option` is not required.
     pub const __TOOL_CORE_IS_REQUIRED: bool = false;
 }
 
-/// What holds for all types that are no `Option`.
+/// The default for types other than `Option`.
 pub trait RequiredByDefault {
-    /// Any other type must be given.
+    /// Any other type is required.
     const __TOOL_CORE_IS_REQUIRED: bool = true;
 }
 
 impl<T: ?Sized> RequiredByDefault for OptionalProbe<T> {}
 
-/// A default that is written as a text in quotes, for a parameter of any type of text.
+/// A type of parameters that accepts a string literal as default.
 #[diagnostic::on_unimplemented(
     message = "the default is a string, but the parameter has the type `{Self}`",
     label = "write a default of this type"
 )]
 pub trait FromText {
-    /// The default itself.
+    /// Converts the default.
     fn from_text(text: &str) -> Self;
 }
 
@@ -108,21 +109,21 @@ impl<T: for<'a> From<&'a str>> FromText for T {
     }
 }
 
-/// Tells whether a default can be shown in the schema: the inherent method wins if its bound holds.
+/// Shows a default in the schema if its type can be serialized: the inherent method takes precedence if its bound holds.
 #[derive(Debug)]
 pub struct Shown<'a, T>(pub &'a T);
 
 impl<T: Serialize> Shown<'_, T> {
-    /// The value as JSON.
+    /// Returns the value as JSON.
     #[must_use]
     pub fn __tool_core_json(self) -> Option<Value> {
         serde_json::to_value(self.0).ok()
     }
 }
 
-/// What holds for values that cannot be written.
+/// The fallback for values that cannot be serialized.
 pub trait NotShown: Sized {
-    /// Nothing is shown.
+    /// Returns `None`.
     fn __tool_core_json(self) -> Option<Value> {
         None
     }
@@ -130,7 +131,7 @@ pub trait NotShown: Sized {
 
 impl<T> NotShown for Shown<'_, T> {}
 
-/// The JSON of an `example = …`.
+/// Returns the JSON of an `example = …`.
 #[must_use]
 pub fn example(value: &impl Serialize) -> Option<Value> {
     serde_json::to_value(value).ok()

@@ -1,8 +1,8 @@
-//! Mends arguments that are wrong in form and clear in meaning: what a schema asks for, out of what came.
+//! Repair of arguments that have the wrong form but a clear meaning, guided by a schema.
 //!
-//! It is tried only after the strict reading failed, and only on what failed. Nothing is guessed and
-//! nothing is lost: a number that has a fraction stays wrong where an integer is asked for, and so does a text that is
-//! not a number. Values are rewritten as text, so numbers of any length keep all their digits.
+//! A repair is attempted only after strict parsing failed, and only on the values that failed. It guesses nothing and loses
+//! nothing: where an integer is required, a number with a fraction remains an error, and so does a string that is not a
+//! number. Values are rewritten as text, so numbers of any length keep all their digits.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -14,28 +14,28 @@ use serde_json::value::RawValue;
 
 use crate::arguments::Members;
 
-/// How deep a value is mended: serde_json reads no deeper.
-const DEEPEST: usize = 128;
+/// The maximum depth of a repaired value, which is the recursion limit of serde_json.
+const MAX_DEPTH: usize = 128;
 
-/// How often, on average, every byte of a value may be read.
-const MOST_READINGS: usize = 64;
+/// How often, on average, each byte of a value may be read.
+const READS_PER_BYTE: usize = 64;
 
-/// How much may be done for the shortest value, such as looking it up among the words of a long list.
-const FREE_WORK: usize = 1 << 16;
+/// The work that even the shortest value may cause, such as a lookup in a long `enum`.
+const MIN_WORK: usize = 1 << 16;
 
-/// How many comparisons of two names cost as much as reading a byte.
-const COMPARISONS: usize = 8;
+/// The number of name comparisons that count as reading one byte.
+const COMPARISONS_PER_BYTE: usize = 8;
 
-/// How many bytes could be read while a word is compared with another in any case.
-const COMPARISON_IN_ANY_CASE: usize = 8;
+/// The cost in bytes of one case-insensitive comparison.
+const CASE_INSENSITIVE_COMPARISON: usize = 8;
 
-/// How many lists of one value stand inside each other.
-const MOST_LISTS: u8 = 3;
+/// The maximum number of lists that are nested around a single value.
+const MAX_ADDED_LISTS: u8 = 3;
 
-/// How many digits an integer may have that is written with an exponent.
-const MOST_DIGITS: usize = 40;
+/// The maximum number of digits of an integer that is written with an exponent.
+const MAX_DIGITS: usize = 40;
 
-/// One argument that was mended before the tool was called.
+/// The repair of one argument before the tool was called.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Repair {
     argument: Option<String>,
@@ -44,83 +44,83 @@ pub struct Repair {
 }
 
 impl Repair {
-    pub(crate) fn of_argument(name: &str, from: &str, to: &str) -> Self {
+    pub(crate) fn for_argument(name: &str, from: &str, to: &str) -> Self {
         Self { argument: Some(name.into()), from: from.into(), to: to.into() }
     }
 
-    /// An argument that the tool does not have, and that was left out.
-    pub(crate) fn of_ignored(name: &str, from: &str) -> Self {
+    /// Records an ignored argument, which the tool does not have.
+    pub(crate) fn for_ignored(name: &str, from: &str) -> Self {
         Self { argument: Some(name.into()), from: from.into(), to: String::new() }
     }
 
-    pub(crate) fn of_text(from: &str, to: &str) -> Self {
+    pub(crate) fn for_text(from: &str, to: &str) -> Self {
         Self { argument: None, from: from.into(), to: to.into() }
     }
 
-    /// The argument's name; `None` if it was the text of all arguments that was no JSON.
+    /// Returns the name of the argument, or `None` if the text of all arguments was repaired because it was not valid JSON.
     #[must_use]
     pub fn argument(&self) -> Option<&str> {
         self.argument.as_deref()
     }
 
-    /// What the model wrote.
+    /// Returns the text that the model wrote.
     #[must_use]
     pub fn from(&self) -> &str {
         &self.from
     }
 
-    /// What the tool was given, as JSON; empty if the argument [is ignored](Self::is_ignored).
+    /// Returns the JSON that the tool received, which is empty if the argument [was ignored](Self::is_ignored).
     #[must_use]
     pub fn to(&self) -> &str {
         &self.to
     }
 
-    /// The tool has no such argument, and its set
-    /// [ignores](crate::ToolSet::ignore_unknown_arguments) those.
+    /// Returns `true` if the argument was removed because the tool does not have it and its set
+    /// [ignores unknown arguments](crate::ToolSet::ignore_unknown_arguments).
     #[must_use]
     pub fn is_ignored(&self) -> bool {
         self.to.is_empty()
     }
 }
 
-/// Leaves the values out: they may be secrets.
+/// Leaves out the values, which may be secrets.
 impl fmt::Debug for Repair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Repair").field("argument", &self.argument).finish_non_exhaustive()
     }
 }
 
-/// The text of an object, out of a text that is none: encoded twice, or with commas too many.
-pub(crate) fn mend_text(text: &str) -> Option<String> {
+/// Repairs a text that is not an object because it was encoded twice or has superfluous commas.
+pub(crate) fn repair_text(text: &str) -> Option<String> {
     if let Ok(decoded) = serde_json::from_str::<String>(text) {
         return is_object(&decoded).then_some(decoded);
     }
-    let mended = without_loose_commas(text);
-    (mended.len() < text.len() && is_object(&mended)).then_some(mended)
+    let repaired = remove_superfluous_commas(text);
+    (repaired.len() < text.len() && is_object(&repaired)).then_some(repaired)
 }
 
 fn is_object(text: &str) -> bool {
     text.trim_ascii_start().starts_with('{') && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
 }
 
-/// The text without commas that stand right before a closing bracket or right behind an opening one or
-/// another comma; those in strings stay.
-fn without_loose_commas(text: &str) -> String {
-    let mut mended = String::with_capacity(text.len());
+/// Removes commas directly before a closing bracket and directly after an opening bracket or another comma, except in
+/// strings.
+fn remove_superfluous_commas(text: &str) -> String {
+    let mut repaired = String::with_capacity(text.len());
     let mut characters = text.chars();
-    // Where the last comma stands, as long as only blanks came behind it.
-    let mut loose = None;
+    // The position of the last comma if only whitespace followed it.
+    let mut superfluous = None;
     let mut last = ' ';
     while let Some(character) = characters.next() {
         match character {
             '"' => {
-                loose = None;
-                mended.push('"');
+                superfluous = None;
+                repaired.push('"');
                 while let Some(inner) = characters.next() {
-                    mended.push(inner);
+                    repaired.push(inner);
                     match inner {
                         '"' => break,
-                        '\\' => mended.extend(characters.next()),
+                        '\\' => repaired.extend(characters.next()),
                         _ => {}
                     }
                 }
@@ -128,246 +128,248 @@ fn without_loose_commas(text: &str) -> String {
                 continue;
             }
             ',' if matches!(last, '{' | '[' | ',') => continue,
-            ',' => loose = Some(mended.len()),
+            ',' => superfluous = Some(repaired.len()),
             '}' | ']' => {
-                if let Some(position) = loose.take() {
-                    mended.remove(position);
+                if let Some(position) = superfluous.take() {
+                    repaired.remove(position);
                 }
             }
-            blank if blank.is_ascii_whitespace() => {
-                mended.push(blank);
+            space if space.is_ascii_whitespace() => {
+                repaired.push(space);
                 continue;
             }
-            _ => loose = None,
+            _ => superfluous = None,
         }
-        mended.push(character);
+        repaired.push(character);
         last = character;
     }
-    mended
+    repaired
 }
 
-/// The text of a value as the schema asks for it; `None` if it cannot be had, or is there already.
-pub(crate) fn mend_value(schema: &Value, text: &str) -> Option<String> {
-    match fit(schema, schema, text)? {
-        Cow::Owned(mended) => Some(mended),
+/// Repairs a value. Returns `None` if it cannot be repaired or needs no repair.
+pub(crate) fn repair_value(schema: &Value, text: &str) -> Option<String> {
+    match conform(schema, schema, text)? {
+        Cow::Owned(repaired) => Some(repaired),
         Cow::Borrowed(_) => None,
     }
 }
 
-/// The text with all mended that can be, though the whole is still not what the schema asks for; nothing if that is nothing.
-/// What is wrong in it is wrong for sure.
-pub(crate) fn mend_partly(schema: &Value, text: &str) -> Option<String> {
-    let mender = Mender::new(schema, text);
-    mender.is_partial.set(true);
-    match mender.mend(schema, text.trim_ascii(), 0)? {
-        Cow::Owned(mended) => Some(mended),
+/// Repairs the parts of a value that can be repaired, although the value as a whole cannot. Returns `None` if there are none.
+/// The remaining mistakes in the result are certain.
+pub(crate) fn repair_partially(schema: &Value, text: &str) -> Option<String> {
+    let repairer = Repairer::new(schema, text);
+    repairer.is_partial.set(true);
+    match repairer.repair(schema, text.trim_ascii(), 0)? {
+        Cow::Owned(repaired) => Some(repaired),
         Cow::Borrowed(_) => None,
     }
 }
 
-/// The text of a value as the schema asks for it, which is a part of `root`: borrowed if it is that already,
-/// `None` if it cannot be had.
-pub(crate) fn fit<'a>(root: &Value, schema: &Value, text: &'a str) -> Option<Cow<'a, str>> {
-    Mender::new(root, text).mend(schema, text.trim_ascii(), 0)
+/// Returns the text of a value in the form that `schema`, a part of `root`, requires: borrowed if it has that form already,
+/// `None` if it cannot be repaired.
+pub(crate) fn conform<'a>(root: &Value, schema: &Value, text: &'a str) -> Option<Cow<'a, str>> {
+    Repairer::new(root, text).repair(schema, text.trim_ascii(), 0)
 }
 
-struct Mender<'s> {
-    /// What `$ref` refers to.
+struct Repairer<'s> {
+    /// The schema that `$ref` refers to.
     root: &'s Value,
-    /// How many bytes may still be read. Where several choices fit one value, and others what is in it,
-    /// all of them together are more than can be tried.
-    left: Cell<usize>,
-    /// What cannot be mended stays as it is.
+    /// The number of bytes that may still be read. Nested alternatives multiply, so not all of them can be tried.
+    remaining: Cell<usize>,
+    /// Values that cannot be repaired are left unchanged.
     is_partial: Cell<bool>,
-    /// How many lists are made around the value that is looked at: a type that is a list of itself asks for no end of them.
+    /// The number of lists that were added around the current value. For a type that is a list of itself, it would grow
+    /// without end.
     lists: Cell<u8>,
 }
 
-impl<'s> Mender<'s> {
+impl<'s> Repairer<'s> {
     fn new(root: &'s Value, text: &str) -> Self {
-        let left = text.len().saturating_mul(MOST_READINGS).saturating_add(FREE_WORK);
-        Self { root, left: Cell::new(left), is_partial: Cell::new(false), lists: Cell::new(0) }
+        let remaining = text.len().saturating_mul(READS_PER_BYTE).saturating_add(MIN_WORK);
+        Self { root, remaining: Cell::new(remaining), is_partial: Cell::new(false), lists: Cell::new(0) }
     }
 
-    /// A value inside of another, which may stay as it is if the whole need not be right.
-    fn mend_inside<'a>(&self, schema: &Value, text: &'a str, depth: usize) -> Option<Cow<'a, str>> {
-        let mended = self.mend(schema, text, depth);
-        mended.or_else(|| self.is_partial.get().then_some(Cow::Borrowed(text)))
+    /// Repairs a nested value, or leaves it unchanged if the repair is partial.
+    fn repair_nested<'a>(&self, schema: &Value, text: &'a str, depth: usize) -> Option<Cow<'a, str>> {
+        let repaired = self.repair(schema, text, depth);
+        repaired.or_else(|| self.is_partial.get().then_some(Cow::Borrowed(text)))
     }
 
-    fn pay(&self, work: usize) -> Option<()> {
-        self.left.set(self.left.get().checked_sub(work)?);
+    fn spend(&self, work: usize) -> Option<()> {
+        self.remaining.set(self.remaining.get().checked_sub(work)?);
         Some(())
     }
 
-    /// The value as the schema asks for it: borrowed if it is that already, `None` if it cannot be had.
-    fn mend<'a>(&self, schema: &Value, text: &'a str, depth: usize) -> Option<Cow<'a, str>> {
-        if depth > DEEPEST || matches!(schema, Value::Bool(false)) {
+    /// Returns the value in the form that the schema requires: borrowed if it has that form already, `None` if it cannot be
+    /// repaired.
+    fn repair<'a>(&self, schema: &Value, text: &'a str, depth: usize) -> Option<Cow<'a, str>> {
+        if depth > MAX_DEPTH || matches!(schema, Value::Bool(false)) {
             return None;
         }
-        self.pay(text.len())?;
+        self.spend(text.len())?;
         if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
-            return self.mend(self.root.pointer(reference.strip_prefix('#')?)?, text, depth + 1);
+            return self.repair(self.root.pointer(reference.strip_prefix('#')?)?, text, depth + 1);
         }
         if let Some(choices) = schema.get("anyOf").or_else(|| schema.get("oneOf")).and_then(Value::as_array) {
-            // A choice is taken as a whole.
+            // Alternatives are not repaired partially.
             let is_partial = self.is_partial.replace(false);
-            // One that fits as it is, wins over one that would have to be mended.
+            // An alternative that needs no repair takes precedence.
             let mut first = None;
             for choice in choices {
-                match self.mend(choice, text, depth + 1) {
+                match self.repair(choice, text, depth + 1) {
                     Some(Cow::Borrowed(text)) => {
                         first = Some(Cow::Borrowed(text));
                         break;
                     }
-                    mended => first = first.or(mended),
+                    repaired => first = first.or(repaired),
                 }
             }
             self.is_partial.set(is_partial);
             return first;
         }
-        if let Some(wanted) = schema.get("const") {
-            return mend_word(std::slice::from_ref(wanted), text);
+        if let Some(constant) = schema.get("const") {
+            return repair_enum(std::slice::from_ref(constant), text);
         }
-        if let Some(words) = schema.get("enum").and_then(Value::as_array) {
-            self.pay(words.len().saturating_mul(COMPARISON_IN_ANY_CASE))?;
-            return mend_word(words, text);
+        if let Some(values) = schema.get("enum").and_then(Value::as_array) {
+            self.spend(values.len().saturating_mul(CASE_INSENSITIVE_COMPARISON))?;
+            return repair_enum(values, text);
         }
-        let wants = |name: &str| match schema.get("type") {
+        let allows = |name: &str| match schema.get("type") {
             None => true,
             Some(Value::Array(names)) => names.iter().any(|one| one == name),
             Some(one) => one == name,
         };
         let items = || schema.get("items").unwrap_or(&Value::Bool(true));
-        // One value for a list of such.
+        // A single value where a list is required.
         let as_list = |text: &'a str| {
             let lists = self.lists.get();
-            if !wants("array") || schema.get("type").is_none() || lists == MOST_LISTS {
+            if !allows("array") || schema.get("type").is_none() || lists == MAX_ADDED_LISTS {
                 return None;
             }
             self.lists.set(lists + 1);
-            let item = self.mend(items(), text, depth + 1);
+            let item = self.repair(items(), text, depth + 1);
             self.lists.set(lists);
             Some(Cow::Owned(format!("[{}]", item?)))
         };
         match text.as_bytes().first()? {
             b'"' => {
-                if wants("string") {
+                if allows("string") {
                     return Some(Cow::Borrowed(text));
                 }
                 let decoded: String = serde_json::from_str(text).ok()?;
                 let decoded = decoded.trim();
                 let inner = match decoded.as_bytes().first() {
-                    Some(b'{') if wants("object") => Some(decoded),
-                    Some(b'[') if wants("array") => Some(decoded),
+                    Some(b'{') if allows("object") => Some(decoded),
+                    Some(b'[') if allows("array") => Some(decoded),
                     Some(b'{' | b'[') => None,
-                    Some(b'-' | b'0'..=b'9') if wants("integer") || wants("number") => Some(decoded),
-                    _ if wants("boolean") && decoded.eq_ignore_ascii_case("true") => Some("true"),
-                    _ if wants("boolean") && decoded.eq_ignore_ascii_case("false") => Some("false"),
+                    Some(b'-' | b'0'..=b'9') if allows("integer") || allows("number") => Some(decoded),
+                    _ if allows("boolean") && decoded.eq_ignore_ascii_case("true") => Some("true"),
+                    _ if allows("boolean") && decoded.eq_ignore_ascii_case("false") => Some("false"),
                     _ => None,
                 };
                 let is_json = |text: &&str| serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();
                 match inner.filter(is_json) {
-                    Some(inner) => Some(Cow::Owned(self.mend(schema, inner, depth + 1)?.into_owned())),
+                    Some(inner) => Some(Cow::Owned(self.repair(schema, inner, depth + 1)?.into_owned())),
                     None => as_list(text),
                 }
             }
             b'-' | b'0'..=b'9' => {
-                if wants("number") {
+                if allows("number") {
                     Some(Cow::Borrowed(text))
-                } else if wants("integer") {
+                } else if allows("integer") {
                     integer(text)
-                } else if wants("string") {
+                } else if allows("string") {
                     Some(Cow::Owned(format!("\"{text}\"")))
                 } else {
                     as_list(text)
                 }
             }
-            b't' | b'f' if wants("boolean") => Some(Cow::Borrowed(text)),
+            b't' | b'f' if allows("boolean") => Some(Cow::Borrowed(text)),
             b't' | b'f' => as_list(text),
-            b'n' => wants("null").then_some(Cow::Borrowed(text)),
-            b'[' if wants("array") => {
+            b'n' => allows("null").then_some(Cow::Borrowed(text)),
+            b'[' if allows("array") => {
                 let values: Vec<&'a RawValue> = serde_json::from_str(text).ok()?;
                 let prefix = schema.get("prefixItems").and_then(Value::as_array);
                 let values = values.into_iter().enumerate().map(|(index, value)| {
                     let schema = prefix.and_then(|prefix| prefix.get(index)).unwrap_or_else(items);
-                    self.mend_inside(schema, value.get(), depth + 1)
+                    self.repair_nested(schema, value.get(), depth + 1)
                 });
                 let values: Vec<_> = values.collect::<Option<_>>()?;
-                let is_as_it_was = values.iter().all(|value| matches!(value, Cow::Borrowed(_)));
-                Some(if is_as_it_was {
+                let is_unchanged = values.iter().all(|value| matches!(value, Cow::Borrowed(_)));
+                Some(if is_unchanged {
                     Cow::Borrowed(text)
                 } else {
                     Cow::Owned(format!("[{}]", values.join(",")))
                 })
             }
-            b'{' if wants("object") => self.mend_object(schema, text, depth),
+            b'{' if allows("object") => self.repair_object(schema, text, depth),
             b'{' => as_list(text),
             _ => None,
         }
     }
 
-    fn mend_object<'a>(&self, schema: &Value, text: &'a str, depth: usize) -> Option<Cow<'a, str>> {
+    fn repair_object<'a>(&self, schema: &Value, text: &'a str, depth: usize) -> Option<Cow<'a, str>> {
         let Members(members) = serde_json::from_str(text).ok()?;
         let required = schema.get("required").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-        self.pay(required.len().saturating_mul(members.len()) / COMPARISONS)?;
+        self.spend(required.len().saturating_mul(members.len()) / COMPARISONS_PER_BYTE)?;
         let is_required = |name: &str| required.iter().any(|one| one == name);
         if !self.is_partial.get()
             && !required.iter().all(|one| members.iter().any(|(name, _)| one == &**name))
         {
             return None;
         }
-        let mut mended = String::from("{");
-        let mut is_as_it_was = true;
+        let mut repaired = String::from("{");
+        let mut is_unchanged = true;
         for (name, value) in members {
             let listed = schema.get("properties").and_then(|properties| properties.get(&*name));
             let property =
                 listed.or_else(|| schema.get("additionalProperties")).unwrap_or(&Value::Bool(true));
-            let value = match self.mend(property, value.get(), depth + 1) {
+            let value = match self.repair(property, value.get(), depth + 1) {
                 Some(value) => value,
-                // `null` for what may be left out says that it is left out.
+                // `null` stands for an optional member that is omitted.
                 None if value.get() == "null" && listed.is_some() && !is_required(&name) => {
-                    is_as_it_was = false;
+                    is_unchanged = false;
                     continue;
                 }
                 None if self.is_partial.get() => Cow::Borrowed(value.get()),
                 None => return None,
             };
-            is_as_it_was &= matches!(value, Cow::Borrowed(_));
-            if mended.len() > 1 {
-                mended.push(',');
+            is_unchanged &= matches!(value, Cow::Borrowed(_));
+            if repaired.len() > 1 {
+                repaired.push(',');
             }
-            mended.push_str(&serde_json::to_string(&name).ok()?);
-            mended.push(':');
-            mended.push_str(&value);
+            repaired.push_str(&serde_json::to_string(&name).ok()?);
+            repaired.push(':');
+            repaired.push_str(&value);
         }
-        mended.push('}');
-        Some(if is_as_it_was { Cow::Borrowed(text) } else { Cow::Owned(mended) })
+        repaired.push('}');
+        Some(if is_unchanged { Cow::Borrowed(text) } else { Cow::Owned(repaired) })
     }
 }
 
-/// One of some words: as it is, or in another case if just one of them is meant.
-fn mend_word<'a>(words: &[Value], text: &'a str) -> Option<Cow<'a, str>> {
-    let Ok(came) = serde_json::from_str::<String>(text) else {
-        let mut written = words.iter().map(Value::to_string);
-        return written.any(|word| word == text).then_some(Cow::Borrowed(text));
+/// Matches a value with those of an `enum`: exactly, or in another case if that is unambiguous.
+fn repair_enum<'a>(values: &[Value], text: &'a str) -> Option<Cow<'a, str>> {
+    let Ok(given) = serde_json::from_str::<String>(text) else {
+        let mut written = values.iter().map(Value::to_string);
+        return written.any(|value| value == text).then_some(Cow::Borrowed(text));
     };
-    let words = || words.iter().filter_map(Value::as_str);
-    if words().any(|word| word == came) {
+    let names = || values.iter().filter_map(Value::as_str);
+    if names().any(|name| name == given) {
         return Some(Cow::Borrowed(text));
     }
-    let is_alike = |word: &&str| {
-        let (word, came) = (word.chars(), came.chars());
-        word.flat_map(char::to_lowercase).eq(came.flat_map(char::to_lowercase))
+    let is_equal = |name: &&str| {
+        let (name, given) = (name.chars(), given.chars());
+        name.flat_map(char::to_lowercase).eq(given.flat_map(char::to_lowercase))
     };
-    let mut alike = words().filter(is_alike);
-    match (alike.next(), alike.next()) {
-        (Some(word), None) => serde_json::to_string(word).ok().map(Cow::Owned),
+    let mut equal = names().filter(is_equal);
+    match (equal.next(), equal.next()) {
+        (Some(name), None) => serde_json::to_string(name).ok().map(Cow::Owned),
         _ => None,
     }
 }
 
-/// An integer without fraction and exponent, if the number is one: `15000000` for `1.5E7`.
+/// Returns an integer without fraction and exponent, such as `15000000` for `1.5E7`, or `None` if the number is not an
+/// integer.
 pub(crate) fn integer(text: &str) -> Option<Cow<'_, str>> {
     if !text.contains(['.', 'e', 'E']) {
         return Some(Cow::Borrowed(text));
@@ -377,20 +379,20 @@ pub(crate) fn integer(text: &str) -> Option<Cow<'_, str>> {
     let (sign, mantissa) = mantissa.strip_prefix('-').map_or(("", mantissa), |rest| ("-", rest));
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
     let fraction = fraction.trim_end_matches('0');
-    // Where the point stands in the digits when the exponent is worked in.
+    // The position of the decimal point in the digits after the exponent is applied.
     let point = i64::try_from(whole.len()).ok()?.checked_add(exponent)?;
     let digits = format!("{whole}{fraction}");
     if digits.bytes().all(|digit| digit == b'0') {
         return Some(Cow::Borrowed("0"));
     }
-    let point = usize::try_from(point).ok().filter(|point| *point <= MOST_DIGITS)?;
-    let (kept, cut) = digits.split_at_checked(point).unwrap_or((&digits, ""));
-    if cut.bytes().any(|digit| digit != b'0') {
+    let point = usize::try_from(point).ok().filter(|point| *point <= MAX_DIGITS)?;
+    let (integer, rest) = digits.split_at_checked(point).unwrap_or((&digits, ""));
+    if rest.bytes().any(|digit| digit != b'0') {
         return None;
     }
-    let kept = format!("{kept:0<point$}");
-    let kept = kept.trim_start_matches('0');
-    Some(Cow::Owned(if kept.is_empty() { "0".into() } else { format!("{sign}{kept}") }))
+    let integer = format!("{integer:0<point$}");
+    let integer = integer.trim_start_matches('0');
+    Some(Cow::Owned(if integer.is_empty() { "0".into() } else { format!("{sign}{integer}") }))
 }
 
 #[cfg(test)]
@@ -400,7 +402,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn integers_of_all_writings() {
+    fn integers_in_any_notation() {
         let table = [
             ("1.0", Some("1")),
             ("-2.00", Some("-2")),
@@ -424,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn commas_too_many() {
+    fn removes_superfluous_commas() {
         let table = [
             (r#"{"foo":"bar","qux":12,}"#, r#"{"foo":"bar","qux":12}"#),
             (r#"{"a":[1,2, ],"b":{"c":1 , } , }"#, r#"{"a":[1,2 ],"b":{"c":1  }  }"#),
@@ -434,28 +436,28 @@ mod tests {
             (r#"{"a":",}","b":"\",]"}"#, r#"{"a":",}","b":"\",]"}"#),
         ];
         for (text, expected) in table {
-            assert_eq!(without_loose_commas(text), expected);
+            assert_eq!(remove_superfluous_commas(text), expected);
         }
     }
 
     #[test]
-    fn choices_in_choices_take_bounded_time() {
+    fn nested_alternatives_take_bounded_time() {
         let child = json!({ "$ref": "#/$defs/It" });
         let choice = || json!({ "type": "object", "properties": { "it": child }, "required": ["it"] });
         let schema = json!({
             "$defs": { "It": { "anyOf": [choice(), choice(), choice(), { "type": "integer" }] } },
             "$ref": "#/$defs/It",
         });
-        assert_eq!(mend_value(&schema, r#"{"it":{"it":"7"}}"#).as_deref(), Some(r#"{"it":{"it":7}}"#));
+        assert_eq!(repair_value(&schema, r#"{"it":{"it":"7"}}"#).as_deref(), Some(r#"{"it":{"it":7}}"#));
         let deep = r#"{"it":"#.repeat(60) + "\"seven\"" + &"}".repeat(60);
-        assert_eq!(mend_value(&schema, &deep), None);
+        assert_eq!(repair_value(&schema, &deep), None);
     }
 
     #[test]
-    fn texts_of_no_object_stay() {
+    fn texts_that_are_not_objects_are_not_repaired() {
         for text in ["", "{", "[,]", "\"abc\"", "\"[1]\"", "{ invalid JSON }", "{\"a\":1}"] {
-            assert_eq!(mend_text(text), None, "{text}");
+            assert_eq!(repair_text(text), None, "{text}");
         }
-        assert_eq!(mend_text(r#""{\"foo\":\"bar\"}""#).as_deref(), Some(r#"{"foo":"bar"}"#));
+        assert_eq!(repair_text(r#""{\"foo\":\"bar\"}""#).as_deref(), Some(r#"{"foo":"bar"}"#));
     }
 }

@@ -1,24 +1,25 @@
-//! The JSON Schemas of declared parameters.
+//! JSON Schemas of declared parameters.
 
 use schemars::transform::{RecursiveTransform, Transform};
 use serde_json::{Map, Value, json};
 
 use crate::arguments::Parameter;
-use crate::schema::{as_providers_take_it, generator, settings};
+use crate::schema::{adapt_to_providers, generator, settings};
 
-/// The object schema of a tool's parameters, in their order; everything is inlined but recursion.
-pub(crate) fn of_parameters(parameters: &[Parameter]) -> Value {
+/// Returns the object schema of a tool's parameters, in order. Everything except recursive types is inlined.
+pub(crate) fn parameters_schema(parameters: &[Parameter]) -> Value {
     let mut generator = generator();
     let mut properties = Map::new();
     for parameter in parameters {
         let mut schema = (parameter.schema)(&mut generator);
-        RecursiveTransform(as_providers_take_it).transform(&mut schema);
+        RecursiveTransform(adapt_to_providers).transform(&mut schema);
         if let Some(description) = parameter.description {
             schema.insert("description".into(), description.into());
         }
         properties.insert(parameter.name.into(), schema.to_value());
     }
-    let required: Vec<_> = parameters.iter().filter(|one| one.is_required).map(|one| one.name).collect();
+    let required: Vec<_> =
+        parameters.iter().filter(|parameter| parameter.is_required).map(|parameter| parameter.name).collect();
     let mut object = json!({
         "type": "object",
         "properties": properties,
@@ -32,9 +33,9 @@ pub(crate) fn of_parameters(parameters: &[Parameter]) -> Value {
     object
 }
 
-/// The schemas of parameters as their types' crates have them: the formats of numbers are still there.
+/// Returns the schemas of parameters exactly as their types define them, including the formats of numbers.
 #[inline]
-pub(crate) fn of_parameters_as_they_are(parameters: &[Parameter]) -> Value {
+pub(crate) fn raw_parameters_schema(parameters: &[Parameter]) -> Value {
     let mut generator = settings().into_generator();
     let mut properties = Map::new();
     for parameter in parameters {
@@ -46,8 +47,8 @@ pub(crate) fn of_parameters_as_they_are(parameters: &[Parameter]) -> Value {
     object.into()
 }
 
-/// The schema of one parameter, for reading what is wrong with an argument.
-pub(crate) fn of_parameter(parameter: &Parameter) -> Value {
+/// Returns the schema of one parameter, for the repair and explanation of an argument.
+pub(crate) fn parameter_schema(parameter: &Parameter) -> Value {
     let mut generator = generator();
     let mut schema = (parameter.schema)(&mut generator);
     let definitions = generator.take_definitions(true);
@@ -67,7 +68,7 @@ mod tests {
     use crate::arguments::ToolParameter;
 
     fn schema_of<T: ToolParameter>() -> Value {
-        of_parameters(&[Parameter::new::<T>("it", None, true)])
+        parameters_schema(&[Parameter::new::<T>("it", None, true)])
     }
 
     fn property_of<T: ToolParameter>() -> Value {
@@ -76,7 +77,7 @@ mod tests {
 
     /// A place on Earth.
     #[derive(serde::Deserialize, JsonSchema)]
-    #[expect(dead_code, reason = "only its schema is looked at")]
+    #[expect(dead_code, reason = "only its schema is used")]
     struct Place {
         /// In degrees.
         latitude: f64,
@@ -84,7 +85,7 @@ mod tests {
     }
 
     #[derive(serde::Deserialize, JsonSchema)]
-    #[expect(dead_code, reason = "only its schema is looked at")]
+    #[expect(dead_code, reason = "only its schema is used")]
     struct Tree {
         children: Vec<Tree>,
     }
@@ -96,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_types() {
+    fn schemas_of_plain_types() {
         assert_eq!(property_of::<f64>(), json!({ "type": "number" }));
         assert_eq!(property_of::<u8>(), json!({ "type": "integer", "minimum": 0, "maximum": 255 }));
         assert_eq!(property_of::<i64>(), json!({ "type": "integer" }));
@@ -107,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn collections() {
+    fn schemas_of_collections() {
         let numbers = json!({ "type": "array", "items": { "type": "number" } });
         assert_eq!(property_of::<Vec<f64>>(), numbers);
         let set = json!({ "type": "array", "uniqueItems": true, "items": { "type": "string" } });
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tuple_has_items_and_anything_is_an_object() {
+    fn tuples_have_items_and_any_value_is_an_empty_schema() {
         let (byte, text) =
             (json!({ "type": "integer", "minimum": 0, "maximum": 255 }), json!({ "type": "string" }));
         let pair = property_of::<(u8, String)>();
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_struct_is_inlined_with_its_docs() {
+    fn structs_are_inlined_with_their_docs() {
         let schema = schema_of::<Place>();
         assert!(schema.get("$defs").is_none());
         let place = &schema["properties"]["it"];
@@ -141,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn only_recursion_refers() {
+    fn only_recursive_types_are_referenced() {
         let schema = schema_of::<Tree>();
         let reference = &schema["properties"]["it"];
         let items = &reference["properties"]["children"]["items"]["$ref"];
@@ -150,8 +151,8 @@ mod tests {
     }
 
     #[test]
-    fn the_order_is_that_of_the_parameters_and_each_use_keeps_its_description() {
-        let schema = of_parameters(&[
+    fn parameters_keep_their_order_and_descriptions() {
+        let schema = parameters_schema(&[
             Parameter::new::<Place>("to", Some("where to"), true),
             Parameter::new::<Place>("from", None, true),
             Parameter::new::<Option<u32>>("days", None, false),

@@ -191,7 +191,7 @@ impl ToolDefinition {
         if !self.is_strict {
             match strict_form(&self.parameters) {
                 Ok(form) => self.parameters = form,
-                Err(refusal) => return Err(StrictError::new(self.name, refusal)),
+                Err(unsupported) => return Err(StrictError::new(self.name, unsupported)),
             }
             self.is_strict = true;
         }

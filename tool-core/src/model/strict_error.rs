@@ -2,20 +2,20 @@
 
 use std::fmt;
 
-use crate::schema::Refusal;
+use crate::schema::Unsupported;
 
 /// The error of creating the [strict form](crate::model::ToolDefinition::into_strict) of a tool's parameters.
 #[derive(thiserror::Error)]
-#[error("the tool `{tool}` has no strict form: {refusal}")]
+#[error("the tool `{tool}` has no strict form: {unsupported}")]
 pub struct StrictError {
     tool: String,
-    refusal: Refusal,
+    unsupported: Unsupported,
 }
 
 impl StrictError {
     #[inline]
-    pub(super) fn new(tool: String, refusal: Refusal) -> Self {
-        Self { tool, refusal }
+    pub(super) fn new(tool: String, unsupported: Unsupported) -> Self {
+        Self { tool, unsupported }
     }
 
     /// Returns the name of the tool.
@@ -29,7 +29,7 @@ impl StrictError {
     #[must_use]
     #[inline]
     pub fn path(&self) -> &str {
-        &self.refusal.path
+        &self.unsupported.path
     }
 }
 

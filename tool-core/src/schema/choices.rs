@@ -1,66 +1,67 @@
-//! What a value may be, where a schema leaves a choice.
+//! Resolution of references and alternatives in schemas.
 
 use std::cell::Cell;
 
 use serde_json::{Map, Value};
 
-/// How many schemas are looked at, in all, for one text.
-const MOST_LOOKS: usize = 100_000;
+/// The maximum number of schemas that are visited for one text.
+const MAX_VISITS: usize = 100_000;
 
-/// Finds the schemas behind references and choices. What it does is bounded, as the schemas may be a stranger's.
+/// Finds the schemas behind references and alternatives. Its work is bounded, because the schemas may be untrusted.
 pub(crate) struct Choices<'s> {
-    /// What `$ref` refers to.
+    /// The schema that `$ref` refers to.
     root: &'s Value,
-    left: Cell<usize>,
+    remaining: Cell<usize>,
 }
 
 impl<'s> Choices<'s> {
     pub(crate) fn new(root: &'s Value) -> Self {
-        Self { root, left: Cell::new(MOST_LOOKS) }
+        Self { root, remaining: Cell::new(MAX_VISITS) }
     }
 
-    /// The schemas that say something of a value themselves, out of these and all that these refer to; `None` if there
-    /// are too many.
-    pub(crate) fn of(
+    /// Returns the schemas that describe a value themselves, among these and all schemas that they refer to, or `None` if
+    /// there are too many.
+    pub(crate) fn resolve(
         &self,
         schemas: impl IntoIterator<Item = &'s Value>,
     ) -> Option<Vec<&'s Map<String, Value>>> {
         let mut waiting: Vec<_> = schemas.into_iter().collect();
-        // In the order in which they are written.
+        // Visits the schemas in the order in which they are written.
         waiting.reverse();
         let (mut found, mut followed) = (Vec::new(), Vec::new());
         while let Some(schema) = waiting.pop() {
-            self.left.set(self.left.get().checked_sub(1)?);
-            let Some(words) = schema.as_object() else { continue };
-            if let Some(reference) = words.get("$ref").and_then(Value::as_str) {
-                // Looked for among few: a reference is followed once, and cycles of references end there.
+            self.remaining.set(self.remaining.get().checked_sub(1)?);
+            let Some(schema) = schema.as_object() else { continue };
+            if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
+                // Each reference is followed once, which ends cycles. There are only a few, so a linear search is enough.
                 if !followed.contains(&reference) {
-                    self.left.set(self.left.get().checked_sub(followed.len())?);
+                    self.remaining.set(self.remaining.get().checked_sub(followed.len())?);
                     followed.push(reference);
                     waiting.extend(reference.strip_prefix('#').and_then(|path| self.root.pointer(path)));
                 }
                 continue;
             }
-            let lists = ["allOf", "oneOf", "anyOf"].iter().filter_map(|word| words.get(*word)?.as_array());
+            let lists =
+                ["allOf", "oneOf", "anyOf"].iter().filter_map(|keyword| schema.get(*keyword)?.as_array());
             waiting.extend(lists.flat_map(|list| list.iter().rev()));
-            found.push(words);
+            found.push(schema);
         }
         Some(found)
     }
 
-    /// `null` is among what the schemas say, in so many words.
-    pub(crate) fn admit_null(&self, schemas: impl IntoIterator<Item = &'s Value>) -> bool {
-        self.of(schemas).is_some_and(|found| found.into_iter().any(is_nullable))
+    /// Returns `true` if one of the schemas explicitly allows `null`.
+    pub(crate) fn allow_null(&self, schemas: impl IntoIterator<Item = &'s Value>) -> bool {
+        self.resolve(schemas).is_some_and(|found| found.into_iter().any(is_nullable))
     }
 }
 
-/// The schema itself says that `null` is right.
-pub(crate) fn is_nullable(words: &Map<String, Value>) -> bool {
-    if words.get("nullable") == Some(&Value::Bool(true)) || words.get("const") == Some(&Value::Null) {
+/// Returns `true` if the schema itself allows `null`.
+pub(crate) fn is_nullable(schema: &Map<String, Value>) -> bool {
+    if schema.get("nullable") == Some(&Value::Bool(true)) || schema.get("const") == Some(&Value::Null) {
         return true;
     }
-    let is_listed = words.get("enum").and_then(Value::as_array).map(|list| list.contains(&Value::Null));
-    match words.get("type") {
+    let is_listed = schema.get("enum").and_then(Value::as_array).map(|list| list.contains(&Value::Null));
+    match schema.get("type") {
         Some(Value::String(name)) => name == "null",
         Some(Value::Array(names)) => names.iter().any(|name| name == "null") && is_listed != Some(false),
         _ => is_listed.unwrap_or(false),

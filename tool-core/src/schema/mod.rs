@@ -1,4 +1,4 @@
-//! JSON Schemas from Rust types, and what is made of schemas.
+//! JSON Schemas of Rust types, the form that providers accept, and the strict form.
 
 mod choices;
 mod strict;
@@ -9,24 +9,25 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 pub(crate) use self::choices::{Choices, is_nullable};
-pub(crate) use self::strict::{Refusal, strict_form};
+pub(crate) use self::strict::{Unsupported, strict_form};
 
-// Each program has it twice otherwise.
+// Inlining would duplicate it in every program.
 #[inline(never)]
 pub(crate) fn generator() -> SchemaGenerator {
-    settings().with_transform(RecursiveTransform(as_providers_take_it)).into_generator()
+    settings().with_transform(RecursiveTransform(adapt_to_providers)).into_generator()
 }
 
 pub(crate) fn settings() -> SchemaSettings {
     SchemaSettings::draft2020_12().for_deserialize().with(|settings| settings.inline_subschemas = true)
 }
 
-/// The schema of a type that holds all arguments of a tool, as its crate has it: the formats of numbers are still there.
-pub(crate) fn of_arguments<T: JsonSchema>() -> Value {
+/// Returns the schema of a type that holds all arguments of a tool, exactly as the type defines it, including the formats of
+/// numbers.
+pub(crate) fn arguments_schema<T: JsonSchema>() -> Value {
     let mut generator = settings().into_generator();
     let schema = generator.subschema_for::<T>().to_value();
     let mut definitions = generator.take_definitions(false);
-    // A type that holds itself stands in a definition; its root is wanted where the schema begins.
+    // The schema of a recursive type is a reference to a definition, but the top level must be the definition itself.
     let reference = schema.get("$ref").and_then(Value::as_str);
     let root = reference.and_then(|reference| definitions.get(reference.strip_prefix("#/$defs/")?));
     let mut root = root.cloned().unwrap_or(schema);
@@ -36,12 +37,12 @@ pub(crate) fn of_arguments<T: JsonSchema>() -> Value {
     root
 }
 
-/// The schema of such a type in the words that providers take, and what the type's own documentation says.
+/// Converts the schema of such a type to a form that providers accept and separates the documentation of the type.
 ///
-/// A type without any fields is an object without properties. What is no object stays as it is.
-pub(crate) fn of_arguments_for_providers(mut root: Value) -> (Value, Option<String>) {
+/// A type without fields becomes an object without properties. A schema that is not an object is otherwise unchanged.
+pub(crate) fn arguments_schema_for_providers(mut root: Value) -> (Value, Option<String>) {
     if let Ok(schema) = <&mut Schema>::try_from(&mut root) {
-        RecursiveTransform(as_providers_take_it).transform(schema);
+        RecursiveTransform(adapt_to_providers).transform(schema);
     }
     let Value::Object(mut root) = root else { return (root, None) };
     root.remove("title");
@@ -59,7 +60,7 @@ pub(crate) fn of_arguments_for_providers(mut root: Value) -> (Value, Option<Stri
         "required": root.remove("required").unwrap_or_else(|| json!([])),
     });
     if let Some(object) = object.as_object_mut() {
-        if lists_all_names(&root) {
+        if is_closed_object(&root) {
             object.insert("additionalProperties".into(), false.into());
         }
         object.extend(root.into_iter().filter(|(keyword, _)| keyword != "type"));
@@ -67,11 +68,11 @@ pub(crate) fn of_arguments_for_providers(mut root: Value) -> (Value, Option<Stri
     (object, description)
 }
 
-/// An object of this schema has no members but those that are listed under `properties`.
+/// Returns `true` if objects of this schema can have only the members that are listed under `properties`.
 ///
-/// A schema that leaves it open is taken to mean that, unless it is put together of others: what names those
-/// have is not known here.
-pub(crate) fn lists_all_names(schema: &Map<String, Value>) -> bool {
+/// A schema that does not specify this counts as closed, unless it is composed of others, whose properties are not known
+/// here.
+pub(crate) fn is_closed_object(schema: &Map<String, Value>) -> bool {
     const COMPOSED: [&str; 11] = [
         "patternProperties",
         "unevaluatedProperties",
@@ -91,20 +92,20 @@ pub(crate) fn lists_all_names(schema: &Map<String, Value>) -> bool {
     }
 }
 
-/// The same schema, in the words that providers take.
-pub(crate) fn as_providers_take_it(schema: &mut Schema) {
+/// Rewrites a schema with keywords that providers accept.
+pub(crate) fn adapt_to_providers(schema: &mut Schema) {
     drop_number_format(schema);
-    // "Anything" is `{}` to them, not `true`.
+    // Providers accept `{}` for any value, but not `true`.
     if schema.as_bool() == Some(true) {
         schema.ensure_object();
     }
-    // The Responses API refuses `oneOf`; of the variants of a type just one can fit, so both say the same.
+    // The Responses API refuses `oneOf`. Only one variant of a type can match a value, so `anyOf` is equivalent.
     if schema.get("anyOf").is_none()
         && let Some(choices) = schema.remove("oneOf")
     {
         schema.insert("anyOf".into(), choices);
     }
-    // A list has `items` to them, though nothing can stand behind those of a tuple.
+    // Providers require `items` for every list, even if a tuple has no further items.
     let prefix = schema.get("prefixItems").and_then(Value::as_array);
     if let Some(prefix) = prefix.filter(|_| schema.get("items").is_none()) {
         let items = json!({ "anyOf": prefix });
@@ -112,7 +113,7 @@ pub(crate) fn as_providers_take_it(schema: &mut Schema) {
     }
 }
 
-/// `format: "uint8"` and the like say nothing that type and bounds do not, and providers refuse unknown formats.
+/// Removes formats such as `uint8`: they add nothing to the type and bounds, and providers refuse unknown formats.
 fn drop_number_format(schema: &mut Schema) {
     let is_number_format = |format: &str| {
         let integer = format.strip_prefix("uint").or_else(|| format.strip_prefix("int"));

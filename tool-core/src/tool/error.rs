@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::output::truncate_text;
-use crate::arguments::{LONGEST_NAME, list, nearest};
+use crate::arguments::{MAX_NAME_CHARS, list, nearest};
 
 /// The error of a call that produced no output. By default it is reported to the model, and the run continues.
 ///
@@ -121,7 +121,7 @@ impl ToolError {
     }
 
     pub(crate) fn unknown_tool<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> Self {
-        let name: String = name.chars().take(LONGEST_NAME).collect();
+        let name: String = name.chars().take(MAX_NAME_CHARS).collect();
         let name = &*name;
         let mut message = format!("there is no tool `{name}`");
         match list(known.clone()) {

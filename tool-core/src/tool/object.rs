@@ -6,8 +6,8 @@ use std::collections::HashSet;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::arguments::{Inspection, Judge, LONGEST_ACCOUNT, Members, Repair, expectation, note, repair};
-use crate::schema::lists_all_names;
+use crate::arguments::{Inspection, Judge, MAX_REPORT_BYTES, Members, Repair, add_mistake, explain, repair};
+use crate::schema::is_closed_object;
 use crate::tool::{ToolContext, ToolError, ToolFuture};
 
 /// A tool that takes its arguments as one object.
@@ -57,14 +57,14 @@ pub(super) fn call(tool: &dyn ObjectTool, text: &str, context: &ToolContext) -> 
         Ok(Members(members)) => return call_with_known_members(tool, text, members, context),
         Err(error) => error,
     };
-    let repaired = (!context.has_strict_arguments()).then(|| repair::mend_text(text)).flatten();
+    let repaired = (!context.has_strict_arguments()).then(|| repair::repair_text(text)).flatten();
     if let Some(repaired) = repaired
         && let Ok(Members(members)) = serde_json::from_str(&repaired)
     {
-        let repair = Repair::of_text(text, &repaired);
+        let repair = Repair::for_text(text, &repaired);
         return call_with_known_members(tool, &repaired, members, context).with_repairs(vec![repair]);
     }
-    refuse(&expectation::unreadable(text, &error))
+    refuse(&explain::not_an_object(text, &error))
 }
 
 /// Like [`call_with_members`], but removes unknown members first if the set ignores them.
@@ -82,7 +82,7 @@ fn call_with_known_members(
         members.into_iter().partition(|(name, value)| is_known(name, value));
     let known_text =
         write_object(&known.iter().map(|(name, value)| (&**name, value.get().into())).collect::<Vec<_>>());
-    let ignored = unknown.iter().map(|(name, value)| Repair::of_ignored(name, value.get())).collect();
+    let ignored = unknown.iter().map(|(name, value)| Repair::for_ignored(name, value.get())).collect();
     call_with_members(tool, &known_text, &known, context).with_repairs(ignored)
 }
 
@@ -90,7 +90,7 @@ fn call_with_known_members(
 fn accepts_member<'a>(tool: &'a dyn ObjectTool) -> impl Fn(&str, &RawValue) -> bool + 'a {
     let parameters = tool.parameters();
     let properties = parameters.get("properties").and_then(Value::as_object);
-    let is_closed = parameters.as_object().is_some_and(lists_all_names);
+    let is_closed = parameters.as_object().is_some_and(is_closed_object);
     move |name, value| {
         !is_closed
             || properties.is_some_and(|properties| properties.contains_key(name))
@@ -124,24 +124,24 @@ fn call_with_members(
     }
     let mut inspection = Inspection::new(&schema, tool.judge());
     for mistake in mistakes {
-        inspection.tell_first(&mistake);
+        inspection.report_first(&mistake);
     }
     let error = tool.parse_error(&text);
     let located = error.as_ref().and_then(|error| explain_in_member(&schema, &text, error));
     if let Some(mistake) = &located {
-        inspection.tell_first(mistake);
+        inspection.report_first(mistake);
     }
     for (name, value) in &members {
         if is_too_deep(value) {
-            inspection.tell_first(&expectation::too_deep(name));
+            inspection.report_first(&explain::too_deep(name));
         }
     }
-    inspection.arguments(&text);
-    let mut mistakes = inspection.into_account();
+    inspection.inspect_arguments(&text);
+    let mut mistakes = inspection.into_report();
     if mistakes.is_empty() {
         let reason = error.map(|error| error.to_string());
-        let reason = reason.as_deref().map(expectation::without_place);
-        note(&mut mistakes, reason.unwrap_or("they do not match the schema of the tool"));
+        let reason = reason.as_deref().map(explain::without_position);
+        add_mistake(&mut mistakes, reason.unwrap_or("they do not match the schema of the tool"));
     }
     refuse(&mistakes)
 }
@@ -160,7 +160,7 @@ fn member_mistakes(tool: &dyn ObjectTool, members: &[(Cow<'_, str>, &RawValue)])
         let mistake = if !names.insert(&**name) {
             format!("`{name}` is given twice")
         } else if !is_known(name, value) {
-            expectation::unknown_property(name, properties)
+            explain::unknown_property(name, properties)
         } else if let Some(violated) = tool.violated_limit(name, value.get()) {
             violated
         } else {
@@ -168,7 +168,7 @@ fn member_mistakes(tool: &dyn ObjectTool, members: &[(Cow<'_, str>, &RawValue)])
         };
         length += mistake.len();
         mistakes.push(mistake);
-        if length > LONGEST_ACCOUNT {
+        if length > MAX_REPORT_BYTES {
             break;
         }
     }
@@ -190,7 +190,7 @@ fn repair_members<'a>(
         let text = value.get();
         let property = schema.get("properties").and_then(|properties| properties.get(&**name));
         let property = property.or_else(|| schema.get("additionalProperties"));
-        let value = match property.map(|property| repair::fit(schema, property, text)) {
+        let value = match property.map(|property| repair::conform(schema, property, text)) {
             Some(None) if text == "null" && !required.contains(&**name) => continue,
             Some(Some(Cow::Owned(fitting))) => {
                 if differs_only_by_nulls(text, &fitting) {
@@ -198,7 +198,7 @@ fn repair_members<'a>(
                 } else if is_strict {
                     Cow::Borrowed(text)
                 } else {
-                    repairs.push(Repair::of_argument(name, text, &fitting));
+                    repairs.push(Repair::for_argument(name, text, &fitting));
                     Cow::Owned(fitting)
                 }
             }
@@ -246,7 +246,7 @@ fn write_object(members: &[Member<'_>]) -> String {
 /// Explains an error that occurred in the value of a member.
 fn explain_in_member(schema: &Value, text: &str, error: &serde_json::Error) -> Option<String> {
     let Members(members) = serde_json::from_str(text).ok()?;
-    let offset = expectation::offset(text, error);
+    let offset = explain::error_offset(text, error);
     let start_of = |value: &RawValue| value.get().as_ptr().addr() - text.as_ptr().addr();
     let contains_error =
         |value: &RawValue| (start_of(value)..start_of(value) + value.get().len()).contains(&(offset - 1));
@@ -256,7 +256,7 @@ fn explain_in_member(schema: &Value, text: &str, error: &serde_json::Error) -> O
         property.cloned().unwrap_or_default()
     };
     let offset = offset - start_of(value);
-    Some(expectation::wrong_at(&name, value.get(), offset, error, &property))
+    Some(explain::wrong_value_at(&name, value.get(), offset, error, &property))
 }
 
 /// Returns `true` if serde_json cannot read the value as a member of an object because of its depth.
@@ -272,7 +272,7 @@ fn is_too_deep(text: &str) -> bool {
             _ => {}
         }
         // The object itself is one level.
-        if depth + 1 >= expectation::DEEPEST {
+        if depth + 1 >= explain::MAX_DEPTH {
             return true;
         }
     }

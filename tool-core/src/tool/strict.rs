@@ -147,7 +147,7 @@ mod tests {
         assert_eq!((error.to_string(), format!("{error:?}")), (text.to_owned(), text.to_owned()));
         let set = ToolSet::new([Recorder::new(open()) as Arc<dyn Tool>]).unwrap();
         let error = set.strict().unwrap_err();
-        assert!(error.is_strict_refusal() && !error.is_duplicate() && !error.is_unknown());
+        assert_eq!(error.kind(), crate::toolset::ToolSetErrorKind::NoStrictForm);
         assert_eq!(error.to_string(), text);
     }
 

@@ -1,153 +1,133 @@
-//! Why tools do not make a set.
+//! Errors of sets of tools.
 
 use std::fmt;
 
 use crate::arguments::nearest;
 use crate::tool::Tool;
 
-/// The longest name that providers take, in bytes.
-pub(super) const LONGEST_NAME: usize = 64;
+/// The maximum length of a name that providers accept, in bytes.
+pub(super) const MAX_NAME_LENGTH: usize = 64;
 
-/// How much of a name that is none is shown, in characters.
-const LONGEST_QUOTE: usize = 100;
+/// The maximum number of characters of an invalid name in a message.
+const MAX_QUOTE_CHARS: usize = 100;
 
-/// Why tools do not make a set.
+/// The error of a set of tools that cannot be built.
+///
+/// ```
+/// use tool_core::toolset::ToolSetErrorKind;
+/// use tool_core::ToolSet;
+///
+/// let error = ToolSet::default().only(["launch"]).unwrap_err();
+/// assert_eq!(error.kind(), ToolSetErrorKind::UnknownTool);
+/// assert_eq!(error.to_string(), "there is no tool `launch` in the set");
+/// ```
 #[derive(Clone, thiserror::Error)]
 #[error("{message}")]
 pub struct ToolSetError {
     message: String,
-    kind: Kind,
+    kind: ToolSetErrorKind,
 }
 
-#[derive(Clone, Copy, PartialEq)]
-enum Kind {
-    Duplicate,
-    Unknown,
+/// The kind of a [`ToolSetError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ToolSetErrorKind {
+    /// Two tools have the same name.
+    DuplicateTool,
+    /// There is no tool with the given name.
+    UnknownTool,
+    /// A name is not 1 to 64 letters `a` to `z` or `A` to `Z`, digits, `_` and `-`, as providers require.
     InvalidName,
+    /// A tool cannot be given [extra parameters](crate::ToolSet::extra_parameters).
     ExtraParameters,
+    /// A tool has no [strict form](crate::ToolSet::strict).
     NoStrictForm,
-    NoObject,
+    /// The schema of a tool's arguments is not that of an object. Models pass arguments by name.
+    NotAnObject,
 }
 
 impl ToolSetError {
-    /// Two tools have one name.
+    /// Returns the kind of the error.
     #[must_use]
-    pub fn is_duplicate(&self) -> bool {
-        self.kind == Kind::Duplicate
-    }
-
-    /// There is no tool of a name.
-    #[must_use]
-    pub fn is_unknown(&self) -> bool {
-        self.kind == Kind::Unknown
-    }
-
-    /// A name is not 1 to 64 of the letters `a` to `z` and `A` to `Z`, the digits, `_` and `-`: providers
-    /// refuse it.
-    #[must_use]
-    pub fn is_invalid_name(&self) -> bool {
-        self.kind == Kind::InvalidName
-    }
-
-    /// A tool cannot be given more parameters: see [`ToolSet::extra_parameters`](crate::ToolSet::extra_parameters).
-    #[must_use]
-    pub fn is_extra_parameters(&self) -> bool {
-        self.kind == Kind::ExtraParameters
-    }
-
-    /// A tool has no strict form: see [`ToolSet::strict`](crate::ToolSet::strict).
-    #[must_use]
-    pub fn is_strict_refusal(&self) -> bool {
-        self.kind == Kind::NoStrictForm
-    }
-
-    /// The arguments of a tool are no object by its schema, but models give arguments by name.
-    #[must_use]
-    pub fn is_no_object(&self) -> bool {
-        self.kind == Kind::NoObject
+    pub fn kind(&self) -> ToolSetErrorKind {
+        self.kind
     }
 
     #[cold]
-    pub(super) fn no_object(tool: &dyn Tool) -> Self {
+    pub(super) fn not_an_object(tool: &dyn Tool) -> Self {
         let message = format!(
-            "the arguments of the tool `{}`, {}, are not an object; let it take a struct, each field of which is one argument",
+            "the arguments of the tool `{}`, {}, are not an object; take a struct with one field per argument",
             tool.definition().name(),
-            place(tool),
+            describe_source(tool),
         );
-        Self { message, kind: Kind::NoObject }
+        Self { message, kind: ToolSetErrorKind::NotAnObject }
     }
 
     #[cold]
-    pub(super) fn no_strict_form(refusal: &str) -> Self {
-        Self { message: refusal.to_owned(), kind: Kind::NoStrictForm }
+    pub(super) fn no_strict_form(reason: &str) -> Self {
+        Self { message: reason.to_owned(), kind: ToolSetErrorKind::NoStrictForm }
     }
 
     #[cold]
-    pub(super) fn duplicate(first: &dyn Tool, second: &dyn Tool) -> Self {
+    pub(super) fn duplicate_tool(first: &dyn Tool, second: &dyn Tool) -> Self {
         let is_foreign = first.origin().is_some() || second.origin().is_some();
-        let prefix = match is_foreign {
-            true => ", or tell all tools of one origin by a `prefix`",
-            false => "",
-        };
+        let prefix = if is_foreign { ", or give all tools of one origin a `prefix`" } else { "" };
         let message = format!(
-            "two tools are named `{}`: one {}, one {}; give one of them another name, or leave it out{prefix}",
+            "two tools are named `{}`: one {}, one {}; rename one of them, or remove it{prefix}",
             first.definition().name(),
-            place(first),
-            place(second),
+            describe_source(first),
+            describe_source(second),
         );
-        Self { message, kind: Kind::Duplicate }
+        Self { message, kind: ToolSetErrorKind::DuplicateTool }
     }
 
-    /// `among` says where it was looked for, such as `in the set`.
+    /// `among` describes where the tool was searched, such as `in the set`.
     #[cold]
-    pub(super) fn unknown<'a>(name: &str, among: &str, known: impl Iterator<Item = &'a str>) -> Self {
-        let mut message = format!("there is no tool `{}` {among}", cut(name));
+    pub(super) fn unknown_tool<'a>(name: &str, among: &str, known: impl Iterator<Item = &'a str>) -> Self {
+        let mut message = format!("there is no tool `{}` {among}", truncate(name));
         if let Some(nearest) = nearest(name, known) {
             message.extend(["; did you mean `", nearest, "`?"]);
         }
-        Self { message, kind: Kind::Unknown }
+        Self { message, kind: ToolSetErrorKind::UnknownTool }
     }
 
     #[cold]
     pub(super) fn invalid_name(tool: &dyn Tool) -> Self {
         let name = tool.definition().name();
-        let length = match name.len() > LONGEST_NAME {
-            true => ", which is too long",
-            false => "",
-        };
+        let length = if name.len() > MAX_NAME_LENGTH { ", which is too long" } else { "" };
         let message = format!(
-            "a tool {} is named {:?}{length}; a name is 1 to {LONGEST_NAME} letters from a to z or A to Z, \
+            "a tool {} is named {:?}{length}; a name is 1 to {MAX_NAME_LENGTH} letters from a to z or A to Z, \
              digits, `_` and `-`",
-            place(tool),
-            cut(name),
+            describe_source(tool),
+            truncate(name),
         );
-        Self { message, kind: Kind::InvalidName }
+        Self { message, kind: ToolSetErrorKind::InvalidName }
     }
 
     pub(super) fn extra_parameters(message: String) -> Self {
-        Self { message, kind: Kind::ExtraParameters }
+        Self { message, kind: ToolSetErrorKind::ExtraParameters }
     }
 }
 
-/// The text, so that a `main` that returns the error shows it readably.
+/// Same as `Display`, so that a `main` that returns the error prints it readably.
 impl fmt::Debug for ToolSetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-/// The beginning of a name that may come from anywhere.
-fn cut(name: &str) -> &str {
-    let end = name.char_indices().nth(LONGEST_QUOTE).map_or(name.len(), |(end, _)| end);
+/// Returns the beginning of a name, which may be untrusted.
+fn truncate(name: &str) -> &str {
+    let end = name.char_indices().nth(MAX_QUOTE_CHARS).map_or(name.len(), |(end, _)| end);
     &name[..end]
 }
 
-fn place(tool: &dyn Tool) -> String {
+fn describe_source(tool: &dyn Tool) -> String {
     if let Some(origin) = tool.origin() {
         return format!("of {origin}");
     }
     match tool.declared_at() {
         Some(location) => format!("at {}:{}", location.file(), location.line()),
-        None => "made at run time".to_owned(),
+        None => "created at run time".to_owned(),
     }
 }

@@ -1,10 +1,10 @@
-//! Sets of tools: what a model is offered and what its calls are looked up in.
+//! Sets of tools: they define what a model can call and execute its calls.
 
-mod budget;
 mod call;
 mod error;
 mod extra_parameters;
-mod missing;
+mod missing_context;
+mod output_limit;
 mod provider;
 mod registry;
 mod rename;
@@ -16,18 +16,21 @@ mod toolbox;
 use std::fmt;
 use std::sync::Arc;
 
-pub use self::error::ToolSetError;
+pub use self::error::{ToolSetError, ToolSetErrorKind};
 pub use self::extra_parameters::ExtraParameters;
-pub use self::missing::MissingContext;
+pub use self::missing_context::MissingContext;
 pub use self::provider::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
 pub use self::registry::{Registration, registered};
 pub use self::report::{Finding, FindingKind, ToolCost, ToolReport};
-pub use self::toolbox::{Method, Toolbox, tool_set_of};
+pub use self::toolbox::{Method, Toolbox, toolbox_tool_set};
 use crate::model::{ToolDefinition, ToolDefinitions};
 use crate::tool::declared::DeclaredTool;
 use crate::tool::{Budget, ReadMode, Tool, ToolFuture};
 
-/// A set of tools, in order, with names that differ. Cloning shares it.
+/// An ordered set of tools with unique names.
+///
+/// A set is reference-counted, so cloning it is cheap. Methods that return a changed set take `self`; call them on a
+/// clone to keep the original.
 ///
 /// ```
 /// use tool_core::{ToolCall, ToolContext, tool, tools};
@@ -53,13 +56,13 @@ pub struct ToolSet(Arc<Shared>);
 #[derive(Clone, Default)]
 struct Shared {
     tools: Vec<ToolRef>,
-    /// The positions of the tools, sorted as they are [looked up](look_up_key).
+    /// The indices of the tools, sorted by their [sort key](sort_key).
     by_name: Vec<usize>,
     definitions: ToolDefinitions,
     settings: Settings,
 }
 
-/// What goes for all tools of a set.
+/// Settings that apply to all tools of a set.
 #[derive(Clone, Copy, Default)]
 struct Settings {
     reading: ReadMode,
@@ -82,33 +85,33 @@ impl ToolRef {
 }
 
 impl ToolSet {
-    /// A set of any tools.
+    /// Creates a set of tools.
     ///
     /// # Errors
     ///
-    /// Two tools have one name: the error names both places. Or a name is not 1 to 64 letters from a to z
-    /// or A to Z, digits, `_` and `-`. Or the arguments of a tool are no object.
+    /// Fails if two tools have the same name (the error names the locations of both), if a name is not 1 to 64 letters
+    /// `a` to `z` or `A` to `Z`, digits, `_` and `-`, or if the arguments of a tool are not an object.
     pub fn new(tools: impl IntoIterator<Item = Arc<dyn Tool>>) -> Result<Self, ToolSetError> {
         let tools: Vec<_> = tools.into_iter().map(ToolRef::Shared).collect();
-        tools.iter().try_for_each(|tool| refuse_no_object(tool.get()))?;
-        Self::of(tools)
+        tools.iter().try_for_each(|tool| check_arguments(tool.get()))?;
+        Self::from_refs(tools)
     }
 
-    /// All `#[tool]` functions of the program, sorted by name: see [`registered`].
+    /// Returns the set of all `#[tool]` functions of the program, sorted by name. See [`registered`].
     ///
     /// # Errors
     ///
-    /// Two functions have one name: the error names both places.
+    /// Fails if two functions have the same name. The error names the locations of both.
     pub fn registered() -> Result<Self, ToolSetError> {
-        Self::of(registered().into_iter().map(ToolRef::Static).collect())
+        Self::from_refs(registered().into_iter().map(ToolRef::Static).collect())
     }
 
-    /// The tools of these names, out of all `#[tool]` functions of the program, as a configuration
-    /// would choose them. [`only`](Self::only) chooses among the tools of a set.
+    /// Selects tools by name among all `#[tool]` functions of the program, for example from a configuration.
+    /// [`only`](Self::only) selects among the tools of a set.
     ///
     /// # Errors
     ///
-    /// There is no tool of a name, or two functions share it, or the name is given twice.
+    /// Fails if there is no tool with a given name, if two functions have that name, or if a name is given twice.
     pub fn named<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Self, ToolSetError> {
         let all = registered();
         let mut tools = Vec::new();
@@ -117,17 +120,17 @@ impl ToolSet {
             let Some(tool) = found.next() else {
                 let among = format!("among the {} of this program", all.len());
                 let known = all.iter().map(|tool| tool.definition().name());
-                return Err(ToolSetError::unknown(name, &among, known));
+                return Err(ToolSetError::unknown_tool(name, &among, known));
             };
             if let Some(other) = found.next() {
-                return Err(ToolSetError::duplicate(*tool, *other));
+                return Err(ToolSetError::duplicate_tool(*tool, *other));
             }
             tools.push(ToolRef::Static(*tool));
         }
-        Self::of(tools)
+        Self::from_refs(tools)
     }
 
-    /// This set and one tool more, behind the others.
+    /// Adds a tool at the end of this set.
     ///
     /// ```
     /// use tool_core::model::ToolDefinition;
@@ -153,35 +156,60 @@ impl ToolSet {
     ///
     /// # Errors
     ///
-    /// The set has a tool of that name: the error names both places. Or the name is not 1 to 64 letters
-    /// from a to z or A to Z, digits, `_` and `-`.
-    pub fn with(&self, tool: impl Tool + 'static) -> Result<Self, ToolSetError> {
-        refuse_no_object(&tool)?;
-        let mut tools = self.0.tools.clone();
+    /// Fails if the set already has a tool with that name (the error names the locations of both), if the name is not 1
+    /// to 64 letters `a` to `z` or `A` to `Z`, digits, `_` and `-`, or if the arguments of the tool are not an object.
+    pub fn with(self, tool: impl Tool + 'static) -> Result<Self, ToolSetError> {
+        check_arguments(&tool)?;
+        let Shared { mut tools, settings, .. } = Arc::unwrap_or_clone(self.0);
         tools.push(ToolRef::Shared(Arc::new(tool)));
-        Ok(Self::of(tools)?.with_settings(self.0.settings))
+        Ok(Self::from_refs(tools)?.with_settings(settings))
     }
 
-    /// This set and another, as one: first the tools of this set.
+    /// Adds the tools of another set or toolbox at the end of this set.
     ///
-    /// How arguments are read goes for the whole of a set, so the stricter of both ways is taken: the union
-    /// has [`strict_arguments`](Self::strict_arguments) if one of them has, and
-    /// [`ignore_unknown_arguments`](Self::ignore_unknown_arguments) only if both have. A set without tools
-    /// has no say in the latter.
+    /// ```
+    /// use tool_core::{tool, toolbox, tools};
+    ///
+    /// struct Desk;
+    ///
+    /// #[toolbox]
+    /// impl Desk {
+    ///     #[tool("Books a room")]
+    ///     fn book(&self, nights: u8) {}
+    /// }
+    ///
+    /// #[tool("Sums two numbers")]
+    /// fn sum(a: f64, b: f64) -> f64 {
+    ///     a + b
+    /// }
+    ///
+    /// let tools = tools![sum].union(Desk)?;
+    /// assert_eq!(tools.len(), 2);
+    /// # Ok::<_, tool_core::toolset::ToolSetError>(())
+    /// ```
+    ///
+    /// Arguments are read in the same way for a whole set, so the stricter setting wins: the union has
+    /// [`strict_arguments`](Self::strict_arguments) if either set has it, and
+    /// [`ignore_unknown_arguments`](Self::ignore_unknown_arguments) only if both have it. A set without tools does not
+    /// affect the latter. The smaller [`max_output_chars`](Self::max_output_chars) applies.
     ///
     /// # Errors
     ///
-    /// Both have a tool of one name: the error names both places.
-    pub fn union(&self, other: &Self) -> Result<Self, ToolSetError> {
+    /// Fails if both sets have a tool with the same name. The error names the locations of both.
+    pub fn union(self, other: impl Into<Self>) -> Result<Self, ToolSetError> {
+        self.union_with(other.into())
+    }
+
+    fn union_with(self, other: Self) -> Result<Self, ToolSetError> {
         let (left, right) = (self.0.settings, other.0.settings);
-        // Nothing to put together: what a provider made of the definitions stays with them.
+        // The tools of one set are not copied, so what providers cached for its definitions remains valid.
         let (union, ignores_unknown) = if self.is_empty() {
-            (other.clone().without_refusals()?, right.reading.ignores_unknown)
+            (other.check_strict_forms()?, right.reading.ignores_unknown)
         } else if other.is_empty() {
-            (self.clone().without_refusals()?, left.reading.ignores_unknown)
+            (self.check_strict_forms()?, left.reading.ignores_unknown)
         } else {
             let tools = self.0.tools.iter().chain(&other.0.tools).cloned().collect();
-            (Self::of(tools)?, left.reading.ignores_unknown && right.reading.ignores_unknown)
+            (Self::from_refs(tools)?, left.reading.ignores_unknown && right.reading.ignores_unknown)
         };
         let is_strict = left.reading.is_strict || right.reading.is_strict;
         let reading = ReadMode { is_strict, ignores_unknown };
@@ -189,76 +217,77 @@ impl ToolSet {
         Ok(union.with_settings(Settings { reading, budget }))
     }
 
-    fn of(tools: Vec<ToolRef>) -> Result<Self, ToolSetError> {
-        Self::in_order(tools)?.without_refusals()
+    fn from_refs(tools: Vec<ToolRef>) -> Result<Self, ToolSetError> {
+        Self::from_refs_unchecked(tools)?.check_strict_forms()
     }
 
-    /// The set, unless a tool has no strict form and asks for it.
-    fn without_refusals(self) -> Result<Self, ToolSetError> {
+    /// Fails if a tool is declared strict but has no strict form.
+    fn check_strict_forms(self) -> Result<Self, ToolSetError> {
         match self.definitions().iter().find_map(ToolDefinition::strict_error) {
-            Some(refusal) => Err(ToolSetError::no_strict_form(refusal)),
+            Some(reason) => Err(ToolSetError::no_strict_form(reason)),
             None => Ok(self),
         }
     }
 
-    /// A set of tools whose definitions may have been refused: that is told when an agent is built with it.
-    fn in_order(tools: Vec<ToolRef>) -> Result<Self, ToolSetError> {
+    /// Creates a set without [checking the strict forms](Self::check_strict_forms); building an agent checks them later.
+    fn from_refs_unchecked(tools: Vec<ToolRef>) -> Result<Self, ToolSetError> {
         let mut by_name: Vec<usize> = Vec::with_capacity(tools.len());
-        for (position, tool) in tools.iter().enumerate() {
+        for (index, tool) in tools.iter().enumerate() {
             let name = tool.get().definition().name();
-            if !is_name(name) {
+            if !is_valid_name(name) {
                 return Err(ToolSetError::invalid_name(tool.get()));
             }
-            match by_name.binary_search_by_key(&look_up_key(name), |other| {
-                look_up_key(tools[*other].get().definition().name())
+            match by_name.binary_search_by_key(&sort_key(name), |other| {
+                sort_key(tools[*other].get().definition().name())
             }) {
-                Ok(other) => return Err(ToolSetError::duplicate(tools[by_name[other]].get(), tool.get())),
-                Err(place) => by_name.insert(place, position),
+                Ok(other) => {
+                    return Err(ToolSetError::duplicate_tool(tools[by_name[other]].get(), tool.get()));
+                }
+                Err(position) => by_name.insert(position, index),
             }
         }
-        Ok(Self::sorted(tools, by_name, Settings::default()))
+        Ok(Self::from_sorted(tools, by_name, Settings::default()))
     }
 
-    fn sorted(tools: Vec<ToolRef>, by_name: Vec<usize>, settings: Settings) -> Self {
+    fn from_sorted(tools: Vec<ToolRef>, by_name: Vec<usize>, settings: Settings) -> Self {
         let definitions = tools.iter().map(|tool| tool.get().definition().clone()).collect();
         Self(Arc::new(Shared { tools, by_name, definitions, settings }))
     }
 
-    /// What `tools!` makes: that the names differ, and are such, was checked when the list was compiled.
-    pub(crate) fn of_distinct(tools: impl Iterator<Item = &'static DeclaredTool>) -> Self {
-        Self::in_order(tools.map(|tool| ToolRef::Static(tool)).collect())
-            .expect("the names of a `tools!` list differ")
+    /// Creates the set of a `tools!` list, whose names were checked at compile time.
+    pub(crate) fn from_declared(tools: impl Iterator<Item = &'static DeclaredTool>) -> Self {
+        Self::from_refs_unchecked(tools.map(|tool| ToolRef::Static(tool)).collect())
+            .expect("the names of a `tools!` list are unique")
     }
 
-    /// The tools of a toolbox: that the names differ was checked when it was compiled.
-    pub(crate) fn of_distinct_shared(tools: impl Iterator<Item = Arc<dyn Tool>>) -> Self {
-        Self::in_order(tools.map(ToolRef::Shared).collect()).expect("the names of a toolbox differ")
+    /// Creates the set of a toolbox, whose names were checked at compile time.
+    pub(crate) fn from_methods(tools: impl Iterator<Item = Arc<dyn Tool>>) -> Self {
+        Self::from_refs_unchecked(tools.map(ToolRef::Shared).collect())
+            .expect("the names of a toolbox are unique")
     }
 
-    /// The same set with something else in the place of its tools.
-    fn map(
+    /// Replaces the tools of this set and keeps its settings.
+    fn map_tools(
         &self,
-        change: impl FnMut(&ToolRef) -> Result<ToolRef, ToolSetError>,
+        replace: impl FnMut(&ToolRef) -> Result<ToolRef, ToolSetError>,
     ) -> Result<Self, ToolSetError> {
-        let tools = self.0.tools.iter().map(change).collect::<Result<_, _>>()?;
-        Ok(Self::of(tools)?.with_settings(self.0.settings))
+        let tools = self.0.tools.iter().map(replace).collect::<Result<_, _>>()?;
+        Ok(Self::from_refs(tools)?.with_settings(self.0.settings))
     }
 
-    /// The same tools, but their arguments are taken as they come: nothing is mended, and what is not
-    /// of the form that the schema asks for is an error.
+    /// Disables the repair of arguments: arguments that do not have the form that the schema requires are an error.
     #[must_use]
     pub fn strict_arguments(self) -> Self {
         let reading = ReadMode { is_strict: true, ..self.0.settings.reading };
         self.with_reading(reading)
     }
 
-    /// The same tools, but arguments that a tool does not have are left out and told of on the
-    /// [`ToolExecution`](crate::tool::ToolExecution), and the call is made all the same.
+    /// Ignores arguments that a tool does not have and executes the call without them. They are recorded on the
+    /// [`ToolExecution`](crate::tool::ToolExecution).
     ///
-    /// Without this such a call is refused, and the refusal names the arguments that the tool has: a model
-    /// that writes `dry_run` means to say something with it. The switch is for models which invent
-    /// arguments again and again. It goes for all tools of this crate; a hand-written [`Tool`] gets the arguments
-    /// as the model wrote them.
+    /// By default, such a call is refused with the names of the tool's arguments, because a model that writes `dry_run`
+    /// means something by it. Use this setting for models that invent arguments again and again. It applies to all
+    /// tools of this crate; a hand-written [`Tool`] receives the arguments unchanged.
     #[must_use]
     pub fn ignore_unknown_arguments(self) -> Self {
         let reading = ReadMode { ignores_unknown: true, ..self.0.settings.reading };
@@ -274,62 +303,62 @@ impl ToolSet {
         Self(Arc::new(Shared { settings, ..Arc::unwrap_or_clone(self.0) }))
     }
 
-    /// The definitions of all tools, in order, for a [`ChatRequest`](crate::model::ChatRequest).
+    /// Returns the definitions of all tools, in order, for a [`ChatRequest`](crate::model::ChatRequest).
     #[must_use]
     pub fn definitions(&self) -> &ToolDefinitions {
         &self.0.definitions
     }
 
-    /// The tool of this name.
+    /// Returns the tool with this name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&dyn Tool> {
         let Shared { tools, by_name, definitions, .. } = &*self.0;
-        let key_at = |position: &usize| look_up_key(definitions[*position].name());
-        let found = by_name.binary_search_by_key(&look_up_key(name), key_at).ok()?;
-        Some(tools[by_name[found]].get())
+        let key_at = |index: &usize| sort_key(definitions[*index].name());
+        let position = by_name.binary_search_by_key(&sort_key(name), key_at).ok()?;
+        Some(tools[by_name[position]].get())
     }
 
-    /// How many tools there are.
+    /// Returns the number of tools.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.tools.len()
     }
 
-    /// There is no tool.
+    /// Returns `true` if the set has no tools.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.tools.is_empty()
     }
 
-    /// The tools, in order.
+    /// Returns an iterator over the tools, in order.
     pub fn iter(&self) -> impl Iterator<Item = &dyn Tool> {
         self.0.tools.iter().map(ToolRef::get)
     }
 
-    /// Both are clones of one set.
+    /// Returns `true` if both are clones of the same set.
     pub(crate) fn is_shared_with(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
-/// Models give arguments by name. What the macro makes takes them so.
-fn refuse_no_object(tool: &dyn Tool) -> Result<(), ToolSetError> {
+/// Checks that the arguments of a tool are an object. Models pass arguments by name. Tools from macros always pass.
+fn check_arguments(tool: &dyn Tool) -> Result<(), ToolSetError> {
     let parameters = tool.definition().parameters();
     let is_object = match parameters.get("type") {
         Some(kind) => kind == "object",
         None => parameters.get("properties").is_some(),
     };
-    if is_object { Ok(()) } else { Err(ToolSetError::no_object(tool)) }
+    if is_object { Ok(()) } else { Err(ToolSetError::not_an_object(tool)) }
 }
 
-/// What names are compared by: their lengths first, as that is done at once.
-fn look_up_key(name: &str) -> (usize, &str) {
+/// Returns the key that names are compared by. The length comes first, because it is the fastest to compare.
+fn sort_key(name: &str) -> (usize, &str) {
     (name.len(), name)
 }
 
-/// A name that providers take.
-fn is_name(name: &str) -> bool {
-    (1..=error::LONGEST_NAME).contains(&name.len())
+/// Returns `true` if providers accept the name.
+fn is_valid_name(name: &str) -> bool {
+    (1..=error::MAX_NAME_LENGTH).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
 }
 
@@ -339,14 +368,14 @@ impl From<&ToolSet> for ToolSet {
     }
 }
 
-/// Names the tools.
+/// Prints the names of the tools.
 impl fmt::Debug for ToolSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("ToolSet").field(self.definitions()).finish()
     }
 }
 
-#[expect(dead_code, reason = "the auto traits are what is asserted")]
+#[expect(dead_code, reason = "asserts the auto traits")]
 fn assert_auto_traits(set: ToolSet, error: ToolSetError, future: ToolFuture<'_>) {
     fn is_send(_: impl Send) {}
     fn is_sync(_: impl Send + Sync + 'static) {}
@@ -377,9 +406,9 @@ mod tests {
     }
 
     #[test]
-    fn the_stricter_way_of_reading_wins() {
+    fn union_takes_the_stricter_settings() {
         let (plain, other, none) = (|| set("plain"), || set("other"), ToolSet::default);
-        let union = |left: ToolSet, right: ToolSet| left.union(&right).unwrap();
+        let union = |left: ToolSet, right: ToolSet| left.union(right).unwrap();
         let (ignoring, ignores) = (
             |set: ToolSet| set.ignore_unknown_arguments(),
             |set: &ToolSet| set.0.settings.reading.ignores_unknown,

@@ -1,4 +1,4 @@
-//! Tools that are looked up when there is a question.
+//! Providers that supply tools per question or per turn.
 
 use std::any::type_name;
 use std::borrow::Cow;
@@ -11,23 +11,23 @@ use crate::model::{ConversationId, Message};
 use crate::tool::ToolContext;
 use crate::toolset::ToolSet;
 
-/// The future of one [`ToolProvider::tools`].
+/// The future that [`ToolProvider::tools`] returns.
 pub type ToolProviderFuture<'a> =
     Pin<Box<dyn Future<Output = Result<ToolSet, Box<dyn Error + Send + Sync>>> + Send + 'a>>;
 
-/// Gives the tools for a question when it is asked, such as those that the user may use, or those of
-/// another process. [`AgentBuilder::tool_provider`](crate::agent::AgentBuilder::tool_provider) takes it.
+/// A provider of tools for a question, such as the tools that a user may use or those of another process. It is added
+/// with [`AgentBuilder::tool_provider`](crate::agent::AgentBuilder::tool_provider).
 ///
-/// A function from a [`ToolProviderRequest`] to `Result<ToolSet, _>` is one, too.
+/// Functions from a [`ToolProviderRequest`] to `Result<ToolSet, _>` implement this trait.
 ///
 /// # Contract
 ///
-/// - A provider is asked once per ask, before the model is, and again when a run is
+/// - A provider is called once per question, before the first request to the model, and again when a run is
 ///   [resumed](crate::Agent::resume).
-/// - One that [`is_dynamic`](Self::is_dynamic) is asked each time before the model is asked; the calls of
-///   that turn are looked up in the very set that it gave. As long as the tools stay the same it should give
-///   clones of one set, so that requests are written once.
-/// - Dropping the future gives up the ask.
+/// - A provider that [`is_dynamic`](Self::is_dynamic) is called before every request to the model. The calls of that
+///   turn are executed with the set that it returned. While its tools stay the same, it should return clones of one set,
+///   so that their definitions are serialized once.
+/// - Dropping the future cancels the lookup.
 ///
 /// # Examples
 ///
@@ -37,17 +37,17 @@ pub type ToolProviderFuture<'a> =
 ///
 /// struct UserId(u32);
 ///
-/// struct OfUser {
+/// struct UserTools {
 ///     tools: ToolSet,
 ///     admin: u32,
 /// }
 ///
-/// impl ToolProvider for OfUser {
+/// impl ToolProvider for UserTools {
 ///     fn tools<'a>(&'a self, request: &'a ToolProviderRequest<'_>) -> ToolProviderFuture<'a> {
 ///         Box::pin(async move {
 ///             match request.context().get() {
 ///                 Some(UserId(user)) if *user == self.admin => Ok(self.tools.clone()),
-///                 _ => Ok(self.tools.without(["delete_account"])?),
+///                 _ => Ok(self.tools.clone().without(["delete_account"])?),
 ///             }
 ///         })
 ///     }
@@ -60,11 +60,11 @@ pub type ToolProviderFuture<'a> =
 /// use tool_core::toolset::{ToolProvider, ToolProviderRequest};
 /// use tool_core::ToolSet;
 ///
-/// # fn tools_of_files() -> ToolSet { ToolSet::default() }
-/// let files = tools_of_files();
+/// # fn file_tools() -> ToolSet { ToolSet::default() }
+/// let files = file_tools();
 /// let provider = move |request: &ToolProviderRequest<'_>| match request.question().contains("delete") {
 ///     true => Ok(files.clone()),
-///     false => files.without(["delete_file"]),
+///     false => files.clone().without(["delete_file"]),
 /// };
 /// # fn is_provider(_: impl ToolProvider) {}
 /// # is_provider(provider);
@@ -72,23 +72,23 @@ pub type ToolProviderFuture<'a> =
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not provide tools",
     label = "not a `ToolProvider`",
-    note = "tools that are there already are given to `tools`; a function takes `&ToolProviderRequest<'_>` and gives a `Result<ToolSet, _>`"
+    note = "pass tools that are already known to `tools`; a function must take `&ToolProviderRequest<'_>` and return `Result<ToolSet, _>`"
 )]
 pub trait ToolProvider: Send + Sync {
-    /// The tools for a question; they are offered beside the agent's own.
+    /// Returns the tools for a question. They are offered in addition to the agent's own.
     ///
     /// # Errors
     ///
-    /// The future gives any error when there are no tools to be had; the run then ends with it.
+    /// The future can return any error if the tools are not available; it ends the run.
     fn tools<'a>(&'a self, request: &'a ToolProviderRequest<'_>) -> ToolProviderFuture<'a>;
 
-    /// The tools may be others in each turn, so the provider is asked before every reply of the model.
+    /// Returns `true` if the tools may differ from turn to turn, so that the provider is called before every request to
+    /// the model. The default is `false`.
     fn is_dynamic(&self) -> bool {
         false
     }
 
-    /// What the provider is called where something goes wrong with it; the name of its type, unless it says
-    /// otherwise.
+    /// Returns the name of the provider in error messages. The default is the name of its type.
     fn name(&self) -> &str {
         type_name::<Self>()
     }
@@ -105,7 +105,7 @@ where
     }
 }
 
-/// What a [`ToolProvider`] may choose the tools by.
+/// The information that a [`ToolProvider`] can choose tools by.
 ///
 /// ```
 /// use tool_core::toolset::ToolProviderRequest;
@@ -122,41 +122,41 @@ pub struct ToolProviderRequest<'a> {
 }
 
 impl<'a> ToolProviderRequest<'a> {
-    /// A request over the conversation so far, for who calls a provider by hand. The context holds the
-    /// [`ConversationId`]; without one, a unique one is made.
+    /// Creates a request for callers that call a provider themselves. The [`ConversationId`] is taken from the context;
+    /// if there is none, a unique one is generated.
     #[must_use]
     pub fn new(messages: &'a [Message], context: &'a ToolContext) -> Self {
         let conversation = context.get().cloned().unwrap_or_else(ConversationId::unique);
         Self { messages, context, conversation }
     }
 
-    /// The text of what the user said last.
+    /// Returns the text of the last user message.
     #[must_use]
     pub fn question(&self) -> Cow<'a, str> {
-        let said = self.messages.iter().rfind(|message| matches!(message, Message::User(_)));
-        said.map(Message::text).unwrap_or_default()
+        let message = self.messages.iter().rfind(|message| matches!(message, Message::User(_)));
+        message.map(Message::text).unwrap_or_default()
     }
 
-    /// The conversation so far, which goes beyond the question once the model has called tools.
+    /// Returns the conversation so far. Once the model has called tools, it continues after the question.
     #[must_use]
     pub fn messages(&self) -> &'a [Message] {
         self.messages
     }
 
-    /// What the application hands to the tools: of the agent and of the question.
+    /// Returns the values that the application passes to the tools, through the agent and with the question.
     #[must_use]
     pub fn context(&self) -> &'a ToolContext {
         self.context
     }
 
-    /// Which conversation it is.
+    /// Returns the id of the conversation.
     #[must_use]
     pub fn conversation(&self) -> &ConversationId {
         &self.conversation
     }
 }
 
-/// Tells how much there is, not what: conversations are private.
+/// Prints the number of messages but not their content, as conversations are private.
 impl fmt::Debug for ToolProviderRequest<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ToolProviderRequest")

@@ -1,25 +1,25 @@
-//! All `#[tool]` functions of the program.
+//! The registry of all `#[tool]` functions of the program.
 
 use crate::tool::Tool;
 use crate::tool::declared::DeclaredTool;
 
-/// One `#[tool]` function, as generated code submits it.
+/// A registered `#[tool]` function, submitted by generated code.
 #[derive(Debug)]
 pub struct Registration(pub &'static DeclaredTool);
 
 inventory::collect!(Registration);
 
-/// Every `#[tool]` function of the program, sorted by name; equal names by the place in the source.
+/// Returns all `#[tool]` functions of the program, sorted by name; equal names are sorted by source location.
 ///
-/// Nothing of it is offered to a model unless it is put into a [`ToolSet`](crate::ToolSet). A library
-/// crate of which nothing else is used may be left out by the linker, and its tools with it: refer to
-/// them, through `tools!` or a plain `use`, where they matter.
+/// A model can call a tool only if the tool is part of a [`ToolSet`](crate::ToolSet). The linker may drop a library
+/// crate of which nothing else is used, and its tools with it. To prevent that, refer to its tools through `tools!` or a
+/// plain `use`.
 ///
 /// ```standalone_crate
 /// use tool_core::toolset::registered;
 /// use tool_core::{Tool, tool};
 ///
-/// /// Tells the answer.
+/// /// Returns the answer.
 /// #[tool]
 /// fn answer() -> u32 {
 ///     42
@@ -32,14 +32,14 @@ inventory::collect!(Registration);
 pub fn registered() -> Vec<&'static dyn Tool> {
     let mut tools: Vec<&'static dyn Tool> = Vec::new();
     for Registration(tool) in inventory::iter::<Registration> {
-        let place = tools.partition_point(|other| key(*other) < key(*tool));
-        tools.insert(place, *tool);
+        let index = tools.partition_point(|other| sort_key(*other) < sort_key(*tool));
+        tools.insert(index, *tool);
     }
     tools
 }
 
-/// What the tools are sorted by.
-fn key(tool: &'static dyn Tool) -> (&'static str, Option<(&'static str, u32)>) {
-    let place = tool.declared_at().map(|place| (place.file(), place.line()));
-    (tool.definition().name(), place)
+/// Returns the key that the tools are sorted by.
+fn sort_key(tool: &'static dyn Tool) -> (&'static str, Option<(&'static str, u32)>) {
+    let location = tool.declared_at().map(|location| (location.file(), location.line()));
+    (tool.definition().name(), location)
 }

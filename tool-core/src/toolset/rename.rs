@@ -1,4 +1,4 @@
-//! Tools by other names.
+//! Renamed tools.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -8,8 +8,7 @@ use crate::tool::{Injection, Tool, ToolContext, ToolFuture};
 use crate::toolset::{ToolRef, ToolSet, ToolSetError};
 
 impl ToolSet {
-    /// The same tools, one of them by another name. Nothing else of it changes, and tools that it
-    /// [undoes](ToolDefinition::undo) name it by the new one.
+    /// Renames a tool. Tools that it [undoes](ToolDefinition::undo) refer to it by the new name.
     ///
     /// ```
     /// use tool_core::{tool, tools};
@@ -26,18 +25,18 @@ impl ToolSet {
     ///
     /// # Errors
     ///
-    /// The set has no tool `from`, it has another one named `to`, or `to` is not 1 to 64 letters from a to
-    /// z or A to Z, digits, `_` and `-`.
-    pub fn rename(&self, from: &str, to: impl Into<String>) -> Result<Self, ToolSetError> {
+    /// Fails if the set has no tool `from`, if it has another tool named `to`, or if `to` is not 1 to 64 letters `a` to
+    /// `z` or `A` to `Z`, digits, `_` and `-`.
+    pub fn rename(self, from: &str, to: impl Into<String>) -> Result<Self, ToolSetError> {
         if self.get(from).is_none() {
-            return Err(self.unknown(from));
+            return Err(self.unknown_tool(from));
         }
         let to = to.into();
-        self.renamed(|name| (name == from).then(|| to.clone()))
+        self.rename_tools(|name| (name == from).then(|| to.clone()))
     }
 
-    /// The same tools with names that begin with this: `github_` makes `github_search` of `search`.
-    /// So do the names of the tools that [undo](ToolDefinition::undo) others, if they are in the set.
+    /// Adds a prefix to the names of all tools: `github_` turns `search` into `github_search`. References to tools that
+    /// [undo](ToolDefinition::undo) others are updated if these tools are in the set.
     ///
     /// ```
     /// use tool_core::{tool, tools};
@@ -54,17 +53,17 @@ impl ToolSet {
     ///
     /// # Errors
     ///
-    /// A name gets longer than 64 characters, or the prefix has others than letters from a to z or A to Z,
-    /// digits, `_` and `-`.
-    pub fn prefix(&self, prefix: &str) -> Result<Self, ToolSetError> {
-        self.renamed(|name| Some(format!("{prefix}{name}")))
+    /// Fails if a name becomes longer than 64 characters, or if the prefix contains anything other than letters `a` to
+    /// `z` or `A` to `Z`, digits, `_` and `-`.
+    pub fn prefix(self, prefix: &str) -> Result<Self, ToolSetError> {
+        self.rename_tools(|name| Some(format!("{prefix}{name}")))
     }
 
-    fn renamed(&self, new_name: impl Fn(&str) -> Option<String>) -> Result<Self, ToolSetError> {
-        self.map(|tool| {
+    fn rename_tools(&self, new_name: impl Fn(&str) -> Option<String>) -> Result<Self, ToolSetError> {
+        self.map_tools(|tool| {
             let definition = tool.get().definition();
             let name = new_name(definition.name());
-            // A tool that is not in the set keeps its name.
+            // A tool that is not in the set is not renamed.
             let undo = definition.undo().filter(|undo| self.get(undo).is_some()).and_then(&new_name);
             if name.is_none() && undo.is_none() {
                 return Ok(tool.clone());
@@ -81,7 +80,7 @@ impl ToolSet {
     }
 }
 
-/// A tool by another name, or whose undoing has another.
+/// A tool that has another name, or that is undone by a tool with another name.
 struct Renamed {
     tool: ToolRef,
     definition: ToolDefinition,

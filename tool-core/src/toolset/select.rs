@@ -1,14 +1,13 @@
-//! Some tools of a set.
+//! Selection of tools.
 
 use super::Shared;
 use crate::model::ToolDefinition;
 use crate::toolset::{ToolSet, ToolSetError};
 
 impl ToolSet {
-    /// The tools whose definitions the function says yes to, in the order of this set.
+    /// Selects the tools for whose definition the predicate returns `true`, in the order of this set.
     ///
-    /// To leave out a certain tool, [`without`](Self::without) is the safer way: a name that is misspelt
-    /// is an error there.
+    /// To remove a particular tool, prefer [`without`](Self::without), which reports a misspelt name.
     ///
     /// ```
     /// use tool_core::{tool, tools};
@@ -25,27 +24,27 @@ impl ToolSet {
     /// assert_eq!(harmless.len(), 1);
     /// ```
     #[must_use]
-    pub fn filter(&self, mut keep: impl FnMut(&ToolDefinition) -> bool) -> Self {
+    pub fn filter(self, mut predicate: impl FnMut(&ToolDefinition) -> bool) -> Self {
         let Shared { tools, by_name, settings, .. } = &*self.0;
-        let mut kept = Vec::with_capacity(tools.len());
-        let new_places: Vec<_> = tools
+        let mut selected = Vec::with_capacity(tools.len());
+        let new_indices: Vec<_> = tools
             .iter()
             .map(|tool| {
-                keep(tool.get().definition()).then(|| {
-                    kept.push(tool.clone());
-                    kept.len() - 1
+                predicate(tool.get().definition()).then(|| {
+                    selected.push(tool.clone());
+                    selected.len() - 1
                 })
             })
             .collect();
-        if kept.len() == tools.len() {
-            return self.clone();
+        if selected.len() == tools.len() {
+            return self;
         }
-        // A part of what is sorted is sorted.
-        let by_name = by_name.iter().filter_map(|place| new_places[*place]).collect();
-        Self::sorted(kept, by_name, *settings)
+        // A subsequence of a sorted sequence is sorted.
+        let by_name = by_name.iter().filter_map(|index| new_indices[*index]).collect();
+        Self::from_sorted(selected, by_name, *settings)
     }
 
-    /// The set without the tools of these names.
+    /// Removes the tools with these names.
     ///
     /// ```
     /// use tool_core::{tool, tools};
@@ -59,7 +58,7 @@ impl ToolSet {
     /// fn delete_file(path: String) {}
     ///
     /// let tools = tools![read_file, delete_file];
-    /// assert_eq!(tools.without(["delete_file"])?.len(), 1);
+    /// assert_eq!(tools.clone().without(["delete_file"])?.len(), 1);
     /// let error = tools.without(["delete_flie"]).unwrap_err();
     /// assert!(error.to_string().ends_with("did you mean `delete_file`?"));
     /// # Ok::<_, tool_core::toolset::ToolSetError>(())
@@ -67,14 +66,14 @@ impl ToolSet {
     ///
     /// # Errors
     ///
-    /// The set has no tool of a name, so that a misspelt name leaves no tool in that was to be left out.
-    pub fn without<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<Self, ToolSetError> {
-        let names = self.known(names)?;
+    /// Fails if the set has no tool with a given name, so that a misspelt name cannot leave a tool in the set.
+    pub fn without<'a>(self, names: impl IntoIterator<Item = &'a str>) -> Result<Self, ToolSetError> {
+        let names = self.check_names(names)?;
         Ok(self.filter(|tool| !names.contains(&tool.name())))
     }
 
-    /// The tools of these names, in the order of this set. [`ToolSet::named`] chooses among all tools of the
-    /// program instead.
+    /// Selects the tools with these names, in the order of this set. [`ToolSet::named`] selects among all tools of the
+    /// program.
     ///
     /// ```
     /// use tool_core::{tool, tools};
@@ -94,21 +93,24 @@ impl ToolSet {
     ///
     /// # Errors
     ///
-    /// The set has no tool of a name.
-    pub fn only<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<Self, ToolSetError> {
-        let names = self.known(names)?;
+    /// Fails if the set has no tool with a given name.
+    pub fn only<'a>(self, names: impl IntoIterator<Item = &'a str>) -> Result<Self, ToolSetError> {
+        let names = self.check_names(names)?;
         Ok(self.filter(|tool| names.contains(&tool.name())))
     }
 
-    fn known<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<Vec<&'a str>, ToolSetError> {
-        let known = |name: &'a str| match self.get(name) {
+    fn check_names<'a>(
+        &self,
+        names: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Vec<&'a str>, ToolSetError> {
+        let check = |name: &'a str| match self.get(name) {
             Some(_) => Ok(name),
-            None => Err(self.unknown(name)),
+            None => Err(self.unknown_tool(name)),
         };
-        names.into_iter().map(known).collect()
+        names.into_iter().map(check).collect()
     }
 
-    pub(super) fn unknown(&self, name: &str) -> ToolSetError {
-        ToolSetError::unknown(name, "in the set", self.definitions().iter().map(ToolDefinition::name))
+    pub(super) fn unknown_tool(&self, name: &str) -> ToolSetError {
+        ToolSetError::unknown_tool(name, "in the set", self.definitions().iter().map(ToolDefinition::name))
     }
 }

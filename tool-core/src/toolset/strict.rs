@@ -7,8 +7,8 @@ use crate::tool::{StrictTool, Tool};
 use crate::toolset::{ToolRef, ToolSet, ToolSetError};
 
 impl ToolSet {
-    /// The same tools, each in its [strict form](crate::model::ToolDefinition::into_strict): a provider that can holds the model
-    /// to the schemas, so that no argument of another form comes.
+    /// Converts all tools to their [strict form](crate::model::ToolDefinition::into_strict). Providers that support it constrain
+    /// the model to the schemas, so that all arguments have the required form.
     ///
     /// ```
     /// use tool_core::{tool, tools};
@@ -27,14 +27,17 @@ impl ToolSet {
     ///
     /// # Errors
     ///
-    /// Strict mode cannot say what a tool takes: the error names the tool and the place in its parameters.
+    /// Fails if strict mode does not support the parameters of a tool. The error names the tool and the path in its
+    /// parameters.
     #[inline]
     pub fn strict(self) -> Result<Self, ToolSetError> {
-        self.map(|tool| strict(tool).map_err(|error| ToolSetError::no_strict_form(&error.to_string())))
+        self.map_tools(|tool| {
+            to_strict(tool).map_err(|error| ToolSetError::no_strict_form(&error.to_string()))
+        })
     }
 
-    /// The same tools, each in its [strict form](crate::model::ToolDefinition::into_strict) if it has one, and else as it is: what
-    /// [`strict`](Self::strict) does, without an error.
+    /// Converts tools to their [strict form](crate::model::ToolDefinition::into_strict) where they have one and leaves the others
+    /// unchanged: [`strict`](Self::strict) without the error.
     ///
     /// ```
     /// use std::collections::BTreeMap;
@@ -45,7 +48,7 @@ impl ToolSet {
     /// #[tool]
     /// fn stay(city: String) {}
     ///
-    /// /// Sets labels, of any names: strict mode cannot say that.
+    /// /// Sets labels with any names, which strict mode does not support.
     /// #[tool]
     /// fn label(labels: BTreeMap<String, String>) {}
     ///
@@ -56,13 +59,13 @@ impl ToolSet {
     #[inline]
     #[must_use]
     pub fn strict_where_possible(self) -> Self {
-        // The names are those of a set already.
-        self.map(|tool| Ok(strict(tool).unwrap_or_else(|_| tool.clone()))).unwrap_or(self)
+        // The names are valid, because they are those of a set.
+        self.map_tools(|tool| Ok(to_strict(tool).unwrap_or_else(|_| tool.clone()))).unwrap_or(self)
     }
 }
 
 #[inline]
-fn strict(tool: &ToolRef) -> Result<ToolRef, StrictError> {
+fn to_strict(tool: &ToolRef) -> Result<ToolRef, StrictError> {
     if tool.get().definition().is_strict() {
         return Ok(tool.clone());
     }

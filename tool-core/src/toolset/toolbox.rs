@@ -1,4 +1,4 @@
-//! Tools that are methods: `#[toolbox]` on an `impl` block.
+//! Methods as tools: `#[toolbox]` on an `impl` block.
 
 use std::any::TypeId;
 use std::collections::HashMap;
@@ -12,9 +12,9 @@ use crate::tool::future::Pending;
 use crate::tool::{Injection, Tool, ToolContext, ToolFuture};
 use crate::toolset::ToolSet;
 
-/// A type whose methods are tools: `#[toolbox]` on its `impl` block, `#[tool]` on each method.
+/// A type whose methods are tools, with `#[toolbox]` on its `impl` block and `#[tool]` on each of these methods.
 ///
-/// All tools of a toolbox share the one value, so its methods take `&self`, `self: Arc<Self>` or nothing.
+/// All tools of a toolbox share one value, so its methods take `&self`, `self: Arc<Self>` or no receiver.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU32, Ordering};
@@ -25,7 +25,7 @@ use crate::toolset::ToolSet;
 ///
 /// #[toolbox]
 /// impl Counter {
-///     /// Adds to the counter, and tells what it is then.
+///     /// Adds to the counter and returns its new value.
 ///     #[tool]
 ///     fn count(&self, by: u32) -> u32 {
 ///         self.0.fetch_add(by, Ordering::Relaxed) + by
@@ -41,12 +41,12 @@ use crate::toolset::ToolSet;
     note = "a `#[tool]` function becomes part of a set with `tools![…]`; a toolbox is passed by value or in an `Arc`"
 )]
 pub trait Toolbox: Sized + Send + Sync + 'static {
-    /// The methods that are tools.
+    /// Returns the methods that are tools.
     #[doc(hidden)]
     fn methods() -> &'static [Method<Self>];
 }
 
-/// As the call of a function, with the value that the method belongs to.
+/// Calls a method of a value with the arguments of a call.
 type Call<S> = for<'a> fn(&'a Arc<S>, &mut Arguments<'_, '_>, &'a ToolContext) -> Option<Pending<'a>>;
 
 /// A method that is a tool.
@@ -57,7 +57,7 @@ pub struct Method<S: 'static> {
 }
 
 impl<S> Method<S> {
-    /// All that there is to a method.
+    /// Creates a method.
     #[must_use]
     pub const fn new(
         name: ToolName,
@@ -70,15 +70,15 @@ impl<S> Method<S> {
     }
 }
 
-/// The tools of a value and of some methods of its type.
+/// Returns the set of tools of a value and some methods of its type.
 #[must_use]
-pub fn tool_set_of<S: Send + Sync + 'static>(this: Arc<S>, methods: &'static [Method<S>]) -> ToolSet {
+pub fn toolbox_tool_set<S: Send + Sync + 'static>(this: Arc<S>, methods: &'static [Method<S>]) -> ToolSet {
     let definitions = definitions(&this, methods);
     let tools = methods.iter().enumerate().map(|(index, method)| -> Arc<dyn Tool> {
         let (this, definitions) = (Arc::clone(&this), Arc::clone(&definitions));
         Arc::new(MethodTool { this, method, definitions, index })
     });
-    ToolSet::of_distinct_shared(tools)
+    ToolSet::from_methods(tools)
 }
 
 impl<T: Toolbox> From<T> for ToolSet {
@@ -87,37 +87,37 @@ impl<T: Toolbox> From<T> for ToolSet {
     }
 }
 
-/// For a value that the application keeps as well.
+/// For a value that the application uses as well.
 impl<T: Toolbox> From<Arc<T>> for ToolSet {
     fn from(toolbox: Arc<T>) -> Self {
-        tool_set_of(toolbox, T::methods())
+        toolbox_tool_set(toolbox, T::methods())
     }
 }
 
 type Definitions = Arc<[Defined]>;
 
-/// The definitions of methods, made once per process and not once per value.
+/// Returns the definitions of methods, which are built once per process and not once per value.
 fn definitions<S: 'static>(this: &Arc<S>, methods: &'static [Method<S>]) -> Definitions {
-    static MADE: Mutex<Option<HashMap<(TypeId, usize), Definitions>>> = Mutex::new(None);
+    static CACHE: Mutex<Option<HashMap<(TypeId, usize), Definitions>>> = Mutex::new(None);
 
     let key = (TypeId::of::<S>(), methods.as_ptr() as usize);
-    let made = |made: &Option<HashMap<_, Definitions>>| made.as_ref()?.get(&key).map(Arc::clone);
-    // A poisoned lock only says that a thread panicked: the map itself is whole.
-    if let Some(definitions) = made(&MADE.lock().unwrap_or_else(PoisonError::into_inner)) {
+    let cached = |cache: &Option<HashMap<_, Definitions>>| cache.as_ref()?.get(&key).map(Arc::clone);
+    // The map is intact even if a thread panicked and poisoned the lock.
+    if let Some(definitions) = cached(&CACHE.lock().unwrap_or_else(PoisonError::into_inner)) {
         return definitions;
     }
-    // Made without the lock, as a default may make a toolbox of its own.
-    let nothing = ToolContext::new();
+    // The lock is not held here, because the default of a parameter may create a toolbox itself.
+    let context = ToolContext::new();
     let define = |method: &'static Method<S>| {
-        method.declaration.define(&|arguments| drop((method.call)(this, arguments, &nothing)))
+        method.declaration.define(&|arguments| drop((method.call)(this, arguments, &context)))
     };
     let definitions: Definitions = methods.iter().map(define).collect();
-    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
-    made.get_or_insert_default().insert(key, Arc::clone(&definitions));
+    let mut cache = CACHE.lock().unwrap_or_else(PoisonError::into_inner);
+    cache.get_or_insert_default().insert(key, Arc::clone(&definitions));
     definitions
 }
 
-/// A method of a value.
+/// A method of a value, as a tool.
 struct MethodTool<S: 'static> {
     this: Arc<S>,
     method: &'static Method<S>,

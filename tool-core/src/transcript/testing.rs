@@ -16,14 +16,14 @@ pub(super) fn conversation() -> (Vec<Message>, Vec<ToolExecution>) {
     let open = ToolCall::new("6", "now", "{}");
     let late = ToolCall::new("7", "now", "{}");
 
-    let repaired = |name| Repair::of_argument(name, "\"2\"", "2");
+    let repaired = |name| Repair::for_argument(name, "\"2\"", "2");
     let executions = [
         ToolExecution::new(sum.clone(), Ok("42.0".into()))
             .with_timing(SystemTime::UNIX_EPOCH, Duration::from_micros(1500))
             .with_repairs(vec![repaired("a")]),
         ToolExecution::new(now.clone(), Err(ToolError::failed("no clock; sorry")))
             .with_timing(SystemTime::UNIX_EPOCH, Duration::from_secs(2))
-            .with_repairs(vec![repaired("a"), Repair::of_ignored("b", "1"), repaired("c")]),
+            .with_repairs(vec![repaired("a"), Repair::for_ignored("b", "1"), repaired("c")]),
         ToolExecution::new(end.clone(), Err(ToolError::not_executed("it needs the approval of a person"))),
         ToolExecution::new(
             draw.clone(),

@@ -25,7 +25,7 @@ fn expand_parameter(parameter: &ModelParameter, private: &TokenStream) -> TokenS
     let span = ty.span();
     let is_required = match &parameter.required {
         _ if parameter.default.is_some() => quote!(false),
-        Some(required) if !required.value => quote_spanned!(span=> #private::left_out::<#ty>()),
+        Some(required) if !required.value => quote_spanned!(span=> #private::not_required::<#ty>()),
         Some(_) => quote!(true),
         None => quote!(#private::OptionalProbe::<#ty>::__TOOL_CORE_IS_REQUIRED),
     };

@@ -105,7 +105,7 @@ fn expand_parameter(
     let pattern = parameter.pattern.as_ref().map(|pattern| {
         let ty = &parameter.ty;
         quote_spanned! {ty.span()=>
-            #private::Pattern::of::<#ty>(#pattern, || {
+            #private::Pattern::new::<#ty>(#pattern, || {
                 static __PATTERN: #private::PatternCell = #private::PatternCell::new();
                 #private::compiled(&__PATTERN, #pattern)
             })
@@ -137,7 +137,7 @@ fn expand_range(parameter: &ModelParameter, range: &ExprRange, private: &TokenSt
     };
     let (lowest, highest, is_open) = (bound(&range.start), bound(&range.end), is_open(range));
     quote_spanned! {ty.span()=>
-        #private::Range::of::<#ty>(|| #private::Bounds { lowest: #lowest, highest: #highest, is_open: #is_open })
+        #private::Range::new::<#ty>(|| #private::Bounds { lowest: #lowest, highest: #highest, is_open: #is_open })
     }
 }
 
@@ -145,7 +145,7 @@ fn expand_length(parameter: &ModelParameter, length: &ExprRange, private: &Token
     let ty = &parameter.ty;
     let (shortest, longest) = (expand_option(length.start.as_ref()), expand_option(length.end.as_ref()));
     let is_open = is_open(length);
-    quote_spanned!(ty.span()=> #private::Length::of::<#ty>(#shortest, #longest, #is_open))
+    quote_spanned!(ty.span()=> #private::Length::new::<#ty>(#shortest, #longest, #is_open))
 }
 
 fn is_open(range: &ExprRange) -> bool {

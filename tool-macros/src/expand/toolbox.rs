@@ -81,7 +81,7 @@ fn expand_tools(toolbox: &Toolbox, methods: &TokenStream, private: &TokenStream)
                     #[doc = #doc]
                     #visibility fn #name(toolbox: impl ::core::convert::Into<::std::sync::Arc<Self>>) -> #krate::ToolSet {
                         #traits
-                        #private::tool_set_of(toolbox.into(), #methods)
+                        #private::toolbox_tool_set(toolbox.into(), #methods)
                     }
                 }
             }

@@ -8,7 +8,7 @@ use std::error::Error as StdError;
 use axum::http::StatusCode;
 use tool_core::model::ModelError;
 use tool_core::run::StopReason;
-use tool_core::toolset::ToolSetError;
+use tool_core::toolset::{ToolSetError, ToolSetErrorKind};
 use tool_core::{RunError, RunErrorKind};
 
 use super::error::ApiError;
@@ -72,7 +72,7 @@ fn map_stop_reason(reason: &StopReason) -> ApiError {
 }
 
 fn is_duplicate_tool(error: &(dyn StdError + Send + Sync + 'static)) -> bool {
-    error.downcast_ref::<ToolSetError>().is_some_and(ToolSetError::is_duplicate)
+    error.downcast_ref().map(ToolSetError::kind) == Some(ToolSetErrorKind::DuplicateTool)
 }
 
 /// Maps an error of the OpenAI-compatible endpoint behind a model.

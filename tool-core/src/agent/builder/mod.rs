@@ -132,7 +132,7 @@ impl AgentBuilder {
     /// let agent = Agent::builder(model)
     ///     .tool_provider(move |request: &ToolProviderRequest<'_>| match request.question().contains("delete") {
     ///         true => Ok(files.clone()),
-    ///         false => files.without(["delete_file"]),
+    ///         false => files.clone().without(["delete_file"]),
     ///     })
     ///     .build()?;
     /// agent.ask("What is in notes.txt?").await?;

@@ -1,37 +1,37 @@
-//! Looks an object through by its schema and tells every mistake at once, in the words of `expectation`.
+//! Inspection of an object by its schema. It reports all mistakes at once, with the explanations of `explain`.
 //!
-//! It runs only after the object was refused. It follows the text, so that what came is told as it was written,
-//! and it is bounded in depth and in work: both the text and the schema may be a stranger's.
+//! It runs only after the object was refused. It walks the text, so that values are quoted as they were written. Depth and
+//! work are bounded, because both the text and the schema may be untrusted.
 
-mod fitting;
-mod words;
+mod expectation;
+mod keywords;
 
 use std::collections::{HashMap, HashSet};
 
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use self::fitting::{has_type, is_in_range, is_one_of};
-use super::expectation::quote;
-use crate::arguments::{LONGEST_ACCOUNT, Members, expectation, note};
+use self::keywords::{has_type, is_in_range, is_one_of};
+use super::explain::quote;
+use crate::arguments::{MAX_REPORT_BYTES, Members, add_mistake, explain};
 
-/// How deep a value is looked into: serde_json reads no deeper.
-const DEEPEST: usize = 128;
+/// The maximum depth of an inspected value, which is the recursion limit of serde_json.
+const MAX_DEPTH: usize = 128;
 
-/// How many values are looked at.
-const MOST_VALUES: usize = 200_000;
+/// The maximum number of inspected values.
+const MAX_VALUES: usize = 200_000;
 
-/// How long the words for what was expected may be, in characters.
-const LONGEST_EXPECTATION: usize = 1000;
+/// The maximum length of the description of what was expected, in characters.
+const MAX_EXPECTATION_CHARS: usize = 1000;
 
-/// The words of a schema that give several to choose from.
+/// The keywords with alternative schemas.
 const CHOICES: [&str; 2] = ["anyOf", "oneOf"];
 
-/// The words of a schema about members that are not listed in it.
+/// The keywords for members that are not listed in the schema.
 const BY_PATTERN: [&str; 2] = ["patternProperties", "additionalProperties"];
 
-/// What is told of a value by looking at it, or says nothing of it. The judge is asked for all others.
-const LOOKED_AT: [&str; 19] = [
+/// The keywords that the inspection handles itself or that do not constrain values. The judge decides about all others.
+const HANDLED_KEYWORDS: [&str; 19] = [
     "$ref",
     "$defs",
     "definitions",
@@ -53,27 +53,28 @@ const LOOKED_AT: [&str; 19] = [
     "prefixItems",
 ];
 
-/// How many schemas are asked about. Each has to be compiled first.
-const MOST_VERDICTS: usize = 64;
+/// The maximum number of schemas that the judge decides about. Each of them must be compiled.
+const MAX_VERDICTS: usize = 64;
 
-/// Knows whether a value fits a schema.
+/// A validator of values against schemas.
 pub(crate) trait Judge {
-    /// Tells of JSON texts whether they fit a part of the schema; nothing if it cannot be known.
+    /// Returns a function that validates JSON texts against a part of the schema, or `None` if that is not possible.
     fn verdict(&self, part: Map<String, Value>) -> Option<Verdict>;
 }
 
-/// The JSON text fits.
+/// A function that returns `true` if a JSON text is valid.
 pub(crate) type Verdict = Box<dyn Fn(&str) -> bool>;
 
-/// The account of what is wrong with an object.
+/// An inspection of an object and the report of its mistakes.
 pub(crate) struct Inspection<'s> {
     root: &'s Value,
     judge: Option<&'s dyn Judge>,
-    account: String,
-    /// Of these places it was told already what is wrong.
-    told: Vec<String>,
-    left: usize,
-    /// What the judge made of the schemas at these addresses.
+    report: String,
+    /// The paths with mistakes that were reported already.
+    reported: Vec<String>,
+    /// The number of values that may still be inspected.
+    remaining: usize,
+    /// The verdicts of the judge, by the address of the schema.
     verdicts: HashMap<*const Map<String, Value>, Option<Verdict>>,
 }
 
@@ -82,113 +83,115 @@ impl<'s> Inspection<'s> {
         Self {
             root,
             judge,
-            account: String::new(),
-            told: Vec::new(),
-            left: MOST_VALUES,
+            report: String::new(),
+            reported: Vec::new(),
+            remaining: MAX_VALUES,
             verdicts: HashMap::new(),
         }
     }
 
-    /// Notes a mistake that begins with its place in back-ticks; nothing else is told of that place then.
-    pub(crate) fn tell_first(&mut self, mistake: &str) {
-        let place = mistake.strip_prefix('`').and_then(|rest| rest.split_once('`')).map(|(place, _)| place);
-        if self.told.iter().any(|told| Some(&**told) == place) {
+    /// Reports a mistake that begins with its path in backticks. No other mistake is reported for that path.
+    pub(crate) fn report_first(&mut self, mistake: &str) {
+        let path = mistake.strip_prefix('`').and_then(|rest| rest.split_once('`')).map(|(path, _)| path);
+        if self.reported.iter().any(|reported| Some(&**reported) == path) {
             return;
         }
-        self.told.extend(place.map(str::to_owned));
-        note(&mut self.account, mistake);
+        self.reported.extend(path.map(str::to_owned));
+        add_mistake(&mut self.report, mistake);
     }
 
-    pub(crate) fn into_account(self) -> String {
-        self.account
+    pub(crate) fn into_report(self) -> String {
+        self.report
     }
 
-    /// Looks the object of all arguments through.
-    pub(crate) fn arguments(&mut self, text: &str) {
-        let before = self.account.len();
-        self.value("", self.root, text, 0);
-        if self.account.len() != before || self.is_full() {
+    /// Inspects the object of all arguments.
+    pub(crate) fn inspect_arguments(&mut self, text: &str) {
+        let length_before = self.report.len();
+        self.inspect_value("", self.root, text, 0);
+        if self.report.len() != length_before || self.is_full() {
             return;
         }
-        // Too deep or too much to be looked through: at least the argument is named.
+        // The object is too deep or too large to be inspected completely, but the invalid arguments can be named.
         let Ok(Members(members)) = serde_json::from_str(text) else { return };
         self.verdicts.clear();
         for (name, value) in members {
             let schema = self.root.get("properties").and_then(|properties| properties.get(&*name));
             let Some(schema) = schema.and_then(Value::as_object) else { continue };
-            if !self.fits(schema, value.get(), Map::clone) {
-                self.wrong(&name, &self.constraints_of(schema), &quote(value.get()));
+            if !self.is_valid(schema, value.get(), Map::clone) {
+                self.report_value(&name, &self.describe_constraints(schema), &quote(value.get()));
             }
         }
     }
 
     fn is_full(&self) -> bool {
-        self.account.len() > LONGEST_ACCOUNT
+        self.report.len() > MAX_REPORT_BYTES
     }
 
-    fn tell(&mut self, place: &str, mistake: &str) {
-        if !self.told.iter().any(|told| told == place) {
-            note(&mut self.account, mistake);
+    /// Reports a mistake at a path, unless one was reported for it already.
+    fn report(&mut self, path: &str, mistake: &str) {
+        if !self.reported.iter().any(|reported| reported == path) {
+            add_mistake(&mut self.report, mistake);
         }
     }
 
-    fn wrong(&mut self, place: &str, expected: &str, came: &str) {
-        let expected = cut(expected);
-        if place.is_empty() {
-            self.tell(place, &format!("expected {expected}"));
+    /// Reports that the value at a path is not as expected.
+    fn report_value(&mut self, path: &str, expected: &str, found: &str) {
+        let expected = truncate(expected);
+        if path.is_empty() {
+            self.report(path, &format!("expected {expected}"));
         } else {
-            self.tell(place, &format!("`{place}`: expected {expected}, got {came}"));
+            self.report(path, &format!("`{path}`: expected {expected}, got {found}"));
         }
     }
 
-    fn value(&mut self, place: &str, schema: &Value, text: &str, depth: usize) {
-        if depth > DEEPEST || self.left == 0 || self.is_full() {
+    fn inspect_value(&mut self, path: &str, schema: &Value, text: &str, depth: usize) {
+        if depth > MAX_DEPTH || self.remaining == 0 || self.is_full() {
             return;
         }
-        self.left -= 1;
+        self.remaining -= 1;
         let Value::Object(schema) = schema else {
             if *schema == Value::Bool(false) {
-                self.tell(place, &format!("`{place}` must be left out"));
+                self.report(path, &format!("`{path}` must be left out"));
             }
             return;
         };
-        let before = self.account.len();
+        let length_before = self.report.len();
         if let Some(target) = self.target(schema) {
-            self.value(place, target, text, depth + 1);
-            if self.reads_references_alone() {
+            self.inspect_value(path, target, text, depth + 1);
+            if self.ignores_siblings_of_references() {
                 return;
             }
         }
         for part in list(schema, "allOf") {
-            self.value(place, part, text, depth + 1);
+            self.inspect_value(path, part, text, depth + 1);
         }
         if !has_type(schema, text) {
-            return self.wrong(place, &self.words(schema), &quote(text));
+            return self.report_value(path, &self.describe_object(schema), &quote(text));
         }
         if let Some(choice) = self.only_choice(schema, text) {
             match choice {
-                Some(choice) => self.value(place, choice, text, depth + 1),
-                None => return self.wrong(place, &self.words(schema), &quote(text)),
+                Some(choice) => self.inspect_value(path, choice, text, depth + 1),
+                None => return self.report_value(path, &self.describe_object(schema), &quote(text)),
             }
         }
         if !is_one_of(schema, text) || !is_in_range(schema, text) {
-            return self.wrong(place, &self.words(schema), &quote(text));
+            return self.report_value(path, &self.describe_object(schema), &quote(text));
         }
         match text.as_bytes().first() {
-            Some(b'{') => self.object(place, schema, text, depth),
-            Some(b'[') => self.list(place, schema, text, depth),
+            Some(b'{') => self.inspect_object(path, schema, text, depth),
+            Some(b'[') => self.inspect_list(path, schema, text, depth),
             _ => {}
         }
-        if self.account.len() == before {
-            self.ask_judge(place, schema, text);
+        if self.report.len() == length_before {
+            self.ask_judge(path, schema, text);
         }
     }
 
-    fn object(&mut self, place: &str, schema: &Map<String, Value>, text: &str, depth: usize) {
+    fn inspect_object(&mut self, path: &str, schema: &Map<String, Value>, text: &str, depth: usize) {
         let Ok(Members(members)) = serde_json::from_str(text) else { return };
-        let below = |name: &str| match place {
+        let member_path = |name: &str| match path {
             "" => name.to_owned(),
-            place => format!("{place}.{name}"),
+            path => format!("{path}.{name}"),
         };
         let properties = schema.get("properties").and_then(Value::as_object);
         let property = |name: &str| properties.and_then(|properties| properties.get(name));
@@ -201,11 +204,11 @@ impl<'s> Inspection<'s> {
                 continue;
             }
             let (expected, description) = match property(name) {
-                Some(schema) => (self.expectation(schema), schema.get("description").and_then(Value::as_str)),
+                Some(schema) => (self.describe(schema), schema.get("description").and_then(Value::as_str)),
                 None => ("a value".into(), None),
             };
-            let place = below(name);
-            self.tell(&place, &expectation::absent(&place, cut(&expected), description));
+            let path = member_path(name);
+            self.report(&path, &explain::missing_value(&path, truncate(&expected), description));
         }
         let patterns = schema.get("patternProperties").and_then(Value::as_object);
         let more = schema.get("additionalProperties").filter(|_| patterns.is_none());
@@ -214,27 +217,29 @@ impl<'s> Inspection<'s> {
                 return;
             }
             match (property(name), more) {
-                (Some(schema), _) => self.value(&below(name), schema, value.get(), depth + 1),
-                // What the tool does not have at all is told by name before.
-                (None, Some(Value::Bool(false))) if place.is_empty() => {}
+                (Some(schema), _) => self.inspect_value(&member_path(name), schema, value.get(), depth + 1),
+                // Unknown arguments of the tool are reported by the caller.
+                (None, Some(Value::Bool(false))) if path.is_empty() => {}
                 (None, Some(Value::Bool(false))) => {
-                    self.tell(
-                        &below(name),
-                        &format!("`{place}`: {}", expectation::unknown_property(name, properties)),
+                    self.report(
+                        &member_path(name),
+                        &format!("`{path}`: {}", explain::unknown_property(name, properties)),
                     );
                 }
-                (None, Some(schema)) => self.value(&below(name), schema, value.get(), depth + 1),
+                (None, Some(schema)) => {
+                    self.inspect_value(&member_path(name), schema, value.get(), depth + 1)
+                }
                 (None, None) => {}
             }
             let Some(patterns) = patterns.filter(|_| property(name).is_none()) else { continue };
-            let asked = |_: &Map<String, Value>| {
-                let asked = schema.iter().filter(|(keyword, _)| BY_PATTERN.contains(&keyword.as_str()));
-                asked.map(|(keyword, value)| (keyword.clone(), value.clone())).collect()
+            let part = |_: &Map<String, Value>| {
+                let part = schema.iter().filter(|(keyword, _)| BY_PATTERN.contains(&keyword.as_str()));
+                part.map(|(keyword, value)| (keyword.clone(), value.clone())).collect()
             };
             let member = format!("{{{}:{value}}}", Value::from(&**name));
-            if !self.fits(patterns, &member, asked) {
-                self.wrong(
-                    &below(name),
+            if !self.is_valid(patterns, &member, part) {
+                self.report_value(
+                    &member_path(name),
                     "what `patternProperties` of the schema allows",
                     &quote(value.get()),
                 );
@@ -242,9 +247,9 @@ impl<'s> Inspection<'s> {
         }
     }
 
-    fn list(&mut self, place: &str, schema: &Map<String, Value>, text: &str, depth: usize) {
+    fn inspect_list(&mut self, path: &str, schema: &Map<String, Value>, text: &str, depth: usize) {
         let Ok(values) = serde_json::from_str::<Vec<&RawValue>>(text) else { return };
-        // Before draft 2020-12 a list under `items` was what `prefixItems` is now.
+        // Before draft 2020-12, `prefixItems` was written as a list under `items`.
         let prefix = match list(schema, "prefixItems") {
             [] => list(schema, "items"),
             prefix => prefix,
@@ -255,92 +260,94 @@ impl<'s> Inspection<'s> {
                 return;
             }
             let Some(schema) = prefix.get(index).or(items) else { return };
-            self.value(&format!("{place}[{index}]"), schema, value.get(), depth + 1);
+            self.inspect_value(&format!("{path}[{index}]"), schema, value.get(), depth + 1);
         }
     }
 
-    /// Asks about all that is not looked at here: patterns, lengths, what else there may be.
-    fn ask_judge(&mut self, place: &str, schema: &Map<String, Value>, text: &str) {
-        // What these look at is what other words of the schema leave over.
+    /// Asks the judge about all keywords that are not handled here, such as patterns and lengths.
+    fn ask_judge(&mut self, path: &str, schema: &Map<String, Value>, text: &str) {
+        // These keywords depend on other keywords of the schema.
         let needs_all = ["unevaluatedProperties", "unevaluatedItems", "additionalItems"];
         let needs_all = needs_all.iter().any(|keyword| schema.contains_key(*keyword));
-        let is_asked = |keyword: &str| match keyword {
+        let is_needed = |keyword: &str| match keyword {
             "items" | "additionalProperties" => needs_all,
-            keyword => needs_all || !LOOKED_AT.contains(&keyword),
+            keyword => needs_all || !HANDLED_KEYWORDS.contains(&keyword),
         };
-        if !schema.keys().any(|keyword| is_asked(keyword)) {
+        if !schema.keys().any(|keyword| is_needed(keyword)) {
             return;
         }
-        let asked = |schema: &Map<String, Value>| {
-            let asked = schema.iter().filter(|(keyword, _)| is_asked(keyword));
-            asked.map(|(keyword, value)| (keyword.clone(), value.clone())).collect()
+        let part = |schema: &Map<String, Value>| {
+            let part = schema.iter().filter(|(keyword, _)| is_needed(keyword));
+            part.map(|(keyword, value)| (keyword.clone(), value.clone())).collect()
         };
-        if self.fits(schema, text, asked) {
+        if self.is_valid(schema, text, part) {
             return;
         }
-        let expected = self.constraints_of(schema);
-        let came = match serde_json::from_str::<Vec<&RawValue>>(text) {
+        let expected = self.describe_constraints(schema);
+        let found = match serde_json::from_str::<Vec<&RawValue>>(text) {
             Ok(values) => format!("a list of {}", values.len()),
             Err(_) => quote(text),
         };
-        self.wrong(place, &expected, &came);
+        self.report_value(path, &expected, &found);
     }
 
-    /// What is asked about a schema fits, as far as anybody knows.
-    fn fits(
+    /// Returns the verdict of the judge about a part of a schema, or `true` if there is none.
+    fn is_valid(
         &mut self,
         schema: &Map<String, Value>,
         text: &str,
-        asked: impl Fn(&Map<String, Value>) -> Map<String, Value>,
+        part: impl Fn(&Map<String, Value>) -> Map<String, Value>,
     ) -> bool {
         let Some(judge) = self.judge else { return true };
         let key = std::ptr::from_ref(schema);
-        if self.verdicts.len() == MOST_VERDICTS && !self.verdicts.contains_key(&key) {
+        if self.verdicts.len() == MAX_VERDICTS && !self.verdicts.contains_key(&key) {
             return true;
         }
-        let verdict = self.verdicts.entry(key).or_insert_with(|| judge.verdict(asked(schema)));
-        verdict.as_ref().is_none_or(|fits| fits(text))
+        let verdict = self.verdicts.entry(key).or_insert_with(|| judge.verdict(part(schema)));
+        verdict.as_ref().is_none_or(|is_valid| is_valid(text))
     }
 
-    /// Of several choices the one that the value can be meant for: `Some(None)` if there is none, `None` if there are more.
+    /// Returns the only alternative that can apply to the value: `Some(None)` if none applies, `None` if several do or if there
+    /// are no alternatives.
     fn only_choice(&self, schema: &'s Map<String, Value>, text: &str) -> Option<Option<&'s Value>> {
         let choices = CHOICES.into_iter().find_map(|keyword| schema.get(keyword)?.as_array())?;
-        let mut fitting = choices.iter().filter(|choice| self.can_be_meant(choice, text));
-        match (fitting.next(), fitting.next()) {
+        let mut candidates = choices.iter().filter(|choice| self.can_apply(choice, text));
+        match (candidates.next(), candidates.next()) {
             (one, None) => Some(one),
             _ => None,
         }
     }
 
-    /// The type is right, and what the schema wants to be one certain word is that word.
-    fn can_be_meant(&self, choice: &Value, text: &str) -> bool {
+    /// Returns `true` if the type and the constants of the alternative match the value.
+    fn can_apply(&self, choice: &Value, text: &str) -> bool {
         let Some(choice) = self.resolved(choice).as_object() else { return *choice != Value::Bool(false) };
         if !has_type(choice, text) || !is_one_of(choice, text) {
             return false;
         }
         let Some(properties) = choice.get("properties").and_then(Value::as_object) else { return true };
         let Ok(Members(members)) = serde_json::from_str(text) else { return true };
-        let is_right = |name: &str, value: &RawValue| match properties
+        let matches = |name: &str, value: &RawValue| match properties
             .get(name)
             .map(|schema| self.resolved(schema))
         {
             Some(Value::Object(schema)) => !schema.contains_key("const") || is_one_of(schema, value.get()),
             _ => true,
         };
-        members.iter().all(|(name, value)| is_right(name, value))
+        members.iter().all(|(name, value)| matches(name, value))
     }
 
+    /// Resolves the reference of a schema, if it has one.
     fn target(&self, schema: &Map<String, Value>) -> Option<&'s Value> {
         self.root.pointer(schema.get("$ref")?.as_str()?.strip_prefix('#')?)
     }
 
-    /// Where a reference leads to, if it is one.
+    /// Follows references to the schema at their end.
     fn resolved<'a>(&self, schema: &'a Value) -> &'a Value
     where
         's: 'a,
     {
         let mut schema = schema;
-        for _ in 0..DEEPEST {
+        for _ in 0..MAX_DEPTH {
             match schema.as_object().and_then(|object| self.target(object)) {
                 Some(target) => schema = target,
                 None => break,
@@ -349,8 +356,8 @@ impl<'s> Inspection<'s> {
         schema
     }
 
-    /// Up to draft-07 nothing that stands beside a reference counts.
-    fn reads_references_alone(&self) -> bool {
+    /// Returns `true` for drafts up to draft-07, which ignore the keywords beside a reference.
+    fn ignores_siblings_of_references(&self) -> bool {
         let draft = self.root.get("$schema").and_then(Value::as_str);
         draft.is_some_and(|draft| draft.contains("draft-0"))
     }
@@ -360,6 +367,6 @@ fn list<'a>(schema: &'a Map<String, Value>, keyword: &str) -> &'a [Value] {
     schema.get(keyword).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-fn cut(words: &str) -> &str {
-    words.char_indices().nth(LONGEST_EXPECTATION).map_or(words, |(end, _)| &words[..end])
+fn truncate(text: &str) -> &str {
+    text.char_indices().nth(MAX_EXPECTATION_CHARS).map_or(text, |(end, _)| &text[..end])
 }

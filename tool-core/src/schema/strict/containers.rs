@@ -5,36 +5,36 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::Form;
-use super::Place;
+use super::Position;
 use super::Writer;
-use super::kinds::whole;
+use super::description::{Description, describe_bounds, summarize};
+use super::kinds::length;
 use super::limits::Limits;
 use super::node::Node;
-use super::words::{Words, between, briefly};
-use crate::schema::Refusal;
+use crate::schema::Unsupported;
 
-const OPEN_MAP: &str = "an open map cannot be said in strict mode; make it a list of pairs";
+const OPEN_MAP: &str = "strict mode does not support maps with arbitrary keys; use a list of pairs";
 
-const OPEN_LIST: &str = "a list of anything cannot be said in strict mode; say what its `items` are";
+const OPEN_LIST: &str = "strict mode does not support lists of anything; specify `items`";
 
-/// How often a name may stand in `required`.
-const MOST_REQUIRED: usize = 5_000;
+/// The maximum length of `required`.
+const MAX_REQUIRED: usize = 5_000;
 
 impl<'s> Writer<'s> {
-    /// A closed object that has all of its properties.
+    /// Writes a closed object with all properties required.
     #[inline]
     pub(super) fn write_object(
         &mut self,
         node: &Node<'s>,
-        words: &mut Words,
-        place: Place,
-    ) -> Result<Form, Refusal> {
-        self.checked(Limits::level(place.level + 1))?;
+        description: &mut Description,
+        position: Position,
+    ) -> Result<Form, Unsupported> {
+        self.checked(Limits::level(position.level + 1))?;
         self.refuse_open(node)?;
         let required = self.required(node)?;
         let mut properties: Vec<(&'s str, Vec<&'s Value>)> = Vec::new();
         let mut by_name = BTreeMap::new();
-        for more in node.each("properties") {
+        for more in node.all("properties") {
             let Some(more) = more.as_object() else { return self.refuse("`properties` must be an object") };
             self.count(|limits| limits.properties(more.len()))?;
             for (name, schema) in more {
@@ -46,24 +46,24 @@ impl<'s> Writer<'s> {
             }
         }
         if let Some(name) = required.keys().find(|name| !by_name.contains_key(*name)) {
-            let name: String = name.chars().take(super::LONGEST_NAME).collect();
-            return self.refuse(format!("`{name}` is required and not in `properties`; say what it is"));
+            let name: String = name.chars().take(super::MAX_NAME_CHARS).collect();
+            return self.refuse(format!("`{name}` is required but not in `properties`; add it there"));
         }
         let mut forms = Form::new();
         for (name, schemas) in properties {
             self.count(|limits| limits.name(name))?;
-            let place = place.inside(!required.contains_key(name));
+            let position = position.nested(!required.contains_key(name));
             let form = self.at("properties", |this| {
                 this.at(name, |this| {
                     let schemas = schemas.into_iter().map(|schema| this.object(schema));
-                    let node = this.checked(Node::all(&schemas.collect::<Result<Vec<_>, _>>()?))?;
-                    this.write(&node, place)
+                    let node = this.checked(Node::merged(&schemas.collect::<Result<Vec<_>, _>>()?))?;
+                    this.write(&node, position)
                 })
             })?;
             forms.insert(name.into(), form.into());
         }
-        let fields = (whole(node, "minProperties"), whole(node, "maxProperties"));
-        words.add(&between(self.checked(fields.0)?, self.checked(fields.1)?, "field"));
+        let fields = (length(node, "minProperties"), length(node, "maxProperties"));
+        description.add(&describe_bounds(self.checked(fields.0)?, self.checked(fields.1)?, "field"));
 
         let required: Vec<_> = forms.keys().cloned().collect();
         let mut form = super::Kind::Object.form();
@@ -73,29 +73,30 @@ impl<'s> Writer<'s> {
         Ok(form)
     }
 
+    /// Fails if the object may have properties that are not listed.
     #[inline]
-    fn refuse_open(&self, node: &Node<'s>) -> Result<(), Refusal> {
-        let is_closed = |word| node.each(word).all(|more| *more == Value::Bool(false));
-        let has_patterns = node.each("patternProperties").any(|more| *more != json!({}));
+    fn refuse_open(&self, node: &Node<'s>) -> Result<(), Unsupported> {
+        let is_closed = |keyword| node.all(keyword).all(|more| *more == Value::Bool(false));
+        let has_patterns = node.all("patternProperties").any(|more| *more != json!({}));
         if has_patterns || !is_closed("additionalProperties") || !is_closed("unevaluatedProperties") {
             return self.refuse(OPEN_MAP);
         }
-        // A tool without parameters is often said so; anywhere else this means an object of any kind.
-        let is_said = ["properties", "additionalProperties"].iter().any(|word| node.get(word).is_some());
-        if !is_said && self.path != "$" {
-            return self.refuse(
-                "an object of any kind cannot be said in strict mode; say what its `properties` are",
-            );
+        // At the top level this is a tool without parameters; anywhere else it is an object of any shape.
+        let is_specified =
+            ["properties", "additionalProperties"].iter().any(|keyword| node.get(keyword).is_some());
+        if !is_specified && self.path != "$" {
+            return self.refuse("strict mode does not support objects of any shape; specify `properties`");
         }
         Ok(())
     }
 
+    /// Returns the names of the required properties.
     #[inline]
-    fn required(&self, node: &Node<'s>) -> Result<BTreeMap<&'s str, ()>, Refusal> {
+    fn required(&self, node: &Node<'s>) -> Result<BTreeMap<&'s str, ()>, Unsupported> {
         let mut required = BTreeMap::new();
-        for names in node.each("required") {
-            let Some(names) = names.as_array().filter(|names| names.len() <= MOST_REQUIRED) else {
-                return self.refuse(format!("`required` must be a list of at most {MOST_REQUIRED} names"));
+        for names in node.all("required") {
+            let Some(names) = names.as_array().filter(|names| names.len() <= MAX_REQUIRED) else {
+                return self.refuse(format!("`required` must be a list of at most {MAX_REQUIRED} names"));
             };
             for name in names {
                 let Some(name) = name.as_str() else {
@@ -107,74 +108,76 @@ impl<'s> Writer<'s> {
         Ok(required)
     }
 
-    /// A list of items that are all of one schema, or of one of several.
+    /// Writes a list whose items have one schema or one of several.
     #[inline]
     pub(super) fn write_list(
         &mut self,
         node: &Node<'s>,
-        words: &mut Words,
-        place: Place,
-    ) -> Result<Form, Refusal> {
-        self.checked(Limits::level(place.level + 1))?;
-        let place = place.inside(false);
+        description: &mut Description,
+        position: Position,
+    ) -> Result<Form, Unsupported> {
+        self.checked(Limits::level(position.level + 1))?;
+        let position = position.nested(false);
         let mut form = super::Kind::List.form();
-        let (least, most) = (self.checked(whole(node, "minItems"))?, self.checked(whole(node, "maxItems"))?);
+        let (least, most) =
+            (self.checked(length(node, "minItems"))?, self.checked(length(node, "maxItems"))?);
         let items = node.get("items");
-        // Lists of schemas in `items` are of earlier drafts.
+        // Earlier drafts have lists of schemas in `items`.
         let prefix = node.get("prefixItems").or_else(|| items.filter(|items| items.is_array()));
         let most = match prefix.and_then(Value::as_array) {
             None => {
                 let Some(items) = items else { return self.refuse(OPEN_LIST) };
-                let items = self.at("items", |this| this.write_schema(items, place))?;
+                let items = self.at("items", |this| this.write_schema(items, position))?;
                 form.insert("items".into(), items);
                 most
             }
             Some(prefix) => {
-                let length = prefix.len() as u64;
-                let more = items.filter(|items| items.is_object() && most.is_none_or(|most| most > length));
-                form.insert("items".into(), self.write_tuple(prefix, more, words, place)?);
-                if more.is_none() { Some(most.unwrap_or(length).min(length)) } else { most }
+                let prefix_length = prefix.len() as u64;
+                let more =
+                    items.filter(|items| items.is_object() && most.is_none_or(|most| most > prefix_length));
+                form.insert("items".into(), self.write_tuple(prefix, more, description, position)?);
+                if more.is_none() { Some(most.unwrap_or(prefix_length).min(prefix_length)) } else { most }
             }
         };
-        for (word, bound) in [("minItems", least), ("maxItems", most)] {
+        for (keyword, bound) in [("minItems", least), ("maxItems", most)] {
             if let Some(bound) = bound {
-                form.insert(word.into(), bound.into());
+                form.insert(keyword.into(), bound.into());
             }
         }
         if node.get("uniqueItems") == Some(&Value::Bool(true)) {
-            words.add("No item twice.");
+            description.add("No item twice.");
         }
         Ok(form)
     }
 
-    /// The items of a tuple: any of them, in an order that only words can tell.
+    /// Writes the items of a tuple as alternatives; the order goes into the description.
     #[inline]
     fn write_tuple(
         &mut self,
         prefix: &'s [Value],
         more: Option<&'s Value>,
-        words: &mut Words,
-        place: Place,
-    ) -> Result<Value, Refusal> {
+        description: &mut Description,
+        position: Position,
+    ) -> Result<Value, Unsupported> {
         let mut forms = Vec::new();
         for (index, schema) in prefix.iter().enumerate() {
             let step = format!("prefixItems[{index}]");
-            forms.push(self.at(&step, |this| this.write_schema(schema, place))?);
+            forms.push(self.at(&step, |this| this.write_schema(schema, position))?);
         }
-        let order: Vec<_> = forms.iter().map(briefly).collect();
+        let order: Vec<_> = forms.iter().map(summarize).collect();
         if let Some(more) = more {
-            forms.push(self.at("items", |this| this.write_schema(more, place))?);
+            forms.push(self.at("items", |this| this.write_schema(more, position))?);
         }
-        let mut different: Vec<Value> = Vec::new();
+        let mut distinct: Vec<Value> = Vec::new();
         for form in forms {
-            if !different.contains(&form) {
-                different.push(form);
+            if !distinct.contains(&form) {
+                distinct.push(form);
             }
         }
-        if different.len() > 1 {
-            words.add(&format!("In this order: {}.", order.join(", ")));
-            return Ok(json!({ "anyOf": different }));
+        if distinct.len() > 1 {
+            description.add(&format!("In this order: {}.", order.join(", ")));
+            return Ok(json!({ "anyOf": distinct }));
         }
-        different.pop().map_or_else(|| self.refuse(OPEN_LIST), Ok)
+        distinct.pop().map_or_else(|| self.refuse(OPEN_LIST), Ok)
     }
 }

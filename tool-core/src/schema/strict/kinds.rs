@@ -1,30 +1,31 @@
-//! The types of values, and what can be said of plain ones.
+//! The types of values and the forms of scalar values.
 
 use serde_json::{Value, json};
 
 use super::Form;
+use super::description::{Description, describe_bounds};
 use super::node::Node;
-use super::words::{Words, between};
 
-pub(super) const ANYTHING: &str = "a value of any kind cannot be said in strict mode; say of what type it is";
+pub(super) const ANYTHING: &str = "strict mode does not support values of any type; specify a `type`";
 
-/// The formats that strict mode knows.
+/// The formats that strict mode supports.
 const FORMATS: [&str; 9] =
     ["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"];
 
-/// The words of numbers, all of which strict mode knows.
-const NUMBER_WORDS: [&str; 5] = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"];
+/// The keywords of numbers, all of which strict mode supports.
+const NUMBER_KEYWORDS: [&str; 5] =
+    ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"];
 
-/// Words from which a type follows that is not named.
-const TELLING: [(Kind, &[&str]); 4] = [
+/// The keywords that imply a type.
+const IMPLYING: [(Kind, &[&str]); 4] = [
     (Kind::Object, &["properties", "required", "additionalProperties", "patternProperties"]),
     (Kind::List, &["items", "prefixItems", "minItems", "maxItems", "uniqueItems"]),
     (Kind::Text, &["pattern", "format", "minLength", "maxLength"]),
-    (Kind::Number, &NUMBER_WORDS),
+    (Kind::Number, &NUMBER_KEYWORDS),
 ];
 
-/// How many types of values there are.
-const MOST_TYPES: usize = 7;
+/// The number of types of values.
+const MAX_TYPES: usize = 7;
 
 /// A type of values other than `null`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -52,14 +53,14 @@ impl Kind {
         }
     }
 
-    /// The schema of any value of this type.
+    /// Returns the schema of all values of this type.
     #[inline]
     pub(super) fn form(self) -> Form {
         Form::from_iter([("type".into(), self.name().into())])
     }
 
     #[inline]
-    pub(super) fn is_of(self, value: &Value) -> bool {
+    pub(super) fn matches(self, value: &Value) -> bool {
         match self {
             Self::Object | Self::List => false,
             Self::Text => value.is_string(),
@@ -70,60 +71,61 @@ impl Kind {
     }
 }
 
-/// The types that a value may be of, and whether it may be `null`.
+/// Returns the types that a value can have, and whether it can be `null`.
 #[inline]
-pub(super) fn of(node: &Node<'_>) -> Result<(Vec<Kind>, bool), String> {
+pub(super) fn kinds(node: &Node<'_>) -> Result<(Vec<Kind>, bool), String> {
     let values = values(node)?;
     let has_null = |values: &[&Value]| values.contains(&&Value::Null);
     let mut kinds = Vec::new();
     let Some(names) = node.get("type") else {
         if let Some(values) = values {
-            let is_of_some =
-                |value: &&Value| value.is_null() || Kind::ALL.iter().any(|kind| kind.is_of(value));
-            if !values.iter().all(is_of_some) {
-                return Err("a list or an object in `enum` or `const` cannot be said in strict mode".into());
+            let has_kind =
+                |value: &&Value| value.is_null() || Kind::ALL.iter().any(|kind| kind.matches(value));
+            if !values.iter().all(has_kind) {
+                return Err("strict mode does not support lists and objects in `enum` or `const`".into());
             }
-            // Values that are all integers are said to be such.
-            let mut left = values.clone();
-            left.retain(|value| !value.is_null());
+            // Integers come before numbers, so that values that are all integers have the narrower type.
+            let mut remaining = values.clone();
+            remaining.retain(|value| !value.is_null());
             for kind in [Kind::Text, Kind::Boolean, Kind::Integer, Kind::Number] {
-                if left.iter().any(|value| kind.is_of(value)) {
+                if remaining.iter().any(|value| kind.matches(value)) {
                     kinds.push(kind);
-                    left.retain(|value| !kind.is_of(value));
+                    remaining.retain(|value| !kind.matches(value));
                 }
             }
-            return Ok((without_doubles(kinds), has_null(&values)));
+            return Ok((without_redundant(kinds), has_null(&values)));
         }
-        let telling = TELLING.iter().find(|(_, words)| words.iter().any(|word| node.get(word).is_some()));
-        let (kind, _) = telling.ok_or(ANYTHING)?;
+        let implied =
+            IMPLYING.iter().find(|(_, keywords)| keywords.iter().any(|keyword| node.get(keyword).is_some()));
+        let (kind, _) = implied.ok_or(ANYTHING)?;
         return Ok((vec![*kind], false));
     };
-    let mut may_be_null = false;
+    let mut allows_null = false;
     let names = names.as_array().map_or(std::slice::from_ref(names), Vec::as_slice);
-    for name in names.iter().take(MOST_TYPES + 1) {
+    for name in names.iter().take(MAX_TYPES + 1) {
         match Kind::ALL.into_iter().find(|kind| name == kind.name()) {
             Some(kind) if kinds.contains(&kind) => {}
             Some(kind) => kinds.push(kind),
-            None if name == "null" => may_be_null = true,
-            None => return Err("`type` must name types of JSON".into()),
+            None if name == "null" => allows_null = true,
+            None => return Err("`type` must contain JSON types".into()),
         }
     }
-    if names.len() > MOST_TYPES {
-        return Err("`type` must name each type once".into());
+    if names.len() > MAX_TYPES {
+        return Err("`type` must contain each type only once".into());
     }
-    Ok((without_doubles(kinds), may_be_null && values.is_none_or(|values| has_null(&values))))
+    Ok((without_redundant(kinds), allows_null && values.is_none_or(|values| has_null(&values))))
 }
 
-/// Integers are numbers.
+/// Removes the integer type if the number type is there, which includes it.
 #[inline]
-fn without_doubles(mut kinds: Vec<Kind>) -> Vec<Kind> {
+fn without_redundant(mut kinds: Vec<Kind>) -> Vec<Kind> {
     if kinds.contains(&Kind::Number) {
         kinds.retain(|kind| *kind != Kind::Integer);
     }
     kinds
 }
 
-/// The values of `const` or `enum`.
+/// Returns the values of `const` or `enum`.
 #[inline]
 pub(super) fn values<'s>(node: &Node<'s>) -> Result<Option<Vec<&'s Value>>, String> {
     match (node.get("const"), node.get("enum")) {
@@ -134,50 +136,52 @@ pub(super) fn values<'s>(node: &Node<'s>) -> Result<Option<Vec<&'s Value>>, Stri
     }
 }
 
+/// Returns the form of a string.
 #[inline]
-pub(super) fn text(node: &Node<'_>, words: &mut Words) -> Result<Form, String> {
+pub(super) fn text(node: &Node<'_>, description: &mut Description) -> Result<Form, String> {
     let mut form = Kind::Text.form();
-    if let Some(pattern) = texts(node, "pattern")? {
-        if looks_around(pattern) {
-            words.add(&format!("Matches the regular expression `{pattern}`."));
+    if let Some(pattern) = string(node, "pattern")? {
+        if has_lookaround(pattern) {
+            description.add(&format!("Matches the regular expression `{pattern}`."));
         } else {
             form.insert("pattern".into(), pattern.into());
         }
     }
-    match texts(node, "format")? {
+    match string(node, "format")? {
         Some(format) if FORMATS.contains(&format) => {
             form.insert("format".into(), format.into());
         }
-        Some(format) => words.add(&format!("Format: {format}.")),
+        Some(format) => description.add(&format!("Format: {format}.")),
         None => {}
     }
-    words.add(&between(whole(node, "minLength")?, whole(node, "maxLength")?, "character"));
-    if let Some(encoding) = texts(node, "contentEncoding")? {
-        words.add(&format!("Encoded as {encoding}."));
+    description.add(&describe_bounds(length(node, "minLength")?, length(node, "maxLength")?, "character"));
+    if let Some(encoding) = string(node, "contentEncoding")? {
+        description.add(&format!("Encoded as {encoding}."));
     }
-    if let Some(media_type) = texts(node, "contentMediaType")? {
-        words.add(&format!("Media type: {media_type}."));
+    if let Some(media_type) = string(node, "contentMediaType")? {
+        description.add(&format!("Media type: {media_type}."));
     }
     Ok(form)
 }
 
-/// Strict mode knows only patterns that are read from front to back.
+/// Returns `true` if a pattern has lookarounds or backreferences, which strict mode does not support.
 #[inline]
-fn looks_around(pattern: &str) -> bool {
-    let refers_back =
+fn has_lookaround(pattern: &str) -> bool {
+    let has_backreference =
         pattern.as_bytes().windows(2).any(|two| two[0] == b'\\' && matches!(two[1], b'1'..=b'9' | b'k'));
-    refers_back || ["(?=", "(?!", "(?<=", "(?<!"].iter().any(|group| pattern.contains(group))
+    has_backreference || ["(?=", "(?!", "(?<=", "(?<!"].iter().any(|group| pattern.contains(group))
 }
 
+/// Returns the form of a number.
 #[inline]
 pub(super) fn number(kind: Kind, node: &Node<'_>) -> Result<Form, String> {
     let mut form = kind.form();
-    for word in NUMBER_WORDS {
-        match node.get(word) {
+    for keyword in NUMBER_KEYWORDS {
+        match node.get(keyword) {
             Some(bound @ Value::Number(_)) => {
-                form.insert(word.into(), bound.clone());
+                form.insert(keyword.into(), bound.clone());
             }
-            Some(_) => return Err(format!("`{word}` must be a number")),
+            Some(_) => return Err(format!("`{keyword}` must be a number")),
             None => {}
         }
     }
@@ -185,25 +189,26 @@ pub(super) fn number(kind: Kind, node: &Node<'_>) -> Result<Form, String> {
 }
 
 #[inline]
-fn texts<'s>(node: &Node<'s>, word: &str) -> Result<Option<&'s str>, String> {
-    node.get(word).map(|value| value.as_str().ok_or_else(|| format!("`{word}` must be a text"))).transpose()
+fn string<'s>(node: &Node<'s>, keyword: &str) -> Result<Option<&'s str>, String> {
+    let value = node.get(keyword);
+    value.map(|value| value.as_str().ok_or_else(|| format!("`{keyword}` must be a string"))).transpose()
 }
 
-/// A length or a number of items.
+/// Returns a length or number of items.
 #[inline]
-pub(super) fn whole(node: &Node<'_>, word: &str) -> Result<Option<u64>, String> {
-    let Some(value) = node.get(word) else { return Ok(None) };
-    value.as_u64().map(Some).ok_or_else(|| format!("`{word}` must be a whole number"))
+pub(super) fn length(node: &Node<'_>, keyword: &str) -> Result<Option<u64>, String> {
+    let Some(value) = node.get(keyword) else { return Ok(None) };
+    value.as_u64().map(Some).ok_or_else(|| format!("`{keyword}` must be a non-negative integer"))
 }
 
-/// `not` in words, if it leaves out single values.
+/// Describes a `not` that excludes single values.
 #[inline]
-pub(super) fn left_out(not: &Value) -> Result<String, String> {
-    let is_alone = not.as_object().is_some_and(|words| words.len() == 1);
+pub(super) fn describe_not(not: &Value) -> Result<String, String> {
+    let is_alone = not.as_object().is_some_and(|schema| schema.len() == 1);
     let values = match (not.get("const"), not.get("enum")) {
         (Some(value), _) if is_alone => json!([value]),
         (None, Some(values @ Value::Array(_))) if is_alone => values.clone(),
-        _ => return Err("`not` cannot be said in strict mode; say what is right instead".into()),
+        _ => return Err("strict mode does not support this `not`; specify the valid values instead".into()),
     };
-    Ok(format!("Not {}.", super::words::list(values.as_array().map_or(&[][..], Vec::as_slice))))
+    Ok(format!("Not {}.", super::description::list(values.as_array().map_or(&[][..], Vec::as_slice))))
 }

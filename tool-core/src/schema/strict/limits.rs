@@ -1,26 +1,27 @@
-//! How large a schema may be that a provider holds a model to, as OpenAI publishes it.
+//! The limits on the size of strict schemas that OpenAI publishes.
 
 use serde_json::Value;
 
-/// How many objects and lists may stand in each other.
-const DEEPEST: usize = 10;
+/// The maximum nesting depth of objects and lists.
+const MAX_LEVELS: usize = 10;
 
-const MOST_PROPERTIES: usize = 5_000;
+const MAX_PROPERTIES: usize = 5_000;
 
-const MOST_ENUM_VALUES: usize = 1_000;
+const MAX_ENUM_VALUES: usize = 1_000;
 
-/// How many characters the names of properties and definitions and the values of `enum` and `const` may have.
-const MOST_CHARACTERS: usize = 120_000;
+/// The maximum number of characters of the names of properties and definitions and the values of `enum` and `const`.
+const MAX_CHARACTERS: usize = 120_000;
 
-/// An `enum` of more texts than this may have no more characters than that.
+/// An `enum` with more values than the first number may have at most as many characters as the second.
 const LONG_ENUM: (usize, usize) = (250, 15_000);
 
-/// How many schemas may be written, and how many bytes of descriptions. No provider says so, but none would take more,
-/// and schemas that refer and are merged must not grow beyond all bounds.
-const MOST_SCHEMAS: usize = 20_000;
-const MOST_TEXT: usize = 1_000_000;
+/// The maximum number of schemas. This limit is our own: it bounds the growth of schemas that are merged.
+const MAX_SCHEMAS: usize = 20_000;
 
-/// What was written so far.
+/// The maximum number of bytes of descriptions, for the same reason.
+const MAX_TEXT: usize = 1_000_000;
+
+/// Counts what was written so far.
 #[derive(Default)]
 pub(super) struct Limits {
     schemas: usize,
@@ -35,9 +36,9 @@ type Checked = Result<(), String>;
 impl Limits {
     #[inline]
     pub(super) fn level(level: usize) -> Checked {
-        if level > DEEPEST {
+        if level > MAX_LEVELS {
             return Err(format!(
-                "more than {DEEPEST} objects and lists in each other are too deep for strict mode; make it flatter"
+                "strict mode allows at most {MAX_LEVELS} levels of nested objects and lists; flatten the schema"
             ));
         }
         Ok(())
@@ -45,12 +46,12 @@ impl Limits {
 
     #[inline]
     pub(super) fn schema(&mut self) -> Checked {
-        count(&mut self.schemas, 1, MOST_SCHEMAS, "schemas")
+        count(&mut self.schemas, 1, MAX_SCHEMAS, "schemas")
     }
 
     #[inline]
     pub(super) fn properties(&mut self, more: usize) -> Checked {
-        count(&mut self.properties, more, MOST_PROPERTIES, "properties")
+        count(&mut self.properties, more, MAX_PROPERTIES, "properties")
     }
 
     #[inline]
@@ -58,14 +59,14 @@ impl Limits {
         count(
             &mut self.characters,
             name.chars().count(),
-            MOST_CHARACTERS,
+            MAX_CHARACTERS,
             "characters in names and `enum` values",
         )
     }
 
     #[inline]
     pub(super) fn text(&mut self, text: &str) -> Checked {
-        count(&mut self.text, text.len(), MOST_TEXT, "bytes in descriptions")
+        count(&mut self.text, text.len(), MAX_TEXT, "bytes in descriptions")
     }
 
     #[inline]
@@ -75,7 +76,7 @@ impl Limits {
 
     #[inline]
     pub(super) fn enum_values(&mut self, values: &[&Value]) -> Checked {
-        count(&mut self.enum_values, values.len(), MOST_ENUM_VALUES, "`enum` values")?;
+        count(&mut self.enum_values, values.len(), MAX_ENUM_VALUES, "`enum` values")?;
         let before = self.characters;
         for value in values {
             self.constant(value)?;
@@ -91,12 +92,10 @@ impl Limits {
 }
 
 #[inline]
-fn count(sum: &mut usize, more: usize, most: usize, what: &str) -> Checked {
+fn count(sum: &mut usize, more: usize, most: usize, unit: &str) -> Checked {
     *sum = sum.saturating_add(more);
     if *sum > most {
-        return Err(format!(
-            "more than {most} {what} are too many for strict mode; make several tools of it"
-        ));
+        return Err(format!("strict mode allows at most {most} {unit}; split the tool into several"));
     }
     Ok(())
 }

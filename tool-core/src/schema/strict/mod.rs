@@ -1,15 +1,15 @@
-//! The form of a schema that OpenAI's strict mode holds a model to: a subset of JSON Schema in which every object is
-//! closed, every property is required, and what may be left out may be `null` instead.
+//! The form of a schema that OpenAI's strict mode enforces: a subset of JSON Schema in which every object is closed, every
+//! property is required, and optional properties are nullable instead.
 //!
-//! What strict mode has no word for, but the model can be told, goes into descriptions. What it cannot say at all is
-//! refused with its place. The schema may be a stranger's: references are never expanded, and all work is bounded.
+//! Constraints that strict mode does not support are moved to descriptions for the model where possible. All others are an
+//! error with the path. The schema may be untrusted: references are never expanded, and all work is bounded.
 
 mod containers;
+mod description;
 mod kinds;
 mod limits;
 mod node;
 mod references;
-mod words;
 
 #[cfg(test)]
 mod tests;
@@ -19,47 +19,47 @@ use std::fmt;
 
 use serde_json::{Map, Value, json};
 
+use self::description::Description;
 use self::kinds::Kind;
 use self::limits::Limits;
 use self::node::Node;
-use self::words::Words;
 use crate::schema::Choices;
 
-/// How deep schemas may stand in each other, of whatever kind: what is deeper would exhaust the stack.
-const DEEPEST: usize = 64;
+/// The maximum nesting depth of schemas of any kind, which protects the stack.
+const MAX_DEPTH: usize = 64;
 
-/// How many characters of a name are shown in a path.
-const LONGEST_NAME: usize = 64;
+/// The maximum number of characters of a name in a path.
+const MAX_NAME_CHARS: usize = 64;
 
-/// Why a schema has no strict form, and where.
+/// Something in a schema that strict mode does not support.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Refusal {
+pub(crate) struct Unsupported {
     pub(crate) path: String,
-    pub(crate) why: String,
+    pub(crate) reason: String,
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for Unsupported {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}`: {}", self.path, self.why)
+        write!(f, "`{}`: {}", self.path, self.reason)
     }
 }
 
-/// The strict form of a tool's parameters.
+/// Returns the strict form of a tool's parameters.
 ///
 /// # Errors
 ///
-/// Strict mode cannot say it, or it is too large.
-pub(crate) fn strict_form(schema: &Value) -> Result<Value, Refusal> {
+/// Fails if strict mode does not support the schema, or if it is too large.
+pub(crate) fn strict_form(schema: &Value) -> Result<Value, Unsupported> {
     let mut writer = Writer {
         root: schema,
         choices: Choices::new(schema),
         path: "$".into(),
         limits: Limits::default(),
-        referred: BTreeSet::new(),
-        waiting: VecDeque::new(),
+        referenced: BTreeSet::new(),
+        pending: VecDeque::new(),
     };
     let node = writer.arguments()?;
-    let mut form = writer.write(&node, Place::TOP)?;
+    let mut form = writer.write(&node, Position::TOP)?;
     let definitions = writer.definitions()?;
     if !definitions.is_empty() {
         form.insert("$defs".into(), definitions.into());
@@ -69,27 +69,27 @@ pub(crate) fn strict_form(schema: &Value) -> Result<Value, Refusal> {
 
 type Form = Map<String, Value>;
 
-/// Where a schema stands.
+/// The position of a schema.
 #[derive(Clone, Copy)]
-struct Place {
-    /// How many schemas are around it.
+struct Position {
+    /// The number of enclosing schemas.
     depth: usize,
-    /// How many objects and lists are around the value.
+    /// The number of objects and lists that enclose the value.
     level: usize,
-    /// The value may be left out, which the model says with `null`.
+    /// The value is optional; the model writes `null` to omit it.
     is_optional: bool,
 }
 
-impl Place {
+impl Position {
     const TOP: Self = Self { depth: 0, level: 0, is_optional: false };
 
-    /// The place of a schema about the same value.
-    fn choice(self) -> Self {
+    /// Returns the position of an alternative for the same value.
+    fn alternative(self) -> Self {
         Self { depth: self.depth + 1, is_optional: false, ..self }
     }
 
-    /// The place of a schema about a value in this one.
-    fn inside(self, is_optional: bool) -> Self {
+    /// Returns the position of a nested value.
+    fn nested(self, is_optional: bool) -> Self {
         Self { depth: self.depth + 1, level: self.level + 1, is_optional }
     }
 }
@@ -99,113 +99,118 @@ struct Writer<'s> {
     choices: Choices<'s>,
     path: String,
     limits: Limits,
-    /// The names of the definitions that were referred to, and those of them that are still to be written.
-    referred: BTreeSet<String>,
-    waiting: VecDeque<String>,
+    /// The names of the referenced definitions.
+    referenced: BTreeSet<String>,
+    /// The names of the referenced definitions that are still to be written.
+    pending: VecDeque<String>,
 }
 
 impl<'s> Writer<'s> {
-    fn refuse<T>(&self, why: impl Into<String>) -> Result<T, Refusal> {
-        Err(Refusal { path: self.path.clone(), why: why.into() })
+    /// Fails at the current path.
+    fn refuse<T>(&self, reason: impl Into<String>) -> Result<T, Unsupported> {
+        Err(Unsupported { path: self.path.clone(), reason: reason.into() })
     }
 
-    fn checked<T>(&self, result: Result<T, String>) -> Result<T, Refusal> {
-        result.or_else(|why| self.refuse(why))
+    /// Adds the current path to an error.
+    fn checked<T>(&self, result: Result<T, String>) -> Result<T, Unsupported> {
+        result.or_else(|reason| self.refuse(reason))
     }
 
-    /// Counts what is about to be written.
-    fn count(&mut self, count: impl FnOnce(&mut Limits) -> Result<(), String>) -> Result<(), Refusal> {
+    /// Counts something towards the limits.
+    fn count(&mut self, count: impl FnOnce(&mut Limits) -> Result<(), String>) -> Result<(), Unsupported> {
         let counted = count(&mut self.limits);
         self.checked(counted)
     }
 
-    /// Writes something that stands one step further down.
+    /// Writes something one step further down the path.
     fn at<T>(
         &mut self,
         step: &str,
-        write: impl FnOnce(&mut Self) -> Result<T, Refusal>,
-    ) -> Result<T, Refusal> {
+        write: impl FnOnce(&mut Self) -> Result<T, Unsupported>,
+    ) -> Result<T, Unsupported> {
         let length = self.path.len();
         self.path.push('.');
-        self.path.extend(step.chars().take(LONGEST_NAME));
+        self.path.extend(step.chars().take(MAX_NAME_CHARS));
         let written = write(self)?;
         self.path.truncate(length);
         Ok(written)
     }
 
-    fn object<'v>(&self, schema: &'v Value) -> Result<&'v Map<String, Value>, Refusal> {
+    /// Returns the keywords of a schema.
+    fn object<'v>(&self, schema: &'v Value) -> Result<&'v Map<String, Value>, Unsupported> {
         match schema {
-            Value::Object(words) => Ok(words),
+            Value::Object(schema) => Ok(schema),
             Value::Bool(true) => self.refuse(kinds::ANYTHING),
-            Value::Bool(false) => self.refuse("no value is right here; leave it out"),
+            Value::Bool(false) => self.refuse("no value is valid here; remove the schema"),
             _ => self.refuse("a schema must be an object"),
         }
     }
 
-    fn write_schema(&mut self, schema: &'s Value, place: Place) -> Result<Value, Refusal> {
+    fn write_schema(&mut self, schema: &'s Value, position: Position) -> Result<Value, Unsupported> {
         let node = self.checked(Node::new(self.object(schema)?))?;
-        Ok(self.write(&node, place)?.into())
+        Ok(self.write(&node, position)?.into())
     }
 
-    fn write(&mut self, node: &Node<'s>, place: Place) -> Result<Form, Refusal> {
-        if place.depth > DEEPEST {
-            return self
-                .refuse(format!("more than {DEEPEST} schemas in each other are too deep; make it flatter"));
+    fn write(&mut self, node: &Node<'s>, position: Position) -> Result<Form, Unsupported> {
+        if position.depth > MAX_DEPTH {
+            return self.refuse(format!(
+                "schemas may be nested at most {MAX_DEPTH} levels deep; flatten the schema"
+            ));
         }
         self.count(Limits::schema)?;
-        let mut words = self.checked(Words::of(node))?;
-        let choices = ["anyOf", "oneOf"].map(|word| Some((word, node.get(word)?)));
+        let mut description = self.checked(Description::new(node))?;
+        let choices = ["anyOf", "oneOf"].map(|keyword| Some((keyword, node.get(keyword)?)));
         let (form, is_nullable) = match (node.get("$ref"), choices) {
-            (Some(reference), [None, None]) => self.write_reference(reference, node, place)?,
-            (None, [Some((word, choices)), None] | [None, Some((word, choices))]) => {
-                self.write_choices(word, choices, node, place)?
+            (Some(reference), [None, None]) => self.write_reference(reference, node, position)?,
+            (None, [Some((keyword, choices)), None] | [None, Some((keyword, choices))]) => {
+                self.write_choices(keyword, choices, node, position)?
             }
-            (None, [None, None]) => self.write_kinds(node, &mut words, place)?,
-            _ => return self.refuse("`$ref`, `anyOf` and `oneOf` exclude each other in strict mode"),
+            (None, [None, None]) => self.write_kinds(node, &mut description, position)?,
+            _ => return self.refuse("strict mode does not support combining `$ref`, `anyOf` and `oneOf`"),
         };
-        words.add_default(node.get("default"), place.is_optional && !is_nullable);
-        self.describe(form, words)
+        description.add_default(node.get("default"), position.is_optional && !is_nullable);
+        self.add_description(form, description)
     }
 
-    /// Puts the words in front of what the form says already.
-    fn describe(&mut self, mut form: Form, mut words: Words) -> Result<Form, Refusal> {
-        if words.is_empty() {
+    /// Adds a description in front of the existing one.
+    fn add_description(&mut self, mut form: Form, mut description: Description) -> Result<Form, Unsupported> {
+        if description.is_empty() {
             return Ok(form);
         }
-        // Beside a reference no other word may stand.
+        // A reference must not have other keywords beside it.
         if form.contains_key("$ref") {
             form = Form::from_iter([("anyOf".into(), json!([form]))]);
         }
-        words.add(form.get("description").and_then(Value::as_str).unwrap_or_default());
-        let description = words.into_text();
+        description.add(form.get("description").and_then(Value::as_str).unwrap_or_default());
+        let description = description.into_text();
         self.count(|limits| limits.text(&description))?;
         form.insert("description".into(), description.into());
         Ok(form)
     }
 
-    /// One of several schemas; says also whether `null` was right before.
+    /// Writes alternatives. Also returns whether the original schema allows `null`.
     fn write_choices(
         &mut self,
-        word: &str,
+        keyword: &str,
         choices: &'s Value,
         node: &Node<'s>,
-        place: Place,
-    ) -> Result<(Form, bool), Refusal> {
+        position: Position,
+    ) -> Result<(Form, bool), Unsupported> {
         let Some(list) = choices.as_array().filter(|list| !list.is_empty()) else {
-            return self.refuse(format!("`{word}` must be a list of schemas"));
+            return self.refuse(format!("`{keyword}` must be a list of schemas"));
         };
         let mut forms = Vec::new();
         let mut has_null = node.is_nullable();
         for (index, choice) in list.iter().enumerate() {
             let is_null = choice.get("type").is_some_and(|name| name == "null");
             if is_null || *choice == Value::Bool(false) {
-                // If the whole must be of some type, `null` is no choice.
-                has_null |= is_null && !node.has_bounds();
+                // `null` is not an alternative if the schema around the alternatives requires a type.
+                has_null |= is_null && !node.has_constraints();
                 continue;
             }
-            let form = self.at(&format!("{word}[{index}]"), |this| {
-                let inner = this.checked(node.choice(this.object(choice)?))?;
-                this.write(&inner, place.choice())
+            let form = self.at(&format!("{keyword}[{index}]"), |this| {
+                let inner = this.checked(node.alternative(this.object(choice)?))?;
+                this.write(&inner, position.alternative())
             })?;
             match form.get("anyOf").and_then(Value::as_array) {
                 Some(inner) if form.len() == 1 => forms.extend(inner.iter().cloned()),
@@ -213,42 +218,42 @@ impl<'s> Writer<'s> {
             }
         }
         let null = json!({ "type": "null" });
-        let is_nullable = has_null || self.choices.admit_null(list);
-        if (has_null || place.is_optional && !is_nullable) && !forms.contains(&null) {
+        let is_nullable = has_null || self.choices.allow_null(list);
+        if (has_null || position.is_optional && !is_nullable) && !forms.contains(&null) {
             forms.push(null);
         }
         match forms.len() {
-            0 => self.refuse(format!("no value is right for any of `{word}`")),
+            0 => self.refuse(format!("no value is valid for any of `{keyword}`")),
             1 => Ok((self.object(&forms[0])?.clone(), is_nullable)),
             _ => Ok((Form::from_iter([("anyOf".into(), forms.into())]), is_nullable)),
         }
     }
 
-    /// A value of one of the types that the schema names; says also whether `null` was right before.
+    /// Writes a value of one of the types of the schema. Also returns whether the original schema allows `null`.
     fn write_kinds(
         &mut self,
         node: &Node<'s>,
-        words: &mut Words,
-        place: Place,
-    ) -> Result<(Form, bool), Refusal> {
-        let (kinds, has_null) = self.checked(kinds::of(node))?;
+        description: &mut Description,
+        position: Position,
+    ) -> Result<(Form, bool), Unsupported> {
+        let (kinds, has_null) = self.checked(kinds::kinds(node))?;
         let is_nullable = has_null || node.is_nullable();
         let values = self.checked(kinds::values(node))?;
         let mut forms = Vec::new();
         for kind in kinds {
             match &values {
                 Some(values) => forms.extend(self.write_values(kind, values, node)?),
-                None => forms.push(self.write_kind(kind, node, words, place)?),
+                None => forms.push(self.write_kind(kind, node, description, position)?),
             }
         }
-        let may_be_null = is_nullable || place.is_optional;
+        let allows_null = is_nullable || position.is_optional;
         let form = match forms.len() {
             0 if has_null => Form::from_iter([("type".into(), "null".into())]),
-            0 => return self.refuse("no value of `enum` is of the type that is asked for"),
-            1 if may_be_null => self.or_null(forms.remove(0))?,
+            0 => return self.refuse("no value of `enum` has the required type"),
+            1 if allows_null => self.or_null(forms.remove(0))?,
             1 => forms.remove(0),
             _ => {
-                let null = may_be_null.then(|| json!({ "type": "null" }));
+                let null = allows_null.then(|| json!({ "type": "null" }));
                 let forms: Vec<_> = forms.into_iter().map(Value::Object).chain(null).collect();
                 Form::from_iter([("anyOf".into(), forms.into())])
             }
@@ -256,18 +261,19 @@ impl<'s> Writer<'s> {
         Ok((form, is_nullable))
     }
 
+    /// Writes a value of one type.
     fn write_kind(
         &mut self,
         kind: Kind,
         node: &Node<'s>,
-        words: &mut Words,
-        place: Place,
-    ) -> Result<Form, Refusal> {
+        description: &mut Description,
+        position: Position,
+    ) -> Result<Form, Unsupported> {
         match kind {
-            Kind::Object => self.write_object(node, words, place),
-            Kind::List => self.write_list(node, words, place),
+            Kind::Object => self.write_object(node, description, position),
+            Kind::List => self.write_list(node, description, position),
             Kind::Text => {
-                let form = self.checked(kinds::text(node, words))?;
+                let form = self.checked(kinds::text(node, description))?;
                 let pattern = form.get("pattern").and_then(Value::as_str).unwrap_or_default();
                 self.count(|limits| limits.text(pattern))?;
                 Ok(form)
@@ -277,14 +283,14 @@ impl<'s> Writer<'s> {
         }
     }
 
-    /// The values of `enum` and `const` that are of a type, if there are any.
+    /// Writes the values of `enum` and `const` that have a type, if there are any.
     fn write_values(
         &mut self,
         kind: Kind,
         values: &[&Value],
         node: &Node<'s>,
-    ) -> Result<Option<Form>, Refusal> {
-        let values: Vec<_> = values.iter().copied().filter(|value| kind.is_of(value)).collect();
+    ) -> Result<Option<Form>, Unsupported> {
+        let values: Vec<_> = values.iter().copied().filter(|value| kind.matches(value)).collect();
         let Some(first) = values.first() else { return Ok(None) };
         let mut form = kind.form();
         if node.get("const").is_some() {
@@ -297,8 +303,8 @@ impl<'s> Writer<'s> {
         Ok(Some(form))
     }
 
-    /// The same form of a value that may be `null` too.
-    fn or_null(&mut self, mut form: Form) -> Result<Form, Refusal> {
+    /// Makes a form nullable.
+    fn or_null(&mut self, mut form: Form) -> Result<Form, Unsupported> {
         if let Some(name) = form.get_mut("type") {
             *name = json!([name, "null"]);
         }

@@ -1,12 +1,12 @@
-//! One schema, put together of all that say something of the same value.
+//! Schemas that are merged from all parts that describe the same value.
 
 use serde_json::{Map, Value};
 
-/// How many schemas may be merged into one.
-const MOST_PARTS: usize = 100;
+/// The maximum number of schemas that are merged into one.
+const MAX_PARTS: usize = 100;
 
-/// Words that say what a value must be. All others describe, join schemas, or mean nothing to a reader of values.
-const BOUNDS: [&str; 40] = [
+/// The keywords that constrain a value. All others are annotations or combine schemas.
+const CONSTRAINTS: [&str; 40] = [
     "$ref",
     "type",
     "const",
@@ -49,133 +49,132 @@ const BOUNDS: [&str; 40] = [
     "$recursiveRef",
 ];
 
-/// Words of objects that are put together from all parts.
-const GATHERED: [&str; 3] = ["properties", "required", "additionalProperties"];
+/// The keywords of objects that are merged from all parts.
+const MERGED: [&str; 3] = ["properties", "required", "additionalProperties"];
 
-/// A schema with those in its `allOf`, and the bounds of the schema around it if it is one of its choices.
+/// A schema with those in its `allOf` and, if it is an alternative, the constraints of the enclosing schema.
 #[derive(Clone)]
 pub(super) struct Node<'s> {
     parts: Vec<&'s Map<String, Value>>,
-    /// How many of the parts are around: of them, only the bounds count.
-    around: usize,
+    /// The number of parts from enclosing schemas. Only their constraints apply.
+    enclosing: usize,
 }
 
 impl<'s> Node<'s> {
-    /// The schema as it is written in one place.
+    /// Creates a node from a single schema.
     #[inline]
-    pub(super) fn new(words: &'s Map<String, Value>) -> Result<Self, String> {
-        Self::with_around(Vec::new(), words)
+    pub(super) fn new(schema: &'s Map<String, Value>) -> Result<Self, String> {
+        Self::with_enclosing(Vec::new(), schema)
     }
 
-    /// The schema of a choice: what bounds the whole bounds it as well.
+    /// Creates a node for an alternative of this node, whose constraints apply to it as well.
     #[inline]
-    pub(super) fn choice(&self, words: &'s Map<String, Value>) -> Result<Self, String> {
-        let around = if self.has_bounds() { self.parts.clone() } else { Vec::new() };
-        Self::with_around(around, words)
+    pub(super) fn alternative(&self, schema: &'s Map<String, Value>) -> Result<Self, String> {
+        let enclosing = if self.has_constraints() { self.parts.clone() } else { Vec::new() };
+        Self::with_enclosing(enclosing, schema)
     }
 
-    /// The schema of a value that several schemas are given for.
+    /// Creates a node from several schemas of the same value.
     #[inline]
-    pub(super) fn all(several: &[&'s Map<String, Value>]) -> Result<Self, String> {
-        let mut node = Self { parts: Vec::new(), around: 0 };
-        for words in several {
-            node.push(words)?;
+    pub(super) fn merged(schemas: &[&'s Map<String, Value>]) -> Result<Self, String> {
+        let mut node = Self { parts: Vec::new(), enclosing: 0 };
+        for schema in schemas {
+            node.push(schema)?;
         }
         node.refuse_conflicts()?;
         Ok(node)
     }
 
     #[inline]
-    fn with_around(
-        around: Vec<&'s Map<String, Value>>,
-        words: &'s Map<String, Value>,
+    fn with_enclosing(
+        enclosing: Vec<&'s Map<String, Value>>,
+        schema: &'s Map<String, Value>,
     ) -> Result<Self, String> {
-        let mut node = Self { around: around.len(), parts: around };
-        node.push(words)?;
+        let mut node = Self { enclosing: enclosing.len(), parts: enclosing };
+        node.push(schema)?;
         node.refuse_conflicts()?;
         Ok(node)
     }
 
-    /// Adds a schema, and those in its `allOf`.
+    /// Adds a schema and those in its `allOf`.
     #[inline]
-    fn push(&mut self, words: &'s Map<String, Value>) -> Result<(), String> {
-        let mut waiting = vec![words];
-        while let Some(words) = waiting.pop() {
-            self.parts.push(words);
-            let Some(all) = words.get("allOf") else { continue };
+    fn push(&mut self, schema: &'s Map<String, Value>) -> Result<(), String> {
+        let mut pending = vec![schema];
+        while let Some(schema) = pending.pop() {
+            self.parts.push(schema);
+            let Some(all) = schema.get("allOf") else { continue };
             let all = all.as_array().ok_or("`allOf` must be a list of schemas")?;
-            if self.parts.len() + waiting.len() + all.len() > MOST_PARTS {
-                return Err(format!(
-                    "more than {MOST_PARTS} schemas in one `allOf` are too many; merge them"
-                ));
+            if self.parts.len() + pending.len() + all.len() > MAX_PARTS {
+                return Err(format!("an `allOf` may contain at most {MAX_PARTS} schemas; merge them"));
             }
             for schema in all.iter().rev() {
-                waiting.push(schema.as_object().ok_or("`allOf` must be a list of schemas that are objects")?);
+                pending.push(schema.as_object().ok_or("`allOf` must be a list of schemas that are objects")?);
             }
         }
         Ok(())
     }
 
-    /// Of what cannot be merged, both must say the same.
+    /// Fails if keywords that cannot be merged have different values.
     #[inline]
     fn refuse_conflicts(&self) -> Result<(), String> {
         if self.parts.len() < 2 {
             return Ok(());
         }
-        for word in BOUNDS.iter().filter(|word| !GATHERED.contains(word)) {
-            // What is around was compared when it was put together.
-            let first = self.parts.iter().find_map(|part| part.get(*word));
-            let mut more = self.parts[self.around..].iter().filter_map(|part| part.get(*word));
+        for keyword in CONSTRAINTS.iter().filter(|keyword| !MERGED.contains(keyword)) {
+            // The enclosing parts were compared with each other before.
+            let first = self.parts.iter().find_map(|part| part.get(*keyword));
+            let mut more = self.parts[self.enclosing..].iter().filter_map(|part| part.get(*keyword));
             if more.any(|other| first.is_some_and(|first| !std::ptr::eq(first, other) && first != other)) {
                 return Err(format!(
-                    "`{word}` is given twice and cannot be merged for strict mode; write one schema of both"
+                    "`{keyword}` has different values that cannot be merged for strict mode; combine the schemas into one"
                 ));
             }
         }
         let has_reference = self.parts.iter().any(|part| part.contains_key("$ref"));
-        let bounds = self.parts.iter().filter(|part| has_bounds(part)).count();
-        if has_reference && bounds > 1 {
+        let constrained = self.parts.iter().filter(|part| has_constraints(part)).count();
+        if has_reference && constrained > 1 {
             return Err(
-                "a `$ref` cannot be merged with more in strict mode; write out what it refers to".into()
+                "a `$ref` cannot be merged with other constraints in strict mode; inline the definition"
+                    .into(),
             );
         }
         Ok(())
     }
 
-    /// The first that is said of this word.
+    /// Returns the first value of a keyword.
     #[inline]
-    pub(super) fn get(&self, word: &str) -> Option<&'s Value> {
-        self.each(word).next()
+    pub(super) fn get(&self, keyword: &str) -> Option<&'s Value> {
+        self.all(keyword).next()
     }
 
-    /// All that is said of this word.
+    /// Returns all values of a keyword.
     #[inline]
-    pub(super) fn each<'n>(&'n self, word: &str) -> impl Iterator<Item = &'s Value> + use<'n, 's> {
-        let skipped = if BOUNDS.contains(&word) { 0 } else { self.around };
-        let word = word.to_owned();
-        self.parts[skipped..].iter().filter_map(move |part| part.get(&word))
+    pub(super) fn all<'n>(&'n self, keyword: &str) -> impl Iterator<Item = &'s Value> + use<'n, 's> {
+        let skipped = if CONSTRAINTS.contains(&keyword) { 0 } else { self.enclosing };
+        let keyword = keyword.to_owned();
+        self.parts[skipped..].iter().filter_map(move |part| part.get(&keyword))
     }
 
-    /// It says what a value must be, and not only which of several schemas holds.
+    /// Returns `true` if the schema constrains values itself, and not only through alternatives.
     #[inline]
-    pub(super) fn has_bounds(&self) -> bool {
-        self.parts.iter().any(|part| has_bounds(part))
+    pub(super) fn has_constraints(&self) -> bool {
+        self.parts.iter().any(|part| has_constraints(part))
     }
 
-    /// It says so in the word of OpenAPI.
+    /// Returns `true` if the schema has the keyword `nullable` of OpenAPI.
     #[inline]
     pub(super) fn is_nullable(&self) -> bool {
         self.get("nullable") == Some(&Value::Bool(true))
     }
 
-    /// The words that say what a value must be, of whichever part.
+    /// Returns the keywords of all parts that constrain values.
     #[inline]
-    pub(super) fn bounds(&self) -> impl Iterator<Item = &'static str> + use<'_, 's> {
-        BOUNDS.into_iter().filter(|word| self.get(word).is_some())
+    pub(super) fn constraints(&self) -> impl Iterator<Item = &'static str> + use<'_, 's> {
+        CONSTRAINTS.into_iter().filter(|keyword| self.get(keyword).is_some())
     }
 }
 
 #[inline]
-fn has_bounds(words: &Map<String, Value>) -> bool {
-    BOUNDS.iter().any(|word| words.contains_key(*word))
+fn has_constraints(schema: &Map<String, Value>) -> bool {
+    CONSTRAINTS.iter().any(|keyword| schema.contains_key(*keyword))
 }

@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// The strict form of a parameter `it` that must be given, or is optional for a name with `?`.
+/// Returns the strict form of a parameter `it`, which is optional if the name ends in `?`.
 fn form_of(name: &str, schema: Value) -> Result<Value, String> {
     let required: &[&str] = if name == "it" { &["it"] } else { &[] };
     let mut whole = json!({ "type": "object", "properties": { "it": schema }, "required": required });
@@ -13,12 +13,12 @@ fn form_of(name: &str, schema: Value) -> Result<Value, String> {
     });
     match strict_form(&whole) {
         Ok(form) => Ok(form["properties"]["it"].clone()),
-        Err(refusal) => Err(refusal.to_string()),
+        Err(error) => Err(error.to_string()),
     }
 }
 
 #[test]
-fn plain_values() {
+fn forms_of_plain_values() {
     let table = [
         (json!({ "type": "string" }), json!({ "type": "string" })),
         (
@@ -91,7 +91,7 @@ fn plain_values() {
 }
 
 #[test]
-fn values_that_are_listed() {
+fn forms_of_listed_values() {
     let table = [
         (json!({ "enum": ["a", "b"] }), json!({ "type": "string", "enum": ["a", "b"] })),
         (json!({ "type": "string", "enum": ["a", 1] }), json!({ "type": "string", "enum": ["a"] })),
@@ -120,7 +120,7 @@ fn values_that_are_listed() {
 }
 
 #[test]
-fn what_may_be_left_out_may_be_null() {
+fn optional_properties_are_nullable() {
     let table = [
         (json!({ "type": "string" }), json!({ "type": ["string", "null"] })),
         (json!({ "type": ["string", "null"] }), json!({ "type": ["string", "null"] })),
@@ -164,7 +164,7 @@ fn what_may_be_left_out_may_be_null() {
 }
 
 #[test]
-fn objects_and_lists() {
+fn forms_of_objects_and_lists() {
     let closed = |properties: Value, required: Value| json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false });
     let text = json!({ "type": "string" });
     let table = [
@@ -209,7 +209,7 @@ fn objects_and_lists() {
             json!({ "type": "array", "items": [text, text] }),
             json!({ "type": "array", "items": text, "maxItems": 2 }),
         ),
-        // Schemas that are merged.
+        // Merged schemas.
         (json!({ "allOf": [text], "description": "one" }), json!({ "type": "string", "description": "one" })),
         (
             json!({ "allOf": [{ "$ref": "#/$defs/Tree" }], "description": "one" }),
@@ -249,12 +249,12 @@ fn objects_and_lists() {
 }
 
 #[test]
-fn the_whole() {
+fn forms_of_whole_schemas() {
     let none = json!({ "type": "object", "properties": {}, "required": [], "additionalProperties": false });
     assert_eq!(strict_form(&json!({ "type": "object" })), Ok(none.clone()));
     assert_eq!(strict_form(&none), Ok(none));
 
-    // References are kept, definitions written once, those of earlier drafts as well, and what is not used left out.
+    // References remain, definitions are written once, including those of earlier drafts, and unused ones are removed.
     let node = json!({ "properties": { "next": { "$ref": "#/definitions/a~1b" }, "top": { "$ref": "#" } } });
     let schema = json!({
         "$schema": "http://json-schema.org/draft-07/schema#",
@@ -279,19 +279,19 @@ fn the_whole() {
     });
     assert_eq!(strict_form(&schema), Ok(expected));
 
-    // A strict form is its own.
+    // The strict form of a strict form is unchanged.
     let strict = strict_form(&schema).unwrap();
     assert_eq!(strict_form(&strict), Ok(strict));
 }
 
 #[test]
-fn what_cannot_be_said() {
-    let map = "an open map cannot be said in strict mode; make it a list of pairs";
-    let list = "a list of anything cannot be said in strict mode; say what its `items` are";
+fn refuses_unsupported_schemas() {
+    let map = "strict mode does not support maps with arbitrary keys; use a list of pairs";
+    let list = "strict mode does not support lists of anything; specify `items`";
     let table = [
         (json!({}), "$.properties.it", kinds::ANYTHING),
         (json!(true), "$.properties.it", kinds::ANYTHING),
-        (json!(false), "$.properties.it", "no value is right here; leave it out"),
+        (json!(false), "$.properties.it", "no value is valid here; remove the schema"),
         (json!(5), "$.properties.it", "a schema must be an object"),
         (json!({ "description": "any" }), "$.properties.it", kinds::ANYTHING),
         (json!({ "type": "object", "additionalProperties": true }), "$.properties.it", map),
@@ -304,12 +304,12 @@ fn what_cannot_be_said() {
         (
             json!({ "type": "object" }),
             "$.properties.it",
-            "an object of any kind cannot be said in strict mode; say what its `properties` are",
+            "strict mode does not support objects of any shape; specify `properties`",
         ),
         (
             json!({ "type": "object", "properties": {}, "required": ["a"] }),
             "$.properties.it",
-            "`a` is required and not in `properties`; say what it is",
+            "`a` is required but not in `properties`; add it there",
         ),
         (json!({ "type": "array" }), "$.properties.it", list),
         (json!({ "type": "array", "items": {} }), "$.properties.it.items", kinds::ANYTHING),
@@ -320,69 +320,70 @@ fn what_cannot_be_said() {
             kinds::ANYTHING,
         ),
         (json!({ "anyOf": [] }), "$.properties.it", "`anyOf` must be a list of schemas"),
-        (json!({ "type": "date" }), "$.properties.it", "`type` must name types of JSON"),
+        (json!({ "type": "date" }), "$.properties.it", "`type` must contain JSON types"),
         (json!({ "type": "integer", "minimum": true }), "$.properties.it", "`minimum` must be a number"),
         (
             json!({ "type": "string", "maxLength": -1 }),
             "$.properties.it",
-            "`maxLength` must be a whole number",
+            "`maxLength` must be a non-negative integer",
         ),
         (
             json!({ "type": "string", "enum": [1] }),
             "$.properties.it",
-            "no value of `enum` is of the type that is asked for",
+            "no value of `enum` has the required type",
         ),
         (
             json!({ "enum": [[1]] }),
             "$.properties.it",
-            "a list or an object in `enum` or `const` cannot be said in strict mode",
+            "strict mode does not support lists and objects in `enum` or `const`",
         ),
         (
             json!({ "type": "string", "not": { "type": "null" } }),
             "$.properties.it",
-            "`not` cannot be said in strict mode; say what is right instead",
+            "strict mode does not support this `not`; specify the valid values instead",
         ),
         (
             json!({ "type": "string", "if": {}, "then": {} }),
             "$.properties.it",
-            "`if` cannot be said in strict mode; tell of it in the description",
+            "strict mode does not support `if`; describe it in the description",
         ),
         (
             json!({ "type": "string", "allOf": [{ "type": "integer" }] }),
             "$.properties.it",
-            "`type` is given twice and cannot be merged for strict mode; write one schema of both",
+            "`type` has different values that cannot be merged for strict mode; combine the schemas into one",
         ),
         (
             json!({ "allOf": [{ "$ref": "#/$defs/Tree" }, { "properties": { "a": {} } }] }),
             "$.properties.it",
-            "a `$ref` cannot be merged with more in strict mode; write out what it refers to",
+            "a `$ref` cannot be merged with other constraints in strict mode; inline the definition",
         ),
         (
             json!({ "$ref": "#/$defs/Tree", "minProperties": 1 }),
             "$.properties.it",
-            "`minProperties` cannot stand beside `$ref` in strict mode; write out what it refers to",
+            "strict mode does not support `minProperties` beside `$ref`; inline the definition",
         ),
         (json!({ "$ref": "#/$defs/None" }), "$.properties.it", "there is no `None` in `$defs`"),
         (
             json!({ "$ref": "#/properties/it" }),
             "$.properties.it",
-            "`#/properties/it` cannot be referred to in strict mode; refer to `#` or to a schema in `#/$defs`",
+            "strict mode does not support the reference `#/properties/it`; refer to `#` or to a schema in `#/$defs`",
         ),
         (
             json!({ "$ref": "other.json#/$defs/Tree" }),
             "$.properties.it",
-            "`other.json#/$defs/Tree` cannot be referred to in strict mode; refer to `#` or to a schema in `#/$defs`",
+            "strict mode does not support the reference `other.json#/$defs/Tree`; refer to `#` or to a schema in `#/$defs`",
         ),
     ];
-    for (schema, path, why) in table {
-        assert_eq!(form_of("it", schema.clone()), Err(format!("`{path}`: {why}")), "{schema}");
+    for (schema, path, reason) in table {
+        assert_eq!(form_of("it", schema.clone()), Err(format!("`{path}`: {reason}")), "{schema}");
     }
 }
 
 #[test]
-fn what_cannot_be_said_of_the_whole() {
-    let object = "the arguments of a tool are an object; write `\"type\": \"object\"`";
-    let choice = "a choice at the top cannot be said in strict mode; make it several tools, or one parameter";
+fn refuses_unsupported_top_levels() {
+    let object = "the arguments of a tool must be an object; specify `\"type\": \"object\"`";
+    let choice =
+        "strict mode does not support alternatives at the top level; use several tools or a single parameter";
     let table = [
         (json!({ "type": "string" }), "$", object),
         (json!({ "type": ["object", "null"] }), "$", object),
@@ -407,12 +408,12 @@ fn what_cannot_be_said_of_the_whole() {
                 "$defs": { "A": { "$ref": "#/$defs/B" }, "B": { "$ref": "#/$defs/A" } },
             }),
             "$.properties.a",
-            "the reference leads only to more references; refer to what is meant",
+            "the reference leads only to other references; refer to a schema",
         ),
     ];
-    for (schema, path, why) in table {
-        let refusal = Refusal { path: path.into(), why: why.into() };
-        assert_eq!(strict_form(&schema), Err(refusal), "{schema}");
+    for (schema, path, reason) in table {
+        let error = Unsupported { path: path.into(), reason: reason.into() };
+        assert_eq!(strict_form(&schema), Err(error), "{schema}");
     }
 }
 
@@ -428,7 +429,7 @@ fn texts(count: usize, length: usize) -> Value {
 }
 
 #[test]
-fn limits() {
+fn enforces_limits() {
     let properties = |count: usize| {
         let properties: Form =
             (0..count).map(|number| (format!("p{number}"), json!({ "type": "null" }))).collect();
@@ -440,21 +441,15 @@ fn limits() {
     assert!(strict_form(&listing(texts(1_000, 15))).is_ok());
     assert!(strict_form(&listing(texts(250, 400))).is_ok());
     let table = [
-        (
-            nested(11),
-            "more than 10 objects and lists in each other are too deep for strict mode; make it flatter",
-        ),
-        (
-            properties(5_001),
-            "more than 5000 properties are too many for strict mode; make several tools of it",
-        ),
+        (nested(11), "strict mode allows at most 10 levels of nested objects and lists; flatten the schema"),
+        (properties(5_001), "strict mode allows at most 5000 properties; split the tool into several"),
         (
             listing(texts(1_001, 1)),
-            "more than 1000 `enum` values are too many for strict mode; make several tools of it",
+            "strict mode allows at most 1000 `enum` values; split the tool into several",
         ),
         (
             listing(texts(250, 480)),
-            "more than 120000 characters in names and `enum` values are too many for strict mode; make several tools of it",
+            "strict mode allows at most 120000 characters in names and `enum` values; split the tool into several",
         ),
         (
             listing(texts(251, 60)),
@@ -462,29 +457,28 @@ fn limits() {
         ),
         (
             json!({ "type": "object", "description": "x".repeat(1_000_001) }),
-            "more than 1000000 bytes in descriptions are too many for strict mode; make several tools of it",
+            "strict mode allows at most 1000000 bytes in descriptions; split the tool into several",
         ),
     ];
-    for (schema, why) in table {
-        assert_eq!(strict_form(&schema).unwrap_err().why, why);
+    for (schema, reason) in table {
+        assert_eq!(strict_form(&schema).unwrap_err().reason, reason);
     }
 }
 
-/// What is deep in one way or another, refers to itself, or grows when it is written out, is refused or has a form of
-/// bounded size.
+/// Schemas that are deep, refer to themselves or would grow when expanded are refused or have a form of bounded size.
 #[test]
-fn hostile_schemas() {
-    // Put together by hand: `json!` would copy the inside of each level, on the stack.
-    let around = |inner: Value, word: &str| Value::from(Form::from_iter([(word.into(), inner)]));
+fn hostile_schemas_take_bounded_time() {
+    // Built without `json!`, which would copy the content of each level on the stack.
+    let wrap = |inner: Value, word: &str| Value::from(Form::from_iter([(word.into(), inner)]));
     let deep = |word: &str, is_list: bool| {
         (0..1_000).fold(json!({ "type": "string" }), |inner, _| {
-            let mut outer = around(if is_list { Value::from(vec![inner]) } else { inner }, word);
+            let mut outer = wrap(if is_list { Value::from(vec![inner]) } else { inner }, word);
             outer["type"] = "array".into();
             outer
         })
     };
-    let only = |word: &str| (0..1_000).fold(json!({}), |inner, _| around(Value::from(vec![inner]), word));
-    let parameter = |schema: Value| around(around(schema, "it"), "properties");
+    let only = |word: &str| (0..1_000).fold(json!({}), |inner, _| wrap(Value::from(vec![inner]), word));
+    let parameter = |schema: Value| wrap(wrap(schema, "it"), "properties");
     let chain = |count: usize, link: &dyn Fn(usize) -> Value| -> Form {
         (0..count).map(|number| (format!("d{number}"), link(number))).collect()
     };
@@ -503,8 +497,8 @@ fn hostile_schemas() {
         (parameter(deep("anyOf", true)), false),
         (parameter(only("allOf")), false),
         (parameter(only("anyOf")), false),
-        (parameter((0..1_000).fold(json!({}), |inner, _| around(inner, "not"))), false),
-        // A bomb of references stays as small as it is.
+        (parameter((0..1_000).fold(json!({}), |inner, _| wrap(inner, "not"))), false),
+        // References that would grow exponentially are not expanded.
         (
             last(chain(40, &|number| json!({ "properties": { "a": next(number), "b": next(number) } })), 40),
             true,
@@ -516,7 +510,7 @@ fn hostile_schemas() {
             json!({ "properties": { "it": { "$ref": "#/$defs/A" } }, "$defs": { "A": { "anyOf": [{ "$ref": "#/$defs/A" }] } } }),
             true,
         ),
-        // The base would be written a thousand times.
+        // The base would have to be written a thousand times.
         (json!({ "properties": { "it": { "properties": base, "anyOf": branches } } }), false),
         (json!({ "properties": { "it": { "anyOf": vec![json!({ "type": "string" }); 100_000] } } }), false),
         (json!({ "properties": { "it": { "type": vec!["string"; 1_000_000] } } }), false),
@@ -528,10 +522,10 @@ fn hostile_schemas() {
     for (index, (schema, has_form)) in table.iter().enumerate() {
         let form = strict_form(schema);
         assert_eq!(form.is_ok(), *has_form, "{index}: {:?}", form.err());
-        if let Err(refusal) = form {
-            assert!(refusal.to_string().len() < 5_000, "{index}");
+        if let Err(error) = form {
+            assert!(error.to_string().len() < 5_000, "{index}");
         }
     }
-    // Some milliseconds on any machine, hours if something were expanded.
+    // This takes milliseconds, but hours if anything were expanded.
     assert!(clock.elapsed().as_secs() < 60);
 }

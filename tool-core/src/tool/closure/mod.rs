@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 
 pub use self::handler::ToolHandler;
 use super::object::ObjectTool;
-use crate::arguments::{Broken, expectation, schema_limits};
+use crate::arguments::{LimitViolation, explain, schema_limits};
 use crate::model::ToolDefinition;
 use crate::schema;
 use crate::tool::{Tool, ToolContext, ToolFuture, object};
@@ -106,8 +106,8 @@ impl FunctionTool {
 
     fn from_code(name: String, code: Box<dyn Code>, declared_at: &'static Location<'static>) -> Self {
         let schema = code.schema();
-        let type_limits = schema_limits::are_in(&schema).then(|| schema.clone());
-        let (parameters, documentation) = schema::of_arguments_for_providers(schema);
+        let type_limits = schema_limits::has_limits(&schema).then(|| schema.clone());
+        let (parameters, documentation) = schema::arguments_schema_for_providers(schema);
         let definition = ToolDefinition::new(name).with_parameters(parameters);
         let definition = match documentation {
             Some(documentation) => definition.with_description(documentation),
@@ -168,8 +168,9 @@ impl ObjectTool for FunctionTool {
         let schema = self.type_limits.as_ref()?;
         let property = schema.get("properties").and_then(|properties| properties.get(name));
         let property = property.or_else(|| schema.get("additionalProperties"))?;
-        let Broken { path, expected, value } = schema_limits::broken(schema, property, value)?;
-        Some(expectation::broken(name, &path, &expected, value))
+        let LimitViolation { path, expected, value } =
+            schema_limits::find_violation(schema, property, value)?;
+        Some(explain::limit_violation(name, &path, &expected, value))
     }
 
     fn parse_error(&self, object: &str) -> Option<serde_json::Error> {
@@ -199,7 +200,7 @@ where
     Handler::Arguments: ToolArguments,
 {
     fn schema(&self) -> Value {
-        schema::of_arguments::<Handler::Arguments>()
+        schema::arguments_schema::<Handler::Arguments>()
     }
 
     fn call(&self, object: &str, context: &ToolContext) -> Option<ToolFuture<'static>> {

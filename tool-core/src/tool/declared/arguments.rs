@@ -9,7 +9,8 @@ use serde_json::value::RawValue;
 
 use super::declaration::Declaration;
 use crate::arguments::{
-    Broken, InOrder, LONGEST_ACCOUNT, Parameter, Repair, ToolParameter, expectation, note, repair, schemas,
+    LimitViolation, MAX_REPORT_BYTES, MemberCursor, Parameter, Repair, ToolParameter, add_mistake, explain,
+    repair, schemas,
 };
 use crate::tool::context::Injectable;
 use crate::tool::{ReadMode, ToolContext, ToolError, ToolFuture};
@@ -46,14 +47,14 @@ pub struct Arguments<'a, 's> {
 #[derive(Debug)]
 enum Source<'a, 's> {
     /// The text itself. Mistakes are not recorded; at the first one, the position is lost.
-    InOrder(InOrder<'a>),
+    InOrder(MemberCursor<'a>),
     Slots(&'s mut [Slot<'a>]),
 }
 
 impl<'a, 's> Arguments<'a, 's> {
     fn new(declaration: &'s Declaration, source: Source<'a, 's>, mode: ReadMode) -> Self {
         let invalid = match &source {
-            Source::InOrder(position) if !position.is_over() => 1,
+            Source::InOrder(position) if !position.is_at_end() => 1,
             _ => 0,
         };
         Self {
@@ -76,7 +77,7 @@ impl<'a, 's> Arguments<'a, 's> {
         text: &'a str,
         type_limits: Option<&'s Value>,
     ) -> Self {
-        let source = Source::InOrder(InOrder::new(text));
+        let source = Source::InOrder(MemberCursor::new(text));
         Self { type_limits, ..Self::new(declaration, source, ReadMode::default()) }
     }
 
@@ -179,7 +180,7 @@ impl<'a, 's> Arguments<'a, 's> {
             Source::Slots(slots) => Some(matches!(slots.get(index), Some(Some(text)) if *text != "null")),
             Source::InOrder(position) => match position.value_of(parameter) {
                 Some(text) if !text.starts_with("null") => Some(true),
-                None if position.is_over() => Some(false),
+                None if position.is_at_end() => Some(false),
                 // It can still follow.
                 _ => {
                     self.lose_position();
@@ -204,8 +205,8 @@ impl<'a, 's> Arguments<'a, 's> {
             // The argument is omitted, or the text ends here and the position stays before the value.
             Source::InOrder(_) if rest.is_empty() => {}
             Source::InOrder(position) => {
-                position.go_on(rest);
-                self.invalid = usize::from(!position.is_over());
+                position.advance(rest);
+                self.invalid = usize::from(!position.is_at_end());
             }
             Source::Slots(_) if !is_within_limits => self.note_limit(index, text, text),
             Source::Slots(_) => {
@@ -238,7 +239,12 @@ impl<'a, 's> Arguments<'a, 's> {
 
     /// Returns the first value in the argument that violates a limit of its type's schema.
     #[cold]
-    fn violated_type_limit<'t>(&self, schemas: &Value, index: usize, text: &'t str) -> Option<Broken<'t>> {
+    fn violated_type_limit<'t>(
+        &self,
+        schemas: &Value,
+        index: usize,
+        text: &'t str,
+    ) -> Option<LimitViolation<'t>> {
         let schema = &schemas["properties"][self.parameter(index)?.name];
         self.declaration.details?.violated_type_limit(schemas, schema, text)
     }
@@ -249,8 +255,8 @@ impl<'a, 's> Arguments<'a, 's> {
         if self.mode.is_strict || matches!(self.source, Source::InOrder(_)) {
             return None;
         }
-        let schema = schemas::of_parameter(self.parameter(index)?);
-        repair::mend_value(&schema, text)
+        let schema = schemas::parameter_schema(self.parameter(index)?);
+        repair::repair_value(&schema, text)
     }
 
     /// Returns the text of an argument with everything repaired that can be, if that is not sufficient.
@@ -261,13 +267,13 @@ impl<'a, 's> Arguments<'a, 's> {
         if !is_container || self.mode.is_strict || matches!(self.source, Source::InOrder(_)) {
             return None;
         }
-        repair::mend_partly(&schemas::of_parameter(self.parameter(index)?), text)
+        repair::repair_partially(&schemas::parameter_schema(self.parameter(index)?), text)
     }
 
     #[cold]
     fn note_repair(&mut self, index: usize, from: &str, to: &str) {
         if let Some(parameter) = self.parameter(index) {
-            self.repairs.push(Repair::of_argument(parameter.name, from, to));
+            self.repairs.push(Repair::for_argument(parameter.name, from, to));
         }
     }
 
@@ -317,7 +323,7 @@ impl<'a, 's> Arguments<'a, 's> {
     #[cold]
     fn lose_position(&mut self) {
         if let Source::InOrder(position) = &mut self.source {
-            position.lose();
+            position.invalidate();
             self.invalid = 1;
         }
     }
@@ -325,7 +331,7 @@ impl<'a, 's> Arguments<'a, 's> {
     fn note_missing(&mut self) {
         for (index, parameter) in self.declaration.parameters.iter().enumerate() {
             if parameter.is_required && self.slot(index).is_some_and(|slot| slot.is_none()) {
-                let mistake = expectation::missing(parameter, &self.schema_of(index));
+                let mistake = explain::missing_parameter(parameter, &self.schema_of(index));
                 self.note(&mistake);
             }
         }
@@ -334,7 +340,7 @@ impl<'a, 's> Arguments<'a, 's> {
     /// Returns the schema of a parameter, for messages about its argument.
     #[cold]
     fn schema_of(&self, index: usize) -> Value {
-        let mut schema = self.parameter(index).map(schemas::of_parameter).unwrap_or_default();
+        let mut schema = self.parameter(index).map(schemas::parameter_schema).unwrap_or_default();
         if let Some(details) = self.declaration.details {
             details.describe(index, &mut schema);
         }
@@ -344,7 +350,7 @@ impl<'a, 's> Arguments<'a, 's> {
     #[cold]
     fn note(&mut self, mistake: &str) {
         self.invalid = 1;
-        note(&mut self.mistakes, mistake);
+        add_mistake(&mut self.mistakes, mistake);
     }
 
     #[cold]
@@ -353,7 +359,7 @@ impl<'a, 's> Arguments<'a, 's> {
             slots.fill(None);
         }
         self.invalid = 1;
-        self.mistakes = expectation::unreadable(text, error);
+        self.mistakes = explain::not_an_object(text, error);
         self.is_unreadable = true;
     }
 
@@ -372,7 +378,7 @@ impl<'a, 's> Arguments<'a, 's> {
             // serde_json itself refuses a number that is too large. The schema explains the limit.
             self.note_limit(index, text, text);
         } else if let Some(parameter) = self.parameter(index) {
-            let mistake = expectation::wrong(parameter, &self.schema_of(index), text, error);
+            let mistake = explain::wrong_value(parameter, &self.schema_of(index), text, error);
             self.note(&mistake);
         }
     }
@@ -383,10 +389,10 @@ impl<'a, 's> Arguments<'a, 's> {
         let Some(parameter) = self.parameter(index) else { return };
         let violated = self.type_limits.and_then(|schemas| self.violated_type_limit(schemas, index, text));
         let mistake = match violated {
-            Some(Broken { path, expected, value }) => {
-                expectation::broken(parameter.name, &path, &expected, value)
+            Some(LimitViolation { path, expected, value }) => {
+                explain::limit_violation(parameter.name, &path, &expected, value)
             }
-            None => expectation::beyond(parameter, &self.schema_of(index), original),
+            None => explain::parameter_limit_violation(parameter, &self.schema_of(index), original),
         };
         self.note(&mistake);
     }
@@ -394,14 +400,14 @@ impl<'a, 's> Arguments<'a, 's> {
     #[cold]
     fn note_unknown(&mut self, name: &str, text: &str) {
         if self.mode.ignores_unknown {
-            self.repairs.push(Repair::of_ignored(name, text));
+            self.repairs.push(Repair::for_ignored(name, text));
             return;
         }
-        if self.mistakes.len() > LONGEST_ACCOUNT {
+        if self.mistakes.len() > MAX_REPORT_BYTES {
             return;
         }
         let known = self.declaration.parameters.iter().map(|parameter| parameter.name);
-        let mistake = expectation::unknown(name, known);
+        let mistake = explain::unknown_argument(name, known);
         self.note(&mistake);
     }
 }

@@ -67,7 +67,7 @@ impl Declaration {
     /// Creates the definition. `call` only provides the defaults of the parameters.
     #[cold]
     pub(crate) fn define(&self, call: Describe<'_>) -> Defined {
-        let parameters = schemas::of_parameters(self.parameters);
+        let parameters = schemas::parameters_schema(self.parameters);
         let description = self.description.map(Into::into);
         let definition = ToolDefinition::from_parts(self.name.name.into(), description, parameters);
         let definition = match self.details {
@@ -100,9 +100,9 @@ impl Declaration {
             Err(refusal) if context.has_strict_arguments() => return refusal,
             Err(refusal) => refusal,
         };
-        let Some(repaired) = repair::mend_text(text) else { return refusal };
+        let Some(repaired) = repair::repair_text(text) else { return refusal };
         match self.call_unordered(&repaired, context, type_limits, call) {
-            Ok(future) => future.with_repairs(vec![Repair::of_text(text, &repaired)]),
+            Ok(future) => future.with_repairs(vec![Repair::for_text(text, &repaired)]),
             Err(refusal) => refusal,
         }
     }

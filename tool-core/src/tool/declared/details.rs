@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::arguments::Arguments;
 use super::declaration::{Declaration, Describe};
-use crate::arguments::{Broken, Limit, Parameter, schema_limits, schemas, without_omitted};
+use crate::arguments::{Limit, LimitViolation, Parameter, schema_limits, schemas, without_omitted};
 use crate::model::{ReturnDirect, ToolDefinition, ToolPolicy};
 use crate::tool::Injection;
 use crate::tool::future::{self, Pending};
@@ -41,7 +41,7 @@ struct Strict {
 #[derive(Clone, Copy, Debug)]
 struct TypeLimits {
     schemas: fn(&[Parameter]) -> Option<Value>,
-    broken: for<'t> fn(&Value, &Value, &'t str) -> Option<Broken<'t>>,
+    broken: for<'t> fn(&Value, &Value, &'t str) -> Option<LimitViolation<'t>>,
 }
 
 /// Limits the duration of a call.
@@ -115,7 +115,10 @@ impl Details {
     /// Enforces the limits in the schemas of the parameters' types.
     #[must_use]
     pub const fn type_limits(mut self) -> Self {
-        self.type_limits = Some(TypeLimits { schemas: schema_limits::of, broken: schema_limits::broken });
+        self.type_limits = Some(TypeLimits {
+            schemas: schema_limits::limited_schema,
+            broken: schema_limits::find_violation,
+        });
         self
     }
 
@@ -178,7 +181,7 @@ pub(crate) trait DynDetails: fmt::Debug + Sync {
         type_limits: &Value,
         schema: &Value,
         text: &'t str,
-    ) -> Option<Broken<'t>>;
+    ) -> Option<LimitViolation<'t>>;
 
     /// Returns `true` if the argument is within all limits of its parameter.
     fn allows(&self, index: usize, text: &str) -> bool;
@@ -241,7 +244,7 @@ impl DynDetails for Details {
     #[inline]
     fn prepare(&self, text: &str, declaration: &Declaration) -> Option<String> {
         let strict = self.strict.filter(|_| text.contains("null"))?;
-        (strict.without_omitted)(&schemas::of_parameters(declaration.parameters), text)
+        (strict.without_omitted)(&schemas::parameters_schema(declaration.parameters), text)
     }
 
     #[inline]
@@ -255,7 +258,7 @@ impl DynDetails for Details {
         type_limits: &Value,
         schema: &Value,
         text: &'t str,
-    ) -> Option<Broken<'t>> {
+    ) -> Option<LimitViolation<'t>> {
         (self.type_limits?.broken)(type_limits, schema, text)
     }
 

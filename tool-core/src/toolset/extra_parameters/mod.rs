@@ -1,8 +1,8 @@
-//! Parameters that are added to those of every tool of a set, and read on the way to the tool.
+//! Extra parameters that are added to all tools of a set and read before the tool is called.
 
-mod augmented;
-mod reading;
+mod extended_tool;
 mod schema;
+mod split_arguments;
 
 use std::any::type_name;
 use std::fmt;
@@ -12,43 +12,42 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
-use self::augmented::{Augmented, Shared};
+use self::extended_tool::{ExtendedTool, Shared};
 use crate::arguments::Parameter;
 use crate::model::ToolCall;
 use crate::tool::ToolError;
 use crate::toolset::{ToolRef, ToolSet, ToolSetError};
 
 impl ToolSet {
-    /// The same tools, each with more parameters: the fields of a struct, which a function of yours is
-    /// handed on every call. See [`ExtraParameters`].
+    /// Adds parameters to all tools: the fields of a struct, which are passed to a function of the application on every
+    /// call. See [`ExtraParameters`].
     ///
     /// # Errors
     ///
-    /// A tool has a parameter of that name already, or the type of the augmentation is no struct with named
-    /// fields.
-    pub fn extra_parameters<T>(&self, augmentation: ExtraParameters<T>) -> Result<Self, ToolSetError> {
-        self.with_extra_parameters(augmentation.shared, type_name::<T>())
+    /// Fails if a tool already has a parameter with one of the names, or if `T` is not a struct with named fields.
+    pub fn extra_parameters<T>(self, extra: ExtraParameters<T>) -> Result<Self, ToolSetError> {
+        self.with_extra_parameters(extra.shared, type_name::<T>())
     }
 
-    fn with_extra_parameters(&self, shared: Option<Shared>, name: &str) -> Result<Self, ToolSetError> {
+    fn with_extra_parameters(self, shared: Option<Shared>, name: &str) -> Result<Self, ToolSetError> {
         let Some(shared) = shared.map(Arc::new) else {
-            let why = format!("`{name}` has no named fields that could be added to the parameters of tools");
-            return Err(ToolSetError::extra_parameters(why));
+            let reason = format!("`{name}` has no named fields to add to the parameters of tools");
+            return Err(ToolSetError::extra_parameters(reason));
         };
-        self.map(|tool| match Augmented::new(tool.clone(), Arc::clone(&shared)) {
-            Ok(augmented) => Ok(ToolRef::Shared(Arc::new(augmented))),
-            Err(why) => {
+        self.map_tools(|tool| match ExtendedTool::new(tool.clone(), Arc::clone(&shared)) {
+            Ok(extended) => Ok(ToolRef::Shared(Arc::new(extended))),
+            Err(reason) => {
                 let name = tool.get().definition().name();
-                Err(ToolSetError::extra_parameters(format!("the tool `{name}` {why}")))
+                Err(ToolSetError::extra_parameters(format!("the tool `{name}` {reason}")))
             }
         })
     }
 }
 
-/// More parameters for tools: the fields of `T`, which the model fills in beside those of a tool, and a
-/// function that is handed them. The tool does not know of them.
+/// Extra parameters for tools: the fields of `T`, which the model provides in addition to those of a tool, and a function
+/// that receives them. The tool itself does not see them.
 ///
-/// So an application learns, for instance, why the model calls a tool, from all tools alike.
+/// For example, an application can require a reason for every call of any tool.
 ///
 /// ```
 /// use std::sync::{Arc, Mutex};
@@ -73,9 +72,9 @@ impl ToolSet {
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let reasons = Arc::new(Mutex::new(Vec::new()));
-/// let kept = Arc::clone(&reasons);
+/// let recorded = Arc::clone(&reasons);
 /// let tools = tools![sum].extra_parameters(ExtraParameters::new(move |call: &ToolCall, thought: Thought| {
-///     kept.lock().unwrap().push(format!("{}: {}", call.name, thought.reason));
+///     recorded.lock().unwrap().push(format!("{}: {}", call.name, thought.reason));
 /// }))?;
 ///
 /// let call = ToolCall::new("call_1", "sum", r#"{"a": 2, "b": 40, "reason": "to add them"}"#);
@@ -88,23 +87,25 @@ impl ToolSet {
 pub struct ExtraParameters<T> {
     /// `None` if `T` has no named fields.
     shared: Option<Shared>,
-    of: PhantomData<fn(T)>,
+    fields: PhantomData<fn(T)>,
 }
 
 impl<T: DeserializeOwned + JsonSchema + 'static> ExtraParameters<T> {
-    /// The function is handed the call as the model wrote it, and the fields, before the tool runs.
+    /// Creates extra parameters with a function that receives the call as the model wrote it and the fields, before the
+    /// tool is called.
     ///
-    /// It runs in the task that makes the call, so it must not block. If the tool's own arguments are wrong, it
-    /// was handed its fields all the same.
+    /// The function runs in the task that executes the call, so it must not block. It is called even if the tool's own
+    /// arguments are invalid.
     #[must_use]
-    pub fn new(hand: impl Fn(&ToolCall, T) + Send + Sync + 'static) -> Self {
-        Self::refusing(move |call, fields| {
-            hand(call, fields);
+    pub fn new(handler: impl Fn(&ToolCall, T) + Send + Sync + 'static) -> Self {
+        Self::validating(move |call, fields| {
+            handler(call, fields);
             Ok(())
         })
     }
 
-    /// The same, but the function may refuse the call: the tool does not run, and the model reads the error.
+    /// Creates extra parameters like [`new`](Self::new), with a function that can refuse the call: the tool is not called,
+    /// and the model receives the error.
     ///
     /// ```
     /// # #[derive(serde::Deserialize, schemars::JsonSchema)]
@@ -112,29 +113,34 @@ impl<T: DeserializeOwned + JsonSchema + 'static> ExtraParameters<T> {
     /// use tool_core::toolset::ExtraParameters;
     /// use tool_core::ToolError;
     ///
-    /// let augmentation = ExtraParameters::refusing(|_, thought: Thought| match thought.confidence {
+    /// let extra = ExtraParameters::validating(|_, thought: Thought| match thought.confidence {
     ///     low if low < 0.5 => Err(ToolError::failed("too uncertain: ask the user first")),
     ///     _ => Ok(()),
     /// });
     /// ```
     #[must_use]
-    pub fn refusing(hand: impl Fn(&ToolCall, T) -> Result<(), ToolError> + Send + Sync + 'static) -> Self {
-        let hand = move |call: &ToolCall, text: &str| Ok(hand(call, serde_json::from_str(text)?));
-        Self { shared: Shared::of(Parameter::new::<T>("", None, true), Box::new(hand)), of: PhantomData }
+    pub fn validating(
+        handler: impl Fn(&ToolCall, T) -> Result<(), ToolError> + Send + Sync + 'static,
+    ) -> Self {
+        let handler = move |call: &ToolCall, text: &str| Ok(handler(call, serde_json::from_str(text)?));
+        Self {
+            shared: Shared::new(Parameter::new::<T>("", None, true), Box::new(handler)),
+            fields: PhantomData,
+        }
     }
 
-    /// The fields stay among the arguments that the tool is given, which is for tools that know of them: a
+    /// Passes the fields to the tool as well, together with its own arguments. This is for tools that accept them: a
     /// `#[tool]` function refuses arguments that it does not have.
     #[must_use]
-    pub fn keep(mut self) -> Self {
+    pub fn pass_to_tool(mut self) -> Self {
         if let Some(shared) = &mut self.shared {
-            shared.is_kept = true;
+            shared.passes_to_tool = true;
         }
         self
     }
 }
 
-/// Names the type.
+/// Prints the name of the type.
 impl<T> fmt::Debug for ExtraParameters<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ExtraParameters({})", type_name::<T>())

@@ -1,25 +1,25 @@
-//! The schema of a tool with more parameters.
+//! Schemas of tools with extra parameters.
 
 use std::borrow::Cow;
 
 use serde_json::{Map, Value, json};
 
-/// Where the named schemas of a schema stand.
+/// The prefix of references to definitions.
 const DEFINITIONS: &str = "#/$defs/";
 
-/// The parameters that are added to those of a tool: the fields of a struct.
+/// The properties that are added to the parameters of a tool: the fields of a struct.
 #[derive(Clone)]
-pub(super) struct Extra {
+pub(super) struct ExtraProperties {
     pub(super) properties: Map<String, Value>,
     pub(super) required: Vec<String>,
-    /// What the properties refer to.
+    /// The definitions that the properties refer to.
     definitions: Map<String, Value>,
 }
 
-impl Extra {
-    /// The fields of a struct, out of its schema and what that refers to; `None` if it has none.
-    pub(super) fn of(mut schema: Value, definitions: Map<String, Value>) -> Option<Self> {
-        // A type that holds itself is a reference.
+impl ExtraProperties {
+    /// Extracts the fields of a struct from its schema. Returns `None` if it has no named fields.
+    pub(super) fn new(mut schema: Value, definitions: Map<String, Value>) -> Option<Self> {
+        // The schema of a recursive type is a reference.
         if let Some(name) = schema.get("$ref").and_then(Value::as_str) {
             schema = definitions.get(name.strip_prefix(DEFINITIONS)?)?.clone();
         }
@@ -32,8 +32,8 @@ impl Extra {
         Some(Self { properties, required, definitions })
     }
 
-    /// The schema of one property, to stand alone.
-    pub(super) fn property(&self, name: &str) -> Option<Value> {
+    /// Returns the schema of one property as a self-contained schema.
+    pub(super) fn property_schema(&self, name: &str) -> Option<Value> {
         let mut schema = self.properties.get(name)?.clone();
         if let (Some(schema), false) = (schema.as_object_mut(), self.definitions.is_empty()) {
             schema.insert("$defs".into(), Value::Object(self.definitions.clone()));
@@ -41,31 +41,31 @@ impl Extra {
         Some(schema)
     }
 
-    /// The parameters of a tool, and these behind them.
+    /// Adds these properties at the end of the parameters of a tool.
     ///
     /// # Errors
     ///
-    /// Why they cannot be added: the end of a sentence about the tool.
-    pub(super) fn added_to(&self, parameters: &Value) -> Result<Value, String> {
-        let no_object = || "has a schema that is not one of an object, so nothing can be added".to_owned();
-        let mut object = parameters.as_object().ok_or_else(no_object)?.clone();
+    /// Returns why they cannot be added, as the end of a sentence about the tool.
+    pub(super) fn merge_into(&self, parameters: &Value) -> Result<Value, String> {
+        let not_an_object = || "has parameters that are not an object, so nothing can be added".to_owned();
+        let mut object = parameters.as_object().ok_or_else(not_an_object)?.clone();
         if let Some(name) = self.properties.keys().find(|name| has_property(&object, name)) {
             return Err(format!(
-                "has a parameter `{name}` already; give the field another name, as with `#[serde(rename = \"…\")]`"
+                "already has a parameter `{name}`; rename the field, for example with `#[serde(rename = \"…\")]`"
             ));
         }
         let mut definitions = match object.get("$defs") {
             Some(Value::Object(definitions)) => definitions.clone(),
             _ => Map::new(),
         };
-        let ours = self.beside(&definitions);
+        let ours = self.without_collisions(&definitions);
         let properties = object.entry("properties").or_insert_with(|| json!({}));
-        properties.as_object_mut().ok_or_else(no_object)?.extend(ours.properties.clone());
+        properties.as_object_mut().ok_or_else(not_an_object)?.extend(ours.properties.clone());
         if !ours.required.is_empty() {
             let required = object.entry("required").or_insert_with(|| json!([]));
             required
                 .as_array_mut()
-                .ok_or_else(no_object)?
+                .ok_or_else(not_an_object)?
                 .extend(ours.required.iter().map(|name| name.as_str().into()));
         }
         if !ours.definitions.is_empty() {
@@ -75,10 +75,10 @@ impl Extra {
         Ok(Value::Object(object))
     }
 
-    /// The same parameters with names for what they refer to that mean nothing else in the tool's schema.
-    fn beside(&self, theirs: &Map<String, Value>) -> Cow<'_, Self> {
+    /// Renames definitions whose names have another meaning in the schema of the tool.
+    fn without_collisions(&self, theirs: &Map<String, Value>) -> Cow<'_, Self> {
         let shared = || self.definitions.iter().filter(|(name, _)| theirs.contains_key(*name));
-        // Only if all are the same, each is: what they refer to are others of them.
+        // Definitions refer to each other, so they are equal only if all of them are.
         if shared().all(|(name, schema)| theirs.get(name) == Some(schema)) {
             return Cow::Borrowed(self);
         }
@@ -97,10 +97,10 @@ impl Extra {
             required: self.required.clone(),
             definitions: Map::new(),
         };
-        renamed.properties.values_mut().for_each(|schema| refer_to(&new_names, schema));
+        renamed.properties.values_mut().for_each(|schema| update_references(&new_names, schema));
         for (name, schema) in &self.definitions {
             let mut schema = schema.clone();
-            refer_to(&new_names, &mut schema);
+            update_references(&new_names, &mut schema);
             let name = new_names.get(name).and_then(Value::as_str).unwrap_or(name);
             renamed.definitions.insert(name.into(), schema);
         }
@@ -108,33 +108,33 @@ impl Extra {
     }
 }
 
-/// The object has a property of this name, by itself or in one of its variants.
+/// Returns `true` if the object or one of its variants has a property with this name.
 fn has_property(object: &Map<String, Value>, name: &str) -> bool {
     let has =
         |schema: &Map<String, Value>| schema.get("properties").is_some_and(|all| all.get(name).is_some());
     let variants =
-        ["anyOf", "oneOf", "allOf"].iter().filter_map(|word| object.get(*word)?.as_array()).flatten();
+        ["anyOf", "oneOf", "allOf"].iter().filter_map(|keyword| object.get(*keyword)?.as_array()).flatten();
     has(object) || variants.filter_map(Value::as_object).any(has)
 }
 
-/// Makes every reference in a schema one to the new name.
-fn refer_to(new_names: &Map<String, Value>, schema: &mut Value) {
+/// Replaces references to renamed definitions in a schema.
+fn update_references(new_names: &Map<String, Value>, schema: &mut Value) {
     match schema {
         Value::Object(object) => {
-            for (word, inner) in object {
+            for (keyword, inner) in object {
                 match inner {
-                    Value::String(reference) if word == "$ref" => {
+                    Value::String(reference) if keyword == "$ref" => {
                         let new_name =
                             reference.strip_prefix(DEFINITIONS).and_then(|name| new_names.get(name));
                         if let Some(Value::String(new_name)) = new_name {
                             *reference = format!("{DEFINITIONS}{new_name}");
                         }
                     }
-                    inner => refer_to(new_names, inner),
+                    inner => update_references(new_names, inner),
                 }
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(|inner| refer_to(new_names, inner)),
+        Value::Array(items) => items.iter_mut().for_each(|inner| update_references(new_names, inner)),
         _ => {}
     }
 }

@@ -1,7 +1,7 @@
-//! What a reviewer would say of the definitions of a set.
+//! Reports on the definitions of a set.
 
-mod parameters;
 mod rules;
+mod undescribed;
 
 use std::fmt;
 
@@ -10,12 +10,12 @@ use serde_json::json;
 use crate::model::ToolDefinition;
 use crate::toolset::ToolSet;
 
-/// How many bytes of JSON are taken for one token.
+/// The estimated number of bytes of JSON per token.
 const BYTES_PER_TOKEN: usize = 4;
 
 impl ToolSet {
-    /// What a reviewer would say of the definitions: what a model is not told, what it may mix up, what costs
-    /// many tokens. In a test it keeps the tools of a program in order:
+    /// Reviews the definitions and reports missing descriptions, names that a model may confuse, and large definitions.
+    /// Use it in a test to check the tools of a program:
     ///
     /// ```standalone_crate
     /// use tool_core::{ToolSet, tool};
@@ -34,13 +34,13 @@ impl ToolSet {
     #[must_use]
     pub fn check(&self) -> ToolReport {
         let definitions = self.definitions();
-        let costs: Vec<_> = definitions.iter().map(ToolCost::of).collect();
+        let costs: Vec<_> = definitions.iter().map(ToolCost::new).collect();
         ToolReport { findings: rules::check(definitions, &costs), costs }
     }
 }
 
-/// What a reviewer would say of the definitions of a set, and what they cost. `Display` is all of it, in
-/// lines.
+/// A report on the definitions of a set: the findings and the cost of each tool. `Display` prints one finding per line and
+/// a summary.
 ///
 /// ```
 /// use tool_core::toolset::FindingKind;
@@ -64,25 +64,25 @@ pub struct ToolReport {
 }
 
 impl ToolReport {
-    /// What there is to say: first of the whole set, then of its tools in their order.
+    /// Returns the findings: first those about the whole set, then those about its tools, in order.
     #[must_use]
     pub fn findings(&self) -> &[Finding] {
         &self.findings
     }
 
-    /// What each tool costs, in the order of the set.
+    /// Returns the cost of each tool, in the order of the set.
     #[must_use]
     pub fn costs(&self) -> &[ToolCost] {
         &self.costs
     }
 
-    /// What all definitions cost in every request, in tokens: see [`ToolCost::tokens`].
+    /// Returns the estimated number of tokens of all definitions in every request: see [`ToolCost::tokens`].
     #[must_use]
     pub fn tokens(&self) -> usize {
         self.costs.iter().map(ToolCost::tokens).sum()
     }
 
-    /// The same report without findings of these kinds. To leave out a tool, leave it out of the set:
+    /// Removes the findings of these kinds. To exclude a tool, remove it from the set:
     /// `set.without(["legacy"])?.check()`.
     #[must_use]
     pub fn allow(mut self, kinds: impl IntoIterator<Item = FindingKind>) -> Self {
@@ -92,17 +92,17 @@ impl ToolReport {
         self
     }
 
-    /// There is nothing to say.
+    /// Returns `true` if there are no findings.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.findings.is_empty()
     }
 
-    /// Nothing, if there is nothing to say.
+    /// Converts the report into a result, for use with `?`.
     ///
     /// # Errors
     ///
-    /// The report, if it has findings.
+    /// Returns the report if it has findings.
     pub fn into_result(self) -> Result<(), Self> {
         if self.is_clean() { Ok(()) } else { Err(self) }
     }
@@ -126,14 +126,14 @@ impl fmt::Display for ToolReport {
     }
 }
 
-/// The text, so that a test that returns the report shows it readably.
+/// Same as `Display`, so that a test that returns the report prints it readably.
 impl fmt::Debug for ToolReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-/// What one tool costs in every request that offers it.
+/// The cost of one tool in every request that offers it.
 #[derive(Clone, Debug)]
 pub struct ToolCost {
     name: String,
@@ -141,7 +141,7 @@ pub struct ToolCost {
 }
 
 impl ToolCost {
-    fn of(definition: &ToolDefinition) -> Self {
+    fn new(definition: &ToolDefinition) -> Self {
         let mut sent = json!({ "name": definition.name(), "parameters": definition.parameters() });
         if let Some(description) = definition.description() {
             sent["description"] = description.into();
@@ -149,38 +149,38 @@ impl ToolCost {
         Self { name: definition.name().to_owned(), bytes: sent.to_string().len() }
     }
 
-    /// The name of the tool.
+    /// Returns the name of the tool.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// About how many tokens its definition is: the bytes of name, description and schema as compact JSON,
-    /// divided by 4 and rounded up. Providers count in ways of their own, so it is for comparing.
+    /// Returns the estimated number of tokens of the definition: the bytes of name, description and schema as compact
+    /// JSON, divided by 4 and rounded up. Providers count differently, so use it for comparisons.
     #[must_use]
     pub fn tokens(&self) -> usize {
         self.bytes.div_ceil(BYTES_PER_TOKEN)
     }
 }
 
-/// One thing that a reviewer would say. `Display` is a line that names the tool and the place.
+/// One finding of a [`ToolReport`]. `Display` is a single line that names the tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     kind: FindingKind,
     tool: Option<String>,
     path: Option<String>,
-    says: String,
+    text: String,
 }
 
-/// What kind of thing a reviewer would say.
+/// The kind of a [`Finding`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FindingKind {
-    /// The set has more than 20 tools: models choose worse among many.
+    /// The set has more than 20 tools. Models choose less reliably among many.
     ManyTools,
-    /// The name would fit any tool, such as `run` or `tool_2`.
+    /// The name fits any tool, such as `run` or `tool_2`.
     VagueName,
-    /// The name is nearly that of another tool of the set.
+    /// The name is nearly the same as that of another tool of the set.
     SimilarName,
     /// The tool has no description.
     NoDescription,
@@ -188,54 +188,54 @@ pub enum FindingKind {
     ShortDescription,
     /// The description is longer than 1,024 characters, which some providers refuse.
     LongDescription,
-    /// The description is that of another tool of the set.
+    /// The description is the same as that of another tool of the set.
     SameDescription,
-    /// A parameter, or a field of one, has no description.
+    /// A parameter or one of its fields has no description.
     UndescribedParameter,
     /// The definition costs more than about 1,000 tokens in every request.
     LargeDefinition,
 }
 
 impl Finding {
-    fn of_set(kind: FindingKind, says: String) -> Self {
-        Self { kind, tool: None, path: None, says }
+    fn for_set(kind: FindingKind, text: String) -> Self {
+        Self { kind, tool: None, path: None, text }
     }
 
-    fn of_tool(kind: FindingKind, tool: &ToolDefinition, says: impl Into<String>) -> Self {
-        Self { kind, tool: Some(tool.name().to_owned()), path: None, says: says.into() }
+    fn for_tool(kind: FindingKind, tool: &ToolDefinition, text: impl Into<String>) -> Self {
+        Self { kind, tool: Some(tool.name().to_owned()), path: None, text: text.into() }
     }
 
-    /// What kind of thing it is.
+    /// Returns the kind of the finding.
     #[must_use]
     pub fn kind(&self) -> FindingKind {
         self.kind
     }
 
-    /// The name of the tool; `None` if it is about the whole set.
+    /// Returns the name of the tool, or `None` if the finding is about the whole set.
     #[must_use]
     pub fn tool(&self) -> Option<&str> {
         self.tool.as_deref()
     }
 
-    /// The parameter, if it is about one: `guests[].name` is a field of what a list holds, and `prices.*` a value of a
-    /// map.
+    /// Returns the path of the parameter if the finding is about one: `guests[].name` is a field of the items of a list,
+    /// and `prices.*` is a value of a map.
     #[must_use]
     pub fn path(&self) -> Option<&str> {
         self.path.as_deref()
     }
 
-    /// What there is to say, without the name of the tool.
+    /// Returns the text of the finding without the name of the tool.
     #[must_use]
     pub fn text(&self) -> &str {
-        &self.says
+        &self.text
     }
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.tool {
-            Some(tool) => write!(f, "`{tool}`: {}", self.says),
-            None => f.write_str(&self.says),
+            Some(tool) => write!(f, "`{tool}`: {}", self.text),
+            None => f.write_str(&self.text),
         }
     }
 }

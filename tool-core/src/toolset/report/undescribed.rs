@@ -1,86 +1,86 @@
-//! The parameters that a model is told nothing of.
+//! Parameters without a description.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-/// How deep a schema is looked into.
-const DEEPEST: usize = 64;
+/// The maximum depth of a schema that is searched.
+const MAX_DEPTH: usize = 64;
 
-/// How many schemas are looked at in one definition: it may come from anywhere.
-const MOST_SCHEMAS: usize = 10_000;
+/// The maximum number of schemas that are searched in one definition, which may be untrusted.
+const MAX_SCHEMAS: usize = 10_000;
 
-/// The paths of the parameters, and of their fields, that have no description.
-pub(super) fn undescribed(parameters: &Value) -> Vec<String> {
+/// Returns the paths of the parameters and their fields that have no description.
+pub(super) fn undescribed_parameters(parameters: &Value) -> Vec<String> {
     let mut search = Search {
         root: parameters,
         found: Vec::new(),
-        entered: BTreeSet::new(),
-        around: Vec::new(),
-        left: MOST_SCHEMAS,
+        followed: BTreeSet::new(),
+        enclosing: Vec::new(),
+        remaining: MAX_SCHEMAS,
     };
-    search.look_into(parameters, "", false, 0);
+    search.visit(parameters, "", false, 0);
     search.found
 }
 
-/// How many characters of a name are shown in a path.
-const LONGEST_NAME: usize = 64;
+/// The maximum number of characters of a name in a path.
+const MAX_NAME_CHARS: usize = 64;
 
 struct Search<'s> {
-    /// What `$ref` refers to.
+    /// The schema that `$ref` refers to.
     root: &'s Value,
     found: Vec<String>,
-    /// The references that were followed: what they refer to is told of once.
-    entered: BTreeSet<&'s str>,
-    /// The properties of the objects around the one that is looked at.
-    around: Vec<&'s Value>,
-    left: usize,
+    /// The references that were followed. Their targets are reported once.
+    followed: BTreeSet<&'s str>,
+    /// The properties of the objects that enclose the current one.
+    enclosing: Vec<&'s Value>,
+    remaining: usize,
 }
 
 impl<'s> Search<'s> {
-    fn look_into(&mut self, schema: &'s Value, path: &str, is_choice: bool, depth: usize) {
-        let Some(left) = self.left.checked_sub(1) else { return };
-        self.left = left;
-        let Some(schema) = schema.as_object().filter(|_| depth < DEEPEST) else { return };
-        if let Some(target) = schema.get("$ref").and_then(Value::as_str).and_then(|name| self.enter(name)) {
-            self.look_into(target, path, is_choice, depth + 1);
+    fn visit(&mut self, schema: &'s Value, path: &str, is_choice: bool, depth: usize) {
+        let Some(remaining) = self.remaining.checked_sub(1) else { return };
+        self.remaining = remaining;
+        let Some(schema) = schema.as_object().filter(|_| depth < MAX_DEPTH) else { return };
+        if let Some(target) = schema.get("$ref").and_then(Value::as_str).and_then(|name| self.follow(name)) {
+            self.visit(target, path, is_choice, depth + 1);
         }
         if let Some(all @ Value::Object(properties)) = schema.get("properties") {
-            self.around.push(all);
-            // A variant that holds data: the description is that of the variant.
+            self.enclosing.push(all);
+            // A variant that holds data is described by the description of the variant.
             let is_variant = is_choice && properties.len() == 1 && has_text(schema);
             for (name, property) in properties {
-                if self.left == 0 {
+                if self.remaining == 0 {
                     break;
                 }
-                let name: String = name.chars().take(LONGEST_NAME).collect();
+                let name: String = name.chars().take(MAX_NAME_CHARS).collect();
                 let path = if path.is_empty() { name } else { format!("{path}.{name}") };
                 if !is_variant && !self.is_described(property, 0) {
                     self.found.push(path.clone());
                 }
-                self.look_into(property, &path, false, depth + 1);
+                self.visit(property, &path, false, depth + 1);
             }
-            self.around.pop();
+            self.enclosing.pop();
         }
-        // The items of a tuple are those in front of it once more.
+        // For a tuple, `items` repeats the schemas of `prefixItems`.
         let items = schema.get("items").filter(|_| !schema.contains_key("prefixItems"));
         for (inner, below) in [(items, "[]"), (schema.get("additionalProperties"), ".*")] {
             if let Some(inner) = inner {
-                self.look_into(inner, &format!("{path}{below}"), false, depth + 1);
+                self.visit(inner, &format!("{path}{below}"), false, depth + 1);
             }
         }
         for (position, inner) in list(schema, "prefixItems").enumerate() {
-            self.look_into(inner, &format!("{path}[{position}]"), false, depth + 1);
+            self.visit(inner, &format!("{path}[{position}]"), false, depth + 1);
         }
         for inner in choices(schema) {
-            self.look_into(inner, path, true, depth + 1);
+            self.visit(inner, path, true, depth + 1);
         }
     }
 
-    /// The property, or what it refers to, or what it is a choice of, has a description; or there is only one
-    /// value for it.
+    /// Returns `true` if the property, the schema that it refers to or one of its alternatives has a description, or if it
+    /// can have only one value.
     fn is_described(&self, property: &Value, depth: usize) -> bool {
-        let Some(property) = property.as_object().filter(|_| depth < DEEPEST) else { return false };
+        let Some(property) = property.as_object().filter(|_| depth < MAX_DEPTH) else { return false };
         let target = property.get("$ref").and_then(Value::as_str).and_then(|name| self.target(name));
         has_text(property)
             || property.contains_key("const")
@@ -88,14 +88,16 @@ impl<'s> Search<'s> {
             || choices(property).filter_map(Value::as_object).any(has_text)
     }
 
-    /// What a reference refers to, unless it was looked at already. A type that holds itself is there twice:
-    /// as it is, and under its name.
-    fn enter(&mut self, reference: &'s str) -> Option<&'s Value> {
-        let target = self.target(reference).filter(|_| self.entered.insert(reference))?;
-        let is_around = target.get("properties").is_some_and(|properties| self.around.contains(&properties));
-        (!is_around).then_some(target)
+    /// Resolves a reference, unless its target was visited already. A recursive type occurs twice: inline and as a
+    /// definition.
+    fn follow(&mut self, reference: &'s str) -> Option<&'s Value> {
+        let target = self.target(reference).filter(|_| self.followed.insert(reference))?;
+        let is_enclosing =
+            target.get("properties").is_some_and(|properties| self.enclosing.contains(&properties));
+        (!is_enclosing).then_some(target)
     }
 
+    /// Resolves a reference.
     fn target(&self, reference: &str) -> Option<&'s Value> {
         self.root.pointer(reference.strip_prefix('#')?)
     }
@@ -106,11 +108,11 @@ fn has_text(schema: &Map<String, Value>) -> bool {
 }
 
 fn choices(schema: &Map<String, Value>) -> impl Iterator<Item = &Value> {
-    ["anyOf", "oneOf", "allOf"].into_iter().flat_map(|word| list(schema, word))
+    ["anyOf", "oneOf", "allOf"].into_iter().flat_map(|keyword| list(schema, keyword))
 }
 
-fn list<'s>(schema: &'s Map<String, Value>, word: &str) -> impl Iterator<Item = &'s Value> + use<'s> {
-    schema.get(word).and_then(Value::as_array).into_iter().flatten()
+fn list<'s>(schema: &'s Map<String, Value>, keyword: &str) -> impl Iterator<Item = &'s Value> + use<'s> {
+    schema.get(keyword).and_then(Value::as_array).into_iter().flatten()
 }
 
 #[cfg(test)]
@@ -122,11 +124,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::arguments::schemas::of_parameters;
+    use crate::arguments::schemas::parameters_schema;
     use crate::arguments::{Parameter, ToolParameter};
 
     #[derive(Deserialize, JsonSchema)]
-    #[expect(dead_code, reason = "only its schema is looked at")]
+    #[expect(dead_code, reason = "only its schema is used")]
     struct Guest {
         /// The full name.
         name: String,
@@ -137,7 +139,7 @@ mod tests {
 
     /// A shape.
     #[derive(Deserialize, JsonSchema)]
-    #[expect(dead_code, reason = "only its schema is looked at")]
+    #[expect(dead_code, reason = "only its schema is used")]
     enum Shape {
         /// Round.
         Circle {
@@ -153,29 +155,29 @@ mod tests {
     /// A colour.
     #[derive(Deserialize, JsonSchema)]
     #[serde(tag = "kind")]
-    #[expect(dead_code, reason = "only its schema is looked at")]
+    #[expect(dead_code, reason = "only its schema is used")]
     enum Colour {
         Grey { level: u8 },
     }
 
     fn paths<T: ToolParameter>(description: Option<&'static str>) -> Vec<String> {
-        undescribed(&of_parameters(&[Parameter::new::<T>("it", description, true)]))
+        undescribed_parameters(&parameters_schema(&[Parameter::new::<T>("it", description, true)]))
     }
 
     #[test]
-    fn parameters_and_their_fields() {
+    fn finds_parameters_and_fields() {
         assert_eq!(paths::<u8>(Some("how many")), [""; 0]);
         assert_eq!(paths::<u8>(None), ["it"]);
         assert_eq!(paths::<u8>(Some(" ")), ["it"]);
         assert_eq!(paths::<BTreeMap<String, (u8, Option<Shape>)>>(Some("shapes")), ["it.*[1].Square.side"]);
         assert_eq!(paths::<Option<Shape>>(None), ["it.Square.side"]);
         assert_eq!(paths::<Colour>(None), ["it.level"]);
-        let guests = paths::<Vec<Guest>>(Some("who comes"));
+        let guests = paths::<Vec<Guest>>(Some("the guests"));
         assert_eq!(guests, ["it[].age", "it[].friends"]);
     }
 
     #[test]
-    fn hostile_schemas_are_looked_at_in_bounded_time() {
+    fn hostile_schemas_are_searched_in_bounded_time() {
         let (mut wide, mut deep) = (json!({}), json!({}));
         for _ in 0..14 {
             wide = json!({ "properties": { "a": wide.clone(), "b": wide } });
@@ -183,16 +185,16 @@ mod tests {
         for _ in 0..100 {
             deep = json!({ "properties": { "a": deep } });
         }
-        assert!(undescribed(&wide).len() <= MOST_SCHEMAS);
-        assert_eq!(undescribed(&deep).len(), DEEPEST);
+        assert!(undescribed_parameters(&wide).len() <= MAX_SCHEMAS);
+        assert_eq!(undescribed_parameters(&deep).len(), MAX_DEPTH);
         let many = (0..100_000).map(|number| (format!("p{number}"), json!({})));
         let below = json!({ "properties": Map::from_iter(many) });
-        let found = undescribed(&json!({ "properties": { "é".repeat(100_000): below } }));
-        assert!(found.len() <= MOST_SCHEMAS && found.iter().all(|path| path.chars().count() < 100));
+        let found = undescribed_parameters(&json!({ "properties": { "é".repeat(100_000): below } }));
+        assert!(found.len() <= MAX_SCHEMAS && found.iter().all(|path| path.chars().count() < 100));
         let endless = json!({
             "properties": { "a": { "$ref": "#/$defs/A" }, "b": { "$ref": "#/nowhere" } },
             "$defs": { "A": { "$ref": "#/$defs/A" } },
         });
-        assert_eq!(undescribed(&endless), ["a", "b"]);
+        assert_eq!(undescribed_parameters(&endless), ["a", "b"]);
     }
 }

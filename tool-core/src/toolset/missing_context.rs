@@ -1,4 +1,4 @@
-//! What the tools of a set take from the context, and do not find there.
+//! Values that tools need from the context but that are missing.
 
 use std::fmt;
 
@@ -6,10 +6,10 @@ use crate::tool::ToolContext;
 use crate::toolset::ToolSet;
 
 impl ToolSet {
-    /// What the tools take from their context and this one does not have; `None` if they lack nothing, as
-    /// far as they [say](crate::Tool::injections) what they take.
+    /// Returns the values that the tools need from the context and that this context does not have, or `None` if it has
+    /// all of them. Only [declared injections](crate::Tool::injections) are checked.
     ///
-    /// [`Agent::ask`](crate::Agent::ask) looks by itself before it asks the model.
+    /// [`Agent::ask`](crate::Agent::ask) performs this check before it sends a request to the model.
     ///
     /// ```
     /// use tool_core::model::ToolDefinition;
@@ -35,9 +35,9 @@ impl ToolSet {
     ///     }
     /// }
     ///
-    /// let tools = ToolSet::default().with(WhoAmI(ToolDefinition::new("who_am_i").with_description("Tells the user's id")))?;
+    /// let tools = ToolSet::default().with(WhoAmI(ToolDefinition::new("who_am_i").with_description("Returns the user's id")))?;
     /// let missing = tools.missing_from(&ToolContext::new()).unwrap();
-    /// assert!(missing.to_string().contains("`who_am_i` takes `"));
+    /// assert!(missing.to_string().contains("`who_am_i` needs `"));
     /// assert!(tools.missing_from(&ToolContext::new().with(UserId(7))).is_none());
     /// # Ok::<_, tool_core::toolset::ToolSetError>(())
     /// ```
@@ -59,12 +59,13 @@ impl ToolSet {
     }
 }
 
-/// What tools take from their context that it does not have: every tool, with the types that it lacks.
+/// The error of a context that lacks values that tools need. It lists each of these tools with the missing types.
 #[derive(Clone, PartialEq, Eq)]
 pub struct MissingContext(Vec<(String, Vec<&'static str>)>);
 
 impl MissingContext {
-    /// The tools that lack something, in the order of their set, each with the names of the types.
+    /// Returns an iterator over the tools that lack a value, in the order of their set, with the names of the missing
+    /// types.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &[&'static str])> {
         self.0.iter().map(|(tool, types)| (&**tool, &**types))
     }
@@ -74,10 +75,10 @@ impl std::error::Error for MissingContext {}
 
 impl fmt::Display for MissingContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the tools lack what they take from the context: ")?;
+        f.write_str("values are missing from the context: ")?;
         for (position, (tool, types)) in self.iter().enumerate() {
             let comma = if position > 0 { ", " } else { "" };
-            write!(f, "{comma}`{tool}` takes ")?;
+            write!(f, "{comma}`{tool}` needs ")?;
             for (position, name) in types.iter().enumerate() {
                 let and = match position {
                     0 => "",
@@ -87,11 +88,11 @@ impl fmt::Display for MissingContext {
                 write!(f, "{and}`{name}`")?;
             }
         }
-        f.write_str("; hand it in with `context(…)` on the agent or on the question")
+        f.write_str("; provide them with `context(…)` on the agent or on the question")
     }
 }
 
-/// The text, so that a `main` that returns the error shows it readably.
+/// Same as `Display`, so that a `main` that returns the error prints it readably.
 impl fmt::Debug for MissingContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

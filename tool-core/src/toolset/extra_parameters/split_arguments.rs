@@ -1,4 +1,4 @@
-//! The arguments of a call, told apart: those that were added, and those of the tool.
+//! Separation of the extra arguments of a call from the tool's own.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,41 +7,41 @@ use serde::Deserializer;
 use serde::de::{MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// The arguments of a call as the model wrote them, told apart.
+/// The arguments of a call as the model wrote them, split into extra arguments and the tool's own.
 #[derive(Default)]
-pub(super) struct Split<'a> {
-    /// Each with its name.
+pub(super) struct SplitArguments<'a> {
+    /// The extra arguments: decoded names and the texts of the values.
     pub(super) extra: Vec<(String, &'a str)>,
-    /// Each with its name as it is written, quotes and all.
+    /// The tool's own arguments: the texts of the names, including quotes, and of the values.
     own: Vec<(&'a str, &'a str)>,
 }
 
-impl<'a> Split<'a> {
-    /// Reads the text of an object.
+impl<'a> SplitArguments<'a> {
+    /// Parses the text of an object.
     ///
     /// # Errors
     ///
-    /// It is none.
-    pub(super) fn of(text: &'a str, is_extra: impl Fn(&str) -> bool) -> Result<Self, serde_json::Error> {
-        // Models without anything to say send these.
+    /// Fails if the text is not a JSON object.
+    pub(super) fn parse(text: &'a str, is_extra: impl Fn(&str) -> bool) -> Result<Self, serde_json::Error> {
+        // Some models send these if there are no arguments.
         if matches!(text.trim_ascii(), "" | "null") {
             return Ok(Self::default());
         }
         let mut deserializer = serde_json::Deserializer::from_str(text);
-        let split = deserializer.deserialize_map(Splitter { is_extra })?;
+        let split = deserializer.deserialize_map(SplitVisitor { is_extra })?;
         deserializer.end()?;
         Ok(split)
     }
 
-    /// The text of an object of the tool's own arguments, every name and value as it was written; `None` if
-    /// there are no others.
-    pub(super) fn own(&self) -> Option<String> {
-        (!self.extra.is_empty()).then(|| object(self.own.iter().map(|(name, value)| (*name, *value))))
+    /// Returns an object of the tool's own arguments, with every name and value as it was written, or `None` if there are
+    /// no extra arguments.
+    pub(super) fn tool_arguments(&self) -> Option<String> {
+        (!self.extra.is_empty()).then(|| write_object(self.own.iter().map(|(name, value)| (*name, *value))))
     }
 }
 
-/// The text of an object, of names and values that are JSON.
-pub(super) fn object<N: AsRef<str>, V: AsRef<str>>(members: impl Iterator<Item = (N, V)>) -> String {
+/// Writes an object with names and values that are JSON already.
+pub(super) fn write_object<N: AsRef<str>, V: AsRef<str>>(members: impl Iterator<Item = (N, V)>) -> String {
     let mut text = String::from("{");
     for (name, value) in members {
         if text.len() > 1 {
@@ -53,28 +53,28 @@ pub(super) fn object<N: AsRef<str>, V: AsRef<str>>(members: impl Iterator<Item =
     text
 }
 
-/// A name as it is written in JSON.
-pub(super) fn quoted(name: &str) -> Cow<'_, str> {
+/// Writes a name as JSON.
+pub(super) fn write_name(name: &str) -> Cow<'_, str> {
     match serde_json::to_string(name) {
         Ok(quoted) => quoted.into(),
-        // A text always has a JSON form.
+        // Strings can always be serialized.
         Err(_) => name.into(),
     }
 }
 
-struct Splitter<F> {
+struct SplitVisitor<F> {
     is_extra: F,
 }
 
-impl<'a, F: Fn(&str) -> bool> Visitor<'a> for Splitter<F> {
-    type Value = Split<'a>;
+impl<'a, F: Fn(&str) -> bool> Visitor<'a> for SplitVisitor<F> {
+    type Value = SplitArguments<'a>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a JSON object")
     }
 
-    fn visit_map<A: MapAccess<'a>>(self, mut object: A) -> Result<Split<'a>, A::Error> {
-        let mut split = Split::default();
+    fn visit_map<A: MapAccess<'a>>(self, mut object: A) -> Result<SplitArguments<'a>, A::Error> {
+        let mut split = SplitArguments::default();
         while let Some((name, value)) = object.next_entry::<&'a RawValue, &'a RawValue>()? {
             match serde_json::from_str::<String>(name.get()) {
                 Ok(name) if (self.is_extra)(&name) => split.extra.push((name, value.get())),
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tools_own_arguments_stay_as_they_are_written() {
+    fn tool_arguments_are_unchanged() {
         let table = [
             (r#"{"reason":"x","a":1.50}"#, Some(r#"{"a":1.50}"#)),
             (r#"{ "a" : 1e3 , "reason" : null , "b":"\u0041\/" }"#, Some(r#"{"a":1e3,"b":"\u0041\/"}"#)),
@@ -102,12 +102,12 @@ mod tests {
             (" null", None),
         ];
         for (text, own) in table {
-            let split = Split::of(text, |name| name == "reason").unwrap();
-            assert_eq!(split.own().as_deref(), own, "{text}");
+            let split = SplitArguments::parse(text, |name| name == "reason").unwrap();
+            assert_eq!(split.tool_arguments().as_deref(), own, "{text}");
             assert_eq!(split.extra.len(), usize::from(own.is_some()), "{text}");
         }
         for text in ["[]", "1", "{", "{} x", r#"{"a":1,}"#] {
-            assert!(Split::of(text, |_| true).is_err(), "{text}");
+            assert!(SplitArguments::parse(text, |_| true).is_err(), "{text}");
         }
     }
 }

@@ -1,12 +1,12 @@
-//! What a schema says that strict mode has no word for, in words for the model.
+//! Descriptions for the model of constraints that strict mode does not support.
 
 use serde_json::Value;
 
 use super::kinds;
 use super::node::Node;
 
-/// Words that strict mode has no way to say, and neither have we.
-const UNSAYABLE: [&str; 8] = [
+/// The keywords that neither strict mode nor a description can express.
+const UNSUPPORTED: [&str; 8] = [
     "if",
     "contains",
     "dependentRequired",
@@ -17,58 +17,60 @@ const UNSAYABLE: [&str; 8] = [
     "$recursiveRef",
 ];
 
-/// A description that grows sentence by sentence.
+/// A description that is built sentence by sentence.
 #[derive(Default)]
-pub(super) struct Words(String);
+pub(super) struct Description(String);
 
-impl Words {
-    /// What the schema itself tells, of whatever type its values are.
+impl Description {
+    /// Creates the description of a schema, without the constraints of its type.
     #[inline]
-    pub(super) fn of(node: &Node<'_>) -> Result<Self, String> {
-        let is_said = |word: &&&str| node.get(word).is_some_and(|value| *value != Value::Bool(false));
-        if let Some(word) = UNSAYABLE.iter().find(is_said) {
-            return Err(format!("`{word}` cannot be said in strict mode; tell of it in the description"));
+    pub(super) fn new(node: &Node<'_>) -> Result<Self, String> {
+        let is_present =
+            |keyword: &&&str| node.get(keyword).is_some_and(|value| *value != Value::Bool(false));
+        if let Some(keyword) = UNSUPPORTED.iter().find(is_present) {
+            return Err(format!("strict mode does not support `{keyword}`; describe it in the description"));
         }
-        let mut words = Self::default();
-        for description in node.each("description").filter_map(Value::as_str) {
-            words.add(description);
+        let mut text = Self::default();
+        for description in node.all("description").filter_map(Value::as_str) {
+            text.add(description);
         }
-        // A title is for people; it tells a model something only where nothing else does.
-        if words.is_empty() {
-            words.add(node.get("title").and_then(Value::as_str).unwrap_or_default());
+        // Titles are written for people, so they are used only if there is no description.
+        if text.is_empty() {
+            text.add(node.get("title").and_then(Value::as_str).unwrap_or_default());
         }
         if node.get("deprecated") == Some(&Value::Bool(true)) {
-            words.add("Deprecated.");
+            text.add("Deprecated.");
         }
         if let Some(not) = node.get("not") {
-            words.add(&kinds::left_out(not)?);
+            text.add(&kinds::describe_not(not)?);
         }
         let examples = node.get("examples").and_then(Value::as_array).map(Vec::as_slice);
         let examples = examples.or_else(|| node.get("example").map(std::slice::from_ref)).unwrap_or_default();
         if !examples.is_empty() {
-            words.add(&format!(
+            text.add(&format!(
                 "{}: {}.",
                 if examples.len() == 1 { "Example" } else { "Examples" },
                 list(examples)
             ));
         }
-        Ok(words)
+        Ok(text)
     }
 
-    /// What it means to leave the value out.
+    /// Adds the default, which `null` may stand for.
     #[inline]
-    pub(super) fn add_default(&mut self, default: Option<&Value>, is_said_with_null: bool) {
+    pub(super) fn add_default(&mut self, default: Option<&Value>, is_null_default: bool) {
         match default {
             None | Some(Value::Null) => {}
-            Some(default) if is_said_with_null => self.add(&format!("`null` means {default}.")),
+            Some(default) if is_null_default => self.add(&format!("`null` means {default}.")),
             Some(default) => self.add(&format!("The default is {default}.")),
         }
     }
 
+    /// Adds a sentence.
     #[inline]
     pub(super) fn add(&mut self, sentence: &str) {
         let sentence = sentence.trim();
-        // Merged schemas often say the same.
+        // Merged schemas often repeat sentences.
         if sentence.is_empty() || self.0.contains(sentence) {
             return;
         }
@@ -92,28 +94,28 @@ impl Words {
     }
 }
 
-/// `At most 64 characters.`; nothing if no bound is given.
+/// Describes bounds, such as `At most 64 characters.`. The text is empty if there are none.
 #[inline]
-pub(super) fn between(least: Option<u64>, most: Option<u64>, what: &str) -> String {
-    let whats = |number: u64| if number == 1 { what.to_owned() } else { format!("{what}s") };
+pub(super) fn describe_bounds(least: Option<u64>, most: Option<u64>, unit: &str) -> String {
+    let units = |number: u64| if number == 1 { unit.to_owned() } else { format!("{unit}s") };
     match (least.filter(|least| *least > 0), most) {
-        (Some(least), Some(most)) if least == most => format!("Exactly {most} {}.", whats(most)),
-        (Some(least), Some(most)) => format!("{least} to {most} {}.", whats(most)),
-        (Some(least), None) => format!("At least {least} {}.", whats(least)),
-        (None, Some(most)) => format!("At most {most} {}.", whats(most)),
+        (Some(least), Some(most)) if least == most => format!("Exactly {most} {}.", units(most)),
+        (Some(least), Some(most)) => format!("{least} to {most} {}.", units(most)),
+        (Some(least), None) => format!("At least {least} {}.", units(least)),
+        (None, Some(most)) => format!("At most {most} {}.", units(most)),
         (None, None) => String::new(),
     }
 }
 
-/// `1, 2, "three"`
+/// Lists values: `1, 2, "three"`.
 #[inline]
 pub(super) fn list(values: &[Value]) -> String {
     values.iter().map(Value::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// A schema in strict form in a word or two, for the order of a tuple's items.
+/// Summarizes a schema in strict form in a few words, for the order of a tuple's items.
 #[inline]
-pub(super) fn briefly(schema: &Value) -> String {
+pub(super) fn summarize(schema: &Value) -> String {
     if let Some(description) = schema["description"].as_str() {
         return description.trim_end_matches('.').to_owned();
     }
@@ -121,7 +123,7 @@ pub(super) fn briefly(schema: &Value) -> String {
         Value::String(name) => vec![&**name],
         Value::Array(names) => names.iter().filter_map(Value::as_str).collect(),
         _ => match schema["anyOf"].as_array() {
-            Some(choices) => return choices.iter().map(briefly).collect::<Vec<_>>().join(" or "),
+            Some(choices) => return choices.iter().map(summarize).collect::<Vec<_>>().join(" or "),
             None => {
                 return schema["$ref"]
                     .as_str()

@@ -1,13 +1,13 @@
-//! Whether a JSON text fits single words of a schema.
+//! Checks of a JSON text against single keywords of a schema.
 
 use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
-use crate::arguments::{expectation, repair};
+use crate::arguments::{explain, repair};
 
-/// `int32` and `uint8` as Rust says it.
-pub(super) fn number_format(format: &str) -> Option<&'static str> {
+/// Returns the Rust type of a number format such as `int32` or `uint8`.
+pub(super) fn integer_type(format: &str) -> Option<&'static str> {
     Some(match format {
         "int8" => "i8",
         "int16" => "i16",
@@ -21,8 +21,9 @@ pub(super) fn number_format(format: &str) -> Option<&'static str> {
     })
 }
 
+/// Returns `true` if the value has the `type`, if there is one.
 pub(super) fn has_type(schema: &Map<String, Value>, text: &str) -> bool {
-    let is = |name: &Value| match (name.as_str(), text.as_bytes().first()) {
+    let matches = |name: &Value| match (name.as_str(), text.as_bytes().first()) {
         (Some("string"), Some(b'"'))
         | (Some("object"), Some(b'{'))
         | (Some("array"), Some(b'['))
@@ -33,28 +34,28 @@ pub(super) fn has_type(schema: &Map<String, Value>, text: &str) -> bool {
         _ => false,
     };
     match schema.get("type") {
-        Some(Value::Array(names)) => names.iter().any(is),
-        Some(name) => is(name),
+        Some(Value::Array(names)) => names.iter().any(matches),
+        Some(name) => matches(name),
         None => true,
     }
 }
 
-/// The value is one of those that `enum` and `const` name, if they are there.
+/// Returns `true` if `enum` and `const` allow the value, if they are present.
 pub(super) fn is_one_of(schema: &Map<String, Value>, text: &str) -> bool {
-    let named = ["enum", "const"].map(|keyword| schema.get(keyword));
-    if named == [None, None] {
+    let allowed = ["enum", "const"].map(|keyword| schema.get(keyword));
+    if allowed == [None, None] {
         return true;
     }
-    let Ok(came) = serde_json::from_str::<Value>(text) else { return true };
-    let is_same = |other: &Value| *other == came || (other.is_number() && other.as_f64() == came.as_f64());
-    match named {
-        [Some(Value::Array(words)), _] => words.iter().any(is_same),
-        [_, Some(word)] => is_same(word),
+    let Ok(value) = serde_json::from_str::<Value>(text) else { return true };
+    let is_equal = |other: &Value| *other == value || (other.is_number() && other.as_f64() == value.as_f64());
+    match allowed {
+        [Some(Value::Array(values)), _] => values.iter().any(is_equal),
+        [_, Some(constant)] => is_equal(constant),
         _ => true,
     }
 }
 
-/// The integer is in the range of its format, and between `minimum` and `maximum`, if they are there.
+/// Returns `true` if an integer is in the range of its format and between `minimum` and `maximum`, if they are present.
 pub(super) fn is_in_range(schema: &Map<String, Value>, text: &str) -> bool {
     if !matches!(text.as_bytes().first(), Some(b'-' | b'0'..=b'9')) {
         return true;
@@ -65,8 +66,8 @@ pub(super) fn is_in_range(schema: &Map<String, Value>, text: &str) -> bool {
         let bound = schema.get(keyword)?;
         bound.as_i64().map(i128::from).or_else(|| bound.as_u64().map(i128::from))
     };
-    let format = schema.get("format").and_then(Value::as_str).and_then(number_format);
-    let (lowest, highest) = format.and_then(expectation::bounds_of).unwrap_or((i128::MIN, i128::MAX));
+    let format = schema.get("format").and_then(Value::as_str).and_then(integer_type);
+    let (lowest, highest) = format.and_then(explain::integer_bounds).unwrap_or((i128::MIN, i128::MAX));
     (lowest..=highest).contains(&integer)
         && bound("minimum").is_none_or(|lowest| lowest <= integer)
         && bound("maximum").is_none_or(|highest| integer <= highest)

@@ -1,29 +1,30 @@
-//! Words about a wrong argument: where it is wrong, what was expected, what came.
+//! Explanations of invalid arguments: where the mistake is, what was expected, and what the model wrote.
 
 mod locator;
-mod words;
+mod schema;
 
 use serde_json::{Map, Value};
 
 use self::locator::Locator;
-pub(crate) use self::words::of_schema;
+pub(crate) use self::schema::describe_schema;
+use crate::arguments::{MAX_NAME_CHARS, Parameter, list, nearest};
 
-use crate::arguments::{LONGEST_NAME, Parameter, list, nearest};
+/// The maximum number of characters of an invalid value in a message.
+const MAX_QUOTE_CHARS: usize = 60;
 
-/// How much of a wrong value is repeated to the model that wrote it, in characters.
-const LONGEST_QUOTE: usize = 60;
+/// The maximum number of known names in a message about an unknown one.
+const MAX_NAMES: usize = 100;
 
-/// How many names are told where an unknown one came.
-const MOST_NAMES: usize = 100;
+/// The maximum depth of a value, which is the recursion limit of serde_json.
+pub(crate) const MAX_DEPTH: usize = 128;
 
-/// How deep a wrong value is looked for: serde_json reads no deeper.
-pub(crate) const DEEPEST: usize = 128;
-
-pub(crate) fn missing(parameter: &Parameter, schema: &Value) -> String {
-    absent(parameter.name, &of_schema(schema), parameter.description)
+/// Explains that a required parameter is missing.
+pub(crate) fn missing_parameter(parameter: &Parameter, schema: &Value) -> String {
+    missing_value(parameter.name, &describe_schema(schema), parameter.description)
 }
 
-pub(crate) fn absent(path: &str, expected: &str, description: Option<&str>) -> String {
+/// Explains that a required value is missing.
+pub(crate) fn missing_value(path: &str, expected: &str, description: Option<&str>) -> String {
     let mut mistake = format!("`{path}` is missing, expected {expected}");
     if let Some(description) = description {
         mistake.extend([" (", description, ")"]);
@@ -31,9 +32,9 @@ pub(crate) fn absent(path: &str, expected: &str, description: Option<&str>) -> S
     mistake
 }
 
-/// An argument that the tool does not have.
-pub(crate) fn unknown<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
-    let end = name.char_indices().nth(LONGEST_NAME).map_or(name.len(), |(end, _)| end);
+/// Explains that the tool does not have an argument.
+pub(crate) fn unknown_argument<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
+    let end = name.char_indices().nth(MAX_NAME_CHARS).map_or(name.len(), |(end, _)| end);
     let name = &name[..end];
     let mut mistake = format!("there is no argument `{name}`");
     match list(known.clone()) {
@@ -46,20 +47,20 @@ pub(crate) fn unknown<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clo
     mistake
 }
 
-/// A name that is not among those of the properties. Of very many not all are told, but the nearest one is.
+/// Explains that an object does not have a property. Of very many properties, some are listed, among them the most similar.
 pub(crate) fn unknown_property(name: &str, properties: Option<&Map<String, Value>>) -> String {
     let names = || properties.into_iter().flat_map(|properties| properties.keys()).map(String::as_str);
-    if names().nth(MOST_NAMES).is_none() {
-        return unknown(name, names());
+    if names().nth(MAX_NAMES).is_none() {
+        return unknown_argument(name, names());
     }
     let nearest = nearest(name, names());
     let others = names().filter(|other| Some(*other) != nearest);
-    let told: Vec<_> = nearest.into_iter().chain(others).take(MOST_NAMES).collect();
-    unknown(name, told.into_iter())
+    let listed: Vec<_> = nearest.into_iter().chain(others).take(MAX_NAMES).collect();
+    unknown_argument(name, listed.into_iter())
 }
 
-/// The text is not a JSON object.
-pub(crate) fn unreadable(text: &str, error: &serde_json::Error) -> String {
+/// Explains that the text is not a JSON object.
+pub(crate) fn not_an_object(text: &str, error: &serde_json::Error) -> String {
     if error.is_data() {
         format!("expected a JSON object, got {}", quote(text))
     } else {
@@ -67,35 +68,41 @@ pub(crate) fn unreadable(text: &str, error: &serde_json::Error) -> String {
     }
 }
 
-/// A number that an `f32` cannot hold.
-pub(crate) fn too_large(name: &str, text: &str) -> String {
-    broken(name, "", RANGE_OF_F32, text)
+/// Explains that a number is out of the range of an `f32`.
+pub(crate) fn f32_overflow(name: &str, text: &str) -> String {
+    limit_violation(name, "", F32_RANGE, text)
 }
 
-/// A value that its type takes, and a promise of the type's schema does not.
-pub(crate) fn broken(name: &str, path: &str, expected: &str, value: &str) -> String {
+/// Explains that a value violates a limit in the schema of its type.
+pub(crate) fn limit_violation(name: &str, path: &str, expected: &str, value: &str) -> String {
     format!("`{name}{path}`: expected {expected}, got {}", quote(value))
 }
 
-/// The numbers that an `f32` can hold.
-pub(crate) const RANGE_OF_F32: &str = "a number from -3.4028235e38 to 3.4028235e38";
+/// The range of an `f32`.
+pub(crate) const F32_RANGE: &str = "a number from -3.4028235e38 to 3.4028235e38";
 
-/// A value that its type takes, and a limit of the parameter does not.
-pub(crate) fn beyond(parameter: &Parameter, schema: &Value, text: &str) -> String {
-    format!("`{}`: expected {}, got {}", parameter.name, of_schema(schema), quote(text))
+/// Explains that a value violates a limit of its parameter.
+pub(crate) fn parameter_limit_violation(parameter: &Parameter, schema: &Value, text: &str) -> String {
+    format!("`{}`: expected {}, got {}", parameter.name, describe_schema(schema), quote(text))
 }
 
+/// Explains that an argument is nested too deeply.
 pub(crate) fn too_deep(name: &str) -> String {
-    format!("`{name}` is nested too deeply, {DEEPEST} levels are read at most")
+    format!("`{name}` is nested too deeply, {MAX_DEPTH} levels are read at most")
 }
 
-/// What serde found wrong in the text of one argument.
-pub(crate) fn wrong(parameter: &Parameter, schema: &Value, text: &str, error: &serde_json::Error) -> String {
-    wrong_at(parameter.name, text, offset(text, error), error, &|| schema.clone())
+/// Explains the error of serde for the text of one argument.
+pub(crate) fn wrong_value(
+    parameter: &Parameter,
+    schema: &Value,
+    text: &str,
+    error: &serde_json::Error,
+) -> String {
+    wrong_value_at(parameter.name, text, error_offset(text, error), error, &|| schema.clone())
 }
 
-/// The same of an error that was met at an offset in the argument's text.
-pub(crate) fn wrong_at(
+/// Explains the error of serde at an offset in the text of an argument.
+pub(crate) fn wrong_value_at(
     name: &str,
     text: &str,
     offset: usize,
@@ -103,85 +110,86 @@ pub(crate) fn wrong_at(
     schema: &dyn Fn() -> Value,
 ) -> String {
     let reason = error.to_string();
-    let reason = without_place(&reason);
+    let reason = without_position(&reason);
     if error.is_syntax() && reason.starts_with("recursion limit") {
         return too_deep(name);
     }
-    // With its feature `float_roundtrip`, which any crate of a program can switch on, serde_json sees that itself.
+    // serde_json reports this itself with its feature `float_roundtrip`, which any crate of a program can enable.
     if error.is_syntax() && reason == "number out of range" && schema()["format"] == "float" {
-        return too_large(name, text);
+        return f32_overflow(name, text);
     }
     let (path, value) = Locator::locate(text, offset);
     if let Some(field) = reason.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`')) {
         return format!("`{name}{path}.{field}` is missing");
     }
-    let expected = match Reason::of(reason, error) {
-        // An enum with a tag is read whole before its fields are, so what is wrong is one of them, and serde does not say which.
-        Reason::Type(_) | Reason::Words(_) if is_within(value, reason) => {
+    let expected = match Reason::parse(reason, error) {
+        // serde buffers a tagged enum before it reads the fields, so one of the fields is invalid, but serde does not report
+        // which.
+        Reason::Type(_) | Reason::Text(_) if is_inside(value, reason) => {
             return format!("`{name}{path}`: in it, {reason}");
         }
-        Reason::Type(expected) => match range_of(expected) {
+        Reason::Type(expected) => match describe_range(expected) {
             Some(range) => range,
-            // The top of an argument is best described by its schema, what lies below by serde's own words.
-            None if path.is_empty() && expected != "a character" => of_schema(&schema()),
-            None => of_type(expected).to_owned(),
+            // At the top level of an argument its schema is the best description, below it the text of serde.
+            None if path.is_empty() && expected != "a character" => describe_schema(&schema()),
+            None => describe_type(expected).to_owned(),
         },
-        Reason::Words(expected) => expected.to_owned(),
-        Reason::Unknown if path.is_empty() => of_schema(&schema()),
+        Reason::Text(expected) => expected.to_owned(),
+        Reason::Unknown if path.is_empty() => describe_schema(&schema()),
         Reason::Unknown => "another value".into(),
-        Reason::Own(reason) => return format!("`{name}{path}`: {reason}"),
+        Reason::Custom(reason) => return format!("`{name}{path}`: {reason}"),
     };
     format!("`{name}{path}`: expected {expected}, got {}", quote(value))
 }
 
-/// An object or list came, but it is something else that serde did not expect.
-fn is_within(value: &str, reason: &str) -> bool {
-    let came = reason.strip_prefix("invalid type: ").unwrap_or(reason);
-    value.starts_with(['{', '[']) && !came.starts_with("map,") && !came.starts_with("sequence,")
+/// Returns `true` if the value is an object or list, but the error is about something inside of it.
+fn is_inside(value: &str, reason: &str) -> bool {
+    let found = reason.strip_prefix("invalid type: ").unwrap_or(reason);
+    value.starts_with(['{', '[']) && !found.starts_with("map,") && !found.starts_with("sequence,")
 }
 
-/// What serde_json says of an error, without the line and the column.
-pub(crate) fn without_place(reason: &str) -> &str {
+/// Removes the line and column from the text of an error of serde_json.
+pub(crate) fn without_position(reason: &str) -> &str {
     reason.rsplit_once(" at line ").map_or(reason, |(reason, _)| reason)
 }
 
-/// What serde says of a value that it could not read.
+/// The reason for which serde rejected a value.
 enum Reason<'a> {
     /// Another type was expected.
     Type(&'a str),
-    /// What was expected, in words for a reader.
-    Words(&'a str),
-    /// Nothing that helps.
+    /// Something else was expected, described in plain text.
+    Text(&'a str),
+    /// The reason is not helpful.
     Unknown,
-    /// What the type itself has to say, such as `must not be negative`.
-    Own(&'a str),
+    /// The message of the type itself, such as `must not be negative`.
+    Custom(&'a str),
 }
 
 impl<'a> Reason<'a> {
-    fn of(reason: &'a str, error: &serde_json::Error) -> Self {
+    fn parse(reason: &'a str, error: &serde_json::Error) -> Self {
         let expected = || reason.rsplit_once(", expected ").map(|(_, expected)| expected);
-        // A number that is too long, or has a fraction where none can be, is no number to the reader of integers.
+        // The integer parser reports numbers that are too long or have a fraction as syntax errors.
         if error.is_syntax() || reason.starts_with("data did not match any variant") {
             return Self::Unknown;
         }
         if reason.starts_with("unknown variant ") {
-            return expected()
-                .map_or(Self::Unknown, |words| Self::Words(words.trim_start_matches("one of ")));
+            return expected().map_or(Self::Unknown, |names| Self::Text(names.trim_start_matches("one of ")));
         }
         if reason.starts_with("invalid type: ") || reason.starts_with("invalid value: ") {
-            return expected().map_or(Self::Own(reason), Self::Type);
+            return expected().map_or(Self::Custom(reason), Self::Type);
         }
-        Self::Own(reason)
+        Self::Custom(reason)
     }
 }
 
-/// `an integer from 0 to 255` for `u8`.
-pub(crate) fn range_of(type_name: &str) -> Option<String> {
-    let (lowest, highest) = bounds_of(type_name)?;
+/// Describes the range of an integer type, such as `an integer from 0 to 255` for `u8`.
+pub(crate) fn describe_range(type_name: &str) -> Option<String> {
+    let (lowest, highest) = integer_bounds(type_name)?;
     Some(format!("an integer from {lowest} to {highest}"))
 }
 
-pub(crate) fn bounds_of(type_name: &str) -> Option<(i128, i128)> {
+/// Returns the minimum and maximum of an integer type.
+pub(crate) fn integer_bounds(type_name: &str) -> Option<(i128, i128)> {
     Some(match type_name {
         "u8" => (0, i128::from(u8::MAX)),
         "u16" => (0, i128::from(u16::MAX)),
@@ -195,8 +203,8 @@ pub(crate) fn bounds_of(type_name: &str) -> Option<(i128, i128)> {
     })
 }
 
-/// A type in serde's words, in words for a model.
-fn of_type(expected: &str) -> &str {
+/// Translates serde's description of a type for the model.
+fn describe_type(expected: &str) -> &str {
     match expected {
         "f32" | "f64" => "a number",
         "a boolean" => "true or false",
@@ -207,27 +215,27 @@ fn of_type(expected: &str) -> &str {
     }
 }
 
-/// What came, as the model wrote it if that is short.
+/// Quotes a value as the model wrote it, truncated; objects and lists are only named.
 pub(crate) fn quote(value: &str) -> String {
     let value = value.trim_ascii();
     match value.as_bytes().first() {
         Some(b'{') => "an object".into(),
         Some(b'[') => "a list".into(),
-        _ if value.chars().count() <= LONGEST_QUOTE => value.into(),
-        _ => value.chars().take(LONGEST_QUOTE).chain(['…']).collect(),
+        _ if value.chars().count() <= MAX_QUOTE_CHARS => value.into(),
+        _ => value.chars().take(MAX_QUOTE_CHARS).chain(['…']).collect(),
     }
 }
 
-/// Where in the text the error was met: behind the value that is wrong, or on the first byte of it.
-pub(crate) fn offset(text: &str, error: &serde_json::Error) -> usize {
+/// Returns the offset of an error in the text: after the invalid value, or on its first byte.
+pub(crate) fn error_offset(text: &str, error: &serde_json::Error) -> usize {
     let reason = error.to_string();
     let lines_before: usize =
         text.split_inclusive('\n').take(error.line().saturating_sub(1)).map(str::len).sum();
     let offset = lines_before + error.column();
-    // A list or an object where something else is expected is told of from in front of it.
-    let is_in_front = matches!(text.as_bytes().get(offset), Some(b'{' | b'['))
+    // The error for an unexpected list or object is reported in front of it.
+    let is_before_value = matches!(text.as_bytes().get(offset), Some(b'{' | b'['))
         && (reason.starts_with("invalid type: map") || reason.starts_with("invalid type: sequence"));
-    (offset + usize::from(is_in_front)).clamp(1, text.len().max(1))
+    (offset + usize::from(is_before_value)).clamp(1, text.len().max(1))
 }
 
 #[cfg(test)]
@@ -241,7 +249,7 @@ mod tests {
     use crate::arguments::ToolParameter;
 
     #[derive(Debug, Deserialize, JsonSchema)]
-    #[expect(dead_code, reason = "never read rightly here")]
+    #[expect(dead_code, reason = "never parsed successfully")]
     struct Trip {
         name: String,
         stops: Vec<Stop>,
@@ -249,7 +257,7 @@ mod tests {
     }
 
     #[derive(Debug, Deserialize, JsonSchema)]
-    #[expect(dead_code, reason = "never read rightly here")]
+    #[expect(dead_code, reason = "never parsed successfully")]
     struct Stop {
         nights: u8,
         by: Option<By>,
@@ -263,12 +271,12 @@ mod tests {
 
     fn mistake<T: ToolParameter + std::fmt::Debug>(text: &str) -> String {
         let parameter = Parameter::new::<T>("it", None, true);
-        let schema = crate::arguments::schemas::of_parameter(&parameter);
-        wrong(&parameter, &schema, text, &serde_json::from_str::<T>(text).unwrap_err())
+        let schema = crate::arguments::schemas::parameter_schema(&parameter);
+        wrong_value(&parameter, &schema, text, &serde_json::from_str::<T>(text).unwrap_err())
     }
 
     #[test]
-    fn at_the_top() {
+    fn mistakes_at_the_top_level() {
         assert_eq!(
             mistake::<i32>("\"abc\""),
             "`it`: expected an integer from -2147483648 to 2147483647, got \"abc\""
@@ -282,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_or_an_object_where_something_else_is_expected() {
+    fn unexpected_lists_and_objects() {
         let table = [
             (r#"{"name": {"x": 1}, "stops": []}"#, "`it.name`: expected a string, got an object"),
             (r#"{"name":["x"],"stops":[]}"#, "`it.name`: expected a string, got a list"),
@@ -298,10 +306,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_within_an_enum_with_a_tag_is_not_told_of_the_whole() {
+    fn mistakes_inside_tagged_enums() {
         #[derive(Debug, Deserialize, JsonSchema)]
         #[serde(tag = "is")]
-        #[expect(dead_code, reason = "never read rightly here")]
+        #[expect(dead_code, reason = "never parsed successfully")]
         enum Leg {
             Ride { by: By },
             Stay { nights: u8 },
@@ -320,7 +328,7 @@ mod tests {
     }
 
     #[derive(Debug, Deserialize, JsonSchema)]
-    #[expect(dead_code, reason = "never read rightly here")]
+    #[expect(dead_code, reason = "never parsed successfully")]
     enum Shape {
         Circle { radius: u8 },
         Square(u8),
@@ -329,7 +337,7 @@ mod tests {
 
     #[derive(Debug, Deserialize, JsonSchema)]
     #[serde(untagged)]
-    #[expect(dead_code, reason = "never read rightly here")]
+    #[expect(dead_code, reason = "never parsed successfully")]
     enum Either {
         Number(u8),
         Text(String),
@@ -348,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn of_unusual_types() {
+    fn mistakes_in_unusual_types() {
         assert_eq!(mistake::<(u8, String)>("[1]"), "`it`: invalid length 1, expected a tuple of size 2");
         assert_eq!(mistake::<Shape>("\"Circl\""), "`it`: expected `Circle`, `Square`, `Dot`, got \"Circl\"");
         assert_eq!(mistake::<Shape>("{\"Circle\":{}}"), "`it.Circle.radius` is missing");
@@ -363,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn below_the_top() {
+    fn nested_mistakes() {
         let cases = [
             (r#"{"name": 5, "stops": []}"#, "`it.name`: expected a string, got 5"),
             (
@@ -387,19 +395,19 @@ mod tests {
     }
 
     #[test]
-    fn a_long_value_is_cut_between_characters() {
+    fn long_values_are_truncated_between_characters() {
         let mistake = mistake::<u8>(&format!("{:?}", "é".repeat(1000)));
         assert!(mistake.ends_with("é…") && mistake.chars().count() < 120, "{mistake}");
     }
 
     #[test]
-    fn depth_is_no_danger() {
+    fn deep_values_are_reported() {
         let text = "[".repeat(1_000_000) + &"]".repeat(1_000_000);
         assert!(mistake::<serde_json::Value>(&text).starts_with("`it` is nested too deeply"));
     }
 
     #[test]
-    fn any_offset_of_any_text_is_located() {
+    fn locates_any_offset() {
         let text = r#" {"a": [1, {"b\"": "c"}, []], "d": {}, "e": null} "#;
         for offset in 0..=text.len() + 2 {
             let _ = Locator::locate(text, offset);

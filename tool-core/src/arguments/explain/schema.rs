@@ -1,9 +1,9 @@
-//! A schema in words.
+//! Descriptions of schemas.
 
 use serde_json::Value;
 
-/// A schema in words: `an integer from 0 to 255`, `one of "a", "b"`, `a list`.
-pub(crate) fn of_schema(schema: &Value) -> String {
+/// Describes a schema: `an integer from 0 to 255`, `one of "a", "b"`, `a list`.
+pub(crate) fn describe_schema(schema: &Value) -> String {
     if let Some(variants) = schema["enum"].as_array() {
         let variants: Vec<_> = variants.iter().map(Value::to_string).collect();
         return format!("one of {}", variants.join(", "));
@@ -11,7 +11,7 @@ pub(crate) fn of_schema(schema: &Value) -> String {
     if let Some(variant) = schema.get("const") {
         return variant.to_string();
     }
-    // A variant that holds data.
+    // A variant with data.
     if let (Some([name]), Some(_)) = (
         schema["required"].as_array().map(Vec::as_slice),
         schema["additionalProperties"].as_bool().filter(|may| !may),
@@ -19,25 +19,30 @@ pub(crate) fn of_schema(schema: &Value) -> String {
         return format!("an object with {name}");
     }
     if let Some(choices) = schema["anyOf"].as_array().or_else(|| schema["oneOf"].as_array()) {
-        return choices.iter().map(of_schema).collect::<Vec<_>>().join(" or ");
+        return choices.iter().map(describe_schema).collect::<Vec<_>>().join(" or ");
     }
     match &schema["type"] {
         Value::Array(types) => {
             let mut single = schema.clone();
-            let words = types.iter().map(|one| {
+            let descriptions = types.iter().map(|one| {
                 single["type"] = one.clone();
-                of_schema(&single)
+                describe_schema(&single)
             });
-            words.collect::<Vec<_>>().join(" or ")
+            descriptions.collect::<Vec<_>>().join(" or ")
         }
         Value::String(name) => match &**name {
-            "integer" => format!("an integer{}", range_in(schema)),
-            "number" => format!("a number{}", range_in(schema)),
-            "string" => format!("a string{}", text_in(schema)),
+            "integer" => format!("an integer{}", describe_range(schema)),
+            "number" => format!("a number{}", describe_range(schema)),
+            "string" => format!("a string{}", describe_text(schema)),
             "boolean" => "true or false".into(),
-            "array" => format!("a list{}", lengths(&schema["minItems"], &schema["maxItems"], "items")),
+            "array" => {
+                format!("a list{}", describe_lengths(&schema["minItems"], &schema["maxItems"], "items"))
+            }
             "object" => {
-                format!("an object{}", lengths(&schema["minProperties"], &schema["maxProperties"], "entries"))
+                format!(
+                    "an object{}",
+                    describe_lengths(&schema["minProperties"], &schema["maxProperties"], "entries")
+                )
             }
             "null" => "null".into(),
             name => format!("a {name}"),
@@ -46,8 +51,8 @@ pub(crate) fn of_schema(schema: &Value) -> String {
     }
 }
 
-/// ` from 1 to 100`, as far as the schema has bounds.
-fn range_in(schema: &Value) -> String {
+/// Describes the bounds of a number, such as ` from 1 to 100`.
+fn describe_range(schema: &Value) -> String {
     let mut range = match (&schema["minimum"], &schema["maximum"]) {
         (Value::Null, Value::Null) => String::new(),
         (lowest, Value::Null) => format!(" from {lowest}"),
@@ -60,17 +65,17 @@ fn range_in(schema: &Value) -> String {
     range
 }
 
-/// ` of 1 to 64 characters that matches …`, as far as the schema says it.
-fn text_in(schema: &Value) -> String {
-    let mut words = lengths(&schema["minLength"], &schema["maxLength"], "characters");
+/// Describes the limits of a string, such as ` of 1 to 64 characters that matches …`.
+fn describe_text(schema: &Value) -> String {
+    let mut text = describe_lengths(&schema["minLength"], &schema["maxLength"], "characters");
     if let Some(pattern) = schema["pattern"].as_str() {
-        words = format!("{words} that matches `{pattern}`");
+        text = format!("{text} that matches `{pattern}`");
     }
-    words
+    text
 }
 
-/// ` of 1 to 64 characters`
-fn lengths(shortest: &Value, longest: &Value, units: &str) -> String {
+/// Describes a length, such as ` of 1 to 64 characters`.
+fn describe_lengths(shortest: &Value, longest: &Value, units: &str) -> String {
     match (shortest, longest) {
         (Value::Null, Value::Null) => String::new(),
         (shortest, Value::Null) => format!(" of at least {shortest} {units}"),

@@ -1,12 +1,12 @@
-//! Limits on what a model reads of a call.
+//! The limit on the output of calls.
 
 use super::Settings;
 use crate::tool::Budget;
 use crate::toolset::ToolSet;
 
 impl ToolSet {
-    /// The same tools, but the model reads so many characters of what a call gives back at most, be it an output or an
-    /// error: see [`ToolOutput::truncated`](crate::ToolOutput::truncated). Of several limits the smallest holds.
+    /// Limits the number of characters that the model reads of the output or error of one call: see
+    /// [`ToolOutput::truncated`](crate::ToolOutput::truncated). The smallest of several limits applies.
     ///
     /// ```
     /// use tool_core::{ToolCall, ToolContext, tool, tools};
