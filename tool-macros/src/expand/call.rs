@@ -74,11 +74,11 @@ impl Call<'_> {
         !self.tool.parameters.is_empty() && self.tool.parameters.iter().all(is_in_chain)
     }
 
-    /// Returns the chain `Taken::new().and::<f64>(arguments, 0)` for the arguments without a default, and the
+    /// Returns the chain `Taken::empty().and::<f64>(arguments, 0)` for the arguments without a default, and the
     /// pattern for its values.
     fn take_without_defaults(&self) -> (TokenStream, TokenStream) {
         let private = self.private;
-        let mut taken = quote!(#private::Taken::new());
+        let mut taken = quote!(#private::Taken::empty());
         let mut pattern = quote!(());
         for (position, index, parameter) in self.parameters() {
             if let Parameter::Model(parameter) = parameter

@@ -36,7 +36,7 @@ use crate::tool_fn::ToolFn;
 ///         ],
 ///         None,
 ///         |arguments, _| {
-///             let taken = private::Taken::new().and::<f64>(arguments, 0).and_last::<Option<f64>>(arguments, 1);
+///             let taken = private::Taken::empty().and::<f64>(arguments, 0).and_last::<Option<f64>>(arguments, 1);
 ///             let (Some((((), a), b)),) = (taken.finish(),) else { return None };
 ///             let output = sum(a, b);
 ///             Some(private::Pending::ready(private::Returned::new(&output).__tool_core_kind().convert(output)))

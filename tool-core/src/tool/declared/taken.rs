@@ -12,7 +12,7 @@ pub struct Taken<T>(Option<T>);
 impl Taken<()> {
     /// Starts without arguments.
     #[must_use]
-    pub fn new() -> Self {
+    pub fn empty() -> Self {
         Self(Some(()))
     }
 }
