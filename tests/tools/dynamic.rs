@@ -1,10 +1,11 @@
 //! Tools made of a JSON Schema at run time: what schemas are taken, what arguments, and what is told of wrong ones.
 
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use tests::support::sampling::size;
 use tool_core::{DynamicTool, Tool, ToolCall, ToolContext, ToolExecution, ToolSet};
 
 /// A tool that gives back what it was given.
@@ -483,6 +484,15 @@ fn schemas_that_cannot_be_used() {
 }
 
 /// Made in some time that is bounded, and never with a stack that overflows: a test has but 2 MiB of it.
+/// No schema may be larger than this, in bytes.
+const LARGEST_SCHEMA: usize = 1 << 20;
+
+/// Work is counted in allocated bytes, which does not depend on the machine.
+fn assert_bounded(name: &str, length: usize, bytes: u64) {
+    let most = 500 * length as u64 + 10_000_000;
+    assert!(bytes < most, "{name}: {bytes} bytes are allocated for {length}");
+}
+
 #[test]
 fn hostile_schemas_are_refused_or_taken_in_bounded_time() {
     // `json!` recurses into what it is given.
@@ -550,21 +560,22 @@ fn hostile_schemas_are_refused_or_taken_in_bounded_time() {
         ),
     ];
     for (name, schema, expected) in table {
-        let started = Instant::now();
-        let made = DynamicTool::new("echo", "", schema, |_: Value| ());
-        let told = made.err().map(|error| error.to_string());
+        let mut told = None;
+        let work = allocation_counter::measure(|| {
+            told = DynamicTool::new("echo", "", schema, |_: Value| ()).err().map(|error| error.to_string());
+        });
         let told = told
             .as_deref()
             .and_then(|told| told.strip_prefix("the schema of the tool `echo` cannot be used: "));
         assert_eq!(told.is_some(), expected.is_some(), "{name}: {told:?}");
         assert!(told.unwrap_or_default().starts_with(expected.unwrap_or_default()), "{name}: {told:?}");
         assert!(told.is_none_or(|told| told.len() < 700), "{name}");
-        assert!(started.elapsed() < Duration::from_secs(300), "{name}: {:?}", started.elapsed());
+        assert_bounded(name, LARGEST_SCHEMA, work.bytes_total);
     }
 }
 
-#[tokio::test]
-async fn hostile_arguments_are_refused_briefly_in_bounded_time() {
+#[test]
+fn hostile_arguments_are_refused_briefly_in_bounded_time() {
     let choice =
         json!({ "type": "object", "properties": { "it": { "$ref": "#/$defs/it" } }, "required": ["it"] });
     let many: Map<_, _> =
@@ -580,18 +591,18 @@ async fn hostile_arguments_are_refused_briefly_in_bounded_time() {
         },
         "$defs": { "it": { "anyOf": [choice, choice, choice, { "type": "integer" }] } },
     });
-    let numbers = |text: &str| format!(r#"{{"numbers": [{}]}}"#, vec![text; 300_000].join(","));
+    let numbers = |text: &str| format!(r#"{{"numbers": [{}]}}"#, vec![text; size(30_000, 300_000)].join(","));
     let table = [
         (
-            "10 MB of text",
-            format!(r#"{{"text": "{}!"}}"#, "a".repeat(10_000_000)),
+            "a long text",
+            format!(r#"{{"text": "{}!"}}"#, "a".repeat(size(1_000_000, 10_000_000))),
             "`text`: expected a string that matches",
         ),
         ("a wrong list", numbers("\"no\""), "`numbers[0]`: expected an integer, got \"no\"; "),
         (
             "a list to mend",
             numbers("\"3\""),
-            "`numbers`: expected a list without repetitions, got a list of 300000",
+            "`numbers`: expected a list without repetitions, got a list of 30000",
         ),
         (
             "deep choices",
@@ -600,12 +611,16 @@ async fn hostile_arguments_are_refused_briefly_in_bounded_time() {
         ),
         (
             "deep lists",
-            format!(r#"{{"it": {}1{}}}"#, "[".repeat(5_000_000), "]".repeat(5_000_000)),
+            format!(
+                r#"{{"it": {}1{}}}"#,
+                "[".repeat(size(500_000, 5_000_000)),
+                "]".repeat(size(500_000, 5_000_000))
+            ),
             "`it` is nested too deeply",
         ),
         (
             "many words",
-            format!(r#"{{"words": [{}]}}"#, vec!["\"NAME19999\""; 30_000].join(",")),
+            format!(r#"{{"words": [{}]}}"#, vec!["\"NAME19999\""; size(3_000, 30_000)].join(",")),
             "`words[0]`: expected one of \"name0\", \"name1\", ",
         ),
         ("many missing", r#"{"many": {}}"#.to_owned(), "`many.name0` is missing, expected an integer; "),
@@ -613,23 +628,27 @@ async fn hostile_arguments_are_refused_briefly_in_bounded_time() {
             "many unknown",
             format!(
                 "{{{}}}",
-                (0..500_000).map(|number| format!("\"x{number}\":0")).collect::<Vec<_>>().join(",")
+                (0..size(50_000, 500_000))
+                    .map(|number| format!("\"x{number}\":0"))
+                    .collect::<Vec<_>>()
+                    .join(",")
             ),
             "there is no argument `x0`",
         ),
     ];
     let set = set_of(echo(schema));
     for (name, text, expected) in table {
-        let started = Instant::now();
-        let told = outcome(&set, &text).await.unwrap_err();
+        let mut told = Ok(Value::Null);
+        let work = allocation_counter::measure(|| told = outcome(&set, &text).now_or_never().unwrap());
+        let told = told.unwrap_err();
         assert!(told.starts_with(expected) && told.len() < 6000, "{name}, {} bytes: {told:.500}", told.len());
-        assert!(started.elapsed() < Duration::from_secs(300), "{name}: {:?}", started.elapsed());
+        assert_bounded(name, text.len(), work.bytes_total);
     }
 }
 
 /// Deep arguments, judged through as many schemas on each level as there may be. A test has but 2 MiB of stack.
-#[tokio::test]
-async fn deep_arguments_and_long_chains() {
+#[test]
+fn deep_arguments_and_long_chains() {
     type Around = fn(Value) -> Value;
     let kinds: [(&str, Around); 7] = [
         ("allOf", |inner| json!({ "allOf": [inner] })),
@@ -651,12 +670,14 @@ async fn deep_arguments_and_long_chains() {
         let set = set_of(echo(schema));
         let levels = r#"{"end":"a","it":"#.repeat(124);
         let deep = |end: &str| format!(r#"{{"it":{levels}{{"end":{end}}}{}"#, "}".repeat(125));
-        let started = Instant::now();
-        assert!(outcome(&set, &deep("\"a\"")).await.is_ok(), "{name}");
-        let told = outcome(&set, &deep("\"b\"")).await.unwrap_err();
-        assert!(told.starts_with("`it") && told.len() < 6000, "{name}: {told}");
-        assert!(outcome(&set, &deep("{}")).await.is_err(), "{name}");
-        assert!(started.elapsed() < Duration::from_secs(300), "{name}: {:?}", started.elapsed());
+        let work = allocation_counter::measure(|| {
+            let outcome = |end: &str| outcome(&set, &deep(end)).now_or_never().unwrap();
+            assert!(outcome("\"a\"").is_ok(), "{name}");
+            let told = outcome("\"b\"").unwrap_err();
+            assert!(told.starts_with("`it") && told.len() < 6000, "{name}: {told}");
+            assert!(outcome("{}").is_err(), "{name}");
+        });
+        assert_bounded(name, 3 * deep("{}").len(), work.bytes_total);
     }
 }
 

@@ -12,6 +12,7 @@ use tool_core::{
     ToolOutput, ToolPolicy, Usage,
 };
 
+use tests::support::sampling::cases;
 use tests::support::ways::{assert_valid, restored};
 
 /// What is decided by chance. When it is at its end, all goes well.
@@ -348,7 +349,7 @@ fn drive(bytes: &[u8], goes_on: bool) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(cases(300, 3000))]
 
     #[test]
     fn a_run_is_sound_whatever_happens(bytes in prop::collection::vec(any::<u8>(), 0..300), goes_on: bool) {

@@ -7,6 +7,7 @@ use tool_core::{
 };
 
 use super::{Puppet, assert_sound, broken, call, conversation, memories, reply};
+use tests::support::sampling::size;
 use tests::support::ways::assert_valid;
 
 #[tool]
@@ -170,11 +171,14 @@ async fn nothing_at_all_is_an_answer() {
     assert_eq!(broken(|| agent(model())).await.unwrap().turns(), 1);
 }
 
-const TEN_THOUSAND: usize = 10_000;
+/// Ten thousand, or fewer in a sample.
+fn many() -> usize {
+    size(1_000, 10_000)
+}
 
 fn ten_thousand() -> Puppet {
     Puppet::calling(|turn| match turn {
-        0 => (0..TEN_THOUSAND).map(|n| call("", "look", &other_place(n))).collect(),
+        0 => (0..many()).map(|n| call("", "look", &other_place(n))).collect(),
         _ => vec![],
     })
 }
@@ -198,7 +202,7 @@ async fn ten_thousand_calls_are_made_or_refused_as_one_says() {
         } else {
             agent.ask("What now?").await
         };
-        assert_eq!(outcome.as_ref().unwrap().tool_executions().len(), TEN_THOUSAND);
+        assert_eq!(outcome.as_ref().unwrap().tool_executions().len(), many());
         assert_sound(&outcome, &memory).await;
     }
 }
@@ -215,7 +219,7 @@ async fn ten_thousand_calls_by_hand() {
                 run.record_response(response).await.unwrap();
             }
             Step::CallTools(calls) => {
-                for call in calls.into_iter().take(TEN_THOUSAND / 4) {
+                for call in calls.into_iter().take(many() / 4) {
                     let execution = run.execute(call).await.unwrap();
                     run.record_result(execution).await.unwrap();
                 }
@@ -226,14 +230,14 @@ async fn ten_thousand_calls_by_hand() {
         run = agent.resume(serde_json::from_str::<Run>(&state).unwrap()).start();
     }
     let answer = run.finish().await.unwrap();
-    assert_eq!((answer.tool_executions().len(), answer.turns()), (TEN_THOUSAND, 2));
+    assert_eq!((answer.tool_executions().len(), answer.turns()), (many(), 2));
     assert_valid(answer.messages());
 }
 
 #[tokio::test]
 async fn what_no_reader_of_arguments_should_meet() {
-    let deep = "[".repeat(200_000);
-    let long = format!(r#"{{"at": "{}"}}"#, "9".repeat(2_000_000));
+    let deep = "[".repeat(size(20_000, 200_000));
+    let long = format!(r#"{{"at": "{}"}}"#, "9".repeat(size(200_000, 2_000_000)));
     let table = [
         ("look", deep),
         ("look", long),

@@ -4,6 +4,7 @@ use std::panic::panic_any;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use tests::support::sampling::is_exhaustive;
 use tool_core::{Agent, AgentBuilder, ErrorPolicy, RunError, ToolErrorKind, ToolSet, tool, tools};
 
 use super::{Outcome, Puppet, broken, call};
@@ -39,7 +40,14 @@ fn fails() -> Result<u32, String> {
     Err("no".into())
 }
 
-const HUNDRED_MEGABYTES: usize = 100_000_000;
+/// The length of a flood and the arguments that ask for it: a hundred megabytes, or ten in a sample.
+fn flood() -> (usize, &'static str) {
+    if is_exhaustive() {
+        (100_000_000, r#"{"bytes": 100000000}"#)
+    } else {
+        (10_000_000, r#"{"bytes": 10000000}"#)
+    }
+}
 
 #[tool]
 fn floods(bytes: usize) -> String {
@@ -132,7 +140,7 @@ async fn a_run_that_hangs_ends_when_its_time_is_over() {
 
 #[tokio::test]
 async fn a_hundred_megabytes_are_cut_before_anybody_reads_them() {
-    let build = || agent("floods", r#"{"bytes": 100000000}"#).max_output(1000);
+    let build = || agent("floods", flood().1).max_output(1000);
     let told = text_of_call(&broken(build).await);
     assert!(told.len() < 1200, "{}", told.len());
     assert!(told.contains("left out"), "{told}");
@@ -150,10 +158,10 @@ async fn more_than_a_run_may_read_ends_it() {
 #[tokio::test]
 async fn a_hundred_megabytes_without_a_limit_are_kept_whole() {
     for memory in super::memories().await {
-        let agent = agent("floods", r#"{"bytes": 100000000}"#);
+        let agent = agent("floods", flood().1);
         let agent = agent.memory(memory.clone()).context(super::conversation()).build().unwrap();
         let outcome = agent.ask("What now?").await;
-        assert_eq!(text_of_call(&outcome).len(), HUNDRED_MEGABYTES);
+        assert_eq!(text_of_call(&outcome).len(), flood().0);
         super::assert_sound(&outcome, &memory).await;
     }
 }

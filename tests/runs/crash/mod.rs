@@ -1,9 +1,9 @@
 //! Runs that are killed, again and again, and come to what they would have come to.
 //!
 //! A life of a run ends at a place that a seed chooses: between two steps, in the model, in a tool before or behind its
-//! effect, before, in or behind an operation of the store. The next life goes on from what the store has. 50 lives are
-//! processes that are killed, by themselves at such a place or from outside at any moment; 950 are futures that are dropped
-//! where they stand, over a store that outlasts them.
+//! effect, before, in or behind an operation of the store. The next life goes on from what the store has. Of a
+//! thousand lives, 50 are processes that are killed, by themselves at such a place or from outside at any moment; 950 are
+//! futures that are dropped where they stand, over a store that outlasts them. A sample has fewer of both.
 
 mod life;
 mod processes;
@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use life::{Way, live, poll_while, wait_for};
 use scenario::{CONVERSATION, Variant, history};
+use tests::support::sampling::size;
 use tool_core::{ChatMemory, SqliteStore};
 use witness::{End, Witness};
 use world::{Dice, Effect, World, effects};
@@ -95,7 +96,7 @@ fn kill(seed: u64, expected: &[(Variant, (End, Vec<Effect>))]) -> u32 {
 fn a_run_whose_future_is_dropped_anywhere_comes_to_the_same() {
     let expected = Variant::ALL.map(|one| (one, undisturbed(one, Way::Awaited)));
     let (mut killed, mut seed) = (0, 0);
-    while killed < 950 {
+    while killed < size(100, 950) as u32 {
         let of_this_run = std::panic::catch_unwind(|| kill(seed, &expected));
         killed += of_this_run.unwrap_or_else(|panic| {
             println!("the seed was {seed}");

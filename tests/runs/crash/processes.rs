@@ -5,6 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use tests::support::sampling::size;
 use tool_core::SqliteStore;
 
 use super::life::{Way, live, wait_for};
@@ -15,8 +16,6 @@ use super::{NEVER, place, remember_history, undisturbed};
 
 /// What a process is told: where its files are, which run, how it is driven, how far it comes.
 const ORDER: &str = "TOOL_CRASH_ORDER";
-
-const KILLS: u32 = 50;
 
 /// The path of [`one_life`].
 const ONE_LIFE: &str = "crash::processes::one_life";
@@ -73,7 +72,7 @@ fn a_run_whose_process_is_killed_anywhere_comes_to_the_same() {
     let expected = Variant::ALL.map(|one| (one, undisturbed(one, Way::Awaited)));
     let mut killed = 0;
     let mut longest = Duration::from_millis(20);
-    while killed < KILLS {
+    while killed < size(10, 50) {
         let (variant, expected) = &expected[dice.below(3) as usize];
         let place = place();
         let log = place.join("log");

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use futures_util::FutureExt;
 use proptest::prelude::*;
+use tests::support::sampling::cases;
 use tool_core::testing::ScriptedModel;
 use tool_core::{
     AssistantMessage, ChatMemory, ChatModel, ChatRequest, ConversationId, Message, ToolCall, ToolMessage,
@@ -54,7 +55,7 @@ fn others(messages: &[Message]) -> Vec<String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 2_000, ..ProptestConfig::default() })]
+    #![proptest_config(cases(200, 2_000))]
 
     #[test]
     fn a_repaired_history_is_acceptable(history in history()) {
