@@ -350,7 +350,7 @@ async fn an_answer_over_http_that_cannot_be_read_fails_at_once() {
     let large = || {
         format!(
             r#"{{"jsonrpc":"2.0","id":ID,"result":{{"content":[{{"type":"text","text":"{}"}}]}}}}"#,
-            "x".repeat(50 << 20)
+            "x".repeat(17 << 20)
         )
     };
     type Answer = fn(&Value, String) -> Response<Body>;

@@ -253,7 +253,7 @@ fn only_what_may_become_a_call_is_held_back() {
 
 #[test]
 fn hostile_texts_take_linear_time_and_do_not_panic() {
-    const LENGTH: usize = 500_000;
+    let length = if std::env::var_os("TESTS_EXHAUSTIVE").is_some() { 500_000 } else { 50_000 };
     let patterns = [
         "{",
         "[",
@@ -290,7 +290,7 @@ fn hostile_texts_take_linear_time_and_do_not_panic() {
     ];
     for pattern in patterns {
         for prefix in ["", "<tool_call>{\"name\":\"sum\",\"arguments\":", "{\"tool\":\"sum\",\"args\":"] {
-            let text = prefix.to_owned() + &pattern.repeat(LENGTH / pattern.len());
+            let text = prefix.to_owned() + &pattern.repeat(length / pattern.len());
             let started = std::time::Instant::now();
             read_pieces([&*text], false);
             // What is quadratic takes many minutes.

@@ -295,14 +295,15 @@ fn no_text_is_a_danger() {
         |sum|weather in|'s|It|5 pm|2 +|* 3|twenty|million million million million|\n|1.2.3.4|/x|ΑΣ|İ"
         .split('|')
         .collect();
-    for first in &pieces {
-        for second in &pieces {
+    let (step, count) = if std::env::var_os("TESTS_EXHAUSTIVE").is_some() { (1, 3_000) } else { (5, 600) };
+    for (index, first) in pieces.iter().enumerate() {
+        for second in pieces.iter().skip(index % step).step_by(step) {
             let text = format!("{first}{second} and the square root of {second} {first}");
             Question::new(&text, &tools).told(&[&text, &format!("!{text}")]);
         }
     }
     for piece in ["sum of 5 and ", "the weather in Paris, ", "1 + ", "Foo Bar, "] {
-        Question::new(&piece.repeat(3_000), &tools).told(&[]);
+        Question::new(&piece.repeat(count), &tools).told(&[]);
     }
 }
 
