@@ -137,9 +137,9 @@ async fn read_request(connection: &mut TcpStream) -> Option<()> {
     Some(())
 }
 
-/// Where a stream of this length is cut: anywhere, or in a sample at every 31st byte and close to the end.
+/// Where a stream of this length is cut: anywhere, or in a sample at every 67th byte and close to the end.
 fn cuts(length: usize) -> Vec<usize> {
-    let is_cut = |end: &usize| is_exhaustive() || end % 31 == length % 31 || length - end < 20;
+    let is_cut = |end: &usize| is_exhaustive() || end % 67 == length % 67 || length - end < 20;
     (0..=length).filter(is_cut).collect()
 }
 

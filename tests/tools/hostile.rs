@@ -23,7 +23,7 @@ const STACK: usize = 2 * 1024 * 1024;
 
 /// The size of a huge text, in bytes.
 fn huge() -> usize {
-    size(1_000_000, 10_000_000)
+    size(500_000, 10_000_000)
 }
 
 /// How much memory a call may take for every byte of its text. A list of one digit each is read as a list of pointers.
@@ -344,8 +344,9 @@ fn parameter(schema: Value) -> Value {
 
 /// Definitions each of which refers to the next, and the last to the first.
 fn circle(link: impl Fn(Value) -> Value) -> Value {
-    let next = |number: usize| json!({ "$ref": format!("#/$defs/d{}", (number + 1) % 1_000) });
-    let definitions = (0..1_000).map(|number| (format!("d{number}"), link(next(number))));
+    let count = size(300, 1_000);
+    let next = |number: usize| json!({ "$ref": format!("#/$defs/d{}", (number + 1) % count) });
+    let definitions = (0..count).map(|number| (format!("d{number}"), link(next(number))));
     json!({ "properties": { "it": { "$ref": "#/$defs/d0" } }, "$defs": Map::from_iter(definitions) })
 }
 
@@ -355,7 +356,7 @@ fn many_properties() -> Value {
 }
 
 fn many_references() -> Value {
-    let names = (0..9_000).map(|number| format!("{number:0100}"));
+    let names = (0..size(2_000, 9_000)).map(|number| format!("{number:0100}"));
     let definitions = names.clone().map(|name| (name, json!({ "type": "string" })));
     let properties = names.map(|name| (name.clone(), json!({ "$ref": format!("#/$defs/{name}") })));
     json!({ "properties": Map::from_iter(properties), "$defs": Map::from_iter(definitions) })
@@ -425,7 +426,7 @@ schemas! {
     schema_of_many_properties: many_properties(),
     schema_of_many_references: many_references(),
     schema_of_many_values: parameter(json!({ "enum": (0..huge() / 100).collect::<Vec<_>>() })),
-    schema_of_many_choices: parameter(json!({ "anyOf": vec![json!({ "properties": { "it": { "$ref": "#" } } }); 10_000] })),
+    schema_of_many_choices: parameter(json!({ "anyOf": vec![json!({ "properties": { "it": { "$ref": "#" } } }); huge() / 1_000] })),
     schema_with_a_long_description: json!({ "type": "object", "description": "é".repeat(huge() / 10) }),
     schema_with_a_long_name: json!({ "properties": { "é".repeat(huge() / 10): many_properties() } }),
     schema_that_is_none: json!([null]),

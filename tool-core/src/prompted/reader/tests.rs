@@ -253,7 +253,7 @@ fn only_what_may_become_a_call_is_held_back() {
 
 #[test]
 fn hostile_texts_take_linear_time_and_do_not_panic() {
-    let length = if std::env::var_os("TESTS_EXHAUSTIVE").is_some() { 500_000 } else { 50_000 };
+    let length = if std::env::var_os("TESTS_EXHAUSTIVE").is_some() { 500_000 } else { 20_000 };
     let patterns = [
         "{",
         "[",
@@ -297,9 +297,9 @@ fn hostile_texts_take_linear_time_and_do_not_panic() {
             assert!(started.elapsed().as_secs() < 60, "{prefix} {pattern}");
         }
     }
-    read_pieces(["{\"name\":[".repeat(1_000_000).as_str()], false);
+    read_pieces(["{\"name\":[".repeat(2 * length).as_str()], false);
     // What is deep and whole is passed on, for the tool to refuse.
-    let deep = "[".repeat(1_000_000) + &"]".repeat(1_000_000);
+    let deep = "[".repeat(2 * length) + &"]".repeat(2 * length);
     let call = format!(r#"<tool_call>{{"name": "sum", "arguments": {deep}}}</tool_call>"#);
     assert_eq!(read_pieces([&*call], false).calls[0].arguments, deep);
     let python = call.replace('"', "'");
