@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
+use proptest::test_runner::TestRunner;
+use tests::support::sampling::{cases, is_exhaustive, size};
 use tests::support::{RawServer, chunked_answer, whole_answer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -107,11 +108,11 @@ fn corpus() -> Vec<(String, Vec<u8>)> {
 }
 
 /// Starts a server that answers with these parts of a stream, one after another, over connections that stay open.
-async fn serve_parts(body: Vec<u8>, ends: std::ops::RangeInclusive<usize>) -> String {
+async fn serve_parts(body: Vec<u8>, ends: Vec<usize>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
-        let mut ends = ends;
+        let mut ends = ends.into_iter();
         while let Ok((mut connection, _)) = listener.accept().await {
             while let Some(()) = read_request(&mut connection).await {
                 let Some(end) = ends.next() else { return };
@@ -137,13 +138,19 @@ async fn read_request(connection: &mut TcpStream) -> Option<()> {
     Some(())
 }
 
+/// Where a stream of this length is cut: anywhere, or in a sample at every 67th byte and close to the end.
+fn cuts(length: usize) -> Vec<usize> {
+    let is_cut = |end: &usize| is_exhaustive() || end % 67 == length % 67 || length - end < 20;
+    (0..=length).filter(is_cut).collect()
+}
+
 async fn check_each_cut(streams: impl IntoIterator<Item = (String, Vec<u8>)>) {
     for (name, body) in streams {
         let (received, outcome) = answer_with(EVENTS, &body).await;
         let whole = received.without_ids();
         let ends_well = outcome.is_ok();
-        let model = model(&serve_parts(body.clone(), 0..=body.len()).await);
-        for end in 0..=body.len() {
+        let model = model(&serve_parts(body.clone(), cuts(body.len())).await);
+        for end in cuts(body.len()) {
             let (received, outcome) = stream(&model).await;
             match outcome {
                 Ok(response) => {
@@ -186,7 +193,8 @@ async fn a_connection_cut_at_any_byte_keeps_the_partial_response() {
     let begins = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap() + 4;
     let (whole, _) = answer_with(EVENTS, &body).await;
     let finish = answer.windows(21).rposition(|bytes| bytes == br#""finish_reason":"tool"#).unwrap();
-    let cuts: Vec<_> = (begins..answer.len()).collect();
+    let step = size(7, 1);
+    let cuts: Vec<_> = (begins..answer.len()).step_by(step).collect();
     let server = RawServer::answering_in_turn(cuts.iter().map(|end| answer[..*end].to_vec()).collect()).await;
     let model = model(&server.base_url());
     for end in cuts {
@@ -229,7 +237,7 @@ fn check_garbage(body: &[u8]) {
 
 #[test]
 fn random_bytes_never_panic() {
-    let mut runner = TestRunner::new(Config { failure_persistence: None, ..Config::with_cases(100) });
+    let mut runner = TestRunner::new(cases(50, 100));
     let garbage = prop::collection::vec(any::<u8>(), 0..2000);
     runner
         .run(&garbage, |body| {
@@ -258,7 +266,7 @@ fn garbled_streams_never_panic() {
             body
         },
     );
-    let mut runner = TestRunner::new(Config { failure_persistence: None, ..Config::with_cases(300) });
+    let mut runner = TestRunner::new(cases(60, 300));
     runner
         .run(&garbled, |body| {
             check_garbage(&body);
@@ -386,10 +394,10 @@ async fn reports_a_compressed_answer() {
 /// Lists nested a hundred thousand levels deep, in every position of a value.
 #[tokio::test]
 async fn deeply_nested_values_do_not_overflow_the_stack() {
-    const DEPTH: usize = 100_000;
-    let lists = "[".repeat(DEPTH) + &"]".repeat(DEPTH);
-    let objects = r#"{"a":"#.repeat(DEPTH) + "1" + &"}".repeat(DEPTH);
-    let parts = r#"{"thinking":"#.repeat(DEPTH) + "1" + &"}".repeat(DEPTH);
+    let depth = size(20_000, 100_000);
+    let lists = "[".repeat(depth) + &"]".repeat(depth);
+    let objects = r#"{"a":"#.repeat(depth) + "1" + &"}".repeat(depth);
+    let parts = r#"{"thinking":"#.repeat(depth) + "1" + &"}".repeat(depth);
     for deep in [lists, objects, parts] {
         let places = [
             format!(r#"{{"choices":[{{"delta":{{"content":"Ebb","x":{deep}}},"finish_reason":"stop"}}]}}"#),

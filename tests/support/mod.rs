@@ -2,6 +2,7 @@
 
 pub mod checked;
 pub mod mcp_served;
+pub mod sampling;
 pub mod schema;
 pub mod ways;
 

@@ -359,7 +359,7 @@ async fn an_invalid_response_over_http_fails_immediately() {
     let large = || {
         format!(
             r#"{{"jsonrpc":"2.0","id":ID,"result":{{"content":[{{"type":"text","text":"{}"}}]}}}}"#,
-            "x".repeat(50 << 20)
+            "x".repeat(17 << 20)
         )
     };
     type Respond = fn(&Value, String) -> Response<Body>;

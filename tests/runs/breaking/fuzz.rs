@@ -14,6 +14,7 @@ use tool_core::run::{ErrorPolicy, Run, RunLimits, Step};
 use tool_core::tool::{ToolErrorKind, ToolExecution};
 use tool_core::{Approval, Message, RunErrorKind, ToolCall, ToolError, ToolOutput};
 
+use tests::support::sampling::cases;
 use tests::support::ways::{assert_valid, restored};
 
 /// A source of random decisions. Past its end, everything succeeds.
@@ -348,7 +349,7 @@ fn drive(bytes: &[u8], goes_on: bool) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(cases(300, 3000))]
 
     #[test]
     fn a_run_stays_valid_under_random_events(bytes in prop::collection::vec(any::<u8>(), 0..300), goes_on: bool) {

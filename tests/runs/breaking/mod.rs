@@ -102,7 +102,7 @@ async fn assert_sound(outcome: &Outcome, memory: &ChatMemory) {
         Err(_) => assert_eq!(behind, []),
     }
     let id = conversation();
-    let open = tokio::time::timeout(std::time::Duration::from_secs(5), memory.open(&id)).await;
+    let open = tokio::time::timeout(std::time::Duration::from_secs(60), memory.open(&id)).await;
     assert!(open.expect("the conversation is free").is_ok());
 }
 

@@ -11,6 +11,7 @@ use tool_core::tool::ToolErrorKind;
 use tool_core::{Agent, ChatModel, RunErrorKind, ToolCall, tool, tools};
 
 use super::{Puppet, assert_sound, call, conversation, in_all_ways, memories, reply};
+use tests::support::sampling::size;
 use tests::support::ways::assert_valid;
 
 #[tool]
@@ -188,11 +189,14 @@ async fn an_empty_reply_is_an_answer() {
     assert_eq!(in_all_ways(|| agent(model())).await.unwrap().turns(), 1);
 }
 
-const TEN_THOUSAND: usize = 10_000;
+/// Ten thousand, or fewer in a sample.
+fn many() -> usize {
+    size(1_000, 10_000)
+}
 
 fn ten_thousand() -> Puppet {
     Puppet::calling(|turn| match turn {
-        0 => (0..TEN_THOUSAND).map(|n| call("", "look", &other_place(n))).collect(),
+        0 => (0..many()).map(|n| call("", "look", &other_place(n))).collect(),
         _ => vec![],
     })
 }
@@ -219,7 +223,7 @@ async fn executes_or_refuses_ten_thousand_calls_as_limited() {
         } else {
             agent.ask("What now?").await
         };
-        assert_eq!(outcome.as_ref().unwrap().tool_executions().len(), TEN_THOUSAND);
+        assert_eq!(outcome.as_ref().unwrap().tool_executions().len(), many());
         assert_sound(&outcome, &memory).await;
     }
 }
@@ -236,7 +240,7 @@ async fn executes_ten_thousand_calls_step_by_step() {
                 run.record_response(response).await.unwrap();
             }
             Step::CallTools(calls) => {
-                for call in calls.into_iter().take(TEN_THOUSAND / 4) {
+                for call in calls.into_iter().take(many() / 4) {
                     let execution = run.execute(call).await.unwrap();
                     run.record_result(execution).await.unwrap();
                 }
@@ -247,14 +251,14 @@ async fn executes_ten_thousand_calls_step_by_step() {
         run = agent.resume(serde_json::from_str::<Run>(&state).unwrap()).start();
     }
     let answer = run.finish().await.unwrap();
-    assert_eq!((answer.tool_executions().len(), answer.turns()), (TEN_THOUSAND, 2));
+    assert_eq!((answer.tool_executions().len(), answer.turns()), (many(), 2));
     assert_valid(answer.messages());
 }
 
 #[tokio::test]
 async fn reports_malformed_calls_to_the_model() {
-    let deep = "[".repeat(200_000);
-    let long = format!(r#"{{"at": "{}"}}"#, "9".repeat(2_000_000));
+    let deep = "[".repeat(size(20_000, 200_000));
+    let long = format!(r#"{{"at": "{}"}}"#, "9".repeat(size(200_000, 2_000_000)));
     let table = [
         ("look", deep),
         ("look", long),

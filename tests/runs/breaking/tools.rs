@@ -4,6 +4,7 @@ use std::panic::panic_any;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use tests::support::sampling::is_exhaustive;
 use tool_core::agent::AgentBuilder;
 use tool_core::run::{ErrorPolicy, StopReason};
 use tool_core::tool::ToolErrorKind;
@@ -42,7 +43,14 @@ fn fails() -> Result<u32, String> {
     Err("no".into())
 }
 
-const HUNDRED_MEGABYTES: usize = 100_000_000;
+/// The length of a flood and the arguments that ask for it: a hundred megabytes, or ten in a sample.
+fn flood() -> (usize, &'static str) {
+    if is_exhaustive() {
+        (100_000_000, r#"{"bytes": 100000000}"#)
+    } else {
+        (10_000_000, r#"{"bytes": 10000000}"#)
+    }
+}
 
 #[tool]
 fn floods(bytes: usize) -> String {
@@ -141,7 +149,7 @@ async fn the_time_limit_ends_a_hanging_run() {
 
 #[tokio::test]
 async fn truncates_a_huge_output() {
-    let build = || agent("floods", r#"{"bytes": 100000000}"#).max_output_chars(1000);
+    let build = || agent("floods", flood().1).max_output_chars(1000);
     let actual = text_of_call(&in_all_ways(build).await);
     assert!(actual.len() < 1200, "{}", actual.len());
     assert!(actual.contains("left out"), "{actual}");
@@ -159,10 +167,10 @@ async fn the_output_limit_of_a_run_ends_it() {
 #[tokio::test]
 async fn stores_a_huge_output_whole_without_a_limit() {
     for memory in super::memories().await {
-        let agent = agent("floods", r#"{"bytes": 100000000}"#);
+        let agent = agent("floods", flood().1);
         let agent = agent.memory(memory.clone()).context(super::conversation()).build().unwrap();
         let outcome = agent.ask("What now?").await;
-        assert_eq!(text_of_call(&outcome).len(), HUNDRED_MEGABYTES);
+        assert_eq!(text_of_call(&outcome).len(), flood().0);
         super::assert_sound(&outcome, &memory).await;
     }
 }

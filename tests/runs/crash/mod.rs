@@ -3,7 +3,7 @@
 //! A life of a run ends at a point that a seed chooses: between two steps, in the model, in a tool before or after its
 //! effect, or before, during or after an operation of the store. The next life continues from the stored state. 50
 //! lives are processes that are killed, by themselves at such a point or from outside at any moment; 950 are futures
-//! that are dropped at such a point, over a store that outlives them.
+//! that are dropped at such a point, over a store that outlives them. A sample has fewer of both.
 
 mod life;
 mod processes;
@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use life::{Way, live, poll_while, wait_for};
 use scenario::{CONVERSATION, Variant, history};
+use tests::support::sampling::size;
 use tool_core::{ChatMemory, SqliteStore};
 use witness::{End, Witness};
 use world::{Dice, Effect, World, effects};
@@ -95,7 +96,7 @@ fn kill(seed: u64, expected: &[(Variant, (End, Vec<Effect>))]) -> u32 {
 fn a_run_survives_dropped_futures_at_any_point() {
     let expected = Variant::ALL.map(|one| (one, undisturbed(one, Way::Awaited)));
     let (mut killed, mut seed) = (0, 0);
-    while killed < 950 {
+    while killed < size(100, 950) as u32 {
         let of_this_run = std::panic::catch_unwind(|| kill(seed, &expected));
         killed += of_this_run.unwrap_or_else(|panic| {
             println!("the seed was {seed}");

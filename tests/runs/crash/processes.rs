@@ -5,6 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use tests::support::sampling::size;
 use tool_core::SqliteStore;
 
 use super::life::{Way, live, wait_for};
@@ -16,8 +17,6 @@ use super::{NEVER, directory, remember_history, undisturbed};
 /// The environment variable with the order of a process: the variant of the run, the way of driving it, the number of
 /// points that it passes, and the directory of its files.
 const ORDER: &str = "TOOL_CRASH_ORDER";
-
-const KILLS: u32 = 50;
 
 /// The path of [`one_life`].
 const ONE_LIFE: &str = "crash::processes::one_life";
@@ -74,7 +73,7 @@ fn a_run_survives_killed_processes_at_any_point() {
     let expected = Variant::ALL.map(|one| (one, undisturbed(one, Way::Awaited)));
     let mut killed = 0;
     let mut longest = Duration::from_millis(20);
-    while killed < KILLS {
+    while killed < size(10, 50) {
         let (variant, expected) = &expected[dice.below(3) as usize];
         let directory = directory();
         let log = directory.join("log");

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use futures_util::FutureExt;
 use proptest::prelude::*;
+use tests::support::sampling::cases;
 use tool_core::memory::{Window, repair_history};
 use tool_core::model::{AssistantMessage, ChatRequest, ConversationId, ToolMessage};
 use tool_core::testing::ScriptedModel;
@@ -53,7 +54,7 @@ fn texts_without_results(messages: &[Message]) -> Vec<String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 2_000, ..ProptestConfig::default() })]
+    #![proptest_config(cases(200, 2_000))]
 
     #[test]
     fn a_repaired_history_is_valid(history in history()) {

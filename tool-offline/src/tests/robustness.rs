@@ -44,13 +44,14 @@ fn survives_any_text() {
         |sum|weather in|'s|It|5 pm|2 +|* 3|twenty|million million million million|\n|1.2.3.4|/x|ΑΣ|İ"
         .split('|')
         .collect();
-    for first in &snippets {
-        for second in &snippets {
+    let (step, repeated) = if std::env::var_os("TESTS_EXHAUSTIVE").is_some() { (1, 3_000) } else { (8, 300) };
+    for (index, first) in snippets.iter().enumerate() {
+        for second in snippets.iter().skip(index % step).step_by(step) {
             let text = format!("{first}{second} and the square root of {second} {first}");
             Question::new(&text, &tools).run(&[&text, &format!("!{text}")]);
         }
     }
     for snippet in ["sum of 5 and ", "the weather in Paris, ", "1 + ", "Foo Bar, "] {
-        Question::new(&snippet.repeat(3_000), &tools).run(&[]);
+        Question::new(&snippet.repeat(repeated), &tools).run(&[]);
     }
 }

@@ -247,7 +247,7 @@ fn holds_back_only_possible_calls() {
 
 #[test]
 fn hostile_texts_take_linear_time_and_do_not_panic() {
-    const LENGTH: usize = 500_000;
+    let length = if std::env::var_os("TESTS_EXHAUSTIVE").is_some() { 500_000 } else { 20_000 };
     let patterns = [
         "{",
         "[",
@@ -284,16 +284,16 @@ fn hostile_texts_take_linear_time_and_do_not_panic() {
     ];
     for pattern in patterns {
         for prefix in ["", "<tool_call>{\"name\":\"sum\",\"arguments\":", "{\"tool\":\"sum\",\"args\":"] {
-            let text = prefix.to_owned() + &pattern.repeat(LENGTH / pattern.len());
+            let text = prefix.to_owned() + &pattern.repeat(length / pattern.len());
             let started = std::time::Instant::now();
             parse_chunks([&*text], false);
             // Quadratic time would take many minutes.
             assert!(started.elapsed().as_secs() < 60, "{prefix} {pattern}");
         }
     }
-    parse_chunks(["{\"name\":[".repeat(1_000_000).as_str()], false);
+    parse_chunks(["{\"name\":[".repeat(2 * length).as_str()], false);
     // Deep but valid JSON is passed on, for the tool to reject.
-    let deep = "[".repeat(1_000_000) + &"]".repeat(1_000_000);
+    let deep = "[".repeat(2 * length) + &"]".repeat(2 * length);
     let call = format!(r#"<tool_call>{{"name": "sum", "arguments": {deep}}}</tool_call>"#);
     assert_eq!(parse_chunks([&*call], false).calls[0].arguments, deep);
     let python = call.replace('"', "'");
