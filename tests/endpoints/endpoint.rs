@@ -78,7 +78,7 @@ async fn a_response_is_transferred_complete_and_streamed() {
 #[tokio::test]
 async fn a_request_comes_through() {
     let definition = ToolDefinition::new("now")
-        .with_description("Tells the time")
+        .with_description("Returns the time")
         .with_parameters(json!({ "type": "object", "properties": { "zone": { "type": "string" } } }));
     let definitions = ToolDefinitions::from_iter([definition]);
     let call = ToolCall::new("a", "now", r#"{"zone": "UTC"}"#);

@@ -195,7 +195,7 @@ async fn sends_a_malformed_call_back_to_the_model() {
     const FAILED: &str = r#"{"error":{"message":"Failed to call a function.","type":"invalid_request_error","code":"tool_use_failed","failed_generation":"<function=now{}"}}"#;
     let failed = || failing("400 Bad", &[], FAILED);
     let groq = |server: &RawServer| builder(server).endpoint(Endpoint::groq()).build().unwrap();
-    let tools = ToolDefinitions::from_iter([ToolDefinition::new("now").with_description("Tells the time")]);
+    let tools = ToolDefinitions::from_iter([ToolDefinition::new("now").with_description("Returns the time")]);
     let request = request().with_tools(tools);
 
     let server = RawServer::answering_in_turn(vec![failed(), fine()]).await;

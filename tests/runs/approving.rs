@@ -156,7 +156,7 @@ async fn a_user_message_denies_pending_calls() {
     let model = ScriptedModel::new()
         .calls_all([("erase", "{}"), ("look", "{}")])
         .expects(|request| request.messages().last() == Some(&Message::user("Never mind.")))
-        .says("As you wish.");
+        .says("As you like.");
     let agent = erasing(model).build().unwrap();
     let error = agent.ask("Erase").await.unwrap_err();
     let mut run = restored(error.into_run());
@@ -164,7 +164,7 @@ async fn a_user_message_denies_pending_calls() {
     let answer = agent.resume(restored(run)).await.unwrap();
     let texts: Vec<_> = answer.messages()[2..].iter().map(Message::text).collect();
     let denied = "the call was denied: the user sent another message instead";
-    assert_eq!(texts, [denied, "seen", "Never mind.", "As you wish."]);
+    assert_eq!(texts, [denied, "seen", "Never mind.", "As you like."]);
 }
 
 #[tokio::test]

@@ -24,7 +24,7 @@ fn sum(a: f64, b: f64) -> f64 {
     a + b
 }
 
-/// Tells the weather.
+/// Returns the weather.
 #[tool]
 fn get_current_weather(location: String) -> String {
     format!("sunny in {location}")
@@ -182,7 +182,7 @@ async fn executes_calls_that_the_model_writes_as_text() {
     for word in [
         "<tool_call>",
         "<tool_response>",
-        r#""name":"get_current_weather","description":"Tells the weather.","parameters":{"type":"object""#,
+        r#""name":"get_current_weather","description":"Returns the weather.","parameters":{"type":"object""#,
     ] {
         assert!(system.contains(word), "{word}: {system}");
     }

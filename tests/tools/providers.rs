@@ -57,7 +57,7 @@ impl ToolProvider for Counting {
             let seen = format!("{said} {messages} {user} {}", request.conversation());
             self.seen.lock().unwrap().push(seen);
             tokio::task::yield_now().await;
-            let definition = ToolDefinition::new("turn").with_description("Tells the turn");
+            let definition = ToolDefinition::new("turn").with_description("Returns the turn");
             Ok(ToolSet::default().with(OfTurn { definition, turn })?)
         })
     }

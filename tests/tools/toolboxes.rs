@@ -31,7 +31,7 @@ impl Counter {
     /// What a counter begins with.
     const START: u32 = 0;
 
-    /// Adds to the counter, and tells what it is then.
+    /// Adds to the counter, and returns its new value.
     #[tool]
     fn add(&self, #[param("how much", range = 1..=100, default = 1)] by: u32) -> u32 {
         self.count.fetch_add(by, Ordering::Relaxed) + by
@@ -141,7 +141,7 @@ async fn several_toolboxes_of_one_type_share_a_value() {
 fn definitions_equal_those_of_functions() {
     let set = ToolSet::from(Counter::default());
     let add = set.get("add").unwrap();
-    assert_eq!(add.definition().description(), Some("Adds to the counter, and tells what it is then."));
+    assert_eq!(add.definition().description(), Some("Adds to the counter, and returns its new value."));
     assert_eq!(
         add.definition().parameters()["properties"],
         json!({ "by": { "type": "integer", "minimum": 1, "maximum": 100, "description": "how much", "default": 1 } })

@@ -15,7 +15,7 @@ fn tools() -> ToolDefinitions {
         json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false })
     };
     let tide =
-        ToolDefinition::new("get_tide").with_description("Tells the tide").with_parameters(object(json!({
+        ToolDefinition::new("get_tide").with_description("Returns the tide").with_parameters(object(json!({
             "port": { "type": "string", "maxLength": 12 },
             "hours": { "type": "integer", "minimum": 1, "maximum": 48 },
         })));
@@ -25,7 +25,7 @@ fn tools() -> ToolDefinitions {
             "on": { "type": "boolean" },
         })),
     );
-    let now = ToolDefinition::new("now").with_description("Tells the time");
+    let now = ToolDefinition::new("now").with_description("Returns the time");
     ToolDefinitions::from_iter([tide, lamp, now])
 }
 

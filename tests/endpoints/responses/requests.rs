@@ -33,7 +33,7 @@ fn conversation() -> Vec<Message> {
 
 #[tokio::test]
 async fn all_that_can_be_set() {
-    let strict = ToolDefinition::new("now").with_description("Tells the time").into_strict().unwrap();
+    let strict = ToolDefinition::new("now").with_description("Returns the time").into_strict().unwrap();
     let tools = ToolDefinitions::from_iter([strict, ToolDefinition::new("then")]);
     let schema = json!({ "type": "object", "properties": { "city": { "type": "string" } } });
     let options = ModelOptions::default()

@@ -260,7 +260,7 @@ pub(crate) fn agent(variant: Variant, store: &SqliteStore, world: &World) -> Age
     let mortal = || Mortal { store: store.clone(), world: world.clone() };
     let (approving, watching) = (world.clone(), world.clone());
     Agent::builder(Model { world: world.clone(), variant })
-        .instructions("Do as you are told.")
+        .instructions("Follow the instructions.")
         .tools(tools![note, fetch, lock, charge, flaky, delete, book, close])
         .undo_tools(tools![cancel])
         .context(world.clone())
