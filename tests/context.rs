@@ -79,11 +79,11 @@ fn a_set_says_what_it_lacks() {
     assert_eq!(missing(&some).unwrap().to_string(), USER_MISSING);
     assert!(missing(&some.with(app::User)).is_none());
     let renamed = banking().prefix("bank_").unwrap().missing_from(&ToolContext::new()).unwrap();
-    assert!(renamed.to_string().contains("`bank_refund` takes `context::app::Database`"), "{renamed}");
+    assert!(renamed.to_string().contains("`bank_refund` needs `context::app::Database`"), "{renamed}");
     let three = [Injection::of::<u8>(), Injection::of::<u16>(), Injection::of::<u32>()];
     let three =
         ToolSet::default().with(Takes::new("three", three)).unwrap().missing_from(&ToolContext::new());
-    assert!(three.unwrap().to_string().contains("`three` takes `u8`, `u16` and `u32`;"));
+    assert!(three.unwrap().to_string().contains("`three` needs `u8`, `u16` and `u32`;"));
 }
 
 async fn last(mut events: tool_core::EventStream) -> Result<(), RunError> {

@@ -173,8 +173,8 @@ async fn a_run_that_lacks_something_is_refused_before_the_model_is_asked() {
     assert!(matches!(error.kind(), tool_core::RunErrorKind::MissingContext(_)));
     let text = error.to_string();
     for lacks in [
-        "`lookup` takes `injecting::User` and `alloc::sync::Arc<dyn injecting::Clock>`",
-        "`blocked` takes `injecting::User`",
+        "`lookup` needs `injecting::User` and `alloc::sync::Arc<dyn injecting::Clock>`",
+        "`blocked` needs `injecting::User`",
     ] {
         assert!(text.contains(lacks), "{text}");
     }
