@@ -60,13 +60,13 @@ fn banking() -> ToolSet {
         .unwrap()
 }
 
-const ALL_MISSING: &str = "the tools lack what they take from the context: \
-     `refund` takes `tools::context::app::Database` and `tools::context::app::User`, `cancel` takes `tools::context::app::User`; \
-     hand it in with `context(…)` on the agent or on the question";
+const ALL_MISSING: &str = "values are missing from the context: \
+     `refund` needs `tools::context::app::Database` and `tools::context::app::User`, `cancel` needs `tools::context::app::User`; \
+     provide them with `context(…)` on the agent or on the question";
 
-const USER_MISSING: &str = "the tools lack what they take from the context: \
-     `refund` takes `tools::context::app::User`, `cancel` takes `tools::context::app::User`; \
-     hand it in with `context(…)` on the agent or on the question";
+const USER_MISSING: &str = "values are missing from the context: \
+     `refund` needs `tools::context::app::User`, `cancel` needs `tools::context::app::User`; \
+     provide them with `context(…)` on the agent or on the question";
 
 #[test]
 fn a_set_lists_missing_context() {
@@ -81,11 +81,11 @@ fn a_set_lists_missing_context() {
     assert_eq!(missing(&some).unwrap().to_string(), USER_MISSING);
     assert!(missing(&some.with(app::User)).is_none());
     let renamed = banking().prefix("bank_").unwrap().missing_from(&ToolContext::new()).unwrap();
-    assert!(renamed.to_string().contains("`bank_refund` takes `tools::context::app::Database`"), "{renamed}");
+    assert!(renamed.to_string().contains("`bank_refund` needs `tools::context::app::Database`"), "{renamed}");
     let three = [Injection::new::<u8>(), Injection::new::<u16>(), Injection::new::<u32>()];
     let three =
         ToolSet::default().with(Takes::new("three", three)).unwrap().missing_from(&ToolContext::new());
-    assert!(three.unwrap().to_string().contains("`three` takes `u8`, `u16` and `u32`;"));
+    assert!(three.unwrap().to_string().contains("`three` needs `u8`, `u16` and `u32`;"));
 }
 
 async fn last(mut events: tool_core::agent::EventStream) -> Result<(), RunError> {

@@ -179,8 +179,8 @@ async fn refuses_a_run_with_missing_context() {
     assert!(matches!(error.kind(), tool_core::RunErrorKind::MissingContext(_)));
     let text = error.to_string();
     for lacks in [
-        "`lookup` takes `tools::injecting::User` and `alloc::sync::Arc<dyn tools::injecting::Clock>`",
-        "`blocked` takes `tools::injecting::User`",
+        "`lookup` needs `tools::injecting::User` and `alloc::sync::Arc<dyn tools::injecting::Clock>`",
+        "`blocked` needs `tools::injecting::User`",
     ] {
         assert!(text.contains(lacks), "{text}");
     }

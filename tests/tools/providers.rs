@@ -330,7 +330,7 @@ async fn a_failing_provider_ends_the_run_and_keeps_its_messages() {
             let error = drive(way, agent.ask("1 + 2?"), &agent).await.unwrap_err();
             assert!(error.to_string().starts_with(expected), "{error}");
             match error.kind() {
-                RunErrorKind::MissingContext(_) => assert!(expected.contains("lack"), "{error}"),
+                RunErrorKind::MissingContext(_) => assert!(expected.contains("missing"), "{error}"),
                 RunErrorKind::Tools { error, .. } => {
                     assert_eq!(error.is::<Refused>(), expected.ends_with("refused"), "{error}");
                 }

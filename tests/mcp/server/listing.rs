@@ -66,7 +66,7 @@ async fn rejects_invalid_configurations_before_serving() {
     let lacking = || Server::new(tools![sum, wait]);
     let error = lacking().spawn("127.0.0.1:0").await.unwrap_err();
     assert!(
-        error.kind() == ServerErrorKind::MissingContext && format!("{error:?}").contains("`wait` takes `"),
+        error.kind() == ServerErrorKind::MissingContext && format!("{error:?}").contains("`wait` needs `"),
         "{error:?}"
     );
     assert_eq!(lacking().router().unwrap_err().kind(), ServerErrorKind::MissingContext);
