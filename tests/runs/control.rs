@@ -181,7 +181,7 @@ async fn the_call_limit_executes_no_call_of_the_turn_that_exceeds_it() {
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxCalls(3))));
     assert_eq!(error.tool_executions().len(), 2);
     let actual = error.messages().last().unwrap().text().into_owned();
-    assert_eq!(actual, "the call was not made: the run would have exceeded its limit of calls");
+    assert_eq!(actual, "the call was not executed: the run would have exceeded its limit of calls");
 }
 
 #[tokio::test]
@@ -275,7 +275,7 @@ async fn reports_a_repeated_call_and_then_ends_the_run() {
     assert_eq!(outcomes, [true, true, true, false, false, false, false]);
     let actual = error.tool_executions()[3].outcome().unwrap_err().to_string();
     assert!(
-        actual.starts_with("the call was not made: it was requested 3 times with these arguments already"),
+        actual.starts_with("the call was not executed: it was requested 3 times with these arguments already"),
         "{actual}"
     );
     // A call with other arguments is a different call, and the limit can be changed.
@@ -357,7 +357,7 @@ async fn a_repeated_id_refers_to_the_earlier_call() {
         .iter()
         .map(|one| (one.is_reused(), one.outcome().map_or_else(ToString::to_string, ToString::to_string)))
         .collect();
-    let refused = "the call was not made: its id is that of an earlier call with other arguments; give each call a unique id";
+    let refused = "the call was not executed: its id is that of an earlier call with other arguments; give each call a unique id";
     let expected = [(false, "2.0"), (true, "2.0"), (false, "10.0"), (false, refused)];
     assert_eq!(actual, expected.map(|(from_record, text)| (from_record, text.to_owned())));
 }

@@ -208,7 +208,7 @@ async fn never_executes_calls_of_a_truncated_reply() {
         matches!(error.kind(), RunErrorKind::Stopped(StopReason::Truncated(_)))
             && error.tool_executions().is_empty()
     );
-    assert_eq!(error.messages().last().unwrap().text(), "the call was not made: the reply was cut short");
+    assert_eq!(error.messages().last().unwrap().text(), "the call was not executed: the reply was cut short");
 }
 
 #[tokio::test]

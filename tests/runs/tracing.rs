@@ -360,7 +360,7 @@ async fn attributes() {
                 "gen_ai.tool.name": "look_up",
                 "gen_ai.tool.type": "function",
                 "gen_ai.tool.call.id": "call_1_0",
-                "gen_ai.tool.description": "Waits, and looks something up for it.",
+                "gen_ai.tool.description": "Looks something up after a delay.",
                 "tool_core.call.attempt": 1,
             })
         );

@@ -352,7 +352,7 @@ fn refuses_conflicting_parameters() {
         ),
         (
             tools![now].extra_parameters(ExtraParameters::new(|_: &ToolCall, _: Confidence| {})),
-            "`tools::augmenting::Confidence` has no named fields that could be added to the parameters of tools"
+            "`tools::augmenting::Confidence` has no named fields to add to the parameters of tools"
                 .into(),
         ),
     ];
@@ -400,7 +400,7 @@ async fn retains_the_tools_injections() {
     };
     let tools = ToolSet::default().with(needy).unwrap().extra_parameters(thoughts().0).unwrap();
     let missing = tools.missing_from(&ToolContext::new()).unwrap();
-    assert!(missing.to_string().contains("`echo` takes `tools::augmenting::"), "{missing}");
+    assert!(missing.to_string().contains("`echo` needs `tools::augmenting::"), "{missing}");
     assert!(tools.missing_from(&ToolContext::new().with(Database)).is_none());
     assert!(
         Echo::set(json!({ "type": "object" }))

@@ -313,7 +313,7 @@ async fn a_failing_provider_ends_the_run_and_keeps_its_messages() {
         ),
         (
             |agent| agent.tool_provider(scripted([Ok(tools![sum]), Ok(needy())])),
-            "the tools lack what they take from the context: `refund` takes `tools::providers::Database`; hand it in",
+            "values are missing from the context: `refund` needs `tools::providers::Database`; provide them",
         ),
         (
             |agent| {

@@ -49,7 +49,7 @@ async fn reports_errors_for_the_model() {
             ("sum", json!({ "a": 1 }), "invalid arguments: `b` is missing"),
             ("sum", json!({ "a": "one", "b": 2 }), "`a`: expected a number, got \"one\""),
             ("sum", json!({ "a": 1, "b": 2, "c": 3 }), "`c`"),
-            ("slow", json!({}), "took longer than 20ms"),
+            ("slow", json!({}), "the tool timed out after 20ms"),
             ("panics", json!({}), "the tool failed (reference call_"),
         ];
         for (name, arguments, expected) in table {

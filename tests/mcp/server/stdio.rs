@@ -41,7 +41,7 @@ async fn send(input: &mut ChildStdin, message: Value) {
 #[tokio::test]
 async fn standard_output_has_only_the_protocol_and_the_server_ends_with_its_input() {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "stdio::serves_in_the_child_process", "--nocapture", "--test-threads=1"])
+        .args(["--exact", "server::stdio::serves_in_the_child_process", "--nocapture", "--test-threads=1"])
         .env(SERVE_VARIABLE, "1")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
