@@ -275,7 +275,8 @@ async fn reports_a_repeated_call_and_then_ends_the_run() {
     assert_eq!(outcomes, [true, true, true, false, false, false, false]);
     let actual = error.tool_executions()[3].outcome().unwrap_err().to_string();
     assert!(
-        actual.starts_with("the call was not executed: it was requested 3 times with these arguments already"),
+        actual
+            .starts_with("the call was not executed: it was requested 3 times with these arguments already"),
         "{actual}"
     );
     // A call with other arguments is a different call, and the limit can be changed.

@@ -352,8 +352,7 @@ fn refuses_conflicting_parameters() {
         ),
         (
             tools![now].extra_parameters(ExtraParameters::new(|_: &ToolCall, _: Confidence| {})),
-            "`tools::augmenting::Confidence` has no named fields to add to the parameters of tools"
-                .into(),
+            "`tools::augmenting::Confidence` has no named fields to add to the parameters of tools".into(),
         ),
     ];
     for (set, expected) in table {

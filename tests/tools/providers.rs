@@ -305,7 +305,7 @@ async fn a_failing_provider_ends_the_run_and_keeps_its_messages() {
     let table: [(Build, &str); 4] = [
         (
             |agent| agent.tool_provider(scripted([Ok(tools![sum]), Err(Refused)])),
-            "the tool provider `providers::Scripted` failed: connection refused",
+            "the tool provider `tools::providers::Scripted` failed: connection refused",
         ),
         (
             |agent| agent.tool_provider(scripted([Ok(tools![sum]), Ok(tools![sum, read_file])])),
@@ -320,7 +320,7 @@ async fn a_failing_provider_ends_the_run_and_keeps_its_messages() {
                 let provider = scripted([Ok(tools![sum]), Ok(tools![])]);
                 agent.tool_provider(scripted([Ok(tools![]), Err(Refused)])).tool_provider(provider)
             },
-            "the tool provider `providers::Scripted` failed: connection refused",
+            "the tool provider `tools::providers::Scripted` failed: connection refused",
         ),
     ];
     for (build, expected) in table {
@@ -393,7 +393,7 @@ async fn offers_the_tools_of_an_ask_beside_the_agents() {
     let twice = || agent.ask("Go").tools(tools![read_file]).tools(tools![sum]);
     for way in WAYS {
         let error = drive(way, twice(), &agent).await.unwrap_err();
-        let expected = "the tools of the question cannot be offered: two tools are named `sum`: one at tests/providers.rs:";
+        let expected = "the tools of the question cannot be offered: two tools are named `sum`: one at tests/tools/providers.rs:";
         assert!(error.to_string().starts_with(expected), "{error}");
         let RunErrorKind::Tools { error, .. } = error.kind() else { panic!("{error}") };
         let error = error.downcast_ref::<tool_core::toolset::ToolSetError>().unwrap();

@@ -159,7 +159,7 @@ async fn reports_repairs_of_a_renamed_tool() {
 fn refuses_duplicate_names_everywhere() {
     let line = line!() + 1;
     let other = HandWritten::new("sum");
-    let place = format!("one at tests/tools/sets.rs:{line}; give");
+    let place = format!("one at tests/tools/sets.rs:{line}; rename");
     let errors: [(&str, Result<ToolSet, ToolSetError>); 3] = [
         ("with", tools![sum].with(other)),
         ("rename", files().rename("delete_file", "sum")),

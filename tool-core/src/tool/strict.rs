@@ -140,8 +140,8 @@ mod tests {
 
     #[test]
     fn an_error_names_the_tool_and_the_path() {
-        let text = "the tool `record` has no strict form: `$.properties.labels`: an open map cannot be said in strict \
-                    mode; make it a list of pairs";
+        let text = "the tool `record` has no strict form: `$.properties.labels`: strict mode does not support maps \
+                    with arbitrary keys; use a list of pairs";
         let error = Recorder::new(open()).definition.clone().into_strict().unwrap_err();
         assert_eq!((error.tool(), error.path()), ("record", "$.properties.labels"));
         assert_eq!((error.to_string(), format!("{error:?}")), (text.to_owned(), text.to_owned()));
