@@ -6,6 +6,7 @@
 /// Programs that must compile without a warning.
 #[path = "ui/pass"]
 mod pass {
+    #[allow(clippy::non_minimal_cfg, reason = "the program tests an empty condition")]
     pub(crate) mod cfg;
     pub(crate) mod deprecated;
     pub(crate) mod in_functions;

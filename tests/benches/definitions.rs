@@ -68,7 +68,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 fn set_with_tools(number: usize) -> ToolSet {
     let tools = (0..number).map(|number| tools![book].prefix(&format!("agency_{number}_")));
     tools.fold(ToolSet::default(), |set, tool| {
-        set.union(&tool.expect("the name is valid")).expect("the names differ")
+        set.union(tool.expect("the name is valid")).expect("the names differ")
     })
 }
 

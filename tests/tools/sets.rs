@@ -227,10 +227,10 @@ async fn sets_derived_from_a_strict_set_are_strict() {
         ("rename", strict().rename("sum", "add").unwrap(), "add"),
         ("prefix", strict().prefix("a_").unwrap(), "a_sum"),
         ("with", strict().with(HandWritten::new("who")).unwrap(), "sum"),
-        ("left", strict().union(&tools![sum].prefix("a_").unwrap()).unwrap(), "a_sum"),
-        ("right", tools![sum].prefix("a_").unwrap().union(&strict()).unwrap(), "a_sum"),
-        ("nothing", ToolSet::default().union(&strict()).unwrap(), "sum"),
-        ("strict nothing", ToolSet::default().strict_arguments().union(&files()).unwrap(), "sum"),
+        ("left", strict().union(tools![sum].prefix("a_").unwrap()).unwrap(), "a_sum"),
+        ("right", tools![sum].prefix("a_").unwrap().union(strict()).unwrap(), "a_sum"),
+        ("nothing", ToolSet::default().union(strict()).unwrap(), "sum"),
+        ("strict nothing", ToolSet::default().strict_arguments().union(files()).unwrap(), "sum"),
         ("with a switch", strict().ignore_unknown_arguments(), "sum"),
     ];
     for (what, tools, name) in &table {

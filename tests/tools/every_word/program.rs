@@ -114,8 +114,8 @@ pub(crate) async fn call_all() {
 
     let counter = Arc::new(Counter::default());
     let set = tools![order, show, inside]
-        .union(&ToolSet::from(Arc::clone(&counter)))
-        .and_then(|set| set.union(&Counter::reset_tools(counter)))
+        .union(ToolSet::from(Arc::clone(&counter)))
+        .and_then(|set| set.union(Counter::reset_tools(counter)))
         .unwrap();
     let context = ToolContext::new().with(User { name: String::from("ada") });
     let table = [

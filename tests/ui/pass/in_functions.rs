@@ -17,5 +17,5 @@ fn second() -> ToolSet {
 }
 
 pub(crate) fn main() {
-    assert_eq!(first().union(&second()).unwrap().len(), 2);
+    assert_eq!(first().union(second()).unwrap().len(), 2);
 }
