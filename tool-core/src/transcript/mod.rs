@@ -29,7 +29,8 @@ const DEFAULT_LABEL_CHARS: usize = 120;
 /// ```
 /// use tool_core::model::AssistantMessage;
 /// use tool_core::tool::ToolExecution;
-/// use tool_core::{Message, ToolCall, ToolOutput, Transcript};
+/// use tool_core::transcript::Transcript;
+/// use tool_core::{Message, ToolCall, ToolOutput};
 ///
 /// let call = ToolCall::new("call_1", "sum", r#"{"a": 2, "b": 40}"#);
 /// let execution = ToolExecution::new(call.clone(), Ok(ToolOutput::text("42")));
@@ -75,7 +76,8 @@ impl<'a> Transcript<'a> {
     /// raised.
     ///
     /// ```
-    /// use tool_core::{Message, Transcript};
+    /// use tool_core::Message;
+    /// use tool_core::transcript::Transcript;
     ///
     /// let messages = [Message::user("Hello"), Message::assistant("Good morning!")];
     /// let expected = "

@@ -94,8 +94,8 @@ impl AgentBuilder {
     /// use tool_core::{Agent, FunctionTool};
     ///
     /// # fn main() -> Result<(), tool_core::agent::BuildError> {
-    /// let now = FunctionTool::new("now", "Returns the time", || "12:30");
-    /// let agent = Agent::builder(OfflineModel::new()).tool(now).build()?;
+    /// let now = FunctionTool::new("now", || "12:30").with_description("Returns the time");
+    /// let agent = Agent::builder(ScriptedModel::new()).tool(now).build()?;
     /// assert_eq!(agent.tools().len(), 1);
     /// # Ok(())
     /// # }
