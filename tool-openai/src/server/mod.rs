@@ -6,7 +6,7 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> std::io::Result<()> {
-//! let server = Server::new().model("offline", OfflineModel::new()).spawn("127.0.0.1:0").await?;
+//! let server = Server::new().model("scripted", ScriptedModel::new()).spawn("127.0.0.1:0").await?;
 //! println!("listening at {}", server.base_url());
 //! # Ok(())
 //! # }
