@@ -12,7 +12,7 @@ use super::interruption::run_until_interrupted;
 use crate::agent::emitter::EventEmitter;
 use crate::agent::executor::CallExecutor;
 use crate::agent::{Approver, Event, RunDriver, Turn};
-use crate::model::{ChatModel, ChatRequest, ChatResponse, Delta, ModelError, ToolCall};
+use crate::model::{ChatModel, ChatRequest, ChatResponse, Delta, Message, ModelError, ToolCall};
 use crate::run::{Approval, Run, RunErrorKind, Step};
 use crate::tool::{Attempt, ToolExecution};
 
@@ -199,7 +199,7 @@ impl RunDriver {
         }
         let Some(mut response) = copy else { return Ok(Vec::new()) };
         // The reply of the run has the final ids of the calls.
-        let mut replies = self.run.messages().iter().rev().filter_map(crate::Message::as_assistant);
+        let mut replies = self.run.messages().iter().rev().filter_map(Message::as_assistant);
         response.message = replies.next().cloned().unwrap_or_default();
         let mut events: Vec<_> = self.run.open_calls().into_iter().map(Event::CallReady).collect();
         events.push(Event::TurnFinished { turn: self.run.turns(), response });
