@@ -29,7 +29,17 @@ const SEVERAL: &str = "ui/several";
 /// The folder of programs whose mistake rustc reports in its own words.
 const RUSTC: &str = "ui/rustc";
 
+/// The flags of rustc for the programs and their dependencies. By default, trybuild compiles the programs with one flag more than
+/// it compiles the dependencies with, and cargo therefore compiles the dependencies twice.
+const FLAGS: &str = "--cfg\x1ftrybuild\x1f--verbose\x1f-A\x1fdead_code\x1f--diagnostic-width=140";
+
 fn main() {
+    if std::env::var_os("CARGO_ENCODED_RUSTFLAGS").is_none() {
+        // These flags take precedence over those of trybuild.
+        let mut again = Command::new(std::env::current_exe().unwrap());
+        let status = again.env("CARGO_ENCODED_RUSTFLAGS", FLAGS).status().expect("this program runs");
+        std::process::exit(status.code().unwrap_or(1));
+    }
     run_right_programs();
     let programs = wrong_programs();
     assert!(programs.len() > 40, "the wrong programs are not where they should be");

@@ -4,7 +4,7 @@
 #![deny(missing_docs, missing_debug_implementations, missing_copy_implementations, unreachable_pub, unused)]
 #![deny(unused_qualifications, unused_results, unused_lifetimes, let_underscore_drop, nonstandard_style)]
 
-#[path = "../tools/every_word/program.rs"]
+#[path = "../tools/every_option/program.rs"]
 mod program;
 
 /// Calls every tool of the program.

@@ -10,6 +10,8 @@ use tool_core::testing::ScriptedModel;
 use tool_core::tool::ToolErrorKind;
 use tool_core::{Agent, Approval, Event, Message, RunErrorKind, ToolCall, tool, tools};
 
+use crate::refusal;
+
 static PAID: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
 #[tool("Pays a bill", needs_approval)]
@@ -178,7 +180,7 @@ async fn a_user_message_follows_running_calls() {
     run.advance().await.unwrap();
     run.push_user_message("And hurry.").unwrap();
     while run.advance().await.unwrap() {}
-    assert!(run.push_user_message("Too late.").is_err());
+    assert_eq!(refusal(run.push_user_message("Too late.")), "the run has ended and takes no more messages");
     assert_eq!(run.finish().await.unwrap().messages().len(), 5);
 }
 
@@ -188,22 +190,27 @@ fn accepts_each_requested_decision_once() {
     let calls = ["a", "b"].map(|id| ToolCall::new(id, "erase", "{}"));
     let message = tool_core::model::AssistantMessage::default().with_tool_calls(calls);
     run.record_response(tool_core::model::ChatResponse::new(message)).unwrap();
-    assert!(run.resolve_approval("a", Approval::Approve).is_err(), "approval was not requested yet");
+    assert_eq!(refusal(run.resolve_approval("a", Approval::Approve)), "the call does not await approval");
     run.require_approval("a").unwrap();
-    assert!(run.require_approval("c").is_err());
-    assert!(run.begin_call("a").is_err(), "it awaits approval");
+    assert_eq!(refusal(run.require_approval("c")), "the current turn has no call with this id");
+    assert_eq!(refusal(run.begin_call("a")), "the call awaits approval and cannot be started");
     for wrong in ["", "[1]", "{broken", "7"] {
-        assert!(run.resolve_approval("a", Approval::ApproveWith(wrong.into())).is_err(), "{wrong}");
+        let approval = Approval::ApproveWith(wrong.into());
+        assert_eq!(
+            refusal(run.resolve_approval("a", approval)),
+            "the new arguments are not a JSON object",
+            "{wrong}"
+        );
     }
     run.resolve_approval("a", Approval::Approve).unwrap();
-    assert!(run.resolve_approval("a", Approval::Deny(None)).is_err());
+    assert_eq!(refusal(run.resolve_approval("a", Approval::Deny(None))), "the call does not await approval");
     run.require_approval("a").unwrap();
     assert!(run.awaiting_approval().next().is_none(), "an approved call does not await approval again");
     let tools = ToolDefinitions::default();
     assert!(matches!(run.next(&tools), Step::CallTools(calls) if calls.len() == 2));
     assert_eq!(run.begin_call("a").unwrap().number, 1);
     run.begin_call("b").unwrap();
-    assert!(run.require_approval("b").is_err(), "it may have had its effect");
+    assert_eq!(refusal(run.require_approval("b")), "the call has already been started");
     assert!(!format!("{:?}", Approval::deny("secret")).contains("secret"));
 }
 

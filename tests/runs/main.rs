@@ -15,3 +15,8 @@ mod tracing;
 mod typed;
 mod undoing;
 mod watching;
+
+/// Returns the reason why a run refused a step.
+fn refusal<T>(outcome: Result<T, tool_core::run::StepError>) -> String {
+    outcome.err().expect("the run refuses the step").to_string()
+}

@@ -5,11 +5,9 @@ use serde_json::json;
 use crate::caller::Published;
 
 #[test]
+#[ignore = "needs the published schemas, which `.ci/run` has"]
 fn published_schemas_reject_invalid_documents() {
-    if Published::is_missing() {
-        println!("skipped: the published schemas are not available, so responses are not checked");
-        return;
-    }
+    assert!(!Published::is_missing(), "the published schemas are not available");
     let chunk =
         json!({ "id": "a", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [] });
     assert!(Published::Chunk.allows(&chunk) && !Published::Completion.allows(&chunk));

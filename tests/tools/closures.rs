@@ -447,7 +447,8 @@ fn arguments_that_are_no_object_are_refused_by_the_set() {
         FunctionTool::new("it", |_: Value| ()),
         FunctionTool::new("it", |_: By| ()),
     ] {
-        assert!(ToolSet::new([Arc::new(tool) as Arc<dyn Tool>]).is_err());
+        let error = ToolSet::new([Arc::new(tool) as Arc<dyn Tool>]).unwrap_err();
+        assert_eq!(error.kind(), ToolSetErrorKind::NotAnObject);
     }
 }
 

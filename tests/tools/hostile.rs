@@ -40,6 +40,7 @@ const STACK_FOR_SCHEMAS: usize = 2 * 1024 * 1024;
 
 /// Runs `act` in a thread with a small stack.
 fn guarded(name: &str, stack: usize, act: impl FnOnce() + Send + 'static) {
+    let act: Box<dyn FnOnce() + Send> = Box::new(act);
     let case = thread::Builder::new().name(name.to_owned()).stack_size(stack).spawn(act).unwrap();
     if case.join().is_err() {
         panic!("{name} panicked");

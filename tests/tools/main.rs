@@ -1,19 +1,19 @@
 //! Tools: their declaration, sets, definitions for the model, and the reading of their arguments.
 
-mod augmenting;
 mod closures;
 mod conformance;
 mod context;
 mod declaring;
 mod definitions;
 mod dynamic;
-mod every_word;
+mod every_option;
+mod extra_parameters;
 mod further_turns;
 mod hostile;
 mod injecting;
+mod options;
 mod providers;
 mod report;
 mod schemas;
 mod sets;
 mod toolboxes;
-mod words;

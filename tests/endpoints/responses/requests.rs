@@ -75,10 +75,9 @@ async fn all_that_can_be_set() {
 }
 
 #[test]
-fn detects_invalid_requests() {
-    if !is_available() {
-        return;
-    }
+#[ignore = "needs the published schemas, which `.ci/run` has"]
+fn published_schemas_reject_invalid_requests() {
+    assert!(is_available(), "the published schemas are not available");
     let good = json!({ "model": "m", "input": [{ "type": "message", "role": "user", "content": "Hi" }] });
     assert_eq!(validate_request(Api::Responses, good.to_string().as_bytes()), Ok(()));
     let table = [
@@ -99,7 +98,8 @@ fn detects_invalid_requests() {
         validate_request(Api::ChatCompletions, bad.to_string().as_bytes()),
         Err("at `/messages/0`".to_owned())
     );
-    assert!(validate_request(Api::ChatCompletions, b"{").is_err());
+    let error = validate_request(Api::ChatCompletions, b"{").unwrap_err();
+    assert!(error.starts_with("the body is not JSON: "), "{error}");
     let paths = [
         ("/v1/responses", Some(Api::Responses)),
         ("/openai/deployments/m/chat/completions?api-version=1", Some(Api::ChatCompletions)),

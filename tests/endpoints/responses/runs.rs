@@ -172,7 +172,7 @@ async fn sends_arguments_as_changed_by_the_approver() {
 }
 
 /// Continues a conversation and returns the input items of the next request.
-async fn goes_on(endpoint: Endpoint, messages: &[Message]) -> Vec<Value> {
+async fn continued_input(endpoint: Endpoint, messages: &[Message]) -> Vec<Value> {
     let server = server(&[vec![text_message("So.", "final_answer")]], false).await;
     let agent = Agent::builder(model_of(endpoint, &server)).build().unwrap();
     agent.ask("And now?").history(messages.to_vec()).await.unwrap();
@@ -186,9 +186,9 @@ async fn sends_no_items_to_another_provider() {
     let messages: Vec<Message> = serde_json::from_str(&state).unwrap();
     let has =
         |items: &[Value], what: &str| items.iter().filter(|item| item.to_string().contains(what)).count();
-    let same = goes_on(Endpoint::openai(), &messages).await;
+    let same = continued_input(Endpoint::openai(), &messages).await;
     assert_eq!((has(&same, "enc-rs_"), has(&same, "commentary")), (3, 1));
-    let other = goes_on(Endpoint::azure("mine"), &messages).await;
+    let other = continued_input(Endpoint::azure("mine"), &messages).await;
     assert_eq!((has(&other, "enc-rs_"), has(&other, "fc_"), has(&other, "phase")), (0, 0, 0));
     // The conversation itself is sent.
     assert_eq!(
@@ -203,7 +203,7 @@ async fn sends_replies_of_another_model_as_plain_messages() {
     let message = message.with_tool_calls([ToolCall::new("x", "get_tide", r#"{"port": "Brest"}"#)]);
     let other = ScriptedModel::new().replies(ChatResponse::new(message)).says("Six.");
     let answer = Agent::builder(other).tools(tools![get_tide]).build().unwrap().ask("When?").await.unwrap();
-    let items = goes_on(Endpoint::openai(), answer.messages()).await;
+    let items = continued_input(Endpoint::openai(), answer.messages()).await;
     let kinds: Vec<_> = items.iter().map(|item| item["type"].as_str().unwrap()).collect();
     assert_eq!(kinds, ["message", "message", "function_call", "function_call_output", "message", "message"]);
     assert_eq!(items[2]["call_id"], items[3]["call_id"]);

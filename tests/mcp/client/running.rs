@@ -3,8 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use serde_json::json;
+use tool_core::run::StopReason;
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, CancellationToken, Event};
+use tool_core::{Agent, CancellationToken, Event, RunErrorKind};
 
 use super::support::{Reply, call, initialize_result, scripted_server, text_result, wait_until};
 
@@ -58,7 +59,8 @@ async fn cancelling_a_run_cancels_its_calls_at_the_server() {
         cancellation.cancel();
     };
     let (outcome, ()) = tokio::join!(run.into_future(), cancel);
-    assert!(outcome.is_err());
+    let error = outcome.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::Cancelled)), "{error}");
     wait_until("both calls are cancelled", async || received.count("notifications/cancelled") == 2).await;
 }
 

@@ -9,6 +9,8 @@ use tool_core::run::{Run, Step};
 use tool_core::tool::{ToolErrorKind, ToolExecution};
 use tool_core::{Approval, Event, Message, RunErrorKind, ToolCall, ToolError, ToolOutput};
 
+use crate::refusal;
+
 #[test]
 fn a_run_accepts_only_requested_input() {
     let reply = |calls: &[&str]| {
@@ -17,13 +19,13 @@ fn a_run_accepts_only_requested_input() {
     };
     let outcome = |id: &str| ToolExecution::new(ToolCall::new(id, "sum", "{}"), Ok(ToolOutput::text("1")));
     let mut run = Run::new([Message::user("What now?")]);
-    assert!(run.record_result(outcome("a")).is_err());
+    assert_eq!(refusal(run.record_result(outcome("a"))), "no call with this id is open");
     assert!(matches!(run.clone().finish().unwrap_err().kind(), RunErrorKind::Step(_)));
     run.record_response(reply(&["a", "b"])).unwrap();
-    assert!(run.record_response(reply(&["c"])).is_err());
-    assert!(run.record_result(outcome("c")).is_err());
+    assert_eq!(refusal(run.record_response(reply(&["c"]))), "the run expects no response of the model");
+    assert_eq!(refusal(run.record_result(outcome("c"))), "the current turn has no call with this id");
     run.record_result(outcome("a")).unwrap();
-    assert!(run.record_result(outcome("a")).is_err(), "an outcome is recorded once");
+    assert_eq!(refusal(run.record_result(outcome("a"))), "the call already has a result");
     assert!(
         matches!(run.next(&Default::default()), Step::CallTools(calls) if calls.len() == 1 && calls[0].id == "b")
     );
@@ -32,7 +34,7 @@ fn a_run_accepts_only_requested_input() {
     assert_eq!(run.messages().len(), 4);
     run.record_response(ChatResponse::new(AssistantMessage::text("Done."))).unwrap();
     assert!(matches!(run.next(&Default::default()), Step::Done));
-    assert!(run.record_response(reply(&[])).is_err());
+    assert_eq!(refusal(run.record_response(reply(&[]))), "the run expects no response of the model");
 }
 
 #[test]

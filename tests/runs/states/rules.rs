@@ -6,6 +6,8 @@ use tool_core::run::{ErrorPolicy, Run, Step};
 use tool_core::tool::{ToolErrorKind, ToolExecution};
 use tool_core::{Approval, Message, ToolCall, ToolError, ToolOutput};
 
+use crate::refusal;
+
 /// Returns the tool `work` with this policy.
 fn tools(change: fn(&mut ToolPolicy)) -> ToolDefinitions {
     let mut policy = ToolPolicy::default();
@@ -68,12 +70,12 @@ fn starts_at_most_once_calls_once() {
     let mut run = calling();
     assert!(matches!(run.next(&tools), Step::CallTools(_)));
     run.begin_call("a").unwrap();
-    assert!(run.begin_call("a").is_err(), "its outcome is unknown");
+    assert_eq!(refusal(run.begin_call("a")), "the call was started before and its tool is `at_most_once`");
     run.record_result(failed(ToolError::failed("busy"))).unwrap();
     assert_eq!(run.begin_call("a").unwrap().number, 2, "it is known to have failed");
     // It is unknown whether a call that timed out had its effect.
     run.record_result(failed(timed_out())).unwrap();
-    assert!(run.begin_call("a").is_err());
+    assert_eq!(refusal(run.begin_call("a")), "the call was started before and its tool is `at_most_once`");
     assert_eq!(run.tool_executions()[0].outcome().unwrap_err().kind(), ToolErrorKind::TimedOut);
 }
 
@@ -81,7 +83,10 @@ fn starts_at_most_once_calls_once() {
 fn refuses_the_outcome_of_a_call_that_awaits_approval() {
     let mut run = calling();
     assert!(matches!(run.next(&tools(|policy| policy.needs_approval = true)), Step::NeedsApproval(_)));
-    assert!(run.record_result(failed(ToolError::failed("no"))).is_err());
+    assert_eq!(
+        refusal(run.record_result(failed(ToolError::failed("no")))),
+        "the call awaits approval and cannot have a result"
+    );
     run.resolve_approval("a", Approval::Approve).unwrap();
     run.record_result(failed(ToolError::failed("no"))).unwrap();
 }

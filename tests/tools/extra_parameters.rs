@@ -352,7 +352,8 @@ fn refuses_conflicting_parameters() {
         ),
         (
             tools![now].extra_parameters(ExtraParameters::new(|_: &ToolCall, _: Confidence| {})),
-            "`tools::augmenting::Confidence` has no named fields to add to the parameters of tools".into(),
+            "`tools::extra_parameters::Confidence` has no named fields to add to the parameters of tools"
+                .into(),
         ),
     ];
     for (set, expected) in table {
@@ -399,7 +400,7 @@ async fn retains_the_tools_injections() {
     };
     let tools = ToolSet::default().with(needy).unwrap().extra_parameters(thoughts().0).unwrap();
     let missing = tools.missing_from(&ToolContext::new()).unwrap();
-    assert!(missing.to_string().contains("`echo` needs `tools::augmenting::"), "{missing}");
+    assert!(missing.to_string().contains("`echo` needs `tools::extra_parameters::"), "{missing}");
     assert!(tools.missing_from(&ToolContext::new().with(Database)).is_none());
     assert!(
         Echo::set(json!({ "type": "object" }))
