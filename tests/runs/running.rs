@@ -366,7 +366,7 @@ async fn dropping_a_stream_cancels_running_calls() {
     let model = ScriptedModel::new().calls("stall", "{}").says("Done.");
     let mut events = Agent::builder(model).tools(tools![stall]).build().unwrap().ask("Stall").stream();
     while !matches!(events.next().await.unwrap().unwrap(), Event::CallStarted(_)) {}
-    assert!(futures_util::poll!(events.next()).is_pending());
+    assert!(futures_util::poll!(Box::pin(events.next())).is_pending());
     assert_eq!(STALLED.load(Ordering::SeqCst), 1);
     drop(events);
     assert_eq!(STALLED.load(Ordering::SeqCst), 0);
