@@ -75,7 +75,7 @@ fn starts_at_most_once_calls_once() {
     assert_eq!(run.begin_call("a").unwrap().number, 2, "it is known to have failed");
     // It is unknown whether a call that timed out had its effect.
     run.record_result(failed(timed_out())).unwrap();
-    assert_eq!(refusal(run.begin_call("a")), "the call was started before and its tool is `at_most_once`");
+    assert_eq!(refusal(run.begin_call("a")), "no call with this id is open");
     assert_eq!(run.tool_executions()[0].outcome().unwrap_err().kind(), ToolErrorKind::TimedOut);
 }
 
