@@ -128,7 +128,7 @@ impl McpTools {
     ///
     /// Returns the errors of [`tools`](Self::tools), also for an optional server.
     pub async fn fingerprint(&self) -> Result<Fingerprint, McpError> {
-        Ok(Fingerprint::from_tools(&self.manager.listing().await?.tools))
+        Ok(Fingerprint::from_listing(&*self.manager.listing().await?))
     }
 
     /// Adds a prefix to the names of all tools, as [`ToolSet::prefix`] does.
@@ -190,13 +190,15 @@ impl McpTools {
     }
 
     /// Returns the server's description of itself: its name and version, the protocol version, and its capabilities. It is
-    /// `None` while the server is unavailable.
+    /// `None` while the server is unavailable, and while it is not compared with a [pinned](super::McpServer::pinned)
+    /// fingerprint.
     #[must_use]
     pub fn info(&self) -> Option<Arc<ServerPeerInfo>> {
-        self.manager.connection().ok()?.peer().peer_info()
+        self.manager.verified_now()?.info()
     }
 
-    /// Returns the server's instructions for its use, which can be included in the system prompt. They are untrusted.
+    /// Returns the server's instructions for its use, which can be included in the system prompt. They are untrusted unless
+    /// they are [pinned](super::McpServer::pinned). They are `None` when [`info`](Self::info) is.
     #[must_use]
     pub fn instructions(&self) -> Option<String> {
         self.info()?.instructions.clone()
@@ -205,14 +207,15 @@ impl McpTools {
     /// Returns the error that makes the server unavailable, or `None` while it is connected.
     #[must_use]
     pub fn last_error(&self) -> Option<McpError> {
-        self.manager.connection().err()
+        self.manager.last_error()
     }
 
     /// Returns the SDK's handle of the connection, for prompts, resources and the rest of the protocol. It is `None` while
-    /// the server is unavailable.
+    /// the server is unavailable, and while it is not compared with a [pinned](super::McpServer::pinned) fingerprint. What is
+    /// done with the handle is not checked again.
     #[must_use]
     pub fn peer(&self) -> Option<Peer<RoleClient>> {
-        Some(self.manager.connection().ok()?.peer().clone())
+        Some(self.manager.verified_now()?.peer().clone())
     }
 }
 
