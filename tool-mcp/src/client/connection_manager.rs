@@ -15,10 +15,10 @@ use super::{Fingerprint, McpError};
 const FIRST_DELAY: Duration = Duration::from_millis(200);
 const MAX_DELAY: Duration = Duration::from_secs(30);
 
-/// How often the tools are listed for one call if they change each time.
+/// The number of times that the tools are listed for one call if they change each time.
 const MAX_VERIFICATIONS: usize = 3;
 
-/// How long a connection has to last before its loss resets the delay.
+/// The time that a connection has to last before its loss resets the delay.
 const STABLE_AFTER: Duration = Duration::from_secs(30);
 
 /// The connections to one server, one after the other. The connection is closed when this is dropped.

@@ -19,8 +19,8 @@ use super::{Fingerprint, McpError, McpErrorKind, McpProblem, McpTool};
 /// As a [`tool_provider`](tool_core::agent::AgentBuilder::tool_provider) of an agent, they follow all changes at the server;
 /// [`tools`](Self::tools) returns the current set.
 ///
-/// Clones share one connection. It is closed when the last clone and the last set of its tools are dropped. The input of a
-/// child process is then closed, and the process is killed if it does not exit.
+/// Clones share one connection. It is closed when the last clone and the last set of its tools are dropped. A child process
+/// then [ends](super::McpServer::stdio) with all that it started.
 ///
 /// # Behaviour
 ///
@@ -33,7 +33,11 @@ use super::{Fingerprint, McpError, McpErrorKind, McpProblem, McpTool};
 ///   in `content` audio, resources and links, which are described to the model in words.
 /// - The progress of a call is reported as progress of the run. A call that is dropped is cancelled at the server.
 /// - While the server is unavailable, calls fail immediately. A call that was in flight when the connection was lost fails; it
-///   is repeated only if the tool is read-only or idempotent.
+///   is repeated only if the tool is read-only or idempotent and the server's
+///   [annotations are trusted](super::McpServer::trust_annotations). A call that the server refused because the session had
+///   expired is sent again in a new session.
+/// - Errors contain no secret that was sent to the server: no token, header, value of a variable or part of its URL, as long
+///   as it has at least 6 characters.
 #[derive(Clone)]
 pub struct McpTools {
     manager: Arc<ConnectionManager>,

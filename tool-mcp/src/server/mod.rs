@@ -31,7 +31,7 @@
 //! | `at_most_once` | `readOnlyHint: false`, `idempotentHint: false` |
 //! | `timeout`, `attempts`, `exclusive`, `max_output_chars` | none: the server enforces them on every call |
 //!
-//! Where two options disagree, the more careful one wins. An output schema is [set by type](Server::output_schema).
+//! If two options disagree, the more careful one wins. An output schema is [set by type](Server::output_schema).
 //!
 //! # Results
 //!
