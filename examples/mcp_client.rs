@@ -1,5 +1,5 @@
-//! Starts an MCP server and lets an agent use its tools: the example `mcp_server`, or the command after `--`. Calls of
-//! destructive tools need approval.
+//! Starts an MCP server and lets an agent use its tools: the example `mcp_server`, which is trusted, or the command after
+//! `--`, whose calls need approval.
 //!
 //! ```text
 //! cargo run --example mcp_client -- "What is the square root of the sum of 9 and 16?"
@@ -26,11 +26,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let question = parts.next().unwrap_or_default().join(" ");
     let server = match parts.next() {
         Some([program, rest @ ..]) => McpServer::stdio(program).args(rest),
-        _ => McpServer::stdio(example_server().await?),
+        _ => McpServer::stdio(example_server().await?).trusted(),
     };
     let tools = server.connect().await?;
     for tool in tools.listed_tools().await? {
-        let note = if tool.is_destructive() { " (needs approval)" } else { "" };
+        let note = if tool.needs_approval() { " (needs approval)" } else { "" };
         println!(
             "{} offers `{}`: {}{note}",
             tools.server_name(),

@@ -269,6 +269,14 @@ async fn hides_a_key_that_the_server_repeats() {
         let text = failure(&server.base_url()).await.to_string();
         assert!(!text.contains("sk"), "{text}");
     }
+    // One secret can be a part of another.
+    let body = br#"{"error": {"message": "bad key sk-very-secret-and-more"}}"#;
+    let server = RawServer::answering("400 Bad Request", &[], body).await;
+    let builder = OpenAi::builder().base_url(server.base_url()).api_key("sk-very-secret").max_retries(0);
+    let model = builder.header("x-key", "sk-very-secret-and-more").build().unwrap().chat_model("m");
+    let request = ChatRequest::new([Message::user("Hello")]);
+    let error = model.stream(&request).next().await.unwrap().unwrap_err();
+    assert!(!error.to_string().contains("and-more"), "{error}");
     let body =
         br#"{"error": {"message": "no", "code": "tool_use_failed", "failed_generation": "sk-very-secret"}}"#;
     let server = RawServer::answering("400 Bad Request", &[], body).await;
@@ -285,6 +293,24 @@ async fn hides_the_query_of_a_url() {
         error.to_string(),
         "the endpoint redirects to /v1/chat/completions/ (status 307); use that as the base URL"
     );
+    let headers = [("location", "https://user:password@elsewhere/v1?key=secret")];
+    let server = RawServer::answering("307 Temporary Redirect", &headers, b"").await;
+    let error = failure(&server.base_url()).await.to_string();
+    assert!(error.contains("redirects to https://elsewhere/v1 (status 307)"), "{error}");
+    // The server repeats it, as it was sent and decoded, also in what is no error of the API.
+    let key = "an+18%2Dcharacter+key";
+    for body in [
+        r#"{"error": {"message": "an 18-character key or an+18%2Dcharacter+key"}}"#,
+        r#"{"choices": "an 18-character key"}"#,
+        r#"{"choices": "an+18%2Dcharacter+key"}"#,
+    ] {
+        for status in ["400 Bad Request", "200 OK"] {
+            let server = RawServer::answering(status, &[], body.as_bytes()).await.unchecked();
+            let error = failure(&format!("{}?key={key}", server.base_url())).await;
+            let text = format!("{error} {error:?}");
+            assert!(!text.contains("18"), "{text}");
+        }
+    }
     let builder = OpenAi::builder().base_url("http://user:password@localhost/v1?key=secret");
     let text = format!("{builder:?} {:?}", OpenAi::builder().base_url("localhost:80/v1?key=secret").build());
     assert!(!text.contains("secret") && !text.contains("password"), "{text}");

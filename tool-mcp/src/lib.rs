@@ -10,6 +10,8 @@
 
 #[cfg(feature = "client")]
 mod client;
+#[cfg(any(feature = "client", feature = "server"))]
+mod quiet;
 #[cfg(feature = "server")]
 pub mod server;
 

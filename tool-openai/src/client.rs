@@ -28,7 +28,8 @@ pub(crate) struct Client {
     pub(crate) http: reqwest::Client,
     pub(crate) endpoint: Arc<Endpoint>,
     pub(crate) base_url: Url,
-    /// The key and long header values, which are redacted from everything that the server sends.
+    /// The key, long header values and long values of the base URL's query, which are redacted from everything that the server
+    /// sends. A secret precedes those that are a part of it.
     pub(crate) secrets: Vec<SecretString>,
     pub(crate) headers: HeaderMap,
     pub(crate) retry: RetryPolicy,
@@ -130,8 +131,10 @@ impl Client {
         let error = match error {
             EventError::Api(json) => self.api_error(json.as_bytes(), ResponseContext::default()),
             EventError::Empty => Error::empty(),
-            EventError::Aborted(reason) => Error::incomplete(Some(Error::aborted(reason))),
-            EventError::Malformed(reason) => Error::malformed(content_type, &self.redact(text), &reason),
+            EventError::Aborted(reason) => Error::incomplete(Some(Error::aborted(self.redact(&reason)))),
+            EventError::Malformed(reason) => {
+                Error::malformed(content_type, &self.redact(text), &self.redact(&reason))
+            }
         };
         error.with_request_id(request_id)
     }
@@ -189,6 +192,13 @@ pub(crate) fn redact_url(url: &Url) -> String {
 /// Returns a text that may be a URL, without its query and fragment.
 pub(crate) fn without_query(text: &str) -> &str {
     text.split(['?', '#']).next().unwrap_or_default()
+}
+
+/// Returns a text that may be a URL, without its user name and password.
+pub(crate) fn without_user_info(text: &str) -> String {
+    let (scheme, rest) = text.split_at(text.find("//").map_or(0, |start| start + 2));
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    format!("{scheme}{}{path}", authority.rsplit('@').next().unwrap_or_default())
 }
 
 fn request_id(response: &Response) -> Option<String> {

@@ -1,9 +1,14 @@
 //! Tools of MCP servers, against servers of every kind, good and bad.
 
+mod bounds;
 mod broken;
 mod listing;
+mod logs;
+mod pinning;
+mod processes;
 mod results;
 mod running;
+mod secrets;
 mod support;
 mod transports;
 mod trust;

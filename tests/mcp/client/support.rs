@@ -91,8 +91,16 @@ pub(crate) fn text_result(text: &str) -> Value {
     json!({ "content": [{ "type": "text", "text": text }] })
 }
 
-/// Returns a server named `raw` that handles each request with the function.
+/// Returns a trusted server named `raw` that handles each request with the function.
 pub(crate) fn scripted_server(
+    handle: impl Fn(&ServerConnection, &str, &Value) -> Reply + Send + Sync + 'static,
+) -> (McpServer, Received) {
+    let (server, received) = untrusted_server(handle);
+    (server.trusted(), received)
+}
+
+/// Returns a server named `raw` that handles each request with the function.
+pub(crate) fn untrusted_server(
     handle: impl Fn(&ServerConnection, &str, &Value) -> Reply + Send + Sync + 'static,
 ) -> (McpServer, Received) {
     let (received, handle, connections) = (Received::default(), Arc::new(handle), AtomicUsize::new(0));

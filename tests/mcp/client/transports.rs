@@ -19,7 +19,7 @@ use super::support::{call, initialize_result, text_result, tool, tool_names, wai
 use tests::support::mcp_served::Tools;
 
 /// The program of the small server.
-const PROGRAM: &str = env!("CARGO_BIN_EXE_counterpart");
+pub(super) const PROGRAM: &str = env!("CARGO_BIN_EXE_counterpart");
 
 fn process_server() -> McpServer {
     McpServer::stdio(PROGRAM).arg("mcp-served")
@@ -34,7 +34,7 @@ fn child_ids() -> Vec<u32> {
     std::fs::read_dir("/proc/self/task").into_iter().flatten().flat_map(children_of).collect()
 }
 
-fn is_running(pid: &str) -> bool {
+pub(super) fn is_running(pid: &str) -> bool {
     std::fs::exists(format!("/proc/{pid}")).unwrap()
 }
 
@@ -64,7 +64,7 @@ async fn passes_stderr_to_the_hook() {
 }
 
 /// Waits for a shell script to write its process id to the file.
-async fn read_pid(file: &std::path::Path) -> String {
+pub(super) async fn read_pid(file: &std::path::Path) -> String {
     wait_until("the process runs", async || {
         std::fs::read_to_string(file).is_ok_and(|pid| pid.ends_with('\n'))
     })
@@ -181,7 +181,7 @@ async fn a_call_that_times_out_over_http_is_cancelled_at_the_server() {
 }
 
 /// Starts an HTTP server that handles each request with the function.
-async fn http_server(
+pub(super) async fn http_server(
     handle: impl Fn(&str, &Value, &Requests) -> Response<Body> + Clone + Send + Sync + 'static,
 ) -> (String, Requests) {
     let requests = Requests::default();
@@ -208,28 +208,28 @@ async fn http_server(
     (format!("{url}/mcp"), requests)
 }
 
-type Head = (String, Option<String>, Option<String>, Option<String>);
+pub(super) type Head = (String, Option<String>, Option<String>, Option<String>);
 
 /// The requests that the server received: method, token, team and session.
 #[derive(Clone, Default)]
-struct Requests(Arc<Mutex<Vec<Head>>>);
+pub(super) struct Requests(pub(super) Arc<Mutex<Vec<Head>>>);
 
 impl Requests {
-    fn count(&self, method: &str) -> usize {
+    pub(super) fn count(&self, method: &str) -> usize {
         self.0.lock().unwrap().iter().filter(|request| request.0 == method).count()
     }
 }
 
-fn response(kind: &str, body: impl Into<Body>) -> Response<Body> {
+pub(super) fn response(kind: &str, body: impl Into<Body>) -> Response<Body> {
     Response::builder().header("content-type", kind).body(body.into()).unwrap()
 }
 
-fn status(code: u16) -> Response<Body> {
+pub(super) fn status(code: u16) -> Response<Body> {
     Response::builder().status(code).body(Body::empty()).unwrap()
 }
 
 /// The response of an ordinary server without streams.
-fn default_response(method: &str, message: &Value) -> Response<Body> {
+pub(super) fn default_response(method: &str, message: &Value) -> Response<Body> {
     let result = match method {
         "initialize" => initialize_result(),
         "tools/list" => json!({ "tools": [tool("echo")] }),

@@ -136,7 +136,8 @@ async fn approves_and_denies_writes_to_a_filesystem() {
     let server = McpServer::stdio(node(&modules))
         .arg(script(&modules, "server-filesystem"))
         .arg(&directory)
-        .name("files");
+        .name("files")
+        .approved(["read_text_file"]);
     let tools = server.connect().await.unwrap().prefix("fs_");
     let path = |name: &str| directory.join(name).display().to_string();
     let write = |name: &str| json!({ "path": path(name), "content": "written" }).to_string();

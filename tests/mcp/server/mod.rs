@@ -4,12 +4,12 @@
 mod approving;
 mod calling;
 mod cancelling;
-mod client;
+pub(crate) mod client;
 mod guarding;
 mod listing;
+mod notifications;
 mod replacing;
 mod stdio;
 mod stopping;
-mod telling;
 mod tools;
 mod wrong;

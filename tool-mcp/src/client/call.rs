@@ -14,9 +14,9 @@ use tokio::time::Instant;
 use tool_core::tool::Progress;
 use tool_core::{ToolContext, ToolError, ToolOutput};
 
-use super::connection::Connection;
+use super::connection::VerifiedConnection;
 use super::connection_manager::ConnectionManager;
-use super::error::is_interrupted;
+use super::error::{is_interrupted, is_session_expired};
 use super::monitor::Monitor;
 use super::output::into_output;
 use super::progress::CallProgress;
@@ -26,12 +26,31 @@ use super::{McpError, McpTool};
 /// The longest duration of a call that keeps reporting progress, as a multiple of its timeout.
 const MAX_TIMEOUTS: u32 = 20;
 
-/// How long an idempotent call waits for a new connection before it fails.
+/// The longest wait for a new connection before a call that can be repeated fails.
 const MAX_RECONNECT_WAIT: Duration = Duration::from_secs(10);
+
+/// The reason why a request for a call has no result.
+enum CallError {
+    /// The server refused the request because it had ended the session.
+    NotExecuted(McpError),
+    OutcomeUnknown(McpError),
+    Failed(McpError),
+}
+
+impl From<CallError> for McpError {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::NotExecuted(error) | CallError::OutcomeUnknown(error) | CallError::Failed(error) => {
+                error
+            }
+        }
+    }
+}
 
 /// Calls the tool.
 ///
-/// A read-only or idempotent call is repeated once if the connection is lost and restored.
+/// A call that was not executed is sent again once on a new connection, and so is a call whose outcome is unknown unless its
+/// tool is `at_most_once`.
 ///
 /// # Errors
 ///
@@ -44,34 +63,31 @@ pub(super) async fn call(
     context: ToolContext,
 ) -> Result<ToolOutput, ToolError> {
     let config = manager.config();
-    if config.pinned.is_some() {
-        // The tools may have changed since they were listed: compare them with the fingerprint before calling one.
-        manager.listing().await.map_err(ToolError::failed)?;
-    }
-    let connection = manager.connection().map_err(ToolError::failed)?;
+    let connection = manager.verified().await.map_err(ToolError::failed)?;
     let first = call_once(&manager, &connection, &tool, arguments.clone(), context.progress()).await;
-    let result = match first {
-        Err(error) if error.is_outcome_unknown() && tool.is_idempotent() => {
-            let limit = config.timeout.min(MAX_RECONNECT_WAIT);
-            match manager.next_connection(connection.number, limit).await {
-                Some(connection) => {
-                    call_once(&manager, &connection, &tool, arguments, context.progress()).await
-                }
-                None => Err(error),
-            }
-        }
-        first => first,
+    let is_repeatable = match &first {
+        Err(CallError::NotExecuted(_)) => true,
+        Err(CallError::OutcomeUnknown(_)) => !tool.offered().policy().at_most_once,
+        _ => false,
     };
-    into_output(result.map_err(ToolError::failed)?, config.max_output_chars)
+    let limit = config.timeout.min(MAX_RECONNECT_WAIT);
+    let result = if is_repeatable && manager.is_reconnected(connection.number(), limit).await {
+        let connection = manager.verified().await.map_err(ToolError::failed)?;
+        call_once(&manager, &connection, &tool, arguments, context.progress()).await
+    } else {
+        first
+    };
+    let result = result.map_err(|error| ToolError::failed(McpError::from(error)))?;
+    into_output(result, config.max_output_chars, &config.redactor)
 }
 
 async fn call_once(
     manager: &ConnectionManager,
-    connection: &Connection,
+    connection: &VerifiedConnection,
     tool: &McpTool,
     arguments: Map<String, Value>,
     progress: &Progress,
-) -> Result<CallToolResult, McpError> {
+) -> Result<CallToolResult, CallError> {
     let config = manager.config();
     let request_name = format!("the call of `{}`", truncate_name(tool.original_name()));
     let progress = CallProgress::new(progress);
@@ -81,22 +97,24 @@ async fn call_once(
     let request = ClientRequest::CallToolRequest(request);
 
     let limit = config.timeout;
-    let timeout_error = || McpError::timeout(&config.name, &request_name, limit);
-    let lost_error = || McpError::connection_lost(&config.name, tool.original_name());
-    let service_error =
-        |error| McpError::from_service_error(&config.name, &request_name, error, &config.redactor);
+    let timeout_error = || CallError::Failed(McpError::timeout(&config.name, &request_name, limit));
+    let lost_error =
+        || CallError::OutcomeUnknown(McpError::connection_lost(&config.name, tool.original_name()));
+    let service_error = |error| {
+        CallError::Failed(McpError::from_service_error(&config.name, &request_name, error, &config.redactor))
+    };
 
-    let peer = connection.peer();
+    let (peer, monitor) = (connection.peer(), connection.monitor());
     let sending = peer.send_cancellable_request(request, PeerRequestOptions::no_options());
     let mut handle = tokio::select! {
         biased;
         handle = sending => handle.map_err(service_error)?,
-        () = connection.monitor.closed() => return Err(lost_error()),
+        () = monitor.closed() => return Err(lost_error()),
         () = tokio::time::sleep(limit) => return Err(timeout_error()),
     };
     let mut cancel_on_drop = CancelOnDrop {
         peer: peer.clone(),
-        monitor: &connection.monitor,
+        monitor,
         token: handle.progress_token.clone(),
         request: Some(handle.id.clone()),
         reason: "the caller no longer waits for the result",
@@ -107,7 +125,7 @@ async fn call_once(
         tokio::select! {
             biased;
             response = &mut handle.rx => break response,
-            () = connection.monitor.closed() => {
+            () = monitor.closed() => {
                 cancel_on_drop.request = None;
                 return Err(lost_error());
             }
@@ -126,10 +144,13 @@ async fn call_once(
             let problem = format_args!(
                 "answered {request_name} with a request for input or a task, which the client does not support"
             );
-            Err(McpError::invalid_response(&config.name, problem))
+            Err(CallError::Failed(McpError::invalid_response(&config.name, problem)))
         }
-        Ok(Ok(_)) => Err(McpError::unexpected_result(&config.name, &request_name)),
+        Ok(Ok(_)) => Err(CallError::Failed(McpError::unexpected_result(&config.name, &request_name))),
         Err(_) => Err(lost_error()),
+        Ok(Err(error)) if is_session_expired(&error) => {
+            Err(CallError::NotExecuted(McpError::session_expired(&config.name, &request_name)))
+        }
         Ok(Err(error)) if is_interrupted(&error) => Err(lost_error()),
         Ok(Err(error)) => Err(service_error(error)),
     }

@@ -1,5 +1,6 @@
 //! Configuration of a server before a connection is opened.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use super::{Fingerprint, McpTool};
 pub(super) type Connector =
     Arc<dyn Fn() -> Pin<Box<dyn Future<Output = io::Result<Pipes>> + Send>> + Send + Sync>;
 
-/// How a server is reached.
+/// The transport of a server.
 #[derive(Clone)]
 pub(super) enum Endpoint {
     Process(ProcessConfig),
@@ -22,8 +23,30 @@ pub(super) enum Endpoint {
     Connector(Connector),
 }
 
-/// Returns `true` if calls of the tool need a person's approval.
-pub(super) type ApprovalRule = Arc<dyn Fn(&McpTool) -> bool + Send + Sync>;
+/// The author's trust in the statements of a server.
+#[derive(Clone, Default)]
+pub(super) struct Trust {
+    /// Returns `true` if calls of the tool need a person's approval.
+    pub(super) needs_approval: Option<Arc<dyn Fn(&McpTool) -> bool + Send + Sync>>,
+    /// The server's names of tools that need no approval, whatever the rule.
+    pub(super) approved: BTreeSet<String>,
+    pub(super) trusts_annotations: bool,
+}
+
+impl Trust {
+    pub(super) fn needs_approval(&self, tool: &McpTool) -> bool {
+        match &self.needs_approval {
+            _ if self.approved.contains(tool.original_name()) => false,
+            Some(rule) => rule(tool),
+            None => !self.trusts_annotations || tool.annotations_suggest_approval(),
+        }
+    }
+
+    /// Returns `true` if a call whose outcome is unknown may be repeated.
+    pub(super) fn is_repeatable(&self, tool: &McpTool) -> bool {
+        self.trusts_annotations && tool.is_idempotent()
+    }
+}
 
 #[derive(Clone)]
 pub(super) struct ServerConfig {
@@ -35,7 +58,7 @@ pub(super) struct ServerConfig {
     pub(super) max_tools: usize,
     pub(super) max_output_chars: usize,
     pub(super) is_optional: bool,
-    pub(super) needs_approval: ApprovalRule,
+    pub(super) trust: Trust,
     pub(super) pinned: Option<Arc<Fingerprint>>,
     pub(super) on_log: Option<LogHook>,
     pub(super) redactor: Redactor,
@@ -52,7 +75,7 @@ impl ServerConfig {
             max_tools: 2000,
             max_output_chars: 100_000,
             is_optional: false,
-            needs_approval: Arc::new(McpTool::is_destructive),
+            trust: Trust::default(),
             pinned: None,
             on_log: None,
             redactor: Redactor::default(),

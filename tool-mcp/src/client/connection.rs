@@ -1,36 +1,93 @@
-//! One connection to a server, from the handshake to its end.
+//! One connection to a server, from the handshake to its end, and the proof that it can be used.
 
 #![expect(deprecated, reason = "requests that the newest protocol removed are rejected all the same")]
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use rmcp::ClientHandler;
-use rmcp::model::{ClientCapabilities, ClientConfig, ErrorData, Implementation, ProtocolVersion};
+use rmcp::model::{
+    ClientCapabilities, ClientConfig, ClientRequest, ErrorData, Implementation, ListToolsRequest,
+    PaginatedRequestParams, ProtocolVersion, ServerPeerInfo, ServerResult,
+};
 use rmcp::model::{
     CreateMessageRequestMethod, CreateMessageRequestParams, CreateMessageResult, ElicitRequestParams,
     ElicitResult, ElicitationCreateRequestMethod, ListRootsRequestMethod, ListRootsResult,
     ServerNotification, SubscriptionFilter,
 };
 use rmcp::service::{
-    ClientInitializeError, ClientLifecycleMode, Peer, RequestContext, RoleClient, RunningService,
-    serve_client_with_lifecycle,
+    ClientInitializeError, ClientLifecycleMode, Peer, PeerRequestOptions, RequestContext, RoleClient,
+    RunningService, ServiceError, serve_client_with_lifecycle,
 };
 use rmcp::transport::Transport;
 
-use super::McpError;
 use super::config::{Endpoint, ServerConfig};
 use super::error::requires_newer_protocol;
 use super::line_transport::LineTransport;
+use super::listing::Listing;
 use super::monitor::{Monitor, MonitoredTransport};
 use super::process::Pipes;
+use super::{Difference, Fingerprint, McpError};
+use crate::quiet::QuietRuntime;
 
-/// An initialized connection, which ends when it is dropped.
+/// An initialized connection, which ends when it is dropped. Only a [`VerifiedConnection`] can be used for more than a listing.
 pub(super) struct Connection {
     /// Identifies this connection among all of the process.
     pub(super) number: u64,
     pub(super) monitor: Arc<Monitor>,
     service: RunningService<RoleClient, Client>,
+    /// The last listing of this connection that was verified.
+    verified: Mutex<Option<VerifiedListing>>,
+}
+
+/// A listing that equals the pinned fingerprint, if there is one.
+pub(super) struct VerifiedListing {
+    listing: Arc<Listing>,
+    /// The number of tool changes before the listing was requested. It is out of date after another one.
+    tool_changes: u64,
+}
+
+impl VerifiedListing {
+    /// # Errors
+    ///
+    /// Returns the difference if the listing differs from the pinned fingerprint.
+    pub(super) fn new(
+        listing: Arc<Listing>,
+        tool_changes: u64,
+        pinned: Option<&Fingerprint>,
+    ) -> Result<Self, Difference> {
+        match pinned.and_then(|pinned| pinned.difference(&Fingerprint::from_listing(&listing))) {
+            Some(difference) => Err(difference),
+            None => Ok(Self { listing, tool_changes }),
+        }
+    }
+}
+
+/// A connection that can be used: its own listing is up to date and equals the pinned fingerprint, if there is one.
+pub(super) struct VerifiedConnection(Arc<Connection>);
+
+impl VerifiedConnection {
+    /// Returns `None` if there is a pinned fingerprint and the tools must be listed and compared first.
+    pub(super) fn new(connection: Arc<Connection>, pinned: Option<&Fingerprint>) -> Option<Self> {
+        (pinned.is_none() || connection.current_listing().is_some()).then_some(Self(connection))
+    }
+
+    pub(super) fn peer(&self) -> &Peer<RoleClient> {
+        self.0.service.peer()
+    }
+
+    pub(super) fn info(&self) -> Option<Arc<ServerPeerInfo>> {
+        self.0.info()
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.0.number
+    }
+
+    pub(super) fn monitor(&self) -> &Monitor {
+        &self.0.monitor
+    }
 }
 
 impl Connection {
@@ -67,15 +124,16 @@ impl Connection {
             McpError::from_initialize_error(&config.name, &error, &note, &config.redactor)
         })?;
         static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
-        let connection = Self { number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed), monitor, service };
+        let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
+        let connection = Self { number, monitor, service, verified: Mutex::default() };
         connection.subscribe_to_tool_changes();
         Ok(connection)
     }
 
     /// Subscribes to changes of the tools if the protocol is the newest, which sends them only to subscribers.
     fn subscribe_to_tool_changes(&self) {
-        let peer = self.peer().clone();
-        let needs_subscription = peer.peer_info().is_some_and(|info| !info.protocol_version.has_initialize());
+        let peer = self.service.peer().clone();
+        let needs_subscription = self.info().is_some_and(|info| !info.protocol_version.has_initialize());
         if !needs_subscription {
             return;
         }
@@ -91,8 +149,32 @@ impl Connection {
         });
     }
 
-    pub(super) fn peer(&self) -> &Peer<RoleClient> {
-        self.service.peer()
+    /// Returns the server's description of itself, which is not verified.
+    pub(super) fn info(&self) -> Option<Arc<ServerPeerInfo>> {
+        self.service.peer().peer_info()
+    }
+
+    /// Requests a page of the tools.
+    pub(super) async fn request_tools(
+        &self,
+        params: PaginatedRequestParams,
+        timeout: Duration,
+    ) -> Result<ServerResult, ServiceError> {
+        let request = ClientRequest::ListToolsRequest(ListToolsRequest::with_param(params));
+        let options = PeerRequestOptions::with_timeout(timeout);
+        self.service.peer().send_cancellable_request(request, options).await?.await_response().await
+    }
+
+    /// Returns the verified listing unless the server reported a change since it was requested.
+    pub(super) fn current_listing(&self) -> Option<Arc<Listing>> {
+        let verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
+        let verified =
+            verified.as_ref().filter(|verified| verified.tool_changes == self.monitor.tool_changes());
+        verified.map(|verified| Arc::clone(&verified.listing))
+    }
+
+    pub(super) fn set_listing(&self, listing: Option<VerifiedListing>) {
+        *self.verified.lock().unwrap_or_else(PoisonError::into_inner) = listing;
     }
 }
 
@@ -103,6 +185,7 @@ async fn connect(
     monitor: &Arc<Monitor>,
     lifecycle: ClientLifecycleMode,
 ) -> Result<HandshakeResult, McpError> {
+    let runtime = QuietRuntime::get().map_err(|error| McpError::no_runtime(&config.name, &error))?;
     let over_lines = |pipes: Pipes| {
         LineTransport::new(pipes.reader, pipes.writer, config.max_message_bytes, Arc::clone(monitor))
     };
@@ -111,19 +194,19 @@ async fn connect(
             let program = process.program.to_string_lossy();
             let pipes =
                 process.start().map_err(|error| McpError::not_started(&config.name, &program, &error))?;
-            Ok(handshake(over_lines(pipes), monitor, lifecycle).await)
+            Ok(runtime.run(handshake(over_lines(pipes), monitor, lifecycle)).await)
         }
         Endpoint::Connector(connector) => {
-            let pipes = connector().await.map_err(|error| {
-                McpError::unreachable(&config.name, format_args!("cannot be reached: {error}"))
-            })?;
-            Ok(handshake(over_lines(pipes), monitor, lifecycle).await)
+            let pipes = connector()
+                .await
+                .map_err(|error| McpError::not_connected(&config.name, &error, &config.redactor))?;
+            Ok(runtime.run(handshake(over_lines(pipes), monitor, lifecycle)).await)
         }
         Endpoint::Http(http) => {
-            let transport = http
-                .transport(config.max_message_bytes, monitor)
+            let transport = runtime
+                .enter(|| http.transport(config.max_message_bytes, &config.redactor, monitor))
                 .map_err(|reason| McpError::invalid_config(&config.name, reason))?;
-            Ok(handshake(transport, monitor, lifecycle).await)
+            Ok(runtime.run(handshake(transport, monitor, lifecycle)).await)
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Keeps a server connected: reconnects when a connection is lost, and caches the list of tools.
+//! Keeps a server connected: reconnects when a connection is lost, and lists and verifies its tools.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -7,15 +7,18 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::config::ServerConfig;
-use super::connection::Connection;
-use super::listing::{CachedListing, Listing};
+use super::connection::{Connection, VerifiedConnection, VerifiedListing};
+use super::listing::Listing;
 use super::{Fingerprint, McpError};
 
 /// The delay before the first attempt to reconnect. It doubles with each attempt.
 const FIRST_DELAY: Duration = Duration::from_millis(200);
 const MAX_DELAY: Duration = Duration::from_secs(30);
 
-/// How long a connection has to last before its loss resets the delay.
+/// The number of times that the tools are listed for one call if they change each time.
+const MAX_VERIFICATIONS: usize = 3;
+
+/// The time that a connection has to last before its loss resets the delay.
 const STABLE_AFTER: Duration = Duration::from_secs(30);
 
 /// The connections to one server, one after the other. The connection is closed when this is dropped.
@@ -29,8 +32,9 @@ struct Shared {
     config: ServerConfig,
     current: Mutex<Result<Arc<Connection>, McpError>>,
     connection_changed: Notify,
-    /// Locked during a request for the tools, so that concurrent callers share one request.
-    cache: tokio::sync::Mutex<Option<CachedListing>>,
+    /// The last listing of any connection that was verified. Locked during a request for the tools, so that concurrent
+    /// callers share one request.
+    last_listing: tokio::sync::Mutex<Option<Arc<Listing>>>,
 }
 
 impl ConnectionManager {
@@ -48,7 +52,7 @@ impl ConnectionManager {
             config,
             current: Mutex::new(first),
             connection_changed: Notify::new(),
-            cache: tokio::sync::Mutex::new(None),
+            last_listing: tokio::sync::Mutex::new(None),
         });
         let reconnect_task = tokio::spawn(reconnect_forever(Arc::clone(&shared)));
         Ok(Self { shared, reconnect_task })
@@ -58,32 +62,62 @@ impl ConnectionManager {
         &self.shared.config
     }
 
+    fn pinned(&self) -> Option<&Fingerprint> {
+        self.shared.config.pinned.as_deref()
+    }
+
     /// Returns the current connection.
     ///
     /// # Errors
     ///
     /// Returns the reason why the server is unavailable.
-    pub(super) fn connection(&self) -> Result<Arc<Connection>, McpError> {
+    fn connection(&self) -> Result<Arc<Connection>, McpError> {
         match self.shared.current() {
-            Ok(connection) if connection.monitor.is_closed() => Err(self.shared.disconnected()),
+            Ok(connection) if !connection.monitor.is_open() => Err(self.shared.disconnected()),
             current => current,
         }
     }
 
-    /// Waits up to `limit` for a connection other than the numbered one.
-    pub(super) async fn next_connection(&self, after: u64, limit: Duration) -> Option<Arc<Connection>> {
+    /// Returns the reason why the server is unavailable.
+    pub(super) fn last_error(&self) -> Option<McpError> {
+        self.connection().err()
+    }
+
+    /// Returns the current connection if it can be used without a request for the tools.
+    pub(super) fn verified_now(&self) -> Option<VerifiedConnection> {
+        VerifiedConnection::new(self.connection().ok()?, self.pinned())
+    }
+
+    /// Returns the current connection. If there is a pinned fingerprint, the tools are listed and compared if necessary.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason why the server is unavailable, or why its tools cannot be verified.
+    pub(super) async fn verified(&self) -> Result<VerifiedConnection, McpError> {
+        for _ in 0..MAX_VERIFICATIONS {
+            let connection = self.connection()?;
+            if let Some(verified) = VerifiedConnection::new(Arc::clone(&connection), self.pinned()) {
+                return Ok(verified);
+            }
+            self.list(&connection).await?;
+        }
+        self.verified_now().ok_or_else(|| McpError::unstable(&self.shared.config.name))
+    }
+
+    /// Waits up to `limit` until there is a connection other than the numbered one. Returns `false` if there is none.
+    pub(super) async fn is_reconnected(&self, after: u64, limit: Duration) -> bool {
         let next = async {
             loop {
                 let changed = self.shared.connection_changed.notified();
                 if let Ok(connection) = self.shared.current()
                     && connection.number != after
                 {
-                    return connection;
+                    return;
                 }
                 changed.await;
             }
         };
-        tokio::time::timeout(limit, next).await.ok()
+        tokio::time::timeout(limit, next).await.is_ok()
     }
 
     /// Returns the tools that the server lists. They are requested the first time, after the server reports a change,
@@ -91,41 +125,51 @@ impl ConnectionManager {
     ///
     /// # Errors
     ///
-    /// Returns an error if the tools differ from the pinned fingerprint, or if they cannot be listed and never were.
+    /// Returns an error if the tools differ from the pinned fingerprint, or if they cannot be listed and never were. With a
+    /// pinned fingerprint, it is also an error if a connected server does not list them.
     pub(super) async fn listing(&self) -> Result<Arc<Listing>, McpError> {
+        let listed = match self.connection() {
+            Ok(connection) => {
+                let listed = self.list(&connection).await;
+                if self.pinned().is_some() {
+                    return listed;
+                }
+                listed
+            }
+            Err(error) => Err(error),
+        };
+        // The known tools are still offered; calls report that the server is unavailable.
+        match listed {
+            Err(error) => self.shared.last_listing.lock().await.clone().ok_or(error),
+            listed => listed,
+        }
+    }
+
+    /// Returns the verified listing of the connection, and requests it if necessary.
+    async fn list(&self, connection: &Connection) -> Result<Arc<Listing>, McpError> {
         let config = &self.shared.config;
-        let mut cache = self.shared.cache.lock().await;
-        let cached = |cache: &Option<CachedListing>| cache.as_ref().map(|cached| Arc::clone(&cached.listing));
-        let connection = match self.connection() {
-            Ok(connection) => connection,
-            // The known tools are still offered; calls report that the server is unavailable.
-            Err(error) => return cached(&cache).ok_or(error),
-        };
+        let mut last_listing = self.shared.last_listing.lock().await;
+        if let Some(listing) = connection.current_listing() {
+            return Ok(listing);
+        }
         let tool_changes = connection.monitor.tool_changes();
-        if let Some(cached) = &*cache
-            && cached.connection == connection.number
-            && cached.tool_changes == tool_changes
-        {
-            return Ok(Arc::clone(&cached.listing));
-        }
-        let listing = match Listing::fetch(&connection, config).await {
-            Ok(listing) => listing,
-            Err(error) => return cached(&cache).ok_or(error),
+        let listing = Listing::fetch(connection, config).await?;
+        let listing = match &*last_listing {
+            Some(last) if **last == listing => Arc::clone(last),
+            _ => Arc::new(listing),
         };
-        if let Some(pinned) = &config.pinned
-            && let Some(difference) = pinned.difference(&Fingerprint::from_tools(&listing.tools))
-        {
-            *cache = None;
-            return Err(McpError::fingerprint_mismatch(&config.name, difference));
+        match VerifiedListing::new(Arc::clone(&listing), tool_changes, self.pinned()) {
+            Ok(verified) => {
+                connection.set_listing(Some(verified));
+                *last_listing = Some(Arc::clone(&listing));
+                Ok(listing)
+            }
+            Err(difference) => {
+                connection.set_listing(None);
+                *last_listing = None;
+                Err(McpError::fingerprint_mismatch(&config.name, difference))
+            }
         }
-        let listing =
-            cached(&cache).filter(|before| **before == listing).unwrap_or_else(|| Arc::new(listing));
-        *cache = Some(CachedListing {
-            listing: Arc::clone(&listing),
-            connection: connection.number,
-            tool_changes,
-        });
-        Ok(listing)
     }
 }
 
@@ -159,7 +203,7 @@ async fn reconnect_forever(shared: Arc<Shared>) {
     loop {
         let connected_at = Instant::now();
         if let Ok(connection) = shared.current() {
-            connection.monitor.closed().await;
+            connection.monitor.retired().await;
             drop(connection);
             shared.set_current(Err(shared.disconnected()));
         }

@@ -11,14 +11,18 @@ use rmcp::transport::DynamicTransportError;
 use rmcp::transport::streamable_http_client::{AuthRequiredError, StreamableHttpError};
 use serde_json::Value;
 
-use super::Difference;
-use super::redact::Redactor;
-use super::text::truncate;
+use super::redact::{Redactor, redact_urls};
+use super::text::{truncate, truncate_name};
+use super::tool_name::sanitize_tool_name;
+use super::{Change, Difference};
 
 type HttpError = StreamableHttpError<reqwest::Error>;
 
-/// How much of a server's error message is quoted, in characters.
+/// The longest excerpt of a server's error message, in characters.
 const MAX_QUOTED_CHARS: usize = 2000;
+
+/// The number of tools that a refusal names.
+const MAX_NAMED_CHANGES: usize = 5;
 
 /// The data of an error that replaces a response which could not be read.
 pub(super) const INVALID_RESPONSE_MARKER: &str = "tool-mcp: invalid response";
@@ -67,6 +71,11 @@ pub enum McpErrorKind {
     InvalidToolSet,
 }
 
+/// Returns the start of a text of the server, without secrets.
+fn quote(text: &str, redactor: &Redactor) -> String {
+    truncate(&redactor.redact(text), MAX_QUOTED_CHARS)
+}
+
 impl McpError {
     /// Creates an error with the message "the MCP server `name` …".
     fn new(kind: McpErrorKind, server: &str, problem: impl fmt::Display) -> Self {
@@ -97,8 +106,31 @@ impl McpError {
         Self::new(McpErrorKind::Unreachable, server, problem)
     }
 
+    pub(super) fn not_connected(server: &str, error: &std::io::Error, redactor: &Redactor) -> Self {
+        let text = quote(&redact_urls(&error.to_string()), redactor);
+        Self::unreachable(server, format_args!("cannot be reached: {text}"))
+    }
+
+    /// The runtime of the SDK cannot be started.
+    pub(super) fn no_runtime(server: &str, error: &std::io::Error) -> Self {
+        Self::unreachable(server, format_args!("cannot be used: no thread can be started: {error}"))
+    }
+
+    /// The server ended the session and did not accept the request.
+    pub(super) fn session_expired(server: &str, request: &str) -> Self {
+        Self::unreachable(server, format_args!("ended the session and did not accept {request}"))
+    }
+
+    /// The tools change faster than they can be compared with the pinned fingerprint.
+    pub(super) fn unstable(server: &str) -> Self {
+        let problem =
+            "is refused because its tools change before they can be compared with the pinned fingerprint";
+        Self::unreachable(server, problem)
+    }
+
     /// The connection was lost during a call of the tool.
     pub(super) fn connection_lost(server: &str, tool: &str) -> Self {
+        let tool = truncate_name(tool);
         let problem = format_args!(
             "disconnected while its tool `{tool}` was running: the call may or may not have taken effect and is \
              not repeated; check its effect before you continue"
@@ -128,8 +160,13 @@ impl McpError {
     }
 
     /// The schema of a tool cannot be used to check arguments.
-    pub(super) fn invalid_schema(server: &str, error: &tool_core::tool::DynamicToolError) -> Self {
-        Self::invalid_response(server, format_args!("has a tool that cannot be called: {error}"))
+    pub(super) fn invalid_schema(
+        server: &str,
+        error: &tool_core::tool::DynamicToolError,
+        redactor: &Redactor,
+    ) -> Self {
+        let text = quote(&error.to_string(), redactor);
+        Self::invalid_response(server, format_args!("has a tool that cannot be called: {text}"))
     }
 
     /// The tools do not form the set that was configured.
@@ -138,10 +175,12 @@ impl McpError {
         Self::new(McpErrorKind::InvalidToolSet, server, problem)
     }
 
+    /// The message does not quote the changes, because models read it.
     pub(super) fn fingerprint_mismatch(server: &str, difference: Difference) -> Self {
         let message = format!(
-            "the MCP server `{server}` is refused because its tools differ from the pinned fingerprint:\n{difference}\n\
-             review the changes and pin the new fingerprint if they are intended"
+            "the MCP server `{server}` is refused because its tools differ from the pinned fingerprint: {}; \
+             review `McpError::difference` and pin the new fingerprint if the changes are intended",
+            summarize(&difference)
         );
         Self(Arc::new(Inner {
             kind: McpErrorKind::FingerprintMismatch,
@@ -173,14 +212,14 @@ impl McpError {
             ServiceError::Timeout { timeout } => Self::timeout(server, request, timeout),
             ServiceError::UnexpectedResponse => Self::unexpected_result(server, request),
             other => {
-                let problem = format_args!("did not answer {request}: {other}");
-                Self::new(McpErrorKind::Rejected, server, problem)
+                let text = quote(&other.to_string(), redactor);
+                Self::new(McpErrorKind::Rejected, server, format_args!("did not answer {request}: {text}"))
             }
         }
     }
 
     fn from_error_response(server: &str, request: &str, data: &ErrorData, redactor: &Redactor) -> Self {
-        let text = redactor.redact(&truncate(&data.message, MAX_QUOTED_CHARS));
+        let text = quote(&data.message, redactor);
         if data.data.as_ref().is_some_and(|data| data == INVALID_RESPONSE_MARKER) {
             let problem = format_args!("sent an invalid response to {request}: {text}");
             return Self::invalid_response(server, problem);
@@ -199,7 +238,7 @@ impl McpError {
             Some(HttpError::Client(error)) => with_sources(error),
             _ => with_sources(error),
         };
-        let text = redactor.redact(&truncate(&text, MAX_QUOTED_CHARS));
+        let text = quote(&redact_urls(&text), redactor);
         Self::unreachable(server, format_args!("cannot be reached: {text}"))
     }
 
@@ -227,7 +266,10 @@ impl McpError {
             | ClientInitializeError::UncorrelatedErrorResponse { .. } => {
                 Self::unexpected_result(server, request)
             }
-            other => Self::unreachable(server, format_args!("cannot be initialized: {other}{note}")),
+            other => {
+                let text = quote(&other.to_string(), redactor);
+                Self::unreachable(server, format_args!("cannot be initialized: {text}{note}"))
+            }
         }
     }
 
@@ -284,6 +326,32 @@ pub(super) fn is_interrupted(error: &ServiceError) -> bool {
         },
         _ => false,
     }
+}
+
+/// Returns `true` if the server refused the request because the session had ended.
+pub(super) fn is_session_expired(error: &ServiceError) -> bool {
+    let ServiceError::TransportSend(error) = error else { return false };
+    matches!(error.error.downcast_ref(), Some(HttpError::SessionExpired))
+}
+
+/// Names the changed tools. The names consist of letters, digits, `_` and `-`, because new ones are chosen by the server.
+fn summarize(difference: &Difference) -> String {
+    let mut names: Vec<String> = Vec::new();
+    for change in difference.changes() {
+        let summary = match change {
+            Change::Instructions { .. } => "its instructions changed".to_owned(),
+            Change::Added { tool } => format!("`{}` was added", sanitize_tool_name(tool)),
+            Change::Removed { tool } => format!("`{}` was removed", sanitize_tool_name(tool)),
+            Change::Changed { tool, .. } => format!("`{}` changed", sanitize_tool_name(tool)),
+        };
+        if names.last() != Some(&summary) {
+            names.push(summary);
+        }
+    }
+    let more = names.len().saturating_sub(MAX_NAMED_CHANGES);
+    names.truncate(MAX_NAMED_CHANGES);
+    let names = names.join(", ");
+    if more > 0 { format!("{names} and {more} more") } else { names }
 }
 
 fn is_unauthorized(error: &(dyn Error + 'static)) -> bool {

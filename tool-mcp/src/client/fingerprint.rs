@@ -1,4 +1,4 @@
-//! Fingerprints of a server's tools, to detect changes after they were reviewed.
+//! Fingerprints of a server's tools and instructions, to detect changes after they were reviewed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,14 +8,17 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use super::McpTool;
+use super::listing::Listing;
 use super::text::{hex, truncate_name};
 
 /// The longest excerpt of a changed value, in characters.
 const MAX_EXCERPT_CHARS: usize = 300;
 
-/// A snapshot of a server's tools, to be stored and [pinned](super::McpServer::pinned). A server whose tools change later
-/// is then refused.
+/// A snapshot of a server's tools and instructions, to be stored and [pinned](super::McpServer::pinned). A server whose tools
+/// or instructions change later is then refused.
+///
+/// A fingerprint that was stored by a version without instructions still loads. It pins the tools alone: create a new one
+/// with [`McpTools::fingerprint`](super::McpTools::fingerprint) to pin the instructions as well.
 ///
 /// It is serialised with `serde`, for example as JSON. It contains the definitions and not only their hashes, so that a
 /// mismatch can show what changed; this takes a few kilobytes for most servers. The hash of each definition (SHA-256 of its
@@ -34,14 +37,24 @@ const MAX_EXCERPT_CHARS: usize = 300;
 #[serde(try_from = "Serialized", into = "Serialized")]
 pub struct Fingerprint {
     tools: BTreeMap<String, Map<String, Value>>,
+    instructions: Instructions,
+}
+
+#[derive(Clone, PartialEq, Default)]
+enum Instructions {
+    /// The fingerprint is older than the pinning of instructions.
+    #[default]
+    Unknown,
+    Known(Option<String>),
 }
 
 impl Fingerprint {
-    pub(super) fn from_tools<'a>(tools: impl IntoIterator<Item = &'a McpTool>) -> Self {
-        let tools = tools
-            .into_iter()
+    pub(super) fn from_listing(listing: &Listing) -> Self {
+        let tools = listing
+            .tools
+            .iter()
             .map(|tool| (tool.original_name().to_owned(), pinned_fields(&tool.definition())));
-        Self { tools: tools.collect() }
+        Self { tools: tools.collect(), instructions: Instructions::Known(listing.instructions.clone()) }
     }
 
     /// Returns the number of tools.
@@ -56,13 +69,16 @@ impl Fingerprint {
         self.tools.is_empty()
     }
 
-    /// Returns the SHA-256 hash of all definitions, in hexadecimal digits.
+    /// Returns the SHA-256 hash of all definitions and the instructions, in hexadecimal digits.
     #[must_use]
     pub fn sha256(&self) -> String {
         let mut hash = Sha256::new();
         for (name, definition) in &self.tools {
             hash.update(Value::from(name.as_str()).to_string());
             hash.update(canonical(&Value::Object(definition.clone())));
+        }
+        if let Instructions::Known(Some(instructions)) = &self.instructions {
+            hash.update(Value::from(instructions.as_str()).to_string());
         }
         hex(&hash.finalize())
     }
@@ -71,6 +87,12 @@ impl Fingerprint {
     #[must_use]
     pub fn difference(&self, later: &Self) -> Option<Difference> {
         let mut changes = Vec::new();
+        if let (Instructions::Known(before), Instructions::Known(after)) =
+            (&self.instructions, &later.instructions)
+            && before != after
+        {
+            changes.push(Change::Instructions { before: before.clone(), after: after.clone() });
+        }
         for (tool, before) in &self.tools {
             let Some(after) = later.tools.get(tool) else {
                 changes.push(Change::Removed { tool: tool.clone() });
@@ -144,6 +166,15 @@ fn write_canonical(value: &Value, text: &mut String) {
 #[derive(Serialize, Deserialize)]
 struct Serialized {
     tools: BTreeMap<String, SerializedTool>,
+    /// Missing in fingerprints of versions that did not pin the instructions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    instructions: Option<SerializedInstructions>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct SerializedInstructions {
+    sha256: String,
+    text: Option<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -156,11 +187,21 @@ fn sha256(definition: &Map<String, Value>) -> String {
     hex(&Sha256::digest(canonical(&Value::Object(definition.clone()))))
 }
 
+fn instructions_sha256(instructions: Option<&str>) -> String {
+    hex(&Sha256::digest(canonical(&instructions.into())))
+}
+
 impl From<Fingerprint> for Serialized {
     fn from(fingerprint: Fingerprint) -> Self {
         let serialize =
             |(name, definition)| (name, SerializedTool { sha256: sha256(&definition), definition });
-        Self { tools: fingerprint.tools.into_iter().map(serialize).collect() }
+        let instructions = match fingerprint.instructions {
+            Instructions::Unknown => None,
+            Instructions::Known(text) => {
+                Some(SerializedInstructions { sha256: instructions_sha256(text.as_deref()), text })
+            }
+        };
+        Self { tools: fingerprint.tools.into_iter().map(serialize).collect(), instructions }
     }
 }
 
@@ -168,17 +209,30 @@ impl TryFrom<Serialized> for Fingerprint {
     type Error = String;
 
     fn try_from(serialized: Serialized) -> Result<Self, String> {
+        let modified = |part: &str| {
+            format!(
+                "the fingerprint was modified: {part} not match the hash; \
+                 create a new one with `McpTools::fingerprint`"
+            )
+        };
         let verify = |(name, tool): (String, SerializedTool)| {
             if sha256(&tool.definition) == tool.sha256 {
                 Ok((name, tool.definition))
             } else {
-                Err(format!(
-                    "the fingerprint was modified: the definition of `{name}` does not match its hash; \
-                     create a new one with `McpTools::fingerprint`"
-                ))
+                Err(modified(&format!("the definition of `{name}` does")))
             }
         };
-        Ok(Self { tools: serialized.tools.into_iter().map(verify).collect::<Result<_, _>>()? })
+        let tools = serialized.tools.into_iter().map(verify).collect::<Result<_, _>>()?;
+        let instructions = match serialized.instructions {
+            None => Instructions::Unknown,
+            Some(SerializedInstructions { sha256, text }) => {
+                if instructions_sha256(text.as_deref()) != sha256 {
+                    return Err(modified("the instructions do"));
+                }
+                Instructions::Known(text)
+            }
+        };
+        Ok(Self { tools, instructions })
     }
 }
 
@@ -199,7 +253,7 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// Returns the changes, sorted by the names of the tools; added tools come last.
+    /// Returns the changes: of the instructions, then of tools sorted by name; added tools come last.
     #[must_use]
     pub fn changes(&self) -> &[Change] {
         &self.changes
@@ -210,6 +264,13 @@ impl Difference {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Change {
+    /// The instructions of the server changed.
+    Instructions {
+        /// The instructions in the fingerprint, if any.
+        before: Option<String>,
+        /// The current instructions, if any.
+        after: Option<String>,
+    },
     /// The server has a new tool.
     Added {
         /// The name of the tool.
@@ -240,6 +301,15 @@ impl fmt::Display for Difference {
                 f.write_str("\n")?;
             }
             match change {
+                Change::Instructions { before, after } => {
+                    let (before, after) = (before.clone().map(Value::from), after.clone().map(Value::from));
+                    write!(
+                        f,
+                        "the instructions were {}, are {}",
+                        excerpt(before.as_ref(), after.as_ref()),
+                        excerpt(after.as_ref(), before.as_ref())
+                    )?;
+                }
                 Change::Added { tool } => write!(f, "the tool `{}` was added", truncate_name(tool))?,
                 Change::Removed { tool } => write!(f, "the tool `{}` was removed", truncate_name(tool))?,
                 Change::Changed { tool, field, before, after } => write!(
@@ -282,6 +352,7 @@ mod tests {
         let definition = |value: &Value| value.as_object().unwrap().clone();
         Fingerprint {
             tools: tools.iter().map(|(name, value)| ((*name).to_owned(), definition(value))).collect(),
+            instructions: Instructions::Known(Some("Be gentle".into())),
         }
     }
 
@@ -320,6 +391,8 @@ mod tests {
         let json = serde_json::to_string(&before).unwrap();
         assert_eq!(serde_json::from_str::<Fingerprint>(&json).unwrap(), before);
         let error = serde_json::from_str::<Fingerprint>(&json.replace("Reads", "Rm -r")).unwrap_err();
-        assert!(error.to_string().contains("the definition of `a` does not match its hash"), "{error}");
+        assert!(error.to_string().contains("the definition of `a` does not match the hash"), "{error}");
+        let error = serde_json::from_str::<Fingerprint>(&json.replace("gentle", "brutal")).unwrap_err();
+        assert!(error.to_string().contains("the instructions do not match the hash"), "{error}");
     }
 }

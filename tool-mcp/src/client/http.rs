@@ -13,13 +13,14 @@ use rustls_platform_verifier::BuilderVerifierExt;
 
 use super::http_client::BoundedHttpClient;
 use super::monitor::Monitor;
+use super::redact::Redactor;
 
 const MAX_REDIRECTS: usize = 5;
 
-/// How long establishing a TCP connection may take.
+/// The longest time to establish a TCP connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often a broken event stream is resumed, and the longest delay between two attempts.
+/// The number of attempts to resume a broken event stream, and the longest delay between two of them.
 const MAX_STREAM_RETRIES: usize = 8;
 const MAX_STREAM_RETRY_DELAY: Duration = Duration::from_secs(5);
 
@@ -36,12 +37,14 @@ impl HttpConfig {
     pub(super) fn transport(
         &self,
         max_message_bytes: usize,
+        redactor: &Redactor,
         monitor: &Arc<Monitor>,
     ) -> Result<StreamableHttpClientTransport<BoundedHttpClient>, String> {
         let client = BoundedHttpClient::new(
             build_client(&self.url)?,
             self.headers.clone(),
             max_message_bytes,
+            redactor.clone(),
             Arc::clone(monitor),
         );
         let mut backoff = ExponentialBackoff::default();
@@ -49,6 +52,8 @@ impl HttpConfig {
         let mut config = StreamableHttpClientTransportConfig::with_uri(self.url.as_str());
         config.retry_config = Arc::new(backoff);
         config.max_sse_event_size = max_message_bytes;
+        // A new session is a new connection, because another server may answer in it.
+        config.reinit_on_expired_session = false;
         Ok(StreamableHttpClientTransport::with_client(client, config))
     }
 }

@@ -19,6 +19,8 @@ use sse_stream::{Sse, SseStream};
 use super::json_scan::prune_deep_values;
 use super::line_transport::{NOT_A_MESSAGE, invalid_response, too_large};
 use super::monitor::Monitor;
+use super::redact::Redactor;
+use super::text::truncate;
 
 const EVENT_STREAM: &str = "text/event-stream";
 const JSON: &str = "application/json";
@@ -27,6 +29,9 @@ const LAST_EVENT_HEADER: &str = "last-event-id";
 
 /// The largest body of an error response that is read, in bytes.
 const MAX_ERROR_BYTES: usize = 1 << 16;
+
+/// The longest excerpt of the body of an error response, in characters.
+const MAX_ERROR_CHARS: usize = 200;
 
 type Error = StreamableHttpError<reqwest::Error>;
 type Events = BoxStream<'static, Result<Sse, SseError>>;
@@ -40,6 +45,7 @@ pub(super) struct BoundedHttpClient {
     http: reqwest::Client,
     headers: Arc<HeaderMap>,
     max_message_bytes: usize,
+    redactor: Redactor,
     monitor: Arc<Monitor>,
 }
 
@@ -48,9 +54,10 @@ impl BoundedHttpClient {
         http: reqwest::Client,
         headers: HeaderMap,
         max_message_bytes: usize,
+        redactor: Redactor,
         monitor: Arc<Monitor>,
     ) -> Self {
-        Self { http, headers: Arc::new(headers), max_message_bytes, monitor }
+        Self { http, headers: Arc::new(headers), max_message_bytes, redactor, monitor }
     }
 
     fn with_headers(
@@ -200,6 +207,7 @@ async fn read_body(response: Response, limit: usize) -> Result<Option<Vec<u8>>, 
 async fn error_response(
     response: Response,
     request: Option<&RequestId>,
+    redactor: &Redactor,
 ) -> Result<StreamableHttpPostResponse, Error> {
     let status = response.status();
     let body = read_body(response, MAX_ERROR_BYTES).await.ok().flatten().unwrap_or_default();
@@ -210,8 +218,7 @@ async fn error_response(
     {
         return Ok(StreamableHttpPostResponse::Json(message, None));
     }
-    let text = String::from_utf8_lossy(&body);
-    let text: String = text.trim().chars().take(200).collect();
+    let text = truncate(&redactor.redact(String::from_utf8_lossy(&body).trim()), MAX_ERROR_CHARS);
     let separator = if text.is_empty() { "" } else { ": " };
     Err(StreamableHttpError::UnexpectedServerResponse(format!("HTTP {status}{separator}{text}").into()))
 }
@@ -250,11 +257,12 @@ impl StreamableHttpClient for BoundedHttpClient {
         match response.status() {
             StatusCode::ACCEPTED | StatusCode::NO_CONTENT => return Ok(StreamableHttpPostResponse::Accepted),
             StatusCode::NOT_FOUND if session.is_some() => {
-                // A different server may answer in the next session.
-                self.monitor.note_tool_change();
+                self.monitor.retire();
                 return Err(StreamableHttpError::SessionExpired);
             }
-            status if !status.is_success() => return error_response(response, id.as_ref()).await,
+            status if !status.is_success() => {
+                return error_response(response, id.as_ref(), &self.redactor).await;
+            }
             _ => {}
         }
         let session = session_id(&response);

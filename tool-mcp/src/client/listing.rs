@@ -2,12 +2,10 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 
-use rmcp::model::{
-    ClientRequest, ListToolsRequest, ListToolsResult, PaginatedRequestParams, ServerResult, Tool,
-};
-use rmcp::service::PeerRequestOptions;
+use rmcp::model::{ListToolsResult, PaginatedRequestParams, ServerResult, Tool};
 use serde_json::Value;
 
 use super::config::ServerConfig;
@@ -19,12 +17,19 @@ use super::{McpError, McpTool};
 /// The maximum number of pages of a list.
 const MAX_PAGES: usize = 1000;
 
+/// The request in errors.
+const REQUEST_NAME: &str = "the request for its tools";
+
 /// The maximum number of recorded problems.
 const MAX_PROBLEMS: usize = 1000;
 
-/// The usable tools of a server, and the problems of the others.
+/// The longest name of a tool that is accepted, in bytes. Names are shown to people and sent with each call.
+const MAX_NAME_BYTES: usize = 256;
+
+/// The usable tools of a server, the problems of the others, and the instructions for the use of all.
 #[derive(Default, PartialEq)]
 pub(super) struct Listing {
+    pub(super) instructions: Option<String>,
     pub(super) tools: Vec<McpTool>,
     pub(super) problems: Vec<McpProblem>,
 }
@@ -69,18 +74,27 @@ impl fmt::Display for McpProblem {
 }
 
 impl Listing {
-    /// Requests all pages.
+    /// Requests all pages within the time and the size of one response.
     pub(super) async fn fetch(connection: &Connection, config: &ServerConfig) -> Result<Self, McpError> {
-        let info = connection.peer().peer_info();
-        if info.is_none_or(|info| info.capabilities.tools.is_none()) {
-            return Ok(Self::default());
+        match tokio::time::timeout(config.timeout, Self::fetch_pages(connection, config)).await {
+            Ok(result) => result,
+            Err(_) => Err(McpError::timeout(&config.name, REQUEST_NAME, config.timeout)),
+        }
+    }
+
+    async fn fetch_pages(connection: &Connection, config: &ServerConfig) -> Result<Self, McpError> {
+        let Some(info) = connection.info() else { return Ok(Self::default()) };
+        let listing = Self { instructions: info.instructions.clone(), ..Self::default() };
+        if info.capabilities.tools.is_none() {
+            return Ok(listing);
         }
         let server = config.name.as_str().into();
-        let mut builder = ListingBuilder { listing: Self::default(), names: HashSet::new(), server, config };
+        let mut builder = ListingBuilder { listing, names: HashSet::new(), server, config };
+        let mut budget = ByteBudget(config.max_message_bytes);
         let mut cursor = None;
         let mut cursors = HashSet::new();
         for _ in 0..MAX_PAGES {
-            let page = fetch_page(connection, config, cursor).await?;
+            let page = fetch_page(connection, config, cursor, &mut budget).await?;
             builder.add_page(page.tools)?;
             match page.next {
                 // A repeated cursor would lead to an endless loop.
@@ -97,6 +111,21 @@ impl Listing {
     }
 }
 
+/// The number of bytes that the rest of a listing may have, measured as JSON.
+struct ByteBudget(usize);
+
+/// Fails beyond the budget, which stops the serialisation.
+impl io::Write for ByteBudget {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 = self.0.checked_sub(bytes.len()).ok_or(io::ErrorKind::FileTooLarge)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// One page of a list. An invalid tool does not affect the others.
 struct Page {
     tools: Vec<Result<Tool, McpProblem>>,
@@ -107,25 +136,25 @@ async fn fetch_page(
     connection: &Connection,
     config: &ServerConfig,
     cursor: Option<String>,
+    budget: &mut ByteBudget,
 ) -> Result<Page, McpError> {
-    let request_name = "the request for its tools";
     let params = PaginatedRequestParams::default().with_cursor(cursor);
-    let request = ClientRequest::ListToolsRequest(ListToolsRequest::with_param(params));
-    let options = PeerRequestOptions::with_timeout(config.timeout);
-    let sending =
-        async { connection.peer().send_cancellable_request(request, options).await?.await_response().await };
     let response = tokio::select! {
         biased;
-        response = tokio::time::timeout(config.timeout, sending) => match response {
-            Ok(response) => response,
-            Err(_) => return Err(McpError::timeout(&config.name, request_name, config.timeout)),
-        },
+        response = connection.request_tools(params, config.timeout) => response,
         () = connection.monitor.closed() => {
             return Err(McpError::unreachable(&config.name, "disconnected before it listed its tools"));
         }
     };
     let result = response
-        .map_err(|error| McpError::from_service_error(&config.name, request_name, error, &config.redactor))?;
+        .map_err(|error| McpError::from_service_error(&config.name, REQUEST_NAME, error, &config.redactor))?;
+    if serde_json::to_writer(budget, &result).is_err() {
+        let limit = config.max_message_bytes;
+        let problem = format_args!(
+            "lists its tools with more than {limit} bytes; raise the limit with `max_message_bytes`"
+        );
+        return Err(McpError::invalid_response(&config.name, problem));
+    }
     match result {
         ServerResult::ListToolsResult(ListToolsResult { tools, next_cursor, .. }) => {
             Ok(Page { tools: tools.into_iter().map(Ok).collect(), next: next_cursor })
@@ -133,16 +162,16 @@ async fn fetch_page(
         // At least one tool is invalid, so each is parsed on its own.
         ServerResult::CustomResult(result) if result.0.get("tools").is_some_and(Value::is_array) => {
             let Value::Object(mut page) = result.0 else {
-                return Err(McpError::unexpected_result(&config.name, request_name));
+                return Err(McpError::unexpected_result(&config.name, REQUEST_NAME));
             };
             let next = page.get("nextCursor").and_then(Value::as_str).map(str::to_owned);
             let Some(Value::Array(tools)) = page.remove("tools") else {
-                return Err(McpError::unexpected_result(&config.name, request_name));
+                return Err(McpError::unexpected_result(&config.name, REQUEST_NAME));
             };
             Ok(Page { tools: tools.into_iter().map(parse_tool).collect(), next })
         }
         ServerResult::EmptyResult(_) => Ok(Page { tools: Vec::new(), next: None }),
-        _ => Err(McpError::unexpected_result(&config.name, request_name)),
+        _ => Err(McpError::unexpected_result(&config.name, REQUEST_NAME)),
     }
 }
 
@@ -167,7 +196,7 @@ struct ListingBuilder<'s> {
 
 impl ListingBuilder<'_> {
     fn add_page(&mut self, page: Vec<Result<Tool, McpProblem>>) -> Result<(), McpError> {
-        let Listing { tools, problems } = &self.listing;
+        let Listing { tools, problems, .. } = &self.listing;
         let max_tools = self.config.max_tools;
         if tools.len() + problems.len() + page.len() > max_tools.saturating_add(MAX_PROBLEMS)
             || tools.len() + page.iter().filter(|tool| tool.is_ok()).count() > max_tools
@@ -186,6 +215,11 @@ impl ListingBuilder<'_> {
 
     fn add_tool(&mut self, tool: Tool) {
         let problems = &mut self.listing.problems;
+        if tool.name.len() > MAX_NAME_BYTES {
+            let reason = format!("its name is longer than {MAX_NAME_BYTES} bytes");
+            problems.push(McpProblem::skipped(&tool.name, reason));
+            return;
+        }
         let name = sanitize_tool_name(&tool.name);
         if !self.names.insert(name.to_string()) {
             problems.push(McpProblem::skipped(&tool.name, "another tool of the server has the same name"));
@@ -195,16 +229,9 @@ impl ListingBuilder<'_> {
             problems.push(McpProblem::offered(&tool.name, format!("is offered as `{name}`")));
         }
         let name = name.into_owned();
-        match McpTool::new(name, &self.server, tool, &self.config.needs_approval) {
+        match McpTool::new(name, &self.server, tool, &self.config.trust) {
             Ok(tool) => self.listing.tools.push(tool),
             Err(problem) => problems.push(problem),
         }
     }
-}
-
-/// A listing, and the connection and the number of tool changes for which it is current.
-pub(super) struct CachedListing {
-    pub(super) listing: Arc<Listing>,
-    pub(super) connection: u64,
-    pub(super) tool_changes: u64,
 }

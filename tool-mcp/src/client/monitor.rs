@@ -9,6 +9,7 @@ use rmcp::model::{GetExtensions, GetMeta, JsonRpcMessage, ProgressToken, ServerN
 use rmcp::service::{RoleClient, RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use tokio::sync::watch;
+use tracing::dispatcher::{self, Dispatch};
 
 use super::McpLog;
 use super::progress::CallProgress;
@@ -22,7 +23,18 @@ pub(super) struct Monitor {
     calls: Mutex<HashMap<ProgressToken, CallProgress>>,
     tool_changes: AtomicU64,
     invalid_messages: AtomicUsize,
-    is_closed: watch::Sender<bool>,
+    state: watch::Sender<State>,
+    /// The subscriber of the hooks, which are called on the thread of the SDK.
+    subscriber: Dispatch,
+}
+
+/// The state of a connection, which only advances.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum State {
+    Open,
+    /// The server ended the session: pending calls may finish, and further ones need another connection.
+    Retired,
+    Closed,
 }
 
 impl Monitor {
@@ -32,7 +44,8 @@ impl Monitor {
             calls: Mutex::default(),
             tool_changes: AtomicU64::new(0),
             invalid_messages: AtomicUsize::new(0),
-            is_closed: watch::Sender::new(false),
+            state: watch::Sender::new(State::Open),
+            subscriber: dispatcher::get_default(Dispatch::clone),
         })
     }
 
@@ -59,7 +72,11 @@ impl Monitor {
     /// notification in a task of its own.
     fn after_receive(&self, message: &RxJsonRpcMessage<RoleClient>) {
         let JsonRpcMessage::Notification(notification) = message else { return };
-        match &notification.notification {
+        dispatcher::with_default(&self.subscriber, || self.handle_notification(&notification.notification));
+    }
+
+    fn handle_notification(&self, notification: &ServerNotification) {
+        match notification {
             ServerNotification::ProgressNotification(progress) => {
                 let call = self.calls().get(&progress.params.progress_token).cloned();
                 if let Some(call) = call {
@@ -95,19 +112,37 @@ impl Monitor {
         self.invalid_messages.load(Ordering::Relaxed)
     }
 
-    fn close(&self) {
-        self.is_closed.send_replace(true);
+    fn advance_to(&self, state: State) {
+        self.state.send_if_modified(|current| std::mem::replace(current, state.max(*current)) < state);
     }
 
-    /// Returns `true` if the connection has ended.
-    pub(super) fn is_closed(&self) -> bool {
-        *self.is_closed.borrow()
+    fn close(&self) {
+        self.advance_to(State::Closed);
+    }
+
+    /// Records that the server ended the session.
+    pub(super) fn retire(&self) {
+        self.advance_to(State::Retired);
+    }
+
+    /// Returns `true` if further requests can be sent.
+    pub(super) fn is_open(&self) -> bool {
+        *self.state.borrow() == State::Open
+    }
+
+    /// Waits until no further requests can be sent.
+    pub(super) async fn retired(&self) {
+        self.reached(State::Retired).await;
     }
 
     /// Waits until the connection has ended.
     pub(super) async fn closed(&self) {
+        self.reached(State::Closed).await;
+    }
+
+    async fn reached(&self, state: State) {
         // `self` owns the sender, so waiting cannot fail.
-        let _ = self.is_closed.subscribe().wait_for(|is_closed| *is_closed).await;
+        let _ = self.state.subscribe().wait_for(|current| *current >= state).await;
     }
 }
 

@@ -6,6 +6,7 @@ use tool_core::content::{Image, Part};
 use tool_core::{ToolError, ToolOutput};
 
 use super::McpError;
+use super::redact::Redactor;
 
 /// The longest title, URI or media type in a description of content, in characters.
 const MAX_LABEL_CHARS: usize = 1000;
@@ -14,7 +15,15 @@ const MAX_LABEL_CHARS: usize = 1000;
 ///
 /// The data contains what the model does not read verbatim, under the names of the protocol: `structuredContent`, `_meta`,
 /// and in `content` audio, resources and links. It is `None` if there is nothing of this kind.
-pub(super) fn into_output(result: CallToolResult, max_output_chars: usize) -> Result<ToolOutput, ToolError> {
+///
+/// # Errors
+///
+/// Returns an error without secrets if the tool failed.
+pub(super) fn into_output(
+    result: CallToolResult,
+    max_output_chars: usize,
+    redactor: &Redactor,
+) -> Result<ToolOutput, ToolError> {
     let is_error = result.is_error == Some(true);
     let mut parts = Vec::new();
     let mut other_content = Vec::new();
@@ -42,10 +51,13 @@ pub(super) fn into_output(result: CallToolResult, max_output_chars: usize) -> Re
     }
     let data = Some(Value::Object(data)).filter(|data| data.as_object().is_some_and(|data| !data.is_empty()));
 
-    let output = ToolOutput::from_iter(separate_texts(parts)).truncated(max_output_chars);
+    let output = ToolOutput::from_iter(separate_texts(parts));
     if is_error {
-        return Err(ToolError::failed(McpError::tool_failed(output.to_string(), data)));
+        let text = ToolOutput::from(redactor.redact(&output.to_string())).truncated(max_output_chars);
+        let data = data.map(|data| redactor.redact_value(data));
+        return Err(ToolError::failed(McpError::tool_failed(text.to_string(), data)));
     }
+    let output = output.truncated(max_output_chars);
     Ok(match data {
         Some(data) => output.with_data(data),
         None => output,

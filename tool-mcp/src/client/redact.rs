@@ -1,7 +1,14 @@
 //! Removes secrets from text that a server sends back.
 
+use std::ops::Range;
+
+use serde_json::Value;
+
 /// The shortest value that is redacted, in bytes. Shorter values also occur as parts of ordinary words.
 const MIN_SECRET_BYTES: usize = 6;
+
+/// Takes the place of a secret.
+const REDACTED: &str = "[…]";
 
 /// The secrets that were sent to a server, which must not appear in errors.
 #[derive(Clone, Default)]
@@ -9,15 +16,95 @@ pub(super) struct Redactor(Vec<String>);
 
 impl Redactor {
     pub(super) fn add(&mut self, secret: &str) {
-        if secret.len() >= MIN_SECRET_BYTES {
-            self.0.push(secret.to_owned());
+        if secret.len() < MIN_SECRET_BYTES {
+            return;
         }
+        // A value that is shown as JSON contains the secret with escapes.
+        let json = Value::from(secret).to_string();
+        let escaped = json.trim_start_matches('"').strip_suffix('"').unwrap_or_default();
+        if escaped != secret {
+            self.0.push(escaped.to_owned());
+        }
+        self.0.push(secret.to_owned());
     }
 
-    /// Replaces every secret in the text with `[…]`.
+    /// Replaces every secret in the text with `[…]`. This must happen before the text is truncated, because a part of a secret
+    /// would not be found.
     pub(super) fn redact(&self, text: &str) -> String {
-        self.0.iter().fold(text.to_owned(), |text, secret| text.replace(secret, "[…]"))
+        let find = |secret: &String| {
+            let length = secret.len();
+            text.match_indices(secret.as_str())
+                .map(move |(start, _)| start..start + length)
+                .collect::<Vec<_>>()
+        };
+        let mut found: Vec<Range<usize>> = self.0.iter().flat_map(find).collect();
+        found.sort_unstable_by_key(|range| range.start);
+        let (mut redacted, mut end) = (String::with_capacity(text.len()), 0);
+        for range in found {
+            // Secrets can overlap, and one can be a part of another.
+            if range.start >= end {
+                redacted.push_str(&text[end..range.start]);
+                redacted.push_str(REDACTED);
+            }
+            end = end.max(range.end);
+        }
+        redacted.push_str(&text[end..]);
+        redacted
     }
+
+    /// Redacts all strings in the value, including names of members.
+    pub(super) fn redact_value(&self, value: Value) -> Value {
+        match value {
+            Value::String(text) => self.redact(&text).into(),
+            Value::Array(values) => values.into_iter().map(|value| self.redact_value(value)).collect(),
+            Value::Object(members) => members
+                .into_iter()
+                .map(|(name, value)| (self.redact(&name), self.redact_value(value)))
+                .collect(),
+            value => value,
+        }
+    }
+}
+
+/// Replaces user info and the values of queries in all URLs of the text.
+pub(super) fn redact_urls(text: &str) -> String {
+    let mut redacted = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(start) = rest.find("://") {
+        let (head, url) = rest.split_at(start + "://".len());
+        let end = url.find(|letter: char| letter.is_whitespace() || "\"'`<>()".contains(letter));
+        let (url, tail) = url.split_at(end.unwrap_or(url.len()));
+        redacted.push_str(head);
+        push_redacted_url(url, &mut redacted);
+        rest = tail;
+    }
+    redacted.push_str(rest);
+    redacted
+}
+
+/// Appends a URL without its scheme.
+fn push_redacted_url(url: &str, redacted: &mut String) {
+    let (authority, path) = url.split_at(url.find(['/', '?', '#']).unwrap_or(url.len()));
+    match authority.rsplit_once('@') {
+        Some((_, host)) => redacted.extend([REDACTED, "@", host]),
+        None => redacted.push_str(authority),
+    }
+    let (path, fragment) = path.split_at(path.find('#').unwrap_or(path.len()));
+    let (path, query) = path.split_at(path.find('?').unwrap_or(path.len()));
+    redacted.push_str(path);
+    for pair in query.split_inclusive(['?', '&']) {
+        let (pair, separator) = match pair.strip_suffix(['?', '&']) {
+            Some(before) => (before, &pair[before.len()..]),
+            None => (pair, ""),
+        };
+        match pair.split_once('=') {
+            Some((name, _)) => redacted.extend([name, "=", REDACTED]),
+            None if pair.is_empty() => {}
+            None => redacted.push_str(REDACTED),
+        }
+        redacted.push_str(separator);
+    }
+    redacted.push_str(fragment);
 }
 
 #[cfg(test)]
@@ -30,5 +117,29 @@ mod tests {
         redactor.add("a");
         redactor.add("sk-123456");
         assert_eq!(redactor.redact("a key: sk-123456, sk-123456!"), "a key: […], […]!");
+    }
+
+    #[test]
+    fn redacts_secrets_that_overlap_as_one() {
+        let mut redactor = Redactor::default();
+        for secret in ["secret", "secret-two", "two-three", "a\"b\"c\"d"] {
+            redactor.add(secret);
+        }
+        assert_eq!(redactor.redact("secret-two-three, secret!"), "[…], […]!");
+        let shown = serde_json::json!({ "x": "a\"b\"c\"d" }).to_string();
+        assert_eq!(redactor.redact(&shown), r#"{"x":"[…]"}"#);
+    }
+
+    #[test]
+    fn redacts_parts_of_urls() {
+        let table = [
+            ("no URL", "no URL"),
+            ("https://example.org/a/b#c", "https://example.org/a/b#c"),
+            ("see (https://user:p@ss@example.org) now", "see (https://[…]@example.org) now"),
+            ("http://x/a?key=b=c&d&e=#f http://y?k=v", "http://x/a?key=[…]&[…]&e=[…]#f http://y?k=[…]"),
+        ];
+        for (text, expected) in table {
+            assert_eq!(redact_urls(text), expected);
+        }
     }
 }

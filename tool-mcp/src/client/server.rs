@@ -1,4 +1,4 @@
-//! The builder of a server: how it is reached, and how far it is trusted.
+//! The builder of a server: its transport, limits, and the trust in it.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -18,11 +18,19 @@ use super::http::HttpConfig;
 use super::process::{Pipes, ProcessConfig};
 use super::{Fingerprint, McpError, McpLog, McpTool, McpTools};
 
-/// An MCP server to use tools from: how it is reached, and how far it is trusted.
+/// An MCP server to use tools from: its transport, limits, and the trust in it.
 ///
-/// Servers are not trusted by default. A process inherits only the variables that are named. Calls of tools that may be
-/// destructive, according to [`McpTool::is_destructive`], need a person's approval. Responses are limited in time and size.
+/// Servers are not trusted by default. A process inherits only the variables that are named. Each call needs a person's
+/// approval, because all that a server states about its tools can be false: see [`approved`](Self::approved),
+/// [`trust_annotations`](Self::trust_annotations) and [`trusted`](Self::trusted). Responses are limited in time and size.
 /// [`pinned`](Self::pinned) refuses a server whose tools changed.
+///
+/// # Traces
+///
+/// The SDK records arguments, outputs and ids of sessions. It runs on a thread of its own, whose `tracing` records are
+/// discarded. The hooks of this type are called on this thread with the subscriber that was current while connecting, and must
+/// not block. Requests that are sent with [`McpTools::peer`] run in the caller's task: the directive `rmcp=off` of a filter
+/// suppresses the records of the SDK there.
 ///
 /// ```no_run
 /// use tool_core::Agent;
@@ -52,6 +60,11 @@ pub struct McpServer {
 impl McpServer {
     /// Creates a server that is started as a child process and communicates over stdin and stdout.
     ///
+    /// When the tools are dropped, its input is closed. On Unix, the process leads a process group of its own: what is left of
+    /// the group after 2 seconds is asked to terminate, and killed after another 2 seconds. Wrappers such as `npx` therefore
+    /// leave no server behind, and signals of the terminal do not reach it. On Windows, only the process itself is killed,
+    /// so that a process that it started must end when its input is closed.
+    ///
     /// The process inherits `HOME`, `LOGNAME`, `PATH`, `SHELL`, `TERM` and `USER` (on Windows `APPDATA`, `HOMEDRIVE`,
     /// `HOMEPATH`, `LOCALAPPDATA`, `PATH`, `PATHEXT`, `PROCESSOR_ARCHITECTURE`, `SYSTEMDRIVE`, `SYSTEMROOT`, `TEMP`,
     /// `USERNAME` and `USERPROFILE`), and gets the variables of [`env`](Self::env) and [`pass_env`](Self::pass_env). Its
@@ -66,13 +79,17 @@ impl McpServer {
 
     /// Creates a server that is reached over streamable HTTP, at a URL such as `https://example.org/mcp`.
     ///
-    /// Redirects are followed only within the same host and port.
+    /// Redirects are followed only within the same host and port. User info and the values of the query appear in no error.
     #[must_use]
     pub fn http(url: impl AsRef<str>) -> Self {
         let config = match url.as_ref().parse::<Url>() {
             Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => {
                 let name = url.host_str().unwrap_or_default().to_owned();
-                Ok(ServerConfig::new(name, Endpoint::Http(HttpConfig { url, headers: HeaderMap::new() })))
+                let secrets = url_secrets(&url);
+                let http = HttpConfig { url, headers: HeaderMap::new() };
+                let mut config = ServerConfig::new(name, Endpoint::Http(http));
+                secrets.iter().for_each(|secret| config.redactor.add(secret));
+                Ok(config)
             }
             _ => Err(McpError::invalid_url()),
         };
@@ -218,20 +235,21 @@ impl McpServer {
         self.set(|config| config.redactor.add(token.expose_secret())).header(AUTHORIZATION.as_str(), value)
     }
 
-    /// Sets how long a response may take, 60 seconds by default. For a call, the time restarts when the server reports
+    /// Sets the longest time for a response and for the list of tools as a whole, 60 seconds by default. For a call, the time restarts when the server reports
     /// progress, up to twenty times the timeout in total. A call that times out is cancelled at the server.
     #[must_use]
     pub fn timeout(self, timeout: Duration) -> Self {
         self.set(|config| config.timeout = timeout)
     }
 
-    /// Sets how long connecting may take, 60 seconds by default, as a process may have to be installed first.
+    /// Sets the longest time for connecting, 60 seconds by default, as a process may have to be installed first.
     #[must_use]
     pub fn connect_timeout(self, timeout: Duration) -> Self {
         self.set(|config| config.connect_timeout = timeout)
     }
 
-    /// Limits the size of each message from the server, to 16 MiB by default. A larger response is an error.
+    /// Limits the size of each message from the server and of the list of its tools as a whole, to 16 MiB by default. More is
+    /// an error.
     #[must_use]
     pub fn max_message_bytes(self, bytes: usize) -> Self {
         self.set(|config| config.max_message_bytes = bytes)
@@ -257,27 +275,71 @@ impl McpServer {
         self.set(|config| config.is_optional = true)
     }
 
-    /// Sets which tools need a person's approval for each call. The default is [`McpTool::is_destructive`].
+    /// Lets calls of the named tools run without approval. The names are those that the server gives its tools.
+    ///
+    /// A server can give any tool such a name: [`pinned`](Self::pinned) ensures that it is the one that was reviewed.
     ///
     /// ```
     /// use tool_mcp::McpServer;
     ///
-    /// let server = McpServer::stdio("my-server").needs_approval(|tool| tool.name() != "search");
+    /// let server = McpServer::stdio("my-server").approved(["search", "read_file"]);
+    /// # let _ = server;
+    /// ```
+    #[must_use]
+    pub fn approved<Name: Into<String>>(self, tools: impl IntoIterator<Item = Name>) -> Self {
+        self.set(|config| config.trust.approved.extend(tools.into_iter().map(Into::into)))
+    }
+
+    /// Sets the rule for tools that are not [`approved`](Self::approved): whether each call needs a person's approval. The
+    /// default is that all do.
+    ///
+    /// ```
+    /// use tool_mcp::McpServer;
+    ///
+    /// let server = McpServer::stdio("my-server").needs_approval(|tool| !tool.name().starts_with("get_"));
     /// # let _ = server;
     /// ```
     #[must_use]
     pub fn needs_approval(self, needs: impl Fn(&McpTool) -> bool + Send + Sync + 'static) -> Self {
-        self.set(|config| config.needs_approval = Arc::new(needs))
+        self.set(|config| config.trust.needs_approval = Some(Arc::new(needs)))
     }
 
-    /// Lets all calls run without approval, for a server that is trusted like the program itself.
+    /// Trusts the annotations of the tools, for a server whose author is trusted to describe them correctly.
+    ///
+    /// Unless a rule is set with [`needs_approval`](Self::needs_approval), they decide about approval. An annotation that is
+    /// absent has the default of the protocol, except that reading needs approval only if the world is stated to be open:
+    ///
+    /// | `readOnlyHint` | `destructiveHint` | `openWorldHint` | approval |
+    /// | --- | --- | --- | --- |
+    /// | `true` | `true` (a contradiction) | any | needed |
+    /// | `true` | `false` or absent | `true`: the arguments leave the server | needed |
+    /// | `true` | `false` or absent | `false` or absent | not needed |
+    /// | `false` or absent | `true` or absent | any | needed |
+    /// | `false` or absent | `false`: it only adds | `true` or absent: such as a mail that is sent | needed |
+    /// | `false` or absent | `false`: it only adds | `false` | not needed |
+    ///
+    /// A call that was in flight when the connection was lost is repeated if its tool is
+    /// [read-only or idempotent](McpTool::is_idempotent). Without this trust, no such call is repeated, and all tools are
+    /// [`at_most_once`](tool_core::model::ToolPolicy::at_most_once).
+    #[must_use]
+    pub fn trust_annotations(self) -> Self {
+        self.set(|config| config.trust.trusts_annotations = true)
+    }
+
+    /// Lets all calls run without approval and [trusts the annotations](Self::trust_annotations), for a server that is trusted
+    /// like the program itself.
     #[must_use]
     pub fn trusted(self) -> Self {
-        self.needs_approval(|_| false)
+        self.needs_approval(|_| false).trust_annotations()
     }
 
-    /// Refuses the server if its tools differ from the fingerprint. They are compared on connection and after each change
-    /// that the server reports. A change in the middle of a run ends the run with an error that describes the difference.
+    /// Refuses the server if its tools or instructions differ from the fingerprint.
+    ///
+    /// A connection is used only after its own list of tools was compared with the fingerprint: at first, after a reconnection
+    /// or a new session, before a call is repeated, and after each change that the server reports. If the list cannot be
+    /// requested, calls fail. A change in the middle of a run ends the run with an error whose
+    /// [`difference`](McpError::difference) describes it; its message names the changed tools, but does not quote the server,
+    /// because a model may read it.
     ///
     /// [`McpTools::fingerprint`] creates a fingerprint, after a person has reviewed the tools.
     #[must_use]
@@ -307,6 +369,19 @@ impl McpServer {
         tools.tools().await?;
         Ok(tools)
     }
+}
+
+/// Returns the user info and the values of the query, as they are in the URL and decoded.
+fn url_secrets(url: &Url) -> Vec<String> {
+    let user_info = [Some(url.username()), url.password()].into_iter().flatten();
+    let pairs = url.query().unwrap_or_default().split('&');
+    let values = pairs.map(|pair| pair.split_once('=').map_or(pair, |(_, value)| value));
+    let decode = |encoded: &str| {
+        let mut single = url.clone();
+        single.set_query(Some(&encoded.replace('&', "%26").replace('=', "%3D")));
+        single.query_pairs().next().map(|(name, _)| name.into_owned()).unwrap_or_default()
+    };
+    user_info.chain(values).flat_map(|secret| [secret.to_owned(), decode(secret)]).collect()
 }
 
 /// Shows only the name of the server, because arguments and headers may be secrets.

@@ -49,8 +49,10 @@ impl ServerTool {
                 }
             }
         };
-        DynamicTool::new(self.listed.name(), self.listed.input_schema().clone(), execute)
-            .map_err(|error| McpError::invalid_schema(self.listed.server_name(), &error))
+        DynamicTool::new(self.listed.name(), self.listed.input_schema().clone(), execute).map_err(|error| {
+            let redactor = &self.manager.config().redactor;
+            McpError::invalid_schema(self.listed.server_name(), &error, redactor)
+        })
     }
 
     /// Returns why the tool cannot be called although it is offered.

@@ -16,7 +16,7 @@ pub(super) fn truncate(text: &str, max_chars: usize) -> String {
     }
 }
 
-/// Shortens the name of a tool for a message.
+/// Shortens the name of a tool for a message, on one line.
 pub(super) fn truncate_name(name: &str) -> String {
-    truncate(name, MAX_QUOTED_NAME_CHARS)
+    truncate(name, MAX_QUOTED_NAME_CHARS).replace(char::is_control, " ")
 }

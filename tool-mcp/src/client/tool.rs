@@ -3,11 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use rmcp::model::Tool;
+use rmcp::model::{Tool, ToolAnnotations};
 use serde_json::Value;
 use tool_core::model::{ToolDefinition, ToolPolicy};
 
-use super::config::ApprovalRule;
+use super::config::Trust;
 use super::listing::McpProblem;
 use super::schema::check_schema;
 use super::text::truncate;
@@ -36,7 +36,7 @@ impl McpTool {
         name: String,
         server: &Arc<str>,
         mut listed: Tool,
-        needs_approval: &ApprovalRule,
+        trust: &Trust,
     ) -> Result<Self, McpProblem> {
         let mut schema = Arc::unwrap_or_clone(std::mem::take(&mut listed.input_schema));
         if let Err(reason) = check_schema(&schema) {
@@ -58,8 +58,8 @@ impl McpTool {
             .with_parameters(Value::Object(schema));
         let without_policy = Self(Arc::new(Inner { server: Arc::clone(server), offered, listed }));
         let mut policy = ToolPolicy::default();
-        policy.needs_approval = needs_approval(&without_policy);
-        policy.at_most_once = !without_policy.is_idempotent();
+        policy.needs_approval = trust.needs_approval(&without_policy);
+        policy.at_most_once = !trust.is_repeatable(&without_policy);
         match Arc::try_unwrap(without_policy.0) {
             Ok(inner) => {
                 let offered = inner.offered.with_policy(policy);
@@ -109,35 +109,51 @@ impl McpTool {
         self.0.listed.description.as_deref()
     }
 
-    /// Returns `true` if the server states that the tool changes nothing.
+    fn annotations(&self) -> ToolAnnotations {
+        self.0.listed.annotations.clone().unwrap_or_default()
+    }
+
+    /// Returns `true` if the server states that the tool changes nothing. A tool that is stated to be read-only and
+    /// destructive counts as destructive.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
-        let annotations = self.0.listed.annotations.as_ref();
-        annotations.and_then(|annotations| annotations.read_only_hint).unwrap_or(false)
+        let annotations = self.annotations();
+        annotations.read_only_hint == Some(true) && annotations.destructive_hint != Some(true)
     }
 
     /// Returns `true` if the tool may be destructive: the server states neither that it changes nothing nor that it only
     /// adds. As the protocol specifies, this includes every tool without annotations.
     #[must_use]
     pub fn is_destructive(&self) -> bool {
-        let hint = self.0.listed.annotations.as_ref().and_then(|annotations| annotations.destructive_hint);
-        !self.is_read_only() && hint.unwrap_or(true)
+        !self.is_read_only() && self.annotations().destructive_hint.unwrap_or(true)
     }
 
     /// Returns `true` if the server states that repeating a call has no further effect.
     #[must_use]
     pub fn is_idempotent(&self) -> bool {
-        let annotations = self.0.listed.annotations.as_ref();
-        self.is_read_only()
-            || annotations.and_then(|annotations| annotations.idempotent_hint).unwrap_or(false)
+        self.is_read_only() || self.annotations().idempotent_hint == Some(true)
     }
 
     /// Returns `true` if the tool accesses systems beyond the server, such as the web. This is the default if the server
     /// does not state otherwise.
     #[must_use]
     pub fn is_open_world(&self) -> bool {
-        let annotations = self.0.listed.annotations.as_ref();
-        annotations.and_then(|annotations| annotations.open_world_hint).unwrap_or(true)
+        self.annotations().open_world_hint.unwrap_or(true)
+    }
+
+    /// Applies the table of [`McpServer::trust_annotations`](super::McpServer::trust_annotations).
+    pub(super) fn annotations_suggest_approval(&self) -> bool {
+        if self.is_read_only() {
+            return self.annotations().open_world_hint == Some(true);
+        }
+        self.is_destructive() || self.is_open_world()
+    }
+
+    /// Returns `true` if calls of the tool need a person's approval, as configured by the methods of
+    /// [`McpServer`](super::McpServer).
+    #[must_use]
+    pub fn needs_approval(&self) -> bool {
+        self.0.offered.policy().needs_approval
     }
 
     /// Returns the JSON Schema of the arguments.

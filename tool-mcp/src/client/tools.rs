@@ -19,8 +19,8 @@ use super::{Fingerprint, McpError, McpErrorKind, McpProblem, McpTool};
 /// As a [`tool_provider`](tool_core::agent::AgentBuilder::tool_provider) of an agent, they follow all changes at the server;
 /// [`tools`](Self::tools) returns the current set.
 ///
-/// Clones share one connection. It is closed when the last clone and the last set of its tools are dropped. The input of a
-/// child process is then closed, and the process is killed if it does not exit.
+/// Clones share one connection. It is closed when the last clone and the last set of its tools are dropped. A child process
+/// then [ends](super::McpServer::stdio) with all that it started.
 ///
 /// # Behaviour
 ///
@@ -33,7 +33,11 @@ use super::{Fingerprint, McpError, McpErrorKind, McpProblem, McpTool};
 ///   in `content` audio, resources and links, which are described to the model in words.
 /// - The progress of a call is reported as progress of the run. A call that is dropped is cancelled at the server.
 /// - While the server is unavailable, calls fail immediately. A call that was in flight when the connection was lost fails; it
-///   is repeated only if the tool is read-only or idempotent.
+///   is repeated only if the tool is read-only or idempotent and the server's
+///   [annotations are trusted](super::McpServer::trust_annotations). A call that the server refused because the session had
+///   expired is sent again in a new session.
+/// - Errors contain no secret that was sent to the server: no token, header, value of a variable or part of its URL, as long
+///   as it has at least 6 characters.
 #[derive(Clone)]
 pub struct McpTools {
     manager: Arc<ConnectionManager>,
@@ -128,7 +132,7 @@ impl McpTools {
     ///
     /// Returns the errors of [`tools`](Self::tools), also for an optional server.
     pub async fn fingerprint(&self) -> Result<Fingerprint, McpError> {
-        Ok(Fingerprint::from_tools(&self.manager.listing().await?.tools))
+        Ok(Fingerprint::from_listing(&*self.manager.listing().await?))
     }
 
     /// Adds a prefix to the names of all tools, as [`ToolSet::prefix`] does.
@@ -190,13 +194,15 @@ impl McpTools {
     }
 
     /// Returns the server's description of itself: its name and version, the protocol version, and its capabilities. It is
-    /// `None` while the server is unavailable.
+    /// `None` while the server is unavailable, and while it is not compared with a [pinned](super::McpServer::pinned)
+    /// fingerprint.
     #[must_use]
     pub fn info(&self) -> Option<Arc<ServerPeerInfo>> {
-        self.manager.connection().ok()?.peer().peer_info()
+        self.manager.verified_now()?.info()
     }
 
-    /// Returns the server's instructions for its use, which can be included in the system prompt. They are untrusted.
+    /// Returns the server's instructions for its use, which can be included in the system prompt. They are untrusted unless
+    /// they are [pinned](super::McpServer::pinned). They are `None` when [`info`](Self::info) is.
     #[must_use]
     pub fn instructions(&self) -> Option<String> {
         self.info()?.instructions.clone()
@@ -205,14 +211,15 @@ impl McpTools {
     /// Returns the error that makes the server unavailable, or `None` while it is connected.
     #[must_use]
     pub fn last_error(&self) -> Option<McpError> {
-        self.manager.connection().err()
+        self.manager.last_error()
     }
 
     /// Returns the SDK's handle of the connection, for prompts, resources and the rest of the protocol. It is `None` while
-    /// the server is unavailable.
+    /// the server is unavailable, and while it is not compared with a [pinned](super::McpServer::pinned) fingerprint. What is
+    /// done with the handle is not checked again.
     #[must_use]
     pub fn peer(&self) -> Option<Peer<RoleClient>> {
-        Some(self.manager.connection().ok()?.peer().clone())
+        Some(self.manager.verified_now()?.peer().clone())
     }
 }
 

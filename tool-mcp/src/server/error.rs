@@ -56,6 +56,10 @@ impl ServerError {
         Self::with_source(ServerErrorKind::Stream, "standard input and output cannot be redirected", source)
     }
 
+    pub(super) fn no_runtime(source: io::Error) -> Self {
+        Self::with_source(ServerErrorKind::Stream, "the thread of the protocol cannot be started", source)
+    }
+
     pub(super) fn initialization(error: &ServerInitializeError) -> Self {
         // The error is not the source, because its text contains what the client sent.
         let message = match error {

@@ -1,6 +1,7 @@
 //! The route of streamable HTTP, with authorization and limits of every request.
 
 use std::sync::Arc;
+use std::task::Context;
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Request, State};
@@ -14,6 +15,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::de::IgnoredAny;
 use serde_json::json;
 use subtle::{Choice, ConstantTimeEq};
+use tokio::runtime::Handle;
 
 use super::config::HttpConfig;
 use super::handler::{Handler, ServerState};
@@ -44,13 +46,29 @@ pub(super) fn router(state: Arc<ServerState>, config: HttpConfig) -> Router {
         });
     }
     let sessions = BoundedSessionManager::new(&config);
+    let serving = Arc::clone(&state);
     let service = StreamableHttpService::new(
         move || Ok(Handler::new(Arc::clone(&state))),
         Arc::clone(&sessions),
         transport_config,
     );
     let guard = Arc::new(Guard { config, sessions, shutdown });
-    Router::new().route_service("/mcp", service).layer(middleware::from_fn_with_state(guard, guard_request))
+    Router::new()
+        .route_service("/mcp", service)
+        .layer(middleware::from_fn_with_state(serving, run_quietly))
+        .layer(middleware::from_fn_with_state(guard, guard_request))
+}
+
+/// Runs the SDK's part of a request, including the body of its response, without a subscriber.
+async fn run_quietly(State(state): State<Arc<ServerState>>, request: Request, next: Next) -> Response {
+    state.set_host(Handle::current());
+    let runtime = state.runtime().clone();
+    let response = runtime.run(next.run(request)).await;
+    response.map(|body| {
+        let mut chunks = body.into_data_stream();
+        let next = move |context: &mut Context<'_>| runtime.enter(|| chunks.poll_next_unpin(context));
+        Body::from_stream(futures_util::stream::poll_fn(next))
+    })
 }
 
 async fn guard_request(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {

@@ -14,10 +14,11 @@ use rmcp::model::{
     SubscriptionFilter, Tool,
 };
 use rmcp::service::{NotificationContext, RequestContext, RoleServer, SubscriptionContext};
+use tokio::runtime::Handle;
 use tokio::sync::RwLock;
 use tokio::task::AbortHandle;
-use tool_core::ToolCall;
 use tool_core::tool::ToolErrorKind;
+use tool_core::{ToolCall, ToolError};
 
 use super::call::CallExecutor;
 use super::catalog::ToolCatalog;
@@ -27,6 +28,7 @@ use super::output;
 use super::progress::with_progress;
 use super::shutdown::Shutdown;
 use super::tools_handle::ToolsHandle;
+use crate::quiet::{QuietRuntime, run_on};
 
 /// The state that all clients of a server share.
 pub(super) struct ServerState {
@@ -36,13 +38,30 @@ pub(super) struct ServerState {
     catalog: Mutex<Arc<ToolCatalog>>,
     exclusivity: RwLock<()>,
     next_call: AtomicU64,
+    runtime: QuietRuntime,
+    /// The runtime that serves the tools and executes them.
+    host: Mutex<Option<Handle>>,
 }
 
 impl ServerState {
-    pub(super) fn new(tools: ToolsHandle, config: Config, shutdown: Shutdown) -> Self {
+    pub(super) fn new(tools: ToolsHandle, config: Config, shutdown: Shutdown, runtime: QuietRuntime) -> Self {
         let catalog = Mutex::new(Arc::new(ToolCatalog::new(tools.current(), &config)));
         let (exclusivity, next_call) = (RwLock::default(), AtomicU64::new(1));
-        Self { tools, config, shutdown, catalog, exclusivity, next_call }
+        Self { tools, config, shutdown, catalog, exclusivity, next_call, runtime, host: Mutex::default() }
+    }
+
+    /// Returns the runtime of the SDK's tasks.
+    pub(super) fn runtime(&self) -> &QuietRuntime {
+        &self.runtime
+    }
+
+    pub(super) fn set_host(&self, host: Handle) {
+        *self.host.lock().unwrap_or_else(PoisonError::into_inner) = Some(host);
+    }
+
+    fn host(&self) -> Handle {
+        let host = self.host.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        host.unwrap_or_else(Handle::current)
     }
 
     pub(super) fn shutdown(&self) -> &Shutdown {
@@ -115,12 +134,6 @@ impl ServerHandler for Handler {
         let id = format!("call_{}", state.next_call.fetch_add(1, Ordering::Relaxed));
         let arguments = serde_json::Value::Object(request.arguments.unwrap_or_default()).to_string();
         let call = ToolCall::new(id.clone(), &*request.name, arguments);
-        let executor = CallExecutor {
-            tools: &catalog.set,
-            context: &state.config.context,
-            approver: state.config.approver.as_ref(),
-            exclusivity: &state.exclusivity,
-        };
         let log = self.log_level.call_log(&context, &request.name, &id);
         let token = context.meta.get_progress_token();
         let execution = async {
@@ -128,7 +141,20 @@ impl ServerHandler for Handler {
                 log.started().await;
             }
             let started_at = Instant::now();
-            let execute = async |progress| executor.execute(call, progress).await;
+            let (shared, tools) = (Arc::clone(&self.state), catalog.set.clone());
+            let execute = async |progress| {
+                let execution = async move {
+                    let executor = CallExecutor {
+                        tools: &tools,
+                        context: &shared.config.context,
+                        approver: shared.config.approver.as_ref(),
+                        exclusivity: &shared.exclusivity,
+                    };
+                    executor.execute(call, progress).await
+                };
+                let executed = run_on(&state.host(), execution).await;
+                executed.unwrap_or_else(|| Err(ToolError::failed("the tool was interrupted")))
+            };
             match with_progress(&context.peer, token, execute).await {
                 Ok(output) => {
                     log.finished(started_at.elapsed()).await;

@@ -31,7 +31,7 @@
 //! | `at_most_once` | `readOnlyHint: false`, `idempotentHint: false` |
 //! | `timeout`, `attempts`, `exclusive`, `max_output_chars` | none: the server enforces them on every call |
 //!
-//! Where two options disagree, the more careful one wins. An output schema is [set by type](Server::output_schema).
+//! If two options disagree, the more careful one wins. An output schema is [set by type](Server::output_schema).
 //!
 //! # Results
 //!
@@ -50,6 +50,11 @@
 //! connection ends, is dropped, and its [`CancellationToken`](tool_core::CancellationToken) is cancelled. An `exclusive` tool
 //! runs alongside no other call of the server, also of other hosts. A host that sets a log level is notified when calls start,
 //! finish and fail, with the names of the tools.
+//!
+//! # Traces
+//!
+//! The SDK records arguments, outputs and ids of sessions. It runs on a thread of its own, whose `tracing` records are
+//! discarded. Tools run in the runtime that serves them, and their records reach the program's subscriber.
 //!
 //! # Standard output
 //!
@@ -83,6 +88,7 @@ use rmcp::service::{ServerInitializeError, serve_server};
 use secrecy::SecretString;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, ToSocketAddrs};
+use tokio::runtime::Handle;
 use tool_core::agent::Approver;
 use tool_core::schemars::JsonSchema;
 use tool_core::{ToolContext, ToolSet};
@@ -94,6 +100,7 @@ use self::output::OutputSchema;
 pub use self::running_server::RunningServer;
 use self::shutdown::Shutdown;
 pub use self::tools_handle::ToolsHandle;
+use crate::quiet::QuietRuntime;
 
 /// Serves tools over standard input and output until the input ends, for hosts that start the program themselves.
 ///
@@ -365,7 +372,8 @@ impl Server {
 
     fn into_state(self, shutdown: Shutdown) -> Result<Arc<ServerState>, ServerError> {
         self.tools.activate(&self.config)?;
-        Ok(Arc::new(ServerState::new(self.tools, self.config, shutdown)))
+        let runtime = QuietRuntime::get().map_err(ServerError::no_runtime)?;
+        Ok(Arc::new(ServerState::new(self.tools, self.config, shutdown, runtime)))
     }
 }
 
@@ -374,13 +382,15 @@ async fn serve(
     input: impl AsyncRead + Send + Unpin + 'static,
     output: impl AsyncWrite + Send + Unpin + 'static,
 ) -> Result<(), ServerError> {
-    let running = match serve_server(Handler::new(state), (input, output)).await {
+    state.set_host(Handle::current());
+    let runtime = state.runtime().clone();
+    let running = match runtime.run(serve_server(Handler::new(state), (input, output))).await {
         Ok(running) => running,
         // A client that disconnects without a message is no error.
         Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
         Err(error) => return Err(ServerError::initialization(&error)),
     };
-    running.waiting().await.map(drop).map_err(ServerError::session_failed)
+    runtime.run(running.waiting()).await.map(drop).map_err(ServerError::session_failed)
 }
 
 /// Shows the names of the tools, never a token.

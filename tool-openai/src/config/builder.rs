@@ -1,5 +1,6 @@
 //! Configures the client of an endpoint.
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +24,7 @@ const DEFAULT_BASE_URL: &str = "https://api.openai.com/v1";
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const DEFAULT_READ_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Shorter header values are not redacted: they are no secrets and may be common words.
+/// Shorter values of headers and queries are not redacted: they are no secrets and may be common words.
 const MIN_SECRET_CHARS: usize = 16;
 
 /// Configures an [`OpenAi`] endpoint: see [`OpenAi::builder`].
@@ -230,9 +231,10 @@ impl OpenAiBuilder {
         let headers = headers(&endpoint, key.as_ref(), &self.headers)?;
         // The names of the organization and the project help to understand an error.
         let headers_with_secrets = self.headers.iter().filter(|(name, _)| !name.starts_with("openai-"));
-        let values = headers_with_secrets.map(|(_, value)| value);
+        let values = headers_with_secrets.map(|(_, value)| value.clone()).chain(query_values(&base_url));
         let values = values.filter(|value| value.expose_secret().len() >= MIN_SECRET_CHARS);
-        let secrets = key.iter().chain(values).cloned().collect();
+        let mut secrets: Vec<SecretString> = key.iter().cloned().chain(values).collect();
+        secrets.sort_by_key(|secret| Reverse(secret.expose_secret().len()));
         if self.max_concurrent_requests == Some(0) {
             return Err(Error::config("`max_concurrent_requests` must be at least 1"));
         }
@@ -333,6 +335,16 @@ fn parse_base_url(text: &str) -> Result<Url, Error> {
         url.set_path(&path);
     }
     Ok(url)
+}
+
+/// Returns the values of the query, as they are in the URL and decoded. Azure's version helps to understand an error.
+fn query_values(url: &Url) -> impl Iterator<Item = SecretString> {
+    let pairs =
+        url.query().unwrap_or_default().split('&').map(|pair| pair.split_once('=').unwrap_or(("", pair)));
+    let encoded =
+        pairs.filter(|(name, _)| *name != "api-version").map(|(_, value)| SecretString::from(value));
+    let decoded = url.query_pairs().filter(|(name, _)| name != "api-version");
+    encoded.chain(decoded.map(|(_, value)| SecretString::from(value.into_owned())))
 }
 
 /// Returns the part of a possible URL that contains no secret, which the query and a password before an `@` may be.

@@ -13,10 +13,10 @@ use tool_core::{RunError, RunErrorKind};
 
 pub(crate) use self::api::{ApiError, is_error_body, is_error_value};
 pub use self::kind::ErrorKind;
-use crate::client::{redact_url, without_query};
+use crate::client::{redact_url, without_query, without_user_info};
 use crate::retry::RetryHeaders;
 
-/// How much of an unexpected body is quoted.
+/// The longest excerpt of an unexpected body, in characters.
 const MAX_EXCERPT_CHARS: usize = 120;
 
 /// An error of an endpoint. Neither its text nor its `Debug` output contains the key or a header.
@@ -119,8 +119,8 @@ impl Error {
     }
 
     pub(crate) fn redirected(status: StatusCode, location: &str) -> Self {
-        let location = without_query(location);
-        Self::new(Cause::Redirected { status, location: excerpt(location) })
+        let location = without_user_info(without_query(location));
+        Self::new(Cause::Redirected { status, location: excerpt(&location) })
     }
 
     pub(crate) fn invalid_response(message: impl Into<String>) -> Self {
