@@ -5,16 +5,20 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tool_http::client::Redactor;
+
 use super::http::HttpConfig;
 use super::monitor::LogHook;
 use super::process::{Pipes, ProcessConfig};
-use super::redact::Redactor;
 use super::{Fingerprint, McpTool};
 
 pub(super) type Connector =
     Arc<dyn Fn() -> Pin<Box<dyn Future<Output = io::Result<Pipes>> + Send>> + Send + Sync>;
 
-/// How a server is reached.
+/// The shortest secret that is redacted, in bytes. Shorter ones also occur as parts of ordinary words.
+const MIN_SECRET_BYTES: usize = 6;
+
+/// The way to a server.
 #[derive(Clone)]
 pub(super) enum Endpoint {
     Process(ProcessConfig),
@@ -55,7 +59,7 @@ impl ServerConfig {
             needs_approval: Arc::new(McpTool::is_destructive),
             pinned: None,
             on_log: None,
-            redactor: Redactor::default(),
+            redactor: Redactor::new("[…]", MIN_SECRET_BYTES),
         }
     }
 }

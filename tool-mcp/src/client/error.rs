@@ -10,9 +10,9 @@ use rmcp::service::{ClientInitializeError, ServiceError};
 use rmcp::transport::DynamicTransportError;
 use rmcp::transport::streamable_http_client::{AuthRequiredError, StreamableHttpError};
 use serde_json::Value;
+use tool_http::client::Redactor;
 
 use super::Difference;
-use super::redact::Redactor;
 use super::text::truncate;
 
 type HttpError = StreamableHttpError<reqwest::Error>;

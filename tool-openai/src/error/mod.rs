@@ -10,10 +10,11 @@ use std::time::Duration;
 use reqwest::{StatusCode, Url};
 use tool_core::model::{ChatResponse, ModelError};
 use tool_core::{RunError, RunErrorKind};
+use tool_http::client::redact_url;
 
 pub(crate) use self::api::{ApiError, is_error_body, is_error_value};
 pub use self::kind::ErrorKind;
-use crate::client::{redact_url, without_query};
+use crate::client::without_query;
 use crate::retry::RetryHeaders;
 
 /// How much of an unexpected body is quoted.

@@ -4,13 +4,13 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 use tool_core::model::{AssistantMessage, ChatResponse, Delta, FinishReason, Usage};
+use tool_http::client::sse::Event;
 
 use super::output_item::{ItemKind, OutputItem, Part, PartKind};
 use super::partial_item::{ItemDelta, PartialItem};
 use super::replay;
 use super::response::{MAX_ITEMS, WireEvent, WireResponse};
 use crate::error::{is_error_body, is_error_value};
-use crate::sse::Event;
 use crate::streaming::{Assembler, EventError, Flow};
 use crate::{logprobs, quirks};
 
