@@ -2,6 +2,7 @@
 //!
 //! Responses are checked against the published schemas if these are available beside the repository.
 
+mod access;
 mod caller;
 mod callers_tools;
 mod chat;
@@ -11,6 +12,7 @@ mod going_away;
 mod guarding;
 mod keeping;
 mod own_client;
+mod owners;
 mod published;
 mod responses;
 mod stopping;

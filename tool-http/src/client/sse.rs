@@ -18,7 +18,7 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 const MAX_TAIL_BYTES: usize = 16 << 10;
 
 /// An event with data, an id or a retry delay. All others are ignored.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Default, PartialEq)]
 pub struct Event<'a> {
     /// The event's name, usually empty.
     pub name: Cow<'a, str>,

@@ -93,7 +93,7 @@ impl Access {
     /// Compares in constant time, so that the time does not leak parts of a key.
     fn check_key(&self, headers: &HeaderMap) -> Result<Caller, Rejection> {
         if self.keys.is_empty() {
-            return Ok(Caller::default());
+            return Ok(Caller::ANYONE);
         }
         let sent = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
         let (scheme, key) =
@@ -189,7 +189,7 @@ mod tests {
         for (host, by_default, when_extended) in table {
             for (access, is_admitted) in [(Access::default(), by_default), (extended(), when_extended)] {
                 let expected =
-                    if is_admitted { Ok(Caller::default()) } else { Err(Rejection::Host(host.into())) };
+                    if is_admitted { Ok(Caller::ANYONE) } else { Err(Rejection::Host(host.into())) };
                 let actual = access.admit(&Uri::from_static("/v1/models"), &headers(&[("host", host)]));
                 assert_eq!(actual, expected, "{host}");
             }
@@ -229,7 +229,7 @@ mod tests {
         for (uri, host, is_admitted) in table {
             let headers = host.map(|host| headers(&[("host", host)])).unwrap_or_default();
             let expected =
-                if is_admitted { Ok(Caller::default()) } else { Err(Rejection::Host("evil.example".into())) };
+                if is_admitted { Ok(Caller::ANYONE) } else { Err(Rejection::Host("evil.example".into())) };
             assert_eq!(Access::default().admit(&Uri::from_static(uri), &headers), expected, "{uri} {host:?}");
         }
     }
@@ -266,7 +266,7 @@ mod tests {
         for (origin, by_default, when_extended) in table {
             for (access, is_admitted) in [(Access::default(), by_default), (extended(), when_extended)] {
                 let sent = headers(&[("host", "localhost"), ("origin", origin)]);
-                let expected = if is_admitted { Ok(Caller::default()) } else { Err(Rejection::Origin) };
+                let expected = if is_admitted { Ok(Caller::ANYONE) } else { Err(Rejection::Origin) };
                 assert_eq!(access.admit(&Uri::from_static("/"), &sent), expected, "{origin}");
             }
         }
@@ -307,7 +307,7 @@ mod tests {
                 .ok_or(Rejection::Key { has_credentials: sent.is_some() });
             assert_eq!(admitted, expected, "{sent:?}");
             let open = Access::default().admit(&Uri::from_static("/"), &headers);
-            assert_eq!(open, Ok(Caller::default()), "{sent:?}");
+            assert_eq!(open, Ok(Caller::ANYONE), "{sent:?}");
         }
         assert!(!format!("{access:?}").contains("sk-"));
     }

@@ -8,10 +8,13 @@ use subtle::ConstantTimeEq;
 /// Identifies the caller by the key of its request: what it stored, others with another key do not find.
 ///
 /// Contains a hash of the key, which is compared in constant time. Without keys, all callers are the same.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 pub struct Caller(Option<[u8; 32]>);
 
 impl Caller {
+    /// The caller of all requests to a server without keys.
+    pub const ANYONE: Self = Self(None);
+
     /// Returns the caller with this key.
     #[must_use]
     pub fn with_key(key: &[u8]) -> Self {
@@ -44,9 +47,9 @@ mod tests {
 
     #[test]
     fn callers_are_equal_if_their_keys_are() {
-        let none = Caller::default();
+        let none = Caller::ANYONE;
         let (one, other) = (Caller::with_key(b"one"), Caller::with_key(b"other"));
-        assert!(one == Caller::with_key(b"one") && none == Caller::default());
+        assert!(one == Caller::with_key(b"one") && none == Caller::ANYONE);
         assert!(one != other && one != none && none != other);
         assert_eq!(format!("{one:?}"), "Caller { has_key: true, .. }");
     }

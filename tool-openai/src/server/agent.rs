@@ -12,6 +12,7 @@ use tool_core::model::{
 use tool_core::run::{Run, RunLimits, StepError};
 use tool_core::tool::ToolExecution;
 use tool_core::{Agent, Answer, Approval, Event, Message, RunError, RunErrorKind, ToolCall, ToolOutput};
+use tool_http::server::Caller;
 
 use super::backend::{BackendRequest, Deltas};
 use super::caller_tools::CallerTools;
@@ -38,6 +39,7 @@ pub(super) struct RunSegment {
 /// The data that is needed when the segment ends.
 struct SegmentContext {
     state: Arc<ServerState>,
+    caller: Caller,
     caller_tools: CallerTools,
     /// The fingerprint of the conversation of the request.
     conversation: u64,
@@ -66,12 +68,13 @@ impl RunSegment {
         let declared = if *chat.tool_choice() == ToolChoice::None { &none } else { chat.tools() };
         let caller_tools = CallerTools::new(declared, agent)?;
         let fingerprint = |messages: &[Message]| fingerprint(&request.model, messages);
-        let run = match resume_paused_run(state, chat.messages(), fingerprint) {
+        let run = match resume_paused_run(state, request.caller, chat.messages(), fingerprint) {
             Some(run) => run,
             None => rebuild_run(agent, chat, request.field_names.messages)?,
         };
         let context = SegmentContext {
             state: Arc::clone(state),
+            caller: request.caller,
             // Used only if the run pauses.
             conversation: if caller_tools.set().is_empty() { 0 } else { fingerprint(chat.messages()) },
             earlier_messages: run.new_messages().len(),
@@ -155,7 +158,7 @@ impl SegmentContext {
         if let (Ok(saved), Some((first, _))) = (serde_json::to_string(run), ids.first()) {
             let (first, bytes) = (first.clone(), saved.len());
             let paused = PausedRun { run: saved, conversation: self.conversation, calls: ids.clone() };
-            self.state.paused_runs.insert(first, paused, bytes);
+            self.state.paused_runs.insert(first, self.caller, paused, bytes);
         }
         let messages = self.new_messages(run.new_messages());
         let calls =
@@ -230,13 +233,14 @@ fn extended_limits(agent: &Agent, run: &Run) -> RunLimits {
 /// Returns `None` if there is no such run, a result is missing, or the caller changed the conversation.
 fn resume_paused_run(
     state: &ServerState,
+    caller: Caller,
     messages: &[Message],
     fingerprint: impl Fn(&[Message]) -> u64,
 ) -> Option<Run> {
     let reply_index = messages.iter().rposition(|message| matches!(message, Message::Assistant(_)))?;
     let reply = messages[reply_index].as_assistant()?;
     let (conversation, after_reply) = (&messages[..reply_index], &messages[reply_index + 1..]);
-    let paused = state.paused_runs.get(&reply.tool_calls.first()?.id)?;
+    let paused = state.paused_runs.get(&reply.tool_calls.first()?.id, caller)?;
     if paused.conversation != fingerprint(conversation) || reply.tool_calls.len() != paused.calls.len() {
         return None;
     }

@@ -10,6 +10,7 @@ use futures_util::stream::{self, Stream, StreamExt};
 use tokio::sync::mpsc;
 use tool_core::model::{ChatRequest, ChatResponse, Delta};
 use tool_core::{Agent, ChatModel};
+use tool_http::server::Caller;
 
 use super::agent::RunSegment;
 use super::error::ApiError;
@@ -26,6 +27,7 @@ pub(super) enum Backend {
 
 /// A request to a backend, parsed from a request of either API.
 pub(super) struct BackendRequest {
+    pub(super) caller: Caller,
     /// The name of the backend.
     pub(super) model: String,
     pub(super) chat: ChatRequest<'static>,

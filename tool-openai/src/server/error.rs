@@ -5,6 +5,7 @@ use std::time::Duration;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
+use tool_http::server::Rejection;
 
 /// An error that is sent to the caller.
 #[derive(Clone, Debug)]
@@ -32,16 +33,12 @@ impl ApiError {
         Self::new(StatusCode::NOT_FOUND, message).with_param("model").with_code("model_not_found")
     }
 
-    pub(super) fn invalid_key() -> Self {
+    fn invalid_key() -> Self {
         let message = "missing or invalid API key; send it as `Authorization: Bearer …`";
         Self::new(StatusCode::UNAUTHORIZED, message).with_code("invalid_api_key")
     }
 
-    pub(super) fn request_timeout() -> Self {
-        Self::new(StatusCode::REQUEST_TIMEOUT, "the request body did not arrive in time")
-    }
-
-    pub(super) fn overloaded() -> Self {
+    fn overloaded() -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "too many requests in flight; try again later")
             .with_code("server_overloaded")
             .with_retry_after(Duration::from_secs(1))
@@ -94,6 +91,16 @@ impl ApiError {
             _ => "invalid_request_error",
         });
         json!({ "error": { "message": self.message, "type": kind, "param": self.param, "code": self.code } })
+    }
+}
+
+impl From<Rejection> for ApiError {
+    fn from(rejection: Rejection) -> Self {
+        match rejection {
+            Rejection::Key { .. } => Self::invalid_key(),
+            Rejection::Overloaded => Self::overloaded(),
+            rejection => Self::new(rejection.status(), rejection.to_string()),
+        }
     }
 }
 
