@@ -18,6 +18,7 @@ use tokio::sync::RwLock;
 use tokio::task::AbortHandle;
 use tool_core::ToolCall;
 use tool_core::tool::ToolErrorKind;
+use tool_http::server::Shutdown;
 
 use super::call::CallExecutor;
 use super::catalog::ToolCatalog;
@@ -25,7 +26,6 @@ use super::config::Config;
 use super::log::SessionLogLevel;
 use super::output;
 use super::progress::with_progress;
-use super::shutdown::Shutdown;
 use super::tools_handle::ToolsHandle;
 
 /// The state that all clients of a server share.
