@@ -14,5 +14,6 @@ mod keeping;
 mod own_client;
 mod owners;
 mod published;
+mod repeating;
 mod responses;
 mod stopping;

@@ -44,6 +44,13 @@ impl ApiError {
             .with_retry_after(Duration::from_secs(1))
     }
 
+    /// A repeated request whose first attempt was cancelled at a point where it cannot continue.
+    pub(super) fn interrupted() -> Self {
+        let message = "an earlier request with these results was cancelled while a tool of the agent was executed that must not \
+                       be executed twice; its outcome is unknown; add a user message to continue";
+        Self::new(StatusCode::CONFLICT, message).with_code("outcome_unknown")
+    }
+
     /// An error whose cause is not disclosed to the caller.
     pub(super) fn internal() -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal server error")

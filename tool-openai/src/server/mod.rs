@@ -27,6 +27,11 @@
 //! [stored](Server::max_stored_entries) in memory. If the run is gone, or the caller changed the conversation, the agent
 //! continues from the messages of the request.
 //!
+//! A paused run continues once. A request that repeats the one with the results, also while that is in flight, receives the same
+//! answer, and no call of the agent is executed again. After an error, it continues where the run failed. If the caller
+//! disconnected while an `at_most_once` call of the agent was executed, it is refused with status 409, because the outcome of the
+//! call is unknown.
+//!
 //! # Access
 //!
 //! Every program on the machine can call a server without a [key](Server::api_key). Web pages cannot, with or without one, also in
@@ -48,10 +53,12 @@ mod error_mapping;
 mod http;
 mod ids;
 mod logprobs;
+mod paused_run;
 mod request;
 mod responses;
 mod routes;
 mod running_server;
+mod shared_answer;
 mod state;
 mod store;
 

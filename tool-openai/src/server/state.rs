@@ -6,10 +6,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 use tool_http::server::{Access, Limiter, Limits};
 
-use super::agent::PausedRun;
 use super::backend::Backend;
 use super::error::ApiError;
 use super::error_mapping::ErrorMapper;
+use super::paused_run::PausedRun;
 use super::responses::StoredResponse;
 use super::store::{Retention, Store};
 

@@ -54,6 +54,12 @@ impl Weight {
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
+
+    pub(super) fn set_bytes(&mut self, bytes: usize) {
+        self.total.fetch_add(bytes, Ordering::Relaxed);
+        self.total.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.bytes = bytes;
+    }
 }
 
 impl Drop for Weight {
