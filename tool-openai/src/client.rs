@@ -20,7 +20,7 @@ use crate::{Endpoint, Error};
 /// The longest response that is read: far more than a model writes.
 pub(crate) const MAX_BODY_BYTES: usize = 64 << 20;
 
-/// How much of an error response is read.
+/// The number of bytes of an error response that are read.
 const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
 
 /// The connections to one endpoint and its configuration.

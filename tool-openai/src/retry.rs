@@ -10,7 +10,7 @@ use tool_http::Backoff;
 
 use crate::Error;
 
-/// How often a request is retried by default.
+/// The default number of retries of a request.
 pub(crate) const DEFAULT_MAX_RETRIES: u32 = 2;
 
 /// The delays that the server has not requested.
@@ -87,7 +87,7 @@ impl fmt::Debug for RetryBudget {
 /// A function that is called before each retry.
 pub(crate) type RetryHook = Arc<dyn Fn(&Retry<'_>) + Send + Sync>;
 
-/// How requests are retried.
+/// The rules by which requests are retried.
 #[derive(Clone)]
 pub(crate) struct RetryPolicy {
     pub(crate) max: u32,
@@ -149,7 +149,7 @@ impl Retries<'_> {
 pub(crate) struct RetryHeaders {
     /// The delay that the server requests.
     pub(crate) after: Option<Duration>,
-    /// Whether the server requests or forbids a retry.
+    /// `true` if the server requests a retry, `false` if it forbids one.
     pub(crate) should: Option<bool>,
 }
 

@@ -16,7 +16,7 @@ use tool_http::client::sse::{Event, EventReader, ReadError};
 use crate::Error;
 use crate::client::{ApiResponse, Client, MAX_BODY_BYTES};
 
-/// How long to wait for the end of the body after the last event. A connection whose response is not read to its end is
+/// The time to wait for the end of the body after the last event. A connection whose response is not read to its end is
 /// closed, and opening another takes about as long.
 const MAX_END_DELAY: Duration = Duration::from_millis(50);
 
@@ -35,7 +35,7 @@ pub(crate) trait Assembler {
     fn finish(self) -> ChatResponse;
 }
 
-/// Whether more events follow.
+/// The flow of events after one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flow {
     Continue,
@@ -130,7 +130,7 @@ impl<A: Assembler + Unpin> Stream for Deltas<'_, A> {
     }
 }
 
-/// How a stream of events ended.
+/// The end of a stream of events.
 enum StreamEnd {
     /// With a last event.
     Complete,

@@ -1,4 +1,4 @@
-//! What clients share: TLS, bounded bodies, server-sent events, redaction.
+//! The parts that clients share: TLS, bounded bodies, server-sent events, redaction.
 
 mod body;
 mod connect;

@@ -14,7 +14,7 @@ use futures_util::stream::{Stream, StreamExt};
 /// The UTF-8 byte order mark.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// How much is read after the last event.
+/// The number of bytes that are read after the last event.
 const MAX_TAIL_BYTES: usize = 16 << 10;
 
 /// An event with data, an id or a retry delay. All others are ignored.

@@ -1,4 +1,4 @@
-//! What servers share: admission of requests, limits, connections and shutdown.
+//! The parts that servers share: admission of requests, limits, connections and shutdown.
 //!
 //! A [`Rejection`] has a status and a message; each server puts it into the form of its own protocol.
 

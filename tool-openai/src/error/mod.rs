@@ -17,7 +17,7 @@ pub use self::kind::ErrorKind;
 use crate::client::without_query;
 use crate::retry::RetryHeaders;
 
-/// How much of an unexpected body is quoted.
+/// The number of characters of an unexpected body that are quoted.
 const MAX_EXCERPT_CHARS: usize = 120;
 
 /// An error of an endpoint. Neither its text nor its `Debug` output contains the key or a header.
