@@ -1,6 +1,7 @@
 //! Serves an agent and a model as an OpenAI-compatible endpoint until ctrl-c: `cargo run --example serve -- 8080`.
 //!
-//! The port is the argument, or `PORT`, or 8080. With `SERVE_API_KEY` set, callers need that key. The agent uses the
+//! The port is the argument, or `PORT`, or 8080. With `SERVE_API_KEY` set, callers need that key; without
+//! it, every program on this machine can call the server, but no web page can. The agent uses the
 //! offline model, or with `OPENAI_API_KEY` or `OPENAI_BASE_URL` set, the model `OPENAI_MODEL` of that endpoint.
 
 use std::env;
@@ -50,7 +51,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     };
     println!("Serving `calculator` and `offline` at {url}; press ctrl-c to stop. Try:\n");
     println!(
-        "curl {url}/chat/completions{header} -d '{{\"model\": \"calculator\", \
+        "curl {url}/chat/completions -H 'Content-Type: application/json'{header} -d '{{\"model\": \"calculator\", \
          \"messages\": [{{\"role\": \"user\", \"content\": \"What is 2.5 plus 40?\"}}]}}'\n"
     );
     println!("from openai import OpenAI");

@@ -31,7 +31,7 @@ impl Caller {
     }
 
     pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {
-        self.send(self.http.post(self.url(path)).body(body.to_string()), path).await
+        self.send(self.request(path, body), path).await
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answer {
@@ -43,7 +43,8 @@ impl Caller {
     }
 
     pub(crate) fn request(&self, path: &str, body: &Value) -> reqwest::RequestBuilder {
-        self.http.post(self.url(path)).body(body.to_string())
+        let request = self.http.post(self.url(path)).header("content-type", "application/json");
+        request.body(body.to_string())
     }
 
     pub(crate) async fn send(&self, request: reqwest::RequestBuilder, path: &str) -> Answer {
@@ -106,6 +107,11 @@ pub(crate) fn read_events(text: &str) -> Vec<Value> {
         events.push(event);
     }
     events
+}
+
+/// Starts a request with a body of JSON.
+pub(crate) fn post(url: &str) -> reqwest::RequestBuilder {
+    http().post(url).header("content-type", "application/json")
 }
 
 pub(crate) fn http() -> reqwest::Client {

@@ -61,14 +61,14 @@ fn locate(api: &str) -> Value {
     }
 }
 
-fn first_request(api: &str) -> Value {
+pub(crate) fn first_request(api: &str) -> Value {
     let messages = json!([{ "role": "user", "content": "How warm is it here?" }]);
     let field = if api == "responses" { "input" } else { "messages" };
     json!({ "model": "agent", field: messages, "tools": locate(api) })
 }
 
 /// Returns the text, the ids and arguments of the calls, and the number of tokens.
-async fn ask(
+pub(crate) async fn ask(
     caller: &Caller,
     api: &str,
     body: &Value,
@@ -122,7 +122,7 @@ async fn ask(
 }
 
 /// Returns the request that sends the results.
-fn second_request(api: &str, content: &str, calls: &[(String, String)]) -> Value {
+pub(crate) fn second_request(api: &str, content: &str, calls: &[(String, String)]) -> Value {
     let mut request = first_request(api);
     if api == "chat/completions" {
         let calls_json = calls.iter().map(|(id, arguments)| {
@@ -151,7 +151,7 @@ fn second_request(api: &str, content: &str, calls: &[(String, String)]) -> Value
     request
 }
 
-const APIS: [&str; 2] = ["chat/completions", "responses"];
+pub(crate) const APIS: [&str; 2] = ["chat/completions", "responses"];
 
 #[tokio::test]
 async fn continues_a_paused_run_with_the_results_of_the_agents_own_calls() {

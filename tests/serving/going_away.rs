@@ -86,8 +86,10 @@ async fn cancels_requests_in_flight() {
                     "messages": [{ "role": "user", "content": "Hi" }], "input": "Hi",
                 })
                 .to_string();
-                let head =
-                    format!("POST /v1/{path} HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n", body.len());
+                let head = format!(
+                    "POST /v1/{path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+                    body.len()
+                );
                 let mut stream = TcpStream::connect(caller.server.address()).await.unwrap();
                 stream.write_all((head + &body).as_bytes()).await.unwrap();
                 let soon = Duration::from_secs(30);
@@ -105,7 +107,7 @@ async fn cancels_requests_in_flight() {
 
 #[tokio::test]
 async fn notices_a_disconnect_despite_unread_bytes() {
-    let request = "GET /v1/models HTTP/1.1\r\nhost: a\r\n\r\n";
+    let request = "GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n";
     let mut cases = Vec::new();
     for pipelined in ["\r\n".to_owned(), request.to_owned(), request.repeat(1000)] {
         // The bytes arrive with the request or later; the connection is closed or reset.
@@ -118,7 +120,7 @@ async fn notices_a_disconnect_despite_unread_bytes() {
 
 async fn disconnect(pipelined: String, is_later: bool, is_reset: bool) {
     let body = json!({ "model": "model", "messages": [{ "role": "user", "content": "Hi" }] }).to_string();
-    let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\n";
+    let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
     let request = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
     let witness = Witness::default();
     let caller = Caller::new(Server::new().model("model", Endless(witness.clone()))).await;

@@ -14,7 +14,7 @@ use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ChatStream, 
 use tool_core::testing::ScriptedModel;
 use tool_openai::server::Server;
 
-use crate::caller::{Caller, http};
+use crate::caller::{Caller, http, post};
 
 fn body() -> serde_json::Value {
     json!({ "model": "m", "messages": [{ "role": "user", "content": "Hi" }] })
@@ -53,14 +53,14 @@ async fn limits_the_size_of_a_request() {
         Caller::new(Server::new().model("m", ScriptedModel::new().says("Hi.")).max_body_bytes(200)).await;
     let padded = |length: usize| format!("{:length$}", body().to_string());
     for path in ["chat/completions", "responses"] {
-        let long = http().post(caller.url(path)).body(padded(201));
+        let long = post(&caller.url(path)).body(padded(201));
         assert_eq!(caller.send(long, path).await.status, 413);
         // A chunked body does not announce its size.
         let chunks = stream::iter(["{", " "].repeat(101)).map(Ok::<_, std::io::Error>);
-        let long = http().post(caller.url(path)).body(reqwest::Body::wrap_stream(chunks));
+        let long = post(&caller.url(path)).body(reqwest::Body::wrap_stream(chunks));
         assert_eq!(caller.send(long, path).await.status, 413);
     }
-    let fitting = http().post(caller.url("chat/completions")).body(padded(200));
+    let fitting = post(&caller.url("chat/completions")).body(padded(200));
     assert_eq!(caller.send(fitting, "chat/completions").await.status, 200);
 }
 
@@ -124,7 +124,7 @@ async fn limits_the_total_size_of_requests_in_flight() {
         let mut request = body();
         request["model"] = json!(name);
         request["stream"] = json!(is_streamed);
-        http().post(caller.url("chat/completions")).body(format!("{:length$}", request.to_string()))
+        post(&caller.url("chat/completions")).body(format!("{:length$}", request.to_string()))
     };
     for is_streamed in [false, true] {
         let mut first = tokio::spawn(send("m", is_streamed, 1000).send());
@@ -151,7 +151,7 @@ async fn limits_the_total_size_of_requests_in_flight() {
 async fn disconnects_callers_that_send_too_slowly() {
     let server = Server::new().model("m", ScriptedModel::new()).read_timeout(Duration::from_millis(50));
     let caller = Caller::new(server).await;
-    let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\n{";
+    let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 10\r\n\r\n{";
     for (sent, expected) in [(head, "408"), ("POST /v1/chat/comp", ""), ("", "")] {
         let mut stream = TcpStream::connect(caller.server.address()).await.unwrap();
         stream.write_all(sent.as_bytes()).await.unwrap();
@@ -185,7 +185,7 @@ async fn disconnects_callers_that_do_not_read() {
     let mut request = body();
     request["stream"] = json!(true);
     let request = request.to_string();
-    let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\n";
+    let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
     let mut stream = TcpStream::connect(caller.server.address()).await.unwrap();
     let request = format!("{head}content-length: {}\r\n\r\n{request}", request.len());
     stream.write_all(request.as_bytes()).await.unwrap();

@@ -2,6 +2,7 @@
 //!
 //! Responses are checked against the published schemas if these are available beside the repository.
 
+mod access;
 mod caller;
 mod callers_tools;
 mod chat;
@@ -10,7 +11,9 @@ mod events;
 mod going_away;
 mod guarding;
 mod own_client;
+mod owners;
 mod published;
+mod repeating;
 mod responses;
 mod retention;
 mod stopping;

@@ -43,7 +43,9 @@ async fn start_request(caller: &Caller, model: &Slow, is_streamed: bool) -> TcpS
     let body =
         json!({ "model": "m", "stream": is_streamed, "messages": [{ "role": "user", "content": "Hi" }] });
     let (body, length) = (body.to_string(), body.to_string().len());
-    let head = format!("POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n");
+    let head = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+    );
     let mut stream = TcpStream::connect(caller.server.address()).await.unwrap();
     stream.write_all((head + &body).as_bytes()).await.unwrap();
     model.started.notified().await;

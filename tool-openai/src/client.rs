@@ -7,8 +7,8 @@ use bytes::Bytes;
 use futures_util::stream::{Stream, StreamExt};
 use reqwest::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap};
 use reqwest::{Response, Url};
-use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tool_http::client::{Redactor, read_body, redact_url};
 
 use crate::body::RequestBody;
 use crate::error::ResponseContext;
@@ -20,7 +20,7 @@ use crate::{Endpoint, Error};
 /// The longest response that is read: far more than a model writes.
 pub(crate) const MAX_BODY_BYTES: usize = 64 << 20;
 
-/// How much of an error response is read.
+/// The number of bytes of an error response that are read.
 const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
 
 /// The connections to one endpoint and its configuration.
@@ -28,9 +28,8 @@ pub(crate) struct Client {
     pub(crate) http: reqwest::Client,
     pub(crate) endpoint: Arc<Endpoint>,
     pub(crate) base_url: Url,
-    /// The key, long header values and long values of the base URL's query, which are redacted from everything that the server
-    /// sends. A secret precedes those that are a part of it.
-    pub(crate) secrets: Vec<SecretString>,
+    /// The key and long header values, which are redacted from everything that the server sends.
+    pub(crate) redactor: Redactor,
     pub(crate) headers: HeaderMap,
     pub(crate) retry: RetryPolicy,
     /// Limits the number of requests in flight.
@@ -98,21 +97,21 @@ impl Client {
             retry: RetryHeaders::from_headers(response.headers()),
             lacks_key: !["authorization", "api-key"].iter().any(|name| self.headers.contains_key(*name)),
         };
-        let body = read_at_most(&url, response, MAX_ERROR_BODY_BYTES).await.unwrap_or_default();
+        let body = read_body(response, MAX_ERROR_BODY_BYTES).await.map(|body| body.bytes).unwrap_or_default();
         Err(self.api_error(&body, context))
     }
 
     /// Reads the whole body of a response.
     pub(crate) async fn read_body(&self, response: ApiResponse) -> Result<Bytes, Error> {
         let ApiResponse { inner, url, request_id, _permit } = response;
-        let body = read_at_most(&url, inner, MAX_BODY_BYTES + 1).await;
-        let body = body.map_err(|error| error.with_request_id(request_id.clone()))?;
-        if body.len() > MAX_BODY_BYTES {
+        let body = read_body(inner, MAX_BODY_BYTES).await;
+        let body = body.map_err(|error| Error::transport(&url, error).with_request_id(request_id.clone()))?;
+        if body.is_truncated {
             let error =
                 Error::invalid_response(format!("the response is longer than {MAX_BODY_BYTES} bytes"));
             return Err(error.with_request_id(request_id));
         }
-        Ok(body)
+        Ok(body.bytes)
     }
 
     /// Returns the error that a body reports, without secrets.
@@ -141,9 +140,7 @@ impl Client {
 
     /// Replaces secrets in a text of the server.
     pub(crate) fn redact(&self, text: &str) -> String {
-        let secrets =
-            self.secrets.iter().map(ExposeSecret::expose_secret).filter(|secret| !secret.is_empty());
-        secrets.fold(text.to_owned(), |text, secret| text.replace(secret, "[key]"))
+        self.redactor.redact(text)
     }
 
     /// Returns the URL of an API for a model. The base URL keeps its path and query.
@@ -181,14 +178,6 @@ impl fmt::Debug for Client {
     }
 }
 
-/// Returns a URL without its query and fragment, which may contain secrets.
-pub(crate) fn redact_url(url: &Url) -> String {
-    let mut url = url.clone();
-    url.set_query(None);
-    url.set_fragment(None);
-    url.to_string()
-}
-
 /// Returns a text that may be a URL, without its query and fragment.
 pub(crate) fn without_query(text: &str) -> &str {
     text.split(['?', '#']).next().unwrap_or_default()
@@ -218,16 +207,4 @@ fn reject_compressed(response: &Response) -> Result<(), Error> {
         }
     }
     Ok(())
-}
-
-/// Reads at most `limit` bytes of a body.
-async fn read_at_most(url: &Url, mut response: Response, limit: usize) -> Result<Bytes, Error> {
-    let mut body = Vec::new();
-    while body.len() < limit {
-        match response.chunk().await.map_err(|error| Error::transport(url, error))? {
-            Some(chunk) => body.extend_from_slice(&chunk[..chunk.len().min(limit - body.len())]),
-            None => break,
-        }
-    }
-    Ok(body.into())
 }

@@ -87,7 +87,6 @@ mod client;
 mod config;
 mod endpoint;
 mod error;
-mod http_client;
 mod json;
 mod lenient;
 mod logprobs;
@@ -97,7 +96,6 @@ mod responses;
 mod retry;
 #[cfg(feature = "server")]
 pub mod server;
-mod sse;
 mod streaming;
 mod tools;
 mod warning;

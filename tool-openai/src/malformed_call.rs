@@ -5,7 +5,7 @@ use tool_core::model::ChatRequest;
 
 use crate::{Error, ErrorKind};
 
-/// How often a malformed call is reported to the model.
+/// The number of times that a malformed call is reported to the model.
 const MAX_REPORTS: u32 = 2;
 
 /// A request that is retried if the server could not parse the tool call that the model wrote. The retry reports the error

@@ -6,17 +6,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use reqwest::header::HeaderMap;
+use tool_http::Backoff;
 
 use crate::Error;
 
-/// How often a request is retried by default.
+/// The default number of retries of a request.
 pub(crate) const DEFAULT_MAX_RETRIES: u32 = 2;
 
-/// The delay before the first retry. Each further retry doubles it.
-const FIRST_DELAY: Duration = Duration::from_millis(500);
-
-/// The longest delay that the server has not requested.
-const MAX_DELAY: Duration = Duration::from_secs(8);
+/// The delays that the server has not requested.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(8));
 
 /// The longest delay requested by a server that is respected; a longer one prevents the retry.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(120);
@@ -89,7 +87,7 @@ impl fmt::Debug for RetryBudget {
 /// A function that is called before each retry.
 pub(crate) type RetryHook = Arc<dyn Fn(&Retry<'_>) + Send + Sync>;
 
-/// How requests are retried.
+/// The rules by which requests are retried.
 #[derive(Clone)]
 pub(crate) struct RetryPolicy {
     pub(crate) max: u32,
@@ -135,7 +133,7 @@ impl Retries<'_> {
         }
         let delay = match error.retry_after() {
             Some(delay) => delay,
-            None => backoff_delay(self.count, fastrand::f64()),
+            None => BACKOFF.delay(self.count),
         };
         self.count += 1;
         if let Some(on_retry) = &policy.on_retry {
@@ -146,18 +144,12 @@ impl Retries<'_> {
     }
 }
 
-/// Returns the delay if the server requests none. `random`, from 0 to 1, spreads requests that failed together.
-fn backoff_delay(count: u32, random: f64) -> Duration {
-    let doubled = FIRST_DELAY.saturating_mul(2_u32.saturating_pow(count.min(30)));
-    doubled.min(MAX_DELAY).mul_f64(1.0 - 0.25 * random)
-}
-
 /// The headers of a response that concern retries.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct RetryHeaders {
     /// The delay that the server requests.
     pub(crate) after: Option<Duration>,
-    /// Whether the server requests or forbids a retry.
+    /// `true` if the server requests a retry, `false` if it forbids one.
     pub(crate) should: Option<bool>,
 }
 
@@ -194,15 +186,6 @@ impl RetryHeaders {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_delay_doubles_up_to_its_maximum() {
-        let table =
-            [(0, 0.0, 0.5), (1, 0.0, 1.0), (2, 1.0, 1.5), (4, 0.0, 8.0), (5, 1.0, 6.0), (u32::MAX, 0.0, 8.0)];
-        for (count, random, expected) in table {
-            assert_eq!(backoff_delay(count, random), Duration::from_secs_f64(expected), "{count} {random}");
-        }
-    }
 
     #[test]
     fn parses_retry_headers() {

@@ -11,12 +11,12 @@ use futures_util::stream::{BoxStream, Stream, StreamExt};
 use reqwest::Url;
 use tokio::time::{Sleep, sleep};
 use tool_core::model::{ChatResponse, Delta};
+use tool_http::client::sse::{Event, EventReader, ReadError};
 
 use crate::Error;
 use crate::client::{ApiResponse, Client, MAX_BODY_BYTES};
-use crate::sse::{Event, EventReader, ReadError};
 
-/// How long to wait for the end of the body after the last event. A connection whose response is not read to its end is
+/// The time to wait for the end of the body after the last event. A connection whose response is not read to its end is
 /// closed, and opening another takes about as long.
 const MAX_END_DELAY: Duration = Duration::from_millis(50);
 
@@ -35,7 +35,7 @@ pub(crate) trait Assembler {
     fn finish(self) -> ChatResponse;
 }
 
-/// Whether more events follow.
+/// The flow of events after one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flow {
     Continue,
@@ -110,6 +110,8 @@ impl<A: Assembler + Unpin> Stream for Deltas<'_, A> {
                 return Poll::Ready(this.failure.take().map(Err));
             };
             let end = match ready!(events.poll_next(context)) {
+                // Only an id or a delay for resuming the stream.
+                Ok(Some(event)) if event.data.is_empty() => continue,
                 Ok(Some(event)) => {
                     let flow = assembler.push(&event, &mut |delta| this.ready.push_back(delta));
                     match flow {
@@ -128,7 +130,7 @@ impl<A: Assembler + Unpin> Stream for Deltas<'_, A> {
     }
 }
 
-/// How a stream of events ended.
+/// The end of a stream of events.
 enum StreamEnd {
     /// With a last event.
     Complete,

@@ -47,6 +47,10 @@ async fn accepts_only_allowed_hosts_and_origins() {
         ("host", format!("[::1]:{port}"), 200, 200),
         ("host", "evil.example".into(), 403, 403),
         ("host", "127.0.0.1.evil.example".into(), 403, 403),
+        ("host", "LOCALHOST.:1".into(), 200, 200),
+        ("host", "127.0.0.2".into(), 200, 200),
+        ("host", "user@localhost".into(), 400, 400),
+        ("host", "TOOLS.example.".into(), 403, 200),
         ("host", "tools.example:80".into(), 403, 200),
         ("origin", format!("http://localhost:{port}"), 200, 200),
         ("origin", "http://127.0.0.1:1".into(), 200, 200),
@@ -62,6 +66,47 @@ async fn accepts_only_allowed_hosts_and_origins() {
             let response = send(initialize(&server.url()).header(name, &value)).await;
             assert_eq!(response.status(), expected, "{name}: {value}");
         }
+    }
+}
+
+#[tokio::test]
+async fn a_token_does_not_admit_other_hosts_and_origins() {
+    let server = server(|server| server.bearer_token("first")).await;
+    for (name, value, expected) in [
+        ("host", "localhost", 200),
+        ("host", "evil.example", 403),
+        ("origin", "https://evil.example", 403),
+        ("origin", "null", 403),
+    ] {
+        let request = initialize(&server.url()).bearer_auth("first").header(name, value);
+        assert_eq!(send(request).await.status(), expected, "{name}: {value}");
+    }
+}
+
+#[tokio::test]
+async fn checks_every_host_that_a_request_names() {
+    let server = server(|server| server).await;
+    let body = initialize(&server.url()).build().unwrap().body().unwrap().as_bytes().unwrap().to_vec();
+    for (target, hosts, expected) in [
+        ("/mcp", "host: localhost\r\n", "200"),
+        ("/mcp", "", "400"),
+        ("/mcp", "host:\r\n", "400"),
+        ("/mcp", "host: localhost\r\nhost: evil.example\r\n", "400"),
+        ("http://localhost/mcp", "host: localhost\r\n", "200"),
+        ("http://evil.example/mcp", "host: localhost\r\n", "403"),
+        ("http://localhost/mcp", "host: evil.example\r\n", "403"),
+    ] {
+        let mut stream = TcpStream::connect(server.address()).await.unwrap();
+        let head = format!(
+            "POST {target} HTTP/1.1\r\n{hosts}content-type: application/json\r\naccept: application/json, text/event-stream\r\n\
+             connection: close\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all(&[head.as_bytes(), &body].concat()).await.unwrap();
+        let mut answer = String::new();
+        let read = tokio::time::timeout(Duration::from_secs(30), stream.read_to_string(&mut answer)).await;
+        read.unwrap().unwrap();
+        assert_eq!(answer.split(' ').nth(1), Some(expected), "{target} {hosts:?}: {answer}");
     }
 }
 

@@ -6,14 +6,18 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tool_http::client::Redactor;
+
 use super::http::HttpConfig;
 use super::monitor::LogHook;
 use super::process::{Pipes, ProcessConfig};
-use super::redact::Redactor;
 use super::{Fingerprint, McpTool};
 
 pub(super) type Connector =
     Arc<dyn Fn() -> Pin<Box<dyn Future<Output = io::Result<Pipes>> + Send>> + Send + Sync>;
+
+/// The shortest secret that is redacted, in bytes. Shorter ones also occur as parts of ordinary words.
+const MIN_SECRET_BYTES: usize = 6;
 
 /// The transport of a server.
 #[derive(Clone)]
@@ -78,7 +82,7 @@ impl ServerConfig {
             trust: Trust::default(),
             pinned: None,
             on_log: None,
-            redactor: Redactor::default(),
+            redactor: Redactor::new("[…]", MIN_SECRET_BYTES),
         }
     }
 }

@@ -5,15 +5,15 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+use tool_http::Backoff;
 
 use super::config::ServerConfig;
 use super::connection::{Connection, VerifiedConnection, VerifiedListing};
 use super::listing::Listing;
 use super::{Fingerprint, McpError};
 
-/// The delay before the first attempt to reconnect. It doubles with each attempt.
-const FIRST_DELAY: Duration = Duration::from_millis(200);
-const MAX_DELAY: Duration = Duration::from_secs(30);
+/// The delays before attempts to reconnect.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
 
 /// The number of times that the tools are listed for one call if they change each time.
 const MAX_VERIFICATIONS: usize = 3;
@@ -199,7 +199,7 @@ impl Shared {
 
 /// Reconnects with increasing delays whenever the connection is lost.
 async fn reconnect_forever(shared: Arc<Shared>) {
-    let mut delay = FIRST_DELAY;
+    let mut attempts = 0;
     loop {
         let connected_at = Instant::now();
         if let Ok(connection) = shared.current() {
@@ -208,11 +208,11 @@ async fn reconnect_forever(shared: Arc<Shared>) {
             shared.set_current(Err(shared.disconnected()));
         }
         if connected_at.elapsed() >= STABLE_AFTER {
-            delay = FIRST_DELAY;
+            attempts = 0;
         }
         loop {
-            tokio::time::sleep(delay).await;
-            delay = (delay * 2).min(MAX_DELAY);
+            tokio::time::sleep(BACKOFF.delay(attempts)).await;
+            attempts = attempts.saturating_add(1);
             let opened = Connection::open(&shared.config).await.map(Arc::new);
             let is_connected = opened.is_ok();
             shared.set_current(opened);

@@ -1,4 +1,4 @@
-//! Configuration of the streamable HTTP transport: TLS, redirects and reconnection.
+//! Configuration of the streamable HTTP transport: redirects and reconnection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,12 +8,10 @@ use reqwest::{Url, redirect};
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::common::client_side_sse::ExponentialBackoff;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
-use rustls::ClientConfig;
-use rustls_platform_verifier::BuilderVerifierExt;
+use tool_http::client::{Redactor, new_client};
 
 use super::http_client::BoundedHttpClient;
 use super::monitor::Monitor;
-use super::redact::Redactor;
 
 const MAX_REDIRECTS: usize = 5;
 
@@ -59,13 +57,8 @@ impl HttpConfig {
 }
 
 fn build_client(url: &Url) -> Result<reqwest::Client, String> {
-    let mut builder = reqwest::Client::builder();
-    if is_loopback(url) {
-        // The system's proxy would resolve the address on its own machine.
-        builder = builder.no_proxy();
-    }
-    builder
-        .tls_backend_preconfigured(tls_config(url)?)
+    new_client(url)
+        .map_err(|error| error.to_string())?
         .connect_timeout(CONNECT_TIMEOUT)
         .redirect(redirect::Policy::custom(follow_redirect))
         .build()
@@ -82,47 +75,5 @@ fn follow_redirect(attempt: redirect::Attempt<'_>) -> redirect::Action {
         attempt.follow()
     } else {
         attempt.stop()
-    }
-}
-
-fn is_loopback(url: &Url) -> bool {
-    let host = url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
-    host == "localhost"
-        || host.ends_with(".localhost")
-        || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
-}
-
-/// Returns a configuration of rustls with ring and the system's certificates, which are loaded only for `https`.
-fn tls_config(url: &Url) -> Result<ClientConfig, String> {
-    let tls_error = |error: rustls::Error| {
-        format!(
-            "no root certificates are available ({error}); install the system's, such as `ca-certificates`"
-        )
-    };
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(tls_error)?;
-    if url.scheme() == "http" {
-        let no_roots = rustls::RootCertStore::empty();
-        return Ok(builder.with_root_certificates(no_roots).with_no_client_auth());
-    }
-    Ok(builder.with_platform_verifier().map_err(tls_error)?.with_no_client_auth())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn recognises_loopback_addresses() {
-        for (url, expected) in [
-            ("http://127.0.0.1:1/", true),
-            ("http://[::1]/mcp", true),
-            ("http://localhost/mcp", true),
-            ("http://example.org/mcp", false),
-        ] {
-            assert_eq!(is_loopback(&url.parse().unwrap()), expected, "{url}");
-        }
     }
 }

@@ -1,25 +1,26 @@
 //! The HTTP client of the SDK's streamable HTTP transport, with bounded responses.
+//!
+//! The SDK's types of events are `sse-stream`'s; they are read by [`tool_http`].
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::fmt;
-use std::io;
+use std::future::poll_fn;
 use std::sync::Arc;
 
-use futures_util::stream::BoxStream;
-use futures_util::{Stream, StreamExt};
+use futures_util::stream::{self, BoxStream, StreamExt};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, WWW_AUTHENTICATE};
 use reqwest::{Response, StatusCode};
 use rmcp::model::{ClientJsonRpcMessage, JsonRpcMessage, RequestId, ServerJsonRpcMessage};
 use rmcp::transport::streamable_http_client::{
     AuthRequiredError, SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
 };
-use sse_stream::{Sse, SseStream};
+use sse_stream::Sse;
+use tool_http::client::sse::{Event, EventReader, ReadError};
+use tool_http::client::{Redactor, read_body};
 
 use super::json_scan::prune_deep_values;
 use super::line_transport::{NOT_A_MESSAGE, invalid_response, too_large};
 use super::monitor::Monitor;
-use super::redact::Redactor;
 use super::text::truncate;
 
 const EVENT_STREAM: &str = "text/event-stream";
@@ -88,40 +89,46 @@ impl BoundedHttpClient {
     /// Returns the events of a response. If the response to `request` cannot be read, an error takes its place.
     fn events(&self, response: Response, request: Option<RequestId>) -> Events {
         let limit = self.max_message_bytes;
-        let mut size = EventSize::default();
-        let bytes = response.bytes_stream().map(move |chunk| match chunk {
-            Ok(chunk) if size.add(&chunk) > limit => Err(io::Error::other(TooLarge(limit))),
-            Ok(chunk) => Ok(chunk),
-            Err(error) => Err(io::Error::other(error.without_url())),
+        let reader = EventReader::endless(response.bytes_stream().boxed(), limit);
+        // Nothing follows an error.
+        let events = stream::unfold(Some((reader, request)), move |state| async move {
+            let (mut reader, request) = state?;
+            let event = poll_fn(|context| {
+                reader
+                    .poll_next(context)
+                    .map_ok(|event| event.and_then(|event| into_sse(&event, request.as_ref())))
+            });
+            match (event.await, &request) {
+                (Ok(event), _) => event.map(|event| (Ok(event), Some((reader, request)))),
+                (Err(ReadError::TooLong), Some(id)) => Some((Ok(error_event(&too_large(limit), id)), None)),
+                (Err(ReadError::TooLong), None) => Some((Err(SseError::Body(too_large(limit).into())), None)),
+                (Err(ReadError::Body(error)), _) => {
+                    Some((Err(SseError::Body(error.without_url().into())), None))
+                }
+            }
         });
-        replace_invalid(SseStream::from_bytes_stream(bytes), request).boxed()
+        events.boxed()
     }
 }
 
-fn replace_invalid(
-    events: impl Stream<Item = Result<Sse, SseError>> + Send + 'static,
-    request: Option<RequestId>,
-) -> impl Stream<Item = Result<Sse, SseError>> + Send + 'static {
-    events.map(move |event| match event {
-        Ok(mut event) => {
-            if let Some(data) = &mut event.data
-                && let Cow::Owned(pruned) = prune_deep_values(data.as_bytes())
-            {
-                *data = String::from_utf8_lossy(&pruned).into_owned();
-            }
-            let is_invalid = event
-                .data
-                .as_deref()
-                .is_some_and(|data| !data.trim().is_empty() && !is_json(data.as_bytes()));
-            match &request {
-                Some(id) if is_invalid => Ok(error_event(NOT_A_MESSAGE, id)),
-                _ => Ok(event),
-            }
-        }
-        Err(error) => match (&request, find_too_large(&error)) {
-            (Some(id), Some(too_large)) => Ok(error_event(&too_large.to_string(), id)),
-            _ => Err(error),
-        },
+/// Converts an event. If it is no message, an error takes the place of the response to `request`. Returns `None` for an event
+/// that was truncated by the end of the stream.
+fn into_sse(event: &Event<'_>, request: Option<&RequestId>) -> Option<Sse> {
+    let data = match prune_deep_values(event.data.as_bytes()) {
+        Cow::Owned(pruned) => String::from_utf8_lossy(&pruned).into_owned(),
+        Cow::Borrowed(_) => event.data.clone().into_owned(),
+    };
+    match request {
+        _ if data.trim().is_empty() || is_json(data.as_bytes()) => {}
+        _ if !event.is_whole => return None,
+        Some(id) => return Some(error_event(NOT_A_MESSAGE, id)),
+        None => {}
+    }
+    Some(Sse {
+        event: Some(event.name.clone().into_owned()).filter(|name| !name.is_empty()),
+        data: Some(data),
+        id: event.id.clone().map(Cow::into_owned),
+        retry: event.retry,
     })
 }
 
@@ -134,75 +141,6 @@ fn is_json(text: &[u8]) -> bool {
     serde_json::from_slice::<serde::de::IgnoredAny>(text).is_ok()
 }
 
-/// The error of a response that exceeds the limit.
-#[derive(Debug)]
-struct TooLarge(usize);
-
-impl fmt::Display for TooLarge {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&too_large(self.0))
-    }
-}
-
-impl std::error::Error for TooLarge {}
-
-fn find_too_large(error: &SseError) -> Option<&TooLarge> {
-    let SseError::Body(error) = error else { return None };
-    let mut source: Option<&(dyn std::error::Error + 'static)> = Some(&**error);
-    while let Some(error) = source {
-        if let Some(found) = error.downcast_ref() {
-            return Some(found);
-        }
-        let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        source = inner.map(|inner| inner as _).or_else(|| error.source());
-    }
-    None
-}
-
-/// Measures the current event of a stream. An empty line ends an event.
-#[derive(Default)]
-struct EventSize {
-    bytes: usize,
-    line: usize,
-}
-
-impl EventSize {
-    /// Consumes a chunk and returns the size of the largest event so far in it.
-    fn add(&mut self, chunk: &[u8]) -> usize {
-        let mut largest = self.bytes;
-        for byte in chunk {
-            match byte {
-                b'\n' if self.line == 0 => self.bytes = 0,
-                b'\n' => self.line = 0,
-                b'\r' => {}
-                _ => {
-                    self.line += 1;
-                    self.bytes += 1;
-                }
-            }
-            largest = largest.max(self.bytes);
-        }
-        largest
-    }
-}
-
-/// Reads the body, or returns `None` if it exceeds the limit.
-async fn read_body(response: Response, limit: usize) -> Result<Option<Vec<u8>>, reqwest::Error> {
-    if response.content_length().is_some_and(|length| length > limit as u64) {
-        return Ok(None);
-    }
-    let mut body = Vec::new();
-    let mut chunks = response.bytes_stream();
-    while let Some(chunk) = chunks.next().await {
-        let chunk = chunk.map_err(reqwest::Error::without_url)?;
-        if body.len() + chunk.len() > limit {
-            return Ok(None);
-        }
-        body.extend_from_slice(&chunk);
-    }
-    Ok(Some(body))
-}
-
 /// Converts a response with an error status. If the body is an error of the protocol, it is the response to the request.
 async fn error_response(
     response: Response,
@@ -210,7 +148,7 @@ async fn error_response(
     redactor: &Redactor,
 ) -> Result<StreamableHttpPostResponse, Error> {
     let status = response.status();
-    let body = read_body(response, MAX_ERROR_BYTES).await.ok().flatten().unwrap_or_default();
+    let body = read_body(response, MAX_ERROR_BYTES).await.map(|body| body.bytes).unwrap_or_default();
     if let Ok(message @ JsonRpcMessage::Error(_)) = serde_json::from_slice::<ServerJsonRpcMessage>(&body)
         && let JsonRpcMessage::Error(error) = &message
         && error.id.is_some()
@@ -272,11 +210,11 @@ impl StreamableHttpClient for BoundedHttpClient {
         // A notification is accepted whatever the body of the response is.
         let Some(id) = id else { return Ok(StreamableHttpPostResponse::Accepted) };
         let body = read_body(response, self.max_message_bytes).await.map_err(StreamableHttpError::Client)?;
-        let Some(body) = body else {
+        if body.is_truncated {
             let error = invalid_response(too_large(self.max_message_bytes), id);
             return Ok(StreamableHttpPostResponse::Json(error, session));
-        };
-        let message = serde_json::from_slice(&prune_deep_values(&body))
+        }
+        let message = serde_json::from_slice(&prune_deep_values(&body.bytes))
             .unwrap_or_else(|_| invalid_response(NOT_A_MESSAGE.into(), id));
         Ok(StreamableHttpPostResponse::Json(message, session))
     }
@@ -317,19 +255,5 @@ impl StreamableHttpClient for BoundedHttpClient {
             return Err(StreamableHttpError::ServerDoesNotSupportSse);
         }
         Ok(self.events(response, None))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_empty_line_ends_an_event() {
-        let mut size = EventSize::default();
-        assert_eq!(size.add(b"data: abc\r\n"), 9);
-        assert_eq!(size.add(b"\r\ndata: a\n\n"), 9);
-        assert_eq!(size.add(b"data: a\ndata: b"), 14);
-        assert_eq!(size.add(b"bb"), 16);
     }
 }

@@ -16,7 +16,6 @@ mod monitor;
 mod output;
 mod process;
 mod progress;
-mod redact;
 mod schema;
 mod server;
 mod server_tool;

@@ -4,9 +4,9 @@ use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 use serde_json::{Map, Value};
 use tool_core::content::{Image, Part};
 use tool_core::{ToolError, ToolOutput};
+use tool_http::client::Redactor;
 
 use super::McpError;
-use super::redact::Redactor;
 
 /// The longest title, URI or media type in a description of content, in characters.
 const MAX_LABEL_CHARS: usize = 1000;

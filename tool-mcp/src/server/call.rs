@@ -7,11 +7,10 @@ use tokio::sync::RwLock;
 use tool_core::agent::Approver;
 use tool_core::tool::{Attempt, Progress, ToolErrorKind};
 use tool_core::{Approval, CancellationToken, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet};
+use tool_http::Backoff;
 
-/// The delay before the second attempt; each further delay is twice as long.
-const FIRST_RETRY_DELAY: Duration = Duration::from_millis(100);
-
-const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
+/// The delays between the attempts of a call.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
 
 /// Executes calls of a tool set.
 pub(super) struct CallExecutor<'a> {
@@ -56,9 +55,7 @@ impl CallExecutor<'_> {
                 Err(error) if !is_last && is_retryable(&error, policy.at_most_once) => {}
                 outcome => return outcome,
             }
-            let doublings = attempt.number.saturating_sub(1).min(16);
-            let delay = FIRST_RETRY_DELAY.saturating_mul(1 << doublings).min(MAX_RETRY_DELAY);
-            tokio::time::sleep(delay).await;
+            tokio::time::sleep(BACKOFF.delay(attempt.number.saturating_sub(1))).await;
             attempt.number += 1;
         }
     }

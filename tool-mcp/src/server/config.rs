@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rmcp::model::Implementation;
-use secrecy::SecretString;
 use tool_core::ToolContext;
 use tool_core::agent::Approver;
+use tool_http::server::{Access, Limits};
 
 use super::output::OutputSchema;
 
@@ -27,12 +27,9 @@ pub(super) struct Config {
 /// The configuration that applies only to HTTP.
 #[derive(Clone)]
 pub(super) struct HttpConfig {
-    pub(super) bearer_tokens: Vec<SecretString>,
-    pub(super) allowed_hosts: Vec<String>,
-    pub(super) allowed_origins: Vec<String>,
+    pub(super) access: Access,
     pub(super) allows_remote: bool,
-    pub(super) max_body_bytes: usize,
-    pub(super) read_timeout: Duration,
+    pub(super) limits: Limits,
     pub(super) max_sessions: usize,
     pub(super) session_idle_timeout: Duration,
 }
@@ -61,15 +58,11 @@ impl Default for Config {
 
 impl Default for HttpConfig {
     fn default() -> Self {
-        let loopback = ["localhost", "127.0.0.1", "[::1]"];
-        let origins = ["http", "https"].map(|scheme| loopback.map(|host| format!("{scheme}://{host}:*")));
         Self {
-            bearer_tokens: Vec::new(),
-            allowed_hosts: loopback.map(str::to_owned).into(),
-            allowed_origins: origins.concat(),
+            access: Access::default(),
             allows_remote: false,
-            max_body_bytes: 4 << 20,
-            read_timeout: Duration::from_secs(30),
+            // A call of a session continues when its connection ends, so the number of connections does not limit calls.
+            limits: Limits { max_concurrent_requests: Some(1024), ..Limits::default() },
             max_sessions: 1000,
             session_idle_timeout: Duration::from_secs(60 * 60),
         }

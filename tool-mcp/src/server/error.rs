@@ -3,11 +3,11 @@
 use std::error::Error;
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
 
 use rmcp::service::ServerInitializeError;
 use tokio::task::JoinError;
 use tool_core::toolset::MissingContext;
+use tool_http::server::BindError;
 
 /// An error that prevents tools from being served.
 pub struct ServerError {
@@ -41,15 +41,18 @@ impl ServerError {
         Self { kind: ServerErrorKind::OutputSchema, message, source: None }
     }
 
-    pub(super) fn address(source: io::Error) -> Self {
-        Self::with_source(ServerErrorKind::Address, "the address cannot be bound", source)
-    }
-
-    pub(super) fn remote_address(address: SocketAddr) -> Self {
-        let message = format!(
-            "`{address}` can be reached from other machines; bind to `127.0.0.1`, or call `allow_remote()`"
-        );
-        Self { kind: ServerErrorKind::Address, message, source: None }
+    pub(super) fn address(error: BindError) -> Self {
+        match error {
+            BindError::Io(error) => {
+                Self::with_source(ServerErrorKind::Address, "the address cannot be bound", error)
+            }
+            BindError::Remote(address) => {
+                let message = format!(
+                    "`{address}` can be reached from other machines; bind to `127.0.0.1`, or call `allow_remote()`"
+                );
+                Self { kind: ServerErrorKind::Address, message, source: None }
+            }
+        }
     }
 
     pub(super) fn stdio(source: io::Error) -> Self {

@@ -1,40 +1,44 @@
-//! The route of streamable HTTP, with authorization and limits of every request.
+//! The route of streamable HTTP, with admission and limits of every request.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::task::Context;
 
-use axum::body::{Body, Bytes, HttpBody};
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::{Router, middleware};
-use futures_util::StreamExt;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
-use secrecy::{ExposeSecret, SecretString};
+use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::json;
-use subtle::{Choice, ConstantTimeEq};
 use tokio::runtime::Handle;
+use tool_http::server::{
+    Access, Caller, LimitedBody, Limiter, Rejection, Shutdown, ShutdownPhase, hold_until_sent, is_json,
+};
 
 use super::config::HttpConfig;
 use super::handler::{Handler, ServerState};
-use super::session_manager::BoundedSessionManager;
-use super::shutdown::{Shutdown, ShutdownPhase};
+use super::session_manager::{BoundedSessionManager, with_caller};
+
+const SESSION_HEADER: &str = "mcp-session-id";
 
 struct Guard {
-    config: HttpConfig,
+    access: Access,
+    limiter: Limiter,
     sessions: Arc<BoundedSessionManager>,
     shutdown: Shutdown,
 }
 
 /// Returns the route of streamable HTTP.
 pub(super) fn router(state: Arc<ServerState>, config: HttpConfig) -> Router {
+    // Hosts and origins are checked here.
     let transport_config = StreamableHttpServerConfig::default()
-        .with_allowed_hosts(config.allowed_hosts.clone())
-        .with_allowed_origins(config.allowed_origins.clone())
-        .enforce_origin_validation()
-        .with_max_request_body_bytes(config.max_body_bytes);
+        .disable_allowed_hosts()
+        .disable_allowed_origins()
+        .with_max_request_body_bytes(config.limits.max_body_bytes);
     let shutdown = state.shutdown().clone();
     if tokio::runtime::Handle::try_current().is_ok() {
         let closing = shutdown.reached_weak(ShutdownPhase::ClosingStreams);
@@ -52,7 +56,8 @@ pub(super) fn router(state: Arc<ServerState>, config: HttpConfig) -> Router {
         Arc::clone(&sessions),
         transport_config,
     );
-    let guard = Arc::new(Guard { config, sessions, shutdown });
+    let limiter = Limiter::new(config.limits);
+    let guard = Arc::new(Guard { access: config.access, limiter, sessions, shutdown });
     Router::new()
         .route_service("/mcp", service)
         .layer(middleware::from_fn_with_state(serving, run_quietly))
@@ -72,87 +77,92 @@ async fn run_quietly(State(state): State<Arc<ServerState>>, request: Request, ne
 }
 
 async fn guard_request(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
-    if !is_authorized(&guard.config.bearer_tokens, request.headers()) {
-        let has_token = request.headers().contains_key(header::AUTHORIZATION);
-        let challenge = if has_token { r#"Bearer error="invalid_token""# } else { "Bearer" };
-        let mut response = refusal(StatusCode::UNAUTHORIZED, "missing or invalid bearer token");
-        response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
-        return response;
-    }
+    let caller = match guard.access.admit(request.uri(), request.headers()) {
+        Ok(caller) => caller,
+        Err(rejection) => return refuse(&rejection),
+    };
     if guard.shutdown.has_reached(ShutdownPhase::Draining) {
-        return refusal(StatusCode::SERVICE_UNAVAILABLE, "the server is shutting down");
+        return refuse(&Rejection::ShuttingDown);
     }
-    if request.method() != Method::POST {
-        return next.run(request).await;
-    }
-    let in_flight = guard.shutdown.track_request();
-    let (head, body) = request.into_parts();
-    let body = match read_body(&guard.config, body).await {
-        Ok(body) => body,
-        Err(refusal) => return refusal,
-    };
-    let is_json = is_json(&head.headers);
-    let response = next.run(Request::from_parts(head, Body::from(body.clone()))).await;
-    if response.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE && is_json {
-        return invalid_message(&body);
-    }
-    if response.status() == StatusCode::INTERNAL_SERVER_ERROR && guard.sessions.is_full().await {
-        let mut response = refusal(StatusCode::SERVICE_UNAVAILABLE, "too many sessions; try again later");
-        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
-        return response;
-    }
-    response.map(|body| {
-        Body::from_stream(body.into_data_stream().map(move |chunk| {
-            let _in_flight = &in_flight;
-            chunk
-        }))
+    with_caller(caller, async {
+        match *request.method() {
+            Method::POST => guard.handle_post(request, next).await.unwrap_or_else(|error| refuse(&error)),
+            Method::DELETE if !guard.has_session(request.headers(), caller).await => unknown_session(),
+            _ => next.run(request).await,
+        }
     })
+    .await
 }
 
-/// Returns `true` if the request has one of the tokens, or there are none. Compares in constant time, so that the time does
-/// not leak parts of a token.
-fn is_authorized(tokens: &[SecretString], headers: &HeaderMap) -> bool {
-    if tokens.is_empty() {
-        return true;
+impl Guard {
+    async fn handle_post(&self, request: Request, next: Next) -> Result<Response, Rejection> {
+        let in_flight = self.shutdown.track_request();
+        let (mut head, body) = request.into_parts();
+        let LimitedBody { bytes, permit } = self.limiter.read_body(body).await?;
+        let message: Message<'_> = serde_json::from_slice(&bytes).unwrap_or_default();
+        // A notification, such as one that cancels a call, is always accepted.
+        let request_permit = if message.is_notification() { None } else { self.limiter.begin_request()? };
+        let permits = Arc::new((permit, request_permit));
+        if message.method.as_deref() == Some("tools/call") {
+            // The context of the call contains the extensions, so a call without a connection is still in flight.
+            head.extensions.insert(Arc::clone(&permits));
+        }
+        let is_json = is_json(&head.headers);
+        let response = next.run(Request::from_parts(head, Body::from(bytes.clone()))).await;
+        if response.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE && is_json {
+            return Ok(invalid_message(&bytes));
+        }
+        if response.status() == StatusCode::INTERNAL_SERVER_ERROR && self.sessions.is_full().await {
+            let mut response = refusal(StatusCode::SERVICE_UNAVAILABLE, "too many sessions; try again later");
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
+            return Ok(response);
+        }
+        Ok(hold_until_sent((in_flight, permits), response))
     }
-    let sent = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes).unwrap_or_default();
-    let (scheme, sent) = sent.split_at(sent.len().min("Bearer ".len()));
-    let is_known = tokens.iter().fold(Choice::from(0), |is_known, token| {
-        is_known | token.expose_secret().as_bytes().ct_eq(sent.trim_ascii())
-    });
-    scheme.eq_ignore_ascii_case(b"Bearer ") && bool::from(is_known)
-}
 
-/// Reads a body within the limits of size and time.
-async fn read_body(config: &HttpConfig, body: Body) -> Result<Bytes, Response> {
-    let limit = config.max_body_bytes;
-    let too_large = || {
-        let message = format!("the request body exceeds the limit of {limit} bytes");
-        refusal(StatusCode::PAYLOAD_TOO_LARGE, &message)
-    };
-    let announced = body.size_hint().lower();
-    if announced > limit as u64 {
-        return Err(too_large());
-    }
-    let mut chunks = body.into_data_stream();
-    let mut body = Vec::with_capacity(usize::try_from(announced).unwrap_or_default().min(1 << 16));
-    loop {
-        let chunk = tokio::time::timeout(config.read_timeout, chunks.next()).await;
-        let chunk = chunk
-            .map_err(|_| refusal(StatusCode::REQUEST_TIMEOUT, "the request body did not arrive in time"))?;
-        match chunk {
-            Some(Ok(chunk)) if body.len() + chunk.len() > limit => return Err(too_large()),
-            Some(Ok(chunk)) => body.extend_from_slice(&chunk),
-            Some(Err(_)) => return Err(refusal(StatusCode::BAD_REQUEST, "the request body is incomplete")),
-            None => return Ok(body.into()),
+    /// Returns `true` if the request names no session, or one of this caller.
+    async fn has_session(&self, headers: &HeaderMap, caller: Caller) -> bool {
+        match headers.get(SESSION_HEADER).map(HeaderValue::to_str) {
+            None => true,
+            Some(Ok(id)) => self.sessions.belongs_to(&id.into(), caller).await,
+            Some(Err(_)) => false,
         }
     }
 }
 
-fn is_json(headers: &HeaderMap) -> bool {
-    let content_type =
-        headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    content_type.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json")
+/// The parts of a message that decide how it is limited.
+#[derive(Default, Deserialize)]
+struct Message<'a> {
+    #[serde(default)]
+    id: Option<IgnoredAny>,
+    #[serde(borrow, default)]
+    method: Option<Cow<'a, str>>,
+}
+
+impl Message<'_> {
+    fn is_notification(&self) -> bool {
+        self.id.is_none() && self.method.is_some()
+    }
+}
+
+/// Returns the response of the SDK to a request that names an unknown session.
+fn unknown_session() -> Response {
+    refusal(StatusCode::NOT_FOUND, "Not Found: Session not found")
+}
+
+fn refuse(rejection: &Rejection) -> Response {
+    let mut response = refusal(rejection.status(), &rejection.to_string());
+    match rejection {
+        Rejection::Key { has_credentials } => {
+            let challenge = if *has_credentials { r#"Bearer error="invalid_token""# } else { "Bearer" };
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+        }
+        Rejection::Overloaded => {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        _ => {}
+    }
+    response
 }
 
 /// Returns the JSON-RPC error for a body that is not a message.
@@ -171,34 +181,4 @@ fn invalid_message(body: &[u8]) -> Response {
 
 fn refusal(status: StatusCode, message: &str) -> Response {
     (status, message.to_owned()).into_response()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn accepts_only_known_tokens() {
-        let tokens = [SecretString::from("t-1"), SecretString::from("t-22")];
-        let table = [
-            (Some("Bearer t-1"), true),
-            (Some("Bearer t-22"), true),
-            (Some("bearer  t-1 "), true),
-            (Some("Bearer t-2"), false),
-            (Some("Bearer t-1x"), false),
-            (Some("Bearer "), false),
-            (Some("t-1"), false),
-            (Some("Basic t-1"), false),
-            (Some(""), false),
-            (None, false),
-        ];
-        for (sent, is_valid) in table {
-            let mut headers = HeaderMap::new();
-            if let Some(sent) = sent {
-                headers.insert(header::AUTHORIZATION, HeaderValue::from_static(sent));
-            }
-            assert_eq!(is_authorized(&tokens, &headers), is_valid, "{sent:?}");
-            assert!(is_authorized(&[], &headers));
-        }
-    }
 }

@@ -19,6 +19,7 @@ use tokio::sync::RwLock;
 use tokio::task::AbortHandle;
 use tool_core::tool::ToolErrorKind;
 use tool_core::{ToolCall, ToolError};
+use tool_http::server::Shutdown;
 
 use super::call::CallExecutor;
 use super::catalog::ToolCatalog;
@@ -26,7 +27,6 @@ use super::config::Config;
 use super::log::SessionLogLevel;
 use super::output;
 use super::progress::with_progress;
-use super::shutdown::Shutdown;
 use super::tools_handle::ToolsHandle;
 use crate::quiet::{QuietRuntime, run_on};
 

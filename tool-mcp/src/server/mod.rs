@@ -56,6 +56,13 @@
 //! The SDK records arguments, outputs and ids of sessions. It runs on a thread of its own, whose `tracing` records are
 //! discarded. Tools run in the runtime that serves them, and their records reach the program's subscriber.
 //!
+//! # Access over HTTP
+//!
+//! Every program on the machine can call a server without a [token](Server::bearer_token). Web pages cannot, with or without one:
+//! requests must be for an [allowed host](Server::allow_host), and come from no web page or one of an
+//! [allowed origin](Server::allow_origin). With several tokens, a session belongs to the token that began it, and does not exist
+//! for the others.
+//!
 //! # Standard output
 //!
 //! Over stdio, standard output belongs to the protocol. On Unix, [`serve_stdio`] takes it over: from then on, output of the
@@ -74,7 +81,6 @@ mod output;
 mod progress;
 mod running_server;
 mod session_manager;
-mod shutdown;
 mod stdio;
 mod tools_handle;
 
@@ -87,18 +93,18 @@ use rmcp::model::Implementation;
 use rmcp::service::{ServerInitializeError, serve_server};
 use secrecy::SecretString;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, ToSocketAddrs};
+use tokio::net::ToSocketAddrs;
 use tokio::runtime::Handle;
 use tool_core::agent::Approver;
 use tool_core::schemars::JsonSchema;
 use tool_core::{ToolContext, ToolSet};
+use tool_http::server::{BindError, RunningServer as HttpServer, Shutdown, bind};
 
-use self::config::Config;
+use self::config::{Config, HttpConfig};
 pub use self::error::{ServerError, ServerErrorKind};
 use self::handler::{Handler, ServerState};
 use self::output::OutputSchema;
 pub use self::running_server::RunningServer;
-use self::shutdown::Shutdown;
 pub use self::tools_handle::ToolsHandle;
 use crate::quiet::QuietRuntime;
 
@@ -239,25 +245,27 @@ impl Server {
 
     /// Requires this bearer token over HTTP. Can be called repeatedly; each of the tokens is accepted. Tokens are never shown.
     pub fn bearer_token(mut self, token: impl Into<SecretString>) -> Self {
-        self.config.http.bearer_tokens.push(token.into());
+        self.config.http.access.add_key(token.into());
         self
     }
 
     /// Accepts HTTP requests for this host, such as `tools.example.org` or `tools.example.org:8080`, in addition to the
     /// loopback hosts.
     ///
-    /// Requests for other hosts are refused, because a web page could reach the server by a host name of its own.
-    pub fn allow_host(mut self, host: impl Into<String>) -> Self {
-        self.config.http.allowed_hosts.push(host.into());
+    /// Requests for other hosts are refused with status 403, also with a [token](Self::bearer_token), because a web page could
+    /// reach the server by a host name of its own.
+    pub fn allow_host(mut self, host: impl AsRef<str>) -> Self {
+        self.config.http.access.allow_host(host.as_ref());
         self
     }
 
-    /// Accepts HTTP requests of web pages of this origin, such as `https://app.example.org:443`, or with `:*` for any port, in
+    /// Accepts HTTP requests of web pages of this origin, such as `https://app.example.org`, or with `:*` for any port, in
     /// addition to the loopback origins.
     ///
-    /// Requests of other origins are refused. Clients other than browsers send no origin.
-    pub fn allow_origin(mut self, origin: impl Into<String>) -> Self {
-        self.config.http.allowed_origins.push(origin.into());
+    /// Requests of other origins are refused with status 403, also with a [token](Self::bearer_token). Clients other than browsers
+    /// send no origin.
+    pub fn allow_origin(mut self, origin: impl AsRef<str>) -> Self {
+        self.config.http.access.allow_origin(origin.as_ref());
         self
     }
 
@@ -272,13 +280,38 @@ impl Server {
 
     /// Limits the size of an HTTP request body; 4 MiB by default.
     pub fn max_body_bytes(mut self, bytes: usize) -> Self {
-        self.config.http.max_body_bytes = bytes;
+        self.config.http.limits.max_body_bytes = bytes;
+        self
+    }
+
+    /// Limits the total size of the bodies of all HTTP requests in flight; 128 MiB by default, and never less than
+    /// [`max_body_bytes`](Self::max_body_bytes). Requests beyond the limit are refused with status 503.
+    pub fn max_total_body_bytes(mut self, bytes: usize) -> Self {
+        self.config.http.limits.max_total_body_bytes = bytes;
+        self
+    }
+
+    /// Limits the number of HTTP requests in flight, such as calls, but not notifications; 1024 by default. Requests beyond the
+    /// limit are refused with status 503. A call is in flight until its tool returns, also when its connection has ended.
+    pub fn max_concurrent_requests(mut self, requests: usize) -> Self {
+        self.config.http.limits.max_concurrent_requests = Some(requests);
+        self
+    }
+
+    /// Limits the number of open HTTP connections with [`spawn`](Self::spawn); 1024 by default. Further clients wait for a
+    /// connection to be closed. A session of a host usually takes one, and each of its calls in flight another.
+    pub fn max_connections(mut self, connections: usize) -> Self {
+        self.config.http.limits.max_connections = connections;
         self
     }
 
     /// Limits how long an HTTP client may be silent in the middle of a request; 30 seconds by default.
+    ///
+    /// The limit applies to the body of a request, which may take ten times as long in total. With [`spawn`](Self::spawn)
+    /// it also applies to the head, to an idle connection, and to a response that the client does not read: the
+    /// connection is closed then.
     pub fn read_timeout(mut self, timeout: Duration) -> Self {
-        self.config.http.read_timeout = timeout;
+        self.config.http.limits.read_timeout = timeout;
         self
     }
 
@@ -356,18 +389,12 @@ impl Server {
     /// Returns the same errors as [`router`](Self::router), and an error if the address cannot be bound, or is not a loopback
     /// address without [`allow_remote`](Self::allow_remote).
     pub async fn spawn(self, address: impl ToSocketAddrs) -> Result<RunningServer, ServerError> {
-        let http = self.config.http.clone();
-        let addresses: Vec<_> =
-            tokio::net::lookup_host(address).await.map_err(ServerError::address)?.collect();
-        if !http.allows_remote
-            && let Some(remote) = addresses.iter().find(|address| !address.ip().is_loopback())
-        {
-            return Err(ServerError::remote_address(*remote));
-        }
+        let HttpConfig { allows_remote, limits, .. } = self.config.http;
         let shutdown = Shutdown::new();
         let router = self.router_with_shutdown(shutdown.clone())?;
-        let listener = TcpListener::bind(&addresses[..]).await.map_err(ServerError::address)?;
-        RunningServer::start(listener, router, http.read_timeout, shutdown).map_err(ServerError::address)
+        let listener = bind(address, allows_remote).await.map_err(ServerError::address)?;
+        let running = HttpServer::start(listener, router, &limits, shutdown);
+        running.map(RunningServer).map_err(|error| ServerError::address(BindError::Io(error)))
     }
 
     fn into_state(self, shutdown: Shutdown) -> Result<Arc<ServerState>, ServerError> {

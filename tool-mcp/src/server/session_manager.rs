@@ -1,5 +1,6 @@
-//! A bounded number of sessions over HTTP.
+//! A bounded number of sessions over HTTP, each of one caller.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -9,13 +10,29 @@ use rmcp::transport::streamable_http_server::session::local::{
     LocalSessionManager, LocalSessionManagerError,
 };
 use rmcp::transport::streamable_http_server::session::{ServerSseMessage, SessionId, SessionManager};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, RwLock};
+use tool_http::server::Caller;
 
 use super::config::HttpConfig;
 
-/// Sessions in memory, limited in number.
+tokio::task_local! {
+    /// The caller of the request that the task handles.
+    static CALLER: Caller;
+}
+
+/// Handles a request of a caller: the SDK does not pass requests to its session manager.
+pub(super) fn with_caller<F: Future>(caller: Caller, handling: F) -> impl Future<Output = F::Output> {
+    CALLER.scope(caller, handling)
+}
+
+fn current_caller() -> Caller {
+    CALLER.try_with(|caller| *caller).unwrap_or(Caller::ANYONE)
+}
+
+/// Sessions in memory, limited in number. For other callers than its own, a session does not exist.
 pub(super) struct BoundedSessionManager {
     local: LocalSessionManager,
+    owners: RwLock<HashMap<SessionId, Caller>>,
     max_sessions: usize,
     /// Locked while a session is created, so that the limit holds.
     creation: Mutex<()>,
@@ -32,12 +49,19 @@ impl BoundedSessionManager {
     pub(super) fn new(config: &HttpConfig) -> Arc<Self> {
         let mut local = LocalSessionManager::default();
         local.session_config.keep_alive = Some(config.session_idle_timeout);
-        Arc::new(Self { local, max_sessions: config.max_sessions, creation: Mutex::default() })
+        let (owners, creation) = (RwLock::default(), Mutex::default());
+        Arc::new(Self { local, owners, max_sessions: config.max_sessions, creation })
     }
 
     /// Returns `true` if no more sessions can be created.
     pub(super) async fn is_full(&self) -> bool {
         self.local.sessions.read().await.len() >= self.max_sessions
+    }
+
+    /// Returns `true` if this is a session of the caller.
+    pub(super) async fn belongs_to(&self, id: &SessionId, caller: Caller) -> bool {
+        let is_owner = self.owners.read().await.get(id) == Some(&caller);
+        is_owner && self.local.sessions.read().await.contains_key(id)
     }
 }
 
@@ -61,7 +85,12 @@ impl SessionManager for BoundedSessionManager {
         if self.is_full().await {
             return Err(SessionError::Full);
         }
-        self.local.create_session().await.map_err(SessionError::Local)
+        let (id, transport) = self.local.create_session().await.map_err(SessionError::Local)?;
+        let mut owners = self.owners.write().await;
+        let sessions = self.local.sessions.read().await;
+        owners.retain(|id, _| sessions.contains_key(id));
+        owners.insert(SessionId::clone(&id), current_caller());
+        Ok((id, transport))
     }
 
     async fn initialize_session(
@@ -73,7 +102,7 @@ impl SessionManager for BoundedSessionManager {
     }
 
     async fn has_session(&self, id: &SessionId) -> Result<bool, SessionError> {
-        self.local.has_session(id).await.map_err(SessionError::Local)
+        Ok(self.belongs_to(id, current_caller()).await)
     }
 
     async fn close_session(&self, id: &SessionId) -> Result<(), SessionError> {

@@ -6,13 +6,13 @@ use tool_core::content::JsonText;
 use tool_core::model::{
     AssistantMessage, ChatResponse, Delta, FinishReason, ProviderData, TokenLogprob, Usage,
 };
+use tool_http::client::sse::Event;
 
 use super::reasoning_details::ReasoningDetails;
 use super::response::{Choice, Completion, WireMessage};
 use super::tool_calls::{EntryKind, ToolCallAssembler};
 use crate::json::write_string;
 use crate::quirks;
-use crate::sse::Event;
 use crate::streaming::{Assembler, EventError, Flow};
 
 /// The data of the event that ends a stream.

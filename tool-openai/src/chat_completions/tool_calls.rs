@@ -36,7 +36,7 @@ struct PartialCall {
     extra_content: Option<Box<str>>,
 }
 
-/// What an entry of the array of calls contains.
+/// The content of an entry of the array of calls.
 #[derive(Clone, Copy)]
 pub(super) enum EntryKind {
     Whole,

@@ -1,20 +1,20 @@
 //! Configures the client of an endpoint.
 
-use std::cmp::Reverse;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use reqwest::Url;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Proxy, Url, redirect};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::Semaphore;
+use tool_http::client::{Redactor, new_client};
 
 use super::{OpenAi, read_variable};
 use crate::client::{Client, without_query};
 use crate::retry::RetryPolicy;
 use crate::warning::WarningHook;
-use crate::{AuthScheme, Endpoint, Error, Retry, RetryBudget, Warning, http_client};
+use crate::{AuthScheme, Endpoint, Error, Retry, RetryBudget, Warning};
 
 /// OpenAI's own endpoint.
 const DEFAULT_BASE_URL: &str = "https://api.openai.com/v1";
@@ -233,8 +233,8 @@ impl OpenAiBuilder {
         let headers_with_secrets = self.headers.iter().filter(|(name, _)| !name.starts_with("openai-"));
         let values = headers_with_secrets.map(|(_, value)| value.clone()).chain(query_values(&base_url));
         let values = values.filter(|value| value.expose_secret().len() >= MIN_SECRET_CHARS);
-        let mut secrets: Vec<SecretString> = key.iter().cloned().chain(values).collect();
-        secrets.sort_by_key(|secret| Reverse(secret.expose_secret().len()));
+        let mut redactor = Redactor::new("[key]", 1);
+        key.iter().cloned().chain(values).for_each(|secret| redactor.add(secret.expose_secret()));
         if self.max_concurrent_requests == Some(0) {
             return Err(Error::config("`max_concurrent_requests` must be at least 1"));
         }
@@ -243,19 +243,42 @@ impl OpenAiBuilder {
         let proxy = self.proxy.as_ref().map(ExposeSecret::expose_secret);
         let http = match self.http {
             Some(http) => http,
-            None => http_client::build(&base_url, proxy, self.connect_timeout, self.read_timeout)?,
+            None => new_http_client(&base_url, proxy, self.connect_timeout, self.read_timeout)?,
         };
         Ok(OpenAi(Arc::new(Client {
             http,
             endpoint: Arc::new(endpoint),
             base_url,
-            secrets,
+            redactor,
             headers,
             retry: self.retry,
             permits,
             on_warning: self.on_warning,
         })))
     }
+}
+
+/// Builds the client that is used if the user supplies none.
+fn new_http_client(
+    base_url: &Url,
+    proxy: Option<&str>,
+    connect_timeout: Duration,
+    read_timeout: Duration,
+) -> Result<reqwest::Client, Error> {
+    let mut builder = new_client(base_url).map_err(|error| Error::config(error.to_string()))?;
+    if let Some(proxy) = proxy {
+        // The cause is not part of the message: the URL may contain a password.
+        let proxy = Proxy::all(proxy)
+            .map_err(|_| Error::config("invalid proxy URL; write it like `http://proxy.example:3128`"))?;
+        builder = builder.proxy(proxy);
+    }
+    builder
+        .connect_timeout(connect_timeout)
+        .read_timeout(read_timeout)
+        // A redirect may change the method or send the key to another host.
+        .redirect(redirect::Policy::none())
+        .build()
+        .map_err(|error| Error::config(format!("could not build the HTTP client: {error}")))
 }
 
 fn key_from_env(endpoint: &Endpoint) -> Result<SecretString, Error> {

@@ -10,13 +10,14 @@ use std::time::Duration;
 use reqwest::{StatusCode, Url};
 use tool_core::model::{ChatResponse, ModelError};
 use tool_core::{RunError, RunErrorKind};
+use tool_http::client::redact_url;
 
 pub(crate) use self::api::{ApiError, is_error_body, is_error_value};
 pub use self::kind::ErrorKind;
-use crate::client::{redact_url, without_query, without_user_info};
+use crate::client::{without_query, without_user_info};
 use crate::retry::RetryHeaders;
 
-/// The longest excerpt of an unexpected body, in characters.
+/// The number of characters of an unexpected body that are quoted.
 const MAX_EXCERPT_CHARS: usize = 120;
 
 /// An error of an endpoint. Neither its text nor its `Debug` output contains the key or a header.

@@ -4,13 +4,13 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 use tool_core::model::{AssistantMessage, ChatResponse, Delta, FinishReason, Usage};
+use tool_http::client::sse::Event;
 
 use super::output_item::{ItemKind, OutputItem, Part, PartKind};
 use super::partial_item::{ItemDelta, PartialItem};
 use super::replay;
 use super::response::{MAX_ITEMS, WireEvent, WireResponse};
 use crate::error::{is_error_body, is_error_value};
-use crate::sse::Event;
 use crate::streaming::{Assembler, EventError, Flow};
 use crate::{logprobs, quirks};
 
@@ -389,7 +389,7 @@ mod tests {
             let mut assembler = EventAssembler::new("here/responses");
             let mut deltas = Vec::new();
             for data in events.iter().chain([&last]) {
-                let event = Event { name: "".into(), data: data.into(), is_whole: true };
+                let event = Event { data: data.into(), is_whole: true, ..Event::default() };
                 assembler.push(&event, &mut |delta| deltas.push(delta)).expect("it is an event");
             }
             let message = assembler.finish().message;
@@ -409,7 +409,7 @@ mod tests {
         let whole = super::super::response::parse(output, "here/responses").expect("it can be read");
         let mut assembler = EventAssembler::new("here/responses");
         let data = format!(r#"{{"type":"response.completed","response":{output}}}"#);
-        let event = Event { name: "".into(), data: data.into(), is_whole: true };
+        let event = Event { data: data.into(), is_whole: true, ..Event::default() };
         assembler.push(&event, &mut |_| {}).expect("it can be read");
         for message in [whole.message, assembler.finish().message] {
             assert_eq!(message.text, "a\u{fffd}");
@@ -432,7 +432,7 @@ mod tests {
         let mut push = |index: usize| {
             let data =
                 format!(r#"{{"type":"response.output_text.delta","output_index":{index},"delta":"a"}}"#);
-            let event = Event { name: "".into(), data: data.into(), is_whole: true };
+            let event = Event { data: data.into(), is_whole: true, ..Event::default() };
             assembler.push(&event, &mut |_| {})
         };
         assert!((0..MAX_ITEMS).all(|index| matches!(push(index), Ok(Flow::Continue))));

@@ -68,7 +68,7 @@ impl Dialect {
     }
 }
 
-/// How the response reports the model's reasoning.
+/// The form in which the response reports the model's reasoning.
 #[derive(Clone, Default)]
 struct ReasoningOptions {
     /// If `None`, it depends on the options and the model's name.

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, OnceLock};
 
 use futures_util::stream::{self, StreamExt};
-use serde_json::json;
+use serde_json::{Value, json};
 use tool_core::agent::Ask;
 use tool_core::model::{
     AssistantMessage, ChatRequest, ChatResponse, Delta, FinishReason, ToolChoice, ToolDefinitions, Usage,
@@ -12,38 +12,61 @@ use tool_core::model::{
 use tool_core::run::{Run, RunLimits, StepError};
 use tool_core::tool::ToolExecution;
 use tool_core::{Agent, Answer, Approval, Event, Message, RunError, RunErrorKind, ToolCall, ToolOutput};
+use tool_http::server::Caller;
 
 use super::backend::{BackendRequest, Deltas};
 use super::caller_tools::CallerTools;
 use super::error::ApiError;
 use super::ids;
+use super::paused_run::{Continuation, PausedRun, SegmentStart};
 use super::state::ServerState;
 
-/// A run that waits for the results of the caller's calls. It continues with the results of the agent's own calls of the turn.
-pub(super) struct PausedRun {
-    /// The serialised run.
-    run: String,
-    /// The fingerprint of the conversation that the caller had sent.
-    conversation: u64,
-    /// Pairs of the id that the caller received for a call, and its id in the run.
-    calls: Vec<(String, String)>,
+/// Returns the answer of an agent as deltas, of all turns in the order in which they would be streamed.
+pub(super) fn answer(
+    agent: &Agent,
+    request: &BackendRequest,
+    state: &Arc<ServerState>,
+    is_streamed: bool,
+) -> Result<Deltas, ApiError> {
+    let chat = &request.chat;
+    let none = ToolDefinitions::default();
+    let declared = if *chat.tool_choice() == ToolChoice::None { &none } else { chat.tools() };
+    let caller_tools = CallerTools::new(declared, agent)?;
+    let segment = |run: Run, caller_tools, continuation: Option<Continuation>| {
+        RunSegment::new(agent, request, state, run, caller_tools, continuation).deltas(is_streamed)
+    };
+    if let Some(results) = SentResults::find(state, request) {
+        let continued = results.paused.answer(
+            request_fingerprint(request),
+            |run| results.record(run),
+            |run, continuation| segment(run, caller_tools.clone(), Some(continuation)),
+        )?;
+        if let Some(answer) = continued {
+            return Ok(answer.deltas());
+        }
+    }
+    let run = rebuild_run(agent, chat, request.field_names.messages)?;
+    Ok(segment(run, caller_tools, None))
 }
 
 /// The part of an agent's run that answers one request.
-pub(super) struct RunSegment {
+struct RunSegment {
     ask: Ask,
+    /// The messages that were added in an earlier attempt, as deltas.
+    repeated: Vec<Delta>,
     context: SegmentContext,
 }
 
 /// The data that is needed when the segment ends.
 struct SegmentContext {
     state: Arc<ServerState>,
+    caller: Caller,
     caller_tools: CallerTools,
     /// The fingerprint of the conversation of the request.
     conversation: u64,
-    /// The number of messages that the run had added before.
-    earlier_messages: usize,
-    earlier_usage: Usage,
+    start: SegmentStart,
+    /// The segment continues a paused run.
+    continuation: Option<Continuation>,
 }
 
 /// The result of a segment.
@@ -56,52 +79,72 @@ struct SegmentOutcome {
 }
 
 impl RunSegment {
-    pub(super) fn new(
+    fn new(
         agent: &Agent,
         request: &BackendRequest,
         state: &Arc<ServerState>,
-    ) -> Result<Self, ApiError> {
+        run: Run,
+        caller_tools: CallerTools,
+        continuation: Option<Continuation>,
+    ) -> Self {
         let chat = &request.chat;
-        let none = ToolDefinitions::default();
-        let declared = if *chat.tool_choice() == ToolChoice::None { &none } else { chat.tools() };
-        let caller_tools = CallerTools::new(declared, agent)?;
-        let fingerprint = |messages: &[Message]| fingerprint(&request.model, messages);
-        let run = match resume_paused_run(state, chat.messages(), fingerprint) {
-            Some(run) => run,
-            None => rebuild_run(agent, chat, request.field_names.messages)?,
-        };
+        let start = continuation.as_ref().map_or_else(|| SegmentStart::of(&run), |from| from.start);
         let context = SegmentContext {
             state: Arc::clone(state),
+            caller: request.caller,
             // Used only if the run pauses.
-            conversation: if caller_tools.set().is_empty() { 0 } else { fingerprint(chat.messages()) },
-            earlier_messages: run.new_messages().len(),
-            earlier_usage: run.usage(),
+            conversation: if caller_tools.set().is_empty() {
+                0
+            } else {
+                fingerprint(&request.model, chat.messages())
+            },
+            start,
             caller_tools,
+            continuation,
         };
+        let repeated = run.new_messages().get(start.messages..).map(text_deltas).unwrap_or_default();
         let limits = extended_limits(agent, &run);
         let mut ask = agent.resume(run).options(chat.options().clone()).limits(limits);
         if let Some(format) = chat.response_format() {
             ask = ask.response_format(format.clone());
         }
+        if let Some(continuation) = context.continuation.clone() {
+            let agent = agent.clone();
+            ask = ask.on_event(move |event| {
+                if let Event::CallStarted(call) = event
+                    && may_be_at_most_once(&agent, &call.name)
+                {
+                    continuation.note_at_most_once_call();
+                }
+            });
+        }
         let ask = ask.tools(context.caller_tools.set()).approver(context.caller_tools.approver(agent));
-        Ok(Self { ask, context })
+        Self { ask, repeated, context }
     }
 
-    /// Returns the answer as the deltas of all turns, in the order in which they would be streamed.
-    pub(super) async fn respond(self) -> Result<Vec<Delta>, ApiError> {
-        let outcome = self.context.outcome(self.ask.await)?;
-        let mut deltas = Vec::new();
-        for message in outcome.messages.iter().filter_map(Message::as_assistant) {
-            deltas.extend(message.reasoning.clone().map(Delta::Reasoning));
-            deltas.extend(Some(message.text.clone()).filter(|text| !text.is_empty()).map(Delta::Text));
-            deltas.extend(message.refusal.clone().map(Delta::Refusal));
+    fn deltas(self, is_streamed: bool) -> Deltas {
+        if is_streamed {
+            return self.stream();
         }
+        let deltas = stream::once(self.respond()).flat_map(|outcome| {
+            stream::iter(match outcome {
+                Ok(deltas) => deltas.into_iter().map(Ok).collect(),
+                Err(error) => vec![Err(error)],
+            })
+        });
+        deltas.boxed()
+    }
+
+    async fn respond(self) -> Result<Vec<Delta>, ApiError> {
+        let outcome = self.context.outcome(self.ask.await)?;
+        let mut deltas = text_deltas(&outcome.messages);
         deltas.extend(outcome.final_deltas());
         Ok(deltas)
     }
 
-    pub(super) fn stream(self) -> Deltas {
+    fn stream(self) -> Deltas {
         let context = self.context;
+        let repeated = stream::iter(self.repeated.into_iter().map(Ok));
         let deltas = self.ask.stream().flat_map(move |event| {
             let outcome = match event {
                 Ok(Event::Text(text)) => return stream::iter(vec![Ok(Delta::Text(text))]),
@@ -116,7 +159,7 @@ impl RunSegment {
                 Err(error) => vec![Err(error)],
             })
         });
-        deltas.boxed()
+        repeated.chain(deltas).boxed()
     }
 }
 
@@ -128,6 +171,9 @@ impl SegmentContext {
                 let calls = self.caller_tools.pending_calls(error.run());
                 if matches!(error.kind(), RunErrorKind::ApprovalNeeded) && !calls.is_empty() {
                     return Ok(self.pause(error.run(), calls));
+                }
+                if let Some(continuation) = &self.continuation {
+                    continuation.note_failure(error.run());
                 }
                 Err(self.state.config.error_mapper.map_run_error(&error))
             }
@@ -154,8 +200,9 @@ impl SegmentContext {
         let ids: Vec<_> = calls.iter().map(|call| (ids::random_id("call_"), call.id.clone())).collect();
         if let (Ok(saved), Some((first, _))) = (serde_json::to_string(run), ids.first()) {
             let (first, bytes) = (first.clone(), saved.len());
-            let paused = PausedRun { run: saved, conversation: self.conversation, calls: ids.clone() };
-            self.state.paused_runs.insert(first, paused, bytes);
+            let answer_weight = self.state.paused_runs.add_weight(0);
+            let paused = PausedRun::new(saved, self.conversation, ids.clone(), answer_weight);
+            self.state.paused_runs.insert(first, self.caller, paused, bytes);
         }
         let messages = self.new_messages(run.new_messages());
         let calls =
@@ -168,12 +215,12 @@ impl SegmentContext {
 
     /// Returns the messages that were added in this segment.
     fn new_messages(&self, added: &[Message]) -> Vec<Message> {
-        added.iter().skip(self.earlier_messages).cloned().collect()
+        added.iter().skip(self.start.messages).cloned().collect()
     }
 
     /// Returns the usage of this segment.
     fn new_usage(&self, total: Usage) -> Usage {
-        let earlier = self.earlier_usage;
+        let earlier = self.start.usage;
         let subtract = |total: Option<u64>, earlier: Option<u64>| {
             total.map(|total| total.saturating_sub(earlier.unwrap_or_default()))
         };
@@ -200,6 +247,22 @@ impl SegmentOutcome {
     }
 }
 
+/// Returns the texts of the model's messages.
+fn text_deltas(messages: &[Message]) -> Vec<Delta> {
+    let mut deltas = Vec::new();
+    for message in messages.iter().filter_map(Message::as_assistant) {
+        deltas.extend(message.reasoning.clone().map(Delta::Reasoning));
+        deltas.extend(Some(message.text.clone()).filter(|text| !text.is_empty()).map(Delta::Text));
+        deltas.extend(message.refusal.clone().map(Delta::Refusal));
+    }
+    deltas
+}
+
+/// Returns `true` unless the tool is one of the agent's that may be executed twice.
+fn may_be_at_most_once(agent: &Agent, tool: &str) -> bool {
+    agent.tools().get(tool).is_none_or(|tool| tool.definition().policy().at_most_once)
+}
+
 /// Merges the replies of all turns into one message, whose text equals the streamed text.
 fn merge_replies(messages: &[Message]) -> AssistantMessage {
     let replies = || messages.iter().filter_map(Message::as_assistant);
@@ -211,8 +274,26 @@ fn merge_replies(messages: &[Message]) -> AssistantMessage {
 
 /// Returns a hash that identifies a conversation with a model.
 fn fingerprint(model: &str, messages: &[Message]) -> u64 {
+    hash(&json!([model, messages]))
+}
+
+/// Returns a hash that identifies a request, whether or not its answer is streamed.
+fn request_fingerprint(BackendRequest { model, chat, .. }: &BackendRequest) -> u64 {
+    let tools: Vec<_> = chat.tools().iter().collect();
+    hash(&json!([
+        model,
+        chat.messages(),
+        tools,
+        chat.tool_choice(),
+        chat.parallel_tool_calls(),
+        chat.response_format(),
+        chat.options(),
+    ]))
+}
+
+fn hash(value: &Value) -> u64 {
     static STATE: OnceLock<RandomState> = OnceLock::new();
-    STATE.get_or_init(RandomState::new).hash_one(json!([model, messages]).to_string())
+    STATE.get_or_init(RandomState::new).hash_one(value.to_string())
 }
 
 /// Returns the limits of the agent plus the turns and calls that the run has taken: every request of the caller gets the full
@@ -225,36 +306,42 @@ fn extended_limits(agent: &Agent, run: &Run) -> RunLimits {
     limits
 }
 
-/// Returns the stored run that waits for the results at the end of the messages, with these results recorded.
-///
-/// Returns `None` if there is no such run, a result is missing, or the caller changed the conversation.
-fn resume_paused_run(
-    state: &ServerState,
-    messages: &[Message],
-    fingerprint: impl Fn(&[Message]) -> u64,
-) -> Option<Run> {
-    let reply_index = messages.iter().rposition(|message| matches!(message, Message::Assistant(_)))?;
-    let reply = messages[reply_index].as_assistant()?;
-    let (conversation, after_reply) = (&messages[..reply_index], &messages[reply_index + 1..]);
-    let paused = state.paused_runs.get(&reply.tool_calls.first()?.id)?;
-    if paused.conversation != fingerprint(conversation) || reply.tool_calls.len() != paused.calls.len() {
-        return None;
+/// The results at the end of a request, for calls of a paused run.
+struct SentResults<'a> {
+    paused: Arc<PausedRun>,
+    /// The results, and user messages.
+    messages: &'a [Message],
+}
+
+impl<'a> SentResults<'a> {
+    /// Returns `None` if there is no paused run, or the caller changed its conversation.
+    fn find(state: &ServerState, request: &'a BackendRequest) -> Option<Self> {
+        let messages = request.chat.messages();
+        let reply_index = messages.iter().rposition(|message| matches!(message, Message::Assistant(_)))?;
+        let reply = messages[reply_index].as_assistant()?;
+        let paused = state.paused_runs.get(&reply.tool_calls.first()?.id, request.caller)?;
+        let is_same = paused.conversation == fingerprint(&request.model, &messages[..reply_index])
+            && reply.tool_calls.len() == paused.calls.len();
+        is_same.then(|| Self { paused, messages: &messages[reply_index + 1..] })
     }
-    let mut run: Run = serde_json::from_str(&paused.run).ok()?;
-    for (caller_id, run_id) in &paused.calls {
-        let call = run.awaiting_approval().find(|call| call.id == *run_id)?.clone();
-        let output = find_result(caller_id, after_reply)?;
-        run.resolve_approval(run_id, Approval::Approve).ok()?;
-        run.record_result(ToolExecution::new(call, Ok(output))).ok()?;
-    }
-    for message in after_reply {
-        match message {
-            Message::Tool(_) => {}
-            Message::User(content) => run.push_user_message(content.clone()).ok()?,
-            _ => return None,
+
+    /// Returns the run with the results recorded, or `None` if one is missing.
+    fn record(&self, mut run: Run) -> Option<Run> {
+        for (caller_id, run_id) in &self.paused.calls {
+            let call = run.awaiting_approval().find(|call| call.id == *run_id)?.clone();
+            let output = find_result(caller_id, self.messages)?;
+            run.resolve_approval(run_id, Approval::Approve).ok()?;
+            run.record_result(ToolExecution::new(call, Ok(output))).ok()?;
         }
+        for message in self.messages {
+            match message {
+                Message::Tool(_) => {}
+                Message::User(content) => run.push_user_message(content.clone()).ok()?,
+                _ => return None,
+            }
+        }
+        Some(run)
     }
-    Some(run)
 }
 
 fn find_result(call_id: &str, messages: &[Message]) -> Option<ToolOutput> {

@@ -6,12 +6,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use futures_util::stream::{self, Stream, StreamExt};
+use futures_util::stream::{self, Stream, StreamExt, TryStreamExt};
 use tokio::sync::mpsc;
 use tool_core::model::{ChatRequest, ChatResponse, Delta};
 use tool_core::{Agent, ChatModel};
+use tool_http::server::Caller;
 
-use super::agent::RunSegment;
+use super::agent::answer;
 use super::error::ApiError;
 use super::error_mapping::ErrorMapper;
 use super::http::MAX_SILENCE;
@@ -26,6 +27,7 @@ pub(super) enum Backend {
 
 /// A request to a backend, parsed from a request of either API.
 pub(super) struct BackendRequest {
+    pub(super) caller: Caller,
     /// The name of the backend.
     pub(super) model: String,
     pub(super) chat: ChatRequest<'static>,
@@ -55,7 +57,7 @@ pub(super) async fn respond(
                 .map(ChatResponse::into_deltas)
                 .map_err(|error| state.config.error_mapper.map_model_error(&error))
         }
-        Backend::Agent(agent) => RunSegment::new(&agent, &request, state)?.respond().await,
+        Backend::Agent(agent) => answer(&agent, &request, state, false)?.try_collect().await,
     }
 }
 
@@ -64,7 +66,7 @@ pub(super) async fn respond(
 pub(super) async fn stream(state: &Arc<ServerState>, request: BackendRequest) -> Result<Deltas, ApiError> {
     let deltas = match resolve(state, &request)? {
         Backend::Model(model) => stream_model(model, request.chat, state.config.error_mapper),
-        Backend::Agent(agent) => RunSegment::new(&agent, &request, state)?.stream(),
+        Backend::Agent(agent) => answer(&agent, &request, state, true)?,
     };
     let deltas = AssertUnwindSafe(deltas).catch_unwind();
     let mut deltas = complete(deltas.map(|delta| delta.unwrap_or_else(|_| Err(ApiError::internal()))));

@@ -16,6 +16,7 @@ use super::error::ApiError;
 ///
 /// The caller executes their calls: the run pauses as if they awaited approval, and continues when the caller sends the
 /// results.
+#[derive(Clone)]
 pub(super) struct CallerTools {
     names: Arc<BTreeSet<String>>,
     set: ToolSet,

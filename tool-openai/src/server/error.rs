@@ -5,6 +5,7 @@ use std::time::Duration;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
+use tool_http::server::Rejection;
 
 /// An error that is sent to the caller.
 #[derive(Clone, Debug)]
@@ -32,19 +33,22 @@ impl ApiError {
         Self::new(StatusCode::NOT_FOUND, message).with_param("model").with_code("model_not_found")
     }
 
-    pub(super) fn invalid_key() -> Self {
+    fn invalid_key() -> Self {
         let message = "missing or invalid API key; send it as `Authorization: Bearer …`";
         Self::new(StatusCode::UNAUTHORIZED, message).with_code("invalid_api_key")
     }
 
-    pub(super) fn request_timeout() -> Self {
-        Self::new(StatusCode::REQUEST_TIMEOUT, "the request body did not arrive in time")
-    }
-
-    pub(super) fn overloaded() -> Self {
+    fn overloaded() -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "too many requests in flight; try again later")
             .with_code("server_overloaded")
             .with_retry_after(Duration::from_secs(1))
+    }
+
+    /// A repeated request whose first attempt was cancelled at a point where it cannot continue.
+    pub(super) fn interrupted() -> Self {
+        let message = "an earlier request with these results was cancelled while a tool of the agent was executed that must not \
+                       be executed twice; its outcome is unknown; add a user message to continue";
+        Self::new(StatusCode::CONFLICT, message).with_code("outcome_unknown")
     }
 
     /// An error whose cause is not disclosed to the caller.
@@ -94,6 +98,16 @@ impl ApiError {
             _ => "invalid_request_error",
         });
         json!({ "error": { "message": self.message, "type": kind, "param": self.param, "code": self.code } })
+    }
+}
+
+impl From<Rejection> for ApiError {
+    fn from(rejection: Rejection) -> Self {
+        match rejection {
+            Rejection::Key { .. } => Self::invalid_key(),
+            Rejection::Overloaded => Self::overloaded(),
+            rejection => Self::new(rejection.status(), rejection.to_string()),
+        }
     }
 }
 

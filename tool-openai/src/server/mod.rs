@@ -27,6 +27,18 @@
 //! [stored](Server::max_stored_entries) in memory. If the run is gone, or the caller changed the conversation, the agent
 //! continues from the messages of the request.
 //!
+//! A paused run continues once. A request that repeats the one with the results, also while that is in flight, receives the same
+//! answer, and no call of the agent is executed again. After an error, it continues where the run failed. If the caller
+//! disconnected while an `at_most_once` call of the agent was executed, it is refused with status 409, because the outcome of the
+//! call is unknown.
+//!
+//! # Access
+//!
+//! Every program on the machine can call a server without a [key](Server::api_key). Web pages cannot, with or without one, also in
+//! a [router](Server::router): requests must be for an [allowed host](Server::allow_host), come from no web page or one of an
+//! [allowed origin](Server::allow_origin), and declare their body as `application/json`. With several keys, each key has its own
+//! stored responses and paused runs; the others' do not exist for it.
+//!
 //! # Callers
 //!
 //! When a caller disconnects, its request in flight is cancelled. Errors of models and agents are reported by their kind
@@ -36,28 +48,30 @@ mod agent;
 mod backend;
 mod caller_tools;
 mod chat;
-mod connection;
 mod error;
 mod error_mapping;
 mod http;
 mod ids;
 mod logprobs;
+mod paused_run;
 mod request;
 mod responses;
 mod routes;
 mod running_server;
+mod shared_answer;
 mod state;
 mod store;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, io};
 
 use axum::Router;
 use secrecy::SecretString;
-use tokio::net::{TcpListener, ToSocketAddrs};
+use tokio::net::ToSocketAddrs;
 use tool_core::{Agent, ChatModel};
+use tool_http::server::{BindError, RunningServer as HttpServer, Shutdown, bind};
 
 use self::backend::Backend;
 pub use self::running_server::RunningServer;
@@ -65,8 +79,8 @@ use self::state::{Config, ServerState};
 
 /// Models and agents behind one endpoint, each under its own name.
 ///
-/// Requests need no key unless [one is set](Self::api_key): without a key, bind to a loopback address or put an
-/// authenticating proxy in front.
+/// Requests need no key unless [one is set](Self::api_key); without a key, only loopback addresses are bound, unless
+/// [`allow_remote`](Self::allow_remote) is called.
 #[derive(Clone, Default)]
 #[must_use = "a `Server` does nothing unless it is spawned or its router is served"]
 pub struct Server {
@@ -103,13 +117,41 @@ impl Server {
     /// assert!(!format!("{server:?}").contains("sk-secret"));
     /// ```
     pub fn api_key(mut self, key: impl Into<SecretString>) -> Self {
-        self.config.api_keys.push(key.into());
+        self.config.access.add_key(key.into());
+        self
+    }
+
+    /// Accepts requests for this host, such as `ai.example.org` or `ai.example.org:8080`, in addition to `localhost` and loopback
+    /// addresses.
+    ///
+    /// Requests for other hosts are refused with status 403, also with a [key](Self::api_key), because a web page could reach
+    /// the server by a host name of its own.
+    pub fn allow_host(mut self, host: impl AsRef<str>) -> Self {
+        self.config.access.allow_host(host.as_ref());
+        self
+    }
+
+    /// Accepts requests of web pages of this origin, such as `https://app.example.org`, or with `:*` for any port, in addition to
+    /// the loopback origins.
+    ///
+    /// Requests of other origins are refused with status 403, also with a [key](Self::api_key). Callers other than browsers
+    /// send no origin. The server sends no CORS headers: a browser shows its responses to pages of another origin only if a layer
+    /// of the [router](Self::router) adds them.
+    pub fn allow_origin(mut self, origin: impl AsRef<str>) -> Self {
+        self.config.access.allow_origin(origin.as_ref());
+        self
+    }
+
+    /// Allows [`spawn`](Self::spawn) to bind to an address that other machines can reach, although no [key](Self::api_key) is
+    /// required. The [host](Self::allow_host) must be allowed as well.
+    pub fn allow_remote(mut self) -> Self {
+        self.config.allows_remote = true;
         self
     }
 
     /// Limits the size of a request body; 32 MiB by default.
     pub fn max_body_bytes(mut self, bytes: usize) -> Self {
-        self.config.max_body_bytes = bytes;
+        self.config.limits.max_body_bytes = bytes;
         self
     }
 
@@ -119,13 +161,20 @@ impl Server {
     /// A request takes a few times its size in memory while it is in flight; a malicious one, made of the shortest JSON
     /// values only, up to some 75 times. Where callers are untrusted, set both limits to what the memory allows.
     pub fn max_total_body_bytes(mut self, bytes: usize) -> Self {
-        self.config.max_total_body_bytes = bytes;
+        self.config.limits.max_total_body_bytes = bytes;
         self
     }
 
     /// Limits the number of requests in flight; unlimited by default. Requests beyond the limit are refused with status 503.
     pub fn max_concurrent_requests(mut self, requests: usize) -> Self {
-        self.config.max_concurrent_requests = Some(requests);
+        self.config.limits.max_concurrent_requests = Some(requests);
+        self
+    }
+
+    /// Limits the number of open connections with [`spawn`](Self::spawn); 1024 by default. Further callers wait for a
+    /// connection to be closed.
+    pub fn max_connections(mut self, connections: usize) -> Self {
+        self.config.limits.max_connections = connections;
         self
     }
 
@@ -135,7 +184,7 @@ impl Server {
     /// it also applies to the head, to an idle connection, and to a response that the caller does not read: the
     /// connection is closed then.
     pub fn read_timeout(mut self, timeout: Duration) -> Self {
-        self.config.read_timeout = timeout;
+        self.config.limits.read_timeout = timeout;
         self
     }
 
@@ -175,10 +224,23 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// Returns an error if the address cannot be bound.
-    pub async fn spawn(self, address: impl ToSocketAddrs) -> std::io::Result<RunningServer> {
-        let read_timeout = self.config.read_timeout;
-        RunningServer::start(TcpListener::bind(address).await?, self.router(), read_timeout)
+    /// Returns an error if the address cannot be bound, or is not a loopback address although neither a [key](Self::api_key) is
+    /// required nor [`allow_remote`](Self::allow_remote) was called.
+    pub async fn spawn(self, address: impl ToSocketAddrs) -> io::Result<RunningServer> {
+        let Config { access, allows_remote, limits, .. } = &self.config;
+        let limits = *limits;
+        let listener = bind(address, *allows_remote || access.has_keys()).await;
+        let listener = listener.map_err(|error| match error {
+            BindError::Io(error) => error,
+            BindError::Remote(address) => io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                format!(
+                    "`{address}` can be reached from other machines; bind to `127.0.0.1`, require a key with `api_key`, \
+                     or call `allow_remote()`"
+                ),
+            ),
+        })?;
+        HttpServer::start(listener, self.router(), &limits, Shutdown::new()).map(RunningServer)
     }
 }
 

@@ -7,8 +7,9 @@ use axum::extract::{Path, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::{Router, middleware};
+use axum::{Extension, Router, middleware};
 use serde_json::Value;
+use tool_http::server::{Caller, LimitedBody, hold_until_sent};
 
 use super::error::ApiError;
 use super::state::ServerState;
@@ -33,24 +34,40 @@ pub(super) fn router(state: Arc<ServerState>) -> Router {
         .with_state(state)
 }
 
-async fn create_completion(State(state): SharedState, request: Request) -> Result<Response, ApiError> {
-    let (body, permit) = http::read_body(&state, request).await?;
-    let response = chat::create(&state, &body).await?;
-    Ok(http::hold_until_sent(permit, response))
+async fn create_completion(
+    State(state): SharedState,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let LimitedBody { bytes, permit } = state.limiter.read_body(request.into_body()).await?;
+    let response = chat::create(&state, caller, &bytes).await?;
+    Ok(hold_until_sent(permit, response))
 }
 
-async fn create_response(State(state): SharedState, request: Request) -> Result<Response, ApiError> {
-    let (body, permit) = http::read_body(&state, request).await?;
-    let response = responses::create(&state, &body).await?;
-    Ok(http::hold_until_sent(permit, response))
+async fn create_response(
+    State(state): SharedState,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let LimitedBody { bytes, permit } = state.limiter.read_body(request.into_body()).await?;
+    let response = responses::create(&state, caller, &bytes).await?;
+    Ok(hold_until_sent(permit, response))
 }
 
-async fn get_response(State(state): SharedState, id: PathParam) -> Response {
-    lookup(id, |id| responses::retrieve(&state, id))
+async fn get_response(
+    State(state): SharedState,
+    Extension(caller): Extension<Caller>,
+    id: PathParam,
+) -> Response {
+    lookup(id, |id| responses::retrieve(&state, caller, id))
 }
 
-async fn delete_response(State(state): SharedState, id: PathParam) -> Response {
-    lookup(id, |id| responses::delete(&state, id))
+async fn delete_response(
+    State(state): SharedState,
+    Extension(caller): Extension<Caller>,
+    id: PathParam,
+) -> Response {
+    lookup(id, |id| responses::delete(&state, caller, id))
 }
 
 async fn list_models(State(state): SharedState) -> Response {

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use tool_http::server::Caller;
+
 /// The size limit of a store in bytes, whatever the number of its entries.
 pub(super) const MAX_BYTES: usize = 256 << 20;
 
@@ -21,7 +23,7 @@ impl Default for Retention {
     }
 }
 
-/// Values by id. Expired entries are dropped, and the oldest are dropped first when a limit is exceeded.
+/// Values by id, each found only by the caller that stored it. Expired entries are dropped, and the oldest are dropped first when a limit is exceeded.
 pub(super) struct Store<T> {
     retention: Retention,
     entries: Mutex<Entries<T>>,
@@ -35,6 +37,7 @@ struct Entries<T> {
 }
 
 struct Entry<T> {
+    owner: Caller,
     value: Arc<T>,
     inserted_at: Instant,
     _weight: Weight,
@@ -50,6 +53,12 @@ pub(super) struct Weight {
 impl Weight {
     pub(super) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    pub(super) fn set_bytes(&mut self, bytes: usize) {
+        self.total.fetch_add(bytes, Ordering::Relaxed);
+        self.total.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.bytes = bytes;
     }
 }
 
@@ -80,9 +89,9 @@ impl<T> Store<T> {
         Weight { total: Arc::clone(&self.bytes), bytes }
     }
 
-    /// Stores a value under a new id. `bytes` is its approximate size without data that has its own
+    /// Stores a value of a caller under a new id. `bytes` is its approximate size without data that has its own
     /// [weight](Self::add_weight).
-    pub(super) fn insert(&self, id: String, value: T, bytes: usize) {
+    pub(super) fn insert(&self, id: String, owner: Caller, value: T, bytes: usize) {
         let weight = self.add_weight(bytes);
         let is_too_large = || self.bytes.load(Ordering::Relaxed) > MAX_BYTES;
         let Retention { max_entries, max_age } = self.retention;
@@ -105,20 +114,22 @@ impl<T> Store<T> {
             return;
         }
         entries.order.push_back((now, id.clone()));
-        entries.by_id.insert(id, Entry { value: Arc::new(value), inserted_at: now, _weight: weight });
+        let entry = Entry { owner, value: Arc::new(value), inserted_at: now, _weight: weight };
+        entries.by_id.insert(id, entry);
     }
 
-    pub(super) fn get(&self, id: &str) -> Option<Arc<T>> {
+    /// Returns a value of this caller.
+    pub(super) fn get(&self, id: &str, caller: Caller) -> Option<Arc<T>> {
         let mut entries = self.entries();
         if entries.by_id.get(id)?.inserted_at.elapsed() > self.retention.max_age {
             entries.by_id.remove(id);
         }
-        entries.by_id.get(id).map(|entry| Arc::clone(&entry.value))
+        entries.by_id.get(id).filter(|entry| entry.owner == caller).map(|entry| Arc::clone(&entry.value))
     }
 
-    /// Removes an entry. Returns `true` if there was one.
-    pub(super) fn remove(&self, id: &str) -> bool {
-        self.get(id).is_some() && self.entries().by_id.remove(id).is_some()
+    /// Removes a value of this caller. Returns `true` if there was one.
+    pub(super) fn remove(&self, id: &str, caller: Caller) -> bool {
+        self.get(id, caller).is_some() && self.entries().by_id.remove(id).is_some()
     }
 
     fn entries(&self) -> MutexGuard<'_, Entries<T>> {
@@ -131,6 +142,8 @@ impl<T> Store<T> {
 mod tests {
     use super::*;
 
+    const ANYONE: Caller = Caller::ANYONE;
+
     fn store(max_entries: usize, max_age: Duration) -> Store<u32> {
         Store::new(Retention { max_entries, max_age })
     }
@@ -139,24 +152,28 @@ mod tests {
     fn drops_the_oldest_entries_first() {
         let store = store(2, Duration::from_secs(3600));
         for id in ["a", "b", "c"] {
-            store.insert(id.into(), 1, 10);
+            store.insert(id.into(), ANYONE, 1, 10);
         }
-        assert_eq!(["a", "b", "c"].map(|id| store.get(id).is_some()), [false, true, true]);
-        assert!(store.remove("b") && !store.remove("b"));
-        store.insert("d".into(), 1, MAX_BYTES - 10);
-        assert_eq!(["c", "d"].map(|id| store.get(id).is_some()), [true, true], "both fit");
-        store.insert("e".into(), 1, 11);
-        assert_eq!(["c", "d", "e"].map(|id| store.get(id).is_some()), [false, false, true], "only one fits");
-        store.insert("f".into(), 1, MAX_BYTES + 1);
-        assert!(store.get("f").is_none() && store.get("e").is_some());
+        assert_eq!(["a", "b", "c"].map(|id| store.get(id, ANYONE).is_some()), [false, true, true]);
+        assert!(store.remove("b", ANYONE) && !store.remove("b", ANYONE));
+        store.insert("d".into(), ANYONE, 1, MAX_BYTES - 10);
+        assert_eq!(["c", "d"].map(|id| store.get(id, ANYONE).is_some()), [true, true], "both fit");
+        store.insert("e".into(), ANYONE, 1, 11);
+        assert_eq!(
+            ["c", "d", "e"].map(|id| store.get(id, ANYONE).is_some()),
+            [false, false, true],
+            "only one fits"
+        );
+        store.insert("f".into(), ANYONE, 1, MAX_BYTES + 1);
+        assert!(store.get("f", ANYONE).is_none() && store.get("e", ANYONE).is_some());
     }
 
     #[test]
     fn removed_entries_take_no_space() {
         let store = store(2, Duration::from_secs(3600));
         for number in 0..100 {
-            store.insert(number.to_string(), 1, 1);
-            store.remove(&number.to_string());
+            store.insert(number.to_string(), ANYONE, 1, 1);
+            store.remove(&number.to_string(), ANYONE);
         }
         let entries = store.entries();
         assert!(entries.order.len() <= 4 && entries.by_id.is_empty());
@@ -167,24 +184,35 @@ mod tests {
     #[test]
     fn shared_data_counts_until_its_last_owner_is_dropped() {
         let store: Store<Vec<Arc<Weight>>> = Store::new(Retention::default());
-        store.insert("other".into(), Vec::new(), 10);
+        store.insert("other".into(), ANYONE, Vec::new(), 10);
         let mut chain = Vec::new();
         for number in 0..6 {
             chain.push(Arc::new(store.add_weight(MAX_BYTES / 5)));
-            store.insert(number.to_string(), chain.clone(), 10);
+            store.insert(number.to_string(), ANYONE, chain.clone(), 10);
             assert!(store.entries().by_id.len() <= 6);
         }
         chain.clear();
-        assert!(store.get("5").is_none(), "it exceeds the limit by itself");
+        assert!(store.get("5", ANYONE).is_none(), "it exceeds the limit by itself");
         assert_eq!(store.bytes.load(Ordering::Relaxed), 0, "all other entries were dropped to make space");
     }
 
     #[test]
     fn stores_nothing_if_age_or_number_is_zero() {
         for store in [store(10, Duration::ZERO), store(0, Duration::from_secs(1))] {
-            store.insert("a".into(), 1, 1);
+            store.insert("a".into(), ANYONE, 1, 1);
             std::thread::sleep(Duration::from_millis(2));
-            assert!(store.get("a").is_none());
+            assert!(store.get("a", ANYONE).is_none());
         }
+    }
+
+    #[test]
+    fn finds_and_removes_only_what_the_caller_stored() {
+        let store = store(10, Duration::from_secs(3600));
+        let (owner, other) = (Caller::with_key(b"one"), Caller::with_key(b"two"));
+        store.insert("a".into(), owner, 1, 1);
+        for caller in [other, ANYONE] {
+            assert!(store.get("a", caller).is_none() && !store.remove("a", caller));
+        }
+        assert!(store.get("a", owner).is_some() && store.remove("a", owner));
     }
 }

@@ -11,6 +11,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 
 use tool_core::model::Delta;
+use tool_http::server::Caller;
 
 use self::response::CompletionWriter;
 use super::backend::{FieldNames, respond, stream};
@@ -20,8 +21,12 @@ use super::state::{ServerState, unix_time};
 
 const FIELD_NAMES: FieldNames = FieldNames { messages: "messages", response_format: "response_format" };
 
-pub(super) async fn create(state: &Arc<ServerState>, body: &Bytes) -> Result<Response, ApiError> {
-    let request = request::parse(body)?;
+pub(super) async fn create(
+    state: &Arc<ServerState>,
+    caller: Caller,
+    body: &Bytes,
+) -> Result<Response, ApiError> {
+    let request = request::parse(body, caller)?;
     let writer = CompletionWriter::new(request.backend_request.model.clone(), unix_time());
     if request.is_streamed {
         let deltas = stream(state, request.backend_request).await?;

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use tool_core::ModelOptions;
 use tool_core::model::{ChatRequest, ResponseFormat, ToolDefinitions};
+use tool_http::server::Caller;
 
 use super::FIELD_NAMES;
 use super::messages::{WireMessage, parse_messages};
@@ -117,7 +118,7 @@ struct WireDefinition {
     strict: Option<bool>,
 }
 
-pub(super) fn parse(body: &[u8]) -> Result<Request, ApiError> {
+pub(super) fn parse(body: &[u8], caller: Caller) -> Result<Request, ApiError> {
     let wire: WireRequest = parse_body(body)?;
     if wire.n.is_some_and(|n| n != 1) {
         return Err(ApiError::invalid("n", "only one choice is supported; omit `n`"));
@@ -150,7 +151,7 @@ pub(super) fn parse(body: &[u8]) -> Result<Request, ApiError> {
         .with_options(options)
         .with_response_format(parse_format(wire.response_format)?);
     Ok(Request {
-        backend_request: BackendRequest { model: wire.model, chat, field_names: &FIELD_NAMES },
+        backend_request: BackendRequest { caller, model: wire.model, chat, field_names: &FIELD_NAMES },
         is_streamed: wire.stream.unwrap_or(false),
         includes_usage: wire.stream_options.and_then(|options| options.include_usage).unwrap_or(false),
     })

@@ -14,6 +14,7 @@ use axum::response::Response;
 use futures_util::stream::{self, StreamExt};
 use serde_json::{Value, json};
 use tool_core::model::Delta;
+use tool_http::server::Caller;
 
 use self::output::ResponseWriter;
 use self::stored::ResponseRecorder;
@@ -25,12 +26,17 @@ use super::state::ServerState;
 
 const FIELD_NAMES: FieldNames = FieldNames { messages: "input", response_format: "text.format" };
 
-pub(super) async fn create(state: &Arc<ServerState>, body: &Bytes) -> Result<Response, ApiError> {
-    let request = request::parse(body, |id| {
-        find_stored(state, id).map_err(|error| error.with_param("previous_response_id"))
+pub(super) async fn create(
+    state: &Arc<ServerState>,
+    caller: Caller,
+    body: &Bytes,
+) -> Result<Response, ApiError> {
+    let request = request::parse(body, caller, |id| {
+        find_stored(state, caller, id).map_err(|error| error.with_param("previous_response_id"))
     })?;
     let mut writer = ResponseWriter::new(request.echoed);
-    let recorder = request.is_stored.then(|| ResponseRecorder::new(state, request.conversation, body.len()));
+    let recorder =
+        request.is_stored.then(|| ResponseRecorder::new(state, caller, request.conversation, body.len()));
     if !request.is_streamed {
         let deltas = respond(state, request.backend_request).await?;
         let mut response = Value::Null;
@@ -72,20 +78,20 @@ fn write_delta(
     Some(response)
 }
 
-pub(super) fn retrieve(state: &ServerState, id: &str) -> Result<Value, ApiError> {
-    serde_json::from_str(&find_stored(state, id)?.response).map_err(|_| ApiError::internal())
+pub(super) fn retrieve(state: &ServerState, caller: Caller, id: &str) -> Result<Value, ApiError> {
+    serde_json::from_str(&find_stored(state, caller, id)?.response).map_err(|_| ApiError::internal())
 }
 
-pub(super) fn delete(state: &ServerState, id: &str) -> Result<Value, ApiError> {
-    if state.responses.remove(id) {
+pub(super) fn delete(state: &ServerState, caller: Caller, id: &str) -> Result<Value, ApiError> {
+    if state.responses.remove(id, caller) {
         Ok(json!({ "id": id, "object": "response", "deleted": true }))
     } else {
         Err(not_found(id))
     }
 }
 
-fn find_stored(state: &ServerState, id: &str) -> Result<Arc<StoredResponse>, ApiError> {
-    state.responses.get(id).ok_or_else(|| not_found(id))
+fn find_stored(state: &ServerState, caller: Caller, id: &str) -> Result<Arc<StoredResponse>, ApiError> {
+    state.responses.get(id, caller).ok_or_else(|| not_found(id))
 }
 
 fn not_found(id: &str) -> ApiError {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tool_core::model::{ChatRequest, ResponseFormat, ToolDefinitions};
 use tool_core::{Message, ModelOptions};
+use tool_http::server::Caller;
 
 use super::FIELD_NAMES;
 use super::input::parse_input;
@@ -28,6 +29,7 @@ pub(super) struct Request {
 /// Parses a request; `find_response` returns the stored response with an id.
 pub(super) fn parse(
     body: &[u8],
+    caller: Caller,
     find_response: impl FnOnce(&str) -> Result<Arc<StoredResponse>, ApiError>,
 ) -> Result<Request, ApiError> {
     let wire: WireRequest = parse_body(body)?;
@@ -82,7 +84,7 @@ pub(super) fn parse(
         .with_options(options)
         .with_response_format(parse_format(wire_format)?);
     Ok(Request {
-        backend_request: BackendRequest { model: wire.model, chat, field_names: &FIELD_NAMES },
+        backend_request: BackendRequest { caller, model: wire.model, chat, field_names: &FIELD_NAMES },
         echoed,
         conversation,
         is_stored: wire.store.unwrap_or(true),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use tool_core::Message;
 use tool_core::model::AssistantMessage;
+use tool_http::server::Caller;
 
 use crate::server::state::ServerState;
 use crate::server::store::{MAX_BYTES, Weight};
@@ -50,13 +51,19 @@ pub(in crate::server) struct StoredResponse {
 /// Stores a response when it is complete.
 pub(super) struct ResponseRecorder {
     state: Arc<ServerState>,
+    caller: Caller,
     conversation: Conversation,
     request_bytes: usize,
 }
 
 impl ResponseRecorder {
-    pub(super) fn new(state: &Arc<ServerState>, conversation: Conversation, request_bytes: usize) -> Self {
-        Self { state: Arc::clone(state), conversation, request_bytes }
+    pub(super) fn new(
+        state: &Arc<ServerState>,
+        caller: Caller,
+        conversation: Conversation,
+        request_bytes: usize,
+    ) -> Self {
+        Self { state: Arc::clone(state), caller, conversation, request_bytes }
     }
 
     pub(super) fn store(&self, message: AssistantMessage, response: &Value) {
@@ -75,7 +82,7 @@ impl ResponseRecorder {
         }
         let response = response.to_string();
         let bytes = response.len() + 1000;
-        store.insert(id.to_owned(), StoredResponse { response, conversation }, bytes);
+        store.insert(id.to_owned(), self.caller, StoredResponse { response, conversation }, bytes);
     }
 }
 
@@ -98,9 +105,9 @@ mod tests {
             // Five of these fit.
             let request_bytes = MAX_BYTES / 5 - 10_000;
             let with_input = conversation.with_input(vec![Message::user("Hi")]);
-            let recorder = ResponseRecorder::new(&state, with_input, request_bytes);
+            let recorder = ResponseRecorder::new(&state, Caller::ANYONE, with_input, request_bytes);
             recorder.store(AssistantMessage::text("Hi."), &json!({ "id": id }));
-            let Some(stored) = state.responses.get(&id) else {
+            let Some(stored) = state.responses.get(&id, Caller::ANYONE) else {
                 assert_eq!(number, 6);
                 return;
             };

@@ -1,8 +1,10 @@
 //! Reads server-sent events from the chunks of a body.
 //!
-//! Nearly every event has a single line of data, which is borrowed from the buffer instead of copied.
+//! Nearly every event has a single line of data, which is borrowed from the buffer instead of copied. `sse-stream`, which the
+//! MCP SDK uses, copies every line, ends with an error at fields that it does not know, and has no limit.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::ops::Range;
 use std::task::{Context, Poll, ready};
 
@@ -12,34 +14,41 @@ use futures_util::stream::{Stream, StreamExt};
 /// The UTF-8 byte order mark.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// How much is read after the last event.
+/// The number of bytes that are read after the last event.
 const MAX_TAIL_BYTES: usize = 16 << 10;
 
-/// An event with data. Events without data are ignored.
-#[derive(Debug, PartialEq)]
-pub(crate) struct Event<'a> {
+/// An event with data, an id or a retry delay. All others are ignored.
+#[derive(Debug, Default, PartialEq)]
+pub struct Event<'a> {
     /// The event's name, usually empty.
-    pub(crate) name: Cow<'a, str>,
+    pub name: Cow<'a, str>,
     /// The lines of its data, joined. Invalid UTF-8 is replaced.
-    pub(crate) data: Cow<'a, str>,
+    pub data: Cow<'a, str>,
+    /// Its id, from which the stream can be resumed.
+    pub id: Option<Cow<'a, str>>,
+    /// The delay before the stream is resumed, in milliseconds.
+    pub retry: Option<u64>,
     /// Its final blank line has arrived. An event that ends with the stream may be truncated.
-    pub(crate) is_whole: bool,
+    pub is_whole: bool,
 }
 
-/// Why no more events can be read.
+/// The reason that no more events can be read.
 #[derive(Debug)]
-pub(crate) enum ReadError<E> {
+pub enum ReadError<E> {
     /// Reading the body failed.
     Body(E),
-    /// The body is longer than the limit.
+    /// The body, or one event, is longer than the limit.
     TooLong,
 }
 
 /// Reads the events of a stream of bytes.
-pub(crate) struct EventReader<S> {
+pub struct EventReader<S> {
     bytes: S,
-    /// How many more bytes are accepted.
+    /// The number of further bytes that are accepted.
     remaining: usize,
+    max_event_bytes: usize,
+    /// The size of the lines of the current event that were read.
+    event_bytes: usize,
     buffer: Vec<u8>,
     /// The start of the first unread line.
     start: usize,
@@ -53,6 +62,8 @@ pub(crate) struct EventReader<S> {
     is_at_end: bool,
     name: Vec<u8>,
     data: Data,
+    id: Option<Vec<u8>>,
+    retry: Option<u64>,
     /// The current event was returned, so the next line starts another one.
     is_returned: bool,
 }
@@ -67,11 +78,13 @@ enum Data {
 }
 
 impl<S> EventReader<S> {
-    /// Creates a reader that accepts at most `limit` bytes.
-    pub(crate) fn new(bytes: S, limit: usize) -> Self {
+    /// Creates a reader that accepts at most `max_bytes` in total.
+    pub fn new(bytes: S, max_bytes: usize) -> Self {
         Self {
             bytes,
-            remaining: limit,
+            remaining: max_bytes,
+            max_event_bytes: usize::MAX,
+            event_bytes: 0,
             buffer: Vec::new(),
             start: 0,
             searched: 0,
@@ -80,8 +93,15 @@ impl<S> EventReader<S> {
             is_at_end: false,
             name: Vec::new(),
             data: Data::None,
+            id: None,
+            retry: None,
             is_returned: false,
         }
+    }
+
+    /// Creates a reader of an endless stream whose events have at most `max_event_bytes` each.
+    pub fn endless(bytes: S, max_event_bytes: usize) -> Self {
+        Self { max_event_bytes, ..Self::new(bytes, usize::MAX) }
     }
 
     /// Reads the lines of the buffer up to the end of an event. Returns `true` if there is one.
@@ -89,7 +109,7 @@ impl<S> EventReader<S> {
         while let Some(line) = self.next_line() {
             if !line.is_empty() {
                 self.parse_line(line);
-            } else if self.has_data() {
+            } else if self.is_event() {
                 return true;
             } else {
                 self.reset();
@@ -112,6 +132,7 @@ impl<S> EventReader<S> {
             return None;
         };
         let mut line = self.start..end;
+        self.event_bytes = self.event_bytes.saturating_add(line.len());
         self.is_after_return = self.buffer[end] == b'\r';
         self.start = end + 1;
         if std::mem::take(&mut self.is_at_start) && self.buffer[line.clone()].starts_with(BYTE_ORDER_MARK) {
@@ -134,7 +155,14 @@ impl<S> EventReader<S> {
                 self.name.clear();
                 self.name.extend_from_slice(&self.buffer[value]);
             }
-            // Comments, and fields that are only needed to reconnect.
+            b"id" if memchr::memchr(0, &self.buffer[value.clone()]).is_none() => {
+                self.id = Some(self.buffer[value].to_vec());
+            }
+            b"retry" => {
+                let digits = std::str::from_utf8(&self.buffer[value]);
+                self.retry = digits.ok().and_then(|digits| digits.trim().parse().ok());
+            }
+            // Comments and unknown fields.
             _ => {}
         }
     }
@@ -151,8 +179,10 @@ impl<S> EventReader<S> {
         };
     }
 
-    fn has_data(&self) -> bool {
+    /// Returns `true` if the lines that were read are an event.
+    fn is_event(&self) -> bool {
         match &self.data {
+            _ if self.id.is_some() || self.retry.is_some() => true,
             Data::None => false,
             Data::Line(line) => !line.is_empty(),
             Data::Lines(_) => true,
@@ -179,13 +209,15 @@ impl<S> EventReader<S> {
         self.is_at_end = true;
         // The rest is a line without its end.
         self.fill(b"\n");
-        self.read_event() || self.has_data()
+        self.read_event() || self.is_event()
     }
 
     /// Prepares for the next event.
     fn reset(&mut self) {
         self.name.clear();
         self.data = Data::None;
+        (self.id, self.retry) = (None, None);
+        self.event_bytes = 0;
         self.is_returned = false;
     }
 
@@ -197,21 +229,40 @@ impl<S> EventReader<S> {
             Data::Line(line) => &self.buffer[line.clone()],
             Data::Lines(lines) => &**lines,
         };
-        Event { name: text(&self.name), data: text(data), is_whole: !self.is_at_end }
+        Event {
+            name: text(&self.name),
+            data: text(data),
+            id: self.id.as_deref().map(text),
+            retry: self.retry,
+            is_whole: !self.is_at_end,
+        }
+    }
+}
+
+/// Shows no data.
+impl<S> fmt::Debug for EventReader<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventReader").finish_non_exhaustive()
     }
 }
 
 impl<S: Stream<Item = Result<Bytes, E>> + Unpin, E> EventReader<S> {
     /// Returns the next event, or `None` at the end of the stream. Must not be called again after that or an error.
-    pub(crate) fn poll_next(
-        &mut self,
-        context: &mut Context<'_>,
-    ) -> Poll<Result<Option<Event<'_>>, ReadError<E>>> {
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the body cannot be read or exceeds a limit.
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Event<'_>>, ReadError<E>>> {
         if self.is_returned {
             self.reset();
         }
         loop {
-            if self.read_event() {
+            let is_event = self.read_event();
+            let pending = if is_event { 0 } else { self.buffer.len().saturating_sub(self.start) };
+            if self.event_bytes.saturating_add(pending) > self.max_event_bytes {
+                return Poll::Ready(Err(ReadError::TooLong));
+            }
+            if is_event {
                 return Poll::Ready(Ok(Some(self.event())));
             }
             if self.is_at_end {
@@ -233,7 +284,7 @@ impl<S: Stream<Item = Result<Bytes, E>> + Unpin, E> EventReader<S> {
     }
 
     /// Reads the stream to its end and ignores the data, unless there is much of it.
-    pub(crate) fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<()> {
+    pub fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<()> {
         self.remaining = self.remaining.min(MAX_TAIL_BYTES);
         while !self.is_at_end {
             match ready!(self.bytes.poll_next_unpin(context)) {
@@ -302,6 +353,7 @@ mod tests {
             ("event:e\nevent: f\nevent\ndata: a\n\n", whole(&["a"])),
             ("event: e\n\ndata: a\n\n", whole(&["a"])),
             ("id: 1\nretry: 5\nelse: x\n data: y\nDATA: z\ndatas: z\ndata: a\n\n", whole(&["a"])),
+            ("id: 1\n\nretry: 5\n\nid: 1\ndata:\n\nretry: x\n\nid: \0\n\n", whole(&["", "", ""])),
             ("data: a:b: c\n\n", whole(&["a:b: c"])),
             ("data: \u{65e5}\u{672c} \u{1f600}\n\n", whole(&["\u{65e5}\u{672c} \u{1f600}"])),
             ("data: a\n\ndata: b", vec![("", "a", true), ("", "b", false)]),
@@ -323,6 +375,26 @@ mod tests {
     }
 
     #[test]
+    fn reads_ids_and_retry_delays() {
+        let bytes =
+            b"id: 7\nretry: 5\ndata: a\n\ndata: b\n\nid\nid: \0\nretry: soon\ndata: c\n\nretry: 9\n\n";
+        let mut events =
+            EventReader::new(stream::iter([Ok::<_, Infallible>(Bytes::from_static(bytes))]), 1000);
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        let mut next = || {
+            let Poll::Ready(Ok(event)) = events.poll_next(&mut context) else {
+                panic!("the stream is ready")
+            };
+            event.map(|event| (event.id.map(Cow::into_owned), event.retry, event.data.into_owned()))
+        };
+        assert_eq!(next(), Some((Some("7".into()), Some(5), "a".into())));
+        assert_eq!(next(), Some((None, None, "b".into())));
+        assert_eq!(next(), Some((Some(String::new()), None, "c".into())));
+        assert_eq!(next(), Some((None, Some(9), String::new())));
+        assert_eq!(next(), None);
+    }
+
+    #[test]
     fn replaces_invalid_utf_8() {
         let found = events(in_chunks(b"data: a\xff\xe6\x97b\n\n", 2), 1000).expect("it is short");
         assert_eq!(found, [(String::new(), "a\u{fffd}\u{fffd}b".to_owned(), true)]);
@@ -334,5 +406,31 @@ mod tests {
         assert_eq!(events(in_chunks(stream, 3), stream.len()).expect("it is within the limit").len(), 2);
         let outcome = events(in_chunks(stream, 3), stream.len() - 1);
         assert!(matches!(outcome, Err(ReadError::TooLong)), "{outcome:?}");
+    }
+
+    #[test]
+    fn limits_each_event_of_an_endless_stream() {
+        let read = |stream: &[u8], length: usize, limit: usize| {
+            let chunks = in_chunks(stream, length).into_iter();
+            let bytes = stream::iter(chunks.map(|chunk| Ok::<_, Infallible>(Bytes::from(chunk))));
+            let mut events = EventReader::endless(bytes, limit);
+            let mut context = Context::from_waker(std::task::Waker::noop());
+            let mut count = 0;
+            loop {
+                match events.poll_next(&mut context) {
+                    Poll::Ready(Ok(Some(_))) => count += 1,
+                    Poll::Ready(Ok(None)) => return (count, false),
+                    Poll::Ready(Err(ReadError::TooLong)) => return (count, true),
+                    other => unreachable!("{other:?}"),
+                }
+            }
+        };
+        let small = "data: a\n\n: ping\n\n".repeat(100);
+        let long = format!("{small}data: abc\r\ndata: def\r\n\r\n{small}");
+        for length in 1..=40 {
+            assert_eq!(read(long.as_bytes(), length, 18), (201, false), "in chunks of {length}");
+            assert_eq!(read(long.as_bytes(), length, 17), (100, true), "in chunks of {length}");
+        }
+        assert_eq!(read(b"data: a\n\ndata: aaaaaaaaaaaa", 3, 17), (1, true), "without the end of the line");
     }
 }

@@ -1,50 +1,63 @@
 //! Removes secrets from text that a server sends back.
 
+use std::fmt;
 use std::ops::Range;
 
+use reqwest::Url;
+use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
-/// The shortest value that is redacted, in bytes. Shorter values also occur as parts of ordinary words.
-const MIN_SECRET_BYTES: usize = 6;
-
-/// Takes the place of a secret.
+/// Takes the place of a secret in a URL.
 const REDACTED: &str = "[…]";
 
 /// The secrets that were sent to a server, which must not appear in errors.
-#[derive(Clone, Default)]
-pub(super) struct Redactor(Vec<String>);
+///
+/// Redact a text before it is truncated: part of a secret would not be found.
+#[derive(Clone)]
+pub struct Redactor {
+    mark: &'static str,
+    min_bytes: usize,
+    secrets: Vec<SecretString>,
+}
 
 impl Redactor {
-    pub(super) fn add(&mut self, secret: &str) {
-        if secret.len() < MIN_SECRET_BYTES {
+    /// Creates a redactor that replaces secrets with `mark`. Secrets of fewer bytes than `min_bytes`, which also occur as parts
+    /// of ordinary words, are not replaced.
+    #[must_use]
+    pub fn new(mark: &'static str, min_bytes: usize) -> Self {
+        Self { mark, min_bytes: min_bytes.max(1), secrets: Vec::new() }
+    }
+
+    /// Adds a secret.
+    pub fn add(&mut self, secret: &str) {
+        if secret.len() < self.min_bytes {
             return;
         }
         // A value that is shown as JSON contains the secret with escapes.
         let json = Value::from(secret).to_string();
         let escaped = json.trim_start_matches('"').strip_suffix('"').unwrap_or_default();
         if escaped != secret {
-            self.0.push(escaped.to_owned());
+            self.secrets.push(escaped.into());
         }
-        self.0.push(secret.to_owned());
+        self.secrets.push(secret.into());
     }
 
-    /// Replaces every secret in the text with `[…]`. This must happen before the text is truncated, because a part of a secret
-    /// would not be found.
-    pub(super) fn redact(&self, text: &str) -> String {
-        let find = |secret: &String| {
-            let length = secret.len();
-            text.match_indices(secret.as_str())
-                .map(move |(start, _)| start..start + length)
-                .collect::<Vec<_>>()
+    /// Replaces every secret in the text.
+    #[must_use]
+    pub fn redact(&self, text: &str) -> String {
+        let find = |secret: &SecretString| {
+            let length = secret.expose_secret().len();
+            let starts = text.match_indices(secret.expose_secret());
+            starts.map(|(start, _)| start..start + length).collect::<Vec<_>>()
         };
-        let mut found: Vec<Range<usize>> = self.0.iter().flat_map(find).collect();
+        let mut found: Vec<Range<usize>> = self.secrets.iter().flat_map(find).collect();
         found.sort_unstable_by_key(|range| range.start);
         let (mut redacted, mut end) = (String::with_capacity(text.len()), 0);
         for range in found {
             // Secrets can overlap, and one can be a part of another.
             if range.start >= end {
                 redacted.push_str(&text[end..range.start]);
-                redacted.push_str(REDACTED);
+                redacted.push_str(self.mark);
             }
             end = end.max(range.end);
         }
@@ -53,7 +66,8 @@ impl Redactor {
     }
 
     /// Redacts all strings in the value, including names of members.
-    pub(super) fn redact_value(&self, value: Value) -> Value {
+    #[must_use]
+    pub fn redact_value(&self, value: Value) -> Value {
         match value {
             Value::String(text) => self.redact(&text).into(),
             Value::Array(values) => values.into_iter().map(|value| self.redact_value(value)).collect(),
@@ -66,8 +80,28 @@ impl Redactor {
     }
 }
 
+/// Shows no secret.
+impl fmt::Debug for Redactor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redactor").finish_non_exhaustive()
+    }
+}
+
+/// Returns a URL without user name, password, query and fragment, which may contain secrets.
+#[must_use]
+pub fn redact_url(url: &Url) -> String {
+    let mut url = url.clone();
+    // Fails for URLs that can have neither.
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+    url.set_query(None);
+    url.set_fragment(None);
+    url.to_string()
+}
+
 /// Replaces user info and the values of queries in all URLs of the text.
-pub(super) fn redact_urls(text: &str) -> String {
+#[must_use]
+pub fn redact_urls(text: &str) -> String {
     let mut redacted = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(start) = rest.find("://") {
@@ -113,15 +147,38 @@ mod tests {
 
     #[test]
     fn redacts_values_that_are_long_enough() {
-        let mut redactor = Redactor::default();
+        let mut redactor = Redactor::new("[…]", 6);
         redactor.add("a");
         redactor.add("sk-123456");
         assert_eq!(redactor.redact("a key: sk-123456, sk-123456!"), "a key: […], […]!");
+        assert!(!format!("{redactor:?}").contains("sk-"));
+    }
+
+    #[test]
+    fn redacts_the_longest_of_several() {
+        for secrets in [["sk-123456", "sk-123456-789"], ["sk-123456-789", "sk-123456"]] {
+            let mut redactor = Redactor::new("[key]", 1);
+            secrets.iter().for_each(|secret| redactor.add(secret));
+            assert_eq!(redactor.redact("sk-123456-789 sk-123456"), "[key] [key]");
+        }
+    }
+
+    #[test]
+    fn an_empty_secret_is_ignored() {
+        let mut redactor = Redactor::new("[key]", 0);
+        redactor.add("");
+        assert_eq!(redactor.redact("text"), "text");
+    }
+
+    #[test]
+    fn urls_are_shown_without_secrets() {
+        let url = "https://user:secret@example.org:8443/mcp?key=secret#secret".parse().unwrap();
+        assert_eq!(redact_url(&url), "https://example.org:8443/mcp");
     }
 
     #[test]
     fn redacts_secrets_that_overlap_as_one() {
-        let mut redactor = Redactor::default();
+        let mut redactor = Redactor::new("[…]", 6);
         for secret in ["secret", "secret-two", "two-three", "a\"b\"c\"d"] {
             redactor.add(secret);
         }

@@ -1,0 +1,29 @@
+//! Binding of addresses that other machines cannot reach, unless they are meant to.
+
+use std::io;
+use std::net::SocketAddr;
+
+use tokio::net::{TcpListener, ToSocketAddrs, lookup_host};
+
+/// The reason that an address was not bound.
+#[derive(Debug)]
+pub enum BindError {
+    /// Other machines can reach this address.
+    Remote(SocketAddr),
+    /// The system refuses it.
+    Io(io::Error),
+}
+
+/// Binds an address, only a loopback address unless `allows_remote`.
+///
+/// # Errors
+///
+/// Returns an error if the address is not a loopback address, or cannot be bound.
+pub async fn bind(address: impl ToSocketAddrs, allows_remote: bool) -> Result<TcpListener, BindError> {
+    let addresses: Vec<_> = lookup_host(address).await.map_err(BindError::Io)?.collect();
+    let is_remote = |address: &&SocketAddr| !address.ip().to_canonical().is_loopback();
+    match addresses.iter().find(is_remote) {
+        Some(remote) if !allows_remote => Err(BindError::Remote(*remote)),
+        _ => TcpListener::bind(&addresses[..]).await.map_err(BindError::Io),
+    }
+}

@@ -1,0 +1,237 @@
+//! Limits of requests: their number, and the size and time of their bodies.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes, HttpBody};
+use axum::extract::Request;
+use axum::http::{HeaderMap, Method, header};
+use axum::response::Response;
+use futures_util::StreamExt;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+use super::rejection::Rejection;
+
+/// The time limit for a whole body, as a multiple of the read timeout.
+const BODY_TIMEOUT_FACTOR: u32 = 10;
+
+/// Limits of a server.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// The size of one body.
+    pub max_body_bytes: usize,
+    /// The size of the bodies of all requests in flight; at least `max_body_bytes`.
+    pub max_total_body_bytes: usize,
+    /// The number of requests in flight.
+    pub max_concurrent_requests: Option<usize>,
+    /// The number of open connections; further ones wait.
+    pub max_connections: usize,
+    /// The time in which a caller must send or read something.
+    pub read_timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_body_bytes: 4 << 20,
+            max_total_body_bytes: 128 << 20,
+            max_concurrent_requests: None,
+            max_connections: 1024,
+            read_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Enforces the limits on requests and bodies.
+#[derive(Debug)]
+pub struct Limiter {
+    limits: Limits,
+    /// One permit for each request that may be in flight.
+    requests: Option<Arc<Semaphore>>,
+    /// One permit for each byte of the bodies of all requests in flight.
+    body_bytes: Arc<Semaphore>,
+}
+
+/// The body of a request.
+#[derive(Debug)]
+pub struct LimitedBody {
+    /// The whole body.
+    pub bytes: Bytes,
+    /// Must be held as long as any data of the body.
+    pub permit: OwnedSemaphorePermit,
+}
+
+impl Limiter {
+    /// Creates a limiter without requests in flight.
+    #[must_use]
+    pub fn new(limits: Limits) -> Self {
+        let semaphore = |permits: usize| Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS)));
+        Self {
+            requests: limits.max_concurrent_requests.map(semaphore),
+            body_bytes: semaphore(limits.max_total_body_bytes.max(limits.max_body_bytes)),
+            limits,
+        }
+    }
+
+    /// Counts a request as in flight until the permit is dropped. Returns no permit if the number is unlimited.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there are too many.
+    pub fn begin_request(&self) -> Result<Option<OwnedSemaphorePermit>, Rejection> {
+        let Some(requests) = &self.requests else { return Ok(None) };
+        Arc::clone(requests).try_acquire_owned().map(Some).map_err(|_| Rejection::Overloaded)
+    }
+
+    /// Reads a body within the limits of size and time.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a limit is exceeded, or the connection ends.
+    pub async fn read_body(&self, body: Body) -> Result<LimitedBody, Rejection> {
+        let in_total = self.limits.read_timeout.saturating_mul(BODY_TIMEOUT_FACTOR);
+        timeout(in_total, self.read_chunks(body)).await.unwrap_or(Err(Rejection::BodyTimeout))
+    }
+
+    async fn read_chunks(&self, body: Body) -> Result<LimitedBody, Rejection> {
+        let limit = self.limits.max_body_bytes;
+        let announced = body.size_hint().lower();
+        if announced > limit as u64 {
+            return Err(Rejection::BodyTooLarge(limit));
+        }
+        let mut chunks = body.into_data_stream();
+        let mut bytes = Vec::with_capacity(usize::try_from(announced).unwrap_or_default().min(1 << 16));
+        let mut permit = self.reserve(0)?;
+        loop {
+            let chunk = timeout(self.limits.read_timeout, chunks.next()).await;
+            match chunk.map_err(|_| Rejection::BodyTimeout)? {
+                Some(Ok(chunk)) if bytes.len() + chunk.len() > limit => {
+                    return Err(Rejection::BodyTooLarge(limit));
+                }
+                Some(Ok(chunk)) => {
+                    // Reserved as it arrives: bytes that are only announced block no other requests.
+                    permit.merge(self.reserve(chunk.len())?);
+                    bytes.extend_from_slice(&chunk);
+                }
+                Some(Err(_)) => return Err(Rejection::BodyIncomplete),
+                None => return Ok(LimitedBody { bytes: bytes.into(), permit }),
+            }
+        }
+    }
+
+    /// Reserves bytes of the total.
+    fn reserve(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Rejection> {
+        let permits = u32::try_from(bytes).map_err(|_| Rejection::Overloaded)?;
+        Arc::clone(&self.body_bytes).try_acquire_many_owned(permits).map_err(|_| Rejection::Overloaded)
+    }
+}
+
+/// Holds a value, such as a permit, until a streamed response has been sent.
+pub fn hold_until_sent(held: impl Send + 'static, response: Response) -> Response {
+    if response.body().size_hint().exact().is_some() {
+        return response;
+    }
+    response.map(|body| {
+        Body::from_stream(body.into_data_stream().map(move |chunk| {
+            let _held = &held;
+            chunk
+        }))
+    })
+}
+
+/// Returns `true` if headers declare a body as JSON.
+#[must_use]
+pub fn is_json(headers: &HeaderMap) -> bool {
+    let mut types = headers.get_all(header::CONTENT_TYPE).iter();
+    let (Some(content_type), None) = (types.next(), types.next()) else { return false };
+    let essence = content_type.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
+    essence.trim_ascii().eq_ignore_ascii_case(b"application/json")
+}
+
+/// Checks that a `POST` request with a body declares it as JSON. Without asking the server first, a browser sends only bodies
+/// of other types for a page of another origin.
+///
+/// # Errors
+///
+/// Returns an error if it does not.
+pub fn require_json(request: &Request) -> Result<(), Rejection> {
+    if request.method() != Method::POST || request.body().is_end_stream() || is_json(request.headers()) {
+        return Ok(());
+    }
+    Err(Rejection::NotJson)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use futures_util::stream;
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn limits_the_total_time_of_a_slow_body() {
+        let limiter = Limiter::new(Limits::default());
+        for (chunks, expected) in [(9, Ok(9)), (11, Err(Rejection::BodyTimeout))] {
+            let body = stream::unfold(0, move |count| async move {
+                sleep(Duration::from_secs(29)).await;
+                (count < chunks).then_some((Ok::<_, Infallible>("{"), count + 1))
+            });
+            let started = Instant::now();
+            let body = limiter.read_body(Body::from_stream(body)).await;
+            assert_eq!(body.map(|body| body.bytes.len()), expected, "{chunks}");
+            assert!(started.elapsed() <= Duration::from_secs(300));
+        }
+    }
+
+    #[tokio::test]
+    async fn limits_the_bodies_of_all_requests() {
+        let limits = Limits { max_body_bytes: 10, max_total_body_bytes: 15, ..Limits::default() };
+        let limiter = Limiter::new(limits);
+        let first = limiter.read_body(Body::from("0123456789")).await.unwrap();
+        assert_eq!(limiter.read_body(Body::from("012345")).await.unwrap_err(), Rejection::Overloaded);
+        let second = limiter.read_body(Body::from("01234")).await.unwrap();
+        drop((first, second));
+        assert_eq!(limiter.read_body(Body::from("0123456789")).await.unwrap().bytes.len(), 10);
+        let too_large = limiter.read_body(Body::from("01234567890")).await;
+        assert_eq!(too_large.unwrap_err(), Rejection::BodyTooLarge(10));
+    }
+
+    #[test]
+    fn limits_the_number_of_requests() {
+        let limiter = Limiter::new(Limits { max_concurrent_requests: Some(1), ..Limits::default() });
+        let first = limiter.begin_request().unwrap();
+        assert_eq!(limiter.begin_request().unwrap_err(), Rejection::Overloaded);
+        drop(first);
+        assert!(limiter.begin_request().unwrap().is_some());
+    }
+
+    #[test]
+    fn requires_json_for_bodies() {
+        let table: [(&str, &[&str], &str, bool); 12] = [
+            ("POST", &["application/json"], "{}", true),
+            ("POST", &["application/json; charset=utf-8"], "{}", true),
+            ("POST", &[" Application/JSON ;x"], "{}", true),
+            ("POST", &["text/plain"], "{}", false),
+            ("POST", &["text/plain; application/json"], "{}", false),
+            ("POST", &["application/json, text/plain"], "{}", false),
+            ("POST", &["application/json", "text/plain"], "{}", false),
+            ("POST", &["application/jsonp"], "{}", false),
+            ("POST", &[""], "{}", false),
+            ("POST", &[], "{}", false),
+            ("POST", &[], "", true),
+            ("GET", &[], "{}", true),
+        ];
+        for (method, types, body, is_allowed) in table {
+            let mut request = Request::builder().method(method);
+            for content_type in types {
+                request = request.header("content-type", *content_type);
+            }
+            let request = request.body(Body::from(body)).unwrap();
+            let expected = if is_allowed { Ok(()) } else { Err(Rejection::NotJson) };
+            assert_eq!(require_json(&request), expected, "{method} {types:?} {body:?}");
+        }
+    }
+}

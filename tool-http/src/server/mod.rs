@@ -1,0 +1,21 @@
+//! The parts that servers share: admission of requests, limits, connections and shutdown.
+//!
+//! A [`Rejection`] has a status and a message; each server puts it into the form of its own protocol.
+
+mod access;
+mod authority;
+mod bind;
+mod caller;
+mod connection;
+mod limits;
+mod rejection;
+mod running_server;
+mod shutdown;
+
+pub use self::access::Access;
+pub use self::bind::{BindError, bind};
+pub use self::caller::Caller;
+pub use self::limits::{LimitedBody, Limiter, Limits, hold_until_sent, is_json, require_json};
+pub use self::rejection::Rejection;
+pub use self::running_server::RunningServer;
+pub use self::shutdown::{RequestGuard, Shutdown, ShutdownPhase};

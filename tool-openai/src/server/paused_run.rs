@@ -1,0 +1,163 @@
+//! Runs that wait for the results of the caller's calls, and then the answers to the requests that sent them.
+//!
+//! A run continues once: clients repeat requests after a timeout, and users click twice. Requests that repeat the one that
+//! continued the run share its answer, while it is generated and afterwards. A repeated request starts where the run failed, if
+//! it failed. A run that was cancelled, because all callers had disconnected, continues again from the results, unless it was
+//! executing a call of an `at_most_once` tool.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use tool_core::model::Usage;
+use tool_core::run::Run;
+
+use super::backend::Deltas;
+use super::error::ApiError;
+use super::shared_answer::SharedAnswer;
+use super::store::Weight;
+
+/// A run that waits for the results of the caller's calls, or was continued with them.
+pub(super) struct PausedRun {
+    /// The fingerprint of the conversation that the caller had sent.
+    pub(super) conversation: u64,
+    /// Pairs of the id that the caller received for a call, and its id in the run.
+    pub(super) calls: Vec<(String, String)>,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    state: State,
+    answer_weight: Weight,
+}
+
+enum State {
+    /// The serialised run waits for the results.
+    Paused(String),
+    /// A request sent the results.
+    Continued {
+        /// The fingerprint of the request.
+        request: u64,
+        /// The point from which a repeated request continues if the answer is gone.
+        from: Checkpoint,
+        /// Exists as long as a caller waits for it.
+        answer: Weak<SharedAnswer>,
+        has_begun_once: Arc<AtomicBool>,
+    },
+    /// The answer is complete.
+    Answered { request: u64, answer: Arc<SharedAnswer> },
+}
+
+/// A point of a run at which a request started, or its repetition starts.
+#[derive(Clone)]
+struct Checkpoint {
+    /// The serialised run.
+    run: String,
+    start: SegmentStart,
+}
+
+/// The messages and the usage of a run before a request.
+#[derive(Clone, Copy)]
+pub(super) struct SegmentStart {
+    pub(super) messages: usize,
+    pub(super) usage: Usage,
+}
+
+impl SegmentStart {
+    pub(super) fn of(run: &Run) -> Self {
+        Self { messages: run.new_messages().len(), usage: run.usage() }
+    }
+}
+
+/// The continuation of a paused run by one request.
+#[derive(Clone)]
+pub(super) struct Continuation {
+    paused: Arc<PausedRun>,
+    pub(super) start: SegmentStart,
+    has_begun_once: Arc<AtomicBool>,
+}
+
+impl Continuation {
+    /// Notes that the run has begun a call that must not be repeated.
+    pub(super) fn note_at_most_once_call(&self) {
+        self.has_begun_once.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes that the run ended with an error: a repeated request continues there.
+    pub(super) fn note_failure(&self, run: &Run) {
+        let Ok(run) = serde_json::to_string(run) else { return };
+        if let State::Continued { from, answer, has_begun_once, .. } = &mut self.paused.lock().state {
+            *from = Checkpoint { run, start: self.start };
+            *answer = Weak::new();
+            // Its result is part of the run.
+            *has_begun_once = Arc::default();
+        }
+    }
+}
+
+impl PausedRun {
+    /// Creates a run that waits for results. `weight` is that of the answer.
+    pub(super) fn new(
+        run: String,
+        conversation: u64,
+        calls: Vec<(String, String)>,
+        answer_weight: Weight,
+    ) -> Self {
+        let inner = Mutex::new(Inner { state: State::Paused(run), answer_weight });
+        Self { conversation, calls, inner }
+    }
+
+    /// Returns the answer to a request that sends the results, or `None` if another request has continued the run.
+    ///
+    /// The first request records the results by `record`, which returns `None` if they do not fit, and starts to answer with
+    /// `answer`.
+    pub(super) fn answer(
+        self: &Arc<Self>,
+        request: u64,
+        record: impl FnOnce(Run) -> Option<Run>,
+        answer: impl FnOnce(Run, Continuation) -> Deltas,
+    ) -> Result<Option<Arc<SharedAnswer>>, ApiError> {
+        let mut inner = self.lock();
+        let (run, start) = match &inner.state {
+            State::Paused(run) => {
+                let Some(run) = serde_json::from_str(run).ok().and_then(record) else { return Ok(None) };
+                let start = SegmentStart::of(&run);
+                (run, start)
+            }
+            State::Continued { request: by, .. } | State::Answered { request: by, .. } if *by != request => {
+                return Ok(None);
+            }
+            State::Answered { answer, .. } => return Ok(Some(Arc::clone(answer))),
+            State::Continued { from, answer, has_begun_once, .. } => {
+                if let Some(answer) = answer.upgrade() {
+                    return Ok(Some(answer));
+                }
+                if has_begun_once.load(Ordering::Relaxed) {
+                    return Err(ApiError::interrupted());
+                }
+                let run = serde_json::from_str(&from.run).map_err(|_| ApiError::internal())?;
+                (run, from.start)
+            }
+        };
+        let from = Checkpoint { run: serde_json::to_string(&run).map_err(|_| ApiError::internal())?, start };
+        let has_begun_once = Arc::<AtomicBool>::default();
+        let continuation =
+            Continuation { paused: Arc::clone(self), start, has_begun_once: Arc::clone(&has_begun_once) };
+        let answer = SharedAnswer::new(answer(run, continuation), Arc::downgrade(self));
+        inner.state = State::Continued { request, from, answer: Arc::downgrade(&answer), has_begun_once };
+        Ok(Some(answer))
+    }
+
+    /// Stores the complete answer, of about this many bytes, for repeated requests.
+    pub(super) fn note_answer(&self, answer: &Arc<SharedAnswer>, bytes: usize) {
+        let mut inner = self.lock();
+        if let State::Continued { request, .. } = inner.state {
+            inner.state = State::Answered { request, answer: Arc::clone(answer) };
+            inner.answer_weight.set_bytes(bytes);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // No operation under the lock leaves the state inconsistent.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,205 @@
+//! An answer that several requests receive.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use futures_util::stream::{self, StreamExt};
+use tokio::sync::watch;
+use tool_core::model::Delta;
+
+use super::backend::Deltas;
+use super::error::ApiError;
+use super::paused_run::PausedRun;
+
+type Item = Result<Delta, ApiError>;
+
+/// The deltas of an answer, those so far and those to come. They are generated only while someone reads them, and cancelled
+/// when the last reader is dropped.
+pub(super) struct SharedAnswer {
+    /// Polled by one reader at a time.
+    source: tokio::sync::Mutex<Deltas>,
+    items: Mutex<Vec<Item>>,
+    /// The number of items, and `true` after the last one.
+    progress: watch::Sender<(usize, bool)>,
+    /// Stores the complete answer.
+    paused: Weak<PausedRun>,
+}
+
+impl SharedAnswer {
+    pub(super) fn new(source: Deltas, paused: Weak<PausedRun>) -> Arc<Self> {
+        let source = AssertUnwindSafe(source).catch_unwind();
+        let source = source.map(|item| item.unwrap_or_else(|_| Err(ApiError::internal())));
+        Arc::new(Self {
+            source: tokio::sync::Mutex::new(source.boxed()),
+            items: Mutex::default(),
+            progress: watch::Sender::new((0, false)),
+            paused,
+        })
+    }
+
+    /// Returns all deltas, from the first one.
+    pub(super) fn deltas(self: Arc<Self>) -> Deltas {
+        let items = stream::unfold((self, 0), |(answer, index)| async move {
+            let item = answer.item(index).await?;
+            Some((item, (answer, index + 1)))
+        });
+        items.boxed()
+    }
+
+    /// Returns an item as soon as there is one, or `None` after the last one.
+    async fn item(self: &Arc<Self>, index: usize) -> Option<Item> {
+        let mut progress = self.progress.subscribe();
+        loop {
+            let (count, is_complete) = *progress.borrow_and_update();
+            if index < count {
+                return self.items().get(index).cloned();
+            }
+            if is_complete {
+                return None;
+            }
+            tokio::select! {
+                biased;
+                _ = progress.changed() => {}
+                mut source = self.source.lock() => {
+                    // Another reader may have generated it meanwhile.
+                    if *self.progress.borrow() == (count, false) {
+                        self.generate(&mut source).await;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Generates the next item.
+    async fn generate(self: &Arc<Self>, source: &mut Deltas) {
+        let item = source.next().await;
+        let is_last = !matches!(&item, Some(Ok(delta)) if !matches!(delta, Delta::Done(_)));
+        if is_last {
+            // It owns what the server shares, which owns this.
+            *source = stream::empty().boxed();
+        }
+        let count = {
+            let mut items = self.items();
+            items.extend(item);
+            items.len()
+        };
+        if is_last && let Some(paused) = self.paused.upgrade() {
+            let items = self.items();
+            if matches!(items.last(), Some(Ok(Delta::Done(_)))) {
+                let bytes = items.iter().flatten().map(approximate_bytes).sum();
+                drop(items);
+                paused.note_answer(self, bytes);
+            }
+        }
+        self.progress.send_replace((count, is_last));
+    }
+
+    fn items(&self) -> MutexGuard<'_, Vec<Item>> {
+        // No operation under the lock leaves the items inconsistent.
+        self.items.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns about the number of bytes that a delta takes.
+fn approximate_bytes(delta: &Delta) -> usize {
+    let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+    100 + match delta {
+        Delta::Text(text) | Delta::Reasoning(text) | Delta::Refusal(text) | Delta::Arguments { text, .. } => {
+            text.len()
+        }
+        Delta::Done(response) => {
+            let message = &response.message;
+            let calls = message.tool_calls.iter().map(|call| call.arguments.len() + 100);
+            message.text.len() + text(&message.reasoning) + text(&message.refusal) + calls.sum::<usize>()
+        }
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+
+    use futures_util::FutureExt;
+    use tokio::sync::mpsc;
+    use tool_core::model::{AssistantMessage, ChatResponse};
+
+    use super::*;
+
+    fn answer() -> (mpsc::UnboundedSender<Item>, Arc<SharedAnswer>) {
+        let (sender, mut receiver) = mpsc::unbounded_channel();
+        let source = stream::poll_fn(move |context| receiver.poll_recv(context));
+        (sender, SharedAnswer::new(source.boxed(), Weak::new()))
+    }
+
+    fn text(text: &str) -> Item {
+        Ok(Delta::Text(text.into()))
+    }
+
+    fn done() -> Item {
+        Ok(Delta::Done(ChatResponse::new(AssistantMessage::text("ab"))))
+    }
+
+    /// Shows the items of a stream.
+    async fn read(deltas: Deltas) -> String {
+        let shown = deltas.map(|item| match item {
+            Ok(Delta::Text(text)) => text,
+            Ok(_) => ".".to_owned(),
+            Err(error) => error.message().to_owned(),
+        });
+        shown.collect().await
+    }
+
+    #[tokio::test]
+    async fn every_reader_receives_all_items() {
+        let (sender, answer) = answer();
+        sender.send(text("a")).unwrap();
+        let mut first = Arc::clone(&answer).deltas();
+        assert!(matches!(first.next().await, Some(Ok(Delta::Text(text))) if text == "a"));
+        let second = tokio::spawn(read(Arc::clone(&answer).deltas()));
+        let third = tokio::spawn(read(Arc::clone(&answer).deltas()));
+        sender.send(text("b")).unwrap();
+        sender.send(done()).unwrap();
+        assert_eq!(read(first).await, "b.");
+        assert_eq!((second.await.unwrap(), third.await.unwrap()), ("ab.".into(), "ab.".into()));
+        assert_eq!(read(answer.deltas()).await, "ab.", "after the end");
+    }
+
+    #[tokio::test]
+    async fn the_others_continue_when_a_reader_is_dropped() {
+        let (sender, answer) = answer();
+        // It is the one that polls the source.
+        let mut polling = Arc::clone(&answer).deltas();
+        assert!(polling.next().now_or_never().is_none());
+        let waiting = tokio::spawn(read(Arc::clone(&answer).deltas()));
+        tokio::task::yield_now().await;
+        drop(polling);
+        sender.send(text("a")).unwrap();
+        sender.send(done()).unwrap();
+        assert_eq!(waiting.await.unwrap(), "a.");
+    }
+
+    #[tokio::test]
+    async fn the_source_is_dropped_with_the_last_reader() {
+        let (sender, answer) = answer();
+        let (first, second) = (Arc::clone(&answer).deltas(), answer.deltas());
+        drop(first);
+        assert!(!sender.is_closed());
+        drop(second);
+        assert!(sender.is_closed());
+    }
+
+    #[tokio::test]
+    async fn nothing_follows_an_error_or_a_panic() {
+        let (sender, answer) = answer();
+        sender.send(Err(ApiError::internal())).unwrap();
+        sender.send(text("a")).unwrap();
+        assert_eq!(read(Arc::clone(&answer).deltas()).await, "internal server error");
+        assert!(sender.is_closed());
+        let source = stream::once(ready(())).map(|()| panic!("a panic of a model"));
+        let answer = SharedAnswer::new(source.boxed(), Weak::new());
+        for _ in 0..2 {
+            assert_eq!(read(Arc::clone(&answer).deltas()).await, "internal server error");
+        }
+    }
+}
