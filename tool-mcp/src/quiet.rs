@@ -3,6 +3,9 @@
 //! `rmcp` records messages with their arguments and outputs, and the ids of sessions, from the level `info` on. It does so in
 //! tasks that it spawns itself, which a wrapper around the futures handed to it does not cover. Its tasks are therefore
 //! spawned on a runtime with one thread of its own, whose subscriber discards everything.
+//!
+//! `tracing` counts it as a subscriber of the process: its feature `log`, which forwards records of all crates to a logger of
+//! the crate `log` as long as there is no subscriber, forwards nothing from then on.
 
 use std::future::{Future, pending, poll_fn};
 use std::io;

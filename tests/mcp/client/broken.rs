@@ -10,7 +10,8 @@ use tool_core::{Agent, ToolError};
 use tool_mcp::{McpError, McpErrorKind, McpServer};
 
 use super::support::{
-    Received, Reply, ServerConnection, call, scripted_server, text_result, tool, tool_names, wait_until,
+    Received, Reply, ServerConnection, call, scripted_server, text_result, tool, tool_names,
+    untrusted_server, wait_until,
 };
 
 const SHORT: Duration = Duration::from_millis(300);
@@ -212,6 +213,21 @@ async fn a_read_only_call_is_repeated_once() {
     let error = call(&set, "echo", json!({})).await.unwrap_err();
     assert!(failure(&error).is_outcome_unknown(), "{error}");
     assert_eq!(received.count("tools/call"), 2, "the call is repeated only once");
+}
+
+/// The server's statement that the tool is read-only may be false.
+#[tokio::test]
+async fn a_call_of_an_untrusted_server_is_not_repeated() {
+    let (server, received) = untrusted_server(|connection, method, _| match method {
+        "tools/call" if connection.number == 1 => Reply::Disconnect,
+        _ => Reply::Default,
+    });
+    let tools = server.approved(["echo"]).connect().await.unwrap();
+    let set = tools.tools().await.unwrap();
+    let error = call(&set, "echo", json!({})).await.unwrap_err();
+    assert!(failure(&error).is_outcome_unknown(), "{error}");
+    wait_until("the server is connected again", async || tools.last_error().is_none()).await;
+    assert_eq!(received.count("tools/call"), 1);
 }
 
 #[tokio::test]

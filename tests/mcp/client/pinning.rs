@@ -217,6 +217,23 @@ async fn a_call_is_repeated_only_on_a_verified_connection() {
     assert_eq!(received.count("tools/call"), 1);
 }
 
+#[tokio::test]
+async fn a_server_whose_tools_change_all_the_time_is_not_called() {
+    let (server, received) = pinned_server(|connection, method, _| match method {
+        "tools/list" => {
+            connection.notify("notifications/tools/list_changed", json!({}));
+            Reply::Result(json!({ "tools": [listed("read")] }))
+        }
+        _ => Reply::Default,
+    })
+    .await;
+    let set = server.connect().await.unwrap().tools().await.unwrap();
+    let error = call(&set, "read", json!({})).await.unwrap_err();
+    assert!(error.to_string().contains("its tools change before they can be compared"), "{error}");
+    assert!(failure(&error).is_unreachable(), "{error}");
+    assert_eq!((received.count("tools/list"), received.count("tools/call")), (5, 0));
+}
+
 /// The first session expires with the second call; the tools of the second session differ.
 #[tokio::test]
 async fn a_new_session_is_verified_before_it_is_used() {

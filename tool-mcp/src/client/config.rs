@@ -27,12 +27,15 @@ pub(super) enum Endpoint {
     Connector(Connector),
 }
 
+/// Returns `true` if calls of the tool need a person's approval.
+pub(super) type ApprovalRule = Arc<dyn Fn(&McpTool) -> bool + Send + Sync>;
+
 /// The author's trust in the statements of a server.
 #[derive(Clone, Default)]
 pub(super) struct Trust {
-    /// Returns `true` if calls of the tool need a person's approval.
-    pub(super) needs_approval: Option<Arc<dyn Fn(&McpTool) -> bool + Send + Sync>>,
-    /// The server's names of tools that need no approval, whatever the rule.
+    /// The rule for the tools that are not named.
+    pub(super) needs_approval: Option<ApprovalRule>,
+    /// The server's names of tools that need no approval.
     pub(super) approved: BTreeSet<String>,
     pub(super) trusts_annotations: bool,
 }

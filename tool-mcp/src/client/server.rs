@@ -29,7 +29,8 @@ use super::{Fingerprint, McpError, McpLog, McpTool, McpTools};
 ///
 /// The SDK records arguments, outputs and ids of sessions. It runs on a thread of its own, whose `tracing` records are
 /// discarded. The hooks of this type are called on this thread with the subscriber that was current while connecting, and must
-/// not block. Requests that are sent with [`McpTools::peer`] run in the caller's task: the directive `rmcp=off` of a filter
+/// not block. For `tracing`, the process has a subscriber from then on, so that its feature `log` forwards nothing to a logger
+/// of the crate `log`. Requests that are sent with [`McpTools::peer`] run in the caller's task: the directive `rmcp=off` of a filter
 /// suppresses the records of the SDK there.
 ///
 /// ```no_run
