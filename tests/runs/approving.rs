@@ -9,9 +9,7 @@ use tool_core::model::{ToolDefinition, ToolDefinitions, ToolPolicy};
 use tool_core::run::{Run, Step};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::ToolErrorKind;
-use tool_core::{
-    Agent, Approval, Event, Message, RunErrorKind, Tool, ToolCall, ToolSet, tool, tools,
-};
+use tool_core::{Agent, Approval, Event, Message, RunErrorKind, Tool, ToolCall, ToolSet, tool, tools};
 
 static PAID: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
@@ -261,7 +259,10 @@ fn wipe() -> ToolDefinition {
         "type": "object",
         "properties": { "path": { "type": "string" }, "depth": { "type": "integer", "minimum": 1 } },
     });
-    ToolDefinition::new("wipe").with_description("Wipes the cache").with_parameters(schema).with_policy(policy)
+    ToolDefinition::new("wipe")
+        .with_description("Wipes the cache")
+        .with_parameters(schema)
+        .with_policy(policy)
 }
 
 /// Returns an agent whose tool `wipe` has this definition.
@@ -286,7 +287,8 @@ async fn an_approval_is_bound_to_the_definition() {
         change(&mut policy);
         wipe().with_policy(policy)
     };
-    let other_schema = serde_json::json!({ "type": "object", "properties": { "path": { "type": "string" } } });
+    let other_schema =
+        serde_json::json!({ "type": "object", "properties": { "path": { "type": "string" } } });
     let same_schema = serde_json::json!({
         "properties": { "depth": { "minimum": 1, "type": "integer" }, "path": { "type": "string" } },
         "type": "object",

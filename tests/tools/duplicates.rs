@@ -79,7 +79,9 @@ impl Methods {
 }
 
 fn closure() -> FunctionTool {
-    FunctionTool::new("closure", |Arguments { it, amount }: Arguments| format!("called with {it:?} {amount:?}"))
+    FunctionTool::new("closure", |Arguments { it, amount }: Arguments| {
+        format!("called with {it:?} {amount:?}")
+    })
 }
 
 fn closure_of_a_map() -> FunctionTool {
@@ -95,13 +97,8 @@ fn dynamic() -> DynamicTool {
 }
 
 fn set() -> ToolSet {
-    let shared: [Arc<dyn Tool>; 3] =
-        [Arc::new(closure()), Arc::new(closure_of_a_map()), Arc::new(dynamic())];
-    tools![declared, of_maps, of_values]
-        .union(ToolSet::new(shared).unwrap())
-        .unwrap()
-        .union(Methods)
-        .unwrap()
+    let shared: [Arc<dyn Tool>; 3] = [Arc::new(closure()), Arc::new(closure_of_a_map()), Arc::new(dynamic())];
+    tools![declared, of_maps, of_values].union(ToolSet::new(shared).unwrap()).unwrap().union(Methods).unwrap()
 }
 
 /// Texts and the paths of their duplicate members.
@@ -140,7 +137,7 @@ fn no_tool_is_called_with_one_of_two_members() {
                 let outcome = set.call(&call, &ToolContext::new()).now_or_never().unwrap();
                 let error = outcome.expect_err(text);
                 assert_eq!(error.kind(), ToolErrorKind::InvalidArguments);
-                let is_repaired = text.starts_with('"') || text.contains(",}");
+                let is_repaired = text.starts_with('"') || text.contains(",}") || text.contains(r#""7""#);
                 if title == "strict arguments" && is_repaired {
                     continue;
                 }
@@ -181,8 +178,13 @@ fn a_strict_tool_drops_no_member_that_is_given_twice() {
 fn an_object_in_a_string_has_no_duplicates_either() {
     let text = r#"{"it": "{\"map\": {\"a\": 1, \"a\": 2}}"}"#;
     for name in ["declared", "method", "closure", "dynamic"] {
-        let outcome = set().call(&ToolCall::new("1", name, text), &ToolContext::new()).now_or_never().unwrap();
-        assert_eq!(outcome.unwrap_err().to_string(), "invalid arguments: `it.map.a` is given twice", "{name}");
+        let outcome =
+            set().call(&ToolCall::new("1", name, text), &ToolContext::new()).now_or_never().unwrap();
+        assert_eq!(
+            outcome.unwrap_err().to_string(),
+            "invalid arguments: `it.map.a` is given twice",
+            "{name}"
+        );
     }
     // A string remains a string.
     let call = ToolCall::new("1", "of_values", text);
@@ -191,9 +193,11 @@ fn an_object_in_a_string_has_no_duplicates_either() {
 
 #[test]
 fn all_mistakes_are_reported_once() {
-    let text = r#"{"it": {"map": {"a": 1, "a": 2}, "plain": {"a": 1, "a": "x"}}, "amount": "many", "amount": 1}"#;
+    let text =
+        r#"{"it": {"map": {"a": 1, "a": 2}, "plain": {"a": 1, "a": "x"}}, "amount": "many", "amount": 1}"#;
     for name in ["declared", "method", "closure"] {
-        let outcome = set().call(&ToolCall::new("1", name, text), &ToolContext::new()).now_or_never().unwrap();
+        let outcome =
+            set().call(&ToolCall::new("1", name, text), &ToolContext::new()).now_or_never().unwrap();
         let error = outcome.unwrap_err().to_string();
         for path in ["it.map.a", "it.plain.a", "amount"] {
             assert_eq!(error.matches(&format!("`{path}` is given twice")).count(), 1, "{name}: {error}");

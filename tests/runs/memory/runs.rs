@@ -9,7 +9,7 @@ use tests::support::ways::restored;
 use tool_core::memory::{InMemoryStore, RunConflict, RunStore, SaveOutcome, StoreFuture};
 use tool_core::run::{Run, RunRevision};
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, Message, RunErrorKind, SqliteStore};
+use tool_core::{Agent, ChatMemory, Message, RunErrorKind, SqliteStore};
 
 async fn stores() -> [(&'static str, Arc<dyn RunStore>); 2] {
     [
@@ -118,6 +118,26 @@ async fn a_copy_of_a_finished_run_is_refused() {
     assert!(matches!(error.kind(), RunErrorKind::Conflict) && !error.is_resumable(), "{error}");
     assert_eq!(model.requests().len(), 1, "the model was not called again");
     assert!(agent.stored_runs().await.unwrap().is_empty());
+}
+
+/// A copy that has an answer already neither stores it nor removes the run that another copy continues.
+#[tokio::test]
+async fn an_outdated_copy_cannot_finish() {
+    let (store, memory) = (InMemoryStore::new(), ChatMemory::in_memory());
+    let model = ScriptedModel::new().says("One.");
+    let agent = Agent::builder(model).run_store(store.clone()).memory(memory.clone()).build().unwrap();
+    let mut run = agent.ask("First?").conversation("a").start();
+    while run.advance().await.unwrap() {}
+    let copy = run.run().clone();
+    let id = copy.id().to_string();
+    let mut other = store.load_run(&id).await.unwrap().unwrap();
+    other.reject_answer("too short").unwrap();
+    store.save_run(&id, &mut other).await.unwrap();
+    drop(run);
+    let error = agent.resume(copy).start().finish().await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Conflict), "{error}");
+    assert_eq!(store.runs().await.unwrap(), [id]);
+    assert!(memory.messages(&"a".into()).await.unwrap().is_empty());
 }
 
 /// A store whose next save fails or hangs, before or after it took effect.

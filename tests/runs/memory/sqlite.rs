@@ -380,7 +380,8 @@ fn updates_files_of_version_1() {
             file.execute("INSERT INTO runs VALUES (?1, ?2, 0)", [id, state]).unwrap();
         }
         let message = serde_json::to_string(&Message::user("u")).unwrap();
-        file.execute("INSERT INTO messages (conversation, message) VALUES ('user-7', ?1)", [message]).unwrap();
+        file.execute("INSERT INTO messages (conversation, message) VALUES ('user-7', ?1)", [message])
+            .unwrap();
     }
     // Several processes may update it at once.
     thread::scope(|scope| {

@@ -1,11 +1,10 @@
 //! The tokens of a JSON text, and what can be seen in them in one pass: duplicate members, depth, and the value at an offset.
 //!
-//! serde_json parses no text without interpreting its numbers, and not deeper than 128 levels. These passes have no such
-//! limits, and do not recurse.
+//! serde_json refuses numbers that no `f64` can hold and more than 128 levels, even where the type of the tool ignores the
+//! value. These passes do not, and they do not recurse.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
-use std::fmt::Write as _;
 
 use crate::arguments::MAX_REPORT_BYTES;
 use crate::arguments::explain::MAX_DEPTH;
@@ -165,8 +164,7 @@ impl<'a> Containers<'a> {
         for one in &self.stack {
             match one.is_object {
                 true => path.extend([".", &decode(one.name)]),
-                // Writing to a string cannot fail.
-                false => drop(write!(path, "[{}]", one.values)),
+                false => path.push_str(&format!("[{}]", one.values)),
             }
         }
         path
@@ -309,7 +307,10 @@ mod tests {
     #[test]
     fn measures_the_depth() {
         for (text, depth) in [("1", 0), ("{}", 1), (r#"{"a":[{}]}"#, 3), (r#"{"a":"[[[[","b":[]}"#, 2)] {
-            assert!(!is_deeper_than(depth, text) && (depth == 0 || is_deeper_than(depth - 1, text)), "{text}");
+            assert!(
+                !is_deeper_than(depth, text) && (depth == 0 || is_deeper_than(depth - 1, text)),
+                "{text}"
+            );
         }
     }
 
@@ -334,7 +335,8 @@ mod tests {
 
     #[test]
     fn accepts_any_text_and_offset() {
-        for text in ["", "{", "[1,", r#"{"a"#, r#"{"a": "b\"#, "\"\\é", "]", "}}{", r#"{"a":{"b" 1"#, "é,ü"] {
+        for text in ["", "{", "[1,", r#"{"a"#, r#"{"a": "b\"#, "\"\\é", "]", "}}{", r#"{"a":{"b" 1"#, "é,ü"]
+        {
             for offset in 0..=text.len() + 1 {
                 let _ = value_at(text, offset);
             }

@@ -29,6 +29,8 @@ impl RunDriver {
 
     /// Adds the new messages to the conversation if the run has an answer, and removes a finished run from the store.
     pub(super) async fn commit(&mut self) -> Result<(), RunErrorKind> {
+        // A copy that is outdated must not remove the run that another one continues.
+        self.store_run().await?;
         let agent = self.tools.agent().clone();
         let (Some(memory), Some(id)) = (&agent.0.memory, self.run.conversation()) else {
             return self.remove_stored_run().await;

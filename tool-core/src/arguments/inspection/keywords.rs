@@ -47,7 +47,8 @@ pub(super) fn is_64_bit(schema: &Map<String, Value>, text: &str) -> bool {
     if !is_number || has_type(schema, "0.5") {
         return true;
     }
-    repair::integer(text).is_none_or(|integer| integer.parse::<i64>().is_ok() || integer.parse::<u64>().is_ok())
+    repair::integer(text)
+        .is_none_or(|integer| integer.parse::<i64>().is_ok() || integer.parse::<u64>().is_ok())
 }
 
 /// Returns `true` if `enum` and `const` allow the value, if they are present.

@@ -179,7 +179,11 @@ impl<'s> Inspection<'s> {
         }
         // The judge reads numbers of at most 64 bits; a type that is read from the text can have more.
         if self.judge.is_some() && !is_64_bit(schema, text) {
-            return self.report_value(path, &format!("an integer from {} to {}", i64::MIN, u64::MAX), &quote(text));
+            return self.report_value(
+                path,
+                &format!("an integer from {} to {}", i64::MIN, u64::MAX),
+                &quote(text),
+            );
         }
         match text.as_bytes().first() {
             Some(b'{') => self.inspect_object(path, schema, text, depth),

@@ -201,9 +201,11 @@ impl RunStore for SqliteStore {
         let id = id.to_owned();
         self.0.run(move |connection| {
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            let remember = "INSERT INTO removed_runs (run) SELECT run FROM runs WHERE id = ?1 AND run IS NOT NULL";
+            let remember =
+                "INSERT INTO removed_runs (run) SELECT run FROM runs WHERE id = ?1 AND run IS NOT NULL";
             transaction.execute(remember, [&id])?;
-            let forget = "DELETE FROM removed_runs WHERE number <= (SELECT max(number) FROM removed_runs) - ?1";
+            let forget =
+                "DELETE FROM removed_runs WHERE number <= (SELECT max(number) FROM removed_runs) - ?1";
             transaction.execute(forget, [MAX_REMOVED as i64])?;
             transaction.execute("DELETE FROM runs WHERE id = ?1", [&id])?;
             Ok(transaction.commit()?)
