@@ -1,14 +1,15 @@
 //! Calls that await approval: the run stops, is stored, and continues with the user's decision.
 
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 use tests::support::ways::{alike, in_all_ways, restored};
 use tool_core::agent::AgentBuilder;
-use tool_core::model::ToolDefinitions;
+use tool_core::model::{ToolDefinition, ToolDefinitions, ToolPolicy};
 use tool_core::run::{Run, Step};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::ToolErrorKind;
-use tool_core::{Agent, Approval, Event, Message, RunErrorKind, ToolCall, tool, tools};
+use tool_core::{Agent, Approval, Event, Message, RunErrorKind, Tool, ToolCall, ToolSet, tool, tools};
 
 use crate::refusal;
 
@@ -235,4 +236,142 @@ async fn refuses_calls_before_tools_were_offered() {
         "it awaits approval"
     );
     assert!(resumed.execute(calls[1].clone()).await.unwrap().outcome().is_ok());
+}
+
+#[tool]
+fn restore() {}
+
+/// A tool with any definition, which counts its calls.
+struct Wipe(ToolDefinition, Arc<AtomicU32>);
+
+impl Tool for Wipe {
+    fn definition(&self) -> &ToolDefinition {
+        &self.0
+    }
+
+    fn call<'a>(
+        &'a self,
+        _arguments: &'a str,
+        _context: &'a tool_core::ToolContext,
+    ) -> tool_core::tool::ToolFuture<'a> {
+        self.1.fetch_add(1, Ordering::SeqCst);
+        tool_core::tool::ToolFuture::boxed(async { Ok("wiped".into()) })
+    }
+}
+
+fn wipe() -> ToolDefinition {
+    let mut policy = ToolPolicy::default();
+    policy.needs_approval = true;
+    let schema = serde_json::json!({
+        "type": "object",
+        "properties": { "path": { "type": "string" }, "depth": { "type": "integer", "minimum": 1 } },
+    });
+    ToolDefinition::new("wipe")
+        .with_description("Wipes the cache")
+        .with_parameters(schema)
+        .with_policy(policy)
+}
+
+/// Returns an agent whose tool `wipe` has this definition.
+fn wiping(definition: ToolDefinition, calls: &Arc<AtomicU32>, model: ScriptedModel) -> Agent {
+    let tools = ToolSet::default().with(Wipe(definition, Arc::clone(calls))).unwrap();
+    Agent::builder(model).tools(tools).undo_tools(tools![restore]).build().unwrap()
+}
+
+/// Returns the stored run of an agent whose call was approved under the definition of [`wipe`].
+async fn approved(calls: &Arc<AtomicU32>) -> Run {
+    let model = ScriptedModel::new().calls("wipe", r#"{"path": "a"}"#);
+    let error = wiping(wipe(), calls, model).ask("Wipe").await.unwrap_err();
+    let mut run = restored(error.into_run());
+    run.resolve_all_approvals(&Approval::Approve);
+    restored(run)
+}
+
+#[tokio::test]
+async fn an_approval_is_bound_to_the_definition() {
+    let changed_policy = |change: fn(&mut ToolPolicy)| {
+        let mut policy = wipe().policy();
+        change(&mut policy);
+        wipe().with_policy(policy)
+    };
+    let other_schema =
+        serde_json::json!({ "type": "object", "properties": { "path": { "type": "string" } } });
+    let same_schema = serde_json::json!({
+        "properties": { "depth": { "minimum": 1, "type": "integer" }, "path": { "type": "string" } },
+        "type": "object",
+    });
+    let table = [
+        (wipe(), true),
+        // The order of members has no meaning.
+        (wipe().with_parameters(same_schema), true),
+        (wipe().with_description("Wipes the disk"), false),
+        (wipe().with_parameters(other_schema), false),
+        (wipe().with_undo("restore"), false),
+        (changed_policy(|policy| policy.at_most_once = true), false),
+        (changed_policy(|policy| policy.needs_approval = false), false),
+    ];
+    for (definition, is_executed) in table {
+        let calls = Arc::default();
+        let done = ScriptedModel::new().says("Done.");
+        let agent = wiping(definition.clone(), &calls, done);
+        let run = approved(&calls).await;
+        let outcome = agent.resume(run).await;
+        assert_eq!(calls.load(Ordering::SeqCst), u32::from(is_executed), "{definition:?}");
+        if is_executed {
+            assert_eq!(outcome.unwrap().text(), "Done.");
+            continue;
+        }
+        let error = outcome.unwrap_err();
+        assert!(matches!(error.kind(), RunErrorKind::ApprovalNeeded), "{definition:?} {error}");
+        assert_eq!(error.awaiting_approval().count(), 1);
+        // Asked again, the approval is for the present definition.
+        let mut run = restored(error.into_run());
+        run.resolve_all_approvals(&Approval::Approve);
+        assert_eq!(agent.resume(run).await.unwrap().text(), "Done.");
+        assert_eq!(calls.load(Ordering::SeqCst), 1, "{definition:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_approved_call_of_a_tool_that_is_gone_is_not_executed() {
+    let calls = Arc::default();
+    let run = approved(&calls).await;
+    let agent = erasing(ScriptedModel::new().says("It is gone.")).build().unwrap();
+    let answer = agent.resume(run).await.unwrap();
+    let error = answer.tool_executions()[0].outcome().unwrap_err();
+    assert_eq!(error.to_string(), "there is no tool `wipe`; the tools are `erase`, `look`");
+    assert_eq!(calls.load(Ordering::SeqCst), 0);
+}
+
+/// States of earlier versions contain the policy, but no hash.
+#[tokio::test]
+async fn an_approval_without_a_hash_is_bound_to_the_policy() {
+    let mut at_most_once = wipe().policy();
+    at_most_once.at_most_once = true;
+    for (definition, is_executed) in [
+        (wipe(), true),
+        (wipe().with_description("Wipes the disk"), true),
+        (wipe().with_policy(at_most_once), false),
+    ] {
+        let calls = Arc::default();
+        let mut state = serde_json::to_value(approved(&calls).await).unwrap();
+        let call = &mut state["stage"]["calling"]["calls"][0];
+        assert!(call.as_object_mut().unwrap().remove("definition").is_some());
+        let run: Run = serde_json::from_value(state).unwrap();
+        let outcome = wiping(definition, &calls, ScriptedModel::new().says("Done.")).resume(run).await;
+        assert_eq!((outcome.is_ok(), calls.load(Ordering::SeqCst)), (is_executed, u32::from(is_executed)));
+    }
+}
+
+/// It is unknown whether the call had its effect, so it is neither executed nor asked again.
+#[tokio::test]
+async fn a_started_call_is_not_repeated_with_another_definition() {
+    let calls = Arc::default();
+    let mut run = approved(&calls).await;
+    run.begin_call("call_1_0").unwrap();
+    let agent = wiping(wipe().with_description("Wipes the disk"), &calls, ScriptedModel::new().says("Done."));
+    let answer = agent.resume(restored(run)).await.unwrap();
+    let error = answer.tool_executions()[0].outcome().unwrap_err();
+    assert_eq!(error.kind(), ToolErrorKind::OutcomeUnknown, "{error}");
+    assert_eq!(calls.load(Ordering::SeqCst), 0);
 }

@@ -2,6 +2,7 @@
 
 mod approving;
 mod breaking;
+mod contending;
 mod control;
 mod crash;
 mod keys;

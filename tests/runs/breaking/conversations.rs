@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tool_core::memory::{ChatStore, InMemoryStore, RunStore, StoreFuture};
+use tool_core::memory::{ChatStore, InMemoryStore, RunStore, SaveOutcome, StoreFuture};
 use tool_core::model::{AssistantMessage, ChatResponse, ConversationId, ModelError};
+use tool_core::run::{Run, RunRevision};
 use tool_core::{Agent, ChatMemory, Message, RunErrorKind, SqliteStore, tool, tools};
 
 use super::{Puppet, call, conversation, history, memories, reply};
@@ -150,11 +151,16 @@ impl ChatStore for Refusing {
 }
 
 impl RunStore for Refusing {
-    fn save_run<'a>(&'a self, id: &'a str, run: &'a tool_core::run::Run) -> StoreFuture<'a, ()> {
-        self.unless_refusing(self.store.save_run(id, run))
+    fn replace_run<'a>(
+        &'a self,
+        id: &'a str,
+        expected: Option<&'a RunRevision>,
+        run: &'a Run,
+    ) -> StoreFuture<'a, SaveOutcome> {
+        self.unless_refusing(self.store.replace_run(id, expected, run))
     }
 
-    fn load_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<tool_core::run::Run>> {
+    fn load_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Run>> {
         self.store.load_run(id)
     }
 
@@ -217,6 +223,12 @@ async fn executes_no_calls_of_a_run_that_cannot_be_stored() {
     let stored = store.load_run(&ids[0]).await.unwrap().unwrap();
     assert_eq!(stored.turns(), 1);
     assert_valid(error.messages());
+    // The run of the error continues that state, also if it was serialised meanwhile.
+    store.refuses.store(false, Ordering::SeqCst);
+    let agent = Agent::builder(Puppet::calling(|_| vec![])).tools(tools![refuse, never]);
+    let agent = agent.context(store.clone()).run_store(store.clone()).build().unwrap();
+    agent.resume(restored(error.into_run())).await.unwrap();
+    assert!(store.runs().await.unwrap().is_empty());
 }
 
 #[tokio::test]

@@ -4,9 +4,9 @@ use std::future::poll_fn;
 use std::task::Poll;
 
 use futures_util::FutureExt;
-use tool_core::memory::{ChatStore, RunStore, StoreFuture};
+use tool_core::memory::{ChatStore, RunStore, SaveOutcome, StoreFuture};
 use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ConversationId, ModelFuture};
-use tool_core::run::Run;
+use tool_core::run::{Run, RunRevision};
 use tool_core::{
     Agent, Approval, ChatMemory, ChatModel, Message, SqliteStore, ToolCall, ToolContext, ToolError, tool,
     tools,
@@ -238,8 +238,13 @@ impl ChatStore for Mortal {
 }
 
 impl RunStore for Mortal {
-    fn save_run<'a>(&'a self, id: &'a str, run: &'a Run) -> StoreFuture<'a, ()> {
-        self.through(self.store.save_run(id, run))
+    fn replace_run<'a>(
+        &'a self,
+        id: &'a str,
+        expected: Option<&'a RunRevision>,
+        run: &'a Run,
+    ) -> StoreFuture<'a, SaveOutcome> {
+        self.through(self.store.replace_run(id, expected, run))
     }
 
     fn load_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Run>> {

@@ -1,5 +1,6 @@
-//! Conversation memory: windows, repair of histories, exclusive access, and the SQLite store.
+//! Conversation memory: windows, repair of histories, exclusive access, and the SQLite store; stored runs.
 
 mod histories;
 mod opening;
+mod runs;
 mod sqlite;

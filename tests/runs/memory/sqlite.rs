@@ -10,7 +10,7 @@ use std::thread::{self, Thread};
 use futures_util::FutureExt;
 use rusqlite::Connection;
 use tool_core::content::{Content, Image, JsonText, Part};
-use tool_core::memory::{ChatStore, MemoryErrorKind, RunStore};
+use tool_core::memory::{ChatStore, MemoryErrorKind, RunConflict, RunStore};
 use tool_core::model::{AssistantMessage, ConversationId, ToolMessage};
 use tool_core::run::Run;
 use tool_core::{ChatMemory, Message, SqliteStore, ToolCall};
@@ -91,7 +91,7 @@ fn contents_persist_without_a_runtime() {
     let store = open(&directory.file());
     block_on(store.append(&id(), &conversation())).unwrap();
     block_on(store.append(&id(), &[Message::user("last")])).unwrap();
-    block_on(store.save_run("r", &Run::new(conversation()))).unwrap();
+    block_on(store.save_run("r", &mut Run::new(conversation()))).unwrap();
     drop(store);
     let store = open(&directory.file());
     let mut expected = conversation();
@@ -265,7 +265,7 @@ fn reports_a_corrupt_row_without_its_content() {
 fn reports_a_corrupt_run() {
     let directory = Directory::new();
     let store = open(&directory.file());
-    block_on(store.save_run("a\nb", &Run::new([Message::user("secret")]))).unwrap();
+    block_on(store.save_run("a\nb", &mut Run::new([Message::user("secret")]))).unwrap();
     let file = Connection::open(directory.file()).unwrap();
     file.execute("UPDATE runs SET state = '{}'", []).unwrap();
     let error = block_on(store.load_run("a\nb")).unwrap_err();
@@ -273,6 +273,9 @@ fn reports_a_corrupt_run() {
         error.to_string(),
         "the state of the run `a\\nb` is corrupt or was written by another version (line 1, column 2); remove the run"
     );
+    // The way out that the error suggests.
+    block_on(store.remove_run("a\nb")).unwrap();
+    block_on(store.save_run("a\nb", &mut Run::new([Message::user("a")]))).unwrap();
     let is_recent = "SELECT abs(updated - unixepoch()) < 60 FROM runs";
     assert!(file.query_row(is_recent, [], |row| row.get::<_, bool>(0)).unwrap());
 }
@@ -285,8 +288,8 @@ fn refuses_other_files_without_changing_them() {
         ("PRAGMA user_version = 1", foreign),
         ("PRAGMA application_id = 7", foreign),
         (
-            "PRAGMA application_id = 0x746f6f6c; PRAGMA user_version = 2",
-            "its tables have version 2, but this program supports version 1; \
+            "PRAGMA application_id = 0x746f6f6c; PRAGMA user_version = 3",
+            "its tables have version 3, but this program supports version 2; \
              update the program or use another file",
         ),
     ];
@@ -354,4 +357,91 @@ async fn skips_operations_whose_future_was_dropped() {
     other.execute_batch("COMMIT").unwrap();
     append.await.unwrap();
     assert_eq!(store.load(&id).await.unwrap(), first);
+}
+
+/// The tables of version 1, which had no revisions.
+const VERSION_1: &str = "
+    CREATE TABLE messages (id INTEGER PRIMARY KEY, conversation TEXT NOT NULL, message TEXT NOT NULL);
+    CREATE INDEX messages_by_conversation ON messages (conversation);
+    CREATE TABLE runs (id TEXT PRIMARY KEY NOT NULL, state TEXT NOT NULL, updated INTEGER NOT NULL);
+    PRAGMA application_id = 0x746f6f6c;
+    PRAGMA user_version = 1;
+";
+
+#[test]
+fn updates_files_of_version_1() {
+    let directory = Directory::new();
+    let run = Run::new(conversation());
+    {
+        let file = Connection::open(directory.file()).unwrap();
+        file.execute_batch(VERSION_1).unwrap();
+        let state = serde_json::to_string(&run).unwrap();
+        for (id, state) in [("a", &*state), ("b", &state), ("broken", "{")] {
+            file.execute("INSERT INTO runs VALUES (?1, ?2, 0)", [id, state]).unwrap();
+        }
+        let message = serde_json::to_string(&Message::user("u")).unwrap();
+        file.execute("INSERT INTO messages (conversation, message) VALUES ('user-7', ?1)", [message])
+            .unwrap();
+    }
+    // Several processes may update it at once.
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| open(&directory.file()));
+        }
+    });
+    let store = open(&directory.file());
+    assert_eq!(block_on(store.load(&id())).unwrap(), [Message::user("u")]);
+    assert_eq!(block_on(store.runs()).unwrap(), ["a", "b", "broken"]);
+    // One of two copies continues the run, whether it was loaded from the file or stored by the application.
+    let mut copies = [block_on(store.load_run("a")).unwrap().unwrap(), run.clone()];
+    assert_eq!((copies[0].messages(), copies[0].revision()), (&*conversation(), None));
+    block_on(store.save_run("a", &mut copies[0])).unwrap();
+    block_on(store.save_run("a", &mut copies[1])).unwrap_err().downcast::<RunConflict>().unwrap();
+    let another = &mut Run::new(conversation());
+    block_on(store.save_run("b", another)).unwrap_err().downcast::<RunConflict>().unwrap();
+    // A removed run does not return.
+    block_on(store.remove_run("b")).unwrap();
+    block_on(store.save_run("b", &mut copies[1])).unwrap_err().downcast::<RunConflict>().unwrap();
+    block_on(store.remove_run("broken")).unwrap();
+    assert_eq!(block_on(store.runs()).unwrap(), ["a"]);
+}
+
+/// Conversations are private, so no other user of the machine may read the files.
+#[cfg(unix)]
+#[test]
+fn only_its_owner_can_read_a_new_file() {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    let modes = |directory: &Path| {
+        let files = fs::read_dir(directory).unwrap().map(|file| {
+            let file = file.unwrap();
+            (file.file_name().into_string().unwrap(), file.metadata().unwrap().permissions().mode() & 0o777)
+        });
+        let mut modes: Vec<_> = files.collect();
+        modes.sort();
+        modes
+    };
+    let directory = Directory::new();
+    let store = open(&directory.file());
+    block_on(store.append(&id(), &conversation())).unwrap();
+    let expected = ["a.db", "a.db-shm", "a.db-wal"].map(|name| (name.to_owned(), 0o600));
+    assert_eq!(modes(&directory.0), expected);
+    drop(store);
+
+    // An existing file keeps its mode, and the files next to it have the same.
+    let directory = Directory::new();
+    fs::write(directory.file(), "").unwrap();
+    fs::set_permissions(directory.file(), Permissions::from_mode(0o640)).unwrap();
+    let store = open(&directory.file());
+    block_on(store.append(&id(), &conversation())).unwrap();
+    let expected = ["a.db", "a.db-shm", "a.db-wal"].map(|name| (name.to_owned(), 0o640));
+    assert_eq!(modes(&directory.0), expected);
+
+    // SQLite itself creates no file, which others could read for a moment.
+    let directory = Directory::new();
+    symlink(directory.0.join("missing.db"), directory.file()).unwrap();
+    let error = block_on(SqliteStore::open(directory.file())).unwrap_err();
+    assert_eq!(error.kind(), MemoryErrorKind::Open);
+    assert!(!directory.0.join("missing.db").exists());
 }

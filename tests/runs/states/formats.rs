@@ -133,6 +133,7 @@ fn runs() -> Vec<(&'static str, Run)> {
     waiting.record_result(second).unwrap();
     assert!(matches!(waiting.next(&definitions), Step::NeedsApproval(calls) if calls.len() == 1));
 
+    let waiting_with_hash = waiting.clone();
     let mut asking_again = waiting.clone();
     asking_again.resolve_approval("call_c", tool_core::Approval::deny("not today")).unwrap();
     let mut answered = asking_again.clone();
@@ -156,6 +157,7 @@ fn runs() -> Vec<(&'static str, Run)> {
         ("asking", asking),
         ("calling", calling),
         ("waiting", waiting),
+        ("waiting_with_hash", waiting_with_hash),
         ("asking_again", asking_again),
         ("answered", answered),
         ("returned", returned),
@@ -170,6 +172,13 @@ async fn resumes_runs_of_format_2_and_writes_them_unchanged() {
     for (name, run) in runs() {
         let mut state = serde_json::to_value(&run).unwrap();
         state["id"] = "run_00000000000000000000000000000000".into();
+        if name != "waiting_with_hash" {
+            // The first states of format 2 have no hashes of definitions.
+            let calls = state.pointer_mut("/stage/calling/calls").and_then(Value::as_array_mut);
+            for call in calls.into_iter().flatten() {
+                call.as_object_mut().unwrap().remove("definition");
+            }
+        }
         let path = folder(2).join(format!("{name}.json"));
         if std::env::var_os("BLESS").is_some() && !path.exists() {
             std::fs::write(&path, serde_json::to_string_pretty(&state).unwrap() + "\n").unwrap();
@@ -183,6 +192,7 @@ async fn resumes_runs_of_format_2_and_writes_them_unchanged() {
         ("asking", "That is all. (0 calls, 0 tokens)"),
         ("calling", waits),
         ("waiting", waits),
+        ("waiting_with_hash", waits),
         ("asking_again", "That is all. (3 calls, 110 tokens)"),
         ("answered", "It is 3. (3 calls, 110 tokens)"),
         ("returned", "Ticket 7 (4 calls, 220 tokens)"),

@@ -217,8 +217,10 @@ impl Agent {
     /// # }
     /// ```
     ///
-    /// Nothing prevents two processes from resuming the same run: with several processes, the application decides which one
-    /// does.
+    /// If a run is resumed twice, even by two processes at once, one of them continues, and the other fails with
+    /// [`RunErrorKind::Conflict`](crate::RunErrorKind::Conflict) and executes nothing. A process that loads a run which another
+    /// one is still driving takes it over, as after a crash: the other one fails at its next step, and its running calls count
+    /// as interrupted.
     ///
     /// # Errors
     ///

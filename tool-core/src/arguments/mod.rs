@@ -1,5 +1,6 @@
 //! The arguments of a call: parsing, repair, limits and explanations of mistakes.
 
+mod duplicates;
 pub(crate) mod explain;
 pub(crate) mod inspection;
 #[allow(missing_docs, reason = "for generated code only")]
@@ -13,7 +14,9 @@ mod parameter;
 pub(crate) mod repair;
 pub(crate) mod schema_limits;
 pub(crate) mod schemas;
+pub(crate) mod tokens;
 
+pub(crate) use self::duplicates::accepts_duplicates;
 #[cfg(feature = "dynamic")]
 pub(crate) use self::inspection::Verdict;
 pub(crate) use self::inspection::{Inspection, Judge};
@@ -26,6 +29,7 @@ pub(crate) use self::omitted::without_omitted;
 pub(crate) use self::parameter::{Parameter, ToolParameter};
 pub use self::repair::Repair;
 pub(crate) use self::schema_limits::LimitViolation;
+pub(crate) use self::tokens::duplicate_members;
 
 /// The items of this module that generated code refers to.
 pub(crate) mod private {

@@ -5,16 +5,17 @@ use std::borrow::Cow;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::arguments::Members;
+use crate::arguments::{Members, duplicate_members};
 use crate::schema::{Choices, is_nullable};
 
 /// The maximum depth of a text.
 const MAX_DEPTH: usize = 128;
 
-/// Removes each `null` of a property that is optional and not nullable. Returns `None` if there is none.
+/// Removes each `null` of a property that is optional and not nullable. Returns `None` if there is none, or if a member is
+/// duplicate: the tool refuses such a text, of which nothing must be removed before.
 #[inline]
 pub(crate) fn without_omitted(schema: &Value, text: &str) -> Option<String> {
-    if !text.contains("null") {
+    if !text.contains("null") || !duplicate_members(text).is_empty() {
         return None;
     }
     match (Remover { choices: Choices::new(schema) }).remove(&[schema], text.trim_ascii(), 0)? {
@@ -176,6 +177,8 @@ mod tests {
                 Some(r#"{"item":{"kind":"deep","item":{"kind":"deep"}}}"#),
             ),
             (r#"{"unknown": null}"#, None),
+            (r#"{"c": 1, "a": 1, "a": null}"#, None),
+            (r#"{"a": null, "c": 1, "list": [{"kind": 1, "kind": 2}]}"#, None),
             ("null", None),
             ("[null]", None),
             (r#"{"a": null"#, None),

@@ -372,7 +372,8 @@ fn repair_enum<'a>(values: &[Value], text: &'a str) -> Option<Cow<'a, str>> {
 /// integer.
 pub(crate) fn integer(text: &str) -> Option<Cow<'_, str>> {
     if !text.contains(['.', 'e', 'E']) {
-        return Some(Cow::Borrowed(text));
+        // serde_json reads `-0` as a number with a fraction.
+        return Some(if text == "-0" { Cow::Owned("0".into()) } else { Cow::Borrowed(text) });
     }
     let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
     let exponent: i64 = exponent.parse().ok()?;
@@ -383,7 +384,7 @@ pub(crate) fn integer(text: &str) -> Option<Cow<'_, str>> {
     let point = i64::try_from(whole.len()).ok()?.checked_add(exponent)?;
     let digits = format!("{whole}{fraction}");
     if digits.bytes().all(|digit| digit == b'0') {
-        return Some(Cow::Borrowed("0"));
+        return Some(Cow::Owned("0".into()));
     }
     let point = usize::try_from(point).ok().filter(|point| *point <= MAX_DIGITS)?;
     let (integer, rest) = digits.split_at_checked(point).unwrap_or((&digits, ""));
@@ -411,6 +412,7 @@ mod tests {
             ("120e-1", Some("12")),
             ("0.0", Some("0")),
             ("-0.0", Some("0")),
+            ("-0", Some("0")),
             ("0e999999999", Some("0")),
             ("0.5e1", Some("5")),
             ("9007199254740993.0", Some("9007199254740993")),

@@ -150,3 +150,28 @@ impl Error for MemoryError {
         self.error.source()
     }
 }
+
+/// The error of [`RunStore::save_run`](crate::memory::RunStore::save_run) for a copy of a run that is outdated: the run was saved
+/// or removed elsewhere since the copy was loaded. Nothing was stored.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the run `{}` was continued or removed elsewhere since this copy was loaded; \
+     load its current state with `load_run`, if there is one",
+    id.escape_debug()
+)]
+pub struct RunConflict {
+    id: String,
+}
+
+impl RunConflict {
+    #[cold]
+    pub(super) fn new(id: &str) -> Self {
+        Self { id: id.to_owned() }
+    }
+
+    /// Returns the id under which the run is stored.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+}

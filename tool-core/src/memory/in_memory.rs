@@ -1,12 +1,13 @@
 //! A store in memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::memory::{ChatStore, RunStore, StoreFuture};
+use super::store::MAX_REMOVED;
+use crate::memory::{ChatStore, RunStore, SaveOutcome, StoreFuture};
 use crate::model::{ConversationId, Message};
-use crate::run::Run;
+use crate::run::{Run, RunId, RunRevision};
 
 /// A store that holds conversations and runs for the lifetime of the program. Clones share their contents.
 ///
@@ -30,6 +31,8 @@ pub struct InMemoryStore(Arc<Mutex<Contents>>);
 struct Contents {
     conversations: BTreeMap<ConversationId, Vec<Message>>,
     runs: BTreeMap<String, Run>,
+    /// The runs that were removed last.
+    removed: VecDeque<RunId>,
 }
 
 impl InMemoryStore {
@@ -72,10 +75,24 @@ impl ChatStore for InMemoryStore {
 }
 
 impl RunStore for InMemoryStore {
-    fn save_run<'a>(&'a self, id: &'a str, run: &'a Run) -> StoreFuture<'a, ()> {
+    fn replace_run<'a>(
+        &'a self,
+        id: &'a str,
+        expected: Option<&'a RunRevision>,
+        run: &'a Run,
+    ) -> StoreFuture<'a, SaveOutcome> {
         Box::pin(async move {
-            self.contents().runs.insert(id.to_owned(), run.clone());
-            Ok(())
+            let mut contents = self.contents();
+            let is_current = match contents.runs.get(id) {
+                Some(stored) => stored.revision() == expected,
+                None => expected.is_none() && !contents.removed.contains(run.id()),
+            };
+            if !is_current {
+                return Ok(SaveOutcome::Conflict);
+            }
+            let stored = run.clone().with_revision(run.revision().cloned());
+            contents.runs.insert(id.to_owned(), stored);
+            Ok(SaveOutcome::Saved)
         })
     }
 
@@ -85,7 +102,13 @@ impl RunStore for InMemoryStore {
 
     fn remove_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, ()> {
         Box::pin(async move {
-            self.contents().runs.remove(id);
+            let mut contents = self.contents();
+            if let Some(run) = contents.runs.remove(id) {
+                if contents.removed.len() == MAX_REMOVED {
+                    contents.removed.pop_front();
+                }
+                contents.removed.push_back(run.id().clone());
+            }
             Ok(())
         })
     }

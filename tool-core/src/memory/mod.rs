@@ -11,10 +11,10 @@ mod store;
 mod window;
 
 pub use self::chat_memory::{ChatMemory, OpenConversation};
-pub use self::error::{MemoryError, MemoryErrorKind};
+pub use self::error::{MemoryError, MemoryErrorKind, RunConflict};
 pub use self::in_memory::InMemoryStore;
 pub use self::repair::repair_history;
 #[cfg(feature = "sqlite")]
 pub use self::sqlite::SqliteStore;
-pub use self::store::{ChatStore, RunStore, StoreFuture};
+pub use self::store::{ChatStore, RunStore, SaveOutcome, StoreFuture};
 pub use self::window::Window;

@@ -5,8 +5,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use crate::memory::RunConflict;
 use crate::model::{ConversationId, Message};
-use crate::run::Run;
+use crate::run::{Run, RunRevision};
 
 /// The future of one operation of a [`ChatStore`] or a [`RunStore`].
 pub type StoreFuture<'a, T> =
@@ -94,31 +95,129 @@ pub trait ChatStore: Send + Sync {
 
 /// A store for the states of runs, such as those that await approval, under ids chosen by the application.
 ///
+/// A state is replaced only by a run that continues it: each save gives the run a new [revision](Run::revision), and a copy
+/// that was loaded before the last save, or before the run was removed, cannot be saved any more. So if two processes resume
+/// one run, one of them continues, and the other gets a [`RunConflict`] before it has executed anything.
+///
 /// ```
-/// use tool_core::memory::{InMemoryStore, RunStore};
+/// use tool_core::memory::{InMemoryStore, RunConflict, RunStore};
 /// use tool_core::run::Run;
 /// use tool_core::Message;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
 /// let store = InMemoryStore::new();
-/// store.save_run("order-17", &Run::new([Message::user("Cancel my order.")])).await?;
+/// store.save_run("order-17", &mut Run::new([Message::user("Cancel my order.")])).await?;
 ///
-/// let run = store.load_run("order-17").await?.ok_or("unknown run")?;
+/// let mut run = store.load_run("order-17").await?.ok_or("unknown run")?;
+/// let mut copy = store.load_run("order-17").await?.ok_or("unknown run")?;
 /// assert_eq!(run.messages()[0].text(), "Cancel my order.");
+/// store.save_run("order-17", &mut run).await?;
+/// assert!(store.save_run("order-17", &mut copy).await.unwrap_err().is::<RunConflict>());
+///
 /// store.remove_run("order-17").await?;
+/// assert!(store.save_run("order-17", &mut run).await.unwrap_err().is::<RunConflict>());
 /// assert!(store.runs().await?.is_empty());
 /// # Ok(())
 /// # }
 /// ```
+///
+/// # Contract
+///
+/// - [`replace_run`](Self::replace_run) compares and replaces in one atomic operation, for all processes that use the store.
+///   If its future is dropped before it completes, either the previous state or the new one is stored.
+/// - The loaded run has the revision of the stored state. The serialised form of a run contains it.
+/// - After [`remove_run`](Self::remove_run), no earlier copy of the run is stored again. Copies with a revision find no state
+///   to replace. For a copy that was never stored, the store remembers the [id](Run::id) of the removed run for a time; the
+///   stores of this crate remember the last 1,000.
+/// - An operation sees the effects of those that were started earlier, even if their futures were dropped.
+/// - No operation blocks its thread.
+///
+/// ```
+/// use std::collections::{BTreeMap, HashSet};
+/// use std::sync::Mutex;
+///
+/// use tool_core::memory::{RunStore, SaveOutcome, StoreFuture};
+/// use tool_core::run::{Run, RunId, RunRevision};
+///
+/// /// Holds states as JSON. A database would do the same in a transaction.
+/// #[derive(Default)]
+/// struct JsonStore(Mutex<(BTreeMap<String, String>, HashSet<RunId>)>);
+///
+/// impl RunStore for JsonStore {
+///     fn replace_run<'a>(
+///         &'a self,
+///         id: &'a str,
+///         expected: Option<&'a RunRevision>,
+///         run: &'a Run,
+///     ) -> StoreFuture<'a, SaveOutcome> {
+///         Box::pin(async move {
+///             let (states, removed) = &mut *self.0.lock().unwrap();
+///             let is_current = match states.get(id) {
+///                 Some(state) => serde_json::from_str::<Run>(state)?.revision() == expected,
+///                 None => expected.is_none() && !removed.contains(run.id()),
+///             };
+///             if !is_current {
+///                 return Ok(SaveOutcome::Conflict);
+///             }
+///             states.insert(id.to_owned(), serde_json::to_string(run)?);
+///             Ok(SaveOutcome::Saved)
+///         })
+///     }
+///
+///     fn load_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Run>> {
+///         Box::pin(async move {
+///             let state = self.0.lock().unwrap().0.get(id).cloned();
+///             Ok(state.map(|state| serde_json::from_str(&state)).transpose()?)
+///         })
+///     }
+///
+///     fn remove_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, ()> {
+///         Box::pin(async move {
+///             let (states, removed) = &mut *self.0.lock().unwrap();
+///             if let Some(state) = states.remove(id) {
+///                 removed.insert(serde_json::from_str::<Run>(&state)?.id().clone());
+///             }
+///             Ok(())
+///         })
+///     }
+///
+///     fn runs(&self) -> StoreFuture<'_, Vec<String>> {
+///         Box::pin(async move { Ok(self.0.lock().unwrap().0.keys().cloned().collect()) })
+///     }
+/// }
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+/// # let store = JsonStore::default();
+/// # let mut run = Run::new([tool_core::Message::user("Go")]);
+/// # let mut never_stored = run.clone();
+/// # store.save_run("a", &mut run).await?;
+/// # let mut copy = store.load_run("a").await?.unwrap();
+/// # store.save_run("a", &mut run).await?;
+/// # assert!(store.save_run("a", &mut copy).await.is_err());
+/// # store.remove_run("a").await?;
+/// # assert!(store.save_run("a", &mut run).await.is_err());
+/// # assert!(store.save_run("a", &mut never_stored).await.is_err());
+/// # Ok(())
+/// # }
+/// ```
 pub trait RunStore: Send + Sync {
-    /// Stores the state of a run and replaces the previous one with this id. If the future is dropped before it completes,
-    /// one of the two is stored.
+    /// Stores the state of a run in place of the one with the revision `expected`, or reports a conflict and changes
+    /// nothing. `None` expects that no state is stored under the id, and that the run was not removed; it also replaces a
+    /// state of the same run that has no revision because an earlier version stored it.
+    ///
+    /// The new state has the revision [`run.revision()`](Run::revision). Applications call [`save_run`](Self::save_run),
+    /// which sets it.
     ///
     /// # Errors
     ///
-    /// The future resolves to an error if the state cannot be stored; the previous one remains then.
-    fn save_run<'a>(&'a self, id: &'a str, run: &'a Run) -> StoreFuture<'a, ()>;
+    /// The future resolves to an error if the state cannot be stored.
+    fn replace_run<'a>(
+        &'a self,
+        id: &'a str,
+        expected: Option<&'a RunRevision>,
+        run: &'a Run,
+    ) -> StoreFuture<'a, SaveOutcome>;
 
     /// Returns the last stored state of a run, or `None` if there is none.
     ///
@@ -127,7 +226,7 @@ pub trait RunStore: Send + Sync {
     /// The future resolves to an error if the state cannot be read.
     fn load_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Run>>;
 
-    /// Removes a run. Removing an unknown run has no effect.
+    /// Removes a run, so that no copy of it can be saved any more. Removing an unknown run has no effect.
     ///
     /// # Errors
     ///
@@ -140,7 +239,45 @@ pub trait RunStore: Send + Sync {
     ///
     /// The future resolves to an error if the runs cannot be listed.
     fn runs(&self) -> StoreFuture<'_, Vec<String>>;
+
+    /// Stores the state of a run and gives it a new revision, unless it was saved or removed elsewhere since this copy was
+    /// loaded. If an earlier save of this copy failed or was dropped, the stored state shows whether it took effect.
+    /// Implementations do not override this.
+    ///
+    /// # Errors
+    ///
+    /// The future resolves to a [`RunConflict`] if the stored state is not the one that this copy continues, and to another
+    /// error if the state cannot be stored.
+    fn save_run<'a>(&'a self, id: &'a str, run: &'a mut Run) -> StoreFuture<'a, ()> {
+        Box::pin(async move {
+            if run.is_save_in_doubt() {
+                let stored = self.load_run(id).await?;
+                run.end_save(stored.as_ref().and_then(Run::revision));
+            }
+            let expected = run.begin_save();
+            let outcome = self.replace_run(id, expected.as_ref(), run).await?;
+            let stored = run.revision().cloned().filter(|_| outcome == SaveOutcome::Saved);
+            run.end_save(stored.as_ref());
+            match outcome {
+                SaveOutcome::Saved => Ok(()),
+                SaveOutcome::Conflict => Err(RunConflict::new(id).into()),
+            }
+        })
+    }
 }
+
+/// The outcome of [`RunStore::replace_run`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "nothing was stored if there was a conflict"]
+pub enum SaveOutcome {
+    /// The state was stored.
+    Saved,
+    /// The stored state has another revision than expected, or the run was removed. Nothing was changed.
+    Conflict,
+}
+
+/// The number of removed runs that a store remembers, so that copies that were never stored do not return.
+pub(super) const MAX_REMOVED: usize = 1_000;
 
 impl<S: ChatStore + ?Sized> ChatStore for Arc<S> {
     fn load<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<Message>> {

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use crate::model::StrictError;
 use crate::schema::strict_form;
@@ -262,6 +263,15 @@ impl ToolDefinition {
     #[must_use]
     pub fn description(&self) -> Option<&str> {
         self.description.as_deref()
+    }
+
+    /// Returns a hash of the definition, to which the approval of a call is bound. The order of the members in the schema does
+    /// not affect it, because a server may list them in any order.
+    pub(crate) fn hash(&self) -> String {
+        // A definition can always be serialised.
+        let mut definition = serde_json::to_value(self).unwrap_or_default();
+        definition.sort_all_objects();
+        Sha256::digest(definition.to_string()).iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// Returns the JSON Schema (draft 2020-12) of the arguments, an object schema.

@@ -55,6 +55,10 @@ pub enum RunErrorKind {
     Model(ModelError),
     /// The run or its conversation could not be stored or loaded.
     Store(Box<dyn Error + Send + Sync>),
+    /// The run was continued or removed elsewhere since this copy of it was loaded, for example by another process that
+    /// resumed it at the same time. Nothing was executed that the store does not know of. Load the current state with
+    /// [`Agent::stored_runs`](crate::Agent::stored_runs), if there is one, and decide anew; this copy cannot be resumed.
+    Conflict,
     /// The tools of a turn could not be assembled: a [provider](crate::toolset::ToolProvider) failed, or two tools have the same
     /// name. No request was sent to the model in this turn.
     #[non_exhaustive]
@@ -89,10 +93,15 @@ impl RunError {
     }
 
     /// Returns `true` if the [run](Self::into_run) can be driven further: it retries what failed, awaits approval, or has an
-    /// answer that is not [stored](RunErrorKind::Store) yet.
+    /// answer that is not [stored](RunErrorKind::Store) yet. After a [conflict](RunErrorKind::Conflict), only the stored
+    /// state can.
     #[must_use]
     pub fn is_resumable(&self) -> bool {
-        !self.run.is_done() || matches!(self.kind, RunErrorKind::Store(_))
+        match self.kind {
+            RunErrorKind::Conflict => false,
+            RunErrorKind::Store(_) => true,
+            _ => !self.run.is_done(),
+        }
     }
 
     /// Returns the calls that await approval.
@@ -146,6 +155,12 @@ impl fmt::Display for RunError {
             }
             RunErrorKind::Model(error) => write!(f, "the request to the model failed: {error}"),
             RunErrorKind::Store(error) => write!(f, "the store failed: {error}"),
+            RunErrorKind::Conflict => write!(
+                f,
+                "the run `{}` was continued or removed elsewhere since this copy was loaded; \
+                 load its current state with `stored_runs()`, if there is one, and resume that",
+                self.run.id()
+            ),
             RunErrorKind::Tools { context, error } => write!(f, "{context}: {error}"),
             RunErrorKind::MissingContext(missing) => fmt::Display::fmt(missing, f),
             RunErrorKind::Step(error) => fmt::Display::fmt(error, f),

@@ -11,13 +11,14 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
+use super::revision::StoredState;
 use super::state::{Settings, Stage};
 use super::turn::{CallRecord, Turn};
 use crate::model::{
     ConversationId, FinishReason, Message, RequestCache, ReturnDirect, ToolCall, ToolChoice, ToolMessage,
     ToolPolicy, Usage,
 };
-use crate::run::{Run, RunId, StopReason};
+use crate::run::{Run, RunId, RunRevision, StopReason};
 use crate::tool::timing::micros;
 use crate::tool::{ExecutionMetadata, ToolError, ToolErrorKind, ToolExecution, ToolOutput};
 
@@ -28,6 +29,10 @@ const FORMAT: u32 = 2;
 struct State<'a> {
     format: u32,
     id: &'a RunId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    revision: Option<&'a RunRevision>,
+    #[serde(rename = "saving", skip_serializing_if = "Option::is_none")]
+    unconfirmed_revision: Option<&'a RunRevision>,
     #[serde(skip_serializing_if = "Option::is_none")]
     conversation: Option<&'a ConversationId>,
     messages: &'a [Message],
@@ -98,6 +103,8 @@ impl Serialize for Run {
         let state = State {
             format: FORMAT,
             id: &self.id,
+            revision: self.stored.confirmed.as_ref(),
+            unconfirmed_revision: self.stored.in_doubt.as_ref(),
             conversation: self.conversation.as_ref(),
             messages: &self.messages,
             history_len: self.history_len,
@@ -141,6 +148,9 @@ struct AnyState {
     #[serde(rename = "undone", default)]
     undo_executions: Vec<ToolExecution>,
     stage: Option<Stage>,
+    revision: Option<RunRevision>,
+    #[serde(rename = "saving")]
+    unconfirmed_revision: Option<RunRevision>,
     // Format 1 only.
     max_turns: Option<u32>,
     tool_choice: Option<ToolChoice>,
@@ -226,6 +236,7 @@ impl AnyState {
             tool_executions,
             undo_executions: self.undo_executions,
             stage,
+            stored: StoredState { confirmed: self.revision, in_doubt: self.unconfirmed_revision },
             cache: RequestCache::default(),
         })
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::revision::StoredState;
 use super::turn::{CallRecord, Turn};
 use crate::model::{
     ConversationId, FinishReason, Message, ModelOptions, RequestCache, ResponseFormat, ToolCall, ToolChoice,
@@ -31,6 +32,7 @@ pub struct Run {
     pub(super) tool_executions: Vec<ToolExecution>,
     pub(super) undo_executions: Vec<ToolExecution>,
     pub(super) stage: Stage,
+    pub(super) stored: StoredState,
     /// Lets a provider reuse its encoding of messages already sent, which never change.
     pub(super) cache: RequestCache,
 }
@@ -107,6 +109,7 @@ impl Run {
             tool_executions: Vec::new(),
             undo_executions: Vec::new(),
             stage: Stage::Asking,
+            stored: StoredState::default(),
             cache: RequestCache::default(),
         }
     }

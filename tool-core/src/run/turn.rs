@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::content::Content;
-use crate::model::{ReturnDirect, ToolCall, ToolDefinitions, ToolPolicy};
+use crate::model::{ReturnDirect, ToolCall, ToolDefinition, ToolDefinitions, ToolPolicy};
 use crate::tool::{ToolError, ToolErrorKind, ToolExecution};
 
 /// The state of the calls of the last message, in its order.
@@ -29,6 +29,9 @@ pub(super) struct CallRecord {
     pub(super) undo: Option<String>,
     #[serde(rename = "leave", skip_serializing_if = "ApprovalStatus::is_not_needed")]
     pub(super) approval: ApprovalStatus,
+    /// The hash of the definition of the call's tool when approval was asked for.
+    #[serde(rename = "definition", skip_serializing_if = "Option::is_none")]
+    pub(super) definition_hash: Option<String>,
     /// The model's arguments, if the approval changed them.
     #[serde(rename = "asked", skip_serializing_if = "Option::is_none")]
     pub(super) original_arguments: Option<String>,
@@ -126,8 +129,9 @@ impl CallRecord {
 
     /// Attaches the policy of the tool to an open call, and finishes the call if it needs no execution.
     pub(super) fn settle(&mut self, call: &ToolCall, tools: &ToolDefinitions, finished: &[ToolExecution]) {
+        let definition = tools.iter().find(|definition| definition.name() == call.name);
         if self.policy.is_none()
-            && let Some(definition) = tools.iter().find(|definition| definition.name() == call.name)
+            && let Some(definition) = definition
         {
             self.policy = Some(definition.policy());
             self.undo = definition.undo().map(str::to_owned);
@@ -140,6 +144,32 @@ impl CallRecord {
         } else if self.is_outcome_unknown() {
             self.outcome = Some(ToolExecution::new(call.clone(), Err(ToolError::outcome_unknown())));
         } else if policy.needs_approval && self.approval == ApprovalStatus::NotNeeded {
+            self.approval = ApprovalStatus::Pending;
+        }
+        if let Some(definition) = definition {
+            self.bind_approval(call, definition);
+        }
+    }
+
+    /// Binds the approval of an open call to the definition of its tool. If it was given for another definition, the call
+    /// awaits approval again, or counts as interrupted if it was started.
+    fn bind_approval(&mut self, call: &ToolCall, definition: &ToolDefinition) {
+        if !self.is_open() || self.approval == ApprovalStatus::NotNeeded {
+            return;
+        }
+        let hash = definition.hash();
+        let is_other = match &self.definition_hash {
+            Some(earlier) => *earlier != hash,
+            // States of earlier versions have no hash, but the policy.
+            None => self.policy != Some(definition.policy()),
+        };
+        self.definition_hash = Some(hash);
+        if !is_other || self.approval != ApprovalStatus::Granted {
+            return;
+        }
+        if self.attempts > 0 {
+            self.outcome = Some(ToolExecution::new(call.clone(), Err(ToolError::interrupted())));
+        } else {
             self.approval = ApprovalStatus::Pending;
         }
     }

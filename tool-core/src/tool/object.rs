@@ -6,7 +6,10 @@ use std::collections::HashSet;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::arguments::{Inspection, Judge, MAX_REPORT_BYTES, Members, Repair, add_mistake, explain, repair};
+use crate::arguments::{
+    Inspection, Judge, MAX_REPORT_BYTES, Members, Repair, add_mistake, duplicate_members, explain, repair,
+    tokens,
+};
 use crate::schema::is_closed_object;
 use crate::tool::{ToolContext, ToolError, ToolFuture};
 
@@ -74,8 +77,10 @@ fn call_with_known_members(
     members: Vec<(Cow<'_, str>, &RawValue)>,
     context: &ToolContext,
 ) -> ToolFuture<'static> {
+    // Unknown members are included, because the text that a person reads contains them.
+    let duplicates = duplicate_mistakes(text);
     if !context.read_mode().ignores_unknown {
-        return call_with_members(tool, text, &members, context);
+        return call_with_members(tool, text, &members, duplicates, context);
     }
     let is_known = accepts_member(tool);
     let (known, unknown): (Vec<_>, Vec<_>) =
@@ -83,7 +88,7 @@ fn call_with_known_members(
     let known_text =
         write_object(&known.iter().map(|(name, value)| (&**name, value.get().into())).collect::<Vec<_>>());
     let ignored = unknown.iter().map(|(name, value)| Repair::for_ignored(name, value.get())).collect();
-    call_with_members(tool, &known_text, &known, context).with_repairs(ignored)
+    call_with_members(tool, &known_text, &known, duplicates, context).with_repairs(ignored)
 }
 
 /// Returns a predicate for the members that the tool accepts.
@@ -102,9 +107,10 @@ fn call_with_members(
     tool: &dyn ObjectTool,
     text: &str,
     members: &[(Cow<'_, str>, &RawValue)],
+    mut mistakes: Vec<String>,
     context: &ToolContext,
 ) -> ToolFuture<'static> {
-    let mut mistakes = member_mistakes(tool, members);
+    mistakes.extend(member_mistakes(tool, members));
     if mistakes.is_empty()
         && let Some(future) = tool.call(text, context, false)
     {
@@ -113,7 +119,10 @@ fn call_with_members(
     let schema = tool.schema();
     let (members, repairs) = repair_members(&schema, members, context.has_strict_arguments());
     let text = write_object(&members);
-    // Repaired values can still violate limits.
+    // A string that turned out to be an object can contain duplicates, and repaired values can violate limits.
+    if mistakes.is_empty() {
+        mistakes = duplicate_mistakes(&text);
+    }
     if mistakes.is_empty() {
         mistakes.extend(members.iter().find_map(|(name, value)| tool.violated_limit(name, value)));
     }
@@ -126,7 +135,7 @@ fn call_with_members(
     for mistake in mistakes {
         inspection.report_first(&mistake);
     }
-    let error = tool.parse_error(&text);
+    let error = tool.parse_error(&text).filter(|error| !explain::is_duplicate_member(error, &text));
     let located = error.as_ref().and_then(|error| explain_in_member(&schema, &text, error));
     if let Some(mistake) = &located {
         inspection.report_first(mistake);
@@ -150,7 +159,11 @@ fn refuse(mistakes: &str) -> ToolFuture<'static> {
     ToolFuture::ready(Err(ToolError::invalid_arguments(format!("invalid arguments: {mistakes}"))))
 }
 
-/// Returns duplicate members, unknown members and violated limits, but not more than are reported.
+fn duplicate_mistakes(text: &str) -> Vec<String> {
+    duplicate_members(text).iter().map(|path| explain::duplicate_member(path)).collect()
+}
+
+/// Returns unknown members and violated limits, but not more than are reported.
 fn member_mistakes(tool: &dyn ObjectTool, members: &[(Cow<'_, str>, &RawValue)]) -> Vec<String> {
     let properties = tool.parameters().get("properties").and_then(Value::as_object);
     let is_known = accepts_member(tool);
@@ -158,7 +171,7 @@ fn member_mistakes(tool: &dyn ObjectTool, members: &[(Cow<'_, str>, &RawValue)])
     let mut names = HashSet::new();
     for (name, value) in members {
         let mistake = if !names.insert(&**name) {
-            format!("`{name}` is given twice")
+            continue;
         } else if !is_known(name, value) {
             explain::unknown_property(name, properties)
         } else if let Some(violated) = tool.violated_limit(name, value.get()) {
@@ -261,20 +274,6 @@ fn explain_in_member(schema: &Value, text: &str, error: &serde_json::Error) -> O
 
 /// Returns `true` if serde_json cannot read the value as a member of an object because of its depth.
 fn is_too_deep(text: &str) -> bool {
-    let (mut depth, mut is_in_string, mut is_escaped) = (0_usize, false, false);
-    for byte in text.bytes() {
-        match byte {
-            _ if is_escaped => is_escaped = false,
-            b'\\' => is_escaped = is_in_string,
-            b'"' => is_in_string = !is_in_string,
-            b'{' | b'[' if !is_in_string => depth += 1,
-            b'}' | b']' if !is_in_string => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        // The object itself is one level.
-        if depth + 1 >= explain::MAX_DEPTH {
-            return true;
-        }
-    }
-    false
+    // The object itself is one level.
+    tokens::is_deeper_than(explain::MAX_DEPTH - 2, text)
 }

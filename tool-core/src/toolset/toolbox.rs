@@ -132,8 +132,7 @@ impl<S: Send + Sync + 'static> Tool for MethodTool<S> {
 
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
         let call = |arguments: &mut Arguments<'_, '_>| (self.method.call)(&self.this, arguments, context);
-        let type_limits = self.definitions[self.index].type_limits.as_ref();
-        self.method.declaration.call(arguments, context, type_limits, &call)
+        self.method.declaration.call(arguments, context, &self.definitions[self.index], &call)
     }
 
     fn injections(&self) -> Option<&[Injection]> {

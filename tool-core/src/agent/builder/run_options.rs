@@ -297,6 +297,10 @@ impl AgentBuilder {
     /// Stores each run under its [id](crate::run::RunId) while it is in progress: before each call and after each result. A run
     /// that was interrupted with its process, or awaits approval, can be [loaded](crate::Agent::stored_runs) and
     /// [resumed](crate::Agent::resume); calls with a stored outcome are not executed again. Finished runs are removed.
+    ///
+    /// Only the copy that continues the stored state is executed: decisions about calls and the start of each call are stored
+    /// before it is executed, and any other copy of the run, such as that of a second click on "approve", fails with
+    /// [`RunErrorKind::Conflict`](crate::RunErrorKind::Conflict).
     #[must_use]
     pub fn run_store(mut self, store: impl RunStore + 'static) -> Self {
         self.agent.run_store = Some(Box::new(store));

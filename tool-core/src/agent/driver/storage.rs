@@ -1,6 +1,7 @@
 //! Stores the conversation of a run, and the run itself while it is in progress.
 
 use crate::agent::RunDriver;
+use crate::memory::RunConflict;
 use crate::model::ConversationId;
 use crate::run::RunErrorKind;
 
@@ -28,6 +29,8 @@ impl RunDriver {
 
     /// Adds the new messages to the conversation if the run has an answer, and removes a finished run from the store.
     pub(super) async fn commit(&mut self) -> Result<(), RunErrorKind> {
+        // A copy that is outdated must not remove the run that another one continues.
+        self.store_run().await?;
         let agent = self.tools.agent().clone();
         let (Some(memory), Some(id)) = (&agent.0.memory, self.run.conversation()) else {
             return self.remove_stored_run().await;
@@ -43,12 +46,17 @@ impl RunDriver {
         self.remove_stored_run().await
     }
 
-    /// Stores the run in its current state, if the agent has a run store.
+    /// Stores the run in its current state, if the agent has a run store. Fails if the run was continued elsewhere.
     pub(super) async fn store_run(&mut self) -> Result<(), RunErrorKind> {
         if self.has_unsaved_changes
             && let Some(store) = &self.tools.agent().0.run_store
         {
-            store.save_run(self.run.id().as_str(), &self.run).await.map_err(RunErrorKind::Store)?;
+            let id = self.run.id().clone();
+            let saved = store.save_run(id.as_str(), &mut self.run).await;
+            saved.map_err(|error| match error.is::<RunConflict>() {
+                true => RunErrorKind::Conflict,
+                false => RunErrorKind::Store(error),
+            })?;
         }
         self.has_unsaved_changes = false;
         Ok(())

@@ -11,6 +11,7 @@ pub(super) fn run_error_type(error: &RunError) -> &'static str {
         RunErrorKind::ApprovalNeeded => "approval_needed",
         RunErrorKind::Model(_) => "model",
         RunErrorKind::Store(_) => "store",
+        RunErrorKind::Conflict => "conflict",
         RunErrorKind::Tools { .. } => "tools",
         RunErrorKind::MissingContext(_) => "missing_context",
         RunErrorKind::Step(_) => "step",

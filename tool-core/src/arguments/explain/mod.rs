@@ -1,13 +1,11 @@
 //! Explanations of invalid arguments: where the mistake is, what was expected, and what the model wrote.
 
-mod locator;
 mod schema;
 
 use serde_json::{Map, Value};
 
-use self::locator::Locator;
 pub(crate) use self::schema::describe_schema;
-use crate::arguments::{MAX_NAME_CHARS, Parameter, list, nearest};
+use crate::arguments::{MAX_NAME_CHARS, Parameter, list, nearest, tokens};
 
 /// The maximum number of characters of an invalid value in a message.
 const MAX_QUOTE_CHARS: usize = 60;
@@ -30,6 +28,21 @@ pub(crate) fn missing_value(path: &str, expected: &str, description: Option<&str
         mistake.extend([" (", description, ")"]);
     }
     mistake
+}
+
+/// Explains that an object contains a member twice. The path is that of [`duplicate_members`](tokens::duplicate_members).
+pub(crate) fn duplicate_member(path: &str) -> String {
+    let path = path.strip_prefix('.').unwrap_or(path);
+    let end = path.char_indices().nth(MAX_NAME_CHARS).map_or(path.len(), |(end, _)| end);
+    format!("`{}` is given twice", &path[..end])
+}
+
+/// Returns `true` if the error of serde is about a member that the text contains twice. The type also refuses a field that is
+/// given by its name and by an alias.
+pub(crate) fn is_duplicate_member(error: &serde_json::Error, text: &str) -> bool {
+    let reason = error.to_string();
+    let is_possible = ["duplicate field", "data did not match any variant"];
+    is_possible.iter().any(|start| reason.starts_with(start)) && !tokens::duplicate_members(text).is_empty()
 }
 
 /// Explains that the tool does not have an argument.
@@ -118,7 +131,7 @@ pub(crate) fn wrong_value_at(
     if error.is_syntax() && reason == "number out of range" && schema()["format"] == "float" {
         return f32_overflow(name, text);
     }
-    let (path, value) = Locator::locate(text, offset);
+    let (path, value) = tokens::value_at(text, offset);
     if let Some(field) = reason.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`')) {
         return format!("`{name}{path}.{field}` is missing");
     }
@@ -404,13 +417,5 @@ mod tests {
     fn deep_values_are_reported() {
         let text = "[".repeat(1_000_000) + &"]".repeat(1_000_000);
         assert!(mistake::<serde_json::Value>(&text).starts_with("`it` is nested too deeply"));
-    }
-
-    #[test]
-    fn locates_any_offset() {
-        let text = r#" {"a": [1, {"b\"": "c"}, []], "d": {}, "e": null} "#;
-        for offset in 0..=text.len() + 2 {
-            let _ = Locator::locate(text, offset);
-        }
     }
 }

@@ -40,6 +40,17 @@ pub(super) fn has_type(schema: &Map<String, Value>, text: &str) -> bool {
     }
 }
 
+/// Returns `false` if the schema requires an integer, and the value is one that neither an `i64` nor a `u64` can hold.
+pub(super) fn is_64_bit(schema: &Map<String, Value>, text: &str) -> bool {
+    let is_number = matches!(text.as_bytes().first(), Some(b'-' | b'0'..=b'9'));
+    // Without a type, or as a `number`, it can be any number.
+    if !is_number || has_type(schema, "0.5") {
+        return true;
+    }
+    repair::integer(text)
+        .is_none_or(|integer| integer.parse::<i64>().is_ok() || integer.parse::<u64>().is_ok())
+}
+
 /// Returns `true` if `enum` and `const` allow the value, if they are present.
 pub(super) fn is_one_of(schema: &Map<String, Value>, text: &str) -> bool {
     let allowed = ["enum", "const"].map(|keyword| schema.get(keyword));

@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use self::keywords::{has_type, is_in_range, is_one_of};
+use self::keywords::{has_type, is_64_bit, is_in_range, is_one_of};
 use super::explain::quote;
 use crate::arguments::{MAX_REPORT_BYTES, Members, add_mistake, explain};
 
@@ -176,6 +176,14 @@ impl<'s> Inspection<'s> {
         }
         if !is_one_of(schema, text) || !is_in_range(schema, text) {
             return self.report_value(path, &self.describe_object(schema), &quote(text));
+        }
+        // The judge reads numbers of at most 64 bits; a type that is read from the text can have more.
+        if self.judge.is_some() && !is_64_bit(schema, text) {
+            return self.report_value(
+                path,
+                &format!("an integer from {} to {}", i64::MIN, u64::MAX),
+                &quote(text),
+            );
         }
         match text.as_bytes().first() {
             Some(b'{') => self.inspect_object(path, schema, text, depth),

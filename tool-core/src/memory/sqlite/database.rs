@@ -1,6 +1,9 @@
 //! Opens the database and creates its tables.
 
+use std::fs::OpenOptions;
+use std::io::ErrorKind;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,7 +15,7 @@ use super::BoxError;
 const APPLICATION_ID: i64 = 0x746f_6f6c;
 
 /// The version of the tables. An incompatible change increments it.
-const SCHEMA_VERSION: i64 = 1;
+const SCHEMA_VERSION: i64 = 2;
 
 const TABLES: &str = "
     CREATE TABLE messages (id INTEGER PRIMARY KEY, conversation TEXT NOT NULL, message TEXT NOT NULL);
@@ -20,18 +23,48 @@ const TABLES: &str = "
     CREATE TABLE runs (id TEXT PRIMARY KEY NOT NULL, state TEXT NOT NULL, updated INTEGER NOT NULL);
 ";
 
+/// Adds to the tables of version 1 the run's own id and the revision of its state, and the ids of removed runs.
+const VERSION_2: &str = "
+    ALTER TABLE runs ADD COLUMN run TEXT;
+    ALTER TABLE runs ADD COLUMN revision TEXT;
+    UPDATE runs SET run = json_extract(state, '$.id') WHERE json_valid(state);
+    CREATE TABLE removed_runs (number INTEGER PRIMARY KEY, run TEXT NOT NULL);
+    CREATE INDEX removed_runs_by_run ON removed_runs (run);
+";
+
 /// How long to wait for another process. Its transactions are short, and an answer that cannot be stored is lost.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Opens the file at a path, and creates it if it does not exist.
 pub(super) fn open(path: &Path) -> Result<Connection, BoxError> {
+    create_file(path)?;
     // URIs are disabled, so that a path can begin with `file:`.
-    let flags =
-        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(path, flags)?;
     initialize(&mut connection)?;
     enable_wal(&connection)?;
     Ok(connection)
+}
+
+/// Creates the file if it does not exist, so that only its owner can read it. SQLite gives the files that it creates next to
+/// it the same mode.
+fn create_file(path: &Path) -> Result<(), BoxError> {
+    /// Closing a file releases the locks that SQLite has on it in this process, so no store may open the new file before.
+    static CREATING: Mutex<()> = Mutex::new(());
+
+    // SQLite's names of databases without a file.
+    if matches!(path.to_str(), Some("" | ":memory:")) {
+        return Ok(());
+    }
+    let _creating = CREATING.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    match options.open(path) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error.into()),
+        _ => Ok(()),
+    }
 }
 
 pub(super) fn open_in_memory() -> Result<Connection, BoxError> {
@@ -40,7 +73,7 @@ pub(super) fn open_in_memory() -> Result<Connection, BoxError> {
     Ok(connection)
 }
 
-/// Creates the tables if the file is empty. A file of another program or version is not modified.
+/// Creates the tables if the file is empty, and updates those of earlier versions. A file of another program or version is not modified.
 fn initialize(connection: &mut Connection) -> Result<(), BoxError> {
     connection.busy_timeout(BUSY_TIMEOUT)?;
     // Another process may do the same at this time; the transaction ensures that only one creates the tables.
@@ -48,6 +81,11 @@ fn initialize(connection: &mut Connection) -> Result<(), BoxError> {
     let number = |pragma| transaction.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
     match (number("application_id")?, number("user_version")?) {
         (APPLICATION_ID, SCHEMA_VERSION) => Ok(()),
+        (APPLICATION_ID, 1) => {
+            transaction.execute_batch(VERSION_2)?;
+            transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+            Ok(transaction.commit()?)
+        }
         (APPLICATION_ID, other) => Err(format!(
             "its tables have version {other}, but this program supports version {SCHEMA_VERSION}; \
              update the program or use another file"
@@ -55,6 +93,7 @@ fn initialize(connection: &mut Connection) -> Result<(), BoxError> {
         .into()),
         (0, 0) if is_empty(&transaction)? => {
             transaction.execute_batch(TABLES)?;
+            transaction.execute_batch(VERSION_2)?;
             transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
             transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
             Ok(transaction.commit()?)

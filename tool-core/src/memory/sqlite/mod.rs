@@ -8,14 +8,28 @@ use std::fmt;
 use std::path::Path;
 
 use rusqlite::types::ValueRef;
-use rusqlite::{OptionalExtension, TransactionBehavior, params};
+use rusqlite::{OptionalExtension, Row, TransactionBehavior, params};
 use serde::de::DeserializeOwned;
 
 use self::worker::Worker;
 use super::error::Operation;
-use crate::memory::{ChatStore, MemoryError, RunStore, StoreFuture};
+use super::store::MAX_REMOVED;
+use crate::memory::{ChatStore, MemoryError, RunStore, SaveOutcome, StoreFuture};
 use crate::model::{ConversationId, Message};
-use crate::run::Run;
+use crate::run::{Run, RunRevision};
+
+/// Replaces the state with the expected revision (`?5`).
+const REPLACE_STATE: &str = "
+    UPDATE runs SET run = ?2, revision = ?3, state = ?4, updated = unixepoch() WHERE id = ?1 AND revision = ?5
+";
+
+/// Adds the state of a run that is neither stored nor removed, or replaces the state that an earlier version stored for it.
+const INSERT_STATE: &str = "
+    INSERT INTO runs (id, run, revision, state, updated) SELECT ?1, ?2, ?3, ?4, unixepoch()
+    WHERE ?5 IS NULL AND NOT EXISTS (SELECT 1 FROM removed_runs WHERE run = ?2)
+    ON CONFLICT (id) DO UPDATE SET revision = excluded.revision, state = excluded.state, updated = excluded.updated
+    WHERE runs.revision IS NULL AND runs.run IS excluded.run
+";
 
 /// A store for conversations and runs in an SQLite file. Clones share it.
 ///
@@ -25,7 +39,9 @@ use crate::run::Run;
 ///
 /// The file must not be used for other data. SQLite creates two files next to it, ending in `-wal` and `-shm`; copying the
 /// file while it is in use requires SQLite's own tools. Each message is a row of the table `messages`, as JSON. The state of
-/// each run is a row of `runs`, with the Unix time in seconds at which it was stored.
+/// each run is a row of `runs`, with its revision and the Unix time in seconds at which it was stored; `removed_runs` has the
+/// ids of the last 1,000 removed runs. A file of an earlier version is updated when it is opened, and earlier versions of this
+/// crate do not open it any more.
 ///
 /// This requires the feature `sqlite`, which compiles SQLite and needs a C compiler.
 ///
@@ -45,7 +61,8 @@ use crate::run::Run;
 pub struct SqliteStore(Worker);
 
 impl SqliteStore {
-    /// Opens the file at a path, and creates it if it does not exist. The directory must exist.
+    /// Opens the file at a path, and creates it if it does not exist. The directory must exist. On Unix, only the owner of a
+    /// new file can read and write it; an existing file keeps its mode.
     ///
     /// # Errors
     ///
@@ -138,24 +155,37 @@ impl ChatStore for SqliteStore {
 }
 
 impl RunStore for SqliteStore {
-    fn save_run<'a>(&'a self, id: &'a str, run: &'a Run) -> StoreFuture<'a, ()> {
+    fn replace_run<'a>(
+        &'a self,
+        id: &'a str,
+        expected: Option<&'a RunRevision>,
+        run: &'a Run,
+    ) -> StoreFuture<'a, SaveOutcome> {
         Box::pin(async move {
-            let (id, state) = (id.to_owned(), serde_json::to_string(run)?);
-            let save = self.0.run(move |connection| {
-                let sql = "INSERT INTO runs (id, state, updated) VALUES (?1, ?2, unixepoch()) \
-                           ON CONFLICT (id) DO UPDATE SET state = excluded.state, updated = excluded.updated";
-                connection.execute(sql, params![id, state])?;
-                Ok(())
+            let text = |revision: &RunRevision| revision.as_str().to_owned();
+            let (expected, revision) = (expected.map(text), run.revision().map(text));
+            let (id, run, state) = (id.to_owned(), run.id().to_string(), serde_json::to_string(run)?);
+            let replace = self.0.run(move |connection| {
+                let sql = match expected {
+                    Some(_) => REPLACE_STATE,
+                    None => INSERT_STATE,
+                };
+                let changed = connection.execute(sql, params![id, run, revision, state, expected])?;
+                Ok(if changed == 0 { SaveOutcome::Conflict } else { SaveOutcome::Saved })
             });
-            save.await
+            replace.await
         })
     }
 
     fn load_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Run>> {
         let id = id.to_owned();
         self.0.run(move |connection| {
-            let mut statement = connection.prepare("SELECT state FROM runs WHERE id = ?1")?;
-            let state = statement.query_row([&id], |row| Ok(parse_column(row.get_ref(0)?))).optional()?;
+            let mut statement = connection.prepare("SELECT state, revision FROM runs WHERE id = ?1")?;
+            let read = |row: &Row<'_>| {
+                let revision = row.get::<_, Option<String>>(1)?.map(RunRevision::from);
+                Ok(parse_column(row.get_ref(0)?).map(|run: Run| run.with_revision(revision)))
+            };
+            let state = statement.query_row([&id], read).optional()?;
             let run = state.transpose().map_err(|location| {
                 let id = id.escape_debug();
                 format!(
@@ -170,8 +200,15 @@ impl RunStore for SqliteStore {
     fn remove_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, ()> {
         let id = id.to_owned();
         self.0.run(move |connection| {
-            connection.execute("DELETE FROM runs WHERE id = ?1", [id])?;
-            Ok(())
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let remember =
+                "INSERT INTO removed_runs (run) SELECT run FROM runs WHERE id = ?1 AND run IS NOT NULL";
+            transaction.execute(remember, [&id])?;
+            let forget =
+                "DELETE FROM removed_runs WHERE number <= (SELECT max(number) FROM removed_runs) - ?1";
+            transaction.execute(forget, [MAX_REMOVED as i64])?;
+            transaction.execute("DELETE FROM runs WHERE id = ?1", [&id])?;
+            Ok(transaction.commit()?)
         })
     }
 

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use super::detector::{ARGUMENT_KEYS, CALL_KEYS, NAME_KEYS, Nesting};
 use super::lenient_json::to_json;
-use crate::arguments::Members;
+use crate::arguments::{Members, explain};
 
 /// The maximum nesting depth of a call in lists and members.
 const MAX_DEPTH: usize = 4;
@@ -109,6 +109,10 @@ impl CallParser<'_> {
         let Ok(Members(members)) = serde_json::from_str(json) else {
             return Err(self.reject("expected an object with `name` and `arguments`"));
         };
+        let mut names = HashSet::new();
+        if let Some((name, _)) = members.iter().find(|(name, _)| !names.insert(name)) {
+            return Err(self.reject(&explain::duplicate_member(name)));
+        }
         let get =
             |wanted: &str| members.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.get());
         let inner = CALL_KEYS.into_iter().filter_map(get).find(|value| value.starts_with(['{', '[']));
@@ -238,6 +242,10 @@ mod tests {
             ("now()", malformed("expected only JSON objects with `name` and `arguments`")),
             (r#"{"name": "now"}}"#, malformed("expected only JSON objects with `name` and `arguments`")),
             (r#"{"arguments": {}}"#, malformed("missing `name`, the tool's name as a string")),
+            (
+                r#"{"name": "sum", "arguments": {"a": 1}, "n\u0061me": "now"}"#,
+                malformed("`name` is given twice"),
+            ),
             (r#"{"name": 1}"#, malformed("missing `name`, the tool's name as a string")),
             ("[1]", malformed("expected an object with `name` and `arguments`")),
             (r#"{"name": "now""#, malformed("expected `,` or `}` at line 1, column 15, found the end")),

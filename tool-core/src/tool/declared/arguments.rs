@@ -9,8 +9,8 @@ use serde_json::value::RawValue;
 
 use super::declaration::Declaration;
 use crate::arguments::{
-    LimitViolation, MAX_REPORT_BYTES, MemberCursor, Parameter, Repair, ToolParameter, add_mistake, explain,
-    repair, schemas,
+    LimitViolation, MAX_REPORT_BYTES, MemberCursor, Parameter, Repair, ToolParameter, add_mistake,
+    duplicate_members, explain, repair, schemas,
 };
 use crate::tool::context::Injectable;
 use crate::tool::{ReadMode, ToolContext, ToolError, ToolFuture};
@@ -97,7 +97,10 @@ impl<'a, 's> Arguments<'a, 's> {
         }
         let mut deserializer = serde_json::Deserializer::from_str(text);
         match arguments.deserialize(&mut deserializer).and_then(|()| deserializer.end()) {
-            Ok(()) => arguments.note_missing(),
+            Ok(()) => {
+                arguments.note_duplicates("", text);
+                arguments.note_missing();
+            }
             Err(error) => arguments.note_unreadable(text, &error),
         }
         arguments
@@ -223,6 +226,11 @@ impl<'a, 's> Arguments<'a, 's> {
     /// Returns `true` if the repaired value is within its limits. Records the repair, or else the mistake.
     #[cold]
     fn accepts_repaired(&mut self, index: usize, text: &str, repaired: &str) -> bool {
+        // A string that turned out to be an object can contain them.
+        let name = self.parameter(index).map_or("", |parameter| parameter.name);
+        if self.note_duplicates(name, repaired) {
+            return false;
+        }
         let is_within_limits = self.is_within_limits(index, repaired);
         if is_within_limits {
             self.note_repair(index, text, repaired);
@@ -337,6 +345,16 @@ impl<'a, 's> Arguments<'a, 's> {
         }
     }
 
+    /// Records the members that an object in the text contains twice. Returns `true` if there are any.
+    #[cold]
+    fn note_duplicates(&mut self, name: &str, text: &str) -> bool {
+        let duplicates = duplicate_members(text);
+        for path in &duplicates {
+            self.note(&explain::duplicate_member(&format!("{name}{path}")));
+        }
+        !duplicates.is_empty()
+    }
+
     /// Returns the schema of a parameter, for messages about its argument.
     #[cold]
     fn schema_of(&self, index: usize) -> Value {
@@ -377,6 +395,8 @@ impl<'a, 's> Arguments<'a, 's> {
         } else if error.is_syntax() && !self.is_within_limits(index, text) {
             // serde_json itself refuses a number that is too large. The schema explains the limit.
             self.note_limit(index, text, text);
+        } else if explain::is_duplicate_member(error, text) {
+            // Recorded when the text was read.
         } else if let Some(parameter) = self.parameter(index) {
             let mistake = explain::wrong_value(parameter, &self.schema_of(index), text, error);
             self.note(&mistake);
@@ -444,8 +464,8 @@ impl<'a> Visitor<'a> for &mut Arguments<'a, '_> {
                 continue;
             };
             let text = object.next_value::<&'a RawValue>()?.get();
-            if self.slot(index).and_then(|slot| slot.replace(text)).is_some() {
-                self.note(&format!("`{name}` is given twice"));
+            if let Some(slot) = self.slot(index) {
+                *slot = Some(text);
             }
         }
         Ok(())

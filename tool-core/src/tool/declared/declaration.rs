@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::arguments::Arguments;
 use super::details::DynDetails;
-use crate::arguments::{Parameter, Repair, repair, schemas};
+use crate::arguments::{Parameter, Repair, accepts_duplicates, duplicate_members, repair, schemas};
 use crate::model::ToolDefinition;
 use crate::tool::future::Pending;
 use crate::tool::{Injection, ToolContext, ToolFuture};
@@ -29,6 +29,8 @@ pub(crate) struct Defined {
     pub(crate) definition: ToolDefinition,
     /// The schemas of the parameters' types, if they contain limits that deserialising the types does not enforce.
     pub(crate) type_limits: Option<Value>,
+    /// The types of the parameters do not refuse all duplicate members by themselves.
+    accepts_duplicates: bool,
 }
 
 /// The name of a tool and the location of its declaration.
@@ -68,6 +70,7 @@ impl Declaration {
     #[cold]
     pub(crate) fn define(&self, call: Describe<'_>) -> Defined {
         let parameters = schemas::parameters_schema(self.parameters);
+        let accepts_duplicates = accepts_duplicates(&parameters);
         let description = self.description.map(Into::into);
         let definition = ToolDefinition::from_parts(self.name.name.into(), description, parameters);
         let definition = match self.details {
@@ -75,7 +78,7 @@ impl Declaration {
             Some(details) => details.complete(definition, self, call),
         };
         let type_limits = self.details.and_then(|details| details.type_limits(self.parameters));
-        Defined { definition, type_limits }
+        Defined { definition, type_limits, accepts_duplicates }
     }
 
     pub(crate) fn injections(&self) -> &'static [Injection] {
@@ -87,12 +90,17 @@ impl Declaration {
         &self,
         text: &str,
         context: &ToolContext,
-        type_limits: Option<&Value>,
+        defined: &Defined,
         call: Call<'_, 'f>,
     ) -> ToolFuture<'f> {
+        let type_limits = defined.type_limits.as_ref();
         let prepared = self.details.and_then(|details| details.prepare(text, self));
         let text = prepared.as_deref().unwrap_or(text);
-        if let Some(pending) = call(&mut Arguments::in_order(self, text, type_limits)) {
+        // Of a single object, the members are those of the arguments, which are in order only if each is given once.
+        let may_have_duplicates = defined.accepts_duplicates && text.matches('{').nth(1).is_some();
+        if (!may_have_duplicates || duplicate_members(text).is_empty())
+            && let Some(pending) = call(&mut Arguments::in_order(self, text, type_limits))
+        {
             return self.future(pending);
         }
         let refusal = match self.call_unordered(text, context, type_limits, call) {

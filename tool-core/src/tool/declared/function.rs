@@ -55,8 +55,8 @@ impl Tool for DeclaredTool {
     }
 
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
-        let type_limits = self.defined().type_limits.as_ref();
-        self.declaration.call(arguments, context, type_limits, &|arguments| (self.call)(arguments, context))
+        self.declaration
+            .call(arguments, context, self.defined(), &|arguments| (self.call)(arguments, context))
     }
 
     fn injections(&self) -> Option<&[Injection]> {

@@ -2,6 +2,7 @@
 
 mod error;
 mod limits;
+mod numbers;
 
 use std::any::TypeId;
 use std::fmt;
@@ -34,8 +35,9 @@ const MAX_PATTERN_BYTES: usize = 1 << 19;
 ///   it.
 /// - A `default` is sent to the model but not filled in, so the executor sees that the argument is absent.
 /// - `format` is sent to the model but not checked, in accordance with drafts since 2019-09.
-/// - The executor receives integers without a fraction: `2` if the model wrote `2.0`. A number that fits neither an `i64`
-///   nor a `u64` is an `f64`, as in `serde_json`; use a string to preserve all digits.
+/// - The executor receives integers without a fraction: `2` if the model wrote `2.0`, and `0` for `-0`. An integer that fits
+///   neither an `i64` nor a `u64` is refused where the schema requires an integer. Elsewhere it is an `f64`, as in
+///   `serde_json`; use a string to preserve all digits.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -156,6 +158,7 @@ fn options(draft: Draft) -> jsonschema::ValidationOptions<'static> {
         .with_draft(draft)
         .offline()
         .should_validate_formats(false)
+        .with_keyword("type", numbers::type_keyword)
         .with_pattern_options(PatternOptions::regex().size_limit(MAX_PATTERN_BYTES))
 }
 
@@ -224,9 +227,10 @@ impl ObjectTool for DynamicTool {
     }
 
     fn call(&self, object: &str, context: &ToolContext, is_last: bool) -> Option<ToolFuture<'static>> {
-        let arguments: Value = serde_json::from_str(object).ok()?;
+        let mut arguments: Value = serde_json::from_str(object).ok()?;
+        numbers::replace_negative_zeros(&mut arguments);
         // The schema accepts `2.0` as an integer, but `Value::as_i64` does not.
-        let needs_repair = !is_last && has_whole_float(&arguments);
+        let needs_repair = !is_last && numbers::has_whole_float(&arguments);
         (!needs_repair && self.validator.is_valid(&arguments))
             .then(|| self.executor.execute(arguments, context))
     }
@@ -256,17 +260,6 @@ fn contains_ref(value: &Value) -> bool {
     match value {
         Value::Array(values) => values.iter().any(contains_ref),
         Value::Object(members) => members.contains_key("$ref") || members.values().any(contains_ref),
-        _ => false,
-    }
-}
-
-fn has_whole_float(value: &Value) -> bool {
-    match value {
-        Value::Number(number) => {
-            number.is_f64() && number.as_f64().is_some_and(|number| number.fract() == 0.0)
-        }
-        Value::Array(values) => values.iter().any(has_whole_float),
-        Value::Object(members) => members.values().any(has_whole_float),
         _ => false,
     }
 }

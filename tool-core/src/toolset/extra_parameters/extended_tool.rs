@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::schema::ExtraProperties;
 use super::split_arguments::{SplitArguments, write_name, write_object};
 use crate::arguments::schemas::{parameter_schema, parameters_schema};
-use crate::arguments::{Parameter, Repair, explain, repair};
+use crate::arguments::{Parameter, Repair, duplicate_members, explain, repair};
 use crate::model::{ToolCall, ToolDefinition};
 use crate::tool::{Injection, Tool, ToolContext, ToolError, ToolFuture};
 use crate::toolset::ToolRef;
@@ -129,12 +129,14 @@ impl Shared {
         };
         let split = SplitArguments::parse(repaired.as_deref().unwrap_or(arguments), is_extra)
             .map_err(|error| refusal(&explain::not_an_object(arguments, &error)))?;
-        self.check(&split)?;
         let text = write_object(split.extra.iter().map(|(name, value)| (write_name(name), *value)));
+        self.check(&split, &text)?;
         match (self.handler)(call, &text) {
             Ok(accepted) => accepted?,
             Err(error) => {
                 let repaired = repairs_arguments.then(|| self.repair(&split, repairs));
+                // A string that turned out to be an object can contain a member twice.
+                self.check(&split, repaired.as_deref().unwrap_or_default())?;
                 match repaired.map(|text| (self.handler)(call, &text)) {
                     Some(Ok(accepted)) => accepted?,
                     _ => return Err(refusal(&self.explain(&text, &error))),
@@ -150,22 +152,17 @@ impl Shared {
         Ok(split.tool_arguments().or(repaired))
     }
 
-    /// Checks that every required field is present and that none is given twice.
-    fn check(&self, split: &SplitArguments<'_>) -> Result<(), ToolError> {
-        let count = |name: &str| split.extra.iter().filter(|(other, _)| other == name).count();
+    /// Checks that every required field is present, and that their text contains no member twice.
+    fn check(&self, split: &SplitArguments<'_>, text: &str) -> Result<(), ToolError> {
         let mut mistakes = Vec::new();
         for (name, schema) in &self.extra.properties {
-            match count(name) {
-                0 if self.extra.required.contains(name) => {
-                    let expected = explain::describe_schema(schema);
-                    let description = schema.get("description").and_then(Value::as_str);
-                    let description = description.map_or(String::new(), |text| format!(" ({text})"));
-                    mistakes.push(format!("`{name}` is missing, expected {expected}{description}"));
-                }
-                0 | 1 => {}
-                _ => mistakes.push(format!("`{name}` is given twice")),
+            let is_present = split.extra.iter().any(|(other, _)| other == name);
+            if !is_present && self.extra.required.contains(name) {
+                let description = schema.get("description").and_then(Value::as_str);
+                mistakes.push(explain::missing_value(name, &explain::describe_schema(schema), description));
             }
         }
+        mistakes.extend(duplicate_members(text).iter().map(|path| explain::duplicate_member(path)));
         if mistakes.is_empty() { Ok(()) } else { Err(refusal(&mistakes.join("; "))) }
     }
 

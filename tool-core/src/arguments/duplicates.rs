@@ -1,0 +1,110 @@
+//! Types that accept duplicate members.
+
+use serde_json::{Map, Value};
+
+/// Returns `true` if a value that the schema of a type describes can contain an object whose duplicate members the type does
+/// not refuse by itself: one with members of any name, such as a map or a struct that ignores unknown members, or one of
+/// several objects.
+///
+/// Other objects are structs with `deny_unknown_fields`, which refuse to read a member twice.
+pub(crate) fn accepts_duplicates(schema: &Value) -> bool {
+    let Value::Object(schema) = schema else { return *schema == Value::Bool(true) };
+    let list = |keyword: &str| schema.get(keyword).and_then(Value::as_array).into_iter().flatten();
+    let map = |keyword: &str| schema.get(keyword).and_then(Value::as_object).into_iter().flatten();
+    let parts = ["anyOf", "oneOf", "allOf", "prefixItems"].into_iter().flat_map(list);
+    let members = ["properties", "$defs"].into_iter().flat_map(map).map(|(_, part)| part);
+    accepts_any_members(schema) || parts.chain(members).chain(schema.get("items")).any(accepts_duplicates)
+}
+
+/// Returns `true` if the schema itself describes objects with members of any name, or several objects.
+fn accepts_any_members(schema: &Map<String, Value>) -> bool {
+    let has = |keyword: &str| schema.contains_key(keyword);
+    let is_type = |name: &str| match schema.get("type") {
+        Some(Value::Array(names)) => names.iter().any(|one| one == name),
+        Some(one) => one == name,
+        None => false,
+    };
+    let choices = ["anyOf", "oneOf"].into_iter().filter_map(|keyword| schema.get(keyword)?.as_array());
+    let may_be_object = |choice: &&Value| choice.get("type").is_none_or(|kind| kind == "object");
+    let has_choice = choices.into_iter().any(|choices| choices.iter().filter(may_be_object).count() > 1);
+    let is_described = ["type", "$ref", "enum", "const", "anyOf", "oneOf", "allOf"].into_iter().any(has);
+    let is_any_object = is_type("object") && schema.get("additionalProperties") != Some(&Value::Bool(false));
+    let is_any_list = is_type("array") && !has("items") && !has("prefixItems");
+    has_choice || is_any_object || is_any_list || !is_described
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, HashMap};
+
+    use schemars::JsonSchema;
+    use serde_json::value::RawValue;
+
+    use super::*;
+    use crate::arguments::schemas::parameters_schema;
+    use crate::arguments::{Parameter, ToolParameter};
+
+    fn accepts<T: ToolParameter>() -> bool {
+        accepts_duplicates(&parameters_schema(&[Parameter::new::<T>("it", None, true)]))
+    }
+
+    #[derive(serde::Deserialize, JsonSchema)]
+    #[serde(deny_unknown_fields)]
+    #[expect(dead_code, reason = "only its schema is used")]
+    struct Strict {
+        name: String,
+        numbers: Option<Vec<u8>>,
+        pair: (bool, Unit),
+        more: Option<Box<Strict>>,
+    }
+
+    #[derive(serde::Deserialize, JsonSchema)]
+    #[expect(dead_code, reason = "only its schema is used")]
+    struct Lenient {
+        name: String,
+    }
+
+    #[derive(serde::Deserialize, JsonSchema)]
+    #[serde(deny_unknown_fields)]
+    #[expect(dead_code, reason = "only its schema is used")]
+    struct Closed<T> {
+        inner: T,
+    }
+
+    #[derive(serde::Deserialize, JsonSchema)]
+    #[expect(dead_code, reason = "only its schema is used")]
+    struct Flat {
+        name: String,
+        #[serde(flatten)]
+        others: HashMap<String, u8>,
+    }
+
+    #[derive(serde::Deserialize, JsonSchema)]
+    #[expect(dead_code, reason = "only its schema is used")]
+    enum Unit {
+        Celsius,
+        Fahrenheit,
+    }
+
+    #[derive(serde::Deserialize, JsonSchema)]
+    #[serde(untagged)]
+    #[expect(dead_code, reason = "only its schema is used")]
+    enum Either {
+        One { a: u8 },
+        Other { b: u8 },
+    }
+
+    #[test]
+    fn strict_structs_refuse_duplicates_themselves() {
+        assert!(!accepts::<u8>() && !accepts::<Vec<Option<String>>>() && !accepts::<Unit>());
+        assert!(!accepts::<Strict>() && !accepts::<Option<Strict>>() && !accepts::<Vec<Closed<Strict>>>());
+    }
+
+    #[test]
+    fn objects_with_members_of_any_name_accept_duplicates() {
+        assert!(accepts::<Lenient>() && accepts::<Option<Closed<Lenient>>>());
+        assert!(accepts::<BTreeMap<String, u8>>() && accepts::<Vec<Value>>() && accepts::<Box<RawValue>>());
+        assert!(accepts::<Closed<Option<Map<String, Value>>>>() && accepts::<(u8, Value)>());
+        assert!(accepts::<Flat>() && accepts::<Option<Either>>());
+    }
+}
