@@ -2,41 +2,38 @@
 //!
 //! `rmcp` records messages with their arguments and outputs, and the ids of sessions, from the level `info` on. It does so in
 //! tasks that it spawns itself, which a wrapper around the futures handed to it does not cover. Its tasks are therefore
-//! spawned on a runtime with one thread of its own, whose subscriber discards everything.
+//! spawned on a runtime of its own, whose threads have a subscriber that discards everything.
 //!
 //! `tracing` counts it as a subscriber of the process: its feature `log`, which forwards records of all crates to a logger of
 //! the crate `log` as long as there is no subscriber, forwards nothing from then on.
 
-use std::future::{Future, pending, poll_fn};
+use std::future::{Future, poll_fn};
 use std::io;
+use std::num::NonZero;
 use std::pin::pin;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use tokio::runtime::{Builder, Handle};
-use tracing::dispatcher::{Dispatch, with_default};
+use tokio::runtime::{Builder, Handle, Runtime};
+use tracing::dispatcher::{Dispatch, set_default, with_default};
+
+/// The largest number of threads. Reading a large message occupies one, which must not delay other connections.
+const MAX_THREADS: usize = 4;
 
 /// The runtime of the SDK's tasks. All connections and servers of the process share it.
 #[derive(Clone, Debug)]
 pub(crate) struct QuietRuntime(Handle);
 
 impl QuietRuntime {
-    /// Returns the runtime and starts it the first time.
+    /// Returns the runtime and starts it the first time. It is never shut down.
     pub(crate) fn get() -> io::Result<Self> {
-        static RUNTIME: Mutex<Option<QuietRuntime>> = Mutex::new(None);
+        static RUNTIME: Mutex<Option<Runtime>> = Mutex::new(None);
         let mut runtime = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(runtime) = &*runtime {
-            return Ok(runtime.clone());
-        }
-        Ok(runtime.insert(Self::start()?).clone())
-    }
-
-    fn start() -> io::Result<Self> {
-        let runtime = Builder::new_current_thread().enable_all().build()?;
-        let handle = runtime.handle().clone();
-        let run = move || with_default(&Dispatch::none(), || runtime.block_on(pending::<()>()));
-        thread::Builder::new().name("tool-mcp".into()).spawn(run)?;
-        Ok(Self(handle))
+        let runtime = match &mut *runtime {
+            Some(runtime) => runtime,
+            none => none.insert(start()?),
+        };
+        Ok(Self(runtime.handle().clone()))
     }
 
     /// Calls the function without a subscriber. The tasks that it spawns run on this runtime.
@@ -50,6 +47,17 @@ impl QuietRuntime {
         let mut future = pin!(future);
         poll_fn(|context| self.enter(|| future.as_mut().poll(context))).await
     }
+}
+
+fn start() -> io::Result<Runtime> {
+    let threads = thread::available_parallelism().map_or(1, NonZero::get).min(MAX_THREADS);
+    Builder::new_multi_thread()
+        .worker_threads(threads)
+        .thread_name("tool-mcp")
+        // The subscriber of a thread is reset when the guard is dropped.
+        .on_thread_start(|| std::mem::forget(set_default(&Dispatch::none())))
+        .enable_all()
+        .build()
 }
 
 /// Runs a future of the program in a task of the program's runtime, where its records are seen. Dropping the returned future

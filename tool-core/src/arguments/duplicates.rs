@@ -79,7 +79,6 @@ mod tests {
     }
 
     #[derive(serde::Deserialize, JsonSchema)]
-    #[expect(dead_code, reason = "only its schema is used")]
     enum Unit {
         Celsius,
         Fahrenheit,

@@ -113,7 +113,7 @@ impl McpError {
 
     /// The runtime of the SDK cannot be started.
     pub(super) fn no_runtime(server: &str, error: &std::io::Error) -> Self {
-        Self::unreachable(server, format_args!("cannot be used: no thread can be started: {error}"))
+        Self::unreachable(server, format_args!("cannot be used: its threads cannot be started: {error}"))
     }
 
     /// The server ended the session and did not accept the request.

@@ -24,7 +24,7 @@ pub(super) struct Monitor {
     tool_changes: AtomicU64,
     invalid_messages: AtomicUsize,
     state: watch::Sender<State>,
-    /// The subscriber of the hooks, which are called on the thread of the SDK.
+    /// The subscriber of the hooks, which are called on the threads of the SDK.
     subscriber: Dispatch,
 }
 

@@ -27,8 +27,8 @@ use super::{Fingerprint, McpError, McpLog, McpTool, McpTools};
 ///
 /// # Traces
 ///
-/// The SDK records arguments, outputs and ids of sessions. It runs on a thread of its own, whose `tracing` records are
-/// discarded. The hooks of this type are called on this thread with the subscriber that was current while connecting, and must
+/// The SDK records arguments, outputs and ids of sessions. It runs on threads of its own, whose `tracing` records are
+/// discarded. The hooks of this type are called on these threads with the subscriber that was current while connecting, and must
 /// not block. For `tracing`, the process has a subscriber from then on, so that its feature `log` forwards nothing to a logger
 /// of the crate `log`. Requests that are sent with [`McpTools::peer`] run in the caller's task: the directive `rmcp=off` of a filter
 /// suppresses the records of the SDK there.

@@ -53,7 +53,7 @@
 //!
 //! # Traces
 //!
-//! The SDK records arguments, outputs and ids of sessions. It runs on a thread of its own, whose `tracing` records are
+//! The SDK records arguments, outputs and ids of sessions. It runs on threads of its own, whose `tracing` records are
 //! discarded. Tools run in the runtime that serves them, and their records reach the program's subscriber.
 //!
 //! # Access over HTTP
