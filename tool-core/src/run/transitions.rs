@@ -2,7 +2,9 @@
 
 use super::state::Stage;
 use super::turn::{CallRecord, Turn};
-use crate::model::{ChatRequest, ChatResponse, FinishReason, Message, ToolDefinitions};
+use crate::model::{
+    ChatRequest, ChatResponse, FinishReason, Message, ToolDefinition, ToolDefinitions, ToolPolicy,
+};
 use crate::run::{Run, Step, StepError, StopReason};
 use crate::tool::{Attempt, IdempotencyKey, ToolError, ToolExecution};
 
@@ -12,7 +14,17 @@ impl Run {
     /// interrupted.
     #[must_use]
     pub fn next<'a>(&'a mut self, tools: &ToolDefinitions) -> Step<'a> {
-        self.settle(tools);
+        let policy = |name: &str| tools.iter().find(|one| one.name() == name).map(ToolDefinition::policy);
+        self.next_with_undo_tools(tools, policy)
+    }
+
+    /// Returns the next step. Calls that undo others have the policies that `undo_policy` returns for the names of their tools.
+    pub(crate) fn next_with_undo_tools<'a>(
+        &'a mut self,
+        tools: &ToolDefinitions,
+        undo_policy: impl Fn(&str) -> Option<ToolPolicy>,
+    ) -> Step<'a> {
+        self.settle(tools, undo_policy);
         match &self.stage {
             Stage::Asking => Step::CallModel(
                 ChatRequest::borrowing(&self.messages)
@@ -42,8 +54,12 @@ impl Run {
         }
     }
 
-    /// Attaches the policies of the tools to the open calls, and finishes those that need no execution.
-    pub(crate) fn settle(&mut self, tools: &ToolDefinitions) {
+    /// Applies the policies of the tools to the open calls, and finishes those that need no execution.
+    pub(crate) fn settle(
+        &mut self,
+        tools: &ToolDefinitions,
+        undo_policy: impl Fn(&str) -> Option<ToolPolicy>,
+    ) {
         if let Stage::Calling(turn) = &mut self.stage {
             let calls = match self.messages.last() {
                 Some(Message::Assistant(message)) => &*message.tool_calls,
@@ -65,7 +81,7 @@ impl Run {
                 None => self.close_turn_if_finished(),
             }
         }
-        self.settle_undo_call(tools);
+        self.settle_undo_call(undo_policy);
     }
 
     /// Records the response of the model.

@@ -124,13 +124,26 @@ impl CallRecord {
         is_repeatable && !error.is_fatal() && self.current_attempt() < allowed
     }
 
-    /// Attaches the policy of the tool to an open call, and finishes the call if it needs no execution.
+    /// Returns `true` if the call was started at least once, so that it may have had its effect.
+    pub(super) fn has_begun(&self) -> bool {
+        self.is_started || self.attempts > 0
+    }
+
+    /// Returns `true` if approval can still be required of the call.
+    pub(super) fn can_require_approval(&self) -> bool {
+        self.is_open() && !self.has_begun() && self.approval == ApprovalStatus::NotNeeded
+    }
+
+    /// Applies the policy of the tool as it is now, in addition to the policy under which the call was stored.
+    pub(super) fn restrict(&mut self, policy: ToolPolicy) {
+        self.policy = Some(self.policy.map_or(policy, |stored| stored.stricter(policy)));
+    }
+
+    /// Applies the policy of the tool to an open call, and finishes the call if it needs no execution.
     pub(super) fn settle(&mut self, call: &ToolCall, tools: &ToolDefinitions, finished: &[ToolExecution]) {
-        if self.policy.is_none()
-            && let Some(definition) = tools.iter().find(|definition| definition.name() == call.name)
-        {
-            self.policy = Some(definition.policy());
-            self.undo = definition.undo().map(str::to_owned);
+        if let Some(definition) = tools.iter().find(|definition| definition.name() == call.name) {
+            self.restrict(definition.policy());
+            self.undo = definition.undo().map(str::to_owned).or(self.undo.take());
         }
         let Some(policy) = self.policy else { return };
         let same =
@@ -139,7 +152,7 @@ impl CallRecord {
             self.outcome = Some(ToolExecution::new(call.clone(), Ok(output.clone())).into_reused());
         } else if self.is_outcome_unknown() {
             self.outcome = Some(ToolExecution::new(call.clone(), Err(ToolError::outcome_unknown())));
-        } else if policy.needs_approval && self.approval == ApprovalStatus::NotNeeded {
+        } else if policy.needs_approval && self.can_require_approval() {
             self.approval = ApprovalStatus::Pending;
         }
     }

@@ -1,7 +1,7 @@
 //! Undoing the calls of a run that failed.
 
 use super::state::Stage;
-use crate::model::{ToolCall, ToolDefinition, ToolDefinitions};
+use crate::model::{ToolCall, ToolPolicy};
 use crate::run::{Run, StopReason};
 use crate::tool::{ToolError, ToolErrorKind, ToolExecution, Undone};
 
@@ -10,13 +10,14 @@ impl Run {
     fn executions_to_undo(&self) -> impl Iterator<Item = (&ToolExecution, &str)> {
         self.tool_executions.iter().rev().filter_map(|execution| {
             let may_have_had_effect = match execution.outcome() {
-                Ok(_) => !execution.is_reused(),
+                Ok(_) => true,
                 Err(error) => matches!(
                     error.kind(),
                     ToolErrorKind::OutcomeUnknown | ToolErrorKind::TimedOut | ToolErrorKind::Panicked
                 ),
             };
-            execution.metadata.undo.as_deref().filter(|_| may_have_had_effect).map(|undo| (execution, undo))
+            let was_undoable = execution.was_executed() && may_have_had_effect;
+            execution.metadata.undo.as_deref().filter(|_| was_undoable).map(|undo| (execution, undo))
         })
     }
 
@@ -58,13 +59,12 @@ impl Run {
         Some(Undone { call: execution.call.clone(), output: execution.output().cloned() })
     }
 
-    /// Attaches the policy of its tool to the next undo call, and finishes the calls that must not be executed again.
-    pub(super) fn settle_undo_call(&mut self, tools: &ToolDefinitions) {
+    /// Applies the policy of its tool to the next undo call, and finishes the calls that must not be executed again.
+    pub(super) fn settle_undo_call(&mut self, policy: impl Fn(&str) -> Option<ToolPolicy>) {
         while let Some(call) = self.next_undo_call() {
             let Stage::Undoing { record, .. } = &mut self.stage else { return };
-            if record.policy.is_none() {
-                let definition = tools.iter().find(|definition| definition.name() == call.name);
-                record.policy = definition.map(ToolDefinition::policy);
+            if let Some(policy) = policy(&call.name) {
+                record.restrict(policy);
             }
             if !record.is_outcome_unknown() {
                 return;
