@@ -4,6 +4,7 @@ mod approving;
 mod breaking;
 mod control;
 mod crash;
+mod exploration;
 mod keys;
 mod memory;
 mod policies;

@@ -9,7 +9,7 @@ use tool_core::testing::ScriptedModel;
 use tool_core::tool::ToolErrorKind;
 use tool_core::tool::{IdempotencyKey, ToolExecution, Undone};
 use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
-use tool_core::{Agent, RunError, RunErrorKind, ToolError, ToolSet, tool, tools};
+use tool_core::{Agent, RunError, RunErrorKind, ToolContext, ToolError, ToolSet, tool, tools};
 
 #[tool(undo = "cancel")]
 fn book(what: String) -> Result<String, String> {
@@ -232,6 +232,49 @@ async fn undoes_calls_in_a_turn_with_fewer_tools() {
     };
     let error = alike(build).await.unwrap_err();
     assert_eq!(undone_texts(error.run().undo_executions()), ["train"]);
+}
+
+/// Fails at its second attempt, after one whose effect is unknown.
+#[tool(undo = "cancel", attempts = 2, timeout = "5ms")]
+async fn hang_once(what: String, #[inject] context: &ToolContext) -> Result<String, String> {
+    if context.attempt() == 1 {
+        std::future::pending::<()>().await;
+    }
+    Err(format!("there is no {what}"))
+}
+
+#[tokio::test]
+async fn undoes_calls_with_an_attempt_of_unknown_effect() {
+    let script = || ScriptedModel::new().calls("hang_once", r#"{"what": "train"}"#).calls("fatal", "{}");
+    let build = || Agent::builder(script()).tools(tools![hang_once, fatal]).undo_tools(tools![cancel]);
+    let error = alike(build).await.unwrap_err();
+    assert_eq!(error.tool_executions()[0].outcome().unwrap_err().kind(), ToolErrorKind::Failed);
+    assert_eq!(undone_texts(error.run().undo_executions()), ["train undone, which gave ?"]);
+    // The same holds for an attempt that was interrupted with its process.
+    let agent = build().build().unwrap();
+    let mut run = agent.start("Book");
+    run.advance().await.unwrap();
+    let call = run.run().current_calls().next().unwrap().0.clone();
+    run.begin_call(&call).await.unwrap();
+    let error = agent.resume(restored(run.into_run())).await.unwrap_err();
+    assert_eq!(undone_texts(error.run().undo_executions()), ["train undone, which gave ?"]);
+}
+
+#[tokio::test]
+async fn undoes_calls_whose_unknown_outcome_was_replaced() {
+    let script = || ScriptedModel::new().calls("hangs", r#"{"what": "train"}"#).calls("fatal", "{}");
+    #[tool(undo = "cancel", timeout = "5ms")]
+    async fn hangs(what: String) -> String {
+        std::future::pending::<()>().await;
+        what
+    }
+    let build = || {
+        let tools = tools![hangs, fatal];
+        let agent = Agent::builder(script()).tools(tools).undo_tools(tools![cancel]);
+        agent.on_tool_error(|call, _| (call.name == "hangs").then(|| Err(ToolError::failed("no"))))
+    };
+    let error = alike(build).await.unwrap_err();
+    assert_eq!(undone_texts(error.run().undo_executions()), ["train undone, which gave ?"]);
 }
 
 /// Provides these tools by turn, as a server does that changes its listing.

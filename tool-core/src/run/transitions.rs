@@ -159,6 +159,8 @@ impl Run {
             return Err(StepError("the call was started before and its tool is `at_most_once`"));
         }
         record.attempts = record.attempts.saturating_add(1);
+        // An earlier attempt that was interrupted may have had its effect, whatever the outcome of this one.
+        record.is_uncertain |= record.is_started;
         record.is_started = true;
         Ok(Attempt { key, number: record.attempts })
     }
@@ -179,6 +181,7 @@ impl Run {
         record.attempts = record.current_attempt();
         record.is_started = false;
         if will_retry {
+            record.is_uncertain |= execution.leaves_effect_unknown();
             return Ok(());
         }
         if matches!(self.stage, Stage::Undoing { .. }) {
@@ -255,6 +258,7 @@ impl Run {
             execution.metadata.attempts = Some(record.attempts).filter(|attempts| *attempts > 1);
             execution.metadata.original_arguments = record.original_arguments;
             execution.metadata.undo = record.undo;
+            execution.metadata.is_uncertain |= record.is_uncertain;
             let result = Message::tool(call, execution.result());
             self.messages.push(result);
             self.tool_executions.push(execution);

@@ -3,22 +3,13 @@
 use super::state::Stage;
 use crate::model::{ToolCall, ToolPolicy};
 use crate::run::{Run, StopReason};
-use crate::tool::{ToolError, ToolErrorKind, ToolExecution, Undone};
+use crate::tool::{ToolError, ToolExecution, Undone};
 
 impl Run {
     /// Returns the calls to undo when the run fails, the last one first, each with the name of the tool that undoes it.
     fn executions_to_undo(&self) -> impl Iterator<Item = (&ToolExecution, &str)> {
-        self.tool_executions.iter().rev().filter_map(|execution| {
-            let may_have_had_effect = match execution.outcome() {
-                Ok(_) => true,
-                Err(error) => matches!(
-                    error.kind(),
-                    ToolErrorKind::OutcomeUnknown | ToolErrorKind::TimedOut | ToolErrorKind::Panicked
-                ),
-            };
-            let was_undoable = execution.was_executed() && may_have_had_effect;
-            execution.metadata.undo.as_deref().filter(|_| was_undoable).map(|undo| (execution, undo))
-        })
+        let undoable = self.tool_executions.iter().rev().filter(|one| one.may_have_had_effect());
+        undoable.filter_map(|one| Some((one, one.metadata.undo.as_deref()?)))
     }
 
     /// Returns the next call to undo.

@@ -83,6 +83,9 @@ pub(crate) struct ExecutionMetadata {
     pub(crate) origin: Origin,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) undo: Option<String>,
+    /// An earlier attempt or a replaced outcome leaves it unknown whether the call had its effect.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_uncertain: bool,
 }
 
 /// Omits arguments, which can be secret.
@@ -129,6 +132,7 @@ impl ToolExecution {
 
     /// Returns this record with another outcome.
     pub(crate) fn with_outcome(mut self, outcome: Result<ToolOutput, ToolError>) -> Self {
+        self.metadata.is_uncertain |= self.leaves_effect_unknown();
         self.outcome = outcome;
         self
     }
@@ -184,6 +188,16 @@ impl ToolExecution {
             }
             _ => self.metadata.origin,
         }
+    }
+
+    pub(crate) fn leaves_effect_unknown(&self) -> bool {
+        self.outcome.as_ref().is_err_and(|error| error.kind().leaves_effect_unknown())
+    }
+
+    /// Returns `true` if there may be an effect to undo.
+    pub(crate) fn may_have_had_effect(&self) -> bool {
+        let has_effect = self.outcome.is_ok() || self.leaves_effect_unknown();
+        self.metadata.is_uncertain || self.was_executed() && has_effect
     }
 
     /// Returns `true` if the run executed the call.
