@@ -1,14 +1,16 @@
 //! Calls that await approval: the run stops, is stored, and continues with the user's decision.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
+use futures_util::FutureExt;
 use tests::support::ways::{alike, in_all_ways, restored};
 use tool_core::agent::AgentBuilder;
 use tool_core::model::{ToolDefinition, ToolDefinitions, ToolPolicy};
 use tool_core::run::{Run, Step};
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::ToolErrorKind;
+use tool_core::tool::{Origin, ToolErrorKind};
 use tool_core::{Agent, Approval, Event, Message, RunErrorKind, Tool, ToolCall, ToolSet, tool, tools};
 
 use crate::refusal;
@@ -64,8 +66,8 @@ async fn applies_decisions_in_all_ways() {
     let denied = &answer.tool_executions()[2];
     assert!(
         denied.outcome().unwrap_err().kind() == ToolErrorKind::Denied
-            && !denied.was_executed()
-            && changed.was_executed()
+            && denied.origin() == Origin::NotExecuted
+            && changed.origin() == Origin::Executed
     );
     // The model reads what was done, not what it had asked for.
     let Message::Assistant(asked) = &answer.messages()[1] else { panic!() };
@@ -105,8 +107,8 @@ async fn an_approver_can_defer_to_the_caller() {
 fn erase() {}
 
 #[tool]
-fn look() -> &'static str {
-    "seen"
+fn look(#[param(default = 0)] at: u32) -> &'static str {
+    if at == 0 { "seen" } else { "seen there" }
 }
 
 fn erasing(model: ScriptedModel) -> AgentBuilder {
@@ -374,4 +376,82 @@ async fn a_started_call_is_not_repeated_with_another_definition() {
     let error = answer.tool_executions()[0].outcome().unwrap_err();
     assert_eq!(error.kind(), ToolErrorKind::OutcomeUnknown, "{error}");
     assert_eq!(calls.load(Ordering::SeqCst), 0);
+}
+
+/// Returns a run whose model has called `look` and `erase`, and the response that contains the calls.
+async fn called(agent: &Agent) -> Run {
+    let mut run = agent.start("Look");
+    let Step::CallModel(request) = run.next().await.unwrap() else { panic!("the model was not called yet") };
+    let response = agent.model().chat(&request).await.unwrap();
+    let _ = AssertUnwindSafe(run.record_response(response)).catch_unwind().await;
+    run.into_run()
+}
+
+fn looking() -> AgentBuilder {
+    erasing(ScriptedModel::new().calls_all([("look", r#"{"at": 1}"#), ("look", r#"{"at": 2}"#)]))
+}
+
+fn ending() -> AgentBuilder {
+    erasing(ScriptedModel::new().says("Done."))
+}
+
+fn waiting(run: &Run) -> Vec<&str> {
+    run.awaiting_approval().map(|call| &*call.arguments).collect()
+}
+
+#[tokio::test]
+async fn a_call_awaits_approval_if_the_predicate_panics() {
+    let fails_at = |wrong: &'static str| {
+        move |call: &ToolCall| -> bool {
+            assert!(!call.arguments.contains(wrong), "cannot decide");
+            false
+        }
+    };
+    let run = called(&looking().needs_approval(fails_at("1")).build().unwrap()).await;
+    assert_eq!(waiting(&run), [r#"{"at": 1}"#, r#"{"at": 2}"#], "none was released");
+    let run = called(&looking().needs_approval(fails_at("2")).build().unwrap()).await;
+    assert_eq!(waiting(&run), [r#"{"at": 2}"#], "the first was released");
+    // It still awaits approval if the run is resumed, whatever the predicate is then.
+    let error = ending().build().unwrap().resume(restored(run)).await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::ApprovalNeeded));
+    assert_eq!(waiting(error.run()), [r#"{"at": 2}"#]);
+}
+
+#[tokio::test]
+async fn a_resumed_run_obeys_the_present_predicate() {
+    let run = called(&looking().build().unwrap()).await;
+    assert!(waiting(&run).is_empty());
+    let strict = || ending().needs_approval(|call| call.arguments.contains('2'));
+    for run in [run.clone(), restored(run.clone())] {
+        let error = strict().build().unwrap().resume(run).await.unwrap_err();
+        assert_eq!(waiting(error.run()), [r#"{"at": 2}"#]);
+        // An approval stays given.
+        let mut run = error.into_run();
+        run.resolve_all_approvals(&Approval::Approve);
+        let answer = ending().needs_approval(|_| true).build().unwrap().resume(restored(run)).await;
+        assert_eq!(answer.unwrap().text(), "Done.");
+    }
+    // A predicate that panics releases nothing, and a call that has begun is not asked about again.
+    let mut begun = run;
+    let first = begun.current_calls().next().unwrap().0.id.clone();
+    begun.begin_call(&first).unwrap();
+    let mut driver =
+        ending().needs_approval(|_| panic!("cannot decide")).build().unwrap().resume(begun).start();
+    let caught = AssertUnwindSafe(driver.next()).catch_unwind().await.map(|_| ());
+    assert!(caught.unwrap_err().is::<&str>());
+    assert_eq!(waiting(driver.run()), [r#"{"at": 2}"#]);
+}
+
+#[tokio::test]
+async fn a_resumed_run_obeys_the_present_policy() {
+    let run = called(&looking().build().unwrap()).await;
+    #[tool(needs_approval)]
+    fn look() {}
+    let agent = |tools| Agent::builder(ScriptedModel::new().says("Done.")).tools(tools).build().unwrap();
+    let error = agent(tools![look]).resume(restored(run)).await.unwrap_err();
+    assert_eq!(error.awaiting_approval().count(), 2);
+    // A stored requirement stays, too.
+    let lenient = tools![self::look];
+    let error = agent(lenient).resume(restored(error.into_run())).await.unwrap_err();
+    assert_eq!(error.awaiting_approval().count(), 2);
 }

@@ -9,7 +9,7 @@ use tool_core::agent::AgentBuilder;
 use tool_core::model::{AssistantMessage, ChatResponse, Usage};
 use tool_core::run::{ErrorPolicy, StopReason};
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::ToolErrorKind;
+use tool_core::tool::{Origin, ToolErrorKind};
 use tool_core::{
     Agent, Message, RunError, RunErrorKind, ToolCall, ToolContext, ToolError, ToolOutput, tool, tools,
 };
@@ -356,7 +356,12 @@ async fn a_repeated_id_refers_to_the_earlier_call() {
     let actual: Vec<_> = answer
         .tool_executions()
         .iter()
-        .map(|one| (one.is_reused(), one.outcome().map_or_else(ToString::to_string, ToString::to_string)))
+        .map(|one| {
+            (
+                one.origin() == Origin::Recorded,
+                one.outcome().map_or_else(ToString::to_string, ToString::to_string),
+            )
+        })
         .collect();
     let refused = "the call was not executed: its id is that of an earlier call with other arguments; give each call a unique id";
     let expected = [(false, "2.0"), (true, "2.0"), (false, "10.0"), (false, refused)];
@@ -381,7 +386,8 @@ async fn reuses_the_output_of_a_pure_tool_for_an_equal_call() {
             .says("Done.")
     };
     let answer = alike(|| Agent::builder(script()).tools(tools![look])).await.unwrap();
-    let from_record: Vec<_> = answer.tool_executions().iter().map(|one| one.is_reused()).collect();
+    let from_record: Vec<_> =
+        answer.tool_executions().iter().map(|one| one.origin() == Origin::Recorded).collect();
     assert_eq!(from_record, [false, false, true]);
     assert_eq!(answer.tool_executions()[2].output().unwrap().to_string(), "X");
     assert_eq!(LOOKED.load(Ordering::SeqCst), 2 * 3);

@@ -5,6 +5,7 @@ mod breaking;
 mod contending;
 mod control;
 mod crash;
+mod exploration;
 mod keys;
 mod memory;
 mod policies;

@@ -8,7 +8,8 @@ use tool_core::run::{Step, StopReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::ToolErrorKind;
 use tool_core::tool::{IdempotencyKey, ToolExecution, Undone};
-use tool_core::{Agent, RunError, RunErrorKind, ToolError, tool, tools};
+use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
+use tool_core::{Agent, RunError, RunErrorKind, ToolContext, ToolError, ToolSet, tool, tools};
 
 #[tool(undo = "cancel")]
 fn book(what: String) -> Result<String, String> {
@@ -231,4 +232,138 @@ async fn undoes_calls_in_a_turn_with_fewer_tools() {
     };
     let error = alike(build).await.unwrap_err();
     assert_eq!(undone_texts(error.run().undo_executions()), ["train"]);
+}
+
+/// Fails at its second attempt, after one whose effect is unknown.
+#[tool(undo = "cancel", attempts = 2, timeout = "5ms")]
+async fn hang_once(what: String, #[inject] context: &ToolContext) -> Result<String, String> {
+    if context.attempt() == 1 {
+        std::future::pending::<()>().await;
+    }
+    Err(format!("there is no {what}"))
+}
+
+#[tokio::test]
+async fn undoes_calls_with_an_attempt_of_unknown_effect() {
+    let script = || ScriptedModel::new().calls("hang_once", r#"{"what": "train"}"#).calls("fatal", "{}");
+    let build = || Agent::builder(script()).tools(tools![hang_once, fatal]).undo_tools(tools![cancel]);
+    let error = alike(build).await.unwrap_err();
+    assert_eq!(error.tool_executions()[0].outcome().unwrap_err().kind(), ToolErrorKind::Failed);
+    assert_eq!(undone_texts(error.run().undo_executions()), ["train undone, which gave ?"]);
+    // The same holds for an attempt that was interrupted with its process.
+    let agent = build().build().unwrap();
+    let mut run = agent.start("Book");
+    run.advance().await.unwrap();
+    let call = run.run().current_calls().next().unwrap().0.clone();
+    run.begin_call(&call).await.unwrap();
+    let error = agent.resume(restored(run.into_run())).await.unwrap_err();
+    assert_eq!(undone_texts(error.run().undo_executions()), ["train undone, which gave ?"]);
+}
+
+#[tokio::test]
+async fn undoes_calls_whose_unknown_outcome_was_replaced() {
+    let script = || ScriptedModel::new().calls("hangs", r#"{"what": "train"}"#).calls("fatal", "{}");
+    #[tool(undo = "cancel", timeout = "5ms")]
+    async fn hangs(what: String) -> String {
+        std::future::pending::<()>().await;
+        what
+    }
+    let build = || {
+        let tools = tools![hangs, fatal];
+        let agent = Agent::builder(script()).tools(tools).undo_tools(tools![cancel]);
+        agent.on_tool_error(|call, _| (call.name == "hangs").then(|| Err(ToolError::failed("no"))))
+    };
+    let error = alike(build).await.unwrap_err();
+    assert_eq!(undone_texts(error.run().undo_executions()), ["train undone, which gave ?"]);
+}
+
+/// Provides these tools by turn, as a server does that changes its listing.
+struct ByTurn(&'static str, fn(usize) -> ToolSet);
+
+impl ToolProvider for ByTurn {
+    fn tools<'a>(&'a self, request: &'a ToolProviderRequest<'_>) -> ToolProviderFuture<'a> {
+        let turn = request.messages().iter().filter(|message| message.as_assistant().is_some()).count();
+        Box::pin(async move { Ok((self.1)(turn)) })
+    }
+
+    fn is_dynamic(&self) -> bool {
+        true
+    }
+
+    fn name(&self) -> &str {
+        self.0
+    }
+}
+
+/// Returns a set with a tool named `cancel` that must never be called.
+fn intruder() -> ToolSet {
+    #[tool("Cancels")]
+    fn cancel() {
+        panic!("the untrusted tool was called");
+    }
+    tools![cancel]
+}
+
+const RESERVED: &str = "the tool `cancel` has the name of the tool that undoes `book`; give it another name with `rename` or `prefix`";
+
+#[tokio::test]
+async fn refuses_tools_that_are_named_like_an_undo_tool() {
+    let script = || ScriptedModel::new().calls_all([booking("train")]).calls("fatal", "{}");
+    let providers: [fn(usize) -> ToolSet; 2] =
+        [|_| intruder(), |turn| if turn == 0 { ToolSet::default() } else { intruder() }];
+    for provide in providers {
+        let agent = agent(script()).tool_provider(ByTurn("shop", provide)).build().unwrap();
+        let error = agent.ask("Book").await.unwrap_err();
+        let expected = format!("the tools of the tool provider `shop` cannot be offered: {RESERVED}");
+        assert_eq!(error.to_string(), expected);
+        assert!(matches!(error.kind(), RunErrorKind::Tools { .. }) && error.is_resumable());
+    }
+    let agent = agent(script()).build().unwrap();
+    let error = agent.ask("Book").tools(intruder()).await.unwrap_err();
+    assert_eq!(error.to_string(), format!("the tools of the question cannot be offered: {RESERVED}"));
+}
+
+/// The run is stored when the undo tool is about to be called, and resumed with more tools.
+#[tokio::test]
+async fn a_restored_run_is_undone_by_the_authors_tools_alone() {
+    let model = ScriptedModel::new().calls_all([booking("train")]).fails("the line is dead");
+    let mut run = agent(model.clone()).build().unwrap().ask("Book").await.unwrap_err().into_run();
+    run.cancel();
+    let meddled = agent(model.clone()).tool_provider(ByTurn("shop", |_| intruder()));
+    let error = meddled.build().unwrap().resume(restored(run.clone())).await.unwrap_err();
+    assert!(error.to_string().ends_with(RESERVED), "{error}");
+    // A hook that changes the tools of a turn does not change what undoes a call.
+    let hooked = agent(model).before_turn(|turn: &mut Turn<'_>| turn.tools = intruder());
+    let error = hooked.build().unwrap().resume(restored(run)).await.unwrap_err();
+    assert_eq!(undone_texts(error.run().undo_executions()), ["train undone, which gave booking of train"]);
+}
+
+/// The undo tool was provided together with the tool that it undoes, and is gone when the run fails.
+#[tokio::test]
+async fn an_undo_tool_is_bound_when_its_call_is_executed() {
+    let script = || ScriptedModel::new().calls_all([booking("train")]).calls("fatal", "{}");
+    let desk = |turn| if turn == 0 { tools![book, cancel] } else { ToolSet::default() };
+    let build = || Agent::builder(script()).tools(tools![fatal]).tool_provider(ByTurn("desk", desk));
+    let error = build().build().unwrap().ask("Book").await.unwrap_err();
+    assert_eq!(undone_texts(error.run().undo_executions()), ["train undone, which gave booking of train"]);
+    let shop = |turn| if turn == 0 { ToolSet::default() } else { intruder() };
+    let error = build().tool_provider(ByTurn("shop", shop)).build().unwrap().ask("Book").await.unwrap_err();
+    assert!(error.to_string().ends_with(RESERVED), "{error}");
+    // Resumed in another process, which was never offered the provided tools.
+    let model = ScriptedModel::new().calls_all([booking("train")]).fails("the line is dead");
+    let agent = Agent::builder(model.clone()).tool_provider(ByTurn("desk", desk)).build().unwrap();
+    let mut run = agent.ask("Book").await.unwrap_err().into_run();
+    run.cancel();
+    let agent = Agent::builder(model).tool_provider(ByTurn("shop", |_| intruder())).build().unwrap();
+    let error = agent.resume(restored(run)).await.unwrap_err();
+    assert_eq!(error.run().undo_executions()[0].outcome().unwrap_err().kind(), ToolErrorKind::UnknownTool);
+}
+
+#[tokio::test]
+async fn refuses_a_turn_whose_tools_cannot_be_undone() {
+    let hook = |turn: &mut Turn<'_>| turn.tools = tools![book].union(intruder()).unwrap();
+    let agent = Agent::builder(ScriptedModel::new()).before_turn(hook).build().unwrap();
+    let error = agent.ask("Book").await.unwrap_err();
+    let expected = "the tools of the turn cannot be offered: the tool `book` is undone by `cancel`, which does not exist; add it with `undo_tools`";
+    assert_eq!(error.to_string(), expected);
 }

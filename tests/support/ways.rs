@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 use tool_core::agent::AgentBuilder;
 use tool_core::run::{Run, Step};
-use tool_core::tool::ToolExecution;
+use tool_core::tool::{Origin, ToolExecution};
 use tool_core::{Agent, Answer, Approval, Event, Message, RunError, RunErrorKind, ToolCall};
 
 /// Returns the outcome of a run in a comparable form, without times.
@@ -43,7 +43,7 @@ fn executions(executions: &[ToolExecution]) -> Value {
             execution.call(),
             outcome,
             execution.attempts(),
-            execution.is_reused(),
+            execution.origin() == Origin::Recorded,
             execution.original_arguments()
         ])
     };

@@ -11,7 +11,7 @@ use tool_core::model::{
     Usage,
 };
 use tool_core::run::{ErrorPolicy, Run, RunLimits, Step};
-use tool_core::tool::{ToolErrorKind, ToolExecution};
+use tool_core::tool::{Origin, ToolErrorKind, ToolExecution};
 use tool_core::{Approval, Message, RunErrorKind, ToolCall, ToolError, ToolOutput};
 
 use tests::support::sampling::cases;
@@ -329,9 +329,7 @@ fn drive(bytes: &[u8], goes_on: bool) {
     assert_valid(run.messages());
     assert_valid(restored(twin.clone()).messages());
     if let Some(limit) = run.limits().max_calls {
-        let is_made = |one: &&ToolExecution| {
-            !one.is_reused() && !one.outcome().is_err_and(|error| error.kind() == ToolErrorKind::NotExecuted)
-        };
+        let is_made = |one: &&ToolExecution| one.origin() == Origin::Executed;
         let made = run.tool_executions().iter().filter(is_made).count();
         assert!(made <= limit as usize, "{made} calls, of {limit}");
     }

@@ -7,7 +7,7 @@ use tool_core::model::{
     Usage,
 };
 use tool_core::run::{Run, Step, StopReason};
-use tool_core::tool::ToolErrorKind;
+use tool_core::tool::{Origin, ToolErrorKind};
 use tool_core::{Agent, ChatModel, RunErrorKind, ToolCall, tool, tools};
 
 use super::{Puppet, assert_sound, call, conversation, in_all_ways, memories, reply};
@@ -119,7 +119,7 @@ async fn distinguishes_repeated_ids() {
     let executions = answer.tool_executions();
     assert_eq!(executions.len(), 3 + 3 + 2 + 2 + 1);
     // One that comes again in a later turn names the call of then; beside it, it is another call.
-    let from_record: Vec<_> = executions.iter().map(tool_core::tool::ToolExecution::is_reused).collect();
+    let from_record: Vec<_> = executions.iter().map(|one| one.origin() == Origin::Recorded).collect();
     assert_eq!(from_record[..6], [false, false, false, true, false, false]);
     assert_eq!(executions[6].outcome().unwrap_err().kind(), ToolErrorKind::NotExecuted);
     assert!(executions[7].outcome().is_ok());

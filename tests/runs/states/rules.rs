@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tool_core::model::{AssistantMessage, ChatResponse, ToolDefinition, ToolDefinitions, ToolPolicy};
 use tool_core::run::{ErrorPolicy, Run, Step};
-use tool_core::tool::{ToolErrorKind, ToolExecution};
+use tool_core::tool::{Origin, ToolErrorKind, ToolExecution};
 use tool_core::{Approval, Message, ToolCall, ToolError, ToolOutput};
 
 use crate::refusal;
@@ -145,4 +145,127 @@ fn error_policies_apply_to_calls_without_an_execution() {
             assert_eq!(is_hidden, on_error == ErrorPolicy::Hide, "{error}");
         }
     }
+}
+
+#[test]
+fn outcomes_of_untrusted_parties_answer_for_no_call() {
+    let tools = ToolDefinitions::from_iter([ToolDefinition::new("work")
+        .with_policy(tools(|policy| policy.pure = true)[0].policy())
+        .with_undo("undo")]);
+    let supplied = |id: &str, arguments: &str| {
+        ToolExecution::external(ToolCall::new(id, "work", arguments), Ok(ToolOutput::text("forged")))
+    };
+    let mut run = Run::new([Message::user("Go")]);
+    run.record_response(calls("call_9xT2", "{}")).unwrap();
+    let _ = run.next(&tools);
+    run.record_result(supplied("call_9xT2", "{}")).unwrap();
+    let mut run: Run = serde_json::from_str(&serde_json::to_string(&run).unwrap()).unwrap();
+    assert_eq!(run.tool_executions()[0].origin(), Origin::External);
+    // Neither as the output of a pure tool, nor under its id, nor as an effect to undo.
+    for (id, arguments) in [("call_a7Bq", "{}"), ("call_9xT2", "{}"), ("call_9xT2", r#"{"at": 2}"#)] {
+        let mut run = run.clone();
+        run.record_response(calls(id, arguments)).unwrap();
+        assert!(matches!(run.next(&tools), Step::CallTools(calls) if calls.len() == 1), "{id} {arguments}");
+    }
+    run.cancel();
+    assert!(matches!(run.next(&tools), Step::Done));
+}
+
+#[test]
+fn the_origin_of_an_outcome_is_stored() {
+    let tools = tools(|policy| policy.pure = true);
+    let mut run = Run::new([Message::user("Go")]);
+    for id in ["call_aaa1", "call_aaa2", "call_aaa3"] {
+        run.record_response(calls(id, if id == "call_aaa3" { r#"{"at": 1}"# } else { "{}" })).unwrap();
+        if matches!(run.next(&tools), Step::CallTools(_)) {
+            let outcome = if id == "call_aaa3" { Err(ToolError::failed("no")) } else { Ok("1".into()) };
+            let call = run.current_calls().next().unwrap().0.clone();
+            run.record_result(ToolExecution::new(call, outcome)).unwrap();
+        }
+    }
+    run.record_response(calls("call_aaa4", r#"{"at": 2}"#)).unwrap();
+    run.cancel();
+    let state = serde_json::to_value(&run).unwrap();
+    let origins = |run: &Run| run.tool_executions().iter().map(ToolExecution::origin).collect::<Vec<_>>();
+    let expected = [Origin::Executed, Origin::Recorded, Origin::Executed];
+    assert_eq!(origins(&serde_json::from_value(state.clone()).unwrap()), expected);
+    // The form of earlier states.
+    let mut earlier = state;
+    let reused = earlier["calls"][1].as_object_mut().unwrap();
+    reused.remove("origin").unwrap();
+    reused.insert("from_record".into(), json!(true));
+    assert_eq!(origins(&serde_json::from_value(earlier).unwrap()), expected);
+}
+
+/// A run is restored where the tool has another policy than it had when the model called it.
+#[test]
+fn the_stricter_policy_applies_to_a_restored_call() {
+    let restored = |run: &Run| -> Run { serde_json::from_str(&serde_json::to_string(run).unwrap()).unwrap() };
+    let changes: [(fn(&mut ToolPolicy), fn(&mut Run, &ToolDefinitions)); 3] = [
+        (
+            |policy| policy.needs_approval = true,
+            |run, tools| assert!(matches!(run.next(tools), Step::NeedsApproval(_))),
+        ),
+        (
+            |policy| policy.at_most_once = true,
+            |run, tools| {
+                let _ = run.next(tools);
+                run.begin_call("a").unwrap();
+                let _ = run.next(tools);
+                let error = run.tool_executions()[0].outcome().unwrap_err();
+                assert_eq!(error.kind(), ToolErrorKind::OutcomeUnknown);
+            },
+        ),
+        (
+            |policy| policy.attempts = 1,
+            |run, tools| {
+                let _ = run.next(tools);
+                run.record_result(failed(ToolError::failed("busy"))).unwrap();
+                assert!(matches!(run.next(tools), Step::CallModel(_)));
+            },
+        ),
+    ];
+    let lenient = tools(|policy| policy.attempts = 3);
+    for (change, check) in changes {
+        let strict = tools(change);
+        for (before, after) in [(&lenient, &strict), (&strict, &lenient)] {
+            let mut run = calling();
+            let _ = run.next(before);
+            check(&mut restored(&run), after);
+        }
+    }
+    // A call that has begun needs no approval any more, but is not repeated if it must not be.
+    let mut begun = calling();
+    let _ = begun.next(&lenient);
+    begun.begin_call("a").unwrap();
+    let mut asked = restored(&begun);
+    assert!(matches!(asked.next(&tools(|policy| policy.needs_approval = true)), Step::CallTools(_)));
+    let mut once = restored(&begun);
+    assert!(matches!(once.next(&tools(|policy| policy.at_most_once = true)), Step::CallModel(_)));
+}
+
+#[test]
+fn joins_policies_by_the_stricter_of_each_rule() {
+    let policy = |change: fn(&mut ToolPolicy)| tools(change)[0].policy();
+    let one = policy(|policy| {
+        (policy.needs_approval, policy.pure, policy.attempts) = (true, true, 3);
+    });
+    let other = policy(|policy| {
+        (policy.at_most_once, policy.exclusive, policy.attempts) = (true, true, 2);
+    });
+    let expected = policy(|policy| {
+        (policy.needs_approval, policy.at_most_once, policy.exclusive) = (true, true, true);
+        policy.attempts = 2;
+    });
+    assert_eq!((one.stricter(other), other.stricter(one)), (expected, expected));
+}
+
+#[test]
+fn requires_approval_only_of_calls_that_have_not_begun() {
+    let mut run = calling();
+    let _ = run.next(&tools(|policy| policy.attempts = 2));
+    run.begin_call("a").unwrap();
+    run.record_result(failed(timed_out())).unwrap();
+    let error = run.require_approval("a").unwrap_err();
+    assert_eq!(error.to_string(), "unexpected step: the call has already been started");
 }

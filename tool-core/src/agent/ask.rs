@@ -23,6 +23,7 @@ pub struct Ask {
     agent: Agent,
     start: Start,
     context: ToolContext,
+    /// The tools of the question, in addition to the agent's.
     tools: Result<ToolSet, ToolSetError>,
     limits: Option<RunLimits>,
     emitter: EventEmitter,
@@ -51,7 +52,7 @@ impl Ask {
         Self {
             start,
             context: ToolContext::new(),
-            tools: Ok(agent.0.tools.clone()),
+            tools: Ok(ToolSet::default()),
             limits: None,
             emitter: EventEmitter { hooks: agent.0.hooks.clone(), stream: None },
             cancellation_token: None,
@@ -98,7 +99,7 @@ impl Ask {
     /// # }
     /// ```
     ///
-    /// If one of them has the name of another tool of the agent, the run returns at once with
+    /// If one of them has the name of another tool of the agent, or of a tool that undoes others, the run returns at once with
     /// [`RunErrorKind::Tools`](crate::RunErrorKind::Tools).
     pub fn tools(mut self, tools: impl Into<ToolSet>) -> Self {
         self.tools = self.tools.and_then(|earlier| earlier.union(tools));

@@ -21,10 +21,8 @@ const MAX_DELAY: Duration = Duration::from_secs(5);
 
 /// Executes the calls of a turn. Independent of the run, which changes while calls are running.
 pub(super) struct CallExecutor {
+    /// The tools of the turn, or the set of the tool that undoes a call.
     pub(super) tools: ToolSet,
-    pub(super) undo_tools: ToolSet,
-    /// The tools of the turn before a hook changed them, for calls that undo others.
-    pub(super) unfiltered_tools: Option<ToolSet>,
     pub(super) context: ToolContext,
     pub(super) emitter: EventEmitter,
     pub(super) trace: CallTrace,
@@ -52,16 +50,8 @@ impl CallExecutor {
             cancellation,
             undone: self.undone.clone(),
         });
-        let undo_tools;
-        let tools = if self.undone.is_some() {
-            // The arguments are those of the undone call; the tool that undoes it may take only some of them.
-            undo_tools = self.tools_with(&call.name).clone().ignore_unknown_arguments();
-            &undo_tools
-        } else {
-            &self.tools
-        };
-        let span = self.trace.start_call(&call, tools, number);
-        let execution = span.scope().instrument(self.execute_within_timeout(tools, call, &context)).await;
+        let span = self.trace.start_call(&call, &self.tools, number);
+        let execution = span.scope().instrument(self.execute_within_timeout(call, &context)).await;
         if !execution.outcome().is_err_and(|error| error.kind() == ToolErrorKind::TimedOut) {
             cancel_on_drop.disarm();
         }
@@ -69,18 +59,8 @@ impl CallExecutor {
         execution
     }
 
-    /// Returns the first set with a tool of this name.
-    fn tools_with(&self, name: &str) -> &ToolSet {
-        let all = [Some(&self.tools), Some(&self.undo_tools), self.unfiltered_tools.as_ref()];
-        all.into_iter().flatten().find(|tools| tools.get(name).is_some()).unwrap_or(&self.undo_tools)
-    }
-
-    async fn execute_within_timeout(
-        &self,
-        tools: &ToolSet,
-        call: ToolCall,
-        context: &ToolContext,
-    ) -> ToolExecution {
+    async fn execute_within_timeout(&self, call: ToolCall, context: &ToolContext) -> ToolExecution {
+        let tools = &self.tools;
         let Some(timeout) = self.timeout else { return tools.execute(call, context).await };
         let (started_at, clock) = (SystemTime::now(), Instant::now());
         match tokio::time::timeout(timeout, tools.execute(call.clone(), context)).await {

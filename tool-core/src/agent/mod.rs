@@ -11,6 +11,7 @@ mod run_tools;
 mod trace;
 mod turn;
 mod typed;
+mod undo_tools;
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,6 +26,7 @@ pub use self::event::{Event, EventStream};
 use self::run_tools::ResolveWithProviders;
 pub use self::turn::Turn;
 pub use self::typed::{AnswerType, TypedAsk};
+use self::undo_tools::UndoTools;
 use crate::content::Content;
 use crate::memory::{ChatMemory, MemoryError, RunStore};
 use crate::model::{ChatModel, Message, ModelOptions, ToolCall, ToolChoice};
@@ -111,6 +113,8 @@ struct Shared {
     needs_approval: Option<Box<NeedsApproval>>,
     approver: Option<Arc<dyn Approver>>,
     undo_tools: ToolSet,
+    /// All tools that undo those of the agent, offered or not.
+    bound_undo_tools: UndoTools,
     hooks: Vec<Hook>,
     before_turn: Option<Box<BeforeTurn>>,
     options: ModelOptions,
@@ -186,6 +190,12 @@ impl Agent {
     #[must_use]
     pub fn tools(&self) -> &ToolSet {
         &self.0.tools
+    }
+
+    /// Returns the tools that [undo](AgentBuilder::undo_tools) others and are not offered to the model.
+    #[must_use]
+    pub fn undo_tools(&self) -> &ToolSet {
+        &self.0.undo_tools
     }
 
     /// Returns the stored runs, ordered by id: those that were interrupted and those that await approval. Empty for an agent

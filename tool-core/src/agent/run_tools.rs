@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 
 use super::builder::check_tool_choice;
-use super::builder::check_undo_tools;
+use super::undo_tools::{Source, UndoTools};
 use crate::agent::{Agent, BuildError};
 use crate::run::{Run, RunErrorKind};
 use crate::tool::ToolContext;
@@ -14,13 +14,16 @@ use crate::toolset::{ToolProvider, ToolProviderRequest, ToolSet, ToolSetError};
 pub(super) struct RunTools {
     agent: Agent,
     context: ToolContext,
-    /// The agent's tools and those of the question.
-    own: Result<ToolSet, ToolSetError>,
+    /// The tools of the question.
+    question: Result<ToolSet, ToolSetError>,
+    /// The agent's tools and those of the question, once they are joined.
+    own: Option<ToolSet>,
+    undo: UndoTools,
     /// The same, with those of the providers that are asked once per run.
     with_static: Option<ToolSet>,
     /// The last result of each provider that is asked in every turn.
     dynamic: Vec<ToolSet>,
-    /// All tools of this turn.
+    /// All tools of this turn before a hook changed them.
     resolved: Option<ToolSet>,
 }
 
@@ -31,8 +34,18 @@ type Resolving<'a> = Pin<Box<dyn Future<Output = Result<ToolSet, RunErrorKind>> 
 pub(super) type ResolveWithProviders = for<'a> fn(&'a mut RunTools, &'a Run) -> Resolving<'a>;
 
 impl RunTools {
-    pub(super) fn new(agent: Agent, context: ToolContext, own: Result<ToolSet, ToolSetError>) -> Self {
-        Self { agent, context, own, with_static: None, dynamic: Vec::new(), resolved: None }
+    pub(super) fn new(agent: Agent, context: ToolContext, question: Result<ToolSet, ToolSetError>) -> Self {
+        let undo = agent.0.bound_undo_tools.clone();
+        Self {
+            agent,
+            context,
+            question,
+            own: None,
+            undo,
+            with_static: None,
+            dynamic: Vec::new(),
+            resolved: None,
+        }
     }
 
     pub(super) fn agent(&self) -> &Agent {
@@ -63,24 +76,53 @@ impl RunTools {
                 self.resolved = None;
                 return Err(RunErrorKind::MissingContext(missing));
             }
-            if let Err(error) = check_undo_tools(&tools, &self.agent.0.undo_tools) {
-                self.resolved = None;
-                return Err(invalid_tools(error));
-            }
             self.resolved = Some(tools.clone());
         }
         Ok(tools)
     }
 
-    /// Returns all tools of this turn, including those that a hook removed, once they are resolved.
-    pub(super) fn resolved(&self) -> Option<&ToolSet> {
-        self.resolved.as_ref()
+    /// Returns the tools that undo the calls of this run.
+    pub(super) fn undo(&self) -> &UndoTools {
+        &self.undo
     }
 
-    fn own_tools(&self) -> Result<ToolSet, RunErrorKind> {
-        self.own
-            .clone()
-            .map_err(|error| RunErrorKind::tools("the tools of the question cannot be offered".into(), error))
+    /// Checks the tools of a turn after a hook changed them.
+    pub(super) fn check_changed(&self, tools: &ToolSet) -> Result<(), RunErrorKind> {
+        let is_unchanged = self.resolved.as_ref().is_some_and(|resolved| resolved.is_shared_with(tools));
+        if is_unchanged {
+            return Ok(());
+        }
+        let error = |error| RunErrorKind::tools("the tools of the turn cannot be offered".into(), error);
+        self.undo.check(tools).map_err(error)
+    }
+
+    fn own_tools(&mut self) -> Result<ToolSet, RunErrorKind> {
+        if let Some(own) = &self.own {
+            return Ok(own.clone());
+        }
+        let context = || "the tools of the question cannot be offered".to_owned();
+        let question =
+            self.question.as_ref().map_err(|error| RunErrorKind::tools(context(), error.clone()))?;
+        let own = if question.is_empty() {
+            self.agent.0.tools.clone()
+        } else {
+            self.undo
+                .bind(Source::Question, question)
+                .map_err(|error| RunErrorKind::tools(context(), error))?;
+            let union = self.agent.0.tools.clone().union(question);
+            union.map_err(|error| RunErrorKind::tools(context(), error))?
+        };
+        self.own = Some(own.clone());
+        Ok(own)
+    }
+
+    /// Adds the tools of the provider with this index.
+    fn add(&mut self, tools: ToolSet, index: usize, more: &ToolSet) -> Result<ToolSet, RunErrorKind> {
+        let provider = &self.agent.0.providers[index];
+        let context = || format!("the tools of the tool provider `{}` cannot be offered", provider.name());
+        let bound = self.undo.bind(Source::Provider(index), more);
+        bound.map_err(|error| RunErrorKind::tools(context(), error))?;
+        tools.union(more).map_err(|error| RunErrorKind::tools(context(), error))
     }
 }
 
@@ -89,21 +131,22 @@ impl RunTools {
 pub(super) fn resolve_with_providers<'a>(tools: &'a mut RunTools, run: &'a Run) -> Resolving<'a> {
     Box::pin(async move {
         let agent = tools.agent.clone();
-        let request = ToolProviderRequest::new(run.messages(), &tools.context);
+        let context = tools.context.clone();
+        let request = ToolProviderRequest::new(run.messages(), &context);
         let (dynamic, fixed): (Vec<_>, Vec<_>) =
-            agent.0.providers.iter().map(|one| &**one).partition(|one| one.is_dynamic());
+            agent.0.providers.iter().map(|one| &**one).enumerate().partition(|(_, one)| one.is_dynamic());
         let with_static = match &tools.with_static {
             Some(with_static) => with_static.clone(),
             None => {
                 let mut with_static = tools.own_tools()?;
-                for provider in fixed {
-                    with_static = add(with_static, provider, &request_tools(provider, &request).await?)?;
+                for (index, provider) in fixed {
+                    with_static = tools.add(with_static, index, &request_tools(provider, &request).await?)?;
                 }
                 with_static
             }
         };
         let mut provided = Vec::with_capacity(dynamic.len());
-        for provider in &dynamic {
+        for (_, provider) in &dynamic {
             provided.push(request_tools(*provider, &request).await?);
         }
         let is_unchanged = |(now, before): (&ToolSet, &ToolSet)| now.is_shared_with(before);
@@ -111,8 +154,8 @@ pub(super) fn resolve_with_providers<'a>(tools: &'a mut RunTools, run: &'a Run) 
             Some(resolved) if provided.iter().zip(&tools.dynamic).all(is_unchanged) => resolved.clone(),
             _ => {
                 let mut all = with_static.clone();
-                for (provider, more) in dynamic.iter().zip(&provided) {
-                    all = add(all, *provider, more)?;
+                for ((index, _), more) in dynamic.iter().zip(&provided) {
+                    all = tools.add(all, *index, more)?;
                 }
                 all
             }
@@ -129,13 +172,6 @@ async fn request_tools(
 ) -> Result<ToolSet, RunErrorKind> {
     provider.tools(request).await.map_err(|error| {
         RunErrorKind::tools(format!("the tool provider `{}` failed", provider.name()), error)
-    })
-}
-
-fn add(tools: ToolSet, provider: &dyn ToolProvider, more: &ToolSet) -> Result<ToolSet, RunErrorKind> {
-    tools.union(more).map_err(|error| {
-        let context = format!("the tools of the tool provider `{}` cannot be offered", provider.name());
-        RunErrorKind::tools(context, error)
     })
 }
 

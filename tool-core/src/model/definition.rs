@@ -109,6 +109,29 @@ impl ToolPolicy {
     fn is_default(&self) -> bool {
         *self == Self::DEFAULT
     }
+
+    /// Returns the stricter of two policies in each respect. It applies to a call that was requested under one policy and is
+    /// executed under another. What restricts nothing, [`return_direct`](Self::return_direct), stays that of `self`.
+    ///
+    /// ```
+    /// use tool_core::model::ToolPolicy;
+    ///
+    /// let (mut stored, mut present) = (ToolPolicy::default(), ToolPolicy::default());
+    /// (stored.attempts, present.attempts, present.needs_approval) = (2, 3, true);
+    /// let policy = stored.stricter(present);
+    /// assert_eq!((policy.attempts, policy.needs_approval), (2, true));
+    /// ```
+    #[must_use]
+    pub fn stricter(self, other: Self) -> Self {
+        Self {
+            return_direct: self.return_direct,
+            needs_approval: self.needs_approval || other.needs_approval,
+            exclusive: self.exclusive || other.exclusive,
+            at_most_once: self.at_most_once || other.at_most_once,
+            pure: self.pure && other.pure,
+            attempts: self.attempts.min(other.attempts),
+        }
+    }
 }
 
 impl Default for ToolPolicy {

@@ -87,13 +87,35 @@ impl Run {
         }
         let record = self.open_record(call_id)?;
         // A denial states that the call was not executed.
-        if record.is_started {
+        if record.has_begun() {
             return Err(StepError("the call has already been started"));
         }
-        if record.approval == ApprovalStatus::NotNeeded {
+        if record.can_require_approval() {
             record.approval = ApprovalStatus::Pending;
         }
         Ok(())
+    }
+
+    /// Asks the predicate about every call that has not begun and that nobody has approved. All of them await approval until
+    /// the predicate releases them, so that none is executed unasked if the predicate panics.
+    pub(crate) fn require_approval_if(&mut self, needs_approval: impl Fn(&ToolCall) -> bool) {
+        let calls = match self.messages.last() {
+            Some(Message::Assistant(message)) => &*message.tool_calls,
+            _ => &[],
+        };
+        let Stage::Calling(turn) = &mut self.stage else { return };
+        let asked = calls.iter().zip(&mut turn.calls).filter(|(_, record)| record.can_require_approval());
+        let asked: Vec<_> = asked
+            .map(|(call, record)| {
+                record.approval = ApprovalStatus::Pending;
+                (call, record)
+            })
+            .collect();
+        for (call, record) in asked {
+            if !needs_approval(call) {
+                record.approval = ApprovalStatus::NotNeeded;
+            }
+        }
     }
 
     /// Records the decision about a call that awaits approval.

@@ -26,7 +26,8 @@ impl Run {
             let is_duplicate = in_this_reply.contains(&call.id) || replaced.contains(&call.id);
             if is_duplicate || call.id.trim().is_empty() || used_before.contains(&call.id) {
                 let identifies = !is_duplicate && call.id != call.name && !is_count(&call.id);
-                let find = || self.tool_executions.iter().find(|one| one.call().id == call.id);
+                let find =
+                    || self.tool_executions.iter().find(|one| one.was_executed() && one.call().id == call.id);
                 let earlier = if identifies { find().cloned() } else { None };
                 let mut id = format!("call_{}_{position}", self.turns);
                 while in_this_reply.contains(&id) || all_before.contains(&*id) {

@@ -2,7 +2,9 @@
 
 use super::state::Stage;
 use super::turn::{CallRecord, Turn};
-use crate::model::{ChatRequest, ChatResponse, FinishReason, Message, ToolDefinitions};
+use crate::model::{
+    ChatRequest, ChatResponse, FinishReason, Message, ToolDefinition, ToolDefinitions, ToolPolicy,
+};
 use crate::run::{Run, Step, StepError, StopReason};
 use crate::tool::{Attempt, IdempotencyKey, ToolError, ToolExecution};
 
@@ -12,7 +14,17 @@ impl Run {
     /// interrupted.
     #[must_use]
     pub fn next<'a>(&'a mut self, tools: &ToolDefinitions) -> Step<'a> {
-        self.settle(tools);
+        let policy = |name: &str| tools.iter().find(|one| one.name() == name).map(ToolDefinition::policy);
+        self.next_with_undo_tools(tools, policy)
+    }
+
+    /// Returns the next step. Calls that undo others have the policies that `undo_policy` returns for the names of their tools.
+    pub(crate) fn next_with_undo_tools<'a>(
+        &'a mut self,
+        tools: &ToolDefinitions,
+        undo_policy: impl Fn(&str) -> Option<ToolPolicy>,
+    ) -> Step<'a> {
+        self.settle(tools, undo_policy);
         match &self.stage {
             Stage::Asking => Step::CallModel(
                 ChatRequest::borrowing(&self.messages)
@@ -42,8 +54,12 @@ impl Run {
         }
     }
 
-    /// Attaches the policies of the tools to the open calls, and finishes those that need no execution.
-    pub(crate) fn settle(&mut self, tools: &ToolDefinitions) {
+    /// Applies the policies of the tools to the open calls, and finishes those that need no execution.
+    pub(crate) fn settle(
+        &mut self,
+        tools: &ToolDefinitions,
+        undo_policy: impl Fn(&str) -> Option<ToolPolicy>,
+    ) {
         if let Stage::Calling(turn) = &mut self.stage {
             let calls = match self.messages.last() {
                 Some(Message::Assistant(message)) => &*message.tool_calls,
@@ -65,7 +81,7 @@ impl Run {
                 None => self.close_turn_if_finished(),
             }
         }
-        self.settle_undo_call(tools);
+        self.settle_undo_call(undo_policy);
     }
 
     /// Records the response of the model.
@@ -143,6 +159,8 @@ impl Run {
             return Err(StepError("the call was started before and its tool is `at_most_once`"));
         }
         record.attempts = record.attempts.saturating_add(1);
+        // An earlier attempt that was interrupted may have had its effect, whatever the outcome of this one.
+        record.is_uncertain |= record.is_started;
         record.is_started = true;
         Ok(Attempt { key, number: record.attempts })
     }
@@ -163,6 +181,7 @@ impl Run {
         record.attempts = record.current_attempt();
         record.is_started = false;
         if will_retry {
+            record.is_uncertain |= execution.leaves_effect_unknown();
             return Ok(());
         }
         if matches!(self.stage, Stage::Undoing { .. }) {
@@ -239,6 +258,7 @@ impl Run {
             execution.metadata.attempts = Some(record.attempts).filter(|attempts| *attempts > 1);
             execution.metadata.original_arguments = record.original_arguments;
             execution.metadata.undo = record.undo;
+            execution.metadata.is_uncertain |= record.is_uncertain;
             let result = Message::tool(call, execution.result());
             self.messages.push(result);
             self.tool_executions.push(execution);

@@ -41,6 +41,9 @@ pub(super) struct CallRecord {
     /// The call was started and has no outcome yet.
     #[serde(rename = "is_begun", skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_started: bool,
+    /// An attempt ended without an outcome that rules its effect out.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_uncertain: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) outcome: Option<ToolExecution>,
 }
@@ -127,14 +130,28 @@ impl CallRecord {
         is_repeatable && !error.is_fatal() && self.current_attempt() < allowed
     }
 
-    /// Attaches the policy of the tool to an open call, and finishes the call if it needs no execution.
+    /// Returns `true` if the call was started at least once, so that it may have had its effect.
+    pub(super) fn has_begun(&self) -> bool {
+        self.is_started || self.attempts > 0
+    }
+
+    /// Returns `true` if approval can still be required of the call.
+    pub(super) fn can_require_approval(&self) -> bool {
+        self.is_open() && !self.has_begun() && self.approval == ApprovalStatus::NotNeeded
+    }
+
+    /// Applies the policy of the tool as it is now, in addition to the policy under which the call was stored.
+    pub(super) fn restrict(&mut self, policy: ToolPolicy) {
+        self.policy = Some(self.policy.map_or(policy, |stored| stored.stricter(policy)));
+    }
+
+    /// Applies the policy of the tool to an open call, and finishes the call if it needs no execution.
     pub(super) fn settle(&mut self, call: &ToolCall, tools: &ToolDefinitions, finished: &[ToolExecution]) {
+        let stored = self.policy;
         let definition = tools.iter().find(|definition| definition.name() == call.name);
-        if self.policy.is_none()
-            && let Some(definition) = definition
-        {
-            self.policy = Some(definition.policy());
-            self.undo = definition.undo().map(str::to_owned);
+        if let Some(definition) = definition {
+            self.restrict(definition.policy());
+            self.undo = definition.undo().map(str::to_owned).or(self.undo.take());
         }
         let Some(policy) = self.policy else { return };
         let same =
@@ -143,17 +160,22 @@ impl CallRecord {
             self.outcome = Some(ToolExecution::new(call.clone(), Ok(output.clone())).into_reused());
         } else if self.is_outcome_unknown() {
             self.outcome = Some(ToolExecution::new(call.clone(), Err(ToolError::outcome_unknown())));
-        } else if policy.needs_approval && self.approval == ApprovalStatus::NotNeeded {
+        } else if policy.needs_approval && self.can_require_approval() {
             self.approval = ApprovalStatus::Pending;
         }
         if let Some(definition) = definition {
-            self.bind_approval(call, definition);
+            self.bind_approval(call, definition, stored);
         }
     }
 
     /// Binds the approval of an open call to the definition of its tool. If it was given for another definition, the call
     /// awaits approval again, or counts as interrupted if it was started.
-    fn bind_approval(&mut self, call: &ToolCall, definition: &ToolDefinition) {
+    fn bind_approval(
+        &mut self,
+        call: &ToolCall,
+        definition: &ToolDefinition,
+        stored_policy: Option<ToolPolicy>,
+    ) {
         if !self.is_open() || self.approval == ApprovalStatus::NotNeeded {
             return;
         }
@@ -161,7 +183,7 @@ impl CallRecord {
         let is_other = match &self.definition_hash {
             Some(earlier) => *earlier != hash,
             // States of earlier versions have no hash, but the policy.
-            None => self.policy != Some(definition.policy()),
+            None => stored_policy.is_some_and(|stored| stored != definition.policy()),
         };
         self.definition_hash = Some(hash);
         if !is_other || self.approval != ApprovalStatus::Granted {

@@ -1,23 +1,15 @@
 //! Undoing the calls of a run that failed.
 
 use super::state::Stage;
-use crate::model::{ToolCall, ToolDefinition, ToolDefinitions};
+use crate::model::{ToolCall, ToolPolicy};
 use crate::run::{Run, StopReason};
-use crate::tool::{ToolError, ToolErrorKind, ToolExecution, Undone};
+use crate::tool::{ToolError, ToolExecution, Undone};
 
 impl Run {
     /// Returns the calls to undo when the run fails, the last one first, each with the name of the tool that undoes it.
     fn executions_to_undo(&self) -> impl Iterator<Item = (&ToolExecution, &str)> {
-        self.tool_executions.iter().rev().filter_map(|execution| {
-            let may_have_had_effect = match execution.outcome() {
-                Ok(_) => !execution.is_reused(),
-                Err(error) => matches!(
-                    error.kind(),
-                    ToolErrorKind::OutcomeUnknown | ToolErrorKind::TimedOut | ToolErrorKind::Panicked
-                ),
-            };
-            execution.metadata.undo.as_deref().filter(|_| may_have_had_effect).map(|undo| (execution, undo))
-        })
+        let undoable = self.tool_executions.iter().rev().filter(|one| one.may_have_had_effect());
+        undoable.filter_map(|one| Some((one, one.metadata.undo.as_deref()?)))
     }
 
     /// Returns the next call to undo.
@@ -58,13 +50,12 @@ impl Run {
         Some(Undone { call: execution.call.clone(), output: execution.output().cloned() })
     }
 
-    /// Attaches the policy of its tool to the next undo call, and finishes the calls that must not be executed again.
-    pub(super) fn settle_undo_call(&mut self, tools: &ToolDefinitions) {
+    /// Applies the policy of its tool to the next undo call, and finishes the calls that must not be executed again.
+    pub(super) fn settle_undo_call(&mut self, policy: impl Fn(&str) -> Option<ToolPolicy>) {
         while let Some(call) = self.next_undo_call() {
             let Stage::Undoing { record, .. } = &mut self.stage else { return };
-            if record.policy.is_none() {
-                let definition = tools.iter().find(|definition| definition.name() == call.name);
-                record.policy = definition.map(ToolDefinition::policy);
+            if let Some(policy) = policy(&call.name) {
+                record.restrict(policy);
             }
             if !record.is_outcome_unknown() {
                 return;

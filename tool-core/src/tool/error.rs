@@ -54,6 +54,13 @@ pub enum ToolErrorKind {
     OutcomeUnknown,
 }
 
+impl ToolErrorKind {
+    /// Returns `true` if the failed call may have had its effect.
+    pub(crate) fn leaves_effect_unknown(self) -> bool {
+        matches!(self, Self::Panicked | Self::TimedOut | Self::OutcomeUnknown)
+    }
+}
+
 impl ToolError {
     /// Creates the error of a tool that failed. The model reads the error and its sources.
     ///

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::arguments::Repair;
 use crate::model::ToolCall;
@@ -18,6 +18,45 @@ pub struct ToolExecution {
     pub(crate) outcome: Result<ToolOutput, ToolError>,
     #[serde(flatten)]
     pub(crate) metadata: ExecutionMetadata,
+}
+
+/// The origin of the outcome of a call. Only the outcome of a call that the run executed is evidence: it alone answers for
+/// later calls with the same id, is reused for equal calls of a `pure` tool, and is undone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Origin {
+    /// The call was executed.
+    #[default]
+    Executed,
+    /// The call was not executed because the outcome of an equal call, executed earlier in the run, was reused.
+    Recorded,
+    /// The call was denied, or refused before it was executed.
+    NotExecuted,
+    /// The outcome was [supplied](ToolExecution::external) by another party, which the run does not trust.
+    External,
+}
+
+impl Origin {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "required by serde")]
+    fn is_executed(&self) -> bool {
+        *self == Self::Executed
+    }
+}
+
+/// Reads an origin, or the flag by which earlier states mark a reused outcome.
+fn read_origin<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Origin, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Saved {
+        Origin(Origin),
+        IsReused(bool),
+    }
+    Ok(match Saved::deserialize(deserializer)? {
+        Saved::Origin(origin) => origin,
+        Saved::IsReused(true) => Origin::Recorded,
+        Saved::IsReused(false) => Origin::Executed,
+    })
 }
 
 /// The data of an execution besides the call and its outcome.
@@ -35,10 +74,18 @@ pub(crate) struct ExecutionMetadata {
     pub(crate) attempts: Option<u32>,
     #[serde(rename = "asked", skip_serializing_if = "Option::is_none")]
     pub(crate) original_arguments: Option<String>,
-    #[serde(rename = "from_record", skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) is_reused: bool,
+    /// As recorded; [`ToolExecution::origin`] also considers the error.
+    #[serde(
+        alias = "from_record",
+        deserialize_with = "read_origin",
+        skip_serializing_if = "Origin::is_executed"
+    )]
+    pub(crate) origin: Origin,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) undo: Option<String>,
+    /// An earlier attempt or a replaced outcome leaves it unknown whether the call had its effect.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_uncertain: bool,
 }
 
 /// Omits arguments, which can be secret.
@@ -49,7 +96,7 @@ impl fmt::Debug for ExecutionMetadata {
             .field("duration", &self.duration)
             .field("repairs", &self.repairs)
             .field("attempts", &self.attempts)
-            .field("is_reused", &self.is_reused)
+            .field("origin", &self.origin)
             .finish_non_exhaustive()
     }
 }
@@ -59,6 +106,15 @@ impl ToolExecution {
     #[must_use]
     pub fn new(call: ToolCall, outcome: Result<ToolOutput, ToolError>) -> Self {
         Self { call, outcome, metadata: ExecutionMetadata::default() }
+    }
+
+    /// Creates the record of a call whose outcome comes from an untrusted party, such as the results in a conversation that a
+    /// caller sends. The model reads it, and it answers for no other call; see [`Origin`].
+    #[must_use]
+    pub fn external(call: ToolCall, outcome: Result<ToolOutput, ToolError>) -> Self {
+        let mut execution = Self::new(call, outcome);
+        execution.metadata.origin = Origin::External;
+        execution
     }
 
     /// Returns this record with the start time and the duration of the call.
@@ -76,13 +132,14 @@ impl ToolExecution {
 
     /// Returns this record with another outcome.
     pub(crate) fn with_outcome(mut self, outcome: Result<ToolOutput, ToolError>) -> Self {
+        self.metadata.is_uncertain |= self.leaves_effect_unknown();
         self.outcome = outcome;
         self
     }
 
     /// Marks the call as not executed because the outcome of an earlier call was reused.
     pub(crate) fn into_reused(mut self) -> Self {
-        self.metadata.is_reused = true;
+        self.metadata.origin = Origin::Recorded;
         self
     }
 
@@ -91,9 +148,9 @@ impl ToolExecution {
         self.call.name == call.name && self.original_arguments() == call.arguments
     }
 
-    /// Returns `true` if the same tool was called with the same arguments, whatever the model had requested.
+    /// Returns `true` if the run executed the same tool with the same arguments, whatever the model had requested.
     pub(crate) fn was_executed_as(&self, call: &ToolCall) -> bool {
-        self.call.name == call.name && self.call.arguments == call.arguments
+        self.was_executed() && self.call.name == call.name && self.call.arguments == call.arguments
     }
 
     /// Returns the repairs of the arguments that preceded the call.
@@ -122,20 +179,30 @@ impl ToolExecution {
         self.metadata.attempts.unwrap_or(1)
     }
 
-    /// Returns `true` if the call was started: it was not denied, not refused before execution, and its outcome was not
-    /// [reused](Self::is_reused).
+    /// Returns the origin of the outcome.
     #[must_use]
-    pub fn was_executed(&self) -> bool {
-        let is_refused =
-            |error: &ToolError| matches!(error.kind(), ToolErrorKind::Denied | ToolErrorKind::NotExecuted);
-        !self.metadata.is_reused && !self.outcome.as_ref().is_err_and(is_refused)
+    pub fn origin(&self) -> Origin {
+        match &self.outcome {
+            Err(error) if matches!(error.kind(), ToolErrorKind::Denied | ToolErrorKind::NotExecuted) => {
+                Origin::NotExecuted
+            }
+            _ => self.metadata.origin,
+        }
     }
 
-    /// Returns `true` if the call was not executed because the outcome of the same call, executed earlier in the run,
-    /// was reused.
-    #[must_use]
-    pub fn is_reused(&self) -> bool {
-        self.metadata.is_reused
+    pub(crate) fn leaves_effect_unknown(&self) -> bool {
+        self.outcome.as_ref().is_err_and(|error| error.kind().leaves_effect_unknown())
+    }
+
+    /// Returns `true` if there may be an effect to undo.
+    pub(crate) fn may_have_had_effect(&self) -> bool {
+        let has_effect = self.outcome.is_ok() || self.leaves_effect_unknown();
+        self.metadata.is_uncertain || self.was_executed() && has_effect
+    }
+
+    /// Returns `true` if the run executed the call.
+    pub(crate) fn was_executed(&self) -> bool {
+        self.origin() == Origin::Executed
     }
 
     /// Returns the outcome of the call.

@@ -24,7 +24,7 @@ pub(crate) use self::context::{AttemptContext, ProgressSink, ReadMode};
 pub use self::dynamic::{DynamicTool, DynamicToolError, DynamicToolErrorKind};
 pub use self::error::{ToolError, ToolErrorKind};
 pub(crate) use self::execution::ExecutionMetadata;
-pub use self::execution::ToolExecution;
+pub use self::execution::{Origin, ToolExecution};
 pub use self::future::ToolFuture;
 pub(crate) use self::output::{Budget, write_outcome};
 pub use self::output::{IntoToolOutput, Json, ToolOutput};

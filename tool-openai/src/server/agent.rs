@@ -331,7 +331,7 @@ impl<'a> SentResults<'a> {
             let call = run.awaiting_approval().find(|call| call.id == *run_id)?.clone();
             let output = find_result(caller_id, self.messages)?;
             run.resolve_approval(run_id, Approval::Approve).ok()?;
-            run.record_result(ToolExecution::new(call, Ok(output))).ok()?;
+            run.record_result(ToolExecution::external(call, Ok(output))).ok()?;
         }
         for message in self.messages {
             match message {
@@ -394,7 +394,7 @@ fn replay_turn(run: &mut Run, reply: &AssistantMessage, results: &[Message]) -> 
     // The run may have replaced the ids of the calls.
     for ((call, is_finished), requested) in open.into_iter().zip(&reply.tool_calls) {
         if let Some(output) = find_result(&requested.id, results).filter(|_| !is_finished) {
-            run.record_result(ToolExecution::new(call, Ok(output)))?;
+            run.record_result(ToolExecution::external(call, Ok(output)))?;
         }
     }
     Ok(())

@@ -28,7 +28,8 @@ impl CallerTools {
         for (index, definition) in definitions.iter().enumerate() {
             let name = definition.name();
             let invalid = |message| Err(ApiError::invalid(format!("tools[{index}]"), message));
-            if agent.tools().definitions().iter().any(|own| own.name() == name) {
+            // Undo tools are not offered, but a tool of the caller must not have their names either.
+            if agent.tools().get(name).or(agent.undo_tools().get(name)).is_some() {
                 return invalid(format!(
                     "the agent already has a tool `{name}`; rename the tool of the request"
                 ));

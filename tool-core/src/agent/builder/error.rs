@@ -22,6 +22,17 @@ pub enum BuildErrorKind {
     /// The model must call the tool with this name, which does not exist.
     #[error("the model must call the tool `{0}`, which does not exist")]
     UnknownToolChoice(String),
+    /// A tool of a question or of a provider has the name of a tool that undoes others.
+    #[error(
+        "the tool `{name}` has the name of {}; give it another name with `rename` or `prefix`",
+        undoes.as_ref().map_or("a tool that undoes others".into(), |tool| format!("the tool that undoes `{tool}`"))
+    )]
+    ReservedName {
+        /// The name of both tools.
+        name: String,
+        /// The tool that is undone by the tool of this name, if one is known.
+        undoes: Option<String>,
+    },
     /// The tool that undoes another does not exist.
     #[error("the tool `{tool}` is undone by `{undo}`, which does not exist; add it with `undo_tools`")]
     MissingUndoTool {

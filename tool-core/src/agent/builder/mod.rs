@@ -11,6 +11,7 @@ pub use self::error::{BuildError, BuildErrorKind};
 use super::Shared;
 use super::run_tools::resolve_with_providers;
 use super::trace;
+use super::undo_tools::{Source, UndoTools};
 use crate::agent::Agent;
 use crate::content::Content;
 use crate::model::{ChatModel, ModelOptions, ToolChoice};
@@ -49,6 +50,7 @@ impl AgentBuilder {
             needs_approval: None,
             approver: None,
             undo_tools: ToolSet::default(),
+            bound_undo_tools: UndoTools::default(),
             hooks: Vec::new(),
             before_turn: None,
             options: ModelOptions::default(),
@@ -192,10 +194,11 @@ impl AgentBuilder {
         for more in &self.undo_tools {
             self.agent.undo_tools = self.agent.undo_tools.union(more).map_err(BuildErrorKind::Tools)?;
         }
-        check_undo_tools(&self.agent.tools, &self.agent.undo_tools)?;
         if let Some(budget) = self.max_output_chars {
             self.agent.tools = self.agent.tools.with_budget(budget);
         }
+        self.agent.bound_undo_tools = UndoTools::new(&self.agent.undo_tools);
+        self.agent.bound_undo_tools.bind(Source::Agent, &self.agent.tools)?;
         // The tools of providers are known only once a question is asked.
         if self.agent.providers.is_empty() {
             check_tool_choice(&self.agent.tool_choice, &self.agent.tools)?;
@@ -213,24 +216,6 @@ pub(super) fn check_tool_choice(choice: &ToolChoice, tools: &ToolSet) -> Result<
         }
         _ => Ok(()),
     }
-}
-
-/// Fails if the calls of a tool cannot be undone as declared.
-pub(super) fn check_undo_tools(tools: &ToolSet, undo_tools: &ToolSet) -> Result<(), BuildError> {
-    for definition in tools.definitions().iter() {
-        let Some(undo) = definition.undo() else { continue };
-        let (tool, undo) = (definition.name().to_owned(), undo.to_owned());
-        let Some(undoing) = tools.get(&undo).or(undo_tools.get(&undo)) else {
-            return Err(BuildErrorKind::MissingUndoTool { tool, undo }.into());
-        };
-        let takes = |name: &str| definition.parameters()["properties"].get(name).is_some();
-        let required = undoing.definition().parameters()["required"].as_array().into_iter().flatten();
-        if let Some(name) = required.filter_map(|name| name.as_str()).find(|name| !takes(name)) {
-            let parameter = name.to_owned();
-            return Err(BuildErrorKind::MissingUndoArgument { tool, undo, parameter }.into());
-        }
-    }
-    Ok(())
 }
 
 impl fmt::Debug for AgentBuilder {

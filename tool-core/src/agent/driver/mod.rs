@@ -178,7 +178,7 @@ impl RunDriver {
         if let Err(kind) = span.instrument(self.prepare()).await {
             return Err(self.error(kind));
         }
-        let step = next_step(&mut self.run, &self.offer);
+        let step = next_step(&mut self.run, &self.offer, self.tools.undo());
         if let Step::CallModel(request) = &step {
             self.trace.enter_chat(self.tools.agent(), request, false);
         }

@@ -11,6 +11,7 @@ use super::Offer;
 use super::interruption::run_until_interrupted;
 use crate::agent::emitter::EventEmitter;
 use crate::agent::executor::CallExecutor;
+use crate::agent::undo_tools::UndoTools;
 use crate::agent::{Approver, Event, RunDriver, Turn};
 use crate::model::{ChatModel, ChatRequest, ChatResponse, Delta, Message, ModelError, ToolCall};
 use crate::run::{Approval, Run, RunErrorKind, Step};
@@ -26,7 +27,7 @@ impl RunDriver {
     async fn take_step_in_span(&mut self) -> Result<bool, RunErrorKind> {
         self.prepare().await?;
         let time_left = self.time_left();
-        match next_step(&mut self.run, &self.offer) {
+        match next_step(&mut self.run, &self.offer, self.tools.undo()) {
             Step::CallModel(request) => {
                 let model = &*self.tools.agent().0.model;
                 let is_streamed = self.emitter.stream.is_some();
@@ -67,7 +68,8 @@ impl RunDriver {
             if self.run.is_asking() || !self.offer.is_resolved {
                 let (cancellation, time_left) = (self.external_cancellation.clone(), self.time_left());
                 match run_until_interrupted(self.resolve_offer(), cancellation.as_ref(), time_left).await {
-                    Ok(resolved) => resolved?,
+                    // The calls of a resumed run are subject to the agent's present rule.
+                    Ok(resolved) => resolved.map(|()| self.require_approvals())?,
                     Err(interruption) => {
                         self.interrupt(&interruption);
                         break;
@@ -77,13 +79,7 @@ impl RunDriver {
             if self.run.is_asking() {
                 break;
             }
-            self.run.settle(self.offer.tools.definitions());
-            if self.run.is_undoing() {
-                self.run.settle(self.tools.agent().0.undo_tools.definitions());
-                if let Some(all) = self.tools.resolved() {
-                    self.run.settle(all.definitions());
-                }
-            }
+            self.settle();
             if self.run.is_asking() {
                 continue;
             }
@@ -149,6 +145,7 @@ impl RunDriver {
             let mut turn = Turn::new(&self.run, self.tools.context(), self.offer.tools.clone());
             before_turn(&mut turn);
             let (tools, options) = turn.into_parts();
+            self.tools.check_changed(&tools)?;
             let options = Some(options).filter(|_| self.run.is_asking());
             self.offer = Offer { tools, options, is_resolved: true };
         }
@@ -186,17 +183,10 @@ impl RunDriver {
         self.run.record_response(response).map_err(RunErrorKind::Step)?;
         if self.offer.is_resolved {
             // The policies of the tools apply at once, also if the caller executes calls without taking the next step.
-            self.run.settle(self.offer.tools.definitions());
+            self.settle();
         }
+        self.require_approvals();
         self.update_elapsed();
-        let agent = self.tools.agent().clone();
-        if let Some(needs_approval) = &agent.0.needs_approval {
-            for call in self.run.open_calls() {
-                if needs_approval(&call) {
-                    self.run.require_approval(&call.id).map_err(RunErrorKind::Step)?;
-                }
-            }
-        }
         let Some(mut response) = copy else { return Ok(Vec::new()) };
         // The reply of the run has the final ids of the calls.
         let mut replies = self.run.messages().iter().rev().filter_map(Message::as_assistant);
@@ -204,6 +194,19 @@ impl RunDriver {
         let mut events: Vec<_> = self.run.open_calls().into_iter().map(Event::CallReady).collect();
         events.push(Event::TurnFinished { turn: self.run.turns(), response });
         Ok(events)
+    }
+
+    /// Applies the policies of the tools to the open calls.
+    fn settle(&mut self) {
+        let undo = self.tools.undo();
+        self.run.settle(self.offer.tools.definitions(), |name| undo.policy(name));
+    }
+
+    /// Asks the agent's predicate which calls need approval.
+    fn require_approvals(&mut self) {
+        if let Some(needs_approval) = &self.tools.agent().0.needs_approval {
+            self.run.require_approval_if(needs_approval);
+        }
     }
 
     /// Executes the calls concurrently, up to the limit, and records each outcome as soon as the call has finished.
@@ -277,10 +280,15 @@ impl RunDriver {
             self.cancel_on_drop = Some(self.cancellation.clone().drop_guard());
         }
         let agent = self.tools.agent();
+        let tools = match self.run.next_undo_call() {
+            // The arguments are those of the undone call; the tool that undoes it may take only some of them.
+            Some(undo) => {
+                self.tools.undo().set_with(&undo.name).cloned().unwrap_or_default().ignore_unknown_arguments()
+            }
+            None => self.offer.tools.clone(),
+        };
         CallExecutor {
-            tools: self.offer.tools.clone(),
-            undo_tools: agent.0.undo_tools.clone(),
-            unfiltered_tools: self.tools.resolved().filter(|_| self.run.is_undoing()).cloned(),
+            tools,
             context: self.tools.context().clone(),
             emitter: self.emitter.clone(),
             trace: self.trace.call_trace(),
@@ -308,8 +316,9 @@ impl RunDriver {
 }
 
 /// Returns the run's next step, with the options that a hook set for the turn.
-pub(super) fn next_step<'a>(run: &'a mut Run, offer: &Offer) -> Step<'a> {
-    match (run.next(offer.tools.definitions()), &offer.options) {
+pub(super) fn next_step<'a>(run: &'a mut Run, offer: &Offer, undo: &UndoTools) -> Step<'a> {
+    let step = run.next_with_undo_tools(offer.tools.definitions(), |name| undo.policy(name));
+    match (step, &offer.options) {
         (Step::CallModel(request), Some((options, choice))) => {
             Step::CallModel(request.with_options(options.clone()).with_tool_choice(choice.clone()))
         }
