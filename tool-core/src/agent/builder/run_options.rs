@@ -168,6 +168,9 @@ impl AgentBuilder {
     /// The predicate should read arguments with [`ToolCall::arguments_as`], as the tool does, and return `true` if they cannot
     /// be read: the model's text is untrusted, and the tool may still be able to read it.
     ///
+    /// A call waits until the predicate has released it: if the predicate panics, the call awaits approval. A
+    /// [resumed](crate::Agent::resume) run asks the predicate again about every call that has not begun and is not approved.
+    ///
     #[cfg_attr(feature = "testing", doc = "```")]
     #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
     /// use tool_core::schemars::JsonSchema;
@@ -212,6 +215,10 @@ impl AgentBuilder {
     }
 
     /// Adds tools that undo the effects of others and are not offered to the model. Tools that are offered can undo others, too.
+    ///
+    /// A tool is undone by one of these, of the agent's [`tools`](Self::tools), or of the provider or question that offers it.
+    /// No other provider and no question can offer a tool with the name of one that undoes others: the run then returns with
+    /// [`RunErrorKind::Tools`](crate::RunErrorKind::Tools).
     #[must_use]
     pub fn undo_tools(mut self, tools: impl Into<ToolSet>) -> Self {
         self.undo_tools.push(tools.into());
