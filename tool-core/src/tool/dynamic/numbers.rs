@@ -62,13 +62,13 @@ pub(super) fn has_whole_float(value: &Value) -> bool {
 /// Replaces each `-0` by `0`.
 pub(super) fn replace_negative_zeros(value: &mut Value) {
     match value {
-        Value::Number(number) if number.is_f64() && number.as_f64() == Some(0.0) => {
-            if number.as_f64().is_some_and(f64::is_sign_negative) {
-                *value = 0.into();
-            }
-        }
+        Value::Number(number) if number.as_f64().is_some_and(is_negative_zero) => *value = 0.into(),
         Value::Array(values) => values.iter_mut().for_each(replace_negative_zeros),
         Value::Object(members) => members.values_mut().for_each(replace_negative_zeros),
         _ => {}
     }
+}
+
+fn is_negative_zero(number: f64) -> bool {
+    number == 0.0 && number.is_sign_negative()
 }
