@@ -290,7 +290,13 @@ async fn answers_requests_of_other_clients() {
 
     let request = json!({ "model": "m", "stream": true, "messages": [{ "role": "user", "content": "Hi" }] });
     let url = format!("{}/chat/completions", server.base_url());
-    let response = http.post(url).body(request.to_string()).send().await.unwrap();
+    let response = http
+        .post(url)
+        .header("content-type", "application/json")
+        .body(request.to_string())
+        .send()
+        .await
+        .unwrap();
     assert_eq!(response.headers()["content-type"], "text/event-stream");
     let body = String::from_utf8(response.bytes().await.unwrap().to_vec()).unwrap();
     let lines: Vec<_> =
@@ -314,7 +320,9 @@ async fn get(http: &reqwest::Client, url: &str) -> (u16, Value) {
 }
 
 async fn post(http: &reqwest::Client, base_url: &str, body: String) -> (u16, Value) {
-    read(http.post(format!("{}/chat/completions", base_url)).body(body).send().await.unwrap()).await
+    let request =
+        http.post(format!("{base_url}/chat/completions")).header("content-type", "application/json");
+    read(request.body(body).send().await.unwrap()).await
 }
 
 async fn read(response: reqwest::Response) -> (u16, Value) {
