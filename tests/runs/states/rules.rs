@@ -201,8 +201,9 @@ fn the_origin_of_an_outcome_is_stored() {
 #[test]
 fn the_stricter_policy_applies_to_a_restored_call() {
     let restored = |run: &Run| -> Run { serde_json::from_str(&serde_json::to_string(run).unwrap()).unwrap() };
+    type Change = fn(&mut ToolPolicy);
     type Check = fn(&mut Run, &ToolDefinitions);
-    let changes: [(fn(&mut ToolPolicy), Check); 3] = [
+    let changes: [(Change, Check); 3] = [
         (
             |policy| policy.needs_approval = true,
             |run, tools| assert!(matches!(run.next(tools), Step::NeedsApproval(_))),
