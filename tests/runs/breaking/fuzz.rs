@@ -146,7 +146,7 @@ fn new_run(tape: &mut Tape<'_>) -> Run {
     run
 }
 
-/// A run, and a copy of it that is serialised and restored now and then.
+/// A run, and a copy of it that is serialized and restored now and then.
 struct Twins {
     run: Run,
     twin: Run,

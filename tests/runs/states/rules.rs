@@ -31,7 +31,7 @@ fn failed(error: ToolError) -> ToolExecution {
     ToolExecution::new(ToolCall::new("a", "work", "{}"), Err(error))
 }
 
-/// Returns the error of a call that timed out, deserialised because no clock is available here.
+/// Returns the error of a call that timed out, deserialized because no clock is available here.
 fn timed_out() -> ToolError {
     serde_json::from_value(json!({ "kind": ToolErrorKind::TimedOut, "message": "too long" })).unwrap()
 }

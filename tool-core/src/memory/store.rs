@@ -126,7 +126,7 @@ pub trait ChatStore: Send + Sync {
 ///
 /// - [`replace_run`](Self::replace_run) compares and replaces in one atomic operation, for all processes that use the store.
 ///   If its future is dropped before it completes, either the previous state or the new one is stored.
-/// - The loaded run has the revision of the stored state. The serialised form of a run contains it.
+/// - The loaded run has the revision of the stored state. The serialized form of a run contains it.
 /// - After [`remove_run`](Self::remove_run), no earlier copy of the run is stored again. Copies with a revision find no state
 ///   to replace. For a copy that was never stored, the store remembers the [id](Run::id) of the removed run for a time; the
 ///   stores of this crate remember the last 1,000.

@@ -22,7 +22,7 @@ use super::{Fingerprint, McpError, McpErrorKind, McpProblem, McpTool};
 /// Clones share one connection. It is closed when the last clone and the last set of its tools are dropped. A child process
 /// then [ends](super::McpServer::stdio) with all that it started.
 ///
-/// # Behaviour
+/// # Behavior
 ///
 /// - The tools are requested once, and again after the server reports a change or was reconnected.
 /// - Tools that no model could call are skipped; [`problems`](Self::problems) explains why. Names that providers do not

@@ -31,7 +31,7 @@ struct Inner {
 }
 
 enum State {
-    /// The serialised run waits for the results.
+    /// The serialized run waits for the results.
     Paused(String),
     /// A request sent the results.
     Continued {
@@ -50,7 +50,7 @@ enum State {
 /// A point of a run at which a request started, or its repetition starts.
 #[derive(Clone)]
 struct Checkpoint {
-    /// The serialised run.
+    /// The serialized run.
     run: String,
     start: SegmentStart,
 }

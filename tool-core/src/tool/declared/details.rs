@@ -172,7 +172,7 @@ pub(crate) trait DynDetails: fmt::Debug + Sync {
     /// Removes each `null` that means an omitted argument in strict mode. Returns `None` if the text is unchanged.
     fn prepare(&self, text: &str, declaration: &Declaration) -> Option<String>;
 
-    /// Returns the schemas of the parameters' types if they contain limits that deserialising the types does not enforce.
+    /// Returns the schemas of the parameters' types if they contain limits that deserializing the types does not enforce.
     fn type_limits(&self, parameters: &[Parameter]) -> Option<Value>;
 
     /// Returns the first value in an argument that violates such a limit.
