@@ -17,7 +17,7 @@ use crate::arguments::Members;
 /// The maximum depth of a repaired value, which is the recursion limit of serde_json.
 const MAX_DEPTH: usize = 128;
 
-/// How often, on average, each byte of a value may be read.
+/// The average number of times that each byte of a value may be read.
 const READS_PER_BYTE: usize = 64;
 
 /// The work that even the shortest value may cause, such as a lookup in a long `enum`.

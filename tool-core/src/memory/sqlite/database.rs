@@ -32,7 +32,7 @@ const VERSION_2: &str = "
     CREATE INDEX removed_runs_by_run ON removed_runs (run);
 ";
 
-/// How long to wait for another process. Its transactions are short, and an answer that cannot be stored is lost.
+/// The longest wait for another process. Its transactions are short, and an answer that cannot be stored is lost.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Opens the file at a path, and creates it if it does not exist.
