@@ -45,7 +45,7 @@ pub struct ToolDefinition {
 #[serde(default)]
 #[non_exhaustive]
 pub struct ToolPolicy {
-    /// The calls whose output is the answer of the run, so that no further request is sent to the model.
+    /// The condition under which the tool's output is the answer of the run.
     #[serde(skip_serializing_if = "ReturnDirect::is_never")]
     pub return_direct: ReturnDirect,
     /// A person must approve each call before it is executed.
@@ -66,8 +66,8 @@ pub struct ToolPolicy {
     pub attempts: u32,
 }
 
-/// The calls of a tool whose output is the answer of the run, so that no further request is sent to the model. The error of a
-/// call never is.
+/// The condition under which a tool's output is the answer of the run, so that no further request is sent to the model. The
+/// error of a call never is the answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
