@@ -161,7 +161,7 @@ fn other_forms_of_a_tool_retain_its_options() {
     let forms = [
         ("strict", set.clone().strict().unwrap()),
         (
-            "augmented",
+            "extended",
             set.clone().extra_parameters(ExtraParameters::new(|_: &ToolCall, _: Thought| {})).unwrap(),
         ),
     ];

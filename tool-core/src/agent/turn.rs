@@ -60,7 +60,7 @@ impl<'a> Turn<'a> {
     }
 }
 
-/// Leaves messages out, because conversations are private.
+/// Omits messages, because conversations are private.
 impl fmt::Debug for Turn<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Turn")

@@ -70,7 +70,7 @@ pub enum RunErrorKind {
     },
     /// Values that the tools take from their context are missing. No request was sent to the model in this turn.
     MissingContext(MissingContext),
-    /// The caller did something that the run did not ask for.
+    /// The caller recorded an event that the run does not expect.
     Step(StepError),
 }
 

@@ -88,7 +88,7 @@ impl StopReason {
     }
 }
 
-/// Leaves out what the model and the tools wrote.
+/// Omits the texts of the model and the tools.
 impl fmt::Debug for StopReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -48,7 +48,7 @@ pub(super) struct CallRecord {
     pub(super) outcome: Option<ToolExecution>,
 }
 
-/// Leaves arguments out.
+/// Omits arguments.
 impl fmt::Debug for CallRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CallRecord")
