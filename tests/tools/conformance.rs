@@ -468,7 +468,7 @@ fn factors(it: Vec<f32>, pair: Option<(u8, f32)>) -> usize {
 
 /// The constraints of a type's own schema are enforced at every level of the argument.
 #[tokio::test]
-async fn promises_of_types() {
+async fn limits_of_types_are_enforced_at_every_level() {
     let closure = FunctionTool::new("closure", |arguments: StayArguments| arguments.it.nights);
     let set = tools![stay, factors].with(closure).unwrap();
     let table: &[(&str, Result<&str, &str>)] = &[
@@ -584,4 +584,30 @@ async fn drops_only_optional_values() {
         let actual = actual.as_deref().map_err(|error| error.trim_start_matches("invalid arguments: "));
         assert_eq!(actual, expected, "{name} {text}");
     }
+}
+
+/// A type of the user with the name of a standard one.
+mod shadowing {
+    use super::*;
+
+    #[derive(Deserialize, JsonSchema)]
+    pub(super) struct Value {
+        #[schemars(range(min = 1, max = 5))]
+        n: u32,
+    }
+
+    #[tool]
+    pub(super) fn turn(it: Value) -> u32 {
+        it.n
+    }
+}
+
+#[tokio::test]
+async fn limits_do_not_depend_on_the_name_of_a_type() {
+    let set = tools![shadowing::turn];
+    let execution = execute(&set, "turn", r#"{"it": {"n": 5}}"#).await;
+    assert_eq!(outcome(&execution), Ok("5".into()));
+    let execution = execute(&set, "turn", r#"{"it": {"n": 9}}"#).await;
+    let expected = "invalid arguments: `it.n`: expected an integer from 1 to 5, got 9";
+    assert_eq!(outcome(&execution), Err(expected.into()));
 }

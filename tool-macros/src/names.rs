@@ -77,53 +77,6 @@ pub(crate) const PRIMITIVE_TYPES: &[&str] = &[
     "u64", "u128", "usize",
 ];
 
-/// The standard types whose deserialization rejects everything that their schemas do not allow, and the modules of
-/// these types.
-pub(crate) const SELF_CHECKING_TYPES: &[&str] = &[
-    "bool",
-    "char",
-    "f64",
-    "i8",
-    "i16",
-    "i32",
-    "i64",
-    "i128",
-    "isize",
-    "str",
-    "u8",
-    "u16",
-    "u32",
-    "u64",
-    "u128",
-    "usize",
-    "String",
-    "Option",
-    "Vec",
-    "Box",
-    "Cow",
-    "BTreeMap",
-    "BTreeSet",
-    "HashMap",
-    "HashSet",
-    "PathBuf",
-    "Path",
-    "Value",
-    "std",
-    "core",
-    "alloc",
-    "string",
-    "option",
-    "vec",
-    "boxed",
-    "borrow",
-    "collections",
-    "path",
-    "serde_json",
-    "ToOwned",
-    "Owned",
-    "as",
-];
-
 /// The largest value of `attempts`.
 pub(crate) const MAX_ATTEMPTS: u32 = 100;
 

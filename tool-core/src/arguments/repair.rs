@@ -83,7 +83,7 @@ impl Repair {
     }
 }
 
-/// Leaves out the values, which may be secrets.
+/// Omits the values, which may be secrets.
 impl fmt::Debug for Repair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Repair").field("argument", &self.argument).finish_non_exhaustive()

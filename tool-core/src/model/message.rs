@@ -160,7 +160,7 @@ impl ToolCall {
     }
 }
 
-/// Leaves out the arguments, which can contain secrets.
+/// Omits the arguments, which can contain secrets.
 impl fmt::Debug for ToolCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ToolCall")

@@ -1,13 +1,12 @@
 //! The options that only some tools have.
 
-use proc_macro2::{Literal, TokenStream, TokenTree};
+use proc_macro2::{Literal, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::{Expr, ExprLit, ExprRange, ExprUnary, Lit, RangeLimits, UnOp};
 
 use super::declaration::static_ref;
 use super::expand_option;
 use crate::attributes::ReturnDirect;
-use crate::names::SELF_CHECKING_TYPES;
 use crate::parameter::{InjectedParameter, ModelParameter, ParameterType};
 use crate::tool_fn::ToolFn;
 
@@ -37,9 +36,6 @@ pub(super) fn expand_details(tool: &ToolFn, private: &TokenStream) -> Option<Tok
     if let Some(limit) = &options.max_output_chars {
         details.extend(quote!(.max_output_chars(#limit)));
     }
-    if tool.model_parameters().any(|parameter| !is_self_checking(parameter.ty.to_token_stream())) {
-        details.extend(quote!(.type_limits()));
-    }
     let injections: Vec<_> =
         tool.injected_parameters().map(|parameter| expand_injection(parameter, private)).collect();
     if !injections.is_empty() {
@@ -58,17 +54,6 @@ pub(super) fn expand_details(tool: &ToolFn, private: &TokenStream) -> Option<Tok
     // The details add the defaults to the schema.
     let has_default = tool.model_parameters().any(|parameter| parameter.default.is_some());
     (has_default || !details.is_empty()).then(|| static_ref(tool, quote!(#private::Details::NONE #details)))
-}
-
-/// Returns `true` if the type consists of standard types whose deserialization enforces their schemas.
-///
-/// An `f32` is none of them, and a user's type may have limits in its schema that its deserialization does not enforce.
-fn is_self_checking(ty: TokenStream) -> bool {
-    ty.into_iter().all(|token| match token {
-        TokenTree::Ident(name) => SELF_CHECKING_TYPES.iter().any(|known| name == known),
-        TokenTree::Group(group) => is_self_checking(group.stream()),
-        _ => true,
-    })
 }
 
 /// Returns `true` for the `String` of a `&str` and the `Vec` of a slice.

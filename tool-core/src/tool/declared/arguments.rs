@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use super::declaration::Declaration;
 use crate::arguments::{
     LimitViolation, MAX_REPORT_BYTES, MemberCursor, Parameter, Repair, ToolParameter, add_mistake,
-    duplicate_members, explain, repair, schemas,
+    duplicate_members, explain, repair, schema_limits, schemas,
 };
 use crate::tool::context::Injectable;
 use crate::tool::{ReadMode, ToolContext, ToolError, ToolFuture};
@@ -254,7 +254,7 @@ impl<'a, 's> Arguments<'a, 's> {
         text: &'t str,
     ) -> Option<LimitViolation<'t>> {
         let schema = &schemas["properties"][self.parameter(index)?.name];
-        self.declaration.details?.violated_type_limit(schemas, schema, text)
+        schema_limits::find_violation(schemas, schema, text)
     }
 
     /// Returns the repaired text of an argument that is wrong only in form.

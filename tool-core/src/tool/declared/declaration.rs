@@ -6,7 +6,9 @@ use serde_json::Value;
 
 use super::arguments::Arguments;
 use super::details::DynDetails;
-use crate::arguments::{Parameter, Repair, accepts_duplicates, duplicate_members, repair, schemas};
+use crate::arguments::{
+    Parameter, Repair, accepts_duplicates, duplicate_members, repair, schema_limits, schemas,
+};
 use crate::model::ToolDefinition;
 use crate::tool::future::Pending;
 use crate::tool::{Injection, ToolContext, ToolFuture};
@@ -77,7 +79,7 @@ impl Declaration {
             None => definition,
             Some(details) => details.complete(definition, self, call),
         };
-        let type_limits = self.details.and_then(|details| details.type_limits(self.parameters));
+        let type_limits = schema_limits::limited_schema(self.parameters);
         Defined { definition, type_limits, accepts_duplicates }
     }
 

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::arguments::Arguments;
 use super::declaration::{Declaration, Describe};
-use crate::arguments::{Limit, LimitViolation, Parameter, schema_limits, schemas, without_omitted};
+use crate::arguments::{Limit, schemas, without_omitted};
 use crate::model::{ReturnDirect, ToolDefinition, ToolPolicy};
 use crate::tool::Injection;
 use crate::tool::future::{self, Pending};
@@ -23,7 +23,6 @@ pub struct Details {
     policy: ToolPolicy,
     undo: Option<&'static str>,
     strict: Option<Strict>,
-    type_limits: Option<TypeLimits>,
     timeout: Option<(Duration, WithTimeout)>,
     max_output_chars: Option<(usize, WithMaxChars)>,
     injections: &'static [Injection],
@@ -35,13 +34,6 @@ pub struct Details {
 struct Strict {
     into_strict: fn(ToolDefinition) -> ToolDefinition,
     without_omitted: fn(&Value, &str) -> Option<String>,
-}
-
-/// The functions that enforce the limits in the schemas of types.
-#[derive(Clone, Copy, Debug)]
-struct TypeLimits {
-    schemas: fn(&[Parameter]) -> Option<Value>,
-    broken: for<'t> fn(&Value, &Value, &'t str) -> Option<LimitViolation<'t>>,
 }
 
 /// Limits the duration of a call.
@@ -56,7 +48,6 @@ impl Details {
         policy: ToolPolicy::DEFAULT,
         undo: None,
         strict: None,
-        type_limits: None,
         timeout: None,
         max_output_chars: None,
         injections: &[],
@@ -112,16 +103,6 @@ impl Details {
         self
     }
 
-    /// Enforces the limits in the schemas of the parameters' types.
-    #[must_use]
-    pub const fn type_limits(mut self) -> Self {
-        self.type_limits = Some(TypeLimits {
-            schemas: schema_limits::limited_schema,
-            broken: schema_limits::find_violation,
-        });
-        self
-    }
-
     #[must_use]
     pub const fn max_output_chars(mut self, limit: usize) -> Self {
         self.max_output_chars = Some((limit, future::with_max_chars));
@@ -171,17 +152,6 @@ pub(crate) trait DynDetails: fmt::Debug + Sync {
 
     /// Removes each `null` that means an omitted argument in strict mode. Returns `None` if the text is unchanged.
     fn prepare(&self, text: &str, declaration: &Declaration) -> Option<String>;
-
-    /// Returns the schemas of the parameters' types if they contain limits that deserializing the types does not enforce.
-    fn type_limits(&self, parameters: &[Parameter]) -> Option<Value>;
-
-    /// Returns the first value in an argument that violates such a limit.
-    fn violated_type_limit<'t>(
-        &self,
-        type_limits: &Value,
-        schema: &Value,
-        text: &'t str,
-    ) -> Option<LimitViolation<'t>>;
 
     /// Returns `true` if the argument is within all limits of its parameter.
     fn allows(&self, index: usize, text: &str) -> bool;
@@ -245,21 +215,6 @@ impl DynDetails for Details {
     fn prepare(&self, text: &str, declaration: &Declaration) -> Option<String> {
         let strict = self.strict.filter(|_| text.contains("null"))?;
         (strict.without_omitted)(&schemas::parameters_schema(declaration.parameters), text)
-    }
-
-    #[inline]
-    fn type_limits(&self, parameters: &[Parameter]) -> Option<Value> {
-        (self.type_limits?.schemas)(parameters)
-    }
-
-    #[inline]
-    fn violated_type_limit<'t>(
-        &self,
-        type_limits: &Value,
-        schema: &Value,
-        text: &'t str,
-    ) -> Option<LimitViolation<'t>> {
-        (self.type_limits?.broken)(type_limits, schema, text)
     }
 
     #[inline]
