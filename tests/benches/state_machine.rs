@@ -1,6 +1,6 @@
 //! Cost of the loop's state machine alone: a `Run` without a model, tools or a runtime, over two hundred turns with one call
 //! each. `cargo bench -p tests --bench state_machine` prints the turns per second, the bytes that a turn allocates and those
-//! of the serialised state. It fails if a late turn allocates more than an early one, or the state is too long.
+//! of the serialized state. It fails if a late turn allocates more than an early one, or the state is too long.
 //!
 //! Replies and outputs are built outside of the measurement. The median of the turns is used, which excludes occasional
 //! reallocations of the list of messages.
@@ -20,7 +20,7 @@ const ROUNDS: usize = 101;
 /// The number of turns compared at the beginning and at the end.
 const SAMPLE: usize = 50;
 
-/// The bounds on the bytes that a turn allocates, and on those that it adds to the serialised state. They are slightly above
+/// The bounds on the bytes that a turn allocates, and on those that it adds to the serialized state. They are slightly above
 /// the measured values, so that growth is noticed.
 const BOUND: u64 = 1_200;
 const STATE_BOUND: usize = 450;

@@ -138,7 +138,7 @@ async fn read_request(connection: &mut TcpStream) -> Option<()> {
     Some(())
 }
 
-/// Where a stream of this length is cut: anywhere, or in a sample at every 67th byte and close to the end.
+/// The positions at which a stream of this length is cut: all, or in a sample every 67th byte and those close to the end.
 fn cuts(length: usize) -> Vec<usize> {
     let is_cut = |end: &usize| is_exhaustive() || end % 67 == length % 67 || length - end < 20;
     (0..=length).filter(is_cut).collect()

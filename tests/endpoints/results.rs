@@ -84,7 +84,7 @@ struct City {
     letters: Vec<Letter>,
 }
 
-/// A type that is serialised as text, like those of time crates.
+/// A type that is serialized as text, like those of time crates.
 struct Day(u16, u8, u8);
 
 impl Serialize for Day {
@@ -93,7 +93,7 @@ impl Serialize for Day {
     }
 }
 
-/// A type that cannot be serialised.
+/// A type that cannot be serialized.
 struct Broken;
 
 impl Serialize for Broken {
@@ -160,7 +160,7 @@ async fn converts_numbers_and_options() {
 }
 
 #[tokio::test]
-async fn converts_serialisable_values() {
+async fn converts_serializable_values() {
     rows! {
         Letter { Letter::A => Ok("\"A\""), Letter::B => Ok("\"bee\"") }
         Shape {

@@ -1,4 +1,4 @@
-//! The corpus of server behaviour, read by the client over HTTP.
+//! The corpus of server behavior, read by the client over HTTP.
 //!
 //! Each case is a body and the expected result: see `wire/README.md`.
 

@@ -23,7 +23,7 @@ const DIRECTORY: &str = "TOOL_CONTENDING_DIRECTORY";
 /// The path of [`one_process`].
 const ONE_PROCESS: &str = "contending::one_process";
 
-/// What a process prints before each answer to an order, as the test harness prints too.
+/// The prefix of each answer that a process prints, because the test harness also prints.
 const MARK: &str = "> ";
 
 /// The files of one test.

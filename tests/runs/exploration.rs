@@ -56,7 +56,7 @@ const CHANGED: &str = r#"{"n": 7}"#;
 /// The names of the tools that the model calls in each turn.
 type Script = [Vec<&'static str>; 2];
 
-/// What the world knows of a call.
+/// The facts of the world about a call.
 #[derive(Clone, Copy, Default, Hash, PartialEq)]
 struct Call {
     /// The driver may start it: it was in the last step and has not been started since.

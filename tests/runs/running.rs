@@ -1,4 +1,4 @@
-//! The loop: every scripted run is awaited, streamed, and driven step by step with the run serialised and restored
+//! The loop: every scripted run is awaited, streamed, and driven step by step with the run serialized and restored
 //! at every step, with the same outcome.
 
 use std::sync::atomic::{AtomicUsize, Ordering};

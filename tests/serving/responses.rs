@@ -25,7 +25,7 @@ async fn passes_the_input_on() {
         |id: &str, output: Value| json!({ "type": "function_call_output", "call_id": id, "output": output });
     let assistant = |text: &str| json!({ "type": "message", "role": "assistant", "id": "msg", "status": "completed", "content": [{ "type": "output_text", "text": text, "annotations": [] }] });
     let user = Message::user("Hi");
-    let replied = |text: &str, ids: &[&str]| {
+    let reply = |text: &str, ids: &[&str]| {
         let calls = ids.iter().map(|id| ToolCall::new(*id, "f", "{}"));
         Message::Assistant(AssistantMessage::text(text).with_tool_calls(calls))
     };
@@ -57,10 +57,10 @@ async fn passes_the_input_on() {
             ]),
             vec![
                 user.clone(),
-                replied("Hm.", &["a", "b"]),
+                reply("Hm.", &["a", "b"]),
                 result("b", Content::from("B")),
                 result("a", Content::from_iter([Part::from("A"), picture()])),
-                replied("So.", &["c"]),
+                reply("So.", &["c"]),
                 result("c", Content::from("C")),
                 Message::assistant("One."),
                 Message::assistant("Two."),

@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 
 /// A server that answers every connection with given bytes and records the requests.
 ///
-/// When it is dropped, it checks the requests against the published schemas, if these are available.
+/// Checks the requests against the published schemas when it is dropped, if these are available.
 #[derive(Debug)]
 pub struct RawServer {
     /// The address that it listens on.

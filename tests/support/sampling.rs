@@ -1,4 +1,4 @@
-//! How much of a large space a test covers: a sample in `cargo test`, all of it where `TESTS_EXHAUSTIVE` is set.
+//! The part of a large space that a test covers: a sample in `cargo test`, all of it if `TESTS_EXHAUSTIVE` is set.
 
 use proptest::test_runner::{Config, RngSeed};
 

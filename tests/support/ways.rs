@@ -1,4 +1,4 @@
-//! Drives one scripted case in all three ways: awaited, streamed, and step by step with the run serialised and restored
+//! Drives one scripted case in all three ways: awaited, streamed, and step by step with the run serialized and restored
 //! between any two steps. All three must produce the same outcome and events, and require the same approvals.
 
 use std::sync::{Arc, Mutex};
@@ -50,7 +50,7 @@ fn executions(executions: &[ToolExecution]) -> Value {
     executions.iter().map(summary).collect()
 }
 
-/// Serialises and restores a run.
+/// Serializes and restores a run.
 pub fn restored(run: Run) -> Run {
     let state = serde_json::to_string(&run).unwrap();
     let run: Run = serde_json::from_str(&state).unwrap();

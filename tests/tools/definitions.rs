@@ -135,7 +135,7 @@ fn options_are_in_the_definition() {
 }
 
 #[test]
-fn options_are_serialised_with_the_definition() {
+fn options_are_serialized_with_the_definition() {
     for definition in tools![everything, the_others, always, nothing_said, only_undo].definitions().iter() {
         let text = serde_json::to_string(definition).unwrap();
         assert_eq!(serde_json::from_str::<ToolDefinition>(&text).unwrap(), *definition, "{text}");
@@ -161,7 +161,7 @@ fn other_forms_of_a_tool_retain_its_options() {
     let forms = [
         ("strict", set.clone().strict().unwrap()),
         (
-            "augmented",
+            "extended",
             set.clone().extra_parameters(ExtraParameters::new(|_: &ToolCall, _: Thought| {})).unwrap(),
         ),
     ];

@@ -176,7 +176,7 @@ fn sets() -> Vec<(&'static str, ToolSet)> {
     vec![
         ("strict arguments", plain.clone().strict_arguments()),
         ("unknown ones ignored", plain.clone().ignore_unknown_arguments()),
-        ("augmented", without_left_out.extra_parameters(thought()).unwrap()),
+        ("extended", without_left_out.extra_parameters(thought()).unwrap()),
         ("strict", sayable.strict().unwrap()),
         ("toolbox", ToolSet::from(Garden)),
         ("plain", plain),
@@ -379,7 +379,7 @@ fn offer(name: &'static str, schema: fn() -> Value) {
             }
         };
         assert!(set.check().findings().len() <= 10_000);
-        let augment = |set: &ToolSet| {
+        let extend = |set: &ToolSet| {
             let extra = ExtraParameters::new(|_: &ToolCall, thought: Thought| drop(thought));
             set.clone().extra_parameters(extra)
         };
@@ -387,7 +387,7 @@ fn offer(name: &'static str, schema: fn() -> Value) {
         if let Err(error) = &strict {
             assert!(error.to_string().len() < LONGEST_REFUSAL, "{} bytes", error.to_string().len());
         }
-        let both = strict.as_ref().ok().and_then(|set| augment(set).ok());
+        let both = strict.as_ref().ok().and_then(|set| extend(set).ok());
         let texts = [
             nested("{\"it\":", "null", "}", 120),
             nested("{\"a\":null,\"it\":", "null", "}", 120),
@@ -395,8 +395,8 @@ fn offer(name: &'static str, schema: fn() -> Value) {
             nested("{\"it\":", &list("[null]", 2_000), "}", 1),
             members(2_000),
         ];
-        let augmented = augment(&set);
-        for set in [Ok(set), strict, augmented].into_iter().flatten().chain(both) {
+        let extended = extend(&set);
+        for set in [Ok(set), strict, extended].into_iter().flatten().chain(both) {
             for text in &texts {
                 assert!(call(&set, "raw", text).is_ok());
             }

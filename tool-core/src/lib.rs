@@ -33,7 +33,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`content`] | text, images and JSON in messages and outputs |
-//! | [`arguments`] | arguments of calls, and how they are repaired |
+//! | [`arguments`] | arguments of calls and their repair |
 //! | [`model`] | messages, requests, responses, tool definitions, and the [`ChatModel`] trait |
 #![cfg_attr(feature = "testing", doc = "| [`testing`] | a scripted model for tests |")]
 #![cfg_attr(not(feature = "testing"), doc = "| `testing` | a scripted model for tests |")]
@@ -86,11 +86,11 @@ macro_rules! tools {
 }
 
 pub use schemars;
-/// Signals that nobody awaits a running call or run any more.
+/// Signals that a running call or run is no longer awaited.
 ///
 /// A tool can inject it, as `#[inject] cancellation: &CancellationToken`. It is cancelled when the run ends or is dropped
-/// while the call is running, and when the call times out. The future of the call is then dropped without further ado;
-/// work that the tool has handed to other threads or tasks has to check the token.
+/// while the call is running, and when the call times out. The future of the call is then dropped; work
+/// that the tool has handed to other threads or tasks has to check the token.
 ///
 /// ```
 /// use tool_core::{CancellationToken, tool};

@@ -1,11 +1,11 @@
 //! Delays between attempts.
 //!
-//! `backon` and its like drive the operation itself. The users of this module decide on each attempt: by what the server
-//! requests, by a budget, or by the state of a connection. Only the delay is theirs in common.
+//! Crates such as `backon` drive the operation itself. The users of this module decide about each attempt themselves, based on
+//! the server's response, a budget, or the state of a connection, and share only the computation of the delay.
 
 use std::time::Duration;
 
-/// The part of a delay that is random, so that what failed at one time is not repeated at one time.
+/// The random part of a delay, so that requests that failed together are not repeated together.
 const JITTER: f64 = 0.25;
 
 /// Delays that double up to a maximum, each shortened by a random part of at most a quarter.
@@ -30,7 +30,7 @@ impl Backoff {
         Self { first, max }
     }
 
-    /// Returns the delay after this many earlier delays.
+    /// Returns the delay that follows `earlier` other delays.
     #[must_use]
     pub fn delay(&self, earlier: u32) -> Duration {
         self.delay_with(earlier, fastrand::f64())

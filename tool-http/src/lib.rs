@@ -1,7 +1,7 @@
 //! The HTTP that `tool-openai` and `tool-mcp` share.
 //!
 //! **This crate is an implementation detail of those two and has no stability promise**: it changes with them, in any release.
-//! It is published because they depend on it. It knows neither of their protocols.
+//! It is published because they depend on it, and knows neither of their protocols.
 //!
 //! - [`client`](mod@client) (feature `client`): TLS, bounded bodies, server-sent events, redaction.
 //! - [`server`](mod@server) (feature `server`): keys, `Host` and `Origin`, limits, connections, shutdown.

@@ -1,11 +1,11 @@
 //! Runs the SDK where no `tracing` subscriber of the program sees its records.
 //!
 //! `rmcp` records messages with their arguments and outputs, and the ids of sessions, from the level `info` on. It does so in
-//! tasks that it spawns itself, which a wrapper around the futures handed to it does not cover. Its tasks are therefore
-//! spawned on a runtime of its own, whose threads have a subscriber that discards everything.
+//! tasks that it spawns itself, which a wrapper around its futures does not reach. Its tasks are therefore spawned on a separate
+//! runtime, whose threads have a subscriber that discards everything.
 //!
-//! `tracing` counts it as a subscriber of the process: its feature `log`, which forwards records of all crates to a logger of
-//! the crate `log` as long as there is no subscriber, forwards nothing from then on.
+//! From then on, `tracing` has a subscriber in the process, so its feature `log` no longer forwards records to a logger of the
+//! crate `log`.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -42,7 +42,7 @@ impl QuietRuntime {
         with_default(&Dispatch::none(), function)
     }
 
-    /// Polls the future in the current task, each time as in [`enter`](Self::enter).
+    /// Polls the future in the current task, within [`enter`](Self::enter).
     pub(crate) async fn run<F: Future>(&self, future: F) -> F::Output {
         let mut future = pin!(future);
         poll_fn(|context| self.enter(|| future.as_mut().poll(context))).await

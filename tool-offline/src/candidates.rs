@@ -147,7 +147,7 @@ impl Source<'_> {
         ((1.0 - distance) * share).max(described)
     }
 
-    /// Recognises "with breakfast", "without breakfast", "verbose = false" and "turn it off".
+    /// Recognizes "with breakfast", "without breakfast", "verbose = false" and "turn it off".
     fn boolean(&self, slot: &Slot) -> Option<Candidate> {
         let is_filler =
             |word: &str| is_listed("is has with use include included enable enabled should show", word);

@@ -121,7 +121,7 @@ pub(crate) fn continues_list(text: &Text, one: &Range<usize>, next: &Range<usize
     between().all(is_joint) && between().any(is_list_separator)
 }
 
-/// Returns the values that are recognisable by their form alone.
+/// Returns the values that are recognizable by their form alone.
 pub(crate) fn literals(text: &Text) -> Vec<Fact> {
     let mut facts = Vec::new();
     let mut at = 0;

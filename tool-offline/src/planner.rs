@@ -36,7 +36,7 @@ pub(crate) struct Plan {
 pub(crate) struct Planner<'a> {
     pub(crate) tools: &'a Tools<'a>,
     pub(crate) text: Text,
-    /// The values that are recognisable by their form, and the results of chains of operators.
+    /// The values that are recognizable by their form, and the results of chains of operators.
     pub(crate) facts: Vec<Fact>,
     /// The tokens inside chains of operators.
     pub(crate) chain_ranges: Vec<Range<usize>>,

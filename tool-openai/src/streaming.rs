@@ -43,7 +43,7 @@ pub(crate) enum Flow {
     End,
 }
 
-/// Why a body or an event could not be turned into a response.
+/// The reason that a body or an event could not be converted to a response.
 #[derive(Debug)]
 pub(crate) enum EventError {
     /// This JSON reports an error; some servers send it with status 200.

@@ -1,4 +1,4 @@
-//! A typical hand-written loop: the messages are in a list, and the tools are serialised once. Each turn writes the complete
+//! A typical hand-written loop: the messages are in a list, and the tools are serialized once. Each turn writes the complete
 //! body, reads the reply, and calls the tool by its name.
 
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::{INSTRUCTIONS, MODEL, QUESTION, tools};
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// The HTTP client and the tools as serialised in every request.
+/// The HTTP client and the tools as serialized in every request.
 #[derive(Clone)]
 pub(crate) struct Agent {
     http: reqwest::Client,

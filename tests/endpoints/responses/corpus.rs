@@ -1,4 +1,4 @@
-//! The corpus of server behaviour: see `wire/README.md`.
+//! The corpus of server behavior: see `wire/README.md`.
 
 use std::collections::HashSet;
 use std::fs;

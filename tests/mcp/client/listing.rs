@@ -29,7 +29,7 @@ async fn requests_each_page_once_and_in_order() {
     let definition = &set.definitions()[0];
     assert_eq!(definition.description(), Some("Does a"));
     assert_eq!(definition.parameters(), &tool("a")["inputSchema"]);
-    // The same set is returned again without a request, so that definitions are serialised once.
+    // The same set is returned again without a request, so that definitions are serialized once.
     let again = tools.tools().await.unwrap();
     assert!(std::ptr::eq(set.get("a").unwrap(), again.get("a").unwrap()));
     assert_eq!(received.count("tools/list"), 3);

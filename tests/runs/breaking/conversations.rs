@@ -223,7 +223,7 @@ async fn executes_no_calls_of_a_run_that_cannot_be_stored() {
     let stored = store.load_run(&ids[0]).await.unwrap().unwrap();
     assert_eq!(stored.turns(), 1);
     assert_valid(error.messages());
-    // The run of the error continues that state, also if it was serialised meanwhile.
+    // The run of the error continues that state, also if it was serialized meanwhile.
     store.refuses.store(false, Ordering::SeqCst);
     let agent = Agent::builder(Puppet::calling(|_| vec![])).tools(tools![refuse, never]);
     let agent = agent.context(store.clone()).run_store(store.clone()).build().unwrap();

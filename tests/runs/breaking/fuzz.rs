@@ -91,8 +91,8 @@ const ARGUMENTS: [&str; 5] = [
     "{\"n\": ",
 ];
 
-fn reply(tape: &mut Tape<'_>, goes_on: bool) -> ChatResponse {
-    let count = if tape.is_finished() { usize::from(goes_on) } else { tape.below(5) };
+fn reply(tape: &mut Tape<'_>, continues: bool) -> ChatResponse {
+    let count = if tape.is_finished() { usize::from(continues) } else { tape.below(5) };
     let calls: Vec<_> = (0..count)
         .map(|_| ToolCall::new(tape.pick(&IDS), tape.pick(&NAMES), tape.pick(&ARGUMENTS)))
         .collect();
@@ -146,7 +146,7 @@ fn new_run(tape: &mut Tape<'_>) -> Run {
     run
 }
 
-/// A run, and a copy of it that is serialised and restored now and then.
+/// A run, and a copy of it that is serialized and restored now and then.
 struct Twins {
     run: Run,
     twin: Run,
@@ -250,7 +250,7 @@ impl Twins {
     }
 
     /// Executes one step; returns `false` when the run is done.
-    fn step(&mut self, tape: &mut Tape<'_>, goes_on: bool) -> bool {
+    fn step(&mut self, tape: &mut Tape<'_>, continues: bool) -> bool {
         enum Action {
             Model,
             Calls(Vec<ToolCall>),
@@ -274,7 +274,7 @@ impl Twins {
         };
         match action {
             Action::Model => {
-                let response = reply(tape, goes_on);
+                let response = reply(tape, continues);
                 self.both(|run| run.record_response(response.clone())).unwrap();
                 if tape.below(8) == 1 {
                     // The predicate is the application's.
@@ -303,7 +303,7 @@ impl Twins {
     }
 }
 
-fn drive(bytes: &[u8], goes_on: bool) {
+fn drive(bytes: &[u8], continues: bool) {
     let mut tape = Tape(bytes.iter());
     let run = new_run(&mut tape);
     let mut twins = Twins {
@@ -318,7 +318,7 @@ fn drive(bytes: &[u8], goes_on: bool) {
     for steps in 0.. {
         assert!(steps < most, "the run does not end");
         twins.interrupt(&mut tape);
-        if !twins.step(&mut tape, goes_on) && twins.run.is_done() {
+        if !twins.step(&mut tape, continues) && twins.run.is_done() {
             break;
         }
         let limits = twins.run.limits();
@@ -350,7 +350,7 @@ proptest! {
     #![proptest_config(cases(300, 3000))]
 
     #[test]
-    fn a_run_stays_valid_under_random_events(bytes in prop::collection::vec(any::<u8>(), 0..300), goes_on: bool) {
-        drive(&bytes, goes_on);
+    fn a_run_stays_valid_under_random_events(bytes in prop::collection::vec(any::<u8>(), 0..300), continues: bool) {
+        drive(&bytes, continues);
     }
 }

@@ -69,7 +69,7 @@ async fn only_a_run_that_continues_the_stored_state_replaces_it() {
         store.save_run("a", &mut first).await.unwrap();
         assert_conflict(&*store, "a", &mut never_stored).await;
         assert_conflict(&*store, "a", &mut run("another")).await;
-        // A copy continues the state as long as nothing else does, also if it was serialised.
+        // A copy continues the state as long as nothing else does, also if it was serialized.
         let mut copies = [first.clone(), restored(first.clone())];
         copies[0].push_user_message("more").unwrap();
         store.save_run("a", &mut copies[0]).await.unwrap();

@@ -1,4 +1,4 @@
-//! The run without a model, tools or a runtime: its input, its serialised state, and its debug output.
+//! The run without a model, tools or a runtime: its input, its serialized state, and its debug output.
 
 mod formats;
 mod rules;

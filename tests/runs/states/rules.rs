@@ -31,7 +31,7 @@ fn failed(error: ToolError) -> ToolExecution {
     ToolExecution::new(ToolCall::new("a", "work", "{}"), Err(error))
 }
 
-/// Returns the error of a call that timed out, deserialised because no clock is available here.
+/// Returns the error of a call that timed out, deserialized because no clock is available here.
 fn timed_out() -> ToolError {
     serde_json::from_value(json!({ "kind": ToolErrorKind::TimedOut, "message": "too long" })).unwrap()
 }
@@ -131,18 +131,18 @@ fn error_policies_apply_to_calls_without_an_execution() {
         (ToolErrorKind::OutcomeUnknown, tools(|policy| policy.at_most_once = true), lose),
     ];
     for (kind, tools, settle) in table {
-        for (on_error, goes_on) in
+        for (policy, continues) in
             [(ErrorPolicy::Report, true), (ErrorPolicy::Hide, true), (ErrorPolicy::EndRun, false)]
         {
-            let mut run = calling().error_policy(kind, on_error);
+            let mut run = calling().error_policy(kind, policy);
             let _ = run.next(&tools);
             settle(&mut run);
-            let goes = matches!(run.next(&tools), Step::CallModel(_));
-            assert_eq!(goes, goes_on, "{kind:?} {on_error:?}");
+            let does_continue = matches!(run.next(&tools), Step::CallModel(_));
+            assert_eq!(does_continue, continues, "{kind:?} {policy:?}");
             let error = run.tool_executions()[0].outcome().unwrap_err();
             assert_eq!(error.kind(), kind);
             let is_hidden = error.to_string() == "the tool failed (reference a)";
-            assert_eq!(is_hidden, on_error == ErrorPolicy::Hide, "{error}");
+            assert_eq!(is_hidden, policy == ErrorPolicy::Hide, "{error}");
         }
     }
 }

@@ -106,7 +106,7 @@ impl Ask {
         self
     }
 
-    /// Sets the conversation that the question belongs to. Tools can inject the id, and tool providers can choose by it.
+    /// Sets the conversation that the question belongs to. Tools can inject the id, and tool providers can choose tools by it.
     /// By default, a question has a conversation of its own, and a resumed run keeps its conversation.
     ///
     #[cfg_attr(feature = "testing", doc = "```")]

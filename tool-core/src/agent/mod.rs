@@ -228,9 +228,9 @@ impl Agent {
     /// ```
     ///
     /// If a run is resumed twice, even by two processes at once, one of them continues, and the other fails with
-    /// [`RunErrorKind::Conflict`](crate::RunErrorKind::Conflict) and executes nothing. A process that loads a run which another
-    /// one is still driving takes it over, as after a crash: the other one fails at its next step, and its running calls count
-    /// as interrupted.
+    /// [`RunErrorKind::Conflict`](crate::RunErrorKind::Conflict) and executes nothing. A process that resumes a run while
+    /// another one is still driving it takes it over, as after a crash: the other one fails at its next step, and its calls in
+    /// flight count as interrupted.
     ///
     /// # Errors
     ///

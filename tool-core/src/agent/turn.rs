@@ -12,7 +12,7 @@ use crate::toolset::ToolSet;
 #[non_exhaustive]
 pub struct Turn<'a> {
     /// The tools to offer to the model, in which its calls are looked up. Keep the same set while the tools stay the same, so
-    /// that their definitions are serialised once and the provider's prompt cache is hit.
+    /// that their definitions are serialized once and the provider's prompt cache is hit.
     pub tools: ToolSet,
     /// The options of the model.
     pub options: ModelOptions,
@@ -60,7 +60,7 @@ impl<'a> Turn<'a> {
     }
 }
 
-/// Leaves messages out, because conversations are private.
+/// Omits messages, because conversations are private.
 impl fmt::Debug for Turn<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Turn")

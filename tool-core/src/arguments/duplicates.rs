@@ -3,10 +3,8 @@
 use serde_json::{Map, Value};
 
 /// Returns `true` if a value that the schema of a type describes can contain an object whose duplicate members the type does
-/// not refuse by itself: one with members of any name, such as a map or a struct that ignores unknown members, or one of
-/// several objects.
-///
-/// Other objects are structs with `deny_unknown_fields`, which refuse to read a member twice.
+/// not refuse by itself. These are objects with members of any name, such as maps and structs that ignore unknown members, and
+/// alternatives of several objects. All others are structs with `deny_unknown_fields`, which refuse a duplicate member.
 pub(crate) fn accepts_duplicates(schema: &Value) -> bool {
     let Value::Object(schema) = schema else { return *schema == Value::Bool(true) };
     let list = |keyword: &str| schema.get(keyword).and_then(Value::as_array).into_iter().flatten();

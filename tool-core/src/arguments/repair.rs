@@ -17,7 +17,7 @@ use crate::arguments::Members;
 /// The maximum depth of a repaired value, which is the recursion limit of serde_json.
 const MAX_DEPTH: usize = 128;
 
-/// How often, on average, each byte of a value may be read.
+/// The average number of times that each byte of a value may be read.
 const READS_PER_BYTE: usize = 64;
 
 /// The work that even the shortest value may cause, such as a lookup in a long `enum`.
@@ -83,7 +83,7 @@ impl Repair {
     }
 }
 
-/// Leaves out the values, which may be secrets.
+/// Omits the values, which may be secrets.
 impl fmt::Debug for Repair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Repair").field("argument", &self.argument).finish_non_exhaustive()

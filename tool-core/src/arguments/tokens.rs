@@ -1,7 +1,8 @@
-//! The tokens of a JSON text, and what can be seen in them in one pass: duplicate members, depth, and the value at an offset.
+//! The tokens of a JSON text, and the checks that need only one pass over them: duplicate members, depth, and the value at an
+//! offset.
 //!
-//! serde_json refuses numbers that no `f64` can hold and more than 128 levels, even where the type of the tool ignores the
-//! value. These passes do not, and they do not recurse.
+//! serde_json refuses numbers that no `f64` can hold and more than 128 levels, even in values that the type ignores. These passes
+//! accept both, and they do not recurse.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -24,7 +25,7 @@ enum Token<'a> {
     Scalar(&'a str),
 }
 
-/// Iterates over the tokens of a text, each with the offset of its end. Texts that are not valid JSON have some tokens, too.
+/// Iterates over the tokens of a text, each with the offset of its end. Invalid JSON also has tokens.
 struct Tokens<'a> {
     text: &'a str,
     position: usize,
@@ -35,7 +36,7 @@ impl<'a> Tokens<'a> {
         Self { text, position: 0 }
     }
 
-    /// Moves behind all bytes that satisfy the predicate. Returns the byte that follows.
+    /// Skips all bytes that satisfy the predicate. Returns the byte that follows.
     fn skip_while(&mut self, predicate: impl Fn(u8) -> bool) -> Option<u8> {
         let rest = &self.text.as_bytes()[self.position..];
         let length = rest.iter().take_while(|byte| predicate(**byte)).count();
@@ -43,7 +44,7 @@ impl<'a> Tokens<'a> {
         rest.get(length).copied()
     }
 
-    /// Moves behind a string.
+    /// Skips a string.
     fn skip_string(&mut self) {
         self.position += 1;
         while self.skip_while(|byte| !matches!(byte, b'"' | b'\\')) == Some(b'\\') {
@@ -101,7 +102,7 @@ struct Container<'a> {
 /// The names of the members of an object so far.
 #[derive(Default)]
 struct Names<'a> {
-    /// The first few names, among which a search is faster than by hash.
+    /// The first few names, for which a linear search is faster than hashing.
     few: Vec<Cow<'a, str>>,
     many: HashSet<Cow<'a, str>>,
 }
@@ -179,11 +180,10 @@ fn decode(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// Returns the paths (`.stops[2].name`) of all members that their objects contain already, at any depth, but not more than are
-/// reported. Names are equal if they are equal without escapes.
+/// Returns the paths (`.stops[2].name`) of all duplicate members, at any depth, but not more than are reported. Names are compared
+/// without escapes.
 ///
-/// Parsers disagree about such texts: most of them take the last member, so that a person who read the first one would have
-/// approved something else.
+/// Parsers disagree about such texts. Most of them take the last member, while a person may have read and approved the first.
 pub(crate) fn duplicate_members(text: &str) -> Vec<String> {
     let (mut duplicates, mut length) = (Vec::new(), 0);
     let mut containers = Containers::default();

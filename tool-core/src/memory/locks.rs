@@ -20,7 +20,7 @@ type Waiters = VecDeque<oneshot::Sender<ConversationLock>>;
 pub(super) struct ConversationLock {
     locks: ConversationLocks,
     id: ConversationId,
-    /// Whether dropping this passes the lock on. It is `false` for a lock that could not be delivered to a waiter.
+    /// `true` if dropping this passes the lock on, `false` for a lock that could not be delivered to a waiter.
     is_held: bool,
 }
 

@@ -126,7 +126,7 @@ pub trait ChatStore: Send + Sync {
 ///
 /// - [`replace_run`](Self::replace_run) compares and replaces in one atomic operation, for all processes that use the store.
 ///   If its future is dropped before it completes, either the previous state or the new one is stored.
-/// - The loaded run has the revision of the stored state. The serialised form of a run contains it.
+/// - The loaded run has the revision of the stored state. The serialized form of a run contains it.
 /// - After [`remove_run`](Self::remove_run), no earlier copy of the run is stored again. Copies with a revision find no state
 ///   to replace. For a copy that was never stored, the store remembers the [id](Run::id) of the removed run for a time; the
 ///   stores of this crate remember the last 1,000.
@@ -203,8 +203,8 @@ pub trait ChatStore: Send + Sync {
 /// ```
 pub trait RunStore: Send + Sync {
     /// Stores the state of a run in place of the one with the revision `expected`, or reports a conflict and changes
-    /// nothing. `None` expects that no state is stored under the id, and that the run was not removed; it also replaces a
-    /// state of the same run that has no revision because an earlier version stored it.
+    /// nothing. With `None`, no state may be stored under the id, unless it is a state of the same run without a revision, from
+    /// an earlier version, and the run must not have been removed.
     ///
     /// The new state has the revision [`run.revision()`](Run::revision). Applications call [`save_run`](Self::save_run),
     /// which sets it.

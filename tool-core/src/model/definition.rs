@@ -45,7 +45,7 @@ pub struct ToolDefinition {
 #[serde(default)]
 #[non_exhaustive]
 pub struct ToolPolicy {
-    /// Whether the tool's output is the answer, so that no further request is sent to the model.
+    /// The condition under which the tool's output is the answer of the run.
     #[serde(skip_serializing_if = "ReturnDirect::is_never")]
     pub return_direct: ReturnDirect,
     /// A person must approve each call before it is executed.
@@ -66,8 +66,8 @@ pub struct ToolPolicy {
     pub attempts: u32,
 }
 
-/// Whether a tool's output is the answer of the run, so that no further request is sent to the model. The error of a call
-/// never is.
+/// The condition under which a tool's output is the answer of the run, so that no further request is sent to the model. The
+/// error of a call never is the answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -291,7 +291,7 @@ impl ToolDefinition {
     /// Returns a hash of the definition, to which the approval of a call is bound. The order of the members in the schema does
     /// not affect it, because a server may list them in any order.
     pub(crate) fn hash(&self) -> String {
-        // A definition can always be serialised.
+        // A definition can always be serialized.
         let mut definition = serde_json::to_value(self).unwrap_or_default();
         definition.sort_all_objects();
         Sha256::digest(definition.to_string()).iter().map(|byte| format!("{byte:02x}")).collect()

@@ -28,7 +28,7 @@ impl TokenLogprob {
     }
 }
 
-/// Leaves out the tokens, as conversations are private.
+/// Omits the tokens, as conversations are private.
 impl fmt::Debug for TokenLogprob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "TokenLogprob({} bytes, {}, {} others)", self.token.len(), self.logprob, self.top.len())

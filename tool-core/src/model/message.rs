@@ -160,7 +160,7 @@ impl ToolCall {
     }
 }
 
-/// Leaves out the arguments, which can contain secrets.
+/// Omits the arguments, which can contain secrets.
 impl fmt::Debug for ToolCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ToolCall")
@@ -181,7 +181,7 @@ pub struct ToolMessage {
     pub name: String,
     /// The output, or the text of the error.
     pub content: Content,
-    /// Whether the call failed.
+    /// `true` if the call failed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_error: bool,
 }

@@ -86,7 +86,7 @@ impl ResponseFormat {
     }
 }
 
-/// Leaves out the schema, which can be long.
+/// Omits the schema, which can be long.
 impl fmt::Debug for ResponseFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ResponseFormat")

@@ -96,7 +96,7 @@ impl fmt::Display for PromptedToolsError {
     }
 }
 
-/// Leaves out the reply, as conversations are private.
+/// Omits the reply, as conversations are private.
 impl fmt::Debug for PromptedToolsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PromptedToolsError")

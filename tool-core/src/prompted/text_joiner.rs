@@ -5,7 +5,7 @@
 pub(super) struct TextJoiner {
     /// Trailing whitespace that is not emitted yet.
     whitespace: String,
-    /// Whether there is a gap after the last text.
+    /// `true` if there is a gap after the last text.
     has_gap: bool,
     has_text: bool,
 }

@@ -37,7 +37,7 @@ impl Approval {
     }
 }
 
-/// Leaves arguments and reasons out.
+/// Omits arguments and reasons.
 impl std::fmt::Debug for Approval {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {

@@ -116,7 +116,7 @@ impl Run {
     }
 }
 
-/// Returns what identical calls have in common.
+/// Returns the parts that are equal in identical calls.
 fn name_and_arguments(call: &ToolCall) -> (&str, &str) {
     (&call.name, &call.arguments)
 }

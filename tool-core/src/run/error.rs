@@ -1,4 +1,4 @@
-//! Why driving a run returned without an answer.
+//! The error of driving a run.
 
 use std::error::Error;
 use std::fmt;
@@ -9,10 +9,10 @@ use crate::tool::ToolExecution;
 use crate::toolset::MissingContext;
 use crate::transcript::Transcript;
 
-/// Why driving a run returned without an answer. Carries the run, so no work is lost.
+/// The error of driving a run that returned without an answer. It carries the run, so no work is lost.
 ///
-/// `Display` is for the operator of the program and can contain the text of a tool's error. What to show to a user depends
-/// on what can be done about it:
+/// `Display` is for the operator of the program and can contain the text of a tool's error. The text for a
+/// user depends on what can be done about the error:
 ///
 /// ```
 /// use tool_core::run::StopReason;
@@ -56,8 +56,8 @@ pub enum RunErrorKind {
     /// The run or its conversation could not be stored or loaded.
     Store(Box<dyn Error + Send + Sync>),
     /// The run was continued or removed elsewhere since this copy of it was loaded, for example by another process that
-    /// resumed it at the same time. Nothing was executed that the store does not know of. Load the current state with
-    /// [`Agent::stored_runs`](crate::Agent::stored_runs), if there is one, and decide anew; this copy cannot be resumed.
+    /// resumed it at the same time. No call was executed whose start is not in the store. This copy cannot be resumed: load
+    /// the current state, if there is one, with [`Agent::stored_runs`](crate::Agent::stored_runs).
     Conflict,
     /// The tools of a turn could not be assembled: a [provider](crate::toolset::ToolProvider) failed, or two tools have the same
     /// name. No request was sent to the model in this turn.
@@ -70,7 +70,7 @@ pub enum RunErrorKind {
     },
     /// Values that the tools take from their context are missing. No request was sent to the model in this turn.
     MissingContext(MissingContext),
-    /// The caller did something that the run did not ask for.
+    /// The caller recorded an event that the run does not expect.
     Step(StepError),
 }
 
@@ -94,7 +94,7 @@ impl RunError {
 
     /// Returns `true` if the [run](Self::into_run) can be driven further: it retries what failed, awaits approval, or has an
     /// answer that is not [stored](RunErrorKind::Store) yet. After a [conflict](RunErrorKind::Conflict), only the stored
-    /// state can.
+    /// run can be driven further.
     #[must_use]
     pub fn is_resumable(&self) -> bool {
         match self.kind {

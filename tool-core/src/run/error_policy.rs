@@ -20,7 +20,7 @@ pub enum ErrorPolicy {
     EndRun,
 }
 
-/// The policy for each kind of error. Serialises as a list of kinds with a policy.
+/// The policy for each kind of error. Serializes as a list of kinds with a policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Vec<(ToolErrorKind, ErrorPolicy)>", into = "Vec<(ToolErrorKind, ErrorPolicy)>")]
 pub(crate) struct ErrorPolicies {

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::model::unique_id;
 use crate::run::Run;
 
-/// Identifies one stored state of a run. Each save gives the run a new revision, so a copy with any other revision than the
-/// stored one is outdated.
+/// Identifies one stored state of a run. Each save gives the run a new revision, so a copy with another revision than the stored
+/// one is outdated.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub struct RunRevision(Arc<str>);
@@ -51,7 +51,7 @@ pub(super) struct StoredState {
 
 impl Run {
     /// Returns the revision of the stored state that this run was loaded from or last saved as, or `None` if it was never
-    /// stored. For a [store](crate::memory::RunStore) that is asked to store the run, it is the revision of the new state.
+    /// stored. During a save, it is the revision of the new state, which a [store](crate::memory::RunStore) has to store.
     #[must_use]
     pub fn revision(&self) -> Option<&RunRevision> {
         self.stored.in_doubt.as_ref().or(self.stored.confirmed.as_ref())

@@ -1,4 +1,4 @@
-//! The serialised form of a run.
+//! The serialized form of a run.
 //!
 //! It is compact: it does not repeat what the messages contain, and leaves out tool definitions. A change that earlier
 //! versions cannot read raises `format`; all earlier formats can be read.

@@ -84,7 +84,7 @@ pub(super) enum Stage {
     Ended(StopReason),
 }
 
-/// A caller did something that the run did not ask for. The run is unchanged.
+/// The error of recording an event that the run does not expect. The run is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unexpected step: {0}")]
 pub struct StepError(pub(super) &'static str);

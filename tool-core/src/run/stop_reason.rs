@@ -1,4 +1,4 @@
-//! Why a run ended without an answer, for good.
+//! The reason that a run ended for good without an answer.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 use crate::model::FinishReason;
 use crate::tool::ToolError;
 
-/// Why a run ended without an answer. This is final: it is saved with the run, which cannot be driven any further.
+/// The reason that a run ended without an answer. It is final: it is saved with the run, which cannot be driven any further.
 ///
 /// [`RunErrorKind::Stopped`](crate::RunErrorKind::Stopped) carries it. `Display` is for the operator of the program and can
-/// contain what the model or a tool wrote; `Debug` leaves that out.
+/// contain text of the model or of a tool; `Debug` omits it.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -50,7 +50,7 @@ pub enum StopReason {
     /// [`max_wrong_answers`](crate::run::RunLimits::max_wrong_answers). Carries what was wrong with the last one.
     WrongAnswer(String),
     /// The model refused to give an answer of the requested [type](crate::agent::Ask::answer_as). Carries the model's refusal.
-    /// Where any text is accepted, a refusal is [an answer](crate::Answer::refusal).
+    /// If any text is accepted, a refusal is [an answer](crate::Answer::refusal).
     Refused(String),
     /// The run was cancelled.
     Cancelled,
@@ -88,7 +88,7 @@ impl StopReason {
     }
 }
 
-/// Leaves out what the model and the tools wrote.
+/// Omits the texts of the model and the tools.
 impl fmt::Debug for StopReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -130,7 +130,7 @@ impl fmt::Display for StopReason {
             Self::MaxOutputChars(limit) => write!(
                 f,
                 "the calls returned more than {limit} characters; raise `max_run_output_chars`, \
-                 or limit each call with `max_output`"
+                 or limit each call with `max_output_chars`"
             ),
             Self::RepeatedCall(tool) => write!(
                 f,

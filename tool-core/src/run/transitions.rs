@@ -1,4 +1,4 @@
-//! The transitions of a run: the next step, and what each recorded event changes.
+//! The transitions of a run: the next step, and the changes by each recorded event.
 
 use super::state::Stage;
 use super::turn::{CallRecord, Turn};
@@ -143,7 +143,7 @@ impl Run {
     }
 
     /// Records the start of a call, before it is executed: if the process then ends, the restored run knows that the call
-    /// may have had its effect. For calls without a recorded start, all rules but this one hold.
+    /// may have had its effect. Without a recorded start, the restored run executes the call as if for the first time.
     ///
     /// # Errors
     ///

@@ -41,14 +41,14 @@ pub(super) struct CallRecord {
     /// The call was started and has no outcome yet.
     #[serde(rename = "is_begun", skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_started: bool,
-    /// An attempt ended without an outcome that rules its effect out.
+    /// An attempt may have had its effect, although no success was recorded for it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_uncertain: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) outcome: Option<ToolExecution>,
 }
 
-/// Leaves arguments out.
+/// Omits arguments.
 impl fmt::Debug for CallRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CallRecord")

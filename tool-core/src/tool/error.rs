@@ -12,7 +12,7 @@ use crate::arguments::{MAX_NAME_CHARS, list, nearest};
 
 /// The error of a call that produced no output. By default it is reported to the model, and the run continues.
 ///
-/// `Display` writes the text that the model reads. The serialised form contains this text and the kind, but not the
+/// `Display` writes the text that the model reads. The serialized form contains this text and the kind, but not the
 /// source.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -234,7 +234,7 @@ impl ToolError {
         self.0.is_fatal
     }
 
-    /// Returns the error that the tool returned, or the text of its panic. It is lost when the error is serialised.
+    /// Returns the error that the tool returned, or the text of its panic. It is lost when the error is serialized.
     #[must_use]
     pub fn failure(&self) -> Option<&(dyn Error + Send + Sync + 'static)> {
         self.0.failure.as_deref()

@@ -20,8 +20,8 @@ pub struct ToolExecution {
     pub(crate) metadata: ExecutionMetadata,
 }
 
-/// The origin of the outcome of a call. Only the outcome of a call that the run executed is evidence: it alone answers for
-/// later calls with the same id, is reused for equal calls of a `pure` tool, and is undone.
+/// The origin of the outcome of a call. Only calls that the run executed prove anything: their outcomes are reused for repeated
+/// ids and for equal calls of `pure` tools, and their effects are undone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -109,7 +109,7 @@ impl ToolExecution {
     }
 
     /// Creates the record of a call whose outcome comes from an untrusted party, such as the results in a conversation that a
-    /// caller sends. The model reads it, and it answers for no other call; see [`Origin`].
+    /// caller sends. The model reads it, but it is not reused for any other call; see [`Origin`].
     #[must_use]
     pub fn external(call: ToolCall, outcome: Result<ToolOutput, ToolError>) -> Self {
         let mut execution = Self::new(call, outcome);

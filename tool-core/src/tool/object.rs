@@ -33,12 +33,12 @@ pub(super) trait ObjectTool {
         false
     }
 
-    /// Returns the limit that an argument violates even if its type can be deserialised.
+    /// Returns the limit that an argument violates even if its type can be deserialized.
     fn violated_limit(&self, _name: &str, _value: &str) -> Option<String> {
         None
     }
 
-    /// Returns the error of deserialising the object, if its type determines it.
+    /// Returns the error of deserializing the object, if its type determines it.
     fn parse_error(&self, _object: &str) -> Option<serde_json::Error> {
         None
     }

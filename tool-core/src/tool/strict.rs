@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn serialises_whether_a_definition_is_strict() {
+    fn serializes_whether_a_definition_is_strict() {
         let definition = ToolDefinition::new("now");
         assert_eq!(serde_json::to_value(&definition).unwrap().get("strict"), None);
         let strict = definition.clone().into_strict().unwrap();

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn recognises_loopback_addresses() {
+    fn recognizes_loopback_addresses() {
         for (url, expected) in [
             ("http://127.0.0.1:1/", true),
             ("http://127.8.0.1/", true),

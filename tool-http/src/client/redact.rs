@@ -12,7 +12,7 @@ const REDACTED: &str = "[…]";
 
 /// The secrets that were sent to a server, which must not appear in errors.
 ///
-/// Redact a text before it is truncated: part of a secret would not be found.
+/// Redact a text before it is truncated, because a truncated secret is not found.
 #[derive(Clone)]
 pub struct Redactor {
     mark: &'static str,
@@ -91,7 +91,7 @@ impl fmt::Debug for Redactor {
 #[must_use]
 pub fn redact_url(url: &Url) -> String {
     let mut url = url.clone();
-    // Fails for URLs that can have neither.
+    // This fails for URLs that cannot have user info.
     let _ = url.set_username("");
     let _ = url.set_password(None);
     url.set_query(None);

@@ -1,7 +1,7 @@
 //! Reads server-sent events from the chunks of a body.
 //!
 //! Nearly every event has a single line of data, which is borrowed from the buffer instead of copied. `sse-stream`, which the
-//! MCP SDK uses, copies every line, ends with an error at fields that it does not know, and has no limit.
+//! MCP SDK uses, copies every line, fails at unknown fields, and has no limit.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -28,7 +28,7 @@ pub struct Event<'a> {
     pub id: Option<Cow<'a, str>>,
     /// The delay before the stream is resumed, in milliseconds.
     pub retry: Option<u64>,
-    /// Its final blank line has arrived. An event that ends with the stream may be truncated.
+    /// `true` if its final blank line has arrived. An event that ends with the stream may be truncated.
     pub is_whole: bool,
 }
 

@@ -1,8 +1,8 @@
 //! The hosts, origins and keys whose requests are admitted.
 //!
-//! A web page can make a browser send requests to a server on the user's machine or network. It is stopped by the origin that
-//! browsers send with them. With DNS rebinding, a page is of the same origin as the server, but under a host name of its own,
-//! so the host is checked as well. A key changes nothing in this: a browser may hold it for another page.
+//! A web page can make a browser send requests to a server on the user's machine or network. Browsers send the origin of the
+//! page with them, which is checked. With DNS rebinding, the page has the same origin as the server, but under its own host
+//! name, so the host is checked as well. A key does not replace these checks: a browser may store it for another page.
 
 use std::fmt;
 
@@ -14,8 +14,8 @@ use super::authority::{HostPort, Origin};
 use super::caller::Caller;
 use super::rejection::Rejection;
 
-/// Decides which requests are admitted. By default, those for a loopback host that come from no web page, or from one of a
-/// loopback origin.
+/// Decides which requests are admitted. By default, these are requests for a loopback host, from programs other than browsers
+/// or from web pages of a loopback origin.
 #[derive(Clone, Default)]
 pub struct Access {
     keys: Vec<SecretString>,
@@ -24,7 +24,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// Requires this key as a bearer token, or another one that was added.
+    /// Adds a key. Requests must then have one of the added keys as bearer token.
     pub fn add_key(&mut self, key: SecretString) {
         self.keys.push(key);
     }
@@ -41,7 +41,7 @@ impl Access {
         self.hosts.extend(HostPort::parse(host).or_else(|| HostPort::parse(&format!("[{host}]"))));
     }
 
-    /// Allows an origin such as `https://app.example.org`, or any of its ports by `:*`.
+    /// Allows an origin such as `https://app.example.org`, or all of its ports with `https://app.example.org:*`.
     pub fn allow_origin(&mut self, origin: &str) {
         self.origins.extend(Origin::parse_allowed(origin));
     }
@@ -66,7 +66,7 @@ impl Access {
         if hosts.len() > 1 {
             return Err(Rejection::InvalidHost);
         }
-        // HTTP/2 has the host only there.
+        // HTTP/2 requests have the host only in the URL.
         hosts.extend(uri.authority().map(|authority| authority.as_str()));
         if hosts.is_empty() {
             return Err(Rejection::InvalidHost);

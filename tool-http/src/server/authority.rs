@@ -25,8 +25,7 @@ impl Host {
         }
     }
 
-    /// Returns `true` for a host that no one can point at another machine. Subdomains of `localhost` are not among them: not
-    /// every resolver refuses to look them up.
+    /// Returns `true` for a host that always is this machine. Subdomains of `localhost` are not: some resolvers look them up.
     fn is_loopback(&self) -> bool {
         match self {
             Self::Address(address) => address.is_loopback(),
@@ -61,7 +60,7 @@ impl HostPort {
         self.host.is_loopback()
     }
 
-    /// Returns `true` if a request for `other` is one for this host. Without a port, every port is.
+    /// Returns `true` if a request for `other` is one for this host. A host without a port allows every port.
     pub(super) fn allows(&self, other: &Self) -> bool {
         self.host == other.host && (self.port.is_none() || self.port == other.port)
     }
@@ -71,11 +70,11 @@ impl HostPort {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Ports {
     Any,
-    /// `None` is the default port of a scheme that has none.
+    /// `None` if neither the origin nor its scheme has a port.
     One(Option<u16>),
 }
 
-/// An origin, such as `https://app.example.org`. The opaque origin `null` is none: every page can have it.
+/// An origin, such as `https://app.example.org`. The opaque origin `null` is rejected, because every page can have it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Origin {
     scheme: String,
@@ -97,10 +96,10 @@ impl Origin {
         Some(Self { ports: Ports::One(port.or(default_port)), scheme, host })
     }
 
-    /// Parses an origin that is allowed, whose port can be `*`.
+    /// Parses an allowed origin, whose port can be `*`.
     pub(super) fn parse_allowed(text: &str) -> Option<Self> {
         match text.strip_suffix(":*") {
-            // `http://[::1]:*` has its colon behind the bracket, `http://host:1:*` has two ports.
+            // `http://[::1]:*` has colons in its host, and `http://host:1:*` has two ports.
             Some(without_port) => {
                 let authority = without_port.split_once("://")?.1;
                 let has_port = HostPort::parse(authority)?.port.is_some();

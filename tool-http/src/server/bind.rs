@@ -1,4 +1,4 @@
-//! Binding of addresses that other machines cannot reach, unless they are meant to.
+//! Binding of addresses. Those that other machines can reach must be allowed explicitly.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,11 +10,11 @@ use tokio::net::{TcpListener, ToSocketAddrs, lookup_host};
 pub enum BindError {
     /// Other machines can reach this address.
     Remote(SocketAddr),
-    /// The system refuses it.
+    /// The system refused to bind the address.
     Io(io::Error),
 }
 
-/// Binds an address, only a loopback address unless `allows_remote`.
+/// Binds an address. It must be a loopback address unless `allows_remote` is `true`.
 ///
 /// # Errors
 ///

@@ -1,11 +1,11 @@
-//! The caller of a request, as far as the server knows it.
+//! The caller of a request, identified by its key.
 
 use std::fmt;
 
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-/// Identifies the caller by the key of its request: what it stored, others with another key do not find.
+/// Identifies the caller by the key of its request. Values that one caller stored are not found by the others.
 ///
 /// Contains a hash of the key, which is compared in constant time. Without keys, all callers are the same.
 #[derive(Clone, Copy)]
@@ -34,7 +34,7 @@ impl PartialEq for Caller {
 
 impl Eq for Caller {}
 
-/// Does not show the hash.
+/// Omits the hash.
 impl fmt::Debug for Caller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Caller").field("has_key", &self.0.is_some()).finish_non_exhaustive()

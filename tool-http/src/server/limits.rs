@@ -27,7 +27,7 @@ pub struct Limits {
     pub max_concurrent_requests: Option<usize>,
     /// The number of open connections; further ones wait.
     pub max_connections: usize,
-    /// The time in which a caller must send or read something.
+    /// The longest time in which a caller neither sends nor reads anything.
     pub read_timeout: Duration,
 }
 
@@ -58,7 +58,7 @@ pub struct Limiter {
 pub struct LimitedBody {
     /// The whole body.
     pub bytes: Bytes,
-    /// Must be held as long as any data of the body.
+    /// Must be held until all data of the body is dropped.
     pub permit: OwnedSemaphorePermit,
 }
 
@@ -110,7 +110,7 @@ impl Limiter {
                     return Err(Rejection::BodyTooLarge(limit));
                 }
                 Some(Ok(chunk)) => {
-                    // Reserved as it arrives: bytes that are only announced block no other requests.
+                    // Only received bytes are reserved, so that announced ones do not block other requests.
                     permit.merge(self.reserve(chunk.len())?);
                     bytes.extend_from_slice(&chunk);
                 }
@@ -140,7 +140,7 @@ pub fn hold_until_sent(held: impl Send + 'static, response: Response) -> Respons
     })
 }
 
-/// Returns `true` if headers declare a body as JSON.
+/// Returns `true` if the headers declare the body as JSON.
 #[must_use]
 pub fn is_json(headers: &HeaderMap) -> bool {
     let mut types = headers.get_all(header::CONTENT_TYPE).iter();
@@ -149,12 +149,12 @@ pub fn is_json(headers: &HeaderMap) -> bool {
     essence.trim_ascii().eq_ignore_ascii_case(b"application/json")
 }
 
-/// Checks that a `POST` request with a body declares it as JSON. Without asking the server first, a browser sends only bodies
-/// of other types for a page of another origin.
+/// Checks that a `POST` request with a body declares it as JSON. For pages of other origins, browsers send such bodies only
+/// after a preflight request.
 ///
 /// # Errors
 ///
-/// Returns an error if it does not.
+/// Returns an error if the body is declared as another type.
 pub fn require_json(request: &Request) -> Result<(), Rejection> {
     if request.method() != Method::POST || request.body().is_end_stream() || is_json(request.headers()) {
         return Ok(());

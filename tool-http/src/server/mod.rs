@@ -1,6 +1,6 @@
 //! The parts that servers share: admission of requests, limits, connections and shutdown.
 //!
-//! A [`Rejection`] has a status and a message; each server puts it into the form of its own protocol.
+//! A [`Rejection`] has a status and a message; each server converts it to the form of its own protocol.
 
 mod access;
 mod authority;

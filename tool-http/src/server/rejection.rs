@@ -15,7 +15,7 @@ pub enum Rejection {
     Origin,
     /// The request has no valid key.
     Key {
-        /// It has another one.
+        /// `true` if the request has an `Authorization` header.
         has_credentials: bool,
     },
     /// The body is not declared as JSON.
@@ -26,7 +26,7 @@ pub enum Rejection {
     BodyTimeout,
     /// The connection ended in the middle of the body.
     BodyIncomplete,
-    /// A limit on all requests together is reached.
+    /// A limit on the sum of all requests is reached.
     Overloaded,
     /// The server is shutting down.
     ShuttingDown,

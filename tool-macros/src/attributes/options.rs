@@ -9,7 +9,7 @@ use syn::{Expr, ExprLit, ExprPath, ExprRange, Ident, Lit, LitBool, LitStr, Path,
 use crate::diagnostics::{Diagnostics, join_quoted, nearest_name};
 use crate::names::{DEFAULT_CRATE, PARAM, PARAM_OPTIONS, TOOL, TOOL_OPTIONS, TOOLBOX};
 
-/// Why `#[toolbox]` takes no description.
+/// The message for a description of `#[toolbox]`.
 pub(super) const NO_TOOLBOX_DESCRIPTION: &str =
     "a toolbox has no description; describe its tools: `#[tool(\"…\")]`";
 

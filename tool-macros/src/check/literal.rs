@@ -7,7 +7,7 @@ use crate::parameter::{ParameterType, option_argument};
 
 /// The kind of values that a type has, as far as its name shows.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum Kind {
+pub(super) enum ValueKind {
     Integer { lowest: i128, highest: i128 },
     Float,
     Bool,
@@ -16,7 +16,7 @@ pub(super) enum Kind {
     List,
 }
 
-impl Kind {
+impl ValueKind {
     /// Returns the kind and the name of a parameter's type, without the `Option` around it.
     pub(super) fn from_parameter(ty: &ParameterType) -> Option<(Self, String)> {
         let ty: Type = match ty {
@@ -105,15 +105,15 @@ impl Literal {
     }
 
     /// Returns `true` if rustc accepts the literal as a value of the kind.
-    pub(super) fn fits(&self, kind: Kind) -> bool {
+    pub(super) fn fits(&self, kind: ValueKind) -> bool {
         match (self, kind) {
-            (Self::Integer(integer), Kind::Integer { lowest, highest }) => {
+            (Self::Integer(integer), ValueKind::Integer { lowest, highest }) => {
                 (lowest..=highest).contains(integer)
             }
-            (Self::Float(_), Kind::Float)
-            | (Self::Bool, Kind::Bool)
-            | (Self::Char, Kind::Char)
-            | (Self::String, Kind::String) => true,
+            (Self::Float(_), ValueKind::Float)
+            | (Self::Bool, ValueKind::Bool)
+            | (Self::Char, ValueKind::Char)
+            | (Self::String, ValueKind::String) => true,
             _ => false,
         }
     }

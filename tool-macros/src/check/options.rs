@@ -2,7 +2,7 @@
 
 use syn::{Expr, ExprLit, ExprRange, Lit, RangeLimits, Type};
 
-use super::literal::{Kind, Literal, source};
+use super::literal::{Literal, ValueKind, source};
 use crate::diagnostics::Diagnostics;
 use crate::names::{LENGTH, RANGE};
 use crate::parameter::{ModelParameter, ParameterType, option_argument};
@@ -58,7 +58,7 @@ fn check_default(parameter: &ModelParameter, diagnostics: &mut Diagnostics) {
         diagnostics.error(default, message);
         return;
     }
-    let Some((kind, name)) = Kind::from_parameter(&parameter.ty) else { return };
+    let Some((kind, name)) = ValueKind::from_parameter(&parameter.ty) else { return };
     if !literal.fits(kind) {
         diagnostics.error(default, mismatch("`default`", &literal, default, kind, &name));
     } else if let Some(number) = literal.as_number()
@@ -90,10 +90,10 @@ fn optional_type(ty: &ParameterType) -> Option<&Type> {
 fn check_range(parameter: &ModelParameter, diagnostics: &mut Diagnostics) {
     let Some(range) = &parameter.range else { return };
     check_not_empty(RANGE, range, diagnostics);
-    let Some((kind, name)) = Kind::from_parameter(&parameter.ty) else { return };
-    if !matches!(kind, Kind::Integer { .. } | Kind::Float) {
+    let Some((kind, name)) = ValueKind::from_parameter(&parameter.ty) else { return };
+    if !matches!(kind, ValueKind::Integer { .. } | ValueKind::Float) {
         let instead = match kind {
-            Kind::String | Kind::List => "write `length`",
+            ValueKind::String | ValueKind::List => "write `length`",
             _ => "remove `range`",
         };
         diagnostics.error(range, format!("`range` applies to numbers, not to `{name}`; {instead}"));
@@ -110,11 +110,11 @@ fn check_range(parameter: &ModelParameter, diagnostics: &mut Diagnostics) {
 fn check_length(parameter: &ModelParameter, diagnostics: &mut Diagnostics) {
     let Some(length) = &parameter.length else { return };
     check_not_empty(LENGTH, length, diagnostics);
-    if let Some((kind, name)) = Kind::from_parameter(&parameter.ty)
-        && !matches!(kind, Kind::String | Kind::List)
+    if let Some((kind, name)) = ValueKind::from_parameter(&parameter.ty)
+        && !matches!(kind, ValueKind::String | ValueKind::List)
     {
         let instead = match kind {
-            Kind::Integer { .. } | Kind::Float => "write `range`",
+            ValueKind::Integer { .. } | ValueKind::Float => "write `range`",
             _ => "remove `length`",
         };
         let message = format!("`length` applies to strings, lists and maps, not to `{name}`; {instead}");
@@ -133,8 +133,8 @@ fn check_length(parameter: &ModelParameter, diagnostics: &mut Diagnostics) {
 
 fn check_pattern(parameter: &ModelParameter, diagnostics: &mut Diagnostics) {
     let Some(pattern) = &parameter.pattern else { return };
-    if let Some((kind, name)) = Kind::from_parameter(&parameter.ty)
-        && kind != Kind::String
+    if let Some((kind, name)) = ValueKind::from_parameter(&parameter.ty)
+        && kind != ValueKind::String
     {
         let message = format!("`pattern` applies to strings, not to `{name}`; remove `pattern`");
         diagnostics.error(pattern, message);
@@ -144,7 +144,7 @@ fn check_pattern(parameter: &ModelParameter, diagnostics: &mut Diagnostics) {
 fn check_example(parameter: &ModelParameter, diagnostics: &mut Diagnostics) {
     let Some(example) = &parameter.example else { return };
     let (Some(literal), Some((kind, name))) =
-        (Literal::from_expr(example), Kind::from_parameter(&parameter.ty))
+        (Literal::from_expr(example), ValueKind::from_parameter(&parameter.ty))
     else {
         return;
     };
@@ -154,16 +154,16 @@ fn check_example(parameter: &ModelParameter, diagnostics: &mut Diagnostics) {
 }
 
 /// Returns `true` for an integer where floats are expected, which is accepted outside of defaults.
-fn is_integer_for_float(literal: &Literal, kind: Kind) -> bool {
-    kind == Kind::Float && matches!(literal, Literal::Integer(_))
+fn is_integer_for_float(literal: &Literal, kind: ValueKind) -> bool {
+    kind == ValueKind::Float && matches!(literal, Literal::Integer(_))
 }
 
 /// Returns the message for a literal that does not fit the parameter's type.
-fn mismatch(subject: &str, literal: &Literal, expression: &Expr, kind: Kind, type_name: &str) -> String {
+fn mismatch(subject: &str, literal: &Literal, expression: &Expr, kind: ValueKind, type_name: &str) -> String {
     let source = source(expression);
     let (expected, instead) = match (literal, kind) {
-        (Literal::Integer(_), Kind::Float) => (String::from("a float"), format!("; write `{source}.0`")),
-        (Literal::Integer(_) | Literal::Float(_), Kind::String) => {
+        (Literal::Integer(_), ValueKind::Float) => (String::from("a float"), format!("; write `{source}.0`")),
+        (Literal::Integer(_) | Literal::Float(_), ValueKind::String) => {
             (String::from("a string"), format!("; write `\"{source}\"`"))
         }
         _ => (kind.describe(), String::new()),

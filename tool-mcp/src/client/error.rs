@@ -63,7 +63,7 @@ pub enum McpErrorKind {
     Rejected,
     /// The tool ran and reported a failure.
     ToolFailed,
-    /// The tools differ from the [pinned](super::McpServer::pinned) ones.
+    /// The tools or instructions differ from the [pinned](super::McpServer::pinned) fingerprint.
     FingerprintMismatch,
     /// The server lists more tools than [`max_tools`](super::McpServer::max_tools).
     TooManyTools,
@@ -292,7 +292,7 @@ impl McpError {
         self.0.kind == McpErrorKind::ConnectionLost
     }
 
-    /// Returns how the tools differ from the pinned ones, for a [mismatch](McpErrorKind::FingerprintMismatch).
+    /// Returns the differences from the pinned fingerprint, for a [mismatch](McpErrorKind::FingerprintMismatch).
     #[must_use]
     pub fn difference(&self) -> Option<&Difference> {
         self.0.difference.as_ref()
@@ -334,7 +334,7 @@ pub(super) fn is_session_expired(error: &ServiceError) -> bool {
     matches!(error.error.downcast_ref(), Some(HttpError::SessionExpired))
 }
 
-/// Names the changed tools. The names consist of letters, digits, `_` and `-`, because new ones are chosen by the server.
+/// Names the changed tools, with letters, digits, `_` and `-` only, because the server chooses the names of new ones.
 fn summarize(difference: &Difference) -> String {
     let mut names: Vec<String> = Vec::new();
     for change in difference.changes() {

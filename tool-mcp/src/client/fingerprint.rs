@@ -20,9 +20,9 @@ const MAX_EXCERPT_CHARS: usize = 300;
 /// A fingerprint that was stored by a version without instructions still loads. It pins the tools alone: create a new one
 /// with [`McpTools::fingerprint`](super::McpTools::fingerprint) to pin the instructions as well.
 ///
-/// It is serialised with `serde`, for example as JSON. It contains the definitions and not only their hashes, so that a
+/// It is serialized with `serde`, for example as JSON. It contains the definitions and not only their hashes, so that a
 /// mismatch can show what changed; this takes a few kilobytes for most servers. The hash of each definition (SHA-256 of its
-/// JSON with sorted keys) lets people compare fingerprints. It is verified on deserialisation, so that a fingerprint that
+/// JSON with sorted keys) lets people compare fingerprints. It is verified on deserialization, so that a fingerprint that
 /// was truncated or edited by accident is refused.
 ///
 /// ```
@@ -162,7 +162,7 @@ fn write_canonical(value: &Value, text: &mut String) {
     }
 }
 
-/// The serialised form of a fingerprint.
+/// The serialized form of a fingerprint.
 #[derive(Serialize, Deserialize)]
 struct Serialized {
     tools: BTreeMap<String, SerializedTool>,
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn deserialisation_refuses_an_edited_fingerprint() {
+    fn deserialization_refuses_an_edited_fingerprint() {
         let before = fingerprint(&[("a", json!({ "description": "Reads" }))]);
         let json = serde_json::to_string(&before).unwrap();
         assert_eq!(serde_json::from_str::<Fingerprint>(&json).unwrap(), before);

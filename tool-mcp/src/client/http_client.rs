@@ -1,6 +1,6 @@
 //! The HTTP client of the SDK's streamable HTTP transport, with bounded responses.
 //!
-//! The SDK's types of events are `sse-stream`'s; they are read by [`tool_http`].
+//! [`tool_http`] reads the events, which are converted to the types of `sse-stream` that the SDK uses.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

@@ -10,7 +10,7 @@ use rmcp::model::RequestId;
 /// The deepest nesting of a message, in levels of JSON. `serde_json` refuses a whole message beyond 127 levels.
 pub(super) const MAX_DEPTH: usize = 120;
 
-/// The longest key or id that is recognised, in bytes.
+/// The longest key or id that is recognized, in bytes.
 const MAX_TOKEN_BYTES: usize = 128;
 
 /// Replaces values that are nested deeper than [`MAX_DEPTH`] with `null`, so that the rest of the message can be read.

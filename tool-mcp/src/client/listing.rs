@@ -114,7 +114,7 @@ impl Listing {
 /// The number of bytes that the rest of a listing may have, measured as JSON.
 struct ByteBudget(usize);
 
-/// Fails beyond the budget, which stops the serialisation.
+/// Fails beyond the budget, which stops the serialization.
 impl io::Write for ByteBudget {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0 = self.0.checked_sub(bytes.len()).ok_or(io::ErrorKind::FileTooLarge)?;

@@ -69,7 +69,7 @@ impl Monitor {
     }
 
     /// Handles a notification. This happens here, in the order of the messages, because the SDK handles each
-    /// notification in a task of its own.
+    /// notification in a separate task.
     fn after_receive(&self, message: &RxJsonRpcMessage<RoleClient>) {
         let JsonRpcMessage::Notification(notification) = message else { return };
         dispatcher::with_default(&self.subscriber, || self.handle_notification(&notification.notification));

@@ -128,7 +128,7 @@ impl ProcessGroup {
         Self { leader, id }
     }
 
-    /// Asks the processes that are left to terminate, and kills them if they do not.
+    /// Asks the remaining processes to terminate, and kills them if they do not.
     async fn end(mut self) {
         use rustix::process::{Signal, kill_process_group, test_kill_process_group};
 

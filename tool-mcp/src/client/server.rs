@@ -21,16 +21,16 @@ use super::{Fingerprint, McpError, McpLog, McpTool, McpTools};
 /// An MCP server to use tools from: its transport, limits, and the trust in it.
 ///
 /// Servers are not trusted by default. A process inherits only the variables that are named. Each call needs a person's
-/// approval, because all that a server states about its tools can be false: see [`approved`](Self::approved),
+/// approval, because everything that a server states about its tools can be false: see [`approved`](Self::approved),
 /// [`trust_annotations`](Self::trust_annotations) and [`trusted`](Self::trusted). Responses are limited in time and size.
-/// [`pinned`](Self::pinned) refuses a server whose tools changed.
+/// [`pinned`](Self::pinned) refuses a server whose tools or instructions changed.
 ///
 /// # Traces
 ///
 /// The SDK records arguments, outputs and ids of sessions. It runs on threads of its own, whose `tracing` records are
 /// discarded. The hooks of this type are called on these threads with the subscriber that was current while connecting, and must
-/// not block. For `tracing`, the process has a subscriber from then on, so that its feature `log` forwards nothing to a logger
-/// of the crate `log`. Requests that are sent with [`McpTools::peer`] run in the caller's task: the directive `rmcp=off` of a filter
+/// not block. These threads have a subscriber, so the feature `log` of `tracing` no longer forwards records of the process to a
+/// logger of the crate `log`. Requests that are sent with [`McpTools::peer`] run in the caller's task: the directive `rmcp=off` of a filter
 /// suppresses the records of the SDK there.
 ///
 /// ```no_run
@@ -61,8 +61,8 @@ pub struct McpServer {
 impl McpServer {
     /// Creates a server that is started as a child process and communicates over stdin and stdout.
     ///
-    /// When the tools are dropped, its input is closed. On Unix, the process leads a process group of its own: what is left of
-    /// the group after 2 seconds is asked to terminate, and killed after another 2 seconds. Wrappers such as `npx` therefore
+    /// When the tools are dropped, its input is closed. On Unix, the process leads its own process group: processes of
+    /// the group that still run after 2 seconds are asked to terminate, and killed after another 2 seconds. Wrappers such as `npx` therefore
     /// leave no server behind, and signals of the terminal do not reach it. On Windows, only the process itself is killed,
     /// so that a process that it started must end when its input is closed.
     ///
@@ -236,8 +236,9 @@ impl McpServer {
         self.set(|config| config.redactor.add(token.expose_secret())).header(AUTHORIZATION.as_str(), value)
     }
 
-    /// Sets the longest time for a response and for the list of tools as a whole, 60 seconds by default. For a call, the time restarts when the server reports
-    /// progress, up to twenty times the timeout in total. A call that times out is cancelled at the server.
+    /// Sets the longest time for a response, and for the list of tools as a whole; 60 seconds by default. For a call, the time
+    /// restarts when the server reports progress, up to twenty times the timeout in total. A call that times out is cancelled at
+    /// the server.
     #[must_use]
     pub fn timeout(self, timeout: Duration) -> Self {
         self.set(|config| config.timeout = timeout)
@@ -291,8 +292,8 @@ impl McpServer {
         self.set(|config| config.trust.approved.extend(tools.into_iter().map(Into::into)))
     }
 
-    /// Sets the rule for tools that are not [`approved`](Self::approved): whether each call needs a person's approval. The
-    /// default is that all do.
+    /// Sets the rule that decides which tools need a person's approval for each call, except those that are
+    /// [`approved`](Self::approved). By default, all do.
     ///
     /// ```
     /// use tool_mcp::McpServer;
@@ -316,7 +317,7 @@ impl McpServer {
     /// | `true` | `false` or absent | `true`: the arguments leave the server | needed |
     /// | `true` | `false` or absent | `false` or absent | not needed |
     /// | `false` or absent | `true` or absent | any | needed |
-    /// | `false` or absent | `false`: it only adds | `true` or absent: such as a mail that is sent | needed |
+    /// | `false` or absent | `false`: it only adds | `true` or absent: it sends a mail, for example | needed |
     /// | `false` or absent | `false`: it only adds | `false` | not needed |
     ///
     /// A call that was in flight when the connection was lost is repeated if its tool is
@@ -361,7 +362,7 @@ impl McpServer {
     ///
     /// # Errors
     ///
-    /// Returns an error if the configuration is invalid or the tools differ from the [pinned](Self::pinned) ones. Unless the
+    /// Returns an error if the configuration is invalid or the server differs from the [pinned](Self::pinned) fingerprint. Unless the
     /// server is [`optional`](Self::optional), it is also an error if the server is unavailable, does not respond in time, or
     /// cannot list its tools.
     pub async fn connect(self) -> Result<McpTools, McpError> {

@@ -55,7 +55,7 @@ impl ServerTool {
         })
     }
 
-    /// Returns why the tool cannot be called although it is offered.
+    /// Returns the reason why the tool is offered but cannot be called.
     pub(super) fn problem(&self) -> Option<String> {
         self.dynamic().err().map(ToString::to_string)
     }

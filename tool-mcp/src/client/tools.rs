@@ -22,7 +22,7 @@ use super::{Fingerprint, McpError, McpErrorKind, McpProblem, McpTool};
 /// Clones share one connection. It is closed when the last clone and the last set of its tools are dropped. A child process
 /// then [ends](super::McpServer::stdio) with all that it started.
 ///
-/// # Behaviour
+/// # Behavior
 ///
 /// - The tools are requested once, and again after the server reports a change or was reconnected.
 /// - Tools that no model could call are skipped; [`problems`](Self::problems) explains why. Names that providers do not
@@ -37,7 +37,7 @@ use super::{Fingerprint, McpError, McpErrorKind, McpProblem, McpTool};
 ///   [annotations are trusted](super::McpServer::trust_annotations). A call that the server refused because the session had
 ///   expired is sent again in a new session.
 /// - Errors contain no secret that was sent to the server: no token, header, value of a variable or part of its URL, as long
-///   as it has at least 6 characters.
+///   as it has at least 6 bytes.
 #[derive(Clone)]
 pub struct McpTools {
     manager: Arc<ConnectionManager>,
@@ -66,8 +66,8 @@ impl McpTools {
     ///
     /// # Errors
     ///
-    /// Returns an error if the server is unavailable and never listed its tools, if its tools differ from the
-    /// [pinned](super::McpServer::pinned) ones, or if [`only`](Self::only) or a similar method cannot be applied.
+    /// Returns an error if the server is unavailable and never listed its tools, if it differs from the
+    /// [pinned](super::McpServer::pinned) fingerprint, or if [`only`](Self::only) or a similar method cannot be applied.
     pub async fn tools(&self) -> Result<ToolSet, McpError> {
         let config = self.manager.config();
         match self.manager.listing().await {
@@ -215,8 +215,8 @@ impl McpTools {
     }
 
     /// Returns the SDK's handle of the connection, for prompts, resources and the rest of the protocol. It is `None` while
-    /// the server is unavailable, and while it is not compared with a [pinned](super::McpServer::pinned) fingerprint. What is
-    /// done with the handle is not checked again.
+    /// the server is unavailable, and while it is not compared with a [pinned](super::McpServer::pinned) fingerprint. Later uses
+    /// of the handle are not checked.
     #[must_use]
     pub fn peer(&self) -> Option<Peer<RoleClient>> {
         Some(self.manager.verified_now()?.peer().clone())

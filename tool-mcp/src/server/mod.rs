@@ -31,7 +31,7 @@
 //! | `at_most_once` | `readOnlyHint: false`, `idempotentHint: false` |
 //! | `timeout`, `attempts`, `exclusive`, `max_output_chars` | none: the server enforces them on every call |
 //!
-//! If two options disagree, the more careful one wins. An output schema is [set by type](Server::output_schema).
+//! If two options disagree, the more cautious one applies. An output schema is [set by type](Server::output_schema).
 //!
 //! # Results
 //!
@@ -48,7 +48,7 @@
 //!
 //! The [progress](tool_core::tool::Progress) of a tool is sent if the host requests it. A call that the host cancels, or whose
 //! connection ends, is dropped, and its [`CancellationToken`](tool_core::CancellationToken) is cancelled. An `exclusive` tool
-//! runs alongside no other call of the server, also of other hosts. A host that sets a log level is notified when calls start,
+//! runs alongside no other call of the server, including those of other hosts. A host that sets a log level is notified when calls start,
 //! finish and fail, with the names of the tools.
 //!
 //! # Traces
@@ -60,8 +60,8 @@
 //!
 //! Every program on the machine can call a server without a [token](Server::bearer_token). Web pages cannot, with or without one:
 //! requests must be for an [allowed host](Server::allow_host), and come from no web page or one of an
-//! [allowed origin](Server::allow_origin). With several tokens, a session belongs to the token that began it, and does not exist
-//! for the others.
+//! [allowed origin](Server::allow_origin). With several tokens, a session belongs to the token that began it, and requests with
+//! another token cannot use it.
 //!
 //! # Standard output
 //!
@@ -253,7 +253,7 @@ impl Server {
     /// loopback hosts.
     ///
     /// Requests for other hosts are refused with status 403, also with a [token](Self::bearer_token), because a web page could
-    /// reach the server by a host name of its own.
+    /// reach the server under its own host name.
     pub fn allow_host(mut self, host: impl AsRef<str>) -> Self {
         self.config.http.access.allow_host(host.as_ref());
         self

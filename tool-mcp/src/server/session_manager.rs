@@ -1,4 +1,4 @@
-//! A bounded number of sessions over HTTP, each of one caller.
+//! A bounded number of HTTP sessions, each of which belongs to one caller.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,7 +20,7 @@ tokio::task_local! {
     static CALLER: Caller;
 }
 
-/// Handles a request of a caller: the SDK does not pass requests to its session manager.
+/// Sets the caller while its request is handled, because the SDK does not pass requests to its session manager.
 pub(super) fn with_caller<F: Future>(caller: Caller, handling: F) -> impl Future<Output = F::Output> {
     CALLER.scope(caller, handling)
 }
@@ -29,7 +29,7 @@ fn current_caller() -> Caller {
     CALLER.try_with(|caller| *caller).unwrap_or(Caller::ANYONE)
 }
 
-/// Sessions in memory, limited in number. For other callers than its own, a session does not exist.
+/// Sessions in memory, limited in number. A session is found only by the caller that began it.
 pub(super) struct BoundedSessionManager {
     local: LocalSessionManager,
     owners: RwLock<HashMap<SessionId, Caller>>,

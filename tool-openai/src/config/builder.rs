@@ -24,8 +24,8 @@ const DEFAULT_BASE_URL: &str = "https://api.openai.com/v1";
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const DEFAULT_READ_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Shorter values of headers and queries are not redacted: they are no secrets and may be common words.
-const MIN_SECRET_CHARS: usize = 16;
+/// The shortest value of a header or query that is redacted, in bytes. Shorter ones are no secrets and may be common words.
+const MIN_SECRET_BYTES: usize = 16;
 
 /// Configures an [`OpenAi`] endpoint: see [`OpenAi::builder`].
 #[derive(Clone)]
@@ -232,7 +232,7 @@ impl OpenAiBuilder {
         // The names of the organization and the project help to understand an error.
         let headers_with_secrets = self.headers.iter().filter(|(name, _)| !name.starts_with("openai-"));
         let values = headers_with_secrets.map(|(_, value)| value.clone()).chain(query_values(&base_url));
-        let values = values.filter(|value| value.expose_secret().len() >= MIN_SECRET_CHARS);
+        let values = values.filter(|value| value.expose_secret().len() >= MIN_SECRET_BYTES);
         let mut redactor = Redactor::new("[key]", 1);
         key.iter().cloned().chain(values).for_each(|secret| redactor.add(secret.expose_secret()));
         if self.max_concurrent_requests == Some(0) {

@@ -77,7 +77,7 @@ pub struct Endpoint {
     pub supports_refusals: bool,
     /// The form of the ids of tool calls.
     pub call_id_format: CallIdFormat,
-    /// When to send `reasoning_content` back to the model.
+    /// The condition under which `reasoning_content` is sent back to the model.
     pub reasoning_replay: ReasoningReplay,
     /// Tool names must start with a letter or `_`.
     pub tool_names_start_with_letter: bool,
@@ -111,7 +111,7 @@ pub enum CallIdFormat {
     NineAlphanumeric,
 }
 
-/// When the model's reasoning is sent back to it.
+/// The condition under which the model's reasoning is sent back to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReasoningReplay {

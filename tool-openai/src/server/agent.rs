@@ -88,7 +88,7 @@ impl RunSegment {
         continuation: Option<Continuation>,
     ) -> Self {
         let chat = &request.chat;
-        let start = continuation.as_ref().map_or_else(|| SegmentStart::of(&run), |from| from.start);
+        let start = continuation.as_ref().map_or_else(|| SegmentStart::at(&run), |from| from.start);
         let context = SegmentContext {
             state: Arc::clone(state),
             caller: request.caller,

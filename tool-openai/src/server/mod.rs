@@ -27,17 +27,17 @@
 //! [stored](Server::max_stored_entries) in memory. If the run is gone, or the caller changed the conversation, the agent
 //! continues from the messages of the request.
 //!
-//! A paused run continues once. A request that repeats the one with the results, also while that is in flight, receives the same
-//! answer, and no call of the agent is executed again. After an error, it continues where the run failed. If the caller
-//! disconnected while an `at_most_once` call of the agent was executed, it is refused with status 409, because the outcome of the
-//! call is unknown.
+//! A paused run continues once. If a caller repeats the request with the results, also while the first one is in flight, it
+//! receives the same answer, and no call of the agent is executed again. After an error, the repeated request continues where the
+//! run failed. If the caller disconnected while an `at_most_once` call of the agent was executed, the repeated request is refused
+//! with status 409, because the outcome of the call is unknown.
 //!
 //! # Access
 //!
 //! Every program on the machine can call a server without a [key](Server::api_key). Web pages cannot, with or without one, also in
 //! a [router](Server::router): requests must be for an [allowed host](Server::allow_host), come from no web page or one of an
 //! [allowed origin](Server::allow_origin), and declare their body as `application/json`. With several keys, each key has its own
-//! stored responses and paused runs; the others' do not exist for it.
+//! stored responses and paused runs, and cannot access those of the others.
 //!
 //! # Callers
 //!
@@ -125,7 +125,7 @@ impl Server {
     /// addresses.
     ///
     /// Requests for other hosts are refused with status 403, also with a [key](Self::api_key), because a web page could reach
-    /// the server by a host name of its own.
+    /// the server under its own host name.
     pub fn allow_host(mut self, host: impl AsRef<str>) -> Self {
         self.config.access.allow_host(host.as_ref());
         self

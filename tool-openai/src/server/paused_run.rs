@@ -1,9 +1,9 @@
 //! Runs that wait for the results of the caller's calls, and then the answers to the requests that sent them.
 //!
-//! A run continues once: clients repeat requests after a timeout, and users click twice. Requests that repeat the one that
-//! continued the run share its answer, while it is generated and afterwards. A repeated request starts where the run failed, if
-//! it failed. A run that was cancelled, because all callers had disconnected, continues again from the results, unless it was
-//! executing a call of an `at_most_once` tool.
+//! A run continues once, because clients repeat requests after a timeout, and users click twice. Requests that repeat the one
+//! that continued the run share its answer, while it is generated and afterwards. If the run failed, a repeated request starts
+//! at the failure. If it was cancelled because all callers had disconnected, a repeated request starts again from the results,
+//! unless the run was executing a call of an `at_most_once` tool.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -31,7 +31,7 @@ struct Inner {
 }
 
 enum State {
-    /// The serialised run waits for the results.
+    /// The serialized run waits for the results.
     Paused(String),
     /// A request sent the results.
     Continued {
@@ -50,7 +50,7 @@ enum State {
 /// A point of a run at which a request started, or its repetition starts.
 #[derive(Clone)]
 struct Checkpoint {
-    /// The serialised run.
+    /// The serialized run.
     run: String,
     start: SegmentStart,
 }
@@ -63,7 +63,7 @@ pub(super) struct SegmentStart {
 }
 
 impl SegmentStart {
-    pub(super) fn of(run: &Run) -> Self {
+    pub(super) fn at(run: &Run) -> Self {
         Self { messages: run.new_messages().len(), usage: run.usage() }
     }
 }
@@ -77,12 +77,12 @@ pub(super) struct Continuation {
 }
 
 impl Continuation {
-    /// Notes that the run has begun a call that must not be repeated.
+    /// Records that the run has begun a call that must not be repeated.
     pub(super) fn note_at_most_once_call(&self) {
         self.has_begun_once.store(true, Ordering::Relaxed);
     }
 
-    /// Notes that the run ended with an error: a repeated request continues there.
+    /// Records that the run ended with an error, so that a repeated request continues there.
     pub(super) fn note_failure(&self, run: &Run) {
         let Ok(run) = serde_json::to_string(run) else { return };
         if let State::Continued { from, answer, has_begun_once, .. } = &mut self.paused.lock().state {
@@ -95,7 +95,7 @@ impl Continuation {
 }
 
 impl PausedRun {
-    /// Creates a run that waits for results. `weight` is that of the answer.
+    /// Creates a run that waits for results. `weight` counts the bytes of the answer.
     pub(super) fn new(
         run: String,
         conversation: u64,
@@ -108,8 +108,8 @@ impl PausedRun {
 
     /// Returns the answer to a request that sends the results, or `None` if another request has continued the run.
     ///
-    /// The first request records the results by `record`, which returns `None` if they do not fit, and starts to answer with
-    /// `answer`.
+    /// The first request calls `record` to record the results, which returns `None` if they do not fit, and then `answer` to
+    /// generate the answer.
     pub(super) fn answer(
         self: &Arc<Self>,
         request: u64,
@@ -120,7 +120,7 @@ impl PausedRun {
         let (run, start) = match &inner.state {
             State::Paused(run) => {
                 let Some(run) = serde_json::from_str(run).ok().and_then(record) else { return Ok(None) };
-                let start = SegmentStart::of(&run);
+                let start = SegmentStart::at(&run);
                 (run, start)
             }
             State::Continued { request: by, .. } | State::Answered { request: by, .. } if *by != request => {
@@ -147,7 +147,7 @@ impl PausedRun {
         Ok(Some(answer))
     }
 
-    /// Stores the complete answer, of about this many bytes, for repeated requests.
+    /// Stores the complete answer, whose size is about `bytes`, for repeated requests.
     pub(super) fn note_answer(&self, answer: &Arc<SharedAnswer>, bytes: usize) {
         let mut inner = self.lock();
         if let State::Continued { request, .. } = inner.state {

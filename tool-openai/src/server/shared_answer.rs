@@ -75,7 +75,7 @@ impl SharedAnswer {
         let item = source.next().await;
         let is_last = !matches!(&item, Some(Ok(delta)) if !matches!(delta, Delta::Done(_)));
         if is_last {
-            // It owns what the server shares, which owns this.
+            // The source owns the state of the server, which owns this answer: dropping it ends the cycle.
             *source = stream::empty().boxed();
         }
         let count = {

@@ -23,7 +23,8 @@ impl Default for Retention {
     }
 }
 
-/// Values by id, each found only by the caller that stored it. Expired entries are dropped, and the oldest are dropped first when a limit is exceeded.
+/// Values by id, each found only by the caller that stored it. Expired entries are dropped, and if a limit is exceeded, the oldest
+/// ones.
 pub(super) struct Store<T> {
     retention: Retention,
     entries: Mutex<Entries<T>>,

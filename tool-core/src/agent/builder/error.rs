@@ -1,10 +1,10 @@
-//! Why an agent could not be built.
+//! The error of building an agent.
 
 use std::fmt;
 
 use crate::toolset::ToolSetError;
 
-/// Why an agent could not be built.
+/// The reason that an agent could not be built.
 #[derive(thiserror::Error)]
 #[error(transparent)]
 pub struct BuildError(#[from] BuildErrorKind);

@@ -214,9 +214,9 @@ impl AgentBuilder {
         self
     }
 
-    /// Adds tools that undo the effects of others and are not offered to the model. Tools that are offered can undo others, too.
+    /// Adds tools that undo the effects of others and are not offered to the model. Offered tools can undo others, too.
     ///
-    /// A tool is undone by one of these, of the agent's [`tools`](Self::tools), or of the provider or question that offers it.
+    /// A tool is undone by one of these tools, of the agent's [`tools`](Self::tools), or of the provider or question that offers it.
     /// No other provider and no question can offer a tool with the name of one that undoes others: the run then returns with
     /// [`RunErrorKind::Tools`](crate::RunErrorKind::Tools).
     #[must_use]
@@ -305,8 +305,8 @@ impl AgentBuilder {
     /// that was interrupted with its process, or awaits approval, can be [loaded](crate::Agent::stored_runs) and
     /// [resumed](crate::Agent::resume); calls with a stored outcome are not executed again. Finished runs are removed.
     ///
-    /// Only the copy that continues the stored state is executed: decisions about calls and the start of each call are stored
-    /// before it is executed, and any other copy of the run, such as that of a second click on "approve", fails with
+    /// Only the copy of a run that continues the stored state executes calls, because decisions about a call and its start are
+    /// stored before it is executed. Any other copy, such as that of a second click on "approve", fails with
     /// [`RunErrorKind::Conflict`](crate::RunErrorKind::Conflict).
     #[must_use]
     pub fn run_store(mut self, store: impl RunStore + 'static) -> Self {

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::agent::RunDriver;
 
-/// Why work in flight was dropped.
+/// The reason that work in flight was dropped.
 pub(super) enum Interruption {
     TimeLimit,
     Cancelled,

@@ -72,8 +72,8 @@ use crate::toolset::ToolSet;
 /// [`execute`](Self::execute) executes one call after the other; [`advance`](Self::advance) executes the calls of a turn
 /// concurrently.
 ///
-/// A state that was stored before a call was started does not know of the call: once restored, the run executes it again, as
-/// its first attempt, even if its tool is `at_most_once`. So call [`begin_call`](Self::begin_call), store the state, and then
+/// A state that was stored before a call was started does not contain the start: once restored, the run executes the call
+/// again, as its first attempt, even if its tool is `at_most_once`. So call [`begin_call`](Self::begin_call), store the state, and then
 /// execute the call; or give the agent a [`run_store`](crate::agent::AgentBuilder::run_store), which stores the run before each
 /// call, also of a run that is driven step by step.
 ///
@@ -84,7 +84,7 @@ pub struct RunDriver {
     tools: RunTools,
     emitter: EventEmitter,
     trace: RunTrace,
-    /// Cancelled when nobody awaits the run any more; parent of the tokens of the calls.
+    /// Cancelled when the run is no longer awaited; parent of the tokens of the calls.
     cancellation: CancellationToken,
     /// The token of the question, which cancels the run.
     external_cancellation: Option<CancellationToken>,
@@ -200,7 +200,7 @@ impl RunDriver {
     }
 
     /// Records the start of a call, so that the [run](Self::run) can be stored before the call is executed: if the process
-    /// then ends, the restored run knows of the call. [`execute`](Self::execute) records the start by itself, which is enough
+    /// then ends, the start is known when the run is restored. [`execute`](Self::execute) records the start by itself, which is enough
     /// for an agent with a [run store](crate::agent::AgentBuilder::run_store); after this method it continues the same attempt.
     ///
     /// # Errors
@@ -409,7 +409,7 @@ fn emit_failure(emitter: &EventEmitter, error: &RunError) {
     }
 }
 
-/// Leaves messages out, because conversations are private.
+/// Omits messages, because conversations are private.
 impl fmt::Debug for RunDriver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RunDriver").field("run", &self.run).finish_non_exhaustive()

@@ -298,7 +298,7 @@ impl RunDriver {
         }
     }
 
-    /// Emits how the calls ended that were running when the run ended.
+    /// Emits the outcomes of the calls that were in flight when the run ended.
     pub(super) async fn emit_interrupted(&mut self, running_ids: &[String]) {
         if self.emitter.has_listeners() {
             let executions = self.run.tool_executions().iter();

@@ -32,7 +32,7 @@ const VERSION_2: &str = "
     CREATE INDEX removed_runs_by_run ON removed_runs (run);
 ";
 
-/// How long to wait for another process. Its transactions are short, and an answer that cannot be stored is lost.
+/// The longest wait for another process. Its transactions are short, and an answer that cannot be stored is lost.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Opens the file at a path, and creates it if it does not exist.
@@ -49,7 +49,7 @@ pub(super) fn open(path: &Path) -> Result<Connection, BoxError> {
 /// Creates the file if it does not exist, so that only its owner can read it. SQLite gives the files that it creates next to
 /// it the same mode.
 fn create_file(path: &Path) -> Result<(), BoxError> {
-    /// Closing a file releases the locks that SQLite has on it in this process, so no store may open the new file before.
+    /// Closing a file releases the locks that SQLite has on it in this process, so no store may open the new file earlier.
     static CREATING: Mutex<()> = Mutex::new(());
 
     // SQLite's names of databases without a file.
@@ -73,7 +73,8 @@ pub(super) fn open_in_memory() -> Result<Connection, BoxError> {
     Ok(connection)
 }
 
-/// Creates the tables if the file is empty, and updates those of earlier versions. A file of another program or version is not modified.
+/// Creates the tables if the file is empty, and updates those of earlier versions. A file of another program or of a later version
+/// is not modified.
 fn initialize(connection: &mut Connection) -> Result<(), BoxError> {
     connection.busy_timeout(BUSY_TIMEOUT)?;
     // Another process may do the same at this time; the transaction ensures that only one creates the tables.

@@ -66,7 +66,7 @@ impl<'s> Writer<'s> {
         description.add(&describe_bounds(self.checked(fields.0)?, self.checked(fields.1)?, "field"));
 
         let required: Vec<_> = forms.keys().cloned().collect();
-        let mut form = super::Kind::Object.form();
+        let mut form = super::ValueKind::Object.form();
         form.insert("properties".into(), forms.into());
         form.insert("required".into(), required.into());
         form.insert("additionalProperties".into(), false.into());
@@ -118,7 +118,7 @@ impl<'s> Writer<'s> {
     ) -> Result<Form, Unsupported> {
         self.checked(Limits::level(position.level + 1))?;
         let position = position.nested(false);
-        let mut form = super::Kind::List.form();
+        let mut form = super::ValueKind::List.form();
         let (least, most) =
             (self.checked(length(node, "minItems"))?, self.checked(length(node, "maxItems"))?);
         let items = node.get("items");

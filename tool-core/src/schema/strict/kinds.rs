@@ -17,11 +17,11 @@ const NUMBER_KEYWORDS: [&str; 5] =
     ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"];
 
 /// The keywords that imply a type.
-const IMPLYING: [(Kind, &[&str]); 4] = [
-    (Kind::Object, &["properties", "required", "additionalProperties", "patternProperties"]),
-    (Kind::List, &["items", "prefixItems", "minItems", "maxItems", "uniqueItems"]),
-    (Kind::Text, &["pattern", "format", "minLength", "maxLength"]),
-    (Kind::Number, &NUMBER_KEYWORDS),
+const IMPLYING: [(ValueKind, &[&str]); 4] = [
+    (ValueKind::Object, &["properties", "required", "additionalProperties", "patternProperties"]),
+    (ValueKind::List, &["items", "prefixItems", "minItems", "maxItems", "uniqueItems"]),
+    (ValueKind::Text, &["pattern", "format", "minLength", "maxLength"]),
+    (ValueKind::Number, &NUMBER_KEYWORDS),
 ];
 
 /// The number of types of values.
@@ -29,7 +29,7 @@ const MAX_TYPES: usize = 7;
 
 /// A type of values other than `null`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Kind {
+pub(super) enum ValueKind {
     Object,
     List,
     Text,
@@ -38,7 +38,7 @@ pub(super) enum Kind {
     Boolean,
 }
 
-impl Kind {
+impl ValueKind {
     const ALL: [Self; 6] = [Self::Object, Self::List, Self::Text, Self::Number, Self::Integer, Self::Boolean];
 
     #[inline]
@@ -73,21 +73,21 @@ impl Kind {
 
 /// Returns the types that a value can have, and whether it can be `null`.
 #[inline]
-pub(super) fn kinds(node: &Node<'_>) -> Result<(Vec<Kind>, bool), String> {
+pub(super) fn kinds(node: &Node<'_>) -> Result<(Vec<ValueKind>, bool), String> {
     let values = values(node)?;
     let has_null = |values: &[&Value]| values.contains(&&Value::Null);
     let mut kinds = Vec::new();
     let Some(names) = node.get("type") else {
         if let Some(values) = values {
             let has_kind =
-                |value: &&Value| value.is_null() || Kind::ALL.iter().any(|kind| kind.matches(value));
+                |value: &&Value| value.is_null() || ValueKind::ALL.iter().any(|kind| kind.matches(value));
             if !values.iter().all(has_kind) {
                 return Err("strict mode does not support lists and objects in `enum` or `const`".into());
             }
             // Integers come before numbers, so that values that are all integers have the narrower type.
             let mut remaining = values.clone();
             remaining.retain(|value| !value.is_null());
-            for kind in [Kind::Text, Kind::Boolean, Kind::Integer, Kind::Number] {
+            for kind in [ValueKind::Text, ValueKind::Boolean, ValueKind::Integer, ValueKind::Number] {
                 if remaining.iter().any(|value| kind.matches(value)) {
                     kinds.push(kind);
                     remaining.retain(|value| !kind.matches(value));
@@ -103,7 +103,7 @@ pub(super) fn kinds(node: &Node<'_>) -> Result<(Vec<Kind>, bool), String> {
     let mut allows_null = false;
     let names = names.as_array().map_or(std::slice::from_ref(names), Vec::as_slice);
     for name in names.iter().take(MAX_TYPES + 1) {
-        match Kind::ALL.into_iter().find(|kind| name == kind.name()) {
+        match ValueKind::ALL.into_iter().find(|kind| name == kind.name()) {
             Some(kind) if kinds.contains(&kind) => {}
             Some(kind) => kinds.push(kind),
             None if name == "null" => allows_null = true,
@@ -118,9 +118,9 @@ pub(super) fn kinds(node: &Node<'_>) -> Result<(Vec<Kind>, bool), String> {
 
 /// Removes the integer type if the number type is there, which includes it.
 #[inline]
-fn without_redundant(mut kinds: Vec<Kind>) -> Vec<Kind> {
-    if kinds.contains(&Kind::Number) {
-        kinds.retain(|kind| *kind != Kind::Integer);
+fn without_redundant(mut kinds: Vec<ValueKind>) -> Vec<ValueKind> {
+    if kinds.contains(&ValueKind::Number) {
+        kinds.retain(|kind| *kind != ValueKind::Integer);
     }
     kinds
 }
@@ -139,7 +139,7 @@ pub(super) fn values<'s>(node: &Node<'s>) -> Result<Option<Vec<&'s Value>>, Stri
 /// Returns the form of a string.
 #[inline]
 pub(super) fn text(node: &Node<'_>, description: &mut Description) -> Result<Form, String> {
-    let mut form = Kind::Text.form();
+    let mut form = ValueKind::Text.form();
     if let Some(pattern) = string(node, "pattern")? {
         if has_lookaround(pattern) {
             description.add(&format!("Matches the regular expression `{pattern}`."));
@@ -174,7 +174,7 @@ fn has_lookaround(pattern: &str) -> bool {
 
 /// Returns the form of a number.
 #[inline]
-pub(super) fn number(kind: Kind, node: &Node<'_>) -> Result<Form, String> {
+pub(super) fn number(kind: ValueKind, node: &Node<'_>) -> Result<Form, String> {
     let mut form = kind.form();
     for keyword in NUMBER_KEYWORDS {
         match node.get(keyword) {

@@ -20,7 +20,7 @@ use std::fmt;
 use serde_json::{Map, Value, json};
 
 use self::description::Description;
-use self::kinds::Kind;
+use self::kinds::ValueKind;
 use self::limits::Limits;
 use self::node::Node;
 use crate::schema::Choices;
@@ -264,29 +264,29 @@ impl<'s> Writer<'s> {
     /// Writes a value of one type.
     fn write_kind(
         &mut self,
-        kind: Kind,
+        kind: ValueKind,
         node: &Node<'s>,
         description: &mut Description,
         position: Position,
     ) -> Result<Form, Unsupported> {
         match kind {
-            Kind::Object => self.write_object(node, description, position),
-            Kind::List => self.write_list(node, description, position),
-            Kind::Text => {
+            ValueKind::Object => self.write_object(node, description, position),
+            ValueKind::List => self.write_list(node, description, position),
+            ValueKind::Text => {
                 let form = self.checked(kinds::text(node, description))?;
                 let pattern = form.get("pattern").and_then(Value::as_str).unwrap_or_default();
                 self.count(|limits| limits.text(pattern))?;
                 Ok(form)
             }
-            Kind::Number | Kind::Integer => self.checked(kinds::number(kind, node)),
-            Kind::Boolean => Ok(kind.form()),
+            ValueKind::Number | ValueKind::Integer => self.checked(kinds::number(kind, node)),
+            ValueKind::Boolean => Ok(kind.form()),
         }
     }
 
     /// Writes the values of `enum` and `const` that have a type, if there are any.
     fn write_values(
         &mut self,
-        kind: Kind,
+        kind: ValueKind,
         values: &[&Value],
         node: &Node<'s>,
     ) -> Result<Option<Form>, Unsupported> {

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::Form;
 use super::Position;
 use super::Writer;
-use super::kinds::{self, Kind};
+use super::kinds::{self, ValueKind};
 use super::node::Node;
 use crate::schema::Unsupported;
 
@@ -26,7 +26,9 @@ impl<'s> Writer<'s> {
             }
             match node.get("$ref") {
                 Some(reference) if *reference != "#" => (_, schema) = self.definition(reference)?,
-                None if self.checked(kinds::kinds(&node))? == (vec![Kind::Object], false) => return Ok(node),
+                None if self.checked(kinds::kinds(&node))? == (vec![ValueKind::Object], false) => {
+                    return Ok(node);
+                }
                 _ => break,
             }
         }

@@ -71,7 +71,7 @@ impl<T: DeserializeOwned + JsonSchema + 'static> ToolArguments for T {}
 pub struct FunctionTool {
     definition: ToolDefinition,
     declared_at: &'static Location<'static>,
-    /// The schema of the arguments' type, if it contains limits that deserialising the type does not enforce.
+    /// The schema of the arguments' type, if it contains limits that deserializing the type does not enforce.
     type_limits: Option<Value>,
     code: Box<dyn Code>,
 }
@@ -185,7 +185,7 @@ trait Code: Send + Sync {
     /// Calls the function if the text of an object contains valid arguments.
     fn call(&self, object: &str, context: &ToolContext) -> Option<ToolFuture<'static>>;
 
-    /// Returns the error of deserialising the arguments from the text.
+    /// Returns the error of deserializing the arguments from the text.
     fn parse_error(&self, object: &str) -> Option<serde_json::Error>;
 }
 
@@ -215,7 +215,7 @@ where
 
 fn parse<T: DeserializeOwned>(object: &str) -> serde_json::Result<T> {
     serde_json::from_str(object).or_else(|error| match object.split_ascii_whitespace().collect::<String>() {
-        // A type without fields has no arguments and is deserialised from `null`.
+        // A type without fields has no arguments and is deserialized from `null`.
         empty if empty == "{}" => serde_json::from_str("null").map_err(|_| error),
         _ => Err(error),
     })

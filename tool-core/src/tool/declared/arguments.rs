@@ -1,4 +1,4 @@
-//! Deserialises the arguments of a call from the model's text directly into the function's types.
+//! Deserializes the arguments of a call from the model's text directly into the function's types.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,15 +18,15 @@ use crate::tool::{ReadMode, ToolContext, ToolError, ToolFuture};
 /// The text of one argument, if present.
 pub(super) type Slot<'a> = Option<&'a str>;
 
-/// The arguments of one call, each deserialised into its type.
+/// The arguments of one call, each deserialized into its type.
 ///
-/// Arguments in the order of the parameters are deserialised in place. For any other order, the object is first split into
-/// slots, one per parameter, and then each slot is deserialised. Every mistake is recorded, and the function is called only
+/// Arguments in the order of the parameters are deserialized in place. For any other order, the object is first split into
+/// slots, one per parameter, and then each slot is deserialized. Every mistake is recorded, and the function is called only
 /// if there is none, so that the model can correct all of them in one turn.
 #[derive(Debug)]
 pub struct Arguments<'a, 's> {
     declaration: &'s Declaration,
-    /// The schemas of the parameters, if they contain limits that deserialising the types does not enforce.
+    /// The schemas of the parameters, if they contain limits that deserializing the types does not enforce.
     type_limits: Option<&'s Value>,
     source: Source<'a, 's>,
     /// Zero once the arguments are complete and valid. The generated code of each tool checks it; a number takes less code
@@ -120,7 +120,7 @@ impl<'a, 's> Arguments<'a, 's> {
         self.defaults.unwrap_or_default()
     }
 
-    /// Deserialises an argument. Returns `None` and records the mistake if it is invalid.
+    /// Deserializes an argument. Returns `None` and records the mistake if it is invalid.
     ///
     /// This function exists once per type, so everything that does not depend on the type is done elsewhere.
     pub fn take<T: ToolParameter>(&mut self, index: usize) -> Option<T> {
@@ -147,7 +147,7 @@ impl<'a, 's> Arguments<'a, 's> {
         }
     }
 
-    /// Deserialises an argument, or creates its default if it is absent or `null`.
+    /// Deserializes an argument, or creates its default if it is absent or `null`.
     pub fn take_or<T: ToolParameter>(
         &mut self,
         index: usize,
@@ -318,7 +318,7 @@ impl<'a, 's> Arguments<'a, 's> {
         };
         match text {
             Some(text) => Some(text),
-            // An optional argument that is omitted is deserialised from `null`.
+            // An optional argument that is omitted is deserialized from `null`.
             None if !parameter.is_required => Some("null"),
             None => {
                 self.lose_position();

@@ -29,7 +29,7 @@ pub(crate) struct Declaration {
 #[derive(Debug)]
 pub(crate) struct Defined {
     pub(crate) definition: ToolDefinition,
-    /// The schemas of the parameters' types, if they contain limits that deserialising the types does not enforce.
+    /// The schemas of the parameters' types, if they contain limits that deserializing the types does not enforce.
     pub(crate) type_limits: Option<Value>,
     /// The types of the parameters do not refuse all duplicate members by themselves.
     accepts_duplicates: bool,

@@ -85,7 +85,7 @@ impl DynamicTool {
     ///
     /// The schema is JSON Schema of draft 2020-12, or of the draft that its `$schema` names: 2019-09, draft-07 or draft-06.
     ///
-    /// The executor takes the arguments as a [`Value`], a `Map`, or any type that can be deserialised from the object, and
+    /// The executor takes the arguments as a [`Value`], a `Map`, or any type that can be deserialized from the object, and
     /// optionally a [`ToolContext`]; see [`ToolHandler`]. Arguments that match the schema but not the type fail the call.
     ///
     /// # Errors

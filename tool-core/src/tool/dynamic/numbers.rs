@@ -1,13 +1,13 @@
-//! Integers of dynamic tools. serde_json reads those that neither an `i64` nor a `u64` can hold as an `f64`, and `-0` too.
+//! Integers of dynamic tools. serde_json reads `-0`, and integers that neither an `i64` nor a `u64` can hold, as an `f64`.
 
 use jsonschema::paths::Location;
 use jsonschema::{Keyword, ValidationError};
 use serde_json::{Map, Number, Value};
 
-/// The first number from which on an `f64` does not hold every integer, so that its digits may not be those that were read.
+/// The bound above which an `f64` cannot hold every integer, so that digits may have been lost.
 const FIRST_INEXACT: f64 = 9_007_199_254_740_992.0;
 
-/// The keyword `type`, for which an integer is a number that was read without a loss.
+/// The keyword `type`. Only a number that was read without loss is an integer.
 struct Type(Vec<String>);
 
 /// Creates the keyword `type`. The schema is valid according to its meta-schema.
@@ -59,7 +59,7 @@ pub(super) fn has_whole_float(value: &Value) -> bool {
     }
 }
 
-/// Replaces each `-0` by `0`.
+/// Replaces each `-0` with `0`.
 pub(super) fn replace_negative_zeros(value: &mut Value) {
     match value {
         Value::Number(number) if number.as_f64().is_some_and(is_negative_zero) => *value = 0.into(),

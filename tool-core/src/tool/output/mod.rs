@@ -28,7 +28,7 @@ pub use self::value::ToolReturn;
 /// [`Image`] to an image, and other values to their JSON.
 ///
 /// It does not implement `Serialize`, so that a tool cannot return it inside of another value, which would expose its data
-/// to the model. A [`ToolExecution`](crate::tool::ToolExecution) that contains it can be serialised.
+/// to the model. A [`ToolExecution`](crate::tool::ToolExecution) that contains it can be serialized.
 ///
 /// ```
 /// use serde_json::json;
@@ -206,7 +206,7 @@ impl fmt::Debug for ToolOutput {
     }
 }
 
-/// The serialised form of an output.
+/// The serialized form of an output.
 #[derive(Serialize, Deserialize)]
 struct OutputState<'a> {
     content: Cow<'a, Content>,
@@ -229,7 +229,7 @@ impl From<OutputState<'static>> for ToolOutput {
     }
 }
 
-/// Serialises the outcome of a call.
+/// Serializes the outcome of a call.
 pub(crate) fn write_outcome<S: Serializer>(
     outcome: &Result<ToolOutput, ToolError>,
     serializer: S,

@@ -43,7 +43,7 @@ impl Conversation {
 
 /// A stored response, and the conversation up to it.
 pub(in crate::server) struct StoredResponse {
-    /// Serialised, because that takes less memory than a `Value`.
+    /// Serialized, because that takes less memory than a `Value`.
     pub(super) response: String,
     pub(super) conversation: Conversation,
 }
