@@ -97,8 +97,11 @@ async fn a_dropped_server_still_answers_requests_in_flight() {
     let model = Slow::default();
     let caller = Caller::new(Server::new().model("m", model.clone())).await;
     let stream = start_request(&caller, &model, true).await;
+    let address = caller.server.address();
     drop(caller);
-    tokio::time::sleep(Duration::from_millis(20)).await;
+    while TcpStream::connect(address).await.is_ok() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     model.release.notify_one();
     assert!(read(stream).await.contains("[DONE]"));
     assert_eq!(read_events("data: [DONE]\n\n").len(), 0);

@@ -232,25 +232,27 @@ async fn a_call_of_an_untrusted_server_is_not_repeated() {
 
 #[tokio::test]
 async fn reconnects_with_increasing_delays_until_dropped() {
-    let (server, received) = scripted_server(|connection, method, _| match method {
-        "initialize" if connection.number > 1 => Reply::Disconnect,
-        "tools/call" => Reply::Disconnect,
-        _ => Reply::Default,
+    let (in_use, started_at) = (Arc::new(()), Instant::now());
+    let is_used = Arc::downgrade(&in_use);
+    let (server, received) = scripted_server(move |connection, method, _| {
+        let _in_use = &in_use;
+        match method {
+            "initialize" if connection.number > 1 => Reply::Disconnect,
+            "tools/call" => Reply::Disconnect,
+            _ => Reply::Default,
+        }
     });
     let tools = server.connect().await.unwrap();
     let set = tools.tools().await.unwrap();
     let _ = tokio::time::timeout(Duration::from_millis(100), call(&set, "echo", json!({}))).await;
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    let attempts = received.count("initialize");
-    assert!((3..=6).contains(&attempts), "{attempts}");
+    wait_until("three attempts were made", async || received.count("initialize") >= 4).await;
+    // Between them are delays of at least 150 and 300 ms.
+    assert!(started_at.elapsed() >= Duration::from_millis(450), "{:?}", started_at.elapsed());
     let error = tools.last_error().unwrap().to_string();
     assert!(error.contains("disconnected before it was initialized"), "{error}");
     // No attempts are made after the tools were dropped.
     drop((tools, set));
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    let attempts = received.count("initialize");
-    tokio::time::sleep(Duration::from_secs(4)).await;
-    assert_eq!(received.count("initialize"), attempts);
+    wait_until("the server is dropped", async || is_used.upgrade().is_none()).await;
 }
 
 #[tokio::test]

@@ -67,8 +67,11 @@ async fn a_dropped_server_still_answers_calls_in_flight() {
     let server = client.server.take().unwrap();
     let (text, ()) = futures_util::future::join(client.text("wait", json!({})), async {
         witness.started.notified().await;
+        let address = server.address();
         drop(server);
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        while TcpStream::connect(address).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
         witness.release.notify_one();
     })
     .await;
