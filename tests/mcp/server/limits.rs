@@ -39,11 +39,12 @@ fn is_overloaded(response: &Response) -> bool {
     response.status() == 503 && response.headers()["retry-after"] == "1"
 }
 
-/// Waits until a request is no longer refused.
-async fn until_accepted(request: impl Fn() -> RequestBuilder) {
+/// Sends a request until it is no longer refused: a permit is returned only after the end of the response.
+async fn until_accepted(request: impl Fn() -> RequestBuilder) -> Response {
     for _ in 0..6000 {
-        if send(request()).await.status() == 200 {
-            return;
+        let response = send(request()).await;
+        if response.status() == 200 {
+            return response;
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -59,12 +60,13 @@ async fn limits_the_number_of_requests_in_flight() {
     let sum = call(2, "sum", json!({ "a": 1, "b": 2 }));
     let ended_by = ["release", "cancel"];
     for (id, end) in (10..).zip(ended_by) {
-        let calling = tokio::spawn(message(&server, &session, &call(id, "wait", json!({}))).send());
+        let wait = message(&server, &session, &call(id, "wait", json!({})));
+        let calling = tokio::spawn(until_accepted(move || wait.try_clone().unwrap()));
         tokio::time::timeout(SOON, witness.started.notified()).await.unwrap();
         assert!(is_overloaded(&send(message(&server, &session, &sum)).await));
         if end == "release" {
             witness.release.notify_one();
-            let text = calling.await.unwrap().unwrap().text().await.unwrap();
+            let text = calling.await.unwrap().text().await.unwrap();
             assert!(text.contains("released"), "{text}");
         } else {
             let params = json!({ "requestId": id });
