@@ -345,6 +345,45 @@ async fn an_approved_call_of_a_tool_that_is_gone_is_not_executed() {
     assert_eq!(calls.load(Ordering::SeqCst), 0);
 }
 
+/// The tool appeared only after somebody had approved the call.
+#[tokio::test]
+async fn an_approval_without_a_definition_holds_for_none() {
+    let calls = Arc::default();
+    let model = ScriptedModel::new().calls("wipe", r#"{"path": "a"}"#);
+    let error = erasing(model).needs_approval(|_| true).build().unwrap().ask("Wipe").await.unwrap_err();
+    let mut run = restored(error.into_run());
+    run.resolve_all_approvals(&Approval::Approve);
+    let agent = wiping(wipe(), &calls, ScriptedModel::new().says("Done."));
+    let error = agent.resume(restored(run)).await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::ApprovalNeeded), "{error}");
+    assert_eq!(calls.load(Ordering::SeqCst), 0);
+    let mut run = restored(error.into_run());
+    run.resolve_all_approvals(&Approval::Approve);
+    assert_eq!(agent.resume(run).await.unwrap().text(), "Done.");
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+}
+
+/// The caller still has the call as it was before the approval changed its arguments.
+#[tokio::test]
+async fn executes_a_call_only_with_the_approved_arguments() {
+    #[tool(needs_approval)]
+    fn give(cents: u32) -> u32 {
+        cents
+    }
+    let model = ScriptedModel::new().calls("give", r#"{"cents": 1000}"#);
+    let agent = Agent::builder(model).tools(tools![give]).build().unwrap();
+    let mut run = agent.start("Give");
+    run.advance().await.unwrap();
+    let Step::NeedsApproval(asked) = run.next().await.unwrap() else { panic!("it needs approval") };
+    run.resolve_approval(&asked[0].id, Approval::ApproveWith(r#"{"cents": 1}"#.into())).unwrap();
+    let expected = "unexpected step: the run has this call with another name or other arguments";
+    assert_eq!(run.begin_call(&asked[0]).await.unwrap_err().to_string(), expected);
+    assert_eq!(run.execute(asked[0].clone()).await.unwrap_err().to_string(), expected);
+    let Step::CallTools(approved) = run.next().await.unwrap() else { panic!("it is approved") };
+    let execution = run.execute(approved[0].clone()).await.unwrap();
+    assert_eq!(execution.output().unwrap().to_string(), "1");
+}
+
 /// States of earlier versions contain the policy, but no hash.
 #[tokio::test]
 async fn an_approval_without_a_hash_is_bound_to_the_policy() {

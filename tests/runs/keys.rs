@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use tool_core::memory::{InMemoryStore, RunStore};
 use tool_core::run::{Run, Step};
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::{Attempt, IdempotencyKey, ToolErrorKind};
+use tool_core::tool::{Attempt, IdempotencyKey, ToolErrorKind, ToolExecution};
 use tool_core::{Agent, ToolContext, tool, tools};
 
 static SEEN: Mutex<Vec<(String, u32)>> = Mutex::new(Vec::new());
@@ -97,6 +97,27 @@ async fn a_call_starts_before_it_is_executed_step_by_step() {
     let answer = agent.resume(restored).await.unwrap();
     assert!(answer.tool_executions()[0].output().unwrap().to_string().ends_with("/call_1_0 1"));
     assert_eq!(answer.tool_executions()[1].outcome().unwrap_err().kind(), ToolErrorKind::OutcomeUnknown);
+}
+
+/// A start that was recorded does not outlast the call.
+#[tokio::test]
+async fn a_finished_call_is_not_executed_again_step_by_step() {
+    for is_interrupted in [true, false] {
+        let model = ScriptedModel::new().calls("once", "{}").says("Done.");
+        let agent = Agent::builder(model).tools(tools![once]).build().unwrap();
+        let mut run = agent.start("Go");
+        run.advance().await.unwrap();
+        let Step::CallTools(calls) = run.next().await.unwrap() else { panic!("a call is ready") };
+        run.begin_call(&calls[0]).await.unwrap();
+        if is_interrupted {
+            assert!(matches!(run.next().await.unwrap(), Step::CallModel(_)), "its outcome is unknown");
+        } else {
+            let executed = ToolExecution::new(calls[0].clone(), Ok("done by the caller".into()));
+            run.record_result(executed).await.unwrap();
+        }
+        let error = run.execute(calls[0].clone()).await.unwrap_err();
+        assert_eq!(error.to_string(), "unexpected step: no call with this id is open");
+    }
 }
 
 #[tokio::test]

@@ -1,10 +1,14 @@
 //! Events of a running run, and ways to stop it.
 
+use std::future::IntoFuture;
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tool_core::agent::{AgentBuilder, Turn};
+use tool_core::memory::InMemoryStore;
 use tool_core::run::StopReason;
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::ToolErrorKind;
@@ -266,4 +270,25 @@ async fn reports_calls_in_flight_at_the_end_of_the_run() {
         agent.ask("Go").await.unwrap_err();
         assert_eq!(*reported.lock().unwrap(), ["call_1_1", "call_1_0", "call_1_2"], "{last}");
     }
+}
+
+/// The process may end as soon as somebody knows of an outcome.
+#[tokio::test]
+async fn an_outcome_is_stored_before_its_event() {
+    #[tool(at_most_once)]
+    fn pay() -> &'static str {
+        "paid"
+    }
+    let store = InMemoryStore::new();
+    let agent = |model| Agent::builder(model).tools(tools![pay]).run_store(store.clone());
+    let panicking = agent(ScriptedModel::new().calls("pay", "{}"))
+        .on_event(|event| assert!(!matches!(event, Event::CallFinished(_)), "a hook panics"))
+        .build()
+        .unwrap();
+    let outcome = AssertUnwindSafe(panicking.ask("Pay").into_future()).catch_unwind().await;
+    assert!(outcome.is_err(), "the hook panics");
+    let resuming = agent(ScriptedModel::new().says("Done.")).build().unwrap();
+    let run = resuming.stored_runs().await.unwrap().remove(0);
+    let answer = resuming.resume(run).await.unwrap();
+    assert_eq!(answer.tool_executions()[0].output().unwrap().to_string(), "paid");
 }

@@ -8,7 +8,7 @@ use tests::support::sampling::is_exhaustive;
 use tool_core::agent::AgentBuilder;
 use tool_core::run::{ErrorPolicy, StopReason};
 use tool_core::tool::ToolErrorKind;
-use tool_core::{Agent, RunError, RunErrorKind, ToolSet, tool, tools};
+use tool_core::{Agent, Answer, RunError, RunErrorKind, ToolSet, tool, tools};
 
 use super::{Outcome, Puppet, call, in_all_ways};
 
@@ -173,4 +173,40 @@ async fn stores_a_huge_output_whole_without_a_limit() {
         assert_eq!(text_of_call(&outcome).len(), flood().0);
         super::assert_sound(&outcome, &memory).await;
     }
+}
+
+/// Panics when it is dropped, unless it is dropped because of a panic.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            panic!("secret")
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_panic_while_a_call_is_dropped_affects_nothing_else() {
+    #[tool]
+    async fn waits() {
+        let _bomb = Bomb;
+        std::future::pending().await
+    }
+    #[tool]
+    fn panics_with_a_bomb() {
+        panic_any(Bomb)
+    }
+    let agent = |name: &'static str| {
+        let model = Puppet::calling(move |turn| if turn == 0 { vec![call("a", name, "{}")] } else { vec![] });
+        Agent::builder(model).tools(tools![waits, panics_with_a_bomb])
+    };
+    let kind = |answer: &Answer| answer.tool_executions()[0].outcome().unwrap_err().kind();
+    let late = agent("waits").call_timeout(Duration::from_millis(1)).build().unwrap();
+    assert_eq!(kind(&late.ask("Go").await.unwrap()), ToolErrorKind::TimedOut);
+    let panicking = agent("panics_with_a_bomb").build().unwrap();
+    assert_eq!(kind(&panicking.ask("Go").await.unwrap()), ToolErrorKind::Panicked);
+    let stopped = agent("waits").max_time(Duration::from_millis(1)).build().unwrap();
+    let error = stopped.ask("Go").await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTime(_))), "{error}");
 }

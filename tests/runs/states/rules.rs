@@ -271,3 +271,38 @@ fn requires_approval_only_of_calls_that_have_not_begun() {
     let error = run.require_approval("a").unwrap_err();
     assert_eq!(error.to_string(), "unexpected step: the call has already been started");
 }
+
+/// A call that was recorded twice would be undone twice.
+#[test]
+fn refuses_a_state_with_a_call_that_is_recorded_twice() {
+    let mut run = calling();
+    run.record_result(ToolExecution::new(ToolCall::new("a", "work", "{}"), Ok(ToolOutput::text("1"))))
+        .unwrap();
+    let mut state = serde_json::to_value(&run).unwrap();
+    let recorded = state["calls"][0].clone();
+    state["calls"].as_array_mut().unwrap().push(recorded);
+    let error = serde_json::from_value::<Run>(state).unwrap_err();
+    let expected = "the state of the run is inconsistent: \
+                    a finished call is missing from the messages, or recorded twice";
+    assert_eq!(error.to_string(), expected);
+}
+
+/// Servers choose how deep the data of their tools is.
+#[test]
+fn a_state_can_be_read_however_deep_the_data_of_an_output_is() {
+    let data = |levels: usize| (0..levels).fold(json!(1), |inner, _| json!([inner]));
+    for (levels, is_kept) in [(100, true), (101, false), (126, false), (200, false)] {
+        let mut run = Run::new([Message::user("Go")]);
+        let both = ["a", "b"].map(|id| ToolCall::new(id, "work", "{}"));
+        run.record_response(ChatResponse::new(AssistantMessage::default().with_tool_calls(both.clone())))
+            .unwrap();
+        for call in both {
+            let output = ToolOutput::text("1").with_data(data(levels));
+            run.record_result(ToolExecution::new(call, Ok(output))).unwrap();
+            // While a call of the turn is open, and after it.
+            run = serde_json::from_str(&serde_json::to_string(&run).unwrap()).unwrap();
+        }
+        let kept = run.tool_executions().iter().map(|one| one.output().unwrap().data().is_some());
+        assert_eq!(kept.collect::<Vec<_>>(), [is_kept; 2], "{levels}");
+    }
+}

@@ -78,7 +78,7 @@ impl<'a> SavedExecution<'a> {
             notes: Cow::Borrowed(&execution.metadata),
             error: error.map(ToolError::kind),
             is_fatal: error.is_some_and(ToolError::is_fatal),
-            data: output.and_then(ToolOutput::data).map(Cow::Borrowed),
+            data: output.and_then(ToolOutput::stored_data).map(Cow::Borrowed),
             left_out: output.and_then(ToolOutput::left_out),
         }
     }
@@ -259,9 +259,10 @@ fn restore_executions(
             _ => {}
         }
     }
-    let restore = |saved: SavedExecution<'_>| match calls.get(&*saved.id) {
+    // Removed, because a call that was recorded twice would be undone twice.
+    let restore = |saved: SavedExecution<'_>| match calls.remove(&*saved.id) {
         Some((Some(call), Some(result))) => Ok(saved.restore(call, result)),
-        _ => Err("a finished call is missing from the messages"),
+        _ => Err("a finished call is missing from the messages, or recorded twice"),
     };
     saved.into_iter().map(restore).collect()
 }

@@ -317,6 +317,21 @@ impl Run {
         self.calls().iter().position(|call| call.id == call_id)
     }
 
+    /// Returns `true` if the call is open and was started, and `false` if it is open and was not.
+    ///
+    /// # Errors
+    ///
+    /// Fails if no such call is open, or if the run has it under other arguments, because only those were approved.
+    pub(crate) fn is_started(&mut self, call: &ToolCall) -> Result<bool, StepError> {
+        let is_started = self.open_record(&call.id)?.is_started;
+        let undo = self.next_undo_call();
+        let requested = undo.as_ref().or_else(|| self.calls().iter().find(|one| one.id == call.id));
+        match requested.is_some_and(|one| (&one.name, &one.arguments) == (&call.name, &call.arguments)) {
+            true => Ok(is_started),
+            false => Err(StepError("the run has this call with another name or other arguments")),
+        }
+    }
+
     /// Returns the record of an open call.
     pub(super) fn open_record(&mut self, call_id: &str) -> Result<&mut CallRecord, StepError> {
         let undo_id = self.next_undo_call().map(|call| call.id);

@@ -152,6 +152,9 @@ impl CallRecord {
         if let Some(definition) = definition {
             self.restrict(definition.policy());
             self.undo = definition.undo().map(str::to_owned).or(self.undo.take());
+        } else if self.approval != ApprovalStatus::NotNeeded {
+            // An approval that was asked for without a definition holds for none that appears later.
+            self.definition_hash.get_or_insert_default();
         }
         let Some(policy) = self.policy else { return };
         let same =

@@ -89,6 +89,14 @@ impl<'a> ToolFuture<'a> {
         }
     }
 
+    /// Takes the call out, so that it can be dropped. It must not be polled after that.
+    pub(crate) fn take(&mut self) -> Self {
+        Self {
+            pending: std::mem::replace(&mut self.pending, Pending::Ready(None)),
+            repairs: self.take_repairs(),
+        }
+    }
+
     /// Returns this call with further repairs of its arguments in front of those it already has.
     pub(crate) fn with_repairs(mut self, mut repairs: Vec<Repair>) -> Self {
         repairs.extend(self.take_repairs());

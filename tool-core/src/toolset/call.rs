@@ -51,14 +51,15 @@ impl ToolSet {
         let started = catch_unwind(AssertUnwindSafe(|| tool.call(&call.arguments, context)));
         let (outcome, call_repairs) = match started.map(ToolFuture::into_outcome) {
             Ok(Ok(finished)) => finished,
-            Ok(Err(mut future)) => {
+            Ok(Err(future)) => {
+                let mut call_in_flight = CallInFlight(future);
                 let outcome = poll_fn(|waker| {
-                    let polled = catch_unwind(AssertUnwindSafe(|| future.poll_unpin(waker)));
-                    polled.unwrap_or_else(|panic| Poll::Ready(panicked(call, &*panic)))
+                    let polled = catch_unwind(AssertUnwindSafe(|| call_in_flight.0.poll_unpin(waker)));
+                    polled.unwrap_or_else(|panic| Poll::Ready(panicked(call, panic)))
                 });
-                (outcome.await, future.take_repairs())
+                (outcome.await, call_in_flight.0.take_repairs())
             }
-            Err(panic) => (panicked(call, &*panic), Vec::new()),
+            Err(panic) => (panicked(call, panic), Vec::new()),
         };
         if let Some(repairs) = repairs {
             *repairs = call_repairs;
@@ -90,9 +91,28 @@ impl ToolSet {
     }
 }
 
+/// The future of a tool. A panic while it is dropped, for example at a timeout, affects nothing else.
+struct CallInFlight<'a>(ToolFuture<'a>);
+
+impl Drop for CallInFlight<'_> {
+    fn drop(&mut self) {
+        drop_contained(self.0.take());
+    }
+}
+
+/// Drops a value of a tool. If that panics, the panic ends here.
+fn drop_contained<T>(value: T) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
+        // To drop what it panicked with can panic, too.
+        std::mem::forget(panic);
+    }
+}
+
 #[cold]
-fn panicked(call: &ToolCall, panic: &(dyn Any + Send)) -> Outcome {
-    Err(ToolError::panicked(&call.id, &panic_text(panic)))
+fn panicked(call: &ToolCall, panic: Box<dyn Any + Send>) -> Outcome {
+    let text = panic_text(&*panic);
+    drop_contained(panic);
+    Err(ToolError::panicked(&call.id, &text))
 }
 
 fn panic_text(panic: &(dyn Any + Send)) -> String {

@@ -221,8 +221,8 @@ impl RunDriver {
     ///
     /// # Errors
     ///
-    /// Fails if the run did not ask for the call, if the call awaits approval, or if it was started before and its tool is
-    /// `at_most_once`; also if the run cannot be stored or the tools of the turn cannot be resolved.
+    /// Fails if the run did not ask for the call with these arguments, if the call awaits approval, or if it was started before
+    /// and its tool is `at_most_once`; also if the run cannot be stored or the tools of the turn cannot be resolved.
     pub async fn execute(&mut self, call: ToolCall) -> Result<ToolExecution, RunError> {
         if self.run.is_abandoned(&call.id) {
             return Ok(ToolExecution::new(call, Err(ToolError::not_executed("the run had ended"))));

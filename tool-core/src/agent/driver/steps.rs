@@ -168,8 +168,11 @@ impl RunDriver {
     }
 
     fn begin_attempt(&mut self, call: &ToolCall) -> Result<Attempt, RunErrorKind> {
-        if let Some(place) = self.started_calls.iter().position(|(id, _)| *id == call.id) {
-            return Ok(self.started_calls.swap_remove(place).1);
+        let is_started = self.run.is_started(call).map_err(RunErrorKind::Step)?;
+        let place = self.started_calls.iter().position(|(id, _)| *id == call.id);
+        let started = place.map(|place| self.started_calls.swap_remove(place).1);
+        if let Some(attempt) = started.filter(|_| is_started) {
+            return Ok(attempt);
         }
         self.has_unsaved_changes = true;
         self.run.begin_call(&call.id).map_err(RunErrorKind::Step)
@@ -217,6 +220,7 @@ impl RunDriver {
         let mut running = FuturesUnordered::new();
         // Only for listeners.
         let mut running_ids: Vec<String> = Vec::new();
+        let mut event = None;
         loop {
             while running.len() < max_concurrent
                 && let Some(call) = queue.pop_front()
@@ -226,7 +230,9 @@ impl RunDriver {
                 // Boxed, because the set reserves room for one more future than it contains.
                 running.push(executor.execute(call, attempt).boxed());
             }
+            // The outcome is stored before its event, because a hook can panic and a reader of the stream can stop.
             self.store_run().await?;
+            self.emit_all(event.take()).await;
             let execution = match self.run_until_interrupted(running.next()).await {
                 Ok(Some(execution)) => execution,
                 Ok(None) => return Ok(()),
@@ -239,14 +245,14 @@ impl RunDriver {
             };
             running_ids.retain(|id| *id != execution.call().id);
             let was_undoing = self.run.is_undoing();
-            let (retry, event) = self.apply_result(execution)?;
+            let retry;
+            (retry, event) = self.apply_result(execution)?;
             queue.extend(retry);
-            if let Some(event) = event {
-                self.emitter.emit(|| event).await;
-            }
             // The call may have ended the run, which drops the calls that are still running.
             if self.run.is_done() || self.run.is_undoing() != was_undoing {
                 drop(running);
+                self.store_run().await?;
+                self.emit_all(event).await;
                 self.emit_interrupted(&running_ids).await;
                 return Ok(());
             }

@@ -91,7 +91,8 @@ impl ToolOutput {
     }
 
     /// Returns this output with data for the application, which replaces earlier data; `null` removes it. The model never
-    /// sees the data. It is available from the [`ToolExecution`](crate::tool::ToolExecution).
+    /// sees the data. It is available from the [`ToolExecution`](crate::tool::ToolExecution). Data with more than 100 levels is
+    /// not stored with a run, because the state could not be read.
     #[must_use]
     pub fn with_data(mut self, data: impl Into<Value>) -> Self {
         self.extras_mut().data = Some(data.into()).filter(|data| !data.is_null());
@@ -102,6 +103,11 @@ impl ToolOutput {
     #[must_use]
     pub fn content(&self) -> &Content {
         &self.content
+    }
+
+    /// Returns the data as it is stored with a run.
+    pub(crate) fn stored_data(&self) -> Option<&Value> {
+        self.data().filter(|data| !has_more_levels(data, MAX_STORED_LEVELS))
     }
 
     /// Returns the data for the application, which the model does not see.
@@ -229,6 +235,18 @@ impl From<OutputState<'static>> for ToolOutput {
     }
 }
 
+/// The levels of data that are stored. `serde_json` reads 127 in a whole state, and data can come from untrusted parties.
+const MAX_STORED_LEVELS: usize = 100;
+
+fn has_more_levels(value: &Value, limit: usize) -> bool {
+    let Some(rest) = limit.checked_sub(1) else { return value.is_array() || value.is_object() };
+    match value {
+        Value::Array(items) => items.iter().any(|item| has_more_levels(item, rest)),
+        Value::Object(members) => members.values().any(|member| has_more_levels(member, rest)),
+        _ => false,
+    }
+}
+
 /// Serializes the outcome of a call.
 pub(crate) fn write_outcome<S: Serializer>(
     outcome: &Result<ToolOutput, ToolError>,
@@ -236,7 +254,7 @@ pub(crate) fn write_outcome<S: Serializer>(
 ) -> Result<S::Ok, S::Error> {
     let state = outcome.as_ref().map(|output| OutputState {
         content: Cow::Borrowed(&output.content),
-        data: output.data().map(Cow::Borrowed),
+        data: output.stored_data().map(Cow::Borrowed),
         left_out: output.left_out(),
     });
     state.serialize(serializer)
