@@ -81,7 +81,8 @@ impl ResponseRecorder {
             return;
         }
         let response = response.to_string();
-        let bytes = response.len() + 1000;
+        // Each response has its own list of the shared sections.
+        let bytes = response.len() + size_of_val(&*conversation.0) + 1000;
         store.insert(id.to_owned(), self.caller, StoredResponse { response, conversation }, bytes);
     }
 }
