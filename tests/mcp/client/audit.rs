@@ -101,7 +101,7 @@ async fn redacts_secrets_in_other_forms() {
 
 #[tokio::test]
 async fn errors_control_no_terminal() {
-    let shown = error_with(|url| McpServer::http(url), "a\u{1b}[2J\u{202e}b\nc").await;
+    let shown = error_with(McpServer::http, "a\u{1b}[2J\u{202e}b\nc").await;
     assert!(shown.contains("a [2J b\nc"), "{shown:?}");
 }
 

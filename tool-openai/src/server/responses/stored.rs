@@ -43,7 +43,7 @@ impl Conversation {
 
 /// A stored response, and the conversation up to it.
 pub(in crate::server) struct StoredResponse {
-    /// Serialised, because that takes less memory than a `Value`.
+    /// Serialized, because that takes less memory than a `Value`.
     pub(super) response: String,
     pub(super) conversation: Conversation,
 }
@@ -81,8 +81,7 @@ impl ResponseRecorder {
             return;
         }
         let response = response.to_string();
-        // Each response has its own list of the shared sections.
-        let bytes = response.len() + size_of_val(&*conversation.0) + 1000;
+        let bytes = response.len() + 1000;
         store.insert(id.to_owned(), self.caller, StoredResponse { response, conversation }, bytes);
     }
 }
