@@ -1,5 +1,6 @@
 //! The client of OpenAI-compatible endpoints: requests, responses, streams and errors.
 
+mod audit;
 mod broken_streams;
 mod endpoint;
 mod faults;

@@ -3,6 +3,7 @@
 //! Responses are checked against the published schemas if these are available beside the repository.
 
 mod access;
+mod audit;
 mod caller;
 mod callers_tools;
 mod chat;

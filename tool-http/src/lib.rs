@@ -5,7 +5,7 @@
 //!
 //! - [`client`](mod@client) (feature `client`): TLS, bounded bodies, server-sent events, redaction.
 //! - [`server`](mod@server) (feature `server`): keys, `Host` and `Origin`, limits, connections, shutdown.
-//! - [`Backoff`]: the delays between attempts.
+//! - [`Backoff`]: the delays between attempts, and [`LONGEST_TIMEOUT`].
 
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
@@ -15,4 +15,9 @@ pub mod client;
 #[cfg(feature = "server")]
 pub mod server;
 
+use std::time::Duration;
+
 pub use self::backoff::Backoff;
+
+/// The longest timeout that is respected. The time of the clock and a longer one, such as [`Duration::MAX`], could have no sum.
+pub const LONGEST_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 60 * 60);

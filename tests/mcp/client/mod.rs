@@ -1,5 +1,6 @@
 //! Tools of MCP servers, against servers of every kind, good and bad.
 
+mod audit;
 mod bounds;
 mod broken;
 mod listing;

@@ -2,6 +2,7 @@
 //! protocol.
 
 mod approving;
+mod audit;
 mod calling;
 mod cancelling;
 pub(crate) mod client;

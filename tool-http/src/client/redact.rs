@@ -3,6 +3,8 @@
 use std::fmt;
 use std::ops::Range;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use reqwest::Url;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
@@ -12,7 +14,8 @@ const REDACTED: &str = "[…]";
 
 /// The secrets that were sent to a server, which must not appear in errors.
 ///
-/// Redact a text before it is truncated, because a truncated secret is not found.
+/// A secret is also found where some or all of its characters are percent-encoded or escaped as in JSON. Redact a text before it
+/// is truncated, because a truncated secret is not found.
 #[derive(Clone)]
 pub struct Redactor {
     mark: &'static str,
@@ -33,23 +36,43 @@ impl Redactor {
         if secret.len() < self.min_bytes {
             return;
         }
-        // A value that is shown as JSON contains the secret with escapes.
+        // A value that is shown as JSON contains the secret with escapes, to some servers also of slashes.
         let json = Value::from(secret).to_string();
-        let escaped = json.trim_start_matches('"').strip_suffix('"').unwrap_or_default();
-        if escaped != secret {
-            self.secrets.push(escaped.into());
+        let escaped = json.strip_prefix('"').and_then(|json| json.strip_suffix('"')).unwrap_or_default();
+        for form in [escaped, &escaped.replace('/', "\\/")] {
+            if form != secret {
+                self.secrets.push(form.into());
+            }
         }
         self.secrets.push(secret.into());
+    }
+
+    /// Adds the value of a header, and the credentials after its scheme, as in `Bearer …`.
+    pub fn add_header(&mut self, value: &str) {
+        self.add(value);
+        if let Some((_scheme, credentials)) = value.trim().split_once(' ') {
+            self.add(credentials.trim());
+        }
+    }
+
+    /// Adds the user info of a URL, also as it is sent in a header, and the values of the query.
+    pub fn add_url(&mut self, url: &Url) {
+        let (user, password) = (url.username(), url.password().unwrap_or_default());
+        let sent = [&*Decoded::new(user).bytes, b":", &*Decoded::new(password).bytes].concat();
+        let sent = if sent == b":" { String::new() } else { BASE64.encode(sent) };
+        [user, password, &sent].iter().for_each(|secret| self.add(secret));
+        for pair in url.query().unwrap_or_default().split('&') {
+            let value = pair.split_once('=').map_or(pair, |(_, value)| value);
+            self.add(value);
+            self.add(&value.replace('+', " "));
+        }
     }
 
     /// Replaces every secret in the text.
     #[must_use]
     pub fn redact(&self, text: &str) -> String {
-        let find = |secret: &SecretString| {
-            let length = secret.expose_secret().len();
-            let starts = text.match_indices(secret.expose_secret());
-            starts.map(|(start, _)| start..start + length).collect::<Vec<_>>()
-        };
+        let decoded = Decoded::new(text);
+        let find = |secret: &SecretString| decoded.find(text, &Decoded::new(secret.expose_secret()).bytes);
         let mut found: Vec<Range<usize>> = self.secrets.iter().flat_map(find).collect();
         found.sort_unstable_by_key(|range| range.start);
         let (mut redacted, mut end) = (String::with_capacity(text.len()), 0);
@@ -77,6 +100,38 @@ impl Redactor {
                 .collect(),
             value => value,
         }
+    }
+}
+
+/// A text with its percent escapes decoded.
+struct Decoded {
+    bytes: Vec<u8>,
+    /// The positions of the bytes in the text, and its length.
+    positions: Vec<usize>,
+}
+
+impl Decoded {
+    fn new(text: &str) -> Self {
+        let (mut bytes, mut positions) = (Vec::with_capacity(text.len()), Vec::with_capacity(text.len() + 1));
+        let mut position = 0;
+        while let Some(&byte) = text.as_bytes().get(position) {
+            positions.push(position);
+            let digits = text.get(position + 1..position + 3).filter(|_| byte == b'%');
+            let digits = digits.filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()));
+            let escaped = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+            bytes.push(escaped.unwrap_or(byte));
+            position += if escaped.is_some() { 3 } else { 1 };
+        }
+        positions.push(position);
+        Self { bytes, positions }
+    }
+
+    /// Returns where the secret is in the text.
+    fn find(&self, text: &str, secret: &[u8]) -> Vec<Range<usize>> {
+        let starts = memchr::memmem::find_iter(&self.bytes, secret);
+        let ranges = starts.map(|start| self.positions[start]..self.positions[start + secret.len()]);
+        // Part of a character is no secret.
+        ranges.filter(|range| text.get(range.clone()).is_some()).collect()
     }
 }
 
@@ -185,6 +240,28 @@ mod tests {
         assert_eq!(redactor.redact("secret-two-three, secret!"), "[…], […]!");
         let shown = serde_json::json!({ "x": "a\"b\"c\"d" }).to_string();
         assert_eq!(redactor.redact(&shown), r#"{"x":"[…]"}"#);
+    }
+
+    #[test]
+    fn redacts_escaped_secrets() {
+        let mut redactor = Redactor::new("[…]", 6);
+        redactor.add("sk+1/é=99");
+        redactor.add("pass%2Dword");
+        redactor.add("%C3%A9%A9%A9");
+        redactor.add_header("Token tk-12345");
+        redactor.add_url(&"http://user-1:p%40ss@x/?key=a+value".parse().unwrap());
+        let table = [
+            ("sk%2B1%2F%C3%A9%3D99!", "[…]!"),
+            ("sk%2b1/é%3d99!", "[…]!"),
+            (r"sk+1\/é=99", "[…]"),
+            ("pass-word pass%2dword pass%2Dword", "[…] […] […]"),
+            ("Token tk-12345, tk-12345, Token", "[…], […], Token"),
+            ("dXNlci0xOnBAc3M= user-1 a value a%20value", "[…] […] […] […]"),
+            ("100 % of é%, %4, %zz, ©©", "100 % of é%, %4, %zz, ©©"),
+        ];
+        for (text, expected) in table {
+            assert_eq!(redactor.redact(text), expected);
+        }
     }
 
     #[test]

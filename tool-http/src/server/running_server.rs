@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 use super::connection;
 use super::limits::Limits;
 use super::shutdown::{Shutdown, ShutdownPhase};
+use crate::LONGEST_TIMEOUT;
 
 /// The pause after a failed `accept`, which usually means that there are too many open connections.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -142,7 +143,7 @@ async fn serve_connection(stream: TcpStream, router: Router, read_timeout: Durat
     let (connection, disconnect) = connection::split(stream, read_timeout);
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(read_timeout)
+        .header_read_timeout(read_timeout.min(LONGEST_TIMEOUT))
         .serve_connection(TokioIo::new(connection), TowerToHyperService::new(router));
     tokio::select! {
         // An aborted connection is no error of the server.

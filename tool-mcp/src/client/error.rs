@@ -12,7 +12,7 @@ use rmcp::transport::streamable_http_client::{AuthRequiredError, StreamableHttpE
 use serde_json::Value;
 use tool_http::client::{Redactor, redact_urls};
 
-use super::text::{truncate, truncate_name};
+use super::text::{printable, truncate, truncate_name};
 use super::tool_name::sanitize_tool_name;
 use super::{Change, Difference};
 
@@ -71,9 +71,9 @@ pub enum McpErrorKind {
     InvalidToolSet,
 }
 
-/// Returns the start of a text of the server, without secrets.
+/// Returns the start of a text of the server, without secrets and characters that control a terminal.
 fn quote(text: &str, redactor: &Redactor) -> String {
-    truncate(&redactor.redact(text), MAX_QUOTED_CHARS)
+    printable(&truncate(&redactor.redact(text), MAX_QUOTED_CHARS))
 }
 
 impl McpError {

@@ -20,7 +20,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The number of attempts to resume a broken event stream, and the longest delay between two of them.
 const MAX_STREAM_RETRIES: usize = 8;
-const MAX_STREAM_RETRY_DELAY: Duration = Duration::from_secs(5);
+pub(super) const MAX_STREAM_RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// The URL of a server, and the headers of every request.
 #[derive(Clone)]

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::stream::{self, BoxStream, StreamExt};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, WWW_AUTHENTICATE};
@@ -18,6 +19,7 @@ use sse_stream::Sse;
 use tool_http::client::sse::{Event, EventReader, ReadError};
 use tool_http::client::{Redactor, read_body};
 
+use super::http::MAX_STREAM_RETRY_DELAY;
 use super::json_scan::prune_deep_values;
 use super::line_transport::{NOT_A_MESSAGE, invalid_response, too_large};
 use super::monitor::Monitor;
@@ -36,6 +38,9 @@ const MAX_ERROR_CHARS: usize = 200;
 
 type Error = StreamableHttpError<reqwest::Error>;
 type Events = BoxStream<'static, Result<Sse, SseError>>;
+
+/// The bounds of the delay that a server requests before its stream is opened again: none at all would be an endless loop.
+const RETRY_DELAYS: (Duration, Duration) = (Duration::from_secs(1), MAX_STREAM_RETRY_DELAY);
 
 /// A client that limits the size of responses.
 ///
@@ -86,10 +91,56 @@ impl BoundedHttpClient {
         Ok(response)
     }
 
+    async fn post(
+        &self,
+        uri: Arc<str>,
+        message: ClientJsonRpcMessage,
+        session: Option<Arc<str>>,
+        headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<StreamableHttpPostResponse, Error> {
+        let id = match &message {
+            JsonRpcMessage::Request(request) => Some(request.id.clone()),
+            _ => None,
+        };
+        let request = self
+            .http
+            .post(&*uri)
+            .body(serde_json::to_vec(&message)?)
+            .header(ACCEPT, format!("{JSON}, {EVENT_STREAM}"));
+        let request = self.with_headers(request, session.as_deref(), headers).header(CONTENT_TYPE, JSON);
+        let response = self.send(request).await?;
+        match response.status() {
+            StatusCode::ACCEPTED | StatusCode::NO_CONTENT => return Ok(StreamableHttpPostResponse::Accepted),
+            StatusCode::NOT_FOUND if session.is_some() => {
+                self.monitor.retire();
+                return Err(StreamableHttpError::SessionExpired);
+            }
+            status if !status.is_success() => {
+                return error_response(response, id.as_ref(), &self.redactor).await;
+            }
+            _ => {}
+        }
+        let session = session_id(&response);
+        if has_content_type(&response, EVENT_STREAM) {
+            return Ok(StreamableHttpPostResponse::Sse(self.events(response, id), session));
+        }
+        // A notification is accepted whatever the body of the response is.
+        let Some(id) = id else { return Ok(StreamableHttpPostResponse::Accepted) };
+        let body = read_body(response, self.max_message_bytes).await.map_err(StreamableHttpError::Client)?;
+        if body.is_truncated {
+            let error = invalid_response(too_large(self.max_message_bytes), id);
+            return Ok(StreamableHttpPostResponse::Json(error, session));
+        }
+        let message = serde_json::from_slice(&prune_deep_values(&body.bytes))
+            .unwrap_or_else(|_| invalid_response(NOT_A_MESSAGE.into(), id));
+        Ok(StreamableHttpPostResponse::Json(message, session))
+    }
+
     /// Returns the events of a response. If the response to `request` cannot be read, an error takes its place.
     fn events(&self, response: Response, request: Option<RequestId>) -> Events {
         let limit = self.max_message_bytes;
         let reader = EventReader::endless(response.bytes_stream().boxed(), limit);
+        let monitor = Arc::clone(&self.monitor);
         // Nothing follows an error.
         let events = stream::unfold(Some((reader, request)), move |state| async move {
             let (mut reader, request) = state?;
@@ -102,12 +153,14 @@ impl BoundedHttpClient {
                 (Ok(event), _) => event.map(|event| (Ok(event), Some((reader, request)))),
                 (Err(ReadError::TooLong), Some(id)) => Some((Ok(error_event(&too_large(limit), id)), None)),
                 (Err(ReadError::TooLong), None) => Some((Err(SseError::Body(too_large(limit).into())), None)),
-                (Err(ReadError::Body(error)), _) => {
+                (Err(ReadError::Body(error)), Some(_)) => {
                     Some((Err(SseError::Body(error.without_url().into())), None))
                 }
+                // The SDK opens a stream that failed again at once, but waits if it has ended.
+                (Err(ReadError::Body(_)), None) => None,
             }
         });
-        events.boxed()
+        events.take_until(Box::pin(async move { monitor.closed().await })).boxed()
     }
 }
 
@@ -128,8 +181,15 @@ fn into_sse(event: &Event<'_>, request: Option<&RequestId>) -> Option<Sse> {
         event: Some(event.name.clone().into_owned()).filter(|name| !name.is_empty()),
         data: Some(data),
         id: event.id.clone().map(Cow::into_owned),
-        retry: event.retry,
+        retry: event.retry.map(bounded_retry),
     })
+}
+
+/// Returns the delay in milliseconds within [`RETRY_DELAYS`].
+fn bounded_retry(milliseconds: u64) -> u64 {
+    let (shortest, longest) = RETRY_DELAYS;
+    let delay = Duration::from_millis(milliseconds).clamp(shortest, longest);
+    delay.as_millis().try_into().unwrap_or(milliseconds)
 }
 
 fn error_event(reason: &str, id: &RequestId) -> Sse {
@@ -181,42 +241,11 @@ impl StreamableHttpClient for BoundedHttpClient {
         _token: Option<String>,
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<StreamableHttpPostResponse, Error> {
-        let id = match &message {
-            JsonRpcMessage::Request(request) => Some(request.id.clone()),
-            _ => None,
-        };
-        let request = self
-            .http
-            .post(&*uri)
-            .body(serde_json::to_vec(&message)?)
-            .header(ACCEPT, format!("{JSON}, {EVENT_STREAM}"));
-        let request = self.with_headers(request, session.as_deref(), headers).header(CONTENT_TYPE, JSON);
-        let response = self.send(request).await?;
-        match response.status() {
-            StatusCode::ACCEPTED | StatusCode::NO_CONTENT => return Ok(StreamableHttpPostResponse::Accepted),
-            StatusCode::NOT_FOUND if session.is_some() => {
-                self.monitor.retire();
-                return Err(StreamableHttpError::SessionExpired);
-            }
-            status if !status.is_success() => {
-                return error_response(response, id.as_ref(), &self.redactor).await;
-            }
-            _ => {}
+        // The SDK does not stop to wait for the response to the handshake when the handshake is cancelled.
+        tokio::select! {
+            response = self.post(uri, message, session, headers) => response,
+            () = self.monitor.closed() => Err(StreamableHttpError::TransportChannelClosed),
         }
-        let session = session_id(&response);
-        if has_content_type(&response, EVENT_STREAM) {
-            return Ok(StreamableHttpPostResponse::Sse(self.events(response, id), session));
-        }
-        // A notification is accepted whatever the body of the response is.
-        let Some(id) = id else { return Ok(StreamableHttpPostResponse::Accepted) };
-        let body = read_body(response, self.max_message_bytes).await.map_err(StreamableHttpError::Client)?;
-        if body.is_truncated {
-            let error = invalid_response(too_large(self.max_message_bytes), id);
-            return Ok(StreamableHttpPostResponse::Json(error, session));
-        }
-        let message = serde_json::from_slice(&prune_deep_values(&body.bytes))
-            .unwrap_or_else(|_| invalid_response(NOT_A_MESSAGE.into(), id));
-        Ok(StreamableHttpPostResponse::Json(message, session))
     }
 
     async fn delete_session(

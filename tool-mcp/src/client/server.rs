@@ -11,6 +11,7 @@ use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tool_http::LONGEST_TIMEOUT;
 
 use super::config::{Endpoint, ServerConfig};
 use super::connection_manager::ConnectionManager;
@@ -86,10 +87,9 @@ impl McpServer {
         let config = match url.as_ref().parse::<Url>() {
             Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => {
                 let name = url.host_str().unwrap_or_default().to_owned();
-                let secrets = url_secrets(&url);
-                let http = HttpConfig { url, headers: HeaderMap::new() };
+                let http = HttpConfig { url: url.clone(), headers: HeaderMap::new() };
                 let mut config = ServerConfig::new(name, Endpoint::Http(http));
-                secrets.iter().for_each(|secret| config.redactor.add(secret));
+                config.redactor.add_url(&url);
                 Ok(config)
             }
             _ => Err(McpError::invalid_url()),
@@ -224,7 +224,7 @@ impl McpServer {
         };
         secret.set_sensitive(true);
         http.headers.insert(name, secret);
-        config.redactor.add(value.expose_secret());
+        config.redactor.add_header(value.expose_secret());
         self
     }
 
@@ -233,7 +233,7 @@ impl McpServer {
     pub fn bearer_token(self, token: impl Into<SecretString>) -> Self {
         let token = token.into();
         let value = format!("Bearer {}", token.expose_secret());
-        self.set(|config| config.redactor.add(token.expose_secret())).header(AUTHORIZATION.as_str(), value)
+        self.header(AUTHORIZATION.as_str(), value)
     }
 
     /// Sets the longest time for a response, and for the list of tools as a whole; 60 seconds by default. For a call, the time
@@ -241,7 +241,7 @@ impl McpServer {
     /// the server.
     #[must_use]
     pub fn timeout(self, timeout: Duration) -> Self {
-        self.set(|config| config.timeout = timeout)
+        self.set(|config| config.timeout = timeout.min(LONGEST_TIMEOUT))
     }
 
     /// Sets the longest time for connecting, 60 seconds by default, as a process may have to be installed first.
@@ -371,19 +371,6 @@ impl McpServer {
         tools.tools().await?;
         Ok(tools)
     }
-}
-
-/// Returns the user info and the values of the query, as they are in the URL and decoded.
-fn url_secrets(url: &Url) -> Vec<String> {
-    let user_info = [Some(url.username()), url.password()].into_iter().flatten();
-    let pairs = url.query().unwrap_or_default().split('&');
-    let values = pairs.map(|pair| pair.split_once('=').map_or(pair, |(_, value)| value));
-    let decode = |encoded: &str| {
-        let mut single = url.clone();
-        single.set_query(Some(&encoded.replace('&', "%26").replace('=', "%3D")));
-        single.query_pairs().next().map(|(name, _)| name.into_owned()).unwrap_or_default()
-    };
-    user_info.chain(values).flat_map(|secret| [secret.to_owned(), decode(secret)]).collect()
 }
 
 /// Shows only the name of the server, because arguments and headers may be secrets.

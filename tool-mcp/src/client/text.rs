@@ -18,5 +18,33 @@ pub(super) fn truncate(text: &str, max_chars: usize) -> String {
 
 /// Shortens the name of a tool for a message, on one line.
 pub(super) fn truncate_name(name: &str) -> String {
-    truncate(name, MAX_QUOTED_NAME_CHARS).replace(char::is_control, " ")
+    printable(&truncate(name, MAX_QUOTED_NAME_CHARS)).replace(['\n', '\t'], " ")
+}
+
+/// Replaces characters that control a terminal, or make a text appear other than it is. Line breaks and tabs remain.
+pub(super) fn printable(text: &str) -> String {
+    let is_deceptive = |c: char| {
+        c.is_control() && !matches!(c, '\n' | '\t')
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+            || matches!(c, '\u{e0000}'..='\u{e007f}')
+    };
+    text.replace(is_deceptive, " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replaces_what_deceives_a_reader() {
+        let table = [
+            ("größe 東京 🚪\n\ta", "größe 東京 🚪\n\ta"),
+            ("a\u{1b}[2Jb\r\0", "a [2Jb  "),
+            ("a\u{202e}b\u{2066}c\u{200b}d\u{feff}\u{e0041}", "a b c d  "),
+        ];
+        for (text, expected) in table {
+            assert_eq!(printable(text), expected);
+        }
+        assert_eq!(truncate_name("a\nb\tc\u{85}d"), "a b c d");
+    }
 }

@@ -8,6 +8,7 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Proxy, Url, redirect};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::Semaphore;
+use tool_http::LONGEST_TIMEOUT;
 use tool_http::client::{Redactor, new_client};
 
 use super::{OpenAi, read_variable};
@@ -143,14 +144,14 @@ impl OpenAiBuilder {
 
     /// Limits the time to connect. The default is five seconds.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.connect_timeout = timeout;
+        self.connect_timeout = timeout.min(LONGEST_TIMEOUT);
         self
     }
 
     /// Limits the time between two reads, before the response and in the middle of it. The default is ten minutes. The total
     /// duration of a response is not limited.
     pub fn read_timeout(mut self, timeout: Duration) -> Self {
-        self.read_timeout = timeout;
+        self.read_timeout = timeout.min(LONGEST_TIMEOUT);
         self
     }
 
@@ -234,7 +235,8 @@ impl OpenAiBuilder {
         let values = headers_with_secrets.map(|(_, value)| value.clone()).chain(query_values(&base_url));
         let values = values.filter(|value| value.expose_secret().len() >= MIN_SECRET_BYTES);
         let mut redactor = Redactor::new("[key]", 1);
-        key.iter().cloned().chain(values).for_each(|secret| redactor.add(secret.expose_secret()));
+        key.iter().for_each(|key| redactor.add(key.expose_secret()));
+        values.for_each(|value| redactor.add_header(value.expose_secret()));
         if self.max_concurrent_requests == Some(0) {
             return Err(Error::config("`max_concurrent_requests` must be at least 1"));
         }

@@ -1,12 +1,17 @@
 //! Parsing of requests that both APIs share.
 
+use std::collections::HashSet;
+
 use axum::http::StatusCode;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tool_core::Message;
 use tool_core::model::{ResponseFormat, ToolChoice, ToolDefinition, ToolDefinitions};
+use tool_core::{Message, ToolCall};
 
 use super::error::ApiError;
+
+/// The largest number of calls in one message.
+const MAX_CALLS: usize = 1000;
 
 /// Parses the body of a request.
 pub(super) fn parse_body<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
@@ -77,19 +82,27 @@ pub(super) fn json_format(name: String, schema: Value, strict: Option<bool>) -> 
     if strict == Some(true) { format } else { format.without_strict() }
 }
 
-/// Checks that every call is followed by its result, as models require.
+/// Checks that every call is followed by its result, as models require, and that a message has no more calls than an agent can
+/// replay in reasonable time.
 pub(super) fn check_results(messages: &[Message], param: &str) -> Result<(), ApiError> {
-    let mut open: Vec<&str> = Vec::new();
+    let (mut calls, mut answered) = (&[][..], HashSet::new());
     let end = [None];
     for message in messages.iter().map(Some).chain(end) {
         if let Some(Message::Tool(result)) = message {
-            open.retain(|id| *id != result.call_id);
-        } else if let Some(id) = open.first() {
-            let message = format!("the call `{id}` has no result; send its result right after the call");
+            answered.insert(&*result.call_id);
+            continue;
+        }
+        if let Some(open) = calls.iter().find(|call: &&ToolCall| !answered.contains(&*call.id)) {
+            let message =
+                format!("the call `{}` has no result; send its result right after the call", open.id);
             return Err(ApiError::invalid(param, message));
         }
+        (calls, answered) = (&[], HashSet::new());
         if let Some(Message::Assistant(message)) = message {
-            open = message.tool_calls.iter().map(|call| &*call.id).collect();
+            calls = &message.tool_calls;
+        }
+        if calls.len() > MAX_CALLS {
+            return Err(ApiError::invalid(param, format!("a message has more than {MAX_CALLS} calls")));
         }
     }
     Ok(())
