@@ -130,7 +130,7 @@ impl fmt::Display for StopReason {
             Self::MaxOutputChars(limit) => write!(
                 f,
                 "the calls returned more than {limit} characters; raise `max_run_output_chars`, \
-                 or limit each call with `max_output`"
+                 or limit each call with `max_output_chars`"
             ),
             Self::RepeatedCall(tool) => write!(
                 f,

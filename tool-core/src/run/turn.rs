@@ -157,9 +157,8 @@ impl CallRecord {
             self.definition_hash.get_or_insert_default();
         }
         let Some(policy) = self.policy else { return };
-        let same =
-            || finished.iter().rev().filter(|one| one.was_executed_as(call)).find_map(ToolExecution::output);
-        if let Some(output) = if policy.pure { same() } else { None } {
+        let mut same = finished.iter().rev().filter(|one| policy.pure && one.was_executed_as(call));
+        if let Some(output) = same.find_map(ToolExecution::output) {
             self.outcome = Some(ToolExecution::new(call.clone(), Ok(output.clone())).into_reused());
         } else if self.is_outcome_unknown() {
             self.outcome = Some(ToolExecution::new(call.clone(), Err(ToolError::outcome_unknown())));
