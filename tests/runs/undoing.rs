@@ -323,6 +323,33 @@ async fn refuses_tools_that_are_named_like_an_undo_tool() {
     assert_eq!(error.to_string(), format!("the tools of the question cannot be offered: {RESERVED}"));
 }
 
+/// A source cannot name the undo tool of another one that is not the agent.
+#[tokio::test]
+async fn refuses_tools_that_another_source_would_undo() {
+    let foreign = |_| {
+        #[tool(undo = "cancel")]
+        fn reserve(what: String) -> String {
+            what
+        }
+        tools![reserve]
+    };
+    let script =
+        || ScriptedModel::new().calls_all([("reserve", r#"{"what": "train"}"#)]).calls("fatal", "{}");
+    let agent = || Agent::builder(script()).tools(tools![fatal]);
+    let refusal = "the tools of the tool provider `shop` cannot be offered: \
+                   the tool `reserve` is undone by `cancel`, which does not exist; add it with `undo_tools`";
+    let desk = agent().tool_provider(ByTurn("desk", |_| tools![book, cancel]));
+    let error = desk.tool_provider(ByTurn("shop", foreign)).build().unwrap().ask("Book").await.unwrap_err();
+    assert_eq!(error.to_string(), refusal);
+    let shop = agent().tool_provider(ByTurn("shop", foreign)).build().unwrap();
+    let error = shop.ask("Book").tools(tools![book, cancel]).await.unwrap_err();
+    assert_eq!(error.to_string(), refusal);
+    // The agent's own tool undoes those of its providers.
+    let own = agent().undo_tools(tools![cancel]).tool_provider(ByTurn("shop", foreign)).build().unwrap();
+    let error = own.ask("Book").await.unwrap_err();
+    assert_eq!(undone_texts(error.run().undo_executions()), ["train undone, which gave train"]);
+}
+
 /// The run is stored when the undo tool is about to be called, and resumed with more tools.
 #[tokio::test]
 async fn a_restored_run_is_undone_by_the_authors_tools_alone() {

@@ -306,3 +306,54 @@ fn a_state_can_be_read_however_deep_the_data_of_an_output_is() {
         assert_eq!(kept.collect::<Vec<_>>(), [is_kept; 2], "{levels}");
     }
 }
+
+/// Returns the run restored from its state without one field of its only call.
+fn without(run: &Run, field: &str) -> Run {
+    let mut state = serde_json::to_value(run).unwrap();
+    let call = &mut state["stage"]["calling"]["calls"][0];
+    assert!(call.as_object_mut().unwrap().remove(field).is_some(), "{field}");
+    serde_json::from_value(state).unwrap()
+}
+
+/// A field that is missing from a stored state approves and repeats nothing.
+#[test]
+fn a_state_without_an_outcome_or_a_start_executes_nothing() {
+    let both = || ["a", "b"].map(|id| ToolCall::new(id, "work", "{}"));
+    let calling_both = |tools: &ToolDefinitions| {
+        let mut run = Run::new([Message::user("Go")]);
+        run.record_response(ChatResponse::new(AssistantMessage::default().with_tool_calls(both()))).unwrap();
+        let _ = run.next(tools);
+        run
+    };
+    let asking = tools(|policy| policy.needs_approval = true);
+    let mut denied = calling_both(&asking);
+    denied.resolve_approval("a", Approval::deny("no")).unwrap();
+    let mut restored = without(&denied, "outcome");
+    assert!(matches!(restored.next(&asking), Step::NeedsApproval(calls) if calls.len() == 2));
+
+    let once = tools(|policy| policy.at_most_once = true);
+    let mut begun = calling_both(&once);
+    begun.begin_call("a").unwrap();
+    let mut done = begun.clone();
+    done.record_result(ToolExecution::new(both()[0].clone(), Ok(ToolOutput::text("1")))).unwrap();
+    for mut restored in [without(&begun, "is_begun"), without(&done, "outcome")] {
+        assert!(
+            matches!(restored.next(&once), Step::CallTools(calls) if calls.len() == 1 && calls[0].id == "b")
+        );
+        let (_, execution) = restored.current_calls().next().unwrap();
+        let error = execution.unwrap().outcome().unwrap_err();
+        assert_eq!(error.kind(), ToolErrorKind::OutcomeUnknown);
+    }
+}
+
+/// The present definition allows fewer attempts than the one under which the call failed.
+#[test]
+fn a_call_is_not_repeated_more_often_than_the_present_policy_allows() {
+    let mut run = calling();
+    let _ = run.next(&tools(|policy| policy.attempts = 2));
+    run.begin_call("a").unwrap();
+    run.record_result(failed(ToolError::failed("busy"))).unwrap();
+    let mut restored: Run = serde_json::from_str(&serde_json::to_string(&run).unwrap()).unwrap();
+    assert!(matches!(restored.next(&tools(|_| {})), Step::CallModel(_)));
+    assert!(matches!(run.next(&tools(|policy| policy.attempts = 2)), Step::CallTools(_)));
+}

@@ -71,7 +71,7 @@ impl CallExecutor {
     }
 }
 
-/// Waits before an attempt other than the first, if the runtime has timers.
+/// Waits before an attempt other than the first. Without a tokio runtime, whose timers must be enabled, it does not wait.
 async fn delay_before(attempt: u32) {
     if tokio::runtime::Handle::try_current().is_ok() {
         let doublings = attempt.saturating_sub(2).min(16);

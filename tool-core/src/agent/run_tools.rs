@@ -18,13 +18,13 @@ pub(super) struct RunTools {
     question: Result<ToolSet, ToolSetError>,
     /// The agent's tools and those of the question, once they are joined.
     own: Option<ToolSet>,
-    undo: UndoTools,
     /// The same, with those of the providers that are asked once per run.
     with_static: Option<ToolSet>,
     /// The last result of each provider that is asked in every turn.
     dynamic: Vec<ToolSet>,
     /// All tools of this turn before a hook changed them.
     resolved: Option<ToolSet>,
+    undo: UndoTools,
 }
 
 type Resolving<'a> = Pin<Box<dyn Future<Output = Result<ToolSet, RunErrorKind>> + Send + 'a>>;
@@ -41,10 +41,10 @@ impl RunTools {
             context,
             question,
             own: None,
-            undo,
             with_static: None,
             dynamic: Vec::new(),
             resolved: None,
+            undo,
         }
     }
 

@@ -30,6 +30,13 @@ struct UndoTool {
     set: ToolSet,
 }
 
+impl UndoTool {
+    /// Returns `true` if it may undo the tools of this source.
+    fn is_for(&self, source: Source) -> bool {
+        self.source == source || self.source == Source::Agent
+    }
+}
+
 impl UndoTools {
     /// Binds the tools that the agent has only to undo others.
     pub(super) fn new(hidden: &ToolSet) -> Self {
@@ -57,7 +64,7 @@ impl UndoTools {
         for definition in tools.definitions().iter() {
             let Some(name) = definition.undo() else { continue };
             let undoes = Some(definition.name().to_owned());
-            let bound = self.0.iter_mut().find(|one| one.name == name);
+            let bound = self.0.iter_mut().find(|one| one.name == name && one.is_for(source));
             match (bound, tools.get(name)) {
                 (Some(bound), None) => bound.undoes = bound.undoes.take().or(undoes),
                 (Some(bound), Some(_)) => (bound.undoes, bound.set) = (undoes, tools.clone()),
@@ -67,15 +74,21 @@ impl UndoTools {
                 (None, None) => {}
             }
         }
-        self.check(tools)
+        self.check_if(tools, |one| one.is_for(source))
     }
 
     /// Fails if the calls of one of these tools cannot be undone as declared.
     pub(super) fn check(&self, tools: &ToolSet) -> Result<(), BuildError> {
+        self.check_if(tools, |_| true)
+    }
+
+    /// Fails if the calls of one of these tools cannot be undone as declared by the bound tools that the filter admits.
+    fn check_if(&self, tools: &ToolSet, filter: impl Fn(&UndoTool) -> bool) -> Result<(), BuildError> {
         for definition in tools.definitions().iter() {
             let Some(undo) = definition.undo() else { continue };
             let (tool, undo) = (definition.name().to_owned(), undo.to_owned());
-            let Some(undoing) = self.set_with(&undo).and_then(|set| set.get(&undo)) else {
+            let bound = self.0.iter().find(|one| one.name == undo && filter(one));
+            let Some(undoing) = bound.and_then(|one| one.set.get(&undo)) else {
                 return Err(BuildErrorKind::MissingUndoTool { tool, undo }.into());
             };
             let takes = |name: &str| definition.parameters()["properties"].get(name).is_some();

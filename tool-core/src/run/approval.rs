@@ -159,7 +159,9 @@ impl Run {
         if approval == Approval::Defer {
             return Ok(());
         }
-        record.approval = ApprovalStatus::Granted;
+        if !matches!(approval, Approval::Deny(_)) {
+            record.approval = ApprovalStatus::Granted;
+        }
         let Some(Message::Assistant(message)) = self.messages.last_mut() else { return Ok(()) };
         let Some(call) = position.and_then(|position| message.tool_calls.get_mut(position)) else {
             return Ok(());

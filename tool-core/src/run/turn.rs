@@ -113,6 +113,13 @@ impl CallRecord {
         self.is_open() && self.is_started && self.policy.is_some_and(|policy| policy.at_most_once)
     }
 
+    /// Returns `true` if the call awaits an attempt that its tool does not allow: fewer are allowed than when it was stored, or
+    /// the stored state lacks the outcome or the start of the last one.
+    pub(super) fn has_no_attempts_left(&self) -> bool {
+        let allowed = self.policy.map_or(1, |policy| policy.attempts);
+        self.is_open() && !self.is_started && self.attempts > 0 && self.attempts >= allowed
+    }
+
     /// Returns the number of the running attempt, even if its start was not recorded.
     pub(super) fn current_attempt(&self) -> u32 {
         self.attempts.saturating_add(u32::from(!self.is_started))
@@ -157,12 +164,13 @@ impl CallRecord {
             self.definition_hash.get_or_insert_default();
         }
         let Some(policy) = self.policy else { return };
-        let same =
-            || finished.iter().rev().filter(|one| one.was_executed_as(call)).find_map(ToolExecution::output);
-        if let Some(output) = if policy.pure { same() } else { None } {
+        let mut same = finished.iter().rev().filter(|one| policy.pure && one.was_executed_as(call));
+        if let Some(output) = same.find_map(ToolExecution::output) {
             self.outcome = Some(ToolExecution::new(call.clone(), Ok(output.clone())).into_reused());
         } else if self.is_outcome_unknown() {
             self.outcome = Some(ToolExecution::new(call.clone(), Err(ToolError::outcome_unknown())));
+        } else if self.has_no_attempts_left() {
+            self.outcome = Some(ToolExecution::new(call.clone(), Err(ToolError::interrupted())));
         } else if policy.needs_approval && self.can_require_approval() {
             self.approval = ApprovalStatus::Pending;
         }

@@ -57,10 +57,14 @@ impl Run {
             if let Some(policy) = policy(&call.name) {
                 record.restrict(policy);
             }
-            if !record.is_outcome_unknown() {
+            let error = if record.is_outcome_unknown() {
+                ToolError::outcome_unknown()
+            } else if record.has_no_attempts_left() {
+                ToolError::interrupted()
+            } else {
                 return;
-            }
-            self.record_undo_result(ToolExecution::new(call, Err(ToolError::outcome_unknown())));
+            };
+            self.record_undo_result(ToolExecution::new(call, Err(error)));
         }
     }
 

@@ -42,7 +42,7 @@ impl AgentBuilder {
     }
 
     /// Limits the time that one run may take; time spent awaiting approval does not count. Work in flight at that moment is
-    /// dropped, which requires tokio's timers; without them the time is checked between two steps.
+    /// dropped in a tokio runtime, which must have its timers enabled; elsewhere the time is checked between two steps.
     #[must_use]
     pub fn max_time(mut self, time: Duration) -> Self {
         self.agent.limits.max_time = Some(time);

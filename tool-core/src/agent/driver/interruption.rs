@@ -79,7 +79,7 @@ where
         };
         let time_limit = async {
             match time_left {
-                // Without timers, the limit is checked between two steps.
+                // Without a runtime, the limit is checked between two steps.
                 Some(left) if tokio::runtime::Handle::try_current().is_ok() => tokio::time::sleep(left).await,
                 _ => future::pending().await,
             }
