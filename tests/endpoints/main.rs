@@ -1,6 +1,5 @@
 //! The client of OpenAI-compatible endpoints: requests, responses, streams and errors.
 
-mod audit;
 mod broken_streams;
 mod endpoint;
 mod faults;
@@ -10,5 +9,6 @@ mod reaching;
 mod responses;
 mod results;
 mod retrying;
+mod secrets;
 mod transcripts;
 mod wire;

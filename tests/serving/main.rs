@@ -3,7 +3,6 @@
 //! Responses are checked against the published schemas if these are available beside the repository.
 
 mod access;
-mod audit;
 mod caller;
 mod callers_tools;
 mod chat;
@@ -11,6 +10,7 @@ mod errors;
 mod events;
 mod going_away;
 mod guarding;
+mod hostile;
 mod own_client;
 mod owners;
 mod published;

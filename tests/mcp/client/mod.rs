@@ -1,8 +1,8 @@
 //! Tools of MCP servers, against servers of every kind, good and bad.
 
-mod audit;
 mod bounds;
 mod broken;
+mod hostile;
 mod listing;
 mod logs;
 mod pinning;

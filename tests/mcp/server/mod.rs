@@ -2,11 +2,11 @@
 //! protocol.
 
 mod approving;
-mod audit;
 mod calling;
 mod cancelling;
 pub(crate) mod client;
 mod guarding;
+mod hostile;
 mod limits;
 mod listing;
 mod notifications;
