@@ -23,7 +23,7 @@ const STACK: usize = 2 * 1024 * 1024;
 
 /// The size of a huge text, in bytes.
 fn huge() -> usize {
-    size(500_000, 10_000_000)
+    size(150_000, 10_000_000)
 }
 
 /// The limit of memory per byte of a call's text. A list of single digits is read as a list of pointers.
@@ -183,9 +183,9 @@ fn sets() -> Vec<(&'static str, ToolSet)> {
     ]
 }
 
-/// All sets, or in a sample every third one from a place that depends on the name of the case.
+/// All sets, or in a sample every fifth one from a place that depends on the name of the case.
 fn sets_for(case: &str) -> impl Iterator<Item = (&'static str, ToolSet)> {
-    let (first, step) = if is_exhaustive() { (0, 1) } else { (case.len() % 3, 3) };
+    let (first, step) = if is_exhaustive() { (0, 1) } else { (case.len() % 5, 5) };
     sets().into_iter().skip(first).step_by(step)
 }
 
@@ -345,7 +345,7 @@ fn parameter(schema: Value) -> Value {
 
 /// Returns a schema whose definitions each refer to the next, and the last to the first.
 fn circle(link: impl Fn(Value) -> Value) -> Value {
-    let count = size(300, 1_000);
+    let count = size(150, 1_000);
     let next = |number: usize| json!({ "$ref": format!("#/$defs/d{}", (number + 1) % count) });
     let definitions = (0..count).map(|number| (format!("d{number}"), link(next(number))));
     json!({ "properties": { "it": { "$ref": "#/$defs/d0" } }, "$defs": Map::from_iter(definitions) })
@@ -357,7 +357,7 @@ fn many_properties() -> Value {
 }
 
 fn many_references() -> Value {
-    let names = (0..size(2_000, 9_000)).map(|number| format!("{number:0100}"));
+    let names = (0..size(1_000, 9_000)).map(|number| format!("{number:0100}"));
     let definitions = names.clone().map(|name| (name, json!({ "type": "string" })));
     let properties = names.map(|name| (name.clone(), json!({ "$ref": format!("#/$defs/{name}") })));
     json!({ "properties": Map::from_iter(properties), "$defs": Map::from_iter(definitions) })
