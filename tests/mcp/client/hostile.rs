@@ -48,7 +48,7 @@ async fn a_stream_that_ends_is_not_reopened_at_once() {
         let opened = opened.lock().unwrap();
         let shortest = opened.windows(2).map(|pair| pair[1] - pair[0]).min().unwrap();
         assert!(
-            shortest >= Duration::from_millis(500),
+            shortest >= Duration::from_millis(200),
             "broken: {is_broken}, {shortest:?}, {}",
             opened.len()
         );

@@ -40,7 +40,7 @@ type Error = StreamableHttpError<reqwest::Error>;
 type Events = BoxStream<'static, Result<Sse, SseError>>;
 
 /// The bounds of the delay that a server requests before its stream is opened again: none at all would be an endless loop.
-const RETRY_DELAYS: (Duration, Duration) = (Duration::from_secs(1), MAX_STREAM_RETRY_DELAY);
+const RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(250), MAX_STREAM_RETRY_DELAY);
 
 /// A client that limits the size of responses.
 ///
