@@ -193,7 +193,7 @@ async fn a_connection_cut_at_any_byte_keeps_the_partial_response() {
     let begins = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap() + 4;
     let (whole, _) = answer_with(EVENTS, &body).await;
     let finish = answer.windows(21).rposition(|bytes| bytes == br#""finish_reason":"tool"#).unwrap();
-    let step = size(7, 1);
+    let step = size(13, 1);
     let cuts: Vec<_> = (begins..answer.len()).step_by(step).collect();
     let server = RawServer::answering_in_turn(cuts.iter().map(|end| answer[..*end].to_vec()).collect()).await;
     let model = model(&server.base_url());
@@ -237,7 +237,7 @@ fn check_garbage(body: &[u8]) {
 
 #[test]
 fn random_bytes_never_panic() {
-    let mut runner = TestRunner::new(cases(50, 100));
+    let mut runner = TestRunner::new(cases(25, 100));
     let garbage = prop::collection::vec(any::<u8>(), 0..2000);
     runner
         .run(&garbage, |body| {
@@ -266,7 +266,7 @@ fn garbled_streams_never_panic() {
             body
         },
     );
-    let mut runner = TestRunner::new(cases(60, 300));
+    let mut runner = TestRunner::new(cases(30, 300));
     runner
         .run(&garbled, |body| {
             check_garbage(&body);

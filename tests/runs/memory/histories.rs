@@ -54,7 +54,7 @@ fn texts_without_results(messages: &[Message]) -> Vec<String> {
 }
 
 proptest! {
-    #![proptest_config(cases(200, 2_000))]
+    #![proptest_config(cases(100, 2_000))]
 
     #[test]
     fn a_repaired_history_is_valid(history in history()) {
