@@ -15,6 +15,8 @@ use tool_openai::server::Server;
 
 const CALLERS: usize = 64;
 
+const MEBIBYTE: f64 = 1048576.0;
+
 /// The largest growth of the memory between two parts of the run.
 const MAX_GROWTH: f64 = 1.05;
 
@@ -138,8 +140,8 @@ pub(crate) async fn run(duration: Duration) -> Result<(), Box<dyn Error>> {
         "{} requests answered, {} abandoned, {:.1} MiB and then {:.1} MiB of memory",
         requests.answered.load(Ordering::Relaxed),
         requests.abandoned.load(Ordering::Relaxed),
-        earlier / 1048576.0,
-        later / 1048576.0,
+        earlier / MEBIBYTE,
+        later / MEBIBYTE,
     );
     if later > earlier * MAX_GROWTH {
         return Err("the memory grows".into());
@@ -149,7 +151,9 @@ pub(crate) async fn run(duration: Duration) -> Result<(), Box<dyn Error>> {
 
 /// Sends one request, streamed or not, and waits for its answer or disconnects.
 async fn request(agent: &Agent, round: usize, requests: &Requests) -> Result<(), String> {
-    let Some(tool) = TOOLS.get(round % (TOOLS.len() + 1)) else {
+    // After each of the tools comes a request that is abandoned. Every second pass is streamed.
+    let (pass, position) = (round / (TOOLS.len() + 1), round % (TOOLS.len() + 1));
+    let Some(tool) = TOOLS.get(position) else {
         let waiting = agent.ask("wait").into_future();
         if let Ok(answer) = tokio::time::timeout(Duration::from_millis(30), waiting).await {
             return Err(format!("`wait` was answered: {answer:?}"));
@@ -158,7 +162,7 @@ async fn request(agent: &Agent, round: usize, requests: &Requests) -> Result<(),
         return Ok(());
     };
     let failed = |error| format!("the request for `{tool}` failed: {error}");
-    let text = if round.is_multiple_of(2) {
+    let text = if pass.is_multiple_of(2) {
         agent.ask(*tool).await.map_err(failed)?.text().to_owned()
     } else {
         let mut events = agent.ask(*tool).stream();
@@ -184,7 +188,7 @@ async fn until(description: &str, is_reached: impl Fn() -> bool) -> Result<(), S
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    Err(format!("waited in vain until {description}"))
+    Err(format!("timed out waiting until {description}"))
 }
 
 /// Returns the memory of this process that is in use.

@@ -35,6 +35,19 @@ fn call(id: u32, tool: &str, arguments: Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": { "name": tool, "arguments": arguments } })
 }
 
+/// Sends a call over a connection of its own, whose response is not read.
+async fn open_call(server: &RunningServer, session: &str, call: &Value) -> TcpStream {
+    let body = call.to_string();
+    let mut stream = TcpStream::connect(server.address()).await.unwrap();
+    let head = format!(
+        "POST /mcp HTTP/1.1\r\nhost: localhost\r\nmcp-session-id: {session}\r\ncontent-type: application/json\r\n\
+         accept: application/json, text/event-stream\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all((head + &body).as_bytes()).await.unwrap();
+    stream
+}
+
 fn is_overloaded(response: &Response) -> bool {
     response.status() == 503 && response.headers()["retry-after"] == "1"
 }
@@ -86,14 +99,7 @@ async fn a_call_whose_connection_ended_is_still_in_flight() {
     let server = Server::new(tools![sum, wait]).context(witness.context()).max_concurrent_requests(1);
     let server = server.spawn("127.0.0.1:0").await.unwrap();
     let session = begin_session(&server).await;
-    let body = call(3, "wait", json!({})).to_string();
-    let mut stream = TcpStream::connect(server.address()).await.unwrap();
-    let head = format!(
-        "POST /mcp HTTP/1.1\r\nhost: localhost\r\nmcp-session-id: {session}\r\ncontent-type: application/json\r\n\
-         accept: application/json, text/event-stream\r\ncontent-length: {}\r\n\r\n",
-        body.len()
-    );
-    stream.write_all((head + &body).as_bytes()).await.unwrap();
+    let mut stream = open_call(&server, &session, &call(3, "wait", json!({}))).await;
     tokio::time::timeout(SOON, witness.started.notified()).await.unwrap();
     stream.shutdown().await.unwrap();
     // The server has closed the connection.
@@ -156,14 +162,7 @@ async fn disconnects_clients_that_do_not_read() {
     let server = Server::new(tools![much]).read_timeout(Duration::from_millis(200));
     let server = server.spawn("127.0.0.1:0").await.unwrap();
     let session = begin_session(&server).await;
-    let body = call(2, "much", json!({})).to_string();
-    let mut stream = TcpStream::connect(server.address()).await.unwrap();
-    let head = format!(
-        "POST /mcp HTTP/1.1\r\nhost: localhost\r\nmcp-session-id: {session}\r\ncontent-type: application/json\r\n\
-         accept: application/json, text/event-stream\r\ncontent-length: {}\r\n\r\n",
-        body.len()
-    );
-    stream.write_all((head + &body).as_bytes()).await.unwrap();
+    let mut stream = open_call(&server, &session, &call(2, "much", json!({}))).await;
     assert!(stream.read(&mut [0; 16]).await.unwrap() > 0, "the response has started");
     let stopped = tokio::time::timeout(SOON, server.stop()).await;
     stopped.expect("the server does not wait for a client that does not read").unwrap();
