@@ -13,6 +13,7 @@ mod further_turns;
 mod hostile;
 mod injecting;
 mod integers;
+mod invariants;
 mod options;
 mod providers;
 mod report;

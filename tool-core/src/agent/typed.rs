@@ -4,16 +4,19 @@ use std::fmt;
 use std::future::IntoFuture;
 use std::marker::PhantomData;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::agent::Ask;
+use crate::arguments::{Contract, Mode};
 use crate::model::{ResponseFormat, ReturnDirect, ToolDefinition, ToolPolicy};
 use crate::run::{Answer, RunError};
-use crate::tool::{FunctionTool, Tool, ToolContext, ToolFuture, ToolOutput};
+use crate::schema::{arguments_schema, arguments_schema_for_providers};
+use crate::tool::{
+    Tool, ToolArguments, ToolContext, ToolError, ToolFuture, ToolOutput, arguments_contract, decode_arguments,
+};
 use crate::toolset::ToolSet;
 
 /// The name of the tool that takes the answer of models that cannot be constrained to a schema.
@@ -102,7 +105,7 @@ impl<T: AnswerType> TypedAsk<T> {
                     Ok(_) => unreachable!("a run without the text of an answer has no answer"),
                 };
             };
-            match parser.parse(&text).await {
+            match parser.parse(&text) {
                 Ok(value) => return Ok((value, run.finish().await?)),
                 Err(why) => {
                     let hint = if by_tool { "; give your answer by calling `final_answer`" } else { "" };
@@ -129,10 +132,11 @@ impl<T> fmt::Debug for TypedAsk<T> {
     }
 }
 
-/// Parses answers as the arguments of a tool, so that they are repaired alike and all mistakes are reported at once.
+/// Parses answers like the arguments of a tool, so that they are repaired alike and all mistakes are reported at once.
 struct AnswerParser<T> {
-    tool: FunctionTool,
-    parsed: Arc<Mutex<Option<T>>>,
+    definition: ToolDefinition,
+    contract: Contract,
+    parse: fn(&str, &Contract) -> Result<T, ToolError>,
 }
 
 /// Wraps a value that is not an object: models and tools produce only objects.
@@ -143,43 +147,40 @@ struct Wrapped<T> {
 
 impl<T: AnswerType> AnswerParser<T> {
     fn new() -> Self {
-        let parsed = Arc::new(Mutex::new(None));
-        let slot = Arc::clone(&parsed);
-        let put = move |value: T| *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
+        match schemars::schema_for!(T).get("type").is_some_and(|kind| kind == "object") {
+            true => Self::of::<T>(|text, contract| Ok(decode_arguments(text, contract, Mode::default())?.0)),
+            false => Self::of::<Wrapped<T>>(|text, contract| {
+                let (wrapped, _) = decode_arguments::<Wrapped<T>>(text, contract, Mode::default())?;
+                Ok(wrapped.answer)
+            }),
+        }
+    }
+
+    fn of<Object: ToolArguments>(parse: fn(&str, &Contract) -> Result<T, ToolError>) -> Self {
+        let (parameters, _) = arguments_schema_for_providers(arguments_schema::<Object>());
         let description = "Gives the final answer to the user, once all the information for it is available";
-        let schema = schemars::schema_for!(T);
-        let tool = if schema.get("type").is_some_and(|kind| kind == "object") {
-            FunctionTool::new(FINAL_TOOL, put).with_description(description)
-        } else {
-            FunctionTool::new(FINAL_TOOL, move |wrapped: Wrapped<T>| put(wrapped.answer))
-                .with_description(description)
-        };
-        Self { tool, parsed }
+        let definition =
+            ToolDefinition::new(FINAL_TOOL).with_parameters(parameters).with_description(description);
+        Self { definition, contract: arguments_contract::<Object>(), parse }
     }
 
     fn format(&self) -> ResponseFormat {
-        ResponseFormat::json_schema("answer", self.tool.definition().parameters().clone())
+        ResponseFormat::json_schema("answer", self.definition.parameters().clone())
     }
 
     fn final_tool(&self) -> ToolSet {
         let policy = ToolPolicy { return_direct: ReturnDirect::Always, ..ToolPolicy::default() };
-        let tool = FinalTool(self.tool.definition().clone().with_policy(policy));
+        let tool = FinalTool(self.definition.clone().with_policy(policy));
         ToolSet::default().with(tool).expect("its name is valid, and it takes an object")
     }
 
-    async fn parse(&self, text: &str) -> Result<T, String> {
-        let result = self.tool.call(strip_fence(text), &ToolContext::new()).await;
-        let parsed = self.parsed.lock().unwrap_or_else(PoisonError::into_inner).take();
-        match (parsed, result) {
-            (Some(value), Ok(_)) => Ok(value),
-            (_, Err(error)) => {
-                // The answer was parsed as arguments, which the model does not know.
-                let error = error.to_string();
-                let wrong = error.strip_prefix("invalid arguments: ").unwrap_or(&error);
-                Err(format!("the answer does not have the requested form: {wrong}"))
-            }
-            (None, Ok(_)) => Err("the answer does not have the requested form".into()),
-        }
+    fn parse(&self, text: &str) -> Result<T, String> {
+        (self.parse)(text, &self.contract).map_err(|error| {
+            // The answer was parsed as arguments, which the model does not know.
+            let error = error.to_string();
+            let wrong = error.strip_prefix("invalid arguments: ").unwrap_or(&error);
+            format!("the answer does not have the requested form: {wrong}")
+        })
     }
 }
 
@@ -196,24 +197,10 @@ impl Tool for FinalTool {
     }
 }
 
-/// Removes the Markdown fence that models write around JSON.
-fn strip_fence(text: &str) -> &str {
-    let trimmed = text.trim();
-    let inside = trimmed.strip_prefix("```").and_then(|rest| rest.strip_suffix("```"));
-    match inside {
-        Some(inside) => inside.strip_prefix("json").unwrap_or(inside).trim(),
-        None => trimmed,
-    }
-}
-
-#[cfg(test)]
+#[cfg(all(test, feature = "testing"))]
 mod tests {
-    use super::strip_fence;
-
-    #[cfg(feature = "testing")]
     use crate::run::{RunErrorKind, StopReason};
 
-    #[cfg(feature = "testing")]
     #[tokio::test]
     async fn error_states_the_mistakes_of_the_answer_once() {
         let model = (0..3).fold(crate::testing::ScriptedModel::new(), |model, _| {
@@ -226,13 +213,5 @@ mod tests {
         let expected =
             "the model gave no valid answer: the answer does not have the requested form: `answer`: ";
         assert!(text.starts_with(expected), "{text}");
-    }
-
-    #[test]
-    fn strips_markdown_fences() {
-        for text in ["{}", " {} ", "```json\n{}\n```", "```\n{}```"] {
-            assert_eq!(strip_fence(text), "{}", "{text}");
-        }
-        assert_eq!(strip_fence("``` {}"), "``` {}");
     }
 }

@@ -34,28 +34,13 @@ pub(crate) fn parameters_schema(parameters: &[Parameter]) -> Value {
 }
 
 /// Returns the schemas of parameters exactly as their types define them, including the formats of numbers.
-#[inline]
-pub(crate) fn raw_parameters_schema(parameters: &[Parameter]) -> Value {
+pub(crate) fn exact_parameters_schema(parameters: &[Parameter]) -> Value {
     let mut generator = settings().into_generator();
     let mut properties = Map::new();
     for parameter in parameters {
         properties.insert(parameter.name.into(), (parameter.schema)(&mut generator).to_value());
     }
-    let mut object = Map::new();
-    object.insert("properties".into(), properties.into());
-    object.insert("$defs".into(), generator.take_definitions(false).into());
-    object.into()
-}
-
-/// Returns the schema of one parameter, for the repair and explanation of an argument.
-pub(crate) fn parameter_schema(parameter: &Parameter) -> Value {
-    let mut generator = generator();
-    let mut schema = (parameter.schema)(&mut generator);
-    let definitions = generator.take_definitions(true);
-    if !definitions.is_empty() {
-        schema.insert("$defs".into(), Value::Object(definitions));
-    }
-    schema.to_value()
+    json!({ "properties": properties, "$defs": generator.take_definitions(false) })
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
+use super::budget::MAX_DEPTH;
 use crate::arguments::MAX_REPORT_BYTES;
-use crate::arguments::explain::MAX_DEPTH;
 
 /// The number of names that are compared one by one.
 const MAX_FEW: usize = 12;

@@ -1,11 +1,8 @@
 //! Typed access to the arguments of a call before it is executed.
 
-use std::sync::{Arc, Mutex, PoisonError};
-
-use futures_util::FutureExt;
-
+use crate::arguments::Mode;
 use crate::model::ToolCall;
-use crate::tool::{FunctionTool, ReadMode, Tool, ToolArguments, ToolContext, ToolError};
+use crate::tool::{ToolArguments, ToolError, arguments_contract, decode_arguments};
 
 impl ToolCall {
     /// Parses the arguments as a type of the application, for decisions that depend on them: see
@@ -31,21 +28,10 @@ impl ToolCall {
     /// # Errors
     ///
     /// Returns the error that the model would read if the arguments do not match the type.
-    pub fn arguments_as<T: ToolArguments + Send>(&self) -> Result<T, ToolError> {
-        let parsed = Arc::new(Mutex::new(None));
-        let slot = Arc::clone(&parsed);
-        let store = move |arguments: T| {
-            *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(arguments);
-        };
-        let mode = ReadMode { is_strict: false, ignores_unknown: true };
-        let context = ToolContext::new().with_call(self, mode);
-        let outcome = FunctionTool::new(&*self.name, store).call(&self.arguments, &context).now_or_never();
-        let parsed = parsed.lock().unwrap_or_else(PoisonError::into_inner).take();
-        match (parsed, outcome) {
-            (Some(arguments), _) => Ok(arguments),
-            (None, Some(Err(error))) => Err(error),
-            (None, _) => Err(ToolError::invalid_arguments("the arguments do not match the type")),
-        }
+    pub fn arguments_as<T: ToolArguments>(&self) -> Result<T, ToolError> {
+        let mode = Mode { is_strict: false, ignores_unknown: true };
+        let (arguments, _) = decode_arguments(&self.arguments, &arguments_contract::<T>(), mode)?;
+        Ok(arguments)
     }
 }
 

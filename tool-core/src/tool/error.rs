@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::output::truncate_text;
-use crate::arguments::{MAX_NAME_CHARS, list, nearest};
+use crate::arguments::{ArgumentErrors, MAX_NAME_CHARS, list, nearest};
 
 /// The error of a call that produced no output. By default it is reported to the model, and the run continues.
 ///
@@ -257,6 +257,12 @@ impl fmt::Debug for ToolError {
 
 /// Has no source: the message already contains the tool's error and its sources.
 impl Error for ToolError {}
+
+impl From<ArgumentErrors> for ToolError {
+    fn from(ArgumentErrors(text): ArgumentErrors) -> Self {
+        Self::invalid_arguments(text)
+    }
+}
 
 #[cfg(test)]
 mod tests {

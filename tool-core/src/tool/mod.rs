@@ -10,16 +10,16 @@ mod error;
 mod execution;
 pub(crate) mod future;
 mod message;
-pub(crate) mod object;
-mod output;
+pub(crate) mod output;
 mod strict;
 pub(crate) mod timing;
 
 use std::panic::Location;
 
 pub use self::closure::{FunctionTool, ToolArguments, ToolHandler};
+pub(crate) use self::closure::{arguments_contract, decode_arguments};
 pub use self::context::{Attempt, IdempotencyKey, Injection, Progress, ToolContext, ToolProgress, Undone};
-pub(crate) use self::context::{AttemptContext, ProgressSink, ReadMode};
+pub(crate) use self::context::{AttemptContext, ProgressSink};
 #[cfg(feature = "dynamic")]
 pub use self::dynamic::{DynamicTool, DynamicToolError, DynamicToolErrorKind};
 pub use self::error::{ToolError, ToolErrorKind};

@@ -1,9 +1,11 @@
 //! Tools whose schema the provider enforces on the model.
 
 use std::panic::Location;
+use std::sync::OnceLock;
 
-use crate::arguments::without_omitted;
+use crate::arguments::{duplicate_members, without_omitted};
 use crate::model::{StrictError, ToolDefinition};
+use crate::schema::{SchemaOf, Shape};
 use crate::tool::{Injection, Tool, ToolContext, ToolFuture};
 
 /// A tool with a strict definition.
@@ -13,26 +15,31 @@ use crate::tool::{Injection, Tool, ToolContext, ToolFuture};
 pub(crate) struct StrictTool<T> {
     tool: T,
     definition: ToolDefinition,
+    /// The form of the tool's own parameters.
+    shape: OnceLock<Shape>,
 }
 
 impl<T: AsRef<dyn Tool>> StrictTool<T> {
-    #[inline]
     pub(crate) fn new(tool: T) -> Result<Self, StrictError> {
         let definition = tool.as_ref().definition().clone().into_strict()?;
-        Ok(Self { tool, definition })
+        Ok(Self { tool, definition, shape: OnceLock::new() })
     }
 }
 
 impl<T: AsRef<dyn Tool> + Send + Sync> Tool for StrictTool<T> {
-    #[inline]
     fn definition(&self) -> &ToolDefinition {
         &self.definition
     }
 
-    #[inline]
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
         let tool = self.tool.as_ref();
-        match without_omitted(tool.definition().parameters(), arguments) {
+        // Of a text that is refused for its duplicates, nothing must be removed before.
+        if !arguments.contains("null") || !duplicate_members(arguments).is_empty() {
+            return tool.call(arguments, context);
+        }
+        let parse = || Shape::parse(tool.definition().parameters(), SchemaOf::Document);
+        let shape = self.shape.get_or_init(parse);
+        match without_omitted(shape, shape.root(), arguments) {
             None => tool.call(arguments, context),
             Some(arguments) => ToolFuture::wrapping(async move {
                 let mut call = tool.call(&arguments, context);
@@ -42,12 +49,10 @@ impl<T: AsRef<dyn Tool> + Send + Sync> Tool for StrictTool<T> {
         }
     }
 
-    #[inline]
     fn injections(&self) -> Option<&[Injection]> {
         self.tool.as_ref().injections()
     }
 
-    #[inline]
     fn declared_at(&self) -> Option<&'static Location<'static>> {
         self.tool.as_ref().declared_at()
     }

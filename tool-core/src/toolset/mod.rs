@@ -23,9 +23,10 @@ pub use self::provider::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
 pub use self::registry::{Registration, registered};
 pub use self::report::{Finding, FindingKind, ToolCost, ToolReport};
 pub use self::toolbox::{Method, Toolbox, toolbox_tool_set};
+use crate::arguments::Mode;
 use crate::model::{ToolDefinition, ToolDefinitions};
 use crate::tool::declared::DeclaredTool;
-use crate::tool::{Budget, ReadMode, Tool, ToolFuture};
+use crate::tool::{Budget, Tool, ToolFuture};
 
 /// An ordered set of tools with unique names.
 ///
@@ -65,7 +66,7 @@ struct Shared {
 /// Settings that apply to all tools of a set.
 #[derive(Clone, Copy, Default)]
 struct Settings {
-    reading: ReadMode,
+    reading: Mode,
     budget: Option<Budget>,
 }
 
@@ -212,7 +213,7 @@ impl ToolSet {
             (Self::from_refs(tools)?, left.reading.ignores_unknown && right.reading.ignores_unknown)
         };
         let is_strict = left.reading.is_strict || right.reading.is_strict;
-        let reading = ReadMode { is_strict, ignores_unknown };
+        let reading = Mode { is_strict, ignores_unknown };
         let budget = Budget::tighter(left.budget, right.budget);
         Ok(union.with_settings(Settings { reading, budget }))
     }
@@ -278,7 +279,7 @@ impl ToolSet {
     /// Disables the repair of arguments: arguments that do not have the form that the schema requires are an error.
     #[must_use]
     pub fn strict_arguments(self) -> Self {
-        let reading = ReadMode { is_strict: true, ..self.0.settings.reading };
+        let reading = Mode { is_strict: true, ..self.0.settings.reading };
         self.with_reading(reading)
     }
 
@@ -290,11 +291,11 @@ impl ToolSet {
     /// tools of this crate; a hand-written [`Tool`] receives the arguments unchanged.
     #[must_use]
     pub fn ignore_unknown_arguments(self) -> Self {
-        let reading = ReadMode { ignores_unknown: true, ..self.0.settings.reading };
+        let reading = Mode { ignores_unknown: true, ..self.0.settings.reading };
         self.with_reading(reading)
     }
 
-    fn with_reading(self, reading: ReadMode) -> Self {
+    fn with_reading(self, reading: Mode) -> Self {
         let settings = Settings { reading, ..self.0.settings };
         self.with_settings(settings)
     }
@@ -435,7 +436,7 @@ mod tests {
             assert_eq!(ignores(set), *expected, "{position}");
         }
         let both = union(plain().strict_arguments(), ignoring(other()));
-        assert_eq!(both.0.settings.reading, ReadMode { is_strict: true, ignores_unknown: false });
+        assert_eq!(both.0.settings.reading, Mode { is_strict: true, ignores_unknown: false });
         assert!(union(none().strict_arguments(), other()).0.settings.reading.is_strict);
         assert!(union(other(), none().strict_arguments()).0.settings.reading.is_strict);
     }

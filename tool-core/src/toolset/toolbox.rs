@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::arguments::Parameter;
 use crate::model::ToolDefinition;
-use crate::tool::declared::{Arguments, Declaration, Defined, Details, ToolName, as_dyn};
+use crate::tool::declared::{Arguments, Declaration, Defined, Details, ToolName};
 use crate::tool::future::Pending;
 use crate::tool::{Injection, Tool, ToolContext, ToolFuture};
 use crate::toolset::ToolSet;
@@ -66,7 +66,7 @@ impl<S> Method<S> {
         details: Option<&'static Details>,
         call: Call<S>,
     ) -> Self {
-        Self { declaration: Declaration::new(name, description, parameters, as_dyn(details)), call }
+        Self { declaration: Declaration::new(name, description, parameters, details), call }
     }
 }
 

@@ -78,7 +78,7 @@ fn expand_injection(parameter: &InjectedParameter, private: &TokenStream) -> Tok
     quote_spanned!(parameter.span=> #private::Injection::new::<#ty>() #optional)
 }
 
-/// `ParameterDetails::new(0, &[&Range::of::<u8>(…)], None)`
+/// `ParameterDetails::new(0, &[Limit::range::<u8>(…)], None)`
 fn expand_parameter(
     index: usize,
     parameter: &ModelParameter,
@@ -89,15 +89,10 @@ fn expand_parameter(
     let length = parameter.length.as_ref().map(|length| expand_length(parameter, length, private));
     let pattern = parameter.pattern.as_ref().map(|pattern| {
         let ty = &parameter.ty;
-        quote_spanned! {ty.span()=>
-            #private::Pattern::new::<#ty>(#pattern, || {
-                static __PATTERN: #private::PatternCell = #private::PatternCell::new();
-                #private::compiled(&__PATTERN, #pattern)
-            })
-        }
+        quote_spanned!(ty.span()=> #private::Limit::pattern::<#ty>(#pattern))
     });
     let limits = [range, length, pattern].into_iter().flatten();
-    let limits: Vec<_> = limits.map(|limit| static_ref(tool, limit)).collect();
+    let limits: Vec<_> = limits.collect();
     let example = parameter.example.as_ref().map(|example| quote!(|| #private::example(&(#example))));
     if limits.is_empty() && example.is_none() {
         return None;
@@ -122,7 +117,7 @@ fn expand_range(parameter: &ModelParameter, range: &ExprRange, private: &TokenSt
     };
     let (lowest, highest, is_open) = (bound(&range.start), bound(&range.end), is_open(range));
     quote_spanned! {ty.span()=>
-        #private::Range::new::<#ty>(|| #private::Bounds { lowest: #lowest, highest: #highest, is_open: #is_open })
+        #private::Limit::range::<#ty>(|| #private::Bounds { lowest: #lowest, highest: #highest, is_open: #is_open })
     }
 }
 
@@ -130,7 +125,7 @@ fn expand_length(parameter: &ModelParameter, length: &ExprRange, private: &Token
     let ty = &parameter.ty;
     let (shortest, longest) = (expand_option(length.start.as_ref()), expand_option(length.end.as_ref()));
     let is_open = is_open(length);
-    quote_spanned!(ty.span()=> #private::Length::new::<#ty>(#shortest, #longest, #is_open))
+    quote_spanned!(ty.span()=> #private::Limit::length::<#ty>(#shortest, #longest, #is_open))
 }
 
 fn is_open(range: &ExprRange) -> bool {

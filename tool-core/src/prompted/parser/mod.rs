@@ -5,7 +5,6 @@
 
 mod calls;
 mod detector;
-mod lenient_json;
 mod states;
 #[cfg(test)]
 mod tests;

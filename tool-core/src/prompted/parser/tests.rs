@@ -364,7 +364,7 @@ proptest! {
 
     #[test]
     fn converted_json_is_valid(text in "[\\[\\](){}'\",:\\\\ntrueTruNon0-9.e \n]{0,40}") {
-        if let Ok(json) = super::lenient_json::to_json(&text) {
+        if let Ok(json) = crate::arguments::to_json(&text) {
             prop_assert!(serde_json::from_str::<serde::de::IgnoredAny>(&json).is_ok(), "{json}");
         }
     }

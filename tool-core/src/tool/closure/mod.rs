@@ -2,7 +2,6 @@
 
 mod handler;
 
-use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 use std::panic::Location;
@@ -10,14 +9,12 @@ use std::panic::Location;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 pub use self::handler::ToolHandler;
-use super::object::ObjectTool;
-use crate::arguments::{LimitViolation, explain, schema_limits};
+use crate::arguments::{Contract, Mode, Refused, Repair, Target, Typed, decode_object};
 use crate::model::ToolDefinition;
-use crate::schema;
-use crate::tool::{Tool, ToolContext, ToolFuture, object};
+use crate::schema::{self, SchemaOf, Shape};
+use crate::tool::{Tool, ToolContext, ToolError, ToolFuture};
 
 /// The arguments of a [`FunctionTool`]: a struct that derives `serde::Deserialize` and `schemars::JsonSchema`. Each field
 /// is an argument.
@@ -71,8 +68,7 @@ impl<T: DeserializeOwned + JsonSchema + 'static> ToolArguments for T {}
 pub struct FunctionTool {
     definition: ToolDefinition,
     declared_at: &'static Location<'static>,
-    /// The schema of the arguments' type, if it contains limits that deserializing the type does not enforce.
-    type_limits: Option<Value>,
+    contract: Contract,
     code: Box<dyn Code>,
 }
 
@@ -93,8 +89,10 @@ impl FunctionTool {
         Handler::Arguments: ToolArguments,
         Marker: 'static,
     {
-        let code = Typed { function, marker: PhantomData };
-        Self::from_code(name.into(), Box::new(code), Location::caller())
+        let code = Function { function, marker: PhantomData };
+        let contract = arguments_contract::<Handler::Arguments>();
+        let schema = schema::arguments_schema::<Handler::Arguments>();
+        Self::from_code(name.into(), schema, contract, Box::new(code), Location::caller())
     }
 
     /// Returns this tool with a description for the model, which replaces the doc comment of the arguments' struct.
@@ -104,16 +102,20 @@ impl FunctionTool {
         self
     }
 
-    fn from_code(name: String, code: Box<dyn Code>, declared_at: &'static Location<'static>) -> Self {
-        let schema = code.schema();
-        let type_limits = schema_limits::has_limits(&schema).then(|| schema.clone());
+    fn from_code(
+        name: String,
+        schema: Value,
+        contract: Contract,
+        code: Box<dyn Code>,
+        declared_at: &'static Location<'static>,
+    ) -> Self {
         let (parameters, documentation) = schema::arguments_schema_for_providers(schema);
         let definition = ToolDefinition::new(name).with_parameters(parameters);
         let definition = match documentation {
             Some(documentation) => definition.with_description(documentation),
             None => definition,
         };
-        Self { definition, declared_at, type_limits, code }
+        Self { definition, declared_at, contract, code }
     }
 }
 
@@ -123,7 +125,7 @@ impl Tool for FunctionTool {
     }
 
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
-        object::call(self, arguments, context)
+        self.code.call(arguments, &self.contract, context)
     }
 
     fn declared_at(&self) -> Option<&'static Location<'static>> {
@@ -138,85 +140,66 @@ impl fmt::Debug for FunctionTool {
     }
 }
 
-impl ObjectTool for FunctionTool {
-    fn parameters(&self) -> &Value {
-        self.definition.parameters()
-    }
-
-    fn schema(&self) -> Cow<'_, Value> {
-        let schema = self.code.schema();
-        match schema.get("type").is_some_and(|kind| kind == "object") {
-            true => Cow::Owned(schema),
-            // The schema of a type without fields does not describe an object.
-            false => Cow::Borrowed(self.parameters()),
-        }
-    }
-
-    fn call(&self, object: &str, context: &ToolContext, _is_last: bool) -> Option<ToolFuture<'static>> {
-        self.code.call(object, context)
-    }
-
-    /// Detects names that serde accepts and the schema does not list, such as those of `#[serde(alias = "…")]`: if
-    /// repeated, they are a duplicate field, whereas unknown names can be repeated.
-    fn accepts_unlisted(&self, name: &str, value: &RawValue) -> bool {
-        let name = Value::from(name);
-        let repeated = format!("{{{name}:{value},{name}:{value}}}");
-        self.code.parse_error(&repeated).is_some_and(|error| error.to_string().starts_with("duplicate field"))
-    }
-
-    fn violated_limit(&self, name: &str, value: &str) -> Option<String> {
-        let schema = self.type_limits.as_ref()?;
-        let property = schema.get("properties").and_then(|properties| properties.get(name));
-        let property = property.or_else(|| schema.get("additionalProperties"))?;
-        let LimitViolation { path, expected, value } =
-            schema_limits::find_violation(schema, property, value)?;
-        Some(explain::limit_violation(name, &path, &expected, value))
-    }
-
-    fn parse_error(&self, object: &str) -> Option<serde_json::Error> {
-        self.code.parse_error(object)
-    }
-}
-
 /// The part of a tool that depends on its function.
 trait Code: Send + Sync {
-    fn schema(&self) -> Value;
-
-    /// Calls the function if the text of an object contains valid arguments.
-    fn call(&self, object: &str, context: &ToolContext) -> Option<ToolFuture<'static>>;
-
-    /// Returns the error of deserializing the arguments from the text.
-    fn parse_error(&self, object: &str) -> Option<serde_json::Error>;
+    /// Reads the arguments and calls the function.
+    fn call(&self, arguments: &str, contract: &Contract, context: &ToolContext) -> ToolFuture<'static>;
 }
 
-struct Typed<Handler, Marker> {
+struct Function<Handler, Marker> {
     function: Handler,
     marker: PhantomData<fn() -> Marker>,
 }
 
-impl<Handler, Marker> Code for Typed<Handler, Marker>
+impl<Handler, Marker> Code for Function<Handler, Marker>
 where
     Handler: ToolHandler<Marker>,
     Handler::Arguments: ToolArguments,
 {
-    fn schema(&self) -> Value {
-        schema::arguments_schema::<Handler::Arguments>()
-    }
-
-    fn call(&self, object: &str, context: &ToolContext) -> Option<ToolFuture<'static>> {
-        let arguments = parse::<Handler::Arguments>(object).ok()?;
-        Some(self.function.call(arguments, context))
-    }
-
-    fn parse_error(&self, object: &str) -> Option<serde_json::Error> {
-        parse::<Handler::Arguments>(object).err()
+    fn call(&self, arguments: &str, contract: &Contract, context: &ToolContext) -> ToolFuture<'static> {
+        match decode_arguments::<Handler::Arguments>(arguments, contract, context.read_mode()) {
+            Ok((arguments, repairs)) => self.function.call(arguments, context).with_repairs(repairs),
+            Err(error) => ToolFuture::ready(Err(error)),
+        }
     }
 }
 
-fn parse<T: DeserializeOwned>(object: &str) -> serde_json::Result<T> {
-    serde_json::from_str(object).or_else(|error| match object.split_ascii_whitespace().collect::<String>() {
-        // A type without fields has no arguments and is deserialized from `null`.
-        empty if empty == "{}" => serde_json::from_str("null").map_err(|_| error),
-        _ => Err(error),
+/// Returns what an object of all arguments must satisfy.
+pub(crate) fn arguments_contract<T: ToolArguments>() -> Contract {
+    Contract::new(&schema::arguments_schema::<T>(), || {
+        Shape::parse(&schema::arguments_schema::<T>(), SchemaOf::Type)
     })
+}
+
+/// Decodes all arguments of a call as one value, and returns it with the repairs.
+pub(crate) fn decode_arguments<T: DeserializeOwned>(
+    text: &str,
+    contract: &Contract,
+    mode: Mode,
+) -> Result<(T, Vec<Repair>), ToolError> {
+    let mut object = Object(Typed(None));
+    let repairs = decode_object(&mut object, contract, text, mode)?;
+    match object.0.0 {
+        Some(arguments) => Ok((arguments, repairs)),
+        None => Err(ToolError::invalid_arguments("the arguments do not match the type")),
+    }
+}
+
+/// A value of a type that is read from an object.
+struct Object<T>(Typed<T>);
+
+impl<T: DeserializeOwned> Target for Object<T> {
+    fn read(&mut self, text: &str) -> Result<usize, Refused> {
+        self.0.read(text).or_else(|error| {
+            // A type without fields has no arguments and is deserialized from `null`.
+            match text.split_ascii_whitespace().collect::<String>() == "{}" && self.0.read("null").is_ok() {
+                true => Ok(text.len()),
+                false => Err(error),
+            }
+        })
+    }
+
+    fn has_member(&self, text: &str, name: &str, name_end: usize) -> bool {
+        self.0.has_member(text, name, name_end)
+    }
 }

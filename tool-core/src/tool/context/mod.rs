@@ -12,6 +12,7 @@ use std::sync::{Arc, LazyLock, OnceLock};
 
 use tokio_util::sync::CancellationToken;
 
+use crate::arguments::Mode;
 use crate::model::{ConversationId, ToolCall};
 
 pub use self::attempt::{Attempt, IdempotencyKey, Undone};
@@ -42,7 +43,7 @@ pub struct ToolContext {
     attempt: Option<Arc<dyn AsAttemptContext>>,
     // Created on first use if the application provides none.
     conversation: OnceLock<ConversationId>,
-    read_mode: ReadMode,
+    read_mode: Mode,
 }
 
 /// The call that is being executed, and its attempt.
@@ -70,15 +71,6 @@ impl AsAttemptContext for AttemptContext {
     fn as_attempt_context(&self) -> &AttemptContext {
         self
     }
-}
-
-/// The way in which a set reads the arguments of its tools.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ReadMode {
-    /// Arguments are not repaired.
-    pub(crate) is_strict: bool,
-    /// Unknown arguments are ignored instead of refused.
-    pub(crate) ignores_unknown: bool,
 }
 
 #[derive(Clone)]
@@ -248,7 +240,7 @@ impl ToolContext {
     }
 
     /// Returns this context for the tool of a call.
-    pub(crate) fn with_call(&self, call: &ToolCall, read_mode: ReadMode) -> Self {
+    pub(crate) fn with_call(&self, call: &ToolCall, read_mode: Mode) -> Self {
         let mut context = self.clone();
         let attempt = context.attempt.take();
         let call = CurrentCall { call: call.clone(), attempt, standalone: OnceLock::new() };
@@ -257,13 +249,8 @@ impl ToolContext {
         context
     }
 
-    pub(crate) fn read_mode(&self) -> ReadMode {
+    pub(crate) fn read_mode(&self) -> Mode {
         self.read_mode
-    }
-
-    /// Returns `true` if arguments are not repaired.
-    pub(crate) fn has_strict_arguments(&self) -> bool {
-        self.read_mode.is_strict
     }
 
     /// Returns this context with the values that only `defaults` contains.

@@ -3,17 +3,17 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::declaration::Declaration;
 use crate::arguments::{
-    LimitViolation, MAX_REPORT_BYTES, MemberCursor, Parameter, Repair, ToolParameter, add_mistake,
-    duplicate_members, explain, repair, schema_limits, schemas,
+    Contract, MemberCursor, Mode, Parameter, Repair, Report, Target, ToolParameter, Typed, decode_value,
+    describe, is_within_limits, missing_value, not_an_object, report_duplicates, unknown_name,
 };
 use crate::tool::context::Injectable;
-use crate::tool::{ReadMode, ToolContext, ToolError, ToolFuture};
+use crate::tool::{ToolContext, ToolError, ToolFuture};
 
 /// The text of one argument, if present.
 pub(super) type Slot<'a> = Option<&'a str>;
@@ -26,21 +26,20 @@ pub(super) type Slot<'a> = Option<&'a str>;
 #[derive(Debug)]
 pub struct Arguments<'a, 's> {
     declaration: &'s Declaration,
-    /// The schemas of the parameters, if they contain limits that deserializing the types does not enforce.
-    type_limits: Option<&'s Value>,
+    /// What the arguments must satisfy. Without it, only the defaults are collected.
+    contract: Option<&'s Contract>,
     source: Source<'a, 's>,
     /// Zero once the arguments are complete and valid. The generated code of each tool checks it; a number takes less code
     /// than a flag.
     invalid: usize,
-    mistakes: String,
+    report: Report,
     /// The type of a value that the context lacks.
     missing_context: Option<&'static str>,
     /// Is `true` if the text is not a JSON object.
     is_unreadable: bool,
-    mode: ReadMode,
+    mode: Mode,
     repairs: Vec<Repair>,
-    /// Collects the defaults when only they are needed and the function is not called.
-    defaults: Option<Vec<(usize, Value)>>,
+    defaults: Vec<(usize, Value)>,
 }
 
 /// The source of the arguments.
@@ -52,99 +51,84 @@ enum Source<'a, 's> {
 }
 
 impl<'a, 's> Arguments<'a, 's> {
-    fn new(declaration: &'s Declaration, source: Source<'a, 's>, mode: ReadMode) -> Self {
+    fn new(
+        declaration: &'s Declaration,
+        contract: Option<&'s Contract>,
+        source: Source<'a, 's>,
+        mode: Mode,
+    ) -> Self {
         let invalid = match &source {
             Source::InOrder(position) if !position.is_at_end() => 1,
             _ => 0,
         };
         Self {
             declaration,
-            type_limits: None,
+            contract,
             source,
             invalid,
-            mistakes: String::new(),
+            report: Report::default(),
             missing_context: None,
             is_unreadable: false,
             mode,
             repairs: Vec::new(),
-            defaults: None,
+            defaults: Vec::new(),
         }
     }
 
     /// Reads arguments that are in the order of the parameters and valid. Otherwise, nothing can be taken.
-    pub(super) fn in_order(
-        declaration: &'s Declaration,
-        text: &'a str,
-        type_limits: Option<&'s Value>,
-    ) -> Self {
+    pub(super) fn in_order(declaration: &'s Declaration, contract: &'s Contract, text: &'a str) -> Self {
         let source = Source::InOrder(MemberCursor::new(text));
-        Self { type_limits, ..Self::new(declaration, source, ReadMode::default()) }
+        Self::new(declaration, Some(contract), source, Mode::default())
     }
 
     /// Splits the object into the slots, one per parameter, and records missing and unknown arguments.
     pub(super) fn read(
         declaration: &'s Declaration,
+        contract: &'s Contract,
         text: &'a str,
         slots: &'s mut [Slot<'a>],
-        mode: ReadMode,
-        type_limits: Option<&'s Value>,
+        mode: Mode,
     ) -> Self {
-        let mut arguments = Self { type_limits, ..Self::new(declaration, Source::Slots(slots), mode) };
+        let mut arguments = Self::new(declaration, Some(contract), Source::Slots(slots), mode);
         // Models send these when there are no arguments.
         if matches!(text.trim_ascii(), "" | "null") {
-            arguments.note_missing();
+            arguments.report_missing();
             return arguments;
         }
         let mut deserializer = serde_json::Deserializer::from_str(text);
         match arguments.deserialize(&mut deserializer).and_then(|()| deserializer.end()) {
             Ok(()) => {
-                arguments.note_duplicates("", text);
-                arguments.note_missing();
+                report_duplicates("", text, &mut arguments.report);
+                arguments.report_missing();
             }
-            Err(error) => arguments.note_unreadable(text, &error),
+            Err(error) => {
+                // What was read until then says nothing.
+                arguments.report = Report::default();
+                arguments.report.add("", &not_an_object(text, &error));
+                arguments.is_unreadable = true;
+            }
         }
+        arguments.invalid = usize::from(!arguments.report.is_empty());
         arguments
     }
 
     /// Creates empty arguments, from which nothing can be taken. Only the defaults are collected.
-    #[inline]
     pub(super) fn describing(declaration: &'s Declaration, slots: &'s mut [Slot<'a>]) -> Self {
-        let mut arguments = Self::new(declaration, Source::Slots(slots), ReadMode::default());
+        let mut arguments = Self::new(declaration, None, Source::Slots(slots), Mode::default());
         arguments.invalid = 1;
-        arguments.defaults = Some(Vec::new());
         arguments
     }
 
-    #[inline]
     pub(super) fn into_defaults(self) -> Vec<(usize, Value)> {
-        self.defaults.unwrap_or_default()
+        self.defaults
     }
 
     /// Deserializes an argument. Returns `None` and records the mistake if it is invalid.
     ///
     /// This function exists once per type, so everything that does not depend on the type is done elsewhere.
     pub fn take<T: ToolParameter>(&mut self, index: usize) -> Option<T> {
-        let text = self.text(index)?;
-        match parse::<T>(text) {
-            Ok((value, end)) => self.accepts(index, text, end).then_some(value),
-            Err(error) => {
-                let repaired = self.repair(index, text);
-                match repaired.as_deref().map(|repaired| (repaired, parse::<T>(repaired))) {
-                    Some((repaired, Ok((value, end)))) if end == repaired.len() => {
-                        self.accepts_repaired(index, text, repaired).then_some(value)
-                    }
-                    _ => {
-                        // Only mistakes that cannot be repaired are reported.
-                        let repaired = self.repair_partly(index, text);
-                        match repaired.as_deref().map(|repaired| (repaired, parse::<T>(repaired))) {
-                            Some((repaired, Err(error))) => self.note_invalid(index, repaired, &error),
-                            _ => self.note_invalid(index, text, &error),
-                        }
-                        None
-                    }
-                }
-            }
-        }
+        let mut value = Typed(None);
+        if self.read_value(index, &mut value) { value.0 } else { None }
     }
 
     /// Deserializes an argument, or creates its default if it is absent or `null`.
@@ -158,13 +142,11 @@ impl<'a, 's> Arguments<'a, 's> {
             return self.take(index);
         }
         let default = default();
-        match &mut self.defaults {
-            None => Some(default),
-            Some(defaults) => {
-                defaults.extend(json(&default).map(|json| (index, json)));
-                None
-            }
+        if self.contract.is_some() {
+            return Some(default);
         }
+        self.defaults.extend(json(&default).map(|json| (index, json)));
+        None
     }
 
     /// Returns a value of the context. Returns `None` and records the error if it is missing.
@@ -197,92 +179,47 @@ impl<'a, 's> Arguments<'a, 's> {
         self.declaration.parameters.get(index)
     }
 
-    /// Returns `true` if the value at the beginning of `text`, up to `end`, is within its limits and followed by nothing
-    /// unexpected. Records mistakes.
-    #[inline(never)]
-    fn accepts(&mut self, index: usize, text: &'a str, end: usize) -> bool {
-        let (value, rest) = text.split_at_checked(end).unwrap_or((text, ""));
-        let is_within_limits = self.is_within_limits(index, value);
-        match &mut self.source {
-            Source::InOrder(_) if !is_within_limits => self.lose_position(),
+    /// Reads an argument into the target. Returns `true` if it is valid.
+    fn read_value(&mut self, index: usize, target: &mut dyn Target) -> bool {
+        let (Some(parameter), Some(contract)) = (self.parameter(index), self.contract) else { return false };
+        let Some(text) = self.text(parameter, index) else { return false };
+        let end = target.read(text).ok().filter(|end| {
+            let value = || text.get(..*end).unwrap_or(text);
+            !contract.has_limits
+                || is_within_limits(contract.shape(), contract.shape().property(parameter.name), value())
+        });
+        match (&mut self.source, end) {
             // The argument is omitted, or the text ends here and the position stays before the value.
-            Source::InOrder(_) if rest.is_empty() => {}
-            Source::InOrder(position) => {
-                position.advance(rest);
+            (Source::InOrder(_), Some(end)) if end == text.len() => true,
+            (Source::InOrder(position), Some(end)) => {
+                position.advance(text.get(end..).unwrap_or_default());
                 self.invalid = usize::from(!position.is_at_end());
+                true
             }
-            Source::Slots(_) if !is_within_limits => self.note_limit(index, text, text),
-            Source::Slots(_) => {
-                // The type can have consumed only a part of the text.
-                if let Err(error) = serde_json::Deserializer::from_str(rest).end() {
-                    self.note_invalid(index, text, &error);
-                    return false;
-                }
+            (Source::InOrder(_), None) => {
+                self.lose_position();
+                false
             }
+            (Source::Slots(_), Some(end)) if end == text.len() => true,
+            (Source::Slots(_), _) => self.decode(parameter, contract, target, text),
         }
-        is_within_limits
     }
 
-    /// Returns `true` if the repaired value is within its limits. Records the repair, or else the mistake.
+    /// Repairs an argument, or explains what is wrong with it.
     #[cold]
-    fn accepts_repaired(&mut self, index: usize, text: &str, repaired: &str) -> bool {
-        // A string that turned out to be an object can contain them.
-        let name = self.parameter(index).map_or("", |parameter| parameter.name);
-        if self.note_duplicates(name, repaired) {
-            return false;
-        }
-        let is_within_limits = self.is_within_limits(index, repaired);
-        if is_within_limits {
-            self.note_repair(index, text, repaired);
-        } else {
-            self.note_limit(index, text, repaired);
-        }
-        is_within_limits
-    }
-
-    fn is_within_limits(&self, index: usize, text: &str) -> bool {
-        self.declaration.details.is_none_or(|details| details.allows(index, text))
-            && self.type_limits.is_none_or(|schemas| self.violated_type_limit(schemas, index, text).is_none())
-    }
-
-    /// Returns the first value in the argument that violates a limit of its type's schema.
-    #[cold]
-    fn violated_type_limit<'t>(
-        &self,
-        schemas: &Value,
-        index: usize,
-        text: &'t str,
-    ) -> Option<LimitViolation<'t>> {
-        let schema = &schemas["properties"][self.parameter(index)?.name];
-        schema_limits::find_violation(schemas, schema, text)
-    }
-
-    /// Returns the repaired text of an argument that is wrong only in form.
-    #[cold]
-    fn repair(&self, index: usize, text: &str) -> Option<String> {
-        if self.mode.is_strict || matches!(self.source, Source::InOrder(_)) {
-            return None;
-        }
-        let schema = schemas::parameter_schema(self.parameter(index)?);
-        repair::repair_value(&schema, text)
-    }
-
-    /// Returns the text of an argument with everything repaired that can be, if that is not sufficient.
-    #[cold]
-    fn repair_partly(&self, index: usize, text: &str) -> Option<String> {
-        // A scalar is reported unchanged.
-        let is_container = text.starts_with(['[', '{']);
-        if !is_container || self.mode.is_strict || matches!(self.source, Source::InOrder(_)) {
-            return None;
-        }
-        repair::repair_partially(&schemas::parameter_schema(self.parameter(index)?), text)
-    }
-
-    #[cold]
-    fn note_repair(&mut self, index: usize, from: &str, to: &str) {
-        if let Some(parameter) = self.parameter(index) {
-            self.repairs.push(Repair::for_argument(parameter.name, from, to));
-        }
+    fn decode(
+        &mut self,
+        parameter: &Parameter,
+        contract: &Contract,
+        target: &mut dyn Target,
+        text: &str,
+    ) -> bool {
+        let shape = contract.shape();
+        let at = (shape, shape.property(parameter.name));
+        let to = (&mut self.report, &mut self.repairs);
+        let is_valid = decode_value(target, at, parameter.name, text, self.mode, to);
+        self.invalid |= usize::from(!is_valid);
+        is_valid
     }
 
     pub(super) fn is_unreadable(&self) -> bool {
@@ -303,17 +240,18 @@ impl<'a, 's> Arguments<'a, 's> {
     #[cold]
     pub(super) fn refuse<'f>(self) -> ToolFuture<'f> {
         let error = match self.missing_context {
-            Some(type_name) if self.mistakes.is_empty() => ToolError::missing_context(type_name),
-            _ => ToolError::invalid_arguments(format!("invalid arguments: {}", self.mistakes)),
+            Some(type_name) if self.report.is_empty() => ToolError::missing_context(type_name),
+            _ => ToolError::from(self.report.into_error()),
         };
         ToolFuture::ready(Err(error))
     }
 
     /// Returns a text that begins with the argument.
-    fn text(&mut self, index: usize) -> Option<&'a str> {
-        let parameter = self.parameter(index)?;
+    fn text(&mut self, parameter: &Parameter, index: usize) -> Option<&'a str> {
         let text = match &self.source {
             Source::InOrder(position) => position.value_of(parameter),
+            // A mistake in the text as a whole is the only one.
+            Source::Slots(_) if self.is_unreadable => return None,
             Source::Slots(slots) => *slots.get(index)?,
         };
         match text {
@@ -336,108 +274,28 @@ impl<'a, 's> Arguments<'a, 's> {
         }
     }
 
-    fn note_missing(&mut self) {
-        for (index, parameter) in self.declaration.parameters.iter().enumerate() {
-            if parameter.is_required && self.slot(index).is_some_and(|slot| slot.is_none()) {
-                let mistake = explain::missing_parameter(parameter, &self.schema_of(index));
-                self.note(&mistake);
+    fn report_missing(&mut self) {
+        let (Some(contract), Source::Slots(slots)) = (self.contract, &self.source) else { return };
+        for (parameter, slot) in self.declaration.parameters.iter().zip(slots.iter()) {
+            if parameter.is_required && slot.is_none() {
+                let shape = contract.shape();
+                let expected = describe(shape, shape.property(parameter.name));
+                let mistake = missing_value(parameter.name, &expected, parameter.description);
+                self.report.add(parameter.name, &mistake);
             }
         }
-    }
-
-    /// Records the members that an object in the text contains twice. Returns `true` if there are any.
-    #[cold]
-    fn note_duplicates(&mut self, name: &str, text: &str) -> bool {
-        let duplicates = duplicate_members(text);
-        for path in &duplicates {
-            self.note(&explain::duplicate_member(&format!("{name}{path}")));
-        }
-        !duplicates.is_empty()
-    }
-
-    /// Returns the schema of a parameter, for messages about its argument.
-    #[cold]
-    fn schema_of(&self, index: usize) -> Value {
-        let mut schema = self.parameter(index).map(schemas::parameter_schema).unwrap_or_default();
-        if let Some(details) = self.declaration.details {
-            details.describe(index, &mut schema);
-        }
-        schema
+        self.invalid |= usize::from(!self.report.is_empty());
     }
 
     #[cold]
-    fn note(&mut self, mistake: &str) {
-        self.invalid = 1;
-        add_mistake(&mut self.mistakes, mistake);
-    }
-
-    #[cold]
-    fn note_unreadable(&mut self, text: &str, error: &serde_json::Error) {
-        if let Source::Slots(slots) = &mut self.source {
-            slots.fill(None);
-        }
-        self.invalid = 1;
-        self.mistakes = explain::not_an_object(text, error);
-        self.is_unreadable = true;
-    }
-
-    fn slot(&mut self, index: usize) -> Option<&mut Slot<'a>> {
-        match &mut self.source {
-            Source::Slots(slots) => slots.get_mut(index),
-            Source::InOrder(_) => None,
-        }
-    }
-
-    #[cold]
-    fn note_invalid(&mut self, index: usize, text: &str, error: &serde_json::Error) {
-        if let Source::InOrder(_) = self.source {
-            self.lose_position();
-        } else if error.is_syntax() && !self.is_within_limits(index, text) {
-            // serde_json itself refuses a number that is too large. The schema explains the limit.
-            self.note_limit(index, text, text);
-        } else if explain::is_duplicate_member(error, text) {
-            // Recorded when the text was read.
-        } else if let Some(parameter) = self.parameter(index) {
-            let mistake = explain::wrong_value(parameter, &self.schema_of(index), text, error);
-            self.note(&mistake);
-        }
-    }
-
-    /// Records that an argument violates its limits. `text` is the argument, and `original` is its text before repairs.
-    #[cold]
-    fn note_limit(&mut self, index: usize, original: &str, text: &str) {
-        let Some(parameter) = self.parameter(index) else { return };
-        let violated = self.type_limits.and_then(|schemas| self.violated_type_limit(schemas, index, text));
-        let mistake = match violated {
-            Some(LimitViolation { path, expected, value }) => {
-                explain::limit_violation(parameter.name, &path, &expected, value)
-            }
-            None => explain::parameter_limit_violation(parameter, &self.schema_of(index), original),
-        };
-        self.note(&mistake);
-    }
-
-    #[cold]
-    fn note_unknown(&mut self, name: &str, text: &str) {
+    fn report_unknown(&mut self, name: &str, text: &str) {
         if self.mode.ignores_unknown {
             self.repairs.push(Repair::for_ignored(name, text));
-            return;
+        } else if !self.report.is_full() {
+            let known: Vec<_> = self.declaration.parameters.iter().map(|parameter| parameter.name).collect();
+            self.report.add(name, &unknown_name(name, &known));
         }
-        if self.mistakes.len() > MAX_REPORT_BYTES {
-            return;
-        }
-        let known = self.declaration.parameters.iter().map(|parameter| parameter.name);
-        let mistake = explain::unknown_argument(name, known);
-        self.note(&mistake);
     }
-}
-
-/// Returns the value at the beginning of a text, and the offset where it ends.
-#[inline(never)]
-fn parse<T: ToolParameter>(text: &str) -> Result<(T, usize), serde_json::Error> {
-    let mut deserializer = serde_json::Deserializer::from_str(text);
-    let value = T::deserialize(&mut deserializer)?;
-    Ok((value, deserializer.into_iter::<IgnoredAny>().byte_offset()))
 }
 
 impl<'a> DeserializeSeed<'a> for &mut Arguments<'a, '_> {
@@ -460,11 +318,13 @@ impl<'a> Visitor<'a> for &mut Arguments<'a, '_> {
             let Some(index) = self.declaration.parameters.iter().position(|parameter| parameter.name == name)
             else {
                 let text = object.next_value::<&'a RawValue>()?.get();
-                self.note_unknown(&name, text);
+                self.report_unknown(&name, text);
                 continue;
             };
             let text = object.next_value::<&'a RawValue>()?.get();
-            if let Some(slot) = self.slot(index) {
+            if let Source::Slots(slots) = &mut self.source
+                && let Some(slot) = slots.get_mut(index)
+            {
                 *slot = Some(text);
             }
         }
@@ -479,6 +339,7 @@ struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arguments::ArgumentErrors;
     use crate::tool::declared::ToolName;
 
     static PARAMETERS: [Parameter; 4] = [
@@ -494,18 +355,17 @@ mod tests {
 
     fn read(text: &str) -> Result<Booking, String> {
         let mut slots = [None; 4];
-        let mut arguments = Arguments::read(
-            &BOOK,
-            text,
-            &mut slots,
-            ReadMode { is_strict: true, ignores_unknown: false },
-            None,
-        );
+        let defined = BOOK.define(&|_| {});
+        let mode = Mode { is_strict: true, ignores_unknown: false };
+        let mut arguments = Arguments::read(&BOOK, &defined.contract, text, &mut slots, mode);
         match (arguments.take(0), arguments.take(1), arguments.take(2), arguments.take(3)) {
             (Some(nights), Some(city), Some(price), Some(breakfast)) if arguments.are_valid() => {
                 Ok((nights, city, price, breakfast))
             }
-            _ => Err(arguments.mistakes),
+            _ => {
+                let ArgumentErrors(text) = arguments.report.into_error();
+                Err(text.trim_start_matches("invalid arguments: ").to_owned())
+            }
         }
     }
 

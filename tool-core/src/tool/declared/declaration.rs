@@ -2,19 +2,13 @@
 
 use std::panic::Location;
 
-use serde_json::Value;
-
 use super::arguments::Arguments;
-use super::details::DynDetails;
-use crate::arguments::{
-    Parameter, Repair, accepts_duplicates, duplicate_members, repair, schema_limits, schemas,
-};
+use super::details::Details;
+use crate::arguments::{Contract, Parameter, Repair, repair_text, schemas};
 use crate::model::ToolDefinition;
+use crate::schema::{SchemaOf, Shape};
 use crate::tool::future::Pending;
 use crate::tool::{Injection, ToolContext, ToolFuture};
-
-/// The maximum number of parameters whose slots are on the stack.
-const MAX_STACK_SLOTS: usize = 12;
 
 /// The declaration of a function or method by `#[tool]`. All of it is in statics.
 #[derive(Clone, Copy, Debug)]
@@ -22,17 +16,14 @@ pub(crate) struct Declaration {
     pub(crate) name: ToolName,
     pub(crate) description: Option<&'static str>,
     pub(crate) parameters: &'static [Parameter],
-    pub(crate) details: Option<&'static dyn DynDetails>,
+    pub(crate) details: Option<&'static Details>,
 }
 
 /// The definition of a tool, created from its schemas.
 #[derive(Debug)]
 pub(crate) struct Defined {
     pub(crate) definition: ToolDefinition,
-    /// The schemas of the parameters' types, if they contain limits that deserializing the types does not enforce.
-    pub(crate) type_limits: Option<Value>,
-    /// The types of the parameters do not refuse all duplicate members by themselves.
-    accepts_duplicates: bool,
+    pub(crate) contract: Contract,
 }
 
 /// The name of a tool and the location of its declaration.
@@ -63,7 +54,7 @@ impl Declaration {
         name: ToolName,
         description: Option<&'static str>,
         parameters: &'static [Parameter],
-        details: Option<&'static dyn DynDetails>,
+        details: Option<&'static Details>,
     ) -> Self {
         Self { name, description, parameters, details }
     }
@@ -71,20 +62,36 @@ impl Declaration {
     /// Creates the definition. `call` only provides the defaults of the parameters.
     #[cold]
     pub(crate) fn define(&self, call: Describe<'_>) -> Defined {
-        let parameters = schemas::parameters_schema(self.parameters);
-        let accepts_duplicates = accepts_duplicates(&parameters);
         let description = self.description.map(Into::into);
+        let parameters = schemas::parameters_schema(self.parameters);
         let definition = ToolDefinition::from_parts(self.name.name.into(), description, parameters);
         let definition = match self.details {
             None => definition,
             Some(details) => details.complete(definition, self, call),
         };
-        let type_limits = schema_limits::limited_schema(self.parameters);
-        Defined { definition, type_limits, accepts_duplicates }
+        Defined { definition, contract: self.contract() }
+    }
+
+    fn contract(&self) -> Contract {
+        let (parameters, details) = (self.parameters, self.details);
+        let contract = Contract::new(&schemas::exact_parameters_schema(parameters), move || {
+            let mut shape = Shape::parse(&schemas::exact_parameters_schema(parameters), SchemaOf::Type);
+            for (index, parameter) in parameters.iter().enumerate() {
+                let Some(details) = details.filter(|details| details.limits(index).next().is_some()) else {
+                    continue;
+                };
+                shape.change_property(parameter.name, |node| {
+                    let is_integer = node.names_type("integer");
+                    details.limits(index).for_each(|limit| limit.restrict(&mut node.limits, is_integer));
+                });
+            }
+            shape
+        });
+        if details.is_some_and(Details::has_limits) { contract.with_limits() } else { contract }
     }
 
     pub(crate) fn injections(&self) -> &'static [Injection] {
-        self.details.map_or(&[], |details| details.injections())
+        self.details.map_or(&[], |details| details.injections)
     }
 
     /// Calls the function with the arguments from a text.
@@ -95,23 +102,19 @@ impl Declaration {
         defined: &Defined,
         call: Call<'_, 'f>,
     ) -> ToolFuture<'f> {
-        let type_limits = defined.type_limits.as_ref();
-        let prepared = self.details.and_then(|details| details.prepare(text, self));
-        let text = prepared.as_deref().unwrap_or(text);
-        // Of a single object, the members are those of the arguments, which are in order only if each is given once.
-        let may_have_duplicates = defined.accepts_duplicates && text.matches('{').nth(1).is_some();
-        if (!may_have_duplicates || duplicate_members(text).is_empty())
-            && let Some(pending) = call(&mut Arguments::in_order(self, text, type_limits))
+        let contract = &defined.contract;
+        if !contract.has_duplicates(text)
+            && let Some(pending) = call(&mut Arguments::in_order(self, contract, text))
         {
             return self.future(pending);
         }
-        let refusal = match self.call_unordered(text, context, type_limits, call) {
+        let refusal = match self.call_unordered(text, context, contract, call) {
             Ok(future) => return future,
-            Err(refusal) if context.has_strict_arguments() => return refusal,
+            Err(refusal) if context.read_mode().is_strict => return refusal,
             Err(refusal) => refusal,
         };
-        let Some(repaired) = repair::repair_text(text) else { return refusal };
-        match self.call_unordered(&repaired, context, type_limits, call) {
+        let Some(repaired) = repair_text(text) else { return refusal };
+        match self.call_unordered(&repaired, context, contract, call) {
             Ok(future) => future.with_repairs(vec![Repair::for_text(text, &repaired)]),
             Err(refusal) => refusal,
         }
@@ -122,23 +125,16 @@ impl Declaration {
     /// # Errors
     ///
     /// Returns the refusal of the call if the text is not a JSON object.
+    #[cold]
     fn call_unordered<'f>(
         &self,
         text: &str,
         context: &ToolContext,
-        type_limits: Option<&Value>,
+        contract: &Contract,
         call: Call<'_, 'f>,
     ) -> Result<ToolFuture<'f>, ToolFuture<'f>> {
-        let mut few = [None; MAX_STACK_SLOTS];
-        let mut many = Vec::new();
-        let slots = match few.get_mut(..self.parameters.len()) {
-            Some(slots) => slots,
-            None => {
-                many.resize(self.parameters.len(), None);
-                &mut many
-            }
-        };
-        let mut arguments = Arguments::read(self, text, slots, context.read_mode(), type_limits);
+        let mut slots = vec![None; self.parameters.len()];
+        let mut arguments = Arguments::read(self, contract, text, &mut slots, context.read_mode());
         let pending = call(&mut arguments);
         let (repairs, is_unreadable) = (arguments.take_repairs(), arguments.is_unreadable());
         match pending {

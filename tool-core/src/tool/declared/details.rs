@@ -1,10 +1,5 @@
 //! The options that only some tools have. A tool without them does not pay for them.
-//!
-//! Tools access them through the trait [`DynDetails`]. Options that need more code, such as a timer, are function pointers
-//! set by the option's builder method, so a program that does not use the option does not link the code. The functions
-//! are `#[inline]` for the same reason: they are compiled where they are used and leave no unwind tables elsewhere.
 
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
@@ -12,7 +7,7 @@ use serde_json::Value;
 
 use super::arguments::Arguments;
 use super::declaration::{Declaration, Describe};
-use crate::arguments::{Limit, schemas, without_omitted};
+use crate::arguments::Limit;
 use crate::model::{ReturnDirect, ToolDefinition, ToolPolicy};
 use crate::tool::Injection;
 use crate::tool::future::{self, Pending};
@@ -22,32 +17,19 @@ use crate::tool::future::{self, Pending};
 pub struct Details {
     policy: ToolPolicy,
     undo: Option<&'static str>,
-    strict: Option<Strict>,
-    timeout: Option<(Duration, WithTimeout)>,
-    max_output_chars: Option<(usize, WithMaxChars)>,
-    injections: &'static [Injection],
+    is_strict: bool,
+    timeout: Option<Duration>,
+    max_output_chars: Option<usize>,
+    pub(super) injections: &'static [Injection],
     parameters: &'static [ParameterDetails],
 }
-
-/// The functions that make a tool strict.
-#[derive(Clone, Copy, Debug)]
-struct Strict {
-    into_strict: fn(ToolDefinition) -> ToolDefinition,
-    without_omitted: fn(&Value, &str) -> Option<String>,
-}
-
-/// Limits the duration of a call.
-type WithTimeout = for<'a> fn(Pending<'a>, Duration) -> Pending<'a>;
-
-/// Truncates the outcome of a call.
-type WithMaxChars = for<'a> fn(Pending<'a>, usize) -> Pending<'a>;
 
 impl Details {
     /// No options.
     pub const NONE: Self = Self {
         policy: ToolPolicy::DEFAULT,
         undo: None,
-        strict: None,
+        is_strict: false,
         timeout: None,
         max_output_chars: None,
         injections: &[],
@@ -99,19 +81,19 @@ impl Details {
 
     #[must_use]
     pub const fn strict(mut self) -> Self {
-        self.strict = Some(Strict { into_strict: ToolDefinition::into_strict_or_error, without_omitted });
+        self.is_strict = true;
         self
     }
 
     #[must_use]
     pub const fn max_output_chars(mut self, limit: usize) -> Self {
-        self.max_output_chars = Some((limit, future::with_max_chars));
+        self.max_output_chars = Some(limit);
         self
     }
 
     #[must_use]
     pub const fn timeout(mut self, milliseconds: u64) -> Self {
-        self.timeout = Some((Duration::from_millis(milliseconds), future::with_timeout));
+        self.timeout = Some(Duration::from_millis(milliseconds));
         self
     }
 
@@ -126,46 +108,9 @@ impl Details {
         self.parameters = parameters;
         self
     }
-}
 
-/// Returns the details as a trait object. Without details, no code remains in the program.
-#[inline]
-pub(crate) const fn as_dyn(details: Option<&'static Details>) -> Option<&'static dyn DynDetails> {
-    match details {
-        Some(details) => Some(details),
-        None => None,
-    }
-}
-
-/// The interface through which a [`Declaration`] accesses its details.
-pub(crate) trait DynDetails: fmt::Debug + Sync {
     /// Adds the options to the definition. `call` only provides the defaults of the parameters.
-    fn complete(
-        &self,
-        definition: ToolDefinition,
-        declaration: &Declaration,
-        call: Describe<'_>,
-    ) -> ToolDefinition;
-
-    /// Adds the options of a parameter to its schema.
-    fn describe(&self, index: usize, schema: &mut Value);
-
-    /// Removes each `null` that means an omitted argument in strict mode. Returns `None` if the text is unchanged.
-    fn prepare(&self, text: &str, declaration: &Declaration) -> Option<String>;
-
-    /// Returns `true` if the argument is within all limits of its parameter.
-    fn allows(&self, index: usize, text: &str) -> bool;
-
-    /// Applies the timeout and the output limit to a call.
-    fn limit<'a>(&self, pending: Pending<'a>) -> Pending<'a>;
-
-    /// Returns the values that the tool takes from its context.
-    fn injections(&self) -> &'static [Injection];
-}
-
-impl DynDetails for Details {
-    #[inline]
-    fn complete(
+    pub(super) fn complete(
         &self,
         definition: ToolDefinition,
         declaration: &Declaration,
@@ -179,7 +124,12 @@ impl DynDetails for Details {
         let mut parameters = definition.parameters().clone();
         for (index, parameter) in declaration.parameters.iter().enumerate() {
             let Some(property) = parameters["properties"].get_mut(parameter.name) else { continue };
-            self.describe(index, property);
+            for details in self.of_parameter(index) {
+                details.limits.iter().for_each(|limit| limit.describe(property));
+                if let Some(example) = details.example.and_then(|example| example()) {
+                    property["examples"] = Value::Array(vec![example]);
+                }
+            }
             if let Some((_, default)) = defaults.iter().find(|(with_default, _)| *with_default == index) {
                 property["default"] = default.clone();
                 // `null` only means the default.
@@ -193,52 +143,35 @@ impl DynDetails for Details {
             Some(undo) => definition.with_undo(undo),
             None => definition,
         };
-        match self.strict {
-            Some(strict) => (strict.into_strict)(definition),
-            None => definition,
+        match self.is_strict {
+            true => definition.into_strict_or_error(),
+            false => definition,
         }
     }
 
-    #[inline]
-    fn describe(&self, index: usize, schema: &mut Value) {
-        for parameter in self.parameters.iter().filter(|parameter| parameter.index == index) {
-            for limit in parameter.limits {
-                limit.describe(schema);
-            }
-            if let Some(example) = parameter.example.and_then(|example| example()) {
-                schema["examples"] = Value::Array(vec![example]);
-            }
+    fn of_parameter(&self, index: usize) -> impl Iterator<Item = &ParameterDetails> {
+        self.parameters.iter().filter(move |parameter| parameter.index == index)
+    }
+
+    /// Returns the limits of the parameter at an index.
+    pub(super) fn limits(&self, index: usize) -> impl Iterator<Item = &Limit> {
+        self.of_parameter(index).flat_map(|parameter| parameter.limits)
+    }
+
+    /// Returns `true` if a parameter has limits.
+    pub(super) fn has_limits(&self) -> bool {
+        self.parameters.iter().any(|parameter| !parameter.limits.is_empty())
+    }
+
+    /// Applies the timeout and the output limit to a call.
+    pub(super) fn limit<'a>(&self, mut pending: Pending<'a>) -> Pending<'a> {
+        if let Some(duration) = self.timeout {
+            pending = future::with_timeout(pending, duration);
         }
-    }
-
-    #[inline]
-    fn prepare(&self, text: &str, declaration: &Declaration) -> Option<String> {
-        let strict = self.strict.filter(|_| text.contains("null"))?;
-        (strict.without_omitted)(&schemas::parameters_schema(declaration.parameters), text)
-    }
-
-    #[inline]
-    fn allows(&self, index: usize, text: &str) -> bool {
-        let mut parameters = self.parameters.iter().filter(|parameter| parameter.index == index);
-        // `null` means that the argument is omitted.
-        text == "null" || parameters.all(|parameter| parameter.limits.iter().all(|limit| limit.allows(text)))
-    }
-
-    #[inline]
-    fn limit<'a>(&self, pending: Pending<'a>) -> Pending<'a> {
-        let pending = match self.timeout {
-            Some((duration, with_timeout)) => with_timeout(pending, duration),
-            None => pending,
-        };
-        match self.max_output_chars {
-            Some((limit, with_max_chars)) => with_max_chars(pending, limit),
-            None => pending,
+        if let Some(limit) = self.max_output_chars {
+            pending = future::with_max_chars(pending, limit);
         }
-    }
-
-    #[inline]
-    fn injections(&self) -> &'static [Injection] {
-        self.injections
+        pending
     }
 }
 
@@ -246,18 +179,14 @@ impl DynDetails for Details {
 #[derive(Debug)]
 pub struct ParameterDetails {
     index: usize,
-    limits: &'static [&'static dyn Limit],
+    limits: &'static [Limit],
     example: Option<fn() -> Option<Value>>,
 }
 
 impl ParameterDetails {
     /// Creates the options of the parameter at `index`.
     #[must_use]
-    pub const fn new(
-        index: usize,
-        limits: &'static [&'static dyn Limit],
-        example: Option<fn() -> Option<Value>>,
-    ) -> Self {
+    pub const fn new(index: usize, limits: &'static [Limit], example: Option<fn() -> Option<Value>>) -> Self {
         Self { index, limits, example }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use super::arguments::Arguments;
 use super::declaration::{Declaration, Defined, ToolName};
-use super::details::{Details, as_dyn};
+use super::details::Details;
 use crate::arguments::Parameter;
 use crate::model::ToolDefinition;
 use crate::tool::future::Pending;
@@ -35,7 +35,7 @@ impl DeclaredTool {
         details: Option<&'static Details>,
         call: Call,
     ) -> Self {
-        let declaration = Declaration::new(name, description, parameters, as_dyn(details));
+        let declaration = Declaration::new(name, description, parameters, details);
         Self { declaration, call, defined: OnceLock::new() }
     }
 }

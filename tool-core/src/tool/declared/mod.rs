@@ -10,7 +10,6 @@ mod taken;
 pub use self::arguments::Arguments;
 pub use self::declaration::ToolName;
 pub(crate) use self::declaration::{Declaration, Defined};
-pub(crate) use self::details::as_dyn;
 pub use self::details::{Details, ParameterDetails};
 pub use self::function::{DeclaredTool, StaticTool};
 pub use self::taken::Taken;

@@ -15,10 +15,10 @@ use serde_json::{Map, Value};
 
 pub use self::error::{DynamicToolError, DynamicToolErrorKind};
 use self::error::{Flaw, cut};
-use super::object::ObjectTool;
-use crate::arguments::{Judge, Verdict};
+use crate::arguments::{Contract, Judge, Refused, Target, Verdict, decode_object};
 use crate::model::ToolDefinition;
-use crate::tool::{Tool, ToolContext, ToolError, ToolFuture, ToolHandler, object};
+use crate::schema::{SchemaOf, Shape};
+use crate::tool::{Tool, ToolContext, ToolError, ToolFuture, ToolHandler};
 
 /// The maximum size of a compiled regular expression, in bytes.
 const MAX_PATTERN_BYTES: usize = 1 << 19;
@@ -77,6 +77,7 @@ pub struct DynamicTool {
     declared_at: &'static Location<'static>,
     draft: Draft,
     validator: Validator,
+    contract: Contract,
     executor: Box<dyn Execute>,
 }
 
@@ -124,7 +125,10 @@ impl DynamicTool {
         match compile(&schema) {
             Ok((draft, validator)) => {
                 let definition = ToolDefinition::new(name).with_parameters(schema);
-                Ok(Self { definition, declared_at, draft, validator, executor })
+                let described = definition.clone();
+                let contract =
+                    Contract::judged(move || Shape::parse(described.parameters(), SchemaOf::Document));
+                Ok(Self { definition, declared_at, draft, validator, contract, executor })
             }
             Err(flaw) => {
                 limits::dismantle(schema);
@@ -206,7 +210,14 @@ impl Tool for DynamicTool {
     }
 
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
-        object::call(self, arguments, context)
+        let mut target = Judged { tool: self, arguments: None, is_first: true };
+        match decode_object(&mut target, &self.contract, arguments, context.read_mode()) {
+            Ok(repairs) => {
+                let arguments = target.arguments.unwrap_or_default();
+                self.executor.execute(arguments, context).with_repairs(repairs)
+            }
+            Err(errors) => ToolFuture::ready(Err(errors.into())),
+        }
     }
 
     fn declared_at(&self) -> Option<&'static Location<'static>> {
@@ -221,26 +232,41 @@ impl fmt::Debug for DynamicTool {
     }
 }
 
-impl ObjectTool for DynamicTool {
-    fn parameters(&self) -> &Value {
-        self.definition.parameters()
+/// Arguments that the validator of the schema accepts.
+struct Judged<'t> {
+    tool: &'t DynamicTool,
+    arguments: Option<Value>,
+    is_first: bool,
+}
+
+impl Target for Judged<'_> {
+    fn read(&mut self, text: &str) -> Result<usize, Refused> {
+        let mut arguments: Value = serde_json::from_str(text).map_err(Refused::Type)?;
+        numbers::replace_negative_zeros(&mut arguments);
+        // The schema accepts `2.0` as an integer, but `Value::as_i64` does not, so it is repaired first.
+        let needs_repair = std::mem::take(&mut self.is_first) && numbers::has_whole_float(&arguments);
+        if needs_repair || !self.tool.validator.is_valid(&arguments) {
+            return Err(Refused::Judge);
+        }
+        self.arguments = Some(arguments);
+        Ok(text.len())
     }
 
-    fn call(&self, object: &str, context: &ToolContext, is_last: bool) -> Option<ToolFuture<'static>> {
-        let mut arguments: Value = serde_json::from_str(object).ok()?;
-        numbers::replace_negative_zeros(&mut arguments);
-        // The schema accepts `2.0` as an integer, but `Value::as_i64` does not.
-        let needs_repair = !is_last && numbers::has_whole_float(&arguments);
-        (!needs_repair && self.validator.is_valid(&arguments))
-            .then(|| self.executor.execute(arguments, context))
+    fn has_member(&self, _text: &str, _name: &str, _name_end: usize) -> bool {
+        false
     }
 
     fn judge(&self) -> Option<&dyn Judge> {
-        Some(self)
+        Some(self.tool)
     }
 }
 
 impl Judge for DynamicTool {
+    fn verdict_about_argument(&self, name: &str) -> Option<Verdict> {
+        let properties = self.definition.parameters().get("properties")?;
+        self.verdict(properties.get(name)?.as_object()?.clone())
+    }
+
     // Any part of the tool's schema is as safe to compile as the whole.
     fn verdict(&self, mut part: Map<String, Value>) -> Option<Verdict> {
         if part.contains_key("$ref") || part.values().any(contains_ref) {

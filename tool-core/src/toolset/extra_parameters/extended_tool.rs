@@ -1,16 +1,17 @@
 //! Tools with extra parameters.
 
+use std::borrow::Cow;
 use std::panic::Location;
 use std::sync::Arc;
 
 use serde_json::Value;
 
 use super::schema::ExtraProperties;
-use super::split_arguments::{SplitArguments, write_name, write_object};
-use crate::arguments::schemas::{parameter_schema, parameters_schema};
-use crate::arguments::{Parameter, Repair, duplicate_members, explain, repair};
+use super::split_arguments::SplitArguments;
+use crate::arguments::schemas::parameters_schema;
+use crate::arguments::{Contract, Mode, Parameter, Repair, not_an_object, repair_text, write_object};
 use crate::model::{ToolCall, ToolDefinition};
-use crate::tool::{Injection, Tool, ToolContext, ToolError, ToolFuture};
+use crate::tool::{Injection, Tool, ToolArguments, ToolContext, ToolError, ToolFuture, arguments_contract};
 use crate::toolset::ToolRef;
 
 /// A tool with extra parameters, which it does not see.
@@ -24,15 +25,14 @@ pub(super) struct ExtendedTool {
 /// The state that all tools of a set share.
 pub(super) struct Shared {
     extra: ExtraProperties,
-    /// The struct as one parameter without a name, to explain invalid fields.
-    parameter: Parameter,
+    contract: Contract,
     handler: Handler,
     pub(super) passes_to_tool: bool,
 }
 
-/// Parses the fields from the text of an object and calls the function of the application.
+/// Decodes the fields from the text of an object and calls the function of the application. Returns the repairs.
 pub(super) type Handler =
-    Box<dyn Fn(&ToolCall, &str) -> Result<Result<(), ToolError>, serde_json::Error> + Send + Sync>;
+    Box<dyn Fn(&ToolCall, &str, &Contract, Mode) -> Result<Vec<Repair>, ToolError> + Send + Sync>;
 
 impl ExtendedTool {
     /// Adds the parameters to a tool.
@@ -99,20 +99,18 @@ impl Tool for ExtendedTool {
 }
 
 impl Shared {
-    /// Returns `None` if the parameter is not a struct with named fields.
-    pub(super) fn new(parameter: Parameter, handler: Handler) -> Option<Self> {
-        let parameters = [parameter];
-        let mut schema = parameters_schema(&parameters);
-        let [parameter] = parameters;
+    /// Returns `None` if the type is not a struct with named fields.
+    pub(super) fn new<T: ToolArguments>(handler: Handler) -> Option<Self> {
+        let mut schema = parameters_schema(&[Parameter::new::<T>("", None, true)]);
         let definitions = match schema.get_mut("$defs").map(Value::take) {
             Some(Value::Object(definitions)) => definitions,
             _ => Default::default(),
         };
-        let extra = ExtraProperties::new(schema["properties"][parameter.name].take(), definitions)?;
-        Some(Self { extra, parameter, handler, passes_to_tool: false })
+        let extra = ExtraProperties::new(schema["properties"][""].take(), definitions)?;
+        Some(Self { extra, contract: arguments_contract::<T>(), handler, passes_to_tool: false })
     }
 
-    /// Parses the fields and passes them to the application. Returns the tool's own arguments, or `None` if the tool
+    /// Decodes the fields and passes them to the application. Returns the tool's own arguments, or `None` if the tool
     /// receives the arguments unchanged.
     fn process(
         &self,
@@ -121,28 +119,17 @@ impl Shared {
         context: &ToolContext,
         repairs: &mut Vec<Repair>,
     ) -> Result<Option<String>, ToolError> {
-        let repairs_arguments = !context.has_strict_arguments();
+        let mode = context.read_mode();
         let is_extra = |name: &str| self.extra.properties.contains_key(name);
         let repaired = match SplitArguments::parse(arguments, is_extra) {
-            Err(_) if repairs_arguments => repair::repair_text(arguments),
+            Err(_) if !mode.is_strict => repair_text(arguments),
             _ => None,
         };
         let split = SplitArguments::parse(repaired.as_deref().unwrap_or(arguments), is_extra)
-            .map_err(|error| refusal(&explain::not_an_object(arguments, &error)))?;
-        let text = write_object(split.extra.iter().map(|(name, value)| (write_name(name), *value)));
-        self.check(&split, &text)?;
-        match (self.handler)(call, &text) {
-            Ok(accepted) => accepted?,
-            Err(error) => {
-                let repaired = repairs_arguments.then(|| self.repair(&split, repairs));
-                // A string that turned out to be an object can contain a member twice.
-                self.check(&split, repaired.as_deref().unwrap_or_default())?;
-                match repaired.map(|text| (self.handler)(call, &text)) {
-                    Some(Ok(accepted)) => accepted?,
-                    _ => return Err(refusal(&self.explain(&text, &error))),
-                }
-            }
-        }
+            .map_err(|error| refusal(&not_an_object(arguments, &error)))?;
+        let extra: Vec<_> =
+            split.extra.iter().map(|(name, value)| (&**name, Cow::Borrowed(*value))).collect();
+        repairs.extend((self.handler)(call, &write_object(&extra), &self.contract, mode)?);
         if self.passes_to_tool {
             return Ok(None);
         }
@@ -150,49 +137,6 @@ impl Shared {
             repairs.insert(0, Repair::for_text(arguments, repaired));
         }
         Ok(split.tool_arguments().or(repaired))
-    }
-
-    /// Checks that every required field is present, and that their text contains no member twice.
-    fn check(&self, split: &SplitArguments<'_>, text: &str) -> Result<(), ToolError> {
-        let mut mistakes = Vec::new();
-        for (name, schema) in &self.extra.properties {
-            let is_present = split.extra.iter().any(|(other, _)| other == name);
-            if !is_present && self.extra.required.contains(name) {
-                let description = schema.get("description").and_then(Value::as_str);
-                mistakes.push(explain::missing_value(name, &explain::describe_schema(schema), description));
-            }
-        }
-        mistakes.extend(duplicate_members(text).iter().map(|path| explain::duplicate_member(path)));
-        if mistakes.is_empty() { Ok(()) } else { Err(refusal(&mistakes.join("; "))) }
-    }
-
-    /// Repairs the fields as far as possible.
-    fn repair(&self, split: &SplitArguments<'_>, repairs: &mut Vec<Repair>) -> String {
-        let mut members = Vec::new();
-        for (name, value) in &split.extra {
-            // `null` stands for an optional field that is omitted.
-            if *value == "null" && !self.extra.required.contains(name) {
-                continue;
-            }
-            let schema = self.extra.property_schema(name);
-            let repaired = schema.and_then(|schema| repair::repair_value(&schema, value));
-            if let Some(repaired) = &repaired {
-                repairs.push(Repair::for_argument(name, value, repaired));
-            }
-            members.push((write_name(name), repaired.unwrap_or_else(|| (*value).to_owned())));
-        }
-        write_object(members.into_iter())
-    }
-
-    /// Explains to the model which field is invalid.
-    fn explain(&self, text: &str, error: &serde_json::Error) -> String {
-        let message = explain::wrong_value(&self.parameter, &parameter_schema(&self.parameter), text, error);
-        // The model does not know the struct, as its fields are at the top level.
-        match (message.strip_prefix("`."), message.strip_prefix("``: ")) {
-            (Some(field), _) => format!("`{field}"),
-            (_, Some(whole)) => whole.to_owned(),
-            _ => message,
-        }
     }
 }
 

@@ -13,9 +13,9 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
 use self::extended_tool::{ExtendedTool, Shared};
-use crate::arguments::Parameter;
+use crate::arguments::Contract;
 use crate::model::ToolCall;
-use crate::tool::ToolError;
+use crate::tool::{ToolError, decode_arguments};
 use crate::toolset::{ToolRef, ToolSet, ToolSetError};
 
 impl ToolSet {
@@ -122,11 +122,12 @@ impl<T: DeserializeOwned + JsonSchema + 'static> ExtraParameters<T> {
     pub fn validating(
         handler: impl Fn(&ToolCall, T) -> Result<(), ToolError> + Send + Sync + 'static,
     ) -> Self {
-        let handler = move |call: &ToolCall, text: &str| Ok(handler(call, serde_json::from_str(text)?));
-        Self {
-            shared: Shared::new(Parameter::new::<T>("", None, true), Box::new(handler)),
-            fields: PhantomData,
-        }
+        let handler = move |call: &ToolCall, text: &str, contract: &Contract, mode| {
+            let (fields, repairs) = decode_arguments(text, contract, mode)?;
+            handler(call, fields)?;
+            Ok(repairs)
+        };
+        Self { shared: Shared::new::<T>(Box::new(handler)), fields: PhantomData }
     }
 
     /// Passes the fields to the tool as well, together with its own arguments. This is for tools that accept them: a

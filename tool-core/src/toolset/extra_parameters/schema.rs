@@ -32,15 +32,6 @@ impl ExtraProperties {
         Some(Self { properties, required, definitions })
     }
 
-    /// Returns the schema of one property as a self-contained schema.
-    pub(super) fn property_schema(&self, name: &str) -> Option<Value> {
-        let mut schema = self.properties.get(name)?.clone();
-        if let (Some(schema), false) = (schema.as_object_mut(), self.definitions.is_empty()) {
-            schema.insert("$defs".into(), Value::Object(self.definitions.clone()));
-        }
-        Some(schema)
-    }
-
     /// Adds these properties at the end of the parameters of a tool.
     ///
     /// # Errors

@@ -1,6 +1,5 @@
 //! Separation of the extra arguments of a call from the tool's own.
 
-use std::borrow::Cow;
 use std::fmt;
 
 use serde::Deserializer;
@@ -41,25 +40,16 @@ impl<'a> SplitArguments<'a> {
 }
 
 /// Writes an object with names and values that are JSON already.
-pub(super) fn write_object<N: AsRef<str>, V: AsRef<str>>(members: impl Iterator<Item = (N, V)>) -> String {
+fn write_object<'a>(members: impl Iterator<Item = (&'a str, &'a str)>) -> String {
     let mut text = String::from("{");
     for (name, value) in members {
         if text.len() > 1 {
             text.push(',');
         }
-        text.extend([name.as_ref(), ":", value.as_ref()]);
+        text.extend([name, ":", value]);
     }
     text.push('}');
     text
-}
-
-/// Writes a name as JSON.
-pub(super) fn write_name(name: &str) -> Cow<'_, str> {
-    match serde_json::to_string(name) {
-        Ok(quoted) => quoted.into(),
-        // Strings can always be serialized.
-        Err(_) => name.into(),
-    }
 }
 
 struct SplitVisitor<F> {

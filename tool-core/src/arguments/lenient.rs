@@ -1,17 +1,34 @@
-//! Converts near-JSON to JSON: Python's dictionaries, lists and tuples, trailing commas, line breaks in strings. Anything
+//! Converts near-JSON to JSON: Python's dictionaries, lists and tuples, superfluous commas, line breaks in strings. Anything
 //! ambiguous is an error with its position. JSON5 parsers accept neither Python's literals nor its tuples.
 
 use serde::de::IgnoredAny;
 
-/// The maximum nesting depth of values.
-const MAX_DEPTH: usize = 128;
+use super::budget::MAX_DEPTH;
+use crate::schema::Kind;
 
-/// Converts the text of one value to JSON. Preserves every digit of numbers.
+/// Repairs a text that is not a JSON object because it was encoded twice, is in a Markdown fence, or is near-JSON.
+pub(crate) fn repair_text(text: &str) -> Option<String> {
+    let repaired = match serde_json::from_str::<String>(text) {
+        Ok(decoded) => decoded,
+        Err(_) => to_json(without_fence(text.trim())).ok()?,
+    };
+    let is_object = Kind::of(repaired.trim_ascii_start()) == Some(Kind::Object);
+    (is_object && serde_json::from_str::<IgnoredAny>(&repaired).is_ok()).then_some(repaired)
+}
+
+/// Removes a Markdown fence around the whole text, with or without the name of a language.
+fn without_fence(text: &str) -> &str {
+    let fenced = text.strip_prefix("```").and_then(|rest| rest.strip_suffix("```"));
+    let Some(fenced) = fenced else { return text };
+    fenced.trim_start_matches(|character: char| character.is_alphanumeric()).trim()
+}
+
+/// Converts the text of one value to JSON. Preserves every digit of numbers, and the whitespace between values.
 ///
 /// # Errors
 ///
 /// Returns a description of what is expected at which position. It contains nothing of the text.
-pub(super) fn to_json(text: &str) -> Result<String, String> {
+pub(crate) fn to_json(text: &str) -> Result<String, String> {
     let mut converter = Converter { text, position: 0, json: String::with_capacity(text.len()) };
     let result = converter.value(0).and_then(|()| match converter.peek() {
         None => Ok(()),
@@ -45,12 +62,18 @@ impl Converter<'_> {
         self.text.get(self.position..).unwrap_or_default()
     }
 
-    /// Skips whitespace and returns the next character without consuming it.
+    /// Copies whitespace and returns the next character without consuming it.
     fn peek(&mut self) -> Option<char> {
-        let rest = self.rest();
-        let next = rest.trim_start();
-        self.position += rest.len() - next.len();
-        self.rest().chars().next()
+        while let Some(character) = self.rest().chars().next() {
+            match character {
+                ' ' | '\t' | '\n' | '\r' => self.json.push(character),
+                // JSON knows only these.
+                other if other.is_whitespace() => self.json.push(' '),
+                other => return Some(other),
+            }
+            self.position += character.len_utf8();
+        }
+        None
     }
 
     fn value(&mut self, depth: usize) -> Converted {
@@ -71,22 +94,15 @@ impl Converter<'_> {
     fn object(&mut self, depth: usize) -> Converted {
         self.position += 1;
         self.json.push('{');
+        let mut comma = self.commas();
         let mut is_first = true;
         loop {
             match self.peek() {
-                Some('}') => {
-                    self.position += 1;
-                    self.json.push('}');
-                    return Ok(());
-                }
-                Some(quote @ ('"' | '\'')) => {
-                    if !is_first {
-                        self.json.push(',');
-                    }
-                    self.string(quote)?;
-                }
+                Some('}') => break,
+                Some(quote @ ('"' | '\'')) if is_first || comma.is_some() => self.string(quote)?,
                 _ if is_first => return Err("a name in quotes or `}`"),
-                _ => return Err("a name in quotes"),
+                _ if comma.is_some() => return Err("a name in quotes"),
+                _ => return Err("`,` or `}`"),
             }
             is_first = false;
             if self.peek() != Some(':') {
@@ -95,10 +111,10 @@ impl Converter<'_> {
             self.position += 1;
             self.json.push(':');
             self.value(depth + 1)?;
-            if !self.comma() && self.peek() != Some('}') {
-                return Err("`,` or `}`");
-            }
+            comma = self.commas();
         }
+        self.close('}', comma);
+        Ok(())
     }
 
     /// Converts a list or a tuple. Parentheses around a single value without a comma are removed.
@@ -106,32 +122,45 @@ impl Converter<'_> {
         let start = self.json.len();
         self.position += 1;
         self.json.push('[');
-        let (mut count, mut has_comma) = (0_usize, false);
+        let mut comma = self.commas();
+        let mut count = 0_usize;
         while self.peek() != Some(end) {
-            if count > 0 && !has_comma {
+            if count > 0 && comma.is_none() {
                 return Err(if end == ']' { "`,` or `]`" } else { "`,` or `)`" });
-            }
-            if count > 0 {
-                self.json.push(',');
             }
             self.value(depth + 1)?;
             count += 1;
-            has_comma = self.comma();
+            comma = self.commas();
         }
-        self.position += 1;
-        if end == ')' && count == 1 && !has_comma {
+        self.close(']', comma);
+        if end == ')' && count == 1 && comma.is_none() {
+            self.json.pop();
             self.json.remove(start);
-        } else {
-            self.json.push(']');
         }
         Ok(())
     }
 
-    /// Consumes a comma if it is next.
-    fn comma(&mut self) -> bool {
-        let is_comma = self.peek() == Some(',');
-        self.position += usize::from(is_comma);
-        is_comma
+    /// Consumes commas. Writes one if a value precedes them, and returns its position in the JSON.
+    fn commas(&mut self) -> Option<usize> {
+        let is_leading = self.json.ends_with(['{', '[']);
+        let mut comma = None;
+        while self.peek() == Some(',') {
+            self.position += 1;
+            if comma.is_none() && !is_leading {
+                comma = Some(self.json.len());
+                self.json.push(',');
+            }
+        }
+        comma
+    }
+
+    /// Ends an object or list, without a comma after its last value.
+    fn close(&mut self, end: char, comma: Option<usize>) {
+        self.position += 1;
+        if let Some(position) = comma {
+            self.json.remove(position);
+        }
+        self.json.push(end);
     }
 
     fn number(&mut self) -> Converted {
@@ -174,7 +203,7 @@ impl Converter<'_> {
             let Some(character) = self.next() else { return Err("a closing quote") };
             match character {
                 _ if character == quote => break,
-                '\\' => self.escape()?,
+                '\\' => self.escape(quote)?,
                 character => self.push(character),
             }
         }
@@ -182,14 +211,20 @@ impl Converter<'_> {
         Ok(())
     }
 
-    /// Converts an escape sequence of JSON or Python. A backslash that escapes nothing is a literal backslash.
-    fn escape(&mut self) -> Converted {
+    /// Converts an escape sequence: of JSON, or in single quotes of Python, where a backslash that escapes nothing is a literal
+    /// backslash.
+    fn escape(&mut self, quote: char) -> Converted {
         let Some(character) = self.next() else { return Err("a closing quote") };
         match character {
             '"' | '\\' | '/' => self.json.extend(['\\', character]),
             'b' | 'f' | 'n' | 'r' | 't' => self.json.extend(['\\', character]),
             // Unchanged, as it can be half of a surrogate pair.
             'u' if self.hexadecimal(4).is_some() => self.json.extend(['\\', 'u']),
+            '\'' => self.json.push('\''),
+            _ if quote == '"' => {
+                self.position -= character.len_utf8();
+                return Err("a valid escape");
+            }
             'U' | 'x' => {
                 let length = if character == 'U' { 8 } else { 2 };
                 match self.hexadecimal(length).and_then(char::from_u32) {
@@ -200,7 +235,6 @@ impl Converter<'_> {
                     None => self.json.extend(['\\', '\\', character]),
                 }
             }
-            '\'' => self.json.push('\''),
             '\n' => {}
             other => {
                 self.json.push_str("\\\\");
@@ -243,23 +277,30 @@ mod tests {
     #[test]
     fn converts_near_json() {
         let table = [
-            ("{'a': 'b'}", r#"{"a":"b"}"#),
-            ("{'a': True, 'b': False, 'c': None}", r#"{"a":true,"b":false,"c":null}"#),
+            ("{'a': 'b'}", r#"{"a": "b"}"#),
+            ("{'a': True, 'b': False, 'c': None}", r#"{"a": true, "b": false, "c": null}"#),
             (
                 r#"{"a": [1, -2.50, 1e400, 12345678901234567890123],}"#,
-                r#"{"a":[1,-2.50,1e400,12345678901234567890123]}"#,
+                r#"{"a": [1, -2.50, 1e400, 12345678901234567890123]}"#,
             ),
-            ("(1, 2)", "[1,2]"),
+            ("(1, 2)", "[1, 2]"),
             ("(1,)", "[1]"),
             ("(1)", "1"),
-            ("((1, (2,)), ())", "[[1,[2]],[]]"),
-            ("[1, 2, ]", "[1,2]"),
+            ("((1, (2,)), ())", "[[1, [2]], []]"),
+            ("[1, 2, ]", "[1, 2 ]"),
+            (r#"{"foo":"bar","qux":12,}"#, r#"{"foo":"bar","qux":12}"#),
+            (r#"{"a":[1,2, ],"b":{"c":1 , } , }"#, r#"{"a":[1,2 ],"b":{"c":1  }  }"#),
+            ("{,}", "{}"),
+            ("[,]", "[]"),
+            (r#"{"a":[1,,2]}"#, r#"{"a":[1,2]}"#),
+            (r#"{"a":",}","b":"\",]"}"#, r#"{"a":",}","b":"\",]"}"#),
             (r#"'it\'s "quoted"'"#, r#""it's \"quoted\"""#),
             (r#""it's""#, r#""it's""#),
+            (r#""it\'s""#, r#""it's""#),
             ("\"two\nlines\tand a tab\"", r#""two\u000alines\u0009and a tab""#),
             (r#"'\n \x41 \U0001f600 \u00e9 \d \x4 \\ \/'"#, r#""\n A 😀 \u00e9 \\d \\x4 \\ \/""#),
             ("'one \\\nline'", r#""one line""#),
-            (r#"  {}  "#, "{}"),
+            ("\u{a0}{ }\t", " { }\t"),
         ];
         for (text, expected) in table {
             assert_eq!(to_json(text).as_deref(), Ok(expected), "{text}");
@@ -281,9 +322,34 @@ mod tests {
             ("{'a': 'b", "expected a closing quote at line 1, column 9, found the end"),
             ("{'a': 1-2}", "expected a valid JSON number at line 1, column 7"),
             ("{} {}", "expected the end at line 1, column 4"),
+            (r#"{"a": "\d"}"#, "expected a valid escape at line 1, column 9"),
         ];
         for (text, expected) in table {
             assert_eq!(to_json(text).unwrap_err(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn repairs_only_whole_objects() {
+        let table = [
+            (r#""{\"foo\":\"bar\"}""#, Some(r#"{"foo":"bar"}"#)),
+            ("```json\n{\"a\": 1}\n```", Some(r#"{"a": 1}"#)),
+            ("```\n{'a': 1,}```", Some(r#"{"a": 1}"#)),
+            ("{\"a\": \"one\ntwo\"}", Some(r#"{"a": "one\u000atwo"}"#)),
+            ("Here it is: {\"a\": 1,}", None),
+            ("```json\n{\"a\": 1}\n``` done", None),
+            ("{'a': 'it's'}", None),
+            ("{'a': 1} {'b': 2}", None),
+            ("{'a': 1", None),
+            ("[1,]", None),
+            ("(1,)", None),
+            ("", None),
+            ("\"abc\"", None),
+            ("\"[1]\"", None),
+            ("{ invalid JSON }", None),
+        ];
+        for (text, expected) in table {
+            assert_eq!(repair_text(text).as_deref(), expected, "{text}");
         }
     }
 

@@ -1,0 +1,55 @@
+//! The report of all mistakes in the arguments of a call.
+
+use super::explain::Mistake;
+
+/// The length in bytes from which on a report is truncated.
+pub(crate) const MAX_REPORT_BYTES: usize = 4096;
+
+/// The mistakes in arguments, as the model reads them.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Report {
+    text: String,
+    /// The paths with mistakes, of which only the first is reported.
+    paths: Vec<String>,
+}
+
+impl Report {
+    /// Adds a mistake, unless there is one at its path already.
+    #[cold]
+    pub(crate) fn add(&mut self, path: &str, mistake: &str) {
+        if self.is_full() || self.paths.iter().any(|other| other == path) {
+            return;
+        }
+        self.paths.push(path.into());
+        if !self.text.is_empty() {
+            self.text.push_str("; ");
+        }
+        self.text.push_str(mistake);
+        if self.is_full() {
+            self.text.push_str("; and more");
+        }
+    }
+
+    pub(crate) fn add_all(&mut self, mistakes: Vec<Mistake>) {
+        for mistake in mistakes {
+            self.add(&mistake.path, &mistake.text);
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.text.is_empty()
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.text.len() > MAX_REPORT_BYTES
+    }
+
+    /// Returns the text of the error of the call.
+    pub(crate) fn into_error(self) -> ArgumentErrors {
+        ArgumentErrors(format!("invalid arguments: {}", self.text))
+    }
+}
+
+/// All mistakes in the arguments of a call, as a sentence for the model.
+#[derive(Debug, PartialEq)]
+pub(crate) struct ArgumentErrors(pub(crate) String);

@@ -1,0 +1,400 @@
+//! A JSON Schema, parsed once, for the walks that read a value and its schema side by side.
+
+use std::collections::{HashMap, HashSet};
+
+use serde_json::{Map, Value};
+
+use super::limits::Limits;
+
+/// The maximum number of references that are followed one after another.
+const MAX_REFERENCES: usize = 128;
+
+/// The maximum number of alternatives that are collected from nested alternatives, per schema.
+const MAX_ALTERNATIVES: usize = 1000;
+
+/// The maximum number of schemas. Those beyond it allow everything.
+const MAX_NODES: usize = 200_000;
+
+/// The keywords that describe a value without constraining it. Beside a `$ref`, they change nothing.
+const ANNOTATIONS: [&str; 10] = [
+    "$comment",
+    "$defs",
+    "$id",
+    "$schema",
+    "default",
+    "definitions",
+    "deprecated",
+    "description",
+    "examples",
+    "title",
+];
+
+/// The keywords that a [`Node`] represents. All others are in [`Node::others`].
+const REPRESENTED: [&str; 24] = [
+    "$ref",
+    "type",
+    "enum",
+    "const",
+    "allOf",
+    "anyOf",
+    "properties",
+    "patternProperties",
+    "additionalProperties",
+    "required",
+    "prefixItems",
+    "items",
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "minProperties",
+    "maxProperties",
+    "pattern",
+    "format",
+];
+
+/// The keywords that depend on others of the same schema.
+const DEPENDENT: [&str; 3] = ["unevaluatedProperties", "unevaluatedItems", "additionalItems"];
+
+/// A kind of JSON value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    String,
+    Number,
+    Boolean,
+    Array,
+    Object,
+    Null,
+}
+
+impl Kind {
+    /// Returns the kind of a value by the first byte of its text.
+    pub(crate) fn of(text: &str) -> Option<Self> {
+        Some(match text.as_bytes().first()? {
+            b'"' => Self::String,
+            b'-' | b'0'..=b'9' => Self::Number,
+            b't' | b'f' => Self::Boolean,
+            b'[' => Self::Array,
+            b'{' => Self::Object,
+            b'n' => Self::Null,
+            _ => return None,
+        })
+    }
+}
+
+/// The origin of a schema, which decides about the meaning of `format`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SchemaOf {
+    /// A Rust type, whose integer formats name their range.
+    Type,
+    /// Another program.
+    Document,
+}
+
+/// A parsed schema. References are resolved: a [`NodeId`] leads directly to the schema that describes a value.
+#[derive(Debug)]
+pub(crate) struct Shape {
+    nodes: Vec<Node>,
+    root: NodeId,
+}
+
+/// The position of a [`Node`] in its [`Shape`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct NodeId(usize);
+
+/// The node that allows every value.
+const ANYTHING: NodeId = NodeId(0);
+
+/// One schema.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Node {
+    /// No value is valid.
+    pub(crate) is_never: bool,
+    /// The names under `type`, or `None` without the keyword.
+    pub(crate) types: Option<Vec<String>>,
+    /// The values of `enum`, or that of `const`.
+    pub(crate) constants: Option<Vec<Value>>,
+    pub(crate) limits: Limits,
+    /// The range of the Rust integer that `format` names.
+    pub(crate) range: Option<(i128, i128)>,
+    /// The schemas that hold at the same time: `allOf`, and a `$ref` that has constraints beside it.
+    pub(crate) all: Vec<NodeId>,
+    /// The alternatives: `anyOf` and `oneOf`, without nested alternatives.
+    pub(crate) choices: Vec<NodeId>,
+    pub(crate) properties: HashMap<String, Property>,
+    /// The names of the properties in order.
+    pub(crate) names: Vec<String>,
+    pub(crate) required: Vec<String>,
+    /// `patternProperties` and `additionalProperties`, if there are patterns, for a validator of single schemas.
+    pub(crate) by_pattern: Option<Map<String, Value>>,
+    /// An object can have only the members that are listed under `properties`.
+    pub(crate) is_closed: bool,
+    /// The schema of further members.
+    pub(crate) additional: Option<NodeId>,
+    pub(crate) prefix: Vec<NodeId>,
+    pub(crate) items: Option<NodeId>,
+    /// The constraints that are not represented, for a validator of single schemas.
+    pub(crate) others: Map<String, Value>,
+}
+
+/// A property of an object.
+#[derive(Clone, Debug)]
+pub(crate) struct Property {
+    pub(crate) node: NodeId,
+    pub(crate) description: Option<String>,
+}
+
+impl Node {
+    /// Returns `true` if the schema has a `type` that allows the name.
+    pub(crate) fn names_type(&self, name: &str) -> bool {
+        self.types.iter().flatten().any(|one| one == name)
+    }
+
+    /// Returns `true` if the schema has no `type` or one that allows the name.
+    pub(crate) fn allows_type(&self, name: &str) -> bool {
+        self.types.is_none() || self.names_type(name)
+    }
+
+    pub(crate) fn is_required(&self, name: &str) -> bool {
+        self.required.iter().any(|one| one == name)
+    }
+
+    /// Returns `true` if the schema only has alternatives.
+    fn only_has_choices(&self) -> bool {
+        !self.choices.is_empty()
+            && self.types.is_none()
+            && self.constants.is_none()
+            && self.all.is_empty()
+            && self.properties.is_empty()
+            && self.required.is_empty()
+            && self.limits == Limits::default()
+            && self.others.is_empty()
+    }
+
+    /// Returns the schema of the item at an index.
+    pub(crate) fn item(&self, index: usize) -> Option<NodeId> {
+        self.prefix.get(index).copied().or(self.items)
+    }
+
+    /// Returns the schema of a member that is listed under `properties`, or else that of further members. Members that match
+    /// `patternProperties` have none of these.
+    pub(crate) fn member(&self, name: &str) -> Option<NodeId> {
+        let property = self.properties.get(name).map(|property| property.node);
+        property.or(self.additional.filter(|_| self.by_pattern.is_none()))
+    }
+}
+
+impl Shape {
+    /// Parses a schema. The work is linear in its size, whatever its references are; a reference that leads nowhere allows
+    /// everything.
+    pub(crate) fn parse(schema: &Value, origin: SchemaOf) -> Self {
+        let draft = schema.get("$schema").and_then(Value::as_str);
+        let mut parser = Parser {
+            root: schema,
+            origin,
+            ignores_siblings: draft.is_some_and(|draft| draft.contains("draft-0")),
+            nodes: vec![Node::default()],
+            ids: HashMap::new(),
+            waiting: Vec::new(),
+        };
+        let root = parser.id(schema);
+        while let Some((NodeId(index), schema)) = parser.waiting.pop() {
+            parser.nodes[index] = parser.node(schema);
+        }
+        let mut shape = Self { nodes: parser.nodes, root };
+        shape.flatten_choices();
+        shape
+    }
+
+    pub(crate) fn root(&self) -> NodeId {
+        self.root
+    }
+
+    /// Returns the schema of a property of the root.
+    pub(crate) fn property(&self, name: &str) -> NodeId {
+        self.node(self.root).properties.get(name).map_or(ANYTHING, |property| property.node)
+    }
+
+    pub(crate) fn node(&self, NodeId(index): NodeId) -> &Node {
+        &self.nodes[index]
+    }
+
+    /// Changes the schema of a property of the root. Other uses of the same schema stay as they are.
+    pub(crate) fn change_property(&mut self, name: &str, change: impl FnOnce(&mut Node)) {
+        let next = NodeId(self.nodes.len());
+        let NodeId(root) = self.root;
+        let Some(property) = self.nodes[root].properties.get_mut(name) else { return };
+        let NodeId(index) = std::mem::replace(&mut property.node, next);
+        let mut node = self.nodes[index].clone();
+        change(&mut node);
+        self.nodes.push(node);
+    }
+
+    /// Replaces alternatives that only have alternatives themselves, which also ends their cycles.
+    fn flatten_choices(&mut self) {
+        let flattened: Vec<_> = (0..self.nodes.len())
+            .filter(|index| {
+                self.nodes[*index].choices.iter().any(|choice| self.node(*choice).only_has_choices())
+            })
+            .map(|index| (index, self.alternatives(NodeId(index))))
+            .collect();
+        for (index, choices) in flattened {
+            self.nodes[index].choices = choices;
+        }
+    }
+
+    /// Returns the alternatives of a node in order, each once.
+    fn alternatives(&self, node: NodeId) -> Vec<NodeId> {
+        let (mut found, mut seen) = (Vec::new(), HashSet::from([node]));
+        let mut waiting: Vec<_> = self.node(node).choices.iter().rev().copied().collect();
+        while let Some(id) = waiting.pop().filter(|_| found.len() < MAX_ALTERNATIVES) {
+            if !seen.insert(id) {
+                continue;
+            }
+            match self.node(id).only_has_choices() {
+                true => waiting.extend(self.node(id).choices.iter().rev()),
+                false => found.push(id),
+            }
+        }
+        found
+    }
+}
+
+struct Parser<'s> {
+    /// The schema that `$ref` refers to.
+    root: &'s Value,
+    origin: SchemaOf,
+    /// Drafts up to draft-07 ignore the keywords beside a reference.
+    ignores_siblings: bool,
+    nodes: Vec<Node>,
+    /// The ids by the addresses of the schemas, each of which is parsed once.
+    ids: HashMap<*const Value, NodeId>,
+    /// The schemas that are still to be parsed.
+    waiting: Vec<(NodeId, &'s Value)>,
+}
+
+impl<'s> Parser<'s> {
+    /// Returns the id of a schema, or of the one that it only refers to.
+    fn id(&mut self, schema: &'s Value) -> NodeId {
+        let Some(schema) = self.follow(schema).filter(|_| self.nodes.len() < MAX_NODES) else {
+            return ANYTHING;
+        };
+        let next = NodeId(self.nodes.len());
+        let id = *self.ids.entry(std::ptr::from_ref(schema)).or_insert(next);
+        if id == next {
+            self.nodes.push(Node::default());
+            self.waiting.push((id, schema));
+        }
+        id
+    }
+
+    /// Follows references without constraints beside them.
+    fn follow(&self, schema: &'s Value) -> Option<&'s Value> {
+        let is_constraint = |keyword: &String| keyword != "$ref" && !ANNOTATIONS.contains(&keyword.as_str());
+        let mut current = schema;
+        for _ in 0..MAX_REFERENCES {
+            let Some(schema) = current.as_object().filter(|schema| schema.contains_key("$ref")) else {
+                return Some(current);
+            };
+            if !self.ignores_siblings && schema.keys().any(is_constraint) {
+                return Some(current);
+            }
+            current = self.target(schema)?;
+        }
+        None
+    }
+
+    /// Returns the schema that a `$ref` refers to.
+    fn target(&self, schema: &Map<String, Value>) -> Option<&'s Value> {
+        self.root.pointer(schema.get("$ref")?.as_str()?.strip_prefix('#')?)
+    }
+
+    fn ids(&mut self, schemas: Option<&'s Value>) -> Vec<NodeId> {
+        schemas.and_then(Value::as_array).into_iter().flatten().map(|schema| self.id(schema)).collect()
+    }
+
+    fn node(&mut self, schema: &'s Value) -> Node {
+        let Value::Object(schema) = schema else {
+            return Node { is_never: *schema == Value::Bool(false), ..Node::default() };
+        };
+        let get = |keyword: &str| schema.get(keyword);
+        let object = |keyword: &str| schema.get(keyword).and_then(Value::as_object).into_iter().flatten();
+        let texts = |value: &Value| match value {
+            Value::Array(values) => values.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+            value => value.as_str().map(str::to_owned).into_iter().collect::<Vec<_>>(),
+        };
+        let constants = get("enum").and_then(Value::as_array).cloned();
+        let mut all = self.ids(get("allOf"));
+        if let Some(target) = self.target(schema) {
+            let target = self.id(target);
+            all.insert(0, target);
+        }
+        let mut choices = self.ids(get("anyOf"));
+        choices.extend(self.ids(get("oneOf")));
+        let description =
+            |schema: &Value| schema.get("description").and_then(Value::as_str).map(str::to_owned);
+        let properties: HashMap<_, _> = object("properties")
+            .map(|(name, schema)| {
+                (name.clone(), Property { node: self.id(schema), description: description(schema) })
+            })
+            .collect();
+        let part = |is_part: &dyn Fn(&str) -> bool| -> Map<String, Value> {
+            let part = schema.iter().filter(|(keyword, _)| is_part(keyword));
+            part.map(|(keyword, value)| (keyword.clone(), value.clone())).collect()
+        };
+        let by_pattern = get("patternProperties")
+            .map(|_| part(&|keyword| matches!(keyword, "patternProperties" | "additionalProperties")));
+        // Before draft 2020-12, `prefixItems` was written as a list under `items`.
+        let prefix = self.ids(get("prefixItems").or(get("items").filter(|items| items.is_array())));
+        let items = get("items").filter(|items| !items.is_array()).map(|schema| self.id(schema));
+        let additional = get("additionalProperties").map(|schema| self.id(schema));
+        let depends = DEPENDENT.iter().any(|keyword| schema.contains_key(*keyword));
+        let is_other = |keyword: &str| {
+            let is_represented = REPRESENTED.contains(&keyword) || ANNOTATIONS.contains(&keyword);
+            self.origin == SchemaOf::Document && (depends || keyword == "pattern" || !is_represented)
+        };
+        let mut limits = Limits::from_json(schema);
+        // In other documents, the name of a format promises nothing, and a judge matches patterns.
+        let is_type = self.origin == SchemaOf::Type;
+        let format = get("format").and_then(Value::as_str).filter(|_| is_type);
+        limits.is_f32 &= is_type;
+        limits.pattern = limits.pattern.filter(|_| is_type);
+        Node {
+            is_never: false,
+            types: get("type").map(texts),
+            constants: constants.or_else(|| get("const").map(|constant| vec![constant.clone()])),
+            limits,
+            range: format.and_then(integer_range),
+            all,
+            choices,
+            names: object("properties").map(|(name, _)| name.clone()).collect(),
+            properties,
+            required: get("required").map(texts).unwrap_or_default(),
+            by_pattern,
+            is_closed: super::is_closed_object(schema),
+            additional,
+            prefix,
+            items,
+            others: part(&is_other),
+        }
+    }
+}
+
+/// Returns the range of the Rust integer that a format names.
+fn integer_range(format: &str) -> Option<(i128, i128)> {
+    Some(match format {
+        "uint8" => (0, u8::MAX.into()),
+        "uint16" => (0, u16::MAX.into()),
+        "uint32" => (0, u32::MAX.into()),
+        "uint64" | "uint" => (0, u64::MAX.into()),
+        "int8" => (i8::MIN.into(), i8::MAX.into()),
+        "int16" => (i16::MIN.into(), i16::MAX.into()),
+        "int32" => (i32::MIN.into(), i32::MAX.into()),
+        "int64" | "int" => (i64::MIN.into(), i64::MAX.into()),
+        _ => return None,
+    })
+}
