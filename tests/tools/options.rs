@@ -97,7 +97,7 @@ async fn enforces_limits() {
         (r#"{"name": ""}"#, "`name`: expected a string of 1 to 5 characters or null, got \"\""),
         (r#"{"name": "éééééé"}"#, "`name`: expected a string of 1 to 5 characters or null, got \"éééééé\""),
         (r#"{"name": 123456}"#, "`name`: expected a string of 1 to 5 characters or null, got \"123456\""),
-        (r#"{"list": [1]}"#, "`list`: expected a list of at least 2 items or null, got a list"),
+        (r#"{"list": [1]}"#, "`list`: expected a list of at least 2 items or null, got a list of 1"),
         (r#"{"list": [1, 2]}"#, "ok"),
         (r#"{"list": "[1, 2]"}"#, "ok"),
         (

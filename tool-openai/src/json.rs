@@ -21,12 +21,10 @@ pub(crate) fn write_string(json: &mut Vec<u8>, text: &str) {
     json.push(b'"');
 }
 
-#[inline]
 fn is_plain(byte: u8) -> bool {
     byte >= b' ' && byte != b'"' && byte != b'\\'
 }
 
-#[inline]
 fn write_byte(json: &mut Vec<u8>, byte: u8) {
     match byte {
         b'"' | b'\\' => json.extend_from_slice(&[b'\\', byte]),

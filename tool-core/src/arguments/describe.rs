@@ -95,6 +95,9 @@ fn describe_type(node: &Node, name: &str, found: &str) -> String {
             F32_RANGE.into()
         }
         "number" => format!("a number{}", describe_range(limits, None, found)),
+        "string" if limits.characters == (Length { shortest: Some(1), longest: Some(1) }) => {
+            "a character".into()
+        }
         "string" => format!(
             "a string{}{}",
             describe_length(limits.characters, "characters"),

@@ -1,86 +1,48 @@
-//! Locks of conversations, which are granted in the order of the requests.
-//!
-//! A map of `tokio::sync::Mutex` would retain an entry for every conversation; here, a free conversation occupies no memory.
+//! Locks of conversations, which are granted in the order of the requests. A free conversation occupies no memory.
 
-use std::collections::hash_map::Entry;
-use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use futures_channel::oneshot;
+use tokio::sync::OwnedMutexGuard;
 
 use crate::model::ConversationId;
 
-/// The locked conversations with the callers that wait for them. Clones share them.
+/// The locks of conversations that are held or awaited. Clones share them.
 #[derive(Clone, Default)]
-pub(super) struct ConversationLocks(Arc<Mutex<HashMap<ConversationId, Waiters>>>);
-
-type Waiters = VecDeque<oneshot::Sender<ConversationLock>>;
+pub(super) struct ConversationLocks(Arc<Mutex<HashMap<ConversationId, Weak<tokio::sync::Mutex<()>>>>>);
 
 /// Exclusive access to a conversation until it is dropped.
 pub(super) struct ConversationLock {
     locks: ConversationLocks,
     id: ConversationId,
-    /// `true` if dropping this passes the lock on, `false` for a lock that could not be delivered to a waiter.
-    is_held: bool,
+    /// `None` while it is awaited.
+    guard: Option<OwnedMutexGuard<()>>,
 }
 
 impl ConversationLocks {
     /// Waits until the conversation is free. Dropping the future does not affect other waiters.
     pub(super) async fn lock(&self, id: &ConversationId) -> ConversationLock {
-        loop {
-            match self.acquire_or_enqueue(id) {
-                Ok(lock) => return lock,
-                Err(receiver) => {
-                    // If the waiter is dropped after the lock was sent, the lock is dropped too, and thereby passed on.
-                    if let Ok(lock) = receiver.await {
-                        return lock;
-                    }
-                }
-            }
-        }
+        let mutex = {
+            let mut locks = self.locks();
+            locks.get(id).and_then(Weak::upgrade).unwrap_or_else(|| {
+                let mutex = Arc::default();
+                locks.insert(id.clone(), Arc::downgrade(&mutex));
+                mutex
+            })
+        };
+        // Created before the lock is granted, so that a waiter that is dropped is removed too.
+        let mut lock = ConversationLock { locks: self.clone(), id: id.clone(), guard: None };
+        lock.guard = Some(mutex.lock_owned().await);
+        lock
     }
 
-    /// Returns the lock of a free conversation, or else a receiver for it.
-    fn acquire_or_enqueue(
-        &self,
-        id: &ConversationId,
-    ) -> Result<ConversationLock, oneshot::Receiver<ConversationLock>> {
-        match self.waiters().entry(id.clone()) {
-            Entry::Vacant(entry) => {
-                entry.insert(Waiters::new());
-                Ok(self.new_lock(id))
-            }
-            Entry::Occupied(mut waiters) => {
-                let (sender, receiver) = oneshot::channel();
-                // Cancelled waiters would otherwise accumulate while the lock is held.
-                waiters.get_mut().retain(|sender| !sender.is_canceled());
-                waiters.get_mut().push_back(sender);
-                Err(receiver)
-            }
-        }
-    }
-
-    /// Removes and returns the next waiter. If there is none, the conversation becomes free.
-    fn next_waiter(&self, id: &ConversationId) -> Option<oneshot::Sender<ConversationLock>> {
-        let mut waiters = self.waiters();
-        let next = waiters.get_mut(id).and_then(VecDeque::pop_front);
-        if next.is_none() {
-            waiters.remove(id);
-        }
-        next
-    }
-
-    fn new_lock(&self, id: &ConversationId) -> ConversationLock {
-        ConversationLock { locks: self.clone(), id: id.clone(), is_held: true }
-    }
-
-    fn waiters(&self) -> MutexGuard<'_, HashMap<ConversationId, Waiters>> {
+    fn locks(&self) -> MutexGuard<'_, HashMap<ConversationId, Weak<tokio::sync::Mutex<()>>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     #[cfg(test)]
     fn is_empty(&self) -> bool {
-        self.waiters().is_empty()
+        self.locks().is_empty()
     }
 }
 
@@ -93,15 +55,10 @@ impl ConversationLock {
 /// Passes the lock to the caller that has waited longest.
 impl Drop for ConversationLock {
     fn drop(&mut self) {
-        if !self.is_held {
-            return;
-        }
-        while let Some(next) = self.locks.next_waiter(&self.id) {
-            match next.send(self.locks.new_lock(&self.id)) {
-                Ok(()) => return,
-                // Passing it on in its own `drop` would recurse once for each cancelled waiter.
-                Err(mut undelivered) => undelivered.is_held = false,
-            }
+        let mut locks = self.locks.locks();
+        self.guard = None;
+        if locks.get(&self.id).is_some_and(|mutex| mutex.strong_count() == 0) {
+            locks.remove(&self.id);
         }
     }
 }
@@ -168,8 +125,8 @@ mod tests {
             for is_sent in [false, true] {
                 let (locks, id) = (ConversationLocks::default(), id());
                 let held = locks.lock(&id).now_or_never().unwrap();
-                let cancelled: Vec<_> =
-                    (0..5_000).map(|_| locks.acquire_or_enqueue(&id).err().unwrap()).collect();
+                let mut cancelled: Vec<_> = (0..5_000).map(|_| Box::pin(locks.lock(&id))).collect();
+                assert!(cancelled.iter_mut().all(|waiter| waiter.now_or_never().is_none()));
                 let mut last = Box::pin(locks.lock(&id));
                 assert!((&mut last).now_or_never().is_none());
                 if is_sent {
@@ -194,7 +151,7 @@ mod tests {
         for _ in 0..100 {
             assert!(locks.lock(&id()).now_or_never().is_none());
         }
-        assert_eq!(locks.waiters()[&id()].len(), 1);
+        assert_eq!(locks.locks()[&id()].strong_count(), 1);
     }
 
     #[test]

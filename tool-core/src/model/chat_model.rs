@@ -95,54 +95,35 @@ pub trait ChatModel: Send + Sync {
     }
 }
 
-impl<M: ChatModel + ?Sized> ChatModel for Box<M> {
-    fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
-        (**self).chat(request)
-    }
+// `auto_impl` would do the same, but it needs a second major version of syn, which every program would have to compile.
+macro_rules! delegate {
+    ($($pointer:ident)*) => {$(
+        impl<M: ChatModel + ?Sized> ChatModel for $pointer<M> {
+            fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+                (**self).chat(request)
+            }
 
-    fn stream<'a>(&'a self, request: &'a ChatRequest<'_>) -> ChatStream<'a> {
-        (**self).stream(request)
-    }
+            fn stream<'a>(&'a self, request: &'a ChatRequest<'_>) -> ChatStream<'a> {
+                (**self).stream(request)
+            }
 
-    fn supports_response_format(&self) -> bool {
-        (**self).supports_response_format()
-    }
+            fn supports_response_format(&self) -> bool {
+                (**self).supports_response_format()
+            }
 
-    fn supports_response_format_with_tools(&self) -> bool {
-        (**self).supports_response_format_with_tools()
-    }
+            fn supports_response_format_with_tools(&self) -> bool {
+                (**self).supports_response_format_with_tools()
+            }
 
-    fn provider_name(&self) -> Option<&str> {
-        (**self).provider_name()
-    }
+            fn provider_name(&self) -> Option<&str> {
+                (**self).provider_name()
+            }
 
-    fn model_name(&self) -> Option<&str> {
-        (**self).model_name()
-    }
+            fn model_name(&self) -> Option<&str> {
+                (**self).model_name()
+            }
+        }
+    )*};
 }
 
-impl<M: ChatModel + ?Sized> ChatModel for Arc<M> {
-    fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
-        (**self).chat(request)
-    }
-
-    fn stream<'a>(&'a self, request: &'a ChatRequest<'_>) -> ChatStream<'a> {
-        (**self).stream(request)
-    }
-
-    fn supports_response_format(&self) -> bool {
-        (**self).supports_response_format()
-    }
-
-    fn supports_response_format_with_tools(&self) -> bool {
-        (**self).supports_response_format_with_tools()
-    }
-
-    fn provider_name(&self) -> Option<&str> {
-        (**self).provider_name()
-    }
-
-    fn model_name(&self) -> Option<&str> {
-        (**self).model_name()
-    }
-}
+delegate!(Box Arc);

@@ -210,7 +210,6 @@ impl ToolDefinition {
     ///
     /// Returns an error if strict mode cannot express the parameters: an object with arbitrary names, a choice at the root,
     /// a value of any type, or too many levels or properties. The error names the tool and the path.
-    #[inline]
     pub fn into_strict(mut self) -> Result<Self, StrictError> {
         if !self.is_strict {
             match strict_form(&self.parameters) {
@@ -223,7 +222,6 @@ impl ToolDefinition {
     }
 
     /// Converts the parameters into strict form, or stores the error, so that a set with this definition is refused.
-    #[inline]
     pub(crate) fn into_strict_or_error(self) -> Self {
         match self.clone().into_strict() {
             Ok(strict) => strict,

@@ -13,21 +13,18 @@ pub struct StrictError {
 }
 
 impl StrictError {
-    #[inline]
     pub(super) fn new(tool: String, unsupported: Unsupported) -> Self {
         Self { tool, unsupported }
     }
 
     /// Returns the name of the tool.
     #[must_use]
-    #[inline]
     pub fn tool(&self) -> &str {
         &self.tool
     }
 
     /// Returns the path in the parameters, such as `$.properties.labels`.
     #[must_use]
-    #[inline]
     pub fn path(&self) -> &str {
         &self.unsupported.path
     }
@@ -35,7 +32,6 @@ impl StrictError {
 
 /// Writes the text, so that a `main` that returns the error shows it readably.
 impl fmt::Debug for StrictError {
-    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }

@@ -26,8 +26,8 @@ pub use self::error::{ToolError, ToolErrorKind};
 pub(crate) use self::execution::ExecutionMetadata;
 pub use self::execution::{Origin, ToolExecution};
 pub use self::future::ToolFuture;
-pub(crate) use self::output::{Budget, write_outcome};
 pub use self::output::{IntoToolOutput, Json, ToolOutput};
+pub(crate) use self::output::{truncate_outcome, write_outcome};
 pub(crate) use self::strict::StrictTool;
 use crate::model::ToolDefinition;
 

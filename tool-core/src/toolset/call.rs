@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 
 use crate::arguments::Repair;
 use crate::model::ToolCall;
-use crate::tool::{ToolContext, ToolError, ToolExecution, ToolFuture, ToolOutput};
+use crate::tool::{ToolContext, ToolError, ToolExecution, ToolFuture, ToolOutput, truncate_outcome};
 use crate::toolset::ToolSet;
 
 type Outcome = Result<ToolOutput, ToolError>;
@@ -67,10 +67,9 @@ impl ToolSet {
         self.limit_output(outcome)
     }
 
-    #[inline]
     fn limit_output(&self, outcome: Outcome) -> Outcome {
-        match self.0.settings.budget {
-            Some(budget) => budget.apply(outcome),
+        match self.0.settings.max_output_chars {
+            Some(limit) => truncate_outcome(outcome, limit),
             None => outcome,
         }
     }

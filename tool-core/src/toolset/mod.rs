@@ -26,7 +26,7 @@ pub use self::toolbox::{Method, Toolbox, toolbox_tool_set};
 use crate::arguments::Mode;
 use crate::model::{ToolDefinition, ToolDefinitions};
 use crate::tool::declared::DeclaredTool;
-use crate::tool::{Budget, Tool, ToolFuture};
+use crate::tool::{Tool, ToolFuture};
 
 /// An ordered set of tools with unique names.
 ///
@@ -67,7 +67,7 @@ struct Shared {
 #[derive(Clone, Copy, Default)]
 struct Settings {
     reading: Mode,
-    budget: Option<Budget>,
+    max_output_chars: Option<usize>,
 }
 
 #[derive(Clone)]
@@ -214,8 +214,8 @@ impl ToolSet {
         };
         let is_strict = left.reading.is_strict || right.reading.is_strict;
         let reading = Mode { is_strict, ignores_unknown };
-        let budget = Budget::tighter(left.budget, right.budget);
-        Ok(union.with_settings(Settings { reading, budget }))
+        let max_output_chars = left.max_output_chars.into_iter().chain(right.max_output_chars).min();
+        Ok(union.with_settings(Settings { reading, max_output_chars }))
     }
 
     fn from_refs(tools: Vec<ToolRef>) -> Result<Self, ToolSetError> {

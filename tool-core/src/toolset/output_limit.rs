@@ -1,7 +1,6 @@
 //! The limit on the output of calls.
 
 use super::Settings;
-use crate::tool::Budget;
 use crate::toolset::ToolSet;
 
 impl ToolSet {
@@ -27,12 +26,8 @@ impl ToolSet {
     /// ```
     #[must_use]
     pub fn max_output_chars(self, characters: usize) -> Self {
-        self.with_budget(Budget::new(characters))
-    }
-
-    pub(crate) fn with_budget(self, budget: Budget) -> Self {
-        let budget = Budget::tighter(Some(budget), self.0.settings.budget);
-        let settings = Settings { budget, ..self.0.settings };
+        let limits = self.0.settings.max_output_chars.into_iter().chain([characters]);
+        let settings = Settings { max_output_chars: limits.min(), ..self.0.settings };
         self.with_settings(settings)
     }
 }

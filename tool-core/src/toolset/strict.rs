@@ -29,7 +29,6 @@ impl ToolSet {
     ///
     /// Fails if strict mode does not support the parameters of a tool. The error names the tool and the path in its
     /// parameters.
-    #[inline]
     pub fn strict(self) -> Result<Self, ToolSetError> {
         self.map_tools(|tool| {
             to_strict(tool).map_err(|error| ToolSetError::no_strict_form(&error.to_string()))
@@ -56,7 +55,6 @@ impl ToolSet {
     /// let is_strict = ["stay", "label"].map(|name| set.get(name).unwrap().definition().is_strict());
     /// assert_eq!(is_strict, [true, false]);
     /// ```
-    #[inline]
     #[must_use]
     pub fn strict_where_possible(self) -> Self {
         // The names are valid, because they are those of a set.
@@ -64,7 +62,6 @@ impl ToolSet {
     }
 }
 
-#[inline]
 fn to_strict(tool: &ToolRef) -> Result<ToolRef, StrictError> {
     if tool.get().definition().is_strict() {
         return Ok(tool.clone());
@@ -73,7 +70,6 @@ fn to_strict(tool: &ToolRef) -> Result<ToolRef, StrictError> {
 }
 
 impl AsRef<dyn Tool> for ToolRef {
-    #[inline]
     fn as_ref(&self) -> &(dyn Tool + 'static) {
         match self {
             Self::Static(tool) => *tool,

@@ -16,7 +16,7 @@ use crate::agent::Agent;
 use crate::content::Content;
 use crate::model::{ChatModel, ModelOptions, ToolChoice};
 use crate::run::{ErrorPolicies, RunLimits};
-use crate::tool::{Budget, Tool, ToolContext};
+use crate::tool::{Tool, ToolContext};
 use crate::toolset::{ToolProvider, ToolSet, ToolSetError};
 
 /// The default for [`AgentBuilder::max_concurrent_calls`].
@@ -27,7 +27,7 @@ pub struct AgentBuilder {
     pub(super) agent: Shared,
     tools: Vec<ToolSet>,
     pub(super) undo_tools: Vec<ToolSet>,
-    max_output_chars: Option<Budget>,
+    max_output_chars: Option<usize>,
     /// The error of the first invalid tool, which `build` returns.
     tool_error: Option<ToolSetError>,
 }
@@ -174,7 +174,7 @@ impl AgentBuilder {
     /// [`ToolSet::max_output_chars`].
     #[must_use]
     pub fn max_output_chars(mut self, characters: usize) -> Self {
-        self.max_output_chars = Some(Budget::new(characters));
+        self.max_output_chars = Some(characters);
         self
     }
 
@@ -194,8 +194,8 @@ impl AgentBuilder {
         for more in &self.undo_tools {
             self.agent.undo_tools = self.agent.undo_tools.union(more).map_err(BuildErrorKind::Tools)?;
         }
-        if let Some(budget) = self.max_output_chars {
-            self.agent.tools = self.agent.tools.with_budget(budget);
+        if let Some(characters) = self.max_output_chars {
+            self.agent.tools = self.agent.tools.max_output_chars(characters);
         }
         self.agent.bound_undo_tools = UndoTools::new(&self.agent.undo_tools);
         self.agent.bound_undo_tools.bind(Source::Agent, &self.agent.tools)?;

@@ -22,7 +22,6 @@ const MAX_REQUIRED: usize = 5_000;
 
 impl<'s> Writer<'s> {
     /// Writes a closed object with all properties required.
-    #[inline]
     pub(super) fn write_object(
         &mut self,
         node: &Node<'s>,
@@ -74,7 +73,6 @@ impl<'s> Writer<'s> {
     }
 
     /// Fails if the object may have properties that are not listed.
-    #[inline]
     fn refuse_open(&self, node: &Node<'s>) -> Result<(), Unsupported> {
         let is_closed = |keyword| node.all(keyword).all(|more| *more == Value::Bool(false));
         let has_patterns = node.all("patternProperties").any(|more| *more != json!({}));
@@ -91,7 +89,6 @@ impl<'s> Writer<'s> {
     }
 
     /// Returns the names of the required properties.
-    #[inline]
     fn required(&self, node: &Node<'s>) -> Result<BTreeMap<&'s str, ()>, Unsupported> {
         let mut required = BTreeMap::new();
         for names in node.all("required") {
@@ -109,7 +106,6 @@ impl<'s> Writer<'s> {
     }
 
     /// Writes a list whose items have one schema or one of several.
-    #[inline]
     pub(super) fn write_list(
         &mut self,
         node: &Node<'s>,
@@ -151,7 +147,6 @@ impl<'s> Writer<'s> {
     }
 
     /// Writes the items of a tuple as alternatives; the order goes into the description.
-    #[inline]
     fn write_tuple(
         &mut self,
         prefix: &'s [Value],

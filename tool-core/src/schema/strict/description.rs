@@ -23,7 +23,6 @@ pub(super) struct Description(String);
 
 impl Description {
     /// Creates the description of a schema, without the constraints of its type.
-    #[inline]
     pub(super) fn new(node: &Node<'_>) -> Result<Self, String> {
         let is_present =
             |keyword: &&&str| node.get(keyword).is_some_and(|value| *value != Value::Bool(false));
@@ -57,7 +56,6 @@ impl Description {
     }
 
     /// Adds the default, which `null` may stand for.
-    #[inline]
     pub(super) fn add_default(&mut self, default: Option<&Value>, is_null_default: bool) {
         match default {
             None | Some(Value::Null) => {}
@@ -67,7 +65,6 @@ impl Description {
     }
 
     /// Adds a sentence.
-    #[inline]
     pub(super) fn add(&mut self, sentence: &str) {
         let sentence = sentence.trim();
         // Merged schemas often repeat sentences.
@@ -83,19 +80,16 @@ impl Description {
         self.0.push_str(sentence);
     }
 
-    #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    #[inline]
     pub(super) fn into_text(self) -> String {
         self.0
     }
 }
 
 /// Describes bounds, such as `At most 64 characters.`. The text is empty if there are none.
-#[inline]
 pub(super) fn describe_bounds(least: Option<u64>, most: Option<u64>, unit: &str) -> String {
     let units = |number: u64| if number == 1 { unit.to_owned() } else { format!("{unit}s") };
     match (least.filter(|least| *least > 0), most) {
@@ -108,13 +102,11 @@ pub(super) fn describe_bounds(least: Option<u64>, most: Option<u64>, unit: &str)
 }
 
 /// Lists values: `1, 2, "three"`.
-#[inline]
 pub(super) fn list(values: &[Value]) -> String {
     values.iter().map(Value::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// Summarizes a schema in strict form in a few words, for the order of a tuple's items.
-#[inline]
 pub(super) fn summarize(schema: &Value) -> String {
     if let Some(description) = schema["description"].as_str() {
         return description.trim_end_matches('.').to_owned();

@@ -41,7 +41,6 @@ pub(super) enum ValueKind {
 impl ValueKind {
     const ALL: [Self; 6] = [Self::Object, Self::List, Self::Text, Self::Number, Self::Integer, Self::Boolean];
 
-    #[inline]
     fn name(self) -> &'static str {
         match self {
             Self::Object => "object",
@@ -54,12 +53,10 @@ impl ValueKind {
     }
 
     /// Returns the schema of all values of this type.
-    #[inline]
     pub(super) fn form(self) -> Form {
         Form::from_iter([("type".into(), self.name().into())])
     }
 
-    #[inline]
     pub(super) fn matches(self, value: &Value) -> bool {
         match self {
             Self::Object | Self::List => false,
@@ -72,7 +69,6 @@ impl ValueKind {
 }
 
 /// Returns the types that a value can have, and whether it can be `null`.
-#[inline]
 pub(super) fn kinds(node: &Node<'_>) -> Result<(Vec<ValueKind>, bool), String> {
     let values = values(node)?;
     let has_null = |values: &[&Value]| values.contains(&&Value::Null);
@@ -117,7 +113,6 @@ pub(super) fn kinds(node: &Node<'_>) -> Result<(Vec<ValueKind>, bool), String> {
 }
 
 /// Removes the integer type if the number type is there, which includes it.
-#[inline]
 fn without_redundant(mut kinds: Vec<ValueKind>) -> Vec<ValueKind> {
     if kinds.contains(&ValueKind::Number) {
         kinds.retain(|kind| *kind != ValueKind::Integer);
@@ -126,7 +121,6 @@ fn without_redundant(mut kinds: Vec<ValueKind>) -> Vec<ValueKind> {
 }
 
 /// Returns the values of `const` or `enum`.
-#[inline]
 pub(super) fn values<'s>(node: &Node<'s>) -> Result<Option<Vec<&'s Value>>, String> {
     match (node.get("const"), node.get("enum")) {
         (Some(value), _) => Ok(Some(vec![value])),
@@ -137,7 +131,6 @@ pub(super) fn values<'s>(node: &Node<'s>) -> Result<Option<Vec<&'s Value>>, Stri
 }
 
 /// Returns the form of a string.
-#[inline]
 pub(super) fn text(node: &Node<'_>, description: &mut Description) -> Result<Form, String> {
     let mut form = ValueKind::Text.form();
     if let Some(pattern) = string(node, "pattern")? {
@@ -165,7 +158,6 @@ pub(super) fn text(node: &Node<'_>, description: &mut Description) -> Result<For
 }
 
 /// Returns `true` if a pattern has lookarounds or backreferences, which strict mode does not support.
-#[inline]
 fn has_lookaround(pattern: &str) -> bool {
     let has_backreference =
         pattern.as_bytes().windows(2).any(|two| two[0] == b'\\' && matches!(two[1], b'1'..=b'9' | b'k'));
@@ -173,7 +165,6 @@ fn has_lookaround(pattern: &str) -> bool {
 }
 
 /// Returns the form of a number.
-#[inline]
 pub(super) fn number(kind: ValueKind, node: &Node<'_>) -> Result<Form, String> {
     let mut form = kind.form();
     for keyword in NUMBER_KEYWORDS {
@@ -188,21 +179,18 @@ pub(super) fn number(kind: ValueKind, node: &Node<'_>) -> Result<Form, String> {
     Ok(form)
 }
 
-#[inline]
 fn string<'s>(node: &Node<'s>, keyword: &str) -> Result<Option<&'s str>, String> {
     let value = node.get(keyword);
     value.map(|value| value.as_str().ok_or_else(|| format!("`{keyword}` must be a string"))).transpose()
 }
 
 /// Returns a length or number of items.
-#[inline]
 pub(super) fn length(node: &Node<'_>, keyword: &str) -> Result<Option<u64>, String> {
     let Some(value) = node.get(keyword) else { return Ok(None) };
     value.as_u64().map(Some).ok_or_else(|| format!("`{keyword}` must be a non-negative integer"))
 }
 
 /// Describes a `not` that excludes single values.
-#[inline]
 pub(super) fn describe_not(not: &Value) -> Result<String, String> {
     let is_alone = not.as_object().is_some_and(|schema| schema.len() == 1);
     let values = match (not.get("const"), not.get("enum")) {

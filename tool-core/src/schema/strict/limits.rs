@@ -34,7 +34,6 @@ pub(super) struct Limits {
 type Checked = Result<(), String>;
 
 impl Limits {
-    #[inline]
     pub(super) fn level(level: usize) -> Checked {
         if level > MAX_LEVELS {
             return Err(format!(
@@ -44,17 +43,14 @@ impl Limits {
         Ok(())
     }
 
-    #[inline]
     pub(super) fn schema(&mut self) -> Checked {
         count(&mut self.schemas, 1, MAX_SCHEMAS, "schemas")
     }
 
-    #[inline]
     pub(super) fn properties(&mut self, more: usize) -> Checked {
         count(&mut self.properties, more, MAX_PROPERTIES, "properties")
     }
 
-    #[inline]
     pub(super) fn name(&mut self, name: &str) -> Checked {
         count(
             &mut self.characters,
@@ -64,17 +60,14 @@ impl Limits {
         )
     }
 
-    #[inline]
     pub(super) fn text(&mut self, text: &str) -> Checked {
         count(&mut self.text, text.len(), MAX_TEXT, "bytes in descriptions")
     }
 
-    #[inline]
     pub(super) fn constant(&mut self, value: &Value) -> Checked {
         self.name(value.as_str().unwrap_or_default())
     }
 
-    #[inline]
     pub(super) fn enum_values(&mut self, values: &[&Value]) -> Checked {
         count(&mut self.enum_values, values.len(), MAX_ENUM_VALUES, "`enum` values")?;
         let before = self.characters;
@@ -91,7 +84,6 @@ impl Limits {
     }
 }
 
-#[inline]
 fn count(sum: &mut usize, more: usize, most: usize, unit: &str) -> Checked {
     *sum = sum.saturating_add(more);
     if *sum > most {

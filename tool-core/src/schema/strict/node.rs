@@ -62,20 +62,17 @@ pub(super) struct Node<'s> {
 
 impl<'s> Node<'s> {
     /// Creates a node from a single schema.
-    #[inline]
     pub(super) fn new(schema: &'s Map<String, Value>) -> Result<Self, String> {
         Self::with_enclosing(Vec::new(), schema)
     }
 
     /// Creates a node for an alternative of this node, whose constraints apply to it as well.
-    #[inline]
     pub(super) fn alternative(&self, schema: &'s Map<String, Value>) -> Result<Self, String> {
         let enclosing = if self.has_constraints() { self.parts.clone() } else { Vec::new() };
         Self::with_enclosing(enclosing, schema)
     }
 
     /// Creates a node from several schemas of the same value.
-    #[inline]
     pub(super) fn merged(schemas: &[&'s Map<String, Value>]) -> Result<Self, String> {
         let mut node = Self { parts: Vec::new(), enclosing: 0 };
         for schema in schemas {
@@ -85,7 +82,6 @@ impl<'s> Node<'s> {
         Ok(node)
     }
 
-    #[inline]
     fn with_enclosing(
         enclosing: Vec<&'s Map<String, Value>>,
         schema: &'s Map<String, Value>,
@@ -97,7 +93,6 @@ impl<'s> Node<'s> {
     }
 
     /// Adds a schema and those in its `allOf`.
-    #[inline]
     fn push(&mut self, schema: &'s Map<String, Value>) -> Result<(), String> {
         let mut pending = vec![schema];
         while let Some(schema) = pending.pop() {
@@ -115,7 +110,6 @@ impl<'s> Node<'s> {
     }
 
     /// Fails if keywords that cannot be merged have different values.
-    #[inline]
     fn refuse_conflicts(&self) -> Result<(), String> {
         if self.parts.len() < 2 {
             return Ok(());
@@ -142,13 +136,11 @@ impl<'s> Node<'s> {
     }
 
     /// Returns the first value of a keyword.
-    #[inline]
     pub(super) fn get(&self, keyword: &str) -> Option<&'s Value> {
         self.all(keyword).next()
     }
 
     /// Returns all values of a keyword.
-    #[inline]
     pub(super) fn all<'n>(&'n self, keyword: &str) -> impl Iterator<Item = &'s Value> + use<'n, 's> {
         let skipped = if CONSTRAINTS.contains(&keyword) { 0 } else { self.enclosing };
         let keyword = keyword.to_owned();
@@ -156,25 +148,21 @@ impl<'s> Node<'s> {
     }
 
     /// Returns `true` if the schema constrains values itself, and not only through alternatives.
-    #[inline]
     pub(super) fn has_constraints(&self) -> bool {
         self.parts.iter().any(|part| has_constraints(part))
     }
 
     /// Returns `true` if the schema has the keyword `nullable` of OpenAPI.
-    #[inline]
     pub(super) fn is_nullable(&self) -> bool {
         self.get("nullable") == Some(&Value::Bool(true))
     }
 
     /// Returns the keywords of all parts that constrain values.
-    #[inline]
     pub(super) fn constraints(&self) -> impl Iterator<Item = &'static str> + use<'_, 's> {
         CONSTRAINTS.into_iter().filter(|keyword| self.get(keyword).is_some())
     }
 }
 
-#[inline]
 fn has_constraints(schema: &Map<String, Value>) -> bool {
     CONSTRAINTS.iter().any(|keyword| schema.contains_key(*keyword))
 }

@@ -14,7 +14,6 @@ const MAX_CHAIN: usize = 32;
 
 impl<'s> Writer<'s> {
     /// Returns the schema of the arguments: an object, possibly behind references.
-    #[inline]
     pub(super) fn arguments(&self) -> Result<Node<'s>, Unsupported> {
         let mut schema = self.root;
         for _ in 0..MAX_CHAIN {
@@ -36,7 +35,6 @@ impl<'s> Writer<'s> {
     }
 
     /// Writes a reference. Also returns whether the original schema allows `null`.
-    #[inline]
     pub(super) fn write_reference(
         &mut self,
         reference: &'s Value,
@@ -72,7 +70,6 @@ impl<'s> Writer<'s> {
     }
 
     /// Writes each referenced definition once.
-    #[inline]
     pub(super) fn definitions(&mut self) -> Result<Form, Unsupported> {
         let mut definitions = Form::new();
         while let Some(name) = self.pending.pop_front() {
@@ -86,7 +83,6 @@ impl<'s> Writer<'s> {
     }
 
     /// Returns the name and schema of the definition that a reference refers to.
-    #[inline]
     fn definition(&self, reference: &Value) -> Result<(String, &'s Value), Unsupported> {
         let Some(path) = reference.as_str() else { return self.refuse("`$ref` must be a string") };
         let segment = ["#/$defs/", "#/definitions/"].iter().find_map(|folder| path.strip_prefix(folder));
@@ -107,13 +103,11 @@ impl<'s> Writer<'s> {
     }
 
     /// Returns the definitions with this name in `$defs` and `definitions`.
-    #[inline]
     fn named(&self, name: &str) -> [Option<&'s Value>; 2] {
         ["$defs", "definitions"].map(|folder| self.root.get(folder)?.get(name))
     }
 
     /// Fails if a definition is a reference that ends in a cycle.
-    #[inline]
     fn refuse_endless(&self, mut schema: &'s Value) -> Result<(), Unsupported> {
         for _ in 0..MAX_CHAIN {
             match schema.get("$ref") {

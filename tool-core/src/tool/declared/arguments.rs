@@ -29,9 +29,8 @@ pub struct Arguments<'a, 's> {
     /// What the arguments must satisfy. Without it, only the defaults are collected.
     contract: Option<&'s Contract>,
     source: Source<'a, 's>,
-    /// Zero once the arguments are complete and valid. The generated code of each tool checks it; a number takes less code
-    /// than a flag.
-    invalid: usize,
+    /// The arguments are complete and valid.
+    are_valid: bool,
     report: Report,
     /// The type of a value that the context lacks.
     missing_context: Option<&'static str>,
@@ -57,15 +56,15 @@ impl<'a, 's> Arguments<'a, 's> {
         source: Source<'a, 's>,
         mode: Mode,
     ) -> Self {
-        let invalid = match &source {
-            Source::InOrder(position) if !position.is_at_end() => 1,
-            _ => 0,
+        let are_valid = match &source {
+            Source::InOrder(position) => position.is_at_end(),
+            Source::Slots(_) => true,
         };
         Self {
             declaration,
             contract,
             source,
-            invalid,
+            are_valid,
             report: Report::default(),
             missing_context: None,
             is_unreadable: false,
@@ -108,14 +107,14 @@ impl<'a, 's> Arguments<'a, 's> {
                 arguments.is_unreadable = true;
             }
         }
-        arguments.invalid = usize::from(!arguments.report.is_empty());
+        arguments.are_valid = arguments.report.is_empty();
         arguments
     }
 
     /// Creates empty arguments, from which nothing can be taken. Only the defaults are collected.
     pub(super) fn describing(declaration: &'s Declaration, slots: &'s mut [Slot<'a>]) -> Self {
         let mut arguments = Self::new(declaration, None, Source::Slots(slots), Mode::default());
-        arguments.invalid = 1;
+        arguments.are_valid = false;
         arguments
     }
 
@@ -193,7 +192,7 @@ impl<'a, 's> Arguments<'a, 's> {
             (Source::InOrder(_), Some(end)) if end == text.len() => true,
             (Source::InOrder(position), Some(end)) => {
                 position.advance(text.get(end..).unwrap_or_default());
-                self.invalid = usize::from(!position.is_at_end());
+                self.are_valid = position.is_at_end();
                 true
             }
             (Source::InOrder(_), None) => {
@@ -218,7 +217,7 @@ impl<'a, 's> Arguments<'a, 's> {
         let at = (shape, shape.property(parameter.name));
         let to = (&mut self.report, &mut self.repairs);
         let is_valid = decode_value(target, at, parameter.name, text, self.mode, to);
-        self.invalid |= usize::from(!is_valid);
+        self.are_valid &= is_valid;
         is_valid
     }
 
@@ -233,7 +232,7 @@ impl<'a, 's> Arguments<'a, 's> {
     /// Returns `true` if the arguments are complete and valid.
     #[must_use]
     pub fn are_valid(&self) -> bool {
-        self.invalid == 0
+        self.are_valid
     }
 
     /// Returns the outcome of a call with mistakes.
@@ -270,7 +269,7 @@ impl<'a, 's> Arguments<'a, 's> {
     fn lose_position(&mut self) {
         if let Source::InOrder(position) = &mut self.source {
             position.invalidate();
-            self.invalid = 1;
+            self.are_valid = false;
         }
     }
 
@@ -284,7 +283,7 @@ impl<'a, 's> Arguments<'a, 's> {
                 self.report.add(parameter.name, &mistake);
             }
         }
-        self.invalid |= usize::from(!self.report.is_empty());
+        self.are_valid &= self.report.is_empty();
     }
 
     #[cold]

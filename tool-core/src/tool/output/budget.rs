@@ -1,35 +1,14 @@
 //! Limits of the length of outputs and errors.
 
+use unicode_segmentation::GraphemeCursor;
+
 use crate::content::{Content, Part};
 use crate::tool::{ToolError, ToolOutput};
 
-/// The maximum number of characters by which a cut moves in order not to split a grapheme.
-const MAX_SHIFT: usize = 16;
+/// The maximum number of bytes by which a cut moves in order not to split a grapheme.
+const MAX_SHIFT: usize = 32;
 
 type Outcome = Result<ToolOutput, ToolError>;
-
-/// A limit on the outcomes of a set. It contains the code that enforces it, so that a program without limits does not
-/// link that code.
-#[derive(Clone, Copy)]
-pub(crate) struct Budget {
-    limit: usize,
-    truncate: fn(Outcome, usize) -> Outcome,
-}
-
-impl Budget {
-    pub(crate) fn new(limit: usize) -> Self {
-        Self { limit, truncate: truncate_outcome }
-    }
-
-    pub(crate) fn apply(self, outcome: Outcome) -> Outcome {
-        (self.truncate)(outcome, self.limit)
-    }
-
-    /// Returns the lower of two limits.
-    pub(crate) fn tighter(one: Option<Self>, other: Option<Self>) -> Option<Self> {
-        one.into_iter().chain(other).min_by_key(|budget| budget.limit)
-    }
-}
 
 /// Truncates the text of an outcome to `limit` characters.
 pub(crate) fn truncate_outcome(outcome: Outcome, limit: usize) -> Outcome {
@@ -112,32 +91,17 @@ fn note(left_out: usize) -> String {
     format!("\n[… {left_out} characters left out …]\n")
 }
 
-/// Moves a cut to a nearby offset that does not split a grapheme.
+/// Moves a cut to the nearest offset in front of it, or else behind it, that does not split a grapheme.
 fn shift_cut(text: &str, cut: usize, is_backwards: bool) -> usize {
-    let mut offset = cut;
-    for _ in 0..MAX_SHIFT {
-        let (before, after) = (text[..offset].chars().next_back(), text[offset..].chars().next());
-        match (before, after) {
-            (Some(before), Some(after)) if is_one_grapheme(before, after) => {
-                offset = if is_backwards { offset - before.len_utf8() } else { offset + after.len_utf8() };
-            }
-            _ => return offset,
-        }
-    }
-    cut
-}
-
-/// Returns `true` if two characters form one grapheme: a two-character line break, a letter and its mark, or parts of an
-/// emoji.
-fn is_one_grapheme(before: char, after: char) -> bool {
-    const JOINER: char = '\u{200D}';
-    (before, after) == ('\r', '\n')
-        || before == JOINER
-        || matches!(after,
-            JOINER
-            | '\u{0300}'..='\u{036F}' | '\u{1AB0}'..='\u{1AFF}' | '\u{1DC0}'..='\u{1DFF}'
-            | '\u{20D0}'..='\u{20FF}' | '\u{FE00}'..='\u{FE0F}' | '\u{FE20}'..='\u{FE2F}'
-            | '\u{1F3FB}'..='\u{1F3FF}' | '\u{E0020}'..='\u{E007F}' | '\u{E0100}'..='\u{E01EF}')
+    let mut cursor = GraphemeCursor::new(cut, text.len(), true);
+    let is_boundary = cursor.is_boundary(text, 0).unwrap_or(true);
+    let shifted = match is_backwards {
+        _ if is_boundary => None,
+        true => cursor.prev_boundary(text, 0).ok().flatten(),
+        false => cursor.next_boundary(text, 0).ok().flatten(),
+    };
+    // A grapheme can be arbitrarily long.
+    shifted.filter(|shifted| shifted.abs_diff(cut) <= MAX_SHIFT).unwrap_or(cut)
 }
 
 #[cfg(test)]
@@ -194,13 +158,10 @@ mod tests {
                 let cut = truncate_text(&text, limit).unwrap();
                 let (head, rest) = cut.split_once("\n[").unwrap();
                 let tail = rest.split_once("]\n").unwrap().1;
-                let is_split = |text: &str, rest: &str| match (text.chars().next_back(), rest.chars().next())
-                {
-                    (Some(before), Some(after)) => is_one_grapheme(before, after),
-                    _ => false,
-                };
-                assert!(!is_split(head, &text[head.len()..]), "{cut:?}");
-                assert!(!is_split(&text[..text.len() - tail.len()], tail), "{cut:?}");
+                for offset in [head.len(), text.len() - tail.len()] {
+                    let mut cursor = GraphemeCursor::new(offset, text.len(), true);
+                    assert_eq!(cursor.is_boundary(&text, 0), Ok(true), "{cut:?}");
+                }
             }
         }
         // The shift is bounded.

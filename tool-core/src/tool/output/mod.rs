@@ -18,7 +18,7 @@ use self::value::no_json;
 use crate::content::{Content, Image, JsonText, Part};
 use crate::tool::ToolError;
 
-pub(crate) use self::budget::{Budget, truncate_outcome, truncate_text};
+pub(crate) use self::budget::{truncate_outcome, truncate_text};
 pub use self::into_output::{IntoToolOutput, Json};
 pub use self::value::ToolReturn;
 
@@ -302,6 +302,14 @@ impl<T, E> Returned<Result<T, E>> {
     }
 }
 
+impl<T, E> Returned<Option<Result<T, E>>> {
+    /// The inherent method for an optional result.
+    #[must_use]
+    pub fn __tool_core_kind(self) -> FallibleOption {
+        FallibleOption
+    }
+}
+
 /// The kind of all types that are not a `Result`.
 pub trait PlainKind: Sized {
     /// The trait's method, for all other types.
@@ -328,6 +336,28 @@ impl Plain {
 
     pub fn convert<T: ToolReturn>(self, value: T) -> Result<ToolOutput, ToolError> {
         value.into_output()
+    }
+}
+
+/// The kind of functions that return an optional `Result`.
+#[derive(Debug)]
+pub struct FallibleOption;
+
+impl FallibleOption {
+    /// Converts the value with a function of the user.
+    pub fn and_then<T>(
+        self,
+        value: T,
+        convert: impl FnOnce(T) -> Result<ToolOutput, ToolError>,
+    ) -> Result<ToolOutput, ToolError> {
+        convert(value)
+    }
+
+    pub fn convert<T, E: ToolFailure>(self, value: Option<Result<T, E>>) -> Result<ToolOutput, ToolError>
+    where
+        Option<T>: ToolReturn,
+    {
+        Fallible.convert(value.transpose())
     }
 }
 

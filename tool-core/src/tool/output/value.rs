@@ -1,6 +1,6 @@
 //! The conversion of returned values into outputs.
 
-use std::any::{Any, TypeId, type_name};
+use std::any::{Any, TypeId};
 use std::borrow::Cow;
 
 use serde::Serialize;
@@ -28,12 +28,7 @@ impl<T: Serialize + 'static> ToolReturn for T {
             let mut value = Some(self);
             return verbatim(&mut value).map_or_else(|| json_output(serde_json::to_string(&value)), Ok);
         }
-        let json = serde_json::to_string(&self);
-        if contains_result(type_name::<T>()) {
-            unwrap_results(json, type_name::<T>())
-        } else {
-            json_output(json)
-        }
+        json_output(serde_json::to_string(&self))
     }
 }
 
@@ -117,51 +112,4 @@ fn json_output(json: serde_json::Result<String>) -> Result<ToolOutput, ToolError
 #[cold]
 pub(crate) fn no_json(error: &serde_json::Error) -> ToolError {
     ToolError::failed(format!("the output cannot be written as JSON: {error}"))
-}
-
-const RESULT: &str = "core::result::Result<";
-const OPTION: &str = "core::option::Option<";
-
-/// Returns `true` if the type is a `Result` or an `Option` of one. A plain `Result` is handled elsewhere, but a `Result` of
-/// a `Result` gets here.
-#[inline]
-fn contains_result(type_name: &str) -> bool {
-    type_name.strip_prefix(OPTION).unwrap_or(type_name).starts_with(RESULT)
-}
-
-/// Unwraps results that serde wrote as `{"Ok": …}` or `{"Err": …}`, so that the model reads the value or the error.
-#[cold]
-fn unwrap_results(json: serde_json::Result<String>, mut type_name: &str) -> Result<ToolOutput, ToolError> {
-    let Ok(text) = &json else { return json_output(json) };
-    let mut text = &**text;
-    loop {
-        if let Some(inner) = type_name.strip_prefix(OPTION) {
-            type_name = inner;
-        } else if let Some(inner) = type_name.strip_prefix(RESULT) {
-            type_name = inner;
-            let inside = |variant| text.strip_prefix(variant)?.strip_suffix('}');
-            if let Some(error) = inside("{\"Err\":") {
-                return Err(ToolError::failed(
-                    serde_json::from_str(error).unwrap_or_else(|_| error.to_owned()),
-                ));
-            }
-            text = inside("{\"Ok\":").unwrap_or(text);
-        } else {
-            return Ok(ToolOutput::text(text));
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn finds_nested_results() {
-        assert!(contains_result(type_name::<Result<u8, String>>()));
-        assert!(contains_result(type_name::<Option<Result<u8, String>>>()));
-        for name in [type_name::<u8>(), type_name::<Option<u8>>(), type_name::<Vec<Result<u8, String>>>()] {
-            assert!(!contains_result(name), "{name}");
-        }
-    }
 }

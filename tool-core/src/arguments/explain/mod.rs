@@ -1,0 +1,400 @@
+//! Explanations of invalid values: all mistakes, each with its path, what is expected there, and what was found.
+
+mod walk;
+mod wording;
+
+use std::ops::Range;
+
+use serde_json::{Map, Value};
+
+use self::walk::{Rules, Walk};
+pub(crate) use self::wording::{duplicate_member, missing_value, not_an_object, unknown_name};
+use super::budget::MAX_DEPTH;
+use crate::arguments::{Members, Target, duplicate_members, tokens};
+use crate::schema::{NodeId, Shape};
+
+/// A validator of values against single schemas, where the schema decides and not a type.
+pub(crate) trait Judge {
+    /// Returns a function that validates JSON texts against a part of the schema, or `None` if that is not possible.
+    fn verdict(&self, part: Map<String, Value>) -> Option<Verdict>;
+
+    /// Returns a function that validates one of the arguments as a whole.
+    fn verdict_about_argument(&self, name: &str) -> Option<Verdict>;
+}
+
+/// A function that returns `true` if a JSON text is valid.
+pub(crate) type Verdict = Box<dyn Fn(&str) -> bool>;
+
+/// A mistake in a value.
+#[derive(Debug)]
+pub(crate) struct Mistake {
+    pub(crate) path: String,
+    pub(crate) text: String,
+    /// The position of the value in the text of the argument.
+    span: Range<usize>,
+    /// Something is missing in an object that has members which the schema does not list, but the type has: it can be one of them.
+    is_uncertain: bool,
+    /// The type accepts the value, but it exceeds a limit of the schema.
+    is_limit: bool,
+}
+
+/// Returns `true` if a value that its type accepts is within the limits of its schema.
+pub(crate) fn is_within_limits(shape: &Shape, node: NodeId, text: &str) -> bool {
+    let mut walk = Walk::new(shape, Rules::Limits, "", text);
+    walk.value(node, text.trim_ascii(), 0);
+    walk.mistakes.is_empty()
+}
+
+/// Explains which limits of its schema a value exceeds that its type accepts.
+pub(crate) fn explain_limits(shape: &Shape, node: NodeId, path: &str, text: &str) -> Vec<Mistake> {
+    let mut walk = Walk::new(shape, Rules::Limits, path, text);
+    walk.value(node, text.trim_ascii(), 0);
+    walk.mistakes
+}
+
+/// Explains why a target refused a value. Paths begin with the given one. `error` is that of its type.
+pub(crate) fn explain(
+    shape: &Shape,
+    node: NodeId,
+    path: &str,
+    text: &str,
+    target: &dyn Target,
+    error: Option<&serde_json::Error>,
+) -> Vec<Mistake> {
+    let mut walk = Walk::new(shape, Rules::All(target), path, text);
+    walk.value(node, text.trim_ascii(), 0);
+    let mut mistakes = walk.mistakes;
+    let mut is_explained = !mistakes.is_empty();
+    let position = error.map(|error| tokens::value_at(text, error_offset(text, error)));
+    if let (Some((_, value)), None) = (&position, target.judge()) {
+        let start = offset_in(text, value);
+        let at_error = start..start + value.len();
+        let is_uncertain = mistakes.iter().any(|mistake| mistake.is_uncertain && mistake.span == at_error);
+        // The type has read and accepted everything in front of the error.
+        mistakes.retain(|mistake| {
+            let is_accepted = mistake.span.end <= if is_uncertain { at_error.end } else { start };
+            mistake.is_limit || !mistake.is_uncertain && !is_accepted
+        });
+        is_explained =
+            mistakes.iter().any(|mistake| mistake.span.start < at_error.end && start < mistake.span.end);
+    }
+    if !is_explained && tokens::is_deeper_than(MAX_DEPTH - 1, text) {
+        mistakes.extend(too_deep(path, text));
+    } else if let (Some(error), Some((error_path, value)), false) = (error, position, is_explained)
+        && duplicate_members(text).is_empty()
+    {
+        let start = offset_in(text, value);
+        let (reason, path) = (error.to_string(), join(path, &error_path));
+        let reason = without_position(&reason);
+        let text = if path.is_empty() { reason.into() } else { format!("`{path}`: {reason}") };
+        let span = start..start + value.len();
+        mistakes.push(Mistake { path, text, span, is_uncertain: false, is_limit: false });
+    }
+    // Those of members that are missing are in front of those in the members.
+    mistakes.sort_by_key(|mistake| mistake.span.start);
+    mistakes
+}
+
+/// Explains that a value, or of all arguments some members, are nested too deeply.
+fn too_deep(path: &str, text: &str) -> Vec<Mistake> {
+    let mistake = |path: &str| Mistake {
+        path: path.into(),
+        text: format!("`{path}` is nested too deeply, {MAX_DEPTH} levels are read at most"),
+        span: 0..text.len(),
+        is_uncertain: false,
+        is_limit: false,
+    };
+    match serde_json::from_str(text) {
+        Ok(Members(members)) if path.is_empty() => {
+            let deep = members.iter().filter(|(_, value)| tokens::is_deeper_than(MAX_DEPTH - 2, value.get()));
+            deep.map(|(name, _)| mistake(name)).collect()
+        }
+        _ => vec![mistake(path)],
+    }
+}
+
+/// Removes the line and column from the text of an error of serde_json.
+fn without_position(reason: &str) -> &str {
+    reason.rsplit_once(" at line ").map_or(reason, |(reason, _)| reason)
+}
+
+/// Returns the offset of an error in the text: after the invalid value, or on its first byte.
+pub(crate) fn error_offset(text: &str, error: &serde_json::Error) -> usize {
+    let lines_before: usize =
+        text.split_inclusive('\n').take(error.line().saturating_sub(1)).map(str::len).sum();
+    let offset = lines_before + error.column();
+    // The error for an unexpected list or object is in front of it.
+    let is_before_value = matches!(text.as_bytes().get(offset), Some(b'{' | b'['));
+    (offset + usize::from(is_before_value)).clamp(1, text.len().max(1))
+}
+
+/// Returns the offset of a part of a text.
+fn offset_in(text: &str, part: &str) -> usize {
+    part.as_ptr().addr().saturating_sub(text.as_ptr().addr())
+}
+
+/// Appends the path of a part (`.stops[2]`) to that of its value.
+pub(crate) fn join(path: &str, part: &str) -> String {
+    match path {
+        "" => part.trim_start_matches('.').into(),
+        path => format!("{path}{part}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use schemars::JsonSchema;
+    use serde::Deserialize;
+
+    use super::*;
+    use crate::arguments::{ToolParameter, Typed};
+    use crate::schema::{SchemaOf, arguments_schema};
+
+    #[derive(Debug, Deserialize, JsonSchema)]
+    #[expect(dead_code, reason = "never parsed successfully")]
+    struct Trip {
+        name: String,
+        stops: Vec<Stop>,
+        prices: Option<BTreeMap<String, f64>>,
+    }
+
+    #[derive(Debug, Deserialize, JsonSchema)]
+    #[expect(dead_code, reason = "never parsed successfully")]
+    struct Stop {
+        nights: u8,
+        by: Option<By>,
+    }
+
+    #[derive(Debug, Deserialize, JsonSchema)]
+    enum By {
+        Train,
+        Boat,
+    }
+
+    fn mistakes<T: ToolParameter>(text: &str) -> Vec<String> {
+        let shape = Shape::parse(&arguments_schema::<T>(), SchemaOf::Type);
+        let error = serde_json::from_str::<T>(text).err().expect("the text is wrong");
+        let found = explain(&shape, shape.root(), "it", text, &Typed::<T>(None), Some(&error));
+        found.into_iter().map(|mistake| mistake.text).collect()
+    }
+
+    fn mistake<T: ToolParameter>(text: &str) -> String {
+        mistakes::<T>(text).join("; ")
+    }
+
+    #[test]
+    fn all_mistakes_are_explained() {
+        let cases: [(&str, &[&str]); 4] = [
+            (
+                r#"{"name": 5, "stops": [{"nights": 300}, {"by": "Plane"}, 7], "prices": {"wine": "dear"}}"#,
+                &[
+                    "`it.name`: expected a string, got 5",
+                    "`it.stops[0].nights`: expected an integer from 0 to 255, got 300",
+                    "`it.stops[1].nights` is missing, expected an integer from 0 to 255",
+                    "`it.stops[1].by`: expected one of \"Train\", \"Boat\", null, got \"Plane\"",
+                    "`it.stops[2]`: expected an object, got 7",
+                    "`it.prices.wine`: expected a number, got \"dear\"",
+                ],
+            ),
+            (
+                r#"{"nme": "Rome", "stops": 3}"#,
+                &["`it.name` is missing, expected a string", "`it.stops`: expected a list, got 3"],
+            ),
+            ("3", &["`it`: expected an object, got 3"]),
+            (
+                r#"{"name": "x", "stops": [{"nights": 1}, {"nights": 2}], "prices": [1]}"#,
+                &["`it.prices`: expected an object or null, got a list"],
+            ),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(mistakes::<Trip>(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn types_decide_and_not_their_schemas() {
+        /// The schema knows neither the other name nor the numbers that are read as texts.
+        #[derive(Debug, Deserialize, JsonSchema)]
+        #[expect(dead_code, reason = "never parsed successfully")]
+        struct User {
+            #[serde(alias = "nick")]
+            name: String,
+            #[serde(deserialize_with = "text_of_anything")]
+            id: String,
+            age: u8,
+            #[serde(default)]
+            friends: Vec<User>,
+        }
+
+        fn text_of_anything<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+            Value::deserialize(deserializer).map(|value| value.to_string())
+        }
+
+        let cases: [(&str, &[&str]); 4] = [
+            (
+                r#"{"nick": "Ada", "id": 7, "age": -1}"#,
+                &["`it.age`: expected an integer from 0 to 255, got -1"],
+            ),
+            (r#"{"nick": "Ada", "id": 7}"#, &["`it`: missing field `age`"]),
+            (
+                r#"{"nik": "Ada", "id": "7"}"#,
+                &[
+                    "`it.name` is missing, expected a string",
+                    "`it.age` is missing, expected an integer from 0 to 255",
+                ],
+            ),
+            (
+                r#"{"name": "Ada", "id": "7", "age": "x", "friends": [{"nick": "Bea", "id": "1", "age": 300}]}"#,
+                &[
+                    "`it.age`: expected an integer from 0 to 255, got \"x\"",
+                    "`it.friends[0].age`: expected an integer from 0 to 255, got 300",
+                ],
+            ),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(mistakes::<User>(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn mistakes_at_the_top_level() {
+        assert_eq!(
+            mistake::<i32>("\"abc\""),
+            "`it`: expected an integer from -2147483648 to 2147483647, got \"abc\""
+        );
+        assert_eq!(mistake::<u8>("300"), "`it`: expected an integer from 0 to 255, got 300");
+        assert_eq!(mistake::<f64>("[1]"), "`it`: expected a number, got a list");
+        assert_eq!(mistake::<String>("{\"a\": 1}"), "`it`: expected a string, got an object");
+        assert_eq!(mistake::<By>("\"Plane\""), "`it`: expected one of \"Train\", \"Boat\", got \"Plane\"");
+        assert_eq!(mistake::<Vec<u8>>("3"), "`it`: expected a list, got 3");
+        assert_eq!(mistake::<Trip>("3"), "`it`: expected an object, got 3");
+    }
+
+    #[test]
+    fn unexpected_lists_and_objects() {
+        let table = [
+            (r#"{"name": {"x": 1}, "stops": []}"#, "`it.name`: expected a string, got an object"),
+            (r#"{"name":["x"],"stops":[]}"#, "`it.name`: expected a string, got a list"),
+            (r#"{"name": "x", "stops": {"a": 1}}"#, "`it.stops`: expected a list, got an object"),
+            (
+                r#"{"name": "x", "stops": [{"nights": [1]}]}"#,
+                "`it.stops[0].nights`: expected an integer from 0 to 255, got a list",
+            ),
+        ];
+        for (text, expected) in table {
+            assert_eq!(mistake::<Trip>(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn mistakes_inside_tagged_enums() {
+        #[derive(Debug, Deserialize, JsonSchema)]
+        #[serde(tag = "is")]
+        #[expect(dead_code, reason = "never parsed successfully")]
+        enum Leg {
+            Ride { by: By },
+            Stay { nights: u8 },
+        }
+        let table = [
+            (
+                r#"{"is": "Ride", "by": "Plane"}"#,
+                "`it.by`: expected one of \"Train\", \"Boat\", got \"Plane\"",
+            ),
+            (r#"{"is": "Stay", "nights": "x"}"#, "`it.nights`: expected an integer from 0 to 255, got \"x\""),
+            (r#"{"is": "Stay"}"#, "`it.nights` is missing, expected an integer from 0 to 255"),
+        ];
+        for (text, expected) in table {
+            assert_eq!(mistake::<Leg>(text), expected, "{text}");
+        }
+    }
+
+    #[derive(Debug, Deserialize, JsonSchema)]
+    #[expect(dead_code, reason = "never parsed successfully")]
+    enum Figure {
+        Circle { radius: u8 },
+        Square(u8),
+        Dot,
+    }
+
+    #[derive(Debug, Deserialize, JsonSchema)]
+    #[serde(untagged)]
+    #[expect(dead_code, reason = "never parsed successfully")]
+    enum Either {
+        Number(u8),
+        Text(String),
+    }
+
+    #[derive(Debug, Deserialize, JsonSchema)]
+    #[serde(try_from = "i32")]
+    struct Positive;
+
+    impl TryFrom<i32> for Positive {
+        type Error = String;
+
+        fn try_from(_: i32) -> Result<Self, String> {
+            Err("must not be negative".into())
+        }
+    }
+
+    #[test]
+    fn mistakes_in_unusual_types() {
+        assert_eq!(mistake::<(u8, String)>("[1]"), "`it`: expected a list of 2 items, got a list of 1");
+        assert_eq!(
+            mistake::<Figure>("\"Circl\""),
+            "`it`: expected \"Dot\" or an object with \"Circle\" or an object with \"Square\", got \"Circl\""
+        );
+        assert_eq!(
+            mistake::<Figure>("{\"Circle\":{}}"),
+            "`it.Circle.radius` is missing, expected an integer from 0 to 255"
+        );
+        assert_eq!(mistake::<char>("\"éé\""), "`it`: expected a character, got \"éé\"");
+        assert_eq!(mistake::<i128>("1e3"), "`it`: expected an integer, got 1e3");
+        assert_eq!(mistake::<u128>("-1"), "`it`: expected an integer from 0, got -1");
+        assert_eq!(
+            mistake::<Either>("[]"),
+            "`it`: expected an integer from 0 to 255 or a string, got a list"
+        );
+        assert_eq!(mistake::<Positive>("-1"), "`it`: must not be negative");
+    }
+
+    #[test]
+    fn nested_mistakes() {
+        let cases = [
+            (r#"{"name": 5, "stops": []}"#, "`it.name`: expected a string, got 5"),
+            (
+                r#"{"name": "x", "stops": [{"nights": 1}, {"nights": -1}]}"#,
+                "`it.stops[1].nights`: expected an integer from 0 to 255, got -1",
+            ),
+            (
+                r#"{"name": "x", "stops": [{"nights": 1}, {}]}"#,
+                "`it.stops[1].nights` is missing, expected an integer from 0 to 255",
+            ),
+            (r#"{"name": "x"}"#, "`it.stops` is missing, expected a list"),
+            (
+                "{\n  \"name\": \"a } , ]\\\"\",\n  \"stops\": [],\n  \"prices\": {\"wine\": \"dear\"}\n}",
+                "`it.prices.wine`: expected a number, got \"dear\"",
+            ),
+            (
+                r#"{"name": "x", "stops": [{"nights": 1, "by": "Plane"}]}"#,
+                "`it.stops[0].by`: expected one of \"Train\", \"Boat\", null, got \"Plane\"",
+            ),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(mistake::<Trip>(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn long_values_are_truncated_between_characters() {
+        let mistake = mistake::<u8>(&format!("{:?}", "é".repeat(1000)));
+        assert!(mistake.ends_with("é…") && mistake.chars().count() < 120, "{mistake}");
+    }
+
+    #[test]
+    fn deep_values_are_reported() {
+        let text = "[".repeat(1_000_000) + &"]".repeat(1_000_000);
+        assert!(mistake::<serde_json::Value>(&text).starts_with("`it` is nested too deeply"));
+    }
+}

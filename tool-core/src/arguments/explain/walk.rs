@@ -1,0 +1,405 @@
+//! The walk through a value and its schema.
+//!
+//! A [`Walk`] reads the text of a value and its [`Shape`] side by side. With [`Rules::Limits`], it looks only for the limits that a
+//! type does not enforce itself; this is the check of values that the type accepted. With [`Rules::All`], it looks for
+//! everything that the schema refuses, because something did.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use super::wording::{missing_value, quote, unknown_name};
+use super::{Judge, Mistake, Verdict, offset_in};
+use crate::arguments::budget::Budget;
+use crate::arguments::describe::{describe, describe_instead_of};
+use crate::arguments::{MAX_REPORT_BYTES, Members, Target};
+use crate::schema::{Kind, Length, Node, NodeId, Shape, integer};
+
+/// The maximum number of schemas that the judge decides about. Each of them must be compiled.
+const MAX_VERDICTS: usize = 64;
+
+/// What a [`Walk`] looks for.
+#[derive(Clone, Copy)]
+pub(super) enum Rules<'d> {
+    Limits,
+    All(&'d dyn Target),
+}
+
+/// A walk through a value and the schemas that describe it.
+pub(super) struct Walk<'w> {
+    shape: &'w Shape,
+    rules: Rules<'w>,
+    /// The text of the whole value.
+    text: &'w str,
+    path: String,
+    /// The steps from the whole value to the current one.
+    steps: Vec<Step>,
+    pub(super) mistakes: Vec<Mistake>,
+    budget: Budget,
+    /// The verdicts of the judge about the members by pattern, or else about the other keywords, of a schema.
+    verdicts: HashMap<(NodeId, bool), Option<Verdict>>,
+}
+
+/// A step into a value.
+enum Step {
+    Member(String),
+    Item,
+}
+
+impl<'w> Walk<'w> {
+    pub(super) fn new(shape: &'w Shape, rules: Rules<'w>, path: &str, text: &'w str) -> Self {
+        Self {
+            shape,
+            rules,
+            text,
+            path: path.into(),
+            steps: Vec::new(),
+            mistakes: Vec::new(),
+            budget: Budget::for_text(text),
+            verdicts: HashMap::new(),
+        }
+    }
+
+    fn finds_all(&self) -> bool {
+        matches!(self.rules, Rules::All(_))
+    }
+
+    fn judge(&self) -> Option<&'w dyn Judge> {
+        match self.rules {
+            Rules::All(target) => target.judge(),
+            Rules::Limits => None,
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.mistakes.iter().map(|mistake| mistake.text.len()).sum::<usize>() > MAX_REPORT_BYTES
+    }
+
+    /// Reports a mistake at the current path, unless there is one already.
+    fn report(&mut self, text: String, value: &str) {
+        if !self.mistakes.iter().any(|mistake| mistake.path == self.path) {
+            let (path, start) = (self.path.clone(), offset_in(self.text, value));
+            let span = start..start + value.len();
+            self.mistakes.push(Mistake { path, text, span, is_uncertain: false, is_limit: false });
+        }
+    }
+
+    /// Reports that a value is not what its schema describes.
+    fn report_value(&mut self, node: NodeId, value: &str) {
+        let expected = match self.is_too_large(self.shape.node(node), value) {
+            true => format!("an integer from {} to {}", i64::MIN, u64::MAX),
+            false => describe_instead_of(self.shape, node, value, has_type(self.shape.node(node), value)),
+        };
+        let described = self.shape.node(node);
+        let has_limit = described.limits.items != Length::default() || !described.others.is_empty();
+        let found = match serde_json::from_str::<Vec<&RawValue>>(value) {
+            Ok(items) if has_limit => format!("a list of {}", items.len()),
+            _ => quote(value),
+        };
+        let text = match &*self.path {
+            "" => format!("expected {expected}"),
+            path => format!("`{path}`: expected {expected}, got {found}"),
+        };
+        self.report(text, value);
+    }
+
+    /// Takes a step to a part of the value.
+    fn step(&mut self, step: Step, path: &str, walk: impl FnOnce(&mut Self)) {
+        let length = self.path.len();
+        let path = if length == 0 { path.trim_start_matches('.') } else { path };
+        self.path.push_str(path);
+        self.steps.push(step);
+        walk(self);
+        self.steps.pop();
+        self.path.truncate(length);
+    }
+
+    pub(super) fn value(&mut self, id: NodeId, text: &str, depth: usize) {
+        if self.is_full() || self.budget.spend(text.len(), depth).is_none() {
+            return;
+        }
+        let node = self.shape.node(id);
+        let found_before = self.mistakes.len();
+        if node.is_never {
+            if self.finds_all() {
+                self.report(format!("`{}` must be left out", self.path), text);
+            }
+            return;
+        }
+        for part in &node.all {
+            self.value(*part, text, depth + 1);
+        }
+        if !has_type(node, text) {
+            if self.finds_all() {
+                self.report_value(id, text);
+            }
+            return;
+        }
+        self.choices(id, text, depth);
+        if self.mistakes.len() > found_before {
+            return;
+        }
+        let is_valid = is_one_of(node, text) && is_in_range(node, text) && !self.is_too_large(node, text);
+        if self.finds_all() && !is_valid {
+            self.report_value(id, text);
+        } else if !node.limits.allow(text) {
+            self.report_value(id, text);
+            if let Some(mistake) = self.mistakes.last_mut() {
+                mistake.is_limit = true;
+            }
+        }
+        match Kind::of(text) {
+            Some(Kind::Object) => self.members(id, text, depth),
+            Some(Kind::Array) => self.items(id, text, depth),
+            _ => {}
+        }
+        if self.mistakes.len() == found_before && !self.judge_accepts((id, false), &node.others, text) {
+            self.report_value(id, text);
+        }
+    }
+
+    /// Returns `true` if the judge cannot read an integer, because it has more than 64 bits. Without a type, or as a `number`, it
+    /// can be any number.
+    fn is_too_large(&self, node: &Node, text: &str) -> bool {
+        let is_integer =
+            Kind::of(text) == Some(Kind::Number) && node.types.is_some() && !node.names_type("number");
+        let too_large = |integer: &str| integer.parse::<i64>().is_err() && integer.parse::<u64>().is_err();
+        self.judge().is_some() && is_integer && integer(text).is_some_and(|integer| too_large(&integer))
+    }
+
+    /// Walks through the alternatives that can describe the value, of which one must hold.
+    fn choices(&mut self, id: NodeId, text: &str, depth: usize) {
+        let node = self.shape.node(id);
+        if node.choices.is_empty() {
+            return;
+        }
+        let choices: Vec<_> =
+            node.choices.iter().copied().filter(|choice| self.has_type(*choice, text)).collect();
+        let members = match serde_json::from_str(text) {
+            Ok(Members(members)) => members,
+            Err(_) => Vec::new(),
+        };
+        // The value is a name that none of the alternatives has.
+        if self.finds_all() && choices.iter().all(|choice| !is_one_of(self.shape.node(*choice), text)) {
+            return self.report_value(id, text);
+        }
+        let choices = self.narrowed(choices, |node| is_one_of(node, text) && self.has_tags(node, &members));
+        let choices = self.narrowed(choices, |node| {
+            node.required.iter().all(|name| members.iter().any(|(other, _)| other == name))
+        });
+        match *choices {
+            [] => return,
+            [choice] => return self.value(choice, text, depth + 1),
+            _ => {}
+        }
+        let mut trials = Vec::new();
+        for choice in choices {
+            let before = std::mem::take(&mut self.mistakes);
+            self.value(choice, text, depth + 1);
+            let found = std::mem::replace(&mut self.mistakes, before);
+            if found.is_empty() {
+                return;
+            }
+            trials.push(found);
+        }
+        // The alternative with the fewest mistakes was probably meant.
+        trials.sort_by_key(Vec::len);
+        match &*trials {
+            [first, second, ..] if first.len() == second.len() && self.finds_all() => {
+                self.report_value(id, text)
+            }
+            _ => self.mistakes.extend(trials.swap_remove(0)),
+        }
+    }
+
+    fn has_type(&self, choice: NodeId, text: &str) -> bool {
+        let node = self.shape.node(choice);
+        !node.is_never && has_type(node, text)
+    }
+
+    /// Returns the alternatives that satisfy the predicate, or all of them if none does.
+    fn narrowed(&self, choices: Vec<NodeId>, predicate: impl Fn(&Node) -> bool) -> Vec<NodeId> {
+        let narrowed: Vec<_> =
+            choices.iter().copied().filter(|choice| predicate(self.shape.node(*choice))).collect();
+        if narrowed.is_empty() { choices } else { narrowed }
+    }
+
+    /// Returns `true` if the members that have a constant value in the schema, the tags of a variant, have this value.
+    fn has_tags(&self, node: &Node, members: &[(Cow<'_, str>, &RawValue)]) -> bool {
+        let is_tag = |node: &Node| node.constants.as_ref().is_some_and(|constants| constants.len() == 1);
+        members.iter().all(|(name, value)| match node.properties.get(&**name) {
+            Some(property) if is_tag(self.shape.node(property.node)) => {
+                is_one_of(self.shape.node(property.node), value.get())
+            }
+            _ => true,
+        })
+    }
+
+    fn members(&mut self, id: NodeId, text: &str, depth: usize) {
+        let Ok(Members(members)) = serde_json::from_str(text) else { return };
+        let node = self.shape.node(id);
+        if self.finds_all() {
+            self.missing_members(node, &members, text);
+        }
+        for (name, value) in &members {
+            if self.is_full() {
+                return;
+            }
+            let found_before = self.mistakes.len();
+            self.step(Step::Member(name.to_string()), &format!(".{name}"), |walk| {
+                walk.member(id, name, value.get(), depth);
+            });
+            // An argument that the judge accepts has no mistakes.
+            let is_argument = self.path.is_empty() && self.mistakes.len() > found_before;
+            if is_argument && self.argument_verdict(name, value.get()) == Some(true) {
+                self.mistakes.truncate(found_before);
+            }
+        }
+        if self.path.is_empty() && self.mistakes.is_empty() {
+            self.whole_arguments(node, &members);
+        }
+    }
+
+    /// Reports the arguments that the judge refuses, without their parts: they are too deep or too large for the walk.
+    fn whole_arguments(&mut self, node: &Node, members: &[(Cow<'_, str>, &RawValue)]) {
+        for (name, value) in members {
+            let Some(property) = node.properties.get(&**name) else { continue };
+            if self.argument_verdict(name, value.get()) == Some(false) {
+                self.step(Step::Member(name.to_string()), name, |walk| {
+                    walk.report_value(property.node, value.get());
+                });
+            }
+        }
+    }
+
+    /// Returns the verdict of the judge about an argument, if there is one.
+    fn argument_verdict(&self, name: &str, value: &str) -> Option<bool> {
+        let accepts = self.judge()?.verdict_about_argument(name)?;
+        Some(accepts(value))
+    }
+
+    fn missing_members(&mut self, node: &Node, members: &[(Cow<'_, str>, &RawValue)], text: &str) {
+        let names: HashSet<&str> = members.iter().map(|(name, _)| &**name).collect();
+        let missing: Vec<_> = node.required.iter().filter(|name| !names.contains(name.as_str())).collect();
+        // A name that the schema does not list can be another name of one that it requires.
+        let is_other_name = |(name, value): &(Cow<'_, str>, &RawValue)| {
+            node.member(name).is_none() && self.has_member(name, value.get())
+        };
+        let is_uncertain = !missing.is_empty() && members.iter().any(is_other_name);
+        for name in missing {
+            if self.is_full() {
+                return;
+            }
+            self.step(Step::Member(name.clone()), &format!(".{name}"), |walk| {
+                let property = node.properties.get(name);
+                let expected =
+                    property.map_or("a value".into(), |property| describe(walk.shape, property.node));
+                let description = property.and_then(|property| property.description.as_deref());
+                walk.report(missing_value(&walk.path, &expected, description), text);
+            });
+            if let Some(mistake) = self.mistakes.last_mut() {
+                mistake.is_uncertain |= is_uncertain;
+            }
+        }
+    }
+
+    /// Returns `true` if the type has a member of this name in the current object, whatever the schema says.
+    fn has_member(&self, name: &str, value: &str) -> bool {
+        let Rules::All(target) = self.rules else { return false };
+        // Nothing but this member and what encloses it, so that no other mistake is in its way.
+        let (mut start, mut end) = (String::new(), String::new());
+        for step in &self.steps {
+            match step {
+                Step::Member(name) => start.extend(["{", &Value::from(&**name).to_string(), ":"]),
+                Step::Item => start.push('['),
+            }
+            end.insert(0, if matches!(step, Step::Item) { ']' } else { '}' });
+        }
+        start.extend(["{", &Value::from(name).to_string()]);
+        target.has_member(&format!("{start}:{value}}}{end}"), name, start.len())
+    }
+
+    fn member(&mut self, id: NodeId, name: &str, value: &str, depth: usize) {
+        let node = self.shape.node(id);
+        if let Some(property) = node.properties.get(name) {
+            return self.value(property.node, value, depth + 1);
+        }
+        if let Some(by_pattern) = &node.by_pattern {
+            let member = format!("{{{}:{value}}}", Value::from(name));
+            if !self.judge_accepts((id, true), by_pattern, &member) {
+                let path = &self.path;
+                let expected = "what `patternProperties` of the schema allows";
+                self.report(format!("`{path}`: expected {expected}, got {}", quote(value)), value);
+            }
+            return;
+        }
+        let Some(additional) = node.additional else { return };
+        if !self.shape.node(additional).is_never {
+            return self.value(additional, value, depth + 1);
+        }
+        let enclosing = self.path[..self.path.len() - name.len()].trim_end_matches('.');
+        // Unknown arguments of the tool are reported by the caller.
+        if self.finds_all() && !enclosing.is_empty() {
+            let unknown = unknown_name(name, &node.names);
+            self.report(format!("`{enclosing}`: {unknown}"), value);
+        }
+    }
+
+    fn items(&mut self, id: NodeId, text: &str, depth: usize) {
+        let Ok(values) = serde_json::from_str::<Vec<&RawValue>>(text) else { return };
+        let node = self.shape.node(id);
+        for (index, value) in values.iter().enumerate() {
+            let Some(item) = node.item(index).filter(|_| !self.is_full()) else { return };
+            self.step(Step::Item, &format!("[{index}]"), |walk| walk.value(item, value.get(), depth + 1));
+        }
+    }
+
+    /// Returns the verdict of the judge about a part of a schema, or `true` if there is none.
+    fn judge_accepts(&mut self, id: (NodeId, bool), part: &Map<String, Value>, text: &str) -> bool {
+        let Some(judge) = self.judge().filter(|_| !part.is_empty()) else { return true };
+        if self.verdicts.len() == MAX_VERDICTS && !self.verdicts.contains_key(&id) {
+            return true;
+        }
+        let verdict = self.verdicts.entry(id).or_insert_with(|| judge.verdict(part.clone()));
+        verdict.as_ref().is_none_or(|is_valid| is_valid(text))
+    }
+}
+
+/// Returns `true` if the value has the `type`, if there is one.
+fn has_type(node: &Node, text: &str) -> bool {
+    let matches = |name: &str| match (name, Kind::of(text)) {
+        ("string", Some(Kind::String))
+        | ("object", Some(Kind::Object))
+        | ("array", Some(Kind::Array))
+        | ("boolean", Some(Kind::Boolean))
+        | ("null", Some(Kind::Null))
+        | ("number", Some(Kind::Number)) => true,
+        ("integer", Some(Kind::Number)) => match integer(text) {
+            // A type reads no other notation of an integer, such as `1.0`.
+            Some(integer) => node.range.is_none() || integer == text,
+            None => false,
+        },
+        _ => false,
+    };
+    node.types.as_ref().is_none_or(|types| types.iter().any(|name| matches(name)))
+}
+
+/// Returns `true` if an integer is in the range of its type.
+fn is_in_range(node: &Node, text: &str) -> bool {
+    let Some((lowest, highest)) = node.range.filter(|_| Kind::of(text) == Some(Kind::Number)) else {
+        return true;
+    };
+    let in_range =
+        |integer: &str| integer.parse::<i128>().is_ok_and(|integer| (lowest..=highest).contains(&integer));
+    integer(text).is_some_and(|integer| in_range(&integer))
+}
+
+/// Returns `true` if `enum` and `const` allow the value, if they are present.
+fn is_one_of(node: &Node, text: &str) -> bool {
+    let Some(constants) = &node.constants else { return true };
+    let Ok(value) = serde_json::from_str::<Value>(text) else { return true };
+    let is_equal = |other: &Value| *other == value || (other.is_number() && other.as_f64() == value.as_f64());
+    constants.iter().any(is_equal)
+}
