@@ -105,8 +105,8 @@ impl Run {
         }
         if let Stage::Calling(turn) = &mut self.stage {
             for (position, refused) in refused {
-                if let Some(record) = turn.calls.get_mut(position) {
-                    record.outcome.get_or_insert(refused);
+                if let Some(record) = turn.calls.get_mut(position).filter(|record| record.is_open()) {
+                    record.finish(refused);
                 }
             }
         }

@@ -2,6 +2,7 @@
 
 mod answer;
 mod approval;
+mod call;
 mod call_ids;
 mod error;
 mod error_policy;

@@ -11,9 +11,11 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
+use super::call::{ApprovedFor, CallRecord, CallState};
 use super::revision::StoredState;
 use super::state::{Settings, Stage};
-use super::turn::{CallRecord, Turn};
+use super::turn::Turn;
+use crate::content::Content;
 use crate::model::{
     ConversationId, FinishReason, Message, RequestCache, ReturnDirect, ToolCall, ToolChoice, ToolMessage,
     ToolPolicy, Usage,
@@ -23,7 +25,7 @@ use crate::tool::timing::micros;
 use crate::tool::{ExecutionMetadata, ToolError, ToolErrorKind, ToolExecution, ToolOutput};
 
 /// The current format.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 #[derive(Serialize)]
 struct State<'a> {
@@ -147,7 +149,7 @@ struct AnyState {
     calls: Vec<SavedExecution<'static>>,
     #[serde(rename = "undone", default)]
     undo_executions: Vec<ToolExecution>,
-    stage: Option<Stage>,
+    stage: Option<SavedStage>,
     revision: Option<RunRevision>,
     #[serde(rename = "saving")]
     unconfirmed_revision: Option<RunRevision>,
@@ -166,6 +168,114 @@ struct Format1Execution {
     execution: ToolExecution,
     #[serde(default)]
     returns_direct: bool,
+}
+
+/// The stage of a run since format 2.
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum SavedStage {
+    Asking,
+    Calling {
+        calls: Vec<SavedRecord>,
+        #[serde(rename = "said", default)]
+        user_messages: Vec<Content>,
+    },
+    Answered(FinishReason),
+    Returned(Vec<usize>),
+    Undoing {
+        #[serde(rename = "ending")]
+        reason: StopReason,
+        #[serde(rename = "standing")]
+        record: Box<SavedRecord>,
+    },
+    Ended(StopReason),
+}
+
+/// The record of a call since format 2.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct SavedRecord {
+    policy: Option<ToolPolicy>,
+    undo: Option<String>,
+    #[serde(rename = "asked")]
+    original_arguments: Option<String>,
+    is_uncertain: bool,
+    // Since format 3.
+    state: Option<CallState>,
+    // Format 2 only.
+    #[serde(rename = "leave")]
+    approval: Format2Approval,
+    definition: Option<String>,
+    attempts: u32,
+    #[serde(rename = "is_begun")]
+    is_started: bool,
+    outcome: Option<ToolExecution>,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Format2Approval {
+    #[default]
+    NotNeeded,
+    Waiting,
+    Given,
+}
+
+impl SavedRecord {
+    fn into_record(mut self, format: u32) -> Result<CallRecord, &'static str> {
+        let outcome = self.outcome.take();
+        let state = match self.state.take() {
+            Some(state) if format > 2 => state,
+            None if format == 2 => self.format_2_state()?,
+            _ => return Err("a call has no state"),
+        };
+        let Self { policy, undo, original_arguments, is_uncertain, .. } = self;
+        let mut record = CallRecord { policy, undo, original_arguments, is_uncertain, state };
+        if let Some(outcome) = outcome {
+            record.finish(outcome);
+        }
+        Ok(record)
+    }
+
+    /// Returns the state of an open call of format 2.
+    fn format_2_state(&self) -> Result<CallState, &'static str> {
+        let attempts = self.attempts;
+        let asked = match self.definition.as_deref() {
+            None => ApprovedFor::Unbound,
+            Some("") => ApprovedFor::NoTool,
+            Some(hash) => ApprovedFor::Definition(hash.to_owned()),
+        };
+        let approved = (self.approval == Format2Approval::Given).then(|| asked.clone());
+        match self.approval {
+            Format2Approval::Waiting if self.is_started || attempts > 0 => {
+                Err("a call awaits approval although it was started")
+            }
+            Format2Approval::Waiting => Ok(CallState::AwaitingApproval(asked)),
+            _ if self.is_started => Ok(CallState::Running { attempt: attempts, approved }),
+            _ => Ok(CallState::Ready { attempts, approved }),
+        }
+    }
+}
+
+impl SavedStage {
+    /// Moves the stage into a run whose other fields are restored.
+    fn restore(self, run: &mut Run, format: u32) -> Result<(), &'static str> {
+        run.stage = match self {
+            Self::Asking => Stage::Asking,
+            Self::Calling { calls, user_messages } => {
+                let calls = calls.into_iter().map(|record| record.into_record(format)).collect::<Result<_, _>>()?;
+                Stage::Calling(Turn { calls, user_messages })
+            }
+            Self::Answered(reason) => Stage::Answered(reason),
+            Self::Returned(positions) => Stage::Returned(positions),
+            Self::Undoing { reason, record } => {
+                let record = record.into_record(format)?;
+                run.restored_undoing(reason, record).ok_or("no call is left to undo")?
+            }
+            Self::Ended(reason) => Stage::Ended(reason),
+        };
+        Ok(())
+    }
 }
 
 /// The stage of a run in format 1.
@@ -191,8 +301,8 @@ impl Format1Stage {
                         policy.return_direct = ReturnDirect::IfAll;
                     }
                     let policy = outcome.is_some().then_some(policy);
-                    let outcome = outcome.map(|saved| saved.execution);
-                    CallRecord { policy, outcome, ..CallRecord::default() }
+                    let finished = outcome.map(|saved| CallState::Finished(Box::new(saved.execution)));
+                    CallRecord { policy, state: finished.unwrap_or_default(), ..CallRecord::default() }
                 };
                 let calls = outcomes.into_iter().map(record).collect();
                 Stage::Calling(Turn { calls, user_messages: Vec::new() })
@@ -211,7 +321,8 @@ impl Format1Stage {
 impl AnyState {
     fn into_run(self) -> Result<Run, &'static str> {
         let mut settings = self.settings.unwrap_or_default();
-        let (tool_executions, stage) = if self.format == 1 {
+        let (format, saved_stage) = (self.format, self.stage);
+        let (tool_executions, stage) = if format == 1 {
             settings.limits.max_turns = self.max_turns.ok_or("`max_turns` is missing")?;
             settings.tool_choice = self.tool_choice.unwrap_or_default();
             settings.parallel_tool_calls = self.parallel_tool_calls;
@@ -219,16 +330,16 @@ impl AnyState {
             let executions = self.tool_executions.into_iter().map(|saved| saved.execution).collect();
             (executions, stage.into_stage(&self.messages, settings.limits.max_turns))
         } else {
-            (restore_executions(self.calls, &self.messages)?, self.stage.ok_or("`stage` is missing")?)
+            (restore_executions(self.calls, &self.messages)?, Stage::Asking)
         };
-        Ok(Run {
+        let mut run = Run {
             id: self.id.unwrap_or_else(RunId::unique),
             messages: self.messages,
             history_len: self.history_len,
             settings,
             conversation: self.conversation,
             // Runs of format 1 had no stored conversation.
-            has_loaded_history: self.has_loaded_history || self.format == 1,
+            has_loaded_history: self.has_loaded_history || format == 1,
             stored_conversation_len: self.stored_conversation_len,
             turns: self.turns,
             usage: self.usage,
@@ -238,7 +349,11 @@ impl AnyState {
             stage,
             stored: StoredState { confirmed: self.revision, in_doubt: self.unconfirmed_revision },
             cache: RequestCache::default(),
-        })
+        };
+        if format > 1 {
+            saved_stage.ok_or("`stage` is missing")?.restore(&mut run, format)?;
+        }
+        Ok(run)
     }
 }
 
@@ -286,7 +401,7 @@ impl Run {
         let is_stage_valid = match &self.stage {
             Stage::Calling(turn) => {
                 let has_same_id = |(call, record): (&ToolCall, &CallRecord)| {
-                    record.outcome.as_ref().is_none_or(|execution| execution.call().id == call.id)
+                    record.outcome().is_none_or(|execution| execution.call().id == call.id)
                 };
                 // The id ties an outcome to its call.
                 let ids: HashSet<_> = calls.iter().map(|call| &call.id).collect();
@@ -302,7 +417,8 @@ impl Run {
                     |position: &usize| matches!(self.messages.get(*position), Some(Message::Tool(_)));
                 !positions.is_empty() && positions.iter().all(is_result)
             }
-            Stage::Undoing { .. } => self.next_undo_call().is_some(),
+            // A call that undoes another waits for nobody.
+            Stage::Undoing(undoing) => undoing.record.is_ready(),
             Stage::Ended(_) => true,
         };
         is_stage_valid && self.history_len <= self.messages.len()

@@ -12,6 +12,7 @@ pub(crate) mod future;
 mod message;
 pub(crate) mod object;
 mod output;
+mod retry;
 mod strict;
 pub(crate) mod timing;
 
