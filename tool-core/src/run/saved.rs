@@ -12,6 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use super::call::{ApprovedFor, CallRecord, CallState};
+use super::call_ids::CallIndex;
 use super::revision::StoredState;
 use super::state::{Settings, Stage};
 use super::turn::Turn;
@@ -349,6 +350,7 @@ impl AnyState {
             stage,
             stored: StoredState { confirmed: self.revision, in_doubt: self.unconfirmed_revision },
             cache: RequestCache::default(),
+            call_index: CallIndex::default(),
         };
         if format > 1 {
             saved_stage.ok_or("`stage` is missing")?.restore(&mut run, format)?;

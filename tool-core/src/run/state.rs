@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::call::{CallRecord, CallState};
+use super::call_ids::CallIndex;
 use super::revision::StoredState;
 use super::turn::Turn;
 use super::undo::Undoing;
@@ -37,6 +38,7 @@ pub struct Run {
     pub(super) stored: StoredState,
     /// Lets a provider reuse its encoding of messages already sent, which never change.
     pub(super) cache: RequestCache,
+    pub(super) call_index: CallIndex,
 }
 
 /// The settings of a run.
@@ -108,6 +110,7 @@ impl Run {
             stage: Stage::Asking,
             stored: StoredState::default(),
             cache: RequestCache::default(),
+            call_index: CallIndex::default(),
         }
     }
 
@@ -187,7 +190,7 @@ impl Run {
         let is_system = |message: &&Message| matches!(message, Message::System(_));
         let place = self.messages.iter().take_while(is_system).count().min(self.history_len);
         self.messages.splice(place..place, history.iter().cloned());
-        self.cache = RequestCache::default();
+        (self.cache, self.call_index) = Default::default();
         self.history_len += history.len();
         self.has_loaded_history = true;
         self.stored_conversation_len = Some(stored_len);
