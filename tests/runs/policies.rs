@@ -152,7 +152,11 @@ fn locating() -> Agent {
     let tools: ToolSet = tools![look, erase].with(locate).unwrap();
     let calls = [("locate", "{}"), ("look", "{}"), ("erase", "{}")];
     let model = ScriptedModel::new().calls_all(calls).says("You are in Berlin.");
-    Agent::builder(model).tools(tools).approver(|_: &ToolCall| tool_core::Approval::Deny(None)).build().unwrap()
+    Agent::builder(model)
+        .tools(tools)
+        .approver(|_: &ToolCall| tool_core::Approval::Deny(None))
+        .build()
+        .unwrap()
 }
 
 #[tool(needs_approval)]

@@ -295,7 +295,10 @@ fn a_corrupt_run_does_not_hide_the_others() {
     let texts: Vec<_> = stored.runs.iter().map(|run| run.messages()[0].text()).collect();
     assert_eq!(texts, ["a", "c"]);
     let [error] = &*stored.unreadable else { panic!("{:?}", stored.unreadable) };
-    assert_eq!((error.kind(), error.run(), error.conversation()), (MemoryErrorKind::LoadRun, Some("b"), None));
+    assert_eq!(
+        (error.kind(), error.run(), error.conversation()),
+        (MemoryErrorKind::LoadRun, Some("b"), None)
+    );
     let expected = "could not load the run `b`: the state of the run `b` is corrupt or was written by another version \
                     (line 1, column 2); remove the run";
     assert_eq!(error.to_string(), expected);

@@ -10,9 +10,7 @@ use tool_core::model::{
 use tool_core::run::{ErrorPolicy, Run, RunLimits, Step};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{ToolErrorKind, ToolExecution, ToolFuture};
-use tool_core::{
-    Agent, Message, Tool, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet, tool, tools,
-};
+use tool_core::{Agent, Message, Tool, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet, tool, tools};
 
 #[tool("Sums two numbers")]
 fn sum(a: f64, b: f64) -> f64 {

@@ -117,7 +117,9 @@ fn edited_counters_do_not_overflow() {
     run.record_result(failed(ToolError::failed("no"))).unwrap();
     let _ = run.record_response(ChatResponse::new(AssistantMessage::text("Done.")));
     assert_eq!(run.turns(), u32::MAX);
-    let mut run = edited(|state| state["stage"]["calling"]["calls"][0]["state"]["running"]["attempt"] = json!(u32::MAX));
+    let mut run = edited(|state| {
+        state["stage"]["calling"]["calls"][0]["state"]["running"]["attempt"] = json!(u32::MAX)
+    });
     assert_eq!(run.begin_call("a").unwrap().number, u32::MAX);
     run.record_result(failed(ToolError::failed("no"))).unwrap();
 }
@@ -408,7 +410,10 @@ fn a_call_of_an_external_tool_awaits_its_result() {
 
     let mut failing = run.clone();
     failing.record_result(failed(ToolError::failed("busy"))).unwrap();
-    assert!(matches!(failing.next(&tools), Step::CallModel(_)), "the run does not retry what it does not execute");
+    assert!(
+        matches!(failing.next(&tools), Step::CallModel(_)),
+        "the run does not retry what it does not execute"
+    );
 
     run.record_result(ToolExecution::new(ToolCall::new("a", "work", "{}"), Ok("1".into()))).unwrap();
     assert_eq!(run.tool_executions()[0].origin(), Origin::External, "whatever the record of the caller says");

@@ -81,7 +81,6 @@ impl MemoryError {
         Self { operation, error }
     }
 
-
     /// Returns the operation that failed.
     #[must_use]
     pub fn kind(&self) -> MemoryErrorKind {

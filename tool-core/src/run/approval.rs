@@ -72,7 +72,10 @@ impl Run {
 
     /// Returns the calls without an outcome, in their order.
     pub(crate) fn open_calls(&self) -> Vec<ToolCall> {
-        self.calls_with_records().filter(|(_, record)| record.is_open()).map(|(call, _)| call.clone()).collect()
+        self.calls_with_records()
+            .filter(|(_, record)| record.is_open())
+            .map(|(call, _)| call.clone())
+            .collect()
     }
 
     /// Makes an open call await approval, whatever the policy of its tool. A call that was approved or awaits its result from

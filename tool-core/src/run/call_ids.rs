@@ -77,7 +77,10 @@ impl Run {
         let mut replaced = HashSet::new();
         self.call_index.update(&self.messages, &self.tool_executions);
         for (position, call) in message.tool_calls.iter_mut().enumerate() {
-            if !call.id.trim().is_empty() && !replaced.contains(&call.id) && self.call_index.insert_id(&call.id) {
+            if !call.id.trim().is_empty()
+                && !replaced.contains(&call.id)
+                && self.call_index.insert_id(&call.id)
+            {
                 continue;
             }
             let identifies = !replaced.contains(&call.id) && call.id != call.name && !is_count(&call.id);
@@ -92,7 +95,8 @@ impl Run {
                 let outcome = if earlier.was_requested_as(call) {
                     ToolExecution::new(call.clone(), earlier.result().clone()).into_reused()
                 } else {
-                    let why = "its id is that of an earlier call with other arguments; give each call a unique id";
+                    let why =
+                        "its id is that of an earlier call with other arguments; give each call a unique id";
                     ToolExecution::new(call.clone(), Err(ToolError::not_executed(why)))
                 };
                 (position, outcome)

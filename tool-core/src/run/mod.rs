@@ -12,6 +12,7 @@ mod limits;
 mod normalize;
 mod revision;
 mod saved;
+mod saved_stage;
 mod state;
 mod step;
 mod stop_reason;

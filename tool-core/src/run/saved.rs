@@ -11,17 +11,13 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-use super::call::{ApprovedFor, CallRecord, CallState};
+use super::call::CallRecord;
 use super::call_ids::CallIndex;
 use super::revision::StoredState;
+use super::saved_stage::{Format1Execution, Format1Stage, SavedStage};
 use super::state::{Settings, Stage};
-use super::turn::Turn;
-use crate::content::Content;
-use crate::model::{
-    ConversationId, FinishReason, Message, RequestCache, ReturnDirect, ToolCall, ToolChoice, ToolMessage,
-    ToolPolicy, Usage,
-};
-use crate::run::{Run, RunId, RunRevision, StopReason};
+use crate::model::{ConversationId, Message, RequestCache, ToolCall, ToolChoice, ToolMessage, Usage};
+use crate::run::{Run, RunId, RunRevision};
 use crate::tool::timing::micros;
 use crate::tool::{ExecutionMetadata, ToolError, ToolErrorKind, ToolExecution, ToolOutput};
 
@@ -163,175 +159,18 @@ struct AnyState {
     standing: Option<Format1Stage>,
 }
 
-#[derive(Deserialize)]
-struct Format1Execution {
-    #[serde(flatten)]
-    execution: ToolExecution,
-    #[serde(default)]
-    returns_direct: bool,
-}
-
-/// The stage of a run since format 2.
-#[derive(Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum SavedStage {
-    Asking,
-    Calling {
-        calls: Vec<SavedRecord>,
-        #[serde(rename = "said", default)]
-        user_messages: Vec<Content>,
-    },
-    Answered(FinishReason),
-    Returned(Vec<usize>),
-    Undoing {
-        #[serde(rename = "ending")]
-        reason: StopReason,
-        #[serde(rename = "standing")]
-        record: Box<SavedRecord>,
-    },
-    Ended(StopReason),
-}
-
-/// The record of a call since format 2.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct SavedRecord {
-    policy: Option<ToolPolicy>,
-    undo: Option<String>,
-    #[serde(rename = "asked")]
-    original_arguments: Option<String>,
-    is_uncertain: bool,
-    // Since format 3.
-    state: Option<CallState>,
-    // Format 2 only.
-    #[serde(rename = "leave")]
-    approval: Format2Approval,
-    definition: Option<String>,
-    attempts: u32,
-    #[serde(rename = "is_begun")]
-    is_started: bool,
-    outcome: Option<ToolExecution>,
-}
-
-#[derive(Clone, Copy, Default, PartialEq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Format2Approval {
-    #[default]
-    NotNeeded,
-    Waiting,
-    Given,
-}
-
-impl SavedRecord {
-    fn into_record(mut self, format: u32) -> Result<CallRecord, &'static str> {
-        let outcome = self.outcome.take();
-        let state = match self.state.take() {
-            Some(state) if format > 2 => state,
-            None if format == 2 => self.format_2_state()?,
-            _ => return Err("a call has no state"),
-        };
-        let Self { policy, undo, original_arguments, is_uncertain, .. } = self;
-        let mut record = CallRecord { policy, undo, original_arguments, is_uncertain, state };
-        if let Some(outcome) = outcome {
-            record.finish(outcome);
-        }
-        Ok(record)
-    }
-
-    /// Returns the state of an open call of format 2.
-    fn format_2_state(&self) -> Result<CallState, &'static str> {
-        let attempts = self.attempts;
-        let asked = match self.definition.as_deref() {
-            None => ApprovedFor::Unbound,
-            Some("") => ApprovedFor::NoTool,
-            Some(hash) => ApprovedFor::Definition(hash.to_owned()),
-        };
-        let approved = (self.approval == Format2Approval::Given).then(|| asked.clone());
-        match self.approval {
-            Format2Approval::Waiting if self.is_started || attempts > 0 => {
-                Err("a call awaits approval although it was started")
-            }
-            Format2Approval::Waiting => Ok(CallState::AwaitingApproval(asked)),
-            _ if self.is_started => Ok(CallState::Running { attempt: attempts, approved }),
-            _ => Ok(CallState::Ready { attempts, approved }),
-        }
-    }
-}
-
-impl SavedStage {
-    /// Moves the stage into a run whose other fields are restored.
-    fn restore(self, run: &mut Run, format: u32) -> Result<(), &'static str> {
-        run.stage = match self {
-            Self::Asking => Stage::Asking,
-            Self::Calling { calls, user_messages } => {
-                let calls = calls.into_iter().map(|record| record.into_record(format)).collect::<Result<_, _>>()?;
-                Stage::Calling(Turn { calls, user_messages })
-            }
-            Self::Answered(reason) => Stage::Answered(reason),
-            Self::Returned(positions) => Stage::Returned(positions),
-            Self::Undoing { reason, record } => {
-                let record = record.into_record(format)?;
-                run.restored_undoing(reason, record).ok_or("no call is left to undo")?
-            }
-            Self::Ended(reason) => Stage::Ended(reason),
-        };
-        Ok(())
-    }
-}
-
-/// The stage of a run in format 1.
-#[derive(Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Format1Stage {
-    Asking,
-    Calling(Vec<Option<Format1Execution>>),
-    Answered(FinishReason),
-    Returned,
-    OutOfTurns,
-    CutShort(FinishReason),
-}
-
-impl Format1Stage {
-    fn into_stage(self, messages: &[Message], max_turns: u32) -> Stage {
-        match self {
-            Self::Asking => Stage::Asking,
-            Self::Calling(outcomes) => {
-                let record = |outcome: Option<Format1Execution>| {
-                    let mut policy = ToolPolicy::default();
-                    if outcome.as_ref().is_some_and(|saved| saved.returns_direct) {
-                        policy.return_direct = ReturnDirect::IfAll;
-                    }
-                    let policy = outcome.is_some().then_some(policy);
-                    let finished = outcome.map(|saved| CallState::Finished(Box::new(saved.execution)));
-                    CallRecord { policy, state: finished.unwrap_or_default(), ..CallRecord::default() }
-                };
-                let calls = outcomes.into_iter().map(record).collect();
-                Stage::Calling(Turn { calls, user_messages: Vec::new() })
-            }
-            Self::Answered(reason) => Stage::Answered(reason),
-            Self::Returned => {
-                let results = messages.iter().rev().take_while(|one| matches!(one, Message::Tool(_))).count();
-                Stage::Returned((messages.len() - results..messages.len()).collect())
-            }
-            Self::OutOfTurns => Stage::Ended(StopReason::MaxTurns(max_turns)),
-            Self::CutShort(reason) => Stage::Ended(StopReason::Truncated(reason)),
-        }
-    }
-}
-
 impl AnyState {
     fn into_run(self) -> Result<Run, &'static str> {
         let mut settings = self.settings.unwrap_or_default();
-        let (format, saved_stage) = (self.format, self.stage);
-        let (tool_executions, stage) = if format == 1 {
+        let format = self.format;
+        if format == 1 {
             settings.limits.max_turns = self.max_turns.ok_or("`max_turns` is missing")?;
             settings.tool_choice = self.tool_choice.unwrap_or_default();
             settings.parallel_tool_calls = self.parallel_tool_calls;
-            let stage = self.standing.ok_or("`standing` is missing")?;
-            let executions = self.tool_executions.into_iter().map(|saved| saved.execution).collect();
-            (executions, stage.into_stage(&self.messages, settings.limits.max_turns))
-        } else {
-            (restore_executions(self.calls, &self.messages)?, Stage::Asking)
+        }
+        let tool_executions = match format {
+            1 => self.tool_executions.into_iter().map(|saved| saved.execution).collect(),
+            _ => restore_executions(self.calls, &self.messages)?,
         };
         let mut run = Run {
             id: self.id.unwrap_or_else(RunId::unique),
@@ -347,14 +186,15 @@ impl AnyState {
             elapsed: self.elapsed,
             tool_executions,
             undo_executions: self.undo_executions,
-            stage,
+            stage: Stage::Asking,
             stored: StoredState { confirmed: self.revision, in_doubt: self.unconfirmed_revision },
             cache: RequestCache::default(),
             call_index: CallIndex::default(),
         };
-        if format > 1 {
-            saved_stage.ok_or("`stage` is missing")?.restore(&mut run, format)?;
-        }
+        run.stage = match format {
+            1 => self.standing.ok_or("`standing` is missing")?.into_stage(&run),
+            _ => self.stage.ok_or("`stage` is missing")?.into_stage(&run, format)?,
+        };
         Ok(run)
     }
 }

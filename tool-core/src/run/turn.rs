@@ -28,7 +28,9 @@ impl Turn {
 
     /// Returns `true` if the turn has an answer, provided that all open calls succeed.
     pub(super) fn can_still_answer(&self) -> bool {
-        !self.answer_positions_unless(|one| one.outcome().is_some_and(|one| one.outcome().is_err())).is_empty()
+        !self
+            .answer_positions_unless(|one| one.outcome().is_some_and(|one| one.outcome().is_err()))
+            .is_empty()
     }
 
     fn answer_positions_unless(&self, has_failed: fn(&CallRecord) -> bool) -> Vec<usize> {

@@ -97,9 +97,7 @@ impl RunDriver {
             let unapproved: Vec<_> = self.run.awaiting_approval().cloned().collect();
             let external: Vec<_> = self.run.awaiting_results().cloned().collect();
             let events = [Event::ApprovalNeeded(unapproved), Event::ResultsNeeded(external)];
-            let is_needed = |event: &Event| {
-                matches!(event, Event::ApprovalNeeded(calls) | Event::ResultsNeeded(calls) if !calls.is_empty())
-            };
+            let is_needed = |event: &Event| matches!(event, Event::ApprovalNeeded(calls) | Event::ResultsNeeded(calls) if !calls.is_empty());
             self.emit_all(events.into_iter().filter(is_needed)).await;
             break;
         }
