@@ -50,7 +50,7 @@ pub enum Event {
         /// A chunk of the JSON text.
         text: String,
     },
-    /// A call is complete and will be executed unless it is denied.
+    /// A call is complete. It will be executed, by the run or by the caller, unless it is denied.
     CallReady(ToolCall),
     /// The model's reply is complete.
     #[non_exhaustive]

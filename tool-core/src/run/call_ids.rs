@@ -114,13 +114,19 @@ impl Run {
     /// them.
     pub(super) fn refuse_repeated_calls(&mut self) {
         let limit = self.settings.limits.max_repeated_calls.max(1) as usize;
+        let earlier = |request: &u64| self.call_index.requests.get(request).copied().unwrap_or_default();
+        // The usual case, without allocations.
+        if let [call] = self.calls()
+            && earlier(&self.call_index.request(&call.name, &call.arguments)) < limit
+        {
+            return;
+        }
         let mut counts = HashMap::new();
         let mut stop_reason = None;
         let mut refused = Vec::new();
         for (position, call) in self.calls().iter().enumerate() {
             let request = self.call_index.request(&call.name, &call.arguments);
-            let earlier = || self.call_index.requests.get(&request).copied().unwrap_or_default();
-            let count = counts.entry(request).or_insert_with(earlier);
+            let count = counts.entry(request).or_insert_with_key(earlier);
             let before = *count;
             *count += 1;
             if before < limit {
