@@ -59,7 +59,7 @@ async fn ask(question: &str, file: PathBuf) -> Result<(), Failure> {
 
 async fn answer(file: PathBuf) -> Result<(), Failure> {
     let agent = agent(SqliteStore::open(file).await?)?;
-    let runs = agent.stored_runs().await?;
+    let runs = agent.stored_runs().await?.runs;
     println!("{} run(s) to resume", runs.len());
     for mut run in runs {
         let waiting: Vec<_> = run.awaiting_approval().cloned().collect();

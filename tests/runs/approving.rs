@@ -396,12 +396,32 @@ async fn an_approval_without_a_hash_is_bound_to_the_policy() {
     ] {
         let calls = Arc::default();
         let mut state = serde_json::to_value(approved(&calls).await).unwrap();
+        state["format"] = 2.into();
         let call = &mut state["stage"]["calling"]["calls"][0];
-        assert!(call.as_object_mut().unwrap().remove("definition").is_some());
+        *call = serde_json::json!({ "policy": wipe().policy(), "leave": "given" });
         let run: Run = serde_json::from_value(state).unwrap();
         let outcome = wiping(definition, &calls, ScriptedModel::new().says("Done.")).resume(run).await;
         assert_eq!((outcome.is_ok(), calls.load(Ordering::SeqCst)), (is_executed, u32::from(is_executed)));
     }
+}
+
+/// A predicate requires approval after the policies were applied, and the run can be stored at once.
+#[tokio::test]
+async fn an_approval_that_a_predicate_requires_is_bound_to_the_definition() {
+    let calls = Arc::default();
+    let mut policy = wipe().policy();
+    policy.needs_approval = false;
+    let agent = |definition: ToolDefinition, model| {
+        let tools = ToolSet::default().with(Wipe(definition, Arc::clone(&calls))).unwrap();
+        Agent::builder(model).tools(tools).needs_approval(|_| true).build().unwrap()
+    };
+    let free = || wipe().with_policy(policy);
+    let mut run = called(&agent(free(), ScriptedModel::new().calls("wipe", r#"{"path": "a"}"#))).await;
+    run.resolve_all_approvals(&Approval::Approve);
+    let changed = agent(free().with_description("Wipes the disk"), ScriptedModel::new().says("Done."));
+    let error = changed.resume(restored(run)).await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::ApprovalNeeded), "{error}");
+    assert_eq!(calls.load(Ordering::SeqCst), 0);
 }
 
 /// It is unknown whether the call had its effect, so it is neither executed nor asked again.

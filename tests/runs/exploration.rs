@@ -20,7 +20,8 @@ use tool_core::tool::{ToolErrorKind, ToolExecution};
 use tool_core::{Approval, Message, ToolCall, ToolError, ToolOutput};
 
 /// The tools that the model calls: one for each policy, and some that combine them.
-const NAMES: [&str; 8] = ["once", "tried", "alone", "asked", "direct", "booked", "careful", "fatal"];
+const NAMES: [&str; 9] =
+    ["once", "tried", "alone", "asked", "direct", "booked", "careful", "fatal", "remote"];
 
 fn tools() -> ToolDefinitions {
     fn tool(name: &str, change: fn(&mut ToolPolicy)) -> ToolDefinition {
@@ -42,6 +43,7 @@ fn tools() -> ToolDefinitions {
         })
         .with_undo("unbook_once"),
         tool("fatal", |_| {}),
+        tool("remote", |policy| (policy.external, policy.attempts) = (true, 2)).with_undo("unbook"),
         tool("unbook", |policy| policy.attempts = 2),
         tool("unbook_once", |policy| policy.at_most_once = true),
     ])
@@ -118,6 +120,8 @@ enum Event {
     Reply,
     Begin(usize),
     Finish(usize, Outcome),
+    /// The caller supplies the result of a call of an external tool.
+    Supply(usize, Outcome),
     Approve(usize),
     Change(usize),
     Deny(usize),
@@ -219,6 +223,9 @@ impl Exploration {
                 }
             }
             Step::NeedsApproval(calls) => assert!(!calls.is_empty()),
+            Step::NeedsResults(calls) => {
+                assert!(!calls.is_empty() && state.run.awaiting_approval().next().is_none());
+            }
             Step::Done => assert!(state.run.is_done()),
             other => panic!("there is no such step: {other:?}"),
         }
@@ -226,6 +233,7 @@ impl Exploration {
 
     fn assert_may_begin(&self, index: usize, state: &State) {
         let (call, policy) = (&state.calls[index], self.policy_of(index, state));
+        assert!(!policy.external, "{} is not executed by the run", IDS[index]);
         assert!(index >= 3 || !policy.needs_approval || call.is_approved, "{} is unapproved", IDS[index]);
         assert!(!policy.at_most_once || !call.may_have_effect(), "{} may have its effect", IDS[index]);
     }
@@ -252,6 +260,10 @@ impl Exploration {
         for call in state.run.awaiting_approval() {
             let index = index(&call.id);
             events.extend([Event::Approve(index), Event::Change(index), Event::Deny(index)]);
+        }
+        for call in state.run.awaiting_results() {
+            let index = index(&call.id);
+            events.extend([Event::Supply(index, Outcome::Succeeded), Event::Supply(index, Outcome::Failed)]);
         }
         assert!(!events.is_empty() || state.run.is_done(), "the run cannot continue");
         if !state.run.is_done() {
@@ -294,6 +306,10 @@ impl Exploration {
                 call.is_uncertain |= matches!(outcome, Outcome::TimedOut | Outcome::Panicked);
                 // The driver repeats a failed call while others are in flight.
                 call.is_offered = open.any(|(call, _)| call.id == IDS[index]);
+            }
+            Event::Supply(index, outcome) => {
+                let call = self.call(index, state).unwrap();
+                state.run.record_result(outcome.record(call)).unwrap();
             }
             Event::Approve(index) => {
                 state.run.resolve_approval(IDS[index], Approval::Approve).unwrap();
@@ -342,6 +358,9 @@ impl Exploration {
     /// Checks that the run in this state refuses what it did not ask for.
     fn check_refusals(&self, state: &State, run: &mut Run) {
         let waiting: Vec<_> = state.run.awaiting_approval().map(|call| index(&call.id)).collect();
+        for call in state.run.awaiting_results() {
+            run.begin_call(&call.id).unwrap_err();
+        }
         for (index, known) in state.calls.iter().enumerate() {
             if !waiting.contains(&index) {
                 run.resolve_approval(IDS[index], Approval::Approve).unwrap_err();

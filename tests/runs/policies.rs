@@ -1,11 +1,15 @@
-//! The effect of tool options on a run: `return_direct`, `needs_approval`, `exclusive`.
+//! The effect of tool policies on a run: `return_direct`, `needs_approval`, `exclusive`, `external`.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use tool_core::run::Run;
+use tool_core::model::{ToolDefinition, ToolPolicy};
+use tool_core::run::{Run, Step};
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, Answer, RunErrorKind, tool, tools};
+use tool_core::tool::{Origin, ToolExecution, ToolFuture};
+use tool_core::{
+    Agent, Answer, Event, RunErrorKind, Tool, ToolCall, ToolContext, ToolError, ToolSet, tool, tools,
+};
 
 static AT_ONCE: AtomicU32 = AtomicU32::new(0);
 static MOST_AT_ONCE: AtomicU32 = AtomicU32::new(0);
@@ -125,4 +129,94 @@ async fn restores_mangled_calls_before_executing_them() {
     let names =
         last.iter().filter_map(tool_core::Message::as_assistant).flat_map(|message| &message.tool_calls);
     assert_eq!(names.map(|call| &*call.name).collect::<Vec<_>>(), ["look", "look", "ticket"]);
+}
+
+/// A tool that the caller executes.
+struct Locate(ToolDefinition);
+
+impl Tool for Locate {
+    fn definition(&self) -> &ToolDefinition {
+        &self.0
+    }
+
+    fn call<'a>(&'a self, _arguments: &'a str, _context: &'a ToolContext) -> ToolFuture<'a> {
+        ToolFuture::ready(Err(ToolError::failed("the caller executes this call")))
+    }
+}
+
+/// An agent whose model calls an external tool and two others, one of which needs approval.
+fn locating() -> Agent {
+    let mut policy = ToolPolicy::default();
+    policy.external = true;
+    let locate = Locate(ToolDefinition::new("locate").with_policy(policy));
+    let tools: ToolSet = tools![look, erase].with(locate).unwrap();
+    let calls = [("locate", "{}"), ("look", "{}"), ("erase", "{}")];
+    let model = ScriptedModel::new().calls_all(calls).says("You are in Berlin.");
+    Agent::builder(model)
+        .tools(tools)
+        .approver(|_: &ToolCall| tool_core::Approval::Deny(None))
+        .build()
+        .unwrap()
+}
+
+#[tool(needs_approval)]
+fn erase() {}
+
+fn supply(run: &mut Run) {
+    let call = run.awaiting_results().next().expect("a call awaits its result").clone();
+    assert_eq!(call.name, "locate");
+    run.record_result(ToolExecution::new(call, Ok("Berlin".into()))).unwrap();
+}
+
+fn assert_located(answer: &Answer) {
+    assert_eq!(answer.text(), "You are in Berlin.");
+    let texts: Vec<_> = answer.messages()[2..5].iter().map(tool_core::Message::text).collect();
+    assert_eq!(texts, ["Berlin", "seen", "the call was denied"]);
+    let origins: Vec<_> = answer.tool_executions().iter().map(ToolExecution::origin).collect();
+    assert_eq!(origins, [Origin::External, Origin::Executed, Origin::NotExecuted]);
+}
+
+#[tokio::test]
+async fn a_run_waits_for_the_results_of_external_tools() {
+    let agent = locating();
+    let error = agent.ask("Where am I?").await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::ResultsNeeded) && error.is_resumable(), "{error}");
+    assert_eq!(error.awaiting_results().map(|call| &*call.name).collect::<Vec<_>>(), ["locate"]);
+    let mut run: Run = serde_json::from_str(&serde_json::to_string(error.run()).unwrap()).unwrap();
+    supply(&mut run);
+    assert_located(&agent.resume(run).await.unwrap());
+
+    let agent = locating();
+    let mut events = agent.ask("Where am I?").stream();
+    let mut reported = Vec::new();
+    let error = loop {
+        match events.next().await.unwrap() {
+            Ok(Event::CallStarted(call)) => reported.push(format!("started {}", call.name)),
+            Ok(Event::ResultsNeeded(calls)) => reported.push(format!("needs {}", calls[0].name)),
+            Ok(Event::ApprovalNeeded(_)) => panic!("the approver decides"),
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(reported, ["started look", "needs locate"]);
+    let mut run = error.into_run();
+    supply(&mut run);
+    assert_located(&agent.resume(run).await.unwrap());
+
+    let agent = locating();
+    let mut driver = agent.start("Where am I?");
+    loop {
+        match driver.next().await.unwrap() {
+            Step::NeedsResults(calls) => {
+                let refused = driver.execute(calls[0].clone()).await.unwrap_err().to_string();
+                assert_eq!(refused, "unexpected step: the tool is external: the caller executes the call");
+                let mut run = driver.into_run();
+                supply(&mut run);
+                driver = agent.resume(run).start();
+            }
+            Step::Done => break,
+            _ => drop(driver.advance().await.unwrap()),
+        }
+    }
+    assert_located(&driver.finish().await.unwrap());
 }

@@ -1,7 +1,9 @@
 //! Errors of models and agents as reported to callers.
 
 use serde_json::json;
+use tool_core::memory::{RunStore, SaveOutcome, StoreFuture};
 use tool_core::model::{ChatRequest, ModelFuture};
+use tool_core::run::{Run, RunRevision};
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, ChatModel, tool, tools};
 use tool_openai::OpenAi;
@@ -142,4 +144,42 @@ async fn treats_invalid_utf8_in_a_url_as_an_unknown_url() {
         let answer = caller.get(path).await;
         assert_eq!((answer.status, &answer.body["error"]["message"]), (404, &json!("unknown URL")), "{path}");
     }
+}
+
+/// A store in which another process has always continued the run.
+struct Contended;
+
+impl RunStore for Contended {
+    fn replace_run<'a>(
+        &'a self,
+        _: &'a str,
+        _: Option<&'a RunRevision>,
+        _: &'a Run,
+    ) -> StoreFuture<'a, SaveOutcome> {
+        Box::pin(async { Ok(SaveOutcome::Conflict) })
+    }
+
+    fn load_run<'a>(&'a self, _: &'a str) -> StoreFuture<'a, Option<Run>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    fn remove_run<'a>(&'a self, _: &'a str) -> StoreFuture<'a, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn runs(&self) -> StoreFuture<'_, Vec<String>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+}
+
+#[tokio::test]
+async fn reports_a_run_that_was_continued_elsewhere_as_a_conflict() {
+    let agent = Agent::builder(ScriptedModel::new().says("Hi.")).run_store(Contended).build().unwrap();
+    let caller = Caller::new(Server::new().agent("a", agent)).await;
+    let answer = caller.post("chat/completions", &request("a")).await;
+    let error = &answer.body["error"];
+    assert_eq!((answer.status, error["code"].as_str()), (409, Some("run_conflict")));
+    let expected =
+        "the run was continued or removed elsewhere while this request was answered; send the request again";
+    assert_eq!(error["message"], expected);
 }

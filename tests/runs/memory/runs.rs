@@ -117,7 +117,7 @@ async fn a_copy_of_a_finished_run_is_refused() {
     let error = agent.resume(copy).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Conflict) && !error.is_resumable(), "{error}");
     assert_eq!(model.requests().len(), 1, "the model was not called again");
-    assert!(agent.stored_runs().await.unwrap().is_empty());
+    assert!(agent.stored_runs().await.unwrap().runs.is_empty());
 }
 
 /// A copy that has an answer already neither stores it nor removes the run that another copy continues.

@@ -13,7 +13,8 @@ use tool_core::content::{Content, Image, JsonText, Part};
 use tool_core::memory::{ChatStore, MemoryErrorKind, RunConflict, RunStore};
 use tool_core::model::{AssistantMessage, ConversationId, ToolMessage};
 use tool_core::run::Run;
-use tool_core::{ChatMemory, Message, SqliteStore, ToolCall};
+use tool_core::testing::ScriptedModel;
+use tool_core::{Agent, ChatMemory, Message, SqliteStore, ToolCall};
 
 /// A temporary directory of one test.
 struct Directory(PathBuf);
@@ -278,6 +279,33 @@ fn reports_a_corrupt_run() {
     block_on(store.save_run("a\nb", &mut Run::new([Message::user("a")]))).unwrap();
     let is_recent = "SELECT abs(updated - unixepoch()) < 60 FROM runs";
     assert!(file.query_row(is_recent, [], |row| row.get::<_, bool>(0)).unwrap());
+}
+
+#[test]
+fn a_corrupt_run_does_not_hide_the_others() {
+    let directory = Directory::new();
+    let store = open(&directory.file());
+    for id in ["a", "b", "c"] {
+        block_on(store.save_run(id, &mut Run::new([Message::user(id)]))).unwrap();
+    }
+    let file = Connection::open(directory.file()).unwrap();
+    file.execute("UPDATE runs SET state = '{}' WHERE id = 'b'", []).unwrap();
+    let agent = Agent::builder(ScriptedModel::new()).run_store(store).build().unwrap();
+    let stored = block_on(agent.stored_runs()).unwrap();
+    let texts: Vec<_> = stored.runs.iter().map(|run| run.messages()[0].text()).collect();
+    assert_eq!(texts, ["a", "c"]);
+    let [error] = &*stored.unreadable else { panic!("{:?}", stored.unreadable) };
+    assert_eq!(
+        (error.kind(), error.run(), error.conversation()),
+        (MemoryErrorKind::LoadRun, Some("b"), None)
+    );
+    let expected = "could not load the run `b`: the state of the run `b` is corrupt or was written by another version \
+                    (line 1, column 2); remove the run";
+    assert_eq!(error.to_string(), expected);
+    file.execute("DROP TABLE runs", []).unwrap();
+    let error = block_on(agent.stored_runs()).unwrap_err();
+    assert_eq!((error.kind(), error.run()), (MemoryErrorKind::StoredRuns, None));
+    assert!(error.to_string().starts_with("could not list the stored runs: "), "{error}");
 }
 
 #[test]

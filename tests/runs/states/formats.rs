@@ -4,11 +4,13 @@
 use std::path::PathBuf;
 
 use serde_json::Value;
-use tool_core::model::{AssistantMessage, ChatResponse, FinishReason, ToolChoice, Usage};
+use tool_core::model::{
+    AssistantMessage, ChatResponse, FinishReason, ToolChoice, ToolDefinition, ToolPolicy, Usage,
+};
 use tool_core::run::{ErrorPolicy, Run, RunLimits, Step};
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::{ToolErrorKind, ToolExecution};
-use tool_core::{Agent, Message, ToolCall, ToolError, ToolOutput, tool, tools};
+use tool_core::tool::{ToolErrorKind, ToolExecution, ToolFuture};
+use tool_core::{Agent, Message, Tool, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet, tool, tools};
 
 #[tool("Sums two numbers")]
 fn sum(a: f64, b: f64) -> f64 {
@@ -32,6 +34,26 @@ fn book() {}
 #[tool]
 fn unbook() {}
 
+/// A tool that the caller executes.
+struct Locate(ToolDefinition);
+
+impl Tool for Locate {
+    fn definition(&self) -> &ToolDefinition {
+        &self.0
+    }
+
+    fn call<'a>(&'a self, _arguments: &'a str, _context: &'a ToolContext) -> ToolFuture<'a> {
+        ToolFuture::ready(Err(ToolError::failed("the caller executes this call")))
+    }
+}
+
+fn all_tools() -> ToolSet {
+    let mut policy = ToolPolicy::default();
+    policy.external = true;
+    let locate = Locate(ToolDefinition::new("locate").with_policy(policy));
+    tools![sum, ticket, erase, book, unbook].with(locate).unwrap()
+}
+
 fn folder(format: u32) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("states/format_{format}"))
 }
@@ -48,8 +70,7 @@ async fn resumed(state: &str) -> String {
     let mut outcomes = Vec::new();
     for run in [run, again] {
         let model = ScriptedModel::new().says("That is all.");
-        let tools = tools![sum, ticket, erase, book, unbook];
-        let agent = Agent::builder(model).tools(tools).build().unwrap();
+        let agent = Agent::builder(model).tools(all_tools()).build().unwrap();
         outcomes.push(match agent.resume(run).await {
             Ok(answer) => format!(
                 "{} ({} calls, {} tokens)",
@@ -100,7 +121,7 @@ fn reply(calls: &[(&str, &str, &str)]) -> ChatResponse {
 
 /// Returns a run at each stage.
 fn runs() -> Vec<(&'static str, Run)> {
-    let definitions = tools![sum, ticket, erase, book, unbook].definitions().clone();
+    let definitions = all_tools().definitions().clone();
     let limits = RunLimits::new().max_turns(4).max_calls(9).max_time(std::time::Duration::from_secs(60));
     let asking = Run::new([Message::system("Be brief."), Message::user("What is 1 + 2?")])
         .with_limits(limits)
@@ -133,7 +154,8 @@ fn runs() -> Vec<(&'static str, Run)> {
     waiting.record_result(second).unwrap();
     assert!(matches!(waiting.next(&definitions), Step::NeedsApproval(calls) if calls.len() == 1));
 
-    let waiting_with_hash = waiting.clone();
+    let mut approved = waiting.clone();
+    approved.resolve_approval("call_c", tool_core::Approval::ApproveWith(r#"{"all": true}"#.into())).unwrap();
     let mut asking_again = waiting.clone();
     asking_again.resolve_approval("call_c", tool_core::Approval::deny("not today")).unwrap();
     let mut answered = asking_again.clone();
@@ -149,6 +171,9 @@ fn runs() -> Vec<(&'static str, Run)> {
     let last = outcome(&undoing, 0, Ok(ToolOutput::text("Success")));
     undoing.record_result(last).unwrap();
     undoing.cancel();
+    let mut awaiting_result = asking_again.clone();
+    awaiting_result.record_response(reply(&[("call_d", "locate", "{}")])).unwrap();
+    assert!(matches!(awaiting_result.next(&definitions), Step::NeedsResults(calls) if calls.len() == 1));
     let mut ended = asking_again.clone();
     ended
         .record_response(reply(&[("call_d", "sum", "{\"a\": ")]).with_finish_reason(FinishReason::Length))
@@ -157,50 +182,44 @@ fn runs() -> Vec<(&'static str, Run)> {
         ("asking", asking),
         ("calling", calling),
         ("waiting", waiting),
-        ("waiting_with_hash", waiting_with_hash),
+        ("approved", approved),
         ("asking_again", asking_again),
         ("answered", answered),
         ("returned", returned),
         ("undoing", undoing),
+        ("awaiting_result", awaiting_result),
         ("ended", ended),
     ]
 }
 
-/// `BLESS=1` in the environment writes missing files.
+const CUT: &str = "error: the model's reply was cut short in the middle of its calls, so none was executed; ask for less at once (3 calls)";
+const WAITS: &str = "error: calls await approval: `erase`; store `into_run()`, call `resolve_approval` for each of `awaiting_approval()`, and `resume` the run (0 calls)";
+
 #[tokio::test]
-async fn resumes_runs_of_format_2_and_writes_them_unchanged() {
-    for (name, run) in runs() {
-        let mut state = serde_json::to_value(&run).unwrap();
-        state["id"] = "run_00000000000000000000000000000000".into();
-        if name != "waiting_with_hash" {
-            // The first states of format 2 have no hashes of definitions.
-            let calls = state.pointer_mut("/stage/calling/calls").and_then(Value::as_array_mut);
-            for call in calls.into_iter().flatten() {
-                call.as_object_mut().unwrap().remove("definition");
-            }
-        }
-        let path = folder(2).join(format!("{name}.json"));
-        if std::env::var_os("BLESS").is_some() && !path.exists() {
-            std::fs::write(&path, serde_json::to_string_pretty(&state).unwrap() + "\n").unwrap();
-        }
-        let stored: Value = serde_json::from_str(&golden(2, name)).unwrap();
-        assert_eq!(state, stored, "{name}");
-    }
-    let cut = "error: the model's reply was cut short in the middle of its calls, so none was executed; ask for less at once (3 calls)";
-    let waits = "error: calls await approval: `erase`; store `into_run()`, call `resolve_approval` for each of `awaiting_approval()`, and `resume` the run (0 calls)";
+async fn resumes_runs_of_format_2() {
     let table = [
         ("asking", "That is all. (0 calls, 0 tokens)"),
-        ("calling", waits),
-        ("waiting", waits),
-        ("waiting_with_hash", waits),
+        ("calling", WAITS),
+        ("waiting", WAITS),
+        ("waiting_with_hash", WAITS),
         ("asking_again", "That is all. (3 calls, 110 tokens)"),
         ("answered", "It is 3. (3 calls, 110 tokens)"),
         ("returned", "Ticket 7 (4 calls, 220 tokens)"),
         ("undoing", "error: the run was cancelled (4 calls)"),
-        ("ended", cut),
+        ("ended", CUT),
     ];
     for (name, expected) in table {
         assert_eq!(resumed(&golden(2, name)).await, expected, "{name}");
+        // Written again, it is the state of format 3.
+        let same = match name {
+            // The approval is bound to no definition yet.
+            "calling" | "waiting" => continue,
+            "waiting_with_hash" => "waiting",
+            name => name,
+        };
+        let run: Run = serde_json::from_str(&golden(2, name)).unwrap();
+        let expected: Value = serde_json::from_str(&golden(3, same)).unwrap();
+        assert_eq!(serde_json::to_value(&run).unwrap(), expected, "{name}");
     }
     let run: Run = serde_json::from_str(&golden(2, "asking_again")).unwrap();
     assert_eq!(
@@ -208,6 +227,38 @@ async fn resumes_runs_of_format_2_and_writes_them_unchanged() {
         Some(&serde_json::json!({ "exact": true }))
     );
     assert_eq!(run.tool_executions()[2].outcome().unwrap_err().kind(), ToolErrorKind::Denied);
+}
+
+/// `BLESS=1` in the environment writes missing files.
+#[tokio::test]
+async fn resumes_runs_of_format_3_and_writes_them_unchanged() {
+    for (name, run) in runs() {
+        let mut state = serde_json::to_value(&run).unwrap();
+        state["id"] = "run_00000000000000000000000000000000".into();
+        let path = folder(3).join(format!("{name}.json"));
+        if std::env::var_os("BLESS").is_some() && !path.exists() {
+            std::fs::create_dir_all(folder(3)).unwrap();
+            std::fs::write(&path, serde_json::to_string_pretty(&state).unwrap() + "\n").unwrap();
+        }
+        let stored: Value = serde_json::from_str(&golden(3, name)).unwrap();
+        assert_eq!(state, stored, "{name}");
+    }
+    let results = "error: calls await results of the caller: `locate`; store `into_run()`, call `record_result` for each of `awaiting_results()`, and `resume` the run (3 calls)";
+    let table = [
+        ("asking", "That is all. (0 calls, 0 tokens)"),
+        ("calling", WAITS),
+        ("waiting", WAITS),
+        ("approved", "That is all. (3 calls, 110 tokens)"),
+        ("asking_again", "That is all. (3 calls, 110 tokens)"),
+        ("answered", "It is 3. (3 calls, 110 tokens)"),
+        ("returned", "Ticket 7 (4 calls, 220 tokens)"),
+        ("undoing", "error: the run was cancelled (4 calls)"),
+        ("awaiting_result", results),
+        ("ended", CUT),
+    ];
+    for (name, expected) in table {
+        assert_eq!(resumed(&golden(3, name)).await, expected, "{name}");
+    }
 }
 
 /// The state does not repeat the messages and does not contain the tools' descriptions.

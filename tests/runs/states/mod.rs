@@ -48,14 +48,16 @@ fn refuses_inconsistent_states() {
     let broken: [fn(&mut Value); 7] = [
         |state| state["given"] = json!(9),
         |state| state["stage"]["calling"]["calls"] = json!([]),
-        |state| state["stage"]["calling"]["calls"][0]["outcome"]["call"]["id"] = json!("b"),
+        |state| {
+            state["stage"]["calling"]["calls"][0]["state"]["finished"]["call"]["id"] = json!("b");
+        },
         |state| state["stage"] = json!("asking"),
         |state| state["messages"] = json!([]),
         |state| state["messages"][1]["message"]["tool_calls"][1]["id"] = json!("a"),
         |state| {
             let calls = &mut state["stage"]["calling"]["calls"];
             calls[1] = calls[0].clone();
-            calls[1]["outcome"]["call"]["id"] = json!("b");
+            calls[1]["state"]["finished"]["call"]["id"] = json!("b");
         },
     ];
     assert!(serde_json::from_value::<Run>(state.clone()).is_ok());
@@ -70,11 +72,11 @@ fn refuses_inconsistent_states() {
 #[test]
 fn refuses_states_of_unknown_formats() {
     let mut state = serde_json::to_value(Run::new([Message::user("What now?")])).unwrap();
-    assert_eq!(state["format"], 2);
-    state["format"] = json!(3);
+    assert_eq!(state["format"], 3);
+    state["format"] = json!(4);
     let error = serde_json::from_value::<Run>(state).unwrap_err();
     assert!(
-        error.to_string().contains("unsupported run format 3; this version reads formats 1 to 2"),
+        error.to_string().contains("unsupported run format 4; this version reads formats 1 to 3"),
         "{error}"
     );
 }

@@ -117,7 +117,9 @@ fn edited_counters_do_not_overflow() {
     run.record_result(failed(ToolError::failed("no"))).unwrap();
     let _ = run.record_response(ChatResponse::new(AssistantMessage::text("Done.")));
     assert_eq!(run.turns(), u32::MAX);
-    let mut run = edited(|state| state["stage"]["calling"]["calls"][0]["attempts"] = json!(u32::MAX));
+    let mut run = edited(|state| {
+        state["stage"]["calling"]["calls"][0]["state"]["running"]["attempt"] = json!(u32::MAX)
+    });
     assert_eq!(run.begin_call("a").unwrap().number, u32::MAX);
     run.record_result(failed(ToolError::failed("no"))).unwrap();
 }
@@ -307,36 +309,56 @@ fn a_state_can_be_read_however_deep_the_data_of_an_output_is() {
     }
 }
 
-/// Returns the run restored from its state without one field of its only call.
-fn without(run: &Run, field: &str) -> Run {
-    let mut state = serde_json::to_value(run).unwrap();
-    let call = &mut state["stage"]["calling"]["calls"][0];
-    assert!(call.as_object_mut().unwrap().remove(field).is_some(), "{field}");
-    serde_json::from_value(state).unwrap()
+/// A part that is missing from the state of a call is not replaced by a default, which could approve or repeat the call.
+#[test]
+fn refuses_calls_whose_state_is_incomplete() {
+    let mut begun = calling();
+    let _ = begun.next(&tools(|policy| policy.attempts = 2));
+    begun.begin_call("a").unwrap();
+    let mut failed_once = begun.clone();
+    failed_once.record_result(failed(ToolError::failed("busy"))).unwrap();
+    for (run, field, expected) in [
+        (&begun, "", "the state of the run is inconsistent: a call has no state"),
+        (&begun, "running", "missing field `attempt`"),
+        (&failed_once, "ready", "missing field `attempts`"),
+    ] {
+        let mut state = serde_json::to_value(run).unwrap();
+        let call = &mut state["stage"]["calling"]["calls"][0];
+        match field {
+            "" => drop(call.as_object_mut().unwrap().remove("state").unwrap()),
+            field => call["state"][field].as_object_mut().unwrap().clear(),
+        }
+        assert_eq!(serde_json::from_value::<Run>(state).unwrap_err().to_string(), expected);
+    }
 }
 
-/// A field that is missing from a stored state approves and repeats nothing.
+/// Returns a run of format 2 whose only open calls, `a` and `b` of `work`, have these records.
+fn format_2(calls: [Value; 2]) -> Result<Run, serde_json::Error> {
+    let both = ["a", "b"].map(|id| ToolCall::new(id, "work", "{}"));
+    let mut run = Run::new([Message::user("Go")]);
+    run.record_response(ChatResponse::new(AssistantMessage::default().with_tool_calls(both))).unwrap();
+    let mut state = serde_json::to_value(&run).unwrap();
+    state["format"] = json!(2);
+    state["stage"]["calling"]["calls"] = json!(calls);
+    serde_json::from_value(state)
+}
+
+/// A field that is missing from a state of format 2 approves and repeats nothing.
 #[test]
-fn a_state_without_an_outcome_or_a_start_executes_nothing() {
-    let both = || ["a", "b"].map(|id| ToolCall::new(id, "work", "{}"));
-    let calling_both = |tools: &ToolDefinitions| {
-        let mut run = Run::new([Message::user("Go")]);
-        run.record_response(ChatResponse::new(AssistantMessage::default().with_tool_calls(both()))).unwrap();
-        let _ = run.next(tools);
-        run
-    };
+fn a_state_of_format_2_without_an_outcome_or_a_start_executes_nothing() {
     let asking = tools(|policy| policy.needs_approval = true);
-    let mut denied = calling_both(&asking);
-    denied.resolve_approval("a", Approval::deny("no")).unwrap();
-    let mut restored = without(&denied, "outcome");
-    assert!(matches!(restored.next(&asking), Step::NeedsApproval(calls) if calls.len() == 2));
+    let waiting = json!({ "policy": { "needs_approval": true }, "leave": "waiting" });
+    let mut denied = format_2([waiting.clone(), waiting]).unwrap();
+    assert!(matches!(denied.next(&asking), Step::NeedsApproval(calls) if calls.len() == 2));
 
     let once = tools(|policy| policy.at_most_once = true);
-    let mut begun = calling_both(&once);
-    begun.begin_call("a").unwrap();
-    let mut done = begun.clone();
-    done.record_result(ToolExecution::new(both()[0].clone(), Ok(ToolOutput::text("1")))).unwrap();
-    for mut restored in [without(&begun, "is_begun"), without(&done, "outcome")] {
+    let policy = json!({ "at_most_once": true });
+    for begun in [
+        json!({ "policy": policy, "attempts": 1 }),
+        json!({ "policy": policy, "attempts": 1, "is_begun": true }),
+        json!({ "policy": policy, "is_begun": true }),
+    ] {
+        let mut restored = format_2([begun, json!({ "policy": policy })]).unwrap();
         assert!(
             matches!(restored.next(&once), Step::CallTools(calls) if calls.len() == 1 && calls[0].id == "b")
         );
@@ -344,6 +366,10 @@ fn a_state_without_an_outcome_or_a_start_executes_nothing() {
         let error = execution.unwrap().outcome().unwrap_err();
         assert_eq!(error.kind(), ToolErrorKind::OutcomeUnknown);
     }
+    let started = json!({ "leave": "waiting", "attempts": 1, "is_begun": true });
+    let error = format_2([started, json!({})]).unwrap_err().to_string();
+    let expected = "the state of the run is inconsistent: a call awaits approval although it was started";
+    assert_eq!(error, expected);
 }
 
 /// The present definition allows fewer attempts than the one under which the call failed.
@@ -356,4 +382,101 @@ fn a_call_is_not_repeated_more_often_than_the_present_policy_allows() {
     let mut restored: Run = serde_json::from_str(&serde_json::to_string(&run).unwrap()).unwrap();
     assert!(matches!(restored.next(&tools(|_| {})), Step::CallModel(_)));
     assert!(matches!(run.next(&tools(|policy| policy.attempts = 2)), Step::CallTools(_)));
+}
+
+fn external(change: fn(&mut ToolPolicy)) -> ToolDefinitions {
+    let mut policy = ToolPolicy::default();
+    policy.external = true;
+    change(&mut policy);
+    ToolDefinitions::from_iter([ToolDefinition::new("work").with_policy(policy).with_undo("undo")])
+}
+
+fn restored(run: &Run) -> Run {
+    serde_json::from_str(&serde_json::to_string(run).unwrap()).unwrap()
+}
+
+#[test]
+fn a_call_of_an_external_tool_awaits_its_result() {
+    let tools = external(|policy| (policy.pure, policy.attempts) = (true, 3));
+    let mut run = calling();
+    assert!(matches!(run.next(&tools), Step::NeedsResults(calls) if calls.len() == 1));
+    // With another definition as well.
+    let mut run = restored(&run);
+    assert!(matches!(run.next(&self::tools(|_| {})), Step::NeedsResults(calls) if calls.len() == 1));
+    assert_eq!(run.awaiting_results().map(|call| &*call.id).collect::<Vec<_>>(), ["a"]);
+    assert_eq!(run.awaiting_approval().count(), 0);
+    assert_eq!(refusal(run.begin_call("a")), "the tool is external: the caller executes the call");
+    assert_eq!(refusal(run.resolve_approval("a", Approval::Approve)), "the call does not await approval");
+
+    let mut failing = run.clone();
+    failing.record_result(failed(ToolError::failed("busy"))).unwrap();
+    assert!(
+        matches!(failing.next(&tools), Step::CallModel(_)),
+        "the run does not retry what it does not execute"
+    );
+
+    run.record_result(ToolExecution::new(ToolCall::new("a", "work", "{}"), Ok("1".into()))).unwrap();
+    assert_eq!(run.tool_executions()[0].origin(), Origin::External, "whatever the record of the caller says");
+    assert!(matches!(run.next(&tools), Step::CallModel(_)));
+    // The output is not reused for equal calls, and nothing is undone.
+    run.record_response(calls("b", "{}")).unwrap();
+    assert!(matches!(run.next(&tools), Step::NeedsResults(calls) if calls.len() == 1));
+    run.cancel();
+    assert!(matches!(run.next(&tools), Step::Done));
+    assert_eq!(run.messages().last().unwrap().text(), "the call was not executed: the run was cancelled");
+}
+
+#[test]
+fn a_call_of_an_external_tool_can_need_approval_first() {
+    let tools = external(|policy| policy.needs_approval = true);
+    let mut run = calling();
+    assert!(matches!(run.next(&tools), Step::NeedsApproval(calls) if calls.len() == 1));
+    let mut run = restored(&run);
+    assert_eq!(
+        refusal(run.record_result(failed(ToolError::failed("busy")))),
+        "the call awaits approval and cannot have a result"
+    );
+    run.resolve_approval("a", Approval::ApproveWith(r#"{"at": 2}"#.into())).unwrap();
+    let Step::NeedsResults(approved) = run.next(&tools) else { panic!("it is approved") };
+    assert_eq!(approved[0].arguments, r#"{"at": 2}"#);
+    run.record_result(ToolExecution::external(approved[0].clone(), Ok("1".into()))).unwrap();
+    assert_eq!(run.tool_executions()[0].original_arguments(), "{}");
+}
+
+/// An approval that is asked for again because the tool has changed does not hide what the model requested.
+#[test]
+fn the_original_arguments_are_those_of_the_model() {
+    let asking = |description: &str| {
+        let mut policy = ToolPolicy::default();
+        policy.needs_approval = true;
+        let tool = ToolDefinition::new("work").with_description(description).with_policy(policy);
+        ToolDefinitions::from_iter([tool])
+    };
+    let mut run = calling();
+    for (description, arguments) in [("Works", r#"{"at": 1}"#), ("Works hard", r#"{"at": 2}"#)] {
+        assert!(matches!(run.next(&asking(description)), Step::NeedsApproval(_)), "{description}");
+        run.resolve_approval("a", Approval::ApproveWith(arguments.into())).unwrap();
+    }
+    let Step::CallTools(approved) = run.next(&asking("Works hard")) else { panic!("it is approved") };
+    run.record_result(ToolExecution::new(approved[0].clone(), Ok("1".into()))).unwrap();
+    let execution = &run.tool_executions()[0];
+    assert_eq!((&*execution.call().arguments, execution.original_arguments()), (r#"{"at": 2}"#, "{}"));
+}
+
+/// A call that undoes another waits for nobody.
+#[test]
+fn refuses_a_state_whose_undo_call_awaits_approval() {
+    let tools = ToolDefinitions::from_iter([ToolDefinition::new("work").with_undo("undo")]);
+    let mut run = calling();
+    let _ = run.next(&tools);
+    run.record_result(ToolExecution::new(ToolCall::new("a", "work", "{}"), Ok("1".into()))).unwrap();
+    run.cancel();
+    assert_eq!(refusal(run.require_approval("undo_a")), "a call that undoes another needs no approval");
+    let state = serde_json::to_value(&run).unwrap();
+    for waiting in [json!({ "awaiting_approval": "no_tool" }), json!("awaiting_result")] {
+        let mut state = state.clone();
+        state["stage"]["undoing"]["standing"]["state"] = waiting;
+        let error = serde_json::from_value::<Run>(state).unwrap_err();
+        assert_eq!(error.to_string(), "the state of the run is inconsistent");
+    }
 }

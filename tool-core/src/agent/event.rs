@@ -50,7 +50,7 @@ pub enum Event {
         /// A chunk of the JSON text.
         text: String,
     },
-    /// A call is complete and will be executed unless it is denied.
+    /// A call is complete. It will be executed, by the run or by the caller, unless it is denied.
     CallReady(ToolCall),
     /// The model's reply is complete.
     #[non_exhaustive]
@@ -78,6 +78,8 @@ pub enum Event {
     CallFinished(ToolExecution),
     /// Nothing is left to do until these calls are approved or denied.
     ApprovalNeeded(Vec<ToolCall>),
+    /// Nothing is left to do until the caller supplies the results of these calls.
+    ResultsNeeded(Vec<ToolCall>),
     /// The answer; always the last event.
     Done(Answer),
     /// The run ended without an answer or cannot continue for now; carries the text of the error. Only
@@ -101,6 +103,7 @@ impl fmt::Debug for Event {
             }
             Self::CallRetried(execution) => f.debug_tuple("CallRetried").field(execution).finish(),
             Self::ApprovalNeeded(calls) => f.debug_tuple("ApprovalNeeded").field(calls).finish(),
+            Self::ResultsNeeded(calls) => f.debug_tuple("ResultsNeeded").field(calls).finish(),
             Self::Failed(text) => write!(f, "Failed({} bytes)", text.len()),
             Self::TurnFinished { turn, .. } => write!(f, "TurnFinished({turn})"),
             Self::CallStarted(call) => f.debug_tuple("CallStarted").field(call).finish(),

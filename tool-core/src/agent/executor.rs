@@ -13,12 +13,6 @@ use crate::tool::{
 };
 use crate::toolset::ToolSet;
 
-/// The delay before the second attempt of a failed call; it doubles with each further attempt.
-const FIRST_DELAY: Duration = Duration::from_millis(100);
-
-/// The longest delay before an attempt.
-const MAX_DELAY: Duration = Duration::from_secs(5);
-
 /// Executes the calls of a turn. Independent of the run, which changes while calls are running.
 pub(super) struct CallExecutor {
     /// The tools of the turn, or the set of the tool that undoes a call.
@@ -36,8 +30,9 @@ impl CallExecutor {
     /// Executes a call whose start was recorded.
     pub(super) async fn execute(&self, call: ToolCall, attempt: Attempt) -> ToolExecution {
         let number = attempt.number;
-        if number > 1 {
-            delay_before(number).await;
+        // Without a tokio runtime, whose timers must be enabled, a retry does not wait.
+        if number > 1 && tokio::runtime::Handle::try_current().is_ok() {
+            tokio::time::sleep(attempt.delay()).await;
         }
         self.emitter.clone().emit(|| Event::CallStarted(call.clone())).await;
         let progress = self.emitter.progress_sink(&call).map(Progress::with_sink).unwrap_or_default();
@@ -68,13 +63,5 @@ impl CallExecutor {
             Err(_) => ToolExecution::new(call, Err(ToolError::timed_out(timeout)))
                 .with_timing(started_at, clock.elapsed()),
         }
-    }
-}
-
-/// Waits before an attempt other than the first. Without a tokio runtime, whose timers must be enabled, it does not wait.
-async fn delay_before(attempt: u32) {
-    if tokio::runtime::Handle::try_current().is_ok() {
-        let doublings = attempt.saturating_sub(2).min(16);
-        tokio::time::sleep(FIRST_DELAY.saturating_mul(1 << doublings).min(MAX_DELAY)).await;
     }
 }

@@ -28,7 +28,7 @@ pub use self::turn::Turn;
 pub use self::typed::{AnswerType, TypedAsk};
 use self::undo_tools::UndoTools;
 use crate::content::Content;
-use crate::memory::{ChatMemory, MemoryError, RunStore};
+use crate::memory::{ChatMemory, MemoryError, RunStore, StoredRuns};
 use crate::model::{ChatModel, Message, ModelOptions, ToolCall, ToolChoice};
 use crate::run::{ErrorPolicies, Run, RunLimits};
 use crate::tool::{ToolContext, ToolError, ToolOutput};
@@ -198,8 +198,8 @@ impl Agent {
         &self.0.undo_tools
     }
 
-    /// Returns the stored runs, ordered by id: those that were interrupted and those that await approval. Empty for an agent
-    /// without a [run store](AgentBuilder::run_store).
+    /// Returns the stored runs, ordered by id: those that were interrupted and those that wait for approvals or results. Empty
+    /// for an agent without a [run store](AgentBuilder::run_store).
     ///
     #[cfg_attr(feature = "testing", doc = "```")]
     #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
@@ -218,11 +218,11 @@ impl Agent {
     /// assert!(matches!(error.kind(), RunErrorKind::ApprovalNeeded));
     ///
     /// // Later; with a store on disk, this can be another process:
-    /// for mut run in agent.stored_runs().await? {
+    /// for mut run in agent.stored_runs().await?.runs {
     ///     run.resolve_all_approvals(&Approval::Approve);
     ///     assert_eq!(agent.resume(run).await?.text(), "Paid.");
     /// }
-    /// assert!(agent.stored_runs().await?.is_empty());
+    /// assert!(agent.stored_runs().await?.runs.is_empty());
     /// # Ok(())
     /// # }
     /// ```
@@ -234,15 +234,12 @@ impl Agent {
     ///
     /// # Errors
     ///
-    /// Fails if the store cannot be read.
-    pub async fn stored_runs(&self) -> Result<Vec<Run>, MemoryError> {
-        let mut runs = Vec::new();
-        let Some(store) = &self.0.run_store else { return Ok(runs) };
-        for id in store.runs().await.map_err(MemoryError::stored_runs)? {
-            // A run can end, and be removed, in the meantime.
-            runs.extend(store.load_run(&id).await.map_err(MemoryError::stored_runs)?);
+    /// Fails if the runs cannot be listed. A run that cannot be read is among the [`unreadable`](StoredRuns::unreadable).
+    pub async fn stored_runs(&self) -> Result<StoredRuns, MemoryError> {
+        match &self.0.run_store {
+            Some(store) => StoredRuns::load(&**store).await,
+            None => Ok(StoredRuns::default()),
         }
-        Ok(runs)
     }
 
     /// Returns `true` if the agent has an [approver](AgentBuilder::approver).

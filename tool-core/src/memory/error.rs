@@ -54,8 +54,10 @@ pub enum MemoryErrorKind {
     Clear,
     /// The conversations could not be listed.
     List,
-    /// The stored runs could not be read.
+    /// The stored runs could not be listed.
     StoredRuns,
+    /// A stored run could not be loaded.
+    LoadRun,
     /// The file of a store could not be opened.
     Open,
 }
@@ -68,6 +70,7 @@ pub(super) enum Operation {
     Clear(ConversationId),
     List,
     StoredRuns,
+    LoadRun(String),
     #[cfg(feature = "sqlite")]
     Open(std::path::PathBuf),
 }
@@ -76,10 +79,6 @@ impl MemoryError {
     #[cold]
     pub(super) fn new(operation: Operation, error: Box<dyn Error + Send + Sync>) -> Self {
         Self { operation, error }
-    }
-
-    pub(crate) fn stored_runs(error: Box<dyn Error + Send + Sync>) -> Self {
-        Self::new(Operation::StoredRuns, error)
     }
 
     /// Returns the operation that failed.
@@ -91,6 +90,7 @@ impl MemoryError {
             Operation::Clear(_) => MemoryErrorKind::Clear,
             Operation::List => MemoryErrorKind::List,
             Operation::StoredRuns => MemoryErrorKind::StoredRuns,
+            Operation::LoadRun(_) => MemoryErrorKind::LoadRun,
             #[cfg(feature = "sqlite")]
             Operation::Open(_) => MemoryErrorKind::Open,
         }
@@ -101,9 +101,16 @@ impl MemoryError {
     pub fn conversation(&self) -> Option<&ConversationId> {
         match &self.operation {
             Operation::Load(id) | Operation::Commit(id) | Operation::Clear(id) => Some(id),
-            Operation::List | Operation::StoredRuns => None,
-            #[cfg(feature = "sqlite")]
-            Operation::Open(_) => None,
+            _ => None,
+        }
+    }
+
+    /// Returns the id of the stored run that the operation concerned, if it concerned one.
+    #[must_use]
+    pub fn run(&self) -> Option<&str> {
+        match &self.operation {
+            Operation::LoadRun(id) => Some(id),
+            _ => None,
         }
     }
 
@@ -121,7 +128,10 @@ impl fmt::Display for MemoryError {
             Operation::Commit(id) => ("add messages to", id),
             Operation::Clear(id) => ("clear", id),
             Operation::List => return write!(f, "could not list the conversations: {}", self.error),
-            Operation::StoredRuns => return write!(f, "could not read the stored runs: {}", self.error),
+            Operation::StoredRuns => return write!(f, "could not list the stored runs: {}", self.error),
+            Operation::LoadRun(id) => {
+                return write!(f, "could not load the run `{}`: {}", id.escape_debug(), self.error);
+            }
             #[cfg(feature = "sqlite")]
             Operation::Open(path) => {
                 return write!(f, "could not open the store `{}`: {}", path.display(), self.error);

@@ -8,6 +8,7 @@ mod repair;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod store;
+mod stored_runs;
 mod window;
 
 pub use self::chat_memory::{ChatMemory, OpenConversation};
@@ -17,4 +18,5 @@ pub use self::repair::repair_history;
 #[cfg(feature = "sqlite")]
 pub use self::sqlite::SqliteStore;
 pub use self::store::{ChatStore, RunStore, SaveOutcome, StoreFuture};
+pub use self::stored_runs::StoredRuns;
 pub use self::window::Window;

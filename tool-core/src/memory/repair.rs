@@ -1,7 +1,7 @@
 //! Repair of histories that providers would reject.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use crate::model::{AssistantMessage, Message, ToolCall, ToolMessage};
 
@@ -69,22 +69,26 @@ struct CallResult<'a> {
 impl<'a> CallResults<'a> {
     fn collect(messages: &'a [Message]) -> Self {
         let mut by_position: HashMap<usize, Vec<CallResult<'a>>> = HashMap::new();
-        // The position of the last message with a call of each id.
-        let mut last_call: HashMap<&str, usize> = HashMap::new();
+        // The position of the last message with a call of each id, and the indices of its calls with this id that have no
+        // result yet.
+        let mut last_call: HashMap<&str, (usize, VecDeque<usize>)> = HashMap::new();
         for (position, message) in messages.iter().enumerate() {
             match message {
                 Message::Assistant(message) if !message.tool_calls.is_empty() => {
-                    let calls = message.tool_calls.iter();
-                    last_call.extend(calls.clone().map(|call| (&*call.id, position)));
-                    let pending = calls.map(|call| CallResult { call, result: None });
+                    for (index, call) in message.tool_calls.iter().enumerate() {
+                        let last = last_call.entry(&call.id).or_default();
+                        if last.0 != position {
+                            *last = (position, VecDeque::new());
+                        }
+                        last.1.push_back(index);
+                    }
+                    let pending = message.tool_calls.iter().map(|call| CallResult { call, result: None });
                     by_position.insert(position, pending.collect());
                 }
                 Message::Tool(result) => {
-                    let calls = last_call.get(&*result.call_id).and_then(|call| by_position.get_mut(call));
-                    let is_pending =
-                        |call: &&mut CallResult<'_>| call.call.id == result.call_id && call.result.is_none();
-                    if let Some(pending) = calls.and_then(|calls| calls.iter_mut().find(is_pending)) {
-                        pending.result = Some((position, result));
+                    let Some((call, pending)) = last_call.get_mut(&*result.call_id) else { continue };
+                    if let (Some(index), Some(calls)) = (pending.pop_front(), by_position.get_mut(call)) {
+                        calls[index].result = Some((position, result));
                     }
                 }
                 _ => {}
@@ -148,11 +152,12 @@ impl CallIds {
 
     /// Replaces the id of every call whose id an earlier call of the message has.
     fn with_unique_ids<'a>(&mut self, message: &'a AssistantMessage) -> Cow<'a, AssistantMessage> {
+        let original = message;
         let mut message = Cow::Borrowed(message);
-        for position in 1..message.tool_calls.len() {
-            let (earlier, rest) = message.tool_calls.split_at(position);
-            if earlier.iter().any(|call| call.id == rest[0].id) {
-                let mut id = format!("{}_{position}", rest[0].id);
+        let mut earlier = HashSet::new();
+        for (position, call) in original.tool_calls.iter().enumerate() {
+            if !earlier.insert(&call.id) {
+                let mut id = format!("{}_{position}", call.id);
                 while !self.0.insert(id.clone()) {
                     id.push('_');
                 }

@@ -51,6 +51,10 @@ pub struct ToolPolicy {
     /// A person must approve each call before it is executed.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub needs_approval: bool,
+    /// The caller of the run executes the calls, for example in a user's browser, and the tool itself is never called. A run
+    /// [waits](crate::run::Step::NeedsResults) for their results, whose [origin](crate::tool::Origin) is always `External`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub external: bool,
     /// Calls of the tool never run concurrently with any other call.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub exclusive: bool,
@@ -100,6 +104,7 @@ impl ToolPolicy {
     pub(crate) const DEFAULT: Self = Self {
         return_direct: ReturnDirect::Never,
         needs_approval: false,
+        external: false,
         exclusive: false,
         at_most_once: false,
         pure: false,
@@ -126,6 +131,7 @@ impl ToolPolicy {
         Self {
             return_direct: self.return_direct,
             needs_approval: self.needs_approval || other.needs_approval,
+            external: self.external || other.external,
             exclusive: self.exclusive || other.exclusive,
             at_most_once: self.at_most_once || other.at_most_once,
             pure: self.pure && other.pure,

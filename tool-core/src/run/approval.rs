@@ -1,7 +1,7 @@
 //! Calls that a person has to approve.
 
+use super::call::{ApprovedFor, CallRecord, CallState};
 use super::state::Stage;
-use super::turn::ApprovalStatus;
 use crate::content::Content;
 use crate::model::{Message, ToolCall};
 use crate::run::{Run, StepError};
@@ -56,27 +56,30 @@ fn is_object(text: &str) -> bool {
 impl Run {
     /// Returns the calls that await approval, in their order.
     pub fn awaiting_approval(&self) -> impl Iterator<Item = &ToolCall> {
-        let records = match &self.stage {
-            Stage::Calling(turn) => &*turn.calls,
-            _ => &[],
-        };
-        self.calls().iter().zip(records).filter(|(_, one)| one.awaits_approval()).map(|(call, _)| call)
+        self.calls_with_records().filter(|(_, record)| record.awaits_approval()).map(|(call, _)| call)
     }
 
-    /// Returns `true` if every open call awaits approval.
-    pub(crate) fn is_blocked_on_approval(&self) -> bool {
-        let Stage::Calling(turn) = &self.stage else { return false };
-        turn.calls.iter().all(|one| !one.is_ready()) && turn.calls.iter().any(|one| one.awaits_approval())
+    /// Returns the calls of [external](crate::model::ToolPolicy::external) tools that await the results of the caller, in their
+    /// order. Pass each result to [`record_result`](Self::record_result).
+    pub fn awaiting_results(&self) -> impl Iterator<Item = &ToolCall> {
+        self.calls_with_records().filter(|(_, record)| record.awaits_result()).map(|(call, _)| call)
+    }
+
+    /// Returns `true` if every open call awaits approval or a result of the caller.
+    pub(crate) fn is_blocked(&self) -> bool {
+        matches!(&self.stage, Stage::Calling(turn) if !turn.calls.iter().any(CallRecord::is_ready))
     }
 
     /// Returns the calls without an outcome, in their order.
     pub(crate) fn open_calls(&self) -> Vec<ToolCall> {
-        let Stage::Calling(turn) = &self.stage else { return Vec::new() };
-        let open = self.calls().iter().zip(&turn.calls).filter(|(_, one)| one.is_open());
-        open.map(|(call, _)| call.clone()).collect()
+        self.calls_with_records()
+            .filter(|(_, record)| record.is_open())
+            .map(|(call, _)| call.clone())
+            .collect()
     }
 
-    /// Makes an open call await approval, whatever the policy of its tool.
+    /// Makes an open call await approval, whatever the policy of its tool. A call that was approved or awaits its result from
+    /// the caller stays as it is.
     ///
     /// # Errors
     ///
@@ -91,7 +94,7 @@ impl Run {
             return Err(StepError("the call has already been started"));
         }
         if record.can_require_approval() {
-            record.approval = ApprovalStatus::Pending;
+            record.state = CallState::AwaitingApproval(ApprovedFor::default());
         }
         Ok(())
     }
@@ -107,13 +110,13 @@ impl Run {
         let asked = calls.iter().zip(&mut turn.calls).filter(|(_, record)| record.can_require_approval());
         let asked: Vec<_> = asked
             .map(|(call, record)| {
-                record.approval = ApprovalStatus::Pending;
+                record.state = CallState::AwaitingApproval(ApprovedFor::default());
                 (call, record)
             })
             .collect();
         for (call, record) in asked {
             if !needs_approval(call) {
-                record.approval = ApprovalStatus::NotNeeded;
+                record.state = CallState::default();
             }
         }
     }
@@ -153,14 +156,11 @@ impl Run {
         if matches!(&approval, Approval::ApproveWith(arguments) if !is_object(arguments)) {
             return Err(StepError("the new arguments are not a JSON object"));
         }
-        if !record.awaits_approval() {
+        let CallState::AwaitingApproval(asked) = &mut record.state else {
             return Err(StepError("the call does not await approval"));
-        }
-        if approval == Approval::Defer {
-            return Ok(());
-        }
-        if !matches!(approval, Approval::Deny(_)) {
-            record.approval = ApprovalStatus::Granted;
+        };
+        if matches!(approval, Approval::Approve | Approval::ApproveWith(_)) {
+            record.state = CallState::Ready { attempts: 0, approved: Some(std::mem::take(asked)) };
         }
         let Some(Message::Assistant(message)) = self.messages.last_mut() else { return Ok(()) };
         let Some(call) = position.and_then(|position| message.tool_calls.get_mut(position)) else {
@@ -171,7 +171,7 @@ impl Run {
             Approval::ApproveWith(arguments) => {
                 // The model later reads the arguments that were executed.
                 let original = std::mem::replace(&mut call.arguments, arguments);
-                self.open_record(call_id)?.original_arguments = Some(original);
+                self.open_record(call_id)?.original_arguments.get_or_insert(original);
                 Ok(())
             }
             Approval::Deny(reason) => {

@@ -1,12 +1,69 @@
 //! Unique ids for calls, and calls that the model repeats.
 
-use std::cell::LazyCell;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
 
 use super::state::Stage;
 use crate::model::{AssistantMessage, Message, ToolCall};
 use crate::run::{Run, StopReason};
 use crate::tool::{ToolError, ToolExecution};
+
+/// An index of the calls of a run, so that a turn costs no more in a longer conversation. It follows from the rest of the run
+/// and is not stored.
+///
+/// It contains hashes, because arguments can be long. They have 64 bits and a random key, so equal ones are of equal calls.
+#[derive(Clone, Default)]
+pub(super) struct CallIndex {
+    hasher: RandomState,
+    /// The number of messages that the index covers.
+    messages: usize,
+    /// The number of executions that the index covers.
+    executions: usize,
+    /// The ids of all calls.
+    ids: HashSet<u64>,
+    /// The position of the first execution with each id, of those that the run executed.
+    executed: HashMap<u64, usize>,
+    /// The number of finished calls with each name and arguments.
+    requests: HashMap<u64, usize>,
+}
+
+impl CallIndex {
+    /// Adds what was added to the run.
+    fn update(&mut self, messages: &[Message], executions: &[ToolExecution]) {
+        for call in calls_of(&messages[self.messages..]) {
+            self.insert_id(&call.id);
+        }
+        for (position, execution) in executions.iter().enumerate().skip(self.executions) {
+            let request = self.request(&execution.call.name, execution.original_arguments());
+            *self.requests.entry(request).or_default() += 1;
+            if execution.was_executed() {
+                self.executed.entry(self.hasher.hash_one(&execution.call.id)).or_insert(position);
+            }
+        }
+        (self.messages, self.executions) = (messages.len(), executions.len());
+    }
+
+    /// Adds an id. Returns `false` if a call has it already.
+    fn insert_id(&mut self, id: &str) -> bool {
+        self.ids.insert(self.hasher.hash_one(id))
+    }
+
+    fn request(&self, name: &str, arguments: &str) -> u64 {
+        self.hasher.hash_one((name, arguments))
+    }
+}
+
+impl fmt::Debug for CallIndex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallIndex").finish_non_exhaustive()
+    }
+}
+
+/// Returns the calls in these messages.
+fn calls_of(messages: &[Message]) -> impl Iterator<Item = &ToolCall> {
+    messages.iter().filter_map(Message::as_assistant).flat_map(|message| &message.tool_calls)
+}
 
 impl Run {
     /// Replaces every id that is blank or was used before, because an id ties a result to its call. Returns, by position,
@@ -15,82 +72,63 @@ impl Run {
     /// Two calls of one reply are two calls, whatever their ids. A repeated id of an earlier turn refers to that call: with
     /// the same arguments its outcome is reused, with others the call is refused. Some servers, however, count calls from
     /// zero in every reply or use the tool's name as the id; such ids identify nothing.
-    pub(super) fn assign_call_ids(&self, message: &mut AssistantMessage) -> Vec<(usize, ToolExecution)> {
+    pub(super) fn assign_call_ids(&mut self, message: &mut AssistantMessage) -> Vec<(usize, ToolExecution)> {
         let mut known = Vec::new();
-        let used_before = self.ids_used_before(&message.tool_calls);
-        // Collected only if an id is replaced, as conversations can be long.
-        let all_before = LazyCell::new(|| self.call_ids().collect::<HashSet<_>>());
-        let (mut in_this_reply, mut replaced) = (HashSet::new(), HashSet::new());
-        let is_single = message.tool_calls.len() == 1;
+        let mut replaced = HashSet::new();
+        self.call_index.update(&self.messages, &self.tool_executions);
         for (position, call) in message.tool_calls.iter_mut().enumerate() {
-            let is_duplicate = in_this_reply.contains(&call.id) || replaced.contains(&call.id);
-            if is_duplicate || call.id.trim().is_empty() || used_before.contains(&call.id) {
-                let identifies = !is_duplicate && call.id != call.name && !is_count(&call.id);
-                let find =
-                    || self.tool_executions.iter().find(|one| one.was_executed() && one.call().id == call.id);
-                let earlier = if identifies { find().cloned() } else { None };
-                let mut id = format!("call_{}_{position}", self.turns);
-                while in_this_reply.contains(&id) || all_before.contains(&*id) {
-                    id.push('_');
-                }
-                replaced.insert(std::mem::replace(&mut call.id, id));
-                known.extend(earlier.map(|earlier| {
-                    let outcome = if earlier.was_requested_as(call) {
-                        ToolExecution::new(call.clone(), earlier.result().clone()).into_reused()
-                    } else {
-                        let why = "its id is that of an earlier call with other arguments; give each call a unique id";
-                        ToolExecution::new(call.clone(), Err(ToolError::not_executed(why)))
-                    };
-                    (position, outcome)
-                }));
+            if !call.id.trim().is_empty()
+                && !replaced.contains(&call.id)
+                && self.call_index.insert_id(&call.id)
+            {
+                continue;
             }
-            if !is_single {
-                in_this_reply.insert(call.id.clone());
+            let identifies = !replaced.contains(&call.id) && call.id != call.name && !is_count(&call.id);
+            let executed = self.call_index.executed.get(&self.call_index.hasher.hash_one(&call.id));
+            let earlier = executed.filter(|_| identifies).map(|position| &self.tool_executions[*position]);
+            let mut id = format!("call_{}_{position}", self.turns);
+            while !self.call_index.insert_id(&id) {
+                id.push('_');
             }
+            replaced.insert(std::mem::replace(&mut call.id, id));
+            known.extend(earlier.map(|earlier| {
+                let outcome = if earlier.was_requested_as(call) {
+                    ToolExecution::new(call.clone(), earlier.result().clone()).into_reused()
+                } else {
+                    let why =
+                        "its id is that of an earlier call with other arguments; give each call a unique id";
+                    ToolExecution::new(call.clone(), Err(ToolError::not_executed(why)))
+                };
+                (position, outcome)
+            }));
         }
         known
     }
 
-    /// Returns the ids of these calls that the conversation has used before.
-    fn ids_used_before(&self, calls: &[ToolCall]) -> HashSet<String> {
-        if let [call] = calls {
-            return self.call_ids().find(|id| *id == call.id).map(str::to_owned).into_iter().collect();
-        }
-        // A hash lookup, as a reply can contain thousands of calls.
-        let ids: HashSet<&str> = calls.iter().map(|call| &*call.id).collect();
-        self.call_ids().filter(|id| ids.contains(id)).map(str::to_owned).collect()
-    }
-
     /// Returns the ids of all calls of the conversation.
     pub(super) fn call_ids(&self) -> impl Iterator<Item = &str> {
-        let replies = self.messages.iter().filter_map(Message::as_assistant);
-        replies.flat_map(|message| &message.tool_calls).map(|call| &*call.id)
+        calls_of(&self.messages).map(|call| &*call.id)
     }
 
     /// Refuses calls that were repeated too often, with a result that says so; stops the run if the model keeps repeating
     /// them.
     pub(super) fn refuse_repeated_calls(&mut self) {
         let limit = self.settings.limits.max_repeated_calls.max(1) as usize;
-        let calls = self.calls();
-        if let [call] = calls
-            && self.tool_executions.iter().filter(|one| one.was_requested_as(call)).count() < limit
+        let earlier = |request: &u64| self.call_index.requests.get(request).copied().unwrap_or_default();
+        // The usual case, without allocations.
+        if let [call] = self.calls()
+            && earlier(&self.call_index.request(&call.name, &call.arguments)) < limit
         {
             return;
         }
-        let mut counts: BTreeMap<(&str, &str), usize> =
-            calls.iter().map(|call| (name_and_arguments(call), 0)).collect();
-        for one in &self.tool_executions {
-            if let Some(count) = counts.get_mut(&(&*one.call().name, one.original_arguments())) {
-                *count += 1;
-            }
-        }
+        let mut counts = HashMap::new();
         let mut stop_reason = None;
         let mut refused = Vec::new();
-        for (position, call) in calls.iter().enumerate() {
-            let before = counts.get_mut(&name_and_arguments(call)).map_or(0, |count| {
-                *count += 1;
-                *count - 1
-            });
+        for (position, call) in self.calls().iter().enumerate() {
+            let request = self.call_index.request(&call.name, &call.arguments);
+            let count = counts.entry(request).or_insert_with_key(earlier);
+            let before = *count;
+            *count += 1;
             if before < limit {
                 continue;
             }
@@ -105,8 +143,8 @@ impl Run {
         }
         if let Stage::Calling(turn) = &mut self.stage {
             for (position, refused) in refused {
-                if let Some(record) = turn.calls.get_mut(position) {
-                    record.outcome.get_or_insert(refused);
+                if let Some(record) = turn.calls.get_mut(position).filter(|record| record.is_open()) {
+                    record.finish(refused);
                 }
             }
         }
@@ -114,11 +152,6 @@ impl Run {
             self.stop(reason);
         }
     }
-}
-
-/// Returns the parts that are equal in identical calls.
-fn name_and_arguments(call: &ToolCall) -> (&str, &str) {
-    (&call.name, &call.arguments)
 }
 
 /// Returns `true` for an id that consists of words and small numbers only, such as `0`, `call_1` or `functions.sum:0`.

@@ -51,6 +51,9 @@ pub enum RunErrorKind {
     /// [Calls](RunError::awaiting_approval) await approval, and nothing else is left to do. Store the
     /// [run](RunError::into_run), [resolve](Run::resolve_approval) each call, and [resume](crate::Agent::resume) the run.
     ApprovalNeeded,
+    /// [Calls](RunError::awaiting_results) await their results from the caller, and nothing else is left to do. Store the
+    /// [run](RunError::into_run), [record](Run::record_result) each result, and [resume](crate::Agent::resume) the run.
+    ResultsNeeded,
     /// The request to the model failed.
     Model(ModelError),
     /// The run or its conversation could not be stored or loaded.
@@ -92,8 +95,8 @@ impl RunError {
         &self.kind
     }
 
-    /// Returns `true` if the [run](Self::into_run) can be driven further: it retries what failed, awaits approval, or has an
-    /// answer that is not [stored](RunErrorKind::Store) yet. After a [conflict](RunErrorKind::Conflict), only the stored
+    /// Returns `true` if the [run](Self::into_run) can be driven further: it retries what failed, waits for approvals or results,
+    /// or has an answer that is not [stored](RunErrorKind::Store) yet. After a [conflict](RunErrorKind::Conflict), only the stored
     /// run can be driven further.
     #[must_use]
     pub fn is_resumable(&self) -> bool {
@@ -107,6 +110,11 @@ impl RunError {
     /// Returns the calls that await approval.
     pub fn awaiting_approval(&self) -> impl Iterator<Item = &ToolCall> {
         self.run.awaiting_approval()
+    }
+
+    /// Returns the calls that await their results from the caller.
+    pub fn awaiting_results(&self) -> impl Iterator<Item = &ToolCall> {
+        self.run.awaiting_results()
     }
 
     /// Returns the records of the finished calls.
@@ -139,18 +147,29 @@ impl RunError {
     }
 }
 
+/// Returns the names of the tools of these calls.
+fn names<'a>(calls: impl Iterator<Item = &'a ToolCall>) -> String {
+    calls.map(|call| format!("`{}`", call.name)).collect::<Vec<_>>().join(", ")
+}
+
 impl fmt::Display for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
             RunErrorKind::Stopped(reason) => fmt::Display::fmt(reason, f),
             RunErrorKind::ApprovalNeeded => {
-                let calls: Vec<_> =
-                    self.run.awaiting_approval().map(|call| format!("`{}`", call.name)).collect();
                 write!(
                     f,
                     "calls await approval: {}; store `into_run()`, call `resolve_approval` for each of \
                      `awaiting_approval()`, and `resume` the run",
-                    calls.join(", ")
+                    names(self.awaiting_approval())
+                )
+            }
+            RunErrorKind::ResultsNeeded => {
+                write!(
+                    f,
+                    "calls await results of the caller: {}; store `into_run()`, call `record_result` for each of \
+                     `awaiting_results()`, and `resume` the run",
+                    names(self.awaiting_results())
                 )
             }
             RunErrorKind::Model(error) => write!(f, "the request to the model failed: {error}"),

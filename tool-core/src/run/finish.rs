@@ -99,7 +99,7 @@ impl Run {
 
     /// Returns `true` if the call was open when the run stopped. It has a result that says so and takes no other.
     pub(crate) fn is_abandoned(&self, call_id: &str) -> bool {
-        let has_stopped = matches!(self.stage, Stage::Undoing { .. } | Stage::Ended(_));
+        let has_stopped = matches!(self.stage, Stage::Undoing(_) | Stage::Ended(_));
         if !has_stopped || self.next_undo_call().is_some_and(|undo| undo.id == call_id) {
             return false;
         }
@@ -122,7 +122,7 @@ impl Run {
             },
             Stage::Returned(_) => (FinishReason::ToolCalls, self.answer_text().unwrap_or_default(), None),
             Stage::Ended(reason) => return Err(RunError::new(RunErrorKind::Stopped(reason.clone()), self)),
-            Stage::Asking | Stage::Calling(_) | Stage::Undoing { .. } => {
+            Stage::Asking | Stage::Calling(_) | Stage::Undoing(_) => {
                 return Err(RunError::new(RunErrorKind::Step(StepError("the run is not done yet")), self));
             }
         };

@@ -2,6 +2,7 @@
 
 mod answer;
 mod approval;
+mod call;
 mod call_ids;
 mod error;
 mod error_policy;
@@ -11,6 +12,7 @@ mod limits;
 mod normalize;
 mod revision;
 mod saved;
+mod saved_stage;
 mod state;
 mod step;
 mod stop_reason;

@@ -11,19 +11,18 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
+use super::call::CallRecord;
+use super::call_ids::CallIndex;
 use super::revision::StoredState;
+use super::saved_stage::{Format1Execution, Format1Stage, SavedStage};
 use super::state::{Settings, Stage};
-use super::turn::{CallRecord, Turn};
-use crate::model::{
-    ConversationId, FinishReason, Message, RequestCache, ReturnDirect, ToolCall, ToolChoice, ToolMessage,
-    ToolPolicy, Usage,
-};
-use crate::run::{Run, RunId, RunRevision, StopReason};
+use crate::model::{ConversationId, Message, RequestCache, ToolCall, ToolChoice, ToolMessage, Usage};
+use crate::run::{Run, RunId, RunRevision};
 use crate::tool::timing::micros;
 use crate::tool::{ExecutionMetadata, ToolError, ToolErrorKind, ToolExecution, ToolOutput};
 
 /// The current format.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 #[derive(Serialize)]
 struct State<'a> {
@@ -147,7 +146,7 @@ struct AnyState {
     calls: Vec<SavedExecution<'static>>,
     #[serde(rename = "undone", default)]
     undo_executions: Vec<ToolExecution>,
-    stage: Option<Stage>,
+    stage: Option<SavedStage>,
     revision: Option<RunRevision>,
     #[serde(rename = "saving")]
     unconfirmed_revision: Option<RunRevision>,
@@ -160,85 +159,43 @@ struct AnyState {
     standing: Option<Format1Stage>,
 }
 
-#[derive(Deserialize)]
-struct Format1Execution {
-    #[serde(flatten)]
-    execution: ToolExecution,
-    #[serde(default)]
-    returns_direct: bool,
-}
-
-/// The stage of a run in format 1.
-#[derive(Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Format1Stage {
-    Asking,
-    Calling(Vec<Option<Format1Execution>>),
-    Answered(FinishReason),
-    Returned,
-    OutOfTurns,
-    CutShort(FinishReason),
-}
-
-impl Format1Stage {
-    fn into_stage(self, messages: &[Message], max_turns: u32) -> Stage {
-        match self {
-            Self::Asking => Stage::Asking,
-            Self::Calling(outcomes) => {
-                let record = |outcome: Option<Format1Execution>| {
-                    let mut policy = ToolPolicy::default();
-                    if outcome.as_ref().is_some_and(|saved| saved.returns_direct) {
-                        policy.return_direct = ReturnDirect::IfAll;
-                    }
-                    let policy = outcome.is_some().then_some(policy);
-                    let outcome = outcome.map(|saved| saved.execution);
-                    CallRecord { policy, outcome, ..CallRecord::default() }
-                };
-                let calls = outcomes.into_iter().map(record).collect();
-                Stage::Calling(Turn { calls, user_messages: Vec::new() })
-            }
-            Self::Answered(reason) => Stage::Answered(reason),
-            Self::Returned => {
-                let results = messages.iter().rev().take_while(|one| matches!(one, Message::Tool(_))).count();
-                Stage::Returned((messages.len() - results..messages.len()).collect())
-            }
-            Self::OutOfTurns => Stage::Ended(StopReason::MaxTurns(max_turns)),
-            Self::CutShort(reason) => Stage::Ended(StopReason::Truncated(reason)),
-        }
-    }
-}
-
 impl AnyState {
     fn into_run(self) -> Result<Run, &'static str> {
         let mut settings = self.settings.unwrap_or_default();
-        let (tool_executions, stage) = if self.format == 1 {
+        let format = self.format;
+        if format == 1 {
             settings.limits.max_turns = self.max_turns.ok_or("`max_turns` is missing")?;
             settings.tool_choice = self.tool_choice.unwrap_or_default();
             settings.parallel_tool_calls = self.parallel_tool_calls;
-            let stage = self.standing.ok_or("`standing` is missing")?;
-            let executions = self.tool_executions.into_iter().map(|saved| saved.execution).collect();
-            (executions, stage.into_stage(&self.messages, settings.limits.max_turns))
-        } else {
-            (restore_executions(self.calls, &self.messages)?, self.stage.ok_or("`stage` is missing")?)
+        }
+        let tool_executions = match format {
+            1 => self.tool_executions.into_iter().map(|saved| saved.execution).collect(),
+            _ => restore_executions(self.calls, &self.messages)?,
         };
-        Ok(Run {
+        let mut run = Run {
             id: self.id.unwrap_or_else(RunId::unique),
             messages: self.messages,
             history_len: self.history_len,
             settings,
             conversation: self.conversation,
             // Runs of format 1 had no stored conversation.
-            has_loaded_history: self.has_loaded_history || self.format == 1,
+            has_loaded_history: self.has_loaded_history || format == 1,
             stored_conversation_len: self.stored_conversation_len,
             turns: self.turns,
             usage: self.usage,
             elapsed: self.elapsed,
             tool_executions,
             undo_executions: self.undo_executions,
-            stage,
+            stage: Stage::Asking,
             stored: StoredState { confirmed: self.revision, in_doubt: self.unconfirmed_revision },
             cache: RequestCache::default(),
-        })
+            call_index: CallIndex::default(),
+        };
+        run.stage = match format {
+            1 => self.standing.ok_or("`standing` is missing")?.into_stage(&run),
+            _ => self.stage.ok_or("`stage` is missing")?.into_stage(&run, format)?,
+        };
+        Ok(run)
     }
 }
 
@@ -286,7 +243,7 @@ impl Run {
         let is_stage_valid = match &self.stage {
             Stage::Calling(turn) => {
                 let has_same_id = |(call, record): (&ToolCall, &CallRecord)| {
-                    record.outcome.as_ref().is_none_or(|execution| execution.call().id == call.id)
+                    record.outcome().is_none_or(|execution| execution.call().id == call.id)
                 };
                 // The id ties an outcome to its call.
                 let ids: HashSet<_> = calls.iter().map(|call| &call.id).collect();
@@ -302,7 +259,8 @@ impl Run {
                     |position: &usize| matches!(self.messages.get(*position), Some(Message::Tool(_)));
                 !positions.is_empty() && positions.iter().all(is_result)
             }
-            Stage::Undoing { .. } => self.next_undo_call().is_some(),
+            // A call that undoes another waits for nobody.
+            Stage::Undoing(undoing) => undoing.record.is_ready(),
             Stage::Ended(_) => true,
         };
         is_stage_valid && self.history_len <= self.messages.len()

@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::call::{CallRecord, CallState};
+use super::call_ids::CallIndex;
 use super::revision::StoredState;
-use super::turn::{CallRecord, Turn};
+use super::turn::Turn;
+use super::undo::Undoing;
 use crate::model::{
     ConversationId, FinishReason, Message, ModelOptions, RequestCache, ResponseFormat, ToolCall, ToolChoice,
     Usage,
@@ -35,6 +38,7 @@ pub struct Run {
     pub(super) stored: StoredState,
     /// Lets a provider reuse its encoding of messages already sent, which never change.
     pub(super) cache: RequestCache,
+    pub(super) call_index: CallIndex,
 }
 
 /// The settings of a run.
@@ -62,7 +66,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 }
 
 /// The state that decides the next step.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Stage {
     /// The next step is a request to the model.
@@ -74,12 +78,7 @@ pub(super) enum Stage {
     /// The messages at these positions are the answer: outputs of the last calls.
     Returned(Vec<usize>),
     /// The run stopped, and the effects of its calls are undone one by one.
-    Undoing {
-        #[serde(rename = "ending")]
-        reason: StopReason,
-        #[serde(rename = "standing")]
-        record: Box<CallRecord>,
-    },
+    Undoing(Box<Undoing>),
     /// The run stopped without an answer.
     Ended(StopReason),
 }
@@ -111,6 +110,7 @@ impl Run {
             stage: Stage::Asking,
             stored: StoredState::default(),
             cache: RequestCache::default(),
+            call_index: CallIndex::default(),
         }
     }
 
@@ -190,7 +190,7 @@ impl Run {
         let is_system = |message: &&Message| matches!(message, Message::System(_));
         let place = self.messages.iter().take_while(is_system).count().min(self.history_len);
         self.messages.splice(place..place, history.iter().cloned());
-        self.cache = RequestCache::default();
+        (self.cache, self.call_index) = Default::default();
         self.history_len += history.len();
         self.has_loaded_history = true;
         self.stored_conversation_len = Some(stored_len);
@@ -292,11 +292,7 @@ impl Run {
     /// Returns the calls of the current turn, in the order in which the model requested them, each with its record if it has
     /// finished. Empty between two turns.
     pub fn current_calls(&self) -> impl Iterator<Item = (&ToolCall, Option<&ToolExecution>)> {
-        let records = match &self.stage {
-            Stage::Calling(turn) => &*turn.calls,
-            _ => &[],
-        };
-        self.calls().iter().zip(records).map(|(call, record)| (call, record.outcome.as_ref()))
+        self.calls_with_records().map(|(call, record)| (call, record.outcome()))
     }
 
     /// Returns the records of the calls that undid other calls after the run failed, in order of execution.
@@ -313,6 +309,15 @@ impl Run {
         }
     }
 
+    /// Returns the calls of the current turn with their records.
+    pub(super) fn calls_with_records(&self) -> impl Iterator<Item = (&ToolCall, &CallRecord)> {
+        let records = match &self.stage {
+            Stage::Calling(turn) => &*turn.calls,
+            _ => &[],
+        };
+        self.calls().iter().zip(records)
+    }
+
     pub(super) fn call_position(&self, call_id: &str) -> Option<usize> {
         self.calls().iter().position(|call| call.id == call_id)
     }
@@ -323,9 +328,8 @@ impl Run {
     ///
     /// Fails if no such call is open, or if the run has it under other arguments, because only those were approved.
     pub(crate) fn is_started(&mut self, call: &ToolCall) -> Result<bool, StepError> {
-        let is_started = self.open_record(&call.id)?.is_started;
-        let undo = self.next_undo_call();
-        let requested = undo.as_ref().or_else(|| self.calls().iter().find(|one| one.id == call.id));
+        let is_started = matches!(self.open_record(&call.id)?.state, CallState::Running { .. });
+        let requested = self.next_undo_call().or_else(|| self.calls().iter().find(|one| one.id == call.id));
         match requested.is_some_and(|one| (&one.name, &one.arguments) == (&call.name, &call.arguments)) {
             true => Ok(is_started),
             false => Err(StepError("the run has this call with another name or other arguments")),
@@ -334,10 +338,9 @@ impl Run {
 
     /// Returns the record of an open call.
     pub(super) fn open_record(&mut self, call_id: &str) -> Result<&mut CallRecord, StepError> {
-        let undo_id = self.next_undo_call().map(|call| call.id);
         let position = self.call_position(call_id);
         let record = match &mut self.stage {
-            Stage::Undoing { record, .. } if undo_id.as_deref() == Some(call_id) => record,
+            Stage::Undoing(undoing) if undoing.call.id == call_id => &mut undoing.record,
             Stage::Calling(turn) => {
                 let found = position.and_then(|position| turn.calls.get_mut(position));
                 found.ok_or(StepError("the current turn has no call with this id"))?

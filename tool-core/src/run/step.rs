@@ -15,6 +15,10 @@ pub enum Step<'a> {
     /// Every remaining call awaits approval, which can take any amount of time: store the run, and pass each decision to
     /// [`Run::resolve_approval`](crate::run::Run::resolve_approval).
     NeedsApproval(Vec<ToolCall>),
+    /// Every remaining call is of an [external](crate::model::ToolPolicy::external) tool and awaits its result from the caller,
+    /// which can take any amount of time: store the run, and pass each result to
+    /// [`Run::record_result`](crate::run::Run::record_result).
+    NeedsResults(Vec<ToolCall>),
     /// Nothing is left to do: [`Run::finish`](crate::run::Run::finish) returns the answer.
     Done,
 }

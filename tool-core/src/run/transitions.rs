@@ -1,7 +1,8 @@
 //! The transitions of a run: the next step, and the changes by each recorded event.
 
+use super::call::CallRecord;
 use super::state::Stage;
-use super::turn::{CallRecord, Turn};
+use super::turn::Turn;
 use crate::model::{
     ChatRequest, ChatResponse, FinishReason, Message, ToolDefinition, ToolDefinitions, ToolPolicy,
 };
@@ -35,21 +36,25 @@ impl Run {
                     .with_borrowed_options(&self.settings.options)
                     .with_response_format(self.settings.response_format.clone()),
             ),
-            Stage::Calling(turn) => {
-                let ready = self.calls().iter().zip(&turn.calls).filter(|(_, record)| record.is_ready());
+            Stage::Calling(_) => {
+                let ready = self.calls_with_records().filter(|(_, record)| record.is_ready());
                 let is_exclusive =
                     |(_, record): &(_, &CallRecord)| record.policy.is_some_and(|policy| policy.exclusive);
                 let (exclusive, concurrent): (Vec<_>, Vec<_>) = ready.partition(is_exclusive);
                 // Exclusive calls run one by one after all others have finished.
                 let calls =
                     if concurrent.is_empty() { exclusive.into_iter().take(1).collect() } else { concurrent };
-                if calls.is_empty() {
-                    Step::NeedsApproval(self.awaiting_approval().cloned().collect())
+                if !calls.is_empty() {
+                    return Step::CallTools(calls.into_iter().map(|(call, _)| call.clone()).collect());
+                }
+                let unapproved: Vec<_> = self.awaiting_approval().cloned().collect();
+                if unapproved.is_empty() {
+                    Step::NeedsResults(self.awaiting_results().cloned().collect())
                 } else {
-                    Step::CallTools(calls.into_iter().map(|(call, _)| call.clone()).collect())
+                    Step::NeedsApproval(unapproved)
                 }
             }
-            Stage::Undoing { .. } => Step::CallTools(self.next_undo_call().into_iter().collect()),
+            Stage::Undoing(undoing) => Step::CallTools(vec![undoing.call.clone()]),
             Stage::Answered(_) | Stage::Returned(_) | Stage::Ended(_) => Step::Done,
         }
     }
@@ -67,10 +72,9 @@ impl Run {
             };
             let mut stop_reason = None;
             for (call, record) in calls.iter().zip(&mut turn.calls).filter(|(_, one)| one.is_open()) {
-                record.settle(call, tools, &self.tool_executions);
-                if let Some(settled) = record.outcome.take() {
+                if let Some(settled) = record.settle(call, tools, &self.tool_executions) {
                     let (settled, reason) = self.settings.error_policies.apply(settled);
-                    record.outcome = Some(settled);
+                    record.finish(settled);
                     stop_reason = stop_reason.or(reason);
                 }
             }
@@ -106,7 +110,7 @@ impl Run {
         }
         let mut turn = Turn { calls: vec![CallRecord::default(); calls], user_messages: Vec::new() };
         for (position, outcome) in known {
-            turn.calls[position].outcome = Some(outcome);
+            turn.calls[position].finish(outcome);
         }
         self.stage = Stage::Calling(turn);
         match self.check_new_calls(finish_reason) {
@@ -147,45 +151,35 @@ impl Run {
     ///
     /// # Errors
     ///
-    /// Fails if the run did not ask for the call, if the call awaits approval or has an outcome, or if it was started before
-    /// and its tool is `at_most_once`.
+    /// Fails if the run did not ask for the call, if the call awaits approval or a result of the caller, if it has an outcome,
+    /// or if it was started before and its tool is `at_most_once`.
     pub fn begin_call(&mut self, call_id: &str) -> Result<Attempt, StepError> {
-        let key = IdempotencyKey::new(self.id.as_str(), call_id);
-        let record = self.open_record(call_id)?;
-        if record.awaits_approval() {
-            return Err(StepError("the call awaits approval and cannot be started"));
-        }
-        if record.is_outcome_unknown() {
-            return Err(StepError("the call was started before and its tool is `at_most_once`"));
-        }
-        record.attempts = record.attempts.saturating_add(1);
-        // An earlier attempt that was interrupted may have had its effect, whatever the outcome of this one.
-        record.is_uncertain |= record.is_started;
-        record.is_started = true;
-        Ok(Attempt { key, number: record.attempts })
+        let number = self.open_record(call_id)?.begin()?;
+        Ok(Attempt { key: self.key(call_id), number })
+    }
+
+    fn key(&self, call_id: &str) -> IdempotencyKey {
+        IdempotencyKey::new(self.id.as_str(), call_id)
     }
 
     /// Records the outcome of a call, which is identified by its id. If the call failed and is to be retried, it stays
-    /// open.
+    /// open. An outcome that the caller supplies for a call of an [external](crate::model::ToolPolicy::external) tool gets the
+    /// origin [`External`](crate::tool::Origin::External).
     ///
     /// # Errors
     ///
     /// Fails if the run did not ask for the call, or if the call awaits approval or already has an outcome.
-    pub fn record_result(&mut self, execution: ToolExecution) -> Result<(), StepError> {
+    pub fn record_result(&mut self, mut execution: ToolExecution) -> Result<(), StepError> {
         let id = execution.call.id.clone();
         let will_retry = self.will_retry(&execution);
         let record = self.open_record(&id)?;
-        if record.awaits_approval() && !record.is_started {
-            return Err(StepError("the call awaits approval and cannot have a result"));
-        }
-        record.attempts = record.current_attempt();
-        record.is_started = false;
+        record.end_attempt(&mut execution)?;
         if will_retry {
             record.is_uncertain |= execution.leaves_effect_unknown();
             return Ok(());
         }
-        if matches!(self.stage, Stage::Undoing { .. }) {
-            self.record_undo_result(execution);
+        if self.is_undoing() {
+            self.finish_undo_call(execution);
             return Ok(());
         }
         self.finish_call(&id, execution)
@@ -194,7 +188,7 @@ impl Run {
     /// Applies the error policies to the outcome of an open call and records it.
     pub(super) fn finish_call(&mut self, call_id: &str, execution: ToolExecution) -> Result<(), StepError> {
         let (execution, stop_reason) = self.settings.error_policies.apply(execution);
-        self.open_record(call_id)?.outcome = Some(execution);
+        self.open_record(call_id)?.finish(execution);
         match stop_reason {
             Some(reason) => self.stop(reason),
             None => self.close_turn_if_finished(),
@@ -205,14 +199,16 @@ impl Run {
     /// Returns `true` if the call failed and will be executed again.
     pub(crate) fn will_retry(&self, execution: &ToolExecution) -> bool {
         let Err(error) = &execution.outcome else { return false };
+        let id = &*execution.call.id;
         let record = match &self.stage {
-            Stage::Undoing { record, .. } => Some(&**record),
-            Stage::Calling(turn) => {
-                self.call_position(&execution.call.id).and_then(|position| turn.calls.get(position))
-            }
-            _ => None,
+            Stage::Undoing(undoing) => Some(&undoing.record).filter(|_| undoing.call.id == id),
+            _ => self.calls_with_records().find(|(call, _)| call.id == id).map(|(_, record)| record),
         };
-        record.is_some_and(|record| record.is_open() && record.may_retry(error))
+        let attempt = |record: &CallRecord| {
+            let failed = Attempt { key: self.key(id), number: record.running_attempt()? };
+            record.policy?.next_attempt(&failed, error)
+        };
+        record.and_then(attempt).is_some()
     }
 
     pub(super) fn close_turn_if_finished(&mut self) {
@@ -243,22 +239,11 @@ impl Run {
         for (position, record) in turn.calls.into_iter().enumerate() {
             let Some(Message::Assistant(message)) = self.messages.get(reply) else { return };
             let Some(call) = message.tool_calls.get(position) else { return };
-            let execution = match record.outcome {
-                Some(execution) => Some(execution),
-                None if record.attempts > 0 => {
-                    Some(ToolExecution::new(call.clone(), Err(ToolError::interrupted())))
-                }
-                None => None,
-            };
-            let Some(mut execution) = execution else {
+            let Some(execution) = record.into_execution(call) else {
                 let result = Message::tool(call, &Err(ToolError::not_executed(why_not_executed)));
                 self.messages.push(result);
                 continue;
             };
-            execution.metadata.attempts = Some(record.attempts).filter(|attempts| *attempts > 1);
-            execution.metadata.original_arguments = record.original_arguments;
-            execution.metadata.undo = record.undo;
-            execution.metadata.is_uncertain |= record.is_uncertain;
             let result = Message::tool(call, execution.result());
             self.messages.push(result);
             self.tool_executions.push(execution);

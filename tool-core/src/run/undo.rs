@@ -1,78 +1,114 @@
 //! Undoing the calls of a run that failed.
 
+use serde::Serialize;
+
+use super::call::CallRecord;
 use super::state::Stage;
 use crate::model::{ToolCall, ToolPolicy};
 use crate::run::{Run, StopReason};
-use crate::tool::{ToolError, ToolExecution, Undone};
+use crate::tool::{ToolExecution, Undone};
+
+/// The undo of a run that stopped: its calls are undone one by one, the last one first.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Undoing {
+    #[serde(rename = "ending")]
+    pub(super) reason: StopReason,
+    /// The state of the call that undoes another.
+    #[serde(rename = "standing")]
+    pub(super) record: CallRecord,
+    /// The call that undoes another. It follows from the rest of the run and is not stored.
+    #[serde(skip)]
+    pub(super) call: ToolCall,
+    /// The position of the call to undo among the executions of the run.
+    #[serde(skip)]
+    position: usize,
+}
+
+fn is_undoable(execution: &ToolExecution) -> bool {
+    execution.metadata.undo.is_some() && execution.may_have_had_effect()
+}
 
 impl Run {
-    /// Returns the calls to undo when the run fails, the last one first, each with the name of the tool that undoes it.
-    fn executions_to_undo(&self) -> impl Iterator<Item = (&ToolExecution, &str)> {
-        let undoable = self.tool_executions.iter().rev().filter(|one| one.may_have_had_effect());
-        undoable.filter_map(|one| Some((one, one.metadata.undo.as_deref()?)))
-    }
-
-    /// Returns the next call to undo.
-    fn next_to_undo(&self) -> Option<(&ToolExecution, &str)> {
-        self.executions_to_undo().nth(self.undo_executions.len())
-    }
-
     /// Returns the stage of a run that stopped for this reason.
     pub(super) fn stage_after_stop(&self, reason: StopReason) -> Stage {
-        if self.next_to_undo().is_some() {
-            Stage::Undoing { reason, record: Box::default() }
-        } else {
-            Stage::Ended(reason)
+        let end = self.undoing().map_or(self.tool_executions.len(), |undoing| undoing.position);
+        match self.tool_executions[..end].iter().rposition(is_undoable) {
+            Some(position) => self.undoing_at(position, reason, CallRecord::default()),
+            None => Stage::Ended(reason),
+        }
+    }
+
+    /// Returns the stage of a restored run, whose next undo call has this state.
+    pub(super) fn restored_undoing(&self, reason: StopReason, record: CallRecord) -> Option<Stage> {
+        let mut undoable = self.tool_executions.iter().enumerate().rev().filter(|(_, one)| is_undoable(one));
+        let (position, _) = undoable.nth(self.undo_executions.len())?;
+        Some(self.undoing_at(position, reason, record))
+    }
+
+    fn undoing_at(&self, position: usize, reason: StopReason, record: CallRecord) -> Stage {
+        let execution = &self.tool_executions[position];
+        let mut id = self.undo_prefix();
+        id.push_str(&execution.call.id);
+        let undo = execution.metadata.undo.clone().unwrap_or_default();
+        let call = ToolCall::new(id, undo, &*execution.call.arguments);
+        Stage::Undoing(Box::new(Undoing { reason, record, call, position }))
+    }
+
+    /// Returns the prefix of the ids of undo calls. The idempotency key contains the id, so it must differ from those of the
+    /// model's calls.
+    fn undo_prefix(&self) -> String {
+        if let Some(undoing) = self.undoing()
+            && let Some(prefix) =
+                undoing.call.id.strip_suffix(&*self.tool_executions[undoing.position].call.id)
+        {
+            return prefix.to_owned();
+        }
+        let mut prefix = "undo_".to_owned();
+        while self.call_ids().any(|taken| taken.starts_with(&prefix)) {
+            prefix.push_str("undo_");
+        }
+        prefix
+    }
+
+    fn undoing(&self) -> Option<&Undoing> {
+        match &self.stage {
+            Stage::Undoing(undoing) => Some(undoing),
+            _ => None,
         }
     }
 
     pub(crate) fn is_undoing(&self) -> bool {
-        matches!(self.stage, Stage::Undoing { .. })
+        self.undoing().is_some()
     }
 
     /// Returns the next call that undoes another.
-    pub(crate) fn next_undo_call(&self) -> Option<ToolCall> {
-        let Stage::Undoing { .. } = self.stage else { return None };
-        let (execution, undo) = self.next_to_undo()?;
-        // The idempotency key contains the id, so the id must differ from those of the model's calls.
-        let mut id = "undo_".to_owned();
-        while self.call_ids().any(|taken| taken.starts_with(&id)) {
-            id.push_str("undo_");
-        }
-        id.push_str(&execution.call.id);
-        Some(ToolCall::new(id, undo, &*execution.call.arguments))
+    pub(crate) fn next_undo_call(&self) -> Option<&ToolCall> {
+        self.undoing().map(|undoing| &undoing.call)
     }
 
     /// Returns the call that the next call undoes.
     pub(crate) fn next_undone(&self) -> Option<Undone> {
-        let Stage::Undoing { .. } = self.stage else { return None };
-        let (execution, _) = self.next_to_undo()?;
+        let execution = &self.tool_executions[self.undoing()?.position];
         Some(Undone { call: execution.call.clone(), output: execution.output().cloned() })
     }
 
     /// Applies the policy of its tool to the next undo call, and finishes the calls that must not be executed again.
     pub(super) fn settle_undo_call(&mut self, policy: impl Fn(&str) -> Option<ToolPolicy>) {
-        while let Some(call) = self.next_undo_call() {
-            let Stage::Undoing { record, .. } = &mut self.stage else { return };
-            if let Some(policy) = policy(&call.name) {
-                record.restrict(policy);
+        while let Stage::Undoing(undoing) = &mut self.stage {
+            if let Some(policy) = policy(&undoing.call.name) {
+                undoing.record.restrict(policy);
             }
-            let error = if record.is_outcome_unknown() {
-                ToolError::outcome_unknown()
-            } else if record.has_no_attempts_left() {
-                ToolError::interrupted()
-            } else {
-                return;
-            };
-            self.record_undo_result(ToolExecution::new(call, Err(error)));
+            let Some(error) = undoing.record.forbidden_retry() else { return };
+            let execution = ToolExecution::new(undoing.call.clone(), Err(error));
+            self.finish_undo_call(execution);
         }
     }
 
-    pub(super) fn record_undo_result(&mut self, mut execution: ToolExecution) {
-        if let Stage::Undoing { reason, record } = &self.stage {
-            execution.metadata.attempts = Some(record.attempts).filter(|attempts| *attempts > 1);
-            self.undo_executions.push(execution);
-            self.stage = self.stage_after_stop(reason.clone());
-        }
+    /// Finishes the undo call that is open.
+    pub(super) fn finish_undo_call(&mut self, execution: ToolExecution) {
+        let Stage::Undoing(undoing) = &mut self.stage else { return };
+        let reason = undoing.reason.clone();
+        self.undo_executions.push(undoing.record.complete(execution));
+        self.stage = self.stage_after_stop(reason);
     }
 }

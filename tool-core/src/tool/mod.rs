@@ -10,7 +10,8 @@ mod error;
 mod execution;
 pub(crate) mod future;
 mod message;
-pub(crate) mod output;
+mod output;
+mod retry;
 mod strict;
 pub(crate) mod timing;
 

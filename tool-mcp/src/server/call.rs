@@ -1,16 +1,11 @@
 //! Execution of a call under the options of its tool.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::RwLock;
 use tool_core::agent::Approver;
 use tool_core::tool::{Attempt, Progress, ToolErrorKind};
 use tool_core::{Approval, CancellationToken, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet};
-use tool_http::Backoff;
-
-/// The delays between the attempts of a call.
-const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
 
 /// Executes calls of a tool set.
 pub(super) struct CallExecutor<'a> {
@@ -50,21 +45,12 @@ impl CallExecutor<'_> {
                 Err(error) if error.kind() == ToolErrorKind::TimedOut => drop(cancellation),
                 _ => cancellation.0 = None,
             }
-            let is_last = attempt.number >= policy.attempts.max(1);
-            match outcome {
-                Err(error) if !is_last && is_retryable(&error, policy.at_most_once) => {}
-                outcome => return outcome,
-            }
-            tokio::time::sleep(BACKOFF.delay(attempt.number.saturating_sub(1))).await;
-            attempt.number += 1;
+            let next = outcome.as_ref().err().and_then(|error| policy.next_attempt(&attempt, error));
+            let Some(next) = next else { return outcome };
+            attempt = next;
+            tokio::time::sleep(attempt.delay()).await;
         }
     }
-}
-
-/// Returns `true` if a call may be retried after this error. The outcome of a call that timed out is unknown.
-fn is_retryable(error: &ToolError, at_most_once: bool) -> bool {
-    !error.is_fatal()
-        && (error.kind() == ToolErrorKind::Failed || error.kind() == ToolErrorKind::TimedOut && !at_most_once)
 }
 
 async fn approve(approver: &dyn Approver, call: &mut ToolCall) -> Result<(), ToolError> {

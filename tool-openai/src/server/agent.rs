@@ -11,11 +11,11 @@ use tool_core::model::{
 };
 use tool_core::run::{Run, RunLimits, StepError};
 use tool_core::tool::ToolExecution;
-use tool_core::{Agent, Answer, Approval, Event, Message, RunError, RunErrorKind, ToolCall, ToolOutput};
+use tool_core::{Agent, Answer, Event, Message, RunError, RunErrorKind, ToolCall, ToolOutput};
 use tool_http::server::Caller;
 
 use super::backend::{BackendRequest, Deltas};
-use super::caller_tools::CallerTools;
+use super::caller_tools::{CallerTools, DecidingApprover};
 use super::error::ApiError;
 use super::ids;
 use super::paused_run::{Continuation, PausedRun, SegmentStart};
@@ -118,7 +118,7 @@ impl RunSegment {
                 }
             });
         }
-        let ask = ask.tools(context.caller_tools.set()).approver(context.caller_tools.approver(agent));
+        let ask = ask.tools(context.caller_tools.set()).approver(DecidingApprover(agent.approver()));
         Self { ask, repeated, context }
     }
 
@@ -169,7 +169,7 @@ impl SegmentContext {
             Ok(answer) => Ok(self.answer_outcome(&answer)),
             Err(error) => {
                 let calls = self.caller_tools.pending_calls(error.run());
-                if matches!(error.kind(), RunErrorKind::ApprovalNeeded) && !calls.is_empty() {
+                if matches!(error.kind(), RunErrorKind::ResultsNeeded) && !calls.is_empty() {
                     return Ok(self.pause(error.run(), calls));
                 }
                 if let Some(continuation) = &self.continuation {
@@ -328,9 +328,8 @@ impl<'a> SentResults<'a> {
     /// Returns the run with the results recorded, or `None` if one is missing.
     fn record(&self, mut run: Run) -> Option<Run> {
         for (caller_id, run_id) in &self.paused.calls {
-            let call = run.awaiting_approval().find(|call| call.id == *run_id)?.clone();
+            let call = run.awaiting_results().find(|call| call.id == *run_id)?.clone();
             let output = find_result(caller_id, self.messages)?;
-            run.resolve_approval(run_id, Approval::Approve).ok()?;
             run.record_result(ToolExecution::external(call, Ok(output))).ok()?;
         }
         for message in self.messages {

@@ -1,7 +1,6 @@
 //! Tools of the caller in addition to those of an agent.
 
 use std::collections::BTreeSet;
-use std::future::ready;
 use std::sync::Arc;
 
 use tool_core::agent::{Approver, ApproverFuture};
@@ -14,8 +13,7 @@ use super::error::ApiError;
 
 /// The tools that the caller declares to an agent.
 ///
-/// The caller executes their calls: the run pauses as if they awaited approval, and continues when the caller sends the
-/// results.
+/// They are external: the run pauses, the caller executes their calls, and the run continues when it sends the results.
 #[derive(Clone)]
 pub(super) struct CallerTools {
     names: Arc<BTreeSet<String>>,
@@ -48,14 +46,9 @@ impl CallerTools {
         self.set.clone()
     }
 
-    /// Returns an approver that defers the calls of the caller's tools and asks the agent's approver about all others.
-    pub(super) fn approver(&self, agent: &Agent) -> impl Approver + use<> {
-        CallerToolsApprover { caller_tools: Arc::clone(&self.names), agent_approver: agent.approver() }
-    }
-
-    /// Returns the calls of a run that the caller executes.
+    /// Returns the calls of a run that await results of the caller.
     pub(super) fn pending_calls(&self, run: &Run) -> Vec<ToolCall> {
-        run.awaiting_approval().filter(|call| self.names.contains(&call.name)).cloned().collect()
+        run.awaiting_results().filter(|call| self.names.contains(&call.name)).cloned().collect()
     }
 }
 
@@ -64,7 +57,7 @@ struct CallerTool(ToolDefinition);
 impl CallerTool {
     fn new(definition: &ToolDefinition) -> Self {
         let mut policy = definition.policy();
-        policy.needs_approval = true;
+        policy.external = true;
         Self(definition.clone().with_policy(policy))
     }
 }
@@ -83,23 +76,20 @@ impl Tool for CallerTool {
     }
 }
 
-struct CallerToolsApprover {
-    caller_tools: Arc<BTreeSet<String>>,
-    agent_approver: Option<Arc<dyn Approver>>,
-}
+/// Asks the agent's approver, and denies the calls that it does not decide about.
+pub(super) struct DecidingApprover(pub(super) Option<Arc<dyn Approver>>);
 
-impl Approver for CallerToolsApprover {
+impl Approver for DecidingApprover {
     fn approve<'a>(&'a self, call: &'a ToolCall) -> ApproverFuture<'a> {
-        if self.caller_tools.contains(&call.name) {
-            return Box::pin(ready(Approval::Defer));
-        }
-        // The API cannot express a call that awaits approval.
-        let denied = || Approval::deny("no one is available to approve it");
-        let Some(approver) = &self.agent_approver else { return Box::pin(ready(denied())) };
         Box::pin(async move {
-            match approver.approve(call).await {
-                Approval::Defer => denied(),
-                approval => approval,
+            let decision = match &self.0 {
+                Some(approver) => approver.approve(call).await,
+                None => Approval::Defer,
+            };
+            match decision {
+                // The API cannot express a call that awaits approval.
+                Approval::Defer => Approval::deny("no one is available to approve it"),
+                decision => decision,
             }
         })
     }

@@ -32,6 +32,11 @@ impl ErrorMapper {
         let mapped = match error.kind() {
             RunErrorKind::Model(error) => return self.map_model_error(error),
             RunErrorKind::Stopped(reason) => map_stop_reason(reason),
+            RunErrorKind::Conflict => ApiError::new(
+                StatusCode::CONFLICT,
+                "the run was continued or removed elsewhere while this request was answered; send the request again",
+            )
+            .with_code("run_conflict"),
             RunErrorKind::Tools { error, .. } if is_duplicate_tool(&**error) => ApiError::invalid(
                 "tools",
                 "a tool of the request has the same name as a tool of the agent; rename the tool of the request",

@@ -51,6 +51,7 @@ impl RunDriver {
             }
             Step::CallTools(calls) => self.execute_calls(calls).await.map(|()| true),
             Step::NeedsApproval(_) => Err(RunErrorKind::ApprovalNeeded),
+            Step::NeedsResults(_) => Err(RunErrorKind::ResultsNeeded),
             Step::Done => Ok(false),
         }
     }
@@ -83,7 +84,7 @@ impl RunDriver {
             if self.run.is_asking() {
                 continue;
             }
-            if !self.run.is_blocked_on_approval() {
+            if !self.run.is_blocked() {
                 break;
             }
             if let Some(approver) = self.approver.clone()
@@ -93,8 +94,11 @@ impl RunDriver {
             }
             self.clock = None;
             self.trace.pause();
-            let calls: Vec<_> = self.run.awaiting_approval().cloned().collect();
-            self.emitter.emit(|| Event::ApprovalNeeded(calls)).await;
+            let unapproved: Vec<_> = self.run.awaiting_approval().cloned().collect();
+            let external: Vec<_> = self.run.awaiting_results().cloned().collect();
+            let events = [Event::ApprovalNeeded(unapproved), Event::ResultsNeeded(external)];
+            let is_needed = |event: &Event| matches!(event, Event::ApprovalNeeded(calls) | Event::ResultsNeeded(calls) if !calls.is_empty());
+            self.emit_all(events.into_iter().filter(is_needed)).await;
             break;
         }
         self.store_run().await?;
@@ -205,10 +209,13 @@ impl RunDriver {
         self.run.settle(self.offer.tools.definitions(), |name| undo.policy(name));
     }
 
-    /// Asks the agent's predicate which calls need approval.
+    /// Asks the agent's predicate which calls need approval, and binds these approvals to the definitions.
     fn require_approvals(&mut self) {
         if let Some(needs_approval) = &self.tools.agent().0.needs_approval {
             self.run.require_approval_if(needs_approval);
+            if self.offer.is_resolved {
+                self.settle();
+            }
         }
     }
 

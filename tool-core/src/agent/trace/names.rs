@@ -9,6 +9,7 @@ pub(super) fn run_error_type(error: &RunError) -> &'static str {
     match error.kind() {
         RunErrorKind::Stopped(reason) => stop_reason(reason),
         RunErrorKind::ApprovalNeeded => "approval_needed",
+        RunErrorKind::ResultsNeeded => "results_needed",
         RunErrorKind::Model(_) => "model",
         RunErrorKind::Store(_) => "store",
         RunErrorKind::Conflict => "conflict",

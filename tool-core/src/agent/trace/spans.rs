@@ -189,7 +189,7 @@ impl RunTrace {
         self.chat = None;
     }
 
-    /// Marks the run as paused, not failed: it awaits approval, or the caller stores it.
+    /// Marks the run as paused, not failed: it waits for approvals or results, or the caller stores it.
     pub(in crate::agent) fn pause(&mut self) {
         if let Some(open) = &mut self.run {
             open.set_success();
@@ -198,7 +198,7 @@ impl RunTrace {
 
     pub(in crate::agent) fn record_error(&mut self, error: &RunError) {
         if let Some(open) = &mut self.run {
-            if matches!(error.kind(), RunErrorKind::ApprovalNeeded) {
+            if matches!(error.kind(), RunErrorKind::ApprovalNeeded | RunErrorKind::ResultsNeeded) {
                 open.set_success();
             } else {
                 open.set_failure(

@@ -1,0 +1,309 @@
+//! One call of a run: the states that it can have, and the transitions between them.
+//!
+//! ```text
+//!              ┌────────────── an attempt failed and is retried ─────────────┐
+//!              ▼                                                             │
+//!   ┌────►  Ready  ──────────────────────── begin ───────────────────►  Running
+//!   │          │                                                             │
+//! approved     ├─ its policy or a predicate requires it ─► AwaitingApproval  │
+//!   │          │                                           │      │          │
+//!   └──────────┼───────────────────────────────────────────┘    denied       │
+//!              │                                                  │          │
+//!              ├─ its tool is external ─► AwaitingResult          │          │
+//!              │                                │                 │          │
+//!              └────────────────────────────────┴─────────────────┴──────────┴─►  Finished
+//! ```
+//!
+//! A step that finds a call `Running` counts its attempt as interrupted: the process ended, or its driver dropped it.
+//! The rule of retries itself is [`ToolPolicy::next_attempt`].
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::{ReturnDirect, ToolCall, ToolDefinition, ToolDefinitions, ToolPolicy};
+use crate::run::StepError;
+use crate::tool::{Origin, ToolError, ToolExecution};
+
+/// A call of the model, or a call that undoes another.
+#[derive(Clone, Default, Serialize)]
+pub(super) struct CallRecord {
+    /// The policy of the call's tool, once the run has seen its definition.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) policy: Option<ToolPolicy>,
+    /// The name of the tool that undoes the call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) undo: Option<String>,
+    /// The model's arguments, if the approval changed them.
+    #[serde(rename = "asked", skip_serializing_if = "Option::is_none")]
+    pub(super) original_arguments: Option<String>,
+    /// An attempt may have had its effect, although no success was recorded for it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_uncertain: bool,
+    pub(super) state: CallState,
+}
+
+/// The state of a call.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum CallState {
+    /// It can be executed now. Its attempts so far have failed.
+    Ready {
+        attempts: u32,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        approved: Option<ApprovedFor>,
+    },
+    /// A person has to approve it. It was never started.
+    AwaitingApproval(ApprovedFor),
+    /// The caller executes it and records the result.
+    AwaitingResult,
+    /// The attempt was started and has no outcome yet.
+    Running {
+        attempt: u32,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        approved: Option<ApprovedFor>,
+    },
+    /// It has an outcome.
+    Finished(Box<ToolExecution>),
+}
+
+/// The definition for which approval was asked. With another definition, it is asked again.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum ApprovedFor {
+    /// No step has seen the definition since approval was required. Applies to any definition with the policy of the call, as
+    /// approvals of earlier versions do.
+    #[default]
+    Unbound,
+    /// No tool had the name of the call.
+    NoTool,
+    /// The definition with this hash.
+    Definition(String),
+}
+
+impl Default for CallState {
+    fn default() -> Self {
+        Self::Ready { attempts: 0, approved: None }
+    }
+}
+
+/// Omits arguments.
+impl fmt::Debug for CallRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallRecord")
+            .field("policy", &self.policy)
+            .field("state", &self.state)
+            .finish_non_exhaustive()
+    }
+}
+
+impl CallRecord {
+    /// Returns the outcome of a finished call.
+    pub(super) fn outcome(&self) -> Option<&ToolExecution> {
+        match &self.state {
+            CallState::Finished(execution) => Some(execution),
+            _ => None,
+        }
+    }
+
+    /// Returns `true` if the call has no outcome yet.
+    pub(super) fn is_open(&self) -> bool {
+        !matches!(self.state, CallState::Finished(_))
+    }
+
+    pub(super) fn awaits_approval(&self) -> bool {
+        matches!(self.state, CallState::AwaitingApproval(_))
+    }
+
+    pub(super) fn awaits_result(&self) -> bool {
+        matches!(self.state, CallState::AwaitingResult)
+    }
+
+    /// Returns `true` if the call can be executed now.
+    pub(super) fn is_ready(&self) -> bool {
+        matches!(self.state, CallState::Ready { .. } | CallState::Running { .. })
+    }
+
+    /// Returns the number of attempts that were started.
+    fn attempts(&self) -> u32 {
+        match self.state {
+            CallState::Ready { attempts, .. } => attempts,
+            CallState::Running { attempt, .. } => attempt,
+            _ => 0,
+        }
+    }
+
+    /// Returns `true` if the call is open and was started at least once, so that it may have had its effect.
+    pub(super) fn has_begun(&self) -> bool {
+        matches!(self.state, CallState::Running { .. }) || self.attempts() > 0
+    }
+
+    /// Returns `true` if approval can still be required of the call.
+    pub(super) fn can_require_approval(&self) -> bool {
+        matches!(self.state, CallState::Ready { attempts: 0, approved: None })
+    }
+
+    pub(super) fn return_direct(&self) -> ReturnDirect {
+        self.policy.map_or(ReturnDirect::Never, |policy| policy.return_direct)
+    }
+
+    /// Starts an attempt and returns its number.
+    pub(super) fn begin(&mut self) -> Result<u32, StepError> {
+        let is_at_most_once = self.policy.is_some_and(|policy| policy.at_most_once);
+        let (earlier, approved) = match &mut self.state {
+            CallState::Ready { attempts, approved } => (*attempts, approved.take()),
+            CallState::Running { .. } if is_at_most_once => {
+                return Err(StepError("the call was started before and its tool is `at_most_once`"));
+            }
+            CallState::Running { attempt, approved } => {
+                // The interrupted attempt may have had its effect, whatever the outcome of this one.
+                self.is_uncertain = true;
+                (*attempt, approved.take())
+            }
+            CallState::AwaitingApproval(_) => {
+                return Err(StepError("the call awaits approval and cannot be started"));
+            }
+            CallState::AwaitingResult => {
+                return Err(StepError("the tool is external: the caller executes the call"));
+            }
+            CallState::Finished(_) => return Err(StepError("the call already has a result")),
+        };
+        let attempt = earlier.saturating_add(1);
+        self.state = CallState::Running { attempt, approved };
+        Ok(attempt)
+    }
+
+    /// Returns the number of the running attempt, even if its start was not recorded; `None` if the run does not execute the
+    /// call.
+    pub(super) fn running_attempt(&self) -> Option<u32> {
+        match self.state {
+            CallState::Ready { attempts, .. } => Some(attempts.saturating_add(1)),
+            CallState::Running { attempt, .. } => Some(attempt),
+            _ => None,
+        }
+    }
+
+    /// Ends the running attempt. The call is then ready again, or awaits nothing but its outcome.
+    pub(super) fn end_attempt(&mut self, execution: &mut ToolExecution) -> Result<(), StepError> {
+        match &mut self.state {
+            CallState::AwaitingApproval(_) => {
+                return Err(StepError("the call awaits approval and cannot have a result"));
+            }
+            CallState::AwaitingResult => execution.metadata.origin = Origin::External,
+            CallState::Finished(_) => return Err(StepError("the call already has a result")),
+            CallState::Ready { attempts, .. } => *attempts = attempts.saturating_add(1),
+            CallState::Running { attempt, approved } => {
+                self.state = CallState::Ready { attempts: *attempt, approved: approved.take() };
+            }
+        }
+        Ok(())
+    }
+
+    /// Finishes the call.
+    pub(super) fn finish(&mut self, execution: ToolExecution) {
+        self.state = CallState::Finished(Box::new(self.complete(execution)));
+    }
+
+    /// Moves what the run knows about an open call into its execution.
+    pub(super) fn complete(&mut self, mut execution: ToolExecution) -> ToolExecution {
+        execution.metadata.attempts = Some(self.attempts()).filter(|attempts| *attempts > 1);
+        execution.metadata.original_arguments = self.original_arguments.take();
+        execution.metadata.undo = self.undo.take();
+        execution.metadata.is_uncertain |= self.is_uncertain;
+        execution
+    }
+
+    /// Returns the record of the call at the end of the run or the turn, or `None` if the call was never started.
+    pub(super) fn into_execution(mut self, call: &ToolCall) -> Option<ToolExecution> {
+        if self.has_begun() {
+            self.finish(ToolExecution::new(call.clone(), Err(ToolError::interrupted())));
+        }
+        match self.state {
+            CallState::Finished(execution) => Some(*execution),
+            _ => None,
+        }
+    }
+
+    /// Applies the policy of the tool as it is now, in addition to the policy under which the call was stored.
+    pub(super) fn restrict(&mut self, policy: ToolPolicy) {
+        self.policy = Some(self.policy.map_or(policy, |stored| stored.stricter(policy)));
+    }
+
+    /// Returns the error of a call that must not be executed again: it was interrupted and its tool is `at_most_once`, or it
+    /// has no attempts left, because fewer are allowed than when it was stored.
+    pub(super) fn forbidden_retry(&self) -> Option<ToolError> {
+        let policy = self.policy.unwrap_or_default();
+        match self.state {
+            CallState::Running { .. } if policy.at_most_once => Some(ToolError::outcome_unknown()),
+            CallState::Ready { attempts, .. } if attempts > 0 && attempts >= policy.attempts => {
+                Some(ToolError::interrupted())
+            }
+            _ => None,
+        }
+    }
+
+    /// Applies the policy of the tool to an open call. Returns the outcome if the call needs no execution.
+    pub(super) fn settle(
+        &mut self,
+        call: &ToolCall,
+        tools: &ToolDefinitions,
+        finished: &[ToolExecution],
+    ) -> Option<ToolExecution> {
+        let stored = self.policy;
+        let definition = tools.iter().find(|definition| definition.name() == call.name);
+        if let Some(definition) = definition {
+            self.restrict(definition.policy());
+            self.undo = definition.undo().map(str::to_owned).or(self.undo.take());
+        }
+        let policy = self.policy.unwrap_or_default();
+        let mut same = finished.iter().rev().filter(|one| policy.pure && one.was_executed_as(call));
+        if let Some(output) = same.find_map(ToolExecution::output) {
+            return Some(ToolExecution::new(call.clone(), Ok(output.clone())).into_reused());
+        }
+        if policy.needs_approval && self.can_require_approval() {
+            self.state = CallState::AwaitingApproval(ApprovedFor::default());
+        }
+        let error = self.forbidden_retry().or_else(|| self.bind_approval(definition, stored));
+        if policy.external && self.is_ready() && !self.has_begun() {
+            self.state = CallState::AwaitingResult;
+        }
+        error.map(|error| ToolExecution::new(call.clone(), Err(error)))
+    }
+
+    /// Binds an approval to the present definition. If it was given for another one, the call awaits approval again; if it was
+    /// started already, it counts as interrupted, and the error is returned.
+    fn bind_approval(
+        &mut self,
+        definition: Option<&ToolDefinition>,
+        stored: Option<ToolPolicy>,
+    ) -> Option<ToolError> {
+        let has_begun = self.has_begun();
+        let (approved, is_granted) = match &mut self.state {
+            CallState::AwaitingApproval(asked) => (asked, false),
+            CallState::Ready { approved: Some(approved), .. }
+            | CallState::Running { approved: Some(approved), .. } => (approved, true),
+            _ => return None,
+        };
+        let Some(definition) = definition else {
+            // An approval that was asked for without a definition applies to none that appears later.
+            if *approved == ApprovedFor::Unbound {
+                *approved = ApprovedFor::NoTool;
+            }
+            return None;
+        };
+        let present = ApprovedFor::Definition(definition.hash());
+        let applies = match &*approved {
+            ApprovedFor::Unbound => stored.is_none_or(|stored| stored == definition.policy()),
+            asked => *asked == present,
+        };
+        *approved = present;
+        if applies || !is_granted {
+            return None;
+        }
+        if has_begun {
+            return Some(ToolError::interrupted());
+        }
+        self.state = CallState::AwaitingApproval(std::mem::take(approved));
+        None
+    }
+}
