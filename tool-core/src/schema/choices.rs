@@ -32,12 +32,12 @@ impl<'s> Choices<'s> {
         while let Some(schema) = waiting.pop() {
             self.remaining.set(self.remaining.get().checked_sub(1)?);
             let Some(schema) = schema.as_object() else { continue };
-            if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
+            if let Some(reference) = schema.get("$ref") {
                 // Each reference is followed once, which ends cycles. There are only a few, so a linear search is enough.
                 if !followed.contains(&reference) {
                     self.remaining.set(self.remaining.get().checked_sub(followed.len())?);
                     followed.push(reference);
-                    waiting.extend(reference.strip_prefix('#').and_then(|path| self.root.pointer(path)));
+                    waiting.extend(super::target(self.root, reference));
                 }
                 continue;
             }

@@ -28,6 +28,11 @@ pub(crate) fn settings() -> SchemaSettings {
     SchemaSettings::draft2020_12().for_deserialize().with(|settings| settings.inline_subschemas = true)
 }
 
+/// Returns the schema that the value of a `$ref` refers to, a part of the same document.
+pub(crate) fn target<'s>(root: &'s Value, reference: &Value) -> Option<&'s Value> {
+    root.pointer(reference.as_str()?.strip_prefix('#')?)
+}
+
 /// Returns the schema of a type that holds all arguments of a tool, exactly as the type defines it, including the formats of
 /// numbers.
 pub(crate) fn arguments_schema<T: JsonSchema>() -> Value {

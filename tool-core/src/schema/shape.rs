@@ -310,7 +310,7 @@ impl<'s> Parser<'s> {
 
     /// Returns the schema that a `$ref` refers to.
     fn target(&self, schema: &Map<String, Value>) -> Option<&'s Value> {
-        self.root.pointer(schema.get("$ref")?.as_str()?.strip_prefix('#')?)
+        super::target(self.root, schema.get("$ref")?)
     }
 
     fn ids(&mut self, schemas: Option<&'s Value>) -> Vec<NodeId> {

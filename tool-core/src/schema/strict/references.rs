@@ -59,7 +59,7 @@ impl<'s> Writer<'s> {
                 written
             }
         };
-        let target = reference.as_str().and_then(|path| self.root.pointer(path.strip_prefix('#')?));
+        let target = crate::schema::target(self.root, reference);
         let is_nullable = self.choices.allow_null(target);
         let form = Form::from_iter([("$ref".into(), written.into())]);
         if !node.is_nullable() && (is_nullable || !position.is_optional) {

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
+use crate::schema::target;
+
 /// The maximum depth of a schema that is searched.
 const MAX_DEPTH: usize = 64;
 
@@ -30,8 +32,8 @@ struct Search<'s> {
     /// The schema that `$ref` refers to.
     root: &'s Value,
     found: Vec<String>,
-    /// The references that were followed. Their targets are reported once.
-    followed: BTreeSet<&'s str>,
+    /// The targets of the references that were followed, which are reported once.
+    followed: BTreeSet<*const Value>,
     /// The properties of the objects that enclose the current one.
     enclosing: Vec<&'s Value>,
     remaining: usize,
@@ -42,7 +44,7 @@ impl<'s> Search<'s> {
         let Some(remaining) = self.remaining.checked_sub(1) else { return };
         self.remaining = remaining;
         let Some(schema) = schema.as_object().filter(|_| depth < MAX_DEPTH) else { return };
-        if let Some(target) = schema.get("$ref").and_then(Value::as_str).and_then(|name| self.follow(name)) {
+        if let Some(target) = schema.get("$ref").and_then(|reference| self.follow(reference)) {
             self.visit(target, path, is_choice, depth + 1);
         }
         if let Some(all @ Value::Object(properties)) = schema.get("properties") {
@@ -81,7 +83,7 @@ impl<'s> Search<'s> {
     /// can have only one value.
     fn is_described(&self, property: &Value, depth: usize) -> bool {
         let Some(property) = property.as_object().filter(|_| depth < MAX_DEPTH) else { return false };
-        let target = property.get("$ref").and_then(Value::as_str).and_then(|name| self.target(name));
+        let target = property.get("$ref").and_then(|reference| target(self.root, reference));
         has_text(property)
             || property.contains_key("const")
             || target.is_some_and(|target| self.is_described(target, depth + 1))
@@ -90,16 +92,12 @@ impl<'s> Search<'s> {
 
     /// Resolves a reference, unless its target was visited already. A recursive type occurs twice: inline and as a
     /// definition.
-    fn follow(&mut self, reference: &'s str) -> Option<&'s Value> {
-        let target = self.target(reference).filter(|_| self.followed.insert(reference))?;
+    fn follow(&mut self, reference: &Value) -> Option<&'s Value> {
+        let target =
+            target(self.root, reference).filter(|target| self.followed.insert(*target as *const Value))?;
         let is_enclosing =
             target.get("properties").is_some_and(|properties| self.enclosing.contains(&properties));
         (!is_enclosing).then_some(target)
-    }
-
-    /// Resolves a reference.
-    fn target(&self, reference: &str) -> Option<&'s Value> {
-        self.root.pointer(reference.strip_prefix('#')?)
     }
 }
 
