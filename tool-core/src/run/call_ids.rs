@@ -75,19 +75,17 @@ impl Run {
     pub(super) fn assign_call_ids(&mut self, message: &mut AssistantMessage) -> Vec<(usize, ToolExecution)> {
         let mut known = Vec::new();
         let mut replaced = HashSet::new();
-        self.call_index.update(&self.messages, &self.tool_executions);
+        let index = self.call_index.get_or_insert_default();
+        index.update(&self.messages, &self.tool_executions);
         for (position, call) in message.tool_calls.iter_mut().enumerate() {
-            if !call.id.trim().is_empty()
-                && !replaced.contains(&call.id)
-                && self.call_index.insert_id(&call.id)
-            {
+            if !call.id.trim().is_empty() && !replaced.contains(&call.id) && index.insert_id(&call.id) {
                 continue;
             }
             let identifies = !replaced.contains(&call.id) && call.id != call.name && !is_count(&call.id);
-            let executed = self.call_index.executed.get(&self.call_index.hasher.hash_one(&call.id));
+            let executed = index.executed.get(&index.hasher.hash_one(&call.id));
             let earlier = executed.filter(|_| identifies).map(|position| &self.tool_executions[*position]);
             let mut id = format!("call_{}_{position}", self.turns);
-            while !self.call_index.insert_id(&id) {
+            while !index.insert_id(&id) {
                 id.push('_');
             }
             replaced.insert(std::mem::replace(&mut call.id, id));
@@ -114,10 +112,11 @@ impl Run {
     /// them.
     pub(super) fn refuse_repeated_calls(&mut self) {
         let limit = self.settings.limits.max_repeated_calls.max(1) as usize;
-        let earlier = |request: &u64| self.call_index.requests.get(request).copied().unwrap_or_default();
+        let Some(index) = &self.call_index else { return };
+        let earlier = |request: &u64| index.requests.get(request).copied().unwrap_or_default();
         // The usual case, without allocations.
         if let [call] = self.calls()
-            && earlier(&self.call_index.request(&call.name, &call.arguments)) < limit
+            && earlier(&index.request(&call.name, &call.arguments)) < limit
         {
             return;
         }
@@ -125,7 +124,7 @@ impl Run {
         let mut stop_reason = None;
         let mut refused = Vec::new();
         for (position, call) in self.calls().iter().enumerate() {
-            let request = self.call_index.request(&call.name, &call.arguments);
+            let request = index.request(&call.name, &call.arguments);
             let count = counts.entry(request).or_insert_with_key(earlier);
             let before = *count;
             *count += 1;

@@ -12,7 +12,6 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use super::call::CallRecord;
-use super::call_ids::CallIndex;
 use super::revision::StoredState;
 use super::saved_stage::{Format1Execution, Format1Stage, SavedStage};
 use super::state::{Settings, Stage};
@@ -189,7 +188,7 @@ impl AnyState {
             stage: Stage::Asking,
             stored: StoredState { confirmed: self.revision, in_doubt: self.unconfirmed_revision },
             cache: RequestCache::default(),
-            call_index: CallIndex::default(),
+            call_index: None,
         };
         run.stage = match format {
             1 => self.standing.ok_or("`standing` is missing")?.into_stage(&run),

@@ -38,7 +38,8 @@ pub struct Run {
     pub(super) stored: StoredState,
     /// Lets a provider reuse its encoding of messages already sent, which never change.
     pub(super) cache: RequestCache,
-    pub(super) call_index: CallIndex,
+    /// Created with the first response, so that a run that waits for it is small.
+    pub(super) call_index: Option<Box<CallIndex>>,
 }
 
 /// The settings of a run.
@@ -110,7 +111,7 @@ impl Run {
             stage: Stage::Asking,
             stored: StoredState::default(),
             cache: RequestCache::default(),
-            call_index: CallIndex::default(),
+            call_index: None,
         }
     }
 
