@@ -6,6 +6,7 @@ mod faults;
 mod inference;
 mod prefix;
 mod reaching;
+mod real_servers;
 mod responses;
 mod results;
 mod retrying;

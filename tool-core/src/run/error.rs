@@ -168,11 +168,12 @@ impl fmt::Display for RunError {
     }
 }
 
-/// The message and its sources, so that a `main` that returns the error prints it readably.
+/// The message and its sources, so that a `main` that returns the error prints it readably. The message of a run that a tool
+/// ended contains them already.
 impl fmt::Debug for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}")?;
-        let mut source = self.source();
+        let mut source = self.source().filter(|_| !matches!(self.kind, RunErrorKind::Stopped(_)));
         while let Some(error) = source {
             write!(f, ": {error}")?;
             source = error.source();
@@ -182,11 +183,15 @@ impl fmt::Debug for RunError {
 }
 
 impl Error for RunError {
-    /// Skips the underlying error, because `Display` includes its text.
+    /// Returns the source of the underlying error, which `Display` includes; if a [tool](StopReason::ToolFailed) ended the run,
+    /// the error that the tool returned.
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match &self.kind {
             RunErrorKind::Model(error) => error.source(),
             RunErrorKind::Tools { error, .. } | RunErrorKind::Store(error) => error.source(),
+            RunErrorKind::Stopped(StopReason::ToolFailed { error, .. }) => {
+                error.failure().map(|failure| failure as _)
+            }
             _ => None,
         }
     }
