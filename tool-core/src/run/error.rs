@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-use crate::model::{Message, ModelError, ToolCall};
+use crate::model::{Message, ModelError, ToolCall, ToolDefinition};
 use crate::run::{Run, StepError, StopReason};
 use crate::tool::ToolExecution;
 use crate::toolset::MissingContext;
@@ -40,6 +40,8 @@ use crate::transcript::Transcript;
 pub struct RunError {
     kind: RunErrorKind,
     run: Box<Run>,
+    /// The reasons why calls need approval, and the ways to avoid that.
+    approval_reasons: Vec<String>,
 }
 
 /// The kind of a [`RunError`], with the underlying error.
@@ -83,7 +85,17 @@ impl RunErrorKind {
 
 impl RunError {
     pub(crate) fn new(kind: RunErrorKind, run: Run) -> Self {
-        Self { kind, run: Box::new(run) }
+        Self { kind, run: Box::new(run), approval_reasons: Vec::new() }
+    }
+
+    /// Adds the reasons of the definitions whose calls await approval.
+    pub(crate) fn with_approval_reasons(mut self, tools: &[ToolDefinition]) -> Self {
+        if matches!(self.kind, RunErrorKind::ApprovalNeeded) {
+            let awaits = |tool: &&ToolDefinition| self.awaiting_approval().any(|call| call.name == tool.name());
+            let reasons = tools.iter().filter(awaits).filter_map(ToolDefinition::approval_reason);
+            self.approval_reasons = reasons.map(str::to_owned).collect();
+        }
+        self
     }
 
     /// Returns the kind of the error, with the underlying error.
@@ -151,7 +163,8 @@ impl fmt::Display for RunError {
                     "calls await approval: {}; store `into_run()`, call `resolve_approval` for each of \
                      `awaiting_approval()`, and `resume` the run",
                     calls.join(", ")
-                )
+                )?;
+                self.approval_reasons.iter().try_for_each(|reason| write!(f, "; {reason}"))
             }
             RunErrorKind::Model(error) => write!(f, "the request to the model failed: {error}"),
             RunErrorKind::Store(error) => write!(f, "the store failed: {error}"),
