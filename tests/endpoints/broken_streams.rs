@@ -5,7 +5,6 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use tests::support::sampling::{cases, is_exhaustive, size};

@@ -11,5 +11,6 @@ mod responses;
 mod results;
 mod retrying;
 mod secrets;
+mod tool_definitions;
 mod transcripts;
 mod wire;

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use futures_util::future::join_all;
 use tests::support::{RawServer, whole_answer};
 use tool_core::model::{ChatRequest, Delta};

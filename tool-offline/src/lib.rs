@@ -125,7 +125,7 @@ impl ChatModel for OfflineModel {
             Delta::Text(text) => text.split_inclusive(' ').map(|word| Delta::Text(word.to_owned())).collect(),
             other => vec![other],
         });
-        Box::pin(stream::iter(deltas.map(Ok).collect::<Vec<_>>()))
+        ChatStream::new(stream::iter(deltas.map(Ok).collect::<Vec<_>>()))
     }
 
     fn provider_name(&self) -> Option<&str> {

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use futures_util::stream::{StreamExt, TryStreamExt, iter};
+use futures_util::stream::{TryStreamExt, iter};
 use tool_core::ChatModel;
 use tool_core::model::{ChatRequest, ChatResponse, ChatStream, ModelError};
 
@@ -80,11 +80,11 @@ async fn try_open_stream<'a, A: Api>(
     let response = api.client().send(A::PATH, model, body, "text/event-stream").await?;
     if content_type(&response.inner).is_some_and(|value| value.starts_with("text/event-stream")) {
         let deltas = streaming::deltas(api.client(), response, api.assembler());
-        return Ok(deltas.map_err(ModelError::from).boxed());
+        return Ok(ChatStream::new(deltas.map_err(ModelError::from)));
     }
     // Some servers ignore `stream`, and errors with status 200 are not streamed.
     let response = read_whole(api, response).await?;
-    Ok(iter(response.into_deltas().into_iter().map(Ok)).boxed())
+    Ok(ChatStream::new(iter(response.into_deltas().into_iter().map(Ok))))
 }
 
 /// The attempts to get one reply: the same request again, or one that reports a malformed call to the model.

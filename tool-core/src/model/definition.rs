@@ -397,6 +397,12 @@ impl FromIterator<ToolDefinition> for ToolDefinitions {
     }
 }
 
+impl From<&ToolDefinitions> for ToolDefinitions {
+    fn from(definitions: &ToolDefinitions) -> Self {
+        definitions.clone()
+    }
+}
+
 impl PartialEq for ToolDefinitions {
     fn eq(&self, other: &Self) -> bool {
         self[..] == other[..]

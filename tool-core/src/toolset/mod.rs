@@ -22,7 +22,7 @@ pub use self::missing_context::MissingContext;
 pub use self::provider::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
 pub use self::registry::{Registration, registered};
 pub use self::report::{Finding, FindingKind, ToolCost, ToolReport};
-pub use self::toolbox::{Method, Toolbox, toolbox_tool_set};
+pub use self::toolbox::{Method, Toolbox, definitions_of, toolbox_tool_set};
 use crate::model::{ToolDefinition, ToolDefinitions};
 use crate::tool::declared::DeclaredTool;
 use crate::tool::{Budget, ReadMode, Tool, ToolFuture};
@@ -303,7 +303,7 @@ impl ToolSet {
         Self(Arc::new(Shared { settings, ..Arc::unwrap_or_clone(self.0) }))
     }
 
-    /// Returns the definitions of all tools, in order, for a [`ChatRequest`](crate::model::ChatRequest).
+    /// Returns the definitions of all tools, in order. A [`ChatRequest`](crate::model::ChatRequest::with_tools) also takes the set.
     #[must_use]
     pub fn definitions(&self) -> &ToolDefinitions {
         &self.0.definitions
@@ -360,6 +360,12 @@ fn sort_key(name: &str) -> (usize, &str) {
 fn is_valid_name(name: &str) -> bool {
     (1..=error::MAX_NAME_LENGTH).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+}
+
+impl From<&ToolSet> for ToolDefinitions {
+    fn from(tools: &ToolSet) -> Self {
+        tools.definitions().clone()
+    }
 }
 
 impl From<&ToolSet> for ToolSet {
