@@ -3,6 +3,7 @@
 mod call;
 mod error;
 mod extra_parameters;
+mod into_tool_set;
 mod missing_context;
 mod output_limit;
 mod provider;
@@ -18,8 +19,9 @@ use std::sync::Arc;
 
 pub use self::error::{ToolSetError, ToolSetErrorKind};
 pub use self::extra_parameters::ExtraParameters;
+pub use self::into_tool_set::IntoToolSet;
 pub use self::missing_context::MissingContext;
-pub use self::provider::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
+pub use self::provider::{ProvidedTools, ToolProvider, ToolProviderFuture, ToolProviderRequest};
 pub use self::registry::{Registration, registered};
 pub use self::report::{Finding, FindingKind, ToolCost, ToolReport};
 pub use self::toolbox::{Method, Toolbox, definitions_of, toolbox_tool_set};
@@ -196,8 +198,8 @@ impl ToolSet {
     /// # Errors
     ///
     /// Fails if both sets have a tool with the same name. The error names the locations of both.
-    pub fn union(self, other: impl Into<Self>) -> Result<Self, ToolSetError> {
-        self.union_with(other.into())
+    pub fn union(self, other: impl IntoToolSet) -> Result<Self, ToolSetError> {
+        self.union_with(other.into_tool_set())
     }
 
     fn union_with(self, other: Self) -> Result<Self, ToolSetError> {

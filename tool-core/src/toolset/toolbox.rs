@@ -36,9 +36,10 @@ use crate::toolset::ToolSet;
 /// assert!(set.get("count").is_some());
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a toolbox",
-    label = "write `#[toolbox]` above an `impl` block of this type and `#[tool]` above its methods",
-    note = "a `#[tool]` function becomes part of a set with `tools![…]`; a toolbox is passed by value or in an `Arc`"
+    message = "`{Self}` is neither a set of tools nor a toolbox",
+    label = "not a `ToolSet` and not a toolbox",
+    note = "`#[tool]` functions are passed in a list: `tools![sum, square_root]`; a single other tool is passed with `.tool(…)`",
+    note = "a toolbox has `#[toolbox]` above an `impl` block and `#[tool]` above its methods, and is passed by value or in an `Arc`"
 )]
 pub trait Toolbox: Sized + Send + Sync + 'static {
     /// Returns the methods that are tools.
