@@ -65,7 +65,7 @@ mod tests {
         let failed = ToolError::failed("no such city");
         assert_eq!(format!("{failed:?}"), "ToolError(Failed: no such city)");
         let invalid = ToolError::invalid_arguments("`x`: expected a number, got \"secret\"");
-        assert_eq!(format!("{invalid:?}"), "ToolError(InvalidArguments, 38 bytes)");
+        assert_eq!(format!("{invalid:?}"), "ToolError(InvalidArguments, 36 bytes)");
         let execution = ToolExecution::new(ToolCall::new("1", "find", "{}"), Err(failed));
         assert!(!format!("{execution:?}").contains("city"), "{execution:?}");
     }
