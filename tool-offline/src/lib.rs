@@ -23,6 +23,7 @@
 mod arithmetic;
 mod candidates;
 mod clauses;
+mod clock;
 mod facts;
 mod fill;
 mod fit;
@@ -76,7 +77,7 @@ const NAME: &str = "offline";
 /// assert_eq!(answer.text(), "The square root of the sum of 9 and 16 is 5.0.");
 ///
 /// let answer = agent.ask("Who wrote Hamlet?").await?;
-/// assert_eq!(answer.text(), "I cannot answer that with the tools I have (sum, square_root).");
+/// assert_eq!(answer.text(), "I cannot answer that with the tools I have (sum, square_root); I read English only.");
 /// # Ok(())
 /// # }
 /// ```
