@@ -17,8 +17,11 @@ use tool_openai::{ChatCompletions, Error, ErrorKind, OpenAi};
 
 fn model(base_url: &str) -> ChatCompletions {
     let timeout = Duration::from_secs(10);
-    let client =
-        OpenAi::builder().base_url(base_url).api_key("sk-very-secret-key").max_retries(0).read_timeout(timeout);
+    let client = OpenAi::builder()
+        .base_url(base_url)
+        .api_key("sk-very-secret-key")
+        .max_retries(0)
+        .read_timeout(timeout);
     client.build().unwrap().chat_model("m")
 }
 

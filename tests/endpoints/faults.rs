@@ -94,8 +94,10 @@ async fn reports_an_html_answer() {
         RawServer::answering("502 Bad Gateway", &[("content-type", "text/html")], b"<html>502</html>").await;
     let error = failure(&server.base_url()).await;
     assert_eq!(error.status(), Some(502));
-    let expected =
-        format!("POST {}/chat/completions answered with HTML with status 502: `<html>502</html>`", server.base_url());
+    let expected = format!(
+        "POST {}/chat/completions answered with HTML with status 502: `<html>502</html>`",
+        server.base_url()
+    );
     assert_eq!(error.to_string(), expected);
     assert!(error.is_retryable());
 }
@@ -113,7 +115,10 @@ async fn a_404_suggests_checking_the_base_url() {
     ] {
         let server = RawServer::answering("404 Not Found", &headers, body.as_bytes()).await;
         let error = failure(&server.base_url()).await;
-        assert_eq!(error.to_string(), format!("POST {}/chat/completions failed with status 404{expected}", server.base_url()));
+        assert_eq!(
+            error.to_string(),
+            format!("POST {}/chat/completions failed with status 404{expected}", server.base_url())
+        );
     }
 }
 
@@ -122,7 +127,10 @@ async fn a_404_suggests_checking_the_base_url() {
 async fn a_404_without_a_version_suggests_one() {
     for (status, body) in [
         ("404 Not Found", r#"{"detail": "Not Found"}"#),
-        ("404 Not Found", r#"{"error": {"code": 404, "message": "File Not Found", "type": "not_found_error"}}"#),
+        (
+            "404 Not Found",
+            r#"{"error": {"code": 404, "message": "File Not Found", "type": "not_found_error"}}"#,
+        ),
         ("405 Method Not Allowed", r#"{"detail": "Method Not Allowed"}"#),
         ("404 Not Found", "<html>404</html>"),
         ("200 OK", "<html>It works!</html>"),

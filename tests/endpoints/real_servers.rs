@@ -89,7 +89,8 @@ async fn short_keys_do_not_garble_errors() {
         let expected = Some("x: none of the EMPTY texts is a test of ollama, fifteen-letters");
         assert_eq!(error.message(), expected, "{key}");
     }
-    let error = error_of("400 Bad Request", r#"{"error": {"message": "sixteen-letters!"}}"#, "sixteen-letters!");
+    let error =
+        error_of("400 Bad Request", r#"{"error": {"message": "sixteen-letters!"}}"#, "sixteen-letters!");
     assert_eq!(error.await.message(), Some("[key]"));
 }
 
@@ -103,7 +104,10 @@ async fn a_long_error_is_displayed_in_one_line() {
     let error = error_of("500 Internal Server Error", &body, "none").await;
     let shown = error.to_string();
     let (head, tail) = shown.split_once("internal_server_error: ").unwrap();
-    assert!(head.starts_with("POST http://127.0.0.1:") && head.ends_with(" failed with status 500, "), "{head}");
+    assert!(
+        head.starts_with("POST http://127.0.0.1:") && head.ends_with(" failed with status 500, "),
+        "{head}"
+    );
     assert_eq!(tail.chars().count(), 301, "{tail}");
     assert!(tail.starts_with("Internal Server Error File") && tail.ends_with('…'), "{tail}");
     assert!(!shown.contains('\n'));
@@ -116,7 +120,8 @@ async fn a_google_error_shows_its_status() {
     let body = include_str!("../wire/responses/28-google-error.json");
     let error = error_of("400 Bad Request", body, "none").await;
     assert_eq!((error.code(), error.error_type()), (Some("400"), Some("INVALID_ARGUMENT")));
-    let expected = " failed with status 400, INVALID_ARGUMENT: API key not valid. Please pass a valid API key.";
+    let expected =
+        " failed with status 400, INVALID_ARGUMENT: API key not valid. Please pass a valid API key.";
     assert!(error.to_string().ends_with(expected), "{error}");
 }
 
@@ -131,7 +136,11 @@ async fn a_refused_json_schema_names_the_switch() {
                 `false`: typed answers then use a tool";
     for (status, body, has_hint) in [
         ("400 Bad Request", r#"{"error": {"message": "bad response_format"}}"#, true),
-        ("422 Unprocessable Entity", r#"{"detail": [{"msg": "Input should be 'text' or 'json_object'"}]}"#, true),
+        (
+            "422 Unprocessable Entity",
+            r#"{"detail": [{"msg": "Input should be 'text' or 'json_object'"}]}"#,
+            true,
+        ),
         ("500 Internal Server Error", r#"{"error": {"message": "[{'type': 'literal_error'}]"}}"#, true),
         ("401 Unauthorized", r#"{"error": {"message": "no"}}"#, false),
         ("503 Service Unavailable", r#"{"error": {"message": "loading"}}"#, false),

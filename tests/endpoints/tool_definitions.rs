@@ -45,7 +45,10 @@ async fn definitions_are_written_as_they_are_sent() {
             assert_eq!(chat_completions_tool(definition).unwrap(), chat[index]);
             assert_eq!(responses_tool(definition).unwrap(), responses[index]);
             let is_strict = json!(definition.is_strict());
-            assert_eq!((&chat[index]["function"]["strict"], &responses[index]["strict"]), (&is_strict, &is_strict));
+            assert_eq!(
+                (&chat[index]["function"]["strict"], &responses[index]["strict"]),
+                (&is_strict, &is_strict)
+            );
         }
     }
     assert_eq!(chat_completions_tools(&tools![]).unwrap(), json!([]));

@@ -685,7 +685,8 @@ async fn a_run_is_a_child_of_the_current_span() {
 async fn debug_events_report_sizes_but_no_content() {
     for content in [false, true] {
         let events = Events::default();
-        let _listening = tracing::subscriber::set_default(tracing_subscriber::registry().with(events.clone()));
+        let _listening =
+            tracing::subscriber::set_default(tracing_subscriber::registry().with(events.clone()));
         let script = ScriptedModel::new()
             .calls("look_up", r#"{"word": "secret", "milliseconds": 1}"#)
             .calls("fails", r#"{"why": "secret"}"#)

@@ -81,7 +81,9 @@ impl ChatModel for Waiting {
 
     fn stream<'a>(&'a self, request: &'a ChatRequest<'_>) -> ChatStream<'a> {
         let first = stream::iter([Ok(Delta::Text("Hi.".into()))]);
-        ChatStream::new(first.chain(self.chat(request).map(|response| response.map(Delta::Done)).into_stream()))
+        ChatStream::new(
+            first.chain(self.chat(request).map(|response| response.map(Delta::Done)).into_stream()),
+        )
     }
 }
 

@@ -470,13 +470,18 @@ async fn closures_provide_sets_options_and_results() {
         let agent = builder.build().unwrap();
         agent.ask("Add up").await.map(|_| ()).map_err(|error| error.to_string())
     };
-    let expecting =
-        |count| Agent::builder(ScriptedModel::new().expects(move |request| request.tools().len() == count).says("Fine."));
+    let expecting = |count| {
+        Agent::builder(
+            ScriptedModel::new().expects(move |request| request.tools().len() == count).says("Fine."),
+        )
+    };
     add_up(expecting(1).provide_tools(|_| tools![sum])).await.unwrap();
     let wants = |word: &'static str| {
         move |request: &ToolProviderRequest<'_>| request.question().contains(word).then(|| tools![sum])
     };
-    add_up(expecting(1).provide_tools(|request| request.question().contains("Add").then(|| tools![sum]))).await.unwrap();
+    add_up(expecting(1).provide_tools(|request| request.question().contains("Add").then(|| tools![sum])))
+        .await
+        .unwrap();
     add_up(expecting(0).tool_provider(wants("file"))).await.unwrap();
     add_up(expecting(1).provide_tools(|_| tools![sum, read_file].without(["read_file"]))).await.unwrap();
     let fallible = |fails: bool| {

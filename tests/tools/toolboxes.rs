@@ -283,7 +283,8 @@ fn a_type_has_definitions_without_a_value() {
     let names: Vec<_> = definitions.iter().map(|definition| definition.name()).collect();
     assert_eq!(names, ["read_line", "sum"]);
     assert!(definitions[0].policy().needs_approval);
-    let expected = json!({ "type": "integer", "minimum": 0, "description": "the number of the line", "default": 1 });
+    let expected =
+        json!({ "type": "integer", "minimum": 0, "description": "the number of the line", "default": 1 });
     assert_eq!(definitions[0].parameters()["properties"]["line"], expected);
     assert_eq!(definitions_of::<Counter>(), *ToolSet::from(Counter::default()).definitions());
 }

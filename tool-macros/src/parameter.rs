@@ -84,7 +84,9 @@ impl ModelParameter {
         let name = match (attribute.name, &*input.pat) {
             (Some(name), _) => Name::from_literal(&name),
             (None, Pat::Ident(pattern)) => Name::from_ident(&pattern.ident),
-            (None, other) => Name { text: String::new(), span: other.span(), constant: None, is_explicit: false },
+            (None, other) => {
+                Name { text: String::new(), span: other.span(), constant: None, is_explicit: false }
+            }
         };
         Self {
             name,

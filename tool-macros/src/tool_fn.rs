@@ -1,9 +1,9 @@
 //! A function or method with `#[tool]`, parsed.
 
 use proc_macro2::{Span, TokenStream};
+use quote::ToTokens;
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
-use quote::ToTokens;
 use syn::{Attribute, Expr, ExprLit, FnArg, Ident, Lit, Path, ReturnType, Signature};
 
 use crate::attributes::ToolAttribute;
@@ -64,8 +64,7 @@ impl ToolFn {
             Some(constant) => Name::from_constant(constant),
             None => Name::from_ident(&signature.ident),
         };
-        let description =
-            options.description.clone().or_else(|| docs::literal(attributes));
+        let description = options.description.clone().or_else(|| docs::literal(attributes));
         let parameters = signature.inputs.iter().filter_map(|input| match input {
             FnArg::Typed(input) => Some(Parameter::parse(input, diagnostics)),
             FnArg::Receiver(_) => None,

@@ -86,9 +86,9 @@ impl Planner<'_> {
 /// for no calculation.
 fn is_code(text: &Text, range: &std::ops::Range<usize>) -> bool {
     let source = text.slice(range.clone());
-    let is_joined = source.split('-').all(|digits| {
-        !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
-    });
+    let is_joined = source
+        .split('-')
+        .all(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()));
     let before = match text.word(range.start.wrapping_sub(1)) {
         "#" | ":" => return is_joined,
         "." => text.word(range.start.wrapping_sub(2)),

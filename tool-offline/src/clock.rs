@@ -53,11 +53,14 @@ impl Tool<'_> {
         let text = format!("{} {}", self.name(), self.definition.description().unwrap_or_default());
         let words = crate::thesaurus::split_identifier(&text);
         let has = |list: &str| words.iter().any(|word| is_listed(list, word));
-        !self.slots.iter().any(|slot| slot.is_required) && has("time date clock") && has("current now today present")
+        !self.slots.iter().any(|slot| slot.is_required)
+            && has("time date clock")
+            && has("current now today present")
     }
 
     fn takes_time(&self) -> bool {
-        let is_time = |kind: &SlotKind| matches!(kind, SlotKind::Text(TextKind::Time | TextKind::Date { .. }));
+        let is_time =
+            |kind: &SlotKind| matches!(kind, SlotKind::Text(TextKind::Time | TextKind::Date { .. }));
         self.slots.iter().any(|slot| is_time(&slot.kind))
     }
 }
@@ -109,8 +112,7 @@ fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
 /// Returns the year, the month and the day of a number of days since the 1st of March of year 0.
 fn civil_from_days(days: i64) -> (i64, i64, i64) {
     let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-    let year_of_era =
-        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let shifted_month = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
@@ -126,7 +128,11 @@ mod tests {
     fn shifts_times_over_days_months_and_leap_years() {
         let table = [
             ("2026-03-01T10:00:00Z", 600, Some("2026-03-01T10:10:00Z")),
-            ("2026-12-31T23:55:00+01:00[Europe/Berlin]", 600, Some("2027-01-01T00:05:00+01:00[Europe/Berlin]")),
+            (
+                "2026-12-31T23:55:00+01:00[Europe/Berlin]",
+                600,
+                Some("2027-01-01T00:05:00+01:00[Europe/Berlin]"),
+            ),
             ("2024-02-28T23:59:30.5Z", 30, Some("2024-02-29T00:00:00.5Z")),
             ("2023-02-28 23:00", 3_600, Some("2023-03-01 00:00")),
             ("\"2026-03-01T10:00\"", 1, Some("2026-03-01T10:00:01")),

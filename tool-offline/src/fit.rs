@@ -81,7 +81,14 @@ fn text_score(text_kind: TextKind, kind: &FactKind) -> f64 {
         (TextKind::Plain, FactKind::Phrase { is_whole: false }) => 2.5,
         (TextKind::Mail { .. }, FactKind::Name) => 2.5,
         (TextKind::Time | TextKind::Date { .. }, FactKind::Relative { .. }) => 4.0,
-        (TextKind::Plain, FactKind::Date { .. } | FactKind::Relative { .. } | FactKind::Time | FactKind::Url | FactKind::Email) => 2.0,
+        (
+            TextKind::Plain,
+            FactKind::Date { .. }
+            | FactKind::Relative { .. }
+            | FactKind::Time
+            | FactKind::Url
+            | FactKind::Email,
+        ) => 2.0,
         (TextKind::Formula, FactKind::Phrase { is_whole: true }) => 2.0,
         (TextKind::Plain, FactKind::Result) => 1.5,
         (TextKind::Plain | TextKind::Long, FactKind::Number(_)) => 0.5,

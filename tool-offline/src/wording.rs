@@ -53,7 +53,11 @@ pub(crate) fn answer(
     let more = if tools.0.len() > MAX_NAMED_TOOLS { ", …" } else { "" };
     match (lines.is_empty(), tools.0.is_empty()) {
         (true, true) => return NO_TOOLS.to_owned(),
-        (true, false) => return format!("I cannot answer that with the tools I have ({names}{more}); I read English only."),
+        (true, false) => {
+            return format!(
+                "I cannot answer that with the tools I have ({names}{more}); I read English only."
+            );
+        }
         (false, _) => {}
     }
     for part in plan.unmatched.iter().filter(|_| !tools.0.is_empty()) {

@@ -121,12 +121,7 @@ impl Client {
     }
 
     /// Returns the error for a text that could not be turned into a response.
-    pub(crate) fn event_error(
-        &self,
-        error: EventError,
-        text: &str,
-        content_type: Option<&str>,
-    ) -> Error {
+    pub(crate) fn event_error(&self, error: EventError, text: &str, content_type: Option<&str>) -> Error {
         match error {
             EventError::Api(json) => self.api_error(json.as_bytes(), ResponseContext::default()),
             EventError::Empty => Error::empty(),

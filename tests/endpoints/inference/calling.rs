@@ -70,7 +70,8 @@ async fn a_required_call_occurs() {
 async fn a_tool_chosen_by_name_is_called() {
     let model = model();
     for seed in 0..4 {
-        let chosen = tools().iter().filter(|tool| tool.name() == "switch_lamp").cloned().collect::<ToolDefinitions>();
+        let chosen =
+            tools().iter().filter(|tool| tool.name() == "switch_lamp").cloned().collect::<ToolDefinitions>();
         let choice = ToolChoice::Tool("switch_lamp".into());
         let request = request(seed).with_tools(chosen).with_tool_choice(choice);
         let response = ask_both_ways(&model, &request).await;

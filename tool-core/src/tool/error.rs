@@ -254,7 +254,9 @@ impl fmt::Debug for ToolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = self.0.kind;
         match kind {
-            ToolErrorKind::InvalidArguments => write!(f, "ToolError({kind:?}, {} bytes)", self.0.message.len()),
+            ToolErrorKind::InvalidArguments => {
+                write!(f, "ToolError({kind:?}, {} bytes)", self.0.message.len())
+            }
             _ => write!(f, "ToolError({kind:?}: {})", self.0.message),
         }
     }

@@ -160,7 +160,8 @@ impl<S: Send + Sync + 'static> Tool for MethodTool<S> {
     }
 
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
-        let call = |arguments: &mut Arguments<'_, '_>| (self.method.call)(Some(&self.this), arguments, context);
+        let call =
+            |arguments: &mut Arguments<'_, '_>| (self.method.call)(Some(&self.this), arguments, context);
         self.method.declaration.call(arguments, context, &self.definitions[self.index], &call)
     }
 

@@ -74,8 +74,11 @@ impl Options {
     /// Returns the description: the only literal, or the option of this name, a string or a constant.
     pub(super) fn description(&self, attribute: &str, diagnostics: &mut Diagnostics) -> Option<Expr> {
         const DUPLICATE: &str = "duplicate description; remove one of the two";
-        let literals: Vec<Expr> =
-            self.literals.iter().map(|lit| Expr::Lit(ExprLit { attrs: Vec::new(), lit: lit.clone() })).collect();
+        let literals: Vec<Expr> = self
+            .literals
+            .iter()
+            .map(|lit| Expr::Lit(ExprLit { attrs: Vec::new(), lit: lit.clone() }))
+            .collect();
         let option = self.find(DESCRIPTION);
         for second in literals.iter().skip(1) {
             diagnostics.error(second, DUPLICATE);

@@ -3,8 +3,8 @@
 use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::{
-    FnArg, GenericArgument, GenericParam, Ident, Pat, PatType, PathArguments, ReceiverKind, ReturnType, Safety, Type,
-    TypeReference,
+    FnArg, GenericArgument, GenericParam, Ident, Pat, PatType, PathArguments, ReceiverKind, ReturnType,
+    Safety, Type, TypeReference,
 };
 
 use crate::diagnostics::Diagnostics;

@@ -54,7 +54,8 @@ fn without_the_present_time_the_words_are_passed_on() {
     let alarm: Vec<_> = sample_tools().into_iter().filter(|tool| tool.name() == "set_alarm").collect();
     let (calls, _) = Question::new("Set an alarm 10 minutes from now", &alarm).run(&["Success"]);
     assert_eq!(calls, r#"set_alarm {"time":"10 minutes from now"}"#);
-    let (calls, _) = Question::new("Set an alarm 10 minutes from now", &sample_tools()).run(&["noon", "Success"]);
+    let (calls, _) =
+        Question::new("Set an alarm 10 minutes from now", &sample_tools()).run(&["noon", "Success"]);
     assert_eq!(calls, r#"get_current_date_time {} > set_alarm {"time":"10 minutes from now"}"#);
 }
 

@@ -65,14 +65,22 @@ struct Inner {
 enum Cause {
     Config(String),
     Request(String),
-    Transport { url: String, error: reqwest::Error },
+    Transport {
+        url: String,
+        error: reqwest::Error,
+    },
     Api(ApiError),
     /// A web page with a status that reports success. Carries its start.
     Html(String),
-    Redirected { status: StatusCode, location: String },
+    Redirected {
+        status: StatusCode,
+        location: String,
+    },
     InvalidResponse(String),
     Empty,
-    Incomplete { cause: Option<Error> },
+    Incomplete {
+        cause: Option<Error>,
+    },
 }
 
 /// A request whose error is reported.
@@ -344,10 +352,8 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let request = self.0.request.as_ref();
-        let has_request = !matches!(
-            self.0.cause,
-            Cause::Config(_) | Cause::Request(_) | Cause::Transport { .. }
-        );
+        let has_request =
+            !matches!(self.0.cause, Cause::Config(_) | Cause::Request(_) | Cause::Transport { .. });
         match request.filter(|_| has_request) {
             Some(request) => write!(f, "POST {}", request.url)?,
             None if has_request => f.write_str("the request")?,

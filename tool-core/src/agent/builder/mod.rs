@@ -17,9 +17,7 @@ use crate::content::Content;
 use crate::model::{ChatModel, ModelOptions, ToolChoice};
 use crate::run::{ErrorPolicies, RunLimits};
 use crate::tool::{Budget, Tool, ToolContext};
-use crate::toolset::{
-    IntoToolSet, ProvidedTools, ToolProvider, ToolProviderRequest, ToolSet, ToolSetError,
-};
+use crate::toolset::{IntoToolSet, ProvidedTools, ToolProvider, ToolProviderRequest, ToolSet, ToolSetError};
 
 /// The default for [`AgentBuilder::max_concurrent_calls`].
 const DEFAULT_MAX_CONCURRENT_CALLS: usize = 8;
