@@ -1,6 +1,6 @@
 //! Times relative to the present, such as "10 minutes from now".
 //!
-//! A tool tells the present time; a library of dates would be the largest dependency of this crate.
+//! A tool provides the present time. A library of dates was not chosen, because it would be the largest dependency of this crate.
 
 use std::ops::Range;
 

@@ -26,7 +26,8 @@ const MAX_MESSAGE_CHARS: usize = 300;
 /// The number of characters of a web page that are stored.
 const MAX_HTML_CHARS: usize = 64 << 10;
 
-/// An error of an endpoint. Neither its text nor its `Debug` output contains the key or a header.
+/// An error of an endpoint. `Display` is one line with the request, the status and what the server sent. Neither it nor the
+/// `Debug` output contains a key or a header of 16 bytes or more.
 ///
 /// A [`ChatModel`](tool_core::ChatModel) returns a [`ModelError`] that wraps this error. [`Error::find_in`] returns it from
 /// the [`RunError`](tool_core::RunError) of a run that it ended:
