@@ -1,4 +1,4 @@
-//! What can be offered to a model as tools.
+//! Values that can be offered to a model as tools.
 
 use crate::toolset::ToolSet;
 
