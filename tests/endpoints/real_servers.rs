@@ -161,3 +161,16 @@ async fn a_refused_json_schema_names_the_switch() {
         assert!(!error.to_string().contains("supports_json_schema"), "{error}");
     }
 }
+
+/// OpenAI's API refuses schemas, not the option.
+#[tokio::test]
+async fn a_schema_that_openai_refuses_names_no_switch() {
+    let body = br#"{"error": {"message": "Invalid schema", "param": "response_format"}}"#;
+    let server = RawServer::answering("400 Bad Request", &[], body).await;
+    let openai = OpenAi::builder().endpoint(Endpoint::openai()).api_key("none").base_url(server.base_url());
+    let agent = Agent::builder(openai.build().unwrap().chat_model("m")).build().unwrap();
+    let error = agent.ask("When?").answer_as::<Tide>().await.unwrap_err();
+    let error = Error::find_in(&error).unwrap();
+    assert_eq!(error.param(), Some("response_format"));
+    assert!(error.to_string().ends_with(" failed with status 400: Invalid schema"), "{error}");
+}

@@ -92,6 +92,7 @@ struct Attempts<'a, A> {
     api: &'a A,
     malformed_calls: MalformedCallRetries<'a>,
     is_streamed: bool,
+    /// A JSON schema is sent, which the endpoint may not support.
     sends_json_schema: bool,
     body: RequestBody,
     retries: Retries<'a>,
@@ -101,7 +102,10 @@ impl<'a, A: Api> Attempts<'a, A> {
     fn new(api: &'a A, request: &'a ChatRequest<'a>, is_streamed: bool) -> Result<Self, Error> {
         let body = api.encode(request, is_streamed)?;
         let malformed_calls = MalformedCallRetries::new(request);
-        let sends_json_schema = request.response_format().is_some() && api.supports_response_format();
+        // OpenAI's own models support it: their errors are about the schema.
+        let is_openai = matches!(&*api.client().endpoint.name, "openai" | "azure");
+        let sends_json_schema =
+            request.response_format().is_some() && api.supports_response_format() && !is_openai;
         let retries = api.client().start_retries();
         Ok(Self { api, malformed_calls, is_streamed, sends_json_schema, body, retries })
     }

@@ -57,7 +57,7 @@ struct Inner {
     request_id: Option<String>,
     /// The body of the response, without secrets.
     body: Option<String>,
-    /// A JSON schema for the reply was sent, which not every server supports.
+    /// A JSON schema for the reply was sent to a server that may not support it.
     sent_json_schema: bool,
     /// The response so far, if a stream failed.
     partial: Option<ChatResponse>,
@@ -164,7 +164,7 @@ impl Error {
         self
     }
 
-    /// Records that a JSON schema for the reply was sent.
+    /// Records whether a JSON schema for the reply was sent to a server that may not support it.
     pub(crate) fn with_json_schema_sent(mut self, is_sent: bool) -> Self {
         self.0.sent_json_schema = is_sent;
         self
