@@ -15,7 +15,6 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use futures_util::StreamExt;
 use serde::Deserialize;
 use serde_json::json;
 use tool_core::model::{ChatRequest, ChatResponse, Delta};

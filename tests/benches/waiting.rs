@@ -32,7 +32,7 @@ impl ChatModel for Silent {
     }
 
     fn stream<'a>(&'a self, _: &'a ChatRequest<'_>) -> ChatStream<'a> {
-        Box::pin(stream::pending())
+        ChatStream::new(stream::pending())
     }
 }
 

@@ -5,7 +5,6 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use tests::support::sampling::{cases, is_exhaustive, size};
@@ -18,8 +17,11 @@ use tool_openai::{ChatCompletions, Error, ErrorKind, OpenAi};
 
 fn model(base_url: &str) -> ChatCompletions {
     let timeout = Duration::from_secs(10);
-    let client =
-        OpenAi::builder().base_url(base_url).api_key("sk-very-secret").max_retries(0).read_timeout(timeout);
+    let client = OpenAi::builder()
+        .base_url(base_url)
+        .api_key("sk-very-secret-key")
+        .max_retries(0)
+        .read_timeout(timeout);
     client.build().unwrap().chat_model("m")
 }
 
@@ -42,7 +44,7 @@ async fn stream(model: &ChatCompletions) -> (Received, Result<ChatResponse, Erro
 
 fn typed(error: ModelError) -> Error {
     let error: Error = error.downcast().unwrap();
-    assert!(!format!("{error} {error:?}").contains("sk-very-secret"));
+    assert!(!format!("{error} {error:?}").contains("sk-very-secret-key"));
     error
 }
 
@@ -383,8 +385,8 @@ async fn reports_a_compressed_answer() {
         let head = format!("content-type: {content_type}\r\ncontent-encoding: gzip");
         let error = answer_with(&head, &gzip).await.1.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidResponse);
-        let expected = "the response is compressed (gzip), although the request does not accept that; turn compression off in the server or its proxy";
-        assert_eq!(error.to_string(), expected);
+        let expected = ": the response is compressed (gzip), although the request does not accept that; turn compression off in the server or its proxy";
+        assert!(error.to_string().ends_with(expected), "{error}");
     }
     let plain = "data: {\"choices\":[{\"delta\":{\"content\":\"Ebb\"}}]}\n\ndata: [DONE]\n\n";
     let head = format!("{EVENTS}\r\ncontent-encoding: identity");

@@ -12,7 +12,7 @@ use tool_openai::{ErrorKind, OpenAi, OpenAiBuilder};
 fn client(base_url: &str) -> OpenAi {
     OpenAi::builder()
         .base_url(base_url)
-        .api_key("sk-very-secret")
+        .api_key("sk-very-secret-key")
         .connect_timeout(Duration::from_secs(2))
         .read_timeout(Duration::from_millis(500))
         .max_retries(0)
@@ -36,7 +36,7 @@ async fn failure(base_url: &str) -> tool_openai::Error {
         shown.push_str(&format!(" {error} {error:?}"));
         source = error.source();
     }
-    assert!(!shown.contains("sk-very-secret"), "{shown}");
+    assert!(!shown.contains("sk-very-secret-key"), "{shown}");
     let kind = downcast(streamed);
     assert!(shown.contains(&kind.to_string()));
     kind
@@ -59,18 +59,21 @@ async fn reports_a_timeout() {
     let server = RawServer::start(vec![vec![]], Duration::from_secs(60)).await;
     let error = failure(&server.base_url()).await;
     assert_eq!(error.kind(), ErrorKind::Timeout, "{error:?}");
-    assert_eq!(error.to_string(), format!("{}/chat/completions timed out", server.base_url()));
+    assert_eq!(error.to_string(), format!("POST {}/chat/completions timed out", server.base_url()));
 }
 
 #[tokio::test]
 async fn reports_an_invalid_key() {
-    let body = br#"{"error": {"message": "Incorrect API key provided: sk-very-secret.", "type": "invalid_request_error", "param": null, "code": "invalid_api_key"}}"#;
+    let body = br#"{"error": {"message": "Incorrect API key provided: sk-very-secret-key.", "type": "invalid_request_error", "param": null, "code": "invalid_api_key"}}"#;
     let headers = [("content-type", "application/json"), ("x-request-id", "req_1")];
     let server = RawServer::answering("401 Unauthorized", &headers, body).await;
     let error = failure(&server.base_url()).await;
     assert_eq!((error.status(), error.code()), (Some(401), Some("invalid_api_key")));
     assert_eq!(error.error_type(), Some("invalid_request_error"));
-    let expected = "the API returned an error, status 401, invalid_api_key: Incorrect API key provided: [key]. (request req_1)";
+    let expected = format!(
+        "POST {}/chat/completions failed with status 401, invalid_api_key: Incorrect API key provided: [key]. (request req_1)",
+        server.base_url()
+    );
     assert_eq!(error.to_string(), expected);
 }
 
@@ -80,21 +83,23 @@ async fn reports_an_html_answer() {
     let server = RawServer::answering("200 OK", &[("content-type", "text/html; charset=utf-8")], body).await;
     let error = failure(&server.base_url()).await;
     assert_eq!(error.kind(), ErrorKind::InvalidResponse);
-    let text = error.to_string();
-    assert!(
-        text.starts_with("the response does not follow the API (text/html; charset=utf-8: expected value"),
-        "{text}"
+    let expected = format!(
+        "POST {}/chat/completions answered with HTML: `<!doctype html> <html><head><title>Welcome to nginx!</title></head></html>`; check the base URL",
+        server.base_url()
     );
-    assert!(text.ends_with("; check the base URL; it starts with `<!doctype html> <html><head><title>Welcome to nginx!</title></head></html>`"), "{text}");
+    assert_eq!(error.to_string(), expected);
+    assert_eq!(error.body().map(str::as_bytes), Some(&body[..]));
 
     let server =
         RawServer::answering("502 Bad Gateway", &[("content-type", "text/html")], b"<html>502</html>").await;
     let error = failure(&server.base_url()).await;
     assert_eq!(error.status(), Some(502));
-    assert_eq!(
-        error.to_string(),
-        "the API returned an error, status 502: unexpected text `<html>502</html>`"
+    let expected = format!(
+        "POST {}/chat/completions answered with HTML with status 502: `<html>502</html>`",
+        server.base_url()
     );
+    assert_eq!(error.to_string(), expected);
+    assert!(error.is_retryable());
 }
 
 #[tokio::test]
@@ -110,8 +115,35 @@ async fn a_404_suggests_checking_the_base_url() {
     ] {
         let server = RawServer::answering("404 Not Found", &headers, body.as_bytes()).await;
         let error = failure(&server.base_url()).await;
-        assert_eq!(error.to_string(), format!("the API returned an error, status 404{expected}"));
+        assert_eq!(
+            error.to_string(),
+            format!("POST {}/chat/completions failed with status 404{expected}", server.base_url())
+        );
     }
+}
+
+/// Most servers have their API below `/v1`, and report another path as missing in their own form.
+#[tokio::test]
+async fn a_404_without_a_version_suggests_one() {
+    for (status, body) in [
+        ("404 Not Found", r#"{"detail": "Not Found"}"#),
+        (
+            "404 Not Found",
+            r#"{"error": {"code": 404, "message": "File Not Found", "type": "not_found_error"}}"#,
+        ),
+        ("405 Method Not Allowed", r#"{"detail": "Method Not Allowed"}"#),
+        ("404 Not Found", "<html>404</html>"),
+        ("200 OK", "<html>It works!</html>"),
+    ] {
+        let server = RawServer::answering(status, &[], body.as_bytes()).await;
+        let error = failure(&format!("http://{}", server.address)).await.to_string();
+        let hint = format!("; check the base URL, did you mean `{}`?", server.base_url());
+        assert!(error.ends_with(&hint), "{error}");
+    }
+    let missing_model = br#"{"error": {"message": "no model m", "code": "model_not_found"}}"#;
+    let server = RawServer::answering("404 Not Found", &[], missing_model).await;
+    let error = failure(&format!("http://{}", server.address)).await.to_string();
+    assert!(error.ends_with("model_not_found: no model m"), "{error}");
 }
 
 #[tokio::test]
@@ -171,7 +203,10 @@ async fn does_not_follow_redirects() {
     let error = failure(&server.base_url()).await;
     assert_eq!(
         error.to_string(),
-        format!("the endpoint redirects to {location} (status 307); use that as the base URL")
+        format!(
+            "POST {}/chat/completions is redirected to {location} (status 307); use that as the base URL",
+            server.base_url()
+        )
     );
     assert!(other.requests().is_empty());
 }
@@ -231,7 +266,9 @@ async fn a_stream_that_breaks_after_its_end_is_complete() {
 async fn an_empty_stream_is_an_error() {
     let server = RawServer::start(vec![chunked(&["[DONE]"])], Duration::ZERO).await;
     let error = failure_of_stream(&server.base_url()).await;
-    assert_eq!(error.to_string(), "the stream ended before the response started");
+    let expected =
+        format!("POST {}/chat/completions: the stream ended before the response started", server.base_url());
+    assert_eq!(error.to_string(), expected);
 }
 
 #[tokio::test]
@@ -253,18 +290,21 @@ async fn failure_of_stream(base_url: &str) -> tool_openai::Error {
 
 #[tokio::test]
 async fn hides_a_key_that_the_server_repeats() {
-    let body = br#"{"error": {"message": "bad key sk-very\u002dsecret", "code": "sk-very-secret"}}"#;
-    let headers = [("x-request-id", "sk-very-secret")];
+    let body = br#"{"error": {"message": "bad key sk-very\u002dsecret-key", "code": "sk-very-secret-key"}}"#;
+    let headers = [("x-request-id", "sk-very-secret-key")];
     let server = RawServer::answering("400 Bad Request", &headers, body).await;
     let error = failure(&server.base_url()).await;
-    let expected = "the API returned an error, status 400, [key]: bad key [key] (request [key])";
+    let expected = format!(
+        "POST {}/chat/completions failed with status 400, [key]: bad key [key] (request [key])",
+        server.base_url()
+    );
     assert_eq!(error.to_string(), expected);
-    let headers = [("location", "http://elsewhere/?key=sk-very-secret")];
+    let headers = [("location", "http://elsewhere/?key=sk-very-secret-key")];
     let server = RawServer::answering("302 Found", &headers, b"").await;
     failure(&server.base_url()).await;
     // The excerpt of the body ends in the middle of the key.
-    for length in 100..120 {
-        let body = format!("<html>{:length$}sk-very-secret", "").replace(' ', "x");
+    for length in 96..120 {
+        let body = format!("<html>{:length$}sk-very-secret-key", "").replace(' ', "x");
         let server = RawServer::answering("502 Bad Gateway", &[], body.as_bytes()).await;
         let text = failure(&server.base_url()).await.to_string();
         assert!(!text.contains("sk"), "{text}");
@@ -272,13 +312,13 @@ async fn hides_a_key_that_the_server_repeats() {
     // One secret can be a part of another.
     let body = br#"{"error": {"message": "bad key sk-very-secret-and-more"}}"#;
     let server = RawServer::answering("400 Bad Request", &[], body).await;
-    let builder = OpenAi::builder().base_url(server.base_url()).api_key("sk-very-secret").max_retries(0);
+    let builder = OpenAi::builder().base_url(server.base_url()).api_key("sk-very-secret-key").max_retries(0);
     let model = builder.header("x-key", "sk-very-secret-and-more").build().unwrap().chat_model("m");
     let request = ChatRequest::new([Message::user("Hello")]);
     let error = model.stream(&request).next().await.unwrap().unwrap_err();
     assert!(!error.to_string().contains("and-more"), "{error}");
     let body =
-        br#"{"error": {"message": "no", "code": "tool_use_failed", "failed_generation": "sk-very-secret"}}"#;
+        br#"{"error": {"message": "no", "code": "tool_use_failed", "failed_generation": "sk-very-secret-key"}}"#;
     let server = RawServer::answering("400 Bad Request", &[], body).await;
     assert_eq!(failure(&server.base_url()).await.failed_generation(), Some("[key]"));
 }
@@ -291,12 +331,15 @@ async fn hides_the_query_of_a_url() {
     let error = failure(&format!("{}?key=secret", server.base_url())).await;
     assert_eq!(
         error.to_string(),
-        "the endpoint redirects to /v1/chat/completions/ (status 307); use that as the base URL"
+        format!(
+            "POST {}/chat/completions is redirected to /v1/chat/completions/ (status 307); use that as the base URL",
+            server.base_url()
+        )
     );
     let headers = [("location", "https://user:password@elsewhere/v1?key=secret")];
     let server = RawServer::answering("307 Temporary Redirect", &headers, b"").await;
     let error = failure(&server.base_url()).await.to_string();
-    assert!(error.contains("redirects to https://elsewhere/v1 (status 307)"), "{error}");
+    assert!(error.contains("is redirected to https://elsewhere/v1 (status 307)"), "{error}");
     // The server repeats it, as it was sent and decoded, also in what is no error of the API.
     let key = "an+18%2Dcharacter+key";
     for body in [

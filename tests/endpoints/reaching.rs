@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use futures_util::future::join_all;
 use tests::support::{RawServer, whole_answer};
 use tool_core::model::{ChatRequest, Delta};
@@ -29,11 +28,11 @@ async fn supports_both_forms_of_azure() {
     let server = server().await;
     let origin = format!("http://{}", server.address);
     let key = |endpoint: Endpoint, url: String| {
-        OpenAi::builder().endpoint(endpoint).base_url(url).api_key("sk-very-secret")
+        OpenAi::builder().endpoint(endpoint).base_url(url).api_key("sk-very-secret-key")
     };
     let request = sent(key(Endpoint::azure("mine"), format!("{origin}/openai/v1")), &server).await;
     assert!(request.starts_with("POST /openai/v1/chat/completions HTTP/1.1\r\n"), "{request}");
-    assert!(request.contains("\r\napi-key: sk-very-secret\r\n"), "{request}");
+    assert!(request.contains("\r\napi-key: sk-very-secret-key\r\n"), "{request}");
     assert!(!request.contains("authorization"), "{request}");
     let deployments = Endpoint::azure_deployments("mine", "2024-10-21");
     let request = sent(key(deployments, origin), &server).await;
@@ -97,7 +96,7 @@ async fn sends_custom_headers() {
     let server = server().await;
     let builder = OpenAi::builder()
         .base_url(server.base_url())
-        .api_key("sk-very-secret")
+        .api_key("sk-very-secret-key")
         .organization("org")
         .project("pro")
         .header("x-team", "first")

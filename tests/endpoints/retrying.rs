@@ -23,7 +23,7 @@ fn failing(status: &str, headers: &[(&str, &str)], body: &str) -> Vec<u8> {
 }
 
 fn builder(server: &RawServer) -> OpenAiBuilder {
-    OpenAi::builder().base_url(server.base_url()).api_key("sk-very-secret")
+    OpenAi::builder().base_url(server.base_url()).api_key("sk-very-secret-key")
 }
 
 fn request() -> ChatRequest<'static> {
@@ -95,7 +95,7 @@ async fn a_retry_sends_the_same_request() {
     ask(&builder(&server).build().unwrap()).await.unwrap();
     let requests = server.requests();
     assert_eq!(requests[0], requests[1]);
-    assert!(requests[1].contains("authorization: Bearer sk-very-secret"));
+    assert!(requests[1].contains("authorization: Bearer sk-very-secret-key"));
 }
 
 #[tokio::test]

@@ -73,7 +73,7 @@ impl ChatModel for Puppet {
             // Fails in the middle of the stream.
             Err(why) => {
                 let broken = [Ok(Delta::Text("Well".into())), Err(ModelError::new(why))];
-                return Box::pin(futures_util::stream::iter(broken));
+                return ChatStream::new(futures_util::stream::iter(broken));
             }
         };
         let deltas = deltas.into_iter().flat_map(move |delta| match delta {
@@ -84,7 +84,7 @@ impl ChatModel for Puppet {
             }
             other => vec![other],
         });
-        Box::pin(futures_util::stream::iter(deltas.map(Ok)))
+        ChatStream::new(futures_util::stream::iter(deltas.map(Ok)))
     }
 
     fn supports_response_format(&self) -> bool {

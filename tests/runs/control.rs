@@ -1,6 +1,7 @@
 //! Control over a run: policies for failed calls, attempts, limits and ways to end. Every case is awaited, streamed and
 //! driven step by step, with the same outcome.
 
+use std::error::Error;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -131,6 +132,34 @@ async fn a_fatal_error_ends_the_run_and_every_call_has_a_result() {
     let results: Vec<_> = error.messages()[2..].iter().map(Message::text).collect();
     assert_eq!(results, ["the key was revoked", "the call was not executed: the run had ended"]);
     assert_eq!(error.tool_executions().len(), 1);
+}
+
+#[derive(Debug)]
+struct Revoked;
+
+impl std::fmt::Display for Revoked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the key of the bank was revoked")
+    }
+}
+
+impl Error for Revoked {}
+
+#[tool]
+fn charge() -> Result<(), ToolError> {
+    Err(ToolError::fatal(Revoked))
+}
+
+#[tokio::test]
+async fn the_source_of_the_error_is_that_of_the_tool() {
+    let build = || Agent::builder(ScriptedModel::new().calls("charge", "{}")).tools(tools![charge]);
+    let error = build().build().unwrap().ask("What now?").await.unwrap_err();
+    assert!(error.source().unwrap().is::<Revoked>());
+    let text = "the tool `charge` ended the run: the key of the bank was revoked";
+    assert_eq!((error.to_string(), format!("{error:?}")), (text.into(), text.into()));
+    let error = build().error_policy(ToolErrorKind::Failed, ErrorPolicy::EndRun).build().unwrap();
+    let error = error.ask("What now?").await.unwrap_err();
+    assert!(error.source().unwrap().is::<Revoked>());
 }
 
 static ATTEMPTS: AtomicU32 = AtomicU32::new(0);

@@ -79,6 +79,43 @@ async fn return_direct_outputs_are_the_answer() {
     assert_eq!(ask(ScriptedModel::new().calls_all(failed).says("one failed")).await.text(), "one failed");
 }
 
+/// Returns the texts that a stream shows, and the text of its answer.
+async fn shown(model: ScriptedModel) -> (Vec<String>, String) {
+    let agent = Agent::builder(model).tools(tools![ticket, look, quote]).build().unwrap();
+    let mut events = agent.ask("go").stream();
+    let mut texts = Vec::new();
+    loop {
+        match events.next().await.unwrap().unwrap() {
+            Event::Text(text) => texts.push(text),
+            Event::Done(answer) => return (texts, answer.text().to_owned()),
+            _ => {}
+        }
+    }
+}
+
+#[tool(return_direct, pure)]
+fn quote() -> &'static str {
+    "To be"
+}
+
+/// A program that prints the texts shows the whole answer, also if no model wrote it.
+#[tokio::test]
+async fn return_direct_outputs_are_streamed_as_text() {
+    let (texts, answer) = shown(ScriptedModel::new().calls("ticket", r#"{"number": 7}"#)).await;
+    assert_eq!((texts.concat(), &*answer), ("Ticket 7".into(), "Ticket 7"));
+    let both = [FIRST, ("ticket", r#"{"number": 2}"#)];
+    let (texts, answer) = shown(ScriptedModel::new().calls_all(both)).await;
+    assert_eq!((texts.concat(), &*answer), ("Ticket 1\nTicket 2".into(), "Ticket 1\nTicket 2"));
+    // An output that is reused needs no further execution.
+    let mixed = [("quote", "{}"), ("look", "{}")];
+    let (texts, answer) = shown(ScriptedModel::new().calls_all(mixed).calls("quote", "{}")).await;
+    assert_eq!((texts.concat(), &*answer), ("To be".into(), "To be"));
+    // The model's own text arrives once.
+    let mixed = [FIRST, ("look", "{}")];
+    let (texts, answer) = shown(ScriptedModel::new().calls_all(mixed).says("both")).await;
+    assert_eq!((texts.concat(), &*answer), ("both".into(), "both"));
+}
+
 #[tokio::test]
 async fn a_run_that_ended_by_return_direct_can_be_stored() {
     let model = ScriptedModel::new().calls("ticket", r#"{"number": 7}"#);

@@ -84,7 +84,7 @@ impl ChatModel for TextModel {
             };
             stream::iter(deltas)
         });
-        Box::pin(deltas)
+        ChatStream::new(deltas)
     }
 
     fn supports_response_format(&self) -> bool {
@@ -390,7 +390,7 @@ async fn forwards_text_immediately() {
                 Delta::Text("It is".into()),
                 Delta::Text(" 42 <tool".into()),
             ];
-            Box::pin(stream::iter(said.map(Ok)).chain(stream::pending()))
+            ChatStream::new(stream::iter(said.map(Ok)).chain(stream::pending()))
         }
     }
 
@@ -523,7 +523,7 @@ async fn the_recorded_calls() {
         for length in [1, 2, 3, 7, 40, 10_000] {
             let model = PromptedTools::new(TextModel { script: ScriptedModel::new().says(reply), length });
             let request = ChatRequest::new([Message::user("What is at the front door?")])
-                .with_tools(tools.iter().cloned().collect());
+                .with_tools(tools.iter().cloned().collect::<ToolDefinitions>());
             let response = streamed(&model, &request).await.1.unwrap();
             let calls = response.message.tool_calls.iter();
             let calls: Vec<_> = calls

@@ -125,6 +125,32 @@ impl Spans {
     }
 }
 
+/// A layer that records every event of the level `DEBUG` as a line, without its duration.
+#[derive(Clone, Default)]
+struct Events(Arc<Mutex<Vec<String>>>);
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Events {
+    fn on_event(&self, event: &tracing::Event<'_>, context: Context<'_, S>) {
+        let metadata = event.metadata();
+        assert_eq!((*metadata.level(), metadata.target()), (tracing::Level::DEBUG, "tool_core"));
+        let mut line = Line(context.event_span(event).unwrap().name().to_owned());
+        event.record(&mut line);
+        self.0.lock().unwrap().push(line.0);
+    }
+}
+
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        match field.name() {
+            "duration_ms" => {}
+            "message" => self.0 += &format!(": {value:?}"),
+            name => self.0 += &format!(" {name}={value:?}"),
+        }
+    }
+}
+
 /// A script with a provider and a model name.
 struct Named(ScriptedModel);
 
@@ -653,4 +679,44 @@ async fn a_run_is_a_child_of_the_current_span() {
     let ask = agent.ask(QUESTION).into_future();
     ask.instrument(info_span!("handler")).await.unwrap();
     assert_eq!(spans.tree()[..2], ["handler", "handler > invoke_agent clerk"]);
+}
+
+#[tokio::test]
+async fn debug_events_report_sizes_but_no_content() {
+    for content in [false, true] {
+        let events = Events::default();
+        let _listening =
+            tracing::subscriber::set_default(tracing_subscriber::registry().with(events.clone()));
+        let script = ScriptedModel::new()
+            .calls("look_up", r#"{"word": "secret", "milliseconds": 1}"#)
+            .calls("fails", r#"{"why": "secret"}"#)
+            .says("secret");
+        let agent = agent(script).trace_content(content).build().unwrap();
+        awaited(&agent).await.unwrap();
+        let shown = events.0.lock().unwrap().clone();
+        let expected = [
+            r#"chat: request messages=2 tools=5"#,
+            r#"chat: response text_bytes=0 calls=1 finish_reason="tool_call""#,
+            r#"execute_tool: call tool="look_up" id="call_1_0" arguments_bytes=37 attempt=1"#,
+            r#"execute_tool: result tool="look_up" id="call_1_0" output_bytes=17"#,
+            r#"chat: request messages=4 tools=5"#,
+            r#"chat: response text_bytes=0 calls=1 finish_reason="tool_call""#,
+            r#"execute_tool: call tool="fails" id="call_2_0" arguments_bytes=17 attempt=1"#,
+            r#"execute_tool: result tool="fails" id="call_2_0" error="failed""#,
+            r#"chat: request messages=6 tools=5"#,
+            r#"chat: response text_bytes=6 calls=0 finish_reason="stop""#,
+        ];
+        assert_eq!(shown, expected);
+    }
+}
+
+#[tokio::test]
+async fn debug_events_report_a_failed_request() {
+    let events = Events::default();
+    let _listening = tracing::subscriber::set_default(tracing_subscriber::registry().with(events.clone()));
+    let agent = agent(ScriptedModel::new()).build().unwrap();
+    let error = awaited(&agent).await.unwrap_err();
+    assert!(matches!(error.kind(), tool_core::RunErrorKind::Model(_)), "{error}");
+    let expected = [r#"chat: request messages=2 tools=5"#, r#"chat: response error="model""#];
+    assert_eq!(*events.0.lock().unwrap(), expected);
 }

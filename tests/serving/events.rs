@@ -21,7 +21,7 @@ impl ChatModel for StreamedDeltas {
 
     fn stream<'a>(&'a self, _: &'a ChatRequest<'_>) -> ChatStream<'a> {
         let deltas = self.0.iter().cloned().map(Ok);
-        Box::pin(stream::iter(deltas.chain(self.1.map(|why| Err(ModelError::new(why))))))
+        ChatStream::new(stream::iter(deltas.chain(self.1.map(|why| Err(ModelError::new(why))))))
     }
 }
 

@@ -45,7 +45,7 @@ impl ChatModel for Endless {
     fn stream<'a>(&'a self, _: &'a ChatRequest<'_>) -> ChatStream<'a> {
         let on_drop = OnDrop(Arc::clone(&self.0.dropped));
         let mut is_first = true;
-        Box::pin(futures_util::stream::poll_fn(move |_| {
+        ChatStream::new(futures_util::stream::poll_fn(move |_| {
             let _held = &on_drop;
             if std::mem::take(&mut is_first) {
                 self.0.started.notify_one();

@@ -81,7 +81,9 @@ impl ChatModel for Waiting {
 
     fn stream<'a>(&'a self, request: &'a ChatRequest<'_>) -> ChatStream<'a> {
         let first = stream::iter([Ok(Delta::Text("Hi.".into()))]);
-        Box::pin(first.chain(self.chat(request).map(|response| response.map(Delta::Done)).into_stream()))
+        ChatStream::new(
+            first.chain(self.chat(request).map(|response| response.map(Delta::Done)).into_stream()),
+        )
     }
 }
 
@@ -174,7 +176,7 @@ impl ChatModel for Talkative {
     }
 
     fn stream<'a>(&'a self, _: &'a ChatRequest<'_>) -> ChatStream<'a> {
-        Box::pin(stream::repeat_with(|| Ok(Delta::Text("blah ".repeat(10_000)))))
+        ChatStream::new(stream::repeat_with(|| Ok(Delta::Text("blah ".repeat(10_000)))))
     }
 }
 

@@ -35,7 +35,7 @@ impl ChatModel for Slow {
         use futures_util::{FutureExt, StreamExt};
         let first = futures_util::stream::iter([Ok::<_, ModelError>(Delta::Text("Well, ".into()))]);
         let rest = self.chat(request).map(|response| response.map(Delta::Done)).into_stream();
-        Box::pin(first.chain(rest))
+        ChatStream::new(first.chain(rest))
     }
 }
 

@@ -66,7 +66,7 @@ const ALL_MISSING: &str = "values are missing from the context: \
 
 const USER_MISSING: &str = "values are missing from the context: \
      `refund` needs `tools::context::app::User`, `cancel` needs `tools::context::app::User`; \
-     provide them with `context(…)` on the agent or on the question";
+     provide them with `context(…)` on the agent or on the question; the context has `tools::context::app::Database`";
 
 #[test]
 fn a_set_lists_missing_context() {

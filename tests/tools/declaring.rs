@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use serde_json::{Value, json};
 use tool_core::tool::ToolErrorKind;
 use tool_core::toolset::{ToolSetErrorKind, registered};
-use tool_core::{Tool, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet, tool, tools};
+use tool_core::{Tool, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet, tool, toolbox, tools};
 
 mod math {
     use std::fmt;
@@ -438,4 +438,44 @@ fn debug_output_omits_arguments_and_outputs() {
     assert_eq!(format!("{:?}", ToolOutput::text("secret")), "ToolOutput(6 bytes)");
     let context = ToolContext::new().with("secret".to_owned());
     assert_eq!(format!("{context:?}"), r#"ToolContext(["alloc::string::String"])"#);
+}
+
+const NOUN: &str = "root";
+
+mod constants {
+    pub(crate) const ROOT: &str = "square-root";
+}
+
+#[tool(description = "Returns the square root", name = constants::ROOT)]
+fn named_by_a_constant(#[param(description = NOUN)] x: f64) -> f64 {
+    x.sqrt()
+}
+
+#[tool(description = concat!("Returns ", "nothing"), name = concat!("no", "thing"))]
+fn described_by_a_macro() {}
+
+struct Calculator;
+
+#[toolbox]
+impl Calculator {
+    const NAME: &str = "add";
+
+    #[tool(name = Self::NAME, description = NOUN)]
+    fn sum(a: f64, b: f64) -> f64 {
+        a + b
+    }
+}
+
+#[tokio::test]
+async fn names_and_descriptions_may_be_options_and_constants() {
+    let set = tools![named_by_a_constant, described_by_a_macro].union(ToolSet::from(Calculator)).unwrap();
+    let described: Vec<_> = set.definitions().iter().map(|one| (one.name(), one.description())).collect();
+    let expected = [
+        ("square-root", Some("Returns the square root")),
+        ("nothing", Some("Returns nothing")),
+        ("add", Some("root")),
+    ];
+    assert_eq!(described, expected);
+    assert_eq!(set.definitions()[0].parameters()["properties"]["x"]["description"], "root");
+    assert_eq!(call(&set, "square-root", json!({ "x": 9 })).await.unwrap(), "3.0");
 }

@@ -462,3 +462,35 @@ fn a_provider_can_be_called_directly() {
     let request = ToolProviderRequest::new(&[], &empty);
     assert!(request.question().is_empty() && request.conversation().as_str().starts_with("conversation_"));
 }
+
+/// A closure returns a set, an option of one, or a result of either, and its parameter needs no type.
+#[tokio::test]
+async fn closures_provide_sets_options_and_results() {
+    let add_up = |builder: AgentBuilder| async {
+        let agent = builder.build().unwrap();
+        agent.ask("Add up").await.map(|_| ()).map_err(|error| error.to_string())
+    };
+    let expecting = |count| {
+        Agent::builder(
+            ScriptedModel::new().expects(move |request| request.tools().len() == count).says("Fine."),
+        )
+    };
+    add_up(expecting(1).provide_tools(|_| tools![sum])).await.unwrap();
+    let wants = |word: &'static str| {
+        move |request: &ToolProviderRequest<'_>| request.question().contains(word).then(|| tools![sum])
+    };
+    add_up(expecting(1).provide_tools(|request| request.question().contains("Add").then(|| tools![sum])))
+        .await
+        .unwrap();
+    add_up(expecting(0).tool_provider(wants("file"))).await.unwrap();
+    add_up(expecting(1).provide_tools(|_| tools![sum, read_file].without(["read_file"]))).await.unwrap();
+    let fallible = |fails: bool| {
+        move |_: &ToolProviderRequest<'_>| match fails {
+            true => Err("the directory is closed"),
+            false => Ok(Some(tools![sum])),
+        }
+    };
+    add_up(expecting(1).tool_provider(fallible(false))).await.unwrap();
+    let error = add_up(expecting(0).tool_provider(fallible(true))).await.unwrap_err();
+    assert!(error.ends_with("failed: the directory is closed"), "{error}");
+}

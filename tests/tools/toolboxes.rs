@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use tool_core::schemars::JsonSchema;
 use tool_core::testing::ScriptedModel;
+use tool_core::toolset::definitions_of;
 use tool_core::{Agent, ToolCall, ToolContext, ToolSet, toolbox};
 use tool_offline::OfflineModel;
 
@@ -257,4 +258,33 @@ async fn an_agent_accepts_a_toolbox() {
     let builder = Agent::builder(ScriptedModel::new());
     let builder = builder.tools(Arc::clone(&counter)).tools(Counter::admin(counter));
     assert_eq!(builder.build().unwrap().tools().len(), 7);
+}
+
+/// A toolbox of which no value exists.
+enum Unconstructed {}
+
+#[toolbox]
+impl Unconstructed {
+    /// Reads a line.
+    #[tool(name = "read_line", needs_approval)]
+    async fn read(self: Arc<Self>, #[param("the number of the line", default = 1)] line: u32) -> String {
+        line.to_string()
+    }
+
+    #[tool("Sums two numbers")]
+    fn sum(&self, a: f64, b: f64) -> f64 {
+        a + b
+    }
+}
+
+#[test]
+fn a_type_has_definitions_without_a_value() {
+    let definitions = definitions_of::<Unconstructed>();
+    let names: Vec<_> = definitions.iter().map(|definition| definition.name()).collect();
+    assert_eq!(names, ["read_line", "sum"]);
+    assert!(definitions[0].policy().needs_approval);
+    let expected =
+        json!({ "type": "integer", "minimum": 0, "description": "the number of the line", "default": 1 });
+    assert_eq!(definitions[0].parameters()["properties"]["line"], expected);
+    assert_eq!(definitions_of::<Counter>(), *ToolSet::from(Counter::default()).definitions());
 }

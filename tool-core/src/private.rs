@@ -56,6 +56,30 @@ pub const fn refuse_duplicate(list: &[Listed], index: usize) {
     }
 }
 
+/// Returns the name of a tool that is a constant, after it is checked at compile time.
+///
+/// # Panics
+///
+/// Panics if the providers do not accept the name.
+#[must_use]
+pub const fn checked_name(name: &'static str) -> &'static str {
+    let bytes = name.as_bytes();
+    let mut is_valid = !bytes.is_empty() && bytes.len() <= 64;
+    let mut i = 0;
+    while i < bytes.len() {
+        is_valid &= bytes[i].is_ascii_alphanumeric() || bytes[i] == b'_' || bytes[i] == b'-';
+        i += 1;
+    }
+    if !is_valid {
+        let mut text = Text::EMPTY;
+        text.push("`");
+        text.push(name);
+        text.push("` cannot be the name of a tool; use 1 to 64 ASCII letters, digits, `_` and `-`");
+        panic!("{}", text.as_str());
+    }
+    name
+}
+
 const fn is_equal(a: &str, b: &str) -> bool {
     let (a, b) = (a.as_bytes(), b.as_bytes());
     if a.len() != b.len() {

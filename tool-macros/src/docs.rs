@@ -1,19 +1,24 @@
 //! Reads doc comments as plain text.
 
-use syn::{Attribute, Expr, ExprLit, Lit, Meta};
+use syn::{Attribute, Expr, ExprLit, Lit, Meta, parse_quote};
 
 pub(crate) fn is_doc(attribute: &Attribute) -> bool {
     attribute.path().is_ident("doc")
 }
 
 /// Returns the doc comment line by line, without the leading space that rustdoc drops too, or `None` if it is blank.
-pub(crate) fn text(attributes: &[Attribute]) -> Option<String> {
+fn text(attributes: &[Attribute]) -> Option<String> {
     let docs = attributes.iter().filter(|attribute| is_doc(attribute)).filter_map(doc_text);
     let lines: Vec<_> =
         docs.map(|doc| if doc.contains('\n') { dedent_block(&doc) } else { dedent_line(&doc) }).collect();
     let text = lines.join("\n");
     let text = text.trim();
     (!text.is_empty()).then(|| text.to_owned())
+}
+
+/// Returns the doc comment as a string literal, or `None` if it is blank.
+pub(crate) fn literal(attributes: &[Attribute]) -> Option<Expr> {
+    text(attributes).map(|text| parse_quote!(#text))
 }
 
 /// Returns the text of a `///` line, a `/** */` block or `#[doc = "…"]`, and `None` for forms such as `#[doc(hidden)]`.

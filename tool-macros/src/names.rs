@@ -1,6 +1,7 @@
 //! The names that the macros know: attributes, their options, and types.
 
 pub(crate) const NAME: &str = "name";
+pub(crate) const DESCRIPTION: &str = "description";
 pub(crate) const CRATE: &str = "crate";
 pub(crate) const RETURN_DIRECT: &str = "return_direct";
 pub(crate) const BLOCKING: &str = "blocking";
@@ -25,6 +26,7 @@ pub(crate) const EXAMPLE: &str = "example";
 /// The options of `#[tool("…", …)]`.
 pub(crate) const TOOL_OPTIONS: &[&str] = &[
     NAME,
+    DESCRIPTION,
     RETURN_DIRECT,
     BLOCKING,
     STRICT,
@@ -48,7 +50,8 @@ pub(crate) const ALWAYS: &str = "always";
 pub(crate) const RETURN_DIRECT_VALUES: &[&str] = &[IF_ALL, IF_LAST, ALWAYS];
 
 /// The options of `#[param("…", …)]`.
-pub(crate) const PARAM_OPTIONS: &[&str] = &[NAME, REQUIRED, DEFAULT, RANGE, LENGTH, PATTERN, EXAMPLE];
+pub(crate) const PARAM_OPTIONS: &[&str] =
+    &[NAME, DESCRIPTION, REQUIRED, DEFAULT, RANGE, LENGTH, PATTERN, EXAMPLE];
 
 /// The options of `#[toolbox(…)]`.
 pub(crate) const TOOLBOX_OPTIONS: &[&str] = &[CRATE];
@@ -67,6 +70,13 @@ pub(crate) const TOOLBOX: &str = "toolbox";
 
 /// Types that can only be injected. The context always has them.
 pub(crate) const CONTEXT_TYPES: &[&str] = &["ToolContext", "ToolCall", "ConversationId"];
+
+/// Types that say nothing about their purpose, besides primitive ones: an injected value is found by its type.
+pub(crate) const PLAIN_TYPES: &[&str] = &["Duration", "PathBuf", "String", "SystemTime"];
+
+/// Types that say nothing about their purpose if their arguments do not.
+pub(crate) const PLAIN_CONTAINERS: &[&str] =
+    &["Arc", "BTreeMap", "BTreeSet", "Box", "Cow", "HashMap", "HashSet", "Option", "Vec", "VecDeque"];
 
 /// The path of `tool-core` in generated code, unless `crate = "…"` is given.
 pub(crate) const DEFAULT_CRATE: &str = "::tool_core";

@@ -23,7 +23,7 @@ pub(crate) enum Parameter {
 /// A parameter that the model fills.
 pub(crate) struct ModelParameter {
     pub(crate) name: Name,
-    pub(crate) description: Option<String>,
+    pub(crate) description: Option<Expr>,
     /// The value of `required = …`, if it is given.
     pub(crate) required: Option<LitBool>,
     pub(crate) default: Option<Expr>,
@@ -84,11 +84,13 @@ impl ModelParameter {
         let name = match (attribute.name, &*input.pat) {
             (Some(name), _) => Name::from_literal(&name),
             (None, Pat::Ident(pattern)) => Name::from_ident(&pattern.ident),
-            (None, other) => Name { text: String::new(), span: other.span(), is_explicit: false },
+            (None, other) => {
+                Name { text: String::new(), span: other.span(), constant: None, is_explicit: false }
+            }
         };
         Self {
             name,
-            description: attribute.description.map(|text| text.value()).or_else(|| docs::text(&input.attrs)),
+            description: attribute.description.or_else(|| docs::literal(&input.attrs)),
             required: attribute.required,
             default: attribute.default,
             range: attribute.range,

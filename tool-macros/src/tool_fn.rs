@@ -1,9 +1,10 @@
 //! A function or method with `#[tool]`, parsed.
 
 use proc_macro2::{Span, TokenStream};
+use quote::ToTokens;
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
-use syn::{Attribute, FnArg, Ident, Path, ReturnType, Signature};
+use syn::{Attribute, Expr, ExprLit, FnArg, Ident, Lit, Path, ReturnType, Signature};
 
 use crate::attributes::ToolAttribute;
 use crate::diagnostics::Diagnostics;
@@ -15,7 +16,7 @@ use crate::parameter::{InjectedParameter, ModelParameter, Parameter, ParameterTy
 /// A function or method that becomes a tool.
 pub(crate) struct ToolFn {
     pub(crate) name: Name,
-    pub(crate) description: Option<String>,
+    pub(crate) description: Option<Expr>,
     pub(crate) parameters: Vec<Parameter>,
     pub(crate) options: ToolAttribute,
     pub(crate) is_method: bool,
@@ -27,8 +28,11 @@ pub(crate) struct ToolFn {
 
 /// The name of a tool or parameter for the model, with the span that it is written at.
 pub(crate) struct Name {
+    /// For a constant, the name of the constant.
     pub(crate) text: String,
     pub(crate) span: Span,
+    /// The constant that has the name as its value.
+    pub(crate) constant: Option<Expr>,
     /// `true` if it is given as `name = "…"`.
     pub(crate) is_explicit: bool,
 }
@@ -56,11 +60,11 @@ impl ToolFn {
             }
         }
         let name = match &options.name {
-            Some(name) => Name::from_literal(name),
+            Some(Expr::Lit(ExprLit { lit: Lit::Str(name), .. })) => Name::from_literal(name),
+            Some(constant) => Name::from_constant(constant),
             None => Name::from_ident(&signature.ident),
         };
-        let description =
-            options.description.as_ref().map(syn::LitStr::value).or_else(|| docs::text(attributes));
+        let description = options.description.clone().or_else(|| docs::literal(attributes));
         let parameters = signature.inputs.iter().filter_map(|input| match input {
             FnArg::Typed(input) => Some(Parameter::parse(input, diagnostics)),
             FnArg::Receiver(_) => None,
@@ -112,10 +116,15 @@ impl ToolFn {
 
 impl Name {
     pub(crate) fn from_ident(ident: &Ident) -> Self {
-        Self { text: ident.unraw().to_string(), span: ident.span(), is_explicit: false }
+        Self { text: ident.unraw().to_string(), span: ident.span(), constant: None, is_explicit: false }
     }
 
     pub(crate) fn from_literal(literal: &syn::LitStr) -> Self {
-        Self { text: literal.value(), span: literal.span(), is_explicit: true }
+        Self { text: literal.value(), span: literal.span(), constant: None, is_explicit: true }
+    }
+
+    fn from_constant(constant: &Expr) -> Self {
+        let (text, span) = (constant.to_token_stream().to_string(), constant.span());
+        Self { text, span, constant: Some(constant.clone()), is_explicit: true }
     }
 }

@@ -61,7 +61,7 @@ impl Toolbox {
 
     fn check_names(&self, diagnostics: &mut Diagnostics) {
         let mut earlier = HashMap::new();
-        for tool in &self.tools {
+        for tool in self.tools.iter().filter(|tool| tool.name.constant.is_none()) {
             // Methods with `#[cfg]` may exclude each other.
             let is_conditional = tool.attributes.iter().any(|attribute| attribute.path().is_ident("cfg"));
             let other = earlier.insert(&*tool.name.text, is_conditional);

@@ -1,6 +1,6 @@
 //! Plans chains of operators such as `2 + 3 * 4` and "10 minus 3".
 
-use crate::facts::{Fact, FactKind};
+use crate::facts::{Fact, FactKind, is_listed};
 use crate::matching::Mention;
 use crate::planner::Planner;
 use crate::slots::SlotKind;
@@ -44,7 +44,11 @@ impl Planner<'_> {
             if let (false, [first, .., last]) = (operators.is_empty(), &operands[..]) {
                 let range = first.span.start..last.span.end;
                 self.chain_ranges.push(range.clone());
-                if operators.iter().any(|(tool, _)| tool.is_none()) {
+                if is_code(&self.text, &range) {
+                    // The other operators are gone with the operands.
+                    operators.clear();
+                    operands = vec![Fact::new(&self.text, range, FactKind::Quoted)];
+                } else if operators.iter().any(|(tool, _)| tool.is_none()) {
                     operands = vec![Fact::new(&self.text, range, FactKind::Formula)];
                 }
             }
@@ -76,6 +80,26 @@ impl Planner<'_> {
         let meant = self.tools.plausible(&Text::new(operation), &terms([(0, operation)]));
         meant.into_iter().find(takes_two).map(|mention| mention.tool)
     }
+}
+
+/// Returns `true` for a code such as the `123-456` of "booking 123-456": digits that are joined by hyphens, after a word that asks
+/// for no calculation.
+fn is_code(text: &Text, range: &std::ops::Range<usize>) -> bool {
+    let source = text.slice(range.clone());
+    let is_joined = source
+        .split('-')
+        .all(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()));
+    let before = match text.word(range.start.wrapping_sub(1)) {
+        "#" | ":" => return is_joined,
+        "." => text.word(range.start.wrapping_sub(2)),
+        word => word,
+    };
+    let calculates = is_listed(
+        "is are was 's be equals equal calculate compute evaluate solve determine find get what of and or than plus minus times \
+         by from to with for add subtract multiply divide sum difference between result value does much",
+        before,
+    );
+    is_joined && before.starts_with(char::is_alphabetic) && !calculates
 }
 
 /// Returns the operator at a token: its length in tokens, its operation and its precedence.

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use serde_json::{Number, Value};
 
+use crate::clock::relative_time;
 use crate::thesaurus::{Term, is_light, is_stop, terms};
 use crate::tokens::{Text, Token, TokenKind};
 
@@ -20,6 +21,8 @@ pub(crate) struct Fact {
     pub(crate) field: Vec<Term>,
     /// The step that produces it.
     pub(crate) step: Option<usize>,
+    /// The seconds after the time that the step returns.
+    pub(crate) offset_seconds: Option<i64>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -33,6 +36,10 @@ pub(crate) enum FactKind {
         is_iso: bool,
     },
     Time,
+    /// A time relative to the present, such as "in 10 minutes".
+    Relative {
+        seconds: i64,
+    },
     /// Capitalised words.
     Name,
     /// Words that match no tool: a whole run of them, or a part between separators.
@@ -91,6 +98,7 @@ impl Fact {
             span,
             field: Vec::new(),
             step: None,
+            offset_seconds: None,
         }
     }
 
@@ -102,7 +110,8 @@ impl Fact {
     /// Creates a fact from a result.
     pub(crate) fn result(text: &str) -> Self {
         let (text, preposition) = (text.to_owned(), String::new());
-        Self { kind: FactKind::Result, text, span: 0..0, preposition, field: Vec::new(), step: None }
+        let (field, step, offset_seconds) = (Vec::new(), None, None);
+        Self { kind: FactKind::Result, text, span: 0..0, preposition, field, step, offset_seconds }
     }
 
     pub(crate) fn overlaps(&self, range: &Range<usize>) -> bool {
@@ -126,6 +135,16 @@ pub(crate) fn literals(text: &Text) -> Vec<Fact> {
     let mut facts = Vec::new();
     let mut at = 0;
     while let Some(token) = text.token(at) {
+        if let Some((number, length, seconds)) = relative_time(text, at) {
+            // For a tool that takes the number itself.
+            let digits = text.token(number.start).map(|token| token.kind.clone());
+            if let Some(TokenKind::Number(digits)) = digits {
+                facts.push(Fact::new(text, number, FactKind::Number(digits)));
+            }
+            facts.push(Fact::new(text, at..at + length, FactKind::Relative { seconds }));
+            at += length;
+            continue;
+        }
         let kind = match &token.kind {
             // The exponent in "m/s^2" is not a value.
             TokenKind::Number(_) if at > 1 && text.word(at - 1) == "^" && !is_number(text, at - 2) => None,
@@ -154,7 +173,7 @@ fn is_number(text: &Text, at: usize) -> bool {
 }
 
 /// Reads `twenty-five`, `two hundred` or `a dozen`, but not the `two` of "two numbers".
-fn number_in_words(text: &Text, start: usize) -> Option<(usize, u64)> {
+pub(crate) fn number_in_words(text: &Text, start: usize) -> Option<(usize, u64)> {
     let (mut total, mut current, mut end) = (0_u64, 0_u64, start);
     'words: loop {
         for part in text.word(end).split('-') {

@@ -8,6 +8,14 @@ use crate::slots::{SlotKind, TextKind};
 /// Returns the score of a fact for a kind of slot and the converted value; no value if it is a pending result.
 pub(crate) fn fit(slot_kind: &SlotKind, fact: &Fact) -> Option<(f64, Option<Value>)> {
     let text = &fact.text;
+    if fact.offset_seconds.is_some() {
+        let score = match slot_kind {
+            SlotKind::Text(TextKind::Time | TextKind::Date { .. }) => 8.0,
+            SlotKind::Text(TextKind::Plain) => 2.0,
+            _ => return None,
+        };
+        return Some((score, Some(fact.text.clone().into()).filter(|_| fact.kind == FactKind::Result)));
+    }
     let (score, value) = match (slot_kind, &fact.kind) {
         (SlotKind::Text(text_kind), FactKind::PendingResult(_)) => {
             return Some((text_score(*text_kind, &FactKind::Result).max(1.0), None));
@@ -72,7 +80,15 @@ fn text_score(text_kind: TextKind, kind: &FactKind) -> f64 {
         (TextKind::Long, FactKind::Phrase { is_whole: true }) => 3.0,
         (TextKind::Plain, FactKind::Phrase { is_whole: false }) => 2.5,
         (TextKind::Mail { .. }, FactKind::Name) => 2.5,
-        (TextKind::Plain, FactKind::Date { .. } | FactKind::Time | FactKind::Url | FactKind::Email) => 2.0,
+        (TextKind::Time | TextKind::Date { .. }, FactKind::Relative { .. }) => 4.0,
+        (
+            TextKind::Plain,
+            FactKind::Date { .. }
+            | FactKind::Relative { .. }
+            | FactKind::Time
+            | FactKind::Url
+            | FactKind::Email,
+        ) => 2.0,
         (TextKind::Formula, FactKind::Phrase { is_whole: true }) => 2.0,
         (TextKind::Plain, FactKind::Result) => 1.5,
         (TextKind::Plain | TextKind::Long, FactKind::Number(_)) => 0.5,
@@ -82,6 +98,7 @@ fn text_score(text_kind: TextKind, kind: &FactKind) -> f64 {
             | FactKind::Speech
             | FactKind::Formula
             | FactKind::Number(_)
+            | FactKind::Relative { .. }
             | FactKind::Result
             | FactKind::PendingResult(_),
         ) => 0.0,

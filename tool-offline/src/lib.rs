@@ -23,6 +23,7 @@
 mod arithmetic;
 mod candidates;
 mod clauses;
+mod clock;
 mod facts;
 mod fill;
 mod fit;
@@ -76,7 +77,7 @@ const NAME: &str = "offline";
 /// assert_eq!(answer.text(), "The square root of the sum of 9 and 16 is 5.0.");
 ///
 /// let answer = agent.ask("Who wrote Hamlet?").await?;
-/// assert_eq!(answer.text(), "I cannot answer that with the tools I have (sum, square_root).");
+/// assert_eq!(answer.text(), "I cannot answer that with the tools I have (sum, square_root); I read English only.");
 /// # Ok(())
 /// # }
 /// ```
@@ -125,7 +126,7 @@ impl ChatModel for OfflineModel {
             Delta::Text(text) => text.split_inclusive(' ').map(|word| Delta::Text(word.to_owned())).collect(),
             other => vec![other],
         });
-        Box::pin(stream::iter(deltas.map(Ok).collect::<Vec<_>>()))
+        ChatStream::new(stream::iter(deltas.map(Ok).collect::<Vec<_>>()))
     }
 
     fn provider_name(&self) -> Option<&str> {

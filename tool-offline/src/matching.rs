@@ -33,6 +33,9 @@ pub(crate) struct Tool<'a> {
     action: Option<Term>,
 }
 
+/// Nouns in names of tools that a question need not contain.
+const GENERIC_NOUNS: &str = "info information details data record";
+
 /// The tools on offer.
 #[derive(Debug)]
 pub(crate) struct Tools<'a>(pub(super) Vec<Tool<'a>>);
@@ -89,6 +92,12 @@ impl<'a> Tool<'a> {
         let mut needed = name_terms.clone();
         if !name_terms.iter().all(is_parameter) {
             needed.retain(|term| !is_parameter(term));
+        }
+        // "Tell me more about the customer" means `get_customer_info`.
+        let generic = terms_in(GENERIC_NOUNS);
+        let is_generic = |term: &Term| generic.iter().any(|noun| noun.stem == term.stem);
+        if !needed.iter().all(is_generic) {
+            needed.retain(|term| !is_generic(term));
         }
         // The verb is the operation in the name, or else the first verb of the description if the name contains it.
         let verb = terms_in(description).into_iter().next();

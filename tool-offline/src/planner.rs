@@ -38,7 +38,7 @@ pub(crate) struct Planner<'a> {
     pub(crate) text: Text,
     /// The values that are recognizable by their form, and the results of chains of operators.
     pub(crate) facts: Vec<Fact>,
-    /// The tokens inside chains of operators.
+    /// The tokens inside chains of operators and relative times.
     pub(crate) chain_ranges: Vec<Range<usize>>,
     steps: Vec<Step>,
     unmatched: Vec<String>,
@@ -49,7 +49,9 @@ pub(crate) struct Planner<'a> {
 pub(crate) fn plan(question: &str, tools: &Tools<'_>, earlier: Option<&str>, must: bool) -> Plan {
     let text = Text::new(question);
     let facts = facts::literals(&text);
-    let (chain_ranges, steps, unmatched) = (Vec::new(), Vec::new(), Vec::new());
+    let relative = facts.iter().filter(|fact| matches!(fact.kind, FactKind::Relative { .. }));
+    let chain_ranges = relative.map(|fact| fact.span.clone()).collect();
+    let (steps, unmatched) = (Vec::new(), Vec::new());
     let mut planner = Planner { tools, text, facts, chain_ranges, steps, unmatched };
     planner.plan_chains();
     let clauses = planner.clauses();
@@ -111,6 +113,7 @@ impl Planner<'_> {
         let range = &clause.range;
         let terms = self.terms(range);
         let mut facts = self.facts_in(range);
+        self.plan_clock(&mut facts);
         // In "the sum of 2 + 3", the operator already is the sum.
         let is_chain = |main: &Mention| {
             facts.iter().filter_map(|fact| self.steps.get(fact.step?)).any(|step| step.tool == main.tool)

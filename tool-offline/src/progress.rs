@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::clock::shift_time;
 use crate::facts::{self, Fact, FactKind};
 use crate::fill::{Filled, fill};
 use crate::matching::{Tool, Tools};
@@ -179,7 +180,13 @@ impl Progress {
         match fact.kind {
             FactKind::PendingResult(step) => match self.states.get(step) {
                 Some(StepState::Done(text)) => {
-                    Fact { kind: FactKind::Result, text: text.clone(), ..fact.clone() }
+                    let shifted = fact.offset_seconds.map(|seconds| shift_time(text, seconds));
+                    let text = match shifted {
+                        // The words themselves, if the result is no time.
+                        Some(shifted) => shifted.unwrap_or_else(|| fact.text.clone()),
+                        None => text.clone(),
+                    };
+                    Fact { kind: FactKind::Result, text, ..fact.clone() }
                 }
                 _ => fact.clone(),
             },

@@ -57,7 +57,7 @@ mod tests {
 
     use crate::reply::respond;
     use crate::tests::tool;
-    use tool_core::model::{AssistantMessage, ChatRequest, ResponseFormat};
+    use tool_core::model::{AssistantMessage, ChatRequest, ResponseFormat, ToolDefinitions};
     use tool_core::{Message, ToolCall, ToolOutput};
 
     /// Returns the answer to a question, after one call if there is a result.
@@ -71,7 +71,7 @@ mod tests {
             .with_tools(
                 [tool("find_user", "Finds a user by name", json!({ "name": "string" }))]
                     .into_iter()
-                    .collect(),
+                    .collect::<ToolDefinitions>(),
             )
             .with_response_format(ResponseFormat::json_schema("answer", schema.clone()));
         let message = respond(&request).message;

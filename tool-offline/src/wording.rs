@@ -7,7 +7,7 @@ use crate::progress::{ExecutedCall, Progress, StepState};
 use crate::tokens::Text;
 
 /// The answer of a model without tools.
-pub(crate) const NO_TOOLS: &str = "I am an offline model without knowledge of my own: give me tools and ask for something that they can do.";
+pub(crate) const NO_TOOLS: &str = "I am an offline model without knowledge of my own: give me tools and ask, in English, for something that they can do.";
 
 /// The number of tools that are named if none fits.
 const MAX_NAMED_TOOLS: usize = 30;
@@ -53,7 +53,11 @@ pub(crate) fn answer(
     let more = if tools.0.len() > MAX_NAMED_TOOLS { ", …" } else { "" };
     match (lines.is_empty(), tools.0.is_empty()) {
         (true, true) => return NO_TOOLS.to_owned(),
-        (true, false) => return format!("I cannot answer that with the tools I have ({names}{more})."),
+        (true, false) => {
+            return format!(
+                "I cannot answer that with the tools I have ({names}{more}); I read English only."
+            );
+        }
         (false, _) => {}
     }
     for part in plan.unmatched.iter().filter(|_| !tools.0.is_empty()) {

@@ -2,20 +2,19 @@
 
 use std::borrow::Cow;
 
-use futures_util::stream::{StreamExt, TryStreamExt, iter};
-use reqwest::Response;
-use reqwest::header::CONTENT_TYPE;
+use futures_util::stream::{TryStreamExt, iter};
+use tool_core::ChatModel;
 use tool_core::model::{ChatRequest, ChatResponse, ChatStream, ModelError};
 
 use crate::body::RequestBody;
-use crate::client::{ApiResponse, Client};
+use crate::client::{ApiResponse, Client, content_type};
 use crate::malformed_call::MalformedCallRetries;
 use crate::retry::Retries;
 use crate::streaming::{self, Assembler, EventError};
 use crate::{Error, ErrorKind};
 
 /// A model behind one API of an endpoint.
-pub(crate) trait Api: Sync {
+pub(crate) trait Api: ChatModel {
     /// The API's path below the base URL.
     const PATH: &'static str;
 
@@ -81,11 +80,11 @@ async fn try_open_stream<'a, A: Api>(
     let response = api.client().send(A::PATH, model, body, "text/event-stream").await?;
     if content_type(&response.inner).is_some_and(|value| value.starts_with("text/event-stream")) {
         let deltas = streaming::deltas(api.client(), response, api.assembler());
-        return Ok(deltas.map_err(ModelError::from).boxed());
+        return Ok(ChatStream::new(deltas.map_err(ModelError::from)));
     }
     // Some servers ignore `stream`, and errors with status 200 are not streamed.
     let response = read_whole(api, response).await?;
-    Ok(iter(response.into_deltas().into_iter().map(Ok)).boxed())
+    Ok(ChatStream::new(iter(response.into_deltas().into_iter().map(Ok))))
 }
 
 /// The attempts to get one reply: the same request again, or one that reports a malformed call to the model.
@@ -93,6 +92,8 @@ struct Attempts<'a, A> {
     api: &'a A,
     malformed_calls: MalformedCallRetries<'a>,
     is_streamed: bool,
+    /// A JSON schema is sent, which the endpoint may not support.
+    sends_json_schema: bool,
     body: RequestBody,
     retries: Retries<'a>,
 }
@@ -101,7 +102,12 @@ impl<'a, A: Api> Attempts<'a, A> {
     fn new(api: &'a A, request: &'a ChatRequest<'a>, is_streamed: bool) -> Result<Self, Error> {
         let body = api.encode(request, is_streamed)?;
         let malformed_calls = MalformedCallRetries::new(request);
-        Ok(Self { api, malformed_calls, is_streamed, body, retries: api.client().start_retries() })
+        // OpenAI's own models support it: their errors are about the schema.
+        let is_openai = matches!(&*api.client().endpoint.name, "openai" | "azure");
+        let sends_json_schema =
+            request.response_format().is_some() && api.supports_response_format() && !is_openai;
+        let retries = api.client().start_retries();
+        Ok(Self { api, malformed_calls, is_streamed, sends_json_schema, body, retries })
     }
 
     fn model(&self) -> &str {
@@ -114,6 +120,7 @@ impl<'a, A: Api> Attempts<'a, A> {
     ///
     /// Returns the error itself if there must be no other attempt.
     async fn prepare_next(&mut self, error: Error) -> Result<(), Error> {
+        let error = error.with_json_schema_sent(self.sends_json_schema);
         if error.kind() != ErrorKind::MalformedToolCall {
             return self.retries.wait(error).await;
         }
@@ -126,19 +133,17 @@ impl<'a, A: Api> Attempts<'a, A> {
 
 async fn read_whole<A: Api>(api: &A, response: ApiResponse) -> Result<ChatResponse, Error> {
     let content_type = content_type(&response.inner);
-    let request_id = response.request_id.clone();
+    let (request_id, url) = (response.request_id.clone(), response.url.clone());
     let body = api.client().read_body(response).await?;
     // Validating first is faster than a lossy conversion, and nearly every body is valid.
     let text = match std::str::from_utf8(&body) {
         Ok(text) => Cow::Borrowed(text),
         Err(_) => String::from_utf8_lossy(&body),
     };
-    api.parse(&text)
-        .map_err(|error| api.client().event_error(error, &text, content_type.as_deref(), request_id))
-}
-
-fn content_type(response: &Response) -> Option<String> {
-    response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).map(str::to_owned)
+    api.parse(&text).map_err(|error| {
+        let error = api.client().event_error(error, &text, content_type.as_deref());
+        error.with_request(api.client().failed_request(&url), request_id)
+    })
 }
 
 #[cfg(test)]

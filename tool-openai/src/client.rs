@@ -11,7 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tool_http::client::{Redactor, read_body, redact_url};
 
 use crate::body::RequestBody;
-use crate::error::ResponseContext;
+use crate::error::{FailedRequest, ResponseContext};
 use crate::retry::{Retries, RetryHeaders, RetryPolicy};
 use crate::streaming::EventError;
 use crate::warning::WarningHook;
@@ -82,36 +82,37 @@ impl Client {
         let request_id = request_id(&response).map(|id| self.redact(&id));
         let status = response.status();
         if status.is_success() {
-            reject_compressed(&response).map_err(|error| error.with_request_id(request_id.clone()))?;
+            reject_compressed(&response)
+                .map_err(|error| error.with_request(self.failed_request(&url), request_id.clone()))?;
             return Ok(ApiResponse { inner: response, url, request_id, _permit: permit });
         }
         if status.is_redirection() {
             let location = response.headers().get("location").and_then(|value| value.to_str().ok());
             let location = location.filter(|location| !location.trim().is_empty());
             let location = self.redact(location.unwrap_or("an unknown location"));
-            return Err(Error::redirected(status, &location).with_request_id(request_id));
+            let error = Error::redirected(status, &location);
+            return Err(error.with_request(self.failed_request(&url), request_id));
         }
         let context = ResponseContext {
             status: Some(status),
-            request_id,
+            content_type: content_type(&response),
             retry: RetryHeaders::from_headers(response.headers()),
             lacks_key: !["authorization", "api-key"].iter().any(|name| self.headers.contains_key(*name)),
         };
         let body = read_body(response, MAX_ERROR_BODY_BYTES).await.map(|body| body.bytes).unwrap_or_default();
-        Err(self.api_error(&body, context))
+        Err(self.api_error(&body, context).with_request(self.failed_request(&url), request_id))
     }
 
     /// Reads the whole body of a response.
     pub(crate) async fn read_body(&self, response: ApiResponse) -> Result<Bytes, Error> {
         let ApiResponse { inner, url, request_id, _permit } = response;
         let body = read_body(inner, MAX_BODY_BYTES).await;
-        let body = body.map_err(|error| Error::transport(&url, error).with_request_id(request_id.clone()))?;
-        if body.is_truncated {
-            let error =
-                Error::invalid_response(format!("the response is longer than {MAX_BODY_BYTES} bytes"));
-            return Err(error.with_request_id(request_id));
-        }
-        Ok(body.bytes)
+        let error = match body {
+            Ok(body) if !body.is_truncated => return Ok(body.bytes),
+            Ok(_) => Error::invalid_response(format!("the response is longer than {MAX_BODY_BYTES} bytes")),
+            Err(error) => Error::transport(&url, error),
+        };
+        Err(error.with_request(self.failed_request(&url), request_id))
     }
 
     /// Returns the error that a body reports, without secrets.
@@ -120,22 +121,25 @@ impl Client {
     }
 
     /// Returns the error for a text that could not be turned into a response.
-    pub(crate) fn event_error(
-        &self,
-        error: EventError,
-        text: &str,
-        content_type: Option<&str>,
-        request_id: Option<String>,
-    ) -> Error {
-        let error = match error {
+    pub(crate) fn event_error(&self, error: EventError, text: &str, content_type: Option<&str>) -> Error {
+        match error {
             EventError::Api(json) => self.api_error(json.as_bytes(), ResponseContext::default()),
             EventError::Empty => Error::empty(),
             EventError::Aborted(reason) => Error::incomplete(Some(Error::aborted(self.redact(&reason)))),
             EventError::Malformed(reason) => {
                 Error::malformed(content_type, &self.redact(text), &self.redact(&reason))
             }
-        };
-        error.with_request_id(request_id)
+        }
+    }
+
+    /// Describes a request to this URL for an error.
+    pub(crate) fn failed_request(&self, url: &Url) -> FailedRequest {
+        // Some providers, such as DeepSeek, have no version in their base URL.
+        let lacks_version = self.base_url.path() == "/"
+            && self.endpoint.base_url.trim_end_matches('/') != self.base_url.as_str().trim_end_matches('/');
+        let versioned_base_url =
+            lacks_version.then(|| format!("{}/v1", redact_url(&self.base_url).trim_end_matches('/')));
+        FailedRequest { url: redact_url(url), versioned_base_url }
     }
 
     /// Replaces secrets in a text of the server.
@@ -188,6 +192,11 @@ pub(crate) fn without_user_info(text: &str) -> String {
     let (scheme, rest) = text.split_at(text.find("//").map_or(0, |start| start + 2));
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     format!("{scheme}{}{path}", authority.rsplit('@').next().unwrap_or_default())
+}
+
+/// Returns the content type of a response.
+pub(crate) fn content_type(response: &Response) -> Option<String> {
+    response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).map(str::to_owned)
 }
 
 fn request_id(response: &Response) -> Option<String> {

@@ -24,6 +24,7 @@
 //! | [`ChatCompletions`] | a model that uses the Chat Completions API, which every endpoint supports |
 //! | [`Responses`] | a model that uses the Responses API |
 //! | [`Endpoint`] | the differences between providers, with constructors for the known ones |
+//! | [`chat_completions_tool`], [`responses_tool`] | a tool's definition as the API writes it |
 //! | [`Error`], [`ErrorKind`] | errors of endpoints |
 //! | `server` (feature `server`) | a model, or an agent with its tools, as an OpenAI-compatible endpoint |
 //!
@@ -106,4 +107,5 @@ pub use self::endpoint::{AuthScheme, CallIdFormat, Endpoint, ReasoningReplay};
 pub use self::error::{Error, ErrorKind};
 pub use self::responses::Responses;
 pub use self::retry::{Retry, RetryBudget};
+pub use self::tools::{chat_completions_tool, chat_completions_tools, responses_tool, responses_tools};
 pub use self::warning::Warning;

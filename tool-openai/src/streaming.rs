@@ -159,7 +159,10 @@ impl<A: Assembler> Deltas<'_, A> {
         }
         match self.outcome(end, assembler) {
             Ok(response) => self.ready.push_back(Delta::Done(response)),
-            Err(error) => self.failure = Some(error.with_request_id(self.request_id.clone())),
+            Err(error) => {
+                let request = self.client.failed_request(&self.url);
+                self.failure = Some(error.with_request(request, self.request_id.clone()));
+            }
         }
     }
 
@@ -176,8 +179,7 @@ impl<A: Assembler> Deltas<'_, A> {
                 Err(Error::incomplete(cause).with_partial(assembler.finish()))
             }
             StreamEnd::Failed(error, data) => {
-                let request_id = self.request_id.clone();
-                let error = self.client.event_error(error, &data, Some("text/event-stream"), request_id);
+                let error = self.client.event_error(error, &data, Some("text/event-stream"));
                 Err(error.with_partial(assembler.finish()))
             }
         }

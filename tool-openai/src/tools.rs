@@ -58,6 +58,95 @@ impl EncodingCache {
     }
 }
 
+/// Returns a tool as the Chat Completions API writes it, for a request that this crate does not send. A definition in
+/// [strict form](ToolDefinition::into_strict) is strict in the API.
+///
+/// ```
+/// use serde_json::json;
+/// use tool_core::{tool, tools};
+///
+/// /// Sums two numbers.
+/// #[tool]
+/// fn sum(a: f64, b: f64) -> f64 {
+///     a + b
+/// }
+///
+/// let definition = tools![sum].definitions()[0].clone().into_strict()?;
+/// let expected = json!({
+///     "type": "function",
+///     "function": {
+///         "name": "sum",
+///         "description": "Sums two numbers.",
+///         "parameters": {
+///             "type": "object",
+///             "properties": { "a": { "type": "number" }, "b": { "type": "number" } },
+///             "required": ["a", "b"],
+///             "additionalProperties": false,
+///         },
+///         "strict": true,
+///     },
+/// });
+/// assert_eq!(tool_openai::chat_completions_tool(&definition)?, expected);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+///
+/// Returns an error if the API does not accept the tool, for example because of its name.
+pub fn chat_completions_tool(definition: &ToolDefinition) -> Result<Value, Error> {
+    tool_value(ToolFormat::Nested, definition)
+}
+
+/// Returns a tool as the Responses API writes it, like [`chat_completions_tool`].
+///
+/// # Errors
+///
+/// Returns an error if the API does not accept the tool, for example because of its name.
+pub fn responses_tool(definition: &ToolDefinition) -> Result<Value, Error> {
+    tool_value(ToolFormat::Flat, definition)
+}
+
+/// Returns the array of tools as the Chat Completions API writes it, of a [`&ToolSet`](tool_core::ToolSet) or
+/// [`ToolDefinitions`]; see [`chat_completions_tool`].
+///
+/// ```
+/// use tool_core::{tool, tools};
+///
+/// #[tool("Returns the time")]
+/// fn now() -> String {
+///     "noon".into()
+/// }
+///
+/// let json = tool_openai::chat_completions_tools(&tools![now])?;
+/// assert_eq!(json[0]["function"]["name"], "now");
+/// # Ok::<_, tool_openai::Error>(())
+/// ```
+///
+/// # Errors
+///
+/// Returns an error if the API does not accept the tools, for example because of a name or of their number.
+pub fn chat_completions_tools(tools: impl Into<ToolDefinitions>) -> Result<Value, Error> {
+    tool_values(ToolFormat::Nested, &tools.into())
+}
+
+/// Returns the array of tools as the Responses API writes it, like [`chat_completions_tools`].
+///
+/// # Errors
+///
+/// Returns an error if the API does not accept the tools, for example because of a name or of their number.
+pub fn responses_tools(tools: impl Into<ToolDefinitions>) -> Result<Value, Error> {
+    tool_values(ToolFormat::Flat, &tools.into())
+}
+
+fn tool_value(format: ToolFormat, definition: &ToolDefinition) -> Result<Value, Error> {
+    Ok(tool_values(format, std::slice::from_ref(definition))?[0].take())
+}
+
+fn tool_values(format: ToolFormat, definitions: &[ToolDefinition]) -> Result<Value, Error> {
+    let json = Rules::new(format, &Endpoint::openai()).encode(definitions, None).map_err(Error::request)?;
+    serde_json::from_str(&json).map_err(|error| Error::request(format!("could not read the tools: {error}")))
+}
+
 /// Returns the tools to offer: all of them, unless one is chosen by name and the endpoint does not support that.
 pub(crate) fn offered<'a>(request: &'a ChatRequest<'_>, endpoint: &Endpoint) -> Cow<'a, ToolDefinitions> {
     match request.tool_choice() {
@@ -79,14 +168,7 @@ pub(crate) fn encode(
     if definitions.is_empty() {
         return Ok(None);
     }
-    let rules = Rules {
-        format,
-        supports_strict: endpoint.supports_strict,
-        names_start_with_letter: endpoint.tool_names_start_with_letter,
-        requires_plain_parameters: endpoint.requires_plain_parameters,
-        max_tools: endpoint.max_tools,
-        max_description_chars: endpoint.max_description_chars,
-    };
+    let rules = Rules::new(format, endpoint);
     let cache = definitions.encoded(|_| EncodingCache::default());
     let encoded = match cache.find(&rules) {
         Some(encoded) => encoded,
@@ -112,6 +194,17 @@ impl AsRef<str> for ToolsJson {
 }
 
 impl Rules {
+    fn new(format: ToolFormat, endpoint: &Endpoint) -> Self {
+        Self {
+            format,
+            supports_strict: endpoint.supports_strict,
+            names_start_with_letter: endpoint.tool_names_start_with_letter,
+            requires_plain_parameters: endpoint.requires_plain_parameters,
+            max_tools: endpoint.max_tools,
+            max_description_chars: endpoint.max_description_chars,
+        }
+    }
+
     fn encode(
         &self,
         definitions: &[ToolDefinition],

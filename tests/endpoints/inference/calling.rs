@@ -70,9 +70,10 @@ async fn a_required_call_occurs() {
 async fn a_tool_chosen_by_name_is_called() {
     let model = model();
     for seed in 0..4 {
-        let tools = tools().iter().filter(|tool| tool.name() == "switch_lamp").cloned().collect();
+        let chosen =
+            tools().iter().filter(|tool| tool.name() == "switch_lamp").cloned().collect::<ToolDefinitions>();
         let choice = ToolChoice::Tool("switch_lamp".into());
-        let request = request(seed).with_tools(tools).with_tool_choice(choice);
+        let request = request(seed).with_tools(chosen).with_tool_choice(choice);
         let response = ask_both_ways(&model, &request).await;
         assert_eq!(response.finish_reason, FinishReason::ToolCalls);
         check(&request, &response);

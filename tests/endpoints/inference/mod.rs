@@ -13,7 +13,6 @@ mod server;
 use std::env;
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use tool_core::model::{ChatRequest, ChatResponse, Delta};
 use tool_core::{ChatModel, Message, ModelOptions};
 use tool_openai::{ChatCompletions, Endpoint, OpenAi, OpenAiBuilder};

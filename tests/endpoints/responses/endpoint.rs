@@ -1,6 +1,5 @@
 //! Sends requests to an endpoint with given answers, and inspects the requests that it receives.
 
-use futures_util::StreamExt;
 use serde_json::Value;
 use tool_core::ChatModel;
 use tool_core::model::{ChatRequest, ChatResponse, Delta, ModelError};

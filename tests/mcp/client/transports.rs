@@ -368,7 +368,7 @@ async fn an_invalid_response_over_http_fails_immediately() {
         (
             "garbage of another type",
             |_, _| response("text/html", "<html>"),
-            "is not a valid protocol message",
+            "it is HTML and not a protocol message; check the URL of the server",
         ),
         ("nothing", |_, _| response("application/json", ""), "is not a valid protocol message"),
         ("large", |_, large| response("application/json", large), "is larger than 16777216 bytes"),

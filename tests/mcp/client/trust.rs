@@ -78,6 +78,57 @@ async fn every_tool_needs_approval_unless_the_author_trusts_it() {
     assert!(matches!(error.kind(), RunErrorKind::ApprovalNeeded), "{error}");
 }
 
+/// The error of a call that waits names the cause and the way out.
+#[tokio::test]
+async fn a_waiting_call_states_why_it_needs_approval() {
+    let table: [(Configure, &str, &str); 5] = [
+        (
+            |server| server,
+            "reads",
+            "the MCP server `notes` states that `reads` is harmless, but is not trusted: use `McpServer::approved([\"reads\"])` or \
+             `McpServer::trust_annotations`",
+        ),
+        (
+            |server| server,
+            "plain",
+            "the MCP server `notes` does not state that `plain` is harmless: if it is, use `McpServer::approved([\"plain\"])`",
+        ),
+        (
+            McpServer::trust_annotations,
+            "destroys",
+            "the MCP server `notes` does not state that `destroys` is harmless: if it is, use \
+             `McpServer::approved([\"destroys\"])`",
+        ),
+        (
+            |server| server.needs_approval(|_| true),
+            "reads",
+            "the rule `McpServer::needs_approval` of the MCP server `notes` asks for approval of `reads`: change it, or use \
+             `approved([\"reads\"])`",
+        ),
+        // By the name that the server gives the tool.
+        (
+            |server| server,
+            "notes_sends",
+            "the MCP server `notes` does not state that `sends` is harmless: if it is, use `McpServer::approved([\"sends\"])`",
+        ),
+    ];
+    for (configure, name, expected) in table {
+        let model = ScriptedModel::new().calls(name, "{}").says("Done.");
+        let tools = configure(server_with_all_annotations().name("notes")).connect().await.unwrap();
+        let prefix = if name.starts_with("notes_") { "notes_" } else { "" };
+        let agent = Agent::builder(model).tool_provider(tools.prefix(prefix)).build().unwrap();
+        let error = agent.ask("Go").await.unwrap_err();
+        let head = format!(
+            "calls await approval: `{name}`; store `into_run()`, call `resolve_approval` for each of `awaiting_approval()`, and \
+             `resume` the run; "
+        );
+        assert_eq!(error.to_string(), head.clone() + expected);
+        // It is found again for a run that was stored meanwhile.
+        let run = serde_json::from_str(&serde_json::to_string(error.run()).unwrap()).unwrap();
+        assert_eq!(agent.resume(run).await.unwrap_err().to_string(), head + expected);
+    }
+}
+
 #[tokio::test]
 async fn the_server_reports_a_tool_that_no_longer_exists() {
     let listings = Arc::new(AtomicUsize::new(0));

@@ -137,7 +137,7 @@ impl ChatModel for BreaksOff {
     fn stream<'a>(&'a self, _: &'a ChatRequest<'_>) -> ChatStream<'a> {
         let started = ["It is", " a"].map(|text| Ok(Delta::Text(text.into())));
         let end = self.0.map(|why| Err(ModelError::new(why)));
-        Box::pin(stream::iter(started).chain(stream::iter(end)))
+        ChatStream::new(stream::iter(started).chain(stream::iter(end)))
     }
 }
 

@@ -15,7 +15,7 @@ use crate::content::Content;
 use crate::model::{ConversationId, Message, ModelOptions, ResponseFormat};
 use crate::run::{Answer, Run, RunError, RunLimits};
 use crate::tool::ToolContext;
-use crate::toolset::{ToolSet, ToolSetError};
+use crate::toolset::{IntoToolSet, ToolSet, ToolSetError};
 
 /// One question to an agent. Await it or [`stream`](Self::stream) it; dropping the future or the stream cancels the run.
 #[must_use = "no request is sent until it is awaited or streamed"]
@@ -101,7 +101,7 @@ impl Ask {
     ///
     /// If one of them has the name of another tool of the agent, or of a tool that undoes others, the run returns at once with
     /// [`RunErrorKind::Tools`](crate::RunErrorKind::Tools).
-    pub fn tools(mut self, tools: impl Into<ToolSet>) -> Self {
+    pub fn tools(mut self, tools: impl IntoToolSet) -> Self {
         self.tools = self.tools.and_then(|earlier| earlier.union(tools));
         self
     }

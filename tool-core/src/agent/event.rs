@@ -25,7 +25,7 @@ pub enum Event {
         /// The number of messages in the request.
         messages: usize,
     },
-    /// A delta of the model's text.
+    /// A delta of the model's text, or the text that tools [return directly](crate::model::ReturnDirect).
     Text(String),
     /// A delta of the model's reasoning, if the provider sends it.
     Reasoning(String),

@@ -1,8 +1,10 @@
 //! The trait that a provider implements.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use futures_util::Stream;
 use futures_util::stream::{self, StreamExt};
@@ -13,7 +15,59 @@ use crate::model::{ChatRequest, ChatResponse, Delta, ModelError};
 pub type ModelFuture<'a> = Pin<Box<dyn Future<Output = Result<ChatResponse, ModelError>> + Send + 'a>>;
 
 /// The stream returned by [`ChatModel::stream`].
-pub type ChatStream<'a> = Pin<Box<dyn Stream<Item = Result<Delta, ModelError>> + Send + 'a>>;
+///
+/// ```
+/// use tool_core::ChatModel;
+/// use tool_core::model::{ChatRequest, ChatResponse, Delta, ModelError};
+///
+/// async fn print(model: &dyn ChatModel, request: &ChatRequest<'_>) -> Result<Option<ChatResponse>, ModelError> {
+///     let mut deltas = model.stream(request);
+///     while let Some(delta) = deltas.next().await {
+///         match delta? {
+///             Delta::Text(text) => print!("{text}"),
+///             Delta::Done(response) => return Ok(Some(response)),
+///             _ => {}
+///         }
+///     }
+///     Ok(None)
+/// }
+/// ```
+#[must_use = "a stream does nothing unless it is polled"]
+pub struct ChatStream<'a>(Pin<Box<dyn Stream<Item = Result<Delta, ModelError>> + Send + 'a>>);
+
+impl<'a> ChatStream<'a> {
+    /// Creates the stream that a model returns.
+    pub fn new(deltas: impl Stream<Item = Result<Delta, ModelError>> + Send + 'a) -> Self {
+        Self(Box::pin(deltas))
+    }
+
+    /// Returns the next delta, or `None` after the last one. Like `StreamExt::next`, without the import.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`ModelError`] if the model cannot be reached, rejects the request, or stops before the response is complete.
+    pub async fn next(&mut self) -> Option<Result<Delta, ModelError>> {
+        self.0.next().await
+    }
+}
+
+impl Stream for ChatStream<'_> {
+    type Item = Result<Delta, ModelError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.as_mut().poll_next(context)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.0.size_hint()
+    }
+}
+
+impl fmt::Debug for ChatStream<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChatStream").finish_non_exhaustive()
+    }
+}
 
 /// A chat model.
 ///
@@ -67,7 +121,7 @@ pub trait ChatModel: Send + Sync {
             };
             stream::iter(deltas)
         };
-        Box::pin(stream::once(deltas).flatten())
+        ChatStream::new(stream::once(deltas).flatten())
     }
 
     /// Returns `true` if the model supports the request's [response format](ChatRequest::response_format). Other models

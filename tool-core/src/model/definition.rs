@@ -24,6 +24,9 @@ pub struct ToolDefinition {
     policy: ToolPolicy,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     undo: Option<String>,
+    /// Not serialized, because an approval is bound to the serialized form.
+    #[serde(skip)]
+    approval_reason: Option<Arc<str>>,
     #[serde(default, rename = "strict", skip_serializing_if = "std::ops::Not::not")]
     is_strict: bool,
     /// The error of creating the strict form, if one was requested.
@@ -168,6 +171,7 @@ impl ToolDefinition {
             parameters,
             policy: ToolPolicy::DEFAULT,
             undo: None,
+            approval_reason: None,
             is_strict: false,
             strict_error: None,
         }
@@ -264,6 +268,20 @@ impl ToolDefinition {
     #[must_use]
     pub fn policy(&self) -> ToolPolicy {
         self.policy
+    }
+
+    /// Returns this definition with the reason why its calls [need approval](ToolPolicy::needs_approval), and the way to avoid
+    /// that. The error of a run whose calls await approval contains it.
+    #[must_use]
+    pub fn with_approval_reason(mut self, reason: impl Into<Arc<str>>) -> Self {
+        self.approval_reason = Some(reason.into());
+        self
+    }
+
+    /// Returns the reason why its calls need approval, if they do and the reason is known.
+    #[must_use]
+    pub fn approval_reason(&self) -> Option<&str> {
+        self.approval_reason.as_deref().filter(|_| self.policy.needs_approval)
     }
 
     /// Returns this definition with the name of the tool that undoes its calls. If a run fails, its executed calls are
@@ -380,6 +398,12 @@ impl FromIterator<ToolDefinition> for ToolDefinitions {
     fn from_iter<I: IntoIterator<Item = ToolDefinition>>(definitions: I) -> Self {
         let list = definitions.into_iter().collect();
         Self(Arc::new(Shared { list, encodings: Mutex::default() }))
+    }
+}
+
+impl From<&ToolDefinitions> for ToolDefinitions {
+    fn from(definitions: &ToolDefinitions) -> Self {
+        definitions.clone()
     }
 }
 

@@ -15,6 +15,9 @@ use crate::model::ProviderData;
 /// let conversation = [Message::system("Be brief."), Message::user("What is 2 + 2?")];
 /// assert_eq!(conversation[1].text(), "What is 2 + 2?");
 /// ```
+///
+/// `Debug` shows only sizes, because conversations are private. To read one, use [`text`](Self::text) or a
+/// [`Transcript`](crate::transcript::Transcript).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "role", content = "message", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -48,6 +51,20 @@ impl Message {
         Self::Assistant(AssistantMessage::text(text))
     }
 
+    /// Creates the result of a successful call, the text that the model reads. [`Message::tool`] creates it from the output
+    /// or the error of a call.
+    ///
+    /// ```
+    /// use tool_core::{Message, ToolCall};
+    ///
+    /// let call = ToolCall::new("call_1", "sum", r#"{"a": 2, "b": 40}"#);
+    /// assert_eq!(Message::tool_text(&call, "42").text(), "42");
+    /// ```
+    #[must_use]
+    pub fn tool_text(call: &ToolCall, text: impl Into<String>) -> Self {
+        Self::Tool(ToolMessage::new(&*call.id, &*call.name, text.into()))
+    }
+
     /// Returns the message if it is from the model.
     #[must_use]
     pub fn as_assistant(&self) -> Option<&AssistantMessage> {
@@ -65,6 +82,12 @@ impl Message {
             Self::Assistant(message) => (&*message.text).into(),
             Self::Tool(message) => message.content.text(),
         }
+    }
+}
+
+impl From<AssistantMessage> for Message {
+    fn from(message: AssistantMessage) -> Self {
+        Self::Assistant(message)
     }
 }
 
@@ -130,6 +153,14 @@ impl fmt::Debug for AssistantMessage {
 }
 
 /// A tool call that the model requests.
+///
+/// `Display` writes the name and the arguments on one line, for people who are allowed to see them. `Debug` omits the
+/// arguments.
+///
+/// ```
+/// let call = tool_core::ToolCall::new("call_1", "sum", r#"{"a":1,"b":2}"#);
+/// assert_eq!(call.to_string(), r#"sum {"a":1,"b":2}"#);
+/// ```
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ToolCall {
@@ -160,7 +191,7 @@ impl ToolCall {
     }
 }
 
-/// Omits the arguments, which can contain secrets.
+/// Omits the arguments, which can contain secrets; `Display` writes them.
 impl fmt::Debug for ToolCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ToolCall")

@@ -1,4 +1,30 @@
 //! The vocabulary of models: messages, requests, responses, and the trait that a provider implements.
+//!
+//! # Without an agent
+//!
+//! An [`Agent`](crate::Agent) adds limits, approval, retries, memory and events to this loop, which is all that tool calling
+//! needs:
+//!
+//! ```
+//! use tool_core::model::{ChatRequest, ModelError};
+//! use tool_core::{ChatModel, Message, ToolContext, ToolSet};
+//!
+//! async fn ask(model: &dyn ChatModel, tools: &ToolSet, question: &str) -> Result<String, ModelError> {
+//!     let mut messages = vec![Message::user(question)];
+//!     loop {
+//!         let request = ChatRequest::borrowing(&messages).with_tools(tools);
+//!         let reply = model.chat(&request).await?.message;
+//!         messages.push(Message::from(reply.clone()));
+//!         if reply.tool_calls.is_empty() {
+//!             return Ok(reply.text);
+//!         }
+//!         for call in reply.tool_calls {
+//!             let execution = tools.execute(call, &ToolContext::new()).await;
+//!             messages.push(Message::from(&execution));
+//!         }
+//!     }
+//! }
+//! ```
 
 mod cache;
 mod chat_model;

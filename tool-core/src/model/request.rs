@@ -92,10 +92,10 @@ impl<'a> ChatRequest<'a> {
         }
     }
 
-    /// Sets the tools that the model can call.
+    /// Sets the tools that the model can call: [`ToolDefinitions`] or a [`&ToolSet`](crate::ToolSet).
     #[must_use]
-    pub fn with_tools(mut self, tools: ToolDefinitions) -> Self {
-        self.tools = tools;
+    pub fn with_tools(mut self, tools: impl Into<ToolDefinitions>) -> Self {
+        self.tools = tools.into();
         self
     }
 

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use futures_channel::mpsc;
-use futures_util::{SinkExt, StreamExt};
+use futures_util::SinkExt;
 
 use super::conversation::{TextConversation, append_user_text, has_tools};
 use super::error::Problem;

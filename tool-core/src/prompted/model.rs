@@ -127,7 +127,7 @@ impl<M: ChatModel> ChatModel for PromptedTools<M> {
             let _ = sender.send(outcome).await;
         };
         let driver = stream::once(driver).filter_map(|()| ready(None));
-        Box::pin(stream::select(deltas, driver))
+        ChatStream::new(stream::select(deltas, driver))
     }
 
     fn supports_response_format(&self) -> bool {

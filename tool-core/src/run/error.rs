@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-use crate::model::{Message, ModelError, ToolCall};
+use crate::model::{Message, ModelError, ToolCall, ToolDefinition};
 use crate::run::{Run, StepError, StopReason};
 use crate::tool::ToolExecution;
 use crate::toolset::MissingContext;
@@ -40,6 +40,8 @@ use crate::transcript::Transcript;
 pub struct RunError {
     kind: RunErrorKind,
     run: Box<Run>,
+    /// The reasons why calls need approval, and the ways to avoid that.
+    approval_reasons: Vec<String>,
 }
 
 /// The kind of a [`RunError`], with the underlying error.
@@ -86,7 +88,18 @@ impl RunErrorKind {
 
 impl RunError {
     pub(crate) fn new(kind: RunErrorKind, run: Run) -> Self {
-        Self { kind, run: Box::new(run) }
+        Self { kind, run: Box::new(run), approval_reasons: Vec::new() }
+    }
+
+    /// Adds the reasons of the definitions whose calls await approval.
+    pub(crate) fn with_approval_reasons(mut self, tools: &[ToolDefinition]) -> Self {
+        if matches!(self.kind, RunErrorKind::ApprovalNeeded) {
+            let awaits =
+                |tool: &&ToolDefinition| self.awaiting_approval().any(|call| call.name == tool.name());
+            let reasons = tools.iter().filter(awaits).filter_map(ToolDefinition::approval_reason);
+            self.approval_reasons = reasons.map(str::to_owned).collect();
+        }
+        self
     }
 
     /// Returns the kind of the error, with the underlying error.
@@ -162,7 +175,8 @@ impl fmt::Display for RunError {
                     "calls await approval: {}; store `into_run()`, call `resolve_approval` for each of \
                      `awaiting_approval()`, and `resume` the run",
                     names(self.awaiting_approval())
-                )
+                )?;
+                self.approval_reasons.iter().try_for_each(|reason| write!(f, "; {reason}"))
             }
             RunErrorKind::ResultsNeeded => {
                 write!(
@@ -187,11 +201,12 @@ impl fmt::Display for RunError {
     }
 }
 
-/// The message and its sources, so that a `main` that returns the error prints it readably.
+/// The message and its sources, so that a `main` that returns the error prints it readably. The message of a run that a tool
+/// ended contains them already.
 impl fmt::Debug for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}")?;
-        let mut source = self.source();
+        let mut source = self.source().filter(|_| !matches!(self.kind, RunErrorKind::Stopped(_)));
         while let Some(error) = source {
             write!(f, ": {error}")?;
             source = error.source();
@@ -201,11 +216,15 @@ impl fmt::Debug for RunError {
 }
 
 impl Error for RunError {
-    /// Skips the underlying error, because `Display` includes its text.
+    /// Returns the source of the underlying error, which `Display` includes; if a [tool](StopReason::ToolFailed) ended the run,
+    /// the error that the tool returned.
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match &self.kind {
             RunErrorKind::Model(error) => error.source(),
             RunErrorKind::Tools { error, .. } | RunErrorKind::Store(error) => error.source(),
+            RunErrorKind::Stopped(StopReason::ToolFailed { error, .. }) => {
+                error.failure().map(|failure| failure as _)
+            }
             _ => None,
         }
     }

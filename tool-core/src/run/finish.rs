@@ -97,6 +97,11 @@ impl Run {
         }
     }
 
+    /// Returns the text of the answer if it is the output of tools and not a reply of the model.
+    pub(crate) fn returned_text(&self) -> Option<String> {
+        self.answer_text().filter(|_| matches!(self.stage, Stage::Returned(_)))
+    }
+
     /// Returns `true` if the call was open when the run stopped. It has a result that says so and takes no other.
     pub(crate) fn is_abandoned(&self, call_id: &str) -> bool {
         let has_stopped = matches!(self.stage, Stage::Undoing(_) | Stage::Ended(_));

@@ -100,7 +100,7 @@ impl fmt::Debug for StopReason {
             Self::RepeatedCall(tool) => f.debug_tuple("RepeatedCall").field(tool).finish(),
             Self::Truncated(reason) => f.debug_tuple("Truncated").field(reason).finish(),
             Self::ToolFailed { tool, error } => {
-                f.debug_struct("ToolFailed").field("tool", tool).field("error", error).finish()
+                f.debug_struct("ToolFailed").field("tool", tool).field("error", &error.kind()).finish()
             }
             Self::WrongAnswer(why) => write!(f, "WrongAnswer({} bytes)", why.len()),
             Self::Refused(refusal) => write!(f, "Refused({} bytes)", refusal.len()),

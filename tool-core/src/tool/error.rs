@@ -248,10 +248,17 @@ impl fmt::Display for ToolError {
     }
 }
 
-/// Omits the message: it can quote an argument, which can be secret.
+/// Shows the text, except that of [invalid arguments](ToolErrorKind::InvalidArguments), which quotes them: arguments can be
+/// secret. `Display` writes it.
 impl fmt::Debug for ToolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ToolError({:?}, {} bytes)", self.0.kind, self.0.message.len())
+        let kind = self.0.kind;
+        match kind {
+            ToolErrorKind::InvalidArguments => {
+                write!(f, "ToolError({kind:?}, {} bytes)", self.0.message.len())
+            }
+            _ => write!(f, "ToolError({kind:?}: {})", self.0.message),
+        }
     }
 }
 

@@ -11,7 +11,20 @@ use crate::tool::timing::{micros, micros_since_epoch};
 use crate::tool::{ToolError, ToolErrorKind, ToolOutput, write_outcome};
 
 /// The record of a call and its outcome.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+///
+/// `Display` writes both on one line, for people who are allowed to see arguments and outputs. `Debug` omits them.
+///
+/// ```
+/// use tool_core::tool::ToolExecution;
+/// use tool_core::{ToolCall, ToolError, ToolOutput};
+///
+/// let call = ToolCall::new("call_1", "sum", r#"{"a":1,"b":2}"#);
+/// let execution = ToolExecution::new(call.clone(), Ok(ToolOutput::text("3")));
+/// assert_eq!(execution.to_string(), r#"sum {"a":1,"b":2} returns: 3"#);
+/// let execution = ToolExecution::new(call, Err(ToolError::failed("no adder")));
+/// assert_eq!(execution.to_string(), r#"sum {"a":1,"b":2} fails: no adder"#);
+/// ```
+#[derive(Clone, Serialize, Deserialize)]
 pub struct ToolExecution {
     pub(crate) call: ToolCall,
     #[serde(serialize_with = "write_outcome")]
@@ -86,6 +99,17 @@ pub(crate) struct ExecutionMetadata {
     /// An earlier attempt or a replaced outcome leaves it unknown whether the call had its effect.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_uncertain: bool,
+}
+
+/// Omits arguments, the output and the text of an error, which can be secret; `Display` writes them.
+impl fmt::Debug for ToolExecution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ToolExecution")
+            .field("call", &self.call)
+            .field("outcome", &self.outcome.as_ref().map_err(ToolError::kind))
+            .field("metadata", &self.metadata)
+            .finish()
+    }
 }
 
 /// Omits arguments, which can be secret.

@@ -2,7 +2,14 @@
 
 use crate::content::Content;
 use crate::model::{Message, ToolCall, ToolMessage};
-use crate::tool::{ToolError, ToolOutput};
+use crate::tool::{ToolError, ToolExecution, ToolOutput};
+
+/// Creates the message that reports the outcome of an executed call to the model, like [`Message::tool`].
+impl From<&ToolExecution> for Message {
+    fn from(execution: &ToolExecution) -> Self {
+        Self::tool(execution.call(), execution.result())
+    }
+}
 
 impl Message {
     /// Creates the message that reports a call's output, or the text of its error, to the model.

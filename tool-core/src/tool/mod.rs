@@ -78,6 +78,12 @@ pub(crate) mod private {
 /// let dice = Dice { definition: ToolDefinition::new("roll").with_description("Rolls a die") };
 /// assert_eq!(dice.definition().name(), "roll");
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a tool",
+    label = "does not implement `Tool`",
+    note = "`#[tool]` functions are passed in a list: `.tools(tools![sum])`; a toolbox is passed as a value: `.tools(Calculator::new())`",
+    note = "a closure becomes a tool with `FunctionTool::new(\"name\", closure)`"
+)]
 pub trait Tool: Send + Sync {
     /// Returns the definition that is sent to the model.
     fn definition(&self) -> &ToolDefinition;

@@ -55,19 +55,29 @@ impl ToolSet {
                 missing.push((tool.definition().name().to_owned(), types));
             }
         }
-        (!missing.is_empty()).then_some(MissingContext(missing))
+        (!missing.is_empty()).then(|| MissingContext { missing, provided: context.type_names() })
     }
 }
 
-/// The error of a context that lacks values that tools need. It lists each of these tools with the missing types.
+/// The error of a context that lacks values that tools need. It lists each of these tools with the missing types, and the types
+/// that the context has.
 #[derive(Clone, PartialEq, Eq)]
-pub struct MissingContext(Vec<(String, Vec<&'static str>)>);
+pub struct MissingContext {
+    missing: Vec<(String, Vec<&'static str>)>,
+    provided: Vec<&'static str>,
+}
 
 impl MissingContext {
     /// Returns an iterator over the tools that lack a value, in the order of their set, with the names of the missing
     /// types.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &[&'static str])> {
-        self.0.iter().map(|(tool, types)| (&**tool, &**types))
+        self.missing.iter().map(|(tool, types)| (&**tool, &**types))
+    }
+
+    /// Returns the names of the types that the application provided, in alphabetical order.
+    #[must_use]
+    pub fn provided(&self) -> &[&'static str] {
+        &self.provided
     }
 }
 
@@ -79,17 +89,27 @@ impl fmt::Display for MissingContext {
         for (position, (tool, types)) in self.iter().enumerate() {
             let comma = if position > 0 { ", " } else { "" };
             write!(f, "{comma}`{tool}` needs ")?;
-            for (position, name) in types.iter().enumerate() {
-                let and = match position {
-                    0 => "",
-                    _ if position + 1 == types.len() => " and ",
-                    _ => ", ",
-                };
-                write!(f, "{and}`{name}`")?;
-            }
+            write_names(f, types)?;
         }
-        f.write_str("; provide them with `context(…)` on the agent or on the question")
+        f.write_str("; provide them with `context(…)` on the agent or on the question")?;
+        if !self.provided.is_empty() {
+            f.write_str("; the context has ")?;
+            write_names(f, &self.provided)?;
+        }
+        Ok(())
     }
+}
+
+fn write_names(f: &mut fmt::Formatter<'_>, names: &[&str]) -> fmt::Result {
+    for (position, name) in names.iter().enumerate() {
+        let and = match position {
+            0 => "",
+            _ if position + 1 == names.len() => " and ",
+            _ => ", ",
+        };
+        write!(f, "{and}`{name}`")?;
+    }
+    Ok(())
 }
 
 /// Same as `Display`, so that a `main` that returns the error prints it readably.

@@ -3,6 +3,7 @@
 mod call;
 mod error;
 mod extra_parameters;
+mod into_tool_set;
 mod missing_context;
 mod output_limit;
 mod provider;
@@ -18,12 +19,13 @@ use std::sync::Arc;
 
 pub use self::error::{ToolSetError, ToolSetErrorKind};
 pub use self::extra_parameters::ExtraParameters;
+pub use self::into_tool_set::IntoToolSet;
 pub use self::missing_context::MissingContext;
-pub use self::provider::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
+pub use self::provider::{ProvidedTools, ToolProvider, ToolProviderFuture, ToolProviderRequest};
 pub use self::registry::{Registration, registered};
 pub use self::report::{Finding, FindingKind, ToolCost, ToolReport};
-pub use self::toolbox::{Method, Toolbox, toolbox_tool_set};
 use crate::arguments::Mode;
+pub use self::toolbox::{Method, Toolbox, definitions_of, toolbox_tool_set};
 use crate::model::{ToolDefinition, ToolDefinitions};
 use crate::tool::declared::DeclaredTool;
 use crate::tool::{Tool, ToolFuture};
@@ -197,8 +199,8 @@ impl ToolSet {
     /// # Errors
     ///
     /// Fails if both sets have a tool with the same name. The error names the locations of both.
-    pub fn union(self, other: impl Into<Self>) -> Result<Self, ToolSetError> {
-        self.union_with(other.into())
+    pub fn union(self, other: impl IntoToolSet) -> Result<Self, ToolSetError> {
+        self.union_with(other.into_tool_set())
     }
 
     fn union_with(self, other: Self) -> Result<Self, ToolSetError> {
@@ -304,7 +306,7 @@ impl ToolSet {
         Self(Arc::new(Shared { settings, ..Arc::unwrap_or_clone(self.0) }))
     }
 
-    /// Returns the definitions of all tools, in order, for a [`ChatRequest`](crate::model::ChatRequest).
+    /// Returns the definitions of all tools, in order. A [`ChatRequest`](crate::model::ChatRequest::with_tools) also takes the set.
     #[must_use]
     pub fn definitions(&self) -> &ToolDefinitions {
         &self.0.definitions
@@ -361,6 +363,12 @@ fn sort_key(name: &str) -> (usize, &str) {
 fn is_valid_name(name: &str) -> bool {
     (1..=error::MAX_NAME_LENGTH).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+}
+
+impl From<&ToolSet> for ToolDefinitions {
+    fn from(tools: &ToolSet) -> Self {
+        tools.definitions().clone()
+    }
 }
 
 impl From<&ToolSet> for ToolSet {

@@ -18,7 +18,9 @@ pub type ToolProviderFuture<'a> =
 /// A provider of tools for a question, such as the tools that a user may use or those of another process. It is added
 /// with [`AgentBuilder::tool_provider`](crate::agent::AgentBuilder::tool_provider).
 ///
-/// Functions from a [`ToolProviderRequest`] to `Result<ToolSet, _>` implement this trait.
+/// Functions from a [`ToolProviderRequest`] to [`ProvidedTools`] implement this trait: they return a `ToolSet`, an `Option` of
+/// one, or a `Result` of either. [`AgentBuilder::provide_tools`](crate::agent::AgentBuilder::provide_tools) takes closures
+/// without the type of their parameter.
 ///
 /// # Contract
 ///
@@ -72,7 +74,7 @@ pub type ToolProviderFuture<'a> =
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not provide tools",
     label = "not a `ToolProvider`",
-    note = "pass tools that are already known to `tools`; a function must take `&ToolProviderRequest<'_>` and return `Result<ToolSet, _>`"
+    note = "pass tools that are already known to `tools`; a closure is passed to `provide_tools`: it takes a `&ToolProviderRequest<'_>` and returns a `ToolSet`, an `Option` of one, or a `Result` of either"
 )]
 pub trait ToolProvider: Send + Sync {
     /// Returns the tools for a question. They are offered in addition to the agent's own.
@@ -95,13 +97,46 @@ pub trait ToolProvider: Send + Sync {
 }
 
 #[diagnostic::do_not_recommend]
-impl<F, E> ToolProvider for F
+impl<F, R> ToolProvider for F
 where
-    F: Fn(&ToolProviderRequest<'_>) -> Result<ToolSet, E> + Send + Sync,
-    E: Into<Box<dyn Error + Send + Sync>>,
+    F: Fn(&ToolProviderRequest<'_>) -> R + Send + Sync,
+    R: ProvidedTools,
 {
     fn tools<'a>(&'a self, request: &'a ToolProviderRequest<'_>) -> ToolProviderFuture<'a> {
-        Box::pin(ready(self(request).map_err(Into::into)))
+        Box::pin(ready(self(request).into_provided()))
+    }
+}
+
+/// A value that a function that [provides tools](ToolProvider) can return: a [`ToolSet`], an `Option` of one, where `None` is no
+/// tool, or a `Result` of either.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a set of tools",
+    label = "must be a `ToolSet`, an `Option` of one, or a `Result` of either"
+)]
+pub trait ProvidedTools {
+    /// Converts the value into the result of a provider.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of a `Result`.
+    fn into_provided(self) -> Result<ToolSet, Box<dyn Error + Send + Sync>>;
+}
+
+impl ProvidedTools for ToolSet {
+    fn into_provided(self) -> Result<ToolSet, Box<dyn Error + Send + Sync>> {
+        Ok(self)
+    }
+}
+
+impl ProvidedTools for Option<ToolSet> {
+    fn into_provided(self) -> Result<ToolSet, Box<dyn Error + Send + Sync>> {
+        Ok(self.unwrap_or_default())
+    }
+}
+
+impl<T: ProvidedTools, E: Into<Box<dyn Error + Send + Sync>>> ProvidedTools for Result<T, E> {
+    fn into_provided(self) -> Result<ToolSet, Box<dyn Error + Send + Sync>> {
+        self.map_err(Into::into)?.into_provided()
     }
 }
 

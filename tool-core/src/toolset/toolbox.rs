@@ -6,7 +6,7 @@ use std::panic::Location;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::arguments::Parameter;
-use crate::model::ToolDefinition;
+use crate::model::{ToolDefinition, ToolDefinitions};
 use crate::tool::declared::{Arguments, Declaration, Defined, Details, ToolName};
 use crate::tool::future::Pending;
 use crate::tool::{Injection, Tool, ToolContext, ToolFuture};
@@ -36,9 +36,10 @@ use crate::toolset::ToolSet;
 /// assert!(set.get("count").is_some());
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a toolbox",
-    label = "write `#[toolbox]` above an `impl` block of this type and `#[tool]` above its methods",
-    note = "a `#[tool]` function becomes part of a set with `tools![…]`; a toolbox is passed by value or in an `Arc`"
+    message = "`{Self}` is neither a set of tools nor a toolbox",
+    label = "not a `ToolSet` and not a toolbox",
+    note = "`#[tool]` functions are passed in a list: `tools![sum, square_root]`; a single other tool is passed with `.tool(…)`",
+    note = "a toolbox has `#[toolbox]` above an `impl` block and `#[tool]` above its methods, and is passed by value or in an `Arc`"
 )]
 pub trait Toolbox: Sized + Send + Sync + 'static {
     /// Returns the methods that are tools.
@@ -46,8 +47,8 @@ pub trait Toolbox: Sized + Send + Sync + 'static {
     fn methods() -> &'static [Method<Self>];
 }
 
-/// Calls a method of a value with the arguments of a call.
-type Call<S> = for<'a> fn(&'a Arc<S>, &mut Arguments<'_, '_>, &'a ToolContext) -> Option<Pending<'a>>;
+/// Calls a method of a value with the arguments of a call. Without a value, the method is only defined.
+type Call<S> = for<'a> fn(Option<&'a Arc<S>>, &mut Arguments<'_, '_>, &'a ToolContext) -> Option<Pending<'a>>;
 
 /// A method that is a tool.
 #[derive(Debug)]
@@ -73,12 +74,40 @@ impl<S> Method<S> {
 /// Returns the set of tools of a value and some methods of its type.
 #[must_use]
 pub fn toolbox_tool_set<S: Send + Sync + 'static>(this: Arc<S>, methods: &'static [Method<S>]) -> ToolSet {
-    let definitions = definitions(&this, methods);
+    let definitions = definitions(methods);
     let tools = methods.iter().enumerate().map(|(index, method)| -> Arc<dyn Tool> {
         let (this, definitions) = (Arc::clone(&this), Arc::clone(&definitions));
         Arc::new(MethodTool { this, method, definitions, index })
     });
     ToolSet::from_methods(tools)
+}
+
+/// Returns the definitions of a toolbox without a value of it, for example to send them to a model or to review them.
+///
+/// ```
+/// use tool_core::toolbox;
+/// use tool_core::toolset::definitions_of;
+///
+/// struct Database {
+///     # #[expect(dead_code)]
+///     connection: std::net::TcpStream,
+/// }
+///
+/// #[toolbox]
+/// impl Database {
+///     /// Returns the number of rows of a table.
+///     #[tool]
+///     fn count(&self, table: String) -> u32 {
+///         # let _ = table;
+///         42
+///     }
+/// }
+///
+/// assert_eq!(definitions_of::<Database>()[0].name(), "count");
+/// ```
+#[must_use]
+pub fn definitions_of<T: Toolbox>() -> ToolDefinitions {
+    definitions(T::methods()).iter().map(|defined| defined.definition.clone()).collect()
 }
 
 impl<T: Toolbox> From<T> for ToolSet {
@@ -97,7 +126,7 @@ impl<T: Toolbox> From<Arc<T>> for ToolSet {
 type Definitions = Arc<[Defined]>;
 
 /// Returns the definitions of methods, which are built once per process and not once per value.
-fn definitions<S: 'static>(this: &Arc<S>, methods: &'static [Method<S>]) -> Definitions {
+fn definitions<S: 'static>(methods: &'static [Method<S>]) -> Definitions {
     static CACHE: Mutex<Option<HashMap<(TypeId, usize), Definitions>>> = Mutex::new(None);
 
     let key = (TypeId::of::<S>(), methods.as_ptr() as usize);
@@ -109,7 +138,7 @@ fn definitions<S: 'static>(this: &Arc<S>, methods: &'static [Method<S>]) -> Defi
     // The lock is not held here, because the default of a parameter may create a toolbox itself.
     let context = ToolContext::new();
     let define = |method: &'static Method<S>| {
-        method.declaration.define(&|arguments| drop((method.call)(this, arguments, &context)))
+        method.declaration.define(&|arguments| drop((method.call)(None, arguments, &context)))
     };
     let definitions: Definitions = methods.iter().map(define).collect();
     let mut cache = CACHE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -131,7 +160,8 @@ impl<S: Send + Sync + 'static> Tool for MethodTool<S> {
     }
 
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
-        let call = |arguments: &mut Arguments<'_, '_>| (self.method.call)(&self.this, arguments, context);
+        let call =
+            |arguments: &mut Arguments<'_, '_>| (self.method.call)(Some(&self.this), arguments, context);
         self.method.declaration.call(arguments, context, &self.definitions[self.index], &call)
     }
 

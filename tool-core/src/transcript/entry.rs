@@ -65,23 +65,26 @@ impl<'a> Call<'a> {
         Self { name, arguments, outcome, execution }
     }
 
-    /// Returns the duration and the number of repairs, such as ` (1.2ms, 1 argument repaired)`, or an empty string.
     pub(super) fn annotations(&self) -> String {
-        let Some(execution) = self.execution else { return String::new() };
-        let mut annotations = Vec::new();
-        if !execution.duration().is_zero() {
-            annotations.push(format!("{:.1?}", execution.duration()));
-        }
-        let ignored = execution.repairs().iter().filter(|repair| repair.is_ignored()).count();
-        for (count, what) in [(execution.repairs().len() - ignored, "repaired"), (ignored, "ignored")] {
-            match count {
-                0 => {}
-                1 => annotations.push(format!("1 argument {what}")),
-                _ => annotations.push(format!("{count} arguments {what}")),
-            }
-        }
-        if annotations.is_empty() { String::new() } else { format!(" ({})", annotations.join(", ")) }
+        self.execution.map_or_else(String::new, annotations)
     }
+}
+
+/// Returns the duration and the number of repairs of a call, such as ` (1.2ms, 1 argument repaired)`, or an empty string.
+pub(super) fn annotations(execution: &ToolExecution) -> String {
+    let mut annotations = Vec::new();
+    if !execution.duration().is_zero() {
+        annotations.push(format!("{:.1?}", execution.duration()));
+    }
+    let ignored = execution.repairs().iter().filter(|repair| repair.is_ignored()).count();
+    for (count, what) in [(execution.repairs().len() - ignored, "repaired"), (ignored, "ignored")] {
+        match count {
+            0 => {}
+            1 => annotations.push(format!("1 argument {what}")),
+            _ => annotations.push(format!("{count} arguments {what}")),
+        }
+    }
+    if annotations.is_empty() { String::new() } else { format!(" ({})", annotations.join(", ")) }
 }
 
 /// Returns the entries of a transcript, with each result beside its call.
@@ -131,7 +134,7 @@ pub(super) fn entries<'a>(transcript: &Transcript<'a>) -> Vec<Entry<'a>> {
 }
 
 /// Returns the text of a content, with a placeholder for each image.
-fn text_of(content: &Content) -> Cow<'_, str> {
+pub(super) fn text_of(content: &Content) -> Cow<'_, str> {
     if content.images().next().is_none() {
         return content.text();
     }

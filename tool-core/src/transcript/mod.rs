@@ -1,6 +1,7 @@
 //! Conversations as readable text or as diagrams.
 
 mod entry;
+mod line;
 mod mermaid;
 #[cfg(test)]
 mod testing;

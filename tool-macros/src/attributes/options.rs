@@ -7,14 +7,14 @@ use syn::parse::{Parse, ParseStream};
 use syn::{Expr, ExprLit, ExprPath, ExprRange, Ident, Lit, LitBool, LitStr, Path, Token};
 
 use crate::diagnostics::{Diagnostics, join_quoted, nearest_name};
-use crate::names::{DEFAULT_CRATE, PARAM, PARAM_OPTIONS, TOOL, TOOL_OPTIONS, TOOLBOX};
+use crate::names::{DEFAULT_CRATE, DESCRIPTION, PARAM, PARAM_OPTIONS, TOOL, TOOL_OPTIONS, TOOLBOX};
 
 /// The message for a description of `#[toolbox]`.
 pub(super) const NO_TOOLBOX_DESCRIPTION: &str =
     "a toolbox has no description; describe its tools: `#[tool(\"…\")]`";
 
 /// Names under which users look for the description.
-const DESCRIPTION_ALIASES: &[&str] = &["description", "desc", "doc"];
+const DESCRIPTION_ALIASES: &[&str] = &[DESCRIPTION, "desc", "doc"];
 
 /// The literals and options of one attribute, in source order.
 #[derive(Default)]
@@ -71,26 +71,63 @@ impl Options {
         }
     }
 
-    /// Returns the description, which is the only literal.
-    pub(super) fn description(&self, attribute: &str, diagnostics: &mut Diagnostics) -> Option<LitStr> {
-        let mut literals = self.literals.iter();
-        let description = match literals.next()? {
-            Lit::Str(text) => {
+    /// Returns the description: the only literal, or the option of this name, a string or a constant.
+    pub(super) fn description(&self, attribute: &str, diagnostics: &mut Diagnostics) -> Option<Expr> {
+        const DUPLICATE: &str = "duplicate description; remove one of the two";
+        let literals: Vec<Expr> = self
+            .literals
+            .iter()
+            .map(|lit| Expr::Lit(ExprLit { attrs: Vec::new(), lit: lit.clone() }))
+            .collect();
+        let option = self.find(DESCRIPTION);
+        for second in literals.iter().skip(1) {
+            diagnostics.error(second, DUPLICATE);
+        }
+        if let (Some((name, _)), Some(_)) = (option, literals.first()) {
+            diagnostics.error(name, DUPLICATE);
+        }
+        let description = match (literals.first(), option) {
+            (Some(literal), _) => literal,
+            (None, Some((_, Some(value)))) => value,
+            (None, Some((name, None))) => {
+                diagnostics.error(name, "`description` needs a value: `description = \"…\"`");
+                return None;
+            }
+            (None, None) => return None,
+        };
+        match description {
+            Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => {
                 if text.value().trim().is_empty() {
                     diagnostics.error(text, "the description is blank; write one, or remove it");
                 }
-                Some(text.clone())
             }
+            constant if is_constant(constant) => {}
             other => {
                 diagnostics
                     .error(other, format!("the description must be a string: `#[{attribute}(\"…\")]`"));
-                None
+                return None;
             }
-        };
-        for second in literals {
-            diagnostics.error(second, "duplicate description; remove one of the two");
         }
-        description
+        Some(description.clone())
+    }
+
+    /// Returns the value of an option that takes a string or a constant.
+    pub(super) fn string_or_constant(
+        &self,
+        option: &str,
+        example: &str,
+        diagnostics: &mut Diagnostics,
+    ) -> Option<Expr> {
+        let (name, value) = self.find(option)?;
+        match value {
+            Some(value @ Expr::Lit(ExprLit { lit: Lit::Str(_), .. })) => return Some(value.clone()),
+            Some(constant) if is_constant(constant) => return Some(constant.clone()),
+            other => diagnostics.error_at(
+                span_of(name, other),
+                format!("`{option}` must be a string or a constant: `{option} = {example}`"),
+            ),
+        }
+        None
     }
 
     /// Reports every literal, for an attribute without a description.
@@ -262,6 +299,17 @@ impl Options {
     }
 }
 
+/// Returns `true` for the path of a constant, by its spelling, and for a macro such as `concat!`. A name in lower case is more
+/// likely a string without its quotes.
+fn is_constant(value: &Expr) -> bool {
+    let is_upper = |ident: &Ident| !ident.to_string().contains(char::is_lowercase);
+    match value {
+        Expr::Path(path) => path.path.segments.last().is_some_and(|segment| is_upper(&segment.ident)),
+        Expr::Macro(_) => true,
+        _ => false,
+    }
+}
+
 /// Returns the span of the value, or of the option if it has none.
 fn span_of(option: &Ident, value: Option<&Expr>) -> Span {
     let Some(value) = value else { return option.span() };
@@ -269,6 +317,9 @@ fn span_of(option: &Ident, value: Option<&Expr>) -> Span {
 }
 
 fn unknown_option(option: &str, has_value: bool, attribute: &str, known: &[&str]) -> String {
+    if attribute == TOOLBOX && option == DESCRIPTION {
+        return NO_TOOLBOX_DESCRIPTION.to_owned();
+    }
     let home = match attribute {
         TOOL if PARAM_OPTIONS.contains(&option) => Some("parameters, not of tools; move it to `#[param(…)]`"),
         PARAM if TOOL_OPTIONS.contains(&option) => Some("tools, not of parameters; move it to `#[tool(…)]`"),
@@ -281,18 +332,18 @@ fn unknown_option(option: &str, has_value: bool, attribute: &str, known: &[&str]
     if let Some(home) = home {
         return format!("`{option}` is an option of {home}");
     }
+    if !has_value && attribute != TOOLBOX && option.chars().all(|c| c.is_ascii_uppercase() || c == '_') {
+        return format!("a constant needs the name of its option: `description = {option}`");
+    }
     if let Some(nearest) = nearest_name(option, known) {
         return format!("unknown option `{option}`; did you mean `{nearest}`?");
     }
     if nearest_name(option, DESCRIPTION_ALIASES).is_some() {
-        let rule = match has_value {
-            true => "write the description without a name",
-            // A constant may have been meant as the description.
-            false => "the description must be a string literal",
-        };
         return match attribute {
             TOOLBOX => NO_TOOLBOX_DESCRIPTION.to_owned(),
-            _ => format!("unknown option `{option}`; {rule}: `#[{attribute}(\"…\")]`"),
+            _ => format!(
+                "unknown option `{option}`; write the description without a name: `#[{attribute}(\"…\")]`"
+            ),
         };
     }
     let known = match known {

@@ -9,7 +9,7 @@ use crate::names::{DEFAULT, EXAMPLE, LENGTH, NAME, PARAM, PARAM_OPTIONS, PATTERN
 /// `#[param("description", required = false, range = 1..=100, …)]`
 #[derive(Default)]
 pub(crate) struct ParamAttribute {
-    pub(crate) description: Option<LitStr>,
+    pub(crate) description: Option<Expr>,
     pub(crate) name: Option<LitStr>,
     pub(crate) required: Option<LitBool>,
     pub(crate) default: Option<Expr>,

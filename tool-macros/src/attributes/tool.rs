@@ -15,8 +15,8 @@ use crate::names::{
 
 /// `#[tool("description", name = "…", timeout = "5s", …)]`
 pub(crate) struct ToolAttribute {
-    pub(crate) description: Option<LitStr>,
-    pub(crate) name: Option<LitStr>,
+    pub(crate) description: Option<Expr>,
+    pub(crate) name: Option<Expr>,
     pub(crate) krate: Path,
     /// The name of the option `crate`, if it is given.
     pub(crate) crate_option: Option<Ident>,
@@ -59,7 +59,7 @@ impl ToolAttribute {
         options.check(TOOL, TOOL_OPTIONS, diagnostics);
         Self {
             description: options.description(TOOL, diagnostics),
-            name: options.string(NAME, "\"…\"", diagnostics),
+            name: options.string_or_constant(NAME, "\"…\"", diagnostics),
             krate: options
                 .quoted_path(CRATE, "\"my_crate::tool_core\"", diagnostics)
                 .unwrap_or_else(default_crate),

@@ -10,12 +10,15 @@ use crate::parameter::ModelParameter;
 use crate::tool_fn::ToolFn;
 
 /// Checks that the providers accept the name: <https://platform.openai.com/docs/api-reference/chat/create>.
+/// A constant is checked when it is evaluated.
 pub(super) fn check_name(tool: &ToolFn, diagnostics: &mut Diagnostics) {
     let fix = |value: &str| match tool.name.is_explicit {
         true => format!("`{NAME} = \"{value}\"`"),
         false => format!("`#[tool({NAME} = \"{value}\")]`"),
     };
-    check_tool_name(&tool.name.text, tool.name.span, fix, diagnostics);
+    if tool.name.constant.is_none() {
+        check_tool_name(&tool.name.text, tool.name.span, fix, diagnostics);
+    }
     let ident = &tool.signature.ident;
     if !tool.is_method && PRIMITIVE_TYPES.iter().any(|primitive| ident == primitive) {
         let message = format!(

@@ -2,10 +2,13 @@
 
 use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::ToTokens;
-use syn::{FnArg, GenericParam, Ident, Pat, PatType, ReceiverKind, ReturnType, Safety, Type, TypeReference};
+use syn::{
+    FnArg, GenericArgument, GenericParam, Ident, Pat, PatType, PathArguments, ReceiverKind, ReturnType,
+    Safety, Type, TypeReference,
+};
 
 use crate::diagnostics::Diagnostics;
-use crate::names::CONTEXT_TYPES;
+use crate::names::{CONTEXT_TYPES, PLAIN_CONTAINERS, PLAIN_TYPES, PRIMITIVE_TYPES};
 use crate::parameter::{InjectedParameter, ModelParameter, Parameter, ParameterType, is_str_reference};
 use crate::receiver::Receiver;
 use crate::tool_fn::ToolFn;
@@ -142,6 +145,37 @@ fn context_type(ty: &Type) -> Option<&'static str> {
     CONTEXT_TYPES.iter().copied().find(|name| last.ident == name)
 }
 
+/// Returns the source of a type, as it is usually formatted.
+fn source_text(ty: &Type) -> String {
+    let text = ty.to_token_stream().to_string();
+    text.replace(" :: ", "::").replace(" < ", "<").replace("< ", "<").replace(" >", ">").replace(" ,", ",")
+}
+
+/// Returns `true` for a type that any part of the program can provide for another purpose, such as `String`.
+fn is_plain(ty: &Type) -> bool {
+    match ty {
+        Type::Path(path) => {
+            let Some(last) = path.path.segments.last() else { return false };
+            let is_one_of = |names: &[&str]| names.iter().any(|name| last.ident == name);
+            match &last.arguments {
+                PathArguments::None => is_one_of(PLAIN_TYPES) || is_one_of(PRIMITIVE_TYPES),
+                PathArguments::AngleBracketed(arguments) => {
+                    is_one_of(PLAIN_CONTAINERS)
+                        && arguments.args.iter().all(|argument| match argument {
+                            GenericArgument::Type(ty) => is_plain(ty),
+                            other => matches!(other, GenericArgument::Lifetime(_)),
+                        })
+                }
+                PathArguments::Parenthesized(_) => false,
+            }
+        }
+        Type::Tuple(tuple) => tuple.elems.iter().all(is_plain),
+        Type::Array(array) => is_plain(&array.elem),
+        Type::Paren(paren) => is_plain(&paren.elem),
+        _ => false,
+    }
+}
+
 fn check_injected_parameter(input: &PatType, parameter: &InjectedParameter, diagnostics: &mut Diagnostics) {
     if let Type::Reference(TypeReference { mutability: Some(token), .. }) = &*input.ty {
         let message = "an injected value is shared between calls; \
@@ -151,11 +185,17 @@ fn check_injected_parameter(input: &PatType, parameter: &InjectedParameter, diag
         let message = "an injected value is found by its type; \
              use a concrete, sized type such as `&Arc<dyn Trait>`";
         diagnostics.error(&parameter.ty, message);
-    } else if let Type::Path(path) = &parameter.ty
-        && path.path.is_ident("str")
-    {
-        let message = "an injected value is found by its type; \
-             wrap the string in a type of its own, such as `struct ApiUrl(String)`";
+    } else if is_plain(&parameter.ty) {
+        let ty = source_text(&parameter.ty);
+        let message = match &*ty {
+            "str" | "String" => "an injected value is found by its type; \
+                 wrap the string in a type of its own, such as `struct ApiUrl(String)`"
+                .to_owned(),
+            _ => format!(
+                "an injected value is found by its type; \
+                 wrap the `{ty}` in a type of its own, such as `struct Setting({ty})`"
+            ),
+        };
         diagnostics.error(&parameter.ty, message);
     } else if let Some(keyword) = find_keyword(input.ty.to_token_stream(), &["impl"]) {
         let message = "an injected value is found by its type; replace `impl Trait` with a type";

@@ -24,6 +24,8 @@ pub(super) fn expand_call(tool: &ToolFn, path: &TokenStream, private: &TokenStre
         Some(_) => quote_spanned!(span=> this,),
         None => quote!(_,),
     });
+    // Without a value, the method is only defined.
+    let receiver = call.receiver().map(|_| quote_spanned!(span=> let this = this?;));
     let context = match tool.injected_parameters().next() {
         Some(_) => quote_spanned!(span=> context),
         None => quote!(_),
@@ -42,6 +44,7 @@ pub(super) fn expand_call(tool: &ToolFn, path: &TokenStream, private: &TokenStre
             else {
                 return ::core::option::Option::None;
             };
+            #receiver
             ::core::option::Option::Some(#pending)
         }
     }

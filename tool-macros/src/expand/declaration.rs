@@ -6,7 +6,16 @@ use quote::{quote, quote_spanned};
 use super::details::expand_details;
 use super::expand_option;
 use crate::parameter::ModelParameter;
-use crate::tool_fn::ToolFn;
+use crate::tool_fn::{Name, ToolFn};
+
+/// `"sum"`, or `checked_name(NAME)` for a constant
+pub(super) fn expand_name(tool: &ToolFn, private: &TokenStream) -> TokenStream {
+    let Name { text, span, constant, .. } = &tool.name;
+    match constant {
+        None => quote!(#text),
+        Some(constant) => quote_spanned!(*span=> #private::checked_name(#constant)),
+    }
+}
 
 /// `Some("Sums two numbers."), &[…], None`
 pub(super) fn expand_declaration(tool: &ToolFn, private: &TokenStream) -> TokenStream {

@@ -29,6 +29,17 @@ fn parse_path(input: ParseStream<'_>) -> syn::Result<Path> {
             format!("{error}; `tools!` takes the paths of `#[tool]` functions: `tools![sum, text::count]`");
         syn::Error::new(error.span(), message)
     })?;
+    let mut segments = path.segments.iter().rev();
+    if let (Some(method), Some(ty)) = (segments.next(), segments.next())
+        && ty.ident.to_string().starts_with(char::is_uppercase)
+    {
+        let message = format!(
+            "`{ty}::{method}` is a method, and `tools!` takes functions; pass a value of its toolbox, without `tools!`, or write a function",
+            ty = ty.ident,
+            method = method.ident
+        );
+        return Err(syn::Error::new(path.span(), message));
+    }
     if input.peek(token::Paren) {
         return Err(input.error("`tools!` takes functions, not calls; remove the parentheses"));
     }

@@ -5,7 +5,7 @@ use quote::{ToTokens, quote};
 use syn::{ItemFn, Visibility};
 
 use super::call::expand_call;
-use super::declaration::expand_declaration;
+use super::declaration::{expand_declaration, expand_name};
 use super::{is_cfg, is_copied};
 use crate::tool_fn::ToolFn;
 
@@ -55,7 +55,7 @@ pub(crate) fn expand_tool(tool: &ToolFn, function: &ItemFn) -> TokenStream {
     let krate = tool.krate();
     let private = quote!(#krate::__private);
 
-    let name = &tool.name.text;
+    let name = expand_name(tool, &private);
     let declaration = expand_declaration(tool, &private);
     let call = expand_call(tool, &ident.to_token_stream(), &private);
 
@@ -114,7 +114,10 @@ pub(crate) fn expand_stub(tool: &ToolFn, visibility: &Visibility) -> TokenStream
 fn expand_carrier(tool: &ToolFn, visibility: &Visibility) -> TokenStream {
     let ident = &tool.signature.ident;
     let copied = tool.attributes.iter().filter(|attribute| is_copied(attribute));
-    let doc = format!("The tool `{}`, for `tools![{ident}]`.", tool.name.text);
+    let doc = match &tool.name.constant {
+        None => format!("The tool `{}`, for `tools![{ident}]`.", tool.name.text),
+        Some(_) => format!("A tool, for `tools![{ident}]`."),
+    };
     quote! {
         #[doc = #doc]
         #(#copied)*

@@ -5,7 +5,7 @@ use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
 
 use super::call::expand_call;
-use super::declaration::expand_declaration;
+use super::declaration::{expand_declaration, expand_name};
 use super::is_cfg;
 use crate::tool_fn::ToolFn;
 use crate::toolbox::Toolbox;
@@ -98,7 +98,7 @@ fn expand_tools(toolbox: &Toolbox, methods: &TokenStream, private: &TokenStream)
 
 /// `Method::new(ToolName::new("sum"), …)`
 fn expand_method(tool: &ToolFn, toolbox: &Toolbox, private: &TokenStream) -> TokenStream {
-    let name = &tool.name.text;
+    let name = expand_name(tool, private);
     // All tokens have the span of the method, because the location of the tool is that of its method.
     let name = with_span(tool.signature.ident.span(), quote!(#private::ToolName::new(#name)));
     let declaration = expand_declaration(tool, private);

@@ -11,6 +11,7 @@ use tool_http::client::Redactor;
 use super::http::HttpConfig;
 use super::monitor::LogHook;
 use super::process::{Pipes, ProcessConfig};
+use super::text::truncate_name;
 use super::{Fingerprint, McpTool};
 
 pub(super) type Connector =
@@ -46,6 +47,27 @@ impl Trust {
             _ if self.approved.contains(tool.original_name()) => false,
             Some(rule) => rule(tool),
             None => !self.trusts_annotations || tool.annotations_suggest_approval(),
+        }
+    }
+
+    /// Returns the reason why calls of a tool need approval, and the way to avoid that.
+    pub(super) fn approval_reason(&self, tool: &McpTool) -> String {
+        let (server, name) = (truncate_name(tool.server_name()), truncate_name(tool.original_name()));
+        if self.needs_approval.is_some() {
+            return format!(
+                "the rule `McpServer::needs_approval` of the MCP server `{server}` asks for approval of `{name}`: change it, or \
+                 use `approved([\"{name}\"])`"
+            );
+        }
+        match self.trusts_annotations || tool.annotations_suggest_approval() {
+            true => format!(
+                "the MCP server `{server}` does not state that `{name}` is harmless: if it is, use \
+                 `McpServer::approved([\"{name}\"])`"
+            ),
+            false => format!(
+                "the MCP server `{server}` states that `{name}` is harmless, but is not trusted: use \
+                 `McpServer::approved([\"{name}\"])` or `McpServer::trust_annotations`"
+            ),
         }
     }
 

@@ -126,13 +126,14 @@ impl BoundedHttpClient {
         }
         // A notification is accepted whatever the body of the response is.
         let Some(id) = id else { return Ok(StreamableHttpPostResponse::Accepted) };
+        let is_html = has_content_type(&response, "text/html");
         let body = read_body(response, self.max_message_bytes).await.map_err(StreamableHttpError::Client)?;
         if body.is_truncated {
             let error = invalid_response(too_large(self.max_message_bytes), id);
             return Ok(StreamableHttpPostResponse::Json(error, session));
         }
         let message = serde_json::from_slice(&prune_deep_values(&body.bytes))
-            .unwrap_or_else(|_| invalid_response(NOT_A_MESSAGE.into(), id));
+            .unwrap_or_else(|_| invalid_response(if is_html { HTML } else { NOT_A_MESSAGE }.into(), id));
         Ok(StreamableHttpPostResponse::Json(message, session))
     }
 
@@ -220,6 +221,9 @@ async fn error_response(
     let separator = if text.is_empty() { "" } else { ": " };
     Err(StreamableHttpError::UnexpectedServerResponse(format!("HTTP {status}{separator}{text}").into()))
 }
+
+/// The error of a web page in the place of a response.
+const HTML: &str = "it is HTML and not a protocol message; check the URL of the server";
 
 fn has_content_type(response: &Response, expected: &str) -> bool {
     let found = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());

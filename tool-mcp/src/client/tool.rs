@@ -60,14 +60,19 @@ impl McpTool {
         let mut policy = ToolPolicy::default();
         policy.needs_approval = trust.needs_approval(&without_policy);
         policy.at_most_once = !trust.is_repeatable(&without_policy);
+        let reason = policy.needs_approval.then(|| trust.approval_reason(&without_policy));
+        let apply = |offered: ToolDefinition| {
+            let offered = offered.with_policy(policy);
+            reason.into_iter().fold(offered, ToolDefinition::with_approval_reason)
+        };
         match Arc::try_unwrap(without_policy.0) {
             Ok(inner) => {
-                let offered = inner.offered.with_policy(policy);
-                Ok(Self(Arc::new(Inner { offered, ..inner })))
+                let offered = apply(inner.offered);
+                Ok(Self(Arc::new(Inner { offered, server: inner.server, listed: inner.listed })))
             }
             // The approval rule retained a clone.
             Err(shared) => {
-                let offered = shared.offered.clone().with_policy(policy);
+                let offered = apply(shared.offered.clone());
                 let (server, listed) = (Arc::clone(&shared.server), shared.listed.clone());
                 Ok(Self(Arc::new(Inner { server, offered, listed })))
             }

@@ -95,9 +95,10 @@ use secrecy::SecretString;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::ToSocketAddrs;
 use tokio::runtime::Handle;
+use tool_core::ToolContext;
 use tool_core::agent::Approver;
 use tool_core::schemars::JsonSchema;
-use tool_core::{ToolContext, ToolSet};
+use tool_core::toolset::IntoToolSet;
 use tool_http::server::{BindError, RunningServer as HttpServer, Shutdown, bind};
 
 use self::config::{Config, HttpConfig};
@@ -115,7 +116,7 @@ use crate::quiet::QuietRuntime;
 /// # Errors
 ///
 /// Returns an error if a tool needs a value from its context, or the client violates the protocol at the start.
-pub async fn serve_stdio(tools: impl Into<ToolSet>) -> Result<(), ServerError> {
+pub async fn serve_stdio(tools: impl IntoToolSet) -> Result<(), ServerError> {
     Server::new(tools).serve_stdio().await
 }
 
@@ -147,8 +148,8 @@ pub struct Server {
 
 impl Server {
     /// Creates a server of these tools.
-    pub fn new(tools: impl Into<ToolSet>) -> Self {
-        Self { tools: ToolsHandle::new(tools.into()), config: Config::default() }
+    pub fn new(tools: impl IntoToolSet) -> Self {
+        Self { tools: ToolsHandle::new(tools.into_tool_set()), config: Config::default() }
     }
 
     /// Sets the server's name for programs; by default, the name of the executable.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use tokio::sync::watch;
+use tool_core::toolset::IntoToolSet;
 use tool_core::{ToolContext, ToolSet};
 
 use super::ServerError;
@@ -53,8 +54,8 @@ impl ToolsHandle {
     /// # Errors
     ///
     /// Returns an error if a tool needs a value that the server's context lacks. The tools are not replaced then.
-    pub fn replace(&self, tools: impl Into<ToolSet>) -> Result<(), ServerError> {
-        let set = tools.into();
+    pub fn replace(&self, tools: impl IntoToolSet) -> Result<(), ServerError> {
+        let set = tools.into_tool_set();
         if let Some(context) = self.0.context.get() {
             check_context(&set, context)?;
         }

@@ -67,7 +67,7 @@ fn declines_what_no_tool_does() {
     {
         let (calls, answer) = Question::new(question, &tools).run(&[]);
         assert_eq!(calls, "", "{question}");
-        assert_eq!(answer, "I cannot answer that with the tools I have (sum, get_weather).", "{question}");
+        assert_eq!(answer, "I cannot answer that with the tools I have (sum, get_weather); I read English only.", "{question}");
     }
     let (_, answer) = Question::new("Add 9 and 16, then multiply that by 2", &tools).run(&["25"]);
     let rest = "I cannot do this part with the tools I have (sum, get_weather): multiply that by 2.";

@@ -5,6 +5,7 @@ mod dialogs;
 mod many_tools;
 mod requests;
 mod robustness;
+mod spoken;
 
 use serde_json::{Value, json};
 use tool_core::model::{ChatRequest, ToolChoice, ToolDefinition, ToolDefinitions};

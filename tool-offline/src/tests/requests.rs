@@ -1,7 +1,7 @@
 //! The settings of a request, its history, and streaming.
 
 use futures_util::{FutureExt, StreamExt};
-use tool_core::model::{AssistantMessage, ChatRequest, Delta, ToolChoice};
+use tool_core::model::{AssistantMessage, ChatRequest, Delta, ToolChoice, ToolDefinitions};
 use tool_core::{ChatModel, Message, ToolCall, ToolOutput};
 
 use super::{Question, sample_tools, tools};
@@ -44,7 +44,9 @@ fn uses_an_earlier_result_for_a_missing_value() {
     assert_eq!(question.run(&[]).0, r#"squareRoot {"x":25.0}"#);
 
     let messages: Vec<_> = history.into_iter().chain([Message::user("And the square root of 4?")]).collect();
-    let response = respond(&ChatRequest::new(messages).with_tools(sample_tools().into_iter().collect()));
+    let response = respond(
+        &ChatRequest::new(messages).with_tools(sample_tools().into_iter().collect::<ToolDefinitions>()),
+    );
     assert_eq!(response.message.tool_calls[0].id, "call_8");
     assert_eq!(response.model.as_deref(), Some("offline"));
     assert!(response.usage.is_some_and(|usage| usage.input_tokens > 1 && usage.output_tokens > 0));
@@ -70,6 +72,8 @@ fn does_not_repeat_a_call_with_changed_arguments() {
         Message::Assistant(AssistantMessage::default().with_tool_calls([changed.clone()])),
         Message::tool(&changed, &Ok(ToolOutput::text("hot"))),
     ];
-    let response = respond(&ChatRequest::new(messages).with_tools(sample_tools().into_iter().collect()));
+    let response = respond(
+        &ChatRequest::new(messages).with_tools(sample_tools().into_iter().collect::<ToolDefinitions>()),
+    );
     assert_eq!(response.message.text, "The weather in Paris is hot.");
 }

@@ -31,8 +31,9 @@ pub(crate) struct ChunkAssembler<'a> {
     logprobs: Vec<TokenLogprob>,
     /// The index of the choice that is read: the first one to arrive.
     choice: Option<u64>,
-    /// The reasoning has the name that it must be sent back under.
+    /// The server named the reasoning `reasoning_content`, and otherwise `reasoning`: it is sent back under the same name.
     has_reasoning_content: bool,
+    has_reasoning: bool,
     reasoning_details: ReasoningDetails,
     /// The message's own `extra_content`, which calls have, too.
     extra_content: Option<Box<str>>,
@@ -52,6 +53,7 @@ impl<'a> ChunkAssembler<'a> {
             logprobs: Vec::new(),
             choice: None,
             has_reasoning_content: false,
+            has_reasoning: false,
             reasoning_details: ReasoningDetails::default(),
             extra_content: None,
         }
@@ -118,6 +120,7 @@ impl<'a> ChunkAssembler<'a> {
         emit: &mut impl FnMut(Delta),
     ) -> Result<(), EventError> {
         self.has_reasoning_content |= message.reasoning_content.is_some();
+        self.has_reasoning |= message.reasoning.as_ref().is_some_and(|text| !text.is_empty());
         // If both are present, they are the same.
         let reasoning = message.reasoning_content.filter(|text| !text.is_empty()).or(message.reasoning);
         for thought in [reasoning.unwrap_or_default(), message.content.thinking] {
@@ -153,8 +156,16 @@ impl<'a> ChunkAssembler<'a> {
     /// Returns an object with the fields of the message that must be sent back unchanged.
     fn provider_data(&self) -> Option<ProviderData> {
         let mut json = Vec::new();
-        if self.has_reasoning_content {
-            json.extend_from_slice(br#","reasoning_content":"#);
+        let name = match self.has_reasoning_content {
+            true => Some("reasoning_content"),
+            // OpenRouter's parts contain the same text.
+            false if self.has_reasoning && self.reasoning_details.is_empty() => Some("reasoning"),
+            false => None,
+        };
+        if let Some(name) = name {
+            json.push(b',');
+            write_string(&mut json, name);
+            json.push(b':');
             write_string(&mut json, self.message.reasoning.as_deref().unwrap_or_default());
         }
         if !self.reasoning_details.is_empty() {

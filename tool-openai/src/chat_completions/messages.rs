@@ -17,8 +17,8 @@ use crate::{CallIdFormat, Error, ReasoningReplay, quirks};
 const RESERVED_FIELDS: [&str; 9] =
     ["arguments", "content", "function", "id", "name", "refusal", "role", "tool_calls", "type"];
 
-/// The field of DeepSeek's reasoning.
-const REASONING: &str = "reasoning_content";
+/// The fields of reasoning: DeepSeek's name, and that of gpt-oss behind Ollama and vLLM.
+const REASONING: [&str; 2] = ["reasoning_content", "reasoning"];
 
 /// Writes the messages from index `first` on.
 ///
@@ -120,15 +120,14 @@ fn write_message(json: &mut Vec<u8>, message: &Message, dialect: &Dialect) -> Re
 }
 
 fn write_assistant(json: &mut Vec<u8>, message: &AssistantMessage, dialect: &Dialect) {
-    json.extend_from_slice(br#"{"role":"assistant","content":"#);
+    json.extend_from_slice(br#"{"role":"assistant""#);
     let (text, refusal) = match &message.refusal {
         Some(refusal) if !dialect.endpoint.supports_refusals && message.text.is_empty() => (refusal, None),
         refusal => (&message.text, refusal.as_ref().filter(|_| dialect.endpoint.supports_refusals)),
     };
-    // The field is required; null is only allowed with calls.
-    if text.is_empty() && !message.tool_calls.is_empty() && dialect.endpoint.supports_null_content {
-        json.extend_from_slice(b"null");
-    } else {
+    // The field is only optional with calls, and llama-cpp-python's server refuses null.
+    if !text.is_empty() || message.tool_calls.is_empty() || !dialect.endpoint.supports_missing_content {
+        json.extend_from_slice(br#","content":"#);
         write_string(json, text);
     }
     if let Some(refusal) = refusal {
@@ -169,7 +168,7 @@ fn write_provider_data(
     let Some(fields) = data.and_then(|data| data.for_provider(&dialect.provider)) else { return };
     let fields = serde_json::from_str::<BTreeMap<Cow<'_, str>, &RawValue>>(fields.as_str());
     for (name, value) in fields.into_iter().flatten() {
-        if RESERVED_FIELDS.contains(&&*name) || (name == REASONING && !replays_reasoning) {
+        if RESERVED_FIELDS.contains(&&*name) || (REASONING.contains(&&*name) && !replays_reasoning) {
             continue;
         }
         json.push(b',');
@@ -411,7 +410,7 @@ mod tests {
             endpoint.reasoning_replay = replay;
             sent_to(endpoint, &messages).unwrap()
         };
-        let reasoning = |written: &Value| [0, 1, 2].map(|index| written[index].get(REASONING).is_some());
+        let reasoning = |written: &Value| [0, 1, 2].map(|index| written[index].get(REASONING[0]).is_some());
         let table = [
             (ReasoningReplay::Never, [false, false, false]),
             (ReasoningReplay::WithCalls, [true, false, false]),

@@ -125,7 +125,7 @@ impl ChatModel for ChatCompletions {
     }
 
     fn stream<'a>(&'a self, request: &'a ChatRequest<'_>) -> ChatStream<'a> {
-        Box::pin(once(api::open_stream(self, request)).try_flatten())
+        ChatStream::new(once(api::open_stream(self, request)).try_flatten())
     }
 
     fn supports_response_format(&self) -> bool {

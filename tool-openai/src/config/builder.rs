@@ -25,7 +25,8 @@ const DEFAULT_BASE_URL: &str = "https://api.openai.com/v1";
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const DEFAULT_READ_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// The shortest value of a header or query that is redacted, in bytes. Shorter ones are no secrets and may be common words.
+/// The shortest key or value of a header or query that is redacted, in bytes. Shorter ones are no secrets and may be common
+/// words: local servers accept keys such as `x` or `none`.
 const MIN_SECRET_BYTES: usize = 16;
 
 /// Configures an [`OpenAi`] endpoint: see [`OpenAi::builder`].
@@ -233,8 +234,7 @@ impl OpenAiBuilder {
         // The names of the organization and the project help to understand an error.
         let headers_with_secrets = self.headers.iter().filter(|(name, _)| !name.starts_with("openai-"));
         let values = headers_with_secrets.map(|(_, value)| value.clone()).chain(query_values(&base_url));
-        let values = values.filter(|value| value.expose_secret().len() >= MIN_SECRET_BYTES);
-        let mut redactor = Redactor::new("[key]", 1);
+        let mut redactor = Redactor::new("[key]", MIN_SECRET_BYTES);
         key.iter().for_each(|key| redactor.add(key.expose_secret()));
         values.for_each(|value| redactor.add_header(value.expose_secret()));
         if self.max_concurrent_requests == Some(0) {

@@ -71,13 +71,13 @@ pub struct Endpoint {
     /// The endpoint can constrain replies to a JSON schema while tools are offered. Otherwise
     /// [typed answers](tool_core::agent::Ask::answer_as) are returned through a tool in that case.
     pub supports_json_schema_with_tools: bool,
-    /// `content` may be null in messages with tool calls. Otherwise an empty string is sent.
-    pub supports_null_content: bool,
+    /// `content` may be left out of messages with tool calls and without text. Otherwise an empty string is sent.
+    pub supports_missing_content: bool,
     /// The endpoint accepts `refusal` in messages. Otherwise a refusal is sent as text.
     pub supports_refusals: bool,
     /// The form of the ids of tool calls.
     pub call_id_format: CallIdFormat,
-    /// The condition under which `reasoning_content` is sent back to the model.
+    /// The condition under which `reasoning_content` or `reasoning` is sent back to the model, whichever the server sent.
     pub reasoning_replay: ReasoningReplay,
     /// Tool names must start with a letter or `_`.
     pub tool_names_start_with_letter: bool,

@@ -26,7 +26,7 @@ impl Endpoint {
             supports_named_tool_choice: true,
             supports_json_schema: true,
             supports_json_schema_with_tools: true,
-            supports_null_content: true,
+            supports_missing_content: true,
             supports_refusals: true,
             call_id_format: CallIdFormat::Verbatim,
             reasoning_replay: ReasoningReplay::WithCalls,
@@ -87,6 +87,7 @@ impl Endpoint {
             supports_strict: false,
             supports_parallel_tool_calls: false,
             supports_json_schema: false,
+            supports_missing_content: false,
             reasoning_replay: ReasoningReplay::Always,
             max_tools: Some(MAX_TOOLS),
             ..Self::compatible()
@@ -103,7 +104,7 @@ impl Endpoint {
             seed_field: "random_seed".into(),
             supports_stream_options: false,
             required_tool_choice: Some("any".into()),
-            supports_null_content: false,
+            supports_missing_content: false,
             supports_refusals: false,
             call_id_format: CallIdFormat::NineAlphanumeric,
             reasoning_replay: ReasoningReplay::Never,
@@ -163,7 +164,7 @@ impl Endpoint {
             supports_parallel_tool_calls: false,
             required_tool_choice: None,
             supports_named_tool_choice: false,
-            supports_null_content: false,
+            supports_missing_content: false,
             ..Self::without_key()
         }
     }

@@ -5,7 +5,7 @@ use std::fmt;
 use reqwest::StatusCode;
 use serde_json::Value;
 
-use super::ErrorKind;
+use super::{ErrorKind, MAX_MESSAGE_CHARS, excerpt, write_base_url_hint};
 use crate::retry::RetryHeaders;
 
 /// The longest body that is searched for an error. Parsing arbitrary JSON takes a multiple of its length in memory.
@@ -16,11 +16,11 @@ const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
 pub(crate) struct ApiError {
     pub(crate) status: Option<StatusCode>,
     pub(crate) message: String,
+    /// The body is a web page, of which `message` is the start.
+    pub(crate) is_html: bool,
     pub(crate) error_type: Option<String>,
     pub(crate) code: Option<String>,
     pub(crate) param: Option<String>,
-    /// Gemini's name of the status, which it sends instead of a type; not displayed.
-    pub(crate) status_name: Option<String>,
     /// The text that the server could not parse as a tool call.
     pub(crate) failed_generation: Option<String>,
     pub(crate) retry: RetryHeaders,
@@ -32,8 +32,8 @@ impl ApiError {
     /// Parses the error in a body, in any of the forms that servers use. Returns `None` if there is none.
     ///
     /// `{error: {message, type, code}}` (OpenAI), `{error: "…"}` and `[{error}]` (Gemini), `{object: "error", message}`
-    /// (vLLM), `{message: {detail: [{msg}]}}` (Mistral), `{detail}` (FastAPI); the code is a string or a number. Gemini's
-    /// `status` is needed because its message is that of an exhausted quota for rate limits, too.
+    /// (vLLM), `{message: {detail: [{msg}]}}` (Mistral), `{detail}` (FastAPI); the code is a string or a number. Google
+    /// sends the name of the status instead of a type.
     pub(crate) fn parse(body: &str) -> Option<Self> {
         let body: Value = serde_json::from_str(body).ok()?;
         let body = body.get(0).unwrap_or(&body);
@@ -52,9 +52,10 @@ impl ApiError {
         };
         Some(Self {
             message,
-            // In a stream of the Responses API, this is the type of the event.
-            error_type: text("type").filter(|kind| !matches!(&**kind, "error" | "response.error")),
-            status_name: text("status"),
+            // In a stream of the Responses API, the type is that of the event.
+            error_type: text("type")
+                .or_else(|| error.get("status")?.as_str().map(str::to_owned))
+                .filter(|kind| !matches!(&**kind, "error" | "response.error")),
             code: text("code"),
             param: text("param"),
             failed_generation: text("failed_generation"),
@@ -87,24 +88,45 @@ pub(crate) fn is_error_value(value: &str) -> bool {
     !matches!(value.trim_ascii(), "null" | "false" | "0" | "\"\"" | "{}" | "[]")
 }
 
-impl fmt::Display for ApiError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the API returned an error")?;
+impl ApiError {
+    /// Writes the error after the request, in one line, with the way out where it is known. `base_url` is the one with a
+    /// version, if the configured one has none.
+    pub(super) fn write(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        base_url: Option<&str>,
+        sent_json_schema: bool,
+    ) -> fmt::Result {
+        f.write_str(if self.is_html { " answered with HTML" } else { " failed" })?;
         if let Some(status) = &self.status {
-            write!(f, ", status {}", status.as_u16())?;
+            write!(f, " with status {}", status.as_u16())?;
         }
-        if let Some(code) = self.code.as_ref().or(self.error_type.as_ref()) {
-            write!(f, ", {code}")?;
+        // A code that is a number only repeats the status.
+        let names = [&self.code, &self.error_type].into_iter().flatten();
+        let name = names.clone().find(|name| name.parse::<u16>().is_err()).or(names.clone().next());
+        if let Some(name) = name {
+            write!(f, ", {}", excerpt(name, MAX_MESSAGE_CHARS))?;
         }
-        write!(f, ": {}", self.message)?;
-        if self.lacks_key && ErrorKind::classify(self) == ErrorKind::Authentication {
+        write!(f, ": {}", excerpt(&self.message, MAX_MESSAGE_CHARS))?;
+        let kind = ErrorKind::classify(self);
+        if self.lacks_key && kind == ErrorKind::Authentication {
             return f.write_str("; no key was sent, set one with `api_key` or `api_key_from_env`");
         }
-        // The API sends a code or a type if a model is missing; a server without this path does not.
-        match self.status {
-            Some(StatusCode::NOT_FOUND) if self.code.is_none() && self.error_type.is_none() => {
-                f.write_str("; check the base URL")
-            }
+        let status = self.status.map_or(0, |status| status.as_u16());
+        if sent_json_schema
+            && matches!(status, 400 | 422 | 500)
+            && matches!(kind, ErrorKind::InvalidRequest | ErrorKind::Server)
+        {
+            f.write_str(
+                "; if the server does not support JSON schemas in `response_format`, set `Endpoint::supports_json_schema` to \
+                 `false`: typed answers then use a tool",
+            )?;
+        }
+        // The API sends a code or a type if a model is missing; a server without this path mostly does not.
+        let is_unexplained = self.code.is_none() && self.error_type.is_none();
+        let may_lack_version = base_url.is_some() && self.code.as_deref() != Some("model_not_found");
+        match status {
+            404 | 405 if is_unexplained || may_lack_version => write_base_url_hint(f, base_url),
             _ => Ok(()),
         }
     }

@@ -80,7 +80,7 @@ impl ErrorKind {
     /// Classifies an error of the API by a specific code or type, its message, its status, or a general code or type, in
     /// this order.
     pub(super) fn classify(error: &ApiError) -> Self {
-        let names = [&error.code, &error.error_type, &error.status_name].map(Option::as_deref);
+        let names = [&error.code, &error.error_type].map(Option::as_deref);
         let is_specific = |kind: Self| !matches!(kind, Self::InvalidRequest | Self::Server);
         let by_name =
             |name: Option<&str>| CODES.iter().find(|(code, _)| Some(*code) == name).map(|(_, kind)| *kind);

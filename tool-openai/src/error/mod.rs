@@ -20,7 +20,14 @@ use crate::retry::RetryHeaders;
 /// The number of characters of an unexpected body that are quoted.
 const MAX_EXCERPT_CHARS: usize = 120;
 
-/// An error of an endpoint. Neither its text nor its `Debug` output contains the key or a header.
+/// The number of characters of the API's message that are displayed. Some servers send whole stack traces.
+const MAX_MESSAGE_CHARS: usize = 300;
+
+/// The number of characters of a web page that are stored.
+const MAX_HTML_CHARS: usize = 64 << 10;
+
+/// An error of an endpoint. `Display` is one line with the request, the status and what the server sent. Neither it nor the
+/// `Debug` output contains a key or a header of 16 bytes or more.
 ///
 /// A [`ChatModel`](tool_core::ChatModel) returns a [`ModelError`] that wraps this error. [`Error::find_in`] returns it from
 /// the [`RunError`](tool_core::RunError) of a run that it ended:
@@ -45,7 +52,13 @@ pub struct Error(Box<Inner>);
 
 struct Inner {
     cause: Cause,
+    /// The request that failed, once it is known.
+    request: Option<FailedRequest>,
     request_id: Option<String>,
+    /// The body of the response, without secrets.
+    body: Option<String>,
+    /// A JSON schema for the reply was sent to a server that may not support it.
+    sent_json_schema: bool,
     /// The response so far, if a stream failed.
     partial: Option<ChatResponse>,
 }
@@ -53,26 +66,52 @@ struct Inner {
 enum Cause {
     Config(String),
     Request(String),
-    Transport { url: String, error: reqwest::Error },
+    Transport {
+        url: String,
+        error: reqwest::Error,
+    },
     Api(ApiError),
-    Redirected { status: StatusCode, location: String },
+    /// A web page with a status that reports success. Carries its start.
+    Html(String),
+    Redirected {
+        status: StatusCode,
+        location: String,
+    },
     InvalidResponse(String),
     Empty,
-    Incomplete { cause: Option<Error> },
+    Incomplete {
+        cause: Option<Error>,
+    },
+}
+
+/// A request whose error is reported.
+#[derive(Clone, Debug)]
+pub(crate) struct FailedRequest {
+    /// Without user info and query.
+    pub(crate) url: String,
+    /// The base URL with the version that the configured one lacks.
+    pub(crate) versioned_base_url: Option<String>,
 }
 
 /// The circumstances of an error response, besides its body.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ResponseContext {
     pub(crate) status: Option<StatusCode>,
-    pub(crate) request_id: Option<String>,
+    pub(crate) content_type: Option<String>,
     pub(crate) retry: RetryHeaders,
     pub(crate) lacks_key: bool,
 }
 
 impl Error {
     fn new(cause: Cause) -> Self {
-        Self(Box::new(Inner { cause, request_id: None, partial: None }))
+        Self(Box::new(Inner {
+            cause,
+            request: None,
+            request_id: None,
+            body: None,
+            sent_json_schema: false,
+            partial: None,
+        }))
     }
 
     pub(crate) fn config(message: impl Into<String>) -> Self {
@@ -90,38 +129,50 @@ impl Error {
 
     /// Creates an error for a response that reports one by its status or its body. `redact` removes secrets from a text.
     pub(crate) fn api(body: &str, context: ResponseContext, redact: impl Fn(&str) -> String) -> Self {
-        let error = ApiError::parse(body).unwrap_or_else(|| ApiError {
-            // Redacted before it is truncated, because part of a key would not be found.
-            message: match excerpt(&redact(body)).as_str() {
+        // Redacted before it is truncated, because part of a key would not be found.
+        let redacted_body = redact(body);
+        let error = ApiError::parse(body).unwrap_or_else(|| {
+            let is_html = is_html(context.content_type.as_deref(), body);
+            let message = match excerpt(&redacted_body, MAX_EXCERPT_CHARS).as_str() {
                 "" => "the response body is empty".to_owned(),
+                excerpt if is_html => format!("`{excerpt}`"),
                 excerpt => format!("unexpected text `{excerpt}`"),
-            },
-            ..ApiError::default()
+            };
+            ApiError { message, is_html, ..ApiError::default() }
         });
         // The parsed texts are redacted, because the key may contain escapes in the JSON.
         let redact_option = |text: Option<String>| text.as_deref().map(&redact);
-        let error = Self::new(Cause::Api(ApiError {
+        let mut error = Self::new(Cause::Api(ApiError {
             message: redact(&error.message),
+            is_html: error.is_html,
             error_type: redact_option(error.error_type),
             code: redact_option(error.code),
             param: redact_option(error.param),
-            status_name: error.status_name,
             failed_generation: redact_option(error.failed_generation),
             status: context.status,
             retry: context.retry,
             lacks_key: context.lacks_key,
         }));
-        error.with_request_id(redact_option(context.request_id))
+        error.0.body = Some(redacted_body);
+        error
     }
 
-    pub(crate) fn with_request_id(mut self, id: Option<String>) -> Self {
+    /// Adds the request that failed, and its id.
+    pub(crate) fn with_request(mut self, request: FailedRequest, id: Option<String>) -> Self {
+        self.0.request.get_or_insert(request);
         self.0.request_id = self.0.request_id.or(id);
+        self
+    }
+
+    /// Records whether a JSON schema for the reply was sent to a server that may not support it.
+    pub(crate) fn with_json_schema_sent(mut self, is_sent: bool) -> Self {
+        self.0.sent_json_schema = is_sent;
         self
     }
 
     pub(crate) fn redirected(status: StatusCode, location: &str) -> Self {
         let location = without_user_info(without_query(location));
-        Self::new(Cause::Redirected { status, location: excerpt(&location) })
+        Self::new(Cause::Redirected { status, location: excerpt(&location, MAX_EXCERPT_CHARS) })
     }
 
     pub(crate) fn invalid_response(message: impl Into<String>) -> Self {
@@ -130,10 +181,15 @@ impl Error {
 
     /// Creates an error for a body that does not follow the API.
     pub(crate) fn malformed(content_type: Option<&str>, body: &str, reason: &dyn fmt::Display) -> Self {
+        if is_html(content_type, body) {
+            let mut error = Self::new(Cause::Html(excerpt(body, MAX_EXCERPT_CHARS)));
+            error.0.body = Some(body.chars().take(MAX_HTML_CHARS).collect());
+            return error;
+        }
         let content_type = content_type.unwrap_or("no content type");
-        // A web page helps to find a wrong URL; what may be a model's reply is not quoted.
+        // What may be a model's reply is not quoted.
         let may_be_reply = content_type == "text/event-stream" || body.trim_start().starts_with(['{', '[']);
-        let body = match excerpt(body).as_str() {
+        let body = match excerpt(body, MAX_EXCERPT_CHARS).as_str() {
             "" => "it is empty".to_owned(),
             _ if may_be_reply => format!("it has {} bytes", body.len()),
             excerpt => format!("it starts with `{excerpt}`"),
@@ -182,7 +238,9 @@ impl Error {
             Cause::Transport { error, .. } if error.is_connect() => ErrorKind::Connect,
             Cause::Transport { .. } => ErrorKind::Transport,
             Cause::Api(error) => ErrorKind::classify(error),
-            Cause::Redirected { .. } | Cause::InvalidResponse(_) => ErrorKind::InvalidResponse,
+            Cause::Redirected { .. } | Cause::Html(_) | Cause::InvalidResponse(_) => {
+                ErrorKind::InvalidResponse
+            }
             Cause::Empty => ErrorKind::Server,
             Cause::Incomplete { .. } => ErrorKind::Incomplete,
         }
@@ -234,7 +292,13 @@ impl Error {
         }
     }
 
-    /// Returns the API's error message.
+    /// Returns the body of a response that reports an error or is a web page, up to 64 KiB. `Display` shows one line of it.
+    #[must_use]
+    pub fn body(&self) -> Option<&str> {
+        self.0.body.as_deref()
+    }
+
+    /// Returns the API's whole error message.
     #[must_use]
     pub fn message(&self) -> Option<&str> {
         self.api_error().map(|error| &*error.message)
@@ -288,20 +352,32 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let request = self.0.request.as_ref();
+        let has_request =
+            !matches!(self.0.cause, Cause::Config(_) | Cause::Request(_) | Cause::Transport { .. });
+        match request.filter(|_| has_request) {
+            Some(request) => write!(f, "POST {}", request.url)?,
+            None if has_request => f.write_str("the request")?,
+            None => {}
+        }
+        let base_url = request.and_then(|request| request.versioned_base_url.as_deref());
         match &self.0.cause {
-            Cause::Config(message) | Cause::Request(message) | Cause::InvalidResponse(message) => {
-                f.write_str(message)
-            }
-            Cause::Transport { url, error } if error.is_timeout() => write!(f, "{url} timed out"),
+            Cause::Config(message) | Cause::Request(message) => f.write_str(message),
+            Cause::InvalidResponse(message) => write!(f, ": {message}"),
+            Cause::Transport { url, error } if error.is_timeout() => write!(f, "POST {url} timed out"),
             Cause::Transport { url, error } if error.is_connect() => write!(f, "could not connect to {url}"),
             Cause::Transport { url, .. } => write!(f, "the connection to {url} failed"),
-            Cause::Api(error) => write!(f, "{error}"),
+            Cause::Api(error) => error.write(f, base_url, self.0.sent_json_schema),
+            Cause::Html(excerpt) => {
+                write!(f, " answered with HTML: `{excerpt}`")?;
+                write_base_url_hint(f, base_url)
+            }
             Cause::Redirected { status, location } => {
                 let status = status.as_u16();
-                write!(f, "the endpoint redirects to {location} (status {status}); use that as the base URL")
+                write!(f, " is redirected to {location} (status {status}); use that as the base URL")
             }
-            Cause::Empty => f.write_str("the response contains no reply"),
-            Cause::Incomplete { .. } => f.write_str("the stream ended before the response was complete"),
+            Cause::Empty => f.write_str(": the response contains no reply"),
+            Cause::Incomplete { .. } => f.write_str(": the stream ended before the response was complete"),
         }?;
         match self.request_id() {
             Some(id) => write!(f, " (request {id})"),
@@ -339,10 +415,30 @@ impl From<Error> for ModelError {
     }
 }
 
+/// Writes that the base URL may be wrong, and the one that it may have to be.
+fn write_base_url_hint(f: &mut fmt::Formatter<'_>, versioned: Option<&str>) -> fmt::Result {
+    f.write_str("; check the base URL")?;
+    match versioned {
+        Some(url) => write!(f, ", did you mean `{url}`?"),
+        None => Ok(()),
+    }
+}
+
+/// Returns `true` if a body is a web page.
+fn is_html(content_type: Option<&str>, body: &str) -> bool {
+    let starts_with = |start: &str| {
+        let body = body.trim_start().as_bytes();
+        body.get(..start.len()).is_some_and(|body| body.eq_ignore_ascii_case(start.as_bytes()))
+    };
+    content_type.is_some_and(|value| value.starts_with("text/html"))
+        || starts_with("<!doctype html")
+        || starts_with("<html")
+}
+
 /// Returns the start of a text, on one line.
-fn excerpt(text: &str) -> String {
+fn excerpt(text: &str, max_chars: usize) -> String {
     let mut words = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    if let Some((end, _)) = words.char_indices().nth(MAX_EXCERPT_CHARS) {
+    if let Some((end, _)) = words.char_indices().nth(max_chars) {
         words.truncate(end);
         words.push('…');
     }

@@ -150,7 +150,10 @@ impl RunSegment {
                 Ok(Event::Text(text)) => return stream::iter(vec![Ok(Delta::Text(text))]),
                 Ok(Event::Reasoning(text)) => return stream::iter(vec![Ok(Delta::Reasoning(text))]),
                 Ok(Event::Refusal(text)) => return stream::iter(vec![Ok(Delta::Refusal(text))]),
-                Ok(Event::Done(answer)) => context.outcome(Ok(answer)),
+                // What tools return directly has arrived as text.
+                Ok(Event::Done(answer)) => {
+                    context.outcome(Ok(answer)).map(|outcome| SegmentOutcome { returned: None, ..outcome })
+                }
                 Ok(_) => return stream::iter(Vec::new()),
                 Err(error) => context.outcome(Err(error)),
             };

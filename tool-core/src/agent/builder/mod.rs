@@ -17,7 +17,7 @@ use crate::content::Content;
 use crate::model::{ChatModel, ModelOptions, ToolChoice};
 use crate::run::{ErrorPolicies, RunLimits};
 use crate::tool::{Tool, ToolContext};
-use crate::toolset::{ToolProvider, ToolSet, ToolSetError};
+use crate::toolset::{IntoToolSet, ProvidedTools, ToolProvider, ToolProviderRequest, ToolSet, ToolSetError};
 
 /// The default for [`AgentBuilder::max_concurrent_calls`].
 const DEFAULT_MAX_CONCURRENT_CALLS: usize = 8;
@@ -83,8 +83,8 @@ impl AgentBuilder {
 
     /// Offers tools to the model. Further calls add more.
     #[must_use]
-    pub fn tools(mut self, tools: impl Into<ToolSet>) -> Self {
-        self.tools.push(tools.into());
+    pub fn tools(mut self, tools: impl IntoToolSet) -> Self {
+        self.tools.push(tools.into_tool_set());
         self
     }
 
@@ -146,6 +146,30 @@ impl AgentBuilder {
         self.agent.providers.push(Box::new(provider));
         self.agent.resolve_with_providers = Some(resolve_with_providers);
         self
+    }
+
+    /// Offers the tools that a closure returns for each question, like [`tool_provider`](Self::tool_provider), which the type of
+    /// its parameter would have to be written for. It returns a [`ToolSet`], an `Option` of one, or a `Result` of either.
+    ///
+    #[cfg_attr(feature = "testing", doc = "```")]
+    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// use tool_core::testing::ScriptedModel;
+    /// use tool_core::{Agent, tool, tools};
+    ///
+    /// #[tool("Deletes a file")]
+    /// fn delete_file(name: String) {}
+    ///
+    /// let agent = Agent::builder(ScriptedModel::new())
+    ///     .provide_tools(|request| request.question().contains("delete").then(|| tools![delete_file]))
+    ///     .build()?;
+    /// # Ok::<_, tool_core::agent::BuildError>(())
+    /// ```
+    #[must_use]
+    pub fn provide_tools<R: ProvidedTools>(
+        self,
+        provide: impl Fn(&ToolProviderRequest<'_>) -> R + Send + Sync + 'static,
+    ) -> Self {
+        self.tool_provider(provide)
     }
 
     /// Passes a value to the tools of every run, through their [`ToolContext`].

@@ -8,7 +8,7 @@ use crate::memory::{ChatMemory, RunStore};
 use crate::model::{ModelOptions, ToolCall};
 use crate::run::{ErrorPolicy, RunLimits};
 use crate::tool::{ToolError, ToolErrorKind, ToolOutput};
-use crate::toolset::ToolSet;
+use crate::toolset::IntoToolSet;
 
 impl AgentBuilder {
     /// Sets the limits of each run. A run that would exceed one of them stops with an error that carries all the work done
@@ -220,8 +220,8 @@ impl AgentBuilder {
     /// No other provider and no question can offer a tool with the name of one that undoes others: the run then returns with
     /// [`RunErrorKind::Tools`](crate::RunErrorKind::Tools).
     #[must_use]
-    pub fn undo_tools(mut self, tools: impl Into<ToolSet>) -> Self {
-        self.undo_tools.push(tools.into());
+    pub fn undo_tools(mut self, tools: impl IntoToolSet) -> Self {
+        self.undo_tools.push(tools.into_tool_set());
         self
     }
 

@@ -388,7 +388,7 @@ impl RunDriver {
 
     /// Converts the driver into the error of its run.
     pub(super) fn into_error(mut self, kind: RunErrorKind) -> RunError {
-        let error = RunError::new(kind, self.run);
+        let error = RunError::new(kind, self.run).with_approval_reasons(self.offer.tools.definitions());
         self.trace.record_error(&error);
         emit_failure(&self.emitter, &error);
         error
@@ -397,6 +397,7 @@ impl RunDriver {
     /// Returns the error of a step, with a copy of the run.
     fn error(&mut self, kind: RunErrorKind) -> RunError {
         let error = RunError::new(kind, self.run.clone());
+        let error = error.with_approval_reasons(self.offer.tools.definitions());
         self.trace.record_error(&error);
         emit_failure(&self.emitter, &error);
         error

@@ -52,7 +52,14 @@ impl RunDriver {
             Step::CallTools(calls) => self.execute_calls(calls).await.map(|()| true),
             Step::NeedsApproval(_) => Err(RunErrorKind::ApprovalNeeded),
             Step::NeedsResults(_) => Err(RunErrorKind::ResultsNeeded),
-            Step::Done => Ok(false),
+            Step::Done => {
+                // The model streams its text; what tools return directly is in no reply.
+                let returned = self.emitter.stream.as_ref().and_then(|_| self.run.returned_text());
+                if let Some(text) = returned.filter(|text| !text.is_empty()) {
+                    self.emitter.emit(|| Event::Text(text)).await;
+                }
+                Ok(false)
+            }
         }
     }
 

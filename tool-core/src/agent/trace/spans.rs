@@ -1,8 +1,10 @@
 //! The spans of a run.
 
+use std::time::{Duration, Instant};
+
 use tracing::field::Empty;
 use tracing::instrument::Instrumented;
-use tracing::{Instrument, Span, info_span};
+use tracing::{Instrument, Span, debug, info_span};
 
 use super::{content, names};
 use crate::agent::{Agent, AgentBuilder};
@@ -70,6 +72,7 @@ impl Scope {
 /// A span whose outcome is not known yet. If it is closed before that, its work was cancelled.
 struct OpenSpan {
     span: Span,
+    started: Instant,
     failure: Option<Failure>,
 }
 
@@ -81,7 +84,8 @@ struct Failure {
 
 impl OpenSpan {
     fn new(span: Span) -> Self {
-        Self { span, failure: Some(Failure { kind: "cancelled", text: None }) }
+        let failure = Some(Failure { kind: "cancelled", text: None });
+        Self { span, started: Instant::now(), failure }
     }
 
     fn set_failure(&mut self, kind: &'static str, text: Option<String>) {
@@ -157,6 +161,8 @@ impl RunTrace {
             if self.settings.content && !span.is_disabled() {
                 span.record("gen_ai.input.messages", content::input_messages(request.messages()));
             }
+            let (messages, tools) = (request.messages().len(), request.tools().len());
+            span.in_scope(|| debug!(target: "tool_core", messages, tools, "request"));
             OpenSpan::new(span)
         });
         Scope(open.span.clone())
@@ -176,10 +182,25 @@ impl RunTrace {
         if self.settings.content && !open.span.is_disabled() {
             open.span.record("gen_ai.output.messages", content::output_messages(&response.message, reason));
         }
+        let (message, usage) = (&response.message, response.usage);
+        open.span.in_scope(|| {
+            debug!(
+                target: "tool_core",
+                duration_ms = milliseconds(open.started.elapsed()),
+                text_bytes = message.text.len(),
+                calls = message.tool_calls.len(),
+                finish_reason = names::finish_reason(reason),
+                input_tokens = usage.map(|usage| usage.input_tokens),
+                output_tokens = usage.map(|usage| usage.output_tokens),
+                "response"
+            );
+        });
     }
 
     pub(in crate::agent) fn record_model_error(&mut self, error: &ModelError) {
         if let Some(mut open) = self.chat.take() {
+            let duration_ms = milliseconds(open.started.elapsed());
+            open.span.in_scope(|| debug!(target: "tool_core", duration_ms, error = "model", "response"));
             open.set_failure("model", self.settings.content.then(|| error.to_string()));
         }
     }
@@ -240,6 +261,10 @@ impl CallTrace {
         if self.settings.content {
             span.record("gen_ai.tool.call.arguments", &*call.arguments);
         }
+        span.in_scope(|| {
+            let (tool, id, arguments_bytes) = (&*call.name, &*call.id, call.arguments.len());
+            debug!(target: "tool_core", tool, id, arguments_bytes, attempt, "call");
+        });
         CallSpan { settings: self.settings, open: OpenSpan::new(span) }
     }
 }
@@ -262,7 +287,22 @@ impl CallSpan {
                 self.open.set_failure(names::tool_error_type(error.kind()), text);
             }
         }
+        self.open.span.in_scope(|| {
+            debug!(
+                target: "tool_core",
+                tool = &*execution.call().name,
+                id = &*execution.call().id,
+                duration_ms = milliseconds(self.open.started.elapsed()),
+                output_bytes = execution.output().map(|output| output.content().text().len()),
+                error = execution.outcome().err().map(|error| names::tool_error_type(error.kind())),
+                "result"
+            );
+        });
     }
+}
+
+fn milliseconds(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1000.0
 }
 
 fn run_span(settings: Settings, agent: &Agent, run: &Run) -> Span {

@@ -264,12 +264,20 @@ impl ToolContext {
     }
 }
 
+impl ToolContext {
+    /// Returns the names of the types that the application provided, in alphabetical order.
+    pub(crate) fn type_names(&self) -> Vec<&'static str> {
+        let values = self.values.iter().flat_map(|map| map.iter());
+        let provided = values.filter(|(id, _)| !Self::is_built_in(**id));
+        let mut names: Vec<_> = provided.map(|(_, entry)| entry.type_name).collect();
+        names.sort_unstable();
+        names
+    }
+}
+
 /// Shows only the names of the types: values can be secret.
 impl fmt::Debug for ToolContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut names: Vec<_> =
-            self.values.iter().flat_map(|map| map.values()).map(|entry| entry.type_name).collect();
-        names.sort_unstable();
-        f.debug_tuple("ToolContext").field(&names).finish()
+        f.debug_tuple("ToolContext").field(&self.type_names()).finish()
     }
 }

@@ -71,8 +71,9 @@ impl Tool for DeclaredTool {
 /// The type `sum` declared beside the function `sum`, through which `tools![sum]` finds the tool.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a tool",
-    label = "not a function with `#[tool]`",
-    note = "write `#[tool]` above the function, and import it from the module that declares it"
+    label = "not the tool of a `#[tool]` function",
+    note = "`#[tool]` functions are passed in a list: `.tools(tools![sum])`; write `#[tool]` above the function, and import it from the module that declares it",
+    note = "a toolbox is passed as a value, without `tools!`: `.tools(Calculator::new())`"
 )]
 pub trait StaticTool {
     /// The name of the tool and the location of its declaration.
@@ -82,6 +83,7 @@ pub trait StaticTool {
     fn tool() -> &'static DeclaredTool;
 }
 
+#[diagnostic::do_not_recommend]
 impl<T: StaticTool + Send + Sync> Tool for T {
     fn definition(&self) -> &ToolDefinition {
         T::tool().definition()

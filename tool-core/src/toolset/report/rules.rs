@@ -88,9 +88,7 @@ fn check_description(
         return vec![Finding::for_tool(FindingKind::NoDescription, tool, text)];
     }
     let mut findings = Vec::new();
-    let mut words = description.split_whitespace();
-    let is_one_word = words.next().is_some() && words.next().is_none();
-    if is_one_word || folded_text == folded(tool.name()) {
+    if count_words(description) < 2 || folded_text == folded(tool.name()) {
         let text =
             "has a description that adds nothing to its name; describe what it does and when to call it";
         findings.push(Finding::for_tool(FindingKind::ShortDescription, tool, text));
@@ -107,6 +105,26 @@ fn check_description(
         findings.push(Finding::for_tool(FindingKind::SameDescription, tool, text));
     }
     findings
+}
+
+/// Estimates the number of words of a text. Scripts without spaces have a word per two ideographs, three letters of a Japanese
+/// syllabary, or five letters of a script such as Thai.
+fn count_words(text: &str) -> usize {
+    let words = text.split_whitespace().map(|word| {
+        let thirtieths = word.chars().map(|letter| match letter {
+            // Ideographs, with those of the supplementary planes.
+            '\u{3400}'..='\u{9fff}' | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{3ffff}' => 15,
+            // Hiragana, katakana and bopomofo.
+            '\u{3041}'..='\u{31bf}' | '\u{31f0}'..='\u{31ff}' | '\u{ff66}'..='\u{ff9f}' => 10,
+            // Thai, Lao, Tibetan, Myanmar and Khmer.
+            '\u{e00}'..='\u{fff}' | '\u{1000}'..='\u{109f}' | '\u{1780}'..='\u{17ff}' => 6,
+            // Javanese, Tai and Cham scripts.
+            '\u{1950}'..='\u{19df}' | '\u{1a20}'..='\u{1aaf}' | '\u{a980}'..='\u{aadf}' => 6,
+            _ => 0,
+        });
+        (thirtieths.sum::<usize>() / 30).max(1)
+    });
+    words.sum()
 }
 
 fn description(tool: &ToolDefinition) -> &str {
@@ -147,6 +165,22 @@ mod tests {
             (&[("get_user", "Get user.")], &[ShortDescription]),
             (&[("sum", &long)], &[LongDescription]),
             (&[("sum", &"é".repeat(500))], &[ShortDescription]),
+            // Japanese, Chinese, Thai, Khmer, Burmese, Lao: sentences, then single words.
+            (&[("weather", "指定した都市の天気を返す")], &[]),
+            (&[("weather", "天気を返す")], &[]),
+            (&[("data", "データを返す。")], &[]),
+            (&[("weather", "查询天气")], &[]),
+            (&[("weather", "查询指定城市的天气，返回温度和湿度")], &[]),
+            (&[("search", "ค้นหาเอกสาร")], &[]),
+            (&[("search", "ស្វែងរកឯកសារ")], &[]),
+            (&[("search", "စာရွက်စာတမ်းရှာပါ")], &[]),
+            (&[("search", "ຄົ້ນຫາເອກະສານ")], &[]),
+            (&[("search", "문서를 찾습니다")], &[]),
+            (&[("weather", "天気")], &[ShortDescription]),
+            (&[("search", "搜索")], &[ShortDescription]),
+            (&[("search", "検索する")], &[ShortDescription]),
+            (&[("search", "ค้นหา")], &[ShortDescription]),
+            (&[("first", "查询天气"), ("other", "查询天气。")], &[SameDescription]),
             (&[("run", "Runs the report")], &[VagueName]),
             (&[("tool_2", "Runs the report")], &[VagueName]),
             (&[("_", "Runs the report")], &[VagueName]),

@@ -1,0 +1,25 @@
+//! Values that can be offered to a model as tools.
+
+use crate::toolset::ToolSet;
+
+/// A value that can be offered to a model as tools: a [`ToolSet`], by value or by reference, or a
+/// [toolbox](crate::toolset::Toolbox), by value or in an `Arc`.
+///
+/// It is implemented for everything that converts into a `ToolSet`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a set of tools",
+    label = "neither a `ToolSet` nor a toolbox",
+    note = "`#[tool]` functions are passed in a list: `tools![sum, square_root]`; a single other tool is passed with `.tool(…)`",
+    note = "a toolbox has `#[toolbox]` above an `impl` block and `#[tool]` above its methods, and is passed by value or in an `Arc`"
+)]
+pub trait IntoToolSet {
+    /// Converts the value into a set.
+    fn into_tool_set(self) -> ToolSet;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: Into<ToolSet>> IntoToolSet for T {
+    fn into_tool_set(self) -> ToolSet {
+        self.into()
+    }
+}

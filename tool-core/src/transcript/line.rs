@@ -1,0 +1,72 @@
+//! Calls and executions on one line.
+
+use std::fmt;
+
+use super::DEFAULT_TEXT_CHARS;
+use super::entry::{annotations, sanitize, sanitize_name, text_of};
+use crate::model::ToolCall;
+use crate::tool::{ToolErrorKind, ToolExecution};
+
+/// Writes the name and the arguments on one line. Show it only to people who are allowed to see them.
+impl fmt::Display for ToolCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", sanitize_name(&self.name), one_line(&self.arguments))
+    }
+}
+
+/// Writes the call and its outcome on one line, as a [`Transcript`](crate::transcript::Transcript) does on several. Show it
+/// only to people who are allowed to see arguments and outputs.
+impl fmt::Display for ToolExecution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.call())?;
+        let annotations = annotations(self);
+        match self.outcome() {
+            Ok(output) => write!(f, " returns{annotations}: {}", one_line(&text_of(output.content()))),
+            Err(error) if error.kind() == ToolErrorKind::NotExecuted => {
+                write!(f, " is not executed: {}", one_line(&error.to_string()))
+            }
+            Err(error) => write!(f, " fails{annotations}: {}", one_line(&error.to_string())),
+        }
+    }
+}
+
+/// Returns a text as a single line.
+fn one_line(text: &str) -> String {
+    sanitize(text.trim(), DEFAULT_TEXT_CHARS).replace(['\n', '\t'], " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use crate::model::ToolCall;
+    use crate::tool::{ToolError, ToolExecution, ToolOutput};
+
+    #[test]
+    fn calls_and_executions_are_one_line() {
+        let call = ToolCall::new("1", "s\num", "{\n\t\"a\": \"\u{1b}[2J\"\r\n}");
+        let shown = "s um {  \"a\": \"\u{fffd}[2J\" }";
+        assert_eq!(call.to_string(), shown);
+        let timed = |outcome| {
+            ToolExecution::new(call.clone(), outcome)
+                .with_timing(SystemTime::UNIX_EPOCH, Duration::from_micros(1500))
+                .to_string()
+        };
+        assert_eq!(timed(Ok(ToolOutput::text("4\n2"))), format!("{shown} returns (1.5ms): 4 2"));
+        assert_eq!(timed(Err(ToolError::failed("no\nclock"))), format!("{shown} fails (1.5ms): no clock"));
+        let skipped = timed(Err(ToolError::not_executed("the run had ended")));
+        assert_eq!(skipped, format!("{shown} is not executed: the call was not executed: the run had ended"));
+        let long = ToolCall::new("1", "sum", "x".repeat(2001)).to_string();
+        assert!(long.ends_with("xx [… 1 more character]"), "{long}");
+    }
+
+    #[test]
+    fn debug_shows_the_text_of_an_error_but_no_arguments() {
+        let failed = ToolError::failed("no such city");
+        assert_eq!(format!("{failed:?}"), "ToolError(Failed: no such city)");
+        let invalid = ToolError::invalid_arguments("`x`: expected a number, got \"secret\"");
+        assert_eq!(format!("{invalid:?}"), "ToolError(InvalidArguments, 36 bytes)");
+        let execution = ToolExecution::new(ToolCall::new("1", "find", "{}"), Err(failed));
+        assert!(!format!("{execution:?}").contains("city"), "{execution:?}");
+    }
+}
