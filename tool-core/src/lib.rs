@@ -26,6 +26,25 @@
 //! such functions. An [`Agent`] sends the question and the tools to a [`ChatModel`], executes the calls that the model
 //! requests, and returns the [`Answer`]. A provider crate such as `tool-openai` implements the model.
 //!
+//! # Capabilities
+//!
+//! The [guide](guide) begins with a [first agent](guide::first_agent), and has a page for each framework one may come from:
+//! [LangChain4j](guide::langchain4j), [Spring AI](guide::spring_ai), [LangChain](guide::langchain) and [rig](guide::rig).
+//!
+//! | | |
+//! | --- | --- |
+//! | [Tools](guide::declaring_tools) | [functions](macro@tool), [methods](macro@toolbox), [closures](FunctionTool), [JSON Schemas](guide::declaring_tools), [own types](Tool); [sets](ToolSet) with filters, names and a [review](ToolSet::check) |
+//! | [Arguments](guide::arguments_and_errors) | [typed parameters](macro@tool#types) with [limits](macro@tool#options-of-a-parameter), [injected values](macro@tool#injected-parameters), [repairs](arguments::Repair) |
+//! | [Errors](guide::arguments_and_errors#failed-calls) | all mistakes in one message, [policies](run::ErrorPolicy), [retries](macro@tool#retries), [undo](macro@tool#undoing-calls) |
+//! | [Runs](guide::runs_and_limits) | [limits](run::RunLimits), [typed answers](agent::Ask::answer_as), [steps](agent::RunDriver), [stored and resumed](agent::AgentBuilder::run_store) |
+//! | [Approval](guide::approval) | by [policy](macro@tool#options-of-a-tool) or [predicate](agent::AgentBuilder::needs_approval), [at once](agent::Approver) or [later](Agent::stored_runs) |
+//! | [Memory](guide::memory) | [conversations](ChatMemory), [windows](memory::Window), [stores](memory::ChatStore) |
+//! | [Streaming](guide::streaming_and_uis) | [events](Event), [progress](tool::Progress), [cancellation](CancellationToken), traces (feature `tracing`), [transcripts](transcript) |
+//! | [Models](ChatModel) | [options](ModelOptions), [requests by hand](model::ChatRequest), [a provider of your own](ChatModel#writing-a-provider) |
+//! | [Testing](guide::testing) | a scripted model, the review of descriptions |
+//! | [Production](guide::production_checklist) | a checklist |
+//! | other crates | [endpoints](../tool_openai/guide/endpoints/index.html) and [serving](../tool_openai/guide/serving/index.html) (`tool-openai`), [MCP](../tool_mcp/guide/index.html) (`tool-mcp`), [an offline model](../tool_offline/index.html) (`tool-offline`) |
+//!
 //! # Modules
 //!
 //! Each module imports only from those above it.
@@ -45,6 +64,8 @@
 //! | [`memory`] | stored conversations and runs |
 //! | [`agent`] | agents, questions, events |
 //!
+//! [`guide`] contains no items, only documentation.
+//!
 //! # Features
 //!
 //! All features are off by default.
@@ -61,6 +82,7 @@
 pub mod agent;
 pub mod arguments;
 pub mod content;
+pub mod guide;
 pub mod memory;
 pub mod model;
 pub mod prompted;

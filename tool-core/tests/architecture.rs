@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens;
 
-/// The modules, lowest first. `lib.rs` and `private.rs` may import from all of them.
+/// The modules, lowest first. `lib.rs` and `private.rs` may import from all of them; `guide` is documentation only.
 const ORDER: [&str; 12] = [
     "content",
     "schema",
@@ -83,7 +83,7 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
 fn module_of(path: &Path) -> Option<usize> {
     let first = path.components().next()?.as_os_str().to_str()?;
     let module = first.strip_suffix(".rs").unwrap_or(first);
-    if matches!(module, "lib" | "private") {
+    if matches!(module, "guide" | "lib" | "private") {
         return None;
     }
     let position = ORDER.iter().position(|other| *other == module);

@@ -3,6 +3,7 @@
 //!
 //! - [`McpServer`] connects to a server and provides its tools (feature `client`, enabled by default).
 //! - [`server`] serves a set of tools over stdio or HTTP (feature `server`).
+//! - [`guide`] is the introduction; the other pages are in [`tool_core::guide`].
 //!
 //! The protocol is implemented by the official SDK, `rmcp`.
 
@@ -10,6 +11,8 @@
 
 #[cfg(feature = "client")]
 mod client;
+#[cfg(feature = "client")]
+pub mod guide;
 #[cfg(any(feature = "client", feature = "server"))]
 mod quiet;
 #[cfg(feature = "server")]

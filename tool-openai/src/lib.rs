@@ -26,6 +26,7 @@
 //! | [`Endpoint`] | the differences between providers, with constructors for the known ones |
 //! | [`chat_completions_tool`], [`responses_tool`] | a tool's definition as the API writes it |
 //! | [`Error`], [`ErrorKind`] | errors of endpoints |
+//! | [`guide`] | endpoints and serving, as a guide; the other pages are in [`tool_core::guide`] |
 //! | `server` (feature `server`) | a model, or an agent with its tools, as an OpenAI-compatible endpoint |
 //!
 //! # Endpoints
@@ -88,6 +89,7 @@ mod client;
 mod config;
 mod endpoint;
 mod error;
+pub mod guide;
 mod json;
 mod lenient;
 mod logprobs;

@@ -1,0 +1,7 @@
+#![doc = include_str!("../docs/guide.md")]
+
+#[doc = include_str!("../docs/endpoints.md")]
+pub mod endpoints {}
+#[cfg(feature = "server")]
+#[doc = include_str!("../docs/serving.md")]
+pub mod serving {}
