@@ -185,9 +185,13 @@ fn decode_members(
         }
     }
     // Only mistakes that cannot be repaired are reported.
-    let (text, _) = repair_members(shape, &fitting, mode, repair_parts);
+    let (text, parts) = repair_members(shape, &fitting, mode, repair_parts);
     let refused = read_all(target, &text).err();
-    report_refused(target, (shape, root), "", &text, refused.as_ref(), &mut report);
+    let is_valid = report_refused(target, (shape, root), "", &text, refused.as_ref(), &mut report);
+    if is_valid && report.is_empty() {
+        repairs.extend(more.into_iter().chain(parts));
+        return Ok(repairs);
+    }
     if report.is_empty() {
         report.add("", "they do not match the schema of the tool");
     }
