@@ -198,7 +198,7 @@ mod tests {
         });
         assert_eq!(without_omitted(&circle, &deep), None);
         assert_eq!(without_omitted(&circle, r#"{"it":{"it":null}}"#).as_deref(), Some(r#"{"it":{}}"#));
-        let many = format!(r#"{{"it":[{}]}}"#, vec![r#"{"it":null}"#; 50_000].join(","));
+        let many = format!(r#"{{"it":[{}]}}"#, vec![r#"{"it":null}"#; 10_000].join(","));
         assert_eq!(without_omitted(&json!({ "properties": { "it": { "items": circle } } }), &many), None);
     }
 }
