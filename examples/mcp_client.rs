@@ -55,7 +55,8 @@ async fn example_server() -> io::Result<PathBuf> {
     let program = env::current_exe()?.with_file_name(format!("mcp_server{}", env::consts::EXE_SUFFIX));
     if !program.exists() {
         println!("Building the example mcp_server");
-        let arguments = ["build", "--quiet", "--package", "examples", "--features", "mcp", "--example", "mcp_server"];
+        let arguments =
+            ["build", "--quiet", "--package", "examples", "--features", "mcp", "--example", "mcp_server"];
         let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         if !Command::new(cargo).args(arguments).status().await?.success() {
             return Err(io::Error::other("the example `mcp_server` cannot be built"));

@@ -43,6 +43,7 @@ pub(crate) enum Refused {
     /// The type cannot be deserialized from it.
     Type(serde_json::Error),
     /// The judge refused it.
+    #[cfg_attr(not(feature = "dynamic"), expect(dead_code, reason = "only dynamic tools have a judge"))]
     Judge,
 }
 
