@@ -80,20 +80,22 @@ fn read_all(target: &mut dyn Target, text: &str) -> Result<(), Refused> {
     serde_json::Deserializer::from_str(rest).end().map_err(Refused::Type)
 }
 
-/// Decodes one value after a first reading of it failed, and reports its mistakes or its repair. Returns `true` if the target has
-/// the value.
+/// Decodes one value that was `refused` when it was first read, or that exceeds limits, and reports its mistakes or its repair.
+/// Returns `true` if the target has the value.
 #[cold]
 pub(crate) fn decode_value(
     target: &mut dyn Target,
     (shape, node): (&Shape, NodeId),
     name: &str,
-    original: &str,
+    (original, mut refused): (&str, Option<Refused>),
     mode: Mode,
     (report, repairs): (&mut Report, &mut Vec<Repair>),
 ) -> bool {
     let present = without_omitted(shape, node, original).map_or(Cow::Borrowed(original), Cow::Owned);
     let mut text = Cow::Borrowed(&*present);
-    let mut refused = read_all(target, &text).err();
+    if refused.is_none() || *present != *original {
+        refused = read_all(target, &text).err();
+    }
     if refused.is_some() && !mode.is_strict {
         // Of a value that cannot be repaired, only mistakes are reported that cannot be repaired.
         let repaired = repair(shape, node, &text).or_else(|| repair_parts(shape, node, &text));
