@@ -242,6 +242,12 @@ impl Agent {
         }
     }
 
+    /// Returns the agent's [memory](AgentBuilder::memory), for example to show a conversation.
+    #[must_use]
+    pub fn memory(&self) -> Option<&ChatMemory> {
+        self.0.memory.as_ref()
+    }
+
     /// Returns `true` if the agent has an [approver](AgentBuilder::approver).
     #[must_use]
     pub fn has_approver(&self) -> bool {

@@ -1,0 +1,108 @@
+//! A terminal chat with an [`Agent`] in one call.
+//!
+//! ```no_run
+//! use tool_core::{Agent, ChatModel, tool, tools};
+//!
+//! /// Deletes a file.
+//! #[tool(needs_approval)]
+//! fn delete(path: String) -> std::io::Result<()> {
+//!     std::fs::remove_file(path)
+//! }
+//!
+//! async fn run(model: impl ChatModel + 'static) -> Result<(), Box<dyn std::error::Error>> {
+//!     let agent = Agent::builder(model).tools(tools![delete]).build()?;
+//!     tool_cli::chat(agent).await?;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! Answers are streamed; a spinner shows that the model or a tool is working, with the [progress](tool_core::tool::Progress) that the
+//! tool reports. Calls that need approval are decided by a key. Ctrl-C stops the current answer, and at the prompt ends the chat.
+//!
+//! | command | |
+//! | --- | --- |
+//! | `/tools` | lists the tools of the agent |
+//! | `/usage` | shows the tokens used |
+//! | `/save FILE` | writes the conversation to a new file |
+//! | `/help`, `/quit` | |
+//!
+//! An agent with a [memory](tool_core::agent::AgentBuilder::memory) continues the [conversation](Chat::conversation) of earlier chats;
+//! without one, the conversation lasts as long as the chat. Control characters in texts of models and tools are replaced, so they
+//! cannot change what the terminal shows.
+
+mod approval;
+mod input;
+mod screen;
+mod session;
+#[cfg(test)]
+mod tests;
+
+use std::io::{self, BufRead, Write};
+
+use tokio::sync::mpsc;
+use tool_core::Agent;
+use tool_core::model::ConversationId;
+
+use self::input::Input;
+use self::screen::Screen;
+use self::session::Session;
+
+/// Chats with an agent in the terminal until the user quits. [`Chat`] has options.
+///
+/// # Errors
+///
+/// Fails if the terminal cannot be read or written. Errors of the agent are shown to the user, and the chat continues.
+pub async fn chat(agent: Agent) -> io::Result<()> {
+    Chat::new(agent).run().await
+}
+
+/// A chat with an agent.
+#[derive(Debug)]
+#[must_use = "a chat does nothing until it is run"]
+pub struct Chat {
+    agent: Agent,
+    conversation: ConversationId,
+}
+
+impl Chat {
+    /// Creates a chat.
+    pub fn new(agent: Agent) -> Self {
+        Self { agent, conversation: ConversationId::new("chat") }
+    }
+
+    /// Sets the conversation in the agent's memory; `chat` by default.
+    pub fn conversation(mut self, id: impl Into<ConversationId>) -> Self {
+        self.conversation = id.into();
+        self
+    }
+
+    /// Chats in the terminal. Requires a tokio runtime with time and I/O enabled. From then on, Ctrl-C no longer ends the process by
+    /// itself.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the terminal cannot be read or written.
+    pub async fn run(self) -> io::Result<()> {
+        let (sender, interrupts) = mpsc::channel(1);
+        let listener = tokio::spawn(async move {
+            while tokio::signal::ctrl_c().await.is_ok() && sender.send(()).await.is_ok() {}
+        });
+        let is_terminal = console::user_attended();
+        let (input, output) = (Input::terminal(), Screen::new(io::stdout(), is_terminal));
+        let result = Session::new(self.agent, self.conversation, input, output, interrupts).run().await;
+        listener.abort();
+        result
+    }
+
+    /// Chats over any input and output, such as those of a test. A line is a question, a command, or where a key is asked for,
+    /// the key.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the input cannot be read or the output cannot be written.
+    pub async fn run_with(self, input: impl BufRead + Send + 'static, output: impl Write) -> io::Result<()> {
+        let (_sender, interrupts) = mpsc::channel(1);
+        let (input, output) = (Input::lines(input), Screen::new(output, false));
+        Session::new(self.agent, self.conversation, input, output, interrupts).run().await
+    }
+}

@@ -1,0 +1,172 @@
+//! Chats over an input and an output in memory.
+
+use std::io::Cursor;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ModelFuture, Usage};
+use tool_core::testing::ScriptedModel;
+use tool_core::{Agent, ChatMemory, ChatModel, tool, tools};
+
+use crate::Chat;
+use crate::input::Input;
+use crate::screen::Screen;
+use crate::session::Session;
+
+/// Sums two numbers.
+#[tool]
+fn sum(a: i64, b: i64) -> i64 {
+    a + b
+}
+
+/// Pays a bill.
+#[tool(needs_approval)]
+fn pay(cents: u32) -> String {
+    format!("paid {cents}")
+}
+
+fn agent(model: impl ChatModel + 'static) -> Agent {
+    Agent::builder(model).tools(tools![sum, pay]).build().unwrap()
+}
+
+async fn chat(agent: Agent, input: &str) -> String {
+    let mut output = Vec::new();
+    Chat::new(agent).run_with(Cursor::new(input.to_owned()), &mut output).await.unwrap();
+    String::from_utf8(output).unwrap()
+}
+
+#[tokio::test]
+async fn shows_answers_and_calls_and_continues_the_conversation() {
+    let model = ScriptedModel::new()
+        .calls("sum", r#"{"a":2,"b":40}"#)
+        .says("It is 42.")
+        .expects(|request| request.messages().len() == 5)
+        .says("Yes.");
+    let shown = chat(agent(model.clone()), "What is 2 + 40?\n\nReally?\n").await;
+    let (call, rest) = shown.split_once(", ").unwrap(); // then the duration of the call
+    assert_eq!(call, "\n> What is 2 + 40?\n[sum {\"a\":2,\"b\":40} -> 42");
+    assert_eq!(rest.split_once(']').unwrap().1, "\nIt is 42.\n\n> \n\n> Really?\nYes.\n\n> \n");
+    assert_eq!(model.remaining(), 0);
+}
+
+#[tokio::test]
+async fn keys_decide_about_calls() {
+    let cases = [
+        ("y\n", "paid 700"),
+        ("x\ny\n", "paid 700"),
+        ("n\ntoo much\n", "the call was denied: too much"),
+        ("n\n\n", "the call was denied"),
+        ("e\n{\"cents\": 7}\n", "paid 7"),
+    ];
+    for (keys, outcome) in cases {
+        let model = ScriptedModel::new().calls("pay", r#"{"cents":700}"#).says("Done.");
+        let shown = chat(agent(model.clone()), &format!("Pay\n{keys}")).await;
+        assert!(
+            shown.contains("Execute pay {\"cents\":700}?\n[y]es, [n]o, [e]dit the arguments: "),
+            "{shown}"
+        );
+        assert!(shown.ends_with("Done.\n\n> \n"), "{shown}");
+        let read = model.requests()[1].last().unwrap().text().into_owned();
+        assert!(read.starts_with(outcome), "{keys:?}: {read}");
+    }
+}
+
+#[tokio::test]
+async fn call_is_not_executed_if_the_input_ends() {
+    let model = ScriptedModel::new().calls("pay", r#"{"cents":700}"#).says("Done.");
+    let shown = chat(agent(model.clone()), "Pay\n").await;
+    assert!(shown.contains("approval") && !shown.contains("paid 700"), "{shown}");
+    assert_eq!(model.remaining(), 1);
+}
+
+#[tokio::test]
+async fn approver_of_the_agent_decides_alone() {
+    let model = ScriptedModel::new().calls("pay", r#"{"cents":700}"#).says("Done.");
+    let deny = |_: &tool_core::ToolCall| tool_core::Approval::deny("by rule");
+    let agent = Agent::builder(model.clone()).tools(tools![pay]).approver(deny).build().unwrap();
+    let shown = chat(agent, "Pay\n").await;
+    assert_eq!(shown, "\n> Pay\nDone.\n\n> \n");
+    assert_eq!(model.requests()[1].last().unwrap().text(), "the call was denied: by rule");
+}
+
+#[tokio::test]
+async fn failed_question_does_not_end_the_chat() {
+    let model = ScriptedModel::new().fails("the service is busy").says("Hello.");
+    let shown = chat(agent(model), "Hi\nHi\n").await;
+    assert!(shown.contains("the service is busy]\n\n> Hi\nHello.\n"), "{shown}");
+}
+
+#[tokio::test]
+async fn commands_are_not_sent_to_the_model() {
+    let file = std::env::temp_dir().join(format!("tool-cli-{}.txt", std::process::id()));
+    let name = file.display();
+    let model = ScriptedModel::new().says("Hello.").with_usage(Usage::new(10, 2));
+    let input = format!("Hi\n/tools\n/usage\n/save\n/save {name}\n/save {name}\n/sabe\n/quit\nnot read\n");
+    let shown = chat(agent(model.clone()), &input).await;
+    let saved = std::fs::read_to_string(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    assert!(shown.contains("\nsum: Sums two numbers.\npay: Pays a bill. (needs approval)\n"), "{shown}");
+    assert!(shown.contains("\n1 questions, 10 input tokens, 2 output tokens\n"), "{shown}");
+    assert!(shown.contains("\nwrite the name of a new file: `/save chat.txt`\n"), "{shown}");
+    assert!(shown.contains(&format!("\n2 messages saved in {name}\n")), "{shown}");
+    assert!(shown.contains(&format!("\nnot saved in {name}: ")), "{shown}");
+    assert!(shown.contains("\nunknown command `/sabe`; /tools lists"), "{shown}");
+    assert!(shown.ends_with("> /quit\n"), "{shown}");
+    assert_eq!(saved, "user: Hi\nmodel: Hello.\n");
+    assert_eq!(model.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn memory_of_the_agent_continues_across_chats() {
+    let model = ScriptedModel::new()
+        .says("Nice to meet you.")
+        .expects(|request| request.messages().len() == 3)
+        .says("You are Ada.");
+    let agent = Agent::builder(model.clone()).memory(ChatMemory::in_memory()).build().unwrap();
+    chat(agent.clone(), "I am Ada.\n").await;
+    let shown = chat(agent, "Who am I?\n").await;
+    assert!(shown.contains("You are Ada."), "{shown}");
+    assert_eq!(model.remaining(), 0);
+}
+
+/// A model that answers after a time, and interrupts the chat when it is asked.
+struct Slow {
+    delay: Duration,
+    interrupts: Option<mpsc::Sender<()>>,
+}
+
+impl ChatModel for Slow {
+    fn chat<'a>(&'a self, _: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        Box::pin(async {
+            if let Some(interrupts) = &self.interrupts {
+                interrupts.send(()).await.unwrap();
+            }
+            tokio::time::sleep(self.delay).await;
+            Ok(ChatResponse::new(AssistantMessage::text("Hello.")))
+        })
+    }
+}
+
+async fn chat_in_terminal(model: Slow, interrupts: mpsc::Receiver<()>) -> String {
+    let mut output = Vec::new();
+    let (input, screen) = (Input::lines(Cursor::new("Hi\n")), Screen::new(&mut output, true));
+    Session::new(agent(model), "chat".into(), input, screen, interrupts).run().await.unwrap();
+    String::from_utf8(output).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn spinner_turns_until_the_model_answers() {
+    let (_sender, interrupts) = mpsc::channel(1);
+    let model = Slow { delay: Duration::from_millis(250), interrupts: None };
+    let shown = chat_in_terminal(model, interrupts).await;
+    let spinner = "\r\x1b[K⠋ thinking\r\x1b[K⠙ thinking\r\x1b[K⠹ thinking\r\x1b[K";
+    assert_eq!(shown, format!("\n> Hi\n{spinner}Hello.\n\n> \n"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn interrupt_stops_the_answer_and_not_the_chat() {
+    let (sender, interrupts) = mpsc::channel(1);
+    let model = Slow { delay: Duration::MAX, interrupts: Some(sender) };
+    let shown = chat_in_terminal(model, interrupts).await;
+    assert!(shown.contains("[the run was cancelled") && shown.ends_with("]\n\n> \n"), "{shown}");
+}
