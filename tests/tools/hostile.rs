@@ -11,12 +11,17 @@ use std::thread;
 use futures_util::FutureExt;
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use tests::support::sampling::{is_exhaustive, size};
 use tool_core::model::ToolDefinition;
-use tool_core::tool::ToolFuture;
+use tool_core::prompted::PromptedTools;
+use tool_core::testing::ScriptedModel;
+use tool_core::tool::{DynamicTool, ToolFuture};
 use tool_core::toolset::{ExtraParameters, ToolSetErrorKind};
-use tool_core::{Tool, ToolCall, ToolContext, ToolOutput, ToolSet, tool, toolbox, tools};
+use tool_core::{
+    Agent, FunctionTool, Tool, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet, tool, toolbox, tools,
+};
 
 /// The stack size of a thread unless stated otherwise.
 const STACK: usize = 2 * 1024 * 1024;
@@ -50,6 +55,7 @@ fn guarded(name: &str, stack: usize, act: impl FnOnce() + Send + 'static) {
 #[derive(Deserialize, JsonSchema)]
 #[expect(dead_code, reason = "never read")]
 struct Tree {
+    #[schemars(range(max = 9))]
     size: u32,
     children: Vec<Tree>,
 }
@@ -167,20 +173,92 @@ impl Tool for Raw {
     }
 }
 
+/// Arguments that are read as one value.
+#[derive(Deserialize, JsonSchema)]
+#[expect(dead_code, reason = "never read")]
+struct Fields<T> {
+    it: T,
+}
+
+/// A tool that reads its arguments at an entry point outside of sets.
+struct Elsewhere(ToolDefinition, fn(&str) -> Result<(), ToolError>);
+
+impl Tool for Elsewhere {
+    fn definition(&self) -> &ToolDefinition {
+        &self.0
+    }
+
+    fn call<'a>(&'a self, arguments: &'a str, _: &'a ToolContext) -> ToolFuture<'a> {
+        ToolFuture::ready((self.1)(arguments).map(|()| ToolOutput::text("")))
+    }
+}
+
+fn read_as<T: DeserializeOwned + JsonSchema + 'static>(text: &str) -> Result<(), ToolError> {
+    ToolCall::new("1", "any", text).arguments_as::<Fields<T>>().map(drop)
+}
+
+fn wait<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}
+
+fn answer_as<T: DeserializeOwned + JsonSchema + Send + 'static>(text: &str) -> Result<(), ToolError> {
+    let model = ScriptedModel::new().calls("final_answer", text);
+    let agent = Agent::builder(model).max_wrong_answers(0).build().unwrap();
+    let answer = wait(agent.ask("?").answer_as::<Fields<T>>().into_future());
+    answer.map(drop).map_err(|error| ToolError::failed(error.to_string()))
+}
+
+fn prompted(text: &str) -> Result<(), ToolError> {
+    let call = format!(r#"<tool_call>{{"name": "tree", "arguments": {text}}}</tool_call>"#);
+    let model = PromptedTools::new(ScriptedModel::new().says(call).says("Done."));
+    let agent = Agent::builder(model).tools(tools![tree]).build().unwrap();
+    wait(agent.ask("?").into_future()).map(drop).map_err(|error| ToolError::failed(error.to_string()))
+}
+
+/// Returns the sets of all further entry points: closures, dynamic tools, and those outside of sets.
+fn other_entry_points() -> [(&'static str, ToolSet); 3] {
+    let closures = [
+        FunctionTool::new("tree", |it: Fields<Tree>| drop(it)),
+        FunctionTool::new("chain", |it: Fields<Option<Chain>>| drop(it)),
+        FunctionTool::new("either", |it: Fields<Either>| drop(it)),
+        FunctionTool::new("shape", |it: Fields<Shape>| drop(it)),
+        FunctionTool::new("words", |it: Fields<Vec<Word>>| drop(it)),
+        FunctionTool::new("table", |it: BTreeMap<String, BTreeMap<u8, u8>>| drop(it)),
+    ];
+    let dynamic = closures.iter().map(|tool| {
+        let (name, schema) = (tool.definition().name(), tool.definition().parameters().clone());
+        Arc::new(DynamicTool::new(name, schema, |it: Value| drop(it)).unwrap()) as Arc<dyn Tool>
+    });
+    let dynamic = ToolSet::new(dynamic).unwrap();
+    let elsewhere = |name: &str, read| Elsewhere(ToolDefinition::new(name), read);
+    let elsewhere = [
+        elsewhere("arguments_as_tree", read_as::<Tree>),
+        elsewhere("arguments_as_either", read_as::<Either>),
+        elsewhere("answer_as_tree", answer_as::<Tree>),
+        elsewhere("answer_as_shape", answer_as::<Shape>),
+        elsewhere("prompted", prompted),
+    ];
+    let elsewhere = elsewhere.map(|tool| Arc::new(tool) as Arc<dyn Tool>);
+    let closures = ToolSet::new(closures.map(|tool| Arc::new(tool) as Arc<dyn Tool>)).unwrap();
+    [("closures", closures), ("dynamic", dynamic), ("elsewhere", ToolSet::new(elsewhere).unwrap())]
+}
+
 /// Returns the sets, each of which reads arguments differently.
 fn sets() -> Vec<(&'static str, ToolSet)> {
     let plain = plain();
     let thought = || ExtraParameters::new(|_: &ToolCall, thought: Thought| drop(thought));
     let without_left_out = plain.clone().without(["left_out"]).unwrap();
     let sayable = plain.clone().without(["table", "anything"]).unwrap();
-    vec![
+    let mut sets = vec![
         ("strict arguments", plain.clone().strict_arguments()),
         ("unknown ones ignored", plain.clone().ignore_unknown_arguments()),
         ("extended", without_left_out.extra_parameters(thought()).unwrap()),
         ("strict", sayable.strict().unwrap()),
         ("toolbox", ToolSet::from(Garden)),
         ("plain", plain),
-    ]
+    ];
+    sets.extend(other_entry_points());
+    sets
 }
 
 /// All sets, or in a sample every fifth one from a place that depends on the name of the case.
@@ -436,6 +514,27 @@ schemas! {
     schema_with_a_long_description: json!({ "type": "object", "description": "é".repeat(huge() / 10) }),
     schema_with_a_long_name: json!({ "properties": { "é".repeat(huge() / 10): many_properties() } }),
     schema_that_is_not_a_schema: json!([null]),
+}
+
+/// A schema is compiled for only some of the arguments that are refused together, each with a copy of the definitions.
+#[test]
+fn a_dynamic_tool_with_many_arguments_and_a_long_definition() {
+    guarded("a_dynamic_tool_with_many_arguments_and_a_long_definition", STACK, || {
+        let names = || (0..8_000).map(|number| format!("p{number}"));
+        let reference = json!({ "$ref": "#/$defs/long" });
+        let schema = json!({
+            "type": "object",
+            "properties": names().map(|name| (name, reference.clone())).collect::<Map<_, _>>(),
+            "dependentRequired": { "p0": ["q"] },
+            "$defs": { "long": { "type": "integer", "description": "a".repeat(200_000) } },
+        });
+        let tool = DynamicTool::new("dynamic", schema, |it: Value| drop(it)).unwrap();
+        let set = ToolSet::new([Arc::new(tool) as Arc<dyn Tool>]).unwrap();
+        let arguments: Map<_, _> = names().map(|name| (name, Value::from(1))).collect();
+        let text = Value::from(arguments).to_string();
+        check(&set, "dynamic", "dynamic", &text);
+        assert_ne!(call(&set, "dynamic", &text), Ok("Success".into()));
+    });
 }
 
 /// The report compares all tools with each other.

@@ -7,6 +7,7 @@ mod declaring;
 mod definitions;
 mod duplicates;
 mod dynamic;
+mod engine;
 mod every_option;
 mod extra_parameters;
 mod further_turns;

@@ -5,8 +5,8 @@ use std::cell::Cell;
 /// The maximum depth of a value, which is the recursion limit of serde_json, and of the schemas that describe it.
 pub(crate) const MAX_DEPTH: usize = 128;
 
-/// The average number of times that each byte of a value may be read.
-const READS_PER_BYTE: usize = 64;
+/// The average number of times that each byte of a value may be read: once per level, so that only alternatives can exceed it.
+const READS_PER_BYTE: usize = MAX_DEPTH + 1;
 
 /// The work that even the shortest value may cause, such as a lookup in a long `enum`.
 const MIN_WORK: usize = 1 << 16;
@@ -28,7 +28,7 @@ impl Budget {
         if depth > MAX_DEPTH {
             return None;
         }
-        self.remaining.set(self.remaining.get().checked_sub(bytes.saturating_add(1))?);
+        self.remaining.set(self.remaining.get().checked_sub(bytes.max(1))?);
         Some(())
     }
 }

@@ -13,6 +13,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::budget::Budget;
+use super::explain::{has_type, probable_choices};
 use crate::arguments::Members;
 use crate::schema::{Kind, Node, NodeId, Shape, integer};
 
@@ -142,10 +143,10 @@ impl<'s> Repairer<'s> {
         if node.is_never {
             return None;
         }
-        if !node.choices.is_empty() {
-            return self.repair_by_choices(&node.choices, text, depth);
+        let mut repaired = self.repair_by_choices(node, text, depth)?;
+        if let Cow::Owned(next) = self.repair_by_itself(node, &repaired, depth)? {
+            repaired = Cow::Owned(next);
         }
-        let mut repaired = self.repair_by_itself(node, text, depth)?;
         for part in &node.all {
             if let Cow::Owned(next) = self.repair(*part, &repaired, depth + 1)? {
                 repaired = Cow::Owned(next);
@@ -154,22 +155,34 @@ impl<'s> Repairer<'s> {
         Some(repaired)
     }
 
-    fn repair_by_choices<'a>(&self, choices: &[NodeId], text: &'a str, depth: usize) -> Option<Cow<'a, str>> {
+    fn repair_by_choices<'a>(&self, node: &Node, text: &'a str, depth: usize) -> Option<Cow<'a, str>> {
+        if node.choices.is_empty() {
+            return Some(Cow::Borrowed(text));
+        }
         // An alternative must fit as a whole.
         let is_partial = self.is_partial.replace(false);
-        // One that needs no repair takes precedence.
-        let mut first = None;
-        for choice in choices {
+        let mut best = None;
+        for choice in &node.choices {
             match self.repair(*choice, text, depth + 1) {
                 Some(Cow::Borrowed(text)) => {
-                    first = Some(Cow::Borrowed(text));
+                    best = Some(Cow::Borrowed(text));
                     break;
                 }
-                repaired => first = first.or(repaired),
+                // A number remains a number, although it could also be written as a string.
+                Some(repaired) if best.is_none() || Kind::of(&repaired) == Kind::of(text) => {
+                    best = best.filter(|best| Kind::of(best) == Kind::of(text)).or(Some(repaired));
+                }
+                _ => {}
             }
         }
         self.is_partial.set(is_partial);
-        first
+        if best.is_some() || !is_partial {
+            return best;
+        }
+        match *probable_choices(self.shape, node, text, |choice| has_type(choice, text)) {
+            [choice] => self.repair_part(Some(choice), text, depth),
+            _ => Some(Cow::Borrowed(text)),
+        }
     }
 
     /// Repairs a value by the keywords of a schema itself.

@@ -142,14 +142,13 @@ pub(crate) fn has_limits(schema: &Value) -> bool {
 fn has_own_limit(schema: &Map<String, Value>) -> bool {
     let number = |keyword: &str| schema.get(keyword).filter(|value| value.is_number());
     let format = schema.get("format").and_then(Value::as_str).unwrap_or_default();
-    // The limits that integer types and `char` have themselves.
+    // The limits that integer types have themselves. Those of a `char` can also be those of a string.
     let built_in: (&[i64], &[i64]) = match format {
         "uint8" => (&[0], &[255]),
         "uint16" => (&[0], &[65_535]),
         "int8" => (&[-128], &[127]),
         "int16" => (&[-32_768], &[32_767]),
         _ if format.starts_with("uint") => (&[0], &[]),
-        _ if number("minLength").is_some() && number("minLength") == number("maxLength") => (&[1], &[1]),
         _ => (&[], &[]),
     };
     let is_built_in =
@@ -179,7 +178,6 @@ mod tests {
             json!({ "type": "integer", "format": "uint8", "minimum": 0, "maximum": 255 }),
             json!({ "type": "integer", "format": "uint", "minimum": 0 }),
             json!({ "type": "integer", "format": "int16", "minimum": -32768, "maximum": 32767 }),
-            json!({ "type": "string", "minLength": 1, "maxLength": 1 }),
             json!({ "type": "array", "prefixItems": [{}, {}], "minItems": 2, "maxItems": 2 }),
             json!({ "type": "object", "properties": { "minimum": { "type": "string" } } }),
             json!({ "type": "number", "format": "double" }),
@@ -189,6 +187,7 @@ mod tests {
         for limited in [
             json!({ "type": "integer", "format": "uint8", "minimum": 1, "maximum": 255 }),
             json!({ "type": "integer", "format": "int32", "minimum": 0 }),
+            json!({ "type": "string", "minLength": 1, "maxLength": 1 }),
             json!({ "type": "array", "items": { "type": "number", "format": "float" } }),
             json!({ "properties": { "a": { "anyOf": [{ "type": "string", "maxLength": 3 }, { "type": "null" }] } } }),
         ] {

@@ -121,6 +121,8 @@ pub(crate) struct Node {
     pub(crate) limits: Limits,
     /// The range of the Rust integer that `format` names.
     pub(crate) range: Option<(i128, i128)>,
+    /// `format` names a Rust integer, which is read only in its plain notation: not from `1.0`.
+    pub(crate) is_plain_integer: bool,
     /// The schemas that hold at the same time: `allOf`, and a `$ref` that has constraints beside it.
     pub(crate) all: Vec<NodeId>,
     /// The alternatives: `anyOf` and `oneOf`, without nested alternatives.
@@ -348,12 +350,17 @@ impl<'s> Parser<'s> {
             let part = schema.iter().filter(|(keyword, _)| is_part(keyword));
             part.map(|(keyword, value)| (keyword.clone(), value.clone())).collect()
         };
+        let is_type = self.origin == SchemaOf::Type;
         let by_pattern = get("patternProperties")
+            .filter(|_| !is_type)
             .map(|_| part(&|keyword| matches!(keyword, "patternProperties" | "additionalProperties")));
         // Before draft 2020-12, `prefixItems` was written as a list under `items`.
         let prefix = self.ids(get("prefixItems").or(get("items").filter(|items| items.is_array())));
         let items = get("items").filter(|items| !items.is_array()).map(|schema| self.id(schema));
-        let additional = get("additionalProperties").map(|schema| self.id(schema));
+        // The type of a map decides about the names, such as numbers, and all of its values have one schema.
+        let mut of_values = object("patternProperties").map(|(_, schema)| schema).filter(|_| is_type);
+        let of_values = of_values.next().filter(|first| of_values.all(|other| other == *first));
+        let additional = of_values.or(get("additionalProperties")).map(|schema| self.id(schema));
         let depends = DEPENDENT.iter().any(|keyword| schema.contains_key(*keyword));
         let is_other = |keyword: &str| {
             let is_represented = REPRESENTED.contains(&keyword) || ANNOTATIONS.contains(&keyword);
@@ -361,7 +368,6 @@ impl<'s> Parser<'s> {
         };
         let mut limits = Limits::from_json(schema);
         // In other documents, the name of a format promises nothing, and a judge matches patterns.
-        let is_type = self.origin == SchemaOf::Type;
         let format = get("format").and_then(Value::as_str).filter(|_| is_type);
         limits.is_f32 &= is_type;
         limits.pattern = limits.pattern.filter(|_| is_type);
@@ -371,6 +377,8 @@ impl<'s> Parser<'s> {
             constants: constants.or_else(|| get("const").map(|constant| vec![constant.clone()])),
             limits,
             range: format.and_then(integer_range),
+            is_plain_integer: format
+                .is_some_and(|format| format.starts_with("int") || format.starts_with("uint")),
             all,
             choices,
             names: object("properties").map(|(name, _)| name.clone()).collect(),

@@ -8,6 +8,7 @@ use std::ops::Range;
 use serde_json::{Map, Value};
 
 use self::walk::{Rules, Walk};
+pub(super) use self::walk::{has_type, probable_choices};
 pub(crate) use self::wording::{duplicate_member, missing_value, not_an_object, unknown_name};
 use super::budget::MAX_DEPTH;
 use crate::arguments::{Members, Target, duplicate_members, tokens};
@@ -40,15 +41,16 @@ pub(crate) struct Mistake {
 
 /// Returns `true` if a value that its type accepts is within the limits of its schema.
 pub(crate) fn is_within_limits(shape: &Shape, node: NodeId, text: &str) -> bool {
-    let mut walk = Walk::new(shape, Rules::Limits, "", text);
-    walk.value(node, text.trim_ascii(), 0);
-    walk.mistakes.is_empty()
+    explain_limits(shape, node, "", text).is_empty()
 }
 
 /// Explains which limits of its schema a value exceeds that its type accepts.
 pub(crate) fn explain_limits(shape: &Shape, node: NodeId, path: &str, text: &str) -> Vec<Mistake> {
     let mut walk = Walk::new(shape, Rules::Limits, path, text);
     walk.value(node, text.trim_ascii(), 0);
+    if walk.mistakes.is_empty() && walk.is_incomplete {
+        walk.report_undecided(text);
+    }
     walk.mistakes
 }
 

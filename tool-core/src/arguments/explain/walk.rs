@@ -17,7 +17,7 @@ use crate::arguments::describe::{describe, describe_instead_of};
 use crate::arguments::{MAX_REPORT_BYTES, Members, Target};
 use crate::schema::{Kind, Length, Node, NodeId, Shape, integer};
 
-/// The maximum number of schemas that the judge decides about. Each of them must be compiled.
+/// The maximum number of schemas, and of arguments, that the judge decides about. Each of their schemas must be compiled.
 const MAX_VERDICTS: usize = 64;
 
 /// What a [`Walk`] looks for.
@@ -37,9 +37,15 @@ pub(super) struct Walk<'w> {
     /// The steps from the whole value to the current one.
     steps: Vec<Step>,
     pub(super) mistakes: Vec<Mistake>,
+    /// Some parts of the value were not reached.
+    pub(super) is_incomplete: bool,
+    /// Some part of the value is not of the type that its schema describes, so the value belongs to another alternative.
+    is_mismatched: bool,
     budget: Budget,
     /// The verdicts of the judge about the members by pattern, or else about the other keywords, of a schema.
     verdicts: HashMap<(NodeId, bool), Option<Verdict>>,
+    /// The number of verdicts about whole arguments.
+    argument_verdicts: usize,
 }
 
 /// A step into a value.
@@ -57,8 +63,11 @@ impl<'w> Walk<'w> {
             path: path.into(),
             steps: Vec::new(),
             mistakes: Vec::new(),
+            is_incomplete: false,
+            is_mismatched: false,
             budget: Budget::for_text(text),
             verdicts: HashMap::new(),
+            argument_verdicts: 0,
         }
     }
 
@@ -90,7 +99,7 @@ impl<'w> Walk<'w> {
     fn report_value(&mut self, node: NodeId, value: &str) {
         let expected = match self.is_too_large(self.shape.node(node), value) {
             true => format!("an integer from {} to {}", i64::MIN, u64::MAX),
-            false => describe_instead_of(self.shape, node, value, self.has_type(node, value)),
+            false => describe_instead_of(self.shape, node, value, has_type(self.shape.node(node), value)),
         };
         let described = self.shape.node(node);
         let has_limit = described.limits.items != Length::default() || !described.others.is_empty();
@@ -101,6 +110,15 @@ impl<'w> Walk<'w> {
         let text = match &*self.path {
             "" => format!("expected {expected}"),
             path => format!("`{path}`: expected {expected}, got {found}"),
+        };
+        self.report(text, value);
+    }
+
+    /// Reports that the limits of a value are not enforced in all of its parts.
+    pub(super) fn report_undecided(&mut self, value: &str) {
+        let text = match &*self.path {
+            "" => "they are nested too deeply to check their limits".into(),
+            path => format!("`{path}` is nested too deeply to check its limits"),
         };
         self.report(text, value);
     }
@@ -117,7 +135,11 @@ impl<'w> Walk<'w> {
     }
 
     pub(super) fn value(&mut self, id: NodeId, text: &str, depth: usize) {
-        if self.is_full() || self.budget.spend(text.len(), depth).is_none() {
+        if self.is_full() {
+            return;
+        }
+        if self.budget.spend(text.len(), depth).is_none() {
+            self.is_incomplete = true;
             return;
         }
         let node = self.shape.node(id);
@@ -131,15 +153,23 @@ impl<'w> Walk<'w> {
         for part in &node.all {
             self.value(*part, text, depth + 1);
         }
-        // A type that accepts another kind of value decides so; limits apply to it as well.
-        if self.finds_all() && !self.has_type(id, text) {
-            return self.report_value(id, text);
-        }
-        self.choices(id, text, depth);
-        if self.mistakes.len() > found_before {
+        if !has_type(node, text) {
+            if self.finds_all() {
+                self.report_value(id, text);
+            }
+            match self.is_positional(node, text) {
+                true => self.fields(node, text, depth),
+                false => self.is_mismatched = true,
+            }
             return;
         }
-        let is_valid = is_one_of(node, text) && is_in_range(node, text) && !self.is_too_large(node, text);
+        self.choices(id, text, depth);
+        if self.mistakes.len() > found_before && node.properties.is_empty() {
+            return;
+        }
+        let is_known = is_one_of(node, text);
+        self.is_mismatched |= !is_known;
+        let is_valid = is_known && is_in_range(node, text) && !self.is_too_large(node, text);
         if self.finds_all() && !is_valid {
             self.report_value(id, text);
         } else if !node.limits.allow(text) {
@@ -173,84 +203,63 @@ impl<'w> Walk<'w> {
         if node.choices.is_empty() {
             return;
         }
-        let choices: Vec<_> =
-            node.choices.iter().copied().filter(|choice| self.may_describe(*choice, text)).collect();
-        let members = match serde_json::from_str(text) {
-            Ok(Members(members)) => members,
-            Err(_) => Vec::new(),
-        };
+        let may_hold = |choice: &Node| has_type(choice, text) || self.is_positional(choice, text);
+        let choices = probable_choices(self.shape, node, text, may_hold);
         // The value is a name that none of the alternatives has.
         if self.finds_all() && choices.iter().all(|choice| !is_one_of(self.shape.node(*choice), text)) {
             return self.report_value(id, text);
         }
-        let choices = self.narrowed(choices, |node| is_one_of(node, text) && self.has_tags(node, &members));
-        let choices = self.narrowed(choices, |node| {
-            node.required.iter().all(|name| members.iter().any(|(other, _)| other == name))
-        });
         match *choices {
-            [] => return,
+            [] => {
+                self.is_mismatched = true;
+                return;
+            }
             [choice] => return self.value(choice, text, depth + 1),
             _ => {}
         }
         let mut trials = Vec::new();
         for choice in choices {
-            let before = std::mem::take(&mut self.mistakes);
+            let (before, was_incomplete) = (std::mem::take(&mut self.mistakes), self.is_incomplete);
+            let was_mismatched = std::mem::take(&mut self.is_mismatched);
             self.value(choice, text, depth + 1);
             let found = std::mem::replace(&mut self.mistakes, before);
-            if found.is_empty() {
+            let is_mismatched = std::mem::replace(&mut self.is_mismatched, was_mismatched);
+            if found.is_empty() && !is_mismatched {
                 return;
             }
-            trials.push(found);
+            // It does not hold in any case.
+            self.is_incomplete = was_incomplete;
+            trials.push((is_mismatched && !self.finds_all(), found));
         }
         // The alternative with the fewest mistakes was probably meant.
-        trials.sort_by_key(Vec::len);
+        trials.sort_by_key(|(is_mismatched, found)| (*is_mismatched, found.len()));
         match &*trials {
-            [first, second, ..] if first.len() == second.len() && self.finds_all() => {
+            [(_, first), (_, second), ..] if first.len() == second.len() && self.finds_all() => {
                 self.report_value(id, text)
             }
-            _ => self.mistakes.extend(trials.swap_remove(0)),
+            _ => self.mistakes.extend(trials.swap_remove(0).1),
         }
     }
 
-    /// Returns `true` if the value has the `type`, if there is one.
-    fn has_type(&self, id: NodeId, text: &str) -> bool {
-        let matches = |name: &str| match (name, Kind::of(text)) {
-            ("string", Some(Kind::String))
-            | ("object", Some(Kind::Object))
-            | ("array", Some(Kind::Array))
-            | ("boolean", Some(Kind::Boolean))
-            | ("null", Some(Kind::Null))
-            | ("number", Some(Kind::Number)) => true,
-            // A type reads no other notation of an integer, such as `1.0`.
-            ("integer", Some(Kind::Number)) => {
-                integer(text).is_some_and(|integer| self.judge().is_some() || integer == text)
-            }
-            _ => false,
-        };
-        self.shape.node(id).types.as_ref().is_none_or(|types| types.iter().any(|name| matches(name)))
+    /// Returns `true` if the value can be a struct whose fields are in a list, which its type accepted.
+    fn is_positional(&self, node: &Node, text: &str) -> bool {
+        !self.finds_all() && node.names_type("object") && Kind::of(text) == Some(Kind::Array)
     }
 
-    fn may_describe(&self, choice: NodeId, text: &str) -> bool {
-        let node = self.shape.node(choice);
-        !node.is_never && self.has_type(choice, text)
-    }
-
-    /// Returns the alternatives that satisfy the predicate, or all of them if none does.
-    fn narrowed(&self, choices: Vec<NodeId>, predicate: impl Fn(&Node) -> bool) -> Vec<NodeId> {
-        let narrowed: Vec<_> =
-            choices.iter().copied().filter(|choice| predicate(self.shape.node(*choice))).collect();
-        if narrowed.is_empty() { choices } else { narrowed }
-    }
-
-    /// Returns `true` if the members that have a constant value in the schema, the tags of a variant, have this value.
-    fn has_tags(&self, node: &Node, members: &[(Cow<'_, str>, &RawValue)]) -> bool {
-        let is_tag = |node: &Node| node.constants.as_ref().is_some_and(|constants| constants.len() == 1);
-        members.iter().all(|(name, value)| match node.properties.get(&**name) {
-            Some(property) if is_tag(self.shape.node(property.node)) => {
-                is_one_of(self.shape.node(property.node), value.get())
-            }
-            _ => true,
-        })
+    /// Walks through the fields of a struct that are in a list.
+    fn fields(&mut self, node: &Node, text: &str, depth: usize) {
+        let Ok(values) = serde_json::from_str::<Vec<&RawValue>>(text) else { return };
+        // With more values, the schema does not list all fields.
+        if values.len() > node.names.len() {
+            self.is_mismatched = true;
+            return;
+        }
+        let fields = node.names.iter().filter_map(|name| node.properties.get(name));
+        let (tags, others): (Vec<_>, Vec<_>) =
+            fields.map(|field| field.node).partition(|field| is_tag(self.shape.node(*field)));
+        for (index, (value, field)) in values.iter().zip(tags.into_iter().chain(others)).enumerate() {
+            self.step(Step::Item, &format!("[{index}]"), |walk| walk.value(field, value.get(), depth + 1));
+        }
     }
 
     fn members(&mut self, id: NodeId, text: &str, depth: usize) {
@@ -291,8 +300,10 @@ impl<'w> Walk<'w> {
     }
 
     /// Returns the verdict of the judge about an argument, if there is one.
-    fn argument_verdict(&self, name: &str, value: &str) -> Option<bool> {
-        let accepts = self.judge()?.verdict_about_argument(name)?;
+    fn argument_verdict(&mut self, name: &str, value: &str) -> Option<bool> {
+        let judge = self.judge().filter(|_| self.argument_verdicts < MAX_VERDICTS)?;
+        self.argument_verdicts += 1;
+        let accepts = judge.verdict_about_argument(name)?;
         Some(accepts(value))
     }
 
@@ -382,6 +393,66 @@ impl<'w> Walk<'w> {
         verdict.as_ref().is_none_or(|is_valid| is_valid(text))
     }
 }
+
+/// Returns the alternatives of a schema that probably describe a value, among those that may hold: by its tags, or else by its
+/// names.
+pub(in crate::arguments) fn probable_choices(
+    shape: &Shape,
+    node: &Node,
+    text: &str,
+    may_hold: impl Fn(&Node) -> bool,
+) -> Vec<NodeId> {
+    let members = match serde_json::from_str(text) {
+        Ok(Members(members)) => members,
+        Err(_) => Vec::new(),
+    };
+    let has_tags = |choice: &Node| is_one_of(choice, text) && has_tags(shape, choice, &members);
+    let has_required =
+        |choice: &Node| choice.required.iter().all(|name| members.iter().any(|(other, _)| other == name));
+    let choices = node.choices.iter().copied();
+    let choices = choices.filter(|choice| !shape.node(*choice).is_never && may_hold(shape.node(*choice)));
+    narrowed(shape, narrowed(shape, choices.collect(), has_tags), has_required)
+}
+
+/// Returns the alternatives that satisfy the predicate, or all of them if none does.
+fn narrowed(shape: &Shape, choices: Vec<NodeId>, predicate: impl Fn(&Node) -> bool) -> Vec<NodeId> {
+    let narrowed: Vec<_> = choices.iter().copied().filter(|choice| predicate(shape.node(*choice))).collect();
+    if narrowed.is_empty() { choices } else { narrowed }
+}
+
+/// Returns `true` if the members that have a constant value in the schema, the tags of a variant, have this value.
+fn has_tags(shape: &Shape, node: &Node, members: &[(Cow<'_, str>, &RawValue)]) -> bool {
+    members.iter().all(|(name, value)| match node.properties.get(&**name) {
+        Some(property) if is_tag(shape.node(property.node)) => {
+            is_one_of(shape.node(property.node), value.get())
+        }
+        _ => true,
+    })
+}
+
+/// Returns `true` if only one value is valid.
+fn is_tag(node: &Node) -> bool {
+    node.constants.as_ref().is_some_and(|constants| constants.len() == 1)
+}
+
+/// Returns `true` if the value has the `type`, if there is one.
+pub(in crate::arguments) fn has_type(node: &Node, text: &str) -> bool {
+    let matches = |name: &str| match (name, Kind::of(text)) {
+        ("string", Some(Kind::String))
+        | ("object", Some(Kind::Object))
+        | ("array", Some(Kind::Array))
+        | ("boolean", Some(Kind::Boolean))
+        | ("null", Some(Kind::Null))
+        | ("number", Some(Kind::Number)) => true,
+        ("integer", Some(Kind::Number)) => match integer(text) {
+            Some(integer) => !node.is_plain_integer || integer == text,
+            None => false,
+        },
+        _ => false,
+    };
+    node.types.as_ref().is_none_or(|types| types.iter().any(|name| matches(name)))
+}
+
 /// Returns `true` if an integer is in the range of its type.
 fn is_in_range(node: &Node, text: &str) -> bool {
     let Some((lowest, highest)) = node.range.filter(|_| Kind::of(text) == Some(Kind::Number)) else {

@@ -1,0 +1,310 @@
+//! The same value read by every entry point: all of them accept, change and refuse the same values, with the same explanations.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex};
+
+use futures_util::FutureExt;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tool_core::run::StopReason;
+use tool_core::testing::ScriptedModel;
+use tool_core::tool::DynamicTool;
+use tool_core::toolset::ExtraParameters;
+use tool_core::{Agent, FunctionTool, RunErrorKind, Tool, ToolCall, ToolContext, ToolSet, tool, tools};
+
+#[derive(Debug, Deserialize, JsonSchema)]
+struct Arguments<T> {
+    it: T,
+}
+
+/// Returns the value, in its debug form, or the mistakes.
+type Verdict = Result<String, String>;
+
+fn call(set: &ToolSet, text: &str) -> Verdict {
+    let name = set.definitions()[0].name().to_owned();
+    let outcome = set.call(&ToolCall::new("1", name, text), &ToolContext::new()).now_or_never().unwrap();
+    outcome.map(|output| output.to_string()).map_err(mistakes)
+}
+
+fn mistakes(error: impl ToString) -> String {
+    let error = error.to_string();
+    error.strip_prefix("invalid arguments: ").unwrap_or(&error).to_owned()
+}
+
+#[tool]
+fn other() {}
+
+/// Reads a value at every entry point. The declared tool has it as its only parameter.
+fn verdicts<T>(declared: &ToolSet, it: &str) -> Vec<(&'static str, Verdict)>
+where
+    T: Debug + for<'de> Deserialize<'de> + JsonSchema + Send + 'static,
+{
+    let text = format!(r#"{{"it":{it}}}"#);
+    let closure = FunctionTool::new("closure", |Arguments { it }: Arguments<T>| format!("{it:?}"));
+    let read = Arc::new(Mutex::new(String::new()));
+    let extra = ExtraParameters::new({
+        let read = Arc::clone(&read);
+        move |_: &ToolCall, Arguments { it }: Arguments<T>| *read.lock().unwrap() = format!("{it:?}")
+    });
+    let extended = call(&tools![other].extra_parameters(extra).unwrap(), &text);
+    let as_type = ToolCall::new("1", "any", &*text).arguments_as::<Arguments<T>>();
+    let model = ScriptedModel::new().calls("final_answer", &*text);
+    let agent = Agent::builder(model).max_wrong_answers(0).build().unwrap();
+    let answer = agent.ask("?").answer_as::<Arguments<T>>().into_future();
+    let answer = tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(answer);
+    let answer = answer.map(|Arguments { it }| format!("{it:?}")).map_err(|error| match error.kind() {
+        RunErrorKind::Stopped(StopReason::WrongAnswer(why)) => {
+            why.trim_start_matches("the answer does not have the requested form: ").to_owned()
+        }
+        _ => panic!("{error}"),
+    });
+    vec![
+        ("declared", call(declared, &text)),
+        ("declared, cold", call(declared, &format!(r#"{{"\u0069t":{it}}}"#))),
+        ("closure", call(&ToolSet::new([Arc::new(closure) as Arc<dyn Tool>]).unwrap(), &text)),
+        ("extra parameters", extended.map(|_| read.lock().unwrap().clone())),
+        ("arguments_as", as_type.map(|Arguments { it }| format!("{it:?}")).map_err(mistakes)),
+        ("typed answer", answer),
+    ]
+}
+
+/// Declares a test of values of a type, each with its debug form, or with the mistakes.
+macro_rules! readings {
+    ($($name:ident: $type:ty { $($it:expr => $expected:expr,)* })*) => {$(
+        #[test]
+        fn $name() {
+            #[tool]
+            fn declared(it: $type) -> String {
+                format!("{it:?}")
+            }
+            let mut wrong = Vec::new();
+            $(
+                let expected: Result<&str, &str> = $expected;
+                let expected = expected.map(str::to_owned).map_err(str::to_owned);
+                for (kind, actual) in verdicts::<$type>(&tools![declared], &$it) {
+                    if actual != expected {
+                        wrong.push(format!("{kind} {}: {actual:?}", $it));
+                    }
+                }
+            )*
+            assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+        }
+    )*};
+}
+
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+struct Coded {
+    #[schemars(length(equal = 1))]
+    code: String,
+}
+
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+struct Small {
+    #[schemars(range(max = 9))]
+    n: u32,
+}
+
+/// A struct that contains itself.
+#[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
+struct Chain {
+    #[schemars(range(max = 9))]
+    n: u32,
+    #[serde(default)]
+    note: String,
+    next: Option<Box<Chain>>,
+}
+
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+struct Flat {
+    amount: u32,
+    #[serde(flatten)]
+    kind: Kind,
+}
+
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+enum Kind {
+    Round {
+        #[schemars(range(max = 9))]
+        radius: u32,
+        #[serde(default)]
+        hue: u32,
+    },
+    Dot,
+}
+
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(untagged)]
+enum Either {
+    Text(String),
+    Number(i64),
+}
+
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(untagged)]
+enum Untagged {
+    Limited {
+        #[schemars(range(max = 9))]
+        n: u32,
+    },
+    Named {
+        n: String,
+    },
+    Many(Vec<Small>),
+}
+
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(tag = "t", content = "c")]
+enum Adjacent {
+    One(Small),
+    Two(u8, Small),
+}
+
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+enum Variant {
+    Two(u8, Small),
+    Boxed(Box<Option<Small>>),
+    Unit,
+}
+
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+struct Unit;
+
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+struct Newtype(Cow<'static, str>);
+
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+struct Person {
+    #[serde(alias = "nick")]
+    name: String,
+    age: u8,
+    #[serde(default = "seven")]
+    luck: u8,
+}
+
+fn seven() -> u8 {
+    7
+}
+
+fn chain(length: usize, last: u32, note: &str) -> String {
+    let start = r#"{"n":1,"next":"#.repeat(length);
+    format!(r#"{start}{{"n":{last},"note":"{note}","next":null}}{}"#, "}".repeat(length))
+}
+
+readings! {
+    a_string_of_one_character: Coded {
+        r#"{"code":"a"}"# => Ok(r#"Coded { code: "a" }"#),
+        r#"{"code":"ab"}"# => Err("`it.code`: expected a character, got \"ab\""),
+        r#"{"code":""}"# => Err("`it.code`: expected a character, got \"\""),
+    }
+    maps_with_numbers_as_keys: BTreeMap<u32, Small> {
+        r#"{"1":{"n":9}}"# => Ok("{1: Small { n: 9 }}"),
+        r#"{"1":{"n":"9"}}"# => Ok("{1: Small { n: 9 }}"),
+        r#"{"1":{"n":10}}"# => Err("`it.1.n`: expected an integer from 0 to 9, got 10"),
+        r#"{"1":{"n":"x"},"2":{"n":10}}"# => Err(
+            "`it.1.n`: expected an integer from 0 to 9, got \"x\"; `it.2.n`: expected an integer from 0 to 9, got 10"
+        ),
+    }
+    structs_as_lists: Vec<Small> {
+        "[[9]]" => Ok("[Small { n: 9 }]"),
+        "[[10]]" => Err("`it[0][0]`: expected an integer from 0 to 9, got 10"),
+    }
+    flattened_enums: Flat {
+        r#"{"amount":5,"kind":"round","radius":9}"# => Ok("Flat { amount: 5, kind: Round { radius: 9, hue: 0 } }"),
+        r#"{"amount":"5","kind":"round","radius":9}"# => Ok("Flat { amount: 5, kind: Round { radius: 9, hue: 0 } }"),
+        r#"{"amount":5,"kind":"round","radius":10}"# => Err("`it.radius`: expected an integer from 0 to 9, got 10"),
+        r#"{"amount":"x","kind":"round","radius":10}"# => Err(
+            "`it.amount`: expected an integer from 0 to 4294967295, got \"x\"; `it.radius`: expected an integer from 0 to 9, got 10"
+        ),
+    }
+    parts_of_optional_variants: Option<Kind> {
+        r#"{"kind":"round","radius":"9","hue":null}"# => Ok("Some(Round { radius: 9, hue: 0 })"),
+        r#"{"kind":"round","radius":"x","hue":"3"}"# => Err("`it.radius`: expected an integer from 0 to 9, got \"x\""),
+        r#"{"kind":"round","radius":"x","hue":null}"# => Err("`it.radius`: expected an integer from 0 to 9, got \"x\""),
+        r#"{"kind":"DOT"}"# => Ok("Some(Dot)"),
+    }
+    alternatives_keep_the_kind_of_a_value: Option<Either> {
+        "7" => Ok("Some(Number(7))"),
+        "7.0" => Ok("Some(Number(7))"),
+        "\"7\"" => Ok("Some(Text(\"7\"))"),
+    }
+    limits_in_untagged_enums: Untagged {
+        r#"{"n":9}"# => Ok("Limited { n: 9 }"),
+        r#"{"n":10}"# => Err("`it.n`: expected an integer from 0 to 9, got 10"),
+        r#"{"n":"10"}"# => Ok("Named { n: \"10\" }"),
+        "[[9],[9]]" => Ok("Many([Small { n: 9 }, Small { n: 9 }])"),
+        r#"[{"n":9},{"n":10}]"# => Err("`it[1].n`: expected an integer from 0 to 9, got 10"),
+        "[[10]]" => Err("`it[0][0]`: expected an integer from 0 to 9, got 10"),
+    }
+    limits_in_tagged_enums: Kind {
+        r#"["round",9,1]"# => Ok("Round { radius: 9, hue: 1 }"),
+        r#"["round",10]"# => Err("`it[1]`: expected an integer from 0 to 9, got 10"),
+    }
+    limits_in_adjacently_tagged_enums: Adjacent {
+        r#"{"t":"One","c":{"n":9}}"# => Ok("One(Small { n: 9 })"),
+        r#"{"t":"One","c":{"n":10}}"# => Err("`it.c.n`: expected an integer from 0 to 9, got 10"),
+        r#"{"c":[1,{"n":10}],"t":"Two"}"# => Err("`it.c[1].n`: expected an integer from 0 to 9, got 10"),
+    }
+    limits_in_variants: (Variant, BTreeMap<String, Variant>) {
+        r#"["Unit",{"a":{"Two":[1,{"n":9}]}}]"# => Ok("(Unit, {\"a\": Two(1, Small { n: 9 })})"),
+        r#"["Unit",{"a":{"Two":[1,{"n":10}]}}]"# => Err("`it[1].a.Two[1].n`: expected an integer from 0 to 9, got 10"),
+        r#"[{"Boxed":{"n":10}},{}]"# => Err("`it[0].Boxed.n`: expected an integer from 0 to 9, got 10"),
+        r#"[{"Boxed":null},{}]"# => Ok("(Boxed(None), {})"),
+    }
+    units_and_newtypes: (Unit, Newtype, Option<Option<u8>>, ()) {
+        r#"[null,"a",null,null]"# => Ok("(Unit, Newtype(\"a\"), None, ())"),
+        r#"[null,7,"8",null]"# => Ok("(Unit, Newtype(\"7\"), Some(Some(8)), ())"),
+    }
+    other_names: Person {
+        r#"{"nick":"Ada","age":"7"}"# => Ok("Person { name: \"Ada\", age: 7, luck: 7 }"),
+        r#"{"nick":"Ada","age":7.0,"luck":null}"# => Ok("Person { name: \"Ada\", age: 7, luck: 7 }"),
+        r#"{"nick":"Ada","age":"x"}"# => Err("`it.age`: expected an integer from 0 to 255, got \"x\""),
+    }
+    integers_of_128_bits: (u128, i128) {
+        "[340282366920938463463374607431768211455,-170141183460469231731687303715884105728]"
+            => Ok("(340282366920938463463374607431768211455, -170141183460469231731687303715884105728)"),
+        "[\"340282366920938463463374607431768211455\",-1.0]" => Ok("(340282366920938463463374607431768211455, -1)"),
+    }
+    characters: char {
+        "\"é\"" => Ok("'é'"),
+        "\"éa\"" => Err("`it`: expected a character, got \"éa\""),
+    }
+}
+
+/// A limit holds at any depth that is read, however long the text is.
+#[test]
+fn limits_hold_in_deep_values() {
+    #[tool]
+    fn declared(it: Chain) -> String {
+        let _ = it;
+        "read".into()
+    }
+    let long = "a".repeat(20_000);
+    // Of a value that is too deep to check its limits, none is accepted.
+    for (length, note, is_readable) in [(10, "", true), (60, "", true), (40, &*long, true), (115, "", false)]
+    {
+        for (last, is_valid) in [(9, is_readable), (10, false)] {
+            let it = chain(length, last, note);
+            for (kind, verdict) in verdicts::<Chain>(&tools![declared], &it) {
+                assert_eq!(verdict.is_ok(), is_valid, "{kind} {length} {}: {:?}", note.len(), verdict.err());
+            }
+        }
+    }
+}
+
+/// A dynamic tool passes on an integer as an integer, although a string would be allowed too.
+#[test]
+fn dynamic_tools_keep_the_kind_of_a_value() {
+    let schema = json!({
+        "type": "object",
+        "properties": { "it": { "anyOf": [{ "type": "string" }, { "type": "integer" }] } },
+    });
+    let tool = DynamicTool::new("dynamic", schema, |arguments: Value| arguments.to_string()).unwrap();
+    let set = ToolSet::new([Arc::new(tool) as Arc<dyn Tool>]).unwrap();
+    for (text, expected) in [(r#"{"it":2}"#, r#"{"it":2}"#), (r#"{"it":2.0}"#, r#"{"it":2}"#)] {
+        assert_eq!(call(&set, text).as_deref(), Ok(expected), "{text}");
+    }
+}
