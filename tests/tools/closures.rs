@@ -547,3 +547,17 @@ async fn a_blocking_closure_runs_on_another_thread_and_reports_repairs() {
     assert_eq!(execution.output().unwrap().to_string(), "42.0");
     assert_eq!(execution.repairs().len(), 1);
 }
+
+#[tokio::test]
+async fn a_blocking_closure_can_time_out() {
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let released = Mutex::new(released);
+    let wait = FunctionTool::new("wait", move || released.lock().unwrap().recv().is_err())
+        .blocking()
+        .timeout(Duration::from_millis(20))
+        .convert(|output| output.with_data(1));
+    let execution = execute(&set_of(wait), "{}", &ToolContext::new()).await;
+    assert_eq!(execution.outcome().unwrap_err().kind(), ToolErrorKind::TimedOut);
+    // The function runs to its end in the background.
+    drop(release);
+}

@@ -251,7 +251,8 @@ impl Ask {
     pub(super) fn may_have_tools(&self) -> bool {
         let has_some = self.tools.as_ref().is_ok_and(|tools| !tools.is_empty());
         let agent = &self.agent.0;
-        has_some || (!self.replaces_tools && !(agent.tools.is_empty() && agent.providers.is_empty()))
+        let has_agents = !agent.tools.is_empty() || !agent.providers.is_empty();
+        has_some || (has_agents && !self.replaces_tools)
     }
 
     /// Starts the run for a caller that drives it step by step; no request is sent yet. All settings of the agent and the

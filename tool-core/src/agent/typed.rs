@@ -206,7 +206,7 @@ mod tests {
         let model = (0..3).fold(crate::testing::ScriptedModel::new(), |model, _| {
             model.calls(super::FINAL_TOOL, r#"{"answer": "many"}"#)
         });
-        let agent = crate::Agent::builder(model).build().unwrap();
+        let agent = crate::agent::Agent::builder(model).build().unwrap();
         let error = agent.ask("How many?").answer_as::<u32>().await.unwrap_err();
         assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::WrongAnswer(_))));
         let text = error.to_string();

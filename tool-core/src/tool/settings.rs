@@ -139,7 +139,7 @@ macro_rules! impl_options {
                 self
             }
 
-            /// Leaves the calls to the caller of the run; see [`ToolPolicy::external`]($crate::model::ToolPolicy::external).
+            /// Leaves the calls to the caller of the run; see [`ToolPolicy::external`](crate::model::ToolPolicy::external).
             #[must_use]
             pub fn external(mut self) -> Self {
                 self.settings.change_policy(|policy| policy.external = true);
@@ -182,7 +182,7 @@ macro_rules! impl_options {
             }
 
             /// Asks the provider to constrain the arguments to the schema, in its
-            /// [strict form]($crate::model::ToolDefinition::into_strict). A set with a tool that has no strict form is an error.
+            /// [strict form](crate::model::ToolDefinition::into_strict). A set with a tool that has no strict form is an error.
             #[must_use]
             pub fn strict(mut self) -> Self {
                 self.settings.set_strict();
@@ -217,7 +217,7 @@ macro_rules! impl_options {
             }
 
             /// Limits the characters of an output or error that the model reads. The middle of a longer text is
-            /// [left out]($crate::tool::ToolOutput::truncated).
+            /// [left out](crate::tool::ToolOutput::truncated).
             #[must_use]
             pub fn max_output_chars(mut self, limit: usize) -> Self {
                 self.settings.set_max_output_chars(limit);
