@@ -543,3 +543,25 @@ async fn only_tools_must_have_the_required_tool() {
     let text = "the tools cannot be offered: the model must call the tool `sum`, which does not exist";
     assert_eq!(error.to_string(), text);
 }
+
+#[tokio::test]
+async fn names_are_resolved_for_each_question() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&asked);
+    // The tool is removed from the database after the first question.
+    let resolver = move |name: &str| {
+        let is_first = counter.fetch_add(1, Ordering::SeqCst) == 0;
+        (name == "sum" && is_first).then(|| tools![sum, read_file])
+    };
+    let model = ScriptedModel::new()
+        .expects(|request| request.tools().len() == 1 && request.tools()[0].name() == "sum")
+        .calls("sum", r#"{"a": 1, "b": 2}"#)
+        .says("Done.");
+    let agent = Agent::builder(model).named_tools(["sum"], resolver).build().unwrap();
+    assert_eq!(asked.load(Ordering::SeqCst), 0);
+    assert_eq!(agent.ask("Sum").await.unwrap().messages()[2].text(), "3");
+    let error = agent.ask("Sum").await.unwrap_err();
+    let text = "the tool provider `named_tools` failed: there is no tool `sum` that the resolver knows";
+    assert_eq!(error.to_string(), text);
+    assert_eq!(asked.load(Ordering::SeqCst), 2);
+}

@@ -25,6 +25,7 @@ pub use self::missing_context::MissingContext;
 pub use self::provider::{ProvidedTools, ToolProvider, ToolProviderFuture, ToolProviderRequest};
 pub use self::registry::{Registration, registered};
 pub use self::report::{Finding, FindingKind, ToolCost, ToolReport};
+pub(crate) use self::resolver::NamedTools;
 pub use self::resolver::ToolResolver;
 pub use self::toolbox::{Method, Toolbox, definitions_of, toolbox_tool_set};
 use crate::arguments::Mode;

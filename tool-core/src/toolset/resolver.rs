@@ -3,7 +3,9 @@
 use std::error::Error;
 use std::future::ready;
 
-use crate::toolset::{ProvidedTools, ToolProviderFuture, ToolSet, ToolSetError};
+use crate::toolset::{
+    ProvidedTools, ToolProvider, ToolProviderFuture, ToolProviderRequest, ToolSet, ToolSetError,
+};
 
 /// A resolver of the names of tools that a configuration, a database or a user chose. See [`ToolSet::resolved`].
 ///
@@ -71,10 +73,26 @@ impl ToolResolver for ToolSet {
     }
 }
 
+/// The tools with these names, resolved for each question.
+pub(crate) struct NamedTools<R> {
+    pub(crate) names: Vec<String>,
+    pub(crate) resolver: R,
+}
+
+impl<R: ToolResolver> ToolProvider for NamedTools<R> {
+    fn tools<'a>(&'a self, _request: &'a ToolProviderRequest<'_>) -> ToolProviderFuture<'a> {
+        Box::pin(ToolSet::resolved(self.names.iter().map(String::as_str), &self.resolver))
+    }
+
+    fn name(&self) -> &'static str {
+        "named_tools"
+    }
+}
+
 impl ToolSet {
     /// Selects tools by name with a resolver, for example those that a configuration lists: `#[tool]` functions, methods of
-    /// toolboxes, and any others. Pass the set to an agent or a [question](crate::agent::Ask::tools), or return it from a
-    /// [provider](crate::toolset::ToolProvider), which resolves the names when they are needed.
+    /// toolboxes, and any others. Pass the set to an agent or a [question](crate::agent::Ask::tools);
+    /// [`AgentBuilder::named_tools`](crate::agent::AgentBuilder::named_tools) resolves names when they are needed.
     ///
     /// ```
     /// use tool_core::{ToolSet, tool, toolbox, tools};
