@@ -3,12 +3,13 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use tool_core::model::{ToolDefinition, ToolPolicy};
+use tool_core::model::{ModelOptions, ToolDefinition, ToolPolicy};
 use tool_core::run::{Run, Step};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{Origin, ToolExecution, ToolFuture};
 use tool_core::{
-    Agent, Answer, Event, RunErrorKind, Tool, ToolCall, ToolContext, ToolError, ToolSet, tool, tools,
+    Agent, Answer, Approval, Event, RunError, RunErrorKind, Tool, ToolCall, ToolContext, ToolError,
+    ToolOutput, ToolSet, tool, tools,
 };
 
 static AT_ONCE: AtomicU32 = AtomicU32::new(0);
@@ -256,4 +257,67 @@ async fn a_run_waits_for_the_results_of_external_tools() {
         }
     }
     assert_located(&driver.finish().await.unwrap());
+}
+
+/// Returns the results of all calls that the run leaves to the caller, in all three ways of driving it.
+#[tokio::test]
+async fn a_predicate_leaves_calls_to_the_caller() {
+    #[tool]
+    fn first() {}
+    #[tool]
+    fn second() {}
+    #[tool(needs_approval)]
+    fn guarded() {}
+    let agent = |executes_all: bool| {
+        let model = ScriptedModel::new()
+            .calls_all([("first", "{}"), ("guarded", "{}"), ("unknown", "{}")])
+            .calls("second", "{}")
+            .says("Done.");
+        Agent::builder(model)
+            .tools(tools![first, second, guarded])
+            .options(ModelOptions::default().with_seed(7))
+            .execute_calls_if(move |response, options| {
+                assert_eq!(options.seed, Some(7));
+                executes_all || response.message.tool_calls.len() == 1
+            })
+            .build()
+            .unwrap()
+    };
+    let finish = async |agent: &Agent, error: RunError| {
+        assert!(matches!(error.kind(), RunErrorKind::ApprovalNeeded), "{error}");
+        let state = serde_json::to_string(error.run()).unwrap();
+        let mut run: Run = serde_json::from_str(&state).unwrap();
+        run.resolve_all_approvals(&Approval::Approve);
+        let error = agent.resume(run).await.unwrap_err();
+        assert!(matches!(error.kind(), RunErrorKind::ResultsNeeded), "{error}");
+        let state = serde_json::to_string(error.run()).unwrap();
+        let mut run: Run = serde_json::from_str(&state).unwrap();
+        let calls: Vec<_> = run.awaiting_results().cloned().collect();
+        assert_eq!(calls.iter().map(|call| &*call.name).collect::<Vec<_>>(), ["first", "guarded", "unknown"]);
+        for call in calls {
+            run.record_result(ToolExecution::new(call, Ok(ToolOutput::text("by the caller")))).unwrap();
+        }
+        let answer = agent.resume(run).await.unwrap();
+        let origins: Vec<_> = answer.tool_executions().iter().map(ToolExecution::origin).collect();
+        assert_eq!(origins, [Origin::External, Origin::External, Origin::External, Origin::Executed]);
+        assert_eq!(answer.messages()[3].text(), "by the caller");
+    };
+    let awaited = agent(false);
+    finish(&awaited, awaited.ask("Go").await.unwrap_err()).await;
+    let streamed = agent(false);
+    let mut events = streamed.ask("Go").stream();
+    let error = loop {
+        if let Err(error) = events.next().await.unwrap() {
+            break error;
+        }
+    };
+    finish(&streamed, error).await;
+    let driven = agent(false);
+    let mut run = driven.start("Go");
+    run.advance().await.unwrap();
+    finish(&driven, run.advance().await.unwrap_err()).await;
+    // The predicate of the question takes precedence.
+    let agent = agent(true);
+    let error = agent.ask("Go").execute_calls_if(|_, _| false).await.unwrap_err();
+    assert_eq!(error.awaiting_results().count(), 2);
 }

@@ -7,13 +7,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use tests::support::ways::{alike, assert_valid};
 use tool_core::agent::{AgentBuilder, Turn};
 use tool_core::memory::InMemoryStore;
+use tool_core::model::ChatRequest;
 use tool_core::run::StopReason;
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::ToolErrorKind;
 use tool_core::tool::{Progress, ToolProgress};
-use tool_core::{Agent, CancellationToken, Event, RunErrorKind, ToolError, tool, tools};
+use tool_core::{Agent, CancellationToken, Event, Message, RunErrorKind, ToolError, tool, tools};
 
 #[tool]
 async fn fetch(pages: u64, #[inject] progress: &Progress) -> u64 {
@@ -291,4 +293,122 @@ async fn an_outcome_is_stored_before_its_event() {
     let run = resuming.stored_runs().await.unwrap().runs.remove(0);
     let answer = resuming.resume(run).await.unwrap();
     assert_eq!(answer.tool_executions()[0].output().unwrap().to_string(), "paid");
+}
+
+#[tool]
+fn page(number: u32) -> String {
+    format!("the text of page {number}")
+}
+
+fn reader() -> ScriptedModel {
+    ScriptedModel::new()
+        .calls_all([("page", r#"{"number": 1}"#), ("page", r#"{"number": 2}"#)])
+        .calls("page", r#"{"number": 3}"#)
+}
+
+fn sent(request: &ChatRequest<'_>) -> Vec<String> {
+    request.messages().iter().map(|message| message.text().into_owned()).collect()
+}
+
+#[tokio::test]
+async fn a_hook_changes_the_messages_of_its_turn_only() {
+    let build = || {
+        let model = reader()
+            .expects(|request| {
+                let texts = sent(request);
+                texts
+                    == [
+                        "Be brief.",
+                        "What now?",
+                        "",
+                        "the text of page 1",
+                        "[read]",
+                        "",
+                        "the text of page 3",
+                    ]
+            })
+            .says("Done.");
+        Agent::builder(model).instructions("Be brief.").tools(tools![page]).before_turn(
+            |turn: &mut Turn<'_>| {
+                assert_eq!(turn.messages().len(), [2, 5, 7][turn.number() as usize - 1]);
+                if turn.number() == 3
+                    && let Message::Tool(result) = &mut turn.messages_mut()[4]
+                {
+                    result.content = "[read]".into();
+                }
+            },
+        )
+    };
+    let answer = alike(build).await.unwrap();
+    // The run has what the tool returned.
+    assert_eq!(answer.messages()[3].text(), "the text of page 2");
+}
+
+#[tokio::test]
+async fn calls_and_results_of_changed_messages_stay_together() {
+    type Change = fn(&mut Vec<Message>);
+    let table: [(Change, &[&str]); 4] = [
+        // The first reply without its results.
+        (|messages| drop(messages.remove(1)), &["What now?", "", "the text of page 3"]),
+        // A result without its call, which is restored in its place.
+        (
+            |messages| drop(messages.remove(2)),
+            &["What now?", "", "the text of page 1", "the text of page 2", "", "the text of page 3"],
+        ),
+        (|messages| messages.truncate(2), &["What now?", "", "the text of page 1", "the text of page 2"]),
+        (
+            |messages| messages.push(Message::user("Hurry.")),
+            &[
+                "What now?",
+                "",
+                "the text of page 1",
+                "the text of page 2",
+                "",
+                "the text of page 3",
+                "Hurry.",
+            ],
+        ),
+    ];
+    for (change, expected) in table {
+        let build = || {
+            let model = reader()
+                .expects(move |request| {
+                    assert_valid(request.messages());
+                    assert_eq!(sent(request), expected);
+                    true
+                })
+                .says("Done.");
+            Agent::builder(model).tools(tools![page]).before_turn(move |turn: &mut Turn<'_>| {
+                if turn.number() == 3 {
+                    change(turn.messages_mut());
+                }
+            })
+        };
+        assert_eq!(alike(build).await.unwrap().messages().len(), 7);
+    }
+}
+
+#[tokio::test]
+async fn earlier_turns_can_be_left_out_of_requests() {
+    let build = || {
+        let model = ScriptedModel::new()
+            .calls_all([("page", r#"{"number": 1}"#), ("page", r#"{"number": 2}"#)])
+            .expects(|request| sent(request).len() == 4)
+            .calls("page", r#"{"number": 3}"#)
+            .expects(|request| sent(request) == ["What now?", "", "the text of page 3"])
+            .says("Done.");
+        Agent::builder(model).tools(tools![page]).send_earlier_turns(false)
+    };
+    assert_eq!(alike(build).await.unwrap().messages().len(), 7);
+
+    // The conversation before the question, and what the user says during the run, are sent.
+    let model = reader()
+        .expects(|request| sent(request) == ["Hi", "Hello!", "Read", "Faster!", "", "the text of page 3"])
+        .says("Done.");
+    let agent = Agent::builder(model).tools(tools![page]).send_earlier_turns(false).build().unwrap();
+    let mut run = agent.ask("Read").history([Message::user("Hi"), Message::assistant("Hello!")]).start();
+    run.advance().await.unwrap();
+    run.push_user_message("Faster!").unwrap();
+    while run.advance().await.unwrap() {}
+    assert_eq!(run.finish().await.unwrap().text(), "Done.");
 }

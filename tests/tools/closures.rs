@@ -4,10 +4,12 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tests::support::sampling::size;
+use tool_core::model::{ReturnDirect, ToolPolicy};
 use tool_core::schemars::JsonSchema;
 use tool_core::tool::{Json, ToolErrorKind, ToolExecution};
 use tool_core::toolset::ToolSetErrorKind;
@@ -464,4 +466,98 @@ fn debug_names_the_tool_only() {
 fn assert_auto_traits(tool: FunctionTool) {
     fn is_shared(_: impl Send + Sync + 'static) {}
     is_shared(tool);
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Stay {
+    city: String,
+    #[serde(default)]
+    nights: u8,
+}
+
+#[test]
+fn a_tool_of_a_closure_takes_the_options_of_the_attribute() {
+    let tool = FunctionTool::new("stay", |stay: Stay| stay.city)
+        .return_direct(ReturnDirect::IfLast)
+        .needs_approval()
+        .external()
+        .exclusive()
+        .at_most_once()
+        .pure()
+        .attempts(3)
+        .undo("cancel")
+        .strict()
+        .with_description("Books a hotel");
+    let definition = tool.definition();
+    let mut policy = ToolPolicy::default();
+    (policy.return_direct, policy.attempts) = (ReturnDirect::IfLast, 3);
+    (policy.needs_approval, policy.external, policy.exclusive) = (true, true, true);
+    (policy.at_most_once, policy.pure) = (true, true);
+    assert_eq!(definition.policy(), policy);
+    assert_eq!((definition.undo(), definition.description()), (Some("cancel"), Some("Books a hotel")));
+    assert_eq!(definition.parameters()["required"], json!(["city", "nights"]));
+    assert_eq!(tool.with_policy(ToolPolicy::default()).definition().policy(), ToolPolicy::default());
+}
+
+#[tokio::test]
+async fn a_strict_tool_of_a_closure_reads_null_as_an_omitted_argument() {
+    let stay = || FunctionTool::new("stay", |stay: Stay| format!("{} in {}", stay.nights, stay.city));
+    let set = set_of(stay().strict()).strict_arguments();
+    let execution = execute(&set, r#"{"city": "Rome", "nights": null}"#, &ToolContext::new()).await;
+    assert_eq!(execution.output().unwrap().to_string(), "0 in Rome");
+    let no_form = FunctionTool::new("label", |labels: HashMap<String, String>| labels.len()).strict();
+    let error = ToolSet::default().with(no_form).unwrap_err();
+    assert_eq!(error.kind(), ToolSetErrorKind::NoStrictForm);
+}
+
+#[tokio::test]
+async fn calls_of_closures_are_limited_and_converted() {
+    let never = FunctionTool::new("wait", std::future::pending::<()>).timeout(Duration::from_millis(20));
+    assert_eq!(result_text(never, "{}").await, "the tool timed out after 20ms");
+    let convert = |output: ToolOutput| match &*output.to_string() {
+        "0.0" => Err("nothing"),
+        text => Ok(format!("<{text}>")),
+    };
+    let sums = [
+        FunctionTool::new("sum", plain).convert(convert),
+        FunctionTool::new("sum", awaited).convert(convert),
+    ];
+    for sum in sums {
+        let set = set_of(sum);
+        for (arguments, expected) in [(r#"{"a": 1, "b": 2}"#, "<3.0>"), (r#"{"a": 0, "b": 0}"#, "nothing")] {
+            let execution = execute(&set, arguments, &ToolContext::new()).await;
+            let text = execution.outcome().map_or_else(ToString::to_string, ToString::to_string);
+            assert_eq!(text, expected);
+        }
+    }
+    let long = FunctionTool::new("read", || "a".repeat(1000)).max_output_chars(100);
+    assert!(result_text(long, "{}").await.contains("characters left out"));
+}
+
+#[tokio::test]
+async fn a_blocking_closure_runs_on_another_thread_and_reports_repairs() {
+    let here = std::thread::current().id();
+    let tool = FunctionTool::new("sum", move |pair: Pair| {
+        assert_ne!(std::thread::current().id(), here);
+        pair.a + pair.b
+    })
+    .blocking()
+    .max_output_chars(10);
+    let execution = execute(&set_of(tool), r#"{"a": "40", "b": 2}"#, &ToolContext::new()).await;
+    assert_eq!(execution.output().unwrap().to_string(), "42.0");
+    assert_eq!(execution.repairs().len(), 1);
+}
+
+#[tokio::test]
+async fn a_blocking_closure_can_time_out() {
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let released = Mutex::new(released);
+    let wait = FunctionTool::new("wait", move || released.lock().unwrap().recv().is_err())
+        .blocking()
+        .timeout(Duration::from_millis(20))
+        .convert(|output| output.with_data(1));
+    let execution = execute(&set_of(wait), "{}", &ToolContext::new()).await;
+    assert_eq!(execution.outcome().unwrap_err().kind(), ToolErrorKind::TimedOut);
+    // The function runs to its end in the background.
+    drop(release);
 }

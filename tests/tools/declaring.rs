@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde_json::{Value, json};
 use tool_core::tool::ToolErrorKind;
-use tool_core::toolset::{ToolSetErrorKind, registered};
+use tool_core::toolset::{ToolSetError, ToolSetErrorKind, registered};
 use tool_core::{Tool, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet, tool, toolbox, tools};
 
 mod math {
@@ -398,7 +398,9 @@ fn resolves_names_from_a_configuration() {
     assert_eq!(names, ["recall_order", "dispatch_order"]);
     let error = ToolSet::named(["recall_order", "dispatchorder"]).unwrap_err();
     assert_eq!(error.kind(), ToolSetErrorKind::UnknownTool);
-    assert!(error.to_string().contains("did you mean `dispatch_order`?"), "{error}");
+    let text = "of this program (methods of toolboxes are not registered: use `ToolSet::resolved`); \
+                did you mean `dispatch_order`?";
+    assert!(error.to_string().ends_with(text), "{error}");
 }
 
 /// Two tools with the same name, which is the first of the duplicates in this binary.
@@ -478,4 +480,34 @@ async fn names_and_descriptions_may_be_options_and_constants() {
     assert_eq!(described, expected);
     assert_eq!(set.definitions()[0].parameters()["properties"]["x"]["description"], "root");
     assert_eq!(call(&set, "square-root", json!({ "x": 9 })).await.unwrap(), "3.0");
+}
+
+#[tokio::test]
+async fn a_resolver_finds_names_when_they_are_needed() {
+    let known = tools![configured::recall_order].union(Calculator).unwrap().ignore_unknown_arguments();
+    let names =
+        |set: &ToolSet| -> Vec<_> { set.definitions().iter().map(|one| one.name().to_owned()).collect() };
+    let set = ToolSet::resolved(["add", "recall_order"], &known).await.unwrap();
+    assert_eq!(names(&set), ["add", "recall_order"]);
+    // The settings of the resolver's sets remain.
+    let call = ToolCall::new("1", "recall_order", r#"{"dry_run": true}"#);
+    assert_eq!(set.call(&call, &ToolContext::new()).await.unwrap().to_string(), "Success");
+
+    let resolver = |name: &str| match name {
+        "offline" => Err("the database is offline"),
+        _ => Ok((name == "add").then(|| ToolSet::from(Calculator))),
+    };
+    assert_eq!(names(&ToolSet::resolved(["add"], &resolver).await.unwrap()), ["add"]);
+    for (name, text) in [
+        ("subtract", "there is no tool `subtract` that the resolver knows"),
+        ("offline", "the database is offline"),
+    ] {
+        let error = ToolSet::resolved(["add", name], &resolver).await.unwrap_err();
+        assert_eq!(error.to_string(), text);
+    }
+    let error = ToolSet::resolved(["ad"], &known).await.unwrap_err();
+    assert_eq!(error.to_string(), "there is no tool `ad` that the resolver knows; did you mean `add`?");
+    let error = ToolSet::resolved(["add", "add"], &known).await.unwrap_err();
+    let kind = error.downcast_ref::<ToolSetError>().map(ToolSetError::kind);
+    assert_eq!(kind, Some(ToolSetErrorKind::DuplicateTool));
 }

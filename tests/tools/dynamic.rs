@@ -6,6 +6,7 @@ use futures_util::FutureExt;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tests::support::sampling::size;
+use tool_core::model::ToolDefinition;
 use tool_core::tool::{DynamicTool, DynamicToolErrorKind, ToolErrorKind, ToolExecution};
 use tool_core::{Tool, ToolCall, ToolContext, ToolSet};
 
@@ -712,4 +713,37 @@ fn assert_auto_traits(tool: DynamicTool, error: tool_core::tool::DynamicToolErro
     fn is_shared(_: impl Send + Sync + 'static) {}
     is_shared(tool);
     is_shared(error);
+}
+
+#[tokio::test]
+async fn a_tool_from_a_definition_has_its_policy_and_takes_options() {
+    let definition: ToolDefinition = serde_json::from_value(json!({
+        "name": "stay",
+        "description": "Books a hotel",
+        "parameters": {
+            "type": "object",
+            "properties": { "city": { "type": "string" }, "nights": { "type": "integer", "maximum": 9 } },
+            "required": ["city"],
+        },
+        "policy": { "needs_approval": true },
+        "undo": "cancel",
+    }))
+    .unwrap();
+    let plain = DynamicTool::from_definition(definition.clone(), |arguments: Value| arguments).unwrap();
+    assert_eq!(*plain.definition(), definition);
+    let tool = plain.exclusive().strict().blocking().convert(|output| output.to_string());
+    let policy = tool.definition().policy();
+    assert!(policy.needs_approval && policy.exclusive && tool.definition().is_strict());
+    let set = set_of(tool);
+    assert_eq!(outcome(&set, r#"{"city": "Rome", "nights": null}"#).await, Ok(json!({ "city": "Rome" })));
+    assert_eq!(
+        outcome(&set, r#"{"city": "Rome", "nights": "3"}"#).await,
+        Ok(json!({ "city": "Rome", "nights": 3 }))
+    );
+    let refused = outcome(&set, r#"{"city": "Rome", "nights": 12}"#).await.unwrap_err();
+    assert_eq!(refused, "`nights`: expected an integer up to 9, got 12");
+
+    let wrong = definition.with_parameters(json!({ "type": "array" }));
+    let error = DynamicTool::from_definition(wrong, |_: Value| ()).unwrap_err();
+    assert_eq!(error.kind(), DynamicToolErrorKind::NotAnObject);
 }

@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tool_core::agent::AgentBuilder;
-use tool_core::model::{ConversationId, ToolChoice, ToolDefinition};
+use tool_core::model::{ChatRequest, ConversationId, ToolChoice, ToolDefinition};
 use tool_core::run::Step;
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::{Injection, ToolFuture};
+use tool_core::tool::{Injection, ToolErrorKind, ToolFuture};
 use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
 use tool_core::{
-    Agent, Answer, Event, RunError, RunErrorKind, Tool, ToolContext, ToolOutput, ToolSet, tool, tools,
+    Agent, Answer, Event, FunctionTool, RunError, RunErrorKind, Tool, ToolContext, ToolError, ToolOutput,
+    ToolSet, tool, tools,
 };
 
 #[tool("Sums two numbers")]
@@ -493,4 +494,74 @@ async fn closures_provide_sets_options_and_results() {
     add_up(expecting(1).tool_provider(fallible(false))).await.unwrap();
     let error = add_up(expecting(0).tool_provider(fallible(true))).await.unwrap_err();
     assert!(error.ends_with("failed: the directory is closed"), "{error}");
+}
+
+#[tokio::test]
+async fn only_tools_replace_those_of_the_agent_and_its_providers() {
+    let offers = |names: &'static [&'static str]| {
+        move |request: &ChatRequest<'_>| {
+            request.tools().iter().map(ToolDefinition::name).eq(names.iter().copied())
+        }
+    };
+    let model = ScriptedModel::new()
+        .expects(offers(&["late", "extra"]))
+        .calls_all([("late", "{}"), ("sum", r#"{"a": 1, "b": 2}"#)])
+        .expects(offers(&["late", "extra"]))
+        .says("Done.")
+        .expects(offers(&["sum", "extra", "turn"]))
+        .says("Done.");
+    let agent = Agent::builder(model)
+        .tools(tools![sum])
+        .tool_provider(Counting { is_dynamic: true, ..Default::default() })
+        .max_output_chars(10)
+        .build()
+        .unwrap();
+    let tool = |name: &str| {
+        let definition = ToolDefinition::new(name).with_description("Does something");
+        FunctionTool::new(definition.name(), || "0123456789".repeat(50))
+    };
+    let set = |name: &str| ToolSet::default().with(tool(name)).unwrap();
+    let answer =
+        agent.ask("Hello").tools(set("before")).only_tools(set("late")).tools(set("extra")).await.unwrap();
+    let kinds: Vec<_> =
+        answer.tool_executions().iter().map(|one| one.outcome().err().map(ToolError::kind)).collect();
+    assert_eq!(kinds, [None, Some(ToolErrorKind::UnknownTool)]);
+    // The agent's limit of characters remains.
+    assert!(answer.messages()[2].text().chars().count() <= 10);
+    agent.ask("Hello").tools(set("extra")).await.unwrap();
+}
+
+#[tokio::test]
+async fn only_tools_must_have_the_required_tool() {
+    let agent = Agent::builder(ScriptedModel::new())
+        .tools(tools![sum])
+        .tool_choice(ToolChoice::Tool("sum".into()))
+        .build()
+        .unwrap();
+    let error = agent.ask("Hello").only_tools(ToolSet::default()).await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Tools { .. }));
+    let text = "the tools cannot be offered: the model must call the tool `sum`, which does not exist";
+    assert_eq!(error.to_string(), text);
+}
+
+#[tokio::test]
+async fn names_are_resolved_for_each_question() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&asked);
+    // The tool is removed from the database after the first question.
+    let resolver = move |name: &str| {
+        let is_first = counter.fetch_add(1, Ordering::SeqCst) == 0;
+        (name == "sum" && is_first).then(|| tools![sum, read_file])
+    };
+    let model = ScriptedModel::new()
+        .expects(|request| request.tools().len() == 1 && request.tools()[0].name() == "sum")
+        .calls("sum", r#"{"a": 1, "b": 2}"#)
+        .says("Done.");
+    let agent = Agent::builder(model).named_tools(["sum"], resolver).build().unwrap();
+    assert_eq!(asked.load(Ordering::SeqCst), 0);
+    assert_eq!(agent.ask("Sum").await.unwrap().messages()[2].text(), "3");
+    let error = agent.ask("Sum").await.unwrap_err();
+    let text = "the tool provider `named_tools` failed: there is no tool `sum` that the resolver knows";
+    assert_eq!(error.to_string(), text);
+    assert_eq!(asked.load(Ordering::SeqCst), 2);
 }

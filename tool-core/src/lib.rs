@@ -59,7 +59,7 @@
 #![cfg_attr(feature = "prompted", doc = "| [`prompted`] | tools for models that have none in their API |")]
 #![cfg_attr(not(feature = "prompted"), doc = "| `prompted` | tools for models that have none in their API |")]
 //! | [`mod@tool`] | the [`Tool`] trait, its context, outputs and errors; tools from closures and JSON Schemas |
-//! | [`toolset`] | sets of tools, the registry, toolboxes, providers |
+//! | [`toolset`] | sets of tools, the registry, toolboxes, providers, resolvers |
 //! | [`transcript`] | a conversation as text or as a diagram |
 //! | [`run`] | the loop as a state machine: steps, limits, approval, undo |
 //! | [`memory`] | stored conversations and runs |

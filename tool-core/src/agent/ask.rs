@@ -8,11 +8,12 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
+use super::ExecuteCallsIf;
 use super::emitter::EventEmitter;
 use super::run_tools::RunTools;
 use crate::agent::{Agent, Approver, Event, EventStream, RunDriver};
 use crate::content::Content;
-use crate::model::{ConversationId, Message, ModelOptions, ResponseFormat};
+use crate::model::{ChatResponse, ConversationId, Message, ModelOptions, ResponseFormat};
 use crate::run::{Answer, Run, RunError, RunLimits};
 use crate::tool::ToolContext;
 use crate::toolset::{IntoToolSet, ToolSet, ToolSetError};
@@ -23,12 +24,14 @@ pub struct Ask {
     agent: Agent,
     start: Start,
     context: ToolContext,
-    /// The tools of the question, in addition to the agent's.
+    /// The tools of the question, in addition to the agent's or in place of them.
     tools: Result<ToolSet, ToolSetError>,
+    replaces_tools: bool,
     limits: Option<RunLimits>,
     emitter: EventEmitter,
     cancellation_token: Option<CancellationToken>,
     approver: Option<Arc<dyn Approver>>,
+    execute_calls_if: Option<Arc<ExecuteCallsIf>>,
     response_format: Option<ResponseFormat>,
     options: ModelOptions,
 }
@@ -53,10 +56,12 @@ impl Ask {
             start,
             context: ToolContext::new(),
             tools: Ok(ToolSet::default()),
+            replaces_tools: false,
             limits: None,
             emitter: EventEmitter { hooks: agent.0.hooks.clone(), stream: None },
             cancellation_token: None,
             approver: agent.0.approver.clone(),
+            execute_calls_if: agent.0.execute_calls_if.clone(),
             response_format: None,
             options: ModelOptions::default(),
             agent,
@@ -103,6 +108,42 @@ impl Ask {
     /// [`RunErrorKind::Tools`](crate::RunErrorKind::Tools).
     pub fn tools(mut self, tools: impl IntoToolSet) -> Self {
         self.tools = self.tools.and_then(|earlier| earlier.union(tools));
+        self
+    }
+
+    /// Offers only these tools to the model for this question, in place of the agent's own, of those of its providers and of
+    /// earlier ones of the question. Further calls of [`tools`](Self::tools) add more. A resumed run needs them again. The agent's
+    /// settings for its tools remain, such as [`max_output_chars`](crate::agent::AgentBuilder::max_output_chars).
+    ///
+    #[cfg_attr(feature = "testing", doc = "```")]
+    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// use tool_core::testing::ScriptedModel;
+    /// use tool_core::{Agent, tool, tools};
+    ///
+    /// #[tool("Searches the web")]
+    /// fn search(query: String) {}
+    ///
+    /// #[tool("Sums two numbers")]
+    /// fn sum(a: f64, b: f64) -> f64 {
+    ///     a + b
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let model = ScriptedModel::new()
+    ///     .expects(|request| request.tools().len() == 1 && request.tools()[0].name() == "sum")
+    ///     .says("It is 42.");
+    /// let agent = Agent::builder(model).tools(tools![search]).build()?;
+    /// agent.ask("What is 2 + 40?").only_tools(tools![sum]).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// The run returns at once with [`RunErrorKind::Tools`](crate::RunErrorKind::Tools) if the agent's
+    /// [tool choice](crate::agent::AgentBuilder::tool_choice) requires a tool that is not among them.
+    pub fn only_tools(mut self, tools: impl IntoToolSet) -> Self {
+        self.tools = ToolSet::default().union(tools);
+        self.replaces_tools = true;
         self
     }
 
@@ -162,6 +203,16 @@ impl Ask {
         self
     }
 
+    /// Leaves the calls of a response to the caller unless this predicate returns `true` for it, in place of the agent's predicate;
+    /// see [`AgentBuilder::execute_calls_if`](crate::agent::AgentBuilder::execute_calls_if). A resumed run needs it again.
+    pub fn execute_calls_if(
+        mut self,
+        execute: impl Fn(&ChatResponse, &ModelOptions) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.execute_calls_if = Some(Arc::new(execute));
+        self
+    }
+
     /// Cancels the run once this token is cancelled. The run ends with an error that carries the work done so far, and its
     /// calls are undone if their tools support it.
     ///
@@ -199,7 +250,9 @@ impl Ask {
     /// Returns `true` if tools may be offered to the model.
     pub(super) fn may_have_tools(&self) -> bool {
         let has_some = self.tools.as_ref().is_ok_and(|tools| !tools.is_empty());
-        has_some || !self.agent.0.tools.is_empty() || !self.agent.0.providers.is_empty()
+        let agent = &self.agent.0;
+        let has_agents = !agent.tools.is_empty() || !agent.providers.is_empty();
+        has_some || (has_agents && !self.replaces_tools)
     }
 
     /// Starts the run for a caller that drives it step by step; no request is sent yet. All settings of the agent and the
@@ -226,8 +279,9 @@ impl Ask {
         let conversation = conversation.unwrap_or_else(ConversationId::unique);
         let context = self.context.with_defaults(&self.agent.0.context).with(conversation.clone());
         let run = run.with_conversation(conversation);
-        let tools = RunTools::new(self.agent, context, self.tools);
+        let tools = RunTools::new(self.agent, context, self.tools, self.replaces_tools);
         RunDriver::new(run, tools, self.emitter, self.cancellation_token, self.approver)
+            .with_execute_calls_if(self.execute_calls_if)
     }
 }
 

@@ -29,7 +29,7 @@ pub use self::typed::{AnswerType, TypedAsk};
 use self::undo_tools::UndoTools;
 use crate::content::Content;
 use crate::memory::{ChatMemory, MemoryError, RunStore, StoredRuns};
-use crate::model::{ChatModel, Message, ModelOptions, ToolCall, ToolChoice};
+use crate::model::{ChatModel, ChatResponse, Message, ModelOptions, ToolCall, ToolChoice};
 use crate::run::{ErrorPolicies, Run, RunLimits};
 use crate::tool::{ToolContext, ToolError, ToolOutput};
 use crate::toolset::{ToolProvider, ToolSet};
@@ -111,12 +111,14 @@ struct Shared {
     error_policies: ErrorPolicies,
     on_tool_error: Option<Box<ErrorHandler>>,
     needs_approval: Option<Box<NeedsApproval>>,
+    execute_calls_if: Option<Arc<ExecuteCallsIf>>,
     approver: Option<Arc<dyn Approver>>,
     undo_tools: ToolSet,
     /// All tools that undo those of the agent, offered or not.
     bound_undo_tools: UndoTools,
     hooks: Vec<Hook>,
     before_turn: Option<Box<BeforeTurn>>,
+    sends_earlier_turns: bool,
     options: ModelOptions,
     memory: Option<ChatMemory>,
     run_store: Option<Box<dyn RunStore>>,
@@ -130,6 +132,9 @@ type ErrorHandler = dyn Fn(&ToolCall, &ToolError) -> Option<Result<ToolOutput, T
 
 /// Changes the next request to the model.
 type BeforeTurn = dyn Fn(&mut Turn<'_>) + Send + Sync;
+
+/// Decides whether the agent executes the calls of a response.
+type ExecuteCallsIf = dyn Fn(&ChatResponse, &ModelOptions) -> bool + Send + Sync;
 
 /// Decides whether a call needs approval.
 type NeedsApproval = dyn Fn(&ToolCall) -> bool + Send + Sync;

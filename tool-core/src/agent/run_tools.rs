@@ -16,6 +16,8 @@ pub(super) struct RunTools {
     context: ToolContext,
     /// The tools of the question.
     question: Result<ToolSet, ToolSetError>,
+    /// The tools of the question replace those of the agent and of its providers.
+    replaces: bool,
     /// The agent's tools and those of the question, once they are joined.
     own: Option<ToolSet>,
     /// The same, with those of the providers that are asked once per run.
@@ -34,12 +36,18 @@ type Resolving<'a> = Pin<Box<dyn Future<Output = Result<ToolSet, RunErrorKind>> 
 pub(super) type ResolveWithProviders = for<'a> fn(&'a mut RunTools, &'a Run) -> Resolving<'a>;
 
 impl RunTools {
-    pub(super) fn new(agent: Agent, context: ToolContext, question: Result<ToolSet, ToolSetError>) -> Self {
+    pub(super) fn new(
+        agent: Agent,
+        context: ToolContext,
+        question: Result<ToolSet, ToolSetError>,
+        replaces: bool,
+    ) -> Self {
         let undo = agent.0.bound_undo_tools.clone();
         Self {
             agent,
             context,
             question,
+            replaces,
             own: None,
             with_static: None,
             dynamic: Vec::new(),
@@ -62,14 +70,18 @@ impl RunTools {
         if run.is_done() {
             return Ok(self.resolved.clone().unwrap_or_default());
         }
-        let is_current = !run.is_asking() || !self.agent.0.providers.iter().any(|one| one.is_dynamic());
+        let is_dynamic = !self.replaces && self.agent.0.providers.iter().any(|one| one.is_dynamic());
+        let is_current = !run.is_asking() || !is_dynamic;
         if let Some(resolved) = self.resolved.as_ref().filter(|_| is_current) {
             return Ok(resolved.clone());
         }
-        let tools = match self.agent.0.resolve_with_providers {
+        let tools = match self.agent.0.resolve_with_providers.filter(|_| !self.replaces) {
             Some(resolve) => resolve(self, run).await?,
             None => self.own_tools()?,
         };
+        if self.replaces {
+            check_tool_choice(run.current_tool_choice(), &tools).map_err(invalid_tools)?;
+        }
         if !self.resolved.as_ref().is_some_and(|resolved| resolved.is_shared_with(&tools)) {
             let missing = tools.missing_from(&self.context);
             if let Some(missing) = missing.or_else(|| self.agent.0.undo_tools.missing_from(&self.context)) {
@@ -103,14 +115,18 @@ impl RunTools {
         let context = || "the tools of the question cannot be offered".to_owned();
         let question =
             self.question.as_ref().map_err(|error| RunErrorKind::tools(context(), error.clone()))?;
+        let agents = self.agent.0.tools.clone();
+        // The settings of the agent's set remain.
+        let (agents, source) = match self.replaces {
+            true => (agents.filter(|_| false), Source::Agent),
+            false => (agents, Source::Question),
+        };
         let own = if question.is_empty() {
-            self.agent.0.tools.clone()
+            agents
         } else {
-            self.undo
-                .bind(Source::Question, question)
-                .map_err(|error| RunErrorKind::tools(context(), error))?;
-            let union = self.agent.0.tools.clone().union(question);
-            union.map_err(|error| RunErrorKind::tools(context(), error))?
+            let bound = self.undo.bind(source, question);
+            bound.map_err(|error| RunErrorKind::tools(context(), error))?;
+            agents.union(question).map_err(|error| RunErrorKind::tools(context(), error))?
         };
         self.own = Some(own.clone());
         Ok(own)

@@ -1,7 +1,10 @@
 //! The next request to the model, for a hook to change.
 
+use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fmt;
 
+use crate::memory::repair_history;
 use crate::model::{Message, ModelOptions, ToolChoice};
 use crate::run::Run;
 use crate::tool::ToolContext;
@@ -18,14 +21,24 @@ pub struct Turn<'a> {
     pub options: ModelOptions,
     /// The choice whether the model may, must or must not call tools.
     pub tool_choice: ToolChoice,
+    messages: Cow<'a, [Message]>,
     run: &'a Run,
     context: &'a ToolContext,
+}
+
+/// What a hook set for a turn that is still to be sent.
+pub(super) struct Changes {
+    pub(super) options: ModelOptions,
+    pub(super) tool_choice: ToolChoice,
+    /// The messages to send in place of those of the run, if the hook changed them.
+    pub(super) messages: Option<Vec<Message>>,
 }
 
 impl<'a> Turn<'a> {
     pub(super) fn new(run: &'a Run, context: &'a ToolContext, tools: ToolSet) -> Self {
         let (options, tool_choice) = (run.options().clone(), run.current_tool_choice().clone());
-        Self { tools, options, tool_choice, run, context }
+        let messages = Cow::Borrowed(sent_messages(run));
+        Self { tools, options, tool_choice, messages, run, context }
     }
 
     /// Returns the number of the turn, starting at 1.
@@ -36,11 +49,67 @@ impl<'a> Turn<'a> {
 
     /// Returns the messages that are sent to the model in this turn.
     #[must_use]
-    pub fn messages(&self) -> &'a [Message] {
-        let messages = self.run.messages();
-        // If the run was resumed in the middle of a turn, the last message is the reply.
-        let replies = usize::from(!self.run.is_asking());
-        &messages[..messages.len().saturating_sub(replies)]
+    pub fn messages(&self) -> &[Message] {
+        &self.messages
+    }
+
+    /// Returns the messages of this turn to be changed: those that are sent to the model, while the run and its
+    /// [memory](crate::agent::AgentBuilder::memory) keep the conversation as it is. The next turn starts from that conversation again.
+    ///
+    /// Calls and their results stay together: a result whose call was removed is removed too, and one that was removed without its
+    /// call is sent nevertheless. To shorten a result, change its content. The provider's prompt cache is missed from the first change
+    /// on, so change messages rarely or in the same way in every turn.
+    ///
+    #[cfg_attr(feature = "testing", doc = "```")]
+    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// use tool_core::testing::ScriptedModel;
+    /// use tool_core::agent::Turn;
+    /// use tool_core::{Agent, Message, tool, tools};
+    ///
+    /// #[tool("Reads a file")]
+    /// fn read_file(path: String) -> String {
+    ///     format!("the long text of {path}")
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let model = ScriptedModel::new()
+    ///     .calls("read_file", r#"{"path": "a.txt"}"#)
+    ///     .expects(|request| request.messages()[2].text() == "[read]")
+    ///     .says("It is long.");
+    /// let agent = Agent::builder(model)
+    ///     .tools(tools![read_file])
+    ///     .before_turn(|turn: &mut Turn<'_>| {
+    ///         for message in turn.messages_mut() {
+    ///             if let Message::Tool(result) = message {
+    ///                 result.content = "[read]".into();
+    ///             }
+    ///         }
+    ///     })
+    ///     .build()?;
+    /// let answer = agent.ask("What is in a.txt?").await?;
+    /// assert_eq!(answer.messages()[2].text(), "the long text of a.txt");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn messages_mut(&mut self) -> &mut Vec<Message> {
+        self.messages.to_mut()
+    }
+
+    /// Removes the earlier turns of this run from the messages: those between the question and the last reply with its results.
+    /// Messages of the user stay.
+    pub(super) fn remove_earlier_turns(&mut self) {
+        let messages = sent_messages(self.run);
+        let question = self.run.messages().len() - self.run.new_messages().len();
+        let last_reply = messages.iter().rposition(|message| matches!(message, Message::Assistant(_)));
+        let last_reply = last_reply.unwrap_or_default();
+        let is_earlier = |message: &Message| matches!(message, Message::Assistant(_) | Message::Tool(_));
+        if messages.iter().take(last_reply).skip(question).any(is_earlier) {
+            let kept = messages.iter().enumerate().filter(|(position, message)| {
+                !(question..last_reply).contains(position) || !is_earlier(message)
+            });
+            self.messages = kept.map(|(_, message)| message.clone()).collect();
+        }
     }
 
     /// Returns the run so far, with its calls, tokens and limits.
@@ -55,8 +124,37 @@ impl<'a> Turn<'a> {
         self.context
     }
 
-    pub(super) fn into_parts(self) -> (ToolSet, (ModelOptions, ToolChoice)) {
-        (self.tools, (self.options, self.tool_choice))
+    pub(super) fn into_parts(self) -> (ToolSet, Changes) {
+        let messages = match self.messages {
+            Cow::Borrowed(_) => None,
+            Cow::Owned(changed) => Some(with_whole_pairs(changed, sent_messages(self.run))),
+        };
+        let changes = Changes { options: self.options, tool_choice: self.tool_choice, messages };
+        (self.tools, changes)
+    }
+}
+
+/// Returns the messages of the run that are sent in this turn.
+fn sent_messages(run: &Run) -> &[Message] {
+    let messages = run.messages();
+    // If the run was resumed in the middle of a turn, the last message is the reply.
+    let replies = usize::from(!run.is_asking());
+    &messages[..messages.len().saturating_sub(replies)]
+}
+
+/// Returns the messages with each call and its result together. Results that are missing are those of the run.
+fn with_whole_pairs(mut changed: Vec<Message>, of_run: &[Message]) -> Vec<Message> {
+    let id = |message: &Message| match message {
+        Message::Tool(result) => Some(result.call_id.clone()),
+        _ => None,
+    };
+    let present: HashSet<_> = changed.iter().filter_map(id).collect();
+    let is_missing = |message: &&Message| id(message).is_some_and(|id| !present.contains(&id));
+    // The repair moves each to its call, and drops those without one.
+    changed.extend(of_run.iter().filter(is_missing).cloned());
+    match repair_history(&changed) {
+        Cow::Owned(repaired) => repaired,
+        Cow::Borrowed(_) => changed,
     }
 }
 

@@ -324,6 +324,11 @@ impl ToolDefinition {
     pub fn parameters(&self) -> &Value {
         &self.parameters
     }
+
+    #[cfg(feature = "dynamic")]
+    pub(crate) fn into_parameters(self) -> Value {
+        self.parameters
+    }
 }
 
 fn no_parameters() -> Value {

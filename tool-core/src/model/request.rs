@@ -141,6 +141,12 @@ impl<'a> ChatRequest<'a> {
         self
     }
 
+    /// Replaces the messages. They do not continue those of earlier requests, so the cache is not used.
+    pub(crate) fn with_other_messages(mut self, messages: &'a [Message]) -> Self {
+        (self.messages, self.cache) = (Cow::Borrowed(messages), Cache(None));
+        self
+    }
+
     /// Calls `f` with the value that the provider cached in earlier requests, of a type private to the provider. The
     /// value starts as the default, as it always does for a request [without a cache](Self::with_cache).
     pub fn cached<T: Any + Send + Default, R>(&self, f: impl FnOnce(&mut T) -> R) -> R {

@@ -9,7 +9,7 @@
 //!   │          │                                           │      │          │
 //!   └──────────┼───────────────────────────────────────────┘    denied       │
 //!              │                                                  │          │
-//!              ├─ its tool is external ─► AwaitingResult          │          │
+//!              ├─ the caller executes it ─► AwaitingResult       │          │
 //!              │                                │                 │          │
 //!              └────────────────────────────────┴─────────────────┴──────────┴─►  Finished
 //! ```
@@ -40,6 +40,9 @@ pub(super) struct CallRecord {
     /// An attempt may have had its effect, although no success was recorded for it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_uncertain: bool,
+    /// The caller executes the call, whatever the policy of its tool is.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_left_to_caller: bool,
     pub(super) state: CallState,
 }
 
@@ -264,7 +267,7 @@ impl CallRecord {
             self.state = CallState::AwaitingApproval(ApprovedFor::default());
         }
         let error = self.forbidden_retry().or_else(|| self.bind_approval(definition, stored));
-        if policy.external && self.is_ready() && !self.has_begun() {
+        if (policy.external || self.is_left_to_caller) && self.is_ready() && !self.has_begun() {
             self.state = CallState::AwaitingResult;
         }
         error.map(|error| ToolExecution::new(call.clone(), Err(error)))

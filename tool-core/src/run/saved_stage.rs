@@ -40,6 +40,7 @@ pub(super) struct SavedRecord {
     #[serde(rename = "asked")]
     original_arguments: Option<String>,
     is_uncertain: bool,
+    is_left_to_caller: bool,
     // Since format 3.
     state: Option<CallState>,
     // Format 2 only.
@@ -69,8 +70,9 @@ impl SavedRecord {
             None if format == 2 => self.format_2_state()?,
             _ => return Err("a call has no state"),
         };
-        let Self { policy, undo, original_arguments, is_uncertain, .. } = self;
-        let mut record = CallRecord { policy, undo, original_arguments, is_uncertain, state };
+        let Self { policy, undo, original_arguments, is_uncertain, is_left_to_caller, .. } = self;
+        let mut record =
+            CallRecord { policy, undo, original_arguments, is_uncertain, is_left_to_caller, state };
         if let Some(outcome) = outcome {
             record.finish(outcome);
         }

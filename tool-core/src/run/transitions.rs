@@ -122,6 +122,13 @@ impl Run {
         Ok(())
     }
 
+    /// Leaves the open calls of this turn to the caller, as if their tools were external. Those that need approval await it first.
+    pub(crate) fn leave_calls_to_caller(&mut self) {
+        if let Stage::Calling(turn) = &mut self.stage {
+            turn.calls.iter_mut().for_each(|record| record.is_left_to_caller = true);
+        }
+    }
+
     /// Returns `true` if no further request to the model is allowed. The calls of the last turn are executed only if
     /// their output can be the answer.
     pub(super) fn is_last_turn(&self) -> bool {

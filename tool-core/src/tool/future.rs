@@ -104,6 +104,11 @@ impl<'a> ToolFuture<'a> {
         self
     }
 
+    /// Replaces the call and leaves the repairs as they are.
+    pub(super) fn map_pending(self, map: impl FnOnce(Pending<'a>) -> Pending<'a>) -> Self {
+        Self { pending: map(self.pending), repairs: self.repairs }
+    }
+
     /// Takes the repairs of the arguments. They are complete once the call has finished.
     pub(crate) fn take_repairs(&mut self) -> Vec<Repair> {
         std::mem::take(&mut self.repairs)
@@ -132,48 +137,79 @@ where
 /// A thread cannot be stopped, so the function runs to completion even if the call is dropped.
 #[must_use]
 pub fn blocking<'a>(function: impl FnOnce() -> Outcome + Send + 'static) -> Pending<'a> {
-    Pending::boxed(async move {
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
-            return Err(ToolError::failed("a `blocking` tool must be called within a tokio runtime"));
-        };
-        // The other thread does not inherit the span of the call.
-        #[cfg(feature = "tracing")]
-        let function = {
-            let span = tracing::Span::current();
-            move || span.in_scope(function)
-        };
-        match runtime.spawn_blocking(function).await {
-            Ok(outcome) => outcome,
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                Err(_) => {
-                    Err(ToolError::failed("the tokio runtime was shut down before the tool was called"))
-                }
-            },
+    Pending::boxed(async move { on_blocking_thread(function).await.and_then(|outcome| outcome) })
+}
+
+/// Creates the call of a function that reads its arguments and may block, which runs like [`blocking`].
+pub(super) fn blocking_call<'a>(
+    function: impl FnOnce() -> ToolFuture<'static> + Send + 'static,
+) -> ToolFuture<'a> {
+    ToolFuture::wrapping(async move {
+        match on_blocking_thread(function).await {
+            Ok(mut call) => {
+                let outcome = (&mut call).await;
+                (outcome, call.take_repairs())
+            }
+            Err(error) => (Err(error), Vec::new()),
         }
+    })
+}
+
+async fn on_blocking_thread<T: Send + 'static>(
+    function: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, ToolError> {
+    let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+        return Err(ToolError::failed("a `blocking` tool must be called within a tokio runtime"));
+    };
+    // The other thread does not inherit the span of the call.
+    #[cfg(feature = "tracing")]
+    let function = {
+        let span = tracing::Span::current();
+        move || span.in_scope(function)
+    };
+    runtime.spawn_blocking(function).await.map_err(|error| match error.try_into_panic() {
+        Ok(panic) => std::panic::resume_unwind(panic),
+        Err(_) => ToolError::failed("the tokio runtime was shut down before the tool was called"),
     })
 }
 
 /// Limits the duration of a call.
 #[inline]
 pub(super) fn with_timeout<'a>(pending: Pending<'a>, duration: Duration) -> Pending<'a> {
-    let Pending::Boxed(future) = pending else { return pending };
-    Pending::boxed(async move {
-        match tokio::time::timeout(duration, future).await {
-            Ok(outcome) => outcome,
-            Err(_) => Err(ToolError::timed_out(duration)),
-        }
-    })
+    match pending {
+        Pending::Ready(_) => pending,
+        Pending::Boxed(future) => Pending::boxed(async move {
+            match tokio::time::timeout(duration, future).await {
+                Ok(outcome) => outcome,
+                Err(_) => Err(ToolError::timed_out(duration)),
+            }
+        }),
+        Pending::Wrapping(future) => Pending::Wrapping(Box::pin(async move {
+            match tokio::time::timeout(duration, future).await {
+                Ok(outcome) => outcome,
+                Err(_) => (Err(ToolError::timed_out(duration)), Vec::new()),
+            }
+        })),
+    }
 }
 
 /// Truncates the outcome of a call to `limit` characters.
 #[inline]
 pub(super) fn with_max_chars(pending: Pending<'_>, limit: usize) -> Pending<'_> {
+    map_outcome(pending, move |outcome| truncate_outcome(outcome, limit))
+}
+
+/// Replaces the outcome of a call.
+pub(super) fn map_outcome<'a>(
+    pending: Pending<'a>,
+    map: impl FnOnce(Outcome) -> Outcome + Send + 'a,
+) -> Pending<'a> {
     match pending {
-        Pending::Ready(outcome) => Pending::Ready(outcome.map(|outcome| truncate_outcome(outcome, limit))),
-        Pending::Boxed(future) => Pending::boxed(future.map(move |outcome| truncate_outcome(outcome, limit))),
-        // `#[tool]` never generates one.
-        wrapping @ Pending::Wrapping(_) => wrapping,
+        Pending::Ready(outcome) => Pending::Ready(outcome.map(map)),
+        Pending::Boxed(future) => Pending::boxed(future.map(map)),
+        Pending::Wrapping(future) => {
+            Pending::Wrapping(Box::pin(future.map(|(outcome, repairs)| (map(outcome), repairs))))
+        }
     }
 }
 

@@ -12,6 +12,7 @@ pub(crate) mod future;
 mod message;
 mod output;
 mod retry;
+mod settings;
 mod strict;
 pub(crate) mod timing;
 

@@ -3,6 +3,8 @@
 use std::panic::Location;
 use std::sync::OnceLock;
 
+use serde_json::Value;
+
 use crate::arguments::{duplicate_members, without_omitted};
 use crate::model::{StrictError, ToolDefinition};
 use crate::schema::{SchemaOf, Shape};
@@ -33,13 +35,7 @@ impl<T: AsRef<dyn Tool> + Send + Sync> Tool for StrictTool<T> {
 
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
         let tool = self.tool.as_ref();
-        // Of a text that is refused for its duplicates, nothing must be removed before.
-        if !arguments.contains("null") || !duplicate_members(arguments).is_empty() {
-            return tool.call(arguments, context);
-        }
-        let parse = || Shape::parse(tool.definition().parameters(), SchemaOf::Document);
-        let shape = self.shape.get_or_init(parse);
-        match without_omitted(shape, shape.root(), arguments) {
+        match remove_omitted(&self.shape, tool.definition().parameters(), arguments) {
             None => tool.call(arguments, context),
             Some(arguments) => ToolFuture::wrapping(async move {
                 let mut call = tool.call(&arguments, context);
@@ -60,6 +56,17 @@ impl<T: AsRef<dyn Tool> + Send + Sync> Tool for StrictTool<T> {
     fn origin(&self) -> Option<&str> {
         self.tool.as_ref().origin()
     }
+}
+
+/// Removes each `null` that the strict form requires for an omitted argument. Returns `None` if there is none. `shape` is that of
+/// `parameters`, the tool's own, once it is needed.
+pub(super) fn remove_omitted(shape: &OnceLock<Shape>, parameters: &Value, arguments: &str) -> Option<String> {
+    // Of a text that is refused for its duplicates, nothing must be removed before.
+    if !arguments.contains("null") || !duplicate_members(arguments).is_empty() {
+        return None;
+    }
+    let shape = shape.get_or_init(|| Shape::parse(parameters, SchemaOf::Document));
+    without_omitted(shape, shape.root(), arguments)
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ mod provider;
 mod registry;
 mod rename;
 mod report;
+mod resolver;
 mod select;
 mod strict;
 mod toolbox;
@@ -24,6 +25,8 @@ pub use self::missing_context::MissingContext;
 pub use self::provider::{ProvidedTools, ToolProvider, ToolProviderFuture, ToolProviderRequest};
 pub use self::registry::{Registration, registered};
 pub use self::report::{Finding, FindingKind, ToolCost, ToolReport};
+pub(crate) use self::resolver::NamedTools;
+pub use self::resolver::ToolResolver;
 pub use self::toolbox::{Method, Toolbox, definitions_of, toolbox_tool_set};
 use crate::arguments::Mode;
 use crate::model::{ToolDefinition, ToolDefinitions};
@@ -110,7 +113,8 @@ impl ToolSet {
     }
 
     /// Selects tools by name among all `#[tool]` functions of the program, for example from a configuration.
-    /// [`only`](Self::only) selects among the tools of a set.
+    /// [`only`](Self::only) selects among the tools of a set. Methods of toolboxes are not registered, because they need a value;
+    /// [`resolved`](Self::resolved) also finds those.
     ///
     /// # Errors
     ///
@@ -121,7 +125,10 @@ impl ToolSet {
         for name in names {
             let mut found = all.iter().filter(|tool| tool.definition().name() == name);
             let Some(tool) = found.next() else {
-                let among = format!("among the {} of this program", all.len());
+                let among = format!(
+                    "among the {} of this program (methods of toolboxes are not registered: use `ToolSet::resolved`)",
+                    all.len()
+                );
                 let known = all.iter().map(|tool| tool.definition().name());
                 return Err(ToolSetError::unknown_tool(name, &among, known));
             };

@@ -17,7 +17,10 @@ use crate::content::Content;
 use crate::model::{ChatModel, ModelOptions, ToolChoice};
 use crate::run::{ErrorPolicies, RunLimits};
 use crate::tool::{Tool, ToolContext};
-use crate::toolset::{IntoToolSet, ProvidedTools, ToolProvider, ToolProviderRequest, ToolSet, ToolSetError};
+use crate::toolset::{
+    IntoToolSet, NamedTools, ProvidedTools, ToolProvider, ToolProviderRequest, ToolResolver, ToolSet,
+    ToolSetError,
+};
 
 /// The default for [`AgentBuilder::max_concurrent_calls`].
 const DEFAULT_MAX_CONCURRENT_CALLS: usize = 8;
@@ -48,11 +51,13 @@ impl AgentBuilder {
             error_policies: ErrorPolicies::default(),
             on_tool_error: None,
             needs_approval: None,
+            execute_calls_if: None,
             approver: None,
             undo_tools: ToolSet::default(),
             bound_undo_tools: UndoTools::default(),
             hooks: Vec::new(),
             before_turn: None,
+            sends_earlier_turns: true,
             options: ModelOptions::default(),
             memory: None,
             run_store: None,
@@ -170,6 +175,38 @@ impl AgentBuilder {
         provide: impl Fn(&ToolProviderRequest<'_>) -> R + Send + Sync + 'static,
     ) -> Self {
         self.tool_provider(provide)
+    }
+
+    /// Offers the tools with these names, which the resolver looks up for each question. A name that it does not know ends the run
+    /// with [`RunErrorKind::Tools`](crate::RunErrorKind::Tools); [`ToolSet::resolved`] finds that at once.
+    ///
+    #[cfg_attr(feature = "testing", doc = "```")]
+    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// use tool_core::testing::ScriptedModel;
+    /// use tool_core::{Agent, tool, tools};
+    ///
+    /// #[tool("Sums two numbers")]
+    /// fn sum(a: f64, b: f64) -> f64 {
+    ///     a + b
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let configured = ["sum".to_owned()]; // from a file
+    /// let model = ScriptedModel::new().calls("sum", r#"{"a": 2, "b": 40}"#).says("It is 42.");
+    /// let agent = Agent::builder(model).named_tools(configured, tools![sum]).build()?;
+    /// assert_eq!(agent.ask("What is 2 + 40?").await?.messages()[2].text(), "42.0");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn named_tools(
+        self,
+        names: impl IntoIterator<Item = impl Into<String>>,
+        resolver: impl ToolResolver + 'static,
+    ) -> Self {
+        let names = names.into_iter().map(Into::into).collect();
+        self.tool_provider(NamedTools { names, resolver })
     }
 
     /// Passes a value to the tools of every run, through their [`ToolContext`].

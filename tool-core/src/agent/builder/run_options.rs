@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::agent::{AgentBuilder, Approver, Event, Turn};
 use crate::memory::{ChatMemory, RunStore};
-use crate::model::{ModelOptions, ToolCall};
+use crate::model::{ChatResponse, ModelOptions, ToolCall};
 use crate::run::{ErrorPolicy, RunLimits};
 use crate::tool::{ToolError, ToolErrorKind, ToolOutput};
 use crate::toolset::IntoToolSet;
@@ -206,6 +206,51 @@ impl AgentBuilder {
         self
     }
 
+    /// Leaves the calls of a response to the caller unless this predicate returns `true` for it. It receives the response and the
+    /// options of its request. [`Ask::execute_calls_if`](crate::agent::Ask::execute_calls_if) overrides it for a question.
+    ///
+    /// The run then waits for the results of all calls of the response, as for those of
+    /// [external](crate::model::ToolPolicy::external) tools. Calls that need approval await it before that. The decision is stored
+    /// with the run. The call of `final_answer`, with which some models give a [typed answer](crate::agent::Ask::answer_as), is a
+    /// call like any other.
+    ///
+    #[cfg_attr(feature = "testing", doc = "```")]
+    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// use tool_core::testing::ScriptedModel;
+    /// use tool_core::tool::ToolExecution;
+    /// use tool_core::{Agent, RunErrorKind, ToolOutput, tool, tools};
+    ///
+    /// #[tool("Sums two numbers")]
+    /// fn sum(a: f64, b: f64) -> f64 {
+    ///     a + b
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let model = ScriptedModel::new().calls("sum", r#"{"a": 2, "b": 40}"#).says("It is 42.");
+    /// let agent = Agent::builder(model)
+    ///     .tools(tools![sum])
+    ///     .execute_calls_if(|response, _options| response.message.tool_calls.len() > 1)
+    ///     .build()?;
+    /// let error = agent.ask("What is 2 + 40?").await.unwrap_err();
+    /// assert!(matches!(error.kind(), RunErrorKind::ResultsNeeded));
+    /// let mut run = error.into_run();
+    /// for call in run.awaiting_results().cloned().collect::<Vec<_>>() {
+    ///     run.record_result(ToolExecution::new(call, Ok(ToolOutput::text("42"))))?;
+    /// }
+    /// assert_eq!(agent.resume(run).await?.text(), "It is 42.");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn execute_calls_if(
+        mut self,
+        execute: impl Fn(&ChatResponse, &ModelOptions) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.agent.execute_calls_if = Some(Arc::new(execute));
+        self
+    }
+
     /// Sets the approver, which decides about calls while the run is in progress. Without one, a run with nothing else left
     /// to do [returns](crate::RunErrorKind::ApprovalNeeded), and can be resumed once a person has decided.
     #[must_use]
@@ -233,8 +278,20 @@ impl AgentBuilder {
         self
     }
 
-    /// Registers a hook that runs before each turn and can change the model's options and tools for this turn. It runs again
-    /// if the request is repeated, for example after a failure, and if a run is resumed in the middle of a turn, because the
+    /// Sets whether each request contains the earlier turns of its run; `true` by default. With `false`, the model is sent the
+    /// conversation up to the question, and of the turns after it only the last reply with the results of its calls. The run and its
+    /// [memory](Self::memory) have all turns nevertheless. [`Turn::messages_mut`] chooses more finely.
+    ///
+    /// It keeps requests small if each call depends only on the results before it. A model that needs earlier results repeats their
+    /// calls.
+    #[must_use]
+    pub fn send_earlier_turns(mut self, send: bool) -> Self {
+        self.agent.sends_earlier_turns = send;
+        self
+    }
+
+    /// Registers a hook that runs before each turn and can change the model's options, tools and
+    /// [messages](Turn::messages_mut) for this turn. It runs again if the request is repeated, for example after a failure, and if a run is resumed in the middle of a turn, because the
     /// calls are looked up in the tools of the turn.
     ///
     #[cfg_attr(feature = "testing", doc = "```")]

@@ -12,13 +12,15 @@ use std::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::steps::next_step;
+use super::ExecuteCallsIf;
 use super::emitter::EventEmitter;
 use super::run_tools::RunTools;
 use super::trace::RunTrace;
+use super::turn::Changes;
 use crate::agent::{Approver, Event};
 use crate::content::Content;
 use crate::memory::OpenConversation;
-use crate::model::{ChatResponse, ModelOptions, ToolCall, ToolChoice};
+use crate::model::{ChatResponse, ToolCall};
 use crate::run::{Answer, Approval, Run, RunError, RunErrorKind, Step, StepError};
 use crate::tool::{Attempt, ToolContext, ToolError, ToolExecution};
 use crate::toolset::ToolSet;
@@ -90,6 +92,7 @@ pub struct RunDriver {
     external_cancellation: Option<CancellationToken>,
     cancel_on_drop: Option<DropGuard>,
     approver: Option<Arc<dyn Approver>>,
+    execute_calls_if: Option<Arc<ExecuteCallsIf>>,
     /// Running unless the run awaits approval.
     clock: Option<Instant>,
     /// The turn of the last `TurnStarted` event.
@@ -108,8 +111,8 @@ pub struct RunDriver {
 struct Offer {
     /// The tools that the model is offered, in which its calls are looked up.
     tools: ToolSet,
-    /// Options that a hook set for this turn.
-    options: Option<(ModelOptions, ToolChoice)>,
+    /// The changes of a hook to this turn.
+    changes: Option<Changes>,
     /// The tools were resolved for this turn.
     is_resolved: bool,
 }
@@ -135,12 +138,18 @@ impl RunDriver {
             cancellation,
             external_cancellation,
             approver,
+            execute_calls_if: None,
             clock: None,
             offer: Offer::default(),
             conversation: None,
             started_calls: Vec::new(),
             has_unsaved_changes: true,
         }
+    }
+
+    pub(super) fn with_execute_calls_if(mut self, execute: Option<Arc<ExecuteCallsIf>>) -> Self {
+        self.execute_calls_if = execute;
+        self
     }
 
     /// Returns the run in its current state, for example to store it between two steps.

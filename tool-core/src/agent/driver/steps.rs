@@ -11,6 +11,7 @@ use super::Offer;
 use super::interruption::run_until_interrupted;
 use crate::agent::emitter::EventEmitter;
 use crate::agent::executor::CallExecutor;
+use crate::agent::turn::Changes;
 use crate::agent::undo_tools::UndoTools;
 use crate::agent::{Approver, Event, RunDriver, Turn};
 use crate::model::{ChatModel, ChatRequest, ChatResponse, Delta, Message, ModelError, ToolCall};
@@ -115,7 +116,8 @@ impl RunDriver {
         let turn = self.run.turns().saturating_add(1);
         if self.run.is_asking() && self.announced_turn != turn {
             self.announced_turn = turn;
-            let messages = self.run.messages().len();
+            let changed = self.offer.changes.as_ref().and_then(|changes| changes.messages.as_ref());
+            let messages = changed.map_or(self.run.messages(), Vec::as_slice).len();
             self.emitter.emit(|| Event::TurnStarted { turn, messages }).await;
         }
         Ok(())
@@ -150,15 +152,22 @@ impl RunDriver {
     async fn resolve_offer(&mut self) -> Result<(), RunErrorKind> {
         self.offer.is_resolved = false;
         let tools = self.tools.resolve(&self.run).await?;
-        self.offer = Offer { tools, options: None, is_resolved: true };
+        self.offer = Offer { tools, changes: None, is_resolved: true };
         let agent = self.tools.agent().clone();
-        if let Some(before_turn) = agent.0.before_turn.as_ref().filter(|_| self.run.is_in_turn()) {
+        let before_turn = agent.0.before_turn.as_ref();
+        let is_changed = before_turn.is_some() || !agent.0.sends_earlier_turns;
+        if is_changed && self.run.is_in_turn() {
             let mut turn = Turn::new(&self.run, self.tools.context(), self.offer.tools.clone());
-            before_turn(&mut turn);
-            let (tools, options) = turn.into_parts();
+            if !agent.0.sends_earlier_turns {
+                turn.remove_earlier_turns();
+            }
+            if let Some(before_turn) = before_turn {
+                before_turn(&mut turn);
+            }
+            let (tools, changes) = turn.into_parts();
             self.tools.check_changed(&tools)?;
-            let options = Some(options).filter(|_| self.run.is_asking());
-            self.offer = Offer { tools, options, is_resolved: true };
+            let changes = Some(changes).filter(|_| self.run.is_asking());
+            self.offer = Offer { tools, changes, is_resolved: true };
         }
         Ok(())
     }
@@ -193,8 +202,13 @@ impl RunDriver {
     pub(super) fn apply_response(&mut self, response: ChatResponse) -> Result<Vec<Event>, RunErrorKind> {
         self.trace.record_response(&response);
         let copy = self.emitter.has_listeners().then(|| response.clone());
+        let options = self.offer.changes.as_ref().map_or(self.run.options(), |changes| &changes.options);
+        let executes = self.execute_calls_if.as_ref().is_none_or(|execute| execute(&response, options));
         self.has_unsaved_changes = true;
         self.run.record_response(response).map_err(RunErrorKind::Step)?;
+        if !executes {
+            self.run.leave_calls_to_caller();
+        }
         if self.offer.is_resolved {
             // The policies of the tools apply at once, also if the caller executes calls without taking the next step.
             self.settle();
@@ -335,12 +349,16 @@ impl RunDriver {
     }
 }
 
-/// Returns the run's next step, with the options that a hook set for the turn.
-pub(super) fn next_step<'a>(run: &'a mut Run, offer: &Offer, undo: &UndoTools) -> Step<'a> {
+/// Returns the run's next step, with the changes of a hook to the turn.
+pub(super) fn next_step<'a>(run: &'a mut Run, offer: &'a Offer, undo: &UndoTools) -> Step<'a> {
     let step = run.next_with_undo_tools(offer.tools.definitions(), |name| undo.policy(name));
-    match (step, &offer.options) {
-        (Step::CallModel(request), Some((options, choice))) => {
-            Step::CallModel(request.with_options(options.clone()).with_tool_choice(choice.clone()))
+    match (step, &offer.changes) {
+        (Step::CallModel(request), Some(Changes { options, tool_choice, messages })) => {
+            let request = request.with_options(options.clone()).with_tool_choice(tool_choice.clone());
+            Step::CallModel(match messages {
+                Some(messages) => request.with_other_messages(messages),
+                None => request,
+            })
         }
         (step, _) => step,
     }

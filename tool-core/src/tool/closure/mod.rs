@@ -5,12 +5,15 @@ mod handler;
 use std::fmt;
 use std::marker::PhantomData;
 use std::panic::Location;
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 pub use self::handler::ToolHandler;
+use super::future::blocking_call;
+use super::settings::{Settings, impl_options};
 use crate::arguments::{Contract, Mode, Refused, Repair, Target, Typed, decode_object};
 use crate::model::ToolDefinition;
 use crate::schema::{self, SchemaOf, Shape};
@@ -65,16 +68,31 @@ impl<T: DeserializeOwned + JsonSchema + 'static> ToolArguments for T {}
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// # }).unwrap().unwrap();
 /// ```
+///
+/// The options of `#[tool(…)]` are methods:
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use tool_core::{FunctionTool, Tool};
+///
+/// let restart = FunctionTool::new("restart", || async { "restarted" })
+///     .with_description("Restarts the server")
+///     .needs_approval()
+///     .timeout(Duration::from_secs(30));
+/// assert!(restart.definition().policy().needs_approval);
+/// ```
 pub struct FunctionTool {
-    definition: ToolDefinition,
+    settings: Settings,
     declared_at: &'static Location<'static>,
-    contract: Contract,
-    code: Box<dyn Code>,
+    code: Arc<dyn Code>,
 }
 
+impl_options!(FunctionTool);
+
 impl FunctionTool {
-    /// Creates a tool with the given name. The doc comment of the arguments' struct is its description; see
-    /// [`with_description`](Self::with_description) for another.
+    /// Creates a tool with the given name. The doc comment of the arguments' struct is its description;
+    /// [`with_description`](Self::with_description) replaces it.
     ///
     /// The function takes no parameters, its arguments, or its arguments and a [`ToolContext`]; see [`ToolHandler`] for
     /// details. A tool whose arguments are `()` or a unit struct has no arguments.
@@ -89,24 +107,16 @@ impl FunctionTool {
         Handler::Arguments: ToolArguments,
         Marker: 'static,
     {
-        let code = Function { function, marker: PhantomData };
         let contract = arguments_contract::<Handler::Arguments>();
+        let code = Function { function, contract, marker: PhantomData };
         let schema = schema::arguments_schema::<Handler::Arguments>();
-        Self::from_code(name.into(), schema, contract, Box::new(code), Location::caller())
-    }
-
-    /// Returns this tool with a description for the model, which replaces the doc comment of the arguments' struct.
-    #[must_use]
-    pub fn with_description(mut self, description: impl Into<String>) -> Self {
-        self.definition = self.definition.with_description(description);
-        self
+        Self::from_code(name.into(), schema, Arc::new(code), Location::caller())
     }
 
     fn from_code(
         name: String,
         schema: Value,
-        contract: Contract,
-        code: Box<dyn Code>,
+        code: Arc<dyn Code>,
         declared_at: &'static Location<'static>,
     ) -> Self {
         let (parameters, documentation) = schema::arguments_schema_for_providers(schema);
@@ -115,17 +125,25 @@ impl FunctionTool {
             Some(documentation) => definition.with_description(documentation),
             None => definition,
         };
-        Self { definition, declared_at, contract, code }
+        Self { settings: Settings::new(definition), declared_at, code }
     }
 }
 
 impl Tool for FunctionTool {
     fn definition(&self) -> &ToolDefinition {
-        &self.definition
+        &self.settings.definition
     }
 
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
-        self.code.call(arguments, &self.contract, context)
+        let arguments = self.settings.own_arguments(arguments);
+        self.settings.apply(match self.settings.is_blocking {
+            true => {
+                let (code, arguments, context) =
+                    (Arc::clone(&self.code), arguments.into_owned(), context.clone());
+                blocking_call(move || code.call(&arguments, &context))
+            }
+            false => self.code.call(&arguments, context),
+        })
     }
 
     fn declared_at(&self) -> Option<&'static Location<'static>> {
@@ -136,18 +154,19 @@ impl Tool for FunctionTool {
 /// Shows only the name of the tool.
 impl fmt::Debug for FunctionTool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("FunctionTool").field(&self.definition.name()).finish()
+        f.debug_tuple("FunctionTool").field(&self.settings.definition.name()).finish()
     }
 }
 
 /// The part of a tool that depends on its function.
 trait Code: Send + Sync {
     /// Reads the arguments and calls the function.
-    fn call(&self, arguments: &str, contract: &Contract, context: &ToolContext) -> ToolFuture<'static>;
+    fn call(&self, arguments: &str, context: &ToolContext) -> ToolFuture<'static>;
 }
 
 struct Function<Handler, Marker> {
     function: Handler,
+    contract: Contract,
     marker: PhantomData<fn() -> Marker>,
 }
 
@@ -156,8 +175,8 @@ where
     Handler: ToolHandler<Marker>,
     Handler::Arguments: ToolArguments,
 {
-    fn call(&self, arguments: &str, contract: &Contract, context: &ToolContext) -> ToolFuture<'static> {
-        match decode_arguments::<Handler::Arguments>(arguments, contract, context.read_mode()) {
+    fn call(&self, arguments: &str, context: &ToolContext) -> ToolFuture<'static> {
+        match decode_arguments::<Handler::Arguments>(arguments, &self.contract, context.read_mode()) {
             Ok((arguments, repairs)) => self.function.call(arguments, context).with_repairs(repairs),
             Err(error) => ToolFuture::ready(Err(error)),
         }

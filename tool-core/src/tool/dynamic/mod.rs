@@ -8,6 +8,7 @@ use std::any::TypeId;
 use std::fmt;
 use std::marker::PhantomData;
 use std::panic::Location;
+use std::sync::Arc;
 
 use jsonschema::{Draft, PatternOptions, Validator};
 use serde::de::DeserializeOwned;
@@ -15,6 +16,8 @@ use serde_json::{Map, Value};
 
 pub use self::error::{DynamicToolError, DynamicToolErrorKind};
 use self::error::{Flaw, cut};
+use super::future::blocking_call;
+use super::settings::{Settings, impl_options};
 use crate::arguments::{Contract, Judge, Refused, Target, Verdict, decode_object};
 use crate::model::ToolDefinition;
 use crate::schema::{SchemaOf, Shape};
@@ -72,14 +75,18 @@ const MAX_PATTERN_BYTES: usize = 1 << 19;
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// # }).unwrap().unwrap();
 /// ```
+///
+/// The options of `#[tool(…)]` are methods, such as [`needs_approval`](Self::needs_approval).
 pub struct DynamicTool {
-    definition: ToolDefinition,
+    settings: Settings,
     declared_at: &'static Location<'static>,
     draft: Draft,
     validator: Validator,
     contract: Contract,
-    executor: Box<dyn Execute>,
+    executor: Arc<dyn Execute>,
 }
+
+impl_options!(DynamicTool);
 
 impl DynamicTool {
     /// Creates a tool with the given name and the schema of its arguments.
@@ -105,34 +112,69 @@ impl DynamicTool {
         Handler::Arguments: DeserializeOwned,
         Marker: 'static,
     {
-        let executor = Typed { executor, marker: PhantomData };
-        Self::from_executor(name.into(), schema, Box::new(executor), Location::caller())
+        Self::from_definition(ToolDefinition::new(name).with_parameters(schema), executor)
     }
 
-    /// Returns this tool with a description for the model.
-    #[must_use]
-    pub fn with_description(mut self, description: impl Into<String>) -> Self {
-        self.definition = self.definition.with_description(description);
-        self
+    /// Creates a tool with this definition, with its policy: that of another tool, or one that was stored.
+    ///
+    /// ```
+    /// use serde_json::{Value, json};
+    /// use tool_core::Tool;
+    /// use tool_core::model::ToolDefinition;
+    /// use tool_core::tool::DynamicTool;
+    ///
+    /// let stored = r#"{
+    ///     "name": "delete_page",
+    ///     "description": "Deletes a page",
+    ///     "parameters": { "type": "object", "properties": { "path": { "type": "string" } }, "required": ["path"] },
+    ///     "policy": { "needs_approval": true }
+    /// }"#;
+    /// let definition: ToolDefinition = serde_json::from_str(stored)?;
+    /// let delete = DynamicTool::from_definition(definition, |arguments: Value| format!("deleted {}", arguments["path"]))?;
+    /// assert!(delete.definition().policy().needs_approval);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if its parameters cannot be used; see [`new`](Self::new).
+    #[track_caller]
+    pub fn from_definition<Handler, Marker>(
+        definition: ToolDefinition,
+        executor: Handler,
+    ) -> Result<Self, DynamicToolError>
+    where
+        Handler: ToolHandler<Marker>,
+        Handler::Arguments: DeserializeOwned,
+        Marker: 'static,
+    {
+        let executor = Typed { executor, marker: PhantomData };
+        Self::from_executor(definition, Arc::new(executor), Location::caller())
     }
 
     fn from_executor(
-        name: String,
-        schema: Value,
-        executor: Box<dyn Execute>,
+        definition: ToolDefinition,
+        executor: Arc<dyn Execute>,
         declared_at: &'static Location<'static>,
     ) -> Result<Self, DynamicToolError> {
-        match compile(&schema) {
+        match compile(definition.parameters()) {
             Ok((draft, validator)) => {
-                let definition = ToolDefinition::new(name).with_parameters(schema);
                 let described = definition.clone();
                 let contract =
                     Contract::judged(move || Shape::parse(described.parameters(), SchemaOf::Document));
-                Ok(Self { definition, declared_at, draft, validator, contract, executor })
+                Ok(Self {
+                    settings: Settings::new(definition),
+                    declared_at,
+                    draft,
+                    validator,
+                    contract,
+                    executor,
+                })
             }
             Err(flaw) => {
-                limits::dismantle(schema);
-                Err(DynamicToolError::new(&name, flaw))
+                let error = DynamicToolError::new(definition.name(), flaw);
+                limits::dismantle(definition.into_parameters());
+                Err(error)
             }
         }
     }
@@ -206,18 +248,25 @@ fn invalid(error: &jsonschema::ValidationError<'_>) -> Flaw {
 
 impl Tool for DynamicTool {
     fn definition(&self) -> &ToolDefinition {
-        &self.definition
+        &self.settings.definition
     }
 
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
         let mut target = Judged { tool: self, arguments: None, is_first: true };
-        match decode_object(&mut target, &self.contract, arguments, context.read_mode()) {
-            Ok(repairs) => {
-                let arguments = target.arguments.unwrap_or_default();
-                self.executor.execute(arguments, context).with_repairs(repairs)
+        let arguments = self.settings.own_arguments(arguments);
+        let repairs = match decode_object(&mut target, &self.contract, &arguments, context.read_mode()) {
+            Ok(repairs) => repairs,
+            Err(errors) => return ToolFuture::ready(Err(errors.into())),
+        };
+        let arguments = target.arguments.unwrap_or_default();
+        let call = match self.settings.is_blocking {
+            true => {
+                let (executor, context) = (Arc::clone(&self.executor), context.clone());
+                blocking_call(move || executor.execute(arguments, &context))
             }
-            Err(errors) => ToolFuture::ready(Err(errors.into())),
-        }
+            false => self.executor.execute(arguments, context),
+        };
+        self.settings.apply(call).with_repairs(repairs)
     }
 
     fn declared_at(&self) -> Option<&'static Location<'static>> {
@@ -228,7 +277,7 @@ impl Tool for DynamicTool {
 /// Shows only the name of the tool.
 impl fmt::Debug for DynamicTool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("DynamicTool").field(&self.definition.name()).finish()
+        f.debug_tuple("DynamicTool").field(&self.settings.definition.name()).finish()
     }
 }
 
@@ -263,7 +312,7 @@ impl Target for Judged<'_> {
 
 impl Judge for DynamicTool {
     fn verdict_about_argument(&self, name: &str) -> Option<Verdict> {
-        let properties = self.definition.parameters().get("properties")?;
+        let properties = self.settings.parameters().get("properties")?;
         self.verdict(properties.get(name)?.as_object()?.clone())
     }
 
@@ -271,7 +320,7 @@ impl Judge for DynamicTool {
     fn verdict(&self, mut part: Map<String, Value>) -> Option<Verdict> {
         if part.contains_key("$ref") || part.values().any(contains_ref) {
             for keyword in ["$defs", "definitions"] {
-                let definitions = self.definition.parameters().get(keyword);
+                let definitions = self.settings.parameters().get(keyword);
                 part.extend(definitions.map(|definitions| (keyword.to_owned(), definitions.clone())));
             }
         }
