@@ -2,8 +2,8 @@
 //! asks for the approval and resumes the run. Calls that were executed before are not repeated.
 //!
 //! ```text
-//! cargo run --example approval -- ask "Pay 80 euros to Anna and show me the balance of the savings account"
-//! cargo run --example approval -- answer
+//! cargo run --features sqlite --example approval -- ask "Pay 80 euros to Anna and show me the balance of the savings account"
+//! cargo run --features sqlite --example approval -- answer
 //! ```
 //!
 //! Without arguments it does both. Runs are stored in the file `APPROVAL_DB`, by default in the temporary directory. It

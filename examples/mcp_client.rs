@@ -2,8 +2,8 @@
 //! `--`, whose calls need approval.
 //!
 //! ```text
-//! cargo run --example mcp_client -- "What is the square root of the sum of 9 and 16?"
-//! cargo run --example mcp_client -- "List the directory /tmp" -- npx -y @modelcontextprotocol/server-filesystem /tmp
+//! cargo run --features mcp --example mcp_client -- "What is the square root of the sum of 9 and 16?"
+//! cargo run --features mcp --example mcp_client -- "List the directory /tmp" -- npx -y @modelcontextprotocol/server-filesystem /tmp
 //! ```
 //!
 //! It uses the offline model and needs no key.
@@ -55,7 +55,8 @@ async fn example_server() -> io::Result<PathBuf> {
     let program = env::current_exe()?.with_file_name(format!("mcp_server{}", env::consts::EXE_SUFFIX));
     if !program.exists() {
         println!("Building the example mcp_server");
-        let arguments = ["build", "--quiet", "--package", "examples", "--example", "mcp_server"];
+        let arguments =
+            ["build", "--quiet", "--package", "examples", "--features", "mcp", "--example", "mcp_server"];
         let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         if !Command::new(cargo).args(arguments).status().await?.success() {
             return Err(io::Error::other("the example `mcp_server` cannot be built"));

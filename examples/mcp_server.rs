@@ -1,8 +1,8 @@
 //! Serves the tools of the quickstart to MCP hosts, over standard input and output or over HTTP.
 //!
 //! ```text
-//! cargo run --example mcp_server
-//! cargo run --example mcp_server -- --http [127.0.0.1:8000]
+//! cargo run --features mcp --example mcp_server
+//! cargo run --features mcp --example mcp_server -- --http [127.0.0.1:8000]
 //! ```
 
 use std::env;

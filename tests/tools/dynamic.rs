@@ -522,7 +522,11 @@ fn handles_hostile_schemas_in_bounded_time() {
     };
     let table: Vec<(&str, Value, Option<&str>)> = vec![
         ("1,000 levels", with(deep(1000, "items")), Some("it is nested deeper than 127 levels")),
-        ("100,000 levels", with(deep(100_000, "items")), Some("it is nested deeper than 127 levels")),
+        (
+            "many levels",
+            with(deep(size(10_000, 100_000), "items")),
+            Some("it is nested deeper than 127 levels"),
+        ),
         ("100 levels", with(deep(100, "items")), None),
         ("60 times not", with(deep(60, "not")), Some("more than 12 schemas refer")),
         (
@@ -537,10 +541,10 @@ fn handles_hostile_schemas_in_bounded_time() {
         ),
         ("a long chain", chain(10_000, |next| json!({ "$ref": next })), Some("more than 12 schemas")),
         ("a long list", chain(1000, |next| json!({ "properties": { "next": { "$ref": next } } })), None),
-        ("20,000 properties", json!({ "type": "object", "properties": properties(20_000) }), None),
+        ("many properties", json!({ "type": "object", "properties": properties(size(2_000, 20_000)) }), None),
         (
-            "100,000 properties",
-            json!({ "type": "object", "properties": properties(100_000) }),
+            "too many properties",
+            json!({ "type": "object", "properties": properties(40_000) }),
             Some("it is larger than 1024 KiB"),
         ),
         (
@@ -548,7 +552,7 @@ fn handles_hostile_schemas_in_bounded_time() {
             with(json!({ "description": "x".repeat(5_000_000) })),
             Some("it is larger than 1024 KiB"),
         ),
-        ("a large enum", with(json!({ "enum": (0..100_000).collect::<Vec<_>>() })), None),
+        ("a large enum", with(json!({ "enum": (0..size(10_000, 100_000)).collect::<Vec<_>>() })), None),
         (
             "2,000 choices",
             with(json!({ "anyOf": vec![json!({ "type": "integer" }); 2000] })),
@@ -599,18 +603,18 @@ fn refuses_hostile_arguments_with_bounded_work() {
         },
         "$defs": { "it": { "anyOf": [choice, choice, choice, { "type": "integer" }] } },
     });
-    let numbers = |text: &str| format!(r#"{{"numbers": [{}]}}"#, vec![text; size(30_000, 300_000)].join(","));
+    let numbers = |text: &str| format!(r#"{{"numbers": [{}]}}"#, vec![text; size(3_000, 300_000)].join(","));
     let table = [
         (
             "a long text",
-            format!(r#"{{"text": "{}!"}}"#, "a".repeat(size(1_000_000, 10_000_000))),
+            format!(r#"{{"text": "{}!"}}"#, "a".repeat(size(200_000, 10_000_000))),
             "`text`: expected a string that matches",
         ),
         ("a wrong list", numbers("\"no\""), "`numbers[0]`: expected an integer, got \"no\"; "),
         (
             "a list to repair",
             numbers("\"3\""),
-            "`numbers`: expected a list without repetitions, got a list of 30000",
+            "`numbers`: expected a list without repetitions, got a list of 3000",
         ),
         (
             "deep choices",
@@ -621,8 +625,8 @@ fn refuses_hostile_arguments_with_bounded_work() {
             "deep lists",
             format!(
                 r#"{{"it": {}1{}}}"#,
-                "[".repeat(size(500_000, 5_000_000)),
-                "]".repeat(size(500_000, 5_000_000))
+                "[".repeat(size(50_000, 5_000_000)),
+                "]".repeat(size(50_000, 5_000_000))
             ),
             "`it`: expected an object or an integer, got a list",
         ),
@@ -630,7 +634,7 @@ fn refuses_hostile_arguments_with_bounded_work() {
             "many words",
             format!(
                 r#"{{"words": [{}]}}"#,
-                vec![format!("\"NAME{}\"", count - 1); size(3_000, 30_000)].join(",")
+                vec![format!("\"NAME{}\"", count - 1); size(1_000, 30_000)].join(",")
             ),
             "`words[",
         ),
@@ -639,7 +643,7 @@ fn refuses_hostile_arguments_with_bounded_work() {
             "many unknown",
             format!(
                 "{{{}}}",
-                (0..size(50_000, 500_000))
+                (0..size(10_000, 500_000))
                     .map(|number| format!("\"x{number}\":0"))
                     .collect::<Vec<_>>()
                     .join(",")

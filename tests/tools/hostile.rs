@@ -23,7 +23,7 @@ const STACK: usize = 2 * 1024 * 1024;
 
 /// The size of a huge text, in bytes.
 fn huge() -> usize {
-    size(150_000, 10_000_000)
+    size(100_000, 10_000_000)
 }
 
 /// The limit of memory per byte of a call's text. A list of single digits is read as a list of pointers.
@@ -257,10 +257,10 @@ calls_of_all! {
     many_arguments: members(2_000),
     one_argument_many_times: format!("{{{}}}", vec!["\"it\":null"; 2_000].join(",")),
     one_member_many_times: it(&format!("{{{}}}", vec!["\"it\":null"; 2_000].join(","))),
-    lists_in_lists: it(&nested("[", "", "]", 1_000)),
+    lists_in_lists: it(&nested("[", "", "]", size(300, 1_000))),
     lists_up_to_the_limit: it(&nested("[", "", "]", 126)),
     lists_without_end: it(&"[".repeat(10_000)),
-    objects_in_objects: nested("{\"it\":", "null", "}", 1_000),
+    objects_in_objects: nested("{\"it\":", "null", "}", size(300, 1_000)),
     objects_up_to_the_limit: nested("{\"it\":", "\"1\"", "}", 127),
     objects_of_invalid_values: nested("{\"it\":", "true", "}", 100),
     trees_up_to_the_limit: it(&nested("{\"size\":\"1\",\"children\":[", "", "]}", 60)),
@@ -310,7 +310,7 @@ calls! {
     huge_text_of_escapes: [letter, words] it(&format!("\"{}\"", "\\u0041".repeat(huge() / 6))),
     huge_list: [text, small] it(&list("1", huge() / 2)),
     huge_list_to_be_repaired: [texts] it(&list("1", huge() / 20)),
-    huge_list_of_objects: [either, table, held] it(&list("{\"it\":null}", huge() / 12)),
+    huge_list_of_objects: [either, table, held] it(&list("{\"it\":null}", huge() / 20)),
     huge_list_in_a_text: [integers] it(&json!(list("\"1.0\"", huge() / 100)).to_string()),
     huge_number_of_members: [tree, table, anything] it(&members(huge() / 16)),
     huge_number_of_arguments: [text, left_out] members(huge() / 100),
@@ -442,7 +442,7 @@ schemas! {
 #[test]
 fn many_tools_with_long_descriptions() {
     guarded("many_tools_with_long_descriptions", STACK, || {
-        let description = "Returns the time. ".repeat(2_000);
+        let description = "Returns the time. ".repeat(size(500, 2_000));
         let tools = (0..200).map(|number| {
             let definition = ToolDefinition::new(format!("tool{number}"))
                 .with_description(format!("{description}{number}"));

@@ -124,7 +124,7 @@ async fn enforces_limits() {
         result_text(&set, "plain", r#"{"number":4,"month":"soon","list":[]}"#).await,
         "error: invalid arguments: `number`: expected an integer from 1 to 3, got 4; \
          `month`: expected a string that matches `^\\d{4}-\\d{2}$`, got \"soon\"; \
-         `list`: expected a list of 1 to 2 items, got a list"
+         `list`: expected a list of 1 to 2 items, got a list of 0"
     );
     assert!(
         result_text(&set, "plain", "{}")

@@ -37,7 +37,8 @@
 //! | [`model`] | messages, requests, responses, tool definitions, and the [`ChatModel`] trait |
 #![cfg_attr(feature = "testing", doc = "| [`testing`] | a scripted model for tests |")]
 #![cfg_attr(not(feature = "testing"), doc = "| `testing` | a scripted model for tests |")]
-//! | [`prompted`] | tools for models that have none in their API |
+#![cfg_attr(feature = "prompted", doc = "| [`prompted`] | tools for models that have none in their API |")]
+#![cfg_attr(not(feature = "prompted"), doc = "| `prompted` | tools for models that have none in their API |")]
 //! | [`mod@tool`] | the [`Tool`] trait, its context, outputs and errors; tools from closures and JSON Schemas |
 //! | [`toolset`] | sets of tools, the registry, toolboxes, providers, resolvers |
 //! | [`transcript`] | a conversation as text or as a diagram |
@@ -54,6 +55,7 @@
 //! | `sqlite` | `SqliteStore`: conversations and runs in a file; needs a C compiler |
 //! | `tracing` | spans of runs, turns, and calls of models and tools |
 //! | `dynamic` | `DynamicTool`: tools whose JSON Schema is known only at run time |
+//! | `prompted` | `PromptedTools`: tools for models that have none in their API |
 //! | `testing` | `testing`: a scripted model for tests |
 
 #![warn(clippy::print_stdout, clippy::print_stderr)]
@@ -63,6 +65,7 @@ pub mod arguments;
 pub mod content;
 pub mod memory;
 pub mod model;
+#[cfg(feature = "prompted")]
 pub mod prompted;
 pub mod run;
 mod schema;
@@ -122,6 +125,7 @@ pub use self::memory::ChatMemory;
 #[cfg(feature = "sqlite")]
 pub use self::memory::SqliteStore;
 pub use self::model::{ChatModel, Message, ModelOptions, ToolCall};
+#[cfg(feature = "prompted")]
 pub use self::prompted::PromptedTools;
 pub use self::run::{Answer, Approval, RunError, RunErrorKind};
 pub use self::tool::{FunctionTool, Tool, ToolContext, ToolError, ToolOutput};

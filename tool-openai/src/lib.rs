@@ -40,7 +40,7 @@
 //! # Ok::<_, tool_openai::Error>(())
 //! ```
 //!
-//! Wrap a model whose API has no tools in [`PromptedTools`](tool_core::PromptedTools). Tools are constrained to their
+//! Wrap a model whose API has no tools in `tool_core::PromptedTools` (feature `prompted`). Tools are constrained to their
 //! schemas if they are in [strict form](tool_core::ToolSet::strict), or [where they have
 //! one](tool_core::ToolSet::strict_where_possible).
 //!

@@ -17,8 +17,8 @@ const ROUNDS: usize = 5;
 
 /// The bounds for our crate, as ratios to the hand-written crate.
 const CHECK_BOUND: f64 = 0.35;
-const RELEASE_BOUND: f64 = 0.35;
-const SIZE_BOUND: f64 = 0.53;
+const RELEASE_BOUND: f64 = 0.30;
+const SIZE_BOUND: f64 = 0.60;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 

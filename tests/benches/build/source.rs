@@ -17,7 +17,9 @@ const BODY: &str = "\
 ";
 
 pub(crate) fn with_tool(count: usize) -> String {
-    let mut source = String::from("use tool_core::{ToolCall, ToolContext, ToolSet, registered, tool};\n");
+    let mut source = String::from(
+        "use tool_core::toolset::registered;\nuse tool_core::{ToolCall, ToolContext, ToolSet, tool};\n",
+    );
     for number in 0..count {
         let body = BODY.replace("NUMBER", &(number % 7).to_string());
         write!(

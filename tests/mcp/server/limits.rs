@@ -154,7 +154,7 @@ async fn connections_beyond_the_limit_wait() {
 
 #[tool("Returns much text")]
 fn much() -> String {
-    "blah ".repeat(8 << 20)
+    "blah ".repeat(2 << 20)
 }
 
 #[tokio::test]

@@ -48,7 +48,7 @@ fn flood() -> (usize, &'static str) {
     if is_exhaustive() {
         (100_000_000, r#"{"bytes": 100000000}"#)
     } else {
-        (10_000_000, r#"{"bytes": 10000000}"#)
+        (1_000_000, r#"{"bytes": 1000000}"#)
     }
 }
 
@@ -157,7 +157,7 @@ async fn truncates_a_huge_output() {
 
 #[tokio::test]
 async fn the_output_limit_of_a_run_ends_it() {
-    let build = || agent("floods", r#"{"bytes": 3000000}"#).max_run_output_chars(1_000_000);
+    let build = || agent("floods", r#"{"bytes": 300000}"#).max_run_output_chars(100_000);
     let error: RunError = in_all_ways(build).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxOutputChars(_))));
     assert_eq!(error.tool_executions().len(), 3);

@@ -43,6 +43,7 @@ pub(crate) enum Refused {
     /// The type cannot be deserialized from it.
     Type(serde_json::Error),
     /// The judge refused it.
+    #[cfg_attr(not(feature = "dynamic"), expect(dead_code, reason = "only dynamic tools have a judge"))]
     Judge,
 }
 
@@ -79,20 +80,22 @@ fn read_all(target: &mut dyn Target, text: &str) -> Result<(), Refused> {
     serde_json::Deserializer::from_str(rest).end().map_err(Refused::Type)
 }
 
-/// Decodes one value after a first reading of it failed, and reports its mistakes or its repair. Returns `true` if the target has
-/// the value.
+/// Decodes one value that was `refused` when it was first read, or that exceeds limits, and reports its mistakes or its repair.
+/// Returns `true` if the target has the value.
 #[cold]
 pub(crate) fn decode_value(
     target: &mut dyn Target,
     (shape, node): (&Shape, NodeId),
     name: &str,
-    original: &str,
+    (original, mut refused): (&str, Option<Refused>),
     mode: Mode,
     (report, repairs): (&mut Report, &mut Vec<Repair>),
 ) -> bool {
     let present = without_omitted(shape, node, original).map_or(Cow::Borrowed(original), Cow::Owned);
     let mut text = Cow::Borrowed(&*present);
-    let mut refused = read_all(target, &text).err();
+    if refused.is_none() || *present != *original {
+        refused = read_all(target, &text).err();
+    }
     if refused.is_some() && !mode.is_strict {
         // Of a value that cannot be repaired, only mistakes are reported that cannot be repaired.
         let repaired = repair(shape, node, &text).or_else(|| repair_parts(shape, node, &text));
@@ -185,9 +188,13 @@ fn decode_members(
         }
     }
     // Only mistakes that cannot be repaired are reported.
-    let (text, _) = repair_members(shape, &fitting, mode, repair_parts);
+    let (text, parts) = repair_members(shape, &fitting, mode, repair_parts);
     let refused = read_all(target, &text).err();
-    report_refused(target, (shape, root), "", &text, refused.as_ref(), &mut report);
+    let is_valid = report_refused(target, (shape, root), "", &text, refused.as_ref(), &mut report);
+    if is_valid && report.is_empty() {
+        repairs.extend(more.into_iter().chain(parts));
+        return Ok(repairs);
+    }
     if report.is_empty() {
         report.add("", "they do not match the schema of the tool");
     }

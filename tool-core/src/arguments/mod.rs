@@ -24,10 +24,8 @@ pub(crate) use self::describe::describe;
 pub(crate) use self::duplicates::accepts_duplicates;
 #[cfg(feature = "dynamic")]
 pub(crate) use self::explain::{Judge, Verdict};
-pub(crate) use self::explain::{
-    duplicate_member, is_within_limits, missing_value, not_an_object, unknown_name,
-};
-pub(crate) use self::lenient::{repair_text, to_json};
+pub(crate) use self::explain::{is_within_limits, missing_value, not_an_object, unknown_name};
+pub(crate) use self::lenient::repair_text;
 pub(crate) use self::limits::Limit;
 pub(crate) use self::member_cursor::MemberCursor;
 pub(crate) use self::members::Members;
@@ -37,6 +35,8 @@ pub use self::repair::Repair;
 pub(crate) use self::repair::{without_omitted, write_object};
 pub(crate) use self::report::{ArgumentErrors, MAX_REPORT_BYTES, Report};
 pub(crate) use self::tokens::duplicate_members;
+#[cfg(feature = "prompted")]
+pub(crate) use self::{explain::duplicate_member, lenient::to_json};
 
 /// The items of this module that generated code refers to.
 pub(crate) mod private {

@@ -40,7 +40,12 @@ pub(crate) fn exact_parameters_schema(parameters: &[Parameter]) -> Value {
     for parameter in parameters {
         properties.insert(parameter.name.into(), (parameter.schema)(&mut generator).to_value());
     }
-    json!({ "properties": properties, "$defs": generator.take_definitions(false) })
+    json!({
+        "type": "object",
+        "properties": properties,
+        "additionalProperties": false,
+        "$defs": generator.take_definitions(false),
+    })
 }
 
 #[cfg(test)]

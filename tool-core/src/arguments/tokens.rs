@@ -293,12 +293,12 @@ mod tests {
 
     #[test]
     fn hostile_texts_take_bounded_time_and_memory() {
-        let deep = r#"{"a":"#.repeat(1_000_000) + "0" + &"}".repeat(1_000_000);
+        let deep = r#"{"a":"#.repeat(100_000) + "0" + &"}".repeat(100_000);
         assert_eq!(duplicate_members(&format!(r#"[{deep},{{"b":1,"b":2}}]"#)), ["[1].b"]);
-        assert!(is_deeper_than(999_999, &deep) && !is_deeper_than(1_000_000, &deep));
-        let many = format!("{{{}}}", r#""a":{"b":1,"b":2},"#.repeat(100_000));
+        assert!(is_deeper_than(99_999, &deep) && !is_deeper_than(100_000, &deep));
+        let many = format!("{{{}}}", r#""a":{"b":1,"b":2},"#.repeat(20_000));
         assert_eq!(duplicate_members(&many), [".a.b", ".a"]);
-        let names: Vec<_> = (0..100_000).map(|number| format!(r#""name{number}":0"#)).collect();
+        let names: Vec<_> = (0..20_000).map(|number| format!(r#""name{number}":0"#)).collect();
         let twice = format!("{{{0},{0}}}", names.join(","));
         let reported: usize = duplicate_members(&twice).iter().map(String::len).sum();
         assert!((MAX_REPORT_BYTES..MAX_REPORT_BYTES + 20).contains(&reported), "{reported}");

@@ -9,8 +9,8 @@ use super::limits::Limits;
 /// The maximum number of references that are followed one after another.
 const MAX_REFERENCES: usize = 128;
 
-/// The maximum number of alternatives that are collected from nested alternatives, per schema.
-const MAX_ALTERNATIVES: usize = 1000;
+/// The maximum number of alternatives that are visited to resolve nested ones. Those beyond it remain nested.
+const MAX_VISITS: usize = 1_000_000;
 
 /// The maximum number of schemas. Those beyond it allow everything.
 const MAX_NODES: usize = 200_000;
@@ -236,22 +236,24 @@ impl Shape {
 
     /// Replaces alternatives that only have alternatives themselves, which also ends their cycles.
     fn flatten_choices(&mut self) {
-        let flattened: Vec<_> = (0..self.nodes.len())
-            .filter(|index| {
-                self.nodes[*index].choices.iter().any(|choice| self.node(*choice).only_has_choices())
-            })
-            .map(|index| (index, self.alternatives(NodeId(index))))
-            .collect();
+        let is_nested = |index: &usize| {
+            self.nodes[*index].choices.iter().any(|choice| self.node(*choice).only_has_choices())
+        };
+        let mut visits = MAX_VISITS;
+        let nested = (0..self.nodes.len()).filter(is_nested);
+        let flattened: Vec<_> =
+            nested.map_while(|index| Some((index, self.alternatives(NodeId(index), &mut visits)?))).collect();
         for (index, choices) in flattened {
             self.nodes[index].choices = choices;
         }
     }
 
-    /// Returns the alternatives of a node in order, each once.
-    fn alternatives(&self, node: NodeId) -> Vec<NodeId> {
+    /// Returns the alternatives of a node in order, each once, or `None` if there are no visits left.
+    fn alternatives(&self, node: NodeId, visits: &mut usize) -> Option<Vec<NodeId>> {
         let (mut found, mut seen) = (Vec::new(), HashSet::from([node]));
         let mut waiting: Vec<_> = self.node(node).choices.iter().rev().copied().collect();
-        while let Some(id) = waiting.pop().filter(|_| found.len() < MAX_ALTERNATIVES) {
+        while let Some(id) = waiting.pop() {
+            *visits = visits.checked_sub(1)?;
             if !seen.insert(id) {
                 continue;
             }
@@ -260,7 +262,7 @@ impl Shape {
                 false => found.push(id),
             }
         }
-        found
+        Some(found)
     }
 }
 
@@ -397,4 +399,83 @@ fn integer_range(format: &str) -> Option<(i128, i128)> {
         "int64" | "int" => (i64::MIN.into(), i64::MAX.into()),
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn types(shape: &Shape, node: NodeId) -> Vec<&str> {
+        shape.node(node).types.iter().flatten().map(String::as_str).collect()
+    }
+
+    #[test]
+    fn references_lead_to_the_schema_behind_them() {
+        let schema = json!({
+            "properties": {
+                "a": { "$ref": "#/$defs/A", "description": "of the property" },
+                "nowhere": { "$ref": "#/$defs/nowhere" },
+                "circle": { "$ref": "#/$defs/Circle" },
+                "tree": { "$ref": "#/$defs/Tree" },
+                "beside": { "$ref": "#/$defs/B", "maxLength": 3 },
+            },
+            "$defs": {
+                "A": { "$ref": "#/$defs/B" },
+                "B": { "type": "string" },
+                "Circle": { "$ref": "#/$defs/Circle" },
+                "Tree": { "type": "array", "items": { "$ref": "#/$defs/Tree" } },
+            },
+        });
+        let shape = Shape::parse(&schema, SchemaOf::Document);
+        assert_eq!(types(&shape, shape.property("a")), ["string"]);
+        let property = &shape.node(shape.root()).properties["a"];
+        assert_eq!(property.description.as_deref(), Some("of the property"));
+        assert_eq!((shape.property("nowhere"), shape.property("circle")), (ANYTHING, ANYTHING));
+        let tree = shape.property("tree");
+        assert_eq!(shape.node(tree).items, Some(tree));
+        let beside = shape.node(shape.property("beside"));
+        assert_eq!((beside.all.len(), beside.limits.characters.longest), (1, Some(3)));
+        assert_eq!(types(&shape, beside.all[0]), ["string"]);
+        // Until draft-07, keywords beside a reference were ignored.
+        let mut earlier = schema;
+        earlier["$schema"] = "http://json-schema.org/draft-07/schema#".into();
+        let shape = Shape::parse(&earlier, SchemaOf::Document);
+        assert_eq!(types(&shape, shape.property("beside")), ["string"]);
+    }
+
+    #[test]
+    fn nested_alternatives_are_flat() {
+        let schema = json!({
+            "anyOf": [{ "$ref": "#" }, { "oneOf": [{ "type": "string" }, { "type": "null" }] }, { "type": "string" }],
+        });
+        let shape = Shape::parse(&schema, SchemaOf::Type);
+        let choices = &shape.node(shape.root()).choices;
+        let types: Vec<_> = choices.iter().map(|choice| types(&shape, *choice)).collect();
+        assert_eq!(types, [["string"], ["null"], ["string"]]);
+    }
+
+    #[test]
+    fn the_limits_of_one_property_are_its_own() {
+        let schema = json!({
+            "properties": { "a": { "$ref": "#/$defs/A" }, "b": { "$ref": "#/$defs/A" } },
+            "$defs": { "A": { "type": "integer" } },
+        });
+        let mut shape = Shape::parse(&schema, SchemaOf::Type);
+        shape.change_property("a", |node| node.limits.minimum = Some(crate::schema::Bound::Integer(1)));
+        assert!(shape.node(shape.property("a")).limits.minimum.is_some());
+        assert!(shape.node(shape.property("b")).limits.minimum.is_none());
+    }
+
+    #[test]
+    fn hostile_schemas_take_bounded_work() {
+        let deep =
+            (0..100).fold(json!({}), |inner, _| json!({ "items": inner, "$defs": { "A": { "$ref": "#" } } }));
+        assert!(Shape::parse(&deep, SchemaOf::Document).nodes.len() < 300);
+        let reference = json!({ "$ref": "#/$defs/A" });
+        let many =
+            json!({ "anyOf": vec![reference; 50_000], "$defs": { "A": { "anyOf": [{ "$ref": "#" }] } } });
+        assert_eq!(Shape::parse(&many, SchemaOf::Document).nodes.len(), 3);
+    }
 }

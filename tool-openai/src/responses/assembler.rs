@@ -429,13 +429,15 @@ mod tests {
     #[test]
     fn rejects_items_beyond_the_limit() {
         let mut assembler = EventAssembler::new("here/responses");
+        let first = MAX_ITEMS - 100;
+        assembler.items.extend((0..first as u64).map(|index| PartialItem::new(Some(index))));
         let mut push = |index: usize| {
             let data =
                 format!(r#"{{"type":"response.output_text.delta","output_index":{index},"delta":"a"}}"#);
             let event = Event { data: data.into(), is_whole: true, ..Event::default() };
             assembler.push(&event, &mut |_| {})
         };
-        assert!((0..MAX_ITEMS).all(|index| matches!(push(index), Ok(Flow::Continue))));
+        assert!((first..MAX_ITEMS).all(|index| matches!(push(index), Ok(Flow::Continue))));
         let error = (0..2).map(|more| push(MAX_ITEMS + more)).find_map(Result::err);
         assert!(matches!(error, Some(EventError::Malformed(reason)) if reason == "more than 10000 items"));
 

@@ -90,7 +90,7 @@ impl<'w> Walk<'w> {
     fn report_value(&mut self, node: NodeId, value: &str) {
         let expected = match self.is_too_large(self.shape.node(node), value) {
             true => format!("an integer from {} to {}", i64::MIN, u64::MAX),
-            false => describe_instead_of(self.shape, node, value, has_type(self.shape.node(node), value)),
+            false => describe_instead_of(self.shape, node, value, self.has_type(node, value)),
         };
         let described = self.shape.node(node);
         let has_limit = described.limits.items != Length::default() || !described.others.is_empty();
@@ -131,11 +131,9 @@ impl<'w> Walk<'w> {
         for part in &node.all {
             self.value(*part, text, depth + 1);
         }
-        if !has_type(node, text) {
-            if self.finds_all() {
-                self.report_value(id, text);
-            }
-            return;
+        // A type that accepts another kind of value decides so; limits apply to it as well.
+        if self.finds_all() && !self.has_type(id, text) {
+            return self.report_value(id, text);
         }
         self.choices(id, text, depth);
         if self.mistakes.len() > found_before {
@@ -176,7 +174,7 @@ impl<'w> Walk<'w> {
             return;
         }
         let choices: Vec<_> =
-            node.choices.iter().copied().filter(|choice| self.has_type(*choice, text)).collect();
+            node.choices.iter().copied().filter(|choice| self.may_describe(*choice, text)).collect();
         let members = match serde_json::from_str(text) {
             Ok(Members(members)) => members,
             Err(_) => Vec::new(),
@@ -214,9 +212,27 @@ impl<'w> Walk<'w> {
         }
     }
 
-    fn has_type(&self, choice: NodeId, text: &str) -> bool {
+    /// Returns `true` if the value has the `type`, if there is one.
+    fn has_type(&self, id: NodeId, text: &str) -> bool {
+        let matches = |name: &str| match (name, Kind::of(text)) {
+            ("string", Some(Kind::String))
+            | ("object", Some(Kind::Object))
+            | ("array", Some(Kind::Array))
+            | ("boolean", Some(Kind::Boolean))
+            | ("null", Some(Kind::Null))
+            | ("number", Some(Kind::Number)) => true,
+            // A type reads no other notation of an integer, such as `1.0`.
+            ("integer", Some(Kind::Number)) => {
+                integer(text).is_some_and(|integer| self.judge().is_some() || integer == text)
+            }
+            _ => false,
+        };
+        self.shape.node(id).types.as_ref().is_none_or(|types| types.iter().any(|name| matches(name)))
+    }
+
+    fn may_describe(&self, choice: NodeId, text: &str) -> bool {
         let node = self.shape.node(choice);
-        !node.is_never && has_type(node, text)
+        !node.is_never && self.has_type(choice, text)
     }
 
     /// Returns the alternatives that satisfy the predicate, or all of them if none does.
@@ -366,26 +382,6 @@ impl<'w> Walk<'w> {
         verdict.as_ref().is_none_or(|is_valid| is_valid(text))
     }
 }
-
-/// Returns `true` if the value has the `type`, if there is one.
-fn has_type(node: &Node, text: &str) -> bool {
-    let matches = |name: &str| match (name, Kind::of(text)) {
-        ("string", Some(Kind::String))
-        | ("object", Some(Kind::Object))
-        | ("array", Some(Kind::Array))
-        | ("boolean", Some(Kind::Boolean))
-        | ("null", Some(Kind::Null))
-        | ("number", Some(Kind::Number)) => true,
-        ("integer", Some(Kind::Number)) => match integer(text) {
-            // A type reads no other notation of an integer, such as `1.0`.
-            Some(integer) => node.range.is_none() || integer == text,
-            None => false,
-        },
-        _ => false,
-    };
-    node.types.as_ref().is_none_or(|types| types.iter().any(|name| matches(name)))
-}
-
 /// Returns `true` if an integer is in the range of its type.
 fn is_in_range(node: &Node, text: &str) -> bool {
     let Some((lowest, highest)) = node.range.filter(|_| Kind::of(text) == Some(Kind::Number)) else {

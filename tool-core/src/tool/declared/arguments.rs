@@ -9,8 +9,8 @@ use serde_json::value::RawValue;
 
 use super::declaration::Declaration;
 use crate::arguments::{
-    Contract, MemberCursor, Mode, Parameter, Repair, Report, Target, ToolParameter, Typed, decode_value,
-    describe, is_within_limits, missing_value, not_an_object, report_duplicates, unknown_name,
+    Contract, MemberCursor, Mode, Parameter, Refused, Repair, Report, Target, ToolParameter, Typed,
+    decode_value, describe, is_within_limits, missing_value, not_an_object, report_duplicates, unknown_name,
 };
 use crate::tool::context::Injectable;
 use crate::tool::{ToolContext, ToolError, ToolFuture};
@@ -182,7 +182,9 @@ impl<'a, 's> Arguments<'a, 's> {
     fn read_value(&mut self, index: usize, target: &mut dyn Target) -> bool {
         let (Some(parameter), Some(contract)) = (self.parameter(index), self.contract) else { return false };
         let Some(text) = self.text(parameter, index) else { return false };
-        let end = target.read(text).ok().filter(|end| {
+        let mut refused = None;
+        let read = target.read(text).map_err(|error| refused = Some(error));
+        let end = read.ok().filter(|end| {
             let value = || text.get(..*end).unwrap_or(text);
             !contract.has_limits
                 || is_within_limits(contract.shape(), contract.shape().property(parameter.name), value())
@@ -200,7 +202,7 @@ impl<'a, 's> Arguments<'a, 's> {
                 false
             }
             (Source::Slots(_), Some(end)) if end == text.len() => true,
-            (Source::Slots(_), _) => self.decode(parameter, contract, target, text),
+            (Source::Slots(_), _) => self.decode(parameter, contract, target, (text, refused)),
         }
     }
 
@@ -211,12 +213,12 @@ impl<'a, 's> Arguments<'a, 's> {
         parameter: &Parameter,
         contract: &Contract,
         target: &mut dyn Target,
-        text: &str,
+        refused: (&str, Option<Refused>),
     ) -> bool {
         let shape = contract.shape();
         let at = (shape, shape.property(parameter.name));
         let to = (&mut self.report, &mut self.repairs);
-        let is_valid = decode_value(target, at, parameter.name, text, self.mode, to);
+        let is_valid = decode_value(target, at, parameter.name, refused, self.mode, to);
         self.are_valid &= is_valid;
         is_valid
     }

@@ -185,7 +185,7 @@ mod tests {
         }
         assert!(undescribed_parameters(&wide).len() <= MAX_SCHEMAS);
         assert_eq!(undescribed_parameters(&deep).len(), MAX_DEPTH);
-        let many = (0..100_000).map(|number| (format!("p{number}"), json!({})));
+        let many = (0..20_000).map(|number| (format!("p{number}"), json!({})));
         let below = json!({ "properties": Map::from_iter(many) });
         let found = undescribed_parameters(&json!({ "properties": { "é".repeat(100_000): below } }));
         assert!(found.len() <= MAX_SCHEMAS && found.iter().all(|path| path.chars().count() < 100));
