@@ -5,6 +5,9 @@ use super::explain::Mistake;
 /// The length in bytes from which on a report is truncated.
 pub(crate) const MAX_REPORT_BYTES: usize = 4096;
 
+/// The maximum number of characters of one mistake, whose path can contain names of any length.
+const MAX_MISTAKE_CHARS: usize = 2000;
+
 /// The mistakes in arguments, as the model reads them.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Report {
@@ -24,7 +27,8 @@ impl Report {
         if !self.text.is_empty() {
             self.text.push_str("; ");
         }
-        self.text.push_str(mistake);
+        let end = mistake.char_indices().nth(MAX_MISTAKE_CHARS).map_or(mistake.len(), |(end, _)| end);
+        self.text.push_str(&mistake[..end]);
         if self.is_full() {
             self.text.push_str("; and more");
         }
