@@ -308,3 +308,16 @@ fn dynamic_tools_keep_the_kind_of_a_value() {
         assert_eq!(call(&set, text).as_deref(), Ok(expected), "{text}");
     }
 }
+
+/// A name can look like a path.
+#[test]
+fn names_that_begin_with_dots() {
+    let closed = json!({ "properties": { "a": { "type": "integer" } }, "additionalProperties": false });
+    let schema = json!({ "type": "object", "allOf": [closed] });
+    let tool = DynamicTool::new("dynamic", schema, |arguments: Value| arguments.to_string()).unwrap();
+    let set = ToolSet::new([Arc::new(tool) as Arc<dyn Tool>]).unwrap();
+    for name in [".a", "..", "."] {
+        let error = call(&set, &json!({ name: 1 }).to_string()).unwrap_err();
+        assert_eq!(error, "they do not match the schema of the tool", "{name}");
+    }
+}

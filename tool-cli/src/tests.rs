@@ -72,6 +72,15 @@ async fn keys_decide_about_calls() {
 }
 
 #[tokio::test]
+async fn call_is_shown_whole_and_on_one_line() {
+    let arguments = format!("{{\n\"cents\": 700{}}}", " ".repeat(5_000));
+    let model = ScriptedModel::new().calls("pay", &arguments).says("Done.");
+    let shown = chat(agent(model), "Pay\ny\n").await;
+    let expected = format!("Execute pay {}?\n", arguments.replace('\n', " "));
+    assert!(shown.contains(&expected), "{shown}");
+}
+
+#[tokio::test]
 async fn call_is_not_executed_if_the_input_ends() {
     let model = ScriptedModel::new().calls("pay", r#"{"cents":700}"#).says("Done.");
     let shown = chat(agent(model.clone()), "Pay\n").await;

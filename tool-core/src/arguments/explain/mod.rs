@@ -138,7 +138,7 @@ fn offset_in(text: &str, part: &str) -> usize {
 /// Appends the path of a part (`.stops[2]`) to that of its value.
 pub(crate) fn join(path: &str, part: &str) -> String {
     match path {
-        "" => part.trim_start_matches('.').into(),
+        "" => part.strip_prefix('.').unwrap_or(part).into(),
         path => format!("{path}{part}"),
     }
 }

@@ -51,7 +51,7 @@ pub(super) struct Walk<'w> {
 /// A step into a value.
 enum Step {
     Member(String),
-    Item,
+    Item(usize),
 }
 
 impl<'w> Walk<'w> {
@@ -86,17 +86,19 @@ impl<'w> Walk<'w> {
         self.mistakes.iter().map(|mistake| mistake.text.len()).sum::<usize>() > MAX_REPORT_BYTES
     }
 
-    /// Reports a mistake at the current path, unless there is one already.
-    fn report(&mut self, text: String, value: &str) {
-        if !self.mistakes.iter().any(|mistake| mistake.path == self.path) {
-            let (path, start) = (self.path.clone(), offset_in(self.text, value));
-            let span = start..start + value.len();
-            self.mistakes.push(Mistake { path, text, span, is_uncertain: false, is_limit: false });
+    /// Reports a mistake at the current path and returns it, unless there is one already.
+    fn report(&mut self, text: String, value: &str) -> Option<&mut Mistake> {
+        if self.mistakes.iter().any(|mistake| mistake.path == self.path) {
+            return None;
         }
+        let (path, start) = (self.path.clone(), offset_in(self.text, value));
+        let span = start..start + value.len();
+        self.mistakes.push(Mistake { path, text, span, is_uncertain: false, is_limit: false });
+        self.mistakes.last_mut()
     }
 
     /// Reports that a value is not what its schema describes.
-    fn report_value(&mut self, node: NodeId, value: &str) {
+    fn report_value(&mut self, node: NodeId, value: &str) -> Option<&mut Mistake> {
         let expected = match self.is_too_large(self.shape.node(node), value) {
             true => format!("an integer from {} to {}", i64::MIN, u64::MAX),
             false => describe_instead_of(self.shape, node, value, has_type(self.shape.node(node), value)),
@@ -111,7 +113,7 @@ impl<'w> Walk<'w> {
             "" => format!("expected {expected}"),
             path => format!("`{path}`: expected {expected}, got {found}"),
         };
-        self.report(text, value);
+        self.report(text, value)
     }
 
     /// Reports that the limits of a value are not enforced in all of its parts.
@@ -124,10 +126,13 @@ impl<'w> Walk<'w> {
     }
 
     /// Takes a step to a part of the value.
-    fn step(&mut self, step: Step, path: &str, walk: impl FnOnce(&mut Self)) {
+    fn step(&mut self, step: Step, walk: impl FnOnce(&mut Self)) {
         let length = self.path.len();
-        let path = if length == 0 { path.trim_start_matches('.') } else { path };
-        self.path.push_str(path);
+        match &step {
+            Step::Member(name) if length == 0 => self.path.push_str(name),
+            Step::Member(name) => self.path.extend([".", name]),
+            Step::Item(index) => self.path.push_str(&format!("[{index}]")),
+        }
         self.steps.push(step);
         walk(self);
         self.steps.pop();
@@ -172,11 +177,10 @@ impl<'w> Walk<'w> {
         let is_valid = is_known && is_in_range(node, text) && !self.is_too_large(node, text);
         if self.finds_all() && !is_valid {
             self.report_value(id, text);
-        } else if !node.limits.allow(text) {
-            self.report_value(id, text);
-            if let Some(mistake) = self.mistakes.last_mut() {
-                mistake.is_limit = true;
-            }
+        } else if !node.limits.allow(text)
+            && let Some(mistake) = self.report_value(id, text)
+        {
+            mistake.is_limit = true;
         }
         match Kind::of(text) {
             Some(Kind::Object) => self.members(id, text, depth),
@@ -207,7 +211,8 @@ impl<'w> Walk<'w> {
         let choices = probable_choices(self.shape, node, text, may_hold);
         // The value is a name that none of the alternatives has.
         if self.finds_all() && choices.iter().all(|choice| !is_one_of(self.shape.node(*choice), text)) {
-            return self.report_value(id, text);
+            self.report_value(id, text);
+            return;
         }
         match *choices {
             [] => {
@@ -235,7 +240,7 @@ impl<'w> Walk<'w> {
         trials.sort_by_key(|(is_mismatched, found)| (*is_mismatched, found.len()));
         match &*trials {
             [(_, first), (_, second), ..] if first.len() == second.len() && self.finds_all() => {
-                self.report_value(id, text)
+                self.report_value(id, text);
             }
             _ => self.mistakes.extend(trials.swap_remove(0).1),
         }
@@ -258,7 +263,7 @@ impl<'w> Walk<'w> {
         let (tags, others): (Vec<_>, Vec<_>) =
             fields.map(|field| field.node).partition(|field| is_tag(self.shape.node(*field)));
         for (index, (value, field)) in values.iter().zip(tags.into_iter().chain(others)).enumerate() {
-            self.step(Step::Item, &format!("[{index}]"), |walk| walk.value(field, value.get(), depth + 1));
+            self.step(Step::Item(index), |walk| walk.value(field, value.get(), depth + 1));
         }
     }
 
@@ -272,9 +277,9 @@ impl<'w> Walk<'w> {
             if self.is_full() {
                 return;
             }
-            let found_before = self.mistakes.len();
-            self.step(Step::Member(name.to_string()), &format!(".{name}"), |walk| {
-                walk.member(id, name, value.get(), depth);
+            let (found_before, enclosing) = (self.mistakes.len(), self.path.len());
+            self.step(Step::Member(name.to_string()), |walk| {
+                walk.member(id, name, value.get(), (depth, enclosing));
             });
             // An argument that the judge accepts has no mistakes.
             let is_argument = self.path.is_empty() && self.mistakes.len() > found_before;
@@ -292,7 +297,7 @@ impl<'w> Walk<'w> {
         for (name, value) in members {
             let Some(property) = node.properties.get(&**name) else { continue };
             if self.argument_verdict(name, value.get()) == Some(false) {
-                self.step(Step::Member(name.to_string()), name, |walk| {
+                self.step(Step::Member(name.to_string()), |walk| {
                     walk.report_value(property.node, value.get());
                 });
             }
@@ -319,16 +324,15 @@ impl<'w> Walk<'w> {
             if self.is_full() {
                 return;
             }
-            self.step(Step::Member(name.clone()), &format!(".{name}"), |walk| {
+            self.step(Step::Member(name.clone()), |walk| {
                 let property = node.properties.get(name);
                 let expected =
                     property.map_or("a value".into(), |property| describe(walk.shape, property.node));
                 let description = property.and_then(|property| property.description.as_deref());
-                walk.report(missing_value(&walk.path, &expected, description), text);
+                if let Some(mistake) = walk.report(missing_value(&walk.path, &expected, description), text) {
+                    mistake.is_uncertain = is_uncertain;
+                }
             });
-            if let Some(mistake) = self.mistakes.last_mut() {
-                mistake.is_uncertain |= is_uncertain;
-            }
         }
     }
 
@@ -340,15 +344,16 @@ impl<'w> Walk<'w> {
         for step in &self.steps {
             match step {
                 Step::Member(name) => start.extend(["{", &Value::from(&**name).to_string(), ":"]),
-                Step::Item => start.push('['),
+                Step::Item(_) => start.push('['),
             }
-            end.insert(0, if matches!(step, Step::Item) { ']' } else { '}' });
+            end.insert(0, if matches!(step, Step::Item(_)) { ']' } else { '}' });
         }
         start.extend(["{", &Value::from(name).to_string()]);
         target.has_member(&format!("{start}:{value}}}{end}"), name, start.len())
     }
 
-    fn member(&mut self, id: NodeId, name: &str, value: &str, depth: usize) {
+    /// Walks through a member. The first `enclosing` bytes of its path are those of its object.
+    fn member(&mut self, id: NodeId, name: &str, value: &str, (depth, enclosing): (usize, usize)) {
         let node = self.shape.node(id);
         if let Some(property) = node.properties.get(name) {
             return self.value(property.node, value, depth + 1);
@@ -366,7 +371,7 @@ impl<'w> Walk<'w> {
         if !self.shape.node(additional).is_never {
             return self.value(additional, value, depth + 1);
         }
-        let enclosing = self.path[..self.path.len() - name.len()].trim_end_matches('.');
+        let enclosing = self.path.get(..enclosing).unwrap_or_default();
         // Unknown arguments of the tool are reported by the caller.
         if self.finds_all() && !enclosing.is_empty() {
             let unknown = unknown_name(name, &node.names);
@@ -379,7 +384,7 @@ impl<'w> Walk<'w> {
         let node = self.shape.node(id);
         for (index, value) in values.iter().enumerate() {
             let Some(item) = node.item(index).filter(|_| !self.is_full()) else { return };
-            self.step(Step::Item, &format!("[{index}]"), |walk| walk.value(item, value.get(), depth + 1));
+            self.step(Step::Item(index), |walk| walk.value(item, value.get(), depth + 1));
         }
     }
 
