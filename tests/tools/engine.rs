@@ -321,3 +321,130 @@ fn names_that_begin_with_dots() {
         assert_eq!(error, "they do not match the schema of the tool", "{name}");
     }
 }
+
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+struct User {
+    #[serde(alias = "nick")]
+    name: String,
+    #[serde(default)]
+    friends: Vec<User>,
+}
+
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+enum Contact {
+    Mail { address: String },
+    Other(User),
+}
+
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+struct Flattened {
+    #[serde(flatten)]
+    user: User,
+}
+
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(tag = "kind")]
+enum Tagged {
+    User(User),
+}
+
+const NO_DRY_RUN: &str = "there is no argument `dry_run`, the arguments are `name`, `nick`, `friends`";
+
+/// `arguments_as` ignores them, at the top level too.
+fn assert_refused<T>(declared: &ToolSet, it: &str, expected: &str)
+where
+    T: Debug + for<'de> Deserialize<'de> + JsonSchema + Send + 'static,
+{
+    for (kind, verdict) in verdicts::<T>(declared, it) {
+        match kind {
+            "arguments_as" => {}
+            _ => assert_eq!(verdict.unwrap_err(), expected.replace('…', NO_DRY_RUN), "{kind} {it}"),
+        }
+    }
+}
+
+#[test]
+fn unknown_members_are_refused() {
+    #[tool]
+    fn declared(it: User) -> String {
+        format!("{it:?}")
+    }
+    let declared = tools![declared];
+    for (it, expected) in [
+        (r#"{"name": "Ada", "dry_run": true}"#, "`it`: …"),
+        (
+            r#"{"friends": [{"name": "Bea"}, {"dry_run": 1, "nick": "Cy"}], "dry_run": 1, "name": ""}"#,
+            "`it.friends[1]`: …; `it`: …",
+        ),
+        (
+            r#"{"name": "Ada", "frends": []}"#,
+            "`it`: there is no argument `frends`, the arguments are `name`, `nick`, `friends`, did you mean `friends`?",
+        ),
+    ] {
+        assert_refused::<User>(&declared, it, expected);
+    }
+    // With other mistakes, behind and before it, the names are those of the schema.
+    let of_schema = NO_DRY_RUN.replace(", `nick`", "");
+    for (it, expected) in [
+        (r#"{"name": {}, "dry_run": true}"#, "`it.name`: expected a string, got an object; `it`: …"),
+        (r#"{"dry_run": true, "name": {}}"#, "`it`: …; `it.name`: expected a string, got an object"),
+    ] {
+        assert_refused::<User>(&declared, it, &expected.replace('…', &of_schema));
+    }
+    for (_, verdict) in verdicts::<User>(&declared, r#"{"nick": "Ada"}"#) {
+        assert_eq!(verdict.as_deref(), Ok(r#"User { name: "Ada", friends: [] }"#));
+    }
+}
+
+#[test]
+fn unknown_members_are_refused_in_every_container() {
+    type Contacts = (u8, Option<BTreeMap<String, Contact>>);
+    #[tool]
+    fn declared(it: Contacts) -> String {
+        format!("{it:?}")
+    }
+    for (it, expected) in [
+        (
+            r#"{"Mail": {"address": "a", "at": 1}}"#,
+            "`it[1].x.Mail`: there is no argument `at`, the arguments are `address`",
+        ),
+        (r#"{"Other": {"name": "Ada", "dry_run": true}}"#, "`it[1].x.Other`: …"),
+        (r#"{"Other": ["Ada", [{"name": "Bea", "dry_run": true}]]}"#, "`it[1].x.Other[1][0]`: …"),
+    ] {
+        assert_refused::<Contacts>(&tools![declared], &format!(r#"[1, {{"x": {it}}}]"#), expected);
+    }
+}
+
+readings! {
+    // serde reads these into a buffer first, so their types do not ignore anything.
+    unknown_members_of_buffered_structs: Flattened {
+        r#"{"name": "Ada", "dry_run": true}"# => Ok("Flattened { user: User { name: \"Ada\", friends: [] } }"),
+    }
+    unknown_members_of_tagged_enums: Tagged {
+        r#"{"kind": "User", "name": "Ada", "dry_run": true}"# => Ok("User(User { name: \"Ada\", friends: [] })"),
+    }
+}
+
+/// They are recorded, with their paths.
+#[test]
+fn unknown_members_are_ignored_if_the_set_says_so() {
+    #[tool]
+    fn declared(it: User) -> String {
+        format!("{it:?}")
+    }
+    let closure = FunctionTool::new("closure", |Arguments { it }: Arguments<User>| format!("{it:?}"));
+    for set in [tools![declared], ToolSet::new([Arc::new(closure) as Arc<dyn Tool>]).unwrap()] {
+        let set = set.ignore_unknown_arguments();
+        let text = r#"{"it":{"name":"Ada","dry_run":true,"friends":[{"name":"Bea","x":{"y":1}}]}}"#;
+        let correct = ToolCall::new("1", set.definitions()[0].name(), text);
+        let execution = set.execute(correct, &ToolContext::new()).now_or_never().unwrap();
+        assert!(execution.output().is_some(), "{execution:?}");
+        let ignored: Vec<_> =
+            execution.repairs().iter().map(|repair| (repair.argument().unwrap(), repair.from())).collect();
+        assert_eq!(ignored, [("it.dry_run", "true"), ("it.friends[0].x", r#"{"y":1}"#)]);
+        let wrong = ToolCall::new("1", set.definitions()[0].name(), r#"{"it":{"name":{},"dry_run":true}}"#);
+        let error =
+            set.call(&wrong, &ToolContext::new()).now_or_never().unwrap().map_err(mistakes).unwrap_err();
+        assert_eq!(error, "`it.name`: expected a string, got an object");
+    }
+}

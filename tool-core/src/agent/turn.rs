@@ -26,7 +26,7 @@ pub struct Turn<'a> {
     context: &'a ToolContext,
 }
 
-/// What a hook set for a turn that is still to be sent.
+/// The changes that a hook made to a turn that is still to be sent.
 pub(super) struct Changes {
     pub(super) options: ModelOptions,
     pub(super) tool_choice: ToolChoice,

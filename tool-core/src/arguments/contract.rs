@@ -1,4 +1,4 @@
-//! What the arguments of a tool must satisfy.
+//! The requirements of a tool's arguments.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use serde_json::Value;
 
 use crate::arguments::{accepts_duplicates, duplicate_members};
-use crate::schema::{Shape, has_limits};
+use crate::schema::{SchemaOf, Shape, has_limits};
 
 /// The requirements of arguments. The [`Shape`] is parsed when it is first needed: for arguments with limits at once, for all
 /// others after a mistake.
@@ -28,6 +28,13 @@ impl Contract {
             has_limits: has_limits(schema),
             accepts_duplicates: accepts_duplicates(schema),
         }
+    }
+
+    /// Creates the contract of arguments that one type describes.
+    pub(crate) fn of_type(schema: Value) -> Self {
+        let (has_limits, accepts_duplicates) = (has_limits(&schema), accepts_duplicates(&schema));
+        let create = Box::new(move || Shape::parse(&schema, SchemaOf::Type));
+        Self { create, shape: OnceLock::new(), has_limits, accepts_duplicates }
     }
 
     /// Creates the contract of arguments that a judge decides about.

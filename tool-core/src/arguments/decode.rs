@@ -2,6 +2,8 @@
 //! everything that remains wrong.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
+use std::ops::Range;
 
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
@@ -11,7 +13,8 @@ use super::contract::Contract;
 use super::explain::{self, Judge, explain, explain_limits, is_within_limits};
 use super::repair::{Repair, repair, repair_parts, without_omitted, write_object};
 use super::report::{ArgumentErrors, Report};
-use super::{Members, duplicate_members, lenient};
+use super::watched::{Ignored, Scope, Watched};
+use super::{Members, duplicate_members, lenient, tokens};
 use crate::schema::{NodeId, Shape};
 
 /// The way in which arguments are read.
@@ -23,13 +26,13 @@ pub(crate) struct Mode {
     pub(crate) ignores_unknown: bool,
 }
 
-/// Where a value goes once it is read. It hides the type, so that everything else exists once.
+/// The destination of a value that is read. It hides the type, so that everything else exists once.
 pub(crate) trait Target {
     /// Reads the value at the beginning of the text and keeps it. Returns the offset where it ends.
     fn read(&mut self, text: &str) -> Result<usize, Refused>;
 
-    /// Returns `true` if the type has a member of this name, which ends at `name_end` in the text.
-    fn has_member(&self, text: &str, name: &str, name_end: usize) -> bool;
+    /// Returns `true` if the type has the member whose quoted name is at this position in the text.
+    fn has_member(&self, text: &str, name: Range<usize>) -> bool;
 
     /// Returns the judge, if the schema decides and not a type.
     fn judge(&self) -> Option<&dyn Judge> {
@@ -37,7 +40,16 @@ pub(crate) trait Target {
     }
 }
 
-/// Why a value was refused.
+/// A member that the type of a struct ignores.
+#[derive(Debug)]
+pub(crate) struct IgnoredMember {
+    /// The position of its value in the text.
+    value: Range<usize>,
+    /// The names of the members that the struct has.
+    known: &'static [&'static str],
+}
+
+/// The refusal of a value.
 #[derive(Debug)]
 pub(crate) enum Refused {
     /// The type cannot be deserialized from it.
@@ -45,7 +57,20 @@ pub(crate) enum Refused {
     /// The judge refused it.
     #[cfg_attr(not(feature = "dynamic"), expect(dead_code, reason = "only dynamic tools have a judge"))]
     Judge,
+    /// The type read it, but ignored members of structs. They may be ignored in some modes.
+    // Boxed because a `Refused` is returned for each argument.
+    Unknown(Box<IgnoredMembers>),
 }
+
+impl Refused {
+    /// Returns `true` unless the value was read.
+    fn is_mismatch(&self) -> bool {
+        !matches!(self, Self::Unknown(_))
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct IgnoredMembers(Vec<IgnoredMember>);
 
 /// A value of a type.
 #[derive(Debug)]
@@ -53,23 +78,46 @@ pub(crate) struct Typed<T>(pub(crate) Option<T>);
 
 impl<T: DeserializeOwned> Target for Typed<T> {
     fn read(&mut self, text: &str) -> Result<usize, Refused> {
+        let ignored = RefCell::default();
         let mut deserializer = serde_json::Deserializer::from_str(text);
-        self.0 = Some(T::deserialize(&mut deserializer).map_err(Refused::Type)?);
-        Ok(deserializer.into_iter::<IgnoredAny>().byte_offset())
+        let value = T::deserialize(Watched::new(&mut deserializer, &Scope::new(&ignored)));
+        self.0 = Some(value.map_err(Refused::Type)?);
+        match ignored.into_inner() {
+            ignored if ignored.is_empty() => Ok(deserializer.into_iter::<IgnoredAny>().byte_offset()),
+            ignored => Err(Refused::Unknown(Box::new(IgnoredMembers(positions(text, ignored))))),
+        }
     }
 
     #[cold]
-    fn has_member(&self, text: &str, name: &str, name_end: usize) -> bool {
-        let mut is_ignored = false;
-        let mut callback = |path: serde_ignored::Path<'_>| {
-            is_ignored |= matches!(path, serde_ignored::Path::Map { key, .. } if key == name);
-        };
-        let mut callback: &mut dyn FnMut(serde_ignored::Path<'_>) = &mut callback;
+    fn has_member(&self, text: &str, name: Range<usize>) -> bool {
+        let ignored = RefCell::default();
         let mut deserializer = serde_json::Deserializer::from_str(text);
-        let read = T::deserialize(serde_ignored::Deserializer::new(&mut deserializer, &mut callback));
-        // Later errors are those of the member's value, or of other members, which the text lacks.
-        !is_ignored && read.err().is_none_or(|error| explain::error_offset(text, &error) > name_end)
+        let error = T::deserialize(Watched::new(&mut deserializer, &Scope::new(&ignored))).err();
+        has_read_member(text, name, &positions(text, ignored.into_inner()), error.as_ref())
     }
+}
+
+#[cold]
+fn positions(text: &str, ignored: Vec<Ignored<'_>>) -> Vec<IgnoredMember> {
+    let position = |Ignored { value, known }| {
+        let start = explain::offset_in(text, value);
+        IgnoredMember { value: start..start + value.len(), known }
+    };
+    ignored.into_iter().map(position).collect()
+}
+
+/// Returns `true` if a type has read the member of this name, according to what it ignored and its error.
+fn has_read_member(
+    text: &str,
+    name: Range<usize>,
+    ignored: &[IgnoredMember],
+    error: Option<&serde_json::Error>,
+) -> bool {
+    let is_ignored = ignored.iter().any(|ignored| ignored.value.start >= name.end);
+    // Earlier errors decide nothing. Later ones are those of the member's value, or of other members, which the text lacks.
+    let is_refused =
+        error.is_some_and(|error| (name.start..=name.end).contains(&explain::error_offset(text, error)));
+    !is_ignored && !is_refused
 }
 
 /// Reads a whole text.
@@ -96,7 +144,7 @@ pub(crate) fn decode_value(
     if refused.is_none() || *present != *original {
         refused = read_all(target, &text).err();
     }
-    if refused.is_some() && !mode.is_strict {
+    if refused.as_ref().is_some_and(Refused::is_mismatch) && !mode.is_strict {
         // Of a value that cannot be repaired, only mistakes are reported that cannot be repaired.
         let repaired = repair(shape, node, &text).or_else(|| repair_parts(shape, node, &text));
         if let Some(repaired) = repaired {
@@ -108,7 +156,8 @@ pub(crate) fn decode_value(
             refused = read_all(target, &text).err();
         }
     }
-    let is_valid = report_refused(target, (shape, node), name, &text, refused.as_ref(), report);
+    let is_valid =
+        report_refused(target, (shape, node), (name, &text), refused.as_ref(), mode, (report, repairs));
     if is_valid && matches!(text, Cow::Owned(_)) {
         repairs.push(Repair::for_argument(name, original, &text));
     }
@@ -173,8 +222,13 @@ fn decode_members(
         text = write_object(&known).into();
     }
     let is_within_limits = |text: &str| !contract.has_limits || is_within_limits(shape, root, text);
-    if report.is_empty() && read_all(target, &text).is_ok() && is_within_limits(&text) {
-        return Ok(repairs);
+    if report.is_empty() {
+        let refused = read_all(target, &text).err();
+        if is_within_limits(&text)
+            && accepts(refused.as_ref(), ("", &text), mode, (&mut report, &mut repairs))
+        {
+            return Ok(repairs);
+        }
     }
     let present = without_omitted(shape, root, &text);
     let text = present.as_deref().unwrap_or(&text);
@@ -182,7 +236,9 @@ fn decode_members(
     // A string that turned out to be an object can contain them.
     if report.is_empty() && !report_duplicates("", &fitting, &mut report) {
         let refused = read_all(target, &fitting).err();
-        if refused.is_none() && is_within_limits(&fitting) {
+        if is_within_limits(&fitting)
+            && accepts(refused.as_ref(), ("", &fitting), mode, (&mut report, &mut repairs))
+        {
             repairs.extend(more);
             return Ok(repairs);
         }
@@ -190,7 +246,8 @@ fn decode_members(
     // Only mistakes that cannot be repaired are reported.
     let (text, parts) = repair_members(shape, &fitting, mode, repair_parts);
     let refused = read_all(target, &text).err();
-    let is_valid = report_refused(target, (shape, root), "", &text, refused.as_ref(), &mut report);
+    let to = (&mut report, &mut repairs);
+    let is_valid = report_refused(target, (shape, root), ("", &text), refused.as_ref(), mode, to);
     if is_valid && report.is_empty() {
         repairs.extend(more.into_iter().chain(parts));
         return Ok(repairs);
@@ -208,7 +265,7 @@ fn is_unknown(target: &dyn Target, shape: &Shape, name: &str, value: &str) -> bo
         return false;
     }
     let quoted = Value::from(name).to_string();
-    !target.has_member(&format!("{{{quoted}:{value}}}"), name, quoted.len() + 1)
+    !target.has_member(&format!("{{{quoted}:{value}}}"), 1..quoted.len() + 1)
 }
 
 /// Returns the object with each member repaired, and the repairs.
@@ -237,22 +294,55 @@ fn repair_members(
     }
 }
 
-/// Reports why a value was refused, or that it exceeds limits. Returns `true` if it is valid.
+/// Reports why a value was refused, or that it exceeds limits or has unknown members. Returns `true` if it is valid.
 fn report_refused(
     target: &dyn Target,
     (shape, node): (&Shape, NodeId),
-    path: &str,
-    text: &str,
+    (path, text): (&str, &str),
     refused: Option<&Refused>,
-    report: &mut Report,
+    mode: Mode,
+    (report, repairs): (&mut Report, &mut Vec<Repair>),
 ) -> bool {
-    let mistakes = match refused {
-        None => explain_limits(shape, node, path, text),
+    let mut mistakes = match refused {
+        None | Some(Refused::Unknown(_)) => explain_limits(shape, node, path, text),
         Some(Refused::Type(error)) => explain(shape, node, path, text, target, Some(error)),
         Some(Refused::Judge) => explain(shape, node, path, text, target, None),
     };
-    let is_valid = refused.is_none() && mistakes.is_empty();
+    if mode.ignores_unknown {
+        mistakes.retain(|mistake| !mistake.is_unknown);
+    }
+    let is_valid = mistakes.is_empty();
     report.add_all(mistakes);
+    accepts(refused, (path, text), mode, (report, repairs)) && is_valid
+}
+
+/// Returns `true` if the value was read and has no unknown members. These are reported, or recorded if they may be ignored.
+fn accepts(
+    refused: Option<&Refused>,
+    (path, text): (&str, &str),
+    mode: Mode,
+    (report, repairs): (&mut Report, &mut Vec<Repair>),
+) -> bool {
+    let ignored = match refused {
+        None => return true,
+        Some(Refused::Unknown(ignored)) => ignored,
+        Some(Refused::Type(_) | Refused::Judge) => return false,
+    };
+    let mut is_valid = true;
+    for IgnoredMember { value, known } in &ignored.0 {
+        let (part, value) = tokens::value_at(text, value.end);
+        let path = explain::join(path, &part);
+        let Some((enclosing, name)) = path.rsplit_once('.') else { continue };
+        match mode.ignores_unknown {
+            // A type can have a member and ignore its value.
+            _ if known.contains(&name) => {}
+            true => repairs.push(Repair::for_ignored(&path, value)),
+            false => {
+                is_valid = false;
+                report.add(&path, &explain::unknown_member(enclosing, name, known));
+            }
+        }
+    }
     is_valid
 }
 

@@ -7,16 +7,18 @@ mod describe;
 mod duplicates;
 mod explain;
 mod lenient;
-#[allow(missing_docs, reason = "for generated code only")]
-mod limits;
+mod matching;
 mod member_cursor;
 mod members;
 mod names;
 mod parameter;
+#[allow(missing_docs, reason = "for generated code only")]
+mod parameter_limits;
 mod repair;
 mod report;
 pub(crate) mod schemas;
 mod tokens;
+mod watched;
 
 pub(crate) use self::contract::Contract;
 pub(crate) use self::decode::{Mode, Refused, Target, Typed, decode_object, decode_value, report_duplicates};
@@ -26,11 +28,11 @@ pub(crate) use self::duplicates::accepts_duplicates;
 pub(crate) use self::explain::{Judge, Verdict};
 pub(crate) use self::explain::{is_within_limits, missing_value, not_an_object, unknown_name};
 pub(crate) use self::lenient::repair_text;
-pub(crate) use self::limits::Limit;
 pub(crate) use self::member_cursor::MemberCursor;
 pub(crate) use self::members::Members;
 pub(crate) use self::names::{MAX_NAME_CHARS, list, nearest};
 pub(crate) use self::parameter::{Parameter, ToolParameter};
+pub(crate) use self::parameter_limits::Limit;
 pub use self::repair::Repair;
 pub(crate) use self::repair::{without_omitted, write_object};
 pub(crate) use self::report::{ArgumentErrors, MAX_REPORT_BYTES, Report};
@@ -40,10 +42,10 @@ pub(crate) use self::{explain::duplicate_member, lenient::to_json};
 
 /// The items of this module that generated code refers to.
 pub(crate) mod private {
-    pub use super::limits::{Bounds, Limit, Measured, Ranged, Textual};
     pub use super::parameter::{
         FromText, NotShown, Omittable, OptionalProbe, Parameter, RequiredByDefault, Shown, ToolParameter,
         example, not_required,
     };
+    pub use super::parameter_limits::{Bounds, Limit, Measured, Ranged, Textual};
     pub use crate::schema::Bound;
 }

@@ -13,7 +13,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::budget::Budget;
-use super::explain::{has_type, probable_choices};
+use super::matching::{has_type, probable_choices};
 use crate::arguments::Members;
 use crate::schema::{Kind, Node, NodeId, Shape, integer};
 
@@ -194,7 +194,8 @@ impl<'s> Repairer<'s> {
         match Kind::of(text)? {
             Kind::Array if node.allows_type("array") => self.repair_list(node, text, depth),
             Kind::Object if node.allows_type("object") => self.repair_object(node, text, depth),
-            kind if has_kind(node, kind) => Some(Cow::Borrowed(text)),
+            // Of numbers, only those with any fraction count.
+            kind if node.allows_type(kind.name()) => Some(Cow::Borrowed(text)),
             Kind::Number if node.allows_type("integer") => {
                 integer(text).filter(|integer| self.may_become(text, integer))
             }
@@ -284,18 +285,6 @@ impl<'s> Repairer<'s> {
             _ => None,
         }
     }
-}
-
-/// Returns `true` if the schema allows values of this kind. Of numbers, only those with any fraction count.
-fn has_kind(node: &Node, kind: Kind) -> bool {
-    node.allows_type(match kind {
-        Kind::String => "string",
-        Kind::Number => "number",
-        Kind::Boolean => "boolean",
-        Kind::Array => "array",
-        Kind::Object => "object",
-        Kind::Null => "null",
-    })
 }
 
 /// Returns the value that a string contains, if the schema requires such a value.

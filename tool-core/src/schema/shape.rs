@@ -84,6 +84,18 @@ impl Kind {
             _ => return None,
         })
     }
+
+    /// Returns the name of the kind as a `type`. Integers have another one.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::String => "string",
+            Self::Number => "number",
+            Self::Boolean => "boolean",
+            Self::Array => "array",
+            Self::Object => "object",
+            Self::Null => "null",
+        }
+    }
 }
 
 /// The origin of a schema, which decides about the meaning of `format`.

@@ -8,8 +8,9 @@ use std::ops::Range;
 use serde_json::{Map, Value};
 
 use self::walk::{Rules, Walk};
-pub(super) use self::walk::{has_type, probable_choices};
-pub(crate) use self::wording::{duplicate_member, missing_value, not_an_object, unknown_name};
+pub(crate) use self::wording::{
+    duplicate_member, missing_value, not_an_object, unknown_member, unknown_name,
+};
 use super::budget::MAX_DEPTH;
 use crate::arguments::{Members, Target, duplicate_members, tokens};
 use crate::schema::{NodeId, Shape};
@@ -37,6 +38,14 @@ pub(crate) struct Mistake {
     is_uncertain: bool,
     /// The type accepts the value, but it exceeds a limit of the schema.
     is_limit: bool,
+    /// The type ignores the value.
+    pub(crate) is_unknown: bool,
+}
+
+impl Mistake {
+    fn new(path: String, text: String, span: Range<usize>) -> Self {
+        Self { path, text, span, is_uncertain: false, is_limit: false, is_unknown: false }
+    }
 }
 
 /// Returns `true` if a value that its type accepts is within the limits of its schema.
@@ -75,7 +84,7 @@ pub(crate) fn explain(
         // The type has read and accepted everything in front of the error.
         mistakes.retain(|mistake| {
             let is_accepted = mistake.span.end <= if is_uncertain { at_error.end } else { start };
-            mistake.is_limit || !mistake.is_uncertain && !is_accepted
+            mistake.is_limit || mistake.is_unknown || !mistake.is_uncertain && !is_accepted
         });
         is_explained =
             mistakes.iter().any(|mistake| mistake.span.start < at_error.end && start < mistake.span.end);
@@ -90,7 +99,7 @@ pub(crate) fn explain(
         let reason = without_position(&reason);
         let text = if path.is_empty() { reason.into() } else { format!("`{path}`: {reason}") };
         let span = start..start + value.len();
-        mistakes.push(Mistake { path, text, span, is_uncertain: false, is_limit: false });
+        mistakes.push(Mistake::new(path, text, span));
     }
     // Those of members that are missing are in front of those in the members.
     mistakes.sort_by_key(|mistake| mistake.span.start);
@@ -99,12 +108,9 @@ pub(crate) fn explain(
 
 /// Explains that a value, or of all arguments some members, are nested too deeply.
 fn too_deep(path: &str, text: &str) -> Vec<Mistake> {
-    let mistake = |path: &str| Mistake {
-        path: path.into(),
-        text: format!("`{path}` is nested too deeply, {MAX_DEPTH} levels are read at most"),
-        span: 0..text.len(),
-        is_uncertain: false,
-        is_limit: false,
+    let mistake = |path: &str| {
+        let mistake = format!("`{path}` is nested too deeply, {MAX_DEPTH} levels are read at most");
+        Mistake::new(path.into(), mistake, 0..text.len())
     };
     match serde_json::from_str(text) {
         Ok(Members(members)) if path.is_empty() => {
@@ -131,7 +137,7 @@ pub(crate) fn error_offset(text: &str, error: &serde_json::Error) -> usize {
 }
 
 /// Returns the offset of a part of a text.
-fn offset_in(text: &str, part: &str) -> usize {
+pub(super) fn offset_in(text: &str, part: &str) -> usize {
     part.as_ptr().addr().saturating_sub(text.as_ptr().addr())
 }
 

@@ -10,17 +10,18 @@ use std::collections::{HashMap, HashSet};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::wording::{missing_value, quote, unknown_name};
+use super::wording::{missing_value, quote, unknown_member};
 use super::{Judge, Mistake, Verdict, offset_in};
 use crate::arguments::budget::Budget;
 use crate::arguments::describe::{describe, describe_instead_of};
+use crate::arguments::matching::{has_type, is_in_range, is_one_of, is_tag, probable_choices};
 use crate::arguments::{MAX_REPORT_BYTES, Members, Target};
 use crate::schema::{Kind, Length, Node, NodeId, Shape, integer};
 
 /// The maximum number of schemas, and of arguments, that the judge decides about. Each of their schemas must be compiled.
 const MAX_VERDICTS: usize = 64;
 
-/// What a [`Walk`] looks for.
+/// The mistakes that a [`Walk`] looks for.
 #[derive(Clone, Copy)]
 pub(super) enum Rules<'d> {
     Limits,
@@ -51,7 +52,10 @@ pub(super) struct Walk<'w> {
 /// A step into a value.
 enum Step {
     Member(String),
+    /// An item of a list whose items have the same type.
     Item(usize),
+    /// An item of a tuple.
+    Field(usize),
 }
 
 impl<'w> Walk<'w> {
@@ -93,7 +97,7 @@ impl<'w> Walk<'w> {
         }
         let (path, start) = (self.path.clone(), offset_in(self.text, value));
         let span = start..start + value.len();
-        self.mistakes.push(Mistake { path, text, span, is_uncertain: false, is_limit: false });
+        self.mistakes.push(Mistake::new(path, text, span));
         self.mistakes.last_mut()
     }
 
@@ -131,7 +135,7 @@ impl<'w> Walk<'w> {
         match &step {
             Step::Member(name) if length == 0 => self.path.push_str(name),
             Step::Member(name) => self.path.extend([".", name]),
-            Step::Item(index) => self.path.push_str(&format!("[{index}]")),
+            Step::Item(index) | Step::Field(index) => self.path.push_str(&format!("[{index}]")),
         }
         self.steps.push(step);
         walk(self);
@@ -263,7 +267,7 @@ impl<'w> Walk<'w> {
         let (tags, others): (Vec<_>, Vec<_>) =
             fields.map(|field| field.node).partition(|field| is_tag(self.shape.node(*field)));
         for (index, (value, field)) in values.iter().zip(tags.into_iter().chain(others)).enumerate() {
-            self.step(Step::Item(index), |walk| walk.value(field, value.get(), depth + 1));
+            self.step(Step::Field(index), |walk| walk.value(field, value.get(), depth + 1));
         }
     }
 
@@ -317,7 +321,7 @@ impl<'w> Walk<'w> {
         let missing: Vec<_> = node.required.iter().filter(|name| !names.contains(name.as_str())).collect();
         // A name that the schema does not list can be another name of one that it requires.
         let is_other_name = |(name, value): &(Cow<'_, str>, &RawValue)| {
-            node.member(name).is_none() && self.has_member(name, value.get())
+            node.member(name).is_none() && self.has_member(&self.steps, name, value.get())
         };
         let is_uncertain = !missing.is_empty() && members.iter().any(is_other_name);
         for name in missing {
@@ -336,20 +340,24 @@ impl<'w> Walk<'w> {
         }
     }
 
-    /// Returns `true` if the type has a member of this name in the current object, whatever the schema says.
-    fn has_member(&self, name: &str, value: &str) -> bool {
-        let Rules::All(target) = self.rules else { return false };
+    /// Returns `true` if the type has a member of this name in the object that the steps lead to, whatever the schema says.
+    fn has_member(&self, steps: &[Step], name: &str, value: &str) -> bool {
+        let Rules::All(target) = self.rules else { return true };
         // Nothing but this member and what encloses it, so that no other mistake is in its way.
         let (mut start, mut end) = (String::new(), String::new());
-        for step in &self.steps {
+        for step in steps {
             match step {
                 Step::Member(name) => start.extend(["{", &Value::from(&**name).to_string(), ":"]),
                 Step::Item(_) => start.push('['),
+                // The text would need the fields before it.
+                Step::Field(_) => return true,
             }
-            end.insert(0, if matches!(step, Step::Item(_)) { ']' } else { '}' });
+            end.insert(0, if matches!(step, Step::Member(_)) { '}' } else { ']' });
         }
-        start.extend(["{", &Value::from(name).to_string()]);
-        target.has_member(&format!("{start}:{value}}}{end}"), name, start.len())
+        start.push('{');
+        let quoted = Value::from(name).to_string();
+        let name = start.len()..start.len() + quoted.len();
+        target.has_member(&format!("{start}{quoted}:{value}}}{end}"), name)
     }
 
     /// Walks through a member. The first `enclosing` bytes of its path are those of its object.
@@ -367,15 +375,24 @@ impl<'w> Walk<'w> {
             }
             return;
         }
-        let Some(additional) = node.additional else { return };
-        if !self.shape.node(additional).is_never {
+        let additional = node.additional.filter(|additional| !self.shape.node(*additional).is_never);
+        if let Some(additional) = additional {
             return self.value(additional, value, depth + 1);
         }
         let enclosing = self.path.get(..enclosing).unwrap_or_default();
         // Unknown arguments of the tool are reported by the caller.
-        if self.finds_all() && !enclosing.is_empty() {
-            let unknown = unknown_name(name, &node.names);
-            self.report(format!("`{enclosing}`: {unknown}"), value);
+        if !self.finds_all() || enclosing.is_empty() {
+            return;
+        }
+        let is_unknown = node.additional.is_none();
+        let steps = self.steps.split_last().map_or(&[][..], |(_, steps)| steps);
+        let may_be_known = || node.properties.is_empty() || self.judge().is_some();
+        if is_unknown && (may_be_known() || self.has_member(steps, name, value)) {
+            return;
+        }
+        let mistake = unknown_member(enclosing, name, &node.names);
+        if let Some(mistake) = self.report(mistake, value) {
+            mistake.is_unknown = is_unknown;
         }
     }
 
@@ -384,7 +401,8 @@ impl<'w> Walk<'w> {
         let node = self.shape.node(id);
         for (index, value) in values.iter().enumerate() {
             let Some(item) = node.item(index).filter(|_| !self.is_full()) else { return };
-            self.step(Step::Item(index), |walk| walk.value(item, value.get(), depth + 1));
+            let step = if node.prefix.is_empty() { Step::Item(index) } else { Step::Field(index) };
+            self.step(step, |walk| walk.value(item, value.get(), depth + 1));
         }
     }
 
@@ -397,81 +415,4 @@ impl<'w> Walk<'w> {
         let verdict = self.verdicts.entry(id).or_insert_with(|| judge.verdict(part.clone()));
         verdict.as_ref().is_none_or(|is_valid| is_valid(text))
     }
-}
-
-/// Returns the alternatives of a schema that probably describe a value, among those that may hold: by its tags, or else by its
-/// names.
-pub(in crate::arguments) fn probable_choices(
-    shape: &Shape,
-    node: &Node,
-    text: &str,
-    may_hold: impl Fn(&Node) -> bool,
-) -> Vec<NodeId> {
-    let members = match serde_json::from_str(text) {
-        Ok(Members(members)) => members,
-        Err(_) => Vec::new(),
-    };
-    let has_tags = |choice: &Node| is_one_of(choice, text) && has_tags(shape, choice, &members);
-    let has_required =
-        |choice: &Node| choice.required.iter().all(|name| members.iter().any(|(other, _)| other == name));
-    let choices = node.choices.iter().copied();
-    let choices = choices.filter(|choice| !shape.node(*choice).is_never && may_hold(shape.node(*choice)));
-    narrowed(shape, narrowed(shape, choices.collect(), has_tags), has_required)
-}
-
-/// Returns the alternatives that satisfy the predicate, or all of them if none does.
-fn narrowed(shape: &Shape, choices: Vec<NodeId>, predicate: impl Fn(&Node) -> bool) -> Vec<NodeId> {
-    let narrowed: Vec<_> = choices.iter().copied().filter(|choice| predicate(shape.node(*choice))).collect();
-    if narrowed.is_empty() { choices } else { narrowed }
-}
-
-/// Returns `true` if the members that have a constant value in the schema, the tags of a variant, have this value.
-fn has_tags(shape: &Shape, node: &Node, members: &[(Cow<'_, str>, &RawValue)]) -> bool {
-    members.iter().all(|(name, value)| match node.properties.get(&**name) {
-        Some(property) if is_tag(shape.node(property.node)) => {
-            is_one_of(shape.node(property.node), value.get())
-        }
-        _ => true,
-    })
-}
-
-/// Returns `true` if only one value is valid.
-fn is_tag(node: &Node) -> bool {
-    node.constants.as_ref().is_some_and(|constants| constants.len() == 1)
-}
-
-/// Returns `true` if the value has the `type`, if there is one.
-pub(in crate::arguments) fn has_type(node: &Node, text: &str) -> bool {
-    let matches = |name: &str| match (name, Kind::of(text)) {
-        ("string", Some(Kind::String))
-        | ("object", Some(Kind::Object))
-        | ("array", Some(Kind::Array))
-        | ("boolean", Some(Kind::Boolean))
-        | ("null", Some(Kind::Null))
-        | ("number", Some(Kind::Number)) => true,
-        ("integer", Some(Kind::Number)) => match integer(text) {
-            Some(integer) => !node.is_plain_integer || integer == text,
-            None => false,
-        },
-        _ => false,
-    };
-    node.types.as_ref().is_none_or(|types| types.iter().any(|name| matches(name)))
-}
-
-/// Returns `true` if an integer is in the range of its type.
-fn is_in_range(node: &Node, text: &str) -> bool {
-    let Some((lowest, highest)) = node.range.filter(|_| Kind::of(text) == Some(Kind::Number)) else {
-        return true;
-    };
-    let in_range =
-        |integer: &str| integer.parse::<i128>().is_ok_and(|integer| (lowest..=highest).contains(&integer));
-    integer(text).is_some_and(|integer| in_range(&integer))
-}
-
-/// Returns `true` if `enum` and `const` allow the value, if they are present.
-fn is_one_of(node: &Node, text: &str) -> bool {
-    let Some(constants) = &node.constants else { return true };
-    let Ok(value) = serde_json::from_str::<Value>(text) else { return true };
-    let is_equal = |other: &Value| *other == value || (other.is_number() && other.as_f64() == value.as_f64());
-    constants.iter().any(is_equal)
 }

@@ -47,6 +47,11 @@ pub(crate) fn unknown_name<N: AsRef<str>>(name: &str, known: &[N]) -> String {
     mistake
 }
 
+/// Explains that a nested object does not have a member.
+pub(crate) fn unknown_member<N: AsRef<str>>(path: &str, name: &str, known: &[N]) -> String {
+    format!("`{path}`: {}", unknown_name(name, known))
+}
+
 /// Explains that the text is not a JSON object.
 pub(crate) fn not_an_object(text: &str, error: &serde_json::Error) -> String {
     if error.is_data() {

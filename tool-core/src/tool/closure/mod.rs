@@ -4,6 +4,7 @@ mod handler;
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use super::future::blocking_call;
 use super::settings::{Settings, impl_options};
 use crate::arguments::{Contract, Mode, Refused, Repair, Target, Typed, decode_object};
 use crate::model::ToolDefinition;
-use crate::schema::{self, SchemaOf, Shape};
+use crate::schema;
 use crate::tool::{Tool, ToolContext, ToolError, ToolFuture};
 
 /// The arguments of a [`FunctionTool`]: a struct that derives `serde::Deserialize` and `schemars::JsonSchema`. Each field
@@ -107,9 +108,8 @@ impl FunctionTool {
         Handler::Arguments: ToolArguments,
         Marker: 'static,
     {
-        let contract = arguments_contract::<Handler::Arguments>();
-        let code = Function { function, contract, marker: PhantomData };
         let schema = schema::arguments_schema::<Handler::Arguments>();
+        let code = Function { function, contract: Contract::of_type(schema.clone()), marker: PhantomData };
         Self::from_code(name.into(), schema, Arc::new(code), Location::caller())
     }
 
@@ -185,9 +185,7 @@ where
 
 /// Returns what an object of all arguments must satisfy.
 pub(crate) fn arguments_contract<T: ToolArguments>() -> Contract {
-    Contract::new(&schema::arguments_schema::<T>(), || {
-        Shape::parse(&schema::arguments_schema::<T>(), SchemaOf::Type)
-    })
+    Contract::of_type(schema::arguments_schema::<T>())
 }
 
 /// Decodes all arguments of a call as one value, and returns it with the repairs.
@@ -218,7 +216,7 @@ impl<T: DeserializeOwned> Target for Object<T> {
         })
     }
 
-    fn has_member(&self, text: &str, name: &str, name_end: usize) -> bool {
-        self.0.has_member(text, name, name_end)
+    fn has_member(&self, text: &str, name: Range<usize>) -> bool {
+        self.0.has_member(text, name)
     }
 }

@@ -26,7 +26,7 @@ pub(super) type Slot<'a> = Option<&'a str>;
 #[derive(Debug)]
 pub struct Arguments<'a, 's> {
     declaration: &'s Declaration,
-    /// What the arguments must satisfy. Without it, only the defaults are collected.
+    /// The requirements of the arguments. Without them, only the defaults are collected.
     contract: Option<&'s Contract>,
     source: Source<'a, 's>,
     /// The arguments are complete and valid.
@@ -101,7 +101,7 @@ impl<'a, 's> Arguments<'a, 's> {
                 arguments.report_missing();
             }
             Err(error) => {
-                // What was read until then says nothing.
+                // The members that were read until then prove nothing.
                 arguments.report = Report::default();
                 arguments.report.add("", &not_an_object(text, &error));
                 arguments.is_unreadable = true;

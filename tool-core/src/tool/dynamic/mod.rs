@@ -7,6 +7,7 @@ mod numbers;
 use std::any::TypeId;
 use std::fmt;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -301,7 +302,7 @@ impl Target for Judged<'_> {
         Ok(text.len())
     }
 
-    fn has_member(&self, _text: &str, _name: &str, _name_end: usize) -> bool {
+    fn has_member(&self, _text: &str, _name: Range<usize>) -> bool {
         false
     }
 
