@@ -1,6 +1,7 @@
 //! Deserialization that notices the members of structs which a type ignores.
 //!
-//! `serde_ignored` does this too, but copies every name that it reads, and each call would pay for that.
+//! `serde_ignored` does this too, but copies every name that it reads, and each call would pay for that. For the same reason,
+//! everything here is inlined: the typed reading then executes as many instructions as without it.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -30,14 +31,17 @@ pub(super) struct Scope<'i, 'de> {
 }
 
 impl<'i, 'de> Scope<'i, 'de> {
+    #[inline]
     pub(super) fn new(ignored: &'i RefCell<Vec<Ignored<'de>>>) -> Self {
         Self { names: None, ignored }
     }
 
+    #[inline]
     fn of_struct(self, names: &'static [&'static str]) -> Self {
         Self { names: Some(names), ..self }
     }
 
+    #[inline]
     fn of_map(self) -> Self {
         Self { names: None, ..self }
     }
@@ -51,6 +55,7 @@ pub(super) struct Watched<'s, 'i, 'de, T> {
 }
 
 impl<'s, 'i, 'de, T> Watched<'s, 'i, 'de, T> {
+    #[inline]
     pub(super) fn new(inner: T, scope: &'s Scope<'i, 'de>) -> Self {
         Self { inner, scope }
     }
@@ -59,6 +64,7 @@ impl<'s, 'i, 'de, T> Watched<'s, 'i, 'de, T> {
 /// Deserializes values that have no members with the unchanged visitor.
 macro_rules! deserialize_scalars {
     ($($method:ident)*) => {$(
+        #[inline]
         fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
             self.inner.$method(visitor)
         }
@@ -68,6 +74,7 @@ macro_rules! deserialize_scalars {
 /// Deserializes values that can have members with a watched visitor.
 macro_rules! deserialize_containers {
     ($($method:ident($($parameter:ident: $type:ty),*))*) => {$(
+        #[inline]
         fn $method<V: Visitor<'de>>(self, $($parameter: $type,)* visitor: V) -> Result<V::Value, Self::Error> {
             self.inner.$method($($parameter,)* Watched::new(visitor, self.scope))
         }
@@ -93,16 +100,19 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Watched<'_, '_, 'de, D> {
         deserialize_enum(name: &'static str, variants: &'static [&'static str])
     }
 
+    #[inline]
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
         let scope = self.scope.of_map();
         self.inner.deserialize_any(Watched::new(visitor, &scope))
     }
 
+    #[inline]
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
         let scope = self.scope.of_map();
         self.inner.deserialize_map(Watched::new(visitor, &scope))
     }
 
+    #[inline]
     fn deserialize_unit_struct<V: Visitor<'de>>(
         self,
         name: &'static str,
@@ -111,6 +121,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Watched<'_, '_, 'de, D> {
         self.inner.deserialize_unit_struct(name, visitor)
     }
 
+    #[inline]
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         name: &'static str,
@@ -121,6 +132,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Watched<'_, '_, 'de, D> {
         self.inner.deserialize_struct(name, fields, Watched::new(visitor, &scope))
     }
 
+    #[inline]
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
         let Some(known) = self.scope.names else { return self.inner.deserialize_ignored_any(visitor) };
         let value = <&'de RawValue>::deserialize(self.inner)?;
@@ -131,6 +143,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Watched<'_, '_, 'de, D> {
         visitor.visit_unit()
     }
 
+    #[inline]
     fn is_human_readable(&self) -> bool {
         self.inner.is_human_readable()
     }
@@ -138,6 +151,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Watched<'_, '_, 'de, D> {
 
 macro_rules! visit_scalars {
     ($($method:ident($type:ty))*) => {$(
+        #[inline]
         fn $method<E: Error>(self, value: $type) -> Result<V::Value, E> {
             self.inner.$method(value)
         }
@@ -147,6 +161,7 @@ macro_rules! visit_scalars {
 impl<'de, V: Visitor<'de>> Visitor<'de> for Watched<'_, '_, 'de, V> {
     type Value = V::Value;
 
+    #[inline]
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.inner.expecting(f)
     }
@@ -158,30 +173,37 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Watched<'_, '_, 'de, V> {
         visit_string(String) visit_bytes(&[u8]) visit_borrowed_bytes(&'de [u8]) visit_byte_buf(Vec<u8>)
     }
 
+    #[inline]
     fn visit_none<E: Error>(self) -> Result<V::Value, E> {
         self.inner.visit_none()
     }
 
+    #[inline]
     fn visit_unit<E: Error>(self) -> Result<V::Value, E> {
         self.inner.visit_unit()
     }
 
+    #[inline]
     fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<V::Value, D::Error> {
         self.inner.visit_some(Watched::new(deserializer, self.scope))
     }
 
+    #[inline]
     fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<V::Value, D::Error> {
         self.inner.visit_newtype_struct(Watched::new(deserializer, self.scope))
     }
 
+    #[inline]
     fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<V::Value, A::Error> {
         self.inner.visit_seq(Watched::new(list, self.scope))
     }
 
+    #[inline]
     fn visit_map<A: MapAccess<'de>>(self, object: A) -> Result<V::Value, A::Error> {
         self.inner.visit_map(Watched::new(object, self.scope))
     }
 
+    #[inline]
     fn visit_enum<A: EnumAccess<'de>>(self, variant: A) -> Result<V::Value, A::Error> {
         self.inner.visit_enum(Watched::new(variant, self.scope))
     }
@@ -190,6 +212,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Watched<'_, '_, 'de, V> {
 impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Watched<'_, '_, 'de, S> {
     type Value = S::Value;
 
+    #[inline]
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<S::Value, D::Error> {
         let deserializer = Watched::new(deserializer, self.scope);
         self.inner.deserialize(deserializer)
@@ -199,10 +222,12 @@ impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Watched<'_, '_, 'de,
 impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Watched<'_, '_, 'de, A> {
     type Error = A::Error;
 
+    #[inline]
     fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
         self.inner.next_element_seed(Watched::new(seed, self.scope))
     }
 
+    #[inline]
     fn size_hint(&self) -> Option<usize> {
         self.inner.size_hint()
     }
@@ -211,15 +236,18 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Watched<'_, '_, 'de, A> {
 impl<'de, A: MapAccess<'de>> MapAccess<'de> for Watched<'_, '_, 'de, A> {
     type Error = A::Error;
 
+    #[inline]
     fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
         self.inner.next_key_seed(seed)
     }
 
+    #[inline]
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
         let seed = Watched::new(seed, self.scope);
         self.inner.next_value_seed(seed)
     }
 
+    #[inline]
     fn size_hint(&self) -> Option<usize> {
         self.inner.size_hint()
     }
@@ -229,6 +257,7 @@ impl<'s, 'i, 'de, A: EnumAccess<'de>> EnumAccess<'de> for Watched<'s, 'i, 'de, A
     type Error = A::Error;
     type Variant = Watched<'s, 'i, 'de, A::Variant>;
 
+    #[inline]
     fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self::Variant), A::Error> {
         let (name, variant) = self.inner.variant_seed(seed)?;
         Ok((name, Watched::new(variant, self.scope)))
@@ -238,18 +267,22 @@ impl<'s, 'i, 'de, A: EnumAccess<'de>> EnumAccess<'de> for Watched<'s, 'i, 'de, A
 impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Watched<'_, '_, 'de, A> {
     type Error = A::Error;
 
+    #[inline]
     fn unit_variant(self) -> Result<(), A::Error> {
         self.inner.unit_variant()
     }
 
+    #[inline]
     fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, A::Error> {
         self.inner.newtype_variant_seed(Watched::new(seed, self.scope))
     }
 
+    #[inline]
     fn tuple_variant<V: Visitor<'de>>(self, len: usize, visitor: V) -> Result<V::Value, A::Error> {
         self.inner.tuple_variant(len, Watched::new(visitor, self.scope))
     }
 
+    #[inline]
     fn struct_variant<V: Visitor<'de>>(
         self,
         fields: &'static [&'static str],
