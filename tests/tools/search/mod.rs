@@ -1,0 +1,3 @@
+//! Search for tools: what is found, how well, and how little of a request it needs.
+
+mod evaluation;
