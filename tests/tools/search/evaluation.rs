@@ -5,24 +5,16 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use serde_json::Value;
-use tool_core::model::ToolDefinition;
-use tool_core::tool::ToolFuture;
-use tool_core::{Tool, ToolContext, ToolSet};
+use tool_core::agent::ToolSearch;
+use tool_core::model::{ChatRequest, ToolDefinition};
+use tool_core::testing::ScriptedModel;
+use tool_core::{Agent, ToolSet};
 
-struct Found(ToolDefinition);
-
-impl Tool for Found {
-    fn definition(&self) -> &ToolDefinition {
-        &self.0
-    }
-
-    fn call<'a>(&'a self, _: &'a str, _: &'a ToolContext) -> ToolFuture<'a> {
-        ToolFuture::ready(Ok("".into()))
-    }
-}
+use super::Defined;
 
 /// A question and the names of the tools that answer it.
 struct Question {
@@ -43,7 +35,7 @@ fn read(file: &str) -> (ToolSet, Vec<Question>) {
             .with_parameters(tool["parameters"].clone());
         // Several cases have the same tool.
         if tools.get(definition.name()).is_none() {
-            tools = tools.with(Found(definition)).unwrap();
+            tools = tools.with(Defined(definition)).unwrap();
         }
     }
     let questions = cases.iter().map(|case| {
@@ -97,10 +89,48 @@ fn the_right_tool_is_among_the_first_five() {
     for tool in
         tools.definitions().iter().filter(|tool| more.get(tool.name()).is_none()).cloned().collect::<Vec<_>>()
     {
-        more = more.with(Found(tool)).unwrap();
+        more = more.with(Defined(tool)).unwrap();
     }
     let [other_first, other_among_five] = recall(&more, other_questions.iter());
     println!("cases: first {other_first:.2} %, among five {other_among_five:.2} %");
     // Plain BM25 reaches 78 and 94.
     assert!(first >= 81.0 && among_five >= 96.0, "first {first:.2} %, among five {among_five:.2} %");
+}
+
+/// The bytes of the definitions in a request.
+fn bytes(request: &ChatRequest<'_>) -> usize {
+    request.tools().iter().map(|tool| serde_json::to_string(tool).unwrap().len()).sum()
+}
+
+#[tokio::test]
+#[ignore = "needs ../shared/bfcl"]
+async fn requests_have_a_tenth_of_the_definitions_at_most() {
+    let (tools, questions) = read("search.jsonl");
+    let whole: usize =
+        tools.definitions().iter().map(|tool| serde_json::to_string(tool).unwrap().len()).sum();
+    for search in [ToolSearch::bm25(), ToolSearch::bm25().call_through()] {
+        let (sent, runs): (Arc<Mutex<usize>>, usize) = (Arc::default(), 20);
+        for question in questions.iter().step_by(questions.len() / runs) {
+            let record = || {
+                let sent = Arc::clone(&sent);
+                move |request: &ChatRequest<'_>| {
+                    // What was found is in the tools or, called through, in the result.
+                    *sent.lock().unwrap() += bytes(request) + request.messages().last().unwrap().text().len();
+                    true
+                }
+            };
+            let query = serde_json::json!({ "query": question.text }).to_string();
+            let model = ScriptedModel::new()
+                .expects(record())
+                .calls("search_tools", query)
+                .expects(record())
+                .says("Done.");
+            let agent = Agent::builder(model).tools(&tools).tool_search(search.clone()).build().unwrap();
+            agent.ask(&*question.text).await.unwrap();
+        }
+        let (sent, without) = (*sent.lock().unwrap(), whole * 2 * runs);
+        let saved = 100.0 - 100.0 * sent as f64 / without as f64;
+        println!("{search:?}: {sent} bytes in place of {without}, {saved:.2} % saved");
+        assert!(saved >= 90.0, "{saved:.2} %");
+    }
 }
