@@ -5,7 +5,7 @@
 //! without fields, or files; a ranking of tools needs the fields, the names most of all.
 //!
 //! The texts of tools can come from untrusted servers. A tool gains nothing by long or repeated text: the terms per field are
-//! bounded, counts are saturated, and long fields weigh less.
+//! bounded, as are the occurrences of a term that count, and long fields weigh less.
 
 mod text;
 mod words;
@@ -17,11 +17,14 @@ use crate::model::{ToolDefinition, ToolDefinitions};
 use crate::toolset::ToolSet;
 
 /// The weights of the [fields](text::fields).
-const WEIGHTS: [f64; FIELDS] = [4.0, 2.0, 0.5];
+const WEIGHTS: [f64; FIELDS] = [2.0, 1.0, 0.5];
 
 /// The usual constants of BM25: the saturation of counts, and the influence of a field's length.
 const SATURATION: f64 = 1.2;
 const LENGTH_INFLUENCE: f64 = 0.75;
+
+/// The occurrences of a term in one field that count. A description that repeats a word is not more about it.
+const MAX_COUNT: u16 = 3;
 
 /// The weight of two neighbouring terms of the query that are neighbours in a name or a description, relative to one term.
 const PAIR_WEIGHT: f64 = 0.5;
@@ -139,7 +142,7 @@ impl SearchIndex {
                     postings.push(Posting { tool, counts: [0; FIELDS] });
                 }
                 if let Some(last) = postings.last_mut() {
-                    last.counts[field] += 1;
+                    last.counts[field] = (last.counts[field] + 1).min(MAX_COUNT);
                 }
             }
         }

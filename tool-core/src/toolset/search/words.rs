@@ -64,10 +64,12 @@ const ENDINGS: &[&str] = &[
     "ic",
 ];
 
-/// Returns the terms of a text in its order, without the words that every question has.
+/// Returns the terms of a text in its order, without the words that every question has, and without numbers: those in a question are
+/// arguments, and those in a name (`Hotels_4`) say nothing about the tool.
 pub(super) fn terms(text: &str) -> impl Iterator<Item = String> {
     let mut terms = Vec::new();
-    for run in text.split(|c: char| !c.is_alphanumeric()).filter(|run| !run.is_empty()) {
+    let runs = text.split(|c: char| !c.is_alphanumeric());
+    for run in runs.filter(|run| run.contains(char::is_alphabetic)) {
         for word in split_run(run) {
             let word: String = word.chars().take(MAX_WORD_CHARS).flat_map(char::to_lowercase).collect();
             if has_no_spaces(&word) {
@@ -136,6 +138,8 @@ fn stem(word: &str) -> String {
         let is_doubled = length > 3 && bytes[length - 1] == bytes[length - 2];
         if is_doubled && !stem.ends_with(['l', 's', 'z']) {
             stem.pop();
+        } else if ["at", "bl", "iz"].iter().any(|end| stem.ends_with(end)) {
+            stem.push('e');
         }
     }
     let start = ENDINGS.iter().find_map(|end| stem.strip_suffix(end).filter(|start| start.len() >= 4));
@@ -165,10 +169,11 @@ mod tests {
     #[test]
     fn splits_names_and_texts_into_terms() {
         let table: &[(&str, &[&str])] = &[
-            ("get_current_weather", &["get", "current", "weather"]),
-            ("getHTTPStatus2", &["get", "http", "statu", "2"]),
+            ("get_current_weather", &["get", "current", "weath"]),
+            ("getHTTPStatus2", &["get", "http", "status", "2"]),
             ("files.list-all", &["file", "list", "all"]),
-            ("What is the price of it?", &["price"]),
+            ("Hotels_4_mp3", &["hotel", "mp", "3"]),
+            ("What is the price of it?", &["pric"]),
             ("Cities, bookings and BOOKED", &["citi", "book", "book"]),
             ("naïve ÜBER", &["naïve", "über"]),
             ("北京天气 x", &["北京", "京天", "天气", "x"]),
