@@ -243,7 +243,7 @@ impl Query {
             *present = present.max(weight);
         };
         for word in words.iter().collect::<BTreeSet<_>>() {
-            words::synonyms(word).for_each(|synonym| add(synonym, SYNONYM_WEIGHT));
+            words::synonyms(word).for_each(|synonym| add(synonym.to_owned(), SYNONYM_WEIGHT));
             if word.len() < MIN_SIMILAR_LENGTH {
                 continue;
             }

@@ -3,6 +3,8 @@
 //! A library's stemmer (`rust-stemmers`) found no tool more than these few rules in the evaluation of `tests/tools/search`, because
 //! the index also compares the letters of words.
 
+use std::sync::LazyLock;
+
 /// The characters of a word that are read; the rest of a longer one is ignored.
 const MAX_WORD_CHARS: usize = 32;
 
@@ -157,9 +159,12 @@ fn stem(word: &str) -> String {
 }
 
 /// Returns the stems of the words that are used for the same thing as the word with this stem.
-pub(super) fn synonyms(term: &str) -> impl Iterator<Item = String> {
-    let groups = SYNONYMS.iter().filter(move |group| group.iter().any(|word| stem(word) == term));
-    groups.flat_map(|group| group.iter().map(|word| stem(word))).filter(move |other| other != term)
+pub(super) fn synonyms(term: &str) -> impl Iterator<Item = &'static str> {
+    static STEMS: LazyLock<Vec<Vec<String>>> = LazyLock::new(|| {
+        SYNONYMS.iter().map(|group| group.iter().map(|word| stem(word)).collect()).collect()
+    });
+    let groups = STEMS.iter().filter(move |group| group.iter().any(|word| word == term));
+    groups.flatten().map(String::as_str).filter(move |other| *other != term)
 }
 
 #[cfg(test)]
