@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use tests::support::{RawServer, whole_answer};
+use tool_core::agent::ToolSearch;
 use tool_core::content::Image;
 use tool_core::model::{ChatRequest, ModelFuture, ResponseFormat, ToolChoice};
 use tool_core::{Agent, ChatModel, ModelOptions, ToolOutput, tool, tools};
@@ -62,15 +63,24 @@ fn calls(turn: usize) -> &'static [(&'static str, &'static str)] {
 }
 
 /// Returns the answer of a turn. Some ids are missing or repeated.
-fn reply(turn: usize) -> Vec<u8> {
+fn reply(turn: usize, is_called_through: bool) -> Vec<u8> {
     let message = if turn + 1 == TURNS {
         json!({ "role": "assistant", "content": "{}" })
     } else {
         let call = |(index, (name, arguments)): (usize, &(&str, &str))| {
             let id = if turn.is_multiple_of(3) { Value::Null } else { json!(format!("call_{index}")) };
+            let (name, arguments) = match is_called_through {
+                true => ("call_tool", json!({ "name": name, "arguments": arguments }).to_string()),
+                false => (*name, (*arguments).to_owned()),
+            };
             json!({ "id": id, "type": "function", "function": { "name": name, "arguments": arguments } })
         };
-        let calls: Vec<_> = calls(turn).iter().enumerate().map(call).collect();
+        let mut calls: Vec<_> = calls(turn).iter().enumerate().map(call).collect();
+        if is_called_through && turn.is_multiple_of(4) {
+            let query = json!({ "query": "sum, read, draw, list" }).to_string();
+            let function = json!({ "name": "search_tools", "arguments": query });
+            calls.push(json!({ "id": format!("search_{turn}"), "type": "function", "function": function }));
+        }
         let text = turn.is_multiple_of(2).then_some("Let me see.");
         json!({ "role": "assistant", "content": text, "tool_calls": calls })
     };
@@ -94,11 +104,18 @@ impl ChatModel for WithOptions {
 async fn bodies(
     choice: ToolChoice,
     is_streamed: bool,
+    search: Option<ToolSearch>,
     model: impl FnOnce(ChatCompletions) -> Box<dyn ChatModel>,
 ) -> Vec<String> {
-    let server = RawServer::answering_in_turn((0..TURNS).map(reply).collect()).await;
+    let server =
+        RawServer::answering_in_turn((0..TURNS).map(|turn| reply(turn, search.is_some())).collect()).await;
     let openai = OpenAi::builder().base_url(server.base_url()).build().unwrap();
-    let agent = Agent::builder(model(openai.chat_model("m")))
+    let builder = Agent::builder(model(openai.chat_model("m")));
+    let builder = match search {
+        Some(search) => builder.tool_search(search).max_repeated_calls(100),
+        None => builder,
+    };
+    let agent = builder
         .instructions("Use the tools.")
         .tools(tools![sum, read, draw, rest, list, fail])
         .tool_choice(choice)
@@ -141,12 +158,18 @@ async fn a_turn_starts_with_the_bytes_of_the_previous_one() {
         let format = ResponseFormat::json_schema("nothing", json!({ "type": "object", "properties": {} }));
         Box::new(WithOptions(model, options, Some(format))) as Box<dyn ChatModel>
     };
+    let search = Some(ToolSearch::bm25().above(0).call_through());
     let runs = [
-        ("awaited", bodies(ToolChoice::Auto, false, plain).await),
-        ("streamed", bodies(ToolChoice::Auto, true, plain).await),
-        ("with options", bodies(ToolChoice::Auto, false, with_options).await),
-        ("with a call that is required", bodies(ToolChoice::Required, false, plain).await),
-        ("with a tool that is required", bodies(ToolChoice::Tool("sum".into()), false, with_options).await),
+        ("awaited", bodies(ToolChoice::Auto, false, None, plain).await),
+        ("streamed", bodies(ToolChoice::Auto, true, None, plain).await),
+        ("with options", bodies(ToolChoice::Auto, false, None, with_options).await),
+        ("called through", bodies(ToolChoice::Auto, false, search.clone(), plain).await),
+        ("called through and streamed", bodies(ToolChoice::Auto, true, search, plain).await),
+        ("with a call that is required", bodies(ToolChoice::Required, false, None, plain).await),
+        (
+            "with a tool that is required",
+            bodies(ToolChoice::Tool("sum".into()), false, None, with_options).await,
+        ),
     ];
     for (name, bodies) in runs {
         assert_eq!(bodies.len(), TURNS, "{name}");
@@ -158,6 +181,14 @@ async fn a_turn_starts_with_the_bytes_of_the_previous_one() {
                 pair[0],
                 pair[1]
             );
+        }
+        if name.starts_with("called through") {
+            let last = bodies.last().unwrap();
+            assert!(
+                last.contains(r#""name":"call_tool""#) && !last.contains(r#""function":{"name":"draw""#),
+                "{last}"
+            );
+            assert!(last.contains("the best match first"), "{last}");
         }
         // Options of the request are present in every turn.
         let last = bodies.last().unwrap();

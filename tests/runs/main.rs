@@ -13,6 +13,7 @@ mod prompted;
 mod remembering;
 mod running;
 mod states;
+mod tool_search;
 mod tracing;
 mod typed;
 mod undoing;

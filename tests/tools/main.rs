@@ -19,5 +19,6 @@ mod options;
 mod providers;
 mod report;
 mod schemas;
+mod search;
 mod sets;
 mod toolboxes;

@@ -24,6 +24,8 @@ pub mod runs_and_limits {}
 pub mod spring_ai {}
 #[doc = include_str!("../docs/guide/streaming_and_uis.md")]
 pub mod streaming_and_uis {}
+#[doc = include_str!("../docs/guide/tool_search.md")]
+pub mod tool_search {}
 /// Testing: tools as functions, runs with a scripted model, and a review of descriptions.
 #[cfg_attr(feature = "testing", doc = include_str!("../docs/guide/testing.md"))]
 #[cfg_attr(not(feature = "testing"), doc = "This page needs the feature `testing`.")]

@@ -33,7 +33,7 @@
 //!
 //! | | |
 //! | --- | --- |
-//! | [Tools](guide::declaring_tools) | [functions](macro@tool), [methods](macro@toolbox), [closures](FunctionTool), [JSON Schemas](guide::declaring_tools), [own types](Tool); [sets](ToolSet) with filters, names and a [review](ToolSet::check) |
+//! | [Tools](guide::declaring_tools) | [functions](macro@tool), [methods](macro@toolbox), [closures](FunctionTool), [JSON Schemas](guide::declaring_tools), [own types](Tool); [sets](ToolSet) with filters, names and a [review](ToolSet::check); [found by search](guide::tool_search) |
 //! | [Arguments](guide::arguments_and_errors) | [typed parameters](macro@tool#types) with [limits](macro@tool#options-of-a-parameter), [injected values](macro@tool#injected-parameters), [repairs](arguments::Repair) |
 //! | [Errors](guide::arguments_and_errors#failed-calls) | all mistakes in one message, [policies](run::ErrorPolicy), [retries](macro@tool#retries), [undo](macro@tool#undoing-calls) |
 //! | [Runs](guide::runs_and_limits) | [limits](run::RunLimits), [typed answers](agent::Ask::answer_as), [steps](agent::RunDriver), [stored and resumed](agent::AgentBuilder::run_store) |

@@ -6,6 +6,7 @@ pub(crate) const CRATE: &str = "crate";
 pub(crate) const RETURN_DIRECT: &str = "return_direct";
 pub(crate) const BLOCKING: &str = "blocking";
 pub(crate) const STRICT: &str = "strict";
+pub(crate) const DEFERRED: &str = "deferred";
 pub(crate) const TIMEOUT: &str = "timeout";
 pub(crate) const NEEDS_APPROVAL: &str = "needs_approval";
 pub(crate) const EXCLUSIVE: &str = "exclusive";
@@ -39,6 +40,7 @@ pub(crate) const TOOL_OPTIONS: &[&str] = &[
     UNDO,
     CONVERT,
     MAX_OUTPUT_CHARS,
+    DEFERRED,
     CRATE,
 ];
 

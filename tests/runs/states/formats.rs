@@ -135,6 +135,10 @@ fn runs() -> Vec<(&'static str, Run)> {
         ToolExecution::new(message.tool_calls[position].clone(), outcome)
     };
 
+    let mut found_tools = serde_json::to_value(&asking).unwrap();
+    found_tools["found"] = serde_json::json!(["sum", "ticket"]);
+    let found_tools = serde_json::from_value(found_tools).unwrap();
+
     let mut calling = asking.clone();
     let calls = [
         ("call_a", "sum", r#"{"a": 1, "b": 2}"#),
@@ -188,6 +192,7 @@ fn runs() -> Vec<(&'static str, Run)> {
         ("returned", returned),
         ("undoing", undoing),
         ("awaiting_result", awaiting_result),
+        ("found_tools", found_tools),
         ("ended", ended),
     ]
 }
@@ -254,6 +259,7 @@ async fn resumes_runs_of_format_3_and_writes_them_unchanged() {
         ("returned", "Ticket 7 (4 calls, 220 tokens)"),
         ("undoing", "error: the run was cancelled (4 calls)"),
         ("awaiting_result", results),
+        ("found_tools", "That is all. (0 calls, 0 tokens)"),
         ("ended", CUT),
     ];
     for (name, expected) in table {

@@ -25,6 +25,7 @@ struct User {
     undo = "cancel_meal",
     convert = format_number,
     max_output_chars = 4000,
+    deferred,
     crate = "tool_core"
 )]
 async fn order(

@@ -8,6 +8,7 @@ mod emitter;
 mod event;
 mod executor;
 mod run_tools;
+mod tool_search;
 mod trace;
 mod turn;
 mod typed;
@@ -24,6 +25,8 @@ pub use self::driver::RunDriver;
 use self::emitter::Hook;
 pub use self::event::{Event, EventStream};
 use self::run_tools::ResolveWithProviders;
+use self::tool_search::LastDivided;
+pub use self::tool_search::{IntoToolNames, ToolSearch};
 pub use self::turn::Turn;
 pub use self::typed::{AnswerType, TypedAsk};
 use self::undo_tools::UndoTools;
@@ -116,6 +119,7 @@ struct Shared {
     undo_tools: ToolSet,
     /// All tools that undo those of the agent, offered or not.
     bound_undo_tools: UndoTools,
+    tool_search: Option<(ToolSearch, LastDivided)>,
     hooks: Vec<Hook>,
     before_turn: Option<Box<BeforeTurn>>,
     sends_earlier_turns: bool,

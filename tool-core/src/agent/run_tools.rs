@@ -2,10 +2,13 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use super::builder::check_tool_choice;
+use super::tool_search::{Divided, LastDivided};
 use super::undo_tools::{Source, UndoTools};
 use crate::agent::{Agent, BuildError};
+use crate::model::ToolDefinitions;
 use crate::run::{Run, RunErrorKind};
 use crate::tool::ToolContext;
 use crate::toolset::{ToolProvider, ToolProviderRequest, ToolSet, ToolSetError};
@@ -22,11 +25,16 @@ pub(super) struct RunTools {
     own: Option<ToolSet>,
     /// The same, with those of the providers that are asked once per run.
     with_static: Option<ToolSet>,
+    /// The tools of each provider that is asked once per run.
+    fixed: Vec<ToolSet>,
     /// The last result of each provider that is asked in every turn.
     dynamic: Vec<ToolSet>,
     /// All tools of this turn before a hook changed them.
     resolved: Option<ToolSet>,
     undo: UndoTools,
+    divided: LastDivided,
+    /// The definitions that were offered last, of these tools in addition to those that are always offered.
+    offered: Option<(Arc<Divided>, Vec<String>, ToolDefinitions)>,
 }
 
 type Resolving<'a> = Pin<Box<dyn Future<Output = Result<ToolSet, RunErrorKind>> + Send + 'a>>;
@@ -50,9 +58,12 @@ impl RunTools {
             replaces,
             own: None,
             with_static: None,
+            fixed: Vec::new(),
             dynamic: Vec::new(),
             resolved: None,
             undo,
+            divided: LastDivided::default(),
+            offered: None,
         }
     }
 
@@ -108,6 +119,43 @@ impl RunTools {
         self.undo.check(tools).map_err(error)
     }
 
+    /// Divides the tools of a turn into those that are offered and those that are found, if the agent has a search and there are
+    /// tools to be found.
+    pub(super) fn divide(
+        &mut self,
+        tools: &ToolSet,
+        required: Option<&str>,
+    ) -> Result<Option<Arc<Divided>>, RunErrorKind> {
+        let agent = self.agent.clone();
+        let Some((search, last)) = &agent.0.tool_search else { return Ok(None) };
+        search.check_names(tools).map_err(invalid_tools)?;
+        // Each source has an index, so that those that stay the same are indexed once. A hook can add tools of any source.
+        let is_unchanged = self.resolved.as_ref().is_some_and(|resolved| resolved.is_shared_with(tools));
+        let sources: Vec<_> = match is_unchanged {
+            true => self.own.iter().chain(&self.fixed).chain(&self.dynamic).cloned().collect(),
+            false => vec![tools.clone()],
+        };
+        // Runs with the same tools share what is prepared for them; others keep it for themselves.
+        let last = if sources.len() == 1 { last } else { &self.divided };
+        let divided = last.get_or_divide(search, tools, &sources, required);
+        divided.map_err(|error| RunErrorKind::tools("the tools cannot be offered".into(), error))
+    }
+
+    /// Returns the definitions to offer: those that are always offered, and behind them those of these tools.
+    pub(super) fn offered(&mut self, divided: &Arc<Divided>, names: Vec<String>) -> ToolDefinitions {
+        if names.is_empty() {
+            return divided.offered.clone();
+        }
+        match &self.offered {
+            Some((of, before, offered)) if Arc::ptr_eq(of, divided) && *before == names => offered.clone(),
+            _ => {
+                let offered = divided.offered_with(names.iter().map(String::as_str));
+                self.offered = Some((Arc::clone(divided), names, offered.clone()));
+                offered
+            }
+        }
+    }
+
     fn own_tools(&mut self) -> Result<ToolSet, RunErrorKind> {
         if let Some(own) = &self.own {
             return Ok(own.clone());
@@ -155,9 +203,13 @@ pub(super) fn resolve_with_providers<'a>(tools: &'a mut RunTools, run: &'a Run) 
             Some(with_static) => with_static.clone(),
             None => {
                 let mut with_static = tools.own_tools()?;
+                let mut provided = Vec::with_capacity(fixed.len());
                 for (index, provider) in fixed {
-                    with_static = tools.add(with_static, index, &request_tools(provider, &request).await?)?;
+                    let more = request_tools(provider, &request).await?;
+                    with_static = tools.add(with_static, index, &more)?;
+                    provided.push(more);
                 }
+                tools.fixed = provided;
                 with_static
             }
         };

@@ -3,10 +3,19 @@
 /// The maximum number of characters of an unknown name in a message.
 pub(crate) const MAX_NAME_CHARS: usize = 100;
 
-/// Lists names in backticks, separated by commas. Returns `None` if there are no names.
+/// The maximum number of names in a list.
+const MAX_LISTED: usize = 64;
+
+/// Lists names in backticks, separated by commas; of very many, the first ones and the number of the others. Returns `None` if
+/// there are no names.
 pub(crate) fn list<'a>(names: impl Iterator<Item = &'a str>) -> Option<String> {
     let names: Vec<_> = names.map(|name| format!("`{name}`")).collect();
-    (!names.is_empty()).then(|| names.join(", "))
+    let listed = names[..names.len().min(MAX_LISTED)].join(", ");
+    match names.len() {
+        0 => None,
+        1..=MAX_LISTED => Some(listed),
+        all => Some(format!("{listed} and {} more", all - MAX_LISTED)),
+    }
 }
 
 /// Returns the known name that was probably meant, if one is similar enough.

@@ -29,6 +29,9 @@ pub struct ToolDefinition {
     approval_reason: Option<Arc<str>>,
     #[serde(default, rename = "strict", skip_serializing_if = "std::ops::Not::not")]
     is_strict: bool,
+    /// Not serialized, because an approval is bound to the serialized form.
+    #[serde(skip)]
+    is_deferred: bool,
     /// The error of creating the strict form, if one was requested.
     #[serde(skip)]
     strict_error: Option<String>,
@@ -173,6 +176,7 @@ impl ToolDefinition {
             undo: None,
             approval_reason: None,
             is_strict: false,
+            is_deferred: false,
             strict_error: None,
         }
     }
@@ -248,6 +252,20 @@ impl ToolDefinition {
     #[must_use]
     pub fn is_strict(&self) -> bool {
         self.is_strict
+    }
+
+    /// Returns this definition for a tool that the model finds by [search](crate::agent::AgentBuilder::tool_search) and is not
+    /// offered before. Without search, it is offered like all others.
+    #[must_use]
+    pub fn with_deferred(mut self, is_deferred: bool) -> Self {
+        self.is_deferred = is_deferred;
+        self
+    }
+
+    /// Returns `true` if the model is not offered the tool before it has found it by search.
+    #[must_use]
+    pub fn is_deferred(&self) -> bool {
+        self.is_deferred
     }
 
     /// Returns this definition with another name.

@@ -141,9 +141,13 @@ impl<'a> ChatRequest<'a> {
         self
     }
 
-    /// Replaces the messages. They do not continue those of earlier requests, so the cache is not used.
-    pub(crate) fn with_other_messages(mut self, messages: &'a [Message]) -> Self {
-        (self.messages, self.cache) = (Cow::Borrowed(messages), Cache(None));
+    /// Replaces the messages, and the cache by the one that is shared by earlier requests with these messages, if any.
+    pub(crate) fn with_other_messages(
+        mut self,
+        messages: &'a [Message],
+        cache: Option<&'a RequestCache>,
+    ) -> Self {
+        (self.messages, self.cache) = (Cow::Borrowed(messages), Cache(cache));
         self
     }
 

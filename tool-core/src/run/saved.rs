@@ -33,6 +33,8 @@ struct State<'a> {
     unconfirmed_revision: Option<&'a RunRevision>,
     #[serde(skip_serializing_if = "Option::is_none")]
     conversation: Option<&'a ConversationId>,
+    #[serde(rename = "found", skip_serializing_if = "<[_]>::is_empty")]
+    found_tools: &'a [String],
     messages: &'a [Message],
     #[serde(rename = "given")]
     history_len: usize,
@@ -104,6 +106,7 @@ impl Serialize for Run {
             revision: self.stored.confirmed.as_ref(),
             unconfirmed_revision: self.stored.in_doubt.as_ref(),
             conversation: self.conversation.as_ref(),
+            found_tools: &self.found_tools,
             messages: &self.messages,
             history_len: self.history_len,
             has_loaded_history: self.has_loaded_history,
@@ -132,6 +135,8 @@ struct AnyState {
     usage: Usage,
     #[serde(default)]
     conversation: Option<ConversationId>,
+    #[serde(rename = "found", default)]
+    found_tools: Vec<String>,
     // Since format 2.
     id: Option<RunId>,
     #[serde(rename = "remembers", default)]
@@ -177,6 +182,7 @@ impl AnyState {
             history_len: self.history_len,
             settings,
             conversation: self.conversation,
+            found_tools: self.found_tools,
             // Runs of format 1 had no stored conversation.
             has_loaded_history: self.has_loaded_history || format == 1,
             stored_conversation_len: self.stored_conversation_len,

@@ -25,6 +25,8 @@ pub struct Run {
     pub(super) history_len: usize,
     pub(super) settings: Settings,
     pub(super) conversation: Option<ConversationId>,
+    /// The names of the tools that the model is offered because it found or called them, in the order of that.
+    pub(super) found_tools: Vec<String>,
     /// The stored conversation was put before the question and need not be loaded again.
     pub(super) has_loaded_history: bool,
     /// The length of the stored conversation at that time; the history may contain only a part of it.
@@ -101,6 +103,7 @@ impl Run {
             messages,
             settings: Settings::default(),
             conversation: None,
+            found_tools: Vec::new(),
             has_loaded_history: false,
             stored_conversation_len: None,
             turns: 0,
@@ -197,6 +200,23 @@ impl Run {
         self.stored_conversation_len = Some(stored_len);
     }
 
+    /// Adds tools that the model is offered from now on.
+    pub(crate) fn add_found_tools<'n>(&mut self, names: impl IntoIterator<Item = &'n str>) {
+        for name in names {
+            if !self.found_tools.iter().any(|found| found == name) {
+                self.found_tools.push(name.to_owned());
+            }
+        }
+    }
+
+    /// Returns the tool that the model must call first, if it must call a particular one.
+    pub(crate) fn required_tool(&self) -> Option<&str> {
+        match &self.settings.tool_choice {
+            ToolChoice::Tool(name) => Some(name),
+            _ => None,
+        }
+    }
+
     pub(crate) fn stored_conversation_len(&self) -> Option<usize> {
         self.stored_conversation_len
     }
@@ -252,6 +272,13 @@ impl Run {
     #[must_use]
     pub fn conversation(&self) -> Option<&ConversationId> {
         self.conversation.as_ref()
+    }
+
+    /// Returns the names of the tools that the model has found by [search](crate::agent::AgentBuilder::tool_search) or called
+    /// unsearched, and is offered from then on, in that order.
+    #[must_use]
+    pub fn found_tools(&self) -> &[String] {
+        &self.found_tools
     }
 
     /// Returns the number of replies of the model.

@@ -74,6 +74,10 @@ impl Settings {
         self.change(|definition| definition.with_undo(tool));
     }
 
+    pub(super) fn set_deferred(&mut self) {
+        self.change(|definition| definition.with_deferred(true));
+    }
+
     pub(super) fn change_policy(&mut self, change: impl FnOnce(&mut ToolPolicy)) {
         let mut policy = self.definition.policy();
         change(&mut policy);
@@ -178,6 +182,14 @@ macro_rules! impl_options {
             #[must_use]
             pub fn undo(mut self, tool: impl Into<String>) -> Self {
                 self.settings.set_undo(tool.into());
+                self
+            }
+
+            /// Offers the tool to the model only once it has been found by
+            /// [search](crate::agent::AgentBuilder::tool_search).
+            #[must_use]
+            pub fn deferred(mut self) -> Self {
+                self.settings.set_deferred();
                 self
             }
 

@@ -30,4 +30,9 @@ impl ToolSet {
         let settings = Settings { max_output_chars: limits.min(), ..self.0.settings };
         self.with_settings(settings)
     }
+
+    /// Returns the limit on the characters of one output.
+    pub(crate) fn output_limit(&self) -> Option<usize> {
+        self.0.settings.max_output_chars
+    }
 }

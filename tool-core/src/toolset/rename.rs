@@ -1,4 +1,4 @@
-//! Renamed tools.
+//! Tools with another definition: renamed or deferred.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -59,6 +59,27 @@ impl ToolSet {
         self.rename_tools(|name| Some(format!("{prefix}{name}")))
     }
 
+    /// Marks all tools as [deferred](ToolDefinition::with_deferred): the model is offered them only once it has found them by
+    /// [search](crate::agent::AgentBuilder::tool_search). For example, the tools of one server can be deferred, however few they are.
+    ///
+    /// ```
+    /// use tool_core::{tool, tools};
+    ///
+    /// #[tool("Archives a project")]
+    /// fn archive(project: String) {}
+    ///
+    /// assert!(tools![archive].deferred().definitions()[0].is_deferred());
+    /// ```
+    #[must_use]
+    pub fn deferred(self) -> Self {
+        let defer = |tool: &ToolRef| {
+            let definition = tool.get().definition().clone().with_deferred(true);
+            Ok(ToolRef::Shared(Arc::new(Redefined { tool: tool.clone(), definition })))
+        };
+        // The names are valid, because they are those of a set.
+        self.map_tools(defer).unwrap_or(self)
+    }
+
     fn rename_tools(&self, new_name: impl Fn(&str) -> Option<String>) -> Result<Self, ToolSetError> {
         self.map_tools(|tool| {
             let definition = tool.get().definition();
@@ -75,18 +96,18 @@ impl ToolSet {
             if let Some(undo) = undo {
                 definition = definition.with_undo(undo);
             }
-            Ok(ToolRef::Shared(Arc::new(Renamed { tool: tool.clone(), definition })))
+            Ok(ToolRef::Shared(Arc::new(Redefined { tool: tool.clone(), definition })))
         })
     }
 }
 
-/// A tool that has another name, or that is undone by a tool with another name.
-struct Renamed {
+/// A tool with another definition: it has another name, is undone by a tool with another name, or is deferred.
+struct Redefined {
     tool: ToolRef,
     definition: ToolDefinition,
 }
 
-impl Tool for Renamed {
+impl Tool for Redefined {
     fn definition(&self) -> &ToolDefinition {
         &self.definition
     }

@@ -8,7 +8,7 @@ use syn::{Expr, ExprLit, Ident, Lit, LitStr, Path};
 use super::options::{Options, default_crate};
 use crate::diagnostics::Diagnostics;
 use crate::names::{
-    ALWAYS, AT_MOST_ONCE, ATTEMPTS, BLOCKING, CONVERT, CRATE, EXCLUSIVE, IF_LAST, MAX_ATTEMPTS,
+    ALWAYS, AT_MOST_ONCE, ATTEMPTS, BLOCKING, CONVERT, CRATE, DEFERRED, EXCLUSIVE, IF_LAST, MAX_ATTEMPTS,
     MAX_OUTPUT_CHARS, NAME, NEEDS_APPROVAL, PURE, RETURN_DIRECT, RETURN_DIRECT_VALUES, STRICT, TIMEOUT, TOOL,
     TOOL_OPTIONS, UNDO,
 };
@@ -27,6 +27,7 @@ pub(crate) struct ToolAttribute {
     pub(crate) exclusive: Option<Ident>,
     pub(crate) at_most_once: Option<Ident>,
     pub(crate) pure: Option<Ident>,
+    pub(crate) deferred: Option<Ident>,
     pub(crate) attempts: Option<u32>,
     pub(crate) undo: Option<LitStr>,
     pub(crate) timeout: Option<Timeout>,
@@ -71,6 +72,7 @@ impl ToolAttribute {
             exclusive: options.flag(EXCLUSIVE, diagnostics),
             at_most_once: options.flag(AT_MOST_ONCE, diagnostics),
             pure: options.flag(PURE, diagnostics),
+            deferred: options.flag(DEFERRED, diagnostics),
             attempts: options
                 .expression(ATTEMPTS, "3", diagnostics)
                 .and_then(|count| parse_attempts(&count, diagnostics)),

@@ -18,8 +18,14 @@ pub(super) fn expand_details(tool: &ToolFn, private: &TokenStream) -> Option<Tok
         let return_direct = expand_return_direct(return_direct, private);
         details.extend(quote!(.return_direct(#return_direct)));
     }
-    let flags =
-        [&options.needs_approval, &options.exclusive, &options.at_most_once, &options.pure, &options.strict];
+    let flags = [
+        &options.needs_approval,
+        &options.exclusive,
+        &options.at_most_once,
+        &options.pure,
+        &options.strict,
+        &options.deferred,
+    ];
     for flag in flags.into_iter().flatten() {
         details.extend(quote!(.#flag()));
     }

@@ -33,6 +33,11 @@ pub enum BuildErrorKind {
         /// The tool that is undone by the tool of this name, if one is known.
         undoes: Option<String>,
     },
+    /// A tool has the name of one by which the model [searches](crate::agent::AgentBuilder::tool_search) for tools.
+    #[error(
+        "the tool `{0}` has the name of a tool of the search for tools; give it another name with `rename` or `prefix`"
+    )]
+    SearchToolName(String),
     /// The tool that undoes another does not exist.
     #[error("the tool `{tool}` is undone by `{undo}`, which does not exist; add it with `undo_tools`")]
     MissingUndoTool {

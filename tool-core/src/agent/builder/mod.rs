@@ -10,9 +10,10 @@ use std::sync::Arc;
 pub use self::error::{BuildError, BuildErrorKind};
 use super::Shared;
 use super::run_tools::resolve_with_providers;
+use super::tool_search::LastDivided;
 use super::trace;
 use super::undo_tools::{Source, UndoTools};
-use crate::agent::Agent;
+use crate::agent::{Agent, ToolSearch};
 use crate::content::Content;
 use crate::model::{ChatModel, ModelOptions, ToolChoice};
 use crate::run::{ErrorPolicies, RunLimits};
@@ -55,6 +56,7 @@ impl AgentBuilder {
             approver: None,
             undo_tools: ToolSet::default(),
             bound_undo_tools: UndoTools::default(),
+            tool_search: None,
             hooks: Vec::new(),
             before_turn: None,
             sends_earlier_turns: true,
@@ -209,6 +211,47 @@ impl AgentBuilder {
         self.tool_provider(NamedTools { names, resolver })
     }
 
+    /// Offers only some of the tools to the model, which finds the others with a tool named `search_tools`. They can be the agent's own,
+    /// those of the question, and those of providers such as MCP servers.
+    ///
+    /// Everything else is as without search: calls of tools that were not found yet are executed, and rules for tools hold
+    /// for all of them. See the [guide](crate::guide::tool_search).
+    ///
+    #[cfg_attr(feature = "testing", doc = "```")]
+    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// use tool_core::agent::ToolSearch;
+    /// use tool_core::testing::ScriptedModel;
+    /// use tool_core::{Agent, tool, tools};
+    ///
+    /// #[tool("Sums two numbers")]
+    /// fn sum(a: f64, b: f64) -> f64 {
+    ///     a + b
+    /// }
+    ///
+    /// #[tool("Returns the weather forecast of a city", deferred)]
+    /// fn forecast(city: String) -> String {
+    ///     format!("rain in {city}")
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let model = ScriptedModel::new()
+    ///     .expects(|request| request.tools().iter().map(|tool| tool.name()).eq(["sum", "search_tools"]))
+    ///     .calls("search_tools", r#"{"query": "weather"}"#)
+    ///     .expects(|request| request.tools().iter().map(|tool| tool.name()).eq(["sum", "search_tools", "forecast"]))
+    ///     .calls("forecast", r#"{"city": "Rome"}"#)
+    ///     .says("It rains.");
+    /// let agent = Agent::builder(model).tools(tools![sum, forecast]).tool_search(ToolSearch::bm25()).build()?;
+    /// assert_eq!(agent.ask("Do I need an umbrella in Rome?").await?.text(), "It rains.");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn tool_search(mut self, search: ToolSearch) -> Self {
+        self.agent.tool_search = Some((search, LastDivided::default()));
+        self
+    }
+
     /// Passes a value to the tools of every run, through their [`ToolContext`].
     #[must_use]
     pub fn context<T: Any + Send + Sync>(mut self, value: T) -> Self {
@@ -244,7 +287,8 @@ impl AgentBuilder {
     /// # Errors
     ///
     /// Fails if two tools have the same name, if a tool is invalid or cannot be undone as declared, or if the
-    /// [tool choice](Self::tool_choice) requires a tool that does not exist.
+    /// [tool choice](Self::tool_choice) requires a tool that does not exist; also if a tool has the name of one of those that
+    /// [search](Self::tool_search), or if one that is always offered does not exist.
     pub fn build(mut self) -> Result<Agent, BuildError> {
         if let Some(error) = self.tool_error {
             return Err(BuildErrorKind::Tools(error).into());
@@ -260,8 +304,15 @@ impl AgentBuilder {
         }
         self.agent.bound_undo_tools = UndoTools::new(&self.agent.undo_tools);
         self.agent.bound_undo_tools.bind(Source::Agent, &self.agent.tools)?;
+        if let Some((search, _)) = &self.agent.tool_search {
+            search.check_names(&self.agent.tools)?;
+            search.check_names(&self.agent.undo_tools)?;
+        }
         // The tools of providers are known only once a question is asked.
         if self.agent.providers.is_empty() {
+            if let Some((search, _)) = &self.agent.tool_search {
+                search.check_always(&self.agent.tools).map_err(BuildErrorKind::Tools)?;
+            }
             check_tool_choice(&self.agent.tool_choice, &self.agent.tools)?;
         }
         Ok(Agent(Arc::new(self.agent)))

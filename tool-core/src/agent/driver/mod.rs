@@ -15,12 +15,13 @@ use self::steps::next_step;
 use super::ExecuteCallsIf;
 use super::emitter::EventEmitter;
 use super::run_tools::RunTools;
+use super::tool_search::{Divided, SentMessages};
 use super::trace::RunTrace;
 use super::turn::Changes;
 use crate::agent::{Approver, Event};
 use crate::content::Content;
 use crate::memory::OpenConversation;
-use crate::model::{ChatResponse, ToolCall};
+use crate::model::{ChatResponse, ToolCall, ToolDefinitions};
 use crate::run::{Answer, Approval, Run, RunError, RunErrorKind, Step, StepError};
 use crate::tool::{Attempt, ToolContext, ToolError, ToolExecution};
 use crate::toolset::ToolSet;
@@ -98,6 +99,8 @@ pub struct RunDriver {
     /// The turn of the last `TurnStarted` event.
     announced_turn: u32,
     offer: Offer,
+    /// The messages as they are sent, if tools are called through another one.
+    sent: Option<SentMessages>,
     /// The open conversation, until the run has ended.
     conversation: Option<OpenConversation>,
     /// The attempts of calls that the caller has started and not executed yet.
@@ -109,8 +112,10 @@ pub struct RunDriver {
 /// The tools and options of a turn.
 #[derive(Default)]
 struct Offer {
-    /// The tools that the model is offered, in which its calls are looked up.
+    /// The tools in which calls are looked up, and which the model is offered if there is no search.
     tools: ToolSet,
+    /// The tools that the model finds, and the definitions that it is offered.
+    searched: Option<(Arc<Divided>, ToolDefinitions)>,
     /// The changes of a hook to this turn.
     changes: Option<Changes>,
     /// The tools were resolved for this turn.
@@ -141,6 +146,7 @@ impl RunDriver {
             execute_calls_if: None,
             clock: None,
             offer: Offer::default(),
+            sent: None,
             conversation: None,
             started_calls: Vec::new(),
             has_unsaved_changes: true,
@@ -171,7 +177,8 @@ impl RunDriver {
         self.tools.context()
     }
 
-    /// Returns the tools of this step, which the model is offered and in which its calls are looked up.
+    /// Returns the tools of this step, in which the model's calls are looked up. The model is offered all of them unless the agent has a
+    /// [tool search](crate::agent::AgentBuilder::tool_search); the [request](Step::CallModel) contains those that it is offered.
     #[must_use]
     pub fn tools(&self) -> &ToolSet {
         &self.offer.tools
@@ -187,7 +194,7 @@ impl RunDriver {
         if let Err(kind) = span.instrument(self.prepare()).await {
             return Err(self.error(kind));
         }
-        let step = next_step(&mut self.run, &self.offer, self.tools.undo());
+        let step = next_step(&mut self.run, &self.offer, self.sent.as_ref(), self.tools.undo());
         if let Step::CallModel(request) = &step {
             self.trace.enter_chat(self.tools.agent(), request, false);
         }

@@ -11,10 +11,11 @@ use super::Offer;
 use super::interruption::run_until_interrupted;
 use crate::agent::emitter::EventEmitter;
 use crate::agent::executor::CallExecutor;
+use crate::agent::tool_search::{CallThrough, SentMessages, unwrap_calls};
 use crate::agent::turn::Changes;
 use crate::agent::undo_tools::UndoTools;
 use crate::agent::{Approver, Event, RunDriver, Turn};
-use crate::model::{ChatModel, ChatRequest, ChatResponse, Delta, Message, ModelError, ToolCall};
+use crate::model::{ChatModel, ChatRequest, ChatResponse, Delta, Message, ModelError, ToolCall, ToolChoice};
 use crate::run::{Approval, Run, RunErrorKind, Step};
 use crate::tool::{Attempt, ToolExecution};
 
@@ -28,7 +29,7 @@ impl RunDriver {
     async fn take_step_in_span(&mut self) -> Result<bool, RunErrorKind> {
         self.prepare().await?;
         let time_left = self.time_left();
-        match next_step(&mut self.run, &self.offer, self.tools.undo()) {
+        match next_step(&mut self.run, &self.offer, self.sent.as_ref(), self.tools.undo()) {
             Step::CallModel(request) => {
                 let model = &*self.tools.agent().0.model;
                 let is_streamed = self.emitter.stream.is_some();
@@ -152,7 +153,7 @@ impl RunDriver {
     async fn resolve_offer(&mut self) -> Result<(), RunErrorKind> {
         self.offer.is_resolved = false;
         let tools = self.tools.resolve(&self.run).await?;
-        self.offer = Offer { tools, changes: None, is_resolved: true };
+        self.offer = Offer { tools, searched: None, changes: None, is_resolved: true };
         let agent = self.tools.agent().clone();
         let before_turn = agent.0.before_turn.as_ref();
         let is_changed = before_turn.is_some() || !agent.0.sends_earlier_turns;
@@ -167,9 +168,62 @@ impl RunDriver {
             let (tools, changes) = turn.into_parts();
             self.tools.check_changed(&tools)?;
             let changes = Some(changes).filter(|_| self.run.is_asking());
-            self.offer = Offer { tools, changes, is_resolved: true };
+            self.offer = Offer { tools, searched: None, changes, is_resolved: true };
         }
+        let found = self.divide_offer();
+        self.offer.is_resolved = found.is_ok();
+        found
+    }
+
+    /// Divides the tools of this turn if the agent has a search, and converts the messages to send if tools are called through
+    /// another one.
+    fn divide_offer(&mut self) -> Result<(), RunErrorKind> {
+        self.sent = self.sent.take().filter(|_| self.run.is_in_turn());
+        if !self.run.is_in_turn() {
+            return Ok(());
+        }
+        let Some(divided) = self.tools.divide(&self.offer.tools, self.run.required_tool())? else {
+            self.sent = None;
+            return Ok(());
+        };
+        let found = self.run.found_tools().iter().filter(|_| !divided.calls_through).map(String::as_str);
+        // A hook can require a tool that was not found, which must then be in the request.
+        let required = match self.offer.changes.as_ref().map(|changes| &changes.tool_choice) {
+            Some(ToolChoice::Tool(name)) if !found.clone().any(|found| found == name) => Some(&**name),
+            _ => None,
+        };
+        let names = found.chain(required).filter(|name| divided.is_hidden(name)).map(str::to_owned).collect();
+        let offered = self.tools.offered(&divided, names);
+        if divided.calls_through && self.run.is_asking() {
+            match self.offer.changes.as_mut().and_then(|changes| changes.messages.as_mut()) {
+                Some(changed) => {
+                    let call_through = CallThrough(&offered);
+                    changed.iter_mut().for_each(|message| *message = call_through.wrap(message));
+                }
+                None => self.sent.get_or_insert_default().update(self.run.messages(), &offered),
+            }
+        }
+        self.offer.tools = divided.tools.clone();
+        self.offer.searched = Some((divided, offered));
         Ok(())
+    }
+
+    /// Replaces the calls through another tool by those of the tools themselves.
+    fn unwrap_calls(&self, response: &mut ChatResponse) {
+        if self.offer.searched.as_ref().is_some_and(|(divided, _)| divided.calls_through) {
+            unwrap_calls(response);
+        }
+    }
+
+    /// Adds the tools that the model has called unsearched to those that it has found. It knows them, and may have mistaken their
+    /// parameters.
+    fn add_called_tools(&mut self) {
+        let Some((divided, _)) = &self.offer.searched else { return };
+        if !divided.calls_through {
+            let calls = self.run.open_calls();
+            let names = calls.iter().map(|call| &*call.name).filter(|name| divided.is_hidden(name));
+            self.run.add_found_tools(names);
+        }
     }
 
     /// Records the start of a call for a caller that drives step by step, and stores the run.
@@ -199,7 +253,8 @@ impl RunDriver {
     }
 
     /// Records the response of the model and returns the events to emit.
-    pub(super) fn apply_response(&mut self, response: ChatResponse) -> Result<Vec<Event>, RunErrorKind> {
+    pub(super) fn apply_response(&mut self, mut response: ChatResponse) -> Result<Vec<Event>, RunErrorKind> {
+        self.unwrap_calls(&mut response);
         self.trace.record_response(&response);
         let copy = self.emitter.has_listeners().then(|| response.clone());
         let options = self.offer.changes.as_ref().map_or(self.run.options(), |changes| &changes.options);
@@ -209,6 +264,7 @@ impl RunDriver {
         if !executes {
             self.run.leave_calls_to_caller();
         }
+        self.add_called_tools();
         if self.offer.is_resolved {
             // The policies of the tools apply at once, also if the caller executes calls without taking the next step.
             self.settle();
@@ -300,6 +356,9 @@ impl RunDriver {
         {
             execution = execution.with_outcome(outcome);
         }
+        if let Some((divided, _)) = &self.offer.searched {
+            self.run.add_found_tools(divided.found_by(&execution));
+        }
         let copy = self.emitter.has_listeners().then(|| execution.clone());
         self.run.record_result(execution).map_err(RunErrorKind::Step)?;
         self.update_elapsed();
@@ -350,18 +409,27 @@ impl RunDriver {
 }
 
 /// Returns the run's next step, with the changes of a hook to the turn.
-pub(super) fn next_step<'a>(run: &'a mut Run, offer: &'a Offer, undo: &UndoTools) -> Step<'a> {
+pub(super) fn next_step<'a>(
+    run: &'a mut Run,
+    offer: &'a Offer,
+    sent: Option<&'a SentMessages>,
+    undo: &UndoTools,
+) -> Step<'a> {
     let step = run.next_with_undo_tools(offer.tools.definitions(), |name| undo.policy(name));
-    match (step, &offer.changes) {
-        (Step::CallModel(request), Some(Changes { options, tool_choice, messages })) => {
-            let request = request.with_options(options.clone()).with_tool_choice(tool_choice.clone());
-            Step::CallModel(match messages {
-                Some(messages) => request.with_other_messages(messages),
-                None => request,
-            })
-        }
-        (step, _) => step,
+    let Step::CallModel(mut request) = step else { return step };
+    if let Some((_, offered)) = &offer.searched {
+        request = request.with_tools(offered);
     }
+    if let Some(sent) = sent {
+        request = request.with_other_messages(sent.messages(), Some(sent.cache()));
+    }
+    if let Some(Changes { options, tool_choice, messages }) = &offer.changes {
+        request = request.with_options(options.clone()).with_tool_choice(tool_choice.clone());
+        if let Some(messages) = messages {
+            request = request.with_other_messages(messages, None);
+        }
+    }
+    Step::CallModel(request)
 }
 
 /// Sends the request to the model; the reply is streamed if the run is.

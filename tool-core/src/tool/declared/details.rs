@@ -18,6 +18,7 @@ pub struct Details {
     policy: ToolPolicy,
     undo: Option<&'static str>,
     is_strict: bool,
+    is_deferred: bool,
     timeout: Option<Duration>,
     max_output_chars: Option<usize>,
     pub(super) injections: &'static [Injection],
@@ -30,6 +31,7 @@ impl Details {
         policy: ToolPolicy::DEFAULT,
         undo: None,
         is_strict: false,
+        is_deferred: false,
         timeout: None,
         max_output_chars: None,
         injections: &[],
@@ -86,6 +88,12 @@ impl Details {
     }
 
     #[must_use]
+    pub const fn deferred(mut self) -> Self {
+        self.is_deferred = true;
+        self
+    }
+
+    #[must_use]
     pub const fn max_output_chars(mut self, limit: usize) -> Self {
         self.max_output_chars = Some(limit);
         self
@@ -138,7 +146,8 @@ impl Details {
                 }
             }
         }
-        let definition = definition.with_parameters(parameters).with_policy(self.policy);
+        let definition =
+            definition.with_parameters(parameters).with_policy(self.policy).with_deferred(self.is_deferred);
         let definition = match self.undo {
             Some(undo) => definition.with_undo(undo),
             None => definition,

@@ -1,0 +1,387 @@
+//! Tools found by search: what the model is offered, and that everything else is as without search.
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+use tests::support::ways::{alike, in_all_ways, restored};
+use tool_core::agent::{AgentBuilder, BuildErrorKind, ToolSearch};
+use tool_core::model::{ChatRequest, ToolChoice};
+use tool_core::run::Run;
+use tool_core::testing::ScriptedModel;
+use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
+use tool_core::{
+    Agent, Approval, Event, FunctionTool, Message, RunErrorKind, Tool, ToolCall, ToolSet, tool, tools,
+};
+
+#[tool("Sums two numbers")]
+fn sum(a: i64, b: i64) -> i64 {
+    a + b
+}
+
+#[tool("Returns the weather forecast of a city")]
+fn forecast(city: String, days: Option<u8>) -> String {
+    format!("rain in {city} for {} days", days.unwrap_or(1))
+}
+
+#[tool("Pays an invoice", needs_approval, undo = "refund")]
+fn pay(cents: u64) -> String {
+    format!("paid {cents}")
+}
+
+#[tool("Gives the money of an invoice back")]
+fn refund(cents: u64) -> String {
+    format!("refunded {cents}")
+}
+
+#[tool("Archives a project", deferred)]
+fn archive(project: String) -> String {
+    format!("archived {project}")
+}
+
+/// Tools that no query of these tests is about.
+fn others(count: usize) -> ToolSet {
+    let tool = |number| {
+        let tool = FunctionTool::new(format!("unrelated_{number}"), || "nothing");
+        Arc::new(tool.with_description("Polishes a mirror")) as Arc<dyn Tool>
+    };
+    ToolSet::new((0..count).map(tool)).unwrap()
+}
+
+fn many() -> ToolSet {
+    tools![sum, forecast, pay, refund].union(others(40)).unwrap()
+}
+
+fn names(request: &ChatRequest<'_>) -> Vec<String> {
+    request.tools().iter().map(|tool| tool.name().to_owned()).collect()
+}
+
+fn offers(expected: &[&'static str]) -> impl Fn(&ChatRequest<'_>) -> bool + Send + use<> {
+    let expected = expected.to_vec();
+    move |request| {
+        let names = names(request);
+        if names != expected {
+            println!("offered: {names:?}");
+        }
+        names == expected
+    }
+}
+
+fn agent(model: ScriptedModel, search: ToolSearch) -> AgentBuilder {
+    Agent::builder(model).tools(many()).tool_search(search)
+}
+
+fn search() -> ToolSearch {
+    ToolSearch::bm25().above(10).always(tools![sum])
+}
+
+fn query(text: &str) -> String {
+    json!({ "query": text }).to_string()
+}
+
+fn through(name: &str, arguments: &Value) -> String {
+    json!({ "name": name, "arguments": arguments }).to_string()
+}
+
+#[tokio::test]
+async fn found_tools_are_appended_and_stay() {
+    let build = || {
+        let model = ScriptedModel::new()
+            .expects(offers(&["sum", "search_tools"]))
+            .calls("search_tools", query("weather forecast"))
+            .expects(offers(&["sum", "search_tools", "forecast"]))
+            .calls_all([
+                ("forecast", r#"{"city": "Rome", "days": "3"}"#),
+                ("search_tools", &query("invoice")),
+            ])
+            .expects(offers(&["sum", "search_tools", "forecast", "pay", "refund"]))
+            .says("It rains.");
+        agent(model, search())
+    };
+    let answer = alike(build).await.unwrap();
+    let executions = answer.tool_executions();
+    assert_eq!(executions[1].call().name, "forecast");
+    assert_eq!(executions[1].output().unwrap().to_string(), "rain in Rome for 3 days");
+    assert_eq!(executions[1].repairs().len(), 1);
+    let found = answer.messages()[2].text().into_owned();
+    let expected =
+        "Found 1 tool. It can be called from now on:\n- forecast: Returns the weather forecast of a city";
+    assert_eq!(found, expected);
+}
+
+#[tokio::test]
+async fn the_state_of_a_run_has_the_found_tools() {
+    let model = ScriptedModel::new().calls("search_tools", query("weather forecast")).fails("offline");
+    let first = agent(model, search()).build().unwrap();
+    let run = restored(first.ask("Rain?").await.unwrap_err().into_run());
+    assert_eq!(run.found_tools(), ["forecast"]);
+    let state = serde_json::to_value(&run).unwrap();
+    assert_eq!(state["found"], json!(["forecast"]));
+    // Another process, whose agent no longer has one of the tools.
+    let mut state = state.clone();
+    state["found"] = json!(["vanished", "forecast"]);
+    let run: Run = serde_json::from_value(state).unwrap();
+    let model = ScriptedModel::new().expects(offers(&["sum", "search_tools", "forecast"])).says("Yes.");
+    assert_eq!(agent(model, search()).build().unwrap().resume(run).await.unwrap().text(), "Yes.");
+}
+
+#[tokio::test]
+async fn calls_through_are_calls_of_the_tools_themselves() {
+    let seen: Arc<Mutex<Vec<String>>> = Arc::default();
+    let build = || {
+        let offered = || offers(&["sum", "search_tools", "call_tool"]);
+        let model = ScriptedModel::new()
+            .expects(offered())
+            .calls("search_tools", query("weather forecast"))
+            .expects(offered())
+            .expects(|request| {
+                let found = request.messages().last().unwrap().text().into_owned();
+                found.contains(r#"{"name":"forecast","#) && found.contains(r#""city":{"#)
+            })
+            .calls_all([
+                ("call_tool", through("forecast", &json!({ "city": "Rome", "days": "3" }))),
+                ("call_tool", r#"{"name": "forecast", "arguments": "{\"city\": \"Bonn\"}"}"#.to_owned()),
+                ("call_tool", through("forecast", &json!({ "town": "Rome" }))),
+                ("call_tool", through("forcast", &json!({}))),
+                ("call_tool", r#"{"arguments": {}}"#.to_owned()),
+                ("sum", r#"{"a": 1, "b": 2}"#.to_owned()),
+            ])
+            .expects(offered())
+            .expects(|request| {
+                let Message::Assistant(reply) = &request.messages()[3] else { return false };
+                let calls: Vec<_> =
+                    reply.tool_calls.iter().map(|call| (&*call.name, &*call.arguments)).collect();
+                calls[0] == ("call_tool", r#"{"name":"forecast","arguments":{"city":"Rome","days":"3"}}"#)
+                    && calls[1].1 == r#"{"name":"forecast","arguments":{"city": "Bonn"}}"#
+                    && calls[5] == ("sum", r#"{"a": 1, "b": 2}"#)
+                    && matches!(&request.messages()[4], Message::Tool(result) if result.name == "call_tool")
+            })
+            .says("It rains.");
+        let seen = Arc::clone(&seen);
+        agent(model, search().call_through()).on_event(move |event| {
+            let name = match event {
+                Event::CallReady(call) | Event::CallStarted(call) => call.name.clone(),
+                Event::CallFinished(execution) => execution.call().name.clone(),
+                _ => return,
+            };
+            seen.lock().unwrap().push(name);
+        })
+    };
+    let answer = alike(build).await.unwrap();
+    let outcomes: Vec<_> = answer
+        .tool_executions()
+        .iter()
+        .skip(1)
+        .map(|one| match one.outcome() {
+            Ok(output) => format!("{} {output}", one.call().name),
+            Err(error) => format!("{} {:?}", one.call().name, error.kind()),
+        })
+        .collect();
+    let expected = [
+        "forecast rain in Rome for 3 days",
+        "forecast rain in Bonn for 1 days",
+        "forecast InvalidArguments",
+        "forcast UnknownTool",
+        "call_tool InvalidArguments",
+        "sum 3",
+    ];
+    assert_eq!(outcomes, expected);
+    assert_eq!(answer.tool_executions()[1].repairs().len(), 1);
+    // The conversation that is stored has the tools themselves.
+    let Message::Assistant(reply) = &answer.messages()[3] else { panic!("a reply") };
+    assert_eq!(reply.tool_calls[0].name, "forecast");
+    assert_eq!(seen.lock().unwrap().iter().filter(|name| *name == "forecast").count(), 3 * 3 * 3);
+}
+
+#[tokio::test]
+async fn approvals_are_those_of_the_tools_themselves() {
+    for search in [search(), search().call_through()] {
+        let build = || {
+            let model = ScriptedModel::new().calls("search_tools", query("pay an invoice"));
+            let model = match search.clone() {
+                // Called without its name being offered, which is executed too.
+                _ if format!("{search:?}").contains("calls_through: true") => {
+                    model.calls("call_tool", through("pay", &json!({ "cents": 700 })))
+                }
+                _ => model.calls("pay", r#"{"cents": 700}"#),
+            };
+            agent(model.says("Paid."), search.clone())
+        };
+        let decide = |call: &ToolCall| {
+            assert_eq!((&*call.name, &*call.arguments.replace(' ', "")), ("pay", r#"{"cents":700}"#));
+            Approval::ApproveWith(r#"{"cents": 7}"#.into())
+        };
+        let answer = in_all_ways(build, decide).await.unwrap();
+        assert_eq!(answer.tool_executions()[1].output().unwrap().to_string(), "paid 7");
+    }
+}
+
+#[tokio::test]
+async fn calls_through_are_undone() {
+    let build = || {
+        let model = ScriptedModel::new()
+            .calls("call_tool", through("pay", &json!({ "cents": 700 })))
+            .calls("call_tool", through("pay", &json!({ "cents": 1 })));
+        agent(model, search().call_through()).max_turns(2)
+    };
+    let error = in_all_ways(build, |_| Approval::Approve).await.unwrap_err();
+    let undone: Vec<_> = error.run().undo_executions().iter().map(|one| one.call().to_string()).collect();
+    assert_eq!(undone, [r#"refund {"cents":700}"#]);
+}
+
+#[tokio::test]
+async fn a_tool_that_was_not_found_is_executed_and_offered_from_then_on() {
+    let build = || {
+        let model = ScriptedModel::new()
+            .calls("forecast", r#"{"town": "Rome"}"#)
+            .expects(offers(&["sum", "search_tools", "forecast"]))
+            .calls("forecast", r#"{"city": "Rome"}"#)
+            .says("It rains.");
+        agent(model, search())
+    };
+    let answer = alike(build).await.unwrap();
+    assert_eq!(answer.tool_executions()[1].output().unwrap().to_string(), "rain in Rome for 1 days");
+}
+
+#[tokio::test]
+async fn up_to_the_threshold_only_deferred_tools_are_searched() {
+    let few = || tools![sum, forecast, archive];
+    let table: [(Option<ToolSearch>, &[&str]); 5] = [
+        (None, &["sum", "forecast", "archive"]),
+        (Some(ToolSearch::bm25().above(3)), &["sum", "forecast", "search_tools"]),
+        (Some(ToolSearch::bm25().above(2)), &["search_tools"]),
+        (Some(ToolSearch::bm25().above(2).always(["archive"])), &["archive", "search_tools"]),
+        (Some(ToolSearch::bm25().always(few())), &["sum", "forecast", "archive"]),
+    ];
+    for (search, expected) in table {
+        let model = ScriptedModel::new().expects(offers(expected)).says("Done.");
+        let builder = Agent::builder(model).tools(few());
+        let builder = match search {
+            Some(search) => builder.tool_search(search),
+            None => builder,
+        };
+        builder.build().unwrap().ask("What now?").await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_required_tool_is_offered() {
+    let model = ScriptedModel::new()
+        .expects(offers(&["forecast", "search_tools"]))
+        .calls("forecast", r#"{"city": "Rome"}"#)
+        .expects(offers(&["forecast", "search_tools"]))
+        .says("It rains.");
+    let choice = ToolChoice::Tool("forecast".into());
+    let search = ToolSearch::bm25().call_through();
+    let agent = Agent::builder(model).tools(many()).tool_search(search).tool_choice(choice.clone());
+    let _ = agent.build().unwrap();
+    let required = |turn: &mut tool_core::agent::Turn<'_>| {
+        if turn.number() == 2 {
+            turn.tool_choice = ToolChoice::Tool("forecast".into());
+        }
+    };
+    let model = ScriptedModel::new()
+        .expects(offers(&["sum", "search_tools"]))
+        .calls("sum", r#"{"a": 1, "b": 2}"#)
+        .expects(offers(&["sum", "search_tools", "forecast"]))
+        .says("It rains.");
+    self::agent(model, self::search()).before_turn(required).build().unwrap().ask("Rain?").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_hook_that_selects_few_tools_leaves_nothing_to_search() {
+    let model = ScriptedModel::new().expects(offers(&["sum", "forecast"])).says("Done.");
+    let builder = agent(model, search()).before_turn(|turn| {
+        turn.tools = turn.tools.clone().filter(|tool| ["sum", "forecast"].contains(&tool.name()));
+    });
+    builder.build().unwrap().ask("What now?").await.unwrap();
+}
+
+/// A provider of tools that are new in every turn, as those of a server can be.
+struct Changing;
+
+impl ToolProvider for Changing {
+    fn tools<'a>(&'a self, request: &'a ToolProviderRequest<'_>) -> ToolProviderFuture<'a> {
+        let turn = request.messages().len();
+        let tool = FunctionTool::new(format!("unlock_{turn}"), || "open").with_description("Opens a door");
+        Box::pin(async move { Ok(ToolSet::default().with(tool)?) })
+    }
+
+    fn is_dynamic(&self) -> bool {
+        true
+    }
+}
+
+#[tokio::test]
+async fn tools_of_providers_are_searched_with_the_others() {
+    for call_through in [false, true] {
+        let found = |text: &str| {
+            text.contains("forecast") && text.contains("unlock_1") && !text.contains("unrelated")
+        };
+        let model = ScriptedModel::new()
+            .calls("search_tools", query("open the door, weather forecast"))
+            .expects(move |request| found(&request.messages().last().unwrap().text()))
+            .expects(move |request| match call_through {
+                true => names(request) == ["search_tools", "call_tool"],
+                // The provider no longer has the other tool.
+                false => names(request) == ["search_tools", "forecast"],
+            })
+            .says("Done.");
+        let search = ToolSearch::bm25().above(10);
+        let search = if call_through { search.call_through() } else { search };
+        let agent = Agent::builder(model)
+            .tools(others(20))
+            .provide_tools(|_| tools![forecast])
+            .tool_provider(Changing)
+            .tool_search(search)
+            .build()
+            .unwrap();
+        agent.ask("What now?").await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn refuses_tools_with_the_names_of_the_search() {
+    for name in ["search_tools", "call_tool"] {
+        let own = || FunctionTool::new(name, || "mine").with_description("Searches");
+        let error =
+            Agent::builder(ScriptedModel::new()).tool(own()).tool_search(search()).build().unwrap_err();
+        assert!(matches!(error.kind(), BuildErrorKind::SearchToolName(taken) if taken == name), "{error}");
+        let expected = format!(
+            "the tool `{name}` has the name of a tool of the search for tools; give it another name with `rename` or `prefix`"
+        );
+        assert_eq!(error.to_string(), expected);
+        let agent = agent(ScriptedModel::new(), search()).build().unwrap();
+        let error = agent.ask("What now?").tools(ToolSet::default().with(own()).unwrap()).await.unwrap_err();
+        assert!(matches!(error.kind(), RunErrorKind::Tools { .. }), "{error}");
+        assert!(error.to_string().contains("the tools cannot be offered"), "{error}");
+        // Without a search, the names are free.
+        Agent::builder(ScriptedModel::new()).tool(own()).build().unwrap();
+    }
+    let error = agent(ScriptedModel::new(), ToolSearch::bm25().always(["forcast"])).build().unwrap_err();
+    assert_eq!(error.to_string(), "there is no tool `forcast` in the set; did you mean `forecast`?");
+}
+
+#[tokio::test]
+async fn results_of_a_search_are_bounded() {
+    let long = |number: usize| {
+        let tool = FunctionTool::new(format!("door_{number}"), || "open");
+        Arc::new(tool.with_description(format!("Opens a door.\n{}", "Very long. ".repeat(700))))
+            as Arc<dyn Tool>
+    };
+    let doors = || ToolSet::new((0..50).map(long)).unwrap();
+    for call_through in [false, true] {
+        let model = ScriptedModel::new()
+            .calls("search_tools", query(&"open the door ".repeat(10_000)))
+            .expects(move |request| {
+                let text = request.messages().last().unwrap().text().into_owned();
+                // Two definitions fit; the others are only named.
+                let named = text.matches("its parameters are too long to be shown").count();
+                println!("{call_through} {named} {} {}", text.len(), request.tools().len());
+                text.len() < 20_000 && named >= 1 && request.tools().len() <= 4
+            })
+            .says("Done.");
+        let search = ToolSearch::bm25().max_results(4);
+        let search = if call_through { search.call_through() } else { search };
+        Agent::builder(model).tools(doors()).tool_search(search).build().unwrap().ask("Open!").await.unwrap();
+    }
+}

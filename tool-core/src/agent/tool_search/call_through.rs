@@ -1,0 +1,108 @@
+//! Calls through `call_tool`: the run sees the calls of the tools themselves, and the model sees what it wrote.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{CALL_TOOL, SEARCH_TOOLS};
+use crate::arguments::repair_text;
+use crate::model::{ChatResponse, Message, RequestCache, ToolCall, ToolDefinitions};
+
+/// The arguments of `call_tool`. The raw text keeps every digit.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Through<'a> {
+    name: String,
+    #[serde(borrow, default)]
+    arguments: Option<&'a RawValue>,
+}
+
+/// Replaces each call of `call_tool` by the call that it asks for. One that names no tool stays as it is and fails.
+pub(in crate::agent) fn unwrap_calls(response: &mut ChatResponse) {
+    for call in response.message.tool_calls.iter_mut().filter(|call| call.name == CALL_TOOL) {
+        let inner = unwrap(&call.arguments).or_else(|| unwrap(&repair_text(&call.arguments)?));
+        if let Some((name, arguments)) = inner.filter(|(name, _)| name != CALL_TOOL) {
+            (call.name, call.arguments) = (name, arguments);
+        }
+    }
+}
+
+/// Returns the name and the arguments of the call.
+fn unwrap(text: &str) -> Option<(String, String)> {
+    let Through { name, arguments } = serde_json::from_str(text).ok()?;
+    let arguments = arguments.map_or("{}", RawValue::get);
+    // Some models write the arguments as a text, as in the calls that they are trained on.
+    let arguments = serde_json::from_str(arguments).unwrap_or_else(|_| arguments.to_owned());
+    Some((name, arguments))
+}
+
+/// The reverse of [`unwrap_calls`]: messages as the model has written and read them.
+///
+/// Whether a call is wrapped depends only on its name and the offered tools. So it does not have to be stored, and a conversation that
+/// was stored can go on with search or without.
+pub(in crate::agent) struct CallThrough<'a>(pub(in crate::agent) &'a ToolDefinitions);
+
+impl CallThrough<'_> {
+    fn is_offered(&self, name: &str) -> bool {
+        name == SEARCH_TOOLS || self.0.iter().any(|tool| tool.name() == name)
+    }
+
+    /// Returns the message with the calls of tools that are not offered as calls of `call_tool`.
+    pub(in crate::agent) fn wrap(&self, message: &Message) -> Message {
+        let mut message = message.clone();
+        match &mut message {
+            Message::Assistant(reply) => {
+                for call in reply.tool_calls.iter_mut().filter(|call| !self.is_offered(&call.name)) {
+                    call.arguments = wrap(call);
+                    call.name = CALL_TOOL.to_owned();
+                }
+            }
+            Message::Tool(result) if !self.is_offered(&result.name) => CALL_TOOL.clone_into(&mut result.name),
+            _ => {}
+        }
+        message
+    }
+}
+
+fn wrap(call: &ToolCall) -> String {
+    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    let arguments: Cow<'_, str> = match serde_json::from_str::<&RawValue>(&call.arguments) {
+        Ok(arguments) => arguments.get().into(),
+        Err(_) if call.arguments.trim().is_empty() => "{}".into(),
+        // The model made a mistake, and reads it again as a text.
+        Err(_) => quoted(&call.arguments).into(),
+    };
+    format!(r#"{{"name":{},"arguments":{arguments}}}"#, quoted(&call.name))
+}
+
+/// The messages of a run as they are sent, of which every turn adds only the new ones.
+#[derive(Default)]
+pub(in crate::agent) struct SentMessages {
+    messages: Vec<Message>,
+    cache: RequestCache,
+    /// The names of the offered tools.
+    offered: Vec<String>,
+}
+
+impl SentMessages {
+    /// Adds the messages that were not sent yet. If other tools are offered than before, all are converted again.
+    pub(in crate::agent) fn update(&mut self, messages: &[Message], offered: &ToolDefinitions) {
+        let is_same = self.offered.iter().eq(offered.iter().map(|tool| tool.name()));
+        if !is_same || messages.len() < self.messages.len() {
+            let offered = offered.iter().map(|tool| tool.name().to_owned()).collect();
+            *self = Self { offered, ..Self::default() };
+        }
+        let call_through = CallThrough(offered);
+        let new = &messages[self.messages.len()..];
+        self.messages.extend(new.iter().map(|message| call_through.wrap(message)));
+    }
+
+    pub(in crate::agent) fn messages(&self) -> &[Message] {
+        &self.messages
+    }
+
+    pub(in crate::agent) fn cache(&self) -> &RequestCache {
+        &self.cache
+    }
+}

@@ -1,0 +1,111 @@
+//! The tools of a turn, divided into those that are offered and those that are found.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::search_tools::{call_tool, search_tools};
+use super::{SEARCH_TOOLS, ToolSearch};
+use crate::model::{ToolDefinition, ToolDefinitions};
+use crate::tool::ToolExecution;
+use crate::toolset::{ToolSet, ToolSetError};
+
+/// The tools of a turn, of which some are found by search.
+pub(in crate::agent) struct Divided {
+    /// The tools before those that search were added.
+    all: ToolSet,
+    /// The tools in which calls are looked up: all, and those that search.
+    pub(in crate::agent) tools: ToolSet,
+    /// The definitions that the model is offered from the first turn on.
+    pub(in crate::agent) offered: ToolDefinitions,
+    hidden: HashSet<String>,
+    /// The tool that the model must call, which is therefore offered.
+    required: Option<String>,
+    pub(in crate::agent) calls_through: bool,
+}
+
+impl Divided {
+    /// Divides the tools of a turn, which come from these sources. Returns `None` if all of them are to be offered.
+    pub(in crate::agent) fn new(
+        search: &ToolSearch,
+        all: &ToolSet,
+        sources: &[ToolSet],
+        required: Option<&str>,
+    ) -> Result<Option<Self>, ToolSetError> {
+        let is_above = all.len() > search.threshold;
+        let always: HashSet<_> = search.always.iter().map(String::as_str).chain(required).collect();
+        let is_hidden =
+            |tool: &ToolDefinition| (is_above || tool.is_deferred()) && !always.contains(tool.name());
+        let names = all.definitions().iter().filter(|tool| is_hidden(tool));
+        let hidden: HashSet<_> = names.map(|tool| tool.name().to_owned()).collect();
+        if hidden.is_empty() {
+            return Ok(None);
+        }
+        let mut tools = all.clone().with(search_tools(search, all, sources))?;
+        if search.calls_through {
+            tools = tools.with(call_tool())?;
+        }
+        let offered =
+            tools.definitions().iter().filter(|tool| !hidden.contains(tool.name())).cloned().collect();
+        let required = required.map(str::to_owned);
+        Ok(Some(Self {
+            all: all.clone(),
+            tools,
+            offered,
+            hidden,
+            required,
+            calls_through: search.calls_through,
+        }))
+    }
+
+    /// Returns `true` if these are the same tools.
+    fn is_of(&self, all: &ToolSet, required: Option<&str>) -> bool {
+        self.all.is_shared_with(all) && self.required.as_deref() == required
+    }
+
+    /// Returns `true` if the model is offered the tool only once it has found it.
+    pub(in crate::agent) fn is_hidden(&self, name: &str) -> bool {
+        self.hidden.contains(name)
+    }
+
+    /// Returns the definitions to offer, with those of these tools behind those that are always offered.
+    pub(in crate::agent) fn offered_with<'n>(&self, names: impl Iterator<Item = &'n str>) -> ToolDefinitions {
+        let more = names.filter_map(|name| self.all.get(name)).map(|tool| tool.definition());
+        self.offered.iter().chain(more).cloned().collect()
+    }
+
+    /// Returns the names of the tools that a call has found, if it was a search.
+    pub(in crate::agent) fn found_by<'e>(
+        &self,
+        execution: &'e ToolExecution,
+    ) -> impl Iterator<Item = &'e str> {
+        let is_search = execution.call().name == SEARCH_TOOLS && execution.was_executed();
+        let data = execution.output().filter(|_| is_search && !self.calls_through).and_then(|one| one.data());
+        let names = data.and_then(|data| data.get("found")?.as_array());
+        names.into_iter().flatten().filter_map(|name| name.as_str())
+    }
+}
+
+/// The last division, for the next turn or run with the same tools.
+#[derive(Default)]
+pub(in crate::agent) struct LastDivided(Mutex<Option<Arc<Divided>>>);
+
+impl LastDivided {
+    /// Returns the division of these tools, which `divide` creates if the last one was of others.
+    pub(in crate::agent) fn get_or_divide(
+        &self,
+        search: &ToolSearch,
+        all: &ToolSet,
+        sources: &[ToolSet],
+        required: Option<&str>,
+    ) -> Result<Option<Arc<Divided>>, ToolSetError> {
+        let last = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(last) = last.filter(|last| last.is_of(all, required)) {
+            return Ok(Some(last));
+        }
+        let divided = Divided::new(search, all, sources, required)?.map(Arc::new);
+        if let Some(divided) = &divided {
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(divided));
+        }
+        Ok(divided)
+    }
+}

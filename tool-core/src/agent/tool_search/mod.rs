@@ -1,0 +1,135 @@
+//! Search for tools: the model is offered a few tools and finds the others.
+
+mod call_through;
+mod divided;
+mod search_tools;
+
+pub(super) use self::call_through::{CallThrough, SentMessages, unwrap_calls};
+pub(super) use self::divided::{Divided, LastDivided};
+use crate::agent::builder::{BuildError, BuildErrorKind};
+use crate::toolset::{ToolSet, ToolSetError};
+
+/// The name of the tool that searches.
+const SEARCH_TOOLS: &str = "search_tools";
+
+/// The name of the tool that calls the tools that were found, if they are [called through](ToolSearch::call_through).
+const CALL_TOOL: &str = "call_tool";
+
+/// The default of [`ToolSearch::above`].
+///
+/// OpenAI suggests fewer: <https://platform.openai.com/docs/guides/function-calling#best-practices-for-defining-functions>.
+const DEFAULT_THRESHOLD: usize = 20;
+
+/// The default of [`ToolSearch::max_results`].
+const DEFAULT_MAX_RESULTS: usize = 5;
+
+/// The search by which a model finds tools, instead of reading the definitions of all of them in every turn; see
+/// [`AgentBuilder::tool_search`](crate::agent::AgentBuilder::tool_search) and the [guide](crate::guide::tool_search).
+///
+/// ```
+/// use tool_core::agent::ToolSearch;
+///
+/// let search = ToolSearch::bm25().above(40).always(["sum"]).max_results(8);
+/// # let _ = search;
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct ToolSearch {
+    threshold: usize,
+    always: Vec<String>,
+    calls_through: bool,
+    max_results: usize,
+}
+
+impl ToolSearch {
+    /// Searches by the words of names, descriptions and parameters, like [`ToolSet::search`], without a model or a network.
+    ///
+    /// The model is offered `search_tools`, and the definitions of the tools that it finds are appended to those that it was
+    /// offered before. They stay for the rest of the run, also if it is resumed elsewhere.
+    pub fn bm25() -> Self {
+        Self {
+            threshold: DEFAULT_THRESHOLD,
+            always: Vec::new(),
+            calls_through: false,
+            max_results: DEFAULT_MAX_RESULTS,
+        }
+    }
+
+    /// Sets the number of tools above which all are searched except those that are [always](Self::always) offered; 20 by default. Up
+    /// to this number, only [deferred](crate::model::ToolDefinition::with_deferred) tools are.
+    pub fn above(mut self, tools: usize) -> Self {
+        self.threshold = tools;
+        self
+    }
+
+    /// Offers these tools from the first turn on: `tools![sum]`, any other set of tools of the agent, or names.
+    pub fn always(mut self, tools: impl IntoToolNames) -> Self {
+        self.always.extend(tools.into_tool_names());
+        self
+    }
+
+    /// Leaves the offered tools as they are when others are found, so that no byte of the request changes that the provider may
+    /// have cached: `search_tools` returns the definitions in its result, and the model calls the tools by `call_tool`, with a name and
+    /// the arguments.
+    ///
+    /// The run sees calls of the tools themselves: approval, limits, events, executions and stored conversations are the same as
+    /// without search.
+    pub fn call_through(mut self) -> Self {
+        self.calls_through = true;
+        self
+    }
+
+    /// Limits the number of tools that one search finds; 5 by default.
+    pub fn max_results(mut self, tools: usize) -> Self {
+        self.max_results = tools;
+        self
+    }
+
+    /// Fails if a tool has the name of one of those that search.
+    pub(super) fn check_names(&self, tools: &ToolSet) -> Result<(), BuildError> {
+        match [SEARCH_TOOLS, CALL_TOOL].into_iter().find(|name| tools.get(name).is_some()) {
+            Some(name) => Err(BuildErrorKind::SearchToolName(name.to_owned()).into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Fails if a tool that is always offered does not exist.
+    pub(super) fn check_always(&self, tools: &ToolSet) -> Result<(), ToolSetError> {
+        tools.clone().only(self.always.iter().map(String::as_str)).map(drop)
+    }
+}
+
+/// Tools that are given by their names: a [`ToolSet`], or a list of strings.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not name tools",
+    label = "neither a set of tools nor a list of names",
+    note = "write `tools![sum]` for `#[tool]` functions, or `[\"sum\"]`"
+)]
+pub trait IntoToolNames {
+    /// Returns the names.
+    fn into_tool_names(self) -> Vec<String>;
+}
+
+impl IntoToolNames for ToolSet {
+    fn into_tool_names(self) -> Vec<String> {
+        (&self).into_tool_names()
+    }
+}
+
+impl IntoToolNames for &ToolSet {
+    fn into_tool_names(self) -> Vec<String> {
+        self.definitions().iter().map(|definition| definition.name().to_owned()).collect()
+    }
+}
+
+impl<S: Into<String>, const N: usize> IntoToolNames for [S; N] {
+    fn into_tool_names(self) -> Vec<String> {
+        self.into_iter().map(Into::into).collect()
+    }
+}
+
+impl<S: Into<String>> IntoToolNames for Vec<S> {
+    fn into_tool_names(self) -> Vec<String> {
+        self.into_iter().map(Into::into).collect()
+    }
+}

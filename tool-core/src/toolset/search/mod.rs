@@ -1,0 +1,288 @@
+//! Search for tools by words: an index of definitions, ranked by BM25.
+//!
+//! The index of a set is built once. Several sets, such as those of MCP servers, are searched together without being joined: the
+//! frequencies that BM25 needs are summed up when a query comes in. Crates with full-text search (`tantivy`, `bm25`) index documents
+//! without fields, or files; a ranking of tools needs the fields, the names most of all.
+//!
+//! The texts of tools can come from untrusted servers. A tool gains nothing by long or repeated text: the terms per field are
+//! bounded, as are the occurrences of a term that count, and long fields weigh less.
+
+mod text;
+mod words;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use self::text::FIELDS;
+use crate::model::{ToolDefinition, ToolDefinitions};
+use crate::toolset::ToolSet;
+
+/// The weights of the [fields](text::fields).
+const WEIGHTS: [f64; FIELDS] = [2.0, 1.0, 0.5];
+
+/// The usual constants of BM25: the saturation of counts, and the influence of a field's length.
+const SATURATION: f64 = 1.2;
+const LENGTH_INFLUENCE: f64 = 0.75;
+
+/// The occurrences of a term in one field that count. A description that repeats a word is not more about it.
+const MAX_COUNT: u16 = 3;
+
+/// The weight of two neighbouring terms of the query that are neighbours in a name or a description, relative to one term.
+const PAIR_WEIGHT: f64 = 0.5;
+
+/// The weight of a similar term in place of the term of the query, times their similarity.
+const SIMILAR_WEIGHT: f64 = 0.3;
+const MIN_SIMILARITY: f64 = 0.65;
+/// In bytes.
+const MIN_SIMILAR_LENGTH: usize = 4;
+
+/// The weight of a synonym in place of the term of the query.
+const SYNONYM_WEIGHT: f64 = 0.25;
+
+/// The weight of the terms of a tool's name that the query does not contain. Of two tools, the one whose name says less else is first.
+const UNMATCHED_NAME_WEIGHT: f64 = 0.1;
+
+/// The characters and terms of a query that are read.
+const MAX_QUERY_CHARS: usize = 4_000;
+const MAX_QUERY_TERMS: usize = 200;
+
+impl ToolSet {
+    /// Returns the tools that match a query best, best first and at most `limit`: words of a question, or keywords. Tools without any
+    /// of the words, their synonyms or similar words are not among them.
+    ///
+    /// The search compares names, descriptions, and the names, descriptions and possible values of parameters. It is
+    /// deterministic and needs no model. The index is built on the first search of a set.
+    /// [`AgentBuilder::tool_search`](crate::agent::AgentBuilder::tool_search) lets a model search.
+    ///
+    /// ```
+    /// use tool_core::{tool, tools};
+    ///
+    /// #[tool("Sums two numbers")]
+    /// fn sum(a: f64, b: f64) -> f64 {
+    ///     a + b
+    /// }
+    ///
+    /// #[tool("Returns the weather forecast of a city")]
+    /// fn forecast(city: String) {}
+    ///
+    /// let tools = tools![sum, forecast];
+    /// let found = tools.search("Will it rain in Rome?", 5);
+    /// assert_eq!(found[0].name(), "forecast");
+    /// assert!(tools.search("pancakes", 5).is_empty());
+    /// ```
+    #[must_use]
+    pub fn search(&self, query: &str, limit: usize) -> Vec<&ToolDefinition> {
+        search([self.definitions()], query, limit)
+    }
+}
+
+/// Returns the definitions in these sets that match a query best, best first.
+pub(crate) fn search<'a>(
+    sets: impl IntoIterator<Item = &'a ToolDefinitions>,
+    query: &str,
+    limit: usize,
+) -> Vec<&'a ToolDefinition> {
+    let sets: Vec<_> = sets.into_iter().collect();
+    let indices: Vec<_> = sets.iter().map(|set| set.encoded(SearchIndex::new)).collect();
+    let statistics = Statistics::new(indices.iter().map(|index| &**index).collect());
+    let query = Query::new(query, &statistics);
+    let mut found = Vec::new();
+    for (index, set) in indices.iter().zip(&sets) {
+        let scores = index.scores(&query, &statistics);
+        found.extend(scores.into_iter().zip(set.iter()).filter_map(|(score, one)| Some((score?, one))));
+    }
+    // Stable, so that tools with equal scores keep their order.
+    found.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+    found.into_iter().take(limit).map(|(_, definition)| definition).collect()
+}
+
+/// The index of a set of definitions.
+struct SearchIndex {
+    terms: HashMap<String, Term>,
+    /// The tools whose name or description has these two terms as neighbours, and contains them in this order.
+    pairs: HashMap<(String, String), Vec<usize>>,
+    tools: Vec<IndexedTool>,
+}
+
+struct Term {
+    postings: Vec<Posting>,
+    grams: Vec<Gram>,
+}
+
+/// Three neighbouring letters of a term.
+type Gram = [char; 3];
+
+/// The occurrences of a term in a tool.
+struct Posting {
+    tool: usize,
+    counts: [u16; FIELDS],
+}
+
+struct IndexedTool {
+    lengths: [u16; FIELDS],
+    name: BTreeSet<String>,
+}
+
+impl SearchIndex {
+    fn new(definitions: &[ToolDefinition]) -> Self {
+        let mut index = Self { terms: HashMap::new(), pairs: HashMap::new(), tools: Vec::new() };
+        definitions.iter().for_each(|definition| index.add(definition));
+        index
+    }
+
+    fn add(&mut self, definition: &ToolDefinition) {
+        let tool = self.tools.len();
+        let fields = text::fields(definition);
+        let mut lengths = [0; FIELDS];
+        for (field, terms) in fields.iter().enumerate() {
+            for term in terms {
+                lengths[field] += 1;
+                let entry = self.terms.entry(term.clone());
+                let postings = &mut entry.or_insert_with_key(|term| Term::new(term)).postings;
+                if postings.last().is_none_or(|last| last.tool != tool) {
+                    postings.push(Posting { tool, counts: [0; FIELDS] });
+                }
+                if let Some(last) = postings.last_mut() {
+                    last.counts[field] = (last.counts[field] + 1).min(MAX_COUNT);
+                }
+            }
+        }
+        let [name, description, _] = fields;
+        for pair in name.windows(2).chain(description.windows(2)) {
+            let [one, other] = pair else { continue };
+            let tools = self.pairs.entry((one.clone(), other.clone())).or_default();
+            if tools.last() != Some(&tool) {
+                tools.push(tool);
+            }
+        }
+        self.tools.push(IndexedTool { lengths, name: name.into_iter().collect() });
+    }
+
+    /// Returns the score of each tool, or `None` if nothing of the query matches.
+    fn scores(&self, query: &Query, statistics: &Statistics<'_>) -> Vec<Option<f64>> {
+        let mut scores = vec![None; self.tools.len()];
+        let mut add = |tool: usize, score: f64| *scores[tool].get_or_insert(0.0) += score;
+        for (term, weight) in &query.terms {
+            let Some(Term { postings, .. }) = self.terms.get(term) else { continue };
+            let rarity = statistics.rarity(term);
+            for posting in postings {
+                let count = statistics.weighted_count(posting, &self.tools[posting.tool]);
+                add(posting.tool, weight * rarity * count * (SATURATION + 1.0) / (count + SATURATION));
+            }
+        }
+        for pair in &query.pairs {
+            let Some(tools) = self.pairs.get(pair) else { continue };
+            let rarity = statistics.pair_rarity(pair);
+            tools.iter().for_each(|tool| add(*tool, PAIR_WEIGHT * rarity));
+        }
+        for (score, tool) in scores.iter_mut().zip(&self.tools) {
+            let Some(score) = score else { continue };
+            let unmatched = tool.name.iter().filter(|term| !query.terms.contains_key(*term));
+            *score -= unmatched.map(|term| statistics.rarity(term)).sum::<f64>() * UNMATCHED_NAME_WEIGHT;
+        }
+        scores
+    }
+}
+
+/// The frequencies of terms and the lengths of fields in all sets that are searched together.
+struct Statistics<'a> {
+    indices: Vec<&'a SearchIndex>,
+    tools: f64,
+    mean_lengths: [f64; FIELDS],
+}
+
+impl<'a> Statistics<'a> {
+    fn new(indices: Vec<&'a SearchIndex>) -> Self {
+        let tools = indices.iter().map(|index| index.tools.len()).sum::<usize>().max(1) as f64;
+        let mut mean_lengths = [0.0; FIELDS];
+        for tool in indices.iter().flat_map(|index| &index.tools) {
+            for (mean, length) in mean_lengths.iter_mut().zip(tool.lengths) {
+                *mean += f64::from(length) / tools;
+            }
+        }
+        Self { indices, tools, mean_lengths }
+    }
+
+    /// Returns the inverse document frequency of a term.
+    fn rarity(&self, term: &str) -> f64 {
+        self.rarity_of(|index| index.terms.get(term).map_or(0, |term| term.postings.len()))
+    }
+
+    fn pair_rarity(&self, pair: &(String, String)) -> f64 {
+        self.rarity_of(|index| index.pairs.get(pair).map_or(0, Vec::len))
+    }
+
+    fn rarity_of(&self, tools_with: impl Fn(&SearchIndex) -> usize) -> f64 {
+        let with = self.indices.iter().map(|index| tools_with(index)).sum::<usize>() as f64;
+        (1.0 + (self.tools - with + 0.5) / (with + 0.5)).ln()
+    }
+
+    fn weighted_count(&self, posting: &Posting, tool: &IndexedTool) -> f64 {
+        let field = |field: usize| {
+            let length = f64::from(tool.lengths[field]) / self.mean_lengths[field].max(f64::MIN_POSITIVE);
+            let norm = 1.0 - LENGTH_INFLUENCE + LENGTH_INFLUENCE * length;
+            WEIGHTS[field] * f64::from(posting.counts[field]) / norm
+        };
+        (0..FIELDS).map(field).sum()
+    }
+}
+
+/// The terms of a query.
+struct Query {
+    /// The terms with their weights: those of the query, and with less weight those that are similar or synonyms.
+    terms: BTreeMap<String, f64>,
+    pairs: BTreeSet<(String, String)>,
+}
+
+impl Query {
+    fn new(text: &str, statistics: &Statistics<'_>) -> Self {
+        let end = text.char_indices().nth(MAX_QUERY_CHARS).map_or(text.len(), |(end, _)| end);
+        let words: Vec<_> = words::terms(&text[..end]).take(MAX_QUERY_TERMS).collect();
+        let mut terms: BTreeMap<_, f64> = words.iter().map(|word| (word.clone(), 1.0)).collect();
+        let mut add = |term: String, weight: f64| {
+            let present = terms.entry(term).or_insert(0.0);
+            *present = present.max(weight);
+        };
+        for word in words.iter().collect::<BTreeSet<_>>() {
+            words::synonyms(word).for_each(|synonym| add(synonym.to_owned(), SYNONYM_WEIGHT));
+            if word.len() < MIN_SIMILAR_LENGTH {
+                continue;
+            }
+            let grams = grams(word);
+            for (other, term) in statistics.indices.iter().flat_map(|index| &index.terms) {
+                let similarity = similarity(&grams, &term.grams);
+                if similarity >= MIN_SIMILARITY && other != word {
+                    add(other.clone(), SIMILAR_WEIGHT * similarity);
+                }
+            }
+        }
+        let pairs = words.windows(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect();
+        Self { terms, pairs }
+    }
+}
+
+impl Term {
+    fn new(term: &str) -> Self {
+        let is_compared = term.len() >= MIN_SIMILAR_LENGTH;
+        Self { postings: Vec::new(), grams: if is_compared { grams(term) } else { Vec::new() } }
+    }
+}
+
+/// Returns the sorted groups of three letters of a term, with its beginning and end.
+fn grams(term: &str) -> Vec<Gram> {
+    let chars: Vec<_> = ['^'].into_iter().chain(term.chars()).chain(['$']).collect();
+    let mut grams: Vec<_> = chars.windows(3).map(|gram| [gram[0], gram[1], gram[2]]).collect();
+    grams.sort_unstable();
+    grams.dedup();
+    grams
+}
+
+/// Returns the share of groups of letters that two terms have in common: Dice's coefficient.
+fn similarity(one: &[Gram], other: &[Gram]) -> f64 {
+    let all = one.len() + other.len();
+    // Most terms are of too different lengths.
+    if 2.0 * one.len().min(other.len()) as f64 <= MIN_SIMILARITY * all as f64 {
+        return 0.0;
+    }
+    let common = one.iter().filter(|gram| other.binary_search(gram).is_ok()).count();
+    2.0 * common as f64 / all as f64
+}

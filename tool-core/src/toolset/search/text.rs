@@ -1,0 +1,55 @@
+//! The text of a definition that is searched.
+
+use serde_json::Value;
+
+use super::words::terms;
+use crate::model::ToolDefinition;
+
+/// The number of fields.
+pub(super) const FIELDS: usize = 3;
+
+/// The terms of a field that are indexed. No tool is found more often for having more text.
+const MAX_TERMS: usize = 300;
+
+/// The levels of a schema that are read.
+const MAX_DEPTH: usize = 16;
+
+/// Returns the terms of a definition by field: the name, the description, and the parameters with their descriptions and values.
+pub(super) fn fields(definition: &ToolDefinition) -> [Vec<String>; FIELDS] {
+    let mut parameters = Vec::new();
+    add_schema(definition.parameters(), MAX_DEPTH, &mut parameters);
+    let description = terms(definition.description().unwrap_or_default());
+    [terms(definition.name()).take(MAX_TERMS).collect(), description.take(MAX_TERMS).collect(), parameters]
+}
+
+/// Adds the names of properties, and the descriptions and values at every level.
+fn add_schema(schema: &Value, depth: usize, found: &mut Vec<String>) {
+    let add = |text: &str, found: &mut Vec<String>| {
+        found.extend(terms(text).take(MAX_TERMS.saturating_sub(found.len())));
+    };
+    if depth == 0 || found.len() >= MAX_TERMS {
+        return;
+    }
+    match schema {
+        Value::Array(items) => items.iter().for_each(|item| add_schema(item, depth - 1, found)),
+        Value::Object(members) => {
+            for (keyword, value) in members {
+                match (&**keyword, value) {
+                    ("properties", Value::Object(properties)) => {
+                        for (name, property) in properties {
+                            add(name, found);
+                            add_schema(property, depth - 1, found);
+                        }
+                    }
+                    ("description" | "title" | "const", Value::String(text)) => add(text, found),
+                    ("enum", Value::Array(values)) => {
+                        values.iter().filter_map(Value::as_str).for_each(|value| add(value, found));
+                    }
+                    (_, Value::Array(_) | Value::Object(_)) => add_schema(value, depth - 1, found),
+                    _ => {}
+                }
+            }
+        }
+        _ => {}
+    }
+}
