@@ -9,6 +9,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::ExecuteCallsIf;
+use super::delegation::Delegation;
 use super::emitter::EventEmitter;
 use super::run_tools::RunTools;
 use crate::agent::{Agent, Approver, Event, EventStream, RunDriver};
@@ -58,7 +59,7 @@ impl Ask {
             tools: Ok(ToolSet::default()),
             replaces_tools: false,
             limits: None,
-            emitter: EventEmitter { hooks: agent.0.hooks.clone(), stream: None },
+            emitter: EventEmitter::with_hooks(agent.0.hooks.clone()),
             cancellation_token: None,
             approver: agent.0.approver.clone(),
             execute_calls_if: agent.0.execute_calls_if.clone(),
@@ -253,6 +254,26 @@ impl Ask {
         let agent = &self.agent.0;
         let has_agents = !agent.tools.is_empty() || !agent.providers.is_empty();
         has_some || (has_agents && !self.replaces_tools)
+    }
+
+    /// Sets the context of a run that belongs to a call of another.
+    pub(super) fn inner_context(mut self, context: ToolContext) -> Self {
+        self.context = context;
+        self
+    }
+
+    /// Starts a run that belongs to a call of another.
+    pub(super) fn start_inner(
+        mut self,
+        delegation: Option<Arc<Delegation>>,
+        has_own_limits: bool,
+        has_conversation: bool,
+        streams_text: bool,
+    ) -> RunDriver {
+        if let Some(outer) = &delegation {
+            self.emitter = self.emitter.inside(&outer.emitter, &outer.call, streams_text);
+        }
+        self.start().inside(delegation, has_own_limits, has_conversation)
     }
 
     /// Starts the run for a caller that drives it step by step; no request is sent yet. All settings of the agent and the

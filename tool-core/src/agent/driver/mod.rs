@@ -13,7 +13,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::steps::next_step;
 use super::ExecuteCallsIf;
+use super::delegation::Delegation;
 use super::emitter::EventEmitter;
+use super::executor::Ending;
 use super::run_tools::RunTools;
 use super::trace::RunTrace;
 use super::turn::Changes;
@@ -21,7 +23,7 @@ use crate::agent::{Approver, Event};
 use crate::content::Content;
 use crate::memory::OpenConversation;
 use crate::model::{ChatResponse, ToolCall};
-use crate::run::{Answer, Approval, Run, RunError, RunErrorKind, Step, StepError};
+use crate::run::{Answer, Approval, CallPath, Run, RunError, RunErrorKind, Step, StepError};
 use crate::tool::{Attempt, ToolContext, ToolError, ToolExecution};
 use crate::toolset::ToolSet;
 
@@ -104,6 +106,22 @@ pub struct RunDriver {
     started_calls: Vec<(String, Attempt)>,
     /// The run differs from its stored state.
     has_unsaved_changes: bool,
+    place: Place,
+}
+
+/// The place of a run among others.
+enum Place {
+    /// The agent's own stores contain the run.
+    Outermost,
+    /// The run belongs to a call of another run, whose state contains it; or to a call that belongs to none.
+    Inside { delegation: Option<Arc<Delegation>>, has_own_limits: bool, has_conversation: bool },
+}
+
+impl Place {
+    /// Returns `true` if the run reads and continues a conversation in the agent's memory.
+    fn has_conversation(&self) -> bool {
+        !matches!(self, Self::Inside { has_conversation: false, .. })
+    }
 }
 
 /// The tools and options of a turn.
@@ -144,7 +162,19 @@ impl RunDriver {
             conversation: None,
             started_calls: Vec::new(),
             has_unsaved_changes: true,
+            place: Place::Outermost,
         }
+    }
+
+    /// Makes the run one that belongs to a call of another.
+    pub(super) fn inside(
+        mut self,
+        delegation: Option<Arc<Delegation>>,
+        has_own_limits: bool,
+        has_conversation: bool,
+    ) -> Self {
+        self.place = Place::Inside { delegation, has_own_limits, has_conversation };
+        self
     }
 
     pub(super) fn with_execute_calls_if(mut self, execute: Option<Arc<ExecuteCallsIf>>) -> Self {
@@ -226,7 +256,8 @@ impl RunDriver {
     }
 
     /// Executes a call that the run asked for, with the tools of this turn. Pass the outcome to
-    /// [`record_result`](Self::record_result). A call that was open when the run ended is not executed.
+    /// [`record_result`](Self::record_result). A call that was open when the run ended is not executed. A call of an
+    /// [agent](crate::Agent::as_tool) that awaits approvals is [suspended](ToolExecution::is_suspended).
     ///
     /// # Errors
     ///
@@ -240,11 +271,14 @@ impl RunDriver {
             Ok(attempt) => attempt,
             Err(kind) => return Err(self.error(kind)),
         };
-        let executor = self.executor();
-        match self.run_until_interrupted(executor.execute(call.clone(), attempt)).await {
-            Ok(execution) => Ok(execution),
-            Err(interruption) => {
-                self.interrupt(&interruption);
+        match self.execute_one(call.clone(), attempt).await {
+            Ok(Some(Ending::Executed(execution))) => Ok(execution),
+            Ok(Some(Ending::Suspended {
+                why: RunErrorKind::ApprovalNeeded | RunErrorKind::ResultsNeeded,
+                ..
+            })) => Ok(ToolExecution::suspended(call)),
+            Ok(Some(Ending::Suspended { why, .. })) | Err(why) => Err(self.error(why)),
+            Ok(None) => {
                 self.emit_interrupted(std::slice::from_ref(&call.id)).await;
                 Ok(ToolExecution::new(call, Err(ToolError::interrupted())))
             }
@@ -252,13 +286,14 @@ impl RunDriver {
     }
 
     /// Records the outcome of a call. If the agent has an [error handler](crate::agent::AgentBuilder::on_tool_error), the outcome
-    /// that it returns is recorded instead. The outcome of a call that was open when the run ended is ignored.
+    /// that it returns is recorded instead. The outcome of a call that was open when the run ended is ignored, and a call that is
+    /// [suspended](ToolExecution::is_suspended) stays open.
     ///
     /// # Errors
     ///
     /// Fails if the run did not ask for the call, or if the call awaits approval or already has an outcome.
     pub async fn record_result(&mut self, execution: ToolExecution) -> Result<(), RunError> {
-        if self.run.is_abandoned(&execution.call().id) {
+        if execution.is_suspended() || self.run.is_abandoned(&execution.call().id) {
             return Ok(());
         }
         let (_, event) = match self.apply_result(execution) {
@@ -274,9 +309,13 @@ impl RunDriver {
     /// # Errors
     ///
     /// Fails if there is no such call, if it does not await approval, or if the new arguments are not a JSON object.
-    pub fn resolve_approval(&mut self, call_id: &str, approval: Approval) -> Result<(), StepError> {
+    pub fn resolve_approval<'a>(
+        &mut self,
+        call: impl Into<CallPath<'a>>,
+        approval: Approval,
+    ) -> Result<(), StepError> {
         self.has_unsaved_changes = true;
-        self.run.resolve_approval(call_id, approval)
+        self.run.resolve_approval(call, approval)
     }
 
     /// Records the same decision about all calls that await approval.
@@ -359,6 +398,11 @@ impl RunDriver {
                 Err(error)
             }
         }
+    }
+
+    /// Emits the end of a run that belongs to a call, and returns its error if it has no answer.
+    pub(super) fn finish_inner(self) -> Result<(), RunError> {
+        self.into_answer().map(drop)
     }
 
     /// Drives the run to its end and returns its outcome.
