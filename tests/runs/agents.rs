@@ -683,3 +683,96 @@ async fn an_external_call_of_an_agent_awaits_its_result() {
     let answer = agent.resume(restored(run)).await.unwrap();
     assert_eq!(answer.inner_runs()[0].run().messages()[2].text(), "Rome");
 }
+
+#[tokio::test]
+async fn transcripts_show_the_conversation_of_an_agent_inside_its_call() {
+    let inner = || Replies(&[&[("find_invoice", r#"{"number": 7}"#)]], "700 cents.");
+    let build = || {
+        let billing = Agent::builder(inner()).tools(tools![find_invoice]).build().unwrap();
+        Agent::builder(Replies(&[&[("billing", QUESTION)]], "It is paid."))
+            .tool(billing.as_tool("billing", "Answers"))
+    };
+    let answer = alike(build).await.unwrap();
+    let timeless = |text: String| {
+        let lines = text.lines().map(|line| match (line.rfind(" ("), line.ends_with(')'), line.find(" (")) {
+            (Some(start), true, _) => line[..start].to_owned(),
+            (_, _, Some(start)) if line.contains("returns (") => {
+                let end = line.find("):").unwrap();
+                format!("{}{}", &line[..start], &line[end + 1..])
+            }
+            _ => line.to_owned(),
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    let expected = r#"user: What now?
+model calls billing: {"question": "What is invoice 7?"}
+billing/user: What is invoice 7?
+billing/model calls find_invoice: {"number": 7}
+billing/find_invoice returns: invoice 7: 700 cents
+billing/model: 700 cents.
+billing returns: 700 cents.
+model: It is paid."#;
+    assert_eq!(timeless(answer.transcript().to_string()), expected);
+    let expected = r#"sequenceDiagram
+    participant User
+    participant Model
+    participant billing
+    participant find_invoice
+    User->>Model: What now?
+    Model->>billing: {"question": "What is invoice 7?"}
+    billing->>find_invoice: {"number": 7}
+    find_invoice-->>billing: invoice 7: 700 cents
+    billing-->>Model: 700 cents.
+    Model->>User: It is paid."#;
+    assert_eq!(timeless(answer.transcript().mermaid().to_string()), expected);
+}
+
+#[tokio::test]
+async fn a_typed_agent_answers_in_its_form_or_is_asked_again() {
+    #[derive(serde::Serialize, serde::Deserialize, tool_core::schemars::JsonSchema)]
+    struct Invoice {
+        number: u32,
+    }
+    #[derive(serde::Serialize, serde::Deserialize, tool_core::schemars::JsonSchema)]
+    struct Report {
+        cents: u32,
+    }
+    let inner = || {
+        ScriptedModel::new()
+            .calls("refund", r#"{"number": 7}"#)
+            .calls("final_answer", r#"{"cents": "many"}"#)
+            .calls("final_answer", r#"{"cents": "700"}"#)
+    };
+    let outer = || ScriptedModel::new().calls("billing", r#"{"number": "7"}"#).says("Done.");
+    let build = || {
+        let tool = billing(inner()).build().unwrap().as_tool("billing", "Reports").typed::<Invoice, Report>();
+        Agent::builder(outer()).tool(tool)
+    };
+    let answer = in_all_ways(build, |_| Approval::Approve).await.unwrap();
+    assert_eq!(answer.messages()[2].text(), r#"{"cents":700}"#);
+    assert_eq!(answer.inner_runs()[0].run().new_messages()[0].text(), r#"{"number":7}"#);
+    assert_eq!(answer.tool_executions()[0].repairs().len(), 1);
+    assert_eq!(answer.inner_runs()[0].run().turns(), 3);
+}
+
+#[test]
+fn a_state_with_an_inner_run_that_belongs_to_no_call_is_refused() {
+    let wait_for_refund =
+        async { desk(asks(), billing(refunds())).build().unwrap().ask("Go").await.unwrap_err() };
+    let error = tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(wait_for_refund);
+    let state = serde_json::to_value(error.run()).unwrap();
+    let record = "/stage/calling/calls/0";
+    let inner = format!("{record}/agent");
+    assert_eq!(state.pointer(&format!("{inner}/call")).unwrap(), "call_1_0");
+    let changes: [(&str, serde_json::Value); 3] = [
+        (&format!("{inner}/call"), "call_9".into()),
+        (&format!("{record}/state"), serde_json::json!({ "ready": { "attempts": 0 } })),
+        (&format!("{inner}/run/stage"), serde_json::json!("asking")),
+    ];
+    for (place, value) in changes {
+        let mut changed = state.clone();
+        *changed.pointer_mut(place).unwrap() = value;
+        let refused = serde_json::from_value::<Run>(changed).unwrap_err().to_string();
+        assert_eq!(refused, "the state of the run is inconsistent", "{place}");
+    }
+}

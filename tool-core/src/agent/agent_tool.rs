@@ -21,7 +21,68 @@ use crate::tool::{
 };
 
 impl Agent {
-    #[doc = include_str!("../../docs/as_tool.md")]
+    /// Turns the agent into a tool of another. Each call asks the agent a question, and its answer is the output of the call.
+    ///
+    #[cfg_attr(feature = "testing", doc = "```")]
+    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// use tool_core::testing::ScriptedModel;
+    /// use tool_core::{Agent, Approval, RunErrorKind, tool, tools};
+    ///
+    /// #[tool("Refunds an invoice", needs_approval)]
+    /// fn refund(invoice: u32, #[inject] customer: &Customer) -> String {
+    ///     format!("refunded {invoice} to {}", customer.0)
+    /// }
+    ///
+    /// struct Customer(&'static str);
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let model = ScriptedModel::new().calls("refund", r#"{"invoice": 7}"#).says("Invoice 7 is refunded.");
+    /// let billing = Agent::builder(model).tools(tools![refund]).build()?;
+    ///
+    /// let model = ScriptedModel::new().calls("billing", r#"{"question": "Refund invoice 7"}"#).says("Done.");
+    /// let desk = Agent::builder(model)
+    ///     .tool(billing.as_tool("billing", "Answers questions about invoices and refunds").context::<Customer>().max_turns(5))
+    ///     .context(Customer("Ada"))
+    ///     .build()?;
+    ///
+    /// // A call of the inner agent pauses the outer run. Its state contains the inner run.
+    /// let error = desk.ask("I want my money back").await.unwrap_err();
+    /// assert!(matches!(error.kind(), RunErrorKind::ApprovalNeeded));
+    /// let state = serde_json::to_string(error.run())?;
+    ///
+    /// // Later, in another process:
+    /// let mut run: tool_core::run::Run = serde_json::from_str(&state)?;
+    /// let call = run.awaiting_approval().next().unwrap();
+    /// assert_eq!((&*call.name, &*call.id), ("refund", "call_1_0/call_1_0"));
+    /// run.resolve_approval(["billing", "call_1_0"], Approval::Approve)?;
+    /// let answer = desk.resume(run).await?;
+    /// let inner = &answer.inner_runs()[0];
+    /// assert_eq!((inner.agent(), &*inner.run().messages()[2].text()), ("billing", "refunded 7 to Ada"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// The run of the agent, the inner run, is part of the state of the outer run:
+    ///
+    /// - **State.** It is serialized and [stored](crate::agent::AgentBuilder::run_store) with the outer run before each of its steps that
+    ///   has effects, and continues where it was when the outer run is resumed. The agent's own run store is not used.
+    /// - **Approval.** The agent's [approver](crate::agent::AgentBuilder::approver) decides about its calls; without one, the outer run pauses
+    ///   once the other calls of the turn have finished. The calls are among those that the outer run
+    ///   [awaits](crate::run::Run::awaiting_approval) and are resolved by their [path](crate::run::CallPath).
+    /// - **Limits.** Its tokens, calls and time count for the limits of the outer run, unless it has [limits of its
+    ///   own](crate::agent::AgentTool::own_limits). A time limit for calls is one of the inner run.
+    /// - **Undo.** If the outer run fails, the agent undoes the calls of the inner run, in their place in the reverse order. If the inner
+    ///   run fails, it undoes its own calls, and the outer model reads why there is no answer.
+    /// - **Failures.** If the agent's model or memory fails, the outer run returns with that error and can be resumed.
+    /// - **Cancellation** of the outer run cancels the inner one.
+    /// - **Context.** The agent's tools receive the values of the agent, and of the outer context only those of the types that
+    ///   [`context`](crate::agent::AgentTool::context) names.
+    /// - **Depth.** Agents can be nested up to the outermost run's [`max_depth`](crate::run::RunLimits#structfield.max_depth).
+    /// - **Events** of the agent are [`Event::Agent`](crate::Event::Agent) of the outer run.
+    ///   [`Answer::inner_runs`](crate::Answer::inner_runs) has the messages, executions and tokens.
+    ///
+    /// Outside a run, for example over another protocol, a call drives the inner run to its end and fails if it has to wait.
     #[must_use]
     pub fn as_tool(&self, name: impl Into<String>, description: impl Into<String>) -> AgentTool {
         let tool = AgentTool {

@@ -91,7 +91,7 @@ impl Answer {
     /// Returns a readable view of the conversation: `Display` is plain text, [`Transcript::mermaid`] a diagram. Unlike
     /// `Debug`, it shows all content.
     pub fn transcript(&self) -> Transcript<'_> {
-        Transcript::new(&self.messages, &self.tool_executions)
+        InnerRun::add_transcripts(&self.inner_runs, Transcript::new(&self.messages, &self.tool_executions))
     }
 
     /// Converts the answer into its [`messages`](Self::messages).

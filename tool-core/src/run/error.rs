@@ -144,7 +144,7 @@ impl RunError {
 
     /// Returns a readable view of the conversation; see [`Answer::transcript`](crate::Answer::transcript).
     pub fn transcript(&self) -> Transcript<'_> {
-        Transcript::new(self.messages(), self.tool_executions())
+        self.run.transcript()
     }
 
     /// Returns the run in its current state.

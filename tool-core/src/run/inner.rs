@@ -7,6 +7,7 @@ use super::state::Stage;
 use crate::model::{ToolCall, Usage};
 use crate::run::{Approval, Run, StepError, StopReason};
 use crate::tool::ToolExecution;
+use crate::transcript::Transcript;
 
 /// The run of an agent that a call [asked](crate::Agent::as_tool), as part of the state of the outer run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -82,6 +83,14 @@ impl InnerRun {
         &self.run
     }
 
+    /// Adds the conversations of these runs to that of the outer one.
+    pub(super) fn add_transcripts<'a>(
+        inner: impl IntoIterator<Item = &'a Self>,
+        outer: Transcript<'a>,
+    ) -> Transcript<'a> {
+        inner.into_iter().fold(outer, |outer, inner| outer.with_inner(&inner.call_id, inner.run.transcript()))
+    }
+
     /// Adds the tokens of the agent, and of those that it asked, to the parts with these names.
     pub(super) fn add_usage(&self, outer: &str, parts: &mut Vec<(String, Usage)>) {
         let name = if outer.is_empty() { self.agent.clone() } else { format!("{outer}/{}", self.agent) };
@@ -137,6 +146,14 @@ impl Run {
             _ => &[],
         };
         self.inner_runs.iter().chain(records.iter().filter_map(|record| record.inner.as_deref()))
+    }
+
+    /// Returns a readable view of the messages that the run added, with those of the agents that it asked.
+    pub(super) fn transcript(&self) -> Transcript<'_> {
+        InnerRun::add_transcripts(
+            self.inner_runs(),
+            Transcript::new(self.new_messages(), &self.tool_executions),
+        )
     }
 
     /// Returns the run that this open call continues, if it has asked an agent already.
