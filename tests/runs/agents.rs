@@ -776,3 +776,21 @@ fn a_state_with_an_inner_run_that_belongs_to_no_call_is_refused() {
         assert_eq!(refused, "the state of the run is inconsistent", "{place}");
     }
 }
+
+#[tokio::test]
+async fn a_stored_run_of_an_agent_that_waits_stays_readable() {
+    let path =
+        std::path::PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("states/format_3/agent_waiting.json");
+    if std::env::var_os("BLESS").is_some() && !path.exists() {
+        let agent = desk(asks(), billing(refunds())).build().unwrap();
+        let error = agent.ask("Refund it").await.unwrap_err();
+        std::fs::write(&path, serde_json::to_string(error.run()).unwrap()).unwrap();
+    }
+    let mut run: Run = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    run.resolve_approval(["billing", "call_2_0"], Approval::Approve).unwrap();
+    let agent =
+        desk(ScriptedModel::new().says("It is paid."), billing(ScriptedModel::new().says("Refunded.")));
+    let answer = agent.build().unwrap().resume(run).await.unwrap();
+    assert_eq!(answer.inner_runs()[0].run().messages()[5].text(), "refunded 7");
+    assert_eq!(answer.text(), "It is paid.");
+}

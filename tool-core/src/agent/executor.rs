@@ -84,6 +84,7 @@ impl CallExecutor {
             cancel_on_drop.disarm();
         }
         if let Some(why) = delegation.take_suspended() {
+            span.suspend();
             return Ending::Suspended { call: execution.call, why };
         }
         span.finish(&execution);
