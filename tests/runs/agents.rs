@@ -11,7 +11,8 @@ use tool_core::run::{Run, RunLimits, RunRevision, StopReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{IdempotencyKey, ToolExecution, Undone};
 use tool_core::{
-    Agent, Answer, Approval, ChatMemory, ChatModel, Event, RunErrorKind, ToolCall, ToolError, tool, tools,
+    Agent, Answer, Approval, ChatMemory, ChatModel, Event, Message, RunErrorKind, ToolCall, ToolError, tool,
+    tools,
 };
 
 #[tool("Finds an invoice")]
@@ -793,4 +794,158 @@ async fn a_stored_run_of_an_agent_that_waits_stays_readable() {
     let answer = agent.build().unwrap().resume(run).await.unwrap();
     assert_eq!(answer.inner_runs()[0].run().messages()[5].text(), "refunded 7");
     assert_eq!(answer.text(), "It is paid.");
+}
+
+#[tokio::test]
+async fn a_run_is_handed_over_with_instructions_and_tools() {
+    let billing = || {
+        let is_billings = |request: &ChatRequest<'_>| {
+            let instructions: Vec<_> = request
+                .messages()
+                .iter()
+                .filter(|one| matches!(one, Message::System(_)))
+                .map(Message::text)
+                .collect();
+            let tools: Vec<_> = request.tools().iter().map(|tool| tool.name()).collect();
+            instructions == ["You answer for billing."] && tools == ["find_invoice", "refund"]
+        };
+        let used = Usage::new(5, 0);
+        billing(
+            ScriptedModel::new()
+                .expects(is_billings)
+                .calls("refund", r#"{"number": 7}"#)
+                .with_usage(used)
+                .expects(is_billings)
+                .says("Refunded.")
+                .with_usage(used),
+        )
+    };
+    let desk = || {
+        ScriptedModel::new()
+            .calls_all([("billing", "{}"), ("pay", r#"{"cents": 1}"#)])
+            .with_usage(Usage::new(1, 1))
+    };
+    let effects = Effects::default();
+    for instructions in ["", "You are the first."] {
+        let build = || {
+            let builder = Agent::builder(desk()).tools(tools![pay]).context(effects.clone());
+            let builder = if instructions.is_empty() { builder } else { builder.instructions(instructions) };
+            builder.hand_over_to("billing", "Takes over invoices", &billing().build().unwrap())
+        };
+        let answer = in_all_ways(build, |_| Approval::Approve).await.unwrap();
+        assert_eq!((answer.text(), answer.turns(), answer.tool_executions().len()), ("Refunded.", 3, 3));
+        assert_eq!(answer.messages()[0].text(), "What now?");
+        let handovers: Vec<_> = answer.handovers().iter().map(|one| (one.agent(), one.turn())).collect();
+        assert_eq!(handovers, [("billing", 1)]);
+        let parts: Vec<_> =
+            answer.usage_by_agent().into_iter().map(|(agent, usage)| (agent, usage.total_tokens)).collect();
+        assert_eq!(parts, [("".to_owned(), 2), ("billing".to_owned(), 10)]);
+        assert_eq!(effects.take(), ["pay call_1_1"; 3]);
+    }
+    let mut events = Vec::new();
+    let agent = Agent::builder(desk()).tools(tools![pay]).context(effects).hand_over_to(
+        "billing",
+        "Takes over",
+        &billing().build().unwrap(),
+    );
+    let mut stream = agent.build().unwrap().ask("Go").stream();
+    while let Some(event) = stream.next().await {
+        match event {
+            Ok(Event::HandedOver { agent, .. }) => events.push(format!("handed over to {agent}")),
+            Ok(Event::TurnStarted { turn, .. }) => events.push(format!("turn {turn}")),
+            _ => {}
+        }
+    }
+    assert_eq!(events, ["turn 1", "handed over to billing", "turn 2"]);
+}
+
+#[tokio::test]
+async fn a_handed_over_run_continues_from_each_stored_state_and_is_undone_by_both_agents() {
+    let effects = Effects::default();
+    let states = EveryState::default();
+    // The agent that takes over has another tool of the same name that undoes its calls.
+    let build = |fails: bool| {
+        let log = effects.clone();
+        let cancel = move |_: serde_json::Map<String, serde_json::Value>| {
+            log.0.lock().unwrap().push("cancelled by billing".into())
+        };
+        let cancel = tool_core::FunctionTool::new("cancel_room", cancel);
+        let cancel = tool_core::ToolSet::default().with(cancel).unwrap();
+        let calls: Replies = match fails {
+            false => Replies(&[&[], &[], &[("book_room", OSLO)], &[("sign", "{}")]], "It is paid."),
+            true => Replies(&[&[], &[], &[("book_room", OSLO)], &[("close", "{}")]], ""),
+        };
+        let billing = Agent::builder(calls)
+            .tools(tools![book_room, sign, close])
+            .undo_tools(cancel)
+            .context(effects.clone());
+        Agent::builder(Replies(&[&[("book_room", ROME)], &[("billing", "{}")]], ""))
+            .tools(tools![book_room])
+            .undo_tools(tools![cancel_room])
+            .context(effects.clone())
+            .hand_over_to("billing", "Takes over", &billing.build().unwrap())
+    };
+    let agent = build(false).run_store(states.clone()).build().unwrap();
+    let expected = await_it(&agent, "Go", |_| Approval::Approve).await.unwrap();
+    assert_eq!((expected.text(), effects.take().len()), ("It is paid.", 3));
+    for state in std::mem::take(&mut *states.0.lock().unwrap()) {
+        let mut run: Run = serde_json::from_str(&state).unwrap();
+        run.resolve_all_approvals(&Approval::Approve);
+        let mut outcome = build(false).build().unwrap().resume(run).await;
+        if let Err(error) = outcome {
+            let mut run = restored(error.into_run());
+            run.resolve_all_approvals(&Approval::Approve);
+            outcome = build(false).build().unwrap().resume(run).await;
+        }
+        let answer = outcome.unwrap();
+        assert_eq!(
+            (answer.text(), answer.messages().len(), answer.usage()),
+            (expected.text(), expected.messages().len(), expected.usage())
+        );
+    }
+    effects.take();
+    let error = alike(|| build(true)).await.unwrap_err();
+    assert_eq!(error.run().undo_executions().len(), 2);
+    let once =
+        ["book Rome call_0_0", "book Oslo call_2_0", "cancelled by billing", "cancel Rome undo_call_0_0"];
+    assert_eq!(effects.take(), [once; 3].concat());
+    let agent = build(true).run_store(states.clone()).build().unwrap();
+    agent.ask("Go").await.unwrap_err();
+    for state in std::mem::take(&mut *states.0.lock().unwrap()) {
+        let run: Run = serde_json::from_str(&state).unwrap();
+        effects.take();
+        let error = build(true).build().unwrap().resume(run).await.unwrap_err();
+        assert_eq!(error.run().undo_executions().len(), 2);
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_was_handed_over_to_an_unknown_agent_fails_without_a_request() {
+    let billing = Agent::builder(ScriptedModel::new().fails("the line is dead")).build().unwrap();
+    let desk = ScriptedModel::new().calls("billing", "{}");
+    let agent = Agent::builder(desk).hand_over_to("billing", "Takes over", &billing).build().unwrap();
+    let run = restored(agent.ask("Go").await.unwrap_err().into_run());
+    assert_eq!(run.handovers().len(), 1);
+    let error = Agent::builder(ScriptedModel::new()).build().unwrap().resume(run).await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Tools { .. }), "{error}");
+    let expected = "the run was handed over to `billing`: the agent has no `hand_over_to` of this name";
+    assert_eq!(error.to_string(), expected);
+}
+
+#[tokio::test]
+async fn an_inner_run_can_be_handed_over() {
+    let refunder = || {
+        billing(ScriptedModel::new().calls("refund", r#"{"number": 7}"#).says("Refunded.")).build().unwrap()
+    };
+    let inner = || {
+        Agent::builder(ScriptedModel::new().calls("refunds", "{}")).hand_over_to(
+            "refunds",
+            "Takes over",
+            &refunder(),
+        )
+    };
+    let answer = in_all_ways(|| desk(asks(), inner()), |_| Approval::Approve).await.unwrap();
+    assert_eq!(answer.messages()[2].text(), "Refunded.");
+    let parts: Vec<_> = answer.usage_by_agent().into_iter().map(|(agent, _)| agent).collect();
+    assert_eq!(parts, ["", "billing", "billing/refunds"]);
 }

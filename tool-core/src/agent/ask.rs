@@ -298,11 +298,12 @@ impl Ask {
         let conversation = id(&self.context).or_else(|| run.conversation().cloned());
         let conversation = conversation.or_else(|| id(&self.agent.0.context));
         let conversation = conversation.unwrap_or_else(ConversationId::unique);
-        let context = self.context.with_defaults(&self.agent.0.context).with(conversation.clone());
+        let context = self.context.with(conversation.clone());
         let run = run.with_conversation(conversation);
         let tools = RunTools::new(self.agent, context, self.tools, self.replaces_tools);
         RunDriver::new(run, tools, self.emitter, self.cancellation_token, self.approver)
             .with_execute_calls_if(self.execute_calls_if)
+            .resumed_by_its_agent()
     }
 }
 

@@ -92,6 +92,12 @@ pub enum Event {
         /// The event.
         event: Box<Event>,
     },
+    /// The run was [handed over](crate::agent::AgentBuilder::hand_over_to): the following turns are of another agent.
+    #[non_exhaustive]
+    HandedOver {
+        /// The name of the tool by which the run was handed over.
+        agent: String,
+    },
     /// The answer; always the last event.
     Done(Answer),
     /// The run ended without an answer or cannot continue for now; carries the text of the error. Only
@@ -121,6 +127,7 @@ impl fmt::Debug for Event {
             Self::CallStarted(call) => f.debug_tuple("CallStarted").field(call).finish(),
             Self::CallFinished(execution) => f.debug_tuple("CallFinished").field(execution).finish(),
             Self::Agent { agent, call_id, event } => write!(f, "Agent({agent}, {call_id}, {event:?})"),
+            Self::HandedOver { agent } => write!(f, "HandedOver({agent})"),
             Self::Done(answer) => f.debug_tuple("Done").field(answer).finish(),
         }
     }

@@ -9,6 +9,7 @@ mod driver;
 mod emitter;
 mod event;
 mod executor;
+mod handover;
 mod run_tools;
 mod trace;
 mod turn;
@@ -86,6 +87,8 @@ struct Shared {
     execute_calls_if: Option<Arc<ExecuteCallsIf>>,
     approver: Option<Arc<dyn Approver>>,
     undo_tools: ToolSet,
+    /// The agents that runs are handed over to, by the names of the tools.
+    hand_overs: Vec<(String, Agent)>,
     /// All tools that undo those of the agent, offered or not.
     bound_undo_tools: UndoTools,
     hooks: Vec<Hook>,

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::model::{FinishReason, Message, Usage};
-use crate::run::InnerRun;
+use crate::run::{Handover, InnerRun};
 use crate::tool::ToolExecution;
 use crate::transcript::Transcript;
 
@@ -18,8 +18,10 @@ pub struct Answer {
     pub(crate) finish_reason: FinishReason,
     pub(crate) tool_executions: Vec<ToolExecution>,
     pub(crate) usage: Usage,
-    #[serde(default)]
-    pub(crate) own_usage: Usage,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) own_usage_by_agent: Vec<(String, Usage)>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) handovers: Vec<Handover>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) inner_runs: Vec<InnerRun>,
     pub(crate) turns: u32,
@@ -57,12 +59,18 @@ impl Answer {
         self.usage
     }
 
-    /// Returns the tokens of each agent: first those of the run itself, under an empty name, then those of the
-    /// [agents](Self::inner_runs) that its calls asked, under the names of their tools. The names of nested agents are
-    /// joined by `/`.
+    /// Returns the steps by which the run was handed over to other agents.
+    #[must_use]
+    pub fn handovers(&self) -> &[Handover] {
+        &self.handovers
+    }
+
+    /// Returns the tokens of each agent: first those of the agent that was asked, under an empty name, then those of the agents
+    /// that it [handed the run over](Self::handovers) to, and those of the [agents](Self::inner_runs) that calls asked, under
+    /// the names of their tools. The names of nested agents are joined by `/`.
     #[must_use]
     pub fn usage_by_agent(&self) -> Vec<(String, Usage)> {
-        let mut parts = vec![(String::new(), self.own_usage)];
+        let mut parts = self.own_usage_by_agent.clone();
         for inner in &self.inner_runs {
             inner.add_usage("", &mut parts);
         }

@@ -139,7 +139,7 @@ impl Run {
                 return Err(RunError::new(RunErrorKind::Step(StepError("the run is not done yet")), self));
             }
         };
-        let usage = self.usage();
+        let (usage, own_usage_by_agent) = (self.usage(), self.own_usage_by_agent());
         let messages = self.messages.split_off(self.history_len);
         Ok(Answer {
             text,
@@ -147,7 +147,8 @@ impl Run {
             finish_reason,
             tool_executions: self.tool_executions,
             usage,
-            own_usage: self.usage,
+            own_usage_by_agent,
+            handovers: self.handovers,
             inner_runs: self.inner_runs,
             turns: self.turns,
             messages,

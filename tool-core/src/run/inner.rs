@@ -94,9 +94,12 @@ impl InnerRun {
     /// Adds the tokens of the agent, and of those that it asked, to the parts with these names.
     pub(super) fn add_usage(&self, outer: &str, parts: &mut Vec<(String, Usage)>) {
         let name = if outer.is_empty() { self.agent.clone() } else { format!("{outer}/{}", self.agent) };
-        match parts.iter_mut().find(|(other, _)| *other == name) {
-            Some((_, usage)) => *usage += self.run.usage,
-            None => parts.push((name.clone(), self.run.usage)),
+        for (agent, used) in self.run.own_usage_by_agent() {
+            let name = if agent.is_empty() { name.clone() } else { format!("{name}/{agent}") };
+            match parts.iter_mut().find(|(other, _)| *other == name) {
+                Some((_, usage)) => *usage += used,
+                None => parts.push((name, used)),
+            }
         }
         self.run.inner_runs().for_each(|inner| inner.add_usage(&name, parts));
     }

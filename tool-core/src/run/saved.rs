@@ -16,7 +16,7 @@ use super::revision::StoredState;
 use super::saved_stage::{Format1Execution, Format1Stage, SavedStage};
 use super::state::{Settings, Stage};
 use crate::model::{ConversationId, Message, RequestCache, ToolCall, ToolChoice, ToolMessage, Usage};
-use crate::run::{InnerRun, Run, RunId, RunRevision};
+use crate::run::{Handover, InnerRun, Run, RunId, RunRevision};
 use crate::tool::timing::micros;
 use crate::tool::{ExecutionMetadata, ToolError, ToolErrorKind, ToolExecution, ToolOutput};
 
@@ -51,6 +51,8 @@ struct State<'a> {
     undo_executions: &'a [ToolExecution],
     #[serde(rename = "agents", skip_serializing_if = "<[_]>::is_empty")]
     inner_runs: &'a [InnerRun],
+    #[serde(rename = "handed_over", skip_serializing_if = "<[_]>::is_empty")]
+    handovers: &'a [Handover],
     stage: &'a Stage,
 }
 
@@ -117,6 +119,7 @@ impl Serialize for Run {
             calls: self.tool_executions.iter().map(SavedExecution::new).collect(),
             undo_executions: &self.undo_executions,
             inner_runs: &self.inner_runs,
+            handovers: &self.handovers,
             stage: &self.stage,
         };
         state.serialize(serializer)
@@ -150,6 +153,8 @@ struct AnyState {
     undo_executions: Vec<ToolExecution>,
     #[serde(rename = "agents", default)]
     inner_runs: Vec<InnerRun>,
+    #[serde(rename = "handed_over", default)]
+    handovers: Vec<Handover>,
     stage: Option<SavedStage>,
     revision: Option<RunRevision>,
     #[serde(rename = "saving")]
@@ -191,6 +196,7 @@ impl AnyState {
             tool_executions,
             undo_executions: self.undo_executions,
             inner_runs: self.inner_runs,
+            handovers: self.handovers,
             stage: Stage::Asking,
             stored: StoredState { confirmed: self.revision, in_doubt: self.unconfirmed_revision },
             cache: RequestCache::default(),

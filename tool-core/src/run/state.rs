@@ -13,7 +13,7 @@ use crate::model::{
     ConversationId, FinishReason, Message, ModelOptions, RequestCache, ResponseFormat, ToolCall, ToolChoice,
     Usage,
 };
-use crate::run::{ErrorPolicies, ErrorPolicy, InnerRun, RunId, RunLimits, StopReason};
+use crate::run::{ErrorPolicies, ErrorPolicy, Handover, InnerRun, RunId, RunLimits, StopReason};
 use crate::tool::{ToolErrorKind, ToolExecution};
 
 #[doc = include_str!("../../docs/run.md")]
@@ -36,6 +36,7 @@ pub struct Run {
     pub(super) undo_executions: Vec<ToolExecution>,
     /// The runs of the agents that the calls of finished turns asked, in the order of the calls.
     pub(super) inner_runs: Vec<InnerRun>,
+    pub(super) handovers: Vec<Handover>,
     pub(super) stage: Stage,
     pub(super) stored: StoredState,
     /// Lets a provider reuse its encoding of messages already sent, which never change.
@@ -111,6 +112,7 @@ impl Run {
             tool_executions: Vec::new(),
             undo_executions: Vec::new(),
             inner_runs: Vec::new(),
+            handovers: Vec::new(),
             stage: Stage::Asking,
             stored: StoredState::default(),
             cache: RequestCache::default(),

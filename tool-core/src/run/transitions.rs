@@ -99,7 +99,11 @@ impl Run {
         }
         let ChatResponse { mut message, finish_reason, usage, .. } = response;
         self.turns = self.turns.saturating_add(1);
-        self.usage += usage.unwrap_or_default();
+        let usage = usage.unwrap_or_default();
+        self.usage += usage;
+        if let Some(handover) = self.handovers.last_mut() {
+            handover.usage += usage;
+        }
         message.tool_calls = super::normalize::normalize_calls(std::mem::take(&mut message.tool_calls));
         let known = self.assign_call_ids(&mut message);
         let calls = message.tool_calls.len();
@@ -225,6 +229,8 @@ impl Run {
         {
             let turn = std::mem::take(turn);
             let answer = turn.answer_positions();
+            let handover =
+                turn.handover().and_then(|position| Some(self.calls().get(position)?.name.clone()));
             let first = self.messages.len();
             self.append_results(turn, "the run had ended");
             if answer.is_empty() {
@@ -235,7 +241,10 @@ impl Run {
                 }
             }
             self.stage = match &*answer {
-                [] => Stage::Asking,
+                [] => {
+                    handover.into_iter().for_each(|agent| self.record_handover(agent));
+                    Stage::Asking
+                }
                 positions => Stage::Returned(positions.iter().map(|position| first + position).collect()),
             };
         }

@@ -88,6 +88,11 @@ impl Run {
         self.inner_runs.iter().position(is_of_call).filter(|_| !is_undoable_by_tool(execution))
     }
 
+    /// Returns the position of the execution that the next call undoes.
+    pub(super) fn undone_position(&self) -> Option<usize> {
+        self.undoing().map(|undoing| undoing.position)
+    }
+
     /// Returns `true` if the next call is undone by the agent that it asked.
     pub(crate) fn is_undoing_inner_run(&self) -> bool {
         self.next_undo_call().is_some_and(|undo| self.undone_inner_run(&undo.id).is_some())

@@ -54,6 +54,7 @@ impl AgentBuilder {
             execute_calls_if: None,
             approver: None,
             undo_tools: ToolSet::default(),
+            hand_overs: Vec::new(),
             bound_undo_tools: UndoTools::default(),
             hooks: Vec::new(),
             before_turn: None,

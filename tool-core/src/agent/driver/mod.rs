@@ -19,7 +19,7 @@ use super::executor::Ending;
 use super::run_tools::RunTools;
 use super::trace::RunTrace;
 use super::turn::Changes;
-use crate::agent::{Approver, Event};
+use crate::agent::{Agent, Approver, Event};
 use crate::content::Content;
 use crate::memory::OpenConversation;
 use crate::model::{ChatResponse, ToolCall};
@@ -84,28 +84,32 @@ use crate::toolset::ToolSet;
 /// Dropping the driver cancels the work in flight.
 #[must_use = "no request is sent until it is driven"]
 pub struct RunDriver {
-    run: Run,
-    tools: RunTools,
-    emitter: EventEmitter,
+    pub(super) run: Run,
+    pub(super) tools: RunTools,
+    /// The tools of the agents before those that the run was handed over to.
+    pub(super) earlier_tools: Vec<RunTools>,
+    /// The agent that was asked, with the stores of the run.
+    origin: Agent,
+    pub(super) emitter: EventEmitter,
     trace: RunTrace,
     /// Cancelled when the run is no longer awaited; parent of the tokens of the calls.
     cancellation: CancellationToken,
     /// The token of the question, which cancels the run.
     external_cancellation: Option<CancellationToken>,
     cancel_on_drop: Option<DropGuard>,
-    approver: Option<Arc<dyn Approver>>,
-    execute_calls_if: Option<Arc<ExecuteCallsIf>>,
+    pub(super) approver: Option<Arc<dyn Approver>>,
+    pub(super) execute_calls_if: Option<Arc<ExecuteCallsIf>>,
     /// Running unless the run awaits approval.
     clock: Option<Instant>,
     /// The turn of the last `TurnStarted` event.
     announced_turn: u32,
-    offer: Offer,
+    pub(super) offer: Offer,
     /// The open conversation, until the run has ended.
     conversation: Option<OpenConversation>,
     /// The attempts of calls that the caller has started and not executed yet.
     started_calls: Vec<(String, Attempt)>,
     /// The run differs from its stored state.
-    has_unsaved_changes: bool,
+    pub(super) has_unsaved_changes: bool,
     place: Place,
 }
 
@@ -126,7 +130,7 @@ impl Place {
 
 /// The tools and options of a turn.
 #[derive(Default)]
-struct Offer {
+pub(super) struct Offer {
     /// The tools that the model is offered, in which its calls are looked up.
     tools: ToolSet,
     /// The changes of a hook to this turn.
@@ -150,7 +154,9 @@ impl RunDriver {
             announced_turn: 0,
             run,
             trace: RunTrace::new(tools.agent().0.trace),
+            origin: tools.agent().clone(),
             tools,
+            earlier_tools: Vec::new(),
             emitter,
             cancel_on_drop: Some(cancellation.clone().drop_guard()),
             cancellation,
@@ -195,6 +201,13 @@ impl RunDriver {
         self.run
     }
 
+    /// Returns the agent that the next step belongs to: the one that was asked, or one that the run was
+    /// [handed over](crate::agent::AgentBuilder::hand_over_to) to.
+    #[must_use]
+    pub fn agent(&self) -> &Agent {
+        self.tools.agent()
+    }
+
     /// Returns the context of the tools, with the values of the agent and of the question.
     #[must_use]
     pub fn context(&self) -> &ToolContext {
@@ -217,7 +230,7 @@ impl RunDriver {
         if let Err(kind) = span.instrument(self.prepare()).await {
             return Err(self.error(kind));
         }
-        let step = next_step(&mut self.run, &self.offer, self.tools.undo());
+        let step = next_step(&mut self.run, &self.offer, &self.tools, &self.earlier_tools);
         if let Step::CallModel(request) = &step {
             self.trace.enter_chat(self.tools.agent(), request, false);
         }
@@ -301,6 +314,10 @@ impl RunDriver {
             Err(kind) => return Err(self.error(kind)),
         };
         self.emit_all(event).await;
+        match self.follow_handovers() {
+            Ok(events) => self.emit_all(events).await,
+            Err(kind) => return Err(self.error(kind)),
+        }
         Ok(())
     }
 

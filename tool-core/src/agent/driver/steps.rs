@@ -15,10 +15,10 @@ use super::{Offer, Place};
 use crate::agent::delegation::{Delegation, InnerState, InnerStates};
 use crate::agent::emitter::EventEmitter;
 use crate::agent::executor::{CallExecutor, Ending};
+use crate::agent::run_tools::RunTools;
 use crate::agent::turn::Changes;
-use crate::agent::undo_tools::UndoTools;
 use crate::agent::{Approver, Event, RunDriver, Turn};
-use crate::model::{ChatModel, ChatRequest, ChatResponse, Delta, Message, ModelError, ToolCall};
+use crate::model::{ChatModel, ChatRequest, ChatResponse, Delta, Message, ModelError, ToolCall, ToolPolicy};
 use crate::run::{Approval, Run, RunErrorKind, Step};
 use crate::tool::{Attempt, ToolExecution};
 
@@ -32,7 +32,7 @@ impl RunDriver {
     async fn take_step_in_span(&mut self) -> Result<bool, RunErrorKind> {
         self.prepare().await?;
         let time_left = self.time_left();
-        match next_step(&mut self.run, &self.offer, self.tools.undo()) {
+        match next_step(&mut self.run, &self.offer, &self.tools, &self.earlier_tools) {
             Step::CallModel(request) => {
                 let model = &*self.tools.agent().0.model;
                 let is_streamed = self.emitter.streams_replies();
@@ -77,6 +77,8 @@ impl RunDriver {
         }
         self.load_history().await?;
         loop {
+            let events = self.follow_handovers()?;
+            self.emit_all(events).await;
             // Calls are looked up in exactly the set that the model was offered.
             if self.run.is_asking() || !self.offer.is_resolved {
                 let (cancellation, time_left) = (self.external_cancellation.clone(), self.time_left());
@@ -230,8 +232,8 @@ impl RunDriver {
 
     /// Applies the policies of the tools to the open calls.
     fn settle(&mut self) {
-        let undo = self.tools.undo();
-        self.run.settle(self.offer.tools.definitions(), |name| undo.policy(name));
+        let (tools, earlier) = (&self.tools, &self.earlier_tools);
+        self.run.settle(self.offer.tools.definitions(), |name| undo_policy(tools, earlier, name));
     }
 
     /// Asks the agent's predicate which calls need approval, and binds these approvals to the definitions.
@@ -400,17 +402,26 @@ impl RunDriver {
             self.cancel_on_drop = Some(self.cancellation.clone().drop_guard());
         }
         let agent = self.tools.agent();
+        // The agent that executed a call undoes it.
+        let undoing = self.run.handovers_before_undone().and_then(|before| self.earlier_tools.get(before));
+        let tools_of_agent = undoing.unwrap_or(&self.tools);
         let tools = match self.run.next_undo_call() {
-            Some(_) if self.run.is_undoing_inner_run() => self.offer.tools.clone(),
+            Some(_) if self.run.is_undoing_inner_run() => match undoing {
+                Some(earlier) => earlier.last_resolved(),
+                None => self.offer.tools.clone(),
+            },
             // The arguments are those of the undone call; the tool that undoes it may take only some of them.
-            Some(undo) => {
-                self.tools.undo().set_with(&undo.name).cloned().unwrap_or_default().ignore_unknown_arguments()
-            }
+            Some(undo) => tools_of_agent
+                .undo()
+                .set_with(&undo.name)
+                .cloned()
+                .unwrap_or_default()
+                .ignore_unknown_arguments(),
             None => self.offer.tools.clone(),
         };
         CallExecutor {
             tools,
-            context: self.tools.context().clone(),
+            context: tools_of_agent.context().clone(),
             emitter: self.emitter.clone(),
             trace: self.trace.call_trace(),
             cancellation: self.cancellation.clone(),
@@ -434,6 +445,11 @@ impl RunDriver {
             self.emitter.emit(|| event).await;
         }
     }
+}
+
+/// Returns the policy of the tool with this name that undoes calls of one of the agents.
+fn undo_policy(tools: &RunTools, earlier: &[RunTools], name: &str) -> Option<ToolPolicy> {
+    earlier.iter().chain([tools]).find_map(|one| one.undo().policy(name))
 }
 
 /// Progress of the calls of a turn.
@@ -462,8 +478,14 @@ fn confirm(stored: oneshot::Sender<()>) {
 }
 
 /// Returns the run's next step, with the changes of a hook to the turn.
-pub(super) fn next_step<'a>(run: &'a mut Run, offer: &'a Offer, undo: &UndoTools) -> Step<'a> {
-    let step = run.next_with_undo_tools(offer.tools.definitions(), |name| undo.policy(name));
+pub(super) fn next_step<'a>(
+    run: &'a mut Run,
+    offer: &'a Offer,
+    tools: &RunTools,
+    earlier: &[RunTools],
+) -> Step<'a> {
+    let undo_policy = |name: &str| undo_policy(tools, earlier, name);
+    let step = run.next_with_undo_tools(offer.tools.definitions(), undo_policy);
     match (step, &offer.changes) {
         (Step::CallModel(request), Some(Changes { options, tool_choice, messages })) => {
             let request = request.with_options(options.clone()).with_tool_choice(tool_choice.clone());

@@ -9,7 +9,7 @@ use crate::run::RunErrorKind;
 impl RunDriver {
     /// Waits for the conversation, if the agent has a memory, and inserts its messages before the question.
     pub(super) async fn load_history(&mut self) -> Result<(), RunErrorKind> {
-        let agent = self.tools.agent().clone();
+        let agent = self.origin.clone();
         let Some(memory) = agent.0.memory.as_ref().filter(|_| self.place.has_conversation()) else {
             return Ok(());
         };
@@ -34,7 +34,7 @@ impl RunDriver {
     pub(in crate::agent) async fn commit(&mut self) -> Result<(), RunErrorKind> {
         // A copy that is outdated must not remove the run that another one continues.
         self.store_run().await?;
-        let agent = self.tools.agent().clone();
+        let agent = self.origin.clone();
         let memory = agent.0.memory.as_ref().filter(|_| self.place.has_conversation());
         let (Some(memory), Some(id)) = (memory, self.run.conversation()) else {
             return self.remove_stored_run().await;
@@ -59,7 +59,7 @@ impl RunDriver {
                 delegation.store(&self.run, *has_own_limits).await?;
             }
         } else if self.has_unsaved_changes
-            && let Some(store) = &self.tools.agent().0.run_store
+            && let Some(store) = &self.origin.0.run_store
         {
             let id = self.run.id().clone();
             let saved = store.save_run(id.as_str(), &mut self.run).await;
@@ -74,7 +74,7 @@ impl RunDriver {
 
     /// Removes the run from the store if it is done.
     async fn remove_stored_run(&mut self) -> Result<(), RunErrorKind> {
-        match &self.tools.agent().0.run_store {
+        match &self.origin.0.run_store {
             Some(store) if self.run.is_done() && matches!(self.place, Place::Outermost) => {
                 store.remove_run(self.run.id().as_str()).await.map_err(RunErrorKind::Store)
             }
