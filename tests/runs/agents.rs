@@ -476,6 +476,17 @@ async fn the_time_of_inner_runs_counts() {
     let limit = Duration::from_millis(30);
     let error = alike(|| desk(waiting()).max_time(limit)).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTime(_))), "{error}");
+    let late = || {
+        #[tool("Waits longer than the outer run may")]
+        async fn wait() {
+            tokio::time::sleep(Duration::from_millis(400)).await;
+        }
+        let agent = Agent::builder(Replies(&[&[("wait", "{}")]], "")).tools(tools![wait]).build().unwrap();
+        let tool = agent.as_tool("billing", "Answers").own_limits(RunLimits::new());
+        Agent::builder(Replies(&[&[("billing", QUESTION)]], "In time.")).tool(tool)
+    };
+    let answer = alike(|| late().max_time(Duration::from_millis(350))).await.unwrap();
+    assert_eq!(answer.text(), "In time.");
     let answer = alike(|| desk(waiting().max_time(limit))).await.unwrap();
     assert_eq!(answer.messages()[2].text(), "the agent gave no answer: it reached one of its limits");
     let answer = alike(|| desk(waiting()).call_timeout(limit)).await.unwrap();

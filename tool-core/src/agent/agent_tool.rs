@@ -83,7 +83,6 @@ impl Agent {
     ///   [`Answer::inner_runs`](crate::Answer::inner_runs) has the messages, executions and tokens.
     ///
     /// Outside a run, for example over another protocol, a call drives the inner run to its end and fails if it has to wait.
-    #[must_use]
     pub fn as_tool(&self, name: impl Into<String>, description: impl Into<String>) -> AgentTool {
         let tool = AgentTool {
             definition: Plain::definition(name.into()).with_description(description),
@@ -151,7 +150,7 @@ impl AgentTool {
     }
 
     /// Sets the limits of each inner run, in place of the agent's. Its tokens and calls do not count for the limits of the outer
-    /// run. The outer run's limit of time still holds, because it waits for the answer.
+    /// run, and its time only while other calls are in flight.
     pub fn own_limits(mut self, limits: RunLimits) -> Self {
         (self.limits, self.has_own_limits) = (limits, true);
         self

@@ -34,7 +34,7 @@ pub(super) struct Delegation {
 /// The state of an inner run, to be stored as a part of the outer one.
 pub(super) struct InnerState {
     pub(super) call_id: String,
-    pub(super) run: InnerRun,
+    pub(super) run: Box<InnerRun>,
     pub(super) stored: oneshot::Sender<()>,
 }
 
@@ -85,7 +85,7 @@ impl Delegation {
         let ToolCall { id, name, .. } = &self.call;
         let run = InnerRun::new(id.clone(), name.clone(), has_own_limits, run.clone());
         let (stored, is_stored) = oneshot::channel();
-        let state = InnerState { call_id: id.clone(), run, stored };
+        let state = InnerState { call_id: id.clone(), run: Box::new(run), stored };
         // Fails only for a call that outlives its driver, which another process may have replaced.
         self.states.clone().send(state).await.map_err(|_| RunErrorKind::Conflict)?;
         is_stored.await.map_err(|_| RunErrorKind::Conflict)

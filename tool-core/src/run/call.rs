@@ -131,6 +131,11 @@ impl CallRecord {
             && !self.inner.as_ref().is_some_and(|inner| inner.run().is_blocked())
     }
 
+    /// Returns `true` if the call is in flight.
+    pub(super) fn is_running(&self) -> bool {
+        matches!(self.state, CallState::Running { .. }) && self.is_ready()
+    }
+
     /// Returns the run of the agent that the call asked, if the call is open.
     pub(super) fn open_inner(&self) -> Option<&InnerRun> {
         self.inner.as_deref().filter(|_| self.is_open())

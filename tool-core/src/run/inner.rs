@@ -174,14 +174,14 @@ impl Run {
     /// # Errors
     ///
     /// Fails if no such call is open.
-    pub(crate) fn record_inner_run(&mut self, call_id: &str, inner: InnerRun) -> Result<(), StepError> {
+    pub(crate) fn record_inner_run(&mut self, call_id: &str, inner: Box<InnerRun>) -> Result<(), StepError> {
         if let Some(position) = self.undone_inner_run(call_id) {
             let present = &mut self.inner_runs[position];
             present.run = inner.run;
             present.update_awaiting();
             return Ok(());
         }
-        self.open_record(call_id)?.inner = Some(Box::new(inner));
+        self.open_record(call_id)?.inner = Some(inner);
         if let Some(reason) = self.exceeded_limit() {
             self.stop(reason);
         }
@@ -207,6 +207,15 @@ impl Run {
         }
         let limit = limits.max_total_tokens.filter(|limit| self.counted_usage().total_tokens > *limit);
         limit.map(StopReason::MaxTotalTokens)
+    }
+
+    /// Returns `true` if the only calls in flight ask agents whose runs have limits of their own. Their time does not count.
+    pub(crate) fn waits_only_for_own_limits(&self) -> bool {
+        let mut running =
+            self.calls_with_records().map(|(_, record)| record).filter(|record| record.is_running());
+        let has_own_limits =
+            |record: &CallRecord| record.inner.as_ref().is_some_and(|inner| inner.has_own_limits);
+        running.next().is_some_and(has_own_limits) && running.all(has_own_limits)
     }
 
     /// Returns the runs that count for the limits of this one.

@@ -10,7 +10,7 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use tokio_util::sync::CancellationToken;
 
-use super::interruption::run_until_interrupted;
+use super::interruption::{Interruption, run_until_interrupted};
 use super::{Offer, Place};
 use crate::agent::delegation::{Delegation, InnerState, InnerStates};
 use crate::agent::emitter::EventEmitter;
@@ -271,30 +271,29 @@ impl RunDriver {
             }
             // The outcome is stored before its event, because a hook can panic and a reader of the stream can stop.
             self.store_run().await?;
-            stored.take().map(confirm);
+            stored.take().into_iter().for_each(confirm);
             self.emit_all(event.take()).await;
-            let ending =
-                match self.run_until_interrupted(next_progress(&mut running, &mut inner_states)).await {
-                    Ok(Progress::Ended(ending)) => ending,
-                    Ok(Progress::InnerState(state)) => {
-                        stored = self.record_inner_state(state)?;
-                        if stored.is_some() {
-                            continue;
-                        }
-                        // The outer run has reached one of its limits.
-                        drop(running);
-                        self.store_run().await?;
-                        self.emit_interrupted(&running_ids).await;
-                        return Ok(());
+            let ending = match self.next_progress(&mut running, &mut inner_states).await {
+                Ok(Progress::Ended(ending)) => ending,
+                Ok(Progress::InnerState(state)) => {
+                    stored = self.record_inner_state(state)?;
+                    if stored.is_some() {
+                        continue;
                     }
-                    Ok(Progress::Done) => return failure.map_or(Ok(()), Err),
-                    Err(interruption) => {
-                        self.interrupt(&interruption);
-                        drop(running);
-                        self.emit_interrupted(&running_ids).await;
-                        return Ok(());
-                    }
-                };
+                    // The outer run has reached one of its limits.
+                    drop(running);
+                    self.store_run().await?;
+                    self.emit_interrupted(&running_ids).await;
+                    return Ok(());
+                }
+                Ok(Progress::Done) => return failure.map_or(Ok(()), Err),
+                Err(interruption) => {
+                    self.interrupt(&interruption);
+                    drop(running);
+                    self.emit_interrupted(&running_ids).await;
+                    return Ok(());
+                }
+            };
             running_ids.retain(|id| id != ending.call_id());
             let execution = match ending {
                 Ending::Executed(execution) => execution,
@@ -331,7 +330,7 @@ impl RunDriver {
         let delegation = self.delegation(&call, &states, executor.timeout);
         let mut running = FuturesUnordered::from_iter([executor.execute(call, attempt, delegation).boxed()]);
         loop {
-            match self.run_until_interrupted(next_progress(&mut running, &mut inner_states)).await {
+            match self.next_progress(&mut running, &mut inner_states).await {
                 Ok(Progress::Ended(ending)) => return Ok(Some(ending)),
                 Ok(Progress::Done) => return Ok(None),
                 Ok(Progress::InnerState(state)) => {
@@ -345,6 +344,22 @@ impl RunDriver {
                 }
             }
         }
+    }
+
+    /// Waits for the calls of a turn. The time of agents with limits of their own does not count.
+    async fn next_progress(
+        &mut self,
+        running: &mut FuturesUnordered<BoxFuture<'_, Ending>>,
+        inner_states: &mut InnerStates,
+    ) -> Result<Progress, Interruption> {
+        if !self.run.waits_only_for_own_limits() {
+            return self.run_until_interrupted(next_progress(running, inner_states)).await;
+        }
+        self.update_elapsed();
+        let cancellation = self.external_cancellation.as_ref().filter(|_| !self.run.is_undoing());
+        let progress = run_until_interrupted(next_progress(running, inner_states), cancellation, None).await;
+        self.clock = Some(Instant::now());
+        progress
     }
 
     /// Makes the state of an inner run part of this one. Returns `None` if that ended this run.
