@@ -167,6 +167,12 @@ impl ChatModel for Replies {
 #[derive(Clone, Default)]
 struct EveryState(Arc<Mutex<Vec<String>>>);
 
+impl EveryState {
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+}
+
 impl RunStore for EveryState {
     fn replace_run<'a>(
         &'a self,
@@ -272,7 +278,7 @@ async fn a_run_with_two_levels_of_agents_continues_from_each_stored_state() {
     let signed = all_effects.iter().position(|effect| effect == "sign call_0_1");
     assert!(signed.is_some() && all_effects.len() == 6, "{all_effects:?}");
     assert_eq!(expected.usage().total_tokens, 80);
-    let states = states.0.lock().unwrap().clone();
+    let states = states.take();
     // Each step of each level is stored.
     assert!(states.len() > 20, "{}", states.len());
     for state in states {
@@ -329,7 +335,7 @@ async fn an_undo_of_two_levels_continues_from_each_stored_state() {
         .await
         .unwrap_err();
     effects.take();
-    for state in states.0.lock().unwrap().clone() {
+    for state in states.take() {
         let mut error =
             agent().build().unwrap().resume(serde_json::from_str(&state).unwrap()).await.unwrap_err();
         if matches!(error.kind(), RunErrorKind::ApprovalNeeded) {
@@ -899,7 +905,7 @@ async fn a_handed_over_run_continues_from_each_stored_state_and_is_undone_by_bot
     let agent = build(false).run_store(states.clone()).build().unwrap();
     let expected = await_it(&agent, "Go", |_| Approval::Approve).await.unwrap();
     assert_eq!((expected.text(), effects.take().len()), ("It is paid.", 3));
-    for state in std::mem::take(&mut *states.0.lock().unwrap()) {
+    for state in states.take() {
         let mut run: Run = serde_json::from_str(&state).unwrap();
         run.resolve_all_approvals(&Approval::Approve);
         let mut outcome = build(false).build().unwrap().resume(run).await;
@@ -922,7 +928,7 @@ async fn a_handed_over_run_continues_from_each_stored_state_and_is_undone_by_bot
     assert_eq!(effects.take(), [once; 3].concat());
     let agent = build(true).run_store(states.clone()).build().unwrap();
     agent.ask("Go").await.unwrap_err();
-    for state in std::mem::take(&mut *states.0.lock().unwrap()) {
+    for state in states.take() {
         let run: Run = serde_json::from_str(&state).unwrap();
         effects.take();
         let error = build(true).build().unwrap().resume(run).await.unwrap_err();
@@ -959,4 +965,44 @@ async fn an_inner_run_can_be_handed_over() {
     assert_eq!(answer.messages()[2].text(), "Refunded.");
     let parts: Vec<_> = answer.usage_by_agent().into_iter().map(|(agent, _)| agent).collect();
     assert_eq!(parts, ["", "billing", "billing/refunds"]);
+}
+
+#[tokio::test]
+async fn a_call_that_is_retried_asks_the_agent_again() {
+    let mut policy = tool_core::model::ToolPolicy::default();
+    policy.attempts = 2;
+    let effects = Effects::default();
+    let inner = || {
+        ScriptedModel::new()
+            .calls("book_room", ROME)
+            .calls("close", "{}")
+            .calls("book_room", OSLO)
+            .says("Booked.")
+    };
+    let build = || {
+        let hotels = Agent::builder(inner())
+            .tools(tools![book_room, close])
+            .undo_tools(tools![cancel_room])
+            .context(effects.clone());
+        let tool = hotels.build().unwrap().as_tool("hotels", "Books").with_policy(policy);
+        Agent::builder(Replies(&[&[("hotels", HOTELS)]], "Enjoy.")).tool(tool)
+    };
+    let answer = alike(build).await.unwrap();
+    assert_eq!((answer.messages()[2].text(), answer.tool_executions()[0].attempts()), ("Booked.".into(), 2));
+    assert_eq!(answer.inner_runs().len(), 2);
+    assert_eq!(
+        effects.take(),
+        [["book Rome call_1_0", "cancel Rome undo_call_1_0", "book Oslo call_3_0"]; 3].concat()
+    );
+}
+
+#[tokio::test]
+async fn a_message_of_the_user_denies_nested_calls_that_wait() {
+    let agent = desk(asks(), billing(refunds())).build().unwrap();
+    let mut run = agent.ask("Refund it").await.unwrap_err().into_run();
+    run.push_user_message("Never mind").unwrap();
+    let answer = agent.resume(restored(run)).await.unwrap();
+    let denied = "the call was denied: the user sent another message instead";
+    assert_eq!(answer.inner_runs()[0].run().messages()[5].text(), denied);
+    assert_eq!(answer.messages()[3].text(), "Never mind");
 }

@@ -82,7 +82,8 @@ impl Agent {
     /// - **Events** of the agent are [`Event::Agent`](crate::Event::Agent) of the outer run.
     ///   [`Answer::inner_runs`](crate::Answer::inner_runs) has the messages, executions and tokens.
     ///
-    /// Outside a run, for example over another protocol, a call drives the inner run to its end and fails if it has to wait.
+    /// Outside a run, for example over another protocol or if a caller executes the calls of a [`Run`](crate::run::Run) without a
+    /// [`RunDriver`], a call drives the inner run to its end and fails if it has to wait.
     pub fn as_tool(&self, name: impl Into<String>, description: impl Into<String>) -> AgentTool {
         let tool = AgentTool {
             definition: Plain::definition(name.into()).with_description(description),
@@ -225,7 +226,7 @@ impl AgentTool {
 
     /// Asks the agent, or continues its run.
     async fn answer(&self, question: String, context: &ToolContext) -> Result<ToolOutput, ToolError> {
-        let delegation = context.delegation::<Delegation>();
+        let delegation = context.delegation::<Delegation>().filter(|delegation| delegation.claim());
         let continued = delegation.as_ref().and_then(|delegation| delegation.take_continued());
         if continued.is_none() && delegation.as_ref().is_some_and(|delegation| delegation.levels == 0) {
             return Err(ToolError::failed("agents are nested too deeply here; answer without this one"));

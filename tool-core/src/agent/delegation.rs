@@ -65,9 +65,13 @@ impl Delegation {
         }
     }
 
+    /// Claims the connection for an agent. Returns `false` if the call has asked one before, because it can continue only one run.
+    pub(super) fn claim(&self) -> bool {
+        !self.is_used.swap(true, Ordering::Relaxed)
+    }
+
     /// Takes the run that the call continues; `None` if it starts a new one.
     pub(super) fn take_continued(&self) -> Option<Run> {
-        self.is_used.store(true, Ordering::Relaxed);
         lock(&self.continued).take()
     }
 

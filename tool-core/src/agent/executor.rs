@@ -60,7 +60,7 @@ impl CallExecutor {
         let is_continued = delegation.continues() && !delegation.is_undo;
         let number = attempt.number;
         // Without a tokio runtime, whose timers must be enabled, a retry does not wait.
-        if number > 1 && tokio::runtime::Handle::try_current().is_ok() {
+        if number > 1 && !is_continued && tokio::runtime::Handle::try_current().is_ok() {
             tokio::time::sleep(attempt.delay()).await;
         }
         if !is_continued {
