@@ -4,15 +4,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tests::support::ways::{alike, await_it, in_all_ways, restored};
-use tool_core::agent::AgentBuilder;
+use tool_core::agent::{AgentBuilder, AgentTool};
 use tool_core::memory::{InMemoryStore, RunStore, SaveOutcome, StoreFuture};
 use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ModelFuture, Usage};
 use tool_core::run::{Run, RunLimits, RunRevision, StopReason};
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::{IdempotencyKey, ToolExecution, Undone};
+use tool_core::tool::{IdempotencyKey, ToolExecution, ToolFuture, Undone};
 use tool_core::{
-    Agent, Answer, Approval, ChatMemory, ChatModel, Event, Message, RunErrorKind, ToolCall, ToolError, tool,
-    tools,
+    Agent, Answer, Approval, ChatMemory, ChatModel, Event, Message, RunErrorKind, Tool, ToolCall, ToolError,
+    tool, tools,
 };
 
 #[tool("Finds an invoice")]
@@ -1005,4 +1005,27 @@ async fn a_message_of_the_user_denies_nested_calls_that_wait() {
     let denied = "the call was denied: the user sent another message instead";
     assert_eq!(answer.inner_runs()[0].run().messages()[5].text(), denied);
     assert_eq!(answer.messages()[3].text(), "Never mind");
+}
+
+#[tokio::test]
+async fn a_tool_that_asks_an_agent_twice_in_one_call_continues_only_one_run() {
+    struct Twice(AgentTool);
+    impl Tool for Twice {
+        fn definition(&self) -> &tool_core::model::ToolDefinition {
+            self.0.definition()
+        }
+
+        fn call<'a>(&'a self, arguments: &'a str, context: &'a tool_core::ToolContext) -> ToolFuture<'a> {
+            ToolFuture::boxed(async move {
+                let first = self.0.call(arguments, context).await?;
+                let second = self.0.call(arguments, context).await?;
+                Ok(format!("{first}, {second}").into())
+            })
+        }
+    }
+    let inner = || billing(ScriptedModel::new().says("one").says("two")).build().unwrap();
+    let build = || Agent::builder(asks()).tool(Twice(inner().as_tool("billing", "Answers")));
+    let answer = alike(build).await.unwrap();
+    assert_eq!(answer.messages()[2].text(), "one, two");
+    assert_eq!(answer.inner_runs()[0].run().messages().last().unwrap().text(), "one");
 }
