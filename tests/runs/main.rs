@@ -1,5 +1,6 @@
 //! Runs: the loop and its policies, approvals, memory, stored states, and what happens when a run is interrupted.
 
+mod agents;
 mod approving;
 mod breaking;
 mod contending;

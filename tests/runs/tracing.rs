@@ -11,7 +11,9 @@ use tool_core::model::{ChatRequest, ModelFuture, Usage};
 use tool_core::run::{ErrorPolicy, Step};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::ToolErrorKind;
-use tool_core::{Agent, Answer, CancellationToken, ChatModel, ModelOptions, RunError, tool, tools};
+use tool_core::{
+    Agent, Answer, CancellationToken, ChatModel, ModelOptions, RunError, RunErrorKind, tool, tools,
+};
 use tool_offline::OfflineModel;
 use tool_openai::OpenAi;
 use tracing::field::{Field, Visit};
@@ -676,7 +678,8 @@ fn a_blocking_tool_is_below_its_call_in_its_own_thread() {
     let trees: Vec<_> = (0..10).map(|_| tree()).collect();
     assert!(trees.iter().any(|tree| tree.iter().filter(|line| *line == step).count() == 1), "{trees:?}");
     let elsewhere = |line: &String| line.ends_with("step") && line != step;
-    assert!(!trees.iter().flatten().any(elsewhere), "{trees:?}");
+    let heard = trees.iter().filter(|tree| tree.first().is_some_and(|line| line == "invoke_agent clerk"));
+    assert!(!heard.flatten().any(elsewhere), "{trees:?}");
 }
 
 #[tokio::test]
@@ -727,4 +730,51 @@ async fn debug_events_report_a_failed_request() {
     assert!(matches!(error.kind(), tool_core::RunErrorKind::Model(_)), "{error}");
     let expected = [r#"chat: request messages=2 tools=5"#, r#"chat: response error="model""#];
     assert_eq!(*events.0.lock().unwrap(), expected);
+}
+
+#[tokio::test]
+async fn the_spans_of_an_agent_are_inside_of_the_call_that_asked_it() {
+    let spans = Spans::default();
+    let _guard = spans.listen();
+    let inner = ScriptedModel::new().calls("look_up", r#"{"word": "a", "milliseconds": 0}"#).says("b");
+    let inner = Agent::builder(inner).name("billing").tools(tools![look_up]).build().unwrap();
+    let outer = ScriptedModel::new().calls("ask_billing", r#"{"question": "a"}"#).says("c");
+    let outer =
+        Agent::builder(outer).name("desk").tool(inner.as_tool("ask_billing", "Answers")).build().unwrap();
+    outer.ask("What?").await.unwrap();
+    let call = "invoke_agent desk > turn > execute_tool ask_billing";
+    let inner = format!("{call} > invoke_agent billing");
+    let expected = [
+        "invoke_agent desk".to_owned(),
+        "invoke_agent desk > turn".to_owned(),
+        "invoke_agent desk > turn > chat".to_owned(),
+        call.to_owned(),
+        inner.clone(),
+        format!("{inner} > turn"),
+        format!("{inner} > turn > chat"),
+        format!("{inner} > turn > execute_tool look_up"),
+        format!("{inner} > turn > execute_tool look_up > query"),
+        format!("{inner} > turn"),
+        format!("{inner} > turn > chat"),
+        "invoke_agent desk > turn".to_owned(),
+        "invoke_agent desk > turn > chat".to_owned(),
+    ];
+    assert_eq!(spans.tree(), expected);
+    assert_eq!(spans.all().len(), expected.len());
+}
+
+#[tokio::test]
+async fn the_span_of_a_call_that_waits_records_no_error() {
+    #[tool("Pays", needs_approval)]
+    fn pay() {}
+    let spans = Spans::default();
+    let _guard = spans.listen();
+    let inner = ScriptedModel::new().calls("pay", "{}").says("b");
+    let inner = Agent::builder(inner).tools(tools![pay]).build().unwrap();
+    let outer = ScriptedModel::new().calls("billing", r#"{"question": "a"}"#).says("c");
+    let outer = Agent::builder(outer).tool(inner.as_tool("billing", "Answers")).build().unwrap();
+    let error = outer.ask("What?").await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::ApprovalNeeded), "{error}");
+    let errors: Vec<_> = spans.tree().into_iter().filter(|line| line.contains(": ")).collect();
+    assert_eq!(errors, Vec::<String>::new());
 }

@@ -164,8 +164,9 @@ pub async fn drive_it(agent: &Agent, question: &str, decision: Decide) -> Result
 async fn drive_in_steps(agent: &Agent, question: &str, decision: Decide) -> Result<Answer, Stopped> {
     let mut run = agent.start(question);
     loop {
+        let model = run.agent().clone();
         match run.next().await? {
-            Step::CallModel(request) => match agent.model().chat(&request).await {
+            Step::CallModel(request) => match model.model().chat(&request).await {
                 Ok(response) => run.record_response(response).await?,
                 Err(error) => {
                     let error = format!("the request to the model failed: {error}");

@@ -4,6 +4,8 @@
 pub mod approval {}
 #[doc = include_str!("../docs/guide/arguments_and_errors.md")]
 pub mod arguments_and_errors {}
+#[doc = include_str!("../docs/guide/composing_agents.md")]
+pub mod composing_agents {}
 #[doc = include_str!("../docs/guide/declaring_tools.md")]
 pub mod declaring_tools {}
 #[doc = include_str!("../docs/guide/first_agent.md")]

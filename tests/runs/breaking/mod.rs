@@ -8,6 +8,7 @@ mod models;
 mod nested;
 mod stopped;
 mod tools;
+mod trees;
 use std::sync::Arc;
 
 use futures_util::FutureExt;

@@ -24,13 +24,43 @@ pub(crate) enum Variant {
     Failed,
     /// The run calls nothing and is preceded by the history.
     Talk,
+    /// The run asks another agent, whose calls take effect, too, and need approval.
+    Asks,
+    /// The run asks another agent, fails, and the calls of both are undone.
+    AsksAndFails,
 }
 
 impl Variant {
-    pub(crate) const ALL: [Self; 3] = [Self::Answered, Self::Failed, Self::Talk];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Answered, Self::Failed, Self::Talk, Self::Asks, Self::AsksAndFails];
+
+    /// Returns the number of calls that are undone at the end, of which one is that of the agent that was asked.
+    pub(crate) fn undone(self) -> usize {
+        match self {
+            Self::Answered | Self::Talk | Self::Asks => 0,
+            Self::Failed => 3,
+            Self::AsksAndFails => 2,
+        }
+    }
+
+    /// Returns the number of messages in the conversation of the agent that is asked.
+    pub(crate) fn inner_messages(self) -> usize {
+        match script(self, Level::Inner) {
+            [] => 0,
+            turns => 2 + turns.iter().map(|calls| 1 + calls.len()).sum::<usize>(),
+        }
+    }
+}
+
+/// The levels of the agents, of which the outer one asks the inner one.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Level {
+    Outer,
+    Inner,
 }
 
 pub(crate) const CONVERSATION: &str = "user-7";
+pub(crate) const INNER_CONVERSATION: &str = "user-7/team";
 pub(crate) const QUESTION: &str = "Go on";
 
 /// Returns the messages that precede the run.
@@ -145,8 +175,15 @@ async fn close(
 }
 
 /// Returns the calls of each turn.
-fn script(variant: Variant) -> &'static [&'static [(&'static str, u32)]] {
+fn script(variant: Variant, level: Level) -> &'static [&'static [(&'static str, u32)]] {
     match variant {
+        Variant::Asks if level == Level::Inner => {
+            &[&[("fetch", 11), ("charge", 12)], &[("delete", 13), ("book", 14)], &[("flaky", 15)]]
+        }
+        Variant::AsksAndFails if level == Level::Inner => &[&[("book", 14), ("fetch", 11)], &[("book", 16)]],
+        _ if level == Level::Inner => &[],
+        Variant::Asks => &[&[("note", 1), ("team", 1), ("fetch", 1)], &[("delete", 1)]],
+        Variant::AsksAndFails => &[&[("book", 1), ("note", 1)], &[("team", 1)], &[("close", 1)]],
         Variant::Answered => &[
             &[("note", 1), ("fetch", 1), ("fetch", 2)],
             &[("lock", 1), ("charge", 1), ("note", 2), ("lock", 2)],
@@ -164,6 +201,7 @@ fn script(variant: Variant) -> &'static [&'static [(&'static str, u32)]] {
 struct Model {
     world: World,
     variant: Variant,
+    level: Level,
 }
 
 impl ChatModel for Model {
@@ -176,10 +214,15 @@ impl ChatModel for Model {
             assert_eq!(messages[question].text(), QUESTION);
             let behind = &messages[question + 1..];
             let turn = behind.iter().filter(|one| one.as_assistant().is_some()).count();
-            let reply = match script(self.variant).get(turn) {
+            let prefix = if self.level == Level::Inner { "inner" } else { "call" };
+            let reply = match script(self.variant, self.level).get(turn) {
                 Some(calls) => {
                     let calls = calls.iter().enumerate().map(|(position, (name, n))| {
-                        ToolCall::new(format!("call_{turn}_{position}"), *name, format!(r#"{{"n": {n}}}"#))
+                        let arguments = match *name {
+                            "team" => format!(r#"{{"question": "{QUESTION}"}}"#),
+                            _ => format!(r#"{{"n": {n}}}"#),
+                        };
+                        ToolCall::new(format!("{prefix}_{turn}_{position}"), *name, arguments)
                     });
                     AssistantMessage::default().with_tool_calls(calls)
                 }
@@ -264,12 +307,17 @@ impl RunStore for Mortal {
 pub(crate) fn agent(variant: Variant, store: &SqliteStore, world: &World) -> Agent {
     let mortal = || Mortal { store: store.clone(), world: world.clone() };
     let (approving, watching) = (world.clone(), world.clone());
-    Agent::builder(Model { world: world.clone(), variant })
-        .instructions("Follow the instructions.")
-        .tools(tools![note, fetch, lock, charge, flaky, delete, book, close])
-        .undo_tools(tools![cancel])
+    let builder = |level: Level| {
+        Agent::builder(Model { world: world.clone(), variant, level })
+            .instructions("Follow the instructions.")
+            .tools(tools![note, fetch, lock, charge, flaky, delete, book, close])
+            .undo_tools(tools![cancel])
+            .memory(ChatMemory::new(mortal()))
+    };
+    let team = builder(Level::Inner).build().unwrap().as_tool("team", "Does the work");
+    builder(Level::Outer)
+        .tool(team.context::<World>().own_conversation())
         .context(world.clone())
-        .memory(ChatMemory::new(mortal()))
         .run_store(mortal())
         .approver(move |_: &ToolCall| {
             approving.pass_now();

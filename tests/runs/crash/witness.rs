@@ -9,7 +9,7 @@ use tool_core::model::ConversationId;
 use tool_core::{ChatMemory, Message, SqliteStore};
 
 use super::life::{Outcome, wait_for};
-use super::scenario::{CONVERSATION, Variant, history};
+use super::scenario::{CONVERSATION, INNER_CONVERSATION, Variant, history};
 use super::world::{Effect, effects};
 use tests::support::ways::assert_valid;
 
@@ -86,12 +86,23 @@ impl Witness {
             !has_all || stored.len() == history().len() + self.expected.0.messages.len(),
             "the run is stored partially"
         );
+        let inner = self.stored_inner();
+        assert!(
+            [0, self.variant.inner_messages()].contains(&inner),
+            "the inner run is stored partially: {inner}"
+        );
     }
 
     /// Returns the stored conversation.
     fn stored(&self) -> Vec<Message> {
         let memory = ChatMemory::new(self.store.clone());
         wait_for(memory.messages(&ConversationId::new(CONVERSATION))).unwrap()
+    }
+
+    /// Returns the number of messages in the stored conversation of the agent that is asked.
+    fn stored_inner(&self) -> usize {
+        let memory = ChatMemory::new(self.store.clone());
+        wait_for(memory.messages(&ConversationId::new(INNER_CONVERSATION))).unwrap().len()
     }
 
     /// Checks at the end that everything is as in an undisturbed run.
@@ -111,9 +122,12 @@ impl Witness {
         assert_eq!(stored[..history().len()], history());
         let added = &stored[history().len()..];
         match self.variant {
-            Variant::Answered | Variant::Talk => assert_same(added, &expected.messages, &effects),
-            Variant::Failed => assert_eq!(added, []),
+            Variant::Answered | Variant::Talk | Variant::Asks => {
+                assert_same(added, &expected.messages, &effects)
+            }
+            Variant::Failed | Variant::AsksAndFails => assert_eq!(added, []),
         }
+        assert_eq!(self.stored_inner(), self.variant.inner_messages());
         assert_effects(&effects, expected_effects);
     }
 }
@@ -124,7 +138,11 @@ fn recorded(state: &Value) -> Vec<String> {
     let of_turn = of_turn.into_iter().flatten().filter_map(|one| one.pointer("/outcome/call/id"));
     let over = state["calls"].as_array().into_iter().flatten().map(|one| &one["id"]);
     let undone = state["undone"].as_array().into_iter().flatten().map(|one| &one["call"]["id"]);
-    of_turn.chain(over).chain(undone).map(|id| id.as_str().unwrap().to_owned()).collect()
+    let own = of_turn.chain(over).chain(undone).map(|id| id.as_str().unwrap().to_owned());
+    let open = state.pointer("/stage/calling/calls").and_then(Value::as_array);
+    let open = open.into_iter().flatten().filter_map(|one| one.pointer("/agent/run"));
+    let ended = state["agents"].as_array().into_iter().flatten().map(|one| &one["run"]);
+    own.chain(open.chain(ended).flat_map(recorded)).collect()
 }
 
 /// Checks that the messages are equal, except that the outcome of `at_most_once` calls may be unknown.
@@ -141,6 +159,8 @@ fn assert_same(messages: &[Message], expected: &[Message], effects: &[Effect]) {
                     assert_eq!((message, times), (expected, 1));
                 }
             }
+            // Its text contains the results of the inner run, of which one may be unknown.
+            Message::Tool(result) if result.name == "team" => assert!(!result.is_error),
             Message::Assistant(reply) if reply.tool_calls.is_empty() && messages.len() > 2 => {
                 // The text contains all results.
                 let results = messages.iter().filter(|one| matches!(one, Message::Tool(_)));
@@ -159,8 +179,15 @@ fn assert_effects(effects: &[Effect], expected: &[Effect]) {
         let last = attempts.insert(&one.call_id, one.attempt).unwrap_or(0);
         assert!(one.attempt > last, "{one:?} after attempt {last}");
     }
-    let runs: HashSet<_> = effects.iter().map(|one| one.key.split('/').next()).collect();
-    assert!(runs.len() <= 1, "more than one run");
+    for level in [false, true] {
+        let of_level = effects.iter().filter(|one| one.call_id.contains("inner_") == level);
+        let runs: HashSet<_> = of_level.map(|one| one.key.split('/').next()).collect();
+        assert!(runs.len() <= 1, "more than one run");
+    }
+    for one in effects.iter().filter(|one| one.tool == "charge") {
+        let times = effects.iter().filter(|other| other.call_id == one.call_id).count();
+        assert_eq!(times, 1, "an `at_most_once` call was executed again");
+    }
     let first = |effects: &[Effect], tool: Option<&str>| {
         let mut ids: Vec<String> = Vec::new();
         for one in effects.iter().filter(|one| tool.is_none_or(|tool| one.tool == tool)) {

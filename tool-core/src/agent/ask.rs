@@ -9,6 +9,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::ExecuteCallsIf;
+use super::delegation::Delegation;
 use super::emitter::EventEmitter;
 use super::run_tools::RunTools;
 use crate::agent::{Agent, Approver, Event, EventStream, RunDriver};
@@ -58,7 +59,7 @@ impl Ask {
             tools: Ok(ToolSet::default()),
             replaces_tools: false,
             limits: None,
-            emitter: EventEmitter { hooks: agent.0.hooks.clone(), stream: None },
+            emitter: EventEmitter::with_hooks(agent.0.hooks.clone()),
             cancellation_token: None,
             approver: agent.0.approver.clone(),
             execute_calls_if: agent.0.execute_calls_if.clone(),
@@ -255,6 +256,26 @@ impl Ask {
         has_some || (has_agents && !self.replaces_tools)
     }
 
+    /// Sets the context of a run that belongs to a call of another.
+    pub(super) fn inner_context(mut self, context: ToolContext) -> Self {
+        self.context = context;
+        self
+    }
+
+    /// Starts a run that belongs to a call of another.
+    pub(super) fn start_inner(
+        mut self,
+        delegation: Option<Arc<Delegation>>,
+        has_own_limits: bool,
+        has_conversation: bool,
+        streams_text: bool,
+    ) -> RunDriver {
+        if let Some(outer) = &delegation {
+            self.emitter = self.emitter.inside(&outer.emitter, &outer.call, streams_text);
+        }
+        self.start().inside(delegation, has_own_limits, has_conversation)
+    }
+
     /// Starts the run for a caller that drives it step by step; no request is sent yet. All settings of the agent and the
     /// question apply.
     pub fn start(self) -> RunDriver {
@@ -277,11 +298,12 @@ impl Ask {
         let conversation = id(&self.context).or_else(|| run.conversation().cloned());
         let conversation = conversation.or_else(|| id(&self.agent.0.context));
         let conversation = conversation.unwrap_or_else(ConversationId::unique);
-        let context = self.context.with_defaults(&self.agent.0.context).with(conversation.clone());
+        let context = self.context.with(conversation.clone());
         let run = run.with_conversation(conversation);
         let tools = RunTools::new(self.agent, context, self.tools, self.replaces_tools);
         RunDriver::new(run, tools, self.emitter, self.cancellation_token, self.approver)
             .with_execute_calls_if(self.execute_calls_if)
+            .resumed_by_its_agent()
     }
 }
 

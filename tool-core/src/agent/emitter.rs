@@ -18,9 +18,51 @@ pub(super) type Hook = Arc<dyn Fn(&Event) + Send + Sync>;
 pub(super) struct EventEmitter {
     pub(super) hooks: Vec<Hook>,
     pub(super) stream: Option<EventSender>,
+    /// The calls that asked the agent whose events these are, the innermost first.
+    path: Vec<Speaker>,
+    /// The stream does not contain the deltas of the replies.
+    hides_replies: bool,
+}
+
+/// A call that asked an agent, and the name of its tool.
+#[derive(Clone)]
+struct Speaker {
+    agent: String,
+    call_id: String,
+}
+
+impl Speaker {
+    /// Returns the event as one of the outer run.
+    fn attribute(&self, event: Event) -> Event {
+        Event::Agent { agent: self.agent.clone(), call_id: self.call_id.clone(), event: Box::new(event) }
+    }
 }
 
 impl EventEmitter {
+    pub(super) fn with_hooks(hooks: Vec<Hook>) -> Self {
+        Self { hooks, ..Self::default() }
+    }
+
+    /// Returns this emitter as that of an agent that a call of another run asked: the listeners of that run receive its events,
+    /// too.
+    pub(super) fn inside(mut self, outer: &Self, call: &ToolCall, streams_replies: bool) -> Self {
+        let speaker = Speaker { agent: call.name.clone(), call_id: call.id.clone() };
+        if !outer.hooks.is_empty() {
+            let (speaker, hooks) = (speaker.clone(), Self::with_hooks(outer.hooks.clone()));
+            self.hooks.push(Arc::new(move |event| hooks.call_hooks(&speaker.attribute(event.clone()))));
+        }
+        self.stream = outer.stream.clone();
+        self.path = vec![speaker];
+        self.path.extend(outer.path.iter().cloned());
+        self.hides_replies = outer.hides_replies || !streams_replies;
+        self
+    }
+
+    /// Returns `true` if the deltas of the model's replies are emitted.
+    pub(super) fn streams_replies(&self) -> bool {
+        self.stream.is_some() && !self.hides_replies
+    }
+
     pub(super) fn has_listeners(&self) -> bool {
         self.stream.is_some() || !self.hooks.is_empty()
     }
@@ -36,6 +78,7 @@ impl EventEmitter {
         let event = event();
         self.call_hooks(&event);
         let Some(stream) = &mut self.stream else { return Either::Left(ready(())) };
+        let event = self.path.iter().fold(event, |event, speaker| speaker.attribute(event));
         let Err(full) = stream.try_send(Ok(event)) else { return Either::Left(ready(())) };
         let sending = async move {
             let _ = stream.send(full.into_inner()).await;
@@ -56,7 +99,8 @@ impl EventEmitter {
         if !self.has_listeners() {
             return None;
         }
-        let hooks = Self { hooks: self.hooks.clone(), stream: None };
+        let hooks = Self::with_hooks(self.hooks.clone());
+        let path = self.path.clone();
         // One sender for the whole call: every new sender adds a slot to the buffer and would always find room.
         let stream = self.stream.clone().map(Mutex::new);
         let (id, name) = (call.id.clone(), call.name.clone());
@@ -64,6 +108,7 @@ impl EventEmitter {
             let event = Event::CallProgress { id: id.clone(), name: name.clone(), progress };
             hooks.call_hooks(&event);
             if let Some(stream) = &stream {
+                let event = path.iter().fold(event, |event, speaker| speaker.attribute(event));
                 let _ = stream.lock().unwrap_or_else(PoisonError::into_inner).try_send(Ok(event));
             }
         }))

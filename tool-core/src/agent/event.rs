@@ -80,6 +80,24 @@ pub enum Event {
     ApprovalNeeded(Vec<ToolCall>),
     /// Nothing is left to do until the caller supplies the results of these calls.
     ResultsNeeded(Vec<ToolCall>),
+    /// An event of an agent that a call [asked](crate::Agent::as_tool). The events of agents that it asked in turn are nested.
+    /// A stream contains the deltas of the agent's replies only [if that was requested](crate::agent::AgentTool::stream_text),
+    /// and not its end, which is that of the call.
+    #[non_exhaustive]
+    Agent {
+        /// The name of the tool by which the agent was called.
+        agent: String,
+        /// The id of the call.
+        call_id: String,
+        /// The event.
+        event: Box<Event>,
+    },
+    /// The run was [handed over](crate::agent::AgentBuilder::hand_over_to): the following turns are of another agent.
+    #[non_exhaustive]
+    HandedOver {
+        /// The name of the tool by which the run was handed over.
+        agent: String,
+    },
     /// The answer; always the last event.
     Done(Answer),
     /// The run ended without an answer or cannot continue for now; carries the text of the error. Only
@@ -108,6 +126,8 @@ impl fmt::Debug for Event {
             Self::TurnFinished { turn, .. } => write!(f, "TurnFinished({turn})"),
             Self::CallStarted(call) => f.debug_tuple("CallStarted").field(call).finish(),
             Self::CallFinished(execution) => f.debug_tuple("CallFinished").field(execution).finish(),
+            Self::Agent { agent, call_id, event } => write!(f, "Agent({agent}, {call_id}, {event:?})"),
+            Self::HandedOver { agent } => write!(f, "HandedOver({agent})"),
             Self::Done(answer) => f.debug_tuple("Done").field(answer).finish(),
         }
     }

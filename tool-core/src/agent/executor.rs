@@ -1,13 +1,17 @@
 //! Executes the calls of a run.
 
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio_util::sync::CancellationToken;
 
+use super::delegation::Delegation;
 use super::emitter::EventEmitter;
 use super::trace::CallTrace;
 use crate::agent::Event;
 use crate::model::ToolCall;
+use crate::run::RunErrorKind;
 use crate::tool::{
     Attempt, AttemptContext, Progress, ToolContext, ToolError, ToolErrorKind, ToolExecution, Undone,
 };
@@ -26,15 +30,42 @@ pub(super) struct CallExecutor {
     pub(super) undone: Option<Undone>,
 }
 
+/// The end of the execution of a call.
+pub(super) enum Ending {
+    Executed(ToolExecution),
+    /// The call has no outcome yet, because the run of the agent that it asked cannot continue now.
+    Suspended {
+        call: ToolCall,
+        why: RunErrorKind,
+    },
+}
+
+impl Ending {
+    pub(super) fn call_id(&self) -> &str {
+        match self {
+            Self::Executed(execution) => &execution.call().id,
+            Self::Suspended { call, .. } => &call.id,
+        }
+    }
+}
+
 impl CallExecutor {
     /// Executes a call whose start was recorded.
-    pub(super) async fn execute(&self, call: ToolCall, attempt: Attempt) -> ToolExecution {
+    pub(super) async fn execute(
+        &self,
+        call: ToolCall,
+        attempt: Attempt,
+        delegation: Arc<Delegation>,
+    ) -> Ending {
+        let is_continued = delegation.continues() && !delegation.is_undo;
         let number = attempt.number;
         // Without a tokio runtime, whose timers must be enabled, a retry does not wait.
-        if number > 1 && tokio::runtime::Handle::try_current().is_ok() {
+        if number > 1 && !is_continued && tokio::runtime::Handle::try_current().is_ok() {
             tokio::time::sleep(attempt.delay()).await;
         }
-        self.emitter.clone().emit(|| Event::CallStarted(call.clone())).await;
+        if !is_continued {
+            self.emitter.clone().emit(|| Event::CallStarted(call.clone())).await;
+        }
         let progress = self.emitter.progress_sink(&call).map(Progress::with_sink).unwrap_or_default();
         // Cancelled if this future is dropped before the tool has finished.
         let cancellation = self.cancellation.child_token();
@@ -44,22 +75,36 @@ impl CallExecutor {
             progress,
             cancellation,
             undone: self.undone.clone(),
+            delegation: Some(Arc::clone(&delegation) as _),
         });
         let span = self.trace.start_call(&call, &self.tools, number);
-        let execution = span.scope().instrument(self.execute_within_timeout(call, &context)).await;
+        let execution =
+            span.scope().instrument(self.execute_within_timeout(call, &context, &delegation)).await;
         if !execution.outcome().is_err_and(|error| error.kind() == ToolErrorKind::TimedOut) {
             cancel_on_drop.disarm();
         }
+        if let Some(why) = delegation.take_suspended() {
+            span.suspend();
+            return Ending::Suspended { call: execution.call, why };
+        }
         span.finish(&execution);
-        execution
+        Ending::Executed(execution)
     }
 
-    async fn execute_within_timeout(&self, call: ToolCall, context: &ToolContext) -> ToolExecution {
+    async fn execute_within_timeout(
+        &self,
+        call: ToolCall,
+        context: &ToolContext,
+        delegation: &Delegation,
+    ) -> ToolExecution {
         let tools = &self.tools;
         let Some(timeout) = self.timeout else { return tools.execute(call, context).await };
         let (started_at, clock) = (SystemTime::now(), Instant::now());
-        match tokio::time::timeout(timeout, tools.execute(call.clone(), context)).await {
+        let mut execution = pin!(tools.execute(call.clone(), context));
+        match tokio::time::timeout(timeout, execution.as_mut()).await {
             Ok(execution) => execution,
+            // The run of an agent has this limit itself, because it undoes its calls when it stops.
+            Err(_) if delegation.is_used() => execution.await,
             Err(_) => ToolExecution::new(call, Err(ToolError::timed_out(timeout)))
                 .with_timing(started_at, clock.elapsed()),
         }

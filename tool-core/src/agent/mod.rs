@@ -1,12 +1,15 @@
 //! The agent: a model with instructions and tools, and the drivers of its runs.
 
+mod agent_tool;
 mod approver;
 mod ask;
 mod builder;
+mod delegation;
 mod driver;
 mod emitter;
 mod event;
 mod executor;
+mod handover;
 mod run_tools;
 mod tool_search;
 mod trace;
@@ -18,6 +21,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use self::agent_tool::AgentTool;
 pub use self::approver::{Approver, ApproverFuture};
 pub use self::ask::Ask;
 pub use self::builder::{AgentBuilder, BuildError, BuildErrorKind};
@@ -65,38 +69,7 @@ use crate::toolset::{ToolProvider, ToolSet};
 /// # }
 /// ```
 ///
-/// # An agent as a tool of another
-///
-/// A tool can ask another agent. The inner run is independent, with its own limits, tokens, conversation and records, and is
-/// dropped with the call. It must end within that call, so an inner agent whose tools need approval must have an
-/// [`approver`](AgentBuilder::approver): no decision is possible later. The text of its errors is for the program, not for
-/// the outer model.
-///
-#[cfg_attr(feature = "testing", doc = "```")]
-#[cfg_attr(not(feature = "testing"), doc = "```ignore")]
-/// use tool_core::testing::ScriptedModel;
-/// use tool_core::{Agent, tool, tools};
-///
-/// struct Librarian(Agent); // a separate type, because a context can contain several agents
-///
-/// /// Answers questions about books.
-/// #[tool(timeout = "1m")]
-/// async fn ask_librarian(question: String, #[inject] librarian: &Librarian) -> Result<String, &'static str> {
-///     let answer = librarian.0.ask(question).await.map_err(|_| "the librarian has no answer")?;
-///     Ok(answer.text().to_owned())
-/// }
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let librarian = Agent::builder(ScriptedModel::new().says("Melville.")).max_turns(5).build()?;
-/// let model = ScriptedModel::new()
-///     .calls("ask_librarian", r#"{"question": "Who wrote Moby-Dick?"}"#)
-///     .says("It was Melville.");
-/// let agent = Agent::builder(model).tools(tools![ask_librarian]).context(Librarian(librarian)).build()?;
-/// assert_eq!(agent.ask("Who wrote Moby-Dick?").await?.messages()[2].text(), "Melville.");
-/// # Ok(())
-/// # }
-/// ```
+/// [`as_tool`](Self::as_tool) makes it a tool of another agent.
 #[derive(Clone)]
 pub struct Agent(Arc<Shared>);
 
@@ -117,6 +90,8 @@ struct Shared {
     execute_calls_if: Option<Arc<ExecuteCallsIf>>,
     approver: Option<Arc<dyn Approver>>,
     undo_tools: ToolSet,
+    /// The agents that runs are handed over to, by the names of the tools.
+    hand_overs: Vec<(String, Agent)>,
     /// All tools that undo those of the agent, offered or not.
     bound_undo_tools: UndoTools,
     tool_search: Option<(ToolSearch, LastDivided)>,

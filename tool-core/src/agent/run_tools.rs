@@ -16,6 +16,9 @@ use crate::toolset::{ToolProvider, ToolProviderRequest, ToolSet, ToolSetError};
 /// The tools of one run: the agent's own, those of the question, and those of the [providers](ToolProvider).
 pub(super) struct RunTools {
     agent: Agent,
+    /// The context of the question.
+    question_context: ToolContext,
+    /// The same with the values of the agent.
     context: ToolContext,
     /// The tools of the question.
     question: Result<ToolSet, ToolSetError>,
@@ -46,13 +49,15 @@ pub(super) type ResolveWithProviders = for<'a> fn(&'a mut RunTools, &'a Run) -> 
 impl RunTools {
     pub(super) fn new(
         agent: Agent,
-        context: ToolContext,
+        question_context: ToolContext,
         question: Result<ToolSet, ToolSetError>,
         replaces: bool,
     ) -> Self {
         let undo = agent.0.bound_undo_tools.clone();
+        let context = question_context.clone().with_defaults(&agent.0.context);
         Self {
             agent,
+            question_context,
             context,
             question,
             replaces,
@@ -65,6 +70,17 @@ impl RunTools {
             divided: LastDivided::default(),
             offered: None,
         }
+    }
+
+    /// Returns the tools of a run that was handed over to this agent. Those that replace an agent's were for the agent before.
+    pub(super) fn handed_over_to(&self, agent: &Agent) -> Self {
+        let question = if self.replaces { Ok(ToolSet::default()) } else { self.question.clone() };
+        Self::new(agent.clone(), self.question_context.clone(), question, false)
+    }
+
+    /// Returns the tools of the last turn, or those of the agent if there was none.
+    pub(super) fn last_resolved(&self) -> ToolSet {
+        self.resolved.clone().unwrap_or_else(|| self.agent.0.tools.clone())
     }
 
     pub(super) fn agent(&self) -> &Agent {

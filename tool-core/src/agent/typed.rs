@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::agent::Ask;
+use crate::agent::{Ask, RunDriver};
 use crate::arguments::{Contract, Mode};
 use crate::model::{ResponseFormat, ReturnDirect, ToolDefinition, ToolPolicy};
 use crate::run::{Answer, RunError};
@@ -84,16 +84,7 @@ impl<T: AnswerType> TypedAsk<T> {
     /// Fails if the run ended without an answer, or [without one of the type](crate::run::StopReason::WrongAnswer).
     pub async fn with_answer(self) -> Result<(T, Answer), RunError> {
         let parser = AnswerParser::<T>::new();
-        let model = self.ask.agent().model();
-        let by_tool = match self.ask.may_have_tools() {
-            true => !model.supports_response_format_with_tools(),
-            false => !model.supports_response_format(),
-        };
-        let ask = if by_tool {
-            self.ask.tools(parser.final_tool())
-        } else {
-            self.ask.response_format(parser.format())
-        };
+        let (ask, by_tool) = parser.constrain(self.ask);
         let mut run = ask.start();
         loop {
             if let Err(kind) = run.drive_to_end().await {
@@ -107,13 +98,18 @@ impl<T: AnswerType> TypedAsk<T> {
             };
             match parser.parse(&text) {
                 Ok(value) => return Ok((value, run.finish().await?)),
-                Err(why) => {
-                    let hint = if by_tool { "; give your answer by calling `final_answer`" } else { "" };
-                    // Cannot fail: the run has an answer.
-                    let _ = run.reject_answer_with_hint(&why, hint);
-                }
+                Err(why) => run.reject_wrong_answer(&why, by_tool),
             }
         }
+    }
+}
+
+impl RunDriver {
+    /// Sends an answer of a wrong form back to the model, which gives its answers by calling a tool or as text.
+    pub(super) fn reject_wrong_answer(&mut self, why: &str, by_tool: bool) {
+        let hint = if by_tool { "; give your answer by calling `final_answer`" } else { "" };
+        // Cannot fail: the run has an answer.
+        let _ = self.reject_answer_with_hint(why, hint);
     }
 }
 
@@ -133,7 +129,7 @@ impl<T> fmt::Debug for TypedAsk<T> {
 }
 
 /// Parses answers like the arguments of a tool, so that they are repaired alike and all mistakes are reported at once.
-struct AnswerParser<T> {
+pub(super) struct AnswerParser<T> {
     definition: ToolDefinition,
     contract: Contract,
     parse: fn(&str, &Contract) -> Result<T, ToolError>,
@@ -146,7 +142,7 @@ struct Wrapped<T> {
 }
 
 impl<T: AnswerType> AnswerParser<T> {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         match schemars::schema_for!(T).get("type").is_some_and(|kind| kind == "object") {
             true => Self::of::<T>(|text, contract| Ok(decode_arguments(text, contract, Mode::default())?.0)),
             false => Self::of::<Wrapped<T>>(|text, contract| {
@@ -164,6 +160,17 @@ impl<T: AnswerType> AnswerParser<T> {
         Self { definition, contract: arguments_contract::<Object>(), parse }
     }
 
+    /// Constrains the answer of a question. Also returns `true` if the model gives it by calling a tool.
+    pub(super) fn constrain(&self, ask: Ask) -> (Ask, bool) {
+        let model = ask.agent().model();
+        let by_tool = match ask.may_have_tools() {
+            true => !model.supports_response_format_with_tools(),
+            false => !model.supports_response_format(),
+        };
+        let ask = if by_tool { ask.tools(self.final_tool()) } else { ask.response_format(self.format()) };
+        (ask, by_tool)
+    }
+
     fn format(&self) -> ResponseFormat {
         ResponseFormat::json_schema("answer", self.definition.parameters().clone())
     }
@@ -174,7 +181,7 @@ impl<T: AnswerType> AnswerParser<T> {
         ToolSet::default().with(tool).expect("its name is valid, and it takes an object")
     }
 
-    fn parse(&self, text: &str) -> Result<T, String> {
+    pub(super) fn parse(&self, text: &str) -> Result<T, String> {
         (self.parse)(text, &self.contract).map_err(|error| {
             // The answer was parsed as arguments, which the model does not know.
             let error = error.to_string();

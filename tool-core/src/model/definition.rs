@@ -74,6 +74,9 @@ pub struct ToolPolicy {
     /// The maximum number of times that a call is executed while it fails or times out. 0 means 1.
     #[serde(skip_serializing_if = "is_one")]
     pub attempts: u32,
+    /// A call that succeeds hands the run over to another agent.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) hands_over: bool,
 }
 
 /// The condition under which a tool's output is the answer of the run, so that no further request is sent to the model. The
@@ -115,6 +118,7 @@ impl ToolPolicy {
         at_most_once: false,
         pure: false,
         attempts: 1,
+        hands_over: false,
     };
 
     fn is_default(&self) -> bool {
@@ -142,6 +146,7 @@ impl ToolPolicy {
             at_most_once: self.at_most_once || other.at_most_once,
             pure: self.pure && other.pure,
             attempts: self.attempts.min(other.attempts),
+            hands_over: self.hands_over,
         }
     }
 }

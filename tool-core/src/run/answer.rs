@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::model::{FinishReason, Message, Usage};
+use crate::run::{Handover, InnerRun};
 use crate::tool::ToolExecution;
 use crate::transcript::Transcript;
 
@@ -17,6 +18,12 @@ pub struct Answer {
     pub(crate) finish_reason: FinishReason,
     pub(crate) tool_executions: Vec<ToolExecution>,
     pub(crate) usage: Usage,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) own_usage_by_agent: Vec<(String, Usage)>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) handovers: Vec<Handover>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) inner_runs: Vec<InnerRun>,
     pub(crate) turns: u32,
     pub(crate) messages: Vec<Message>,
 }
@@ -46,10 +53,34 @@ impl Answer {
         &self.tool_executions
     }
 
-    /// Returns the tokens of all turns together.
+    /// Returns the tokens of all turns together, with those of the [agents](Self::inner_runs) that calls of the run asked.
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.usage
+    }
+
+    /// Returns the steps by which the run was handed over to other agents.
+    #[must_use]
+    pub fn handovers(&self) -> &[Handover] {
+        &self.handovers
+    }
+
+    /// Returns the tokens of each agent: first those of the agent that was asked, under an empty name, then those of the agents
+    /// that it [handed the run over](Self::handovers) to, and those of the [agents](Self::inner_runs) that calls asked, under
+    /// the names of their tools. The names of nested agents are joined by `/`.
+    #[must_use]
+    pub fn usage_by_agent(&self) -> Vec<(String, Usage)> {
+        let mut parts = self.own_usage_by_agent.clone();
+        for inner in &self.inner_runs {
+            inner.add_usage("", &mut parts);
+        }
+        parts
+    }
+
+    /// Returns the runs of the agents that calls of the run asked, in the order of the calls.
+    #[must_use]
+    pub fn inner_runs(&self) -> &[InnerRun] {
+        &self.inner_runs
     }
 
     /// Returns the number of requests to the model.
@@ -68,7 +99,7 @@ impl Answer {
     /// Returns a readable view of the conversation: `Display` is plain text, [`Transcript::mermaid`] a diagram. Unlike
     /// `Debug`, it shows all content.
     pub fn transcript(&self) -> Transcript<'_> {
-        Transcript::new(&self.messages, &self.tool_executions)
+        InnerRun::add_transcripts(&self.inner_runs, Transcript::new(&self.messages, &self.tool_executions))
     }
 
     /// Converts the answer into its [`messages`](Self::messages).

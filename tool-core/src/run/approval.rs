@@ -4,7 +4,7 @@ use super::call::{ApprovedFor, CallRecord, CallState};
 use super::state::Stage;
 use crate::content::Content;
 use crate::model::{Message, ToolCall};
-use crate::run::{Run, StepError};
+use crate::run::{CallPath, Run, StepError};
 use crate::tool::{ToolError, ToolExecution};
 
 /// The decision about a call that awaits approval.
@@ -54,15 +54,23 @@ fn is_object(text: &str) -> bool {
 }
 
 impl Run {
-    /// Returns the calls that await approval, in their order.
+    /// Returns the calls that await approval, in their order. The id of a call of an agent that was
+    /// [called as a tool](crate::Agent::as_tool) is its [path](CallPath).
     pub fn awaiting_approval(&self) -> impl Iterator<Item = &ToolCall> {
-        self.calls_with_records().filter(|(_, record)| record.awaits_approval()).map(|(call, _)| call)
+        self.calls_with_records().flat_map(|(call, record)| {
+            let inner = record.open_inner().into_iter().flat_map(|inner| &inner.awaiting_approval);
+            record.awaits_approval().then_some(call).into_iter().chain(inner)
+        })
     }
 
     /// Returns the calls of [external](crate::model::ToolPolicy::external) tools that await the results of the caller, in their
-    /// order. Pass each result to [`record_result`](Self::record_result).
+    /// order. Pass each result to [`record_result`](Self::record_result). The id of a call of an agent that was
+    /// [called as a tool](crate::Agent::as_tool) is its [path](CallPath).
     pub fn awaiting_results(&self) -> impl Iterator<Item = &ToolCall> {
-        self.calls_with_records().filter(|(_, record)| record.awaits_result()).map(|(call, _)| call)
+        self.calls_with_records().flat_map(|(call, record)| {
+            let inner = record.open_inner().into_iter().flat_map(|inner| &inner.awaiting_results);
+            record.awaits_result().then_some(call).into_iter().chain(inner)
+        })
     }
 
     /// Returns `true` if every open call awaits approval or a result of the caller.
@@ -121,7 +129,8 @@ impl Run {
         }
     }
 
-    /// Records the decision about a call that awaits approval.
+    /// Records the decision about a call that awaits approval. A call of an agent that was
+    /// [called as a tool](crate::Agent::as_tool) has a [path](CallPath), such as `["billing", "call_1"]`.
     ///
     /// ```
     /// use tool_core::model::{AssistantMessage, ChatResponse};
@@ -150,7 +159,25 @@ impl Run {
     /// # Errors
     ///
     /// Fails if there is no such call, if it does not await approval, or if the new arguments are not a JSON object.
-    pub fn resolve_approval(&mut self, call_id: &str, approval: Approval) -> Result<(), StepError> {
+    pub fn resolve_approval<'a>(
+        &mut self,
+        call: impl Into<CallPath<'a>>,
+        approval: Approval,
+    ) -> Result<(), StepError> {
+        self.resolve_approval_at(call.into().segments(), approval)
+    }
+
+    pub(super) fn resolve_approval_at(&mut self, path: &[&str], approval: Approval) -> Result<(), StepError> {
+        let is_nested = |path: &str| self.awaiting_approval().any(|call| call.id == path);
+        match path {
+            [id] if self.call_position(id).is_some() || !is_nested(id) => {
+                self.resolve_own_approval(id, approval)
+            }
+            path => self.resolve_inner_approval(path, approval),
+        }
+    }
+
+    fn resolve_own_approval(&mut self, call_id: &str, approval: Approval) -> Result<(), StepError> {
         let position = self.call_position(call_id);
         let record = self.open_record(call_id)?;
         if matches!(&approval, Approval::ApproveWith(arguments) if !is_object(arguments)) {

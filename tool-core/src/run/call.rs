@@ -22,7 +22,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::model::{ReturnDirect, ToolCall, ToolDefinition, ToolDefinitions, ToolPolicy};
-use crate::run::StepError;
+use crate::run::{InnerRun, StepError};
 use crate::tool::{Origin, ToolError, ToolExecution};
 
 /// A call of the model, or a call that undoes another.
@@ -43,6 +43,9 @@ pub(super) struct CallRecord {
     /// The caller executes the call, whatever the policy of its tool is.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_left_to_caller: bool,
+    /// The run of the agent that the present attempt asked. An attempt that is interrupted continues it.
+    #[serde(rename = "agent", skip_serializing_if = "Option::is_none")]
+    pub(super) inner: Option<Box<InnerRun>>,
     pub(super) state: CallState,
 }
 
@@ -122,9 +125,20 @@ impl CallRecord {
         matches!(self.state, CallState::AwaitingResult)
     }
 
-    /// Returns `true` if the call can be executed now.
+    /// Returns `true` if the call can be executed now. A call that asked an agent cannot while the agent's run waits.
     pub(super) fn is_ready(&self) -> bool {
         matches!(self.state, CallState::Ready { .. } | CallState::Running { .. })
+            && !self.inner.as_ref().is_some_and(|inner| inner.run().is_blocked())
+    }
+
+    /// Returns `true` if the call is in flight.
+    pub(super) fn is_running(&self) -> bool {
+        matches!(self.state, CallState::Running { .. }) && self.is_ready()
+    }
+
+    /// Returns the run of the agent that the call asked, if the call is open.
+    pub(super) fn open_inner(&self) -> Option<&InnerRun> {
+        self.inner.as_deref().filter(|_| self.is_open())
     }
 
     /// Returns the number of attempts that were started.
@@ -154,6 +168,8 @@ impl CallRecord {
     pub(super) fn begin(&mut self) -> Result<u32, StepError> {
         let is_at_most_once = self.policy.is_some_and(|policy| policy.at_most_once);
         let (earlier, approved) = match &mut self.state {
+            // The run of the agent knows which of its calls were interrupted.
+            CallState::Running { attempt, .. } if self.inner.is_some() => return Ok(*attempt),
             CallState::Ready { attempts, approved } => (*attempts, approved.take()),
             CallState::Running { .. } if is_at_most_once => {
                 return Err(StepError("the call was started before and its tool is `at_most_once`"));
@@ -202,8 +218,11 @@ impl CallRecord {
         Ok(())
     }
 
-    /// Finishes the call.
+    /// Finishes the call. The run of an agent that it asked ends, too.
     pub(super) fn finish(&mut self, execution: ToolExecution) {
+        if let Some(inner) = &mut self.inner {
+            inner.cancel();
+        }
         self.state = CallState::Finished(Box::new(self.complete(execution)));
     }
 
@@ -216,14 +235,18 @@ impl CallRecord {
         execution
     }
 
-    /// Returns the record of the call at the end of the run or the turn, or `None` if the call was never started.
-    pub(super) fn into_execution(mut self, call: &ToolCall) -> Option<ToolExecution> {
+    /// Returns the record of the call at the end of the run or the turn, or `None` if the call was never started; and the run
+    /// of the agent that it asked.
+    pub(super) fn into_execution(
+        mut self,
+        call: &ToolCall,
+    ) -> (Option<ToolExecution>, Option<Box<InnerRun>>) {
         if self.has_begun() {
             self.finish(ToolExecution::new(call.clone(), Err(ToolError::interrupted())));
         }
         match self.state {
-            CallState::Finished(execution) => Some(*execution),
-            _ => None,
+            CallState::Finished(execution) => (Some(*execution), self.inner),
+            _ => (None, self.inner),
         }
     }
 
@@ -237,7 +260,9 @@ impl CallRecord {
     pub(super) fn forbidden_retry(&self) -> Option<ToolError> {
         let policy = self.policy.unwrap_or_default();
         match self.state {
-            CallState::Running { .. } if policy.at_most_once => Some(ToolError::outcome_unknown()),
+            CallState::Running { .. } if policy.at_most_once && self.inner.is_none() => {
+                Some(ToolError::outcome_unknown())
+            }
             CallState::Ready { attempts, .. } if attempts > 0 && attempts >= policy.attempts => {
                 Some(ToolError::interrupted())
             }

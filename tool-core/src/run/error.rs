@@ -94,8 +94,9 @@ impl RunError {
     /// Adds the reasons of the definitions whose calls await approval.
     pub(crate) fn with_approval_reasons(mut self, tools: &[ToolDefinition]) -> Self {
         if matches!(self.kind, RunErrorKind::ApprovalNeeded) {
-            let awaits =
-                |tool: &&ToolDefinition| self.awaiting_approval().any(|call| call.name == tool.name());
+            // The definitions are not those of agents that the run asked.
+            let own = || self.awaiting_approval().filter(|call| self.run.call_position(&call.id).is_some());
+            let awaits = |tool: &&ToolDefinition| own().any(|call| call.name == tool.name());
             let reasons = tools.iter().filter(awaits).filter_map(ToolDefinition::approval_reason);
             self.approval_reasons = reasons.map(str::to_owned).collect();
         }
@@ -144,7 +145,7 @@ impl RunError {
 
     /// Returns a readable view of the conversation; see [`Answer::transcript`](crate::Answer::transcript).
     pub fn transcript(&self) -> Transcript<'_> {
-        Transcript::new(self.messages(), self.tool_executions())
+        self.run.transcript()
     }
 
     /// Returns the run in its current state.

@@ -44,6 +44,14 @@ impl Run {
         }
     }
 
+    /// Stops the run, also if it has an answer, because the outer run stopped: its calls are undone.
+    pub(super) fn revoke(&mut self) {
+        if matches!(self.stage, Stage::Answered(_) | Stage::Returned(_)) {
+            self.stage = self.stage_after_stop(StopReason::Cancelled);
+        }
+        self.cancel();
+    }
+
     /// Stops the run without an answer. Every call gets a result, so that the conversation remains valid for a model.
     pub(super) fn stop(&mut self, reason: StopReason) {
         if let Stage::Calling(turn) = &mut self.stage {
@@ -131,13 +139,17 @@ impl Run {
                 return Err(RunError::new(RunErrorKind::Step(StepError("the run is not done yet")), self));
             }
         };
+        let (usage, own_usage_by_agent) = (self.usage(), self.own_usage_by_agent());
         let messages = self.messages.split_off(self.history_len);
         Ok(Answer {
             text,
             refusal,
             finish_reason,
             tool_executions: self.tool_executions,
-            usage: self.usage,
+            usage,
+            own_usage_by_agent,
+            handovers: self.handovers,
+            inner_runs: self.inner_runs,
             turns: self.turns,
             messages,
         })

@@ -44,6 +44,18 @@ pub struct RunLimits {
     /// [requested form](crate::agent::Ask::answer_as); 2 by default.
     #[serde(rename = "wrong_answers")]
     pub max_wrong_answers: u32,
+    /// The number of levels of agents that can be [called as tools](crate::Agent::as_tool) below each other in the run; 4 by
+    /// default. Calls of further agents fail, and the model reads why.
+    #[serde(rename = "depth", skip_serializing_if = "is_default_depth")]
+    pub max_depth: u32,
+}
+
+/// The default of [`max_depth`](RunLimits#structfield.max_depth).
+const DEFAULT_MAX_DEPTH: u32 = 4;
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "required by serde")]
+fn is_default_depth(depth: &u32) -> bool {
+    *depth == DEFAULT_MAX_DEPTH
 }
 
 impl RunLimits {
@@ -101,6 +113,13 @@ impl RunLimits {
         self.max_wrong_answers = answers;
         self
     }
+
+    /// Sets [`max_depth`](Self#structfield.max_depth).
+    #[must_use]
+    pub fn max_depth(mut self, levels: u32) -> Self {
+        self.max_depth = levels;
+        self
+    }
 }
 
 impl Default for RunLimits {
@@ -113,6 +132,7 @@ impl Default for RunLimits {
             max_output_chars: None,
             max_repeated_calls: 3,
             max_wrong_answers: 2,
+            max_depth: DEFAULT_MAX_DEPTH,
         }
     }
 }

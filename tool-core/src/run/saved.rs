@@ -16,7 +16,7 @@ use super::revision::StoredState;
 use super::saved_stage::{Format1Execution, Format1Stage, SavedStage};
 use super::state::{Settings, Stage};
 use crate::model::{ConversationId, Message, RequestCache, ToolCall, ToolChoice, ToolMessage, Usage};
-use crate::run::{Run, RunId, RunRevision};
+use crate::run::{Handover, InnerRun, Run, RunId, RunRevision};
 use crate::tool::timing::micros;
 use crate::tool::{ExecutionMetadata, ToolError, ToolErrorKind, ToolExecution, ToolOutput};
 
@@ -51,6 +51,10 @@ struct State<'a> {
     calls: Vec<SavedExecution<'a>>,
     #[serde(rename = "undone", skip_serializing_if = "<[_]>::is_empty")]
     undo_executions: &'a [ToolExecution],
+    #[serde(rename = "agents", skip_serializing_if = "<[_]>::is_empty")]
+    inner_runs: &'a [InnerRun],
+    #[serde(rename = "handed_over", skip_serializing_if = "<[_]>::is_empty")]
+    handovers: &'a [Handover],
     stage: &'a Stage,
 }
 
@@ -117,6 +121,8 @@ impl Serialize for Run {
             elapsed: self.elapsed,
             calls: self.tool_executions.iter().map(SavedExecution::new).collect(),
             undo_executions: &self.undo_executions,
+            inner_runs: &self.inner_runs,
+            handovers: &self.handovers,
             stage: &self.stage,
         };
         state.serialize(serializer)
@@ -150,6 +156,10 @@ struct AnyState {
     calls: Vec<SavedExecution<'static>>,
     #[serde(rename = "undone", default)]
     undo_executions: Vec<ToolExecution>,
+    #[serde(rename = "agents", default)]
+    inner_runs: Vec<InnerRun>,
+    #[serde(rename = "handed_over", default)]
+    handovers: Vec<Handover>,
     stage: Option<SavedStage>,
     revision: Option<RunRevision>,
     #[serde(rename = "saving")]
@@ -191,6 +201,8 @@ impl AnyState {
             elapsed: self.elapsed,
             tool_executions,
             undo_executions: self.undo_executions,
+            inner_runs: self.inner_runs,
+            handovers: self.handovers,
             stage: Stage::Asking,
             stored: StoredState { confirmed: self.revision, in_doubt: self.unconfirmed_revision },
             cache: RequestCache::default(),
@@ -268,7 +280,7 @@ impl Run {
             Stage::Undoing(undoing) => undoing.record.is_ready(),
             Stage::Ended(_) => true,
         };
-        is_stage_valid && self.history_len <= self.messages.len()
+        is_stage_valid && self.history_len <= self.messages.len() && self.has_consistent_inner_runs()
     }
 }
 

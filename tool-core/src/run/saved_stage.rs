@@ -7,7 +7,7 @@ use super::state::Stage;
 use super::turn::Turn;
 use crate::content::Content;
 use crate::model::{FinishReason, Message, ReturnDirect, ToolPolicy};
-use crate::run::{Run, StopReason};
+use crate::run::{InnerRun, Run, StopReason};
 use crate::tool::ToolExecution;
 
 /// The stage of a run since format 2.
@@ -41,6 +41,8 @@ pub(super) struct SavedRecord {
     original_arguments: Option<String>,
     is_uncertain: bool,
     is_left_to_caller: bool,
+    #[serde(rename = "agent")]
+    inner: Option<Box<InnerRun>>,
     // Since format 3.
     state: Option<CallState>,
     // Format 2 only.
@@ -70,9 +72,9 @@ impl SavedRecord {
             None if format == 2 => self.format_2_state()?,
             _ => return Err("a call has no state"),
         };
-        let Self { policy, undo, original_arguments, is_uncertain, is_left_to_caller, .. } = self;
+        let Self { policy, undo, original_arguments, is_uncertain, is_left_to_caller, inner, .. } = self;
         let mut record =
-            CallRecord { policy, undo, original_arguments, is_uncertain, is_left_to_caller, state };
+            CallRecord { policy, undo, original_arguments, is_uncertain, is_left_to_caller, inner, state };
         if let Some(outcome) = outcome {
             record.finish(outcome);
         }

@@ -13,7 +13,7 @@ use crate::model::{
     ConversationId, FinishReason, Message, ModelOptions, RequestCache, ResponseFormat, ToolCall, ToolChoice,
     Usage,
 };
-use crate::run::{ErrorPolicies, ErrorPolicy, RunId, RunLimits, StopReason};
+use crate::run::{ErrorPolicies, ErrorPolicy, Handover, InnerRun, RunId, RunLimits, StopReason};
 use crate::tool::{ToolErrorKind, ToolExecution};
 
 #[doc = include_str!("../../docs/run.md")]
@@ -36,6 +36,9 @@ pub struct Run {
     pub(super) elapsed: Duration,
     pub(super) tool_executions: Vec<ToolExecution>,
     pub(super) undo_executions: Vec<ToolExecution>,
+    /// The runs of the agents that the calls of finished turns asked, in the order of the calls.
+    pub(super) inner_runs: Vec<InnerRun>,
+    pub(super) handovers: Vec<Handover>,
     pub(super) stage: Stage,
     pub(super) stored: StoredState,
     /// Lets a provider reuse its encoding of messages already sent, which never change.
@@ -111,6 +114,8 @@ impl Run {
             elapsed: Duration::ZERO,
             tool_executions: Vec::new(),
             undo_executions: Vec::new(),
+            inner_runs: Vec::new(),
+            handovers: Vec::new(),
             stage: Stage::Asking,
             stored: StoredState::default(),
             cache: RequestCache::default(),
@@ -287,9 +292,17 @@ impl Run {
         self.turns
     }
 
-    /// Returns the tokens of all turns so far.
+    /// Returns the tokens of all turns so far, with those of the [agents](Self::inner_runs) that its calls asked.
     #[must_use]
     pub fn usage(&self) -> Usage {
+        let mut usage = self.usage;
+        self.inner_runs().for_each(|inner| usage += inner.run().usage());
+        usage
+    }
+
+    /// Returns the tokens of the turns of this run alone, without those of the [agents](Self::inner_runs) that its calls asked.
+    #[must_use]
+    pub fn own_usage(&self) -> Usage {
         self.usage
     }
 

@@ -99,7 +99,11 @@ impl Run {
         }
         let ChatResponse { mut message, finish_reason, usage, .. } = response;
         self.turns = self.turns.saturating_add(1);
-        self.usage += usage.unwrap_or_default();
+        let usage = usage.unwrap_or_default();
+        self.usage += usage;
+        if let Some(handover) = self.handovers.last_mut() {
+            handover.usage += usage;
+        }
         message.tool_calls = super::normalize::normalize_calls(std::mem::take(&mut message.tool_calls));
         let known = self.assign_call_ids(&mut message);
         let calls = message.tool_calls.len();
@@ -141,15 +145,9 @@ impl Run {
 
     /// Returns the reason to stop before any call of the last reply is executed.
     fn check_new_calls(&self, finish_reason: FinishReason) -> Option<StopReason> {
-        let limits = &self.settings.limits;
-        let calls = self.tool_executions.len() + self.calls().len();
-        if finish_reason.is_truncated() {
-            Some(StopReason::Truncated(finish_reason))
-        } else if let Some(limit) = limits.max_calls.filter(|limit| calls as u64 > u64::from(*limit)) {
-            Some(StopReason::MaxCalls(limit))
-        } else {
-            let limit = limits.max_total_tokens.filter(|limit| self.usage.total_tokens > *limit);
-            limit.map(StopReason::MaxTotalTokens)
+        match finish_reason.is_truncated() {
+            true => Some(StopReason::Truncated(finish_reason)),
+            false => self.exceeded_limit(),
         }
     }
 
@@ -171,18 +169,25 @@ impl Run {
 
     /// Records the outcome of a call, which is identified by its id. If the call failed and is to be retried, it stays
     /// open. An outcome that the caller supplies for a call of an [external](crate::model::ToolPolicy::external) tool gets the
-    /// origin [`External`](crate::tool::Origin::External).
+    /// origin [`External`](crate::tool::Origin::External). A call that is [suspended](ToolExecution::is_suspended) stays open.
     ///
     /// # Errors
     ///
     /// Fails if the run did not ask for the call, or if the call awaits approval or already has an outcome.
     pub fn record_result(&mut self, mut execution: ToolExecution) -> Result<(), StepError> {
+        if execution.is_suspended() {
+            return Ok(());
+        }
+        if self.awaits_inner_result(&execution.call.id) {
+            return self.record_inner_result(execution);
+        }
         let id = execution.call.id.clone();
         let will_retry = self.will_retry(&execution);
         let record = self.open_record(&id)?;
         record.end_attempt(&mut execution)?;
         if will_retry {
             record.is_uncertain |= execution.leaves_effect_unknown();
+            self.set_inner_run_aside(&id);
             return Ok(());
         }
         if self.is_undoing() {
@@ -224,6 +229,8 @@ impl Run {
         {
             let turn = std::mem::take(turn);
             let answer = turn.answer_positions();
+            let handover =
+                turn.handover().and_then(|position| Some(self.calls().get(position)?.name.clone()));
             let first = self.messages.len();
             self.append_results(turn, "the run had ended");
             if answer.is_empty() {
@@ -234,7 +241,10 @@ impl Run {
                 }
             }
             self.stage = match &*answer {
-                [] => Stage::Asking,
+                [] => {
+                    handover.into_iter().for_each(|agent| self.record_handover(agent));
+                    Stage::Asking
+                }
                 positions => Stage::Returned(positions.iter().map(|position| first + position).collect()),
             };
         }
@@ -246,7 +256,9 @@ impl Run {
         for (position, record) in turn.calls.into_iter().enumerate() {
             let Some(Message::Assistant(message)) = self.messages.get(reply) else { return };
             let Some(call) = message.tool_calls.get(position) else { return };
-            let Some(execution) = record.into_execution(call) else {
+            let (execution, inner) = record.into_execution(call);
+            self.inner_runs.extend(inner.map(|inner| *inner));
+            let Some(execution) = execution else {
                 let result = Message::tool(call, &Err(ToolError::not_executed(why_not_executed)));
                 self.messages.push(result);
                 continue;

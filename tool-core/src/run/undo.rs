@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::call::CallRecord;
 use super::state::Stage;
 use crate::model::{ToolCall, ToolPolicy};
-use crate::run::{Run, StopReason};
+use crate::run::{InnerRun, Run, StopReason};
 use crate::tool::{ToolExecution, Undone};
 
 /// The undo of a run that stopped: its calls are undone one by one, the last one first.
@@ -24,23 +24,45 @@ pub(super) struct Undoing {
     position: usize,
 }
 
-fn is_undoable(execution: &ToolExecution) -> bool {
+fn is_undoable_by_tool(execution: &ToolExecution) -> bool {
     execution.metadata.undo.is_some() && execution.may_have_had_effect()
 }
 
 impl Run {
+    /// Returns `true` if this call is undone: by another tool, or by the agent that it asked.
+    fn is_undoable(&self, execution: &ToolExecution) -> bool {
+        is_undoable_by_tool(execution)
+            || self.inner_runs.iter().any(|inner| inner.call_id == execution.call.id && inner.is_undoable())
+    }
+
+    /// Returns `true` if calls of the run have to be undone once it stops.
+    pub(super) fn has_undoable_calls(&self) -> bool {
+        self.is_undoing() || self.tool_executions.iter().any(|execution| self.is_undoable(execution))
+    }
+
     /// Returns the stage of a run that stopped for this reason.
-    pub(super) fn stage_after_stop(&self, reason: StopReason) -> Stage {
+    pub(super) fn stage_after_stop(&mut self, reason: StopReason) -> Stage {
         let end = self.undoing().map_or(self.tool_executions.len(), |undoing| undoing.position);
-        match self.tool_executions[..end].iter().rposition(is_undoable) {
-            Some(position) => self.undoing_at(position, reason, CallRecord::default()),
+        match self.tool_executions[..end].iter().rposition(|execution| self.is_undoable(execution)) {
+            Some(position) => {
+                let execution = &self.tool_executions[position];
+                let is_of_call =
+                    |inner: &&mut InnerRun| inner.call_id == execution.call.id && inner.is_undoable();
+                if !is_undoable_by_tool(execution)
+                    && let Some(inner) = self.inner_runs.iter_mut().find(is_of_call)
+                {
+                    inner.revoke();
+                }
+                self.undoing_at(position, reason, CallRecord::default())
+            }
             None => Stage::Ended(reason),
         }
     }
 
     /// Returns the stage of a restored run, whose next undo call has this state.
     pub(super) fn restored_undoing(&self, reason: StopReason, record: CallRecord) -> Option<Stage> {
-        let mut undoable = self.tool_executions.iter().enumerate().rev().filter(|(_, one)| is_undoable(one));
+        let executions = self.tool_executions.iter().enumerate().rev();
+        let mut undoable = executions.filter(|(_, execution)| self.is_undoable(execution));
         let (position, _) = undoable.nth(self.undo_executions.len())?;
         Some(self.undoing_at(position, reason, record))
     }
@@ -49,9 +71,31 @@ impl Run {
         let execution = &self.tool_executions[position];
         let mut id = self.undo_prefix();
         id.push_str(&execution.call.id);
-        let undo = execution.metadata.undo.clone().unwrap_or_default();
+        // An agent undoes the calls of its run itself.
+        let undo = match is_undoable_by_tool(execution) {
+            true => execution.metadata.undo.clone().unwrap_or_default(),
+            false => execution.call.name.clone(),
+        };
         let call = ToolCall::new(id, undo, &*execution.call.arguments);
         Stage::Undoing(Box::new(Undoing { reason, record, call, position }))
+    }
+
+    /// Returns the position of the inner run whose calls this open call undoes.
+    pub(super) fn undone_inner_run(&self, call_id: &str) -> Option<usize> {
+        let undoing = self.undoing().filter(|undoing| undoing.call.id == call_id)?;
+        let execution = &self.tool_executions[undoing.position];
+        let is_of_call = |inner: &InnerRun| inner.call_id == execution.call.id && inner.is_undoable();
+        self.inner_runs.iter().position(is_of_call).filter(|_| !is_undoable_by_tool(execution))
+    }
+
+    /// Returns the position of the execution that the next call undoes.
+    pub(super) fn undone_position(&self) -> Option<usize> {
+        self.undoing().map(|undoing| undoing.position)
+    }
+
+    /// Returns `true` if the next call is undone by the agent that it asked.
+    pub(crate) fn is_undoing_inner_run(&self) -> bool {
+        self.next_undo_call().is_some_and(|undo| self.undone_inner_run(&undo.id).is_some())
     }
 
     /// Returns the prefix of the ids of undo calls. The idempotency key contains the id, so it must differ from those of the
@@ -108,7 +152,8 @@ impl Run {
     pub(super) fn finish_undo_call(&mut self, execution: ToolExecution) {
         let Stage::Undoing(undoing) = &mut self.stage else { return };
         let reason = undoing.reason.clone();
-        self.undo_executions.push(undoing.record.complete(execution));
+        let execution = undoing.record.complete(execution);
+        self.undo_executions.push(execution);
         self.stage = self.stage_after_stop(reason);
     }
 }

@@ -99,6 +99,9 @@ pub(crate) struct ExecutionMetadata {
     /// An earlier attempt or a replaced outcome leaves it unknown whether the call had its effect.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_uncertain: bool,
+    /// The call has no outcome yet.
+    #[serde(skip)]
+    pub(crate) is_suspended: bool,
 }
 
 /// Omits arguments, the output and the text of an error, which can be secret; `Display` writes them.
@@ -175,6 +178,21 @@ impl ToolExecution {
     /// Returns `true` if the run executed the same tool with the same arguments, whatever the model had requested.
     pub(crate) fn was_executed_as(&self, call: &ToolCall) -> bool {
         self.was_executed() && self.call.name == call.name && self.call.arguments == call.arguments
+    }
+
+    /// Creates the record of a call that has no outcome yet, because the agent that it asked waits.
+    pub(crate) fn suspended(call: ToolCall) -> Self {
+        let why = "the agent that it asked awaits approvals or results";
+        let mut execution = Self::new(call, Err(ToolError::not_executed(why)));
+        execution.metadata.is_suspended = true;
+        execution
+    }
+
+    /// Returns `true` if the call has no outcome yet: it asked an [agent](crate::Agent::as_tool) that awaits approvals or results.
+    /// To record it has no effect, and the call stays open.
+    #[must_use]
+    pub fn is_suspended(&self) -> bool {
+        self.metadata.is_suspended
     }
 
     /// Returns the repairs of the arguments that preceded the call.

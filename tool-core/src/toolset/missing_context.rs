@@ -96,6 +96,9 @@ impl fmt::Display for MissingContext {
             f.write_str("; the context has ")?;
             write_names(f, &self.provided)?;
         }
+        if self.missing.iter().flat_map(|(_, types)| types).any(|missing| self.provided.contains(missing)) {
+            f.write_str("; an agent as a tool takes from it only what `AgentTool::context` names")?;
+        }
         Ok(())
     }
 }

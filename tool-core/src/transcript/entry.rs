@@ -29,6 +29,8 @@ pub(super) struct Call<'a> {
     pub(super) arguments: Option<&'a str>,
     pub(super) outcome: Outcome<'a>,
     execution: Option<&'a ToolExecution>,
+    /// The conversations of the agent that the call asked.
+    pub(super) inner: Vec<Vec<Entry<'a>>>,
 }
 
 pub(super) enum Outcome<'a> {
@@ -62,7 +64,13 @@ impl<'a> Call<'a> {
                 }
             }
         };
-        Self { name, arguments, outcome, execution }
+        Self { name, arguments, outcome, execution, inner: Vec::new() }
+    }
+
+    fn with_inner(mut self, transcript: &Transcript<'a>, id: &str) -> Self {
+        let inner = transcript.inner.iter().filter(|(call_id, _)| *call_id == id);
+        self.inner = inner.map(|(_, inner)| entries(inner)).collect();
+        self
     }
 
     pub(super) fn annotations(&self) -> String {
@@ -118,6 +126,7 @@ pub(super) fn entries<'a>(transcript: &Transcript<'a>) -> Vec<Entry<'a>> {
                     let result = results.get(&*call.id).copied().flatten();
                     let execution = executions.get(&*call.id).copied();
                     Call::new(&call.name, Some(&call.arguments), result, execution)
+                        .with_inner(transcript, &call.id)
                 });
                 let calls: Vec<_> = calls.collect();
                 if !calls.is_empty() {

@@ -40,21 +40,26 @@ struct Participants<'a> {
 impl<'a> Participants<'a> {
     fn from_entries(entries: &[Entry<'a>]) -> Self {
         let mut participants = Self::default();
+        participants.add(entries);
+        participants
+    }
+
+    fn add(&mut self, entries: &[Entry<'a>]) {
         for entry in entries {
             let Entry::Calls(calls) = entry else { continue };
             for call in calls {
-                if !participants.ids.contains_key(call.name) {
-                    participants.names.push(call.name);
-                    let number = participants.names.len();
+                if !self.ids.contains_key(call.name) {
+                    self.names.push(call.name);
+                    let number = self.names.len();
                     let id = match is_valid_id(call.name) {
                         true => call.name.to_owned(),
                         false => format!("{NUMBERED_PREFIX}{number}"),
                     };
-                    participants.ids.insert(call.name, id);
+                    self.ids.insert(call.name, id);
                 }
+                call.inner.iter().for_each(|inner| self.add(inner));
             }
         }
-        participants
     }
 
     fn id(&self, name: &str) -> &str {
@@ -78,7 +83,6 @@ impl fmt::Display for Mermaid<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(transcript) = self;
         let max_chars = transcript.max_text_chars.unwrap_or(DEFAULT_LABEL_CHARS);
-        let label = |text: &str| escape(&sanitize(text, max_chars));
         let entries = entries(transcript);
         let participants = Participants::from_entries(&entries);
         f.write_str("sequenceDiagram\n    participant User\n    participant Model\n")?;
@@ -88,49 +92,72 @@ impl fmt::Display for Mermaid<'_> {
                 id => writeln!(f, "    participant {id} as {}", escape(&sanitize_name(name)))?,
             }
         }
-        for entry in entries {
-            match entry {
-                Entry::System(text) => writeln!(f, "    Note over Model: system: {}", label(&text))?,
-                Entry::User(text) => writeln!(f, "    User->>Model: {}", label(&text))?,
-                Entry::Reasoning(text) => writeln!(f, "    Note over Model: thinks: {}", label(text))?,
-                Entry::Answer(text) => writeln!(f, "    Model->>User: {}", label(text))?,
-                Entry::Refusal(text) => writeln!(f, "    Model--xUser: {}", label(text))?,
-                Entry::Calls(calls) => {
-                    let count = calls.len();
-                    for (index, call) in calls.iter().enumerate() {
-                        // A section per call keeps each result beside its call.
-                        match index {
-                            _ if count == 1 => {}
-                            0 => writeln!(f, "    par call 1 of {count}")?,
-                            _ => writeln!(f, "    and call {} of {count}", index + 1)?,
-                        }
-                        write_call(f, call, participants.id(call.name), label)?;
-                    }
-                    if count > 1 {
-                        f.write_str("    end\n")?;
-                    }
-                }
-            }
-        }
-        Ok(())
+        let mut diagram = Diagram { participants: &participants, max_chars, f };
+        entries.iter().try_for_each(|entry| diagram.write(entry, "Model"))
     }
 }
 
-fn write_call(
-    f: &mut fmt::Formatter<'_>,
-    call: &Call<'_>,
-    tool: &str,
-    label: impl Fn(&str) -> String,
-) -> fmt::Result {
-    if let Some(arguments) = call.arguments {
-        writeln!(f, "    Model->>{tool}: {}", label(arguments))?;
+/// The diagram that is being written.
+struct Diagram<'d, 'f> {
+    participants: &'d Participants<'d>,
+    max_chars: usize,
+    f: &'d mut fmt::Formatter<'f>,
+}
+
+impl Diagram<'_, '_> {
+    fn label(&self, text: &str) -> String {
+        escape(&sanitize(text, self.max_chars))
     }
-    let annotations = call.annotations();
-    match &call.outcome {
-        Outcome::Output(text) => writeln!(f, "    {tool}-->>Model: {}{annotations}", label(text)),
-        Outcome::Error(text) => writeln!(f, "    {tool}--xModel: {}{annotations}", label(text)),
-        Outcome::NotExecuted(why) => writeln!(f, "    Note over Model,{tool}: {}", label(why)),
-        Outcome::Missing => writeln!(f, "    Note over Model,{tool}: no result"),
+
+    /// Writes an entry of a conversation with this model.
+    fn write(&mut self, entry: &Entry<'_>, model: &str) -> fmt::Result {
+        let label = |text: &str| self.label(text);
+        match entry {
+            Entry::System(text) => writeln!(self.f, "    Note over {model}: system: {}", label(text)),
+            Entry::User(text) => writeln!(self.f, "    User->>{model}: {}", label(text)),
+            Entry::Reasoning(text) => writeln!(self.f, "    Note over {model}: thinks: {}", label(text)),
+            Entry::Answer(text) => writeln!(self.f, "    {model}->>User: {}", label(text)),
+            Entry::Refusal(text) => writeln!(self.f, "    {model}--xUser: {}", label(text)),
+            Entry::Calls(calls) => {
+                let count = calls.len();
+                for (index, call) in calls.iter().enumerate() {
+                    // A section per call keeps each result beside its call.
+                    match index {
+                        _ if count == 1 => {}
+                        0 => writeln!(self.f, "    par call 1 of {count}")?,
+                        _ => writeln!(self.f, "    and call {} of {count}", index + 1)?,
+                    }
+                    self.write_call(call, model)?;
+                }
+                if count > 1 { self.f.write_str("    end\n") } else { Ok(()) }
+            }
+        }
+    }
+
+    fn write_call(&mut self, call: &Call<'_>, model: &str) -> fmt::Result {
+        let tool = self.participants.id(call.name);
+        if let Some(arguments) = call.arguments {
+            writeln!(self.f, "    {model}->>{tool}: {}", self.label(arguments))?;
+        }
+        for entry in call.inner.iter().flatten() {
+            // The question and the answer of an agent are the arguments and the result.
+            if !matches!(entry, Entry::User(_) | Entry::Answer(_) | Entry::Refusal(_)) {
+                self.write(entry, tool)?;
+            }
+        }
+        let annotations = call.annotations();
+        match &call.outcome {
+            Outcome::Output(text) => {
+                writeln!(self.f, "    {tool}-->>{model}: {}{annotations}", self.label(text))
+            }
+            Outcome::Error(text) => {
+                writeln!(self.f, "    {tool}--x{model}: {}{annotations}", self.label(text))
+            }
+            Outcome::NotExecuted(why) => {
+                writeln!(self.f, "    Note over {model},{tool}: {}", self.label(why))
+            }
+            Outcome::Missing => writeln!(self.f, "    Note over {model},{tool}: no result"),
+        }
     }
 }
 
@@ -288,8 +315,8 @@ mod tests {
         let messages = [Message::user(";".repeat(200))];
         let transcript = Transcript::new(&messages, &[]);
         let label = "#59;".repeat(120) + " [… 80 more characters]";
-        assert!(transcript.mermaid().to_string().ends_with(&format!("User->>Model: {label}\n")));
-        let cut = transcript.with_max_text_chars(1).mermaid().to_string();
+        assert!(transcript.clone().mermaid().to_string().ends_with(&format!("User->>Model: {label}\n")));
+        let cut = transcript.clone().with_max_text_chars(1).mermaid().to_string();
         assert!(cut.ends_with("User->>Model: #59; [… 199 more characters]\n"), "{cut}");
     }
 

@@ -50,11 +50,13 @@ const DEFAULT_LABEL_CHARS: usize = 120;
 /// "#;
 /// assert_eq!(transcript, expected.trim_start());
 /// ```
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 #[must_use]
 pub struct Transcript<'a> {
     messages: &'a [Message],
     executions: &'a [ToolExecution],
+    /// The conversations of agents that calls asked, by the ids of the calls.
+    inner: Vec<(&'a str, Self)>,
     max_text_chars: Option<usize>,
 }
 
@@ -62,13 +64,43 @@ impl<'a> Transcript<'a> {
     /// Creates a transcript of messages. Calls that have an execution are shown with their duration and with the number
     /// of repaired arguments.
     pub fn new(messages: &'a [Message], executions: &'a [ToolExecution]) -> Self {
-        Self { messages, executions, max_text_chars: None }
+        Self { messages, executions, inner: Vec::new(), max_text_chars: None }
+    }
+
+    /// Adds the conversation of an agent that the call with this id [asked](crate::Agent::as_tool). It is shown between the call
+    /// and its result, with the name of the tool before each speaker.
+    ///
+    /// ```
+    /// use tool_core::model::AssistantMessage;
+    /// use tool_core::transcript::Transcript;
+    /// use tool_core::{Message, ToolCall};
+    ///
+    /// let call = ToolCall::new("call_1", "billing", "{}");
+    /// let messages = [
+    ///     Message::Assistant(AssistantMessage::default().with_tool_calls([call.clone()])),
+    ///     Message::tool(&call, &Ok("700 cents".into())),
+    /// ];
+    /// let inner = [Message::user("What is it?"), Message::assistant("700 cents")];
+    /// let transcript = Transcript::new(&messages, &[]).with_inner("call_1", Transcript::new(&inner, &[]));
+    /// let expected = "
+    /// model calls billing: {}
+    /// billing/user: What is it?
+    /// billing/model: 700 cents
+    /// billing returns: 700 cents
+    /// ";
+    /// assert_eq!(transcript.to_string(), expected.trim_start());
+    /// ```
+    pub fn with_inner(mut self, call_id: &'a str, inner: Self) -> Self {
+        self.inner.push((call_id, inner));
+        self
     }
 
     /// Limits each text to this number of characters, followed by the number of omitted ones. The default is 2000 in the
     /// textual form and 120 in a diagram.
     pub fn with_max_text_chars(mut self, chars: usize) -> Self {
         self.max_text_chars = Some(chars);
+        self.inner =
+            self.inner.into_iter().map(|(id, inner)| (id, inner.with_max_text_chars(chars))).collect();
         self
     }
 

@@ -11,30 +11,46 @@ const INDENT: &str = "    ";
 
 pub(super) fn write(transcript: &Transcript<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let max_chars = transcript.max_text_chars.unwrap_or(DEFAULT_TEXT_CHARS);
-    for entry in entries(transcript) {
+    write_entries(f, &entries(transcript), "", max_chars)
+}
+
+/// Writes the entries, with a prefix before each speaker.
+fn write_entries(
+    f: &mut fmt::Formatter<'_>,
+    entries: &[Entry<'_>],
+    prefix: &str,
+    max_chars: usize,
+) -> fmt::Result {
+    for entry in entries {
+        let mut write =
+            |label: &str, text: &str| write_entry(f, &format!("{prefix}{label}"), text, max_chars);
         match entry {
-            Entry::System(text) => write_entry(f, "system", &text, max_chars)?,
-            Entry::User(text) => write_entry(f, "user", &text, max_chars)?,
-            Entry::Reasoning(text) => write_entry(f, "model thinks", text, max_chars)?,
-            Entry::Answer(text) => write_entry(f, "model", text, max_chars)?,
-            Entry::Refusal(text) => write_entry(f, "model refuses", text, max_chars)?,
+            Entry::System(text) => write("system", text)?,
+            Entry::User(text) => write("user", text)?,
+            Entry::Reasoning(text) => write("model thinks", text)?,
+            Entry::Answer(text) => write("model", text)?,
+            Entry::Refusal(text) => write("model refuses", text)?,
             Entry::Calls(calls) => {
                 for call in calls {
                     let (name, annotations) = (sanitize_name(call.name), call.annotations());
+                    let label = |what: &str| format!("{prefix}{name} {what}");
                     if let Some(arguments) = call.arguments {
-                        write_entry(f, &format!("model calls {name}"), arguments, max_chars)?;
+                        write_entry(f, &format!("{prefix}model calls {name}"), arguments, max_chars)?;
+                    }
+                    for inner in &call.inner {
+                        write_entries(f, inner, &format!("{prefix}{name}/"), max_chars)?;
                     }
                     match &call.outcome {
                         Outcome::Output(text) => {
-                            write_entry(f, &format!("{name} returns{annotations}"), text, max_chars)?
+                            write_entry(f, &label(&format!("returns{annotations}")), text, max_chars)?
                         }
                         Outcome::Error(text) => {
-                            write_entry(f, &format!("{name} fails{annotations}"), text, max_chars)?
+                            write_entry(f, &label(&format!("fails{annotations}")), text, max_chars)?
                         }
                         Outcome::NotExecuted(why) => {
-                            write_entry(f, &format!("{name} is not executed"), why, max_chars)?
+                            write_entry(f, &label("is not executed"), why, max_chars)?
                         }
-                        Outcome::Missing => writeln!(f, "{name} has no result")?,
+                        Outcome::Missing => writeln!(f, "{}", label("has no result"))?,
                     }
                 }
             }
@@ -121,7 +137,7 @@ model:
         let messages = [Message::user("é".repeat(2001))];
         let transcript = Transcript::new(&messages, &[]);
         assert!(transcript.to_string().ends_with("éé [… 1 more character]\n"));
-        let cut = transcript.with_max_text_chars(3).to_string();
+        let cut = transcript.clone().with_max_text_chars(3).to_string();
         assert_eq!(cut, "user: ééé [… 1998 more characters]\n");
     }
 }

@@ -13,16 +13,18 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::steps::next_step;
 use super::ExecuteCallsIf;
+use super::delegation::Delegation;
 use super::emitter::EventEmitter;
+use super::executor::Ending;
 use super::run_tools::RunTools;
 use super::tool_search::{Divided, SentMessages};
 use super::trace::RunTrace;
 use super::turn::Changes;
-use crate::agent::{Approver, Event};
+use crate::agent::{Agent, Approver, Event};
 use crate::content::Content;
 use crate::memory::OpenConversation;
 use crate::model::{ChatResponse, ToolCall, ToolDefinitions};
-use crate::run::{Answer, Approval, Run, RunError, RunErrorKind, Step, StepError};
+use crate::run::{Answer, Approval, CallPath, Run, RunError, RunErrorKind, Step, StepError};
 use crate::tool::{Attempt, ToolContext, ToolError, ToolExecution};
 use crate::toolset::ToolSet;
 
@@ -83,22 +85,26 @@ use crate::toolset::ToolSet;
 /// Dropping the driver cancels the work in flight.
 #[must_use = "no request is sent until it is driven"]
 pub struct RunDriver {
-    run: Run,
-    tools: RunTools,
-    emitter: EventEmitter,
+    pub(super) run: Run,
+    pub(super) tools: RunTools,
+    /// The tools of the agents before those that the run was handed over to.
+    pub(super) earlier_tools: Vec<RunTools>,
+    /// The agent that was asked, with the stores of the run.
+    origin: Agent,
+    pub(super) emitter: EventEmitter,
     trace: RunTrace,
     /// Cancelled when the run is no longer awaited; parent of the tokens of the calls.
     cancellation: CancellationToken,
     /// The token of the question, which cancels the run.
     external_cancellation: Option<CancellationToken>,
     cancel_on_drop: Option<DropGuard>,
-    approver: Option<Arc<dyn Approver>>,
-    execute_calls_if: Option<Arc<ExecuteCallsIf>>,
+    pub(super) approver: Option<Arc<dyn Approver>>,
+    pub(super) execute_calls_if: Option<Arc<ExecuteCallsIf>>,
     /// Running unless the run awaits approval.
     clock: Option<Instant>,
     /// The turn of the last `TurnStarted` event.
     announced_turn: u32,
-    offer: Offer,
+    pub(super) offer: Offer,
     /// The messages as they are sent, if tools are called through another one.
     sent: Option<SentMessages>,
     /// The open conversation, until the run has ended.
@@ -106,12 +112,28 @@ pub struct RunDriver {
     /// The attempts of calls that the caller has started and not executed yet.
     started_calls: Vec<(String, Attempt)>,
     /// The run differs from its stored state.
-    has_unsaved_changes: bool,
+    pub(super) has_unsaved_changes: bool,
+    place: Place,
+}
+
+/// The place of a run among others.
+enum Place {
+    /// The agent's own stores contain the run.
+    Outermost,
+    /// The run belongs to a call of another run, whose state contains it; or to a call that belongs to none.
+    Inside { delegation: Option<Arc<Delegation>>, has_own_limits: bool, has_conversation: bool },
+}
+
+impl Place {
+    /// Returns `true` if the run reads and continues a conversation in the agent's memory.
+    fn has_conversation(&self) -> bool {
+        !matches!(self, Self::Inside { has_conversation: false, .. })
+    }
 }
 
 /// The tools and options of a turn.
 #[derive(Default)]
-struct Offer {
+pub(super) struct Offer {
     /// The tools in which calls are looked up, and which the model is offered if there is no search.
     tools: ToolSet,
     /// The tools that the model finds, and the definitions that it is offered.
@@ -137,7 +159,9 @@ impl RunDriver {
             announced_turn: 0,
             run,
             trace: RunTrace::new(tools.agent().0.trace),
+            origin: tools.agent().clone(),
             tools,
+            earlier_tools: Vec::new(),
             emitter,
             cancel_on_drop: Some(cancellation.clone().drop_guard()),
             cancellation,
@@ -150,7 +174,19 @@ impl RunDriver {
             conversation: None,
             started_calls: Vec::new(),
             has_unsaved_changes: true,
+            place: Place::Outermost,
         }
+    }
+
+    /// Makes the run one that belongs to a call of another.
+    pub(super) fn inside(
+        mut self,
+        delegation: Option<Arc<Delegation>>,
+        has_own_limits: bool,
+        has_conversation: bool,
+    ) -> Self {
+        self.place = Place::Inside { delegation, has_own_limits, has_conversation };
+        self
     }
 
     pub(super) fn with_execute_calls_if(mut self, execute: Option<Arc<ExecuteCallsIf>>) -> Self {
@@ -169,6 +205,13 @@ impl RunDriver {
     pub fn into_run(mut self) -> Run {
         self.trace.pause();
         self.run
+    }
+
+    /// Returns the agent that the next step belongs to: the one that was asked, or one that the run was
+    /// [handed over](crate::agent::AgentBuilder::hand_over_to) to.
+    #[must_use]
+    pub fn agent(&self) -> &Agent {
+        self.tools.agent()
     }
 
     /// Returns the context of the tools, with the values of the agent and of the question.
@@ -194,7 +237,8 @@ impl RunDriver {
         if let Err(kind) = span.instrument(self.prepare()).await {
             return Err(self.error(kind));
         }
-        let step = next_step(&mut self.run, &self.offer, self.sent.as_ref(), self.tools.undo());
+        let step =
+            next_step(&mut self.run, &self.offer, self.sent.as_ref(), (&self.tools, &self.earlier_tools));
         if let Step::CallModel(request) = &step {
             self.trace.enter_chat(self.tools.agent(), request, false);
         }
@@ -233,7 +277,8 @@ impl RunDriver {
     }
 
     /// Executes a call that the run asked for, with the tools of this turn. Pass the outcome to
-    /// [`record_result`](Self::record_result). A call that was open when the run ended is not executed.
+    /// [`record_result`](Self::record_result). A call that was open when the run ended is not executed. A call of an
+    /// [agent](crate::Agent::as_tool) that awaits approvals is [suspended](ToolExecution::is_suspended).
     ///
     /// # Errors
     ///
@@ -247,11 +292,14 @@ impl RunDriver {
             Ok(attempt) => attempt,
             Err(kind) => return Err(self.error(kind)),
         };
-        let executor = self.executor();
-        match self.run_until_interrupted(executor.execute(call.clone(), attempt)).await {
-            Ok(execution) => Ok(execution),
-            Err(interruption) => {
-                self.interrupt(&interruption);
+        match self.execute_one(call.clone(), attempt).await {
+            Ok(Some(Ending::Executed(execution))) => Ok(execution),
+            Ok(Some(Ending::Suspended {
+                why: RunErrorKind::ApprovalNeeded | RunErrorKind::ResultsNeeded,
+                ..
+            })) => Ok(ToolExecution::suspended(call)),
+            Ok(Some(Ending::Suspended { why, .. })) | Err(why) => Err(self.error(why)),
+            Ok(None) => {
                 self.emit_interrupted(std::slice::from_ref(&call.id)).await;
                 Ok(ToolExecution::new(call, Err(ToolError::interrupted())))
             }
@@ -259,13 +307,14 @@ impl RunDriver {
     }
 
     /// Records the outcome of a call. If the agent has an [error handler](crate::agent::AgentBuilder::on_tool_error), the outcome
-    /// that it returns is recorded instead. The outcome of a call that was open when the run ended is ignored.
+    /// that it returns is recorded instead. The outcome of a call that was open when the run ended is ignored, and a call that is
+    /// [suspended](ToolExecution::is_suspended) stays open.
     ///
     /// # Errors
     ///
     /// Fails if the run did not ask for the call, or if the call awaits approval or already has an outcome.
     pub async fn record_result(&mut self, execution: ToolExecution) -> Result<(), RunError> {
-        if self.run.is_abandoned(&execution.call().id) {
+        if execution.is_suspended() || self.run.is_abandoned(&execution.call().id) {
             return Ok(());
         }
         let (_, event) = match self.apply_result(execution) {
@@ -273,6 +322,10 @@ impl RunDriver {
             Err(kind) => return Err(self.error(kind)),
         };
         self.emit_all(event).await;
+        match self.follow_handovers() {
+            Ok(events) => self.emit_all(events).await,
+            Err(kind) => return Err(self.error(kind)),
+        }
         Ok(())
     }
 
@@ -281,9 +334,13 @@ impl RunDriver {
     /// # Errors
     ///
     /// Fails if there is no such call, if it does not await approval, or if the new arguments are not a JSON object.
-    pub fn resolve_approval(&mut self, call_id: &str, approval: Approval) -> Result<(), StepError> {
+    pub fn resolve_approval<'a>(
+        &mut self,
+        call: impl Into<CallPath<'a>>,
+        approval: Approval,
+    ) -> Result<(), StepError> {
         self.has_unsaved_changes = true;
-        self.run.resolve_approval(call_id, approval)
+        self.run.resolve_approval(call, approval)
     }
 
     /// Records the same decision about all calls that await approval.
@@ -366,6 +423,11 @@ impl RunDriver {
                 Err(error)
             }
         }
+    }
+
+    /// Emits the end of a run that belongs to a call, and returns its error if it has no answer.
+    pub(super) fn finish_inner(self) -> Result<(), RunError> {
+        self.into_answer().map(drop)
     }
 
     /// Drives the run to its end and returns its outcome.

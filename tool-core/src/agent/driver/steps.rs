@@ -1,21 +1,27 @@
 //! The steps of a run: preparing, taking and recording them.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use futures_channel::{mpsc, oneshot};
+use futures_util::future::{BoxFuture, Either, select};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use tokio_util::sync::CancellationToken;
 
-use super::Offer;
-use super::interruption::run_until_interrupted;
+use super::interruption::{Interruption, run_until_interrupted};
+use super::{Offer, Place};
+use crate::agent::delegation::{Delegation, InnerState, InnerStates};
 use crate::agent::emitter::EventEmitter;
-use crate::agent::executor::CallExecutor;
+use crate::agent::executor::{CallExecutor, Ending};
+use crate::agent::run_tools::RunTools;
 use crate::agent::tool_search::{CallThrough, SentMessages, unwrap_calls};
 use crate::agent::turn::Changes;
-use crate::agent::undo_tools::UndoTools;
 use crate::agent::{Approver, Event, RunDriver, Turn};
-use crate::model::{ChatModel, ChatRequest, ChatResponse, Delta, Message, ModelError, ToolCall, ToolChoice};
+use crate::model::{
+    ChatModel, ChatRequest, ChatResponse, Delta, Message, ModelError, ToolCall, ToolChoice, ToolPolicy,
+};
 use crate::run::{Approval, Run, RunErrorKind, Step};
 use crate::tool::{Attempt, ToolExecution};
 
@@ -29,10 +35,11 @@ impl RunDriver {
     async fn take_step_in_span(&mut self) -> Result<bool, RunErrorKind> {
         self.prepare().await?;
         let time_left = self.time_left();
-        match next_step(&mut self.run, &self.offer, self.sent.as_ref(), self.tools.undo()) {
+        let tools = (&self.tools, &*self.earlier_tools);
+        match next_step(&mut self.run, &self.offer, self.sent.as_ref(), tools) {
             Step::CallModel(request) => {
                 let model = &*self.tools.agent().0.model;
-                let is_streamed = self.emitter.stream.is_some();
+                let is_streamed = self.emitter.streams_replies();
                 let span = self.trace.enter_chat(self.tools.agent(), &request, is_streamed);
                 let response = span.instrument(call_model(model, &request, &mut self.emitter));
                 let response =
@@ -56,7 +63,7 @@ impl RunDriver {
             Step::NeedsResults(_) => Err(RunErrorKind::ResultsNeeded),
             Step::Done => {
                 // The model streams its text; what tools return directly is in no reply.
-                let returned = self.emitter.stream.as_ref().and_then(|_| self.run.returned_text());
+                let returned = self.run.returned_text().filter(|_| self.emitter.streams_replies());
                 if let Some(text) = returned.filter(|text| !text.is_empty()) {
                     self.emitter.emit(|| Event::Text(text)).await;
                 }
@@ -74,6 +81,8 @@ impl RunDriver {
         }
         self.load_history().await?;
         loop {
+            let events = self.follow_handovers()?;
+            self.emit_all(events).await;
             // Calls are looked up in exactly the set that the model was offered.
             if self.run.is_asking() || !self.offer.is_resolved {
                 let (cancellation, time_left) = (self.external_cancellation.clone(), self.time_left());
@@ -282,8 +291,8 @@ impl RunDriver {
 
     /// Applies the policies of the tools to the open calls.
     fn settle(&mut self) {
-        let undo = self.tools.undo();
-        self.run.settle(self.offer.tools.definitions(), |name| undo.policy(name));
+        let (tools, earlier) = (&self.tools, &self.earlier_tools);
+        self.run.settle(self.offer.tools.definitions(), |name| undo_policy(tools, earlier, name));
     }
 
     /// Asks the agent's predicate which calls need approval, and binds these approvals to the definitions.
@@ -302,6 +311,10 @@ impl RunDriver {
         let max_concurrent = self.tools.agent().0.max_concurrent_calls;
         let mut queue = VecDeque::from(calls);
         let mut running = FuturesUnordered::new();
+        let (states, mut inner_states) = Delegation::channel();
+        let mut stored = None;
+        // The first reason why a call has no outcome, other than that it waits.
+        let mut failure = None;
         // Only for listeners.
         let mut running_ids: Vec<String> = Vec::new();
         let mut event = None;
@@ -310,16 +323,29 @@ impl RunDriver {
                 && let Some(call) = queue.pop_front()
             {
                 let attempt = self.begin_attempt(&call)?;
+                let delegation = self.delegation(&call, &states, executor.timeout);
                 running_ids.extend(self.emitter.has_listeners().then(|| call.id.clone()));
                 // Boxed, because the set reserves room for one more future than it contains.
-                running.push(executor.execute(call, attempt).boxed());
+                running.push(executor.execute(call, attempt, delegation).boxed());
             }
             // The outcome is stored before its event, because a hook can panic and a reader of the stream can stop.
             self.store_run().await?;
+            stored.take().into_iter().for_each(confirm);
             self.emit_all(event.take()).await;
-            let execution = match self.run_until_interrupted(running.next()).await {
-                Ok(Some(execution)) => execution,
-                Ok(None) => return Ok(()),
+            let ending = match self.next_progress(&mut running, &mut inner_states).await {
+                Ok(Progress::Ended(ending)) => ending,
+                Ok(Progress::InnerState(state)) => {
+                    stored = self.record_inner_state(state)?;
+                    if stored.is_some() {
+                        continue;
+                    }
+                    // The outer run has reached one of its limits.
+                    drop(running);
+                    self.store_run().await?;
+                    self.emit_interrupted(&running_ids).await;
+                    return Ok(());
+                }
+                Ok(Progress::Done) => return failure.map_or(Ok(()), Err),
                 Err(interruption) => {
                     self.interrupt(&interruption);
                     drop(running);
@@ -327,7 +353,16 @@ impl RunDriver {
                     return Ok(());
                 }
             };
-            running_ids.retain(|id| *id != execution.call().id);
+            running_ids.retain(|id| id != ending.call_id());
+            let execution = match ending {
+                Ending::Executed(execution) => execution,
+                Ending::Suspended { why, .. } => {
+                    if !matches!(why, RunErrorKind::ApprovalNeeded | RunErrorKind::ResultsNeeded) {
+                        failure.get_or_insert(why);
+                    }
+                    continue;
+                }
+            };
             let was_undoing = self.run.is_undoing();
             let retry;
             (retry, event) = self.apply_result(execution)?;
@@ -341,6 +376,77 @@ impl RunDriver {
                 return Ok(());
             }
         }
+    }
+
+    /// Executes one call to its end. Returns `None` if the run ended meanwhile.
+    pub(super) async fn execute_one(
+        &mut self,
+        call: ToolCall,
+        attempt: Attempt,
+    ) -> Result<Option<Ending>, RunErrorKind> {
+        let executor = self.executor();
+        let (states, mut inner_states) = Delegation::channel();
+        let delegation = self.delegation(&call, &states, executor.timeout);
+        let mut running = FuturesUnordered::from_iter([executor.execute(call, attempt, delegation).boxed()]);
+        loop {
+            match self.next_progress(&mut running, &mut inner_states).await {
+                Ok(Progress::Ended(ending)) => return Ok(Some(ending)),
+                Ok(Progress::Done) => return Ok(None),
+                Ok(Progress::InnerState(state)) => {
+                    let Some(stored) = self.record_inner_state(state)? else { return Ok(None) };
+                    self.store_run().await?;
+                    confirm(stored);
+                }
+                Err(interruption) => {
+                    self.interrupt(&interruption);
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
+    /// Waits for the calls of a turn. The time of agents with limits of their own does not count.
+    async fn next_progress(
+        &mut self,
+        running: &mut FuturesUnordered<BoxFuture<'_, Ending>>,
+        inner_states: &mut InnerStates,
+    ) -> Result<Progress, Interruption> {
+        if !self.run.waits_only_for_own_limits() {
+            return self.run_until_interrupted(next_progress(running, inner_states)).await;
+        }
+        self.update_elapsed();
+        let cancellation = self.external_cancellation.as_ref().filter(|_| !self.run.is_undoing());
+        let progress = run_until_interrupted(next_progress(running, inner_states), cancellation, None).await;
+        self.clock = Some(Instant::now());
+        progress
+    }
+
+    /// Makes the state of an inner run part of this one. Returns `None` if that ended this run.
+    fn record_inner_state(&mut self, state: InnerState) -> Result<Option<oneshot::Sender<()>>, RunErrorKind> {
+        let was_undoing = self.run.is_undoing();
+        self.has_unsaved_changes = true;
+        self.run.record_inner_run(&state.call_id, state.run).map_err(RunErrorKind::Step)?;
+        self.update_elapsed();
+        let has_ended = self.run.is_done() || self.run.is_undoing() != was_undoing;
+        Ok((!has_ended).then_some(state.stored))
+    }
+
+    /// Returns the connection of a call to this run, in case it asks an agent.
+    fn delegation(
+        &self,
+        call: &ToolCall,
+        states: &mpsc::Sender<InnerState>,
+        timeout: Option<Duration>,
+    ) -> Arc<Delegation> {
+        let continued = self.run.open_inner_run(&call.id).cloned();
+        let mut delegation = Delegation::new(call.clone(), states.clone(), self.emitter.clone(), continued);
+        delegation.is_undo = self.run.is_undoing();
+        delegation.timeout = timeout;
+        delegation.levels = match &self.place {
+            Place::Inside { delegation: Some(outer), .. } => outer.levels.saturating_sub(1),
+            _ => self.run.limits().max_depth,
+        };
+        Arc::new(delegation)
     }
 
     /// Records the outcome of a call. Returns the call if it is to be retried, and the event to emit.
@@ -373,16 +479,26 @@ impl RunDriver {
             self.cancel_on_drop = Some(self.cancellation.clone().drop_guard());
         }
         let agent = self.tools.agent();
+        // The agent that executed a call undoes it.
+        let undoing = self.run.handovers_before_undone().and_then(|before| self.earlier_tools.get(before));
+        let tools_of_agent = undoing.unwrap_or(&self.tools);
         let tools = match self.run.next_undo_call() {
+            Some(_) if self.run.is_undoing_inner_run() => match undoing {
+                Some(earlier) => earlier.last_resolved(),
+                None => self.offer.tools.clone(),
+            },
             // The arguments are those of the undone call; the tool that undoes it may take only some of them.
-            Some(undo) => {
-                self.tools.undo().set_with(&undo.name).cloned().unwrap_or_default().ignore_unknown_arguments()
-            }
+            Some(undo) => tools_of_agent
+                .undo()
+                .set_with(&undo.name)
+                .cloned()
+                .unwrap_or_default()
+                .ignore_unknown_arguments(),
             None => self.offer.tools.clone(),
         };
         CallExecutor {
             tools,
-            context: self.tools.context().clone(),
+            context: tools_of_agent.context().clone(),
             emitter: self.emitter.clone(),
             trace: self.trace.call_trace(),
             cancellation: self.cancellation.clone(),
@@ -408,14 +524,45 @@ impl RunDriver {
     }
 }
 
+/// Returns the policy of the tool with this name that undoes calls of one of the agents.
+fn undo_policy(tools: &RunTools, earlier: &[RunTools], name: &str) -> Option<ToolPolicy> {
+    earlier.iter().chain([tools]).find_map(|one| one.undo().policy(name))
+}
+
+/// Progress of the calls of a turn.
+enum Progress {
+    Ended(Ending),
+    InnerState(InnerState),
+    /// No call is running.
+    Done,
+}
+
+async fn next_progress(
+    running: &mut FuturesUnordered<BoxFuture<'_, Ending>>,
+    inner_states: &mut InnerStates,
+) -> Progress {
+    match select(inner_states.next(), running.next()).await {
+        Either::Left((Some(state), _)) => Progress::InnerState(state),
+        Either::Left((None, running)) => running.await.map_or(Progress::Done, Progress::Ended),
+        Either::Right((ending, _)) => ending.map_or(Progress::Done, Progress::Ended),
+    }
+}
+
+/// Lets an inner run continue whose state is stored.
+fn confirm(stored: oneshot::Sender<()>) {
+    // The call may have been dropped meanwhile.
+    let _ = stored.send(());
+}
+
 /// Returns the run's next step, with the changes of a hook to the turn.
 pub(super) fn next_step<'a>(
     run: &'a mut Run,
     offer: &'a Offer,
     sent: Option<&'a SentMessages>,
-    undo: &UndoTools,
+    (tools, earlier): (&RunTools, &[RunTools]),
 ) -> Step<'a> {
-    let step = run.next_with_undo_tools(offer.tools.definitions(), |name| undo.policy(name));
+    let undo_policy = |name: &str| undo_policy(tools, earlier, name);
+    let step = run.next_with_undo_tools(offer.tools.definitions(), undo_policy);
     let Step::CallModel(mut request) = step else { return step };
     if let Some((_, offered)) = &offer.searched {
         request = request.with_tools(offered);
@@ -438,7 +585,7 @@ async fn call_model(
     request: &ChatRequest<'_>,
     emitter: &mut EventEmitter,
 ) -> Result<ChatResponse, ModelError> {
-    if emitter.stream.is_none() {
+    if !emitter.streams_replies() {
         return model.chat(request).await;
     }
     let mut deltas = model.stream(request);

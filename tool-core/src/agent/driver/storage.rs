@@ -1,5 +1,6 @@
 //! Stores the conversation of a run, and the run itself while it is in progress.
 
+use super::Place;
 use crate::agent::RunDriver;
 use crate::memory::RunConflict;
 use crate::model::ConversationId;
@@ -8,8 +9,10 @@ use crate::run::RunErrorKind;
 impl RunDriver {
     /// Waits for the conversation, if the agent has a memory, and inserts its messages before the question.
     pub(super) async fn load_history(&mut self) -> Result<(), RunErrorKind> {
-        let agent = self.tools.agent().clone();
-        let Some(memory) = &agent.0.memory else { return Ok(()) };
+        let agent = self.origin.clone();
+        let Some(memory) = agent.0.memory.as_ref().filter(|_| self.place.has_conversation()) else {
+            return Ok(());
+        };
         if !self.run.is_asking() || self.run.has_loaded_history() {
             return Ok(());
         }
@@ -28,11 +31,12 @@ impl RunDriver {
     }
 
     /// Adds the new messages to the conversation if the run has an answer, and removes a finished run from the store.
-    pub(super) async fn commit(&mut self) -> Result<(), RunErrorKind> {
+    pub(in crate::agent) async fn commit(&mut self) -> Result<(), RunErrorKind> {
         // A copy that is outdated must not remove the run that another one continues.
         self.store_run().await?;
-        let agent = self.tools.agent().clone();
-        let (Some(memory), Some(id)) = (&agent.0.memory, self.run.conversation()) else {
+        let agent = self.origin.clone();
+        let memory = agent.0.memory.as_ref().filter(|_| self.place.has_conversation());
+        let (Some(memory), Some(id)) = (memory, self.run.conversation()) else {
             return self.remove_stored_run().await;
         };
         if self.run.answer_text().is_some() {
@@ -46,10 +50,16 @@ impl RunDriver {
         self.remove_stored_run().await
     }
 
-    /// Stores the run in its current state, if the agent has a run store. Fails if the run was continued elsewhere.
+    /// Stores the run in its current state: as a part of the outer run, or if the agent has a run store. Fails if the run was continued elsewhere.
     pub(super) async fn store_run(&mut self) -> Result<(), RunErrorKind> {
-        if self.has_unsaved_changes
-            && let Some(store) = &self.tools.agent().0.run_store
+        if let Place::Inside { delegation, has_own_limits, .. } = &self.place {
+            if self.has_unsaved_changes
+                && let Some(delegation) = delegation
+            {
+                delegation.store(&self.run, *has_own_limits).await?;
+            }
+        } else if self.has_unsaved_changes
+            && let Some(store) = &self.origin.0.run_store
         {
             let id = self.run.id().clone();
             let saved = store.save_run(id.as_str(), &mut self.run).await;
@@ -64,8 +74,8 @@ impl RunDriver {
 
     /// Removes the run from the store if it is done.
     async fn remove_stored_run(&mut self) -> Result<(), RunErrorKind> {
-        match &self.tools.agent().0.run_store {
-            Some(store) if self.run.is_done() => {
+        match &self.origin.0.run_store {
+            Some(store) if self.run.is_done() && matches!(self.place, Place::Outermost) => {
                 store.remove_run(self.run.id().as_str()).await.map_err(RunErrorKind::Store)
             }
             _ => Ok(()),

@@ -270,6 +270,11 @@ impl CallTrace {
 }
 
 impl CallSpan {
+    /// Ends the span of a call that has no outcome yet.
+    pub(in crate::agent) fn suspend(mut self) {
+        self.open.set_success();
+    }
+
     pub(in crate::agent) fn scope(&self) -> Scope {
         Scope(self.open.span.clone())
     }

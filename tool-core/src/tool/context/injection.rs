@@ -41,6 +41,12 @@ impl Injection {
         self
     }
 
+    /// Returns this injection as one of a context that never has the value.
+    pub(crate) const fn never_available(mut self) -> Self {
+        self.is_available = |_| false;
+        self
+    }
+
     /// Returns the name of the type with its path.
     #[must_use]
     pub fn type_name(&self) -> &'static str {

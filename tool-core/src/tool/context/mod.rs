@@ -60,6 +60,8 @@ pub(crate) struct AttemptContext {
     pub(crate) progress: Progress,
     pub(crate) cancellation: CancellationToken,
     pub(crate) undone: Option<Undone>,
+    /// The connection of a call that asks an agent to the run that it belongs to.
+    pub(crate) delegation: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 /// Hides [`AttemptContext`] behind a trait object, so that a program without runs does not link its drop code.
@@ -175,6 +177,11 @@ impl ToolContext {
         self.current_attempt().map_or(1, |attempt| attempt.number)
     }
 
+    /// Returns the connection of the call to the run that it belongs to.
+    pub(crate) fn delegation<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        Arc::clone(self.attempt_context()?.delegation.as_ref()?).downcast().ok()
+    }
+
     fn current_attempt(&self) -> Option<&Attempt> {
         let call = self.call.as_ref()?;
         Some(match &call.attempt {
@@ -225,7 +232,7 @@ impl ToolContext {
         progress: Progress,
     ) -> Self {
         let cancellation = cancellation.child_token();
-        self.for_attempt(AttemptContext { attempt, progress, cancellation, undone: None })
+        self.for_attempt(AttemptContext { attempt, progress, cancellation, undone: None, delegation: None })
     }
 
     /// Returns the value of this type that the application provided.
@@ -251,6 +258,14 @@ impl ToolContext {
 
     pub(crate) fn read_mode(&self) -> Mode {
         self.read_mode
+    }
+
+    /// Returns a context with only the values of these types.
+    pub(crate) fn only(&self, types: &[TypeId]) -> Self {
+        let values = self.values.iter().flat_map(|values| values.iter());
+        let values: HashMap<_, _> =
+            values.filter(|(id, _)| types.contains(id)).map(|(id, entry)| (*id, entry.clone())).collect();
+        Self { values: (!values.is_empty()).then(|| Arc::new(values)), ..Self::default() }
     }
 
     /// Returns this context with the values that only `defaults` contains.

@@ -1,0 +1,428 @@
+//! Agents as tools of other agents.
+
+use std::any::{Any, TypeId};
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::delegation::Delegation;
+use super::typed::AnswerParser;
+use crate::agent::{Agent, AnswerType, Ask, RunDriver};
+use crate::arguments::{Contract, Mode, Repair};
+use crate::model::{ConversationId, ToolDefinition, ToolPolicy};
+use crate::run::{RunError, RunErrorKind, RunLimits, StopReason};
+use crate::schema::{arguments_schema, arguments_schema_for_providers};
+use crate::tool::{
+    Injection, Tool, ToolArguments, ToolContext, ToolError, ToolFuture, ToolOutput, arguments_contract,
+    decode_arguments,
+};
+
+impl Agent {
+    /// Turns the agent into a tool of another. Each call asks the agent a question, and its answer is the output of the call.
+    ///
+    #[cfg_attr(feature = "testing", doc = "```")]
+    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// use tool_core::testing::ScriptedModel;
+    /// use tool_core::{Agent, Approval, RunErrorKind, tool, tools};
+    ///
+    /// #[tool("Refunds an invoice", needs_approval)]
+    /// fn refund(invoice: u32, #[inject] customer: &Customer) -> String {
+    ///     format!("refunded {invoice} to {}", customer.0)
+    /// }
+    ///
+    /// struct Customer(&'static str);
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let model = ScriptedModel::new().calls("refund", r#"{"invoice": 7}"#).says("Invoice 7 is refunded.");
+    /// let billing = Agent::builder(model).tools(tools![refund]).build()?;
+    ///
+    /// let model = ScriptedModel::new().calls("billing", r#"{"question": "Refund invoice 7"}"#).says("Done.");
+    /// let desk = Agent::builder(model)
+    ///     .tool(billing.as_tool("billing", "Answers questions about invoices and refunds").context::<Customer>().max_turns(5))
+    ///     .context(Customer("Ada"))
+    ///     .build()?;
+    ///
+    /// // A call of the inner agent pauses the outer run. Its state contains the inner run.
+    /// let error = desk.ask("I want my money back").await.unwrap_err();
+    /// assert!(matches!(error.kind(), RunErrorKind::ApprovalNeeded));
+    /// let state = serde_json::to_string(error.run())?;
+    ///
+    /// // Later, in another process:
+    /// let mut run: tool_core::run::Run = serde_json::from_str(&state)?;
+    /// let call = run.awaiting_approval().next().unwrap();
+    /// assert_eq!((&*call.name, &*call.id), ("refund", "call_1_0/call_1_0"));
+    /// run.resolve_approval(["billing", "call_1_0"], Approval::Approve)?;
+    /// let answer = desk.resume(run).await?;
+    /// let inner = &answer.inner_runs()[0];
+    /// assert_eq!((inner.agent(), &*inner.run().messages()[2].text()), ("billing", "refunded 7 to Ada"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// The run of the agent, the inner run, is part of the state of the outer run:
+    ///
+    /// - **State.** It is serialized and [stored](crate::agent::AgentBuilder::run_store) with the outer run before each of its steps that
+    ///   has effects, and continues where it was when the outer run is resumed. The agent's own run store is not used.
+    /// - **Approval.** The agent's [approver](crate::agent::AgentBuilder::approver) decides about its calls; without one, the outer run pauses
+    ///   once the other calls of the turn have finished. The calls are among those that the outer run
+    ///   [awaits](crate::run::Run::awaiting_approval) and are resolved by their [path](crate::run::CallPath).
+    /// - **Limits.** Its tokens, calls and time count for the limits of the outer run, unless it has [limits of its
+    ///   own](crate::agent::AgentTool::own_limits). A time limit for calls is one of the inner run.
+    /// - **Undo.** If the outer run fails, the agent undoes the calls of the inner run, in their place in the reverse order. If the inner
+    ///   run fails, it undoes its own calls, and the outer model reads why there is no answer.
+    /// - **Failures.** If the agent's model or memory fails, the outer run returns with that error and can be resumed.
+    /// - **Cancellation** of the outer run cancels the inner one.
+    /// - **Context.** The agent's tools receive the values of the agent, and of the outer context only those of the types that
+    ///   [`context`](crate::agent::AgentTool::context) names.
+    /// - **Depth.** Agents can be nested up to the outermost run's [`max_depth`](crate::run::RunLimits#structfield.max_depth).
+    /// - **Events** of the agent are [`Event::Agent`](crate::Event::Agent) of the outer run.
+    ///   [`Answer::inner_runs`](crate::Answer::inner_runs) has the messages, executions and tokens.
+    ///
+    /// Outside a run, for example over another protocol or if a caller executes the calls of a [`Run`](crate::run::Run) without a
+    /// [`RunDriver`], a call drives the inner run to its end and fails if it has to wait.
+    pub fn as_tool(&self, name: impl Into<String>, description: impl Into<String>) -> AgentTool {
+        let tool = AgentTool {
+            definition: Plain::definition(name.into()).with_description(description),
+            agent: self.clone(),
+            passed: Vec::new(),
+            injections: Vec::new(),
+            limits: self.0.limits.clone(),
+            has_own_limits: false,
+            has_conversation: false,
+            streams_text: false,
+            form: Arc::new(Plain(arguments_contract::<Question>())),
+        };
+        tool.with_injections()
+    }
+}
+
+/// An agent as a tool of another; created by [`Agent::as_tool`].
+#[derive(Clone)]
+#[must_use = "pass it to `AgentBuilder::tool`"]
+pub struct AgentTool {
+    definition: ToolDefinition,
+    agent: Agent,
+    /// The types of the values that the context of the inner run takes from the outer one.
+    passed: Vec<(TypeId, Injection)>,
+    /// What the outer run needs for the inner one.
+    injections: Vec<Injection>,
+    limits: RunLimits,
+    has_own_limits: bool,
+    has_conversation: bool,
+    streams_text: bool,
+    form: Arc<dyn Form>,
+}
+
+impl AgentTool {
+    /// Passes the value of this type in the outer run's context to the tools of the agent. No other value is passed. A run whose
+    /// context lacks it is refused before a request is sent to the model, unless the agent has a value of its own.
+    pub fn context<T: Any + Send + Sync>(mut self) -> Self {
+        self.passed.push((TypeId::of::<T>(), Injection::new::<T>()));
+        self.with_injections()
+    }
+
+    fn with_injections(mut self) -> Self {
+        let own = &self.agent.0.context;
+        let passed = || self.passed.iter().map(|(_, injection)| *injection);
+        let is_passed = |needed: &&Injection| passed().any(|one| one.type_name() == needed.type_name());
+        let tools = self.agent.0.tools.iter().chain(self.agent.0.undo_tools.iter());
+        let needed = tools.flat_map(|tool| tool.injections().unwrap_or_default());
+        let missing = needed.filter(|needed| needed.is_missing_in(own) && !is_passed(needed));
+        let missing = missing.map(|needed| needed.never_available());
+        self.injections = passed().filter(|injection| injection.is_missing_in(own)).chain(missing).collect();
+        self
+    }
+
+    /// Limits the number of requests to the agent's model in one call, in place of the agent's own limit.
+    pub fn max_turns(mut self, turns: u32) -> Self {
+        self.limits.max_turns = turns;
+        self
+    }
+
+    /// Sets the limits of each inner run, in place of the agent's. Its tokens and calls count for the limits of the outer run,
+    /// too.
+    pub fn limits(mut self, limits: RunLimits) -> Self {
+        (self.limits, self.has_own_limits) = (limits, false);
+        self
+    }
+
+    /// Sets the limits of each inner run, in place of the agent's. Its tokens and calls do not count for the limits of the outer
+    /// run, and its time only while other calls are in flight.
+    pub fn own_limits(mut self, limits: RunLimits) -> Self {
+        (self.limits, self.has_own_limits) = (limits, true);
+        self
+    }
+
+    /// Gives the agent a conversation of its own in its [memory](crate::agent::AgentBuilder::memory). Its id is that of the outer
+    /// conversation, a `/` and the name of the tool, so the agent remembers earlier calls in the same conversation. Without
+    /// this, the agent reads and stores no history.
+    pub fn own_conversation(mut self) -> Self {
+        self.has_conversation = true;
+        self
+    }
+
+    /// Streams the replies of the agent, too, if the outer run is streamed. By default, a stream contains the agent's other
+    /// events, but not the deltas of its text.
+    pub fn stream_text(mut self) -> Self {
+        self.streams_text = true;
+        self
+    }
+
+    /// Sets the policy for the calls of the tool.
+    pub fn with_policy(mut self, policy: ToolPolicy) -> Self {
+        self.definition = self.definition.with_policy(policy);
+        self
+    }
+
+    /// Gives the tool arguments and a result of these types. The agent reads the arguments as JSON, and its answer is parsed as
+    /// with [`Ask::answer_as`](crate::agent::Ask::answer_as).
+    ///
+    #[cfg_attr(feature = "testing", doc = "```")]
+    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// use schemars::JsonSchema;
+    /// use serde::{Deserialize, Serialize};
+    /// use tool_core::Agent;
+    /// use tool_core::testing::ScriptedModel;
+    ///
+    /// #[derive(Serialize, Deserialize, JsonSchema)]
+    /// struct Question {
+    ///     invoice: u32,
+    /// }
+    ///
+    /// #[derive(Serialize, Deserialize, JsonSchema)]
+    /// struct Report {
+    ///     is_paid: bool,
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let model = ScriptedModel::new().calls("final_answer", r#"{"is_paid": true}"#);
+    /// let billing = Agent::builder(model).build()?;
+    /// let model = ScriptedModel::new().calls("billing", r#"{"invoice": "7"}"#).says("It is paid.");
+    /// let desk = Agent::builder(model)
+    ///     .tool(billing.as_tool("billing", "Reports on an invoice").typed::<Question, Report>())
+    ///     .build()?;
+    /// let answer = desk.ask("Is invoice 7 paid?").await?;
+    /// assert_eq!(answer.inner_runs()[0].run().new_messages()[0].text(), r#"{"invoice":7}"#);
+    /// assert_eq!(answer.messages()[2].text(), r#"{"is_paid":true}"#);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn typed<Q: ToolArguments + Serialize, R: AnswerType + Serialize>(mut self) -> Self {
+        let (parameters, _) = arguments_schema_for_providers(arguments_schema::<Q>());
+        self.definition = self.definition.with_parameters(parameters);
+        let contract = arguments_contract::<Q>();
+        self.form = Arc::new(Typed {
+            contract,
+            parser: AnswerParser::<R>::new(),
+            question: PhantomData::<fn() -> Q>,
+        });
+        self
+    }
+
+    /// Asks the agent, or continues its run.
+    async fn answer(&self, question: String, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        let delegation = context.delegation::<Delegation>().filter(|delegation| delegation.claim());
+        let continued = delegation.as_ref().and_then(|delegation| delegation.take_continued());
+        if continued.is_none() && delegation.as_ref().is_some_and(|delegation| delegation.levels == 0) {
+            return Err(ToolError::failed("agents are nested too deeply here; answer without this one"));
+        }
+        let is_undo = delegation.as_ref().is_some_and(|delegation| delegation.is_undo);
+        let is_new = continued.is_none();
+        let types: Vec<_> = self.passed.iter().map(|(type_id, _)| *type_id).collect();
+        let mut ask = match continued {
+            Some(run) => self.agent.resume(run),
+            None => self.agent.ask(question).limits(self.limits_within(delegation.as_deref())),
+        };
+        ask = ask.inner_context(context.only(&types)).cancellation_token(context.cancellation().clone());
+        if is_new
+            && self.has_conversation
+            && let Some(outer) = context.get::<ConversationId>()
+        {
+            ask = ask.conversation(format!("{}/{}", outer.as_str(), self.definition.name()));
+        }
+        let (ask, parses_by_tool) = self.form.constrain(ask);
+        let mut driver = ask.start_inner(
+            delegation.clone(),
+            self.has_own_limits,
+            self.has_conversation,
+            self.streams_text,
+        );
+        match self.drive(&mut driver, parses_by_tool).await {
+            Ok(output) if !is_undo => {
+                driver.finish_inner().map_err(|error| failure(&error))?;
+                Ok(output)
+            }
+            Ok(_) => undone(&driver),
+            Err(kind) => match delegation {
+                Some(delegation) => {
+                    delegation.suspend(kind);
+                    Err(ToolError::not_executed("the agent waits"))
+                }
+                // Nobody could continue the run of a call that belongs to none.
+                None => Err(failure(&driver.into_error(kind))),
+            },
+        }
+    }
+
+    /// Drives the run to its end. The output is empty if the run stopped without an answer.
+    async fn drive(&self, driver: &mut RunDriver, parses_by_tool: bool) -> Result<ToolOutput, RunErrorKind> {
+        loop {
+            driver.drive_to_end().await?;
+            let Some(text) = driver.run().answer_text() else {
+                driver.commit().await?;
+                return Ok(ToolOutput::text(""));
+            };
+            match self.form.output(text) {
+                Ok(output) => {
+                    driver.commit().await?;
+                    return Ok(output);
+                }
+                Err(why) => driver.reject_wrong_answer(&why, parses_by_tool),
+            }
+        }
+    }
+
+    /// Returns the limits of a new inner run.
+    fn limits_within(&self, delegation: Option<&Delegation>) -> RunLimits {
+        let mut limits = self.limits.clone();
+        if let Some(timeout) = delegation.and_then(|delegation| delegation.timeout) {
+            limits.max_time = Some(limits.max_time.map_or(timeout, |limit| limit.min(timeout)));
+        }
+        limits
+    }
+}
+
+/// Returns the error of a call whose inner run ended without an answer, as the outer model reads it.
+fn failure(error: &RunError) -> ToolError {
+    let why = match error.kind() {
+        RunErrorKind::Stopped(reason) => match reason {
+            StopReason::Cancelled => "it was cancelled",
+            StopReason::Refused(_) => "it refused to answer",
+            StopReason::ToolFailed { .. } => "one of its tools failed",
+            StopReason::WrongAnswer(_) => "its answers did not have the requested form",
+            reason if reason.is_limit() => "it reached one of its limits",
+            _ => "it stopped early",
+        },
+        RunErrorKind::ApprovalNeeded => "one of its calls needs the approval of a person",
+        RunErrorKind::ResultsNeeded => "one of its calls is executed elsewhere",
+        RunErrorKind::Model(_) => "its model is not available",
+        _ => "it cannot be asked now",
+    };
+    ToolError::failed(format!("the agent gave no answer: {why}"))
+}
+
+/// Returns the outcome of undoing the calls of an inner run.
+fn undone(driver: &RunDriver) -> Result<ToolOutput, ToolError> {
+    let executions = driver.run().undo_executions();
+    let failed = executions.iter().filter(|execution| execution.outcome().is_err()).count();
+    match failed {
+        0 => Ok(ToolOutput::text(format!("calls undone: {}", executions.len()))),
+        _ => Err(ToolError::failed(format!(
+            "calls that could not be undone: {failed} of {}",
+            executions.len()
+        ))),
+    }
+}
+
+impl Tool for AgentTool {
+    fn definition(&self) -> &ToolDefinition {
+        &self.definition
+    }
+
+    fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
+        match self.form.question(arguments, context.read_mode()) {
+            Ok((question, repairs)) => {
+                ToolFuture::boxed(self.answer(question, context)).with_repairs(repairs)
+            }
+            Err(error) => ToolFuture::ready(Err(error)),
+        }
+    }
+
+    fn injections(&self) -> Option<&[Injection]> {
+        // An empty list would state that the tool needs no context at all.
+        Some(&*self.injections).filter(|injections| !injections.is_empty())
+    }
+
+    fn origin(&self) -> Option<&str> {
+        Some("an agent as a tool")
+    }
+}
+
+/// Shows only the name of the tool.
+impl fmt::Debug for AgentTool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AgentTool").field(&self.definition.name()).finish()
+    }
+}
+
+/// The forms of the question and of the answer.
+trait Form: Send + Sync {
+    /// Reads the question from the arguments.
+    fn question(&self, arguments: &str, mode: Mode) -> Result<(String, Vec<Repair>), ToolError>;
+
+    /// Constrains the answer. Also returns `true` if the answer is given by calling a tool.
+    fn constrain(&self, ask: Ask) -> (Ask, bool);
+
+    /// Converts the answer into the output, or returns what is wrong with it.
+    fn output(&self, answer: String) -> Result<ToolOutput, String>;
+}
+
+/// The arguments of an agent that takes any question.
+#[derive(Deserialize, JsonSchema)]
+struct Question {
+    /// The question or task, with everything that is needed to answer it.
+    question: String,
+}
+
+/// Takes a text and answers with a text.
+struct Plain(Contract);
+
+impl Plain {
+    fn definition(name: String) -> ToolDefinition {
+        let (parameters, _) = arguments_schema_for_providers(arguments_schema::<Question>());
+        ToolDefinition::new(name).with_parameters(parameters)
+    }
+}
+
+impl Form for Plain {
+    fn question(&self, arguments: &str, mode: Mode) -> Result<(String, Vec<Repair>), ToolError> {
+        let (Question { question }, repairs) = decode_arguments(arguments, &self.0, mode)?;
+        Ok((question, repairs))
+    }
+
+    fn constrain(&self, ask: Ask) -> (Ask, bool) {
+        (ask, false)
+    }
+
+    fn output(&self, answer: String) -> Result<ToolOutput, String> {
+        Ok(ToolOutput::text(answer))
+    }
+}
+
+/// Takes arguments and gives an answer of these types.
+struct Typed<Q, R> {
+    contract: Contract,
+    parser: AnswerParser<R>,
+    question: PhantomData<fn() -> Q>,
+}
+
+impl<Q: ToolArguments + Serialize, R: AnswerType + Serialize> Form for Typed<Q, R> {
+    fn question(&self, arguments: &str, mode: Mode) -> Result<(String, Vec<Repair>), ToolError> {
+        let (question, repairs) = decode_arguments::<Q>(arguments, &self.contract, mode)?;
+        Ok((serde_json::to_string(&question).map_err(ToolError::failed)?, repairs))
+    }
+
+    fn constrain(&self, ask: Ask) -> (Ask, bool) {
+        self.parser.constrain(ask)
+    }
+
+    fn output(&self, answer: String) -> Result<ToolOutput, String> {
+        let report = self.parser.parse(&answer)?;
+        serde_json::to_string(&report).map(ToolOutput::text).map_err(|error| error.to_string())
+    }
+}

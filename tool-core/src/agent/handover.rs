@@ -1,0 +1,110 @@
+//! Tools that hand a run over to another agent.
+
+use crate::agent::{Agent, AgentBuilder, Event, RunDriver};
+use crate::model::{ToolDefinition, ToolPolicy};
+use crate::run::{AgentSettings, Handover, RunErrorKind};
+use crate::tool::{Tool, ToolContext, ToolFuture, ToolOutput};
+
+impl AgentBuilder {
+    /// Offers a tool without arguments by which the model hands the run over to another agent for good: the rest of the run has
+    /// the other agent's model, instructions, tools, context and settings. What belongs to the question, such as its context, its
+    /// tools and its limits, and the memory and run store of this agent stay.
+    ///
+    #[cfg_attr(feature = "testing", doc = "```")]
+    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// use tool_core::Agent;
+    /// use tool_core::testing::ScriptedModel;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let model = ScriptedModel::new().expects(|request| request.messages()[0].text() == "You do billing.").says("It is paid.");
+    /// let billing = Agent::builder(model).instructions("You do billing.").build()?;
+    /// let desk = Agent::builder(ScriptedModel::new().calls("billing", "{}"))
+    ///     .instructions("You are the first contact.")
+    ///     .hand_over_to("billing", "Takes over questions about invoices", &billing)
+    ///     .build()?;
+    /// let answer = desk.ask("Is invoice 7 paid?").await?;
+    /// assert_eq!((answer.text(), answer.handovers()[0].agent()), ("It is paid.", "billing"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// The run is handed over at the end of the turn, by the first such call that was executed. This is part of its state: a run that
+    /// is [resumed](Agent::resume) by this agent continues with the other one, which can hand it over further. Calls are undone
+    /// by the tools of the agent that executed them.
+    #[must_use]
+    pub fn hand_over_to(
+        mut self,
+        name: impl Into<String>,
+        description: impl Into<String>,
+        other: &Agent,
+    ) -> Self {
+        let name = name.into();
+        let policy = ToolPolicy { hands_over: true, ..ToolPolicy::default() };
+        let definition = ToolDefinition::new(name.clone()).with_description(description).with_policy(policy);
+        self.agent.hand_overs.push((name, other.clone()));
+        self.tool(HandOver(definition))
+    }
+}
+
+struct HandOver(ToolDefinition);
+
+impl Tool for HandOver {
+    fn definition(&self) -> &ToolDefinition {
+        &self.0
+    }
+
+    fn call<'a>(&'a self, _arguments: &'a str, _context: &'a ToolContext) -> ToolFuture<'a> {
+        ToolFuture::ready(Ok(ToolOutput::text("handed over")))
+    }
+}
+
+impl RunDriver {
+    /// Continues a restored run with the agent that it was handed over to. A step returns the error if there is no such agent.
+    pub(super) fn resumed_by_its_agent(mut self) -> Self {
+        if self.run.handovers().iter().all(Handover::is_entered) {
+            let _ = self.follow_handovers();
+        }
+        self
+    }
+
+    /// Continues with the agents that the run was handed over to. Returns the events to emit.
+    ///
+    /// # Errors
+    ///
+    /// Fails if an agent does not hand over to one that the state of the run names.
+    pub(super) fn follow_handovers(&mut self) -> Result<Vec<Event>, RunErrorKind> {
+        let mut events = Vec::new();
+        while let Some(handover) = self.run.handovers().get(self.earlier_tools.len()) {
+            let (agent, is_entered) = (handover.agent().to_owned(), handover.is_entered());
+            let before = self.tools.agent().clone();
+            let found = before.0.hand_overs.iter().find(|(name, _)| *name == agent);
+            let Some((_, next)) = found else {
+                let context = format!("the run was handed over to `{agent}`");
+                return Err(RunErrorKind::tools(context, "the agent has no `hand_over_to` of this name"));
+            };
+            let tools = self.tools.handed_over_to(next);
+            self.run.enter_handover(
+                self.earlier_tools.len(),
+                before.0.instructions.is_some(),
+                AgentSettings {
+                    instructions: next.0.instructions.clone(),
+                    error_policies: next.0.error_policies.clone(),
+                    tool_choice: next.0.tool_choice.clone(),
+                    parallel_tool_calls: next.0.parallel_tool_calls,
+                    options: next.0.options.clone(),
+                },
+            );
+            self.emitter.hooks.extend(next.0.hooks.iter().cloned());
+            self.approver = self.approver.take().or_else(|| next.0.approver.clone());
+            self.execute_calls_if = self.execute_calls_if.take().or_else(|| next.0.execute_calls_if.clone());
+            self.earlier_tools.push(std::mem::replace(&mut self.tools, tools));
+            self.offer = Default::default();
+            if !is_entered {
+                self.has_unsaved_changes = true;
+                events.push(Event::HandedOver { agent });
+            }
+        }
+        Ok(events)
+    }
+}

@@ -1,0 +1,125 @@
+//! Handing a run over to another agent.
+
+use serde::{Deserialize, Serialize};
+
+use super::turn::Turn;
+use crate::content::Content;
+use crate::model::{Message, ModelOptions, ToolChoice, Usage};
+use crate::run::{ErrorPolicies, Run};
+
+/// A step by which an agent [handed its run over](crate::agent::AgentBuilder::hand_over_to) to another.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Handover {
+    agent: String,
+    turn: u32,
+    /// The number of the executions before, which other agents undo.
+    #[serde(rename = "calls")]
+    pub(super) executions: usize,
+    /// The tokens of the agent since then.
+    #[serde(default)]
+    pub(super) usage: Usage,
+    /// The tokens of the agent before.
+    #[serde(default)]
+    pub(super) earlier_usage: Usage,
+    /// The run has the instructions and settings of the agent.
+    #[serde(default)]
+    is_entered: bool,
+}
+
+impl Handover {
+    /// Returns the name of the tool by which the run was handed over.
+    #[must_use]
+    pub fn agent(&self) -> &str {
+        &self.agent
+    }
+
+    /// Returns the number of the turn in which the run was handed over. Later ones are of the new agent.
+    #[must_use]
+    pub fn turn(&self) -> u32 {
+        self.turn
+    }
+
+    pub(crate) fn is_entered(&self) -> bool {
+        self.is_entered
+    }
+}
+
+/// The settings of a run that are those of its agent.
+pub(crate) struct AgentSettings {
+    pub(crate) instructions: Option<Content>,
+    pub(crate) error_policies: ErrorPolicies,
+    pub(crate) tool_choice: ToolChoice,
+    pub(crate) parallel_tool_calls: Option<bool>,
+    pub(crate) options: ModelOptions,
+}
+
+impl Turn {
+    /// Returns the position of the first call that hands the run over.
+    pub(super) fn handover(&self) -> Option<usize> {
+        self.calls.iter().position(|record| {
+            let is_executed = |one: &crate::tool::ToolExecution| one.was_executed() && one.outcome().is_ok();
+            record.policy.is_some_and(|policy| policy.hands_over) && record.outcome().is_some_and(is_executed)
+        })
+    }
+}
+
+impl Run {
+    /// Returns the steps by which the run was handed over to other agents, in their order.
+    #[must_use]
+    pub fn handovers(&self) -> &[Handover] {
+        &self.handovers
+    }
+
+    /// Records that the call of this tool handed the run over.
+    pub(super) fn record_handover(&mut self, agent: String) {
+        let earlier_usage = self.handovers.last().map_or(self.usage, |last| last.usage);
+        self.handovers.push(Handover {
+            agent,
+            turn: self.turns,
+            executions: self.tool_executions.len(),
+            usage: Usage::default(),
+            earlier_usage,
+            is_entered: false,
+        });
+    }
+
+    /// Gives the run the instructions and settings of the agent that it was handed over to. The instructions replace those of
+    /// the agent before, if it had some.
+    pub(crate) fn enter_handover(
+        &mut self,
+        position: usize,
+        had_instructions: bool,
+        settings: AgentSettings,
+    ) {
+        let Some(handover) = self.handovers.get_mut(position).filter(|handover| !handover.is_entered) else {
+            return;
+        };
+        handover.is_entered = true;
+        if had_instructions && matches!(self.messages.first(), Some(Message::System(_))) {
+            self.messages.remove(0);
+            self.history_len = self.history_len.saturating_sub(1);
+        }
+        if let Some(instructions) = settings.instructions {
+            self.messages.insert(0, Message::System(instructions));
+            self.history_len += 1;
+        }
+        (self.cache, self.call_index) = Default::default();
+        self.settings.error_policies = settings.error_policies;
+        self.settings.tool_choice = settings.tool_choice;
+        self.settings.parallel_tool_calls = settings.parallel_tool_calls;
+        self.settings.options = settings.options;
+    }
+
+    /// Returns the number of handovers before the call that the next call undoes.
+    pub(crate) fn handovers_before_undone(&self) -> Option<usize> {
+        let position = self.undone_position()?;
+        Some(self.handovers.iter().filter(|handover| handover.executions <= position).count())
+    }
+
+    /// Returns the tokens of each agent that the run was of, the first under an empty name.
+    pub(super) fn own_usage_by_agent(&self) -> Vec<(String, Usage)> {
+        let first = self.handovers.first().map_or(self.usage, |handover| handover.earlier_usage);
+        let later = self.handovers.iter().map(|handover| (handover.agent.clone(), handover.usage));
+        [(String::new(), first)].into_iter().chain(later).collect()
+    }
+}

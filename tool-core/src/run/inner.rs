@@ -1,0 +1,328 @@
+//! The runs of agents that calls of a run ask. Each is part of the state of the outer run.
+
+use serde::{Deserialize, Serialize};
+
+use super::call::CallRecord;
+use super::state::Stage;
+use crate::model::{ToolCall, Usage};
+use crate::run::{Approval, Run, StepError, StopReason};
+use crate::tool::ToolExecution;
+use crate::transcript::Transcript;
+
+/// The run of an agent that a call [asked](crate::Agent::as_tool), as part of the state of the outer run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(from = "SavedInnerRun")]
+pub struct InnerRun {
+    #[serde(rename = "call")]
+    pub(super) call_id: String,
+    agent: String,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    has_own_limits: bool,
+    /// The outer run stopped, and the calls of this one are undone with those of the outer run.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    is_revoked: bool,
+    run: Run,
+    /// The calls that await approval, with their paths in place of their ids. They follow from the run.
+    #[serde(skip)]
+    pub(super) awaiting_approval: Vec<ToolCall>,
+    /// The calls that await results of the caller, in the same form.
+    #[serde(skip)]
+    pub(super) awaiting_results: Vec<ToolCall>,
+}
+
+#[derive(Deserialize)]
+struct SavedInnerRun {
+    #[serde(rename = "call")]
+    call_id: String,
+    agent: String,
+    #[serde(default)]
+    has_own_limits: bool,
+    #[serde(default)]
+    is_revoked: bool,
+    run: Run,
+}
+
+impl From<SavedInnerRun> for InnerRun {
+    fn from(saved: SavedInnerRun) -> Self {
+        let SavedInnerRun { call_id, agent, has_own_limits, is_revoked, run } = saved;
+        Self { is_revoked, ..Self::new(call_id, agent, has_own_limits, run) }
+    }
+}
+
+impl InnerRun {
+    pub(crate) fn new(call_id: String, agent: String, has_own_limits: bool, run: Run) -> Self {
+        let (awaiting_approval, awaiting_results) = Default::default();
+        let mut inner = Self {
+            call_id,
+            agent,
+            has_own_limits,
+            is_revoked: false,
+            run,
+            awaiting_approval,
+            awaiting_results,
+        };
+        inner.update_awaiting();
+        inner
+    }
+
+    /// Returns the id of the call of the outer run that asked the agent.
+    #[must_use]
+    pub fn call_id(&self) -> &str {
+        &self.call_id
+    }
+
+    /// Returns the name of the tool by which the agent was called.
+    #[must_use]
+    pub fn agent(&self) -> &str {
+        &self.agent
+    }
+
+    /// Returns the run in its current state.
+    #[must_use]
+    pub fn run(&self) -> &Run {
+        &self.run
+    }
+
+    /// Adds the conversations of these runs to that of the outer one.
+    pub(super) fn add_transcripts<'a>(
+        inner: impl IntoIterator<Item = &'a Self>,
+        outer: Transcript<'a>,
+    ) -> Transcript<'a> {
+        inner.into_iter().fold(outer, |outer, inner| outer.with_inner(&inner.call_id, inner.run.transcript()))
+    }
+
+    /// Adds the tokens of the agent, and of those that it asked, to the parts with these names.
+    pub(super) fn add_usage(&self, outer: &str, parts: &mut Vec<(String, Usage)>) {
+        let name = if outer.is_empty() { self.agent.clone() } else { format!("{outer}/{}", self.agent) };
+        for (agent, used) in self.run.own_usage_by_agent() {
+            let name = if agent.is_empty() { name.clone() } else { format!("{name}/{agent}") };
+            match parts.iter_mut().find(|(other, _)| *other == name) {
+                Some((_, usage)) => *usage += used,
+                None => parts.push((name, used)),
+            }
+        }
+        self.run.inner_runs().for_each(|inner| inner.add_usage(&name, parts));
+    }
+
+    fn update_awaiting(&mut self) {
+        let with_path =
+            |call: &ToolCall| ToolCall { id: format!("{}/{}", self.call_id, call.id), ..call.clone() };
+        self.awaiting_approval = self.run.awaiting_approval().map(with_path).collect();
+        self.awaiting_results = self.run.awaiting_results().map(with_path).collect();
+    }
+
+    fn resolve_approval(&mut self, path: &[&str], approval: Approval) -> Result<(), StepError> {
+        let resolved = self.run.resolve_approval_at(path, approval);
+        self.update_awaiting();
+        resolved
+    }
+
+    /// Stops the run, so that it continues only to undo its calls. A run that has stopped already stays as it is.
+    pub(super) fn cancel(&mut self) {
+        self.run.cancel();
+        self.update_awaiting();
+    }
+
+    /// Stops the run, also if it has an answer already.
+    pub(super) fn revoke(&mut self) {
+        self.is_revoked = true;
+        self.run.revoke();
+        self.update_awaiting();
+    }
+
+    /// Returns `true` if calls of the run are to be undone with those of the outer run, or were.
+    pub(super) fn is_undoable(&self) -> bool {
+        self.is_revoked || !matches!(self.run.stage, Stage::Ended(_)) && self.run.has_undoable_calls()
+    }
+
+    fn is_ended(&self) -> bool {
+        matches!(self.run.stage, Stage::Ended(_))
+    }
+}
+
+impl Run {
+    /// Returns the runs of the agents that calls of this run asked, in the order of the calls. A call that was retried can have
+    /// several.
+    pub fn inner_runs(&self) -> impl Iterator<Item = &InnerRun> {
+        let records = match &self.stage {
+            Stage::Calling(turn) => &*turn.calls,
+            _ => &[],
+        };
+        self.inner_runs.iter().chain(records.iter().filter_map(|record| record.inner.as_deref()))
+    }
+
+    /// Returns a readable view of the messages that the run added, with those of the agents that it asked.
+    pub(super) fn transcript(&self) -> Transcript<'_> {
+        InnerRun::add_transcripts(
+            self.inner_runs(),
+            Transcript::new(self.new_messages(), &self.tool_executions),
+        )
+    }
+
+    /// Returns the run that this open call continues, if it has asked an agent already.
+    pub(crate) fn open_inner_run(&self, call_id: &str) -> Option<&Run> {
+        if let Some(position) = self.undone_inner_run(call_id) {
+            return Some(&self.inner_runs[position].run);
+        }
+        let mut records = self.calls_with_records().filter(|(call, _)| call.id == call_id);
+        records.next().and_then(|(_, record)| Some(&record.inner.as_ref()?.run))
+    }
+
+    /// Records the present state of the run of an agent that an open call asked. The outer run stops if its limits are
+    /// exceeded.
+    ///
+    /// # Errors
+    ///
+    /// Fails if no such call is open.
+    pub(crate) fn record_inner_run(&mut self, call_id: &str, inner: Box<InnerRun>) -> Result<(), StepError> {
+        if let Some(position) = self.undone_inner_run(call_id) {
+            let present = &mut self.inner_runs[position];
+            present.run = inner.run;
+            present.update_awaiting();
+            return Ok(());
+        }
+        self.open_record(call_id)?.inner = Some(inner);
+        if let Some(reason) = self.exceeded_limit() {
+            self.stop(reason);
+        }
+        Ok(())
+    }
+
+    /// Moves the run of a failed attempt out of the record of its call, which is executed again. A run that has not ended
+    /// stays there and is continued.
+    pub(super) fn set_inner_run_aside(&mut self, call_id: &str) {
+        if let Ok(record) = self.open_record(call_id)
+            && record.inner.as_ref().is_some_and(|inner| inner.run.is_done())
+        {
+            let inner = record.inner.take();
+            self.inner_runs.extend(inner.map(|inner| *inner));
+        }
+    }
+
+    /// Returns the reason to stop if the model of the run, or those of the agents that it asked, went beyond its limits.
+    pub(super) fn exceeded_limit(&self) -> Option<StopReason> {
+        let limits = &self.settings.limits;
+        if let Some(limit) = limits.max_calls.filter(|limit| self.counted_calls() > u64::from(*limit)) {
+            return Some(StopReason::MaxCalls(limit));
+        }
+        let limit = limits.max_total_tokens.filter(|limit| self.counted_usage().total_tokens > *limit);
+        limit.map(StopReason::MaxTotalTokens)
+    }
+
+    /// Returns `true` if the only calls in flight ask agents whose runs have limits of their own. Their time does not count.
+    pub(crate) fn waits_only_for_own_limits(&self) -> bool {
+        let mut running =
+            self.calls_with_records().map(|(_, record)| record).filter(|record| record.is_running());
+        let has_own_limits =
+            |record: &CallRecord| record.inner.as_ref().is_some_and(|inner| inner.has_own_limits);
+        running.next().is_some_and(has_own_limits) && running.all(has_own_limits)
+    }
+
+    /// Returns the runs that count for the limits of this one.
+    fn counted_inner_runs(&self) -> impl Iterator<Item = &Run> {
+        self.inner_runs().filter(|inner| !inner.has_own_limits).map(|inner| &inner.run)
+    }
+
+    fn counted_calls(&self) -> u64 {
+        let own = (self.tool_executions.len() + self.calls().len()) as u64;
+        self.counted_inner_runs().map(Run::counted_calls).fold(own, u64::saturating_add)
+    }
+
+    fn counted_usage(&self) -> Usage {
+        let mut usage = self.usage;
+        self.counted_inner_runs().for_each(|inner| usage += inner.counted_usage());
+        usage
+    }
+
+    /// Returns the position of the inner run of an open call with this path, and the rest of the path.
+    fn inner_run_at<'p>(
+        &self,
+        path: &[&'p str],
+        awaiting: fn(&InnerRun) -> &[ToolCall],
+    ) -> Result<(usize, Vec<&'p str>), StepError> {
+        let open = self.calls_with_records().map(|(_, record)| record.open_inner()).enumerate();
+        let open: Vec<_> = open.filter_map(|(position, inner)| Some((position, inner?))).collect();
+        let (found, rest): (Vec<usize>, Vec<&str>) = match path {
+            [joined] => {
+                let is_at = |inner: &InnerRun| awaiting(inner).iter().any(|call| call.id == *joined);
+                let mut found: Vec<_> = open.iter().filter(|(_, inner)| is_at(inner)).collect();
+                found.dedup_by_key(|(position, _)| *position);
+                let rest = found.first().and_then(|(_, inner)| joined.get(inner.call_id.len() + 1..));
+                (found.iter().map(|(position, _)| *position).collect(), rest.into_iter().collect())
+            }
+            [first, rest @ ..] => {
+                let by = |is_meant: &dyn Fn(&InnerRun) -> bool| -> Vec<usize> {
+                    open.iter().filter(|(_, inner)| is_meant(inner)).map(|(position, _)| *position).collect()
+                };
+                let mut found = by(&|inner| inner.call_id == *first);
+                if found.is_empty() {
+                    found = by(&|inner| inner.agent == *first);
+                }
+                (found, rest.to_vec())
+            }
+            [] => return Err(StepError("the path of the call is empty")),
+        };
+        match &*found {
+            [position] => Ok((*position, rest)),
+            [] => Err(StepError("no call with this path is open")),
+            _ => Err(StepError("several calls have this path; begin it with the id of the outer call")),
+        }
+    }
+
+    fn inner_run_mut(&mut self, position: usize) -> Option<&mut InnerRun> {
+        match &mut self.stage {
+            Stage::Calling(turn) => turn.calls.get_mut(position)?.inner.as_deref_mut(),
+            _ => None,
+        }
+    }
+
+    /// Records the decision about a call of an inner run.
+    pub(super) fn resolve_inner_approval(
+        &mut self,
+        path: &[&str],
+        approval: Approval,
+    ) -> Result<(), StepError> {
+        let (position, rest) = self.inner_run_at(path, |inner| &inner.awaiting_approval)?;
+        let inner = self.inner_run_mut(position).ok_or(StepError("no call with this path is open"))?;
+        inner.resolve_approval(&rest, approval)
+    }
+
+    /// Returns `true` if a call of an inner run with this path awaits a result of the caller.
+    pub(super) fn awaits_inner_result(&self, path: &str) -> bool {
+        let inner = self.calls_with_records().filter_map(|(_, record)| record.open_inner());
+        inner.flat_map(|inner| &inner.awaiting_results).any(|call| call.id == path)
+    }
+
+    /// Records the result of a call of an inner run, which the caller supplies. The id of the call is its path.
+    pub(super) fn record_inner_result(&mut self, mut execution: ToolExecution) -> Result<(), StepError> {
+        let path = std::mem::take(&mut execution.call.id);
+        let (position, rest) = self.inner_run_at(&[&path], |inner| &inner.awaiting_results)?;
+        let inner = self.inner_run_mut(position).ok_or(StepError("no call with this path is open"))?;
+        execution.call.id = rest.concat();
+        let recorded = inner.run.record_result(execution);
+        inner.update_awaiting();
+        recorded
+    }
+
+    /// Returns `true` if the inner runs belong to calls of this run, and each call has at most one that can be undone.
+    pub(super) fn has_consistent_inner_runs(&self) -> bool {
+        let is_known = |inner: &InnerRun| {
+            self.tool_executions
+                .iter()
+                .map(|one| &one.call.id)
+                .chain(self.calls().iter().map(|call| &call.id))
+                .any(|id| *id == inner.call_id)
+        };
+        let is_only = |inner: &InnerRun| {
+            let same = self.inner_runs().filter(|other| other.call_id == inner.call_id);
+            inner.is_ended() || same.filter(|other| !other.is_ended()).count() == 1
+        };
+        let is_of_call = |(call, record): (&ToolCall, &CallRecord)| {
+            record.inner.as_ref().is_none_or(|inner| {
+                inner.call_id == call.id && (record.has_begun() || record.outcome().is_some())
+            })
+        };
+        self.inner_runs().all(|inner| is_known(inner) && is_only(inner))
+            && self.calls_with_records().all(is_of_call)
+    }
+}
