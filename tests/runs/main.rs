@@ -1,6 +1,7 @@
 //! Runs: the loop and its policies, approvals, memory, stored states, and what happens when a run is interrupted.
 
 mod approving;
+mod assistant;
 mod breaking;
 mod contending;
 mod control;

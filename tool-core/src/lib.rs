@@ -137,6 +137,8 @@ pub use schemars;
 /// This is the type of [`tokio_util::sync`]:
 #[doc(inline)]
 pub use tokio_util::sync::CancellationToken;
+#[doc = include_str!("../docs/assistant.md")]
+pub use tool_macros::assistant;
 #[doc = include_str!("../docs/tool.md")]
 pub use tool_macros::tool;
 #[doc = include_str!("../docs/toolbox.md")]

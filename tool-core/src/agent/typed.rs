@@ -38,6 +38,7 @@ impl<T: DeserializeOwned + JsonSchema + Send + 'static> AnswerType for T {}
 #[must_use = "no request is sent until it is awaited"]
 pub struct TypedAsk<T> {
     ask: Ask,
+    by_tool: bool,
     marker: PhantomData<fn() -> T>,
 }
 
@@ -72,11 +73,18 @@ impl Ask {
     /// # }
     /// ```
     pub fn answer_as<T: AnswerType>(self) -> TypedAsk<T> {
-        TypedAsk { ask: self, marker: PhantomData }
+        TypedAsk { ask: self, by_tool: false, marker: PhantomData }
     }
 }
 
 impl<T: AnswerType> TypedAsk<T> {
+    /// Takes the answer through the tool `final_answer`, also from a model that can be constrained to the JSON Schema. Some
+    /// models use their other tools less if they are constrained.
+    pub fn by_tool(mut self) -> Self {
+        self.by_tool = true;
+        self
+    }
+
     /// Returns the parsed answer together with the [`Answer`], which has the calls, tokens and messages.
     ///
     /// # Errors
@@ -85,10 +93,11 @@ impl<T: AnswerType> TypedAsk<T> {
     pub async fn with_answer(self) -> Result<(T, Answer), RunError> {
         let parser = AnswerParser::<T>::new();
         let model = self.ask.agent().model();
-        let by_tool = match self.ask.may_have_tools() {
-            true => !model.supports_response_format_with_tools(),
-            false => !model.supports_response_format(),
+        let is_constrained = match self.ask.may_have_tools() {
+            true => model.supports_response_format_with_tools(),
+            false => model.supports_response_format(),
         };
+        let by_tool = self.by_tool || !is_constrained;
         let ask = if by_tool {
             self.ask.tools(parser.final_tool())
         } else {

@@ -13,6 +13,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::steps::next_step;
 use super::ExecuteCallsIf;
+use super::assistant::QuestionError;
 use super::emitter::EventEmitter;
 use super::run_tools::RunTools;
 use super::trace::RunTrace;
@@ -104,6 +105,7 @@ pub struct RunDriver {
     started_calls: Vec<(String, Attempt)>,
     /// The run differs from its stored state.
     has_unsaved_changes: bool,
+    question_error: Option<QuestionError>,
 }
 
 /// The tools and options of a turn.
@@ -144,7 +146,14 @@ impl RunDriver {
             conversation: None,
             started_calls: Vec::new(),
             has_unsaved_changes: true,
+            question_error: None,
         }
+    }
+
+    /// Ends the run at its first step if there is an error.
+    pub(super) fn with_question_error(mut self, error: Option<QuestionError>) -> Self {
+        self.question_error = error;
+        self
     }
 
     pub(super) fn with_execute_calls_if(mut self, execute: Option<Arc<ExecuteCallsIf>>) -> Self {
