@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tokio::task::JoinHandle;
 use tool_core::agent::{Ask, EventStream, TypedAsk};
 use tool_core::content::{Content, Image, Part};
 use tool_core::memory::InMemoryStore;
@@ -199,9 +200,14 @@ async fn instructions_precede_those_of_the_agent() {
     agent.describe("Graz".into()).await.unwrap();
 }
 
-/// A trait can use another one, and takes any implementation.
-async fn plan(planner: &(impl TripPlanner + Sync)) -> Result<Option<Sight>, RunError> {
+/// Works with any planner.
+async fn plan(planner: &impl TripPlanner) -> Result<Option<Sight>, RunError> {
     planner.best(planner.name_of_city()).await
+}
+
+/// The futures of all methods are `Send`, and so are those that borrow the planner.
+fn spawn_plan(planner: impl TripPlanner + 'static) -> JoinHandle<Result<Option<Sight>, RunError>> {
+    tokio::spawn(async move { plan(&planner).await })
 }
 
 #[tokio::test]
@@ -209,8 +215,7 @@ async fn methods_with_a_body_use_the_others() {
     let model = expecting("Suggest three sights in Rome for somebody interested in [].")
         .calls("final_answer", r#"{"answer": [{"name": "Colosseum"}, {"name": "Forum"}]}"#);
     let agent = agent(model);
-    // The future can be sent to another thread.
-    let planned = tokio::spawn(async move { plan(&agent).await }).await.unwrap();
+    let planned = spawn_plan(agent).await.unwrap();
     assert_eq!(planned.unwrap().unwrap().name, "Colosseum");
 }
 

@@ -1,6 +1,7 @@
 //! `#[assistant]`: a trait whose methods with `#[ask]` a model answers.
 
 use proc_macro2::TokenStream;
+use quote::ToTokens;
 use syn::ext::IdentExt;
 use syn::{
     Attribute, FnArg, Ident, ItemTrait, LitStr, Pat, PatType, Safety, Signature, TraitItem, TraitItemFn,
@@ -86,8 +87,9 @@ impl Method {
             if is_ask(misplaced) {
                 diagnostics.error(misplaced, "duplicate `#[ask]`; remove one of the two");
             } else if is_role(misplaced) {
+                let name = misplaced.path().to_token_stream();
                 let message =
-                    "the attribute applies to a parameter, not to a method; move it in front of one";
+                    format!("`#[{name}]` applies to a parameter, not to a method; move it in front of one");
                 diagnostics.error(misplaced, message);
             }
         }
@@ -155,7 +157,7 @@ impl Parameter {
         let mut role = Role::Plain;
         for attribute in input.attrs.iter().filter(|attribute| is_role(attribute)) {
             if attribute.meta.require_path_only().is_err() {
-                let name = attribute.path().require_ident().map(ToString::to_string).unwrap_or_default();
+                let name = attribute.path().to_token_stream();
                 diagnostics.error(attribute, format!("`#[{name}]` takes no options; write `#[{name}]`"));
             }
             if role != Role::Plain {
@@ -200,8 +202,8 @@ fn is_role(attribute: &Attribute) -> bool {
 }
 
 impl Assistant {
-    /// Returns `true` if the model answers the method.
-    pub(crate) fn is_asked(&self, method: &TraitItemFn) -> bool {
+    /// Returns `true` if the method has `#[ask]`.
+    fn is_asked(&self, method: &TraitItemFn) -> bool {
         self.methods.iter().any(|asked| asked.signature().ident == method.sig.ident)
     }
 

@@ -53,7 +53,7 @@ pub(crate) trait Planner {
 }
 
 /// Returns a future that is `Send`.
-fn plan_twice<P: Planner + Sync>(planner: &P) -> impl Future<Output = Result<usize, RunError>> + Send {
+fn plan_twice<P: Planner>(planner: &P) -> impl Future<Output = Result<usize, RunError>> + Send {
     drop(planner.story("7", String::new()));
     planner.plan_twice("Rome")
 }

@@ -9,6 +9,7 @@ use super::literal::{Literal, ValueKind};
 use super::signature::{check_injected as check_injected_type, check_qualifiers, find_borrow, find_keyword};
 use crate::assistant::{Method, Parameter, Question, Role};
 use crate::diagnostics::{Diagnostics, join_quoted};
+use crate::docs;
 use crate::names::{
     AGENT_METHODS, ASK, CONVERSATION, INJECT, MAX_OUTPUT_TOKENS, MAX_TURNS, ONLY_TOOLS, SEED, TEMPERATURE,
     TOOLS, TOP_P,
@@ -130,6 +131,10 @@ fn check_receiver(method: &Method, diagnostics: &mut Diagnostics) {
 fn check_parameters(method: &Method, diagnostics: &mut Diagnostics) {
     for input in &method.signature().inputs {
         let FnArg::Typed(input) = input else { continue };
+        if let Some(doc) = input.attrs.iter().find(|attribute| docs::is_doc(attribute)) {
+            let message = "the model does not read this doc comment; write it into the template";
+            diagnostics.error(doc, message);
+        }
         for attribute in input.attrs.iter().filter(|attribute| attribute.path().is_ident("cfg")) {
             let message =
                 "a parameter of an assistant cannot have `#[cfg]`; put it on two versions of the method";

@@ -1,9 +1,12 @@
 //! `#[assistant]` on a trait.
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
-use syn::{Attribute, Block, Path, ReturnType, Signature, TraitItem, TraitItemFn, Type, parse_quote};
+use syn::{
+    Attribute, Block, ItemTrait, Path, ReturnType, Signature, TraitItem, TraitItemFn, Type, TypeParamBound,
+    parse_quote,
+};
 
 use super::{expand_option, is_cfg};
 use crate::assistant::{Assistant, Method, Parameter, Question, Role};
@@ -26,7 +29,7 @@ use crate::template::Piece;
 /// to
 ///
 /// ```ignore
-/// trait TripPlanner {
+/// trait TripPlanner: Send + Sync {
 ///     /// Returns sights worth a visit.
 ///     fn sights(&self, city: &str, user: User) -> impl Future<Output = Result<Vec<Sight>, RunError>> + Send;
 ///
@@ -101,12 +104,16 @@ pub(crate) fn expand_stub(assistant: &Assistant) -> TokenStream {
 fn expand(assistant: &Assistant, constants: &TokenStream, methods: &TokenStream) -> TokenStream {
     let krate = &assistant.options.krate;
     let mut item = assistant.item.clone();
+    add_supertraits(&mut item);
+    // With a span of the macro, rustc suggests no type parameter of the trait in place of an unknown type. The suggestion would
+    // make the error differ from the one in the implementation, and rustc drops only errors that are the same.
+    item.ident.set_span(Span::call_site().located_at(item.ident.span()));
     for item in &mut item.items {
         let TraitItem::Fn(method) = item else { continue };
-        if assistant.is_asked(method) {
-            method.sig = desugar(&method.sig);
-        } else if let (Some(body), true) = (&method.default, method.sig.asyncness.is_some()) {
-            *method = expand_default(method, body);
+        match &method.default {
+            None => method.sig = desugar(&method.sig),
+            Some(body) if method.sig.asyncness.is_some() => *method = expand_default(method, body),
+            Some(_) => {}
         }
     }
     let cfgs = item.attrs.iter().filter(|attribute| is_cfg(attribute));
@@ -141,12 +148,24 @@ fn desugar(signature: &Signature) -> Signature {
     signature
 }
 
+/// Adds `Send` and `Sync`, without which no future that borrows an assistant is `Send`.
+fn add_supertraits(item: &mut ItemTrait) {
+    for (name, bound) in
+        [("Send", parse_quote!(::core::marker::Send)), ("Sync", parse_quote!(::core::marker::Sync))]
+    {
+        let is_bound = |bound: &TypeParamBound| matches!(bound, TypeParamBound::Trait(bound) if bound.path.segments.last().is_some_and(|last| last.ident == name));
+        if !item.supertraits.iter().any(is_bound) {
+            item.supertraits.push(bound);
+        }
+    }
+    item.colon_token.get_or_insert_with(Default::default);
+}
+
 /// Makes the future of an `async fn` with a body `Send`, like those of the other methods.
 fn expand_default(method: &TraitItemFn, body: &Block) -> TraitItemFn {
     let mut method = method.clone();
     let body = quote_spanned!(body.span()=> async move #body);
     method.sig = desugar(&method.sig);
-    method.sig.generics.make_where_clause().predicates.push(parse_quote!(Self: ::core::marker::Sync));
     method.default = Some(parse_quote!({ #body }));
     method.attrs.push(parse_quote!(#[allow(clippy::manual_async_fn)]));
     method
