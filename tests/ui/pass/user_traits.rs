@@ -12,7 +12,6 @@ trait Everything: Sized {
     fn of(self) {}
     fn write(self) {}
     fn receive(self) {}
-    fn from_ask(self) {}
     fn context(self) {}
     fn conversation(self) {}
 }

@@ -178,10 +178,8 @@ fn check_injected(parameter: &Parameter, diagnostics: &mut Diagnostics) {
         );
         diagnostics.error(reference.and_token, message);
     } else if option_argument(ty).is_some() {
-        let message = format!(
-            "tools find an injected value by its type, which is not an `Option`; take the value itself, \
-             or return the `Ask` and call `context` on it"
-        );
+        let message = "tools find an injected value by its type, which is not an `Option`; \
+             take the value itself, or return the `Ask` and call `context` on it";
         diagnostics.error(ty, message);
     } else {
         check_injected_type(ty, &InjectedParameter::from_type(ty), diagnostics);
