@@ -85,6 +85,7 @@ fn wrong_programs() -> Vec<PathBuf> {
 fn compare_all() {
     let cases = trybuild::TestCases::new();
     for folder in [
+        "assistant",
         "attribute",
         "closure",
         "inject",

@@ -2,6 +2,7 @@
 
 mod agents;
 mod approving;
+mod assistant;
 mod breaking;
 mod contending;
 mod control;

@@ -8,9 +8,9 @@ use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, ChatModel, RunError, RunErrorKind, tool, tools};
 
 /// A model with response formats, with or without support for them beside tools.
-struct WithFormats {
-    model: ScriptedModel,
-    with_tools: bool,
+pub(crate) struct WithFormats {
+    pub(crate) model: ScriptedModel,
+    pub(crate) with_tools: bool,
 }
 
 impl ChatModel for WithFormats {

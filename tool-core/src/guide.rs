@@ -4,8 +4,10 @@
 pub mod approval {}
 #[doc = include_str!("../docs/guide/arguments_and_errors.md")]
 pub mod arguments_and_errors {}
-#[doc = include_str!("../docs/guide/composing_agents.md")]
-pub mod composing_agents {}
+#[doc = include_str!("../docs/guide/assistants.md")]
+pub mod assistants {}
+#[doc = include_str!("../docs/guide/composition.md")]
+pub mod composition {}
 #[doc = include_str!("../docs/guide/declaring_tools.md")]
 pub mod declaring_tools {}
 #[doc = include_str!("../docs/guide/first_agent.md")]

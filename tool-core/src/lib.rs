@@ -37,7 +37,7 @@
 //! | [Arguments](guide::arguments_and_errors) | [typed parameters](macro@tool#types) with [limits](macro@tool#options-of-a-parameter), [injected values](macro@tool#injected-parameters), [repairs](arguments::Repair) |
 //! | [Errors](guide::arguments_and_errors#failed-calls) | all mistakes in one message, [policies](run::ErrorPolicy), [retries](macro@tool#retries), [undo](macro@tool#undoing-calls) |
 //! | [Runs](guide::runs_and_limits) | [limits](run::RunLimits), [typed answers](agent::Ask::answer_as), [steps](agent::RunDriver), [stored and resumed](agent::AgentBuilder::run_store) |
-//! | [Composition](guide::composing_agents) | [agents as tools](Agent::as_tool), patterns in plain Rust |
+//! | [Composition](guide::composition) | [a trait that a model implements](macro@assistant), [agents as tools](Agent::as_tool), patterns in plain Rust |
 //! | [Approval](guide::approval) | by [policy](macro@tool#options-of-a-tool) or [predicate](agent::AgentBuilder::needs_approval), [at once](agent::Approver) or [later](Agent::stored_runs) |
 //! | [Memory](guide::memory) | [conversations](ChatMemory), [windows](memory::Window), [stores](memory::ChatStore) |
 //! | [Streaming](guide::streaming_and_uis) | [events](Event), [progress](tool::Progress), [cancellation](CancellationToken), traces (feature `tracing`), [transcripts](transcript) |
@@ -138,6 +138,8 @@ pub use schemars;
 /// This is the type of [`tokio_util::sync`]:
 #[doc(inline)]
 pub use tokio_util::sync::CancellationToken;
+#[doc = include_str!("../docs/assistant.md")]
+pub use tool_macros::assistant;
 #[doc = include_str!("../docs/tool.md")]
 pub use tool_macros::tool;
 #[doc = include_str!("../docs/toolbox.md")]

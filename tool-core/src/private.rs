@@ -5,8 +5,10 @@ use std::panic::Location;
 pub use inventory;
 pub use tool_macros::expand_tools;
 
+pub use crate::agent::Agent;
+pub use crate::agent::assistant::*;
 pub use crate::arguments::private::*;
-pub use crate::model::ReturnDirect;
+pub use crate::model::{ModelOptions, ReturnDirect};
 pub use crate::tool::Injection;
 pub use crate::tool::private::*;
 pub use crate::toolset::{Method, Registration, ToolSet, toolbox_tool_set};

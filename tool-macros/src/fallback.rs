@@ -6,7 +6,7 @@ use syn::{Attribute, FnArg, ItemFn, Signature};
 
 use crate::docs;
 use crate::expand;
-use crate::names::{INJECT, PARAM, PRIMITIVE_TYPES, TOOL};
+use crate::names::{ASK, INJECT, PARAM, PRIMITIVE_TYPES, TOOL};
 use crate::tool_fn::ToolFn;
 
 /// Returns the function, a stub for its tool and the errors, so that uses of either cause no further errors.
@@ -39,4 +39,9 @@ pub(crate) fn strip_attributes(attributes: &mut Vec<Attribute>, signature: &mut 
 /// Returns `true` for `#[tool]` under any path.
 pub(crate) fn is_tool(attribute: &Attribute) -> bool {
     attribute.path().segments.last().is_some_and(|last| last.ident == TOOL)
+}
+
+/// Returns `true` for `#[ask]`.
+pub(crate) fn is_ask(attribute: &Attribute) -> bool {
+    attribute.path().is_ident(ASK)
 }

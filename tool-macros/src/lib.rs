@@ -1,5 +1,6 @@
 //! The macros of `tool-core`. Use them through its re-exports.
 
+mod assistant;
 mod attributes;
 mod check;
 mod diagnostics;
@@ -9,13 +10,15 @@ mod fallback;
 mod names;
 mod parameter;
 mod receiver;
+mod template;
 mod tool_fn;
 mod toolbox;
 
 use proc_macro::TokenStream;
 use quote::{ToTokens, quote};
-use syn::{Item, ItemFn, ItemImpl};
+use syn::{Item, ItemFn, ItemImpl, ItemTrait};
 
+use crate::assistant::Assistant;
 use crate::diagnostics::Diagnostics;
 use crate::tool_fn::ToolFn;
 use crate::toolbox::Toolbox;
@@ -66,6 +69,29 @@ pub fn toolbox(attribute: TokenStream, item: TokenStream) -> TokenStream {
     }
 }
 
+/// Documented at its re-export, `tool_core::assistant`.
+#[proc_macro_attribute]
+pub fn assistant(attribute: TokenStream, item: TokenStream) -> TokenStream {
+    let original = proc_macro2::TokenStream::from(item.clone());
+    let item = match syn::parse::<ItemTrait>(item) {
+        Ok(item) => item,
+        Err(error) => {
+            let error = misplaced(&original, misplaced_assistant).unwrap_or(error);
+            return with_error(&original, &error);
+        }
+    };
+    let mut diagnostics = Diagnostics::default();
+    let mut assistant = Assistant::parse(attribute.into(), item, &mut diagnostics);
+    match diagnostics.into_compile_errors() {
+        None => expand::assistant::expand_assistant(&assistant).into(),
+        Some(errors) => {
+            assistant.clean();
+            let stub = expand::assistant::expand_stub(&assistant);
+            quote!(#stub #errors).into()
+        }
+    }
+}
+
 /// Expands the body of `tool_core::tools!`: `($crate) path, path`.
 #[doc(hidden)]
 #[proc_macro]
@@ -111,4 +137,8 @@ fn misplaced_toolbox(item: &Item, kind: &'static str) -> String {
         _ => "move it to the `impl` block with the tools",
     };
     format!("`#[toolbox]` applies to an `impl` block, not to {kind}; {instead}")
+}
+
+fn misplaced_assistant(_item: &Item, kind: &'static str) -> String {
+    format!("`#[assistant]` applies to a trait, not to {kind}; declare the questions as methods of a trait")
 }

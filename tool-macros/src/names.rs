@@ -58,6 +58,56 @@ pub(crate) const PARAM_OPTIONS: &[&str] =
 /// The options of `#[toolbox(…)]`.
 pub(crate) const TOOLBOX_OPTIONS: &[&str] = &[CRATE];
 
+pub(crate) const FILE: &str = "file";
+pub(crate) const TEMPERATURE: &str = "temperature";
+pub(crate) const TOP_P: &str = "top_p";
+pub(crate) const MAX_OUTPUT_TOKENS: &str = "max_output_tokens";
+pub(crate) const SEED: &str = "seed";
+pub(crate) const REASONING_EFFORT: &str = "reasoning_effort";
+pub(crate) const MODEL: &str = "model";
+pub(crate) const MAX_TURNS: &str = "max_turns";
+pub(crate) const TOOLS: &str = "tools";
+pub(crate) const ONLY_TOOLS: &str = "only_tools";
+pub(crate) const RESPONSE: &str = "response";
+
+/// The options of `#[assistant("…", …)]`.
+pub(crate) const ASSISTANT_OPTIONS: &[&str] = &[FILE, CRATE];
+
+/// The options of `#[ask("…", …)]`.
+pub(crate) const ASK_OPTIONS: &[&str] = &[
+    FILE,
+    TEMPERATURE,
+    TOP_P,
+    MAX_OUTPUT_TOKENS,
+    SEED,
+    REASONING_EFFORT,
+    MODEL,
+    MAX_TURNS,
+    TOOLS,
+    ONLY_TOOLS,
+    RESPONSE,
+];
+
+/// The methods of `Agent`, which take precedence over those of a trait.
+pub(crate) const AGENT_METHODS: &[&str] = &[
+    "approver",
+    "ask",
+    "builder",
+    "clone",
+    "has_approver",
+    "memory",
+    "model",
+    "name",
+    "resume",
+    "start",
+    "stored_runs",
+    "tools",
+    "undo_tools",
+];
+
+/// The values of `response = "…"`.
+pub(crate) const RESPONSE_VALUES: &[&str] = &["tool"];
+
 /// The attribute on a function.
 pub(crate) const TOOL: &str = "tool";
 
@@ -69,6 +119,15 @@ pub(crate) const INJECT: &str = "inject";
 
 /// The attribute on an `impl` block.
 pub(crate) const TOOLBOX: &str = "toolbox";
+
+/// The attribute on a trait.
+pub(crate) const ASSISTANT: &str = "assistant";
+
+/// The attribute on a method that a model answers.
+pub(crate) const ASK: &str = "ask";
+
+/// The attribute on the parameter that is the id of the conversation.
+pub(crate) const CONVERSATION: &str = "conversation";
 
 /// Types that can only be injected. The context always has them.
 pub(crate) const CONTEXT_TYPES: &[&str] = &["ToolContext", "ToolCall", "ConversationId"];

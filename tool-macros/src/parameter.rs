@@ -142,7 +142,7 @@ impl ToTokens for ParameterType {
 }
 
 impl InjectedParameter {
-    fn from_type(ty: &Type) -> Self {
+    pub(crate) fn from_type(ty: &Type) -> Self {
         let span = ty.span();
         match ty {
             Type::Reference(reference) => {

@@ -1,7 +1,9 @@
-//! Build time of tools: a crate of 200 tools with `#[tool]`, compared with the same hand-written tools with the derives of
-//! serde and schemars. `cargo bench -p tests --bench build` prints the ratios, and fails if one exceeds its bound.
+//! Build time of tools and assistants: a crate of 200 tools with `#[tool]`, compared with the same hand-written tools with the
+//! derives of serde and schemars; and a crate with an `#[assistant]` of 50 methods, compared with 50 functions that call
+//! `ask(format!(…)).answer_as()`. `cargo bench -p tests --bench build` prints the ratios, and fails if one exceeds its bound;
+//! `-- tools` and `-- assistant` measure one of the two.
 //!
-//! Both crates use the same dependencies, which are built beforehand and not counted. The crates are built alternately and
+//! The crates of a pair use the same dependencies, which are built beforehand and not counted. The crates are built alternately and
 //! without incremental compilation; the medians are compared.
 
 mod source;
@@ -20,32 +22,69 @@ const CHECK_BOUND: f64 = 0.35;
 const RELEASE_BOUND: f64 = 0.30;
 const SIZE_BOUND: f64 = 0.60;
 
+const METHODS: usize = 50;
+
+/// The bound for the crate with the assistant, for each kind of build.
+const ASSISTANT_BOUND: f64 = 1.2;
+
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 fn main() -> Result<()> {
+    let chosen = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
+    let is_chosen = |name: &str| chosen.as_ref().is_none_or(|chosen| chosen == name);
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("build-bench");
-    let ours = Crate::write(&folder, "with_tool", source::WITH_TOOL_DEPENDENCIES, &source::with_tool(TOOLS))?;
-    let hand = Crate::write(&folder, "by_hand", source::BY_HAND_DEPENDENCIES, &source::by_hand(TOOLS))?;
-
-    for one in [&ours, &hand] {
-        one.cargo(&["check"])?;
-        one.cargo(&["build", "--release"])?;
-        assert_eq!(one.run()?, format!("{TOOLS} tools, 7.5"), "both crates produce the same output");
+    let mut is_within = true;
+    if is_chosen("tools") {
+        is_within &= compare_tools(&folder)?;
     }
-    println!("{TOOLS} tools, median of {ROUNDS} rounds: with #[tool], by hand, ratio, bound");
-    let check = compare("cargo check", &ours, &hand, &["check"])?;
-    let release = compare("cargo build --release", &ours, &hand, &["build", "--release"])?;
-    let (our_size, hand_size) = (ours.size()?, hand.size()?);
-    let size = our_size as f64 / hand_size as f64;
-    println!("stripped size          {our_size:>9} B {hand_size:>9} B  {size:.3}  {SIZE_BOUND}");
-
-    let is_within = check <= CHECK_BOUND && release <= RELEASE_BOUND && size <= SIZE_BOUND;
+    if is_chosen("assistant") {
+        is_within &= compare_assistants(&folder)?;
+    }
     if is_within { Ok(()) } else { Err("a ratio exceeds its bound".into()) }
 }
 
-/// Builds both crates alternately and returns the ratio of the medians.
-fn compare(title: &str, ours: &Crate, hand: &Crate, arguments: &[&str]) -> Result<f64> {
+fn compare_tools(folder: &Path) -> Result<bool> {
+    let ours = Crate::write(folder, "with_tool", source::WITH_TOOL_DEPENDENCIES, &source::with_tool(TOOLS))?;
+    let hand = Crate::write(folder, "by_hand", source::BY_HAND_DEPENDENCIES, &source::by_hand(TOOLS))?;
+    prepare([&ours, &hand], &format!("{TOOLS} tools, 7.5"))?;
+
+    println!("{TOOLS} tools, median of {ROUNDS} rounds: with #[tool], by hand, ratio, bound");
+    let check = compare(&ours, &hand, &["check"], CHECK_BOUND)?;
+    let release = compare(&ours, &hand, &["build", "--release"], RELEASE_BOUND)?;
+    let size = compare_sizes(&ours, &hand, SIZE_BOUND)?;
+    Ok(check && release && size)
+}
+
+fn compare_assistants(folder: &Path) -> Result<bool> {
+    let dependencies = source::ASSISTANT_DEPENDENCIES;
+    let ours = Crate::write(folder, "with_assistant", dependencies, &source::with_assistant(METHODS))?;
+    let hand = Crate::write(folder, "questions", dependencies, &source::questions_by_hand(METHODS))?;
+    prepare([&ours, &hand], &format!("{METHODS} sights"))?;
+
+    println!("{METHODS} questions, median of {ROUNDS} rounds: with #[assistant], by hand, ratio, bound");
+    let check = compare(&ours, &hand, &["check"], ASSISTANT_BOUND)?;
+    let debug = compare(&ours, &hand, &["build"], ASSISTANT_BOUND)?;
+    let release = compare(&ours, &hand, &["build", "--release"], ASSISTANT_BOUND)?;
+    let size = compare_sizes(&ours, &hand, ASSISTANT_BOUND)?;
+    Ok(check && debug && release && size)
+}
+
+/// Builds the dependencies of both crates, and checks that both programs print this.
+fn prepare(crates: [&Crate; 2], expected: &str) -> Result<()> {
+    for one in crates {
+        one.cargo(&["check"])?;
+        one.cargo(&["build", "--release"])?;
+        assert_eq!(one.run()?, expected, "both crates produce the same output");
+    }
+    Ok(())
+}
+
+/// Builds both crates alternately. Returns `true` if the ratio of the medians is within the bound.
+fn compare(ours: &Crate, hand: &Crate, arguments: &[&str], bound: f64) -> Result<bool> {
     let mut times = [Vec::new(), Vec::new()];
+    for one in [ours, hand] {
+        one.cargo(arguments)?;
+    }
     for _ in 0..ROUNDS {
         for (times, one) in times.iter_mut().zip([ours, hand]) {
             one.touch()?;
@@ -56,9 +95,16 @@ fn compare(title: &str, ours: &Crate, hand: &Crate, arguments: &[&str]) -> Resul
     }
     let [our_time, hand_time] = times.map(median);
     let ratio = our_time.as_secs_f64() / hand_time.as_secs_f64();
-    let bound = if arguments[0] == "check" { CHECK_BOUND } else { RELEASE_BOUND };
+    let title = format!("cargo {}", arguments.join(" "));
     println!("{title:<22} {our_time:>9.2?}   {hand_time:>9.2?}    {ratio:.3}  {bound}");
-    Ok(ratio)
+    Ok(ratio <= bound)
+}
+
+fn compare_sizes(ours: &Crate, hand: &Crate, bound: f64) -> Result<bool> {
+    let (our_size, hand_size) = (ours.size()?, hand.size()?);
+    let ratio = our_size as f64 / hand_size as f64;
+    println!("stripped size          {our_size:>9} B {hand_size:>9} B  {ratio:.3}  {bound}");
+    Ok(ratio <= bound)
 }
 
 fn median(mut times: Vec<Duration>) -> Duration {

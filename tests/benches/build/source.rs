@@ -1,4 +1,4 @@
-//! The sources of the two crates, which declare the same tools in two ways.
+//! The sources of the crates, which declare the same tools, and ask the same questions, in two ways.
 
 use std::fmt::Write;
 
@@ -133,4 +133,98 @@ fn main() {{
     )
     .unwrap();
     source
+}
+
+pub(crate) const ASSISTANT_DEPENDENCIES: &str = "futures-util = \"0.3\"\nschemars = { version = \"1\", features = [\"preserve_order\"] }\n\
+     serde = { version = \"1\", features = [\"derive\"] }\ntool-core = { path = \"ROOT/tool-core\", features = [\"testing\"] }\n";
+
+/// The number of types that the answers of the questions have.
+const ANSWERS: usize = 10;
+
+/// A trait of questions.
+pub(crate) fn with_assistant(count: usize) -> String {
+    let mut source = String::from("use tool_core::{Agent, RunError, assistant};\n");
+    source.push_str("\n#[assistant]\ntrait Planner {\n");
+    for number in 0..count {
+        write!(
+            source,
+            "    #[ask(\"Plan {number} days in {{city}} for {{people}} people interested in {{interests:?}}.\")]
+    async fn plan_{number}(&self, city: &str, people: u32, interests: &[String]) -> Result<Plan{answer}, RunError>;
+
+",
+            answer = number % ANSWERS,
+        )
+        .unwrap();
+    }
+    source.push_str("}\n");
+    push_answers(&mut source);
+    push_questions(&mut source, count, |number| format!("agent.plan_{number}("));
+    source
+}
+
+/// The same questions as functions.
+pub(crate) fn questions_by_hand(count: usize) -> String {
+    let mut source = String::from("use tool_core::{Agent, RunError};\n");
+    for number in 0..count {
+        write!(
+            source,
+            "
+async fn plan_{number}(agent: &Agent, city: &str, people: u32, interests: &[String]) -> Result<Plan{answer}, RunError> {{
+    let question = format!(\"Plan {number} days in {{city}} for {{people}} people interested in {{interests:?}}.\");
+    agent.ask(question).answer_as::<Plan{answer}>().await
+}}
+",
+            answer = number % ANSWERS,
+        )
+        .unwrap();
+    }
+    push_answers(&mut source);
+    push_questions(&mut source, count, |number| format!("plan_{number}(agent, "));
+    source
+}
+
+/// Adds the types of the answers.
+fn push_answers(source: &mut String) {
+    for answer in 0..ANSWERS {
+        write!(
+            source,
+            "
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+struct Plan{answer} {{
+    /// the sights
+    sights: Vec<String>,
+    /// the costs in euros
+    costs: Option<f64>,
+}}
+"
+        )
+        .unwrap();
+    }
+}
+
+/// Adds a program that asks all questions. `call` returns the call of a question up to its first argument.
+fn push_questions(source: &mut String, count: usize, call: impl Fn(usize) -> String) {
+    source.push_str(
+        "\nasync fn ask_all(agent: &Agent) -> Result<usize, RunError> {\n    let mut sights = 0;\n",
+    );
+    for number in 0..count {
+        let call = call(number);
+        writeln!(source, "    sights += {call}\"Rome\", 2, &[]).await.map(|plan| plan.sights.len() + plan.costs.iter().count())?;").unwrap();
+    }
+    write!(
+        source,
+        "    Ok(sights)
+}}
+
+fn main() {{
+    let model = (0..{count}).fold(tool_core::testing::ScriptedModel::new(), |model, _| {{
+        model.calls(\"final_answer\", \"{{\\\"sights\\\": [\\\"Forum\\\"]}}\")
+    }});
+    let agent = Agent::builder(model).build().unwrap();
+    let sights = futures_util::FutureExt::now_or_never(ask_all(&agent)).unwrap().unwrap();
+    println!(\"{{sights}} sights\");
+}}
+"
+    )
+    .unwrap();
 }

@@ -1,4 +1,4 @@
-use tool_core::{tool, tools};
+use tool_core::{Agent, assistant, tool, tools};
 
 #[tool]
 #[cfg(any())]
@@ -18,6 +18,25 @@ fn system() -> &'static str {
     "this one"
 }
 
+#[assistant]
+#[cfg(any())]
+trait Nothing {
+    #[ask("Nothing.")]
+    async fn nothing(&self) -> Nowhere;
+}
+
+#[assistant]
+trait Something {
+    #[cfg(any())]
+    #[ask("Nothing.")]
+    async fn something(&self) -> Nowhere;
+
+    #[cfg(all())]
+    #[ask("Something.")]
+    fn something(&self) -> tool_core::agent::Ask;
+}
+
 pub(crate) fn main() {
+    let _ = |agent: &Agent| agent.something();
     assert_eq!(tools![system].len(), 1);
 }

@@ -12,6 +12,23 @@ async fn words(text: &str) -> ::std::result::Result<usize, ::std::string::String
     ::std::result::Result::Ok(text.len())
 }
 
+#[::tool_core::assistant("You plan trips.")]
+trait Planner {
+    #[ask("Plan a day in {city}, {days:?}.", tools(sum), temperature = 0.5, max_turns = 1)]
+    async fn plan(
+        &self,
+        city: &str,
+        days: u8,
+    ) -> ::std::result::Result<::std::string::String, ::tool_core::RunError>;
+
+    #[ask]
+    fn story(&self, #[conversation] id: &str, city: &str) -> ::tool_core::agent::Ask;
+
+    async fn words(&self) -> usize {
+        2
+    }
+}
+
 pub(crate) fn main() {
     let set = ::tool_core::tools![sum, words];
     ::std::assert_eq!(set.len(), 2);

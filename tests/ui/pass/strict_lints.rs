@@ -4,7 +4,8 @@
 #![deny(unreachable_pub, unused, nonstandard_style, rust_2018_idioms, let_underscore_drop)]
 #![deny(unused_qualifications, unused_results, unused_lifetimes, single_use_lifetimes, unit_bindings)]
 
-use tool_core::{tool, tools};
+use tool_core::agent::EventStream;
+use tool_core::{Agent, RunError, assistant, tool, tools};
 
 /// Sums two numbers.
 #[tool]
@@ -34,6 +35,31 @@ mod other {
     }
 }
 
+/// Plans trips.
+#[assistant("You plan trips.")]
+pub(crate) trait Planner {
+    /// Plans a day.
+    #[ask("Plan a day in {city} with {budget:?}.", max_turns = 2, temperature = 0.5)]
+    async fn plan(&self, city: &str, budget: Option<u32>) -> Result<Vec<String>, RunError>;
+
+    /// Returns a story.
+    #[ask]
+    fn story(&self, #[conversation] id: &str, city: String) -> EventStream;
+
+    /// Plans two days.
+    async fn plan_twice<'a>(&'a self, city: &'a str) -> Result<usize, RunError> {
+        Ok(self.plan(city, None).await?.len() + self.plan(city, Some(1)).await?.len())
+    }
+}
+
+/// Returns a future that is `Send`.
+fn plan_twice<P: Planner>(planner: &P) -> impl Future<Output = Result<usize, RunError>> + Send {
+    drop(planner.story("7", String::new()));
+    planner.plan_twice("Rome")
+}
+
 pub(crate) fn main() {
+    let _ = |agent| drop(plan_twice::<Agent>(agent));
+
     assert_eq!(tools![sum, nothing, nothing_later, other::count].len(), 4);
 }

@@ -1,6 +1,6 @@
 //! Blanket traits of the user's whose items have the names that generated code would use.
 
-use tool_core::{tool, tools};
+use tool_core::{RunError, assistant, tool, tools};
 
 #[expect(dead_code, reason = "it is only there to get in the way")]
 trait Everything: Sized {
@@ -10,6 +10,10 @@ trait Everything: Sized {
     fn convert(self) {}
     fn take(self) {}
     fn of(self) {}
+    fn write(self) {}
+    fn receive(self) {}
+    fn context(self) {}
+    fn conversation(self) {}
 }
 
 impl<T> Everything for T {}
@@ -24,6 +28,21 @@ async fn path(path: &std::path::Path) -> Result<usize, String> {
     Ok(path.components().count())
 }
 
+struct User;
+
+#[assistant]
+trait Chat {
+    #[ask("{kind} {text}")]
+    async fn chat(
+        &self,
+        #[conversation] id: String,
+        #[inject] user: User,
+        kind: u8,
+        text: String,
+    ) -> Result<Vec<u8>, RunError>;
+}
+
 pub(crate) fn main() {
+    let _ = <tool_core::Agent as Chat>::chat;
     assert_eq!(tools![sum, path].len(), 2);
 }

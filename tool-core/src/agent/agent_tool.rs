@@ -418,7 +418,7 @@ impl<Q: ToolArguments + Serialize, R: AnswerType + Serialize> Form for Typed<Q, 
     }
 
     fn constrain(&self, ask: Ask) -> (Ask, bool) {
-        self.parser.constrain(ask)
+        self.parser.constrain(ask, false)
     }
 
     fn output(&self, answer: String) -> Result<ToolOutput, String> {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::ExecuteCallsIf;
+use super::assistant::QuestionError;
 use super::delegation::Delegation;
 use super::emitter::EventEmitter;
 use super::run_tools::RunTools;
@@ -35,17 +36,18 @@ pub struct Ask {
     execute_calls_if: Option<Arc<ExecuteCallsIf>>,
     response_format: Option<ResponseFormat>,
     options: ModelOptions,
+    question_error: Option<QuestionError>,
 }
 
 /// The start of the run.
 enum Start {
-    Question { question: Content, history: Vec<Message> },
+    Question { instructions: Option<Content>, question: Content, history: Vec<Message> },
     Run(Box<Run>),
 }
 
 impl Ask {
     pub(super) fn new(agent: Agent, question: Content) -> Self {
-        Self::starting_from(agent, Start::Question { question, history: Vec::new() })
+        Self::starting_from(agent, Start::Question { instructions: None, question, history: Vec::new() })
     }
 
     pub(super) fn resume(agent: Agent, run: Run) -> Self {
@@ -65,6 +67,7 @@ impl Ask {
             execute_calls_if: agent.0.execute_calls_if.clone(),
             response_format: None,
             options: ModelOptions::default(),
+            question_error: None,
             agent,
         }
     }
@@ -73,6 +76,31 @@ impl Ask {
     pub fn history(mut self, messages: impl IntoIterator<Item = Message>) -> Self {
         if let Start::Question { history, .. } = &mut self.start {
             history.extend(messages);
+        }
+        self
+    }
+
+    /// Sets instructions that precede the [agent's](crate::agent::AgentBuilder::instructions). Has no effect on a resumed run,
+    /// which has its own. Questions of one conversation need the same instructions, or no prompt cache is hit.
+    ///
+    #[cfg_attr(feature = "testing", doc = "```")]
+    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// use tool_core::Agent;
+    /// use tool_core::testing::ScriptedModel;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let model = ScriptedModel::new()
+    ///     .expects(|request| request.messages()[0].text() == "You plan trips.\n\nAnswer in French.")
+    ///     .says("La tour Eiffel.");
+    /// let agent = Agent::builder(model).instructions("Answer in French.").build()?;
+    /// agent.ask("One sight in Paris?").instructions("You plan trips.").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn instructions(mut self, text: impl Into<Content>) -> Self {
+        if let Start::Question { instructions, .. } = &mut self.start {
+            *instructions = Some(text.into());
         }
         self
     }
@@ -191,6 +219,22 @@ impl Ask {
         self
     }
 
+    /// Limits the number of requests to the model in this run. The other limits remain as they are.
+    pub fn max_turns(mut self, turns: u32) -> Self {
+        let limits = self.limits.get_or_insert_with(|| match &self.start {
+            Start::Question { .. } => self.agent.0.limits.clone(),
+            Start::Run(run) => run.limits().clone(),
+        });
+        limits.max_turns = turns;
+        self
+    }
+
+    /// Ends the run at its first step if the question could not be written.
+    pub(super) fn with_question_error(mut self, error: Option<QuestionError>) -> Self {
+        self.question_error = error;
+        self
+    }
+
     /// Registers a hook that receives every event of this run. It is called immediately, on the thread of the run, so it
     /// must not block. The deltas of a reply are emitted only if the run is streamed.
     pub fn on_event(mut self, hook: impl Fn(&Event) + Send + Sync + 'static) -> Self {
@@ -280,7 +324,9 @@ impl Ask {
     /// question apply.
     pub fn start(self) -> RunDriver {
         let run = match self.start {
-            Start::Question { question, history } => self.agent.new_run(history, question),
+            Start::Question { instructions, question, history } => {
+                self.agent.new_run(instructions, history, question)
+            }
             Start::Run(run) => *run,
         };
         let run = match self.limits {
@@ -304,6 +350,7 @@ impl Ask {
         RunDriver::new(run, tools, self.emitter, self.cancellation_token, self.approver)
             .with_execute_calls_if(self.execute_calls_if)
             .resumed_by_its_agent()
+            .with_question_error(self.question_error)
     }
 }
 

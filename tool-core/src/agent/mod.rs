@@ -3,6 +3,7 @@
 mod agent_tool;
 mod approver;
 mod ask;
+pub(crate) mod assistant;
 mod builder;
 mod delegation;
 mod driver;
@@ -34,7 +35,7 @@ pub use self::tool_search::{IntoToolNames, ToolSearch};
 pub use self::turn::Turn;
 pub use self::typed::{AnswerType, TypedAsk};
 use self::undo_tools::UndoTools;
-use crate::content::Content;
+use crate::content::{Content, Part};
 use crate::memory::{ChatMemory, MemoryError, RunStore, StoredRuns};
 use crate::model::{ChatModel, ChatResponse, Message, ModelOptions, ToolCall, ToolChoice};
 use crate::run::{ErrorPolicies, Run, RunLimits};
@@ -244,9 +245,14 @@ impl Agent {
         self.0.approver.clone()
     }
 
-    /// Creates a run with the instructions, the history and the question.
-    fn new_run(&self, history: Vec<Message>, question: Content) -> Run {
-        let instructions = self.0.instructions.clone().map(Message::System);
+    /// Creates a run with the instructions, those of the question first, the history and the question.
+    fn new_run(&self, instructions: Option<Content>, history: Vec<Message>, question: Content) -> Run {
+        // One message, because some models accept no second system message.
+        let instructions = match (instructions, self.0.instructions.clone()) {
+            (Some(first), Some(second)) => Some(join_paragraphs(first, second)),
+            (first, second) => first.or(second),
+        };
+        let instructions = instructions.map(Message::System);
         let messages: Vec<_> =
             instructions.into_iter().chain(history).chain([Message::User(question)]).collect();
         Run::new(messages)
@@ -256,6 +262,15 @@ impl Agent {
             .with_parallel_tool_calls(self.0.parallel_tool_calls)
             .with_options(self.0.options.clone())
     }
+}
+
+/// Joins two contents with a blank line between them. Plain texts become one text.
+fn join_paragraphs(first: Content, second: Content) -> Content {
+    if first.images().chain(second.images()).next().is_none() {
+        return Content::from(format!("{first}\n\n{second}"));
+    }
+    let (first, second) = (first.into_parts(), second.into_parts());
+    first.into_iter().chain([Part::from("\n\n")]).chain(second).collect()
 }
 
 impl fmt::Debug for Agent {

@@ -38,6 +38,7 @@ impl<T: DeserializeOwned + JsonSchema + Send + 'static> AnswerType for T {}
 #[must_use = "no request is sent until it is awaited"]
 pub struct TypedAsk<T> {
     ask: Ask,
+    by_tool: bool,
     marker: PhantomData<fn() -> T>,
 }
 
@@ -72,11 +73,18 @@ impl Ask {
     /// # }
     /// ```
     pub fn answer_as<T: AnswerType>(self) -> TypedAsk<T> {
-        TypedAsk { ask: self, marker: PhantomData }
+        TypedAsk { ask: self, by_tool: false, marker: PhantomData }
     }
 }
 
 impl<T: AnswerType> TypedAsk<T> {
+    /// Takes the answer through the tool `final_answer`, also from a model that can be constrained to the JSON Schema. Some
+    /// models use their other tools less if they are constrained.
+    pub fn by_tool(mut self) -> Self {
+        self.by_tool = true;
+        self
+    }
+
     /// Returns the parsed answer together with the [`Answer`], which has the calls, tokens and messages.
     ///
     /// # Errors
@@ -84,7 +92,7 @@ impl<T: AnswerType> TypedAsk<T> {
     /// Fails if the run ended without an answer, or [without one of the type](crate::run::StopReason::WrongAnswer).
     pub async fn with_answer(self) -> Result<(T, Answer), RunError> {
         let parser = AnswerParser::<T>::new();
-        let (ask, by_tool) = parser.constrain(self.ask);
+        let (ask, by_tool) = parser.constrain(self.ask, self.by_tool);
         let mut run = ask.start();
         loop {
             if let Err(kind) = run.drive_to_end().await {
@@ -160,13 +168,15 @@ impl<T: AnswerType> AnswerParser<T> {
         Self { definition, contract: arguments_contract::<Object>(), parse }
     }
 
-    /// Constrains the answer of a question. Also returns `true` if the model gives it by calling a tool.
-    pub(super) fn constrain(&self, ask: Ask) -> (Ask, bool) {
+    /// Constrains the answer of a question. Also returns `true` if the model gives it by calling a tool, because that is required
+    /// or it cannot be constrained otherwise.
+    pub(super) fn constrain(&self, ask: Ask, requires_tool: bool) -> (Ask, bool) {
         let model = ask.agent().model();
-        let by_tool = match ask.may_have_tools() {
-            true => !model.supports_response_format_with_tools(),
-            false => !model.supports_response_format(),
+        let is_constrained = match ask.may_have_tools() {
+            true => model.supports_response_format_with_tools(),
+            false => model.supports_response_format(),
         };
+        let by_tool = requires_tool || !is_constrained;
         let ask = if by_tool { ask.tools(self.final_tool()) } else { ask.response_format(self.format()) };
         (ask, by_tool)
     }

@@ -58,6 +58,12 @@ impl From<&str> for ConversationId {
     }
 }
 
+impl From<&ConversationId> for ConversationId {
+    fn from(id: &ConversationId) -> Self {
+        id.clone()
+    }
+}
+
 impl From<ConversationId> for String {
     fn from(id: ConversationId) -> Self {
         id.0.as_ref().into()

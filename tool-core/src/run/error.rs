@@ -64,6 +64,8 @@ pub enum RunErrorKind {
     /// resumed it at the same time. No call was executed whose start is not in the store. This copy cannot be resumed: load
     /// the current state, if there is one, with [`Agent::stored_runs`](crate::Agent::stored_runs).
     Conflict,
+    /// A value of the question's [template](macro@crate::assistant) could not be written. No request was sent to the model.
+    Question(Box<dyn Error + Send + Sync>),
     /// The tools of a turn could not be assembled: a [provider](crate::toolset::ToolProvider) failed, or two tools have the same
     /// name. No request was sent to the model in this turn.
     #[non_exhaustive]
@@ -115,7 +117,7 @@ impl RunError {
     #[must_use]
     pub fn is_resumable(&self) -> bool {
         match self.kind {
-            RunErrorKind::Conflict => false,
+            RunErrorKind::Conflict | RunErrorKind::Question(_) => false,
             RunErrorKind::Store(_) => true,
             _ => !self.run.is_done(),
         }
@@ -195,6 +197,7 @@ impl fmt::Display for RunError {
                  load its current state with `stored_runs()`, if there is one, and resume that",
                 self.run.id()
             ),
+            RunErrorKind::Question(error) => write!(f, "the question cannot be asked: {error}"),
             RunErrorKind::Tools { context, error } => write!(f, "{context}: {error}"),
             RunErrorKind::MissingContext(missing) => fmt::Display::fmt(missing, f),
             RunErrorKind::Step(error) => fmt::Display::fmt(error, f),
@@ -222,7 +225,9 @@ impl Error for RunError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match &self.kind {
             RunErrorKind::Model(error) => error.source(),
-            RunErrorKind::Tools { error, .. } | RunErrorKind::Store(error) => error.source(),
+            RunErrorKind::Tools { error, .. }
+            | RunErrorKind::Store(error)
+            | RunErrorKind::Question(error) => error.source(),
             RunErrorKind::Stopped(StopReason::ToolFailed { error, .. }) => {
                 error.failure().map(|failure| failure as _)
             }

@@ -1,10 +1,15 @@
 //! The attributes as written: one struct per attribute, with a span for each value.
 
+mod ask;
+mod assistant;
 mod options;
 mod param;
+mod source;
 mod tool;
 mod toolbox;
 
+pub(crate) use self::ask::AskAttribute;
+pub(crate) use self::assistant::AssistantAttribute;
 pub(crate) use self::param::ParamAttribute;
 pub(crate) use self::tool::{ReturnDirect, ToolAttribute};
 pub(crate) use self::toolbox::ToolboxAttribute;

@@ -4,10 +4,13 @@ use proc_macro2::Span;
 use quote::ToTokens;
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
-use syn::{Expr, ExprLit, ExprPath, ExprRange, Ident, Lit, LitBool, LitStr, Path, Token};
+use syn::{Expr, ExprLit, ExprPath, ExprRange, Ident, Lit, LitBool, LitStr, Path, Token, token};
 
 use crate::diagnostics::{Diagnostics, join_quoted, nearest_name};
-use crate::names::{DEFAULT_CRATE, DESCRIPTION, PARAM, PARAM_OPTIONS, TOOL, TOOL_OPTIONS, TOOLBOX};
+use crate::names::{
+    ASK, ASK_OPTIONS, ASSISTANT, DEFAULT_CRATE, DESCRIPTION, PARAM, PARAM_OPTIONS, TOOL, TOOL_OPTIONS,
+    TOOLBOX,
+};
 
 /// The message for a description of `#[toolbox]`.
 pub(super) const NO_TOOLBOX_DESCRIPTION: &str =
@@ -16,6 +19,12 @@ pub(super) const NO_TOOLBOX_DESCRIPTION: &str =
 /// Names under which users look for the description.
 const DESCRIPTION_ALIASES: &[&str] = &[DESCRIPTION, "desc", "doc"];
 
+/// Names under which users look for the template of a question.
+const TEMPLATE_ALIASES: &[&str] = &["message", "prompt", "question", "template", "user", "user_message"];
+
+/// Names under which users look for the instructions of an assistant.
+const INSTRUCTION_ALIASES: &[&str] = &[DESCRIPTION, "instructions", "prompt", "system", "system_message"];
+
 /// The literals and options of one attribute, in source order.
 #[derive(Default)]
 pub(super) struct Options {
@@ -23,7 +32,7 @@ pub(super) struct Options {
     options: Vec<NamedOption>,
 }
 
-/// `name` or `name = value`
+/// `name`, `name = value` or `name(value, value)`
 struct NamedOption {
     name: Ident,
     value: Option<Expr>,
@@ -37,8 +46,8 @@ impl Parse for Options {
                 options.literals.push(input.parse()?);
             } else if input.peek(Ident::peek_any) {
                 let name = input.call(Ident::parse_any)?;
-                let value =
-                    if input.parse::<Option<Token![=]>>()?.is_some() { Some(input.parse()?) } else { None };
+                let has_value = input.peek(token::Paren) || input.parse::<Option<Token![=]>>()?.is_some();
+                let value = if has_value { Some(input.parse()?) } else { None };
                 options.options.push(NamedOption { name, value });
             } else {
                 return Err(
@@ -137,6 +146,10 @@ impl Options {
         }
     }
 
+    pub(super) fn has_literals(&self) -> bool {
+        !self.literals.is_empty()
+    }
+
     /// Returns the name of the option as written, if it is given.
     pub(super) fn name_of(&self, option: &str) -> Option<Ident> {
         self.find(option).map(|(name, _)| name.clone())
@@ -215,6 +228,9 @@ impl Options {
         if choice.is_none() {
             let instead = match nearest_name(&value, choices) {
                 Some(nearest) => format!("did you mean `\"{nearest}\"`?"),
+                None if choices.len() == 1 => {
+                    format!("the only value is {}", join_quoted(&in_quotes(), "and"))
+                }
                 None => format!("the values are {}", join_quoted(&in_quotes(), "and")),
             };
             diagnostics.error(text, format!("unknown value `\"{value}\"` of `{option}`; {instead}"));
@@ -273,6 +289,45 @@ impl Options {
         None
     }
 
+    /// Returns the value of an option that takes a list of paths in parentheses.
+    pub(super) fn paths(&self, option: &str, example: &str, diagnostics: &mut Diagnostics) -> Vec<Path> {
+        let Some((name, value)) = self.find(option) else { return Vec::new() };
+        let message = format!("`{option}` takes the paths of `#[tool]` functions: `{option}({example})`");
+        let elements: Vec<&Expr> = match value {
+            Some(Expr::Tuple(list)) if !list.elems.is_empty() => list.elems.iter().collect(),
+            Some(Expr::Paren(only)) => vec![&*only.expr],
+            other => {
+                diagnostics.error_at(span_of(name, other), message);
+                return Vec::new();
+            }
+        };
+        let paths = elements.into_iter().filter_map(|element| match element {
+            Expr::Path(ExprPath { qself: None, path, .. }) => Some(path.clone()),
+            other => {
+                diagnostics.error(other, &message);
+                None
+            }
+        });
+        paths.collect()
+    }
+
+    /// Returns the only literal, which must be a string that is not blank. `what` names it in messages.
+    pub(super) fn text(&self, what: &str, attribute: &str, diagnostics: &mut Diagnostics) -> Option<LitStr> {
+        for second in self.literals.iter().skip(1) {
+            diagnostics.error(second, format!("duplicate {what}; remove one of the two"));
+        }
+        match self.literals.first()? {
+            Lit::Str(text) if text.value().trim().is_empty() => {
+                diagnostics.error(text, format!("the {what} is blank; write one, or remove it"));
+            }
+            Lit::Str(text) => return Some(text.clone()),
+            other => {
+                diagnostics.error(other, format!("the {what} must be a string: `#[{attribute}(\"…\")]`"));
+            }
+        }
+        None
+    }
+
     /// Returns the value of an option that takes a path in quotes.
     pub(super) fn quoted_path(
         &self,
@@ -320,6 +375,9 @@ fn unknown_option(option: &str, has_value: bool, attribute: &str, known: &[&str]
     if attribute == TOOLBOX && option == DESCRIPTION {
         return NO_TOOLBOX_DESCRIPTION.to_owned();
     }
+    if matches!(attribute, ASK | ASSISTANT) {
+        return unknown_assistant_option(option, attribute, known);
+    }
     let home = match attribute {
         TOOL if PARAM_OPTIONS.contains(&option) => Some("parameters, not of tools; move it to `#[param(…)]`"),
         PARAM if TOOL_OPTIONS.contains(&option) => Some("tools, not of parameters; move it to `#[tool(…)]`"),
@@ -353,5 +411,24 @@ fn unknown_option(option: &str, has_value: bool, attribute: &str, known: &[&str]
     match has_value || attribute == TOOLBOX {
         true => format!("unknown option `{option}`; {known}"),
         false => format!("unknown option `{option}`; the description must be a string literal, and {known}"),
+    }
+}
+
+fn unknown_assistant_option(option: &str, attribute: &str, known: &[&str]) -> String {
+    if attribute == ASSISTANT && ASK_OPTIONS.contains(&option) {
+        return format!("`{option}` is an option of methods, not of assistants; move it to `#[ask(…)]`");
+    }
+    if let Some(nearest) = nearest_name(option, known) {
+        return format!("unknown option `{option}`; did you mean `{nearest}`?");
+    }
+    let (text, aliases) = match attribute {
+        ASK => ("template", TEMPLATE_ALIASES),
+        _ => ("instructions", INSTRUCTION_ALIASES),
+    };
+    match nearest_name(option, aliases) {
+        Some(_) => {
+            format!("unknown option `{option}`; write the {text} without a name: `#[{attribute}(\"…\")]`")
+        }
+        None => format!("unknown option `{option}`; the options are {}", join_quoted(known, "and")),
     }
 }

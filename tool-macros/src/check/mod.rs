@@ -1,5 +1,6 @@
 //! The rules that a tool must follow, each with its diagnostic.
 
+pub(crate) mod assistant;
 mod conflicts;
 mod literal;
 mod name;

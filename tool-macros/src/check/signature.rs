@@ -4,7 +4,7 @@ use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::{
     FnArg, GenericArgument, GenericParam, Ident, Pat, PatType, PathArguments, ReceiverKind, ReturnType,
-    Safety, Type, TypeReference,
+    Safety, Signature, Type, TypeReference,
 };
 
 use crate::diagnostics::Diagnostics;
@@ -14,7 +14,7 @@ use crate::receiver::Receiver;
 use crate::tool_fn::ToolFn;
 
 pub(super) fn check_signature(tool: &ToolFn, diagnostics: &mut Diagnostics) {
-    check_qualifiers(tool, diagnostics);
+    check_qualifiers(&tool.signature, "a tool", diagnostics);
     check_generics(tool, diagnostics);
     check_receiver(tool, diagnostics);
     let typed = tool.signature.inputs.iter().filter_map(|input| match input {
@@ -24,28 +24,30 @@ pub(super) fn check_signature(tool: &ToolFn, diagnostics: &mut Diagnostics) {
     for (typed, parameter) in typed.zip(&tool.parameters) {
         match parameter {
             Parameter::Model(parameter) => check_model_parameter(typed, parameter, diagnostics),
-            Parameter::Injected(parameter) => check_injected_parameter(typed, parameter, diagnostics),
+            Parameter::Injected(parameter) => check_injected(&typed.ty, parameter, diagnostics),
         }
     }
     check_output(tool, diagnostics);
 }
 
-fn check_qualifiers(tool: &ToolFn, diagnostics: &mut Diagnostics) {
-    let signature = &tool.signature;
+/// Checks the keywords before `fn`. `noun` is the subject of the messages.
+pub(super) fn check_qualifiers(signature: &Signature, noun: &str, diagnostics: &mut Diagnostics) {
     // A variadic function is always `unsafe` and `extern`.
     if let Some(variadic) = &signature.variadic {
-        diagnostics.error(variadic, "a tool cannot be variadic; take a `Vec<T>` instead");
+        diagnostics.error(variadic, format!("{noun} cannot be variadic; take a `Vec<T>` instead"));
         return;
     }
     if let Some(constness) = &signature.constness {
-        diagnostics.error(constness, "a tool cannot be a `const fn`; remove `const`");
+        diagnostics.error(constness, format!("{noun} cannot be a `const fn`; remove `const`"));
     }
     if let Safety::Unsafe(token) = &signature.safety {
-        let message = "a tool cannot be `unsafe` because a model cannot uphold safety conditions; wrap it in a safe function";
+        let message = format!(
+            "{noun} cannot be `unsafe` because a model cannot uphold safety conditions; wrap it in a safe function"
+        );
         diagnostics.error(token, message);
     }
     if let Some(abi) = &signature.abi {
-        diagnostics.error(abi, "a tool cannot be an `extern` function; wrap it in a Rust function");
+        diagnostics.error(abi, format!("{noun} cannot be an `extern` function; wrap it in a Rust function"));
     }
 }
 
@@ -69,7 +71,7 @@ fn check_generics(tool: &ToolFn, diagnostics: &mut Diagnostics) {
 }
 
 /// Returns the first of these keywords in a type.
-fn find_keyword(ty: TokenStream, keywords: &[&str]) -> Option<Ident> {
+pub(super) fn find_keyword(ty: TokenStream, keywords: &[&str]) -> Option<Ident> {
     ty.into_iter().find_map(|token| match token {
         TokenTree::Ident(ident) if keywords.iter().any(|keyword| ident == keyword) => Some(ident),
         TokenTree::Group(group) => find_keyword(group.stream(), keywords),
@@ -176,8 +178,9 @@ fn is_plain(ty: &Type) -> bool {
     }
 }
 
-fn check_injected_parameter(input: &PatType, parameter: &InjectedParameter, diagnostics: &mut Diagnostics) {
-    if let Type::Reference(TypeReference { mutability: Some(token), .. }) = &*input.ty {
+/// Checks that an injected value of type `declared` can be found by its type.
+pub(super) fn check_injected(declared: &Type, parameter: &InjectedParameter, diagnostics: &mut Diagnostics) {
+    if let Type::Reference(TypeReference { mutability: Some(token), .. }) = declared {
         let message = "an injected value is shared between calls; \
              remove `mut` and keep mutable state in a `Mutex`";
         diagnostics.error(token, message);
@@ -197,14 +200,14 @@ fn check_injected_parameter(input: &PatType, parameter: &InjectedParameter, diag
             ),
         };
         diagnostics.error(&parameter.ty, message);
-    } else if let Some(keyword) = find_keyword(input.ty.to_token_stream(), &["impl"]) {
+    } else if let Some(keyword) = find_keyword(declared.to_token_stream(), &["impl"]) {
         let message = "an injected value is found by its type; replace `impl Trait` with a type";
         diagnostics.error(keyword, message);
     } else if let Some(span) = find_borrow(parameter.ty.to_token_stream()) {
         let message =
             "an injected type cannot contain references; borrow the whole value, such as `&Database`";
         diagnostics.error_at(span, message);
-    } else if let Type::Reference(TypeReference { lifetime: Some(lifetime), .. }) = &*input.ty
+    } else if let Type::Reference(TypeReference { lifetime: Some(lifetime), .. }) = declared
         && lifetime.ident == "static"
     {
         diagnostics.error(lifetime, "an injected value is borrowed for one call only; remove `'static`");
@@ -241,7 +244,7 @@ fn check_output(tool: &ToolFn, diagnostics: &mut Diagnostics) {
 }
 
 /// Returns the span of the first reference or lifetime in a type that is not `'static`.
-fn find_borrow(ty: TokenStream) -> Option<Span> {
+pub(super) fn find_borrow(ty: TokenStream) -> Option<Span> {
     let mut tokens = ty.into_iter().peekable();
     while let Some(token) = tokens.next() {
         match token {

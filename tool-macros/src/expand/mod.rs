@@ -1,5 +1,6 @@
 //! Generates code from checked items. Nothing here can fail.
 
+pub(crate) mod assistant;
 mod call;
 mod declaration;
 mod details;

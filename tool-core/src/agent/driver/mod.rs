@@ -13,6 +13,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::steps::next_step;
 use super::ExecuteCallsIf;
+use super::assistant::QuestionError;
 use super::delegation::Delegation;
 use super::emitter::EventEmitter;
 use super::executor::Ending;
@@ -114,6 +115,7 @@ pub struct RunDriver {
     /// The run differs from its stored state.
     pub(super) has_unsaved_changes: bool,
     place: Place,
+    question_error: Option<QuestionError>,
 }
 
 /// The place of a run among others.
@@ -175,6 +177,7 @@ impl RunDriver {
             started_calls: Vec::new(),
             has_unsaved_changes: true,
             place: Place::Outermost,
+            question_error: None,
         }
     }
 
@@ -186,6 +189,12 @@ impl RunDriver {
         has_conversation: bool,
     ) -> Self {
         self.place = Place::Inside { delegation, has_own_limits, has_conversation };
+        self
+    }
+
+    /// Ends the run at its first step if there is an error.
+    pub(super) fn with_question_error(mut self, error: Option<QuestionError>) -> Self {
+        self.question_error = error;
         self
     }
 

@@ -74,6 +74,9 @@ impl RunDriver {
 
     /// Prepares the next step: loads the history, resolves the tools, asks the approver and stores the run.
     pub(super) async fn prepare(&mut self) -> Result<(), RunErrorKind> {
+        if let Some(error) = &self.question_error {
+            return Err(RunErrorKind::Question(Box::new(error.clone())));
+        }
         self.update_elapsed();
         if self.external_cancellation.as_ref().is_some_and(CancellationToken::is_cancelled) {
             self.has_unsaved_changes |= !self.run.is_done();

@@ -1,0 +1,13 @@
+#![allow(dead_code)]
+
+use tool_core::{RunError, assistant};
+
+#[assistant("You plan trips.")]
+trait Planner {
+    type City;
+    
+    #[ask("Plan a day in {city}.")]
+    async fn plan(&self, city: &str) -> Result<String, RunError>;
+}
+
+fn main() {}

@@ -1,0 +1,11 @@
+#![allow(dead_code)]
+
+use tool_core::{RunError, assistant};
+
+#[assistant("You plan trips.")]
+trait Planner {
+    #[ask]
+    async fn plan(&self, #[conversation] #[inject] id: &str, city: &str) -> Result<String, RunError>;
+}
+
+fn main() {}

@@ -1,0 +1,12 @@
+#![allow(dead_code)]
+
+use tool_core::{RunError, assistant};
+
+#[assistant("You plan trips.")]
+trait Planner {
+    #[ask]
+    #[conversation]
+    async fn plan(&self, city: &str) -> Result<String, RunError>;
+}
+
+fn main() {}

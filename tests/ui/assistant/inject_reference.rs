@@ -1,0 +1,13 @@
+#![allow(dead_code)]
+
+use tool_core::{RunError, assistant};
+
+struct User;
+
+#[assistant("You plan trips.")]
+trait Planner {
+    #[ask]
+    async fn plan(&self, #[inject] user: &User, city: &str) -> Result<String, RunError>;
+}
+
+fn main() {}

@@ -1,0 +1,11 @@
+#![allow(dead_code)]
+
+use tool_core::{RunError, assistant};
+
+#[assistant("")]
+trait Planner {
+    #[ask("Plan a day.")]
+    async fn plan(&self) -> Result<String, RunError>;
+}
+
+fn main() {}

@@ -1,0 +1,8 @@
+#![allow(dead_code)]
+
+use tool_core::assistant;
+
+#[assistant("You plan trips.")]
+struct Planner;
+
+fn main() {}

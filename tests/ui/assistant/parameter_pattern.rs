@@ -1,0 +1,11 @@
+#![allow(dead_code)]
+
+use tool_core::{RunError, assistant};
+
+#[assistant("You plan trips.")]
+trait Planner {
+    #[ask("Plan a day.")]
+    async fn plan(&self, _: &str) -> Result<String, RunError>;
+}
+
+fn main() {}

@@ -1,0 +1,13 @@
+#![allow(dead_code)]
+
+use tool_core::assistant;
+
+struct Failure;
+
+#[assistant("You plan trips.")]
+trait Planner {
+    #[ask("Plan a day in {city}.")]
+    async fn plan(&self, city: &str) -> Result<String, Failure>;
+}
+
+fn main() {}

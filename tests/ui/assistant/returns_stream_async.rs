@@ -1,0 +1,12 @@
+#![allow(dead_code)]
+
+use tool_core::agent::EventStream;
+use tool_core::assistant;
+
+#[assistant("You plan trips.")]
+trait Planner {
+    #[ask("Plan a day in {city}.")]
+    async fn plan(&self, city: &str) -> EventStream;
+}
+
+fn main() {}

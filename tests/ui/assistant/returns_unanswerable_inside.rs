@@ -1,0 +1,13 @@
+#![allow(dead_code)]
+
+use tool_core::{RunError, assistant};
+
+struct Stop;
+
+#[assistant("You plan trips.")]
+trait Planner {
+    #[ask("Plan a day in {city}.")]
+    async fn plan(&self, city: &str) -> Result<Vec<Stop>, RunError>;
+}
+
+fn main() {}

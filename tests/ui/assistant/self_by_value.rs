@@ -1,0 +1,15 @@
+#![allow(dead_code)]
+
+use tool_core::{Agent, RunError, assistant};
+
+#[assistant("You plan trips.")]
+trait Planner {
+    #[ask("Plan a day in {city}.")]
+    async fn plan(self, city: &str) -> Result<String, RunError>;
+}
+
+async fn plan(agent: Agent) {
+    let _ = agent.plan("Rome").await;
+}
+
+fn main() {}

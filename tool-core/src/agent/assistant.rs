@@ -1,0 +1,233 @@
+//! The part of `#[assistant]` that is not generated: from a template to a question, and from a question to the return value.
+
+use std::any::Any;
+use std::fmt::{self, Write};
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+
+use serde::Serialize;
+
+use crate::agent::{Agent, AnswerType, Ask, EventStream, TypedAsk};
+use crate::content::Content;
+use crate::run::{Answer, RunError};
+
+/// What a method of an assistant returns until it is awaited.
+pub type Asking<R> = Pin<Box<dyn Future<Output = R> + Send>>;
+
+/// A piece of a template. Values have the name of their parameter.
+#[allow(missing_debug_implementations, reason = "values are private")]
+pub enum Piece<'a> {
+    /// A text as it is written in the template.
+    Text(&'a str),
+    /// `{name}`
+    Value(&'static str, &'a dyn TemplateValue),
+    /// `{name:?}`
+    Debug(&'static str, &'a dyn fmt::Debug),
+}
+
+/// A value that a template can contain.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be inserted into a template",
+    label = "must implement `serde::Serialize`",
+    note = "above a type of your own, write `#[derive(serde::Serialize)]`, or insert the value as its `Debug` form, with `:?` after the name"
+)]
+pub trait TemplateValue {
+    /// Appends the value to a text: a value that is a string in JSON as the string itself, and any other as JSON.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the value cannot be serialized.
+    fn write(&self, text: &mut String) -> serde_json::Result<()>;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: Serialize + ?Sized> TemplateValue for T {
+    fn write(&self, text: &mut String) -> serde_json::Result<()> {
+        push_json(text, &serde_json::to_string(self)?)
+    }
+}
+
+fn push_json(text: &mut String, json: &str) -> serde_json::Result<()> {
+    match json.starts_with('"') {
+        true => text.push_str(&serde_json::from_str::<String>(json)?),
+        false => text.push_str(json),
+    }
+    Ok(())
+}
+
+/// The error of a question that cannot be written.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("the value of `{name}` cannot be written: {reason}")]
+pub(super) struct QuestionError {
+    name: &'static str,
+    reason: String,
+}
+
+/// Asks a question that is written by a template.
+pub fn ask_template(agent: &Agent, instructions: Option<&str>, template: &[Piece<'_>]) -> Ask {
+    let mut text = String::new();
+    let mut failure = None;
+    for piece in template {
+        let (name, written) = match piece {
+            Piece::Text(piece) => {
+                text.push_str(piece);
+                continue;
+            }
+            Piece::Value(name, value) => (name, value.write(&mut text).map_err(|error| error.to_string())),
+            Piece::Debug(name, value) => (name, write!(text, "{value:?}").map_err(|error| error.to_string())),
+        };
+        if let Err(reason) = written {
+            failure.get_or_insert(QuestionError { name, reason });
+        }
+    }
+    ask_message(agent, instructions, text).with_question_error(failure)
+}
+
+/// A value that is a whole message.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the message to a model",
+    label = "must be `&str`, `String` or `Content`",
+    note = "write a template that contains the parameter, with its name in braces: `#[ask(\"…\")]`"
+)]
+pub trait MessageValue {
+    /// Converts the value into the content of the message.
+    fn into_message(self) -> Content;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: Into<Content>> MessageValue for T {
+    fn into_message(self) -> Content {
+        self.into()
+    }
+}
+
+/// Asks a question that is a parameter.
+pub fn ask_message(agent: &Agent, instructions: Option<&str>, message: impl MessageValue) -> Ask {
+    let ask = agent.ask(message.into_message());
+    match instructions {
+        Some(instructions) => ask.instructions(instructions),
+        None => ask,
+    }
+}
+
+/// A value that an `async` method returns.
+#[diagnostic::on_unimplemented(
+    message = "an `async` method with `#[ask]` cannot return `{Self}`",
+    label = "must be a `Result` whose error can be created from a `RunError`",
+    note = "write `Result<T, RunError>`, where `T` is `String`, `Answer`, or a type that implements `serde::Deserialize` and `schemars::JsonSchema`",
+    note = "without `async`, a method can return `EventStream`, `Ask` or `TypedAsk<T>`"
+)]
+pub trait Reply: Sized {
+    /// Sends the question and returns the answer.
+    fn receive(ask: Ask) -> Asking<Self>;
+}
+
+impl<T: ReplyValue, E: From<RunError> + 'static> Reply for Result<T, E> {
+    fn receive(ask: Ask) -> Asking<Self> {
+        let receiving = T::receive(ask);
+        Box::pin(async { Ok(receiving.await?) })
+    }
+}
+
+/// An answer in the `Ok` of a method's return value.
+pub trait ReplyValue: Sized + 'static {
+    /// Sends the question and returns the answer.
+    fn receive(ask: Ask) -> Asking<Result<Self, RunError>>;
+}
+
+impl ReplyValue for Answer {
+    fn receive(ask: Ask) -> Asking<Result<Self, RunError>> {
+        ask.into_future()
+    }
+}
+
+impl<T: AnswerType> ReplyValue for T {
+    fn receive(ask: Ask) -> Asking<Result<Self, RunError>> {
+        // A text needs no form. The downcast succeeds if `T` is `String`, under any alias.
+        let identity: fn(String) -> String = |text| text;
+        match (&identity as &dyn Any).downcast_ref::<fn(String) -> T>() {
+            Some(&convert) => Box::pin(async move { Ok(convert(ask.await?.to_string())) }),
+            None => ask.answer_as().into_future(),
+        }
+    }
+}
+
+/// A value that a method with `response = "tool"` returns.
+#[diagnostic::on_unimplemented(
+    message = "a method with `response = \"tool\"` cannot return `{Self}`",
+    label = "must be a `Result` whose error can be created from a `RunError`"
+)]
+pub trait TypedReply: Sized {
+    /// Sends the question and returns the answer, which the model gives by calling a tool.
+    fn receive_by_tool(ask: Ask) -> Asking<Self>;
+}
+
+impl<T: AnswerType, E: From<RunError> + 'static> TypedReply for Result<T, E> {
+    fn receive_by_tool(ask: Ask) -> Asking<Self> {
+        let receiving = ask.answer_as::<T>().by_tool().into_future();
+        Box::pin(async { Ok(receiving.await?) })
+    }
+}
+
+/// A value that a method without `async` returns.
+#[diagnostic::on_unimplemented(
+    message = "a method with `#[ask]` that is not `async` cannot return `{Self}`",
+    label = "write `async fn`, or return `EventStream`, `Ask` or `TypedAsk<T>`"
+)]
+pub trait FromAsk {
+    /// Converts the question, which is not sent yet.
+    fn from_ask(ask: Ask) -> Self;
+}
+
+impl FromAsk for Ask {
+    fn from_ask(ask: Ask) -> Self {
+        ask
+    }
+}
+
+impl<T: AnswerType> FromAsk for TypedAsk<T> {
+    fn from_ask(ask: Ask) -> Self {
+        ask.answer_as()
+    }
+}
+
+impl FromAsk for EventStream {
+    fn from_ask(ask: Ask) -> Self {
+        ask.stream()
+    }
+}
+
+/// Calls [`Reply::receive`].
+pub fn reply<R: Reply>(ask: Ask) -> Asking<R> {
+    R::receive(ask)
+}
+
+/// Calls [`TypedReply::receive_by_tool`].
+pub fn reply_by_tool<R: TypedReply>(ask: Ask) -> Asking<R> {
+    R::receive_by_tool(ask)
+}
+
+/// Calls [`FromAsk::from_ask`].
+pub fn from_ask<R: FromAsk>(ask: Ask) -> R {
+    R::from_ask(ask)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::TemplateValue;
+
+    #[test]
+    fn writes_strings_as_they_are_and_other_values_as_json() {
+        let written = |value: &dyn TemplateValue| {
+            let mut text = String::new();
+            value.write(&mut text).unwrap();
+            text
+        };
+        assert_eq!(written(&"say \"hi\"\n{name}"), "say \"hi\"\n{name}");
+        assert_eq!(written(&Some('ß')), "ß");
+        assert_eq!(written(&["a", "b"].as_slice()), r#"["a","b"]"#);
+        assert_eq!(written(&0.1_f32), "0.1");
+        assert_eq!(written(&u128::MAX), u128::MAX.to_string());
+        assert_eq!(written(&None::<u8>), "null");
+    }
+}

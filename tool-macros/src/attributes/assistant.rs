@@ -1,0 +1,46 @@
+//! `#[assistant(…)]`
+
+use proc_macro2::TokenStream;
+use syn::{LitStr, Path};
+
+use super::options::{Options, default_crate};
+use super::source::SourceFile;
+use crate::diagnostics::Diagnostics;
+use crate::names::{ASSISTANT, ASSISTANT_OPTIONS, CRATE, FILE};
+
+/// `#[assistant("instructions", file = "…", crate = "…")]`
+pub(crate) struct AssistantAttribute {
+    pub(crate) instructions: Option<LitStr>,
+    /// The file with the instructions, in place of a literal.
+    pub(crate) file: Option<SourceFile>,
+    pub(crate) krate: Path,
+}
+
+impl AssistantAttribute {
+    pub(crate) fn parse(tokens: TokenStream, diagnostics: &mut Diagnostics) -> Self {
+        let options = syn::parse2::<Options>(tokens).unwrap_or_else(|error| {
+            diagnostics.push(error);
+            Options::default()
+        });
+        options.check(ASSISTANT, ASSISTANT_OPTIONS, diagnostics);
+        let instructions = options.text("text of the instructions", ASSISTANT, diagnostics);
+        let file =
+            options.string(FILE, "\"prompts/planner.md\"", diagnostics).filter(|_| !options.has_literals());
+        if let (true, Some(name)) = (options.has_literals(), options.name_of(FILE)) {
+            diagnostics.error(name, "the instructions are in a literal and in a file; remove one of the two");
+        }
+        Self {
+            instructions,
+            file: file.and_then(|path| SourceFile::read(path, diagnostics)),
+            krate: options
+                .quoted_path(CRATE, "\"my_crate::tool_core\"", diagnostics)
+                .unwrap_or_else(default_crate),
+        }
+    }
+
+    /// Returns the text of the instructions.
+    pub(crate) fn text(&self) -> Option<String> {
+        let literal = self.instructions.as_ref().map(LitStr::value);
+        literal.or_else(|| self.file.as_ref().map(|file| file.text.clone()))
+    }
+}
