@@ -11,6 +11,7 @@ mod memory;
 mod policies;
 mod prompted;
 mod remembering;
+mod requesting;
 mod running;
 mod states;
 mod tracing;

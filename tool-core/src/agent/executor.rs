@@ -29,13 +29,23 @@ pub(super) struct CallExecutor {
 impl CallExecutor {
     /// Executes a call whose start was recorded.
     pub(super) async fn execute(&self, call: ToolCall, attempt: Attempt) -> ToolExecution {
+        let progress = self.emitter.progress_sink(&call).map(Progress::with_sink).unwrap_or_default();
+        self.execute_with(call, attempt, progress).await
+    }
+
+    /// Executes a call with this reporter of its progress.
+    pub(super) async fn execute_with(
+        &self,
+        call: ToolCall,
+        attempt: Attempt,
+        progress: Progress,
+    ) -> ToolExecution {
         let number = attempt.number;
         // Without a tokio runtime, whose timers must be enabled, a retry does not wait.
         if number > 1 && tokio::runtime::Handle::try_current().is_ok() {
             tokio::time::sleep(attempt.delay()).await;
         }
         self.emitter.clone().emit(|| Event::CallStarted(call.clone())).await;
-        let progress = self.emitter.progress_sink(&call).map(Progress::with_sink).unwrap_or_default();
         // Cancelled if this future is dropped before the tool has finished.
         let cancellation = self.cancellation.child_token();
         let cancel_on_drop = cancellation.clone().drop_guard();

@@ -227,7 +227,7 @@ impl RunDriver {
     /// Applies the policies of the tools to the open calls.
     fn settle(&mut self) {
         let undo = self.tools.undo();
-        self.run.settle(self.offer.tools.definitions(), |name| undo.policy(name));
+        self.run.settle(self.offer.tools.definitions(), |name| undo.policy(name), |_| false);
     }
 
     /// Asks the agent's predicate which calls need approval, and binds these approvals to the definitions.
@@ -351,7 +351,7 @@ impl RunDriver {
 
 /// Returns the run's next step, with the changes of a hook to the turn.
 pub(super) fn next_step<'a>(run: &'a mut Run, offer: &'a Offer, undo: &UndoTools) -> Step<'a> {
-    let step = run.next_with_undo_tools(offer.tools.definitions(), |name| undo.policy(name));
+    let step = run.next_with_undo_tools(offer.tools.definitions(), |name| undo.policy(name), |_| false);
     match (step, &offer.changes) {
         (Step::CallModel(request), Some(Changes { options, tool_choice, messages })) => {
             let request = request.with_options(options.clone()).with_tool_choice(tool_choice.clone());
