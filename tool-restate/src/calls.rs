@@ -1,0 +1,130 @@
+//! The service that executes calls, each as an invocation of its own.
+
+use std::fmt;
+use std::sync::Arc;
+
+use futures_util::future::{Either, select};
+use restate_sdk::prelude::*;
+use tool_core::tool::{Progress, ToolError, ToolExecution};
+use tool_core::{Agent, CancellationToken, ToolContext, ToolSet};
+
+use crate::context::ContextTypes;
+use crate::names::CallInput;
+
+/// What has the tools.
+#[derive(Clone)]
+pub(crate) enum Executor {
+    Agent(Agent),
+    /// A worker without an agent, and the values that its tools take from the context.
+    Tools(ToolSet, ToolContext),
+}
+
+impl Executor {
+    /// Returns the hash of the definition that calls of this name have here, if the tool is known without asking providers.
+    fn definition(&self, name: &str, undoes: bool) -> Option<String> {
+        let tools = match self {
+            Self::Agent(agent) => {
+                agent.tools().get(name).or_else(|| agent.undo_tools().get(name).filter(|_| undoes))
+            }
+            Self::Tools(tools, _) => tools.get(name),
+        };
+        tools.map(|tool| tool.definition().hash())
+    }
+
+    /// Executes a call. Its tool must be the one that the model was offered.
+    pub(crate) async fn execute(
+        &self,
+        input: CallInput,
+        types: &ContextTypes,
+        cancellation: &CancellationToken,
+    ) -> ToolExecution {
+        let CallInput { request, definition, context, .. } = input;
+        let refuse =
+            |reason: &str| ToolExecution::new(request.call.clone(), Err(ToolError::not_executed(reason)));
+        let present = self.definition(&request.call.name, request.undone.is_some());
+        if let (Some(offered), Some(present)) = (&definition, &present)
+            && offered != present
+        {
+            return refuse("the tool was changed since it was offered; call it again");
+        }
+        let values = match self {
+            Self::Agent(_) => ToolContext::new(),
+            Self::Tools(_, values) => values.clone(),
+        };
+        let context = match types.apply_to_call(values, &context) {
+            Ok(context) => context,
+            Err(reason) => return refuse(&reason),
+        };
+        match self {
+            Self::Agent(agent) => {
+                agent.execute_request(request, &context, cancellation, Progress::default()).await
+            }
+            Self::Tools(tools, _) => {
+                tools.execute_request(request, &context, cancellation, Progress::default()).await
+            }
+        }
+    }
+}
+
+/// Executes calls for runs. It cannot be invoked from outside, because that would bypass approvals.
+pub(crate) struct Calls {
+    pub(crate) executor: Executor,
+    pub(crate) types: Arc<ContextTypes>,
+}
+
+impl fmt::Debug for Calls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Calls")
+    }
+}
+
+#[restate_sdk::service]
+pub(crate) trait CallsService {
+    async fn call(input: Json<CallInput>) -> HandlerResult<Json<ToolExecution>>;
+}
+
+impl CallsService for Calls {
+    async fn call(
+        &self,
+        ctx: Context<'_>,
+        Json(input): Json<CallInput>,
+    ) -> HandlerResult<Json<ToolExecution>> {
+        let call = input.request.call.clone();
+        if input.at_most_once && !is_first_execution!(ctx)? {
+            return Ok(Json(ToolExecution::new(call, Err(ToolError::outcome_unknown()))));
+        }
+        let cancellation = CancellationToken::new();
+        let undoes = input.request.undone.is_some();
+        let execution = self.executor.execute(input, &self.types, &cancellation);
+        if undoes {
+            // An effect must not remain because somebody cancels twice.
+            return Ok(Json(execution.await));
+        }
+        // Nothing resolves this signal: it fails when the invocation is cancelled.
+        let cancelled = ctx.signal::<()>("cancelled");
+        match select(std::pin::pin!(execution), std::pin::pin!(cancelled)).await {
+            Either::Left((execution, _)) => Ok(Json(execution)),
+            Either::Right(_) => {
+                cancellation.cancel();
+                Ok(Json(ToolExecution::new(call, Err(ToolError::interrupted()))))
+            }
+        }
+    }
+}
+
+/// Records that execution begins. Evaluates to `true` if no earlier execution of the handler has recorded it. A macro, because the
+/// SDK's futures are `Send` only for a context of a known type.
+macro_rules! is_first_execution {
+    ($ctx:expr) => {{
+        // Belongs to this execution of the handler: a replay does not run the closure.
+        let is_first = ::std::sync::Arc::new(::std::sync::atomic::AtomicBool::new(false));
+        let begun = ::std::sync::Arc::clone(&is_first);
+        let record = move || async move {
+            begun.store(true, ::std::sync::atomic::Ordering::SeqCst);
+            Ok(())
+        };
+        let recorded = $ctx.run(record).name("begin").await;
+        recorded.map(|()| is_first.load(::std::sync::atomic::Ordering::SeqCst))
+    }};
+}
+pub(crate) use is_first_execution;

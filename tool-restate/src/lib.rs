@@ -1,0 +1,30 @@
+//! Durable, distributed runs of [`tool_core`]'s agents on [Restate](https://restate.dev).
+
+#[allow(
+    deprecated,
+    reason = "only services declared as traits can have names of their own, see `worker::named`"
+)]
+mod calls;
+mod client;
+mod clock;
+mod context;
+#[allow(
+    deprecated,
+    reason = "only services declared as traits can have names of their own, see `worker::named`"
+)]
+mod conversations;
+mod drive;
+mod error;
+mod names;
+#[allow(
+    deprecated,
+    reason = "only services declared as traits can have names of their own, see `worker::named`"
+)]
+mod runs;
+mod turn;
+mod worker;
+
+pub use self::client::{Client, Outcome, Question, RemoteAgent, Run, register};
+pub use self::error::{Error, ErrorKind};
+pub use self::names::RunFailure;
+pub use self::worker::{ChangedTools, Worker, WorkerError};

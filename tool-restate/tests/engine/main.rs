@@ -1,0 +1,5 @@
+//! Durable runs on a real Restate server, which the script `run` starts.
+
+mod support;
+
+mod asking;

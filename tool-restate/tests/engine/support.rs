@@ -1,0 +1,79 @@
+//! The server of the tests, and workers of their own.
+
+use std::env;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use tokio::task::JoinHandle;
+use tool_core::run::Answer;
+use tool_restate::{Client, Outcome, RemoteAgent, Run, RunFailure, Worker, register};
+
+pub(crate) fn admin() -> String {
+    env::var("RESTATE_ADMIN").expect("the script `run` sets RESTATE_ADMIN")
+}
+
+pub(crate) fn client() -> Client {
+    Client::connect(&env::var("RESTATE_INGRESS").expect("the script `run` sets RESTATE_INGRESS")).unwrap()
+}
+
+/// Returns a name that no other test uses, also of an earlier execution on the same server.
+pub(crate) fn unique(name: &str) -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("{name}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::SeqCst))
+}
+
+pub(crate) fn free_address() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// A worker in this process, which stops when it is dropped.
+pub(crate) struct Serving {
+    pub(crate) address: SocketAddr,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Serves without being registered.
+pub(crate) async fn serve_at(worker: Worker, address: SocketAddr) -> Serving {
+    let task = tokio::spawn(async move { worker.serve(address, std::future::pending()).await.unwrap() });
+    while tokio::net::TcpStream::connect(address).await.is_err() {
+        tokio::task::yield_now().await;
+    }
+    Serving { address, task }
+}
+
+pub(crate) async fn serve(worker: Worker) -> Serving {
+    let serving = serve_at(worker, free_address()).await;
+    register(&admin(), &format!("http://{}", serving.address)).await.unwrap();
+    serving
+}
+
+pub(crate) fn agent(name: &str) -> RemoteAgent {
+    client().agent(name)
+}
+
+pub(crate) async fn answer(run: &Run) -> Answer {
+    match run.wait().await.unwrap() {
+        Outcome::Answer(answer) => answer,
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(crate) async fn failure(run: &Run) -> RunFailure {
+    match run.wait().await.unwrap() {
+        Outcome::Failed(failure) => failure,
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(crate) async fn waiting_calls(run: &Run) -> Vec<String> {
+    match run.wait().await.unwrap() {
+        Outcome::NeedsApproval(calls) => calls.into_iter().map(|call| call.id).collect(),
+        other => panic!("{other:?}"),
+    }
+}
