@@ -8,7 +8,6 @@ use bytes::Bytes;
 use restate_sdk::ingress::{self, ClientError, Output, RequestExecutor, RequestTarget, SendStatus};
 use restate_sdk::serde::Json;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use tool_core::content::Content;
 use tool_core::model::ConversationId;
 use tool_core::run::Answer;
@@ -181,15 +180,11 @@ impl RemoteAgent {
         RequestTarget::workflow(&*self.name, key, handler)
     }
 
-    /// Calls a handler of a run.
-    async fn call<I, O>(&self, key: &str, handler: &str, input: I) -> Result<O, Error>
-    where
-        I: Serialize,
-        O: DeserializeOwned,
-    {
-        let request = self.client.ingress.request::<Json<I>, Json<O>>(self.target(key, handler), Json(input));
+    /// Calls a handler of a run that returns nothing.
+    async fn command<I: Serialize>(&self, key: &str, handler: &str, input: I) -> Result<(), Error> {
+        let request = self.client.ingress.request::<Json<I>, ()>(self.target(key, handler), Json(input));
         let response = request.call().await.and_then(ingress::CallResponse::into_body);
-        response.map(|Json(output)| output).map_err(|error| self.error(error))
+        response.map_err(|error| self.error(error))
     }
 
     fn error(&self, error: ClientError) -> Error {
@@ -356,7 +351,7 @@ impl Run {
     /// Fails if there is no such call, if it does not wait, if it was decided about before, or if the new arguments are not a JSON
     /// object. The run is unchanged then.
     pub async fn resolve_approval(&self, call_id: &str, approval: Approval) -> Result<(), Error> {
-        self.agent.call(&self.key, "decide", Decision { call: call_id.to_owned(), approval }).await
+        self.agent.command(&self.key, "decide", Decision { call: call_id.to_owned(), approval }).await
     }
 
     /// Sends a message to a run that waits for a decision: the calls that await approval are denied, and the model reads the message.
@@ -365,7 +360,7 @@ impl Run {
     ///
     /// Fails if the run does not wait.
     pub async fn say(&self, message: impl Into<Content>) -> Result<(), Error> {
-        self.agent.call(&self.key, "say", message.into()).await
+        self.agent.command(&self.key, "say", message.into()).await
     }
 
     /// Cancels the run: calls in flight are cancelled, and finished calls are undone if their tools support it.
@@ -378,7 +373,10 @@ impl Run {
         let mut attempts = 0;
         loop {
             self.peek().await?;
-            match self.agent.call::<(), ()>(&self.key, "cancel", ()).await {
+            let target = self.agent.target(&self.key, "cancel");
+            let response = self.agent.client.ingress.request::<(), ()>(target, ()).call().await;
+            let response = response.and_then(ingress::CallResponse::into_body);
+            match response.map_err(|error| self.agent.error(error)) {
                 // The run was sent just now and waits for its first worker.
                 Err(error) if error.kind() == ErrorKind::NotStarted && attempts < 50 => {
                     attempts += 1;

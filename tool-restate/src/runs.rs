@@ -20,6 +20,9 @@ pub(crate) const WAITING: &str = "waiting";
 /// Resolved when the run first waits for a person, or with the messages that it adds to its conversation.
 pub(crate) const FIRST_STOP: &str = "first-stop";
 
+/// Resolved when the run is cancelled.
+const CANCELLED: &str = "cancelled";
+
 /// Returns the name of the promise that is resolved when the run waits or ends for the time with this number.
 pub(crate) fn stop(round: u32) -> String {
     format!("stop-{round}")
@@ -79,19 +82,9 @@ impl RunsService for Runs {
     /// Waits until the run needs a decision or has ended.
     async fn wait(&self, ctx: SharedWorkflowContext<'_>) -> HandlerResult<Json<Stop>> {
         let Json(waiting) = ctx.get::<Json<Waiting>>(WAITING).await?.unwrap_or(Json(Waiting::default()));
-        if let Some(last) = waiting.round.checked_sub(1)
-            && let Some(Json(Stop::NeedsApproval(calls))) =
-                ctx.peek_promise::<Json<Stop>>(&stop(last)).await?
-        {
-            let mut undecided: Vec<ToolCall> = Vec::new();
-            for call in calls.into_iter().filter(|call| waiting.calls.contains(&call.id)) {
-                if ctx.peek_promise::<String>(&decision_signal(&call.id)).await?.is_none() {
-                    undecided.push(call);
-                }
-            }
-            if !undecided.is_empty() {
-                return Ok(Json(Stop::NeedsApproval(undecided)));
-            }
+        let undecided = undecided(&ctx, &waiting).await?;
+        if !undecided.is_empty() {
+            return Ok(Json(Stop::NeedsApproval(undecided)));
         }
         Ok(ctx.promise::<Json<Stop>>(&stop(waiting.round)).await?)
     }
@@ -136,6 +129,7 @@ impl RunsService for Runs {
             let message = format!("the run `{}` has not begun yet", ctx.key());
             return Err(TerminalError::new_with_code(425, message).into());
         };
+        ctx.resolve_promise(CANCELLED, true);
         ctx.invocation_handle(invocation).cancel();
         Ok(())
     }
@@ -144,6 +138,27 @@ impl RunsService for Runs {
     async fn first_stop(&self, ctx: SharedWorkflowContext<'_>) -> HandlerResult<Json<Option<Added>>> {
         Ok(ctx.promise::<Json<Option<Added>>>(FIRST_STOP).await?)
     }
+}
+
+/// Returns the calls of a run that wait for a decision which nobody has sent.
+async fn undecided(
+    ctx: &SharedWorkflowContext<'_>,
+    waiting: &Waiting,
+) -> Result<Vec<ToolCall>, TerminalError> {
+    let mut undecided = Vec::new();
+    let Some(last) = waiting.round.checked_sub(1) else { return Ok(undecided) };
+    let has_message = ctx.peek_promise::<String>(&message_signal(waiting.turn)).await?.is_some();
+    if has_message || ctx.peek_promise::<bool>(CANCELLED).await?.is_some() {
+        return Ok(undecided);
+    }
+    if let Some(Json(Stop::NeedsApproval(calls))) = ctx.peek_promise::<Json<Stop>>(&stop(last)).await? {
+        for call in calls.into_iter().filter(|call| waiting.calls.contains(&call.id)) {
+            if ctx.peek_promise::<String>(&decision_signal(&call.id)).await?.is_none() {
+                undecided.push(call);
+            }
+        }
+    }
+    Ok(undecided)
 }
 
 /// Claims the right to resolve a signal, which only one caller gets.

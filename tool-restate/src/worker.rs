@@ -10,7 +10,7 @@ use restate_sdk::prelude::*;
 use restate_sdk::service::macro_support::{ServiceBoxFuture, service_definition};
 use restate_sdk::service::{Discoverable, Service};
 use serde::de::DeserializeOwned;
-use tokio::net::{TcpListener, ToSocketAddrs};
+use tokio::net::{TcpListener, TcpSocket, ToSocketAddrs};
 use tool_core::memory::Window;
 use tool_core::toolset::IntoToolSet;
 use tool_core::{Agent, ToolContext, ToolSet};
@@ -203,7 +203,7 @@ impl Worker {
         until: impl Future<Output = ()>,
     ) -> Result<(), WorkerError> {
         let endpoint = self.endpoint()?;
-        let listener = TcpListener::bind(address).await.map_err(WorkerError::Listen)?;
+        let listener = listen(address).await.map_err(WorkerError::Listen)?;
         HttpServer::new(endpoint).serve_with_cancel(listener, until).await;
         Ok(())
     }
@@ -287,6 +287,26 @@ impl Worker {
         }
         Ok(builder.build())
     }
+}
+
+/// Listens at the first address that is free. Connections inherit that they send small messages at once, which the SDK does not set:
+/// every step would wait for an acknowledgement otherwise.
+async fn listen(address: impl ToSocketAddrs) -> std::io::Result<TcpListener> {
+    let mut error = std::io::Error::new(std::io::ErrorKind::InvalidInput, "the address is empty");
+    for address in tokio::net::lookup_host(address).await? {
+        let listen = || {
+            let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+            socket.set_reuseaddr(true)?;
+            socket.set_nodelay(true)?;
+            socket.bind(address)?;
+            socket.listen(1024)
+        };
+        match listen() {
+            Ok(listener) => return Ok(listener),
+            Err(failed) => error = failed,
+        }
+    }
+    Err(error)
 }
 
 /// Returns the definition of a service under a name that is known at run time only, which the SDK's options cannot set.

@@ -2,4 +2,11 @@
 
 mod support;
 
+mod approving;
 mod asking;
+mod cancelling;
+mod conversing;
+mod measuring;
+mod mistakes;
+mod spreading;
+mod upgrading;

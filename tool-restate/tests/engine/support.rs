@@ -77,3 +77,18 @@ pub(crate) async fn waiting_calls(run: &Run) -> Vec<String> {
         other => panic!("{other:?}"),
     }
 }
+
+pub(crate) fn http() -> reqwest::Client {
+    let url = "http://localhost".parse().unwrap();
+    tool_http::client::new_client(&url).unwrap().build().unwrap()
+}
+
+/// Returns the first row of a query of the server's tables.
+pub(crate) async fn sql(query: &str) -> serde_json::Value {
+    let body = serde_json::json!({ "query": query }).to_string();
+    let request = http().post(format!("{}/query", admin())).header("content-type", "application/json");
+    let response = request.header("accept", "application/json").body(body).send().await.unwrap();
+    let text = response.text().await.unwrap();
+    let value: serde_json::Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}"));
+    value["rows"][0].clone()
+}
