@@ -6,6 +6,7 @@ mod approving;
 mod asking;
 mod cancelling;
 mod conversing;
+mod crashing;
 mod measuring;
 mod mistakes;
 mod spreading;
