@@ -1,4 +1,4 @@
-//! Durable, distributed runs of [`tool_core`]'s agents on [Restate](https://restate.dev).
+#![doc = include_str!("../docs/guide.md")]
 
 #[allow(
     deprecated,
