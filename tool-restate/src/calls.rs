@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use futures_util::future::{Either, select};
+use futures_util::future::{Either, ready, select};
 use restate_sdk::prelude::*;
 use tool_core::tool::{Progress, ToolError, ToolExecution};
 use tool_core::{Agent, CancellationToken, ToolContext, ToolSet};
@@ -90,27 +90,50 @@ impl CallsService for Calls {
         Json(input): Json<CallInput>,
     ) -> HandlerResult<Json<ToolExecution>> {
         let call = input.request.call.clone();
-        if input.at_most_once && !is_first_execution!(ctx)? {
-            return Ok(Json(ToolExecution::new(call, Err(ToolError::outcome_unknown()))));
+        let undoes = input.request.undone.is_some();
+        let is_first = match is_first_execution!(ctx) {
+            Ok(is_first) => is_first,
+            // An effect must not remain because somebody cancels twice.
+            Err(_) if undoes => false,
+            Err(cancelled) => return Err(cancelled.into()),
+        };
+        if !is_first {
+            // The journal may have the outcome already: it is then returned, and the tool is not executed.
+            let (executor, types) = (self.executor.clone(), Arc::clone(&self.types));
+            let execute = move || async move {
+                if input.at_most_once {
+                    return Ok(Json(ToolExecution::new(call, Err(ToolError::outcome_unknown()))));
+                }
+                Ok(Json(executor.execute(input, &types, &CancellationToken::new()).await))
+            };
+            return Ok(ctx.run(execute).name(OUTCOME).await?);
         }
         let cancellation = CancellationToken::new();
-        let undoes = input.request.undone.is_some();
         let execution = self.executor.execute(input, &self.types, &cancellation);
-        if undoes {
-            // An effect must not remain because somebody cancels twice.
-            return Ok(Json(execution.await));
-        }
-        // Nothing resolves this signal: it fails when the invocation is cancelled.
-        let cancelled = ctx.signal::<()>("cancelled");
-        match select(std::pin::pin!(execution), std::pin::pin!(cancelled)).await {
-            Either::Left((execution, _)) => Ok(Json(execution)),
-            Either::Right(_) => {
-                cancellation.cancel();
-                Ok(Json(ToolExecution::new(call, Err(ToolError::interrupted()))))
+        let execution = if undoes {
+            execution.await
+        } else {
+            // Nothing resolves this signal: it fails when the invocation is cancelled. A recorded step would not notice.
+            let cancelled = ctx.signal::<()>("cancelled");
+            match select(std::pin::pin!(execution), std::pin::pin!(cancelled)).await {
+                Either::Left((execution, _)) => execution,
+                Either::Right(_) => {
+                    cancellation.cancel();
+                    ToolExecution::new(call, Err(ToolError::interrupted()))
+                }
             }
+        };
+        let outcome = execution.clone();
+        match ctx.run(move || ready(Ok(Json(outcome)))).name(OUTCOME).await {
+            Ok(recorded) => Ok(recorded),
+            // Cancelled after it was executed.
+            Err(_) => Ok(ctx.run(move || ready(Ok(Json(execution)))).name(OUTCOME).await?),
         }
     }
 }
+
+/// The name of the step that records the outcome of a call.
+const OUTCOME: &str = "outcome";
 
 /// Records that execution begins. Evaluates to `true` if no earlier execution of the handler has recorded it. A macro, because the
 /// SDK's futures are `Send` only for a context of a known type.

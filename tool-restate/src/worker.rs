@@ -221,7 +221,7 @@ impl Worker {
         let mut builder = Endpoint::builder();
         let retention = self.retention;
         let calls = |executor: Executor, name: &str| -> Result<ServiceDefinition, WorkerError> {
-            let options = ServiceOptions::new().ingress_private(true);
+            let options = service_options().ingress_private(true);
             let options =
                 options.inactivity_timeout(self.longest_call).abort_timeout(Duration::from_secs(60));
             let options = match retention {
@@ -256,7 +256,7 @@ impl Worker {
             builder = builder.bind(calls(Executor::Agent(agent.clone()), &name)?);
             let conversations = Conversations { agent: name.clone(), window: self.window.clone() };
             let private = || HandlerOptions::new().ingress_private(true);
-            let options = ServiceOptions::new().enable_lazy_state(true);
+            let options = service_options().enable_lazy_state(true);
             let options =
                 conversations::PRIVATE.iter().fold(options, |all, name| all.handler(*name, private()));
             builder =
@@ -274,8 +274,11 @@ impl Worker {
                 model_attempts: self.model_attempts,
             };
             // A request to the model is silent for long; a run that only waits is suspended nevertheless, as it can be.
-            let mut options = ServiceOptions::new().abort_timeout(Duration::from_secs(60 * 60));
-            options = options.handler("first_stop", private());
+            let mut options = service_options().abort_timeout(Duration::from_secs(60 * 60));
+            // They only wait, for which they need no worker.
+            let waits = |options: HandlerOptions| options.inactivity_timeout(Duration::from_millis(100));
+            options = options.handler("first_stop", waits(private()));
+            options = options.handler("wait", waits(HandlerOptions::new()));
             if self.has_local_calls {
                 options = options.abort_timeout(self.longest_call);
             }
@@ -287,6 +290,16 @@ impl Worker {
         }
         Ok(builder.build())
     }
+}
+
+/// Returns the options of all services. A worker that is gone is tried again without end, because the engine would pause the runs
+/// otherwise, and soon enough after it has come back.
+fn service_options() -> ServiceOptions {
+    ServiceOptions::new()
+        .retry_policy_initial_interval(Duration::from_millis(100))
+        .retry_policy_exponentiation_factor(2.0)
+        .retry_policy_max_interval(Duration::from_secs(5))
+        .retry_policy_max_attempts(1_000_000_000)
 }
 
 /// Listens at the first address that is free. Connections inherit that they send small messages at once, which the SDK does not set:
