@@ -9,6 +9,7 @@ use tool_core::tool::{Progress, ToolError, ToolExecution};
 use tool_core::{Agent, CancellationToken, ToolContext, ToolSet};
 
 use crate::context::ContextTypes;
+use crate::limit::limited;
 use crate::names::CallInput;
 
 /// What has the tools.
@@ -69,6 +70,7 @@ impl Executor {
 /// Executes calls for runs. It cannot be invoked from outside, because that would bypass approvals.
 pub(crate) struct Calls {
     pub(crate) executor: Executor,
+    pub(crate) max_bytes: usize,
     pub(crate) types: Arc<ContextTypes>,
 }
 
@@ -99,12 +101,14 @@ impl CallsService for Calls {
         };
         if !is_first {
             // The journal may have the outcome already: it is then returned, and the tool is not executed.
-            let (executor, types) = (self.executor.clone(), Arc::clone(&self.types));
+            let (executor, types, max_bytes) =
+                (self.executor.clone(), Arc::clone(&self.types), self.max_bytes);
             let execute = move || async move {
                 if input.at_most_once {
                     return Ok(Json(ToolExecution::new(call, Err(ToolError::outcome_unknown()))));
                 }
-                Ok(Json(executor.execute(input, &types, &CancellationToken::new()).await))
+                let execution = executor.execute(input, &types, &CancellationToken::new()).await;
+                Ok(Json(limited(execution, max_bytes)))
             };
             return Ok(ctx.run(execute).name(OUTCOME).await?);
         }
@@ -123,6 +127,7 @@ impl CallsService for Calls {
                 }
             }
         };
+        let execution = limited(execution, self.max_bytes);
         let outcome = execution.clone();
         match ctx.run(move || ready(Ok(Json(outcome)))).name(OUTCOME).await {
             Ok(recorded) => Ok(recorded),

@@ -18,6 +18,7 @@ use tool_core::{Approval, CancellationToken, Message, ToolCall};
 
 use crate::calls::is_first_execution;
 use crate::clock::{Clock, micros};
+use crate::limit;
 use crate::names::{
     Added, CallInput, Decided, Ended, HoldRequest, JsonContext, Question, RunFailure, Stop, Waiting,
     calls_service, conversations_service,
@@ -88,7 +89,7 @@ impl<'c> Drive<'c> {
             Some(conversation) => match open_conversation(service, ctx, conversation).await {
                 Ok(history) => history,
                 Err(error) if is_cancellation(&error) => {
-                    return Ok(never_started(ctx, "the run was cancelled"));
+                    return Ok(never_started(ctx, CANCELLED_MESSAGE));
                 }
                 Err(error) => return Err(error.into()),
             },
@@ -99,7 +100,7 @@ impl<'c> Drive<'c> {
         let started = match ctx.run(start).name("start").await {
             Ok(Json(Ok(started))) => started,
             Ok(Json(Err(message))) => return Ok(never_started(ctx, &message)),
-            Err(error) if is_cancellation(&error) => return Ok(never_started(ctx, "the run was cancelled")),
+            Err(error) if is_cancellation(&error) => return Ok(never_started(ctx, CANCELLED_MESSAGE)),
             Err(error) => return Err(error.into()),
         };
         let Started { run, tools, at } = started;
@@ -302,6 +303,8 @@ impl<'c> Drive<'c> {
         let done: Arc<Mutex<Vec<ToolExecution>>> = Arc::default();
         let service = self.service;
         let limit = service.model.agent.max_concurrent_calls();
+        // The outcomes of all calls are one value.
+        let max_bytes = service.model.max_bytes / inputs.len().max(1);
         let stash = Arc::clone(&done);
         let execute = move || -> BoxFuture<'_, HandlerResult<Json<Vec<ToolExecution>>>> {
             let executions = inputs.into_iter().map(move |input| {
@@ -311,7 +314,8 @@ impl<'c> Drive<'c> {
                         ToolExecution::new(input.request.call, Err(ToolError::outcome_unknown()))
                     } else {
                         let never = CancellationToken::new();
-                        service.executor.execute(input, &service.model.types, &never).await
+                        let executed = service.executor.execute(input, &service.model.types, &never).await;
+                        limit::limited(executed, max_bytes)
                     };
                     stash.lock().unwrap_or_else(PoisonError::into_inner).push(execution.clone());
                     execution
@@ -447,7 +451,12 @@ impl<'c> Drive<'c> {
     fn finish(self) -> Ended {
         let Self { service, ctx, run, round, failure, conversation, .. } = self;
         let ended = match run.finish() {
-            Ok(answer) => Ended::Answer(answer),
+            Ok(answer) => {
+                match limit::check("the answer with its messages", &answer, service.model.max_bytes) {
+                    Ok(()) => Ended::Answer(answer),
+                    Err(message) => Ended::Failed(failed(message)),
+                }
+            }
             Err(error) => {
                 let reason = match error.kind() {
                     RunErrorKind::Stopped(reason) if failure.is_none() => Some(reason.clone()),
@@ -497,9 +506,15 @@ async fn open_conversation(
 
 /// Ends a run before its first turn.
 fn never_started(ctx: &WorkflowContext<'_>, message: &str) -> Ended {
-    let reason = (message == "the run was cancelled").then_some(StopReason::Cancelled);
+    let reason = (message == CANCELLED_MESSAGE).then_some(StopReason::Cancelled);
     ctx.resolve_promise(FIRST_STOP, Json(None::<Added>));
     ctx.resolve_promise(&stop(0), Json(Stop::Ended));
-    let (tool_executions, undo_executions) = (Vec::new(), Vec::new());
-    Ended::Failed(RunFailure { reason, message: message.to_owned(), tool_executions, undo_executions })
+    Ended::Failed(RunFailure { reason, ..failed(message.to_owned()) })
+}
+
+const CANCELLED_MESSAGE: &str = "the run was cancelled";
+
+/// Returns the failure of a run that no rule ended, without records.
+fn failed(message: String) -> RunFailure {
+    RunFailure { reason: None, message, tool_executions: Vec::new(), undo_executions: Vec::new() }
 }

@@ -15,6 +15,7 @@ mod context;
 mod conversations;
 mod drive;
 mod error;
+mod limit;
 mod names;
 #[allow(
     deprecated,

@@ -10,6 +10,7 @@ use tool_core::run::{Run, RunErrorKind, Step};
 
 use crate::clock::now;
 use crate::context::ContextTypes;
+use crate::limit;
 use crate::names::{JsonContext, Question};
 use crate::worker::ChangedTools;
 
@@ -78,6 +79,7 @@ pub(crate) struct Model {
     pub(crate) agent: Agent,
     pub(crate) types: Arc<ContextTypes>,
     pub(crate) changed_tools: ChangedTools,
+    pub(crate) max_bytes: usize,
 }
 
 impl Model {
@@ -98,7 +100,9 @@ impl Model {
             ask = ask.conversation(conversation);
         }
         let run = self.types.apply_to_ask(ask, &context)?.start().into_run();
-        Ok(Started { run, tools: self.hashes(), at: now() })
+        let started = Started { run, tools: self.hashes(), at: now() };
+        limit::check("the run with its history", &started, self.max_bytes)?;
+        Ok(started)
     }
 
     /// Takes the next turn of a copy of the run. Fails if the model does.
@@ -110,7 +114,10 @@ impl Model {
     ) -> Result<TurnRecord, tool_core::model::ModelError> {
         let started = now();
         let outcome = match self.ask_model(run, started_with, context).await {
-            Ok(outcome) => outcome,
+            Ok(outcome) => match limit::check("the reply of the model", &outcome, self.max_bytes) {
+                Ok(()) => outcome,
+                Err(reason) => TurnOutcome::Refused(reason),
+            },
             Err(RunErrorKind::Model(error)) => return Err(error),
             Err(kind) => TurnOutcome::Refused(describe(&kind)),
         };

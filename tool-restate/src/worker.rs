@@ -18,6 +18,7 @@ use tool_core::{Agent, ToolContext, ToolSet};
 use crate::calls::{Calls, CallsService as _, Executor};
 use crate::context::ContextTypes;
 use crate::conversations::{self, Conversations, ConversationsService as _};
+use crate::limit::MAX_BYTES;
 use crate::names::{calls_service, conversations_service, is_service_name};
 use crate::runs::{Runs, RunsService as _};
 use crate::turn::Model;
@@ -64,6 +65,7 @@ pub struct Worker {
     model_attempts: u32,
     longest_call: Duration,
     retention: Option<Duration>,
+    max_value_bytes: usize,
 }
 
 /// The error of a worker that cannot serve.
@@ -104,6 +106,7 @@ impl Worker {
             model_attempts: 1,
             longest_call: Duration::from_secs(24 * 60 * 60),
             retention: None,
+            max_value_bytes: MAX_BYTES,
         }
     }
 
@@ -189,6 +192,13 @@ impl Worker {
         self
     }
 
+    /// Limits what one step stores, in bytes of JSON: a reply, an output, an answer with its messages. A call with a larger output ends
+    /// its run. 30 MiB by default; the server's `message-size-limit`, of 32 MiB, must be larger.
+    pub fn max_value_bytes(mut self, bytes: usize) -> Self {
+        self.max_value_bytes = bytes;
+        self
+    }
+
     /// Serves the engine at this address until the future completes. Calls in flight then have ten seconds to finish; the engine
     /// executes them elsewhere otherwise.
     ///
@@ -228,7 +238,7 @@ impl Worker {
                 Some(time) => options.journal_retention(time),
                 None => options,
             };
-            let calls = Calls { executor, types: Arc::clone(&types) };
+            let calls = Calls { executor, max_bytes: self.max_value_bytes, types: Arc::clone(&types) };
             Ok(named(calls.serve(), &calls_service(name))?.options(options))
         };
         let mut names: Vec<String> = Vec::new();
@@ -267,6 +277,7 @@ impl Worker {
                     agent: agent.clone(),
                     types: Arc::clone(&types),
                     changed_tools: self.changed_tools,
+                    max_bytes: self.max_value_bytes,
                 },
                 executor: Executor::Agent(agent.clone()),
                 routes: self.routes.clone(),

@@ -1,6 +1,6 @@
 //! Two workers, and the server itself, are killed again and again while runs go on: each ends as an undisturbed one does.
 //!
-//! `CRASH_RUNS` is the number of runs, and `CRASH_SERVER_KILLS` that of the deaths of the server. Workers are other processes of this
+//! `CRASH_RUNS` is the number of runs, and `CRASH_SERVER_KILLS` that of the deaths of the server; with `CRASH_LOCAL_CALLS`, calls are local. Workers are other processes of this
 //! test, behind a proxy with one address. Each effect is a line in a file.
 
 use std::collections::BTreeMap;
@@ -104,7 +104,9 @@ async fn worker_process() {
     let Ok(address) = env::var(ADDRESS) else { return };
     let clerk = Agent::builder(Lister).name("clerk").tools(tools![note, once, book, ask, fail]);
     let clerk = clerk.undo_tools(tools![unbook]).max_repeated_calls(100).build().unwrap();
-    Worker::new().agent(clerk).serve(address, std::future::pending()).await.unwrap();
+    let worker = Worker::new().agent(clerk);
+    let worker = if env::var_os("CRASH_LOCAL_CALLS").is_some() { worker.local_calls() } else { worker };
+    worker.serve(address, std::future::pending()).await.unwrap();
 }
 
 const QUESTIONS: [&str; 4] = ["note note note", "once note", "book book fail", "ask note"];
@@ -226,7 +228,7 @@ impl Dice {
 #[ignore = "needs a Restate server"]
 async fn runs_survive_their_workers_and_the_server() {
     let runs = number_of("CRASH_RUNS", 200);
-    let server_kills = number_of("CRASH_SERVER_KILLS", 5);
+    let server_kills = number_of("CRASH_SERVER_KILLS", 20);
     let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("crash-{}", std::process::id()));
     fs::create_dir_all(&directory).unwrap();
     let effects = directory.join("effects");

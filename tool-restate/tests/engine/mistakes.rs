@@ -3,10 +3,10 @@
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tool_core::memory::{ChatMemory, InMemoryStore};
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, ToolCall};
+use tool_core::{Agent, ToolCall, tool, tools};
 use tool_restate::{Client, ErrorKind, Worker};
 
-use crate::support::{agent, client, free_address, http, serve, unique};
+use crate::support::{agent, client, failure, free_address, http, serve, unique};
 
 fn builder() -> tool_core::agent::AgentBuilder {
     Agent::builder(ScriptedModel::new())
@@ -138,5 +138,39 @@ async fn private_handlers_cannot_be_reached_from_outside() {
         let (status, body) = (response.status(), response.text().await.unwrap());
         assert_eq!(status, 400, "{path}: {body}");
         assert!(body.contains("not public"), "{path}: {body}");
+    }
+}
+
+#[tool("Returns a long text")]
+fn long(bytes: usize) -> String {
+    "x".repeat(bytes)
+}
+
+/// The engine would refuse the value and try again without end.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn a_value_that_is_too_large_ends_its_run() {
+    for is_local in [false, true] {
+        let name = unique("clerk");
+        let model = ScriptedModel::new()
+            .calls("long", r#"{"bytes": 200000}"#)
+            .says("y".repeat(200_000))
+            .calls_all([("long", r#"{"bytes": 40000}"#), ("long", r#"{"bytes": 40001}"#)])
+            .calls("long", r#"{"bytes": 40002}"#)
+            .says("Done.");
+        let clerk = Agent::builder(model).name(&*name).tools(tools![long]).build().unwrap();
+        let worker = Worker::new().agent(clerk).max_value_bytes(100_000);
+        let _worker = serve(if is_local { worker.local_calls() } else { worker }).await;
+        for expected in [
+            "the output of the tool has ",
+            "the reply of the model has ",
+            "the answer with its messages has ",
+        ] {
+            let failure = failure(&agent(&name).ask("Go").send().await.unwrap()).await;
+            assert!(failure.message.contains(expected), "{}", failure.message);
+            assert!(failure.message.contains(" bytes, more than the "), "{}", failure.message);
+        }
+        let failure = failure(&agent(&name).ask("x".repeat(200_000)).send().await.unwrap()).await;
+        assert!(failure.message.starts_with("the run with its history has "), "{}", failure.message);
     }
 }
