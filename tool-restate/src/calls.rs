@@ -9,6 +9,7 @@ use tool_core::tool::{Progress, ToolError, ToolExecution};
 use tool_core::{Agent, CancellationToken, ToolContext, ToolSet};
 
 use crate::context::ContextTypes;
+use crate::events::Publisher;
 use crate::limit::limited;
 use crate::names::CallInput;
 
@@ -38,6 +39,26 @@ impl Executor {
         input: CallInput,
         types: &ContextTypes,
         cancellation: &CancellationToken,
+        publisher: Option<&Publisher>,
+    ) -> ToolExecution {
+        let publishing = publisher.zip(input.events.as_ref()).map(|(publisher, target)| {
+            publisher.begin(target, format!("call-{}", input.request.call.id), None)
+        });
+        let id = &input.request.call.id;
+        let progress = publishing.as_ref().map(|publishing| publishing.progress(id)).unwrap_or_default();
+        let execution = self.execute_with(input, types, cancellation, progress).await;
+        if let Some(publishing) = publishing {
+            publishing.finish().await;
+        }
+        execution
+    }
+
+    async fn execute_with(
+        &self,
+        input: CallInput,
+        types: &ContextTypes,
+        cancellation: &CancellationToken,
+        progress: Progress,
     ) -> ToolExecution {
         let CallInput { request, definition, context, .. } = input;
         let refuse =
@@ -57,12 +78,8 @@ impl Executor {
             Err(reason) => return refuse(&reason),
         };
         match self {
-            Self::Agent(agent) => {
-                agent.execute_request(request, &context, cancellation, Progress::default()).await
-            }
-            Self::Tools(tools, _) => {
-                tools.execute_request(request, &context, cancellation, Progress::default()).await
-            }
+            Self::Agent(agent) => agent.execute_request(request, &context, cancellation, progress).await,
+            Self::Tools(tools, _) => tools.execute_request(request, &context, cancellation, progress).await,
         }
     }
 }
@@ -71,6 +88,7 @@ impl Executor {
 pub(crate) struct Calls {
     pub(crate) executor: Executor,
     pub(crate) max_bytes: usize,
+    pub(crate) publisher: Option<Publisher>,
     pub(crate) types: Arc<ContextTypes>,
 }
 
@@ -103,17 +121,19 @@ impl CallsService for Calls {
             // The journal may have the outcome already: it is then returned, and the tool is not executed.
             let (executor, types, max_bytes) =
                 (self.executor.clone(), Arc::clone(&self.types), self.max_bytes);
+            let publisher = self.publisher.clone();
             let execute = move || async move {
                 if input.at_most_once {
                     return Ok(Json(ToolExecution::new(call, Err(ToolError::outcome_unknown()))));
                 }
-                let execution = executor.execute(input, &types, &CancellationToken::new()).await;
+                let execution =
+                    executor.execute(input, &types, &CancellationToken::new(), publisher.as_ref()).await;
                 Ok(Json(limited(execution, max_bytes)))
             };
             return Ok(ctx.run(execute).name(OUTCOME).await?);
         }
         let cancellation = CancellationToken::new();
-        let execution = self.executor.execute(input, &self.types, &cancellation);
+        let execution = self.executor.execute(input, &self.types, &cancellation, self.publisher.as_ref());
         let execution = if undoes {
             execution.await
         } else {

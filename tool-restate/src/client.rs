@@ -1,5 +1,6 @@
 //! The client: it starts runs, waits for them, and decides about their calls.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,6 +18,7 @@ use url::Url;
 
 use crate::context::type_key;
 use crate::error::{Error, ErrorKind};
+use crate::events::{Page, RunEvent, events_service};
 use crate::names::{self, Decision, Ended, RunFailure, Stop, conversations_service, is_service_name};
 
 /// The largest question, in bytes of JSON; the server's own limit is 32 MiB.
@@ -47,13 +49,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// ```
 #[derive(Clone)]
 pub struct Client {
-    ingress: ingress::Client<Http>,
+    pub(crate) ingress: ingress::Client<Http>,
     url: Arc<str>,
 }
 
 /// Sends the requests of the SDK's client.
 #[derive(Clone)]
-struct Http(reqwest::Client);
+pub(crate) struct Http(reqwest::Client);
 
 impl RequestExecutor for Http {
     type Error = reqwest::Error;
@@ -152,8 +154,12 @@ pub struct RemoteAgent {
 impl RemoteAgent {
     /// Asks a question. Nothing is sent until [`Question::send`].
     pub fn ask(&self, question: impl Into<Content>) -> Question {
-        let question =
-            names::Question { question: question.into(), conversation: None, context: Default::default() };
+        let question = names::Question {
+            question: question.into(),
+            conversation: None,
+            context: Default::default(),
+            events: false,
+        };
         Question { agent: self.clone(), key: None, question, invalid: None }
     }
 
@@ -225,6 +231,12 @@ impl Question {
                 self.invalid = Some(Error::with_source(ErrorKind::InvalidInput, message, error));
             }
         }
+        self
+    }
+
+    /// Stores the events of the run, for [`Run::events`].
+    pub fn events(mut self) -> Self {
+        self.question.events = true;
         self
     }
 
@@ -344,6 +356,14 @@ impl Run {
         Error::from_ingress_of_run(error, &self.agent.client.url, &self.agent.name, &self.key)
     }
 
+    /// Returns the events of the run, if its question [asked for them](Question::events), from its beginning or from the
+    /// [position](Events::position) of an earlier reader. Any number of readers can read, at any time until the end of the retention;
+    /// the run does not wait for them.
+    #[must_use]
+    pub fn events(&self, from: u32) -> Events {
+        Events { run: self.clone(), position: from, received: VecDeque::new(), has_ended: false }
+    }
+
     /// Decides about a call that waits. The run goes on at once, on any worker.
     ///
     /// # Errors
@@ -385,6 +405,62 @@ impl Run {
                 cancelled => return cancelled,
             }
         }
+    }
+}
+
+/// A reader of the events of a run.
+pub struct Events {
+    run: Run,
+    position: u32,
+    received: VecDeque<RunEvent>,
+    has_ended: bool,
+}
+
+/// The time between two requests of a reader that has read everything.
+const POLL_TIME: Duration = Duration::from_millis(100);
+
+impl Events {
+    /// Returns the next event, for which it asks the server ten times a second, or `None` after [`RunEvent::Ended`].
+    ///
+    /// # Errors
+    ///
+    /// Fails if the server cannot be reached. The reader can continue afterwards, and misses nothing.
+    pub async fn next(&mut self) -> Result<Option<RunEvent>, Error> {
+        loop {
+            if let Some(event) = self.received.pop_front() {
+                self.position += 1;
+                self.has_ended |= matches!(event, RunEvent::Ended);
+                return Ok(Some(event));
+            }
+            if self.has_ended {
+                return Ok(None);
+            }
+            let (agent, key) = (&self.run.agent, &*self.run.key);
+            let target = RequestTarget::object(events_service(&agent.name), key, "read");
+            let response =
+                agent.client.ingress.request::<u32, Json<Page>>(target, self.position).call().await;
+            let page =
+                response.and_then(ingress::CallResponse::into_body).map_err(|error| agent.error(error))?;
+            if page.0.events.is_empty() {
+                tokio::time::sleep(POLL_TIME).await;
+            }
+            self.received.extend(page.0.events);
+        }
+    }
+
+    /// Returns the position after the last event that was read, from which another reader can [continue](Run::events).
+    #[must_use]
+    pub fn position(&self) -> u32 {
+        self.position
+    }
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Events")
+            .field("run", &self.run)
+            .field("position", &self.position)
+            .finish_non_exhaustive()
     }
 }
 

@@ -18,6 +18,7 @@ use tool_core::{Approval, CancellationToken, Message, ToolCall};
 
 use crate::calls::is_first_execution;
 use crate::clock::{Clock, micros};
+use crate::events::{EventTarget, RunEvent, events_service};
 use crate::limit;
 use crate::names::{
     Added, CallInput, Decided, Ended, HoldRequest, JsonContext, Question, RunFailure, Stop, Waiting,
@@ -46,6 +47,9 @@ pub(crate) struct Drive<'c> {
     context: JsonContext,
     conversation: Option<ConversationId>,
     clock: Clock,
+    /// Where the run and its steps publish their events.
+    events: Option<EventTarget>,
+    unpublished: Vec<RunEvent>,
     /// The number of times that the run waited for a person.
     round: u32,
     /// The reason of a failure that is not one of the run's rules.
@@ -96,6 +100,7 @@ impl<'c> Drive<'c> {
             None => Vec::new(),
         };
         let (context, conversation) = (question.context.clone(), question.conversation.clone());
+        let publishes = question.events;
         let start = move || ready(Ok(Json(service.model.start(question, history))));
         let started = match ctx.run(start).name("start").await {
             Ok(Json(Ok(started))) => started,
@@ -104,6 +109,19 @@ impl<'c> Drive<'c> {
             Err(error) => return Err(error.into()),
         };
         let Started { run, tools, at } = started;
+        let events = publishes.then(|| EventTarget {
+            agent: service.name.clone(),
+            run: ctx.key().to_owned(),
+            token: run.id().to_string(),
+        });
+        if let Some(events) = &events {
+            let target = RequestTarget::object(events_service(&service.name), ctx.key(), "open");
+            // Awaited, because the steps publish on another way.
+            let opened = ctx.request::<_, ()>(target, events.token.clone()).call().await;
+            if opened.is_err_and(|error| is_cancellation(&error)) {
+                return Ok(never_started(ctx, CANCELLED_MESSAGE));
+            }
+        }
         let mut drive = Self {
             service,
             ctx,
@@ -114,6 +132,8 @@ impl<'c> Drive<'c> {
             context,
             conversation,
             clock: Clock::starting_at(at),
+            events,
+            unpublished: Vec::new(),
             round: 0,
             failure: None,
         };
@@ -138,6 +158,26 @@ impl<'c> Drive<'c> {
         self.run.cancel();
     }
 
+    /// Adds an event of the run itself, if there may be readers.
+    fn publish(&mut self, event: RunEvent) {
+        if self.events.is_some() {
+            self.unpublished.push(event);
+        }
+    }
+
+    fn events_target(&self, handler: &str) -> RequestTarget {
+        RequestTarget::object(events_service(&self.service.name), self.ctx.key(), handler)
+    }
+
+    /// Stores the events of the run itself, exactly once, and waits for it, so that those of the next step follow them.
+    async fn flush_events(&mut self) -> Result<(), TerminalError> {
+        if self.unpublished.is_empty() {
+            return Ok(());
+        }
+        let events = std::mem::take(&mut self.unpublished);
+        self.ctx.request::<_, ()>(self.events_target("add"), Json(events)).call().await
+    }
+
     /// Counts the time until this moment.
     fn elapse(&mut self, at: u64) {
         let passed = self.clock.advance(at);
@@ -145,11 +185,20 @@ impl<'c> Drive<'c> {
     }
 
     async fn take_turn(&mut self) -> HandlerResult<()> {
+        match self.flush_events().await {
+            Ok(()) => {}
+            Err(error) if is_cancellation(&error) => {
+                self.run.cancel();
+                return Ok(());
+            }
+            Err(error) => return Err(error.into()),
+        }
         let (model, run, tools, context) =
             (&self.service.model, &self.run, &self.started_with, &self.context);
+        let events = self.events.as_ref();
         // Boxed, because the compiler cannot prove for every lifetime that the future is `Send`.
         let turn = move || -> BoxFuture<'_, HandlerResult<Json<TurnRecord>>> {
-            Box::pin(async move { Ok(Json(model.take_turn(run.clone(), tools, context).await?)) })
+            Box::pin(async move { Ok(Json(model.take_turn(run.clone(), tools, context, events).await?)) })
         };
         let policy = RunRetryPolicy::default().max_attempts(self.service.model_attempts);
         let name = format!("turn {}", self.run.turns() + 1);
@@ -177,8 +226,13 @@ impl<'c> Drive<'c> {
                     }
                 }
                 self.definitions = definitions.into_iter().collect();
+                let text = response.message.text.clone();
                 // Fails if the time was up: the run has ended then.
                 if self.run.record_response(*response).is_ok() {
+                    let turn = self.run.turns();
+                    // The calls have their final ids now.
+                    let calls = self.run.current_calls().map(|(call, _)| call.clone()).collect();
+                    self.publish(RunEvent::TurnFinished { turn, text, calls });
                     for call in approvals {
                         let _ = self.run.require_approval(&call);
                     }
@@ -206,16 +260,22 @@ impl<'c> Drive<'c> {
                 Step::NeedsApproval(_) => Vec::new(),
                 _ => return Ok(()),
             };
-            if self.service.has_local_calls && !ready.is_empty() {
+            let mut flushed = self.flush_events().await;
+            if flushed.is_ok() && self.service.has_local_calls && !ready.is_empty() {
                 self.execute_locally(ready).await?;
                 continue;
             }
-            let is_cancelled = !self.start_calls(&mut open, ready).await?;
+            if flushed.is_ok() {
+                flushed = self.start_calls(&mut open, ready).await?;
+            }
             self.ask_person(&mut open);
             self.limit_time(&mut open);
-            let arrived = match is_cancelled {
-                true => Err(TerminalError::new_with_code(CANCELLED, "cancelled")),
-                false => open.pending.next().await,
+            if flushed.is_ok() {
+                flushed = self.flush_events().await;
+            }
+            let arrived = match flushed {
+                Ok(()) => open.pending.next().await,
+                Err(error) => Err(error),
             };
             match arrived {
                 Ok(Some((index, Ok(arrived)))) => self.accept(&mut open, index, arrived),
@@ -244,8 +304,12 @@ impl<'c> Drive<'c> {
         });
     }
 
-    /// Starts calls up to the limit. Returns `false` if the run was cancelled meanwhile.
-    async fn start_calls(&mut self, open: &mut Open<'c>, ready: Vec<ToolCall>) -> HandlerResult<bool> {
+    /// Starts calls up to the limit. Returns the cancellation if the run was cancelled meanwhile.
+    async fn start_calls(
+        &mut self,
+        open: &mut Open<'c>,
+        ready: Vec<ToolCall>,
+    ) -> HandlerResult<Result<(), TerminalError>> {
         let room = self.service.model.agent.max_concurrent_calls().saturating_sub(open.in_flight.len());
         // The handle takes another round trip, and only a call that others or the time can end needs it.
         let needs_handle =
@@ -262,14 +326,17 @@ impl<'c> Drive<'c> {
             };
             let index =
                 open.pending.push(Box::pin(future.map_ok(|Json(execution)| Arrived::Executed(execution))));
-            let is_cancelled = matches!(&handle, Some(Err(error)) if is_cancellation(error));
-            let handle = handle.and_then(Result::ok);
+            let (handle, failed) = match handle {
+                Some(Ok(handle)) => (Some(handle), None),
+                Some(Err(error)) => (None, Some(error)),
+                None => (None, None),
+            };
             open.in_flight.insert(index, InFlight { call, undoes, handle });
-            if is_cancelled {
-                return Ok(false);
+            if let Some(error) = failed {
+                return Ok(Err(error));
             }
         }
-        Ok(true)
+        Ok(Ok(()))
     }
 
     /// Begins a call.
@@ -281,6 +348,7 @@ impl<'c> Drive<'c> {
             request,
             definition: called.map(|tool| tool.hash.clone()),
             at_most_once: policy.is_some_and(|policy| policy.at_most_once),
+            events: self.events.clone(),
             context: self.context.clone(),
         })
     }
@@ -314,7 +382,10 @@ impl<'c> Drive<'c> {
                         ToolExecution::new(input.request.call, Err(ToolError::outcome_unknown()))
                     } else {
                         let never = CancellationToken::new();
-                        let executed = service.executor.execute(input, &service.model.types, &never).await;
+                        let executed = service
+                            .executor
+                            .execute(input, &service.model.types, &never, service.model.publisher.as_ref())
+                            .await;
                         limit::limited(executed, max_bytes)
                     };
                     stash.lock().unwrap_or_else(PoisonError::into_inner).push(execution.clone());
@@ -370,6 +441,7 @@ impl<'c> Drive<'c> {
         if self.round == 1 {
             self.ctx.resolve_promise(FIRST_STOP, Json(None::<Added>));
         }
+        self.publish(RunEvent::ApprovalNeeded(waiting.clone()));
         self.ctx.resolve_promise(&stop(self.round - 1), Json(Stop::NeedsApproval(waiting)));
     }
 
@@ -417,6 +489,7 @@ impl<'c> Drive<'c> {
 
     fn record(&mut self, execution: ToolExecution) {
         let finished = execution.started_at().map(|started| micros(started + execution.duration()));
+        self.publish(RunEvent::CallFinished(execution.clone()));
         // Fails if the run has stopped, and no longer waits for the call.
         let _ = self.run.record_result(execution);
         if let Some(at) = finished {
@@ -448,7 +521,17 @@ impl<'c> Drive<'c> {
     }
 
     /// Publishes the end of the run.
-    fn finish(self) -> Ended {
+    fn finish(mut self) -> Ended {
+        self.publish(RunEvent::Ended);
+        if self.events.is_some() {
+            let events = std::mem::take(&mut self.unpublished);
+            drop(self.ctx.request::<_, ()>(self.events_target("add"), Json(events)).send());
+            drop(
+                self.ctx
+                    .request::<(), ()>(self.events_target("clear"), ())
+                    .send_after(self.service.retention),
+            );
+        }
         let Self { service, ctx, run, round, failure, conversation, .. } = self;
         let ended = match run.finish() {
             Ok(answer) => {

@@ -15,6 +15,11 @@ mod context;
 mod conversations;
 mod drive;
 mod error;
+#[allow(
+    deprecated,
+    reason = "only services declared as traits can have names of their own, see `worker::named`"
+)]
+mod events;
 mod limit;
 mod names;
 #[allow(
@@ -25,7 +30,8 @@ mod runs;
 mod turn;
 mod worker;
 
-pub use self::client::{Client, Outcome, Question, RemoteAgent, Run, register};
+pub use self::client::{Client, Events, Outcome, Question, RemoteAgent, Run, register};
 pub use self::error::{Error, ErrorKind};
+pub use self::events::RunEvent;
 pub use self::names::RunFailure;
 pub use self::worker::{ChangedTools, Worker, WorkerError};

@@ -12,6 +12,8 @@ use tool_core::run::{Answer, StopReason};
 use tool_core::tool::{CallRequest, ToolExecution};
 use tool_core::{Approval, Message, ToolCall};
 
+use crate::events::EventTarget;
+
 /// Returns the name of the service that executes the calls of an agent, or of workers that have only tools.
 pub(crate) fn calls_service(name: &str) -> String {
     format!("{name}.calls")
@@ -39,6 +41,9 @@ pub(crate) struct Question {
     pub(crate) conversation: Option<ConversationId>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) context: JsonContext,
+    /// The run publishes its events.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) events: bool,
 }
 
 /// A call, for the worker that executes it.
@@ -50,6 +55,8 @@ pub(crate) struct CallInput {
     pub(crate) definition: Option<String>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) at_most_once: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) events: Option<EventTarget>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) context: JsonContext,
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use restate_sdk::prelude::*;
 use tool_core::content::Content;
@@ -46,6 +47,8 @@ pub(crate) struct Runs {
     pub(crate) routes: BTreeMap<String, String>,
     pub(crate) has_local_calls: bool,
     pub(crate) model_attempts: u32,
+    /// The time for which events are kept after the end of the run.
+    pub(crate) retention: Duration,
 }
 
 impl fmt::Debug for Runs {

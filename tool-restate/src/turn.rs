@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tool_core::Agent;
-use tool_core::model::{ChatResponse, ToolDefinition, ToolPolicy};
+use tool_core::model::{ChatModel, ChatRequest, ChatResponse, Delta, ModelError, ToolDefinition, ToolPolicy};
 use tool_core::run::{Run, RunErrorKind, Step};
 
 use crate::clock::now;
 use crate::context::ContextTypes;
+use crate::events::{EventTarget, Publisher, Publishing, RunEvent};
 use crate::limit;
 use crate::names::{JsonContext, Question};
 use crate::worker::ChangedTools;
@@ -80,6 +81,7 @@ pub(crate) struct Model {
     pub(crate) types: Arc<ContextTypes>,
     pub(crate) changed_tools: ChangedTools,
     pub(crate) max_bytes: usize,
+    pub(crate) publisher: Option<Publisher>,
 }
 
 impl Model {
@@ -94,7 +96,7 @@ impl Model {
         question: Question,
         history: Vec<tool_core::Message>,
     ) -> Result<Started, String> {
-        let Question { question, conversation, context } = question;
+        let Question { question, conversation, context, .. } = question;
         let mut ask = self.agent.ask(question).history(history);
         if let Some(conversation) = conversation {
             ask = ask.conversation(conversation);
@@ -111,9 +113,18 @@ impl Model {
         run: Run,
         started_with: &BTreeMap<String, String>,
         context: &JsonContext,
-    ) -> Result<TurnRecord, tool_core::model::ModelError> {
+        events: Option<&EventTarget>,
+    ) -> Result<TurnRecord, ModelError> {
         let started = now();
-        let outcome = match self.ask_model(run, started_with, context).await {
+        let turn = run.turns() + 1;
+        let publisher = self.publisher.as_ref().zip(events);
+        let publishing =
+            publisher.map(|(publisher, target)| publisher.begin(target, format!("turn-{turn}"), Some(turn)));
+        let asked = self.ask_model(run, started_with, context, publishing.as_ref()).await;
+        if let Some(publishing) = publishing {
+            publishing.finish().await;
+        }
+        let outcome = match asked {
             Ok(outcome) => match limit::check("the reply of the model", &outcome, self.max_bytes) {
                 Ok(()) => outcome,
                 Err(reason) => TurnOutcome::Refused(reason),
@@ -129,6 +140,7 @@ impl Model {
         run: Run,
         started_with: &BTreeMap<String, String>,
         context: &JsonContext,
+        publishing: Option<&Publishing>,
     ) -> Result<TurnOutcome, RunErrorKind> {
         let present = self.hashes();
         let mut ask = self.agent.resume(run);
@@ -144,10 +156,10 @@ impl Model {
             Err(reason) => return Ok(TurnOutcome::Refused(reason)),
         };
         let mut driver = ask.start();
-        let time_left = driver.run().time_left();
+        let (time_left, turn) = (driver.run().time_left(), driver.run().turns() + 1);
         let response = match driver.next().await {
             Ok(Step::CallModel(request)) => {
-                let response = self.agent.model().chat(&request);
+                let response = chat(self.agent.model(), &request, turn, publishing);
                 match time_left {
                     Some(left) => match tokio::time::timeout(left, response).await {
                         Ok(response) => response,
@@ -181,6 +193,26 @@ impl Model {
         let (name, hash, policy) = (name.to_owned(), definition.hash(), definition.policy());
         Some(CalledTool { name, hash, policy, undo })
     }
+}
+
+/// Sends the request. The reply is streamed if somebody may read it.
+async fn chat(
+    model: &dyn ChatModel,
+    request: &ChatRequest<'_>,
+    turn: u32,
+    publishing: Option<&Publishing>,
+) -> Result<ChatResponse, ModelError> {
+    let Some(publishing) = publishing else { return model.chat(request).await };
+    let mut deltas = model.stream(request);
+    while let Some(delta) = deltas.next().await {
+        match delta? {
+            Delta::Text(text) => publishing.emit(RunEvent::Text { turn, text }),
+            Delta::Reasoning(text) => publishing.emit(RunEvent::Reasoning { turn, text }),
+            Delta::Done(response) => return Ok(response),
+            _ => {}
+        }
+    }
+    Err(ModelError::new("the stream ended before the response was complete"))
 }
 
 fn describe(kind: &RunErrorKind) -> String {

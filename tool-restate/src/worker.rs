@@ -16,8 +16,10 @@ use tool_core::toolset::IntoToolSet;
 use tool_core::{Agent, ToolContext, ToolSet};
 
 use crate::calls::{Calls, CallsService as _, Executor};
+use crate::client::Client;
 use crate::context::ContextTypes;
 use crate::conversations::{self, Conversations, ConversationsService as _};
+use crate::events::{self, Events, EventsService as _, Publisher, events_service};
 use crate::limit::MAX_BYTES;
 use crate::names::{calls_service, conversations_service, is_service_name};
 use crate::runs::{Runs, RunsService as _};
@@ -66,6 +68,7 @@ pub struct Worker {
     longest_call: Duration,
     retention: Option<Duration>,
     max_value_bytes: usize,
+    ingress_url: Option<String>,
 }
 
 /// The error of a worker that cannot serve.
@@ -81,6 +84,9 @@ pub enum WorkerError {
     /// An agent has a part that a durable run replaces.
     #[error("{0}")]
     Unsupported(String),
+    /// The URL for events is invalid.
+    #[error("{0}")]
+    Url(String),
     /// The address cannot be listened on.
     #[error("the worker cannot listen")]
     Listen(#[source] std::io::Error),
@@ -107,6 +113,7 @@ impl Worker {
             longest_call: Duration::from_secs(24 * 60 * 60),
             retention: None,
             max_value_bytes: MAX_BYTES,
+            ingress_url: None,
         }
     }
 
@@ -192,6 +199,13 @@ impl Worker {
         self
     }
 
+    /// Publishes deltas and progress while a step runs, for questions that [ask for events](crate::Question::events). They are sent to
+    /// the server's ingress at this URL. Without it, readers get only the events of finished steps.
+    pub fn publish_events(mut self, ingress_url: impl Into<String>) -> Self {
+        self.ingress_url = Some(ingress_url.into());
+        self
+    }
+
     /// Limits what one step stores, in bytes of JSON: a reply, an output, an answer with its messages. A call with a larger output ends
     /// its run. 30 MiB by default; the server's `message-size-limit`, of 32 MiB, must be larger.
     pub fn max_value_bytes(mut self, bytes: usize) -> Self {
@@ -228,6 +242,13 @@ impl Worker {
             return Err(WorkerError::Empty);
         }
         let types = Arc::new(self.types);
+        let publisher = match &self.ingress_url {
+            Some(url) => {
+                let client = Client::connect(url).map_err(|error| WorkerError::Url(error.to_string()))?;
+                Some(Publisher(client.ingress))
+            }
+            None => None,
+        };
         let mut builder = Endpoint::builder();
         let retention = self.retention;
         let calls = |executor: Executor, name: &str| -> Result<ServiceDefinition, WorkerError> {
@@ -238,7 +259,8 @@ impl Worker {
                 Some(time) => options.journal_retention(time),
                 None => options,
             };
-            let calls = Calls { executor, max_bytes: self.max_value_bytes, types: Arc::clone(&types) };
+            let (types, publisher) = (Arc::clone(&types), publisher.clone());
+            let calls = Calls { executor, max_bytes: self.max_value_bytes, publisher, types };
             Ok(named(calls.serve(), &calls_service(name))?.options(options))
         };
         let mut names: Vec<String> = Vec::new();
@@ -271,6 +293,9 @@ impl Worker {
                 conversations::PRIVATE.iter().fold(options, |all, name| all.handler(*name, private()));
             builder =
                 builder.bind(named(conversations.serve(), &conversations_service(&name))?.options(options));
+            let options =
+                events::PRIVATE.iter().fold(service_options(), |all, name| all.handler(*name, private()));
+            builder = builder.bind(named(Events.serve(), &events_service(&name))?.options(options));
             let runs = Runs {
                 name: name.clone(),
                 model: Model {
@@ -278,11 +303,13 @@ impl Worker {
                     types: Arc::clone(&types),
                     changed_tools: self.changed_tools,
                     max_bytes: self.max_value_bytes,
+                    publisher: publisher.clone(),
                 },
                 executor: Executor::Agent(agent.clone()),
                 routes: self.routes.clone(),
                 has_local_calls: self.has_local_calls,
                 model_attempts: self.model_attempts,
+                retention: retention.unwrap_or(Duration::from_secs(24 * 60 * 60)),
             };
             // A request to the model is silent for long; a run that only waits is suspended nevertheless, as it can be.
             let mut options = service_options().abort_timeout(Duration::from_secs(60 * 60));

@@ -10,4 +10,5 @@ mod crashing;
 mod measuring;
 mod mistakes;
 mod spreading;
+mod streaming;
 mod upgrading;
