@@ -1,12 +1,15 @@
-//! What a turn costs: `./run measuring -- --nocapture` prints it. No bounds, because machines differ.
+//! What runs cost: `./run measuring --nocapture` prints it. No bounds, because machines differ.
 
+use std::future::ready;
 use std::time::Instant;
 
+use futures_util::{StreamExt, stream};
+use tool_core::model::{AssistantMessage, ChatModel, ChatRequest, ChatResponse, ModelFuture};
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, tool, tools};
+use tool_core::{Agent, ToolCall, tool, tools};
 use tool_restate::Worker;
 
-use crate::support::{agent, answer, serve, sql, unique};
+use crate::support::{agent, answer, serve, sql, unique, waiting_calls};
 
 #[tool("Sums two numbers")]
 fn sum(a: f64, b: f64) -> f64 {
@@ -52,4 +55,62 @@ async fn a_journal_grows_with_the_turns_and_not_with_their_square() {
         // Four times the turns; the last entry contains all messages once.
         assert!(sizes[2] <= 4 * sizes[0] + 8 && sizes[3] <= 5 * sizes[1], "{sizes:?}");
     }
+}
+
+#[tool("Needs a person", needs_approval)]
+fn ask_person() {}
+
+/// Calls the tool once, whatever the question.
+struct Asking;
+
+impl ChatModel for Asking {
+    fn chat<'a>(&'a self, _: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        let reply = AssistantMessage::default().with_tool_calls([ToolCall::new("", "ask_person", "{}")]);
+        Box::pin(ready(Ok(ChatResponse::new(reply))))
+    }
+}
+
+/// Returns the resident memory of a process in MiB.
+fn memory(process: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")).and_then(|kib| kib.parse::<u64>().ok());
+    kib.unwrap_or_default() / 1024
+}
+
+/// `WAITING_RUNS` is their number.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs a Restate server"]
+async fn waiting_runs_need_no_worker() {
+    let count: usize = std::env::var("WAITING_RUNS").map_or(50, |count| count.parse().unwrap());
+    let server = std::env::var("RESTATE_PID").unwrap_or_default();
+    let name = unique("clerk");
+    let clerk = Agent::builder(Asking).name(&*name).tools(tools![ask_person]).build().unwrap();
+    let worker = serve(Worker::new().agent(clerk)).await;
+    let before = (memory("self"), memory(&server));
+    let clerk = agent(&name);
+    let start = |number: usize| {
+        let question = clerk.ask("Go").key(number.to_string());
+        async move {
+            let run = question.send().await.unwrap();
+            waiting_calls(&run).await;
+            run
+        }
+    };
+    let started = Instant::now();
+    let runs: Vec<_> = stream::iter((0..count).map(start)).buffer_unordered(32).collect().await;
+    let after = (memory("self"), memory(&server));
+    println!(
+        "{count} runs wait after {:?}; the process of worker and clients has {} MiB more, the server {} MiB more",
+        started.elapsed(),
+        after.0.saturating_sub(before.0),
+        after.1.saturating_sub(before.1)
+    );
+    // They wait without their worker too.
+    drop(worker);
+    let query = format!(
+        "SELECT CAST(COUNT(*) AS BIGINT) AS waiting FROM sys_invocation \
+         WHERE target_service_name = '{name}' AND target_handler_name = 'run' AND status <> 'completed'"
+    );
+    assert_eq!(sql(&query).await["waiting"], runs.len());
 }
