@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use tool_core::model::{AssistantMessage, ChatModel, ChatRequest, ChatResponse, ModelFuture};
 use tool_core::tool::IdempotencyKey;
 use tool_core::{Agent, Approval, Message, ToolCall, tool, tools};
-use tool_restate::{Client, Outcome, Worker, register};
+use tool_restate::{Client, ErrorKind, Outcome, Worker, register};
 
 #[tool("Finds an order, which takes a while")]
 async fn find_order(id: u32) -> String {
@@ -153,7 +153,15 @@ async fn demonstrate(approves_itself: bool) -> Result<(), Box<dyn std::error::Er
     }
     let url = format!("http://{ingress}");
     let clerk = Client::connect(&url)?.agent("clerk");
-    let run = clerk.ask("Pay back order 7").key("order-7").send().await?;
+    let run = loop {
+        match clerk.ask("Pay back order 7").key("order-7").send().await {
+            // The server's ingress knows a new worker after a moment.
+            Err(error) if error.kind() == ErrorKind::UnknownAgent => {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            sent => break sent?,
+        }
+    };
     println!("Asked: Pay back order 7");
     tokio::time::sleep(Duration::from_secs(1)).await;
 

@@ -115,7 +115,7 @@ fn new_http_client(url: &str) -> Result<(reqwest::Client, Url), Error> {
 }
 
 /// Registers a worker with a server, by the URL of the server's administration (port 9070) and the URI of the worker. A worker is
-/// registered once; a new program is registered under another URI, because runs stay with the worker that they began on.
+/// registered once, and the server's ingress knows it a moment later; a new program is registered under another URI, because runs stay with the worker that they began on.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), tool_restate::Error> {

@@ -115,7 +115,7 @@ async fn the_outcome_of_an_interrupted_call_that_must_not_be_repeated_is_unknown
         let dying =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let serving = dying.spawn(serve_at(worker(), address)).await.unwrap();
-        tool_restate::register(&crate::support::admin(), &format!("http://{address}")).await.unwrap();
+        crate::support::register_at(address).await;
         let run = agent(&name).ask("Go").send().await.unwrap();
         while TRIED.load(Ordering::SeqCst) == 0 {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;

@@ -108,7 +108,7 @@ async fn a_reader_sees_that_a_turn_was_voided() {
     let address = free_address();
     let dying = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let serving = dying.spawn(serve_at(worker(), address)).await.unwrap();
-    tool_restate::register(&crate::support::admin(), &format!("http://{address}")).await.unwrap();
+    crate::support::register_at(address).await;
     let run = agent(&name).ask("Go").events().send().await.unwrap();
     let mut events = run.events(0);
     assert_eq!(read(&mut events, 1).await, ["1 text The ans"]);

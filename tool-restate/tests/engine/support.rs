@@ -1,5 +1,6 @@
 //! The server of the tests, and workers of their own.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -49,8 +50,28 @@ pub(crate) async fn serve_at(worker: Worker, address: SocketAddr) -> Serving {
 
 pub(crate) async fn serve(worker: Worker) -> Serving {
     let serving = serve_at(worker, free_address()).await;
-    register(&admin(), &format!("http://{}", serving.address)).await.unwrap();
+    register_at(serving.address).await;
     serving
+}
+
+/// Registers a worker, and waits until the ingress knows its services, which takes it a moment.
+pub(crate) async fn register_at(address: SocketAddr) {
+    register(&admin(), &format!("http://{address}")).await.unwrap();
+    let ingress = env::var("RESTATE_INGRESS").unwrap();
+    let names = async |url: String, name: fn(&serde_json::Value) -> Option<&str>| -> BTreeSet<String> {
+        let body = http().get(url).send().await.unwrap().text().await.unwrap();
+        let value: serde_json::Value = serde_json::from_str(&body).unwrap();
+        value["services"].as_array().unwrap().iter().filter_map(name).map(str::to_owned).collect()
+    };
+    let registered =
+        names(format!("{}/services", admin()), |one| one["name"].as_str().filter(|_| one["public"] == true));
+    let registered = registered.await;
+    while !names(format!("{ingress}/restate/health"), serde_json::Value::as_str)
+        .await
+        .is_superset(&registered)
+    {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
 }
 
 pub(crate) fn agent(name: &str) -> RemoteAgent {

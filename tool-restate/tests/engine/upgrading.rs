@@ -68,7 +68,7 @@ async fn a_run_that_meets_other_tools_fails_with_the_difference_or_continues_wit
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let old = Worker::new().agent(clerk(&name, &model, tools![pay, balance]));
         let serving = dying.spawn(serve_at(old, address)).await.unwrap();
-        tool_restate::register(&crate::support::admin(), &format!("http://{address}")).await.unwrap();
+        crate::support::register_at(address).await;
         let run = agent(&name).ask("Pay").send().await.unwrap();
         let calls = waiting_calls(&run).await;
         drop(serving);
