@@ -13,7 +13,7 @@ use crate::events::Publisher;
 use crate::limit::limited;
 use crate::names::CallInput;
 
-/// What has the tools.
+/// The owner of the tools: an agent, or a worker without one.
 #[derive(Clone)]
 pub(crate) enum Executor {
     Agent(Agent),

@@ -47,7 +47,7 @@ pub(crate) struct Drive<'c> {
     context: JsonContext,
     conversation: Option<ConversationId>,
     clock: Clock,
-    /// Where the run and its steps publish their events.
+    /// The object that stores the events of the run and its steps, if there may be readers.
     events: Option<EventTarget>,
     unpublished: Vec<RunEvent>,
     /// The number of times that the run waited for a person.
@@ -58,7 +58,7 @@ pub(crate) struct Drive<'c> {
 
 type Pending<'c> = Pin<Box<dyn DurableFuture<Output = Result<Arrived, TerminalError>> + Send + 'c>>;
 
-/// What a run with open calls waits for.
+/// Something for which a run with open calls waits.
 enum Arrived {
     Executed(ToolExecution),
     Decision(String, Decided<Approval>),

@@ -1,6 +1,6 @@
 //! The events of a run: an object of the engine stores them in order, workers publish to it, and readers poll it.
 //!
-//! What the run itself knows is sent by its invocation, exactly once. Deltas and progress are published while a step runs, keyed by the
+//! Events of the run itself are sent by its invocation, exactly once. Deltas and progress are published while a step runs, keyed by the
 //! stream (a turn or a call), the attempt and the index of the batch, so that a repeated batch is ignored and a batch of an attempt
 //! that was given up is not mixed with those of the next.
 
@@ -106,7 +106,7 @@ impl fmt::Debug for RunEvent {
     }
 }
 
-/// Where a step publishes its events.
+/// The object that a step publishes its events to.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct EventTarget {
     pub(crate) agent: String,

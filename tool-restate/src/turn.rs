@@ -50,7 +50,7 @@ pub(crate) enum TurnOutcome {
     Refused(String),
 }
 
-/// What a run has to know of a tool.
+/// The part of a tool that the rules of a run need.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct CalledTool {
     pub(crate) name: String,

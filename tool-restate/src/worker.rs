@@ -25,7 +25,7 @@ use crate::names::{calls_service, conversations_service, is_service_name};
 use crate::runs::{Runs, RunsService as _};
 use crate::turn::Model;
 
-/// What a worker does with a run that started with other tools than the worker's agent has.
+/// The treatment of a run that started with other tools than the worker's agent has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ChangedTools {

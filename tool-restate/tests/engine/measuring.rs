@@ -1,4 +1,4 @@
-//! What runs cost: `./run measuring --nocapture` prints it. No bounds, because machines differ.
+//! The cost of runs: `./run measuring --nocapture` prints it. No bounds, because machines differ.
 
 use std::future::ready;
 use std::time::Instant;
