@@ -91,8 +91,10 @@ impl Error {
                 let body = String::from_utf8_lossy(response.body()).into_owned();
                 Self::from_status(status.as_u16(), &message_of(&body), agent)
             }
+            // Not as the source, whose `Debug` contains the response.
             other => {
-                Self::with_source(ErrorKind::Server, "the Restate server sent an unexpected response", other)
+                let message = format!("the Restate server sent an unexpected response: {other}");
+                Self::new(ErrorKind::Server, message)
             }
         }
     }
