@@ -13,6 +13,7 @@ mod memory;
 mod policies;
 mod prompted;
 mod remembering;
+mod requesting;
 mod running;
 mod states;
 mod tool_search;

@@ -91,10 +91,14 @@ pub(crate) const ASK_OPTIONS: &[&str] = &[
 /// The methods of `Agent`, which take precedence over those of a trait.
 pub(crate) const AGENT_METHODS: &[&str] = &[
     "approver",
+    "as_tool",
     "ask",
     "builder",
     "clone",
+    "execute_request",
     "has_approver",
+    "has_run_store",
+    "max_concurrent_calls",
     "memory",
     "model",
     "name",

@@ -57,7 +57,20 @@ impl CallExecutor {
         attempt: Attempt,
         delegation: Arc<Delegation>,
     ) -> Ending {
-        let is_continued = delegation.continues() && !delegation.is_undo;
+        let progress = self.emitter.progress_sink(&call).map(Progress::with_sink).unwrap_or_default();
+        self.execute_with(call, attempt, progress, Some(delegation)).await
+    }
+
+    /// Executes a call with this reporter of its progress. Without a delegation, an agent that it asks runs to its end.
+    pub(super) async fn execute_with(
+        &self,
+        call: ToolCall,
+        attempt: Attempt,
+        progress: Progress,
+        delegation: Option<Arc<Delegation>>,
+    ) -> Ending {
+        let is_continued =
+            delegation.as_ref().is_some_and(|delegation| delegation.continues() && !delegation.is_undo);
         let number = attempt.number;
         // Without a tokio runtime, whose timers must be enabled, a retry does not wait.
         if number > 1 && !is_continued && tokio::runtime::Handle::try_current().is_ok() {
@@ -66,7 +79,6 @@ impl CallExecutor {
         if !is_continued {
             self.emitter.clone().emit(|| Event::CallStarted(call.clone())).await;
         }
-        let progress = self.emitter.progress_sink(&call).map(Progress::with_sink).unwrap_or_default();
         // Cancelled if this future is dropped before the tool has finished.
         let cancellation = self.cancellation.child_token();
         let cancel_on_drop = cancellation.clone().drop_guard();
@@ -75,15 +87,15 @@ impl CallExecutor {
             progress,
             cancellation,
             undone: self.undone.clone(),
-            delegation: Some(Arc::clone(&delegation) as _),
+            delegation: delegation.clone().map(|delegation| delegation as _),
         });
         let span = self.trace.start_call(&call, &self.tools, number);
         let execution =
-            span.scope().instrument(self.execute_within_timeout(call, &context, &delegation)).await;
+            span.scope().instrument(self.execute_within_timeout(call, &context, delegation.as_deref())).await;
         if !execution.outcome().is_err_and(|error| error.kind() == ToolErrorKind::TimedOut) {
             cancel_on_drop.disarm();
         }
-        if let Some(why) = delegation.take_suspended() {
+        if let Some(why) = delegation.and_then(|delegation| delegation.take_suspended()) {
             span.suspend();
             return Ending::Suspended { call: execution.call, why };
         }
@@ -95,7 +107,7 @@ impl CallExecutor {
         &self,
         call: ToolCall,
         context: &ToolContext,
-        delegation: &Delegation,
+        delegation: Option<&Delegation>,
     ) -> ToolExecution {
         let tools = &self.tools;
         let Some(timeout) = self.timeout else { return tools.execute(call, context).await };
@@ -104,7 +116,7 @@ impl CallExecutor {
         match tokio::time::timeout(timeout, execution.as_mut()).await {
             Ok(execution) => execution,
             // The run of an agent has this limit itself, because it undoes its calls when it stops.
-            Err(_) if delegation.is_used() => execution.await,
+            Err(_) if delegation.is_some_and(Delegation::is_used) => execution.await,
             Err(_) => ToolExecution::new(call, Err(ToolError::timed_out(timeout)))
                 .with_timing(started_at, clock.elapsed()),
         }

@@ -9,6 +9,7 @@ mod delegation;
 mod driver;
 mod emitter;
 mod event;
+mod execute_request;
 mod executor;
 mod handover;
 mod run_tools;
@@ -243,6 +244,18 @@ impl Agent {
     #[must_use]
     pub fn approver(&self) -> Option<Arc<dyn Approver>> {
         self.0.approver.clone()
+    }
+
+    /// Returns `true` if the agent has a [run store](AgentBuilder::run_store).
+    #[must_use]
+    pub fn has_run_store(&self) -> bool {
+        self.0.run_store.is_some()
+    }
+
+    /// Returns the number of calls of one turn that run [at the same time](AgentBuilder::max_concurrent_calls).
+    #[must_use]
+    pub fn max_concurrent_calls(&self) -> usize {
+        self.0.max_concurrent_calls
     }
 
     /// Creates a run with the instructions, those of the question first, the history and the question.

@@ -71,7 +71,8 @@ impl Window {
     }
 
     /// Removes the messages that do not fit. The results of each call must directly follow it.
-    pub(super) fn apply(&self, mut messages: Vec<Message>) -> Vec<Message> {
+    #[must_use]
+    pub fn apply(&self, mut messages: Vec<Message>) -> Vec<Message> {
         // `None` once a message did not fit.
         let mut remaining = Some(self.limit);
         let system = messages.iter().filter(|message| is_system(message));

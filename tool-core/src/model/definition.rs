@@ -335,7 +335,8 @@ impl ToolDefinition {
 
     /// Returns a hash of the definition, to which the approval of a call is bound. The order of the members in the schema does
     /// not affect it, because a server may list them in any order.
-    pub(crate) fn hash(&self) -> String {
+    #[must_use]
+    pub fn hash(&self) -> String {
         // A definition can always be serialized.
         let mut definition = serde_json::to_value(self).unwrap_or_default();
         definition.sort_all_objects();

@@ -1,5 +1,7 @@
 //! Calls that a person has to approve.
 
+use serde::{Deserialize, Serialize};
+
 use super::call::{ApprovedFor, CallRecord, CallState};
 use super::state::Stage;
 use crate::content::Content;
@@ -15,7 +17,8 @@ use crate::tool::{ToolError, ToolExecution};
 /// let approval = Approval::deny("not on a Sunday");
 /// assert_eq!(approval, Approval::Deny(Some("not on a Sunday".into())));
 /// ```
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Approval {
     /// Executes the call.

@@ -4,10 +4,10 @@ use super::call::CallRecord;
 use super::state::Stage;
 use super::turn::Turn;
 use crate::model::{
-    ChatRequest, ChatResponse, FinishReason, Message, ToolDefinition, ToolDefinitions, ToolPolicy,
+    ChatRequest, ChatResponse, FinishReason, Message, ToolCall, ToolDefinition, ToolDefinitions, ToolPolicy,
 };
 use crate::run::{Run, Step, StepError, StopReason};
-use crate::tool::{Attempt, IdempotencyKey, ToolError, ToolExecution};
+use crate::tool::{Attempt, CallRequest, IdempotencyKey, ToolError, ToolExecution};
 
 impl Run {
     /// Returns the next step. Its calls are those without an outcome, so call this again only when the calls of the last
@@ -15,8 +15,36 @@ impl Run {
     /// interrupted.
     #[must_use]
     pub fn next<'a>(&'a mut self, tools: &ToolDefinitions) -> Step<'a> {
+        self.next_beside(tools, |_| false)
+    }
+
+    /// Returns the next step beside the calls that are in flight, for a driver that executes calls elsewhere, such as on other
+    /// machines. Calls whose ids match the predicate do not count as interrupted, and are not returned again; a step without calls
+    /// means that nothing else can be done until one of them has an outcome.
+    ///
+    /// ```
+    /// use tool_core::model::{AssistantMessage, ChatResponse, ToolDefinitions};
+    /// use tool_core::run::{Run, Step};
+    /// use tool_core::{Message, ToolCall};
+    ///
+    /// let tools = ToolDefinitions::default();
+    /// let mut run = Run::new([Message::user("Go")]);
+    /// let calls = ["a", "b"].map(|id| ToolCall::new(id, "work", "{}"));
+    /// run.record_response(ChatResponse::new(AssistantMessage::default().with_tool_calls(calls)))?;
+    /// run.begin_call("a")?;
+    /// let Step::CallTools(calls) = run.next_beside(&tools, |id| id == "a") else { panic!() };
+    /// assert_eq!(calls.len(), 1);
+    /// assert_eq!(calls[0].id, "b");
+    /// # Ok::<_, tool_core::run::StepError>(())
+    /// ```
+    #[must_use]
+    pub fn next_beside<'a>(
+        &'a mut self,
+        tools: &ToolDefinitions,
+        in_flight: impl Fn(&str) -> bool,
+    ) -> Step<'a> {
         let policy = |name: &str| tools.iter().find(|one| one.name() == name).map(ToolDefinition::policy);
-        self.next_with_undo_tools(tools, policy)
+        self.next_with_undo_tools(tools, policy, in_flight)
     }
 
     /// Returns the next step. Calls that undo others have the policies that `undo_policy` returns for the names of their tools.
@@ -24,8 +52,9 @@ impl Run {
         &'a mut self,
         tools: &ToolDefinitions,
         undo_policy: impl Fn(&str) -> Option<ToolPolicy>,
+        in_flight: impl Fn(&str) -> bool,
     ) -> Step<'a> {
-        self.settle(tools, undo_policy);
+        self.settle(tools, undo_policy, &in_flight);
         match &self.stage {
             Stage::Asking => Step::CallModel(
                 ChatRequest::borrowing(&self.messages)
@@ -40,11 +69,18 @@ impl Run {
                 let ready = self.calls_with_records().filter(|(_, record)| record.is_ready());
                 let is_exclusive =
                     |(_, record): &(_, &CallRecord)| record.policy.is_some_and(|policy| policy.exclusive);
-                let (exclusive, concurrent): (Vec<_>, Vec<_>) = ready.partition(is_exclusive);
+                let is_in_flight = |(call, _): &(&ToolCall, _)| in_flight(&call.id);
+                let (running, ready): (Vec<_>, Vec<_>) = ready.partition(is_in_flight);
+                let (exclusive, concurrent): (Vec<_>, Vec<_>) = ready.into_iter().partition(is_exclusive);
                 // Exclusive calls run one by one after all others have finished.
-                let calls =
-                    if concurrent.is_empty() { exclusive.into_iter().take(1).collect() } else { concurrent };
-                if !calls.is_empty() {
+                let calls = match running.iter().any(is_exclusive) {
+                    true => Vec::new(),
+                    false if concurrent.is_empty() && running.is_empty() => {
+                        exclusive.into_iter().take(1).collect()
+                    }
+                    false => concurrent,
+                };
+                if !calls.is_empty() || !running.is_empty() {
                     return Step::CallTools(calls.into_iter().map(|(call, _)| call.clone()).collect());
                 }
                 let unapproved: Vec<_> = self.awaiting_approval().cloned().collect();
@@ -54,6 +90,7 @@ impl Run {
                     Step::NeedsApproval(unapproved)
                 }
             }
+            Stage::Undoing(undoing) if in_flight(&undoing.call.id) => Step::CallTools(Vec::new()),
             Stage::Undoing(undoing) => Step::CallTools(vec![undoing.call.clone()]),
             Stage::Answered(_) | Stage::Returned(_) | Stage::Ended(_) => Step::Done,
         }
@@ -64,6 +101,7 @@ impl Run {
         &mut self,
         tools: &ToolDefinitions,
         undo_policy: impl Fn(&str) -> Option<ToolPolicy>,
+        in_flight: impl Fn(&str) -> bool,
     ) {
         if let Stage::Calling(turn) = &mut self.stage {
             let calls = match self.messages.last() {
@@ -71,7 +109,8 @@ impl Run {
                 _ => &[],
             };
             let mut stop_reason = None;
-            for (call, record) in calls.iter().zip(&mut turn.calls).filter(|(_, one)| one.is_open()) {
+            let settles = |call: &ToolCall, record: &CallRecord| record.is_open() && !in_flight(&call.id);
+            for (call, record) in calls.iter().zip(&mut turn.calls).filter(|(call, one)| settles(call, one)) {
                 if let Some(settled) = record.settle(call, tools, &self.tool_executions) {
                     let (settled, reason) = self.settings.error_policies.apply(settled);
                     record.finish(settled);
@@ -85,7 +124,9 @@ impl Run {
                 None => self.close_turn_if_finished(),
             }
         }
-        self.settle_undo_call(undo_policy);
+        if self.next_undo_call().is_none_or(|call| !in_flight(&call.id)) {
+            self.settle_undo_call(undo_policy);
+        }
     }
 
     /// Records the response of the model.
@@ -161,6 +202,21 @@ impl Run {
     pub fn begin_call(&mut self, call_id: &str) -> Result<Attempt, StepError> {
         let number = self.open_record(call_id)?.begin()?;
         Ok(Attempt { key: self.key(call_id), number })
+    }
+
+    /// Records the start of a call, like [`begin_call`](Self::begin_call), and returns all that another process needs to execute
+    /// it, for example with [`Agent::execute_request`](crate::Agent::execute_request).
+    ///
+    /// # Errors
+    ///
+    /// Fails for the same reasons as [`begin_call`](Self::begin_call).
+    pub fn request_call(&mut self, call_id: &str) -> Result<CallRequest, StepError> {
+        let attempt = self.begin_call(call_id)?;
+        let undo = self.next_undo_call().filter(|call| call.id == call_id);
+        let undone = undo.and_then(|_| self.next_undone());
+        let call = undo.or_else(|| self.calls().iter().find(|call| call.id == call_id));
+        let call = call.cloned().ok_or(StepError("the current turn has no call with this id"))?;
+        Ok(CallRequest { call, attempt, undone, conversation: self.conversation.clone() })
     }
 
     fn key(&self, call_id: &str) -> IdempotencyKey {

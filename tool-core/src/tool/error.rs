@@ -162,7 +162,9 @@ impl ToolError {
         Self::new(ToolErrorKind::MissingContext, message)
     }
 
-    pub(crate) fn not_executed(reason: &str) -> Self {
+    /// Creates the error of a call that was not executed. The model reads the reason.
+    #[must_use]
+    pub fn not_executed(reason: &str) -> Self {
         Self::new(ToolErrorKind::NotExecuted, format!("the call was not executed: {reason}"))
     }
 
@@ -178,13 +180,15 @@ impl ToolError {
     }
 
     /// Creates the error of a call that was interrupted by the end of the run or of the process.
-    pub(crate) fn interrupted() -> Self {
+    #[must_use]
+    pub fn interrupted() -> Self {
         let message = "the call was interrupted before a result was produced";
         Self::new(ToolErrorKind::OutcomeUnknown, message.into())
     }
 
     /// Creates the error of an interrupted call that must not be executed twice.
-    pub(crate) fn outcome_unknown() -> Self {
+    #[must_use]
+    pub fn outcome_unknown() -> Self {
         let message = "the outcome of the call is unknown: it was interrupted and may or may not have taken effect; \
                        it is not retried, so find out before you continue";
         Self::new(ToolErrorKind::OutcomeUnknown, message.into())

@@ -20,7 +20,9 @@ use std::panic::Location;
 
 pub use self::closure::{FunctionTool, ToolArguments, ToolHandler};
 pub(crate) use self::closure::{arguments_contract, decode_arguments};
-pub use self::context::{Attempt, IdempotencyKey, Injection, Progress, ToolContext, ToolProgress, Undone};
+pub use self::context::{
+    Attempt, CallRequest, IdempotencyKey, Injection, Progress, ToolContext, ToolProgress, Undone,
+};
 pub(crate) use self::context::{AttemptContext, ProgressSink};
 #[cfg(feature = "dynamic")]
 pub use self::dynamic::{DynamicTool, DynamicToolError, DynamicToolErrorKind};
@@ -29,7 +31,7 @@ pub(crate) use self::execution::ExecutionMetadata;
 pub use self::execution::{Origin, ToolExecution};
 pub use self::future::ToolFuture;
 pub use self::output::{IntoToolOutput, Json, ToolOutput};
-pub(crate) use self::output::{truncate_outcome, write_outcome};
+pub(crate) use self::output::{truncate_outcome, write_outcome, write_output};
 pub(crate) use self::strict::StrictTool;
 use crate::model::ToolDefinition;
 

@@ -7,10 +7,14 @@ use std::task::Poll;
 use std::time::{Instant, SystemTime};
 
 use futures_util::FutureExt;
+use tokio_util::sync::CancellationToken;
 
 use crate::arguments::Repair;
 use crate::model::ToolCall;
-use crate::tool::{ToolContext, ToolError, ToolExecution, ToolFuture, ToolOutput, truncate_outcome};
+use crate::tool::{
+    AttemptContext, CallRequest, Progress, ToolContext, ToolError, ToolExecution, ToolFuture, ToolOutput,
+    truncate_outcome,
+};
 use crate::toolset::ToolSet;
 
 type Outcome = Result<ToolOutput, ToolError>;
@@ -87,6 +91,36 @@ impl ToolSet {
         let mut repairs = Vec::new();
         let outcome = self.execute_call(&call, context, Some(&mut repairs)).await;
         ToolExecution::new(call, outcome).with_repairs(repairs).with_timing(started_at, clock.elapsed())
+    }
+}
+
+impl ToolSet {
+    /// Executes a call of a run that is driven elsewhere. The run counts the attempts: one after the first begins with its
+    /// [delay](crate::tool::Attempt::delay), which requires tokio's timers.
+    /// [`Agent::execute_request`](crate::Agent::execute_request) also applies the settings of an agent.
+    pub async fn execute_request(
+        &self,
+        request: CallRequest,
+        context: &ToolContext,
+        cancellation: &CancellationToken,
+        progress: Progress,
+    ) -> ToolExecution {
+        let CallRequest { call, attempt, undone, conversation } = request;
+        if attempt.number > 1 {
+            tokio::time::sleep(attempt.delay()).await;
+        }
+        let context = match conversation {
+            Some(conversation) => context.clone().with(conversation),
+            None => context.clone(),
+        };
+        // The arguments are those of the undone call; the tool that undoes it may take only some of them.
+        let tools = match undone {
+            Some(_) => self.clone().ignore_unknown_arguments(),
+            None => self.clone(),
+        };
+        let cancellation = cancellation.child_token();
+        let attempt = AttemptContext { attempt, progress, cancellation, undone, delegation: None };
+        tools.execute(call, &context.for_attempt(attempt)).await
     }
 }
 

@@ -275,11 +275,11 @@ impl RunDriver {
     /// # Errors
     ///
     /// Fails for the same reasons as [`execute`](Self::execute).
-    pub async fn begin_call(&mut self, call: &ToolCall) -> Result<(), RunError> {
+    pub async fn begin_call(&mut self, call: &ToolCall) -> Result<Attempt, RunError> {
         match self.begin_and_store(call).await {
             Ok(attempt) => {
-                self.started_calls.push((call.id.clone(), attempt));
-                Ok(())
+                self.started_calls.push((call.id.clone(), attempt.clone()));
+                Ok(attempt)
             }
             Err(kind) => Err(self.error(kind)),
         }

@@ -295,7 +295,7 @@ impl RunDriver {
     /// Applies the policies of the tools to the open calls.
     fn settle(&mut self) {
         let (tools, earlier) = (&self.tools, &self.earlier_tools);
-        self.run.settle(self.offer.tools.definitions(), |name| undo_policy(tools, earlier, name));
+        self.run.settle(self.offer.tools.definitions(), |name| undo_policy(tools, earlier, name), |_| false);
     }
 
     /// Asks the agent's predicate which calls need approval, and binds these approvals to the definitions.
@@ -565,7 +565,7 @@ pub(super) fn next_step<'a>(
     (tools, earlier): (&RunTools, &[RunTools]),
 ) -> Step<'a> {
     let undo_policy = |name: &str| undo_policy(tools, earlier, name);
-    let step = run.next_with_undo_tools(offer.tools.definitions(), undo_policy);
+    let step = run.next_with_undo_tools(offer.tools.definitions(), undo_policy, |_| false);
     let Step::CallModel(mut request) = step else { return step };
     if let Some((_, offered)) = &offer.searched {
         request = request.with_tools(offered);

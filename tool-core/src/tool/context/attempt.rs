@@ -3,14 +3,16 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::model::{ToolCall, unique_id};
-use crate::tool::ToolOutput;
+use serde::{Deserialize, Serialize};
+
+use crate::model::{ConversationId, ToolCall, unique_id};
+use crate::tool::{ToolOutput, write_output};
 
 /// An attempt to execute a call. A run returns it when the call is started.
 ///
 /// A tool can inject the key, as `#[inject] key: &IdempotencyKey`, and read the number with
 /// [`ToolContext::attempt`](crate::ToolContext::attempt).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Attempt {
     /// The key, which is the same for all attempts of the call.
@@ -41,7 +43,8 @@ impl Attempt {
 /// }
 /// # let _ = charge;
 /// ```
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
 pub struct IdempotencyKey(Arc<str>);
 
 impl IdempotencyKey {
@@ -58,6 +61,18 @@ impl IdempotencyKey {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl From<String> for IdempotencyKey {
+    fn from(key: String) -> Self {
+        Self(key.into())
+    }
+}
+
+impl From<IdempotencyKey> for String {
+    fn from(key: IdempotencyKey) -> Self {
+        key.as_str().to_owned()
     }
 }
 
@@ -95,12 +110,39 @@ impl fmt::Debug for IdempotencyKey {
 /// }
 /// # let _ = (book_room, cancel_room);
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Undone {
     /// The call.
     pub call: ToolCall,
     /// The output of the call, or `None` if it was interrupted, timed out or panicked, so that it is unknown whether it
     /// took effect.
+    #[serde(default, serialize_with = "write_output", skip_serializing_if = "Option::is_none")]
     pub output: Option<ToolOutput>,
+}
+
+/// A call that a run has started, for another process to execute. [`Run::request_call`](crate::run::Run::request_call) returns it.
+#[derive(Clone, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct CallRequest {
+    /// The call.
+    pub call: ToolCall,
+    /// The attempt, with the key of the call.
+    pub attempt: Attempt,
+    /// The call that this one undoes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undone: Option<Undone>,
+    /// The conversation of the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conversation: Option<ConversationId>,
+}
+
+/// Omits arguments, which can be secret.
+impl fmt::Debug for CallRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallRequest")
+            .field("call", &self.call)
+            .field("attempt", &self.attempt)
+            .finish_non_exhaustive()
+    }
 }

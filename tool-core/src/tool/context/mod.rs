@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::arguments::Mode;
 use crate::model::{ConversationId, ToolCall};
 
-pub use self::attempt::{Attempt, IdempotencyKey, Undone};
+pub use self::attempt::{Attempt, CallRequest, IdempotencyKey, Undone};
 pub use self::injectable::{Injectable, InjectableByValue, for_call, look_up, missing_context};
 pub use self::injection::Injection;
 pub(crate) use self::progress::ProgressSink;

@@ -222,6 +222,16 @@ struct OutputState<'a> {
     left_out: Option<usize>,
 }
 
+impl<'a> OutputState<'a> {
+    fn of(output: &'a ToolOutput) -> Self {
+        Self {
+            content: Cow::Borrowed(&output.content),
+            data: output.stored_data().map(Cow::Borrowed),
+            left_out: output.left_out(),
+        }
+    }
+}
+
 impl From<OutputState<'static>> for ToolOutput {
     fn from(state: OutputState<'static>) -> Self {
         let mut output = Self::from(state.content.into_owned());
@@ -252,12 +262,15 @@ pub(crate) fn write_outcome<S: Serializer>(
     outcome: &Result<ToolOutput, ToolError>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
-    let state = outcome.as_ref().map(|output| OutputState {
-        content: Cow::Borrowed(&output.content),
-        data: output.stored_data().map(Cow::Borrowed),
-        left_out: output.left_out(),
-    });
-    state.serialize(serializer)
+    outcome.as_ref().map(OutputState::of).serialize(serializer)
+}
+
+/// Serializes the output of a call, if there is one.
+pub(crate) fn write_output<S: Serializer>(
+    output: &Option<ToolOutput>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    output.as_ref().map(OutputState::of).serialize(serializer)
 }
 
 /// An error that a `#[tool]` function can return.

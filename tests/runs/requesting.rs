@@ -1,0 +1,126 @@
+//! Calls that other processes execute: what a run hands out, and how it goes on while they are in flight.
+
+use tool_core::model::{AssistantMessage, ChatResponse, ToolDefinition, ToolDefinitions, ToolPolicy};
+use tool_core::run::{Run, Step, StopReason};
+use tool_core::testing::ScriptedModel;
+use tool_core::tool::{CallRequest, IdempotencyKey, Progress, ToolErrorKind, ToolExecution, Undone};
+use tool_core::{
+    Agent, Approval, CancellationToken, Message, RunErrorKind, ToolCall, ToolContext, ToolOutput, tool, tools,
+};
+
+fn policy(change: fn(&mut ToolPolicy)) -> ToolPolicy {
+    let mut policy = ToolPolicy::default();
+    change(&mut policy);
+    policy
+}
+
+fn run_with_calls(calls: &[(&str, &str)]) -> Run {
+    let mut run = Run::new([Message::user("Go")]);
+    let calls = calls.iter().map(|(id, name)| ToolCall::new(*id, *name, "{}"));
+    let message = AssistantMessage::default().with_tool_calls(calls);
+    run.record_response(ChatResponse::new(message)).unwrap();
+    run
+}
+
+fn ready(step: &Step<'_>) -> Vec<String> {
+    match step {
+        Step::CallTools(calls) => calls.iter().map(|call| call.id.clone()).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn calls_in_flight_are_not_lost_and_not_returned_again() {
+    let once = ToolDefinition::new("once").with_policy(policy(|policy| policy.at_most_once = true));
+    let pay = ToolDefinition::new("pay").with_policy(policy(|policy| policy.needs_approval = true));
+    let alone = ToolDefinition::new("alone").with_policy(policy(|policy| policy.exclusive = true));
+    let tools = ToolDefinitions::from_iter([once, pay, alone]);
+    let mut run = run_with_calls(&[("a", "once"), ("b", "pay"), ("c", "alone")]);
+    assert_eq!(ready(&run.next(&tools)), ["a"]);
+    run.begin_call("a").unwrap();
+    // The exclusive call waits for the one in flight, and the run for both.
+    assert_eq!(ready(&run.next_beside(&tools, |id| id == "a")), [""; 0]);
+    run.resolve_approval("b", Approval::Approve).unwrap();
+    assert_eq!(ready(&run.next_beside(&tools, |id| id == "a")), ["b"]);
+    for id in ["a", "b"] {
+        let call = ToolCall::new(id, if id == "a" { "once" } else { "pay" }, "{}");
+        run.record_result(ToolExecution::new(call, Ok(ToolOutput::text("done")))).unwrap();
+    }
+    assert_eq!(ready(&run.next_beside(&tools, |_| false)), ["c"]);
+    run.begin_call("c").unwrap();
+    assert_eq!(ready(&run.next_beside(&tools, |id| id == "c")), [""; 0]);
+    // Without the predicate, a call that was begun counts as interrupted.
+    let mut lost = run_with_calls(&[("a", "once")]);
+    assert_eq!(ready(&lost.next(&tools)), ["a"]);
+    lost.begin_call("a").unwrap();
+    assert!(matches!(lost.next(&tools), Step::CallModel(_)));
+    assert_eq!(lost.tool_executions()[0].outcome().unwrap_err().kind(), ToolErrorKind::OutcomeUnknown);
+}
+
+#[tool(undo = "unbook")]
+fn book(room: u32, #[inject] key: &IdempotencyKey) -> String {
+    format!("{room} under {key}")
+}
+
+#[tool]
+fn unbook(#[inject] undone: &Undone, #[inject] currency: &&'static str) -> Result<String, String> {
+    let output = undone.output.as_ref().ok_or("unknown")?;
+    Ok(format!("{} {output} in {currency}", undone.call.name))
+}
+
+/// Serializes the request, as it goes to another process.
+async fn execute(agent: &Agent, run: &mut Run, call_id: &str) -> ToolExecution {
+    let request = serde_json::to_string(&run.request_call(call_id).unwrap()).unwrap();
+    let request: CallRequest = serde_json::from_str(&request).unwrap();
+    let context = ToolContext::new().with("euros");
+    agent.execute_request(request, &context, &CancellationToken::new(), Progress::default()).await
+}
+
+#[tokio::test]
+async fn a_requested_call_is_executed_and_undone_by_another_process() {
+    let model = ScriptedModel::new().calls("book", r#"{"room": 7}"#);
+    let agent = Agent::builder(model).tools(tools![book]).undo_tools(tools![unbook]).context("cents");
+    let agent = agent.build().unwrap();
+    let mut driver = agent.start("Book room 7");
+    driver.advance().await.unwrap();
+    let mut run = driver.into_run();
+    let key = format!("{}/call_1_0", run.id());
+    let booked = execute(&agent, &mut run, "call_1_0").await;
+    assert_eq!(booked.output().unwrap().to_string(), format!("7 under {key}"));
+    run.record_result(booked).unwrap();
+    run.cancel();
+    let undone = execute(&agent, &mut run, "undo_call_1_0").await;
+    assert_eq!(undone.output().unwrap().to_string(), format!("book 7 under {key} in euros"));
+    run.record_result(undone).unwrap();
+    let error = run.finish().unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::Cancelled)), "{error:?}");
+}
+
+#[tokio::test]
+async fn an_error_handler_sees_the_last_attempt_of_a_requested_call() {
+    #[tool("Fails", attempts = 2)]
+    fn flaky() -> Result<(), &'static str> {
+        Err("busy")
+    }
+    let model = ScriptedModel::new().calls("flaky", "{}");
+    let handler = |_: &ToolCall, error: &_| Some(Ok(ToolOutput::text(format!("handled: {error}"))));
+    let agent = Agent::builder(model).tools(tools![flaky]).on_tool_error(handler).build().unwrap();
+    let mut driver = agent.start("Go");
+    driver.advance().await.unwrap();
+    let mut run = driver.into_run();
+    for expected in ["busy", "handled: busy"] {
+        let execution = execute(&agent, &mut run, "call_1_0").await;
+        let text = execution.outcome().map_or_else(ToString::to_string, ToString::to_string);
+        assert_eq!(text, expected);
+        run.record_result(execution).unwrap();
+    }
+    assert_eq!(run.tool_executions()[0].attempts(), 2);
+}
+
+#[test]
+fn an_approval_survives_serialization() {
+    for approval in [Approval::Approve, Approval::ApproveWith("{}".into()), Approval::deny("no")] {
+        let text = serde_json::to_string(&approval).unwrap();
+        assert_eq!(serde_json::from_str::<Approval>(&text).unwrap(), approval, "{text}");
+    }
+}

@@ -1,0 +1,106 @@
+//! Executes a call apart from its run, for drivers whose calls run in other processes.
+
+use tokio_util::sync::CancellationToken;
+
+use super::emitter::EventEmitter;
+use super::executor::{CallExecutor, Ending};
+use super::trace::RunTrace;
+use crate::agent::Agent;
+use crate::tool::{CallRequest, Progress, ToolContext, ToolError, ToolExecution};
+use crate::toolset::{ToolProviderRequest, ToolSet};
+
+impl Agent {
+    /// Executes a call of a run that this agent or a copy of it in another process drives, with the values and the settings of
+    /// this agent. The tool is one of the agent's own, or one of its providers', which are asked without messages.
+    ///
+    /// `context` takes precedence over the values of the agent. The attempts of the call are counted by the run: an attempt after
+    /// the first begins with its [delay](crate::tool::Attempt::delay). The handler of
+    /// [failed calls](crate::agent::AgentBuilder::on_tool_error) is called if no further attempt follows.
+    ///
+    #[cfg_attr(feature = "testing", doc = "```")]
+    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// use tool_core::run::Step;
+    /// use tool_core::testing::ScriptedModel;
+    /// use tool_core::tool::Progress;
+    /// use tool_core::{Agent, CancellationToken, ToolContext, tool, tools};
+    ///
+    /// #[tool("Sums two numbers")]
+    /// fn sum(a: f64, b: f64) -> f64 {
+    ///     a + b
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let model = ScriptedModel::new().calls("sum", r#"{"a": 2, "b": 40}"#).says("It is 42.");
+    /// let agent = Agent::builder(model).tools(tools![sum]).build()?;
+    /// let mut driver = agent.start("What is 2 + 40?");
+    /// driver.advance().await?;
+    /// let mut run = driver.into_run();
+    ///
+    /// // The request is serialized, and executed by another process:
+    /// let request = run.request_call("call_1_0")?;
+    /// let never = CancellationToken::new();
+    /// let execution =
+    ///     agent.execute_request(request, &ToolContext::new(), &never, Progress::default()).await;
+    /// run.record_result(execution)?;
+    /// assert_eq!(agent.resume(run).await?.text(), "It is 42.");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn execute_request(
+        &self,
+        request: CallRequest,
+        context: &ToolContext,
+        cancellation: &CancellationToken,
+        progress: Progress,
+    ) -> ToolExecution {
+        let CallRequest { call, attempt, undone, conversation } = request;
+        let mut context = context.clone().with_defaults(&self.0.context);
+        if let Some(conversation) = conversation {
+            context = context.with(conversation);
+        }
+        let tools = self.tools_with(&call.name, undone.is_some(), &context).await;
+        let policy = tools.get(&call.name).map(|tool| tool.definition().policy());
+        let executor = CallExecutor {
+            // The arguments are those of the undone call; the tool that undoes it may take only some of them.
+            tools: if undone.is_some() { tools.ignore_unknown_arguments() } else { tools },
+            context,
+            emitter: EventEmitter::with_hooks(self.0.hooks.clone()),
+            trace: RunTrace::new(self.0.trace).call_trace(),
+            cancellation: cancellation.clone(),
+            timeout: self.0.call_timeout,
+            undone,
+        };
+        let execution = match executor.execute_with(call, attempt.clone(), progress, None).await {
+            Ending::Executed(execution) => execution,
+            Ending::Suspended { call, .. } => {
+                ToolExecution::new(call, Err(ToolError::not_executed("the agent waits")))
+            }
+        };
+        let Err(error) = execution.outcome() else { return execution };
+        let retries = policy.is_some_and(|policy| policy.next_attempt(&attempt, error).is_some());
+        let handler = self.0.on_tool_error.as_ref().filter(|_| !retries);
+        match handler.and_then(|handler| handler(execution.call(), error)) {
+            Some(outcome) => execution.with_outcome(outcome),
+            None => execution,
+        }
+    }
+
+    /// Returns a set that contains the tool with this name, or the agent's own tools, whose error names them.
+    async fn tools_with(&self, name: &str, undoes: bool, context: &ToolContext) -> ToolSet {
+        let agent = &self.0;
+        let bound = agent.bound_undo_tools.set_with(name).filter(|_| undoes);
+        if let Some(tools) = bound.or_else(|| agent.tools.get(name).map(|_| &agent.tools)) {
+            return tools.clone();
+        }
+        for provider in &agent.providers {
+            let request = ToolProviderRequest::new(&[], context);
+            if let Ok(tools) = provider.tools(&request).await
+                && tools.get(name).is_some()
+            {
+                return tools;
+            }
+        }
+        agent.tools.clone()
+    }
+}

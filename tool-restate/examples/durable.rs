@@ -1,0 +1,214 @@
+//! A durable run whose worker dies in the middle, and a payment that is approved from another terminal.
+//!
+//! `cargo run --example durable` starts a Restate server, a worker with the agent and a worker with its tools. The server is the
+//! binary that RESTATE_SERVER names, `restate-server` of the PATH, or that of `npx`.
+
+use std::env;
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tool_core::model::{AssistantMessage, ChatModel, ChatRequest, ChatResponse, ModelFuture};
+use tool_core::tool::IdempotencyKey;
+use tool_core::{Agent, Approval, Message, ToolCall, tool, tools};
+use tool_restate::{Client, ErrorKind, Outcome, Worker, register};
+
+#[tool("Finds an order, which takes a while")]
+async fn find_order(id: u32) -> String {
+    println!("  [worker {}] searching order {id} …", std::process::id());
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    println!("  [worker {}] found order {id}", std::process::id());
+    format!("order {id}: 2 books, 30 euros")
+}
+
+#[tool("Pays an order back", needs_approval)]
+fn pay_back(id: u32, euros: u32, #[inject] key: &IdempotencyKey) -> String {
+    println!("  [worker {}] paying back order {id} under the key {key}", std::process::id());
+    format!("paid {euros} euros")
+}
+
+/// A model without a network: it finds the order, pays it back, and answers.
+struct Clerk;
+
+impl ChatModel for Clerk {
+    fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        let results = request.messages().iter().filter(|message| matches!(message, Message::Tool(_)));
+        let results: Vec<_> = results.map(|message| message.text().into_owned()).collect();
+        let call = |name: &str, arguments: &str| {
+            AssistantMessage::default().with_tool_calls([ToolCall::new("", name, arguments)])
+        };
+        let reply = match &*results {
+            [] => call("find_order", r#"{"id": 7}"#),
+            [_] => call("pay_back", r#"{"id": 7, "euros": 30}"#),
+            [order, paid, ..] => AssistantMessage::text(format!("I found {order}, and {paid}.")),
+        };
+        Box::pin(std::future::ready(Ok(ChatResponse::new(reply))))
+    }
+}
+
+/// Serves the agent, whose calls the other worker executes, or the tools.
+async fn serve(part: &str, address: &str) -> Result<(), Box<dyn std::error::Error>> {
+    let tools = tools![find_order, pay_back];
+    let worker = if part == "agent" {
+        let clerk = Agent::builder(Clerk).name("clerk").tools(tools).build()?;
+        Worker::new().agent(clerk).tools_at("shop", ["find_order", "pay_back"])
+    } else {
+        Worker::tools_only("shop", tools)
+    };
+    Ok(worker.serve(address, std::future::pending()).await?)
+}
+
+/// A process that ends with this one, together with the processes that it starts.
+struct Process(Child);
+
+impl Process {
+    fn start(command: &mut Command) -> std::io::Result<Self> {
+        Ok(Self(command.process_group(0).spawn()?))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let group = format!("-{}", self.0.id());
+        let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
+        let _ = self.0.wait();
+    }
+}
+
+fn free_address() -> std::io::Result<SocketAddr> {
+    TcpListener::bind("127.0.0.1:0")?.local_addr()
+}
+
+async fn wait_for(address: SocketAddr) {
+    while TcpStream::connect(address).await.is_err() {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+fn start_worker(part: &str, address: SocketAddr) -> std::io::Result<Process> {
+    Process::start(Command::new(env::current_exe()?).args(["serve", part, &address.to_string()]))
+}
+
+/// Starts the server, with data and ports of its own.
+fn start_server(ingress: SocketAddr, admin: SocketAddr) -> Result<Process, Box<dyn std::error::Error>> {
+    let exists =
+        |program: &str| Command::new(program).arg("--version").stdout(Stdio::null()).status().is_ok();
+    let mut command = match env::var("RESTATE_SERVER") {
+        Ok(path) => Command::new(path),
+        Err(_) if exists("restate-server") => Command::new("restate-server"),
+        Err(_) if exists("npx") => {
+            let mut npx = Command::new("npx");
+            npx.args(["--yes", "@restatedev/restate-server@1.7.12"]);
+            npx
+        }
+        Err(_) => {
+            return Err(
+                "there is neither `restate-server` nor `npx`; install one of them, or set RESTATE_SERVER"
+                    .into(),
+            );
+        }
+    };
+    let data = env::temp_dir().join(format!("durable-{}", std::process::id()));
+    let node = free_address()?.port().to_string();
+    command.arg("--no-logo").stdout(Stdio::null()).stderr(Stdio::null()).env("RESTATE_BASE_DIR", data);
+    command.env("RESTATE_INGRESS__BIND_ADDRESS", ingress.to_string());
+    command.env("RESTATE_ADMIN__BIND_ADDRESS", admin.to_string());
+    command.env("RESTATE_BIND_PORT", node).env("RESTATE_LISTEN_MODE", "tcp");
+    command.env("RESTATE_DISABLE_TELEMETRY", "true");
+    Ok(Process::start(&mut command)?)
+}
+
+async fn approve(url: &str, key: &str) -> Result<(), Box<dyn std::error::Error>> {
+    let run = Client::connect(url)?.agent("clerk").run(key);
+    if let Outcome::NeedsApproval(calls) = run.wait().await? {
+        println!("approved: {}", calls[0]);
+        run.resolve_approval(&calls[0].id, Approval::Approve).await?;
+    }
+    Ok(())
+}
+
+async fn demonstrate(approves_itself: bool) -> Result<(), Box<dyn std::error::Error>> {
+    let (ingress, admin) = (free_address()?, free_address()?);
+    let (agent, shop) = (free_address()?, free_address()?);
+    println!("Starting a Restate server and two workers …");
+    let _server = start_server(ingress, admin)?;
+    let mut worker_of_agent = start_worker("agent", agent)?;
+    let mut worker_of_tools = start_worker("tools", shop)?;
+    for address in [ingress, admin, agent, shop] {
+        wait_for(address).await;
+    }
+    for worker in [agent, shop] {
+        let admin = format!("http://{admin}");
+        let mut attempts = 0;
+        // The server listens before it can register.
+        while let Err(error) = register(&admin, &format!("http://{worker}")).await {
+            attempts += 1;
+            if attempts == 100 {
+                return Err(error.into());
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+    let url = format!("http://{ingress}");
+    let clerk = Client::connect(&url)?.agent("clerk");
+    let run = loop {
+        match clerk.ask("Pay back order 7").key("order-7").send().await {
+            // The server's ingress knows a new worker after a moment.
+            Err(error) if error.kind() == ErrorKind::UnknownAgent => {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            sent => break sent?,
+        }
+    };
+    println!("Asked: Pay back order 7");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+
+    println!("Killing the worker with the tools, in the middle of the search, and starting another …");
+    drop(worker_of_tools);
+    worker_of_tools = start_worker("tools", shop)?;
+    let Outcome::NeedsApproval(calls) = run.wait().await? else {
+        return Err("the run needs an approval".into());
+    };
+    println!("Waiting for an approval: {}", calls[0]);
+    println!("Killing the worker with the agent; the run needs no process while it waits …");
+    drop(worker_of_agent);
+    worker_of_agent = start_worker("agent", agent)?;
+    if approves_itself {
+        Command::new(env::current_exe()?).args(["approve", &url, run.key()]).status()?;
+    } else {
+        println!("In another terminal: cargo run --example durable approve {url} {}", run.key());
+    }
+    // Until the call is decided, waiting returns it again.
+    loop {
+        match run.wait().await? {
+            Outcome::NeedsApproval(_) => tokio::time::sleep(Duration::from_millis(500)).await,
+            Outcome::Answer(answer) => break println!("Answer: {answer}"),
+            Outcome::Failed(failure) => return Err(failure.into()),
+            _ => return Err("unexpected outcome".into()),
+        }
+    }
+    drop((worker_of_agent, worker_of_tools));
+    Ok(())
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let done = match &*arguments {
+        [] => demonstrate(false).await,
+        ["--approve"] => demonstrate(true).await,
+        ["serve", part, address] => serve(part, address).await,
+        ["approve", url, key] => approve(url, key).await,
+        _ => Err("usage: durable [--approve] | durable approve URL KEY".into()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}

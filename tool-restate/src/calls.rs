@@ -1,0 +1,178 @@
+//! The service that executes calls, each as an invocation of its own.
+
+use std::fmt;
+use std::sync::Arc;
+
+use futures_util::future::{Either, ready, select};
+use restate_sdk::prelude::*;
+use tool_core::tool::{Progress, ToolError, ToolExecution};
+use tool_core::{Agent, CancellationToken, ToolContext, ToolSet};
+
+use crate::context::ContextTypes;
+use crate::events::Publisher;
+use crate::limit::limited;
+use crate::names::CallInput;
+
+/// The owner of the tools: an agent, or a worker without one.
+#[derive(Clone)]
+pub(crate) enum Executor {
+    Agent(Agent),
+    /// A worker without an agent, and the values that its tools take from the context.
+    Tools(ToolSet, ToolContext),
+}
+
+impl Executor {
+    /// Returns the hash of the definition that calls of this name have here, if the tool is known without asking providers.
+    fn definition(&self, name: &str, undoes: bool) -> Option<String> {
+        let tools = match self {
+            Self::Agent(agent) => {
+                agent.tools().get(name).or_else(|| agent.undo_tools().get(name).filter(|_| undoes))
+            }
+            Self::Tools(tools, _) => tools.get(name),
+        };
+        tools.map(|tool| tool.definition().hash())
+    }
+
+    /// Executes a call. Its tool must be the one that the model was offered.
+    pub(crate) async fn execute(
+        &self,
+        input: CallInput,
+        types: &ContextTypes,
+        cancellation: &CancellationToken,
+        publisher: Option<&Publisher>,
+    ) -> ToolExecution {
+        let publishing = publisher.zip(input.events.as_ref()).map(|(publisher, target)| {
+            publisher.begin(target, format!("call-{}", input.request.call.id), None)
+        });
+        let id = &input.request.call.id;
+        let progress = publishing.as_ref().map(|publishing| publishing.progress(id)).unwrap_or_default();
+        let execution = self.execute_with(input, types, cancellation, progress).await;
+        if let Some(publishing) = publishing {
+            publishing.finish().await;
+        }
+        execution
+    }
+
+    async fn execute_with(
+        &self,
+        input: CallInput,
+        types: &ContextTypes,
+        cancellation: &CancellationToken,
+        progress: Progress,
+    ) -> ToolExecution {
+        let CallInput { request, definition, context, .. } = input;
+        let refuse =
+            |reason: &str| ToolExecution::new(request.call.clone(), Err(ToolError::not_executed(reason)));
+        let present = self.definition(&request.call.name, request.undone.is_some());
+        if let (Some(offered), Some(present)) = (&definition, &present)
+            && offered != present
+        {
+            return refuse("the tool was changed since it was offered; call it again");
+        }
+        let values = match self {
+            Self::Agent(_) => ToolContext::new(),
+            Self::Tools(_, values) => values.clone(),
+        };
+        let context = match types.apply_to_call(values, &context) {
+            Ok(context) => context,
+            Err(reason) => return refuse(&reason),
+        };
+        match self {
+            Self::Agent(agent) => agent.execute_request(request, &context, cancellation, progress).await,
+            Self::Tools(tools, _) => tools.execute_request(request, &context, cancellation, progress).await,
+        }
+    }
+}
+
+/// Executes calls for runs. It cannot be invoked from outside, because that would bypass approvals.
+pub(crate) struct Calls {
+    pub(crate) executor: Executor,
+    pub(crate) max_bytes: usize,
+    pub(crate) publisher: Option<Publisher>,
+    pub(crate) types: Arc<ContextTypes>,
+}
+
+impl fmt::Debug for Calls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Calls")
+    }
+}
+
+#[restate_sdk::service]
+pub(crate) trait CallsService {
+    async fn call(input: Json<CallInput>) -> HandlerResult<Json<ToolExecution>>;
+}
+
+impl CallsService for Calls {
+    async fn call(
+        &self,
+        ctx: Context<'_>,
+        Json(input): Json<CallInput>,
+    ) -> HandlerResult<Json<ToolExecution>> {
+        let call = input.request.call.clone();
+        let undoes = input.request.undone.is_some();
+        let is_first = match is_first_execution!(ctx) {
+            Ok(is_first) => is_first,
+            // An effect must not remain because somebody cancels twice.
+            Err(_) if undoes => false,
+            Err(cancelled) => return Err(cancelled.into()),
+        };
+        if !is_first {
+            // The journal may have the outcome already: it is then returned, and the tool is not executed.
+            let (executor, types, max_bytes) =
+                (self.executor.clone(), Arc::clone(&self.types), self.max_bytes);
+            let publisher = self.publisher.clone();
+            let execute = move || async move {
+                if input.at_most_once {
+                    return Ok(Json(ToolExecution::new(call, Err(ToolError::outcome_unknown()))));
+                }
+                let execution =
+                    executor.execute(input, &types, &CancellationToken::new(), publisher.as_ref()).await;
+                Ok(Json(limited(execution, max_bytes)))
+            };
+            return Ok(ctx.run(execute).name(OUTCOME).await?);
+        }
+        let cancellation = CancellationToken::new();
+        let execution = self.executor.execute(input, &self.types, &cancellation, self.publisher.as_ref());
+        let execution = if undoes {
+            execution.await
+        } else {
+            // Nothing resolves this signal: it fails when the invocation is cancelled. A recorded step would not notice.
+            let cancelled = ctx.signal::<()>("cancelled");
+            match select(std::pin::pin!(execution), std::pin::pin!(cancelled)).await {
+                Either::Left((execution, _)) => execution,
+                Either::Right(_) => {
+                    cancellation.cancel();
+                    ToolExecution::new(call, Err(ToolError::interrupted()))
+                }
+            }
+        };
+        let execution = limited(execution, self.max_bytes);
+        let outcome = execution.clone();
+        match ctx.run(move || ready(Ok(Json(outcome)))).name(OUTCOME).await {
+            Ok(recorded) => Ok(recorded),
+            // Cancelled after it was executed.
+            Err(_) => Ok(ctx.run(move || ready(Ok(Json(execution)))).name(OUTCOME).await?),
+        }
+    }
+}
+
+/// The name of the step that records the outcome of a call.
+const OUTCOME: &str = "outcome";
+
+/// Records that execution begins. Evaluates to `true` if no earlier execution of the handler has recorded it. A macro, because the
+/// SDK's futures are `Send` only for a context of a known type.
+macro_rules! is_first_execution {
+    ($ctx:expr) => {{
+        // Belongs to this execution of the handler: a replay does not run the closure.
+        let is_first = ::std::sync::Arc::new(::std::sync::atomic::AtomicBool::new(false));
+        let begun = ::std::sync::Arc::clone(&is_first);
+        let record = move || async move {
+            begun.store(true, ::std::sync::atomic::Ordering::SeqCst);
+            Ok(())
+        };
+        let recorded = $ctx.run(record).name("begin").await;
+        recorded.map(|()| is_first.load(::std::sync::atomic::Ordering::SeqCst))
+    }};
+}
+pub(crate) use is_first_execution;

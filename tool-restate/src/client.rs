@@ -1,0 +1,504 @@
+//! The client: it starts runs, waits for them, and decides about their calls.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use restate_sdk::ingress::{self, ClientError, Output, RequestExecutor, RequestTarget, SendStatus};
+use restate_sdk::serde::Json;
+use serde::Serialize;
+use tool_core::content::Content;
+use tool_core::model::ConversationId;
+use tool_core::run::Answer;
+use tool_core::{Approval, Message, ToolCall};
+use tool_http::client::new_client;
+use url::Url;
+
+use crate::context::type_key;
+use crate::error::{Error, ErrorKind};
+use crate::events::{Page, RunEvent, events_service};
+use crate::names::{self, Decision, Ended, RunFailure, Stop, conversations_service, is_service_name};
+
+/// The largest question, in bytes of JSON; the server's own limit is 32 MiB.
+const MAX_QUESTION_BYTES: usize = 16 * 1024 * 1024;
+
+/// The time for which a client that waits for a run tolerates that the server cannot be reached.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A client of a Restate server. Clones share their connections.
+///
+/// ```no_run
+/// use tool_core::Approval;
+/// use tool_restate::{Client, Outcome};
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let clerk = Client::connect("http://localhost:8080")?.agent("clerk");
+/// let run = clerk.ask("Pay back order 7").key("order-7").conversation("user-7").send().await?;
+/// loop {
+///     match run.wait().await? {
+///         Outcome::Answer(answer) => break println!("{answer}"),
+///         Outcome::NeedsApproval(calls) => run.resolve_approval(&calls[0].id, Approval::Approve).await?,
+///         Outcome::Failed(failure) => return Err(failure.into()),
+///         _ => unreachable!(),
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Client {
+    pub(crate) ingress: ingress::Client<Http>,
+    url: Arc<str>,
+}
+
+/// Sends the requests of the SDK's client.
+#[derive(Clone)]
+pub(crate) struct Http(reqwest::Client);
+
+impl RequestExecutor for Http {
+    type Error = reqwest::Error;
+
+    async fn execute(&self, request: http::Request<Bytes>) -> Result<http::Response<Bytes>, Self::Error> {
+        let response = self.0.execute(request.try_into()?).await?;
+        let (status, headers) = (response.status(), response.headers().clone());
+        let mut answer = http::Response::new(response.bytes().await?);
+        *answer.status_mut() = status;
+        *answer.headers_mut() = headers;
+        Ok(answer)
+    }
+}
+
+/// The outcome of waiting for a run.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// The run has an answer.
+    Answer(Answer),
+    /// These calls wait for a decision: [`Run::resolve_approval`]. The run goes on meanwhile, if it can.
+    NeedsApproval(Vec<ToolCall>),
+    /// The run ended without an answer.
+    Failed(RunFailure),
+}
+
+impl Client {
+    /// Creates a client of the server whose ingress has this URL. No request is sent.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the URL is not an `http` or `https` URL, or if no TLS certificates can be loaded.
+    pub fn connect(url: &str) -> Result<Self, Error> {
+        let (http, parsed) = new_http_client(url)?;
+        let uri = parsed.as_str().trim_end_matches('/').parse();
+        let uri: http::Uri = uri.map_err(|_| Error::invalid_url(url))?;
+        let ingress = ingress::Client::new(uri, Http(http)).map_err(|_| Error::invalid_url(url))?;
+        Ok(Self { ingress, url: parsed.as_str().into() })
+    }
+
+    /// Returns the agent with this name.
+    #[must_use]
+    pub fn agent(&self, name: impl Into<String>) -> RemoteAgent {
+        RemoteAgent { client: self.clone(), name: name.into().into() }
+    }
+}
+
+fn new_http_client(url: &str) -> Result<(reqwest::Client, Url), Error> {
+    let parsed =
+        Url::parse(url).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+    let parsed = parsed.ok_or_else(|| Error::invalid_url(url))?;
+    let builder = new_client(&parsed)
+        .map_err(|error| Error::with_source(ErrorKind::Connect, "no TLS certificates", error))?;
+    let http =
+        builder.build().map_err(|error| Error::with_source(ErrorKind::Connect, "no HTTP client", error))?;
+    Ok((http, parsed))
+}
+
+/// Registers a worker with a server, by the URL of the server's administration (port 9070) and the URI of the worker. A worker is
+/// registered once, and the server's ingress knows it a moment later; a new program is registered under another URI, because runs stay with the worker that they began on.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), tool_restate::Error> {
+/// tool_restate::register("http://localhost:9070", "http://worker-1:9080").await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// Fails if the server or the worker cannot be reached, or if another program was registered under this URI.
+pub async fn register(admin_url: &str, worker_uri: &str) -> Result<(), Error> {
+    let (http, url) = new_http_client(admin_url)?;
+    let url = url.join("deployments").map_err(|_| Error::invalid_url(admin_url))?;
+    let request = http.post(url.clone()).header("content-type", "application/json");
+    let body = serde_json::json!({ "uri": worker_uri }).to_string();
+    let response = request.body(body).send().await.map_err(|error| Error::no_server(url.as_str(), error))?;
+    if response.status().is_success() {
+        return Ok(());
+    }
+    let status = response.status();
+    let text = response.text().await.unwrap_or_default();
+    Err(Error::new(
+        ErrorKind::Server,
+        format!("the server did not register `{worker_uri}`: {status} {}", message_of(&text)),
+    ))
+}
+
+/// An agent that runs on workers.
+#[derive(Clone)]
+pub struct RemoteAgent {
+    client: Client,
+    name: Arc<str>,
+}
+
+impl RemoteAgent {
+    /// Asks a question. Nothing is sent until [`Question::send`].
+    pub fn ask(&self, question: impl Into<Content>) -> Question {
+        let question = names::Question {
+            question: question.into(),
+            conversation: None,
+            context: Default::default(),
+            events: false,
+        };
+        Question { agent: self.clone(), key: None, question, invalid: None }
+    }
+
+    /// Returns the run with this [key](Question::key), which may have been started by another process.
+    #[must_use]
+    pub fn run(&self, key: impl Into<String>) -> Run {
+        Run { agent: self.clone(), key: key.into().into(), is_new: false }
+    }
+
+    /// Returns the messages of a conversation, for display.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the server cannot be reached, or if there is no such agent.
+    pub async fn conversation(&self, id: &str) -> Result<Vec<Message>, Error> {
+        let target = RequestTarget::object(conversations_service(&self.name), id, "messages");
+        let response = self.client.ingress.request::<(), Json<Vec<Message>>>(target, ()).call().await;
+        let Json(messages) =
+            response.and_then(ingress::CallResponse::into_body).map_err(|error| self.error(error))?;
+        Ok(messages)
+    }
+
+    fn target(&self, key: &str, handler: &str) -> RequestTarget {
+        RequestTarget::workflow(&*self.name, key, handler)
+    }
+
+    /// Calls a handler of a run that returns nothing.
+    async fn command<I: Serialize>(&self, key: &str, handler: &str, input: I) -> Result<(), Error> {
+        let request = self.client.ingress.request::<Json<I>, ()>(self.target(key, handler), Json(input));
+        let response = request.call().await.and_then(ingress::CallResponse::into_body);
+        response.map_err(|error| self.error(error))
+    }
+
+    fn error(&self, error: ClientError) -> Error {
+        Error::from_ingress(error, &self.client.url, &self.name)
+    }
+}
+
+/// A question to an agent that runs on workers.
+#[must_use = "nothing is sent until `send` is called"]
+pub struct Question {
+    agent: RemoteAgent,
+    key: Option<String>,
+    question: names::Question,
+    invalid: Option<Error>,
+}
+
+impl Question {
+    /// Sets the key of the run, which is unique among the runs of the agent: a question with the key of an earlier run is not asked
+    /// again, and [`send`](Self::send) returns that run. By default, each question has a key of its own.
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+
+    /// Sets the conversation of the question. Its earlier messages are sent to the model, and the messages of the run are added once
+    /// it has an answer. Questions of a conversation are answered one after the other, except for runs that wait for a person.
+    pub fn conversation(mut self, id: impl Into<ConversationId>) -> Self {
+        self.question.conversation = Some(id.into());
+        self
+    }
+
+    /// Passes a value to the tools of the run, which inject it. The worker must [read](crate::Worker::context_json) the type.
+    pub fn context_json<T: Serialize>(mut self, value: &T) -> Self {
+        match serde_json::to_value(value) {
+            Ok(json) => drop(self.question.context.insert(type_key::<T>(), json)),
+            Err(error) => {
+                let message = format!("the context `{}` has no JSON form", type_key::<T>());
+                self.invalid = Some(Error::with_source(ErrorKind::InvalidInput, message, error));
+            }
+        }
+        self
+    }
+
+    /// Stores the events of the run, for [`Run::events`].
+    pub fn events(mut self) -> Self {
+        self.question.events = true;
+        self
+    }
+
+    /// Starts the run and returns as soon as the server has stored the question.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the server cannot be reached or is too old, if no worker has the agent, or if the question is too large.
+    pub async fn send(self) -> Result<Run, Error> {
+        let Self { agent, key, question, invalid } = self;
+        if let Some(error) = invalid {
+            return Err(error);
+        }
+        if !is_service_name(&agent.name) {
+            return Err(Error::new(
+                ErrorKind::UnknownAgent,
+                format!("there is no agent `{}`: not a name", agent.name),
+            ));
+        }
+        let key = key.unwrap_or_else(|| ConversationId::unique().as_str().to_owned());
+        if key.is_empty() {
+            return Err(Error::new(ErrorKind::InvalidInput, "the key of a run must not be empty".into()));
+        }
+        let body = serde_json::to_vec(&question).map_or(usize::MAX, |body| body.len());
+        if body > MAX_QUESTION_BYTES {
+            let message = format!(
+                "the question has {body} bytes, more than the {MAX_QUESTION_BYTES} that the engine takes; \
+                 pass a reference to large content, and let a tool read it"
+            );
+            return Err(Error::new(ErrorKind::TooLarge, message));
+        }
+        let request = agent.client.ingress.request::<_, ()>(agent.target(&key, "run"), Json(question));
+        let sent = request.send().await.map_err(|error| agent.error(error))?;
+        let is_new = sent.send_status() == SendStatus::Accepted;
+        Ok(Run { agent, key: key.into(), is_new })
+    }
+}
+
+/// A run on the workers. Dropping it has no effect on the run.
+#[derive(Clone)]
+pub struct Run {
+    agent: RemoteAgent,
+    key: Arc<str>,
+    is_new: bool,
+}
+
+impl Run {
+    /// Returns the key of the run, by which [any process](RemoteAgent::run) finds it.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Returns `true` if the question started the run, and `false` if there was a run with its key already.
+    #[must_use]
+    pub fn is_new(&self) -> bool {
+        self.is_new
+    }
+
+    /// Waits until the run has ended or a call waits for a decision, for any time. It tolerates that the server cannot be reached for
+    /// a minute, for example while it restarts.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the server cannot be reached, or if there is no such run.
+    pub async fn wait(&self) -> Result<Outcome, Error> {
+        let mut unreachable_since = None;
+        loop {
+            match self.wait_once().await {
+                Err(error) if error.is_transient() => {
+                    let since = *unreachable_since.get_or_insert_with(Instant::now);
+                    if since.elapsed() > PATIENCE {
+                        return Err(error);
+                    }
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                }
+                waited => return waited,
+            }
+        }
+    }
+
+    async fn wait_once(&self) -> Result<Outcome, Error> {
+        if let Some(ended) = self.peek().await? {
+            return Ok(ended);
+        }
+        let target = self.agent.target(&self.key, "wait");
+        let response = self.agent.client.ingress.request::<(), Json<Stop>>(target, ()).call().await;
+        let Json(stop) =
+            response.and_then(ingress::CallResponse::into_body).map_err(|error| self.agent.error(error))?;
+        if let Stop::NeedsApproval(calls) = stop {
+            return Ok(Outcome::NeedsApproval(calls));
+        }
+        let handle = self.handle().await?;
+        let Json(ended) = handle.attach().await.map_err(|error| self.agent.error(error))?.into_body();
+        Ok(outcome(ended))
+    }
+
+    /// Returns the outcome of a run that has ended, or `None` if it goes on.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the server cannot be reached, or if there is no such run.
+    pub async fn peek(&self) -> Result<Option<Outcome>, Error> {
+        let output = self.handle().await?.output().await;
+        match output.map_err(|error| self.error_of_run(error))?.into_body() {
+            Output::Ready(Json(ended)) => Ok(Some(outcome(ended))),
+            Output::NotReady => Ok(None),
+        }
+    }
+
+    async fn handle(&self) -> Result<ingress::InvocationHandle<Http, Json<Ended>>, Error> {
+        let lookup = self.agent.client.ingress.lookup_workflow(&*self.agent.name, &*self.key, None);
+        lookup.await.map_err(|error| self.error_of_run(error))
+    }
+
+    fn error_of_run(&self, error: ClientError) -> Error {
+        Error::from_ingress_of_run(error, &self.agent.client.url, &self.agent.name, &self.key)
+    }
+
+    /// Returns the events of the run, if its question [asked for them](Question::events), from its beginning or from the
+    /// [position](Events::position) of an earlier reader. Any number of readers can read, at any time until the end of the retention;
+    /// the run does not wait for them.
+    #[must_use]
+    pub fn events(&self, from: u32) -> Events {
+        Events { run: self.clone(), position: from, received: VecDeque::new(), has_ended: false }
+    }
+
+    /// Decides about a call that waits. The run goes on at once, on any worker.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such call, if it does not wait, if it was decided about before, or if the new arguments are not a JSON
+    /// object. The run is unchanged then.
+    pub async fn resolve_approval(&self, call_id: &str, approval: Approval) -> Result<(), Error> {
+        self.agent.command(&self.key, "decide", Decision { call: call_id.to_owned(), approval }).await
+    }
+
+    /// Sends a message to a run that waits for a decision: the calls that await approval are denied, and the model reads the message.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the run does not wait.
+    pub async fn say(&self, message: impl Into<Content>) -> Result<(), Error> {
+        self.agent.command(&self.key, "say", message.into()).await
+    }
+
+    /// Cancels the run: calls in flight are cancelled, and finished calls are undone if their tools support it.
+    /// [`wait`](Self::wait) returns when this is done. A request to the model in flight is awaited first.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the server cannot be reached, or if there is no such run.
+    pub async fn cancel(&self) -> Result<(), Error> {
+        let mut attempts = 0;
+        loop {
+            self.peek().await?;
+            let target = self.agent.target(&self.key, "cancel");
+            let response = self.agent.client.ingress.request::<(), ()>(target, ()).call().await;
+            let response = response.and_then(ingress::CallResponse::into_body);
+            match response.map_err(|error| self.agent.error(error)) {
+                // The run was sent just now and waits for its first worker.
+                Err(error) if error.kind() == ErrorKind::NotStarted && attempts < 50 => {
+                    attempts += 1;
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+                cancelled => return cancelled,
+            }
+        }
+    }
+}
+
+/// A reader of the events of a run.
+pub struct Events {
+    run: Run,
+    position: u32,
+    received: VecDeque<RunEvent>,
+    has_ended: bool,
+}
+
+/// The time between two requests of a reader that has read everything.
+const POLL_TIME: Duration = Duration::from_millis(100);
+
+impl Events {
+    /// Returns the next event, for which it asks the server ten times a second, or `None` after [`RunEvent::Ended`].
+    ///
+    /// # Errors
+    ///
+    /// Fails if the server cannot be reached. The reader can continue afterwards, and misses nothing.
+    pub async fn next(&mut self) -> Result<Option<RunEvent>, Error> {
+        loop {
+            if let Some(event) = self.received.pop_front() {
+                self.position += 1;
+                self.has_ended |= matches!(event, RunEvent::Ended);
+                return Ok(Some(event));
+            }
+            if self.has_ended {
+                return Ok(None);
+            }
+            let (agent, key) = (&self.run.agent, &*self.run.key);
+            let target = RequestTarget::object(events_service(&agent.name), key, "read");
+            let response =
+                agent.client.ingress.request::<u32, Json<Page>>(target, self.position).call().await;
+            let page =
+                response.and_then(ingress::CallResponse::into_body).map_err(|error| agent.error(error))?;
+            if page.0.events.is_empty() {
+                tokio::time::sleep(POLL_TIME).await;
+            }
+            self.received.extend(page.0.events);
+        }
+    }
+
+    /// Returns the position after the last event that was read, from which another reader can [continue](Run::events).
+    #[must_use]
+    pub fn position(&self) -> u32 {
+        self.position
+    }
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Events")
+            .field("run", &self.run)
+            .field("position", &self.position)
+            .finish_non_exhaustive()
+    }
+}
+
+fn outcome(ended: Ended) -> Outcome {
+    match ended {
+        Ended::Answer(answer) => Outcome::Answer(answer),
+        Ended::Failed(failure) => Outcome::Failed(failure),
+    }
+}
+
+/// Returns the message of an error of the server.
+pub(crate) fn message_of(body: &str) -> String {
+    let value: Option<serde_json::Value> = serde_json::from_str(body).ok();
+    let message = value.as_ref().and_then(|value| value["message"].as_str());
+    message.unwrap_or(body).chars().take(300).collect()
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Client")
+    }
+}
+
+impl fmt::Debug for RemoteAgent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RemoteAgent").field(&self.name).finish()
+    }
+}
+
+/// Omits the question.
+impl fmt::Debug for Question {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Question").field("agent", &self.agent).field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Run").field("agent", &self.agent).field("key", &self.key).finish_non_exhaustive()
+    }
+}

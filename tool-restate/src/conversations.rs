@@ -1,0 +1,95 @@
+//! The conversations of an agent: one object each, which has the messages.
+//!
+//! A run sends `hold`, which returns the history to it and keeps the object until the run waits for a person or has ended. So
+//! questions are answered one after the other, and none waits for a person.
+
+use std::fmt;
+
+use restate_sdk::context::RequestTarget;
+use restate_sdk::prelude::*;
+use tool_core::Message;
+use tool_core::memory::{Window, repair_history};
+
+use crate::names::{Added, HoldRequest};
+
+/// The number of runs that added messages. Those of run `n` are at the key `n`.
+const RUNS: &str = "runs";
+
+pub(crate) struct Conversations {
+    pub(crate) agent: String,
+    pub(crate) window: Option<Window>,
+}
+
+impl fmt::Debug for Conversations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Conversations")
+    }
+}
+
+#[restate_sdk::object]
+pub(crate) trait ConversationsService {
+    async fn hold(request: Json<HoldRequest>) -> HandlerResult<()>;
+    async fn append(added: Json<Added>) -> HandlerResult<()>;
+    #[shared]
+    async fn messages() -> HandlerResult<Json<Vec<Message>>>;
+}
+
+/// The handlers that only runs call.
+pub(crate) const PRIVATE: [&str; 2] = ["hold", "append"];
+
+impl ConversationsService for Conversations {
+    /// Gives a run the history, and adds its messages if it ends without waiting for a person.
+    async fn hold(&self, ctx: ObjectContext<'_>, Json(request): Json<HoldRequest>) -> HandlerResult<()> {
+        let HoldRequest { run, invocation } = request;
+        let history = load(&ctx).await?;
+        let history = repair_history(&history).into_owned();
+        let history = match &self.window {
+            Some(window) => window.apply(history),
+            None => history,
+        };
+        ctx.invocation_handle(invocation).signal("history").resolve(Json(history));
+        let target = RequestTarget::workflow(&*self.agent, run, "first_stop");
+        let added = ctx.request::<(), Json<Option<Added>>>(target, ()).call().await?;
+        if let Json(Some(added)) = added {
+            append(&ctx, added).await?;
+        }
+        Ok(())
+    }
+
+    /// Adds the messages of a run that had waited for a person.
+    async fn append(&self, ctx: ObjectContext<'_>, Json(added): Json<Added>) -> HandlerResult<()> {
+        append(&ctx, added).await?;
+        Ok(())
+    }
+
+    /// Returns all messages.
+    async fn messages(&self, ctx: SharedObjectContext<'_>) -> HandlerResult<Json<Vec<Message>>> {
+        let runs = ctx.get::<u32>(RUNS).await?.unwrap_or_default();
+        let mut messages = Vec::new();
+        for run in 0..runs {
+            let Json(added) = ctx.get::<Json<Added>>(&run.to_string()).await?.unwrap_or(Json(EMPTY));
+            messages.extend(added.messages);
+        }
+        Ok(Json(messages))
+    }
+}
+
+const EMPTY: Added = Added { messages: Vec::new() };
+
+async fn load(ctx: &ObjectContext<'_>) -> Result<Vec<Message>, TerminalError> {
+    let runs = ctx.get::<u32>(RUNS).await?.unwrap_or_default();
+    let mut messages = Vec::new();
+    for run in 0..runs {
+        let key = run.to_string();
+        let Json(added) = ctx.get::<Json<Added>>(&key).await?.unwrap_or(Json(EMPTY));
+        messages.extend(added.messages);
+    }
+    Ok(messages)
+}
+
+async fn append(ctx: &ObjectContext<'_>, added: Added) -> Result<(), TerminalError> {
+    let runs = ctx.get::<u32>(RUNS).await?.unwrap_or_default();
+    ctx.set(&runs.to_string(), Json(added));
+    ctx.set(RUNS, runs + 1);
+    Ok(())
+}

@@ -1,0 +1,149 @@
+//! The errors of the client.
+
+use std::fmt;
+
+use restate_sdk::ingress::ClientError;
+
+use crate::client::message_of;
+
+/// The error of a request to the server.
+#[derive(Debug)]
+pub struct Error {
+    kind: ErrorKind,
+    message: String,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+/// The kind of an [`Error`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The URL, the key or a value of the context is invalid.
+    InvalidInput,
+    /// No server could be reached.
+    Connect,
+    /// The server is older than 1.7.
+    ServerTooOld,
+    /// No registered worker has the agent.
+    UnknownAgent,
+    /// The agent has no run with this key, or it ended longer ago than it is kept.
+    UnknownRun,
+    /// The run was sent and has not begun yet.
+    NotStarted,
+    /// The call does not wait for a decision, or the run does not wait for a message.
+    NotWaiting,
+    /// The call was decided about before.
+    AlreadyDecided,
+    /// The question is larger than the engine takes.
+    TooLarge,
+    /// The server failed, or sent something unexpected.
+    Server,
+}
+
+impl Error {
+    pub(crate) fn new(kind: ErrorKind, message: String) -> Self {
+        Self { kind, message, source: None }
+    }
+
+    pub(crate) fn with_source(
+        kind: ErrorKind,
+        message: impl Into<String>,
+        source: impl std::error::Error + Send + Sync + 'static,
+    ) -> Self {
+        Self { kind, message: message.into(), source: Some(Box::new(source)) }
+    }
+
+    pub(crate) fn invalid_url(url: &str) -> Self {
+        let url = tool_http::client::redact_urls(url);
+        Self::new(
+            ErrorKind::InvalidInput,
+            format!("invalid URL of a Restate server: `{url}`; write `http://localhost:8080`"),
+        )
+    }
+
+    pub(crate) fn no_server(url: &str, source: impl std::error::Error + Send + Sync + 'static) -> Self {
+        let url = tool_http::client::redact_urls(url);
+        let message = format!(
+            "no Restate server can be reached at {url}; start one with `npx @restatedev/restate-server`"
+        );
+        Self::with_source(ErrorKind::Connect, message, source)
+    }
+
+    /// Returns the kind of the error.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// Returns `true` if the server may be there in a moment.
+    pub(crate) fn is_transient(&self) -> bool {
+        self.kind == ErrorKind::Connect
+    }
+
+    pub(crate) fn from_ingress(error: ClientError, url: &str, agent: &str) -> Self {
+        match error {
+            ClientError::Transport { source } => {
+                let error = Self::new(ErrorKind::Connect, String::new());
+                let message = Self::no_server(url, fmt::Error).message;
+                Self { message, source: Some(source), ..error }
+            }
+            ClientError::Status { status, response } => {
+                let body = String::from_utf8_lossy(response.body()).into_owned();
+                Self::from_status(status.as_u16(), &message_of(&body), agent)
+            }
+            // Not as the source, whose `Debug` contains the response.
+            other => {
+                let message = format!("the Restate server sent an unexpected response: {other}");
+                Self::new(ErrorKind::Server, message)
+            }
+        }
+    }
+
+    pub(crate) fn from_ingress_of_run(error: ClientError, url: &str, agent: &str, key: &str) -> Self {
+        let error = Self::from_ingress(error, url, agent);
+        match error.kind {
+            ErrorKind::NotWaiting => Self {
+                kind: ErrorKind::UnknownRun,
+                message: format!("the agent `{agent}` has no run `{key}`"),
+                ..error
+            },
+            _ => error,
+        }
+    }
+
+    fn from_status(status: u16, message: &str, agent: &str) -> Self {
+        let (kind, message) = match status {
+            // The routes of older servers have no `/restate` prefix.
+            404 if message.contains("service 'restate'") => (
+                ErrorKind::ServerTooOld,
+                format!("the Restate server is too old: it must be 1.7 or newer ({message})"),
+            ),
+            404 if message.contains("service") && message.contains("not found") => (
+                ErrorKind::UnknownAgent,
+                format!(
+                    "no registered worker has the agent `{agent}`; start one, and register its URI with the server ({message})"
+                ),
+            ),
+            404 => (ErrorKind::NotWaiting, message.to_owned()),
+            409 => (ErrorKind::AlreadyDecided, message.to_owned()),
+            400 => (ErrorKind::InvalidInput, message.to_owned()),
+            413 => (ErrorKind::TooLarge, message.to_owned()),
+            425 => (ErrorKind::NotStarted, message.to_owned()),
+            502..=504 => (ErrorKind::Connect, format!("the Restate server is not ready: {status} {message}")),
+            _ => (ErrorKind::Server, format!("the Restate server failed: {status} {message}")),
+        };
+        Self::new(kind, message)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_deref().map(|source| source as _)
+    }
+}

@@ -1,0 +1,52 @@
+//! The size of what the engine stores. A larger value would be refused by the server, and its step tried again without end.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+use tool_core::tool::{ToolError, ToolExecution};
+
+/// The largest value by default. The server takes 32 MiB with what belongs to it.
+pub(crate) const MAX_BYTES: usize = 30 * 1024 * 1024;
+
+/// Returns an error that names the value if its JSON is larger than the limit.
+pub(crate) fn check<T: Serialize>(what: &str, value: &T, max_bytes: usize) -> Result<(), String> {
+    let mut bytes = Counter(0);
+    match serde_json::to_writer(&mut bytes, value) {
+        Ok(()) if bytes.0 <= max_bytes => Ok(()),
+        Ok(()) => {
+            Err(format!("{what} has {} bytes, more than the {max_bytes} that the engine takes", bytes.0))
+        }
+        Err(error) => Err(format!("{what} has no JSON form: {error}")),
+    }
+}
+
+/// Replaces an output that is too large by an error that the model reads.
+pub(crate) fn limited(execution: ToolExecution, max_bytes: usize) -> ToolExecution {
+    match check("the output of the tool", &execution, max_bytes) {
+        Ok(()) => execution,
+        Err(reason) => {
+            let error = ToolError::fatal(format!(
+                "{reason}; limit it with `max_output_chars`, or return a reference"
+            ));
+            let timing = (execution.started_at(), execution.duration());
+            let replaced = ToolExecution::new(execution.call().clone(), Err(error));
+            match timing {
+                (Some(started), duration) => replaced.with_timing(started, duration),
+                (None, _) => replaced,
+            }
+        }
+    }
+}
+
+struct Counter(usize);
+
+impl Write for Counter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,153 @@
+//! The names of the services, and what their handlers receive and return. Workers of different versions exchange these values, so
+//! members are only added, with a default.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tool_core::content::Content;
+use tool_core::model::ConversationId;
+use tool_core::run::{Answer, StopReason};
+use tool_core::tool::{CallRequest, ToolExecution};
+use tool_core::{Approval, Message, ToolCall};
+
+use crate::events::EventTarget;
+
+/// Returns the name of the service that executes the calls of an agent, or of workers that have only tools.
+pub(crate) fn calls_service(name: &str) -> String {
+    format!("{name}.calls")
+}
+
+/// Returns the name of the objects that have the conversations of an agent.
+pub(crate) fn conversations_service(agent: &str) -> String {
+    format!("{agent}.conversations")
+}
+
+/// Returns `true` if the server accepts the name of a service.
+pub(crate) fn is_service_name(name: &str) -> bool {
+    name.starts_with(|first: char| first.is_ascii_alphabetic())
+        && name.chars().all(|one| one.is_ascii_alphanumeric() || matches!(one, '.' | '_' | '-'))
+}
+
+/// The values that travel with a question, by the names of their types.
+pub(crate) type JsonContext = BTreeMap<String, Value>;
+
+/// The question of a run.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Question {
+    pub(crate) question: Content,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) conversation: Option<ConversationId>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) context: JsonContext,
+    /// The run publishes its events.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) events: bool,
+}
+
+/// A call, for the worker that executes it.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct CallInput {
+    pub(crate) request: CallRequest,
+    /// The hash of the definition that the model was offered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) definition: Option<String>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) at_most_once: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) events: Option<EventTarget>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) context: JsonContext,
+}
+
+/// The calls of a run that wait for a person.
+#[derive(Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Waiting {
+    pub(crate) turn: u32,
+    pub(crate) calls: Vec<String>,
+    /// The number of times that the run began to wait.
+    pub(crate) round: u32,
+}
+
+/// Why waiting for a run returned.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Stop {
+    NeedsApproval(Vec<ToolCall>),
+    Ended,
+}
+
+/// A decision about a call that waits.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Decision {
+    pub(crate) call: String,
+    pub(crate) approval: Approval,
+}
+
+/// A decision on its way to the run.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Decided<T> {
+    pub(crate) value: T,
+    /// Microseconds since 1970.
+    pub(crate) at: u64,
+}
+
+/// The end of a run.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Ended {
+    Answer(Answer),
+    Failed(RunFailure),
+}
+
+/// A run that asks for its conversation.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct HoldRequest {
+    pub(crate) run: String,
+    pub(crate) invocation: String,
+}
+
+/// The messages that a run adds to its conversation.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Added {
+    pub(crate) messages: Vec<Message>,
+}
+
+/// A run that ended without an answer.
+///
+/// `Display` is for the operator of the program and can contain text of the model or of a tool.
+#[derive(Clone, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct RunFailure {
+    /// The reason, if a rule of the run ended it. Otherwise, the model or the tools of the worker failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<StopReason>,
+    /// A description.
+    pub message: String,
+    /// The records of the calls.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tool_executions: Vec<ToolExecution>,
+    /// The records of the calls that undid others, in order of execution.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub undo_executions: Vec<ToolExecution>,
+}
+
+impl fmt::Display for RunFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+/// Omits the text, which can be of the model or of a tool.
+impl fmt::Debug for RunFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunFailure")
+            .field("reason", &self.reason)
+            .field("tool_executions", &self.tool_executions)
+            .field("undo_executions", &self.undo_executions)
+            .finish_non_exhaustive()
+    }
+}
+
+impl std::error::Error for RunFailure {}

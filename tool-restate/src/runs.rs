@@ -1,0 +1,202 @@
+//! The workflow of an agent: one invocation per run, and the handlers that observe and direct it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use restate_sdk::prelude::*;
+use tool_core::content::Content;
+use tool_core::{Approval, ToolCall};
+
+use crate::calls::Executor;
+use crate::clock::now;
+use crate::drive::Drive;
+use crate::names::{Added, Decided, Decision, Ended, Question, Stop, Waiting};
+use crate::turn::Model;
+
+/// The state of a run that its handlers share: the id of its invocation, and the calls that wait for a person.
+pub(crate) const INVOCATION: &str = "invocation";
+pub(crate) const WAITING: &str = "waiting";
+
+/// Resolved when the run first waits for a person, or with the messages that it adds to its conversation.
+pub(crate) const FIRST_STOP: &str = "first-stop";
+
+/// Resolved when the run is cancelled.
+const CANCELLED: &str = "cancelled";
+
+/// Returns the name of the promise that is resolved when the run waits or ends for the time with this number.
+pub(crate) fn stop(round: u32) -> String {
+    format!("stop-{round}")
+}
+
+/// Returns the name of the signal of a decision about a call.
+pub(crate) fn decision_signal(call_id: &str) -> String {
+    format!("decision-{call_id}")
+}
+
+/// Returns the name of the signal of a message to a run that waits in this turn.
+pub(crate) fn message_signal(turn: u32) -> String {
+    format!("message-{turn}")
+}
+
+pub(crate) struct Runs {
+    pub(crate) name: String,
+    pub(crate) model: Model,
+    pub(crate) executor: Executor,
+    /// The workers that execute the calls of certain tools, by the tools' names.
+    pub(crate) routes: BTreeMap<String, String>,
+    pub(crate) has_local_calls: bool,
+    pub(crate) model_attempts: u32,
+    /// The time for which events are kept after the end of the run.
+    pub(crate) retention: Duration,
+}
+
+impl fmt::Debug for Runs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runs").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+#[restate_sdk::workflow]
+pub(crate) trait RunsService {
+    async fn run(question: Json<Question>) -> HandlerResult<Json<Ended>>;
+    #[shared]
+    async fn wait() -> HandlerResult<Json<Stop>>;
+    #[shared]
+    async fn decide(decision: Json<Decision>) -> HandlerResult<()>;
+    #[shared]
+    async fn say(message: Json<Content>) -> HandlerResult<()>;
+    #[shared]
+    async fn cancel() -> HandlerResult<()>;
+    #[shared]
+    async fn first_stop() -> HandlerResult<Json<Option<Added>>>;
+}
+
+impl RunsService for Runs {
+    /// Runs the agent.
+    async fn run(
+        &self,
+        ctx: WorkflowContext<'_>,
+        Json(question): Json<Question>,
+    ) -> HandlerResult<Json<Ended>> {
+        Ok(Json(Drive::run(self, &ctx, question).await?))
+    }
+
+    /// Waits until the run needs a decision or has ended.
+    async fn wait(&self, ctx: SharedWorkflowContext<'_>) -> HandlerResult<Json<Stop>> {
+        let Json(waiting) = ctx.get::<Json<Waiting>>(WAITING).await?.unwrap_or(Json(Waiting::default()));
+        let undecided = undecided(&ctx, &waiting).await?;
+        if !undecided.is_empty() {
+            return Ok(Json(Stop::NeedsApproval(undecided)));
+        }
+        Ok(ctx.promise::<Json<Stop>>(&stop(waiting.round)).await?)
+    }
+
+    /// Records a decision about a call that waits.
+    async fn decide(
+        &self,
+        ctx: SharedWorkflowContext<'_>,
+        Json(decision): Json<Decision>,
+    ) -> HandlerResult<()> {
+        let Decision { call, approval } = decision;
+        let signal = decision_signal(&call);
+        if ctx.peek_promise::<String>(&signal).await?.is_some() {
+            return Err(already_decided(&call).into());
+        }
+        let Json(waiting) = ctx.get::<Json<Waiting>>(WAITING).await?.unwrap_or(Json(Waiting::default()));
+        if !waiting.calls.contains(&call) {
+            let message = format!("the run `{}` has no call `{call}` that awaits approval", ctx.key());
+            return Err(TerminalError::new_with_code(404, message).into());
+        }
+        check(&approval)?;
+        if !claim(&ctx, &signal).await? {
+            return Err(already_decided(&call).into());
+        }
+        resolve(&ctx, signal, approval).await
+    }
+
+    /// Sends a message to a run that waits: the calls that await approval are denied, and the model reads the message.
+    async fn say(&self, ctx: SharedWorkflowContext<'_>, Json(message): Json<Content>) -> HandlerResult<()> {
+        let Json(waiting) = ctx.get::<Json<Waiting>>(WAITING).await?.unwrap_or(Json(Waiting::default()));
+        let signal = message_signal(waiting.turn);
+        if waiting.calls.is_empty() || !claim(&ctx, &signal).await? {
+            let message = format!("the run `{}` does not wait for anybody; ask a new question", ctx.key());
+            return Err(TerminalError::new_with_code(404, message).into());
+        }
+        resolve(&ctx, signal, message).await
+    }
+
+    /// Cancels the run.
+    async fn cancel(&self, ctx: SharedWorkflowContext<'_>) -> HandlerResult<()> {
+        let Some(invocation) = ctx.get::<String>(INVOCATION).await? else {
+            let message = format!("the run `{}` has not begun yet", ctx.key());
+            return Err(TerminalError::new_with_code(425, message).into());
+        };
+        ctx.resolve_promise(CANCELLED, true);
+        ctx.invocation_handle(invocation).cancel();
+        Ok(())
+    }
+
+    /// Waits until the run first waits for a person or has ended.
+    async fn first_stop(&self, ctx: SharedWorkflowContext<'_>) -> HandlerResult<Json<Option<Added>>> {
+        Ok(ctx.promise::<Json<Option<Added>>>(FIRST_STOP).await?)
+    }
+}
+
+/// Returns the calls of a run that wait for a decision which nobody has sent.
+async fn undecided(
+    ctx: &SharedWorkflowContext<'_>,
+    waiting: &Waiting,
+) -> Result<Vec<ToolCall>, TerminalError> {
+    let mut undecided = Vec::new();
+    let Some(last) = waiting.round.checked_sub(1) else { return Ok(undecided) };
+    let has_message = ctx.peek_promise::<String>(&message_signal(waiting.turn)).await?.is_some();
+    if has_message || ctx.peek_promise::<bool>(CANCELLED).await?.is_some() {
+        return Ok(undecided);
+    }
+    if let Some(Json(Stop::NeedsApproval(calls))) = ctx.peek_promise::<Json<Stop>>(&stop(last)).await? {
+        for call in calls.into_iter().filter(|call| waiting.calls.contains(&call.id)) {
+            if ctx.peek_promise::<String>(&decision_signal(&call.id)).await?.is_none() {
+                undecided.push(call);
+            }
+        }
+    }
+    Ok(undecided)
+}
+
+/// Claims the right to resolve a signal, which only one caller gets.
+async fn claim(ctx: &SharedWorkflowContext<'_>, signal: &str) -> Result<bool, TerminalError> {
+    let own = ctx.invocation_id().to_owned();
+    ctx.resolve_promise(signal, own.clone());
+    let winner = ctx.promise::<String>(signal).await?;
+    Ok(winner == own)
+}
+
+async fn resolve<T: serde::Serialize + Send + 'static>(
+    ctx: &SharedWorkflowContext<'_>,
+    signal: String,
+    value: T,
+) -> HandlerResult<()> {
+    let at = ctx.run(|| async { Ok(now()) }).name("time").await?;
+    let invocation = ctx.get::<String>(INVOCATION).await?.unwrap_or_default();
+    ctx.invocation_handle(invocation).signal(signal).resolve(Json(Decided { value, at }));
+    Ok(())
+}
+
+fn already_decided(call: &str) -> TerminalError {
+    TerminalError::new_with_code(409, format!("the call `{call}` has a decision already"))
+}
+
+fn check(approval: &Approval) -> Result<(), TerminalError> {
+    let is_object =
+        |text: &str| serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(text).is_ok();
+    match approval {
+        Approval::ApproveWith(arguments) if !is_object(arguments) => {
+            Err(TerminalError::new_with_code(400, "the new arguments are not a JSON object"))
+        }
+        Approval::Defer => {
+            Err(TerminalError::new_with_code(400, "a decision cannot be deferred; the call waits as it is"))
+        }
+        _ => Ok(()),
+    }
+}

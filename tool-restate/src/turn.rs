@@ -1,0 +1,260 @@
+//! One turn of the model, as it is recorded: whatever depends on more than the run is decided here, once.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use tool_core::Agent;
+use tool_core::model::{ChatModel, ChatRequest, ChatResponse, Delta, ModelError, ToolDefinition, ToolPolicy};
+use tool_core::run::{Run, RunErrorKind, Step};
+
+use crate::clock::now;
+use crate::context::ContextTypes;
+use crate::events::{EventTarget, Publisher, Publishing, RunEvent};
+use crate::limit;
+use crate::names::{JsonContext, Question};
+use crate::worker::ChangedTools;
+
+/// The beginning of a run.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Started {
+    pub(crate) run: Run,
+    /// The agent's tools, by name, with the hashes of their definitions.
+    pub(crate) tools: BTreeMap<String, String>,
+    pub(crate) at: u64,
+}
+
+/// The outcome of one turn.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct TurnRecord {
+    pub(crate) outcome: TurnOutcome,
+    pub(crate) started: u64,
+    pub(crate) finished: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum TurnOutcome {
+    Response {
+        response: Box<ChatResponse>,
+        /// The tools that the response calls.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        tools: Vec<CalledTool>,
+        /// The ids of the calls that need approval.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        approvals: Vec<String>,
+    },
+    /// The run had no time left.
+    TimedOut,
+    /// No request can be sent.
+    Refused(String),
+}
+
+/// The part of a tool that the rules of a run need.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct CalledTool {
+    pub(crate) name: String,
+    pub(crate) hash: String,
+    pub(crate) policy: ToolPolicy,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) undo: Option<(String, ToolPolicy)>,
+}
+
+impl CalledTool {
+    /// Returns the definitions that the rules of a run need: without parameters, but bound to the hash of the tool's own.
+    pub(crate) fn definitions(&self) -> impl Iterator<Item = ToolDefinition> {
+        let definition =
+            ToolDefinition::new(&*self.name).with_description(&*self.hash).with_policy(self.policy);
+        let definition = match &self.undo {
+            Some((undo, _)) => definition.with_undo(&**undo),
+            None => definition,
+        };
+        let undo = self.undo.as_ref().map(|(name, policy)| ToolDefinition::new(&**name).with_policy(*policy));
+        [definition].into_iter().chain(undo)
+    }
+}
+
+/// An agent on this worker.
+#[derive(Clone)]
+pub(crate) struct Model {
+    pub(crate) agent: Agent,
+    pub(crate) types: Arc<ContextTypes>,
+    pub(crate) changed_tools: ChangedTools,
+    pub(crate) max_bytes: usize,
+    pub(crate) publisher: Option<Publisher>,
+}
+
+impl Model {
+    fn hashes(&self) -> BTreeMap<String, String> {
+        let definitions = self.agent.tools().definitions().iter();
+        definitions.map(|one| (one.name().to_owned(), one.hash())).collect()
+    }
+
+    /// Creates the run.
+    pub(crate) fn start(
+        &self,
+        question: Question,
+        history: Vec<tool_core::Message>,
+    ) -> Result<Started, String> {
+        let Question { question, conversation, context, .. } = question;
+        let mut ask = self.agent.ask(question).history(history);
+        if let Some(conversation) = conversation {
+            ask = ask.conversation(conversation);
+        }
+        let run = self.types.apply_to_ask(ask, &context)?.start().into_run();
+        let started = Started { run, tools: self.hashes(), at: now() };
+        limit::check("the run with its history", &started, self.max_bytes)?;
+        Ok(started)
+    }
+
+    /// Takes the next turn of a copy of the run. Fails if the model does.
+    pub(crate) async fn take_turn(
+        &self,
+        run: Run,
+        started_with: &BTreeMap<String, String>,
+        context: &JsonContext,
+        events: Option<&EventTarget>,
+    ) -> Result<TurnRecord, ModelError> {
+        let started = now();
+        let turn = run.turns() + 1;
+        let publisher = self.publisher.as_ref().zip(events);
+        let publishing =
+            publisher.map(|(publisher, target)| publisher.begin(target, format!("turn-{turn}"), Some(turn)));
+        let asked = self.ask_model(run, started_with, context, publishing.as_ref()).await;
+        if let Some(publishing) = publishing {
+            publishing.finish().await;
+        }
+        let outcome = match asked {
+            Ok(outcome) => match limit::check("the reply of the model", &outcome, self.max_bytes) {
+                Ok(()) => outcome,
+                Err(reason) => TurnOutcome::Refused(reason),
+            },
+            Err(RunErrorKind::Model(error)) => return Err(error),
+            Err(kind) => TurnOutcome::Refused(describe(&kind)),
+        };
+        Ok(TurnRecord { outcome, started, finished: now() })
+    }
+
+    async fn ask_model(
+        &self,
+        run: Run,
+        started_with: &BTreeMap<String, String>,
+        context: &JsonContext,
+        publishing: Option<&Publishing>,
+    ) -> Result<TurnOutcome, RunErrorKind> {
+        let present = self.hashes();
+        let mut ask = self.agent.resume(run);
+        if present != *started_with {
+            if self.changed_tools == ChangedTools::Fail {
+                return Ok(TurnOutcome::Refused(difference(started_with, &present)));
+            }
+            let is_same = |tool: &ToolDefinition| started_with.get(tool.name()) == present.get(tool.name());
+            ask = ask.only_tools(self.agent.tools().clone().filter(is_same));
+        }
+        let ask = match self.types.apply_to_ask(ask, context) {
+            Ok(ask) => ask,
+            Err(reason) => return Ok(TurnOutcome::Refused(reason)),
+        };
+        let mut driver = ask.start();
+        let (time_left, turn) = (driver.run().time_left(), driver.run().turns() + 1);
+        let response = match driver.next().await {
+            Ok(Step::CallModel(request)) => {
+                let response = chat(self.agent.model(), &request, turn, publishing);
+                match time_left {
+                    Some(left) => match tokio::time::timeout(left, response).await {
+                        Ok(response) => response,
+                        Err(_) => return Ok(TurnOutcome::TimedOut),
+                    },
+                    None => response.await,
+                }
+                .map_err(RunErrorKind::Model)?
+            }
+            Ok(_) => return Ok(TurnOutcome::Refused("the run expects no turn of the model".into())),
+            Err(error) => return Ok(TurnOutcome::Refused(error.to_string())),
+        };
+        // Recorded in the copy of the run, which shows what the agent decides about the calls.
+        if let Err(error) = driver.record_response(response.clone()).await {
+            return Ok(TurnOutcome::Refused(error.to_string()));
+        }
+        let approvals = driver.run().awaiting_approval().map(|call| call.id.clone()).collect();
+        let mut names: Vec<_> = driver.run().current_calls().map(|(call, _)| call.name.clone()).collect();
+        names.sort_unstable();
+        names.dedup();
+        let tools = names.iter().filter_map(|name| self.called_tool(driver.tools(), name)).collect();
+        Ok(TurnOutcome::Response { response: Box::new(response), tools, approvals })
+    }
+
+    fn called_tool(&self, offered: &tool_core::ToolSet, name: &str) -> Option<CalledTool> {
+        let definition = offered.get(name)?.definition();
+        let undo = definition.undo().and_then(|undo| {
+            let tool = self.agent.undo_tools().get(undo).or_else(|| offered.get(undo))?;
+            Some((undo.to_owned(), tool.definition().policy()))
+        });
+        let (name, hash, policy) = (name.to_owned(), definition.hash(), definition.policy());
+        Some(CalledTool { name, hash, policy, undo })
+    }
+}
+
+/// Sends the request. The reply is streamed if somebody may read it.
+async fn chat(
+    model: &dyn ChatModel,
+    request: &ChatRequest<'_>,
+    turn: u32,
+    publishing: Option<&Publishing>,
+) -> Result<ChatResponse, ModelError> {
+    let Some(publishing) = publishing else { return model.chat(request).await };
+    let mut deltas = model.stream(request);
+    while let Some(delta) = deltas.next().await {
+        match delta? {
+            Delta::Text(text) => publishing.emit(RunEvent::Text { turn, text }),
+            Delta::Reasoning(text) => publishing.emit(RunEvent::Reasoning { turn, text }),
+            Delta::Done(response) => return Ok(response),
+            _ => {}
+        }
+    }
+    Err(ModelError::new("the stream ended before the response was complete"))
+}
+
+fn describe(kind: &RunErrorKind) -> String {
+    match kind {
+        RunErrorKind::Stopped(reason) => reason.to_string(),
+        other => format!("{other:?}"),
+    }
+}
+
+/// Describes how the tools of a worker differ from those that a run started with.
+fn difference(before: &BTreeMap<String, String>, present: &BTreeMap<String, String>) -> String {
+    let list =
+        |names: Vec<&String>| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let missing: Vec<_> = before.keys().filter(|name| !present.contains_key(*name)).collect();
+    let new: Vec<_> = present.keys().filter(|name| !before.contains_key(*name)).collect();
+    let is_changed = |(name, hash): &(&String, &String)| present.get(*name).is_some_and(|now| now != *hash);
+    let changed: Vec<_> = before.iter().filter(is_changed).map(|(name, _)| name).collect();
+    let parts = [("missing", missing), ("new", new), ("changed", changed)];
+    let parts = parts.into_iter().filter(|(_, names)| !names.is_empty());
+    let parts: Vec<_> = parts.map(|(what, names)| format!("{what}: {}", list(names))).collect();
+    format!(
+        "the worker has other tools than the run started with ({}); deploy it under another URI, \
+         or set `.changed_tools(ChangedTools::Continue)`",
+        parts.join("; ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_names_each_tool() {
+        let tools = |list: &[(&str, &str)]| {
+            list.iter()
+                .map(|(name, hash)| ((*name).to_owned(), (*hash).to_owned()))
+                .collect::<BTreeMap<_, _>>()
+        };
+        let text = difference(
+            &tools(&[("a", "1"), ("b", "1"), ("c", "1")]),
+            &tools(&[("b", "2"), ("c", "1"), ("d", "1")]),
+        );
+        assert!(text.contains("(missing: `a`; new: `d`; changed: `b`)"), "{text}");
+    }
+}

@@ -1,0 +1,408 @@
+//! A worker: a process that executes runs and calls for the engine.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use restate_sdk::prelude::*;
+use restate_sdk::service::macro_support::{ServiceBoxFuture, service_definition};
+use restate_sdk::service::{Discoverable, Service};
+use serde::de::DeserializeOwned;
+use tokio::net::{TcpListener, TcpSocket, ToSocketAddrs};
+use tool_core::memory::Window;
+use tool_core::toolset::IntoToolSet;
+use tool_core::{Agent, ToolContext, ToolSet};
+
+use crate::calls::{Calls, CallsService as _, Executor};
+use crate::client::Client;
+use crate::context::ContextTypes;
+use crate::conversations::{self, Conversations, ConversationsService as _};
+use crate::events::{self, Events, EventsService as _, Publisher, events_service};
+use crate::limit::MAX_BYTES;
+use crate::names::{calls_service, conversations_service, is_service_name};
+use crate::runs::{Runs, RunsService as _};
+use crate::turn::Model;
+
+/// The treatment of a run that started with other tools than the worker's agent has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ChangedTools {
+    /// The run fails before its next turn, with the difference.
+    #[default]
+    Fail,
+    /// The model is offered those tools that are the same as at the start of the run.
+    Continue,
+}
+
+/// A worker, which executes runs of agents and their calls for a Restate server.
+///
+/// ```no_run
+/// use tool_core::testing::ScriptedModel;
+/// use tool_core::{Agent, tool, tools};
+/// use tool_restate::Worker;
+///
+/// #[tool("Finds an order")]
+/// fn find_order(id: u32) -> String {
+///     format!("order {id}: 2 books")
+/// }
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let clerk = Agent::builder(ScriptedModel::new()).name("clerk").tools(tools![find_order]).build()?;
+/// let until = async { tokio::signal::ctrl_c().await.unwrap_or_default() };
+/// Worker::new().agent(clerk).serve("0.0.0.0:9080", until).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a worker does nothing until it serves"]
+pub struct Worker {
+    agents: Vec<Agent>,
+    tools: Vec<(String, ToolSet, ToolContext)>,
+    routes: BTreeMap<String, String>,
+    types: ContextTypes,
+    window: Option<Window>,
+    has_local_calls: bool,
+    changed_tools: ChangedTools,
+    model_attempts: u32,
+    longest_call: Duration,
+    retention: Option<Duration>,
+    max_value_bytes: usize,
+    ingress_url: Option<String>,
+}
+
+/// The error of a worker that cannot serve.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WorkerError {
+    /// The worker has neither agents nor tools.
+    #[error("the worker has nothing to execute; add an agent with `.agent(agent)`")]
+    Empty,
+    /// An agent has no name, or one that the engine does not accept.
+    #[error("{0}")]
+    Name(String),
+    /// An agent has a part that a durable run replaces.
+    #[error("{0}")]
+    Unsupported(String),
+    /// The URL for events is invalid.
+    #[error("{0}")]
+    Url(String),
+    /// The address cannot be listened on.
+    #[error("the worker cannot listen")]
+    Listen(#[source] std::io::Error),
+}
+
+impl Default for Worker {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Worker {
+    /// Creates a worker without agents.
+    pub fn new() -> Self {
+        Self {
+            agents: Vec::new(),
+            tools: Vec::new(),
+            routes: BTreeMap::new(),
+            types: ContextTypes::default(),
+            window: None,
+            has_local_calls: false,
+            changed_tools: ChangedTools::default(),
+            model_attempts: 1,
+            longest_call: Duration::from_secs(24 * 60 * 60),
+            retention: None,
+            max_value_bytes: MAX_BYTES,
+            ingress_url: None,
+        }
+    }
+
+    /// Creates a worker that only executes calls, of tools that other workers [route](Self::tools_at) to this name.
+    ///
+    /// The tools take their context from [`tools_context`](Self::tools_context). Settings of the agents, such as their timeout of
+    /// calls, do not apply to them.
+    pub fn tools_only(name: impl Into<String>, tools: impl IntoToolSet) -> Self {
+        let mut worker = Self::new();
+        worker.tools.push((name.into(), tools.into_tool_set(), ToolContext::new()));
+        worker
+    }
+
+    /// Sets the values that the tools of [`tools_only`](Self::tools_only) inject.
+    pub fn tools_context(mut self, context: ToolContext) -> Self {
+        self.tools.iter_mut().for_each(|(_, _, values)| *values = context.clone());
+        self
+    }
+
+    /// Adds an agent. Clients ask it by its [name](tool_core::agent::AgentBuilder::name).
+    pub fn agent(mut self, agent: Agent) -> Self {
+        self.agents.push(agent);
+        self
+    }
+
+    /// Executes the calls of these tools on the workers of [`tools_only`](Self::tools_only) with this name. The agents have the same
+    /// tools, because their definitions are offered to the model.
+    pub fn tools_at<N: Into<String>>(
+        mut self,
+        name: impl Into<String>,
+        tools: impl IntoIterator<Item = N>,
+    ) -> Self {
+        let name = name.into();
+        self.routes.extend(tools.into_iter().map(|tool| (tool.into(), name.clone())));
+        self
+    }
+
+    /// Executes the calls of the agents in the process of their run, all that are ready in one recorded step. A turn takes less than
+    /// half of the time, but a call is not visible by itself, a cancelled run waits for it, and if the process dies, all calls of
+    /// the step are executed again under their keys, except those of `at_most_once` tools.
+    pub fn local_calls(mut self) -> Self {
+        self.has_local_calls = true;
+        self
+    }
+
+    /// Reads values of this type that [travel with a question](crate::Question::context_json), for the tools to inject.
+    ///
+    /// They are found by the name of the type without its path.
+    pub fn context_json<T: DeserializeOwned + Send + Sync + 'static>(mut self) -> Self {
+        self.types.add::<T>();
+        self
+    }
+
+    /// Limits the part of a conversation that is sent to the model.
+    pub fn window(mut self, window: Window) -> Self {
+        self.window = Some(window);
+        self
+    }
+
+    /// Sets what happens to runs that started with other tools; [`ChangedTools::Fail`] by default.
+    pub fn changed_tools(mut self, changed_tools: ChangedTools) -> Self {
+        self.changed_tools = changed_tools;
+        self
+    }
+
+    /// Sets the number of times that a request to the model is sent before the run fails, with growing delays; 1 by default, because
+    /// providers repeat failed requests themselves, and the numbers would multiply.
+    pub fn model_attempts(mut self, attempts: u32) -> Self {
+        self.model_attempts = attempts.max(1);
+        self
+    }
+
+    /// Sets the longest time that a call can take, after which the engine takes its worker for dead and executes it again; a day
+    /// by default. It must be longer than the timeouts of the tools.
+    pub fn longest_call(mut self, time: Duration) -> Self {
+        self.longest_call = time;
+        self
+    }
+
+    /// Sets the time for which the engine keeps a run after its end, with its answer; a day by default.
+    pub fn retention(mut self, time: Duration) -> Self {
+        self.retention = Some(time);
+        self
+    }
+
+    /// Publishes deltas and progress while a step runs, for questions that [ask for events](crate::Question::events). They are sent to
+    /// the server's ingress at this URL. Without it, readers get only the events of finished steps.
+    pub fn publish_events(mut self, ingress_url: impl Into<String>) -> Self {
+        self.ingress_url = Some(ingress_url.into());
+        self
+    }
+
+    /// Limits what one step stores, in bytes of JSON: a reply, an output, an answer with its messages. A call with a larger output ends
+    /// its run. 30 MiB by default; the server's `message-size-limit`, of 32 MiB, must be larger.
+    pub fn max_value_bytes(mut self, bytes: usize) -> Self {
+        self.max_value_bytes = bytes;
+        self
+    }
+
+    /// Serves the engine at this address until the future completes. Calls in flight then have ten seconds to finish; the engine
+    /// executes them elsewhere otherwise.
+    ///
+    /// The engine finds the worker once its URI is registered, by [`register`](crate::register) or with the tools of the engine.
+    ///
+    /// # Errors
+    ///
+    /// Fails if an agent cannot run durably, or if the address cannot be listened on.
+    pub async fn serve(
+        self,
+        address: impl ToSocketAddrs,
+        until: impl Future<Output = ()>,
+    ) -> Result<(), WorkerError> {
+        let endpoint = self.endpoint()?;
+        let listener = listen(address).await.map_err(WorkerError::Listen)?;
+        HttpServer::new(endpoint).serve_with_cancel(listener, until).await;
+        Ok(())
+    }
+
+    /// Returns the services of this worker, for another server or for more services beside them.
+    ///
+    /// # Errors
+    ///
+    /// Fails if an agent cannot run durably.
+    pub fn endpoint(self) -> Result<Endpoint, WorkerError> {
+        if self.agents.is_empty() && self.tools.is_empty() {
+            return Err(WorkerError::Empty);
+        }
+        let types = Arc::new(self.types);
+        let publisher = match &self.ingress_url {
+            Some(url) => {
+                let client = Client::connect(url).map_err(|error| WorkerError::Url(error.to_string()))?;
+                Some(Publisher(client.ingress))
+            }
+            None => None,
+        };
+        let mut builder = Endpoint::builder();
+        let retention = self.retention;
+        let calls = |executor: Executor, name: &str| -> Result<ServiceDefinition, WorkerError> {
+            let options = service_options().ingress_private(true);
+            let options =
+                options.inactivity_timeout(self.longest_call).abort_timeout(Duration::from_secs(60));
+            let options = match retention {
+                Some(time) => options.journal_retention(time),
+                None => options,
+            };
+            let (types, publisher) = (Arc::clone(&types), publisher.clone());
+            let calls = Calls { executor, max_bytes: self.max_value_bytes, publisher, types };
+            Ok(named(calls.serve(), &calls_service(name))?.options(options))
+        };
+        let mut names: Vec<String> = Vec::new();
+        let mut add_name = |name: &str| -> Result<(), WorkerError> {
+            if !is_service_name(name) {
+                let message = format!(
+                    "the engine does not accept the name `{name}`: it must begin with a letter and consist of letters, digits, `.`, `_` and `-`"
+                );
+                return Err(WorkerError::Name(message));
+            }
+            if names.iter().any(|other| other == name) {
+                return Err(WorkerError::Name(format!("two parts of the worker have the name `{name}`")));
+            }
+            names.push(name.to_owned());
+            Ok(())
+        };
+        for (name, tools, context) in &self.tools {
+            add_name(name)?;
+            builder = builder.bind(calls(Executor::Tools(tools.clone(), context.clone()), name)?);
+        }
+        for agent in &self.agents {
+            check(agent)?;
+            let name = agent.name().unwrap_or_default().to_owned();
+            add_name(&name)?;
+            builder = builder.bind(calls(Executor::Agent(agent.clone()), &name)?);
+            let conversations = Conversations { agent: name.clone(), window: self.window.clone() };
+            let private = || HandlerOptions::new().ingress_private(true);
+            let options = service_options().enable_lazy_state(true);
+            let options =
+                conversations::PRIVATE.iter().fold(options, |all, name| all.handler(*name, private()));
+            builder =
+                builder.bind(named(conversations.serve(), &conversations_service(&name))?.options(options));
+            let options =
+                events::PRIVATE.iter().fold(service_options(), |all, name| all.handler(*name, private()));
+            builder = builder.bind(named(Events.serve(), &events_service(&name))?.options(options));
+            let runs = Runs {
+                name: name.clone(),
+                model: Model {
+                    agent: agent.clone(),
+                    types: Arc::clone(&types),
+                    changed_tools: self.changed_tools,
+                    max_bytes: self.max_value_bytes,
+                    publisher: publisher.clone(),
+                },
+                executor: Executor::Agent(agent.clone()),
+                routes: self.routes.clone(),
+                has_local_calls: self.has_local_calls,
+                model_attempts: self.model_attempts,
+                retention: retention.unwrap_or(Duration::from_secs(24 * 60 * 60)),
+            };
+            // A request to the model is silent for long; a run that only waits is suspended nevertheless, as it can be.
+            let mut options = service_options().abort_timeout(Duration::from_secs(60 * 60));
+            // They only wait, for which they need no worker.
+            let waits = |options: HandlerOptions| options.inactivity_timeout(Duration::from_millis(100));
+            options = options.handler("first_stop", waits(private()));
+            options = options.handler("wait", waits(HandlerOptions::new()));
+            if self.has_local_calls {
+                options = options.abort_timeout(self.longest_call);
+            }
+            if let Some(time) = retention {
+                options = options
+                    .handler("run", HandlerOptions::new().workflow_retention(time).journal_retention(time));
+            }
+            builder = builder.bind(named(runs.serve(), &name)?.options(options));
+        }
+        Ok(builder.build())
+    }
+}
+
+/// Returns the options of all services. A worker that is gone is tried again without end, because the engine would pause the runs
+/// otherwise, and soon enough after it has come back.
+fn service_options() -> ServiceOptions {
+    ServiceOptions::new()
+        .retry_policy_initial_interval(Duration::from_millis(100))
+        .retry_policy_exponentiation_factor(2.0)
+        .retry_policy_max_interval(Duration::from_secs(5))
+        .retry_policy_max_attempts(1_000_000_000)
+}
+
+/// Listens at the first address that is free. Connections inherit that they send small messages at once, which the SDK does not set:
+/// every step would wait for an acknowledgement otherwise.
+async fn listen(address: impl ToSocketAddrs) -> std::io::Result<TcpListener> {
+    let mut error = std::io::Error::new(std::io::ErrorKind::InvalidInput, "the address is empty");
+    for address in tokio::net::lookup_host(address).await? {
+        let listen = || {
+            let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+            socket.set_reuseaddr(true)?;
+            socket.set_nodelay(true)?;
+            socket.bind(address)?;
+            socket.listen(1024)
+        };
+        match listen() {
+            Ok(listener) => return Ok(listener),
+            Err(failed) => error = failed,
+        }
+    }
+    Err(error)
+}
+
+/// Returns the definition of a service under a name that is known at run time only, which the SDK's options cannot set.
+fn named<S>(service: S, name: &str) -> Result<ServiceDefinition, WorkerError>
+where
+    S: Service<Future = ServiceBoxFuture> + Discoverable + Send + Sync + 'static,
+{
+    let mut discovery = S::discover();
+    discovery.name = name
+        .parse()
+        .map_err(|_| WorkerError::Name(format!("the engine does not accept the name `{name}`")))?;
+    Ok(service_definition(service, discovery))
+}
+
+/// Refuses agents with parts that a durable run replaces.
+fn check(agent: &Agent) -> Result<(), WorkerError> {
+    let Some(name) = agent.name() else {
+        return Err(WorkerError::Name(
+            "a durable agent needs a name, by which clients ask it; set `.name(\"clerk\")`".into(),
+        ));
+    };
+    let unsupported = |text: &str| Err(WorkerError::Unsupported(format!("the agent `{name}` {text}")));
+    if agent.memory().is_some() {
+        return unsupported(
+            "has a `memory`, but the conversations of durable runs are objects of the engine: \
+             leave it out, and ask with `.conversation(id)`",
+        );
+    }
+    if agent.has_run_store() {
+        return unsupported(
+            "has a `run_store`, but the engine stores durable runs: leave it out; conversations are objects of the engine, too, \
+             with `.conversation(id)`",
+        );
+    }
+    if agent.has_approver() {
+        return unsupported(
+            "has an `approver`, but durable runs wait for decisions without a process: leave it out, \
+             and decide with `resolve_approval`",
+        );
+    }
+    Ok(())
+}
+
+impl fmt::Debug for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker").field("agents", &self.agents).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,133 @@
+//! Calls that wait for a person.
+
+use tool_core::model::ChatRequest;
+use tool_core::testing::ScriptedModel;
+use tool_core::{Agent, Approval, tool, tools};
+use tool_restate::{ErrorKind, Worker};
+
+use crate::support::{Serving, agent, answer, serve, unique, waiting_calls};
+
+#[tool("Pays somebody", needs_approval)]
+fn pay(to: String, euros: u32) -> String {
+    format!("paid {euros} to {to}")
+}
+
+#[tool("Reads the balance")]
+fn balance() -> u32 {
+    500
+}
+
+async fn clerk(model: ScriptedModel) -> (String, Serving) {
+    let name = unique("clerk");
+    let clerk = Agent::builder(model).name(&*name).tools(tools![pay, balance]).build().unwrap();
+    let worker = serve(Worker::new().agent(clerk)).await;
+    (name, worker)
+}
+
+fn pays_ada() -> ScriptedModel {
+    ScriptedModel::new().calls("pay", r#"{"to": "Ada", "euros": 20}"#)
+}
+
+/// Returns the texts of the results that the model reads.
+fn results(request: &ChatRequest<'_>) -> Vec<String> {
+    let messages = request.messages().iter();
+    messages
+        .filter(|one| matches!(one, tool_core::Message::Tool(_)))
+        .map(|one| one.text().into_owned())
+        .collect()
+}
+
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn a_person_approves_changes_or_denies() {
+    let table = [
+        (Approval::Approve, "paid 20 to Ada"),
+        (Approval::ApproveWith(r#"{"to": "Ada", "euros": 5}"#.into()), "paid 5 to Ada"),
+        (Approval::deny("not on a Sunday"), "the call was denied: not on a Sunday"),
+    ];
+    for (approval, expected) in table {
+        let (name, _worker) =
+            clerk(pays_ada().expects(move |request| results(request) == [expected]).says("Settled.")).await;
+        let run = agent(&name).ask("Pay Ada").send().await.unwrap();
+        let calls = waiting_calls(&run).await;
+        assert_eq!(calls, ["call_1_0"]);
+        // Another process finds the run by its key.
+        agent(&name).run(run.key()).resolve_approval(&calls[0], approval).await.unwrap();
+        assert_eq!(answer(&run).await.text(), "Settled.");
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn other_calls_are_executed_while_one_waits_and_each_is_decided_once() {
+    let calls =
+        [("pay", r#"{"to": "Ada", "euros": 1}"#), ("balance", "{}"), ("pay", r#"{"to": "Bob", "euros": 2}"#)];
+    let expected = ["paid 1 to Ada", "500", "the call was denied"];
+    let model = ScriptedModel::new().calls_all(calls);
+    let (name, _worker) =
+        clerk(model.expects(move |request| results(request) == expected).says("Done.")).await;
+    let run = agent(&name).ask("Pay both").send().await.unwrap();
+    assert_eq!(waiting_calls(&run).await, ["call_1_0", "call_1_2"]);
+    run.resolve_approval("call_1_0", Approval::Approve).await.unwrap();
+    assert_eq!(waiting_calls(&run).await, ["call_1_2"]);
+    let again = run.resolve_approval("call_1_0", Approval::Approve).await.unwrap_err();
+    assert_eq!(again.kind(), ErrorKind::AlreadyDecided);
+    assert_eq!(again.to_string(), "the call `call_1_0` has a decision already");
+    let unknown = run.resolve_approval("call_1_1", Approval::Approve).await.unwrap_err();
+    assert_eq!(unknown.kind(), ErrorKind::NotWaiting);
+    let expected = format!("the run `{}` has no call `call_1_1` that awaits approval", run.key());
+    assert_eq!(unknown.to_string(), expected);
+    let invalid = run.resolve_approval("call_1_2", Approval::ApproveWith("[]".into())).await.unwrap_err();
+    assert_eq!(invalid.to_string(), "the new arguments are not a JSON object");
+    run.resolve_approval("call_1_2", Approval::Deny(None)).await.unwrap();
+    assert_eq!(answer(&run).await.text(), "Done.");
+    let late = run.resolve_approval("call_1_2", Approval::Approve).await.unwrap_err();
+    assert_eq!(late.kind(), ErrorKind::AlreadyDecided);
+}
+
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn of_two_decisions_at_once_one_counts() {
+    let (name, _worker) = clerk(pays_ada().says("Settled.")).await;
+    let run = agent(&name).ask("Pay Ada").send().await.unwrap();
+    let calls = waiting_calls(&run).await;
+    let decide = || run.resolve_approval(&calls[0], Approval::Approve);
+    let (a, b, c) = tokio::join!(decide(), decide(), decide());
+    let decided = [a, b, c];
+    assert_eq!(decided.iter().filter(|one| one.is_ok()).count(), 1, "{decided:?}");
+    for error in decided.iter().filter_map(|one| one.as_ref().err()) {
+        assert_eq!(error.kind(), ErrorKind::AlreadyDecided);
+    }
+    assert_eq!(answer(&run).await.tool_executions().len(), 1);
+}
+
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn a_message_denies_what_waits() {
+    let denied = "the call was denied: the user sent another message instead";
+    let model = pays_ada().expects(move |request| {
+        results(request) == [denied] && request.messages().last().unwrap().text() == "Pay Bob instead"
+    });
+    let (name, _worker) = clerk(model.calls("pay", r#"{"to": "Bob", "euros": 20}"#).says("Paid Bob.")).await;
+    let run = agent(&name).ask("Pay Ada").send().await.unwrap();
+    waiting_calls(&run).await;
+    run.say("Pay Bob instead").await.unwrap();
+    let calls = waiting_calls(&run).await;
+    assert_eq!(calls, ["call_2_0"]);
+    run.resolve_approval(&calls[0], Approval::Approve).await.unwrap();
+    assert_eq!(answer(&run).await.text(), "Paid Bob.");
+    assert_eq!(run.say("Thanks").await.unwrap_err().kind(), ErrorKind::NotWaiting);
+}
+
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn a_predicate_of_the_agent_requires_approval() {
+    let name = unique("clerk");
+    let model = ScriptedModel::new().calls("balance", "{}").says("500.");
+    let clerk = Agent::builder(model).name(&*name).tools(tools![balance]).needs_approval(|_| true);
+    let _worker = serve(Worker::new().agent(clerk.build().unwrap())).await;
+    let run = agent(&name).ask("How much?").send().await.unwrap();
+    let calls = waiting_calls(&run).await;
+    run.resolve_approval(&calls[0], Approval::Approve).await.unwrap();
+    assert_eq!(answer(&run).await.text(), "500.");
+}

@@ -1,0 +1,113 @@
+//! Cancelled runs, and the calls that they undo.
+
+use std::sync::Mutex;
+
+use tokio::sync::Notify;
+use tool_core::run::StopReason;
+use tool_core::testing::ScriptedModel;
+use tool_core::tool::Undone;
+use tool_core::{Agent, ToolError, tool, tools};
+use tool_restate::{Outcome, Worker};
+
+use crate::support::{agent, failure, serve, unique, waiting_calls};
+
+static UNBOOKED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+#[tool("Books a room", undo = "unbook")]
+fn book(room: String) -> String {
+    format!("booking of {room}")
+}
+
+#[tool("Cancels a booking")]
+fn unbook(room: String, #[inject] undone: &Undone) -> String {
+    let output = undone.output.as_ref().map(ToString::to_string);
+    UNBOOKED.lock().unwrap().push(format!("{room}: {}", output.as_deref().unwrap_or("unknown")));
+    "undone".into()
+}
+
+fn unbooked(prefix: &str) -> Vec<String> {
+    UNBOOKED.lock().unwrap().iter().filter(|one| one.starts_with(prefix)).cloned().collect()
+}
+
+static STARTED: Notify = Notify::const_new();
+
+#[tool("Never returns", undo = "unbook")]
+async fn book_slowly(room: String) -> String {
+    STARTED.notify_one();
+    std::future::pending::<()>().await;
+    room
+}
+
+#[tool("Needs a person", needs_approval)]
+fn ask_person() {}
+
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn cancelling_ends_calls_in_flight_and_undoes_each_once() {
+    let name = unique("clerk");
+    let model = ScriptedModel::new()
+        .calls("book", r#"{"room": "c1"}"#)
+        .calls_all([("book", r#"{"room": "c2"}"#), ("book_slowly", r#"{"room": "c3"}"#)]);
+    let clerk =
+        Agent::builder(model).name(&*name).tools(tools![book, book_slowly]).undo_tools(tools![unbook]);
+    let _worker = serve(Worker::new().agent(clerk.build().unwrap())).await;
+    let run = agent(&name).ask("Book").send().await.unwrap();
+    STARTED.notified().await;
+    run.cancel().await.unwrap();
+    let failure = failure(&run).await;
+    assert!(matches!(failure.reason, Some(StopReason::Cancelled)), "{failure:?}");
+    assert_eq!(unbooked("c"), ["c3: unknown", "c2: booking of c2", "c1: booking of c1"]);
+    assert_eq!(failure.undo_executions.len(), 3);
+    // A run that has ended is not changed by another cancellation.
+    run.cancel().await.unwrap();
+    assert!(matches!(run.wait().await.unwrap(), Outcome::Failed(_)));
+    assert_eq!(unbooked("c").len(), 3);
+}
+
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn a_run_that_waits_for_a_person_can_be_cancelled() {
+    let name = unique("clerk");
+    let model = ScriptedModel::new().calls("book", r#"{"room": "w1"}"#).calls("ask_person", "{}");
+    let clerk = Agent::builder(model).name(&*name).tools(tools![book, ask_person]).undo_tools(tools![unbook]);
+    let _worker = serve(Worker::new().agent(clerk.build().unwrap())).await;
+    let run = agent(&name).ask("Book").send().await.unwrap();
+    waiting_calls(&run).await;
+    run.cancel().await.unwrap();
+    assert!(matches!(failure(&run).await.reason, Some(StopReason::Cancelled)));
+    assert_eq!(unbooked("w"), ["w1: booking of w1"]);
+}
+
+#[tool("Fails for good")]
+fn break_down() -> Result<(), ToolError> {
+    Err(ToolError::fatal("the key was revoked"))
+}
+
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn a_failure_undoes_what_was_done_also_with_local_calls() {
+    for (room, is_local) in [("f1", false), ("f2", true)] {
+        let name = unique("clerk");
+        let model =
+            ScriptedModel::new().calls("book", format!(r#"{{"room": "{room}"}}"#)).calls("break_down", "{}");
+        let clerk =
+            Agent::builder(model).name(&*name).tools(tools![book, break_down]).undo_tools(tools![unbook]);
+        let worker = Worker::new().agent(clerk.build().unwrap());
+        let _worker = serve(if is_local { worker.local_calls() } else { worker }).await;
+        let failure = failure(&agent(&name).ask("Book").send().await.unwrap()).await;
+        assert!(matches!(failure.reason, Some(StopReason::ToolFailed { .. })), "{failure:?}");
+        assert_eq!(unbooked(room), [format!("{room}: booking of {room}")]);
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn a_model_that_fails_for_good_undoes_what_was_done() {
+    let name = unique("clerk");
+    let model = ScriptedModel::new().calls("book", r#"{"room": "m1"}"#).fails("the line is dead");
+    let clerk = Agent::builder(model).name(&*name).tools(tools![book]).undo_tools(tools![unbook]);
+    let _worker = serve(Worker::new().agent(clerk.build().unwrap())).await;
+    let failure = failure(&agent(&name).ask("Book").send().await.unwrap()).await;
+    assert!(failure.message.contains("the line is dead"), "{}", failure.message);
+    assert_eq!(unbooked("m"), ["m1: booking of m1"]);
+}

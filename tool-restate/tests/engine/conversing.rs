@@ -1,0 +1,67 @@
+//! Conversations.
+
+use tool_core::memory::Window;
+use tool_core::testing::ScriptedModel;
+use tool_core::{Agent, Approval, tool, tools};
+use tool_restate::Worker;
+
+use crate::support::{agent, answer, failure, serve, unique, waiting_calls};
+
+#[tool("Needs a person", needs_approval)]
+fn ask_person() -> &'static str {
+    "yes"
+}
+
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn questions_of_a_conversation_follow_each_other() {
+    let name = unique("clerk");
+    let model = ScriptedModel::new()
+        .says("Hello Ada.")
+        .expects(|request| request.messages().len() == 3)
+        .says("You are Ada.")
+        .fails("the line is dead")
+        .expects(|request| request.messages().len() == 3)
+        .says("Once more.");
+    let clerk = Agent::builder(model).name(&*name).build().unwrap();
+    let _worker = serve(Worker::new().agent(clerk).window(Window::messages(2))).await;
+    let clerk = agent(&name);
+    let first = clerk.ask("I am Ada.").conversation("user-7").send().await.unwrap();
+    assert_eq!(answer(&first).await.text(), "Hello Ada.");
+    let second = clerk.ask("Who am I?").conversation("user-7").send().await.unwrap();
+    assert_eq!(answer(&second).await.text(), "You are Ada.");
+    // A run without an answer adds nothing.
+    let third = clerk.ask("And now?").conversation("user-7").send().await.unwrap();
+    failure(&third).await;
+    let fourth = clerk.ask("Again?").conversation("user-7").send().await.unwrap();
+    assert_eq!(answer(&fourth).await.text(), "Once more.");
+    while clerk.conversation("user-7").await.unwrap().len() < 6 {
+        tokio::task::yield_now().await;
+    }
+    let texts: Vec<_> =
+        clerk.conversation("user-7").await.unwrap().iter().map(|one| one.text().into_owned()).collect();
+    assert_eq!(texts, ["I am Ada.", "Hello Ada.", "Who am I?", "You are Ada.", "Again?", "Once more."]);
+    assert!(clerk.conversation("user-8").await.unwrap().is_empty());
+}
+
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn a_run_that_waits_for_a_person_does_not_lock_its_conversation() {
+    let name = unique("clerk");
+    let model = ScriptedModel::new().calls("ask_person", "{}").says("Meanwhile.").says("Allowed.");
+    let clerk = Agent::builder(model).name(&*name).tools(tools![ask_person]).build().unwrap();
+    let _worker = serve(Worker::new().agent(clerk)).await;
+    let clerk = agent(&name);
+    let waiting = clerk.ask("May I?").conversation("user-7").send().await.unwrap();
+    let calls = waiting_calls(&waiting).await;
+    let other = clerk.ask("What else?").conversation("user-7").send().await.unwrap();
+    assert_eq!(answer(&other).await.text(), "Meanwhile.");
+    waiting.resolve_approval(&calls[0], Approval::Approve).await.unwrap();
+    assert_eq!(answer(&waiting).await.text(), "Allowed.");
+    while clerk.conversation("user-7").await.unwrap().len() < 6 {
+        tokio::task::yield_now().await;
+    }
+    let messages = clerk.conversation("user-7").await.unwrap();
+    let texts: Vec<_> = messages.iter().map(|one| one.text().into_owned()).collect();
+    assert_eq!(texts, ["What else?", "Meanwhile.", "May I?", "", "yes", "Allowed."]);
+}

@@ -1,0 +1,14 @@
+//! Durable runs on a real Restate server, which the script `run` starts.
+
+mod support;
+
+mod approving;
+mod asking;
+mod cancelling;
+mod conversing;
+mod crashing;
+mod measuring;
+mod mistakes;
+mod spreading;
+mod streaming;
+mod upgrading;

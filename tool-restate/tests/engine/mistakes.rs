@@ -1,0 +1,176 @@
+//! Bad input: each has one clear error, and nothing is lost.
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tool_core::memory::{ChatMemory, InMemoryStore};
+use tool_core::testing::ScriptedModel;
+use tool_core::{Agent, ToolCall, tool, tools};
+use tool_restate::{Client, ErrorKind, Worker};
+
+use crate::support::{agent, client, failure, free_address, http, serve, unique};
+
+fn builder() -> tool_core::agent::AgentBuilder {
+    Agent::builder(ScriptedModel::new())
+}
+
+#[test]
+fn an_agent_that_cannot_run_durably_is_refused() {
+    let clerk = || builder().name("clerk");
+    let refuse = |agent: tool_core::agent::AgentBuilder| {
+        Worker::new().agent(agent.build().unwrap()).endpoint().err().unwrap().to_string()
+    };
+    let table = [
+        (
+            clerk().memory(ChatMemory::in_memory()),
+            "the agent `clerk` has a `memory`, but the conversations of durable runs are objects of the engine: \
+             leave it out, and ask with `.conversation(id)`",
+        ),
+        (
+            clerk().run_store(InMemoryStore::new()),
+            "the agent `clerk` has a `run_store`, but the engine stores durable runs: leave it out; conversations are \
+             objects of the engine, too, with `.conversation(id)`",
+        ),
+        (
+            clerk().approver(tool_core_approver()),
+            "the agent `clerk` has an `approver`, but durable runs wait for decisions without a process: leave it out, \
+             and decide with `resolve_approval`",
+        ),
+        (builder(), "a durable agent needs a name, by which clients ask it; set `.name(\"clerk\")`"),
+        (
+            builder().name("my clerk"),
+            "the engine does not accept the name `my clerk`: it must begin with a letter and consist of letters, \
+             digits, `.`, `_` and `-`",
+        ),
+    ];
+    for (agent, expected) in table {
+        assert_eq!(refuse(agent), expected);
+    }
+    let twice = Worker::new().agent(clerk().build().unwrap()).agent(clerk().build().unwrap());
+    assert_eq!(twice.endpoint().err().unwrap().to_string(), "two parts of the worker have the name `clerk`");
+    let empty = Worker::new().endpoint().err().unwrap().to_string();
+    assert_eq!(empty, "the worker has nothing to execute; add an agent with `.agent(agent)`");
+}
+
+fn tool_core_approver() -> impl tool_core::agent::Approver {
+    struct Yes;
+    impl tool_core::agent::Approver for Yes {
+        fn approve<'a>(&'a self, _: &'a ToolCall) -> tool_core::agent::ApproverFuture<'a> {
+            Box::pin(std::future::ready(tool_core::Approval::Approve))
+        }
+    }
+    Yes
+}
+
+#[tokio::test]
+async fn a_client_reports_what_is_wrong_before_or_without_a_server() {
+    for url in ["localhost:8080", "ftp://localhost", "", "http://"] {
+        let error = Client::connect(url).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{url}");
+    }
+    let address = free_address();
+    let clerk = Client::connect(&format!("http://{address}")).unwrap().agent("clerk");
+    let error = clerk.ask("Hello").send().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Connect);
+    let expected = format!(
+        "no Restate server can be reached at http://{address}/; start one with `npx @restatedev/restate-server`"
+    );
+    assert_eq!(error.to_string(), expected);
+    let error = clerk.ask("x".repeat(17 << 20)).send().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TooLarge);
+    let error = clerk.ask("Hello").key("").send().await.unwrap_err();
+    assert_eq!(error.to_string(), "the key of a run must not be empty");
+}
+
+/// A server before 1.7 takes the first segment of the path for the name of a service.
+#[tokio::test]
+async fn a_server_that_is_too_old_is_named() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut request = vec![0; 4096];
+        let _ = stream.read(&mut request).await.unwrap();
+        let body = r#"{"message":"service 'restate' not found, make sure to register the service"}"#;
+        let head = format!(
+            "HTTP/1.1 404 Not Found\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+    });
+    let error = Client::connect(&url).unwrap().agent("clerk").ask("Hello").send().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ServerTooOld, "{error}");
+    assert!(error.to_string().contains("must be 1.7 or newer"), "{error}");
+}
+
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn unknown_agents_and_runs_are_named() {
+    let error = agent("nobody").ask("Hello").send().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnknownAgent, "{error}");
+    assert!(error.to_string().contains("no registered worker has the agent `nobody`"), "{error}");
+    let name = unique("clerk");
+    let _worker = serve(Worker::new().agent(builder().name(&*name).build().unwrap())).await;
+    let run = client().agent(&*name).run("never-started");
+    let expected = format!("the agent `{name}` has no run `never-started`");
+    for error in [run.wait().await.unwrap_err(), run.cancel().await.unwrap_err()] {
+        assert_eq!(error.kind(), ErrorKind::UnknownRun, "{error}");
+        assert_eq!(error.to_string(), expected);
+    }
+    let error = run.resolve_approval("call_1_0", tool_core::Approval::Approve).await.unwrap_err();
+    assert_eq!(error.to_string(), "the run `never-started` has no call `call_1_0` that awaits approval");
+}
+
+/// Calls can be invoked by runs only, and so can the handlers that move messages.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn private_handlers_cannot_be_reached_from_outside() {
+    let name = unique("clerk");
+    let _worker = serve(Worker::new().agent(builder().name(&*name).build().unwrap())).await;
+    let ingress = std::env::var("RESTATE_INGRESS").unwrap();
+    let http = http();
+    for path in [
+        format!("{name}.calls/call"),
+        format!("{name}.conversations/c/append"),
+        format!("{name}/k/first_stop"),
+    ] {
+        let sent =
+            http.post(format!("{ingress}/restate/call/{path}")).header("content-type", "application/json");
+        let response = sent.body("{}").send().await.unwrap();
+        let (status, body) = (response.status(), response.text().await.unwrap());
+        assert_eq!(status, 400, "{path}: {body}");
+        assert!(body.contains("not public"), "{path}: {body}");
+    }
+}
+
+#[tool("Returns a long text")]
+fn long(bytes: usize) -> String {
+    "x".repeat(bytes)
+}
+
+/// The engine would refuse the value and try again without end.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn a_value_that_is_too_large_ends_its_run() {
+    for is_local in [false, true] {
+        let name = unique("clerk");
+        let model = ScriptedModel::new()
+            .calls("long", r#"{"bytes": 200000}"#)
+            .says("y".repeat(200_000))
+            .calls_all([("long", r#"{"bytes": 40000}"#), ("long", r#"{"bytes": 40001}"#)])
+            .calls("long", r#"{"bytes": 40002}"#)
+            .says("Done.");
+        let clerk = Agent::builder(model).name(&*name).tools(tools![long]).build().unwrap();
+        let worker = Worker::new().agent(clerk).max_value_bytes(100_000);
+        let _worker = serve(if is_local { worker.local_calls() } else { worker }).await;
+        for expected in [
+            "the output of the tool has ",
+            "the reply of the model has ",
+            "the answer with its messages has ",
+        ] {
+            let failure = failure(&agent(&name).ask("Go").send().await.unwrap()).await;
+            assert!(failure.message.contains(expected), "{}", failure.message);
+            assert!(failure.message.contains(" bytes, more than the "), "{}", failure.message);
+        }
+        let failure = failure(&agent(&name).ask("x".repeat(200_000)).send().await.unwrap()).await;
+        assert!(failure.message.starts_with("the run with its history has "), "{}", failure.message);
+    }
+}

@@ -1,0 +1,115 @@
+//! The server of the tests, and workers of their own.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use tokio::task::JoinHandle;
+use tool_core::run::Answer;
+use tool_restate::{Client, Outcome, RemoteAgent, Run, RunFailure, Worker, register};
+
+pub(crate) fn admin() -> String {
+    env::var("RESTATE_ADMIN").expect("the script `run` sets RESTATE_ADMIN")
+}
+
+pub(crate) fn client() -> Client {
+    Client::connect(&env::var("RESTATE_INGRESS").expect("the script `run` sets RESTATE_INGRESS")).unwrap()
+}
+
+/// Returns a name that no other test uses, also of an earlier execution on the same server.
+pub(crate) fn unique(name: &str) -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("{name}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::SeqCst))
+}
+
+pub(crate) fn free_address() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// A worker in this process, which stops when it is dropped.
+pub(crate) struct Serving {
+    pub(crate) address: SocketAddr,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Serves without being registered.
+pub(crate) async fn serve_at(worker: Worker, address: SocketAddr) -> Serving {
+    let task = tokio::spawn(async move { worker.serve(address, std::future::pending()).await.unwrap() });
+    while tokio::net::TcpStream::connect(address).await.is_err() {
+        tokio::task::yield_now().await;
+    }
+    Serving { address, task }
+}
+
+pub(crate) async fn serve(worker: Worker) -> Serving {
+    let serving = serve_at(worker, free_address()).await;
+    register_at(serving.address).await;
+    serving
+}
+
+/// Registers a worker, and waits until the ingress knows its services, which takes it a moment.
+pub(crate) async fn register_at(address: SocketAddr) {
+    register(&admin(), &format!("http://{address}")).await.unwrap();
+    let ingress = env::var("RESTATE_INGRESS").unwrap();
+    let names = async |url: String, name: fn(&serde_json::Value) -> Option<&str>| -> BTreeSet<String> {
+        let body = http().get(url).send().await.unwrap().text().await.unwrap();
+        let value: serde_json::Value = serde_json::from_str(&body).unwrap();
+        value["services"].as_array().unwrap().iter().filter_map(name).map(str::to_owned).collect()
+    };
+    let registered =
+        names(format!("{}/services", admin()), |one| one["name"].as_str().filter(|_| one["public"] == true));
+    let registered = registered.await;
+    while !names(format!("{ingress}/restate/health"), serde_json::Value::as_str)
+        .await
+        .is_superset(&registered)
+    {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+pub(crate) fn agent(name: &str) -> RemoteAgent {
+    client().agent(name)
+}
+
+pub(crate) async fn answer(run: &Run) -> Answer {
+    match run.wait().await.unwrap() {
+        Outcome::Answer(answer) => answer,
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(crate) async fn failure(run: &Run) -> RunFailure {
+    match run.wait().await.unwrap() {
+        Outcome::Failed(failure) => failure,
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(crate) async fn waiting_calls(run: &Run) -> Vec<String> {
+    match run.wait().await.unwrap() {
+        Outcome::NeedsApproval(calls) => calls.into_iter().map(|call| call.id).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(crate) fn http() -> reqwest::Client {
+    let url = "http://localhost".parse().unwrap();
+    tool_http::client::new_client(&url).unwrap().build().unwrap()
+}
+
+/// Returns the first row of a query of the server's tables.
+pub(crate) async fn sql(query: &str) -> serde_json::Value {
+    let body = serde_json::json!({ "query": query }).to_string();
+    let request = http().post(format!("{}/query", admin())).header("content-type", "application/json");
+    let response = request.header("accept", "application/json").body(body).send().await.unwrap();
+    let text = response.text().await.unwrap();
+    let value: serde_json::Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}"));
+    value["rows"][0].clone()
+}

@@ -1,0 +1,95 @@
+//! Workers of a newer program.
+
+use tool_core::testing::ScriptedModel;
+use tool_core::tool::ToolErrorKind;
+use tool_core::{Agent, Approval, ToolSet, tool, tools};
+use tool_restate::{ChangedTools, Worker};
+
+use crate::support::{agent, answer, failure, free_address, serve, serve_at, unique, waiting_calls};
+
+#[tool("Pays somebody", needs_approval)]
+fn pay(euros: u32) -> String {
+    format!("paid {euros}")
+}
+
+#[tool("Reads the balance")]
+fn balance() -> u32 {
+    500
+}
+
+mod newer {
+    use tool_core::tool;
+
+    #[tool("Pays somebody at once", needs_approval)]
+    pub(crate) fn pay(cents: u32) -> String {
+        format!("paid {cents} cents")
+    }
+
+    #[tool("Searches")]
+    pub(crate) fn search() {}
+}
+
+fn clerk(name: &str, model: &ScriptedModel, tools: ToolSet) -> Agent {
+    Agent::builder(model.clone()).name(name).tools(tools).build().unwrap()
+}
+
+/// Runs that wait under one version finish on it, while the next one serves new runs.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn a_waiting_run_finishes_while_the_next_version_is_deployed() {
+    let name = unique("clerk");
+    let model = ScriptedModel::new().calls("pay", r#"{"euros": 5}"#).says("New.").says("Paid.");
+    let _old = serve(Worker::new().agent(clerk(&name, &model, tools![pay, balance]))).await;
+    let run = agent(&name).ask("Pay").send().await.unwrap();
+    let calls = waiting_calls(&run).await;
+    let _new = serve(Worker::new().agent(clerk(&name, &model, tools![pay, newer::search]))).await;
+    assert_eq!(answer(&agent(&name).ask("Hello").send().await.unwrap()).await.text(), "New.");
+    run.resolve_approval(&calls[0], Approval::Approve).await.unwrap();
+    let answer = answer(&run).await;
+    assert_eq!(answer.text(), "Paid.");
+    assert_eq!(answer.tool_executions()[0].output().unwrap().to_string(), "paid 5");
+}
+
+/// The new program has the old one's URI, so the run that waits meets it.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn a_run_that_meets_other_tools_fails_with_the_difference_or_continues_with_what_both_have() {
+    for changed_tools in [ChangedTools::Fail, ChangedTools::Continue] {
+        let name = unique("clerk");
+        let offered = |request: &tool_core::model::ChatRequest<'_>| {
+            request.tools().iter().map(|tool| tool.name().to_owned()).collect::<Vec<_>>()
+        };
+        let model = ScriptedModel::new()
+            .calls("pay", r#"{"euros": 5}"#)
+            .expects(move |request| offered(request) == ["balance"])
+            .says("Not paid.");
+        let address = free_address();
+        let dying =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let old = Worker::new().agent(clerk(&name, &model, tools![pay, balance]));
+        let serving = dying.spawn(serve_at(old, address)).await.unwrap();
+        crate::support::register_at(address).await;
+        let run = agent(&name).ask("Pay").send().await.unwrap();
+        let calls = waiting_calls(&run).await;
+        drop(serving);
+        dying.shutdown_background();
+        while tokio::net::TcpListener::bind(address).await.is_err() {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        let new = clerk(&name, &model, tools![newer::pay, balance, newer::search]);
+        let _new = serve_at(Worker::new().agent(new).changed_tools(changed_tools), address).await;
+        run.resolve_approval(&calls[0], Approval::Approve).await.unwrap();
+        if changed_tools == ChangedTools::Continue {
+            let answer = answer(&run).await;
+            // The approval was given for another tool.
+            let error = answer.tool_executions()[0].outcome().unwrap_err();
+            assert_eq!(error.kind(), ToolErrorKind::NotExecuted);
+            assert_eq!(answer.text(), "Not paid.");
+        } else {
+            let failure = failure(&run).await;
+            let expected =
+                "the worker has other tools than the run started with (new: `search`; changed: `pay`)";
+            assert!(failure.message.starts_with(expected), "{}", failure.message);
+        }
+    }
+}
