@@ -109,6 +109,8 @@ impl Node {
         }
         let model = Puppet::calling(move |turn| turns.get(turn).cloned().unwrap_or_default());
         let builder = Agent::builder(model).tools(tools![book, sign, pay, close]).undo_tools(tools![cancel]);
+        // The calls have no arguments and are all alike.
+        let builder = builder.max_repeated_calls(10);
         self.calls().fold(builder.context(log.clone()), |builder, (id, action)| match action {
             Action::Ask(inner) => {
                 let inner = inner.build(log).build().unwrap();
