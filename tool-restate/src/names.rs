@@ -70,7 +70,7 @@ pub(crate) struct Waiting {
     pub(crate) round: u32,
 }
 
-/// Why waiting for a run returned.
+/// The reason that waiting for a run returned.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Stop {

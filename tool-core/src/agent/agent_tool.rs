@@ -108,7 +108,7 @@ pub struct AgentTool {
     agent: Agent,
     /// The types of the values that the context of the inner run takes from the outer one.
     passed: Vec<(TypeId, Injection)>,
-    /// What the outer run needs for the inner one.
+    /// The context that the outer run must have for the inner one.
     injections: Vec<Injection>,
     limits: RunLimits,
     has_own_limits: bool,

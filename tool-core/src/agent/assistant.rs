@@ -11,7 +11,7 @@ use crate::agent::{Agent, AnswerType, Ask, EventStream, TypedAsk};
 use crate::content::Content;
 use crate::run::{Answer, RunError};
 
-/// What a method of an assistant returns until it is awaited.
+/// The value that a method of an assistant returns until it is awaited.
 pub type Asking<R> = Pin<Box<dyn Future<Output = R> + Send>>;
 
 /// A piece of a template. Values have the name of their parameter.
