@@ -98,6 +98,7 @@ pub(crate) const AGENT_METHODS: &[&str] = &[
     "execute_request",
     "has_approver",
     "has_run_store",
+    "has_tool_search",
     "max_concurrent_calls",
     "memory",
     "model",

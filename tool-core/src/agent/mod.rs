@@ -252,6 +252,12 @@ impl Agent {
         self.0.run_store.is_some()
     }
 
+    /// Returns `true` if the agent's model [searches for tools](AgentBuilder::tool_search).
+    #[must_use]
+    pub fn has_tool_search(&self) -> bool {
+        self.0.tool_search.is_some()
+    }
+
     /// Returns the number of calls of one turn that run [at the same time](AgentBuilder::max_concurrent_calls).
     #[must_use]
     pub fn max_concurrent_calls(&self) -> usize {
