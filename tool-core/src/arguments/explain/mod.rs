@@ -208,7 +208,11 @@ mod tests {
             ),
             (
                 r#"{"nme": "Rome", "stops": 3}"#,
-                &["`it.name` is missing, expected a string", "`it.stops`: expected a list, got 3"],
+                &[
+                    "`it.name` is missing, expected a string",
+                    "`it`: there is no argument `nme`, the arguments are `name`, `stops`, `prices`, did you mean `name`?",
+                    "`it.stops`: expected a list, got 3",
+                ],
             ),
             ("3", &["`it`: expected an object, got 3"]),
             (
@@ -251,6 +255,7 @@ mod tests {
                 &[
                     "`it.name` is missing, expected a string",
                     "`it.age` is missing, expected an integer from 0 to 255",
+                    "`it`: there is no argument `nik`, the arguments are `name`, `id`, `age`, `friends`",
                 ],
             ),
             (
