@@ -22,7 +22,7 @@ use crate::agent::{Approver, Event, RunDriver, Turn};
 use crate::model::{
     ChatModel, ChatRequest, ChatResponse, Delta, Message, ModelError, ToolCall, ToolChoice, ToolPolicy,
 };
-use crate::run::{Approval, Run, RunErrorKind, Step};
+use crate::run::{Approval, MAX_DEPTH, Run, RunErrorKind, Step};
 use crate::tool::{Attempt, ToolExecution};
 
 impl RunDriver {
@@ -447,7 +447,7 @@ impl RunDriver {
         delegation.timeout = timeout;
         delegation.levels = match &self.place {
             Place::Inside { delegation: Some(outer), .. } => outer.levels.saturating_sub(1),
-            _ => self.run.limits().max_depth,
+            _ => self.run.limits().max_depth.min(MAX_DEPTH),
         };
         Arc::new(delegation)
     }
