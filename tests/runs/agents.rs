@@ -1174,6 +1174,43 @@ async fn a_run_that_a_tool_asks_itself_is_undone_if_it_has_to_wait() {
 }
 
 #[tokio::test]
+async fn a_run_whose_time_is_up_beside_an_agent_with_own_limits_stops() {
+    /// Takes longer than the run may.
+    struct Slow;
+    impl RunStore for Slow {
+        fn replace_run<'a>(
+            &'a self,
+            _id: &'a str,
+            _expected: Option<&'a RunRevision>,
+            run: &'a Run,
+        ) -> StoreFuture<'a, SaveOutcome> {
+            if run.inner_runs().next().is_some_and(|inner| !inner.run().is_done()) {
+                std::thread::sleep(Duration::from_millis(150));
+            }
+            Box::pin(async { Ok(SaveOutcome::Saved) })
+        }
+
+        fn load_run<'a>(&'a self, _id: &'a str) -> StoreFuture<'a, Option<Run>> {
+            Box::pin(async { Ok(None) })
+        }
+
+        fn remove_run<'a>(&'a self, _id: &'a str) -> StoreFuture<'a, ()> {
+            Box::pin(async { Ok(()) })
+        }
+
+        fn runs(&self) -> StoreFuture<'_, Vec<String>> {
+            Box::pin(async { Ok(Vec::new()) })
+        }
+    }
+    let inner = Agent::builder(Replies(&[&[("close", "{}")]], "Booked.")).tools(tools![close]);
+    let inner = inner.build().unwrap().as_tool("hotels", "Books").own_limits(RunLimits::new());
+    let agent = Agent::builder(Replies(&[&[("hotels", HOTELS)]], "Enjoy.")).tool(inner).run_store(Slow);
+    let limits = RunLimits::new().max_time(Duration::from_millis(100));
+    let error = agent.build().unwrap().ask("Go").limits(limits).await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTime(_))), "{error}");
+}
+
+#[tokio::test]
 async fn another_tool_does_not_continue_the_run_of_an_agent() {
     let outer = || Agent::builder(Replies(&[&[("billing", QUESTION)]], "Done."));
     let inner = billing(ScriptedModel::new().calls("refund", r#"{"number": 7}"#).says("Refunded."));

@@ -1,5 +1,7 @@
 //! The runs of agents that calls of a run ask. Each is part of the state of the outer run.
 
+use std::collections::HashSet;
+
 use serde::{Deserialize, Serialize};
 
 use super::call::CallRecord;
@@ -326,23 +328,16 @@ impl Run {
 
     /// Returns `true` if the inner runs belong to calls of this run, and each call has at most one that can be undone.
     pub(super) fn has_consistent_inner_runs(&self) -> bool {
-        let is_known = |inner: &InnerRun| {
-            self.tool_executions
-                .iter()
-                .map(|one| &one.call.id)
-                .chain(self.calls().iter().map(|call| &call.id))
-                .any(|id| *id == inner.call_id)
-        };
-        let is_only = |inner: &InnerRun| {
-            let same = self.inner_runs().filter(|other| other.call_id == inner.call_id);
-            inner.is_ended() || same.filter(|other| !other.is_ended()).count() == 1
-        };
+        let finished = self.tool_executions.iter().map(|one| &one.call.id);
+        let known: HashSet<_> = finished.chain(self.calls().iter().map(|call| &call.id)).collect();
+        let mut not_ended = HashSet::new();
+        let mut is_only = |inner: &InnerRun| inner.is_ended() || not_ended.insert(inner.call_id.clone());
         let is_of_call = |(call, record): (&ToolCall, &CallRecord)| {
             record.inner.as_ref().is_none_or(|inner| {
                 inner.call_id == call.id && (record.has_begun() || record.outcome().is_some())
             })
         };
-        self.inner_runs().all(|inner| is_known(inner) && is_only(inner))
+        self.inner_runs().all(|inner| known.contains(&inner.call_id) && is_only(inner))
             && self.calls_with_records().all(is_of_call)
     }
 }

@@ -417,7 +417,11 @@ impl RunDriver {
         if !self.run.waits_only_for_own_limits() {
             return self.run_until_interrupted(next_progress(running, inner_states)).await;
         }
+        let was_in_turn = self.run.is_in_turn();
         self.update_elapsed();
+        if was_in_turn && !self.run.is_in_turn() {
+            return Err(Interruption::TimeLimit);
+        }
         let cancellation = self.external_cancellation.as_ref().filter(|_| !self.run.is_undoing());
         let progress = run_until_interrupted(next_progress(running, inner_states), cancellation, None).await;
         self.clock = Some(Instant::now());
