@@ -7,7 +7,7 @@ use tests::support::ways::{alike, await_it, in_all_ways, restored};
 use tool_core::agent::{AgentBuilder, AgentTool};
 use tool_core::memory::{InMemoryStore, RunStore, SaveOutcome, StoreFuture};
 use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ModelFuture, Usage};
-use tool_core::run::{Run, RunLimits, RunRevision, StopReason};
+use tool_core::run::{Run, RunLimits, RunRevision, Step, StopReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{IdempotencyKey, ToolExecution, ToolFuture, Undone};
 use tool_core::{
@@ -567,6 +567,10 @@ async fn the_depth_of_agents_is_bounded() {
     let answer = nested(5).ask("Go").limits(RunLimits::new().max_depth(5)).await.unwrap();
     assert_eq!(deepest(&answer).len(), 5);
     assert_eq!(deepest(&answer)[4], "deepest");
+    // More levels could not be restored, or would need too much of the stack.
+    let answer = nested(13).ask("Go").limits(RunLimits::new().max_depth(100)).await.unwrap();
+    assert_eq!((deepest(&answer).len(), &*deepest(&answer)[12]), (13, refused));
+    restored(answer.inner_runs()[0].run().clone());
 }
 
 #[tokio::test]
@@ -1007,25 +1011,319 @@ async fn a_message_of_the_user_denies_nested_calls_that_wait() {
     assert_eq!(answer.messages()[3].text(), "Never mind");
 }
 
+/// Requests calls with these ids, names and arguments, and then answers.
+#[derive(Clone)]
+struct CallsWithIds(&'static [[&'static str; 3]]);
+
+impl ChatModel for CallsWithIds {
+    fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        let has_asked = request.messages().iter().any(|one| one.as_assistant().is_some());
+        let calls = self.0.iter().map(|[id, name, arguments]| ToolCall::new(*id, *name, *arguments));
+        let reply = match has_asked {
+            true => AssistantMessage::text("Done."),
+            false => AssistantMessage::default().with_tool_calls(calls),
+        };
+        Box::pin(async move { Ok(ChatResponse::new(reply)) })
+    }
+}
+
+fn ids(run: &Run) -> Vec<(&str, &str)> {
+    run.awaiting_approval().chain(run.awaiting_results()).map(|call| (&*call.name, &*call.id)).collect()
+}
+
+const SEVERAL: &str = "unexpected step: several calls have this path; begin it with the id of the outer call";
+
 #[tokio::test]
-async fn a_tool_that_asks_an_agent_twice_in_one_call_continues_only_one_run() {
-    struct Twice(AgentTool);
-    impl Tool for Twice {
-        fn definition(&self) -> &tool_core::model::ToolDefinition {
-            self.0.definition()
+async fn an_id_that_looks_like_a_path_approves_no_other_call() {
+    const WIRE: &[[&str; 3]] = &[["x", "billing", QUESTION], ["x/call_1_0", "wire_money", "{}"]];
+    let mut policy = tool_core::model::ToolPolicy::default();
+    policy.needs_approval = true;
+    let wire_money = tool_core::FunctionTool::new("wire_money", || "sent").with_policy(policy);
+    let inner = billing(ScriptedModel::new().calls("refund", r#"{"number": 7}"#)).build().unwrap();
+    let outer = Agent::builder(CallsWithIds(WIRE)).tool(inner.as_tool("billing", "Answers")).tool(wire_money);
+    let run = outer.build().unwrap().ask("Go").await.unwrap_err().into_run();
+    let expected = [("refund", "x/call_1_0"), ("wire_money", "call_1_1")];
+    assert_eq!(ids(&run), expected);
+    for (path, left) in [("x/call_1_0", expected[1]), ("call_1_1", expected[0])] {
+        let mut run = restored(run.clone());
+        run.resolve_approval(path, Approval::Approve).unwrap();
+        assert_eq!(ids(&run), [left]);
+    }
+    // A state that was stored with both ids.
+    let state = serde_json::to_string(&run).unwrap().replace("call_1_1", "x/call_1_0");
+    let mut run: Run = serde_json::from_str(&state).unwrap();
+    assert_eq!(ids(&run), [("refund", "x/call_1_0"), ("wire_money", "x/call_1_0")]);
+    let refused = run.resolve_approval("x/call_1_0", Approval::Approve).unwrap_err();
+    assert_eq!(refused.to_string(), SEVERAL);
+    run.resolve_approval(["x", "call_1_0"], Approval::Approve).unwrap();
+    assert_eq!(ids(&run), [("wire_money", "x/call_1_0")]);
+    run.resolve_approval("x/call_1_0", Approval::Approve).unwrap();
+    assert_eq!(ids(&run), []);
+}
+
+#[tokio::test]
+async fn an_id_that_is_the_name_of_an_agent_approves_none_of_its_calls() {
+    const BOTH: &[[&str; 3]] = &[["a", "billing", QUESTION], ["billing", "evil", QUESTION]];
+    let inner = || billing(ScriptedModel::new().calls("refund", r#"{"number": 7}"#)).build().unwrap();
+    let outer = Agent::builder(CallsWithIds(BOTH))
+        .tool(inner().as_tool("billing", "Answers"))
+        .tool(inner().as_tool("evil", "Answers"));
+    let mut run = outer.build().unwrap().ask("Go").await.unwrap_err().into_run();
+    let refused = run.resolve_approval(["billing", "call_1_0"], Approval::Approve).unwrap_err();
+    let expected = "unexpected step: the path begins with the id of one call and the agent of another; \
+                    pass the path as one text, as the run returns it";
+    assert_eq!(refused.to_string(), expected);
+    run.resolve_approval(["a", "call_1_0"], Approval::Approve).unwrap();
+    assert_eq!(ids(&run), [("refund", "billing/call_1_0")]);
+    run.resolve_approval("billing/call_1_0", Approval::Approve).unwrap();
+    assert_eq!(ids(&run), []);
+}
+
+#[tokio::test]
+async fn the_result_of_an_own_call_is_not_recorded_for_a_nested_one() {
+    const LOCATE: &[[&str; 3]] = &[["x", "billing", QUESTION], ["own", "locate", "{}"]];
+    let mut policy = tool_core::model::ToolPolicy::default();
+    policy.external = true;
+    let locate = || tool_core::FunctionTool::new("locate", || "never").with_policy(policy);
+    let inner = Agent::builder(Replies(&[&[("locate", "{}")]], "There.")).tool(locate());
+    let inner = inner.build().unwrap().as_tool("billing", "Answers");
+    let outer = Agent::builder(CallsWithIds(LOCATE)).tool(inner).tool(locate()).build().unwrap();
+    let run = outer.ask("Go").await.unwrap_err().into_run();
+    let state = serde_json::to_string(&run).unwrap().replace("\"own\"", "\"x/call_0_0\"");
+    let mut run: Run = serde_json::from_str(&state).unwrap();
+    assert_eq!(ids(&run), [("locate", "x/call_0_0"); 2]);
+    let call = ToolCall::new("x/call_0_0", "locate", "{}");
+    run.record_result(ToolExecution::new(call.clone(), Ok("Rome".into()))).unwrap();
+    let own = run.current_calls().find(|(call, _)| call.id == "x/call_0_0").unwrap();
+    assert_eq!(own.1.unwrap().output().unwrap().to_string(), "Rome");
+    run.record_result(ToolExecution::new(call, Ok("Oslo".into()))).unwrap();
+    let answer = outer.resume(restored(run)).await.unwrap();
+    assert_eq!(answer.inner_runs()[0].run().messages()[2].text(), "Oslo");
+}
+
+/// A tool that takes effect, asks agents one after the other, and may never return.
+struct Around {
+    agents: Vec<AgentTool>,
+    definition: tool_core::model::ToolDefinition,
+    effects: Effects,
+    hangs: bool,
+}
+
+impl Around {
+    fn new(agents: impl IntoIterator<Item = AgentTool>) -> Self {
+        let agents = Vec::from_iter(agents);
+        Self { definition: agents[0].definition().clone(), agents, effects: Effects::default(), hangs: false }
+    }
+}
+
+impl Tool for Around {
+    fn definition(&self) -> &tool_core::model::ToolDefinition {
+        &self.definition
+    }
+
+    fn call<'a>(&'a self, arguments: &'a str, context: &'a tool_core::ToolContext) -> ToolFuture<'a> {
+        ToolFuture::boxed(async move {
+            self.effects.take_effect("around", context.idempotency_key().unwrap());
+            let mut answers = Vec::new();
+            for agent in &self.agents {
+                answers.push(agent.call(arguments, context).await?.to_string());
+            }
+            if self.hangs {
+                std::future::pending::<()>().await;
+            }
+            Ok(answers.join(", ").into())
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_tool_that_asks_agents_itself_runs_them_to_their_ends() {
+    let inner = || billing(ScriptedModel::new().says("one").says("two")).build().unwrap();
+    let around = || {
+        let agent = inner().as_tool("billing", "Answers");
+        Around::new([agent.clone(), agent])
+    };
+    let answer = alike(|| Agent::builder(asks()).tool(around())).await.unwrap();
+    assert_eq!(answer.messages()[2].text(), "one, two");
+    assert!(answer.inner_runs().is_empty());
+    // One that has to wait fails: another agent that the tool asks must not continue its run.
+    let waiting = || {
+        Around::new([
+            billing(refunds()).build().unwrap().as_tool("billing", "Answers"),
+            inner().as_tool("other", "Answers"),
+        ])
+    };
+    let answer = alike(|| Agent::builder(asks()).tool(waiting())).await.unwrap();
+    let expected = "the agent gave no answer: one of its calls needs the approval of a person";
+    assert_eq!(answer.messages()[2].text(), expected);
+}
+
+#[tokio::test]
+async fn a_run_that_a_tool_asks_itself_is_undone_if_it_has_to_wait() {
+    let effects = Effects::default();
+    let inner = Agent::builder(Replies(&[&[("book_room", ROME)], &[("sign", "{}")]], "Booked."))
+        .tools(tools![book_room, sign])
+        .undo_tools(tools![cancel_room])
+        .context(effects.clone());
+    let around = Around::new([inner.build().unwrap().as_tool("hotels", "Books")]);
+    let agent = Agent::builder(Replies(&[&[("hotels", HOTELS)]], "Enjoy.")).tool(around).build().unwrap();
+    let answer = agent.ask("Go").await.unwrap();
+    let expected = "the agent gave no answer: one of its calls needs the approval of a person";
+    assert_eq!(answer.messages()[2].text(), expected);
+    assert_eq!(effects.take(), ["book Rome call_0_0", "cancel Rome undo_call_0_0"]);
+}
+
+#[tokio::test]
+async fn a_run_whose_time_is_up_beside_an_agent_with_own_limits_stops() {
+    /// Takes longer than the run may.
+    struct Slow;
+    impl RunStore for Slow {
+        fn replace_run<'a>(
+            &'a self,
+            _id: &'a str,
+            _expected: Option<&'a RunRevision>,
+            run: &'a Run,
+        ) -> StoreFuture<'a, SaveOutcome> {
+            if run.inner_runs().next().is_some_and(|inner| !inner.run().is_done()) {
+                std::thread::sleep(Duration::from_millis(150));
+            }
+            Box::pin(async { Ok(SaveOutcome::Saved) })
         }
 
-        fn call<'a>(&'a self, arguments: &'a str, context: &'a tool_core::ToolContext) -> ToolFuture<'a> {
-            ToolFuture::boxed(async move {
-                let first = self.0.call(arguments, context).await?;
-                let second = self.0.call(arguments, context).await?;
-                Ok(format!("{first}, {second}").into())
-            })
+        fn load_run<'a>(&'a self, _id: &'a str) -> StoreFuture<'a, Option<Run>> {
+            Box::pin(async { Ok(None) })
+        }
+
+        fn remove_run<'a>(&'a self, _id: &'a str) -> StoreFuture<'a, ()> {
+            Box::pin(async { Ok(()) })
+        }
+
+        fn runs(&self) -> StoreFuture<'_, Vec<String>> {
+            Box::pin(async { Ok(Vec::new()) })
         }
     }
-    let inner = || billing(ScriptedModel::new().says("one").says("two")).build().unwrap();
-    let build = || Agent::builder(asks()).tool(Twice(inner().as_tool("billing", "Answers")));
-    let answer = alike(build).await.unwrap();
-    assert_eq!(answer.messages()[2].text(), "one, two");
-    assert_eq!(answer.inner_runs()[0].run().messages().last().unwrap().text(), "one");
+    let inner = Agent::builder(Replies(&[&[("close", "{}")]], "Booked.")).tools(tools![close]);
+    let inner = inner.build().unwrap().as_tool("hotels", "Books").own_limits(RunLimits::new());
+    let agent = Agent::builder(Replies(&[&[("hotels", HOTELS)]], "Enjoy.")).tool(inner).run_store(Slow);
+    let limits = RunLimits::new().max_time(Duration::from_millis(100));
+    let error = agent.build().unwrap().ask("Go").limits(limits).await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTime(_))), "{error}");
+}
+
+#[tokio::test]
+async fn another_tool_does_not_continue_the_run_of_an_agent() {
+    let outer = || Agent::builder(Replies(&[&[("billing", QUESTION)]], "Done."));
+    let inner = billing(ScriptedModel::new().calls("refund", r#"{"number": 7}"#).says("Refunded."));
+    let agent = outer().tool(inner.build().unwrap().as_tool("billing", "Answers")).build().unwrap();
+    let mut run = restored(agent.ask("Go").await.unwrap_err().into_run());
+    run.resolve_all_approvals(&Approval::Approve);
+    let effects = Effects::default();
+    let other = Agent::builder(Replies(&[], "Other.")).build().unwrap();
+    let mut around = Around::new([other.as_tool("billing", "Answers")]);
+    around.effects = effects.clone();
+    let answer = outer().tool(around).build().unwrap().resume(run).await.unwrap();
+    let error = answer.tool_executions()[0].outcome().unwrap_err();
+    assert_eq!(error.to_string(), ToolError::interrupted().to_string());
+    assert_eq!(effects.take(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_tool_around_an_agent_that_runs_at_most_once_does() {
+    let mut policy = tool_core::model::ToolPolicy::default();
+    policy.at_most_once = true;
+    let (effects, states) = (Effects::default(), EveryState::default());
+    let build = || {
+        let inner = Agent::builder(Replies(&[], "Booked.")).build().unwrap();
+        let mut around = Around::new([inner.as_tool("hotels", "Books").with_policy(policy)]);
+        around.effects = effects.clone();
+        Agent::builder(Replies(&[&[("hotels", HOTELS)]], "Enjoy.")).tool(around)
+    };
+    build().run_store(states.clone()).build().unwrap().ask("Go").await.unwrap();
+    assert_eq!(effects.take(), ["around call_0_0"]);
+    let states = states.take();
+    let mut interrupted = 0;
+    for state in states.iter().filter(|state| state.contains(r#""running""#)) {
+        interrupted += 1;
+        let answer = build().build().unwrap().resume(serde_json::from_str(state).unwrap()).await.unwrap();
+        assert_eq!(effects.take(), [""; 0]);
+        let error = answer.tool_executions()[0].outcome().unwrap_err();
+        assert_eq!(error.to_string(), ToolError::outcome_unknown().to_string());
+    }
+    assert!(interrupted > 0);
+}
+
+#[tokio::test]
+async fn the_time_limit_of_calls_holds_for_a_tool_around_an_agent() {
+    let inner = Agent::builder(Replies(&[], "Booked.")).build().unwrap();
+    let mut around = Around::new([inner.as_tool("hotels", "Books")]);
+    around.hangs = true;
+    let agent = Agent::builder(Replies(&[&[("hotels", HOTELS)]], "Enjoy."))
+        .tool(around)
+        .call_timeout(Duration::from_millis(20))
+        .build()
+        .unwrap();
+    let answer = tokio::time::timeout(Duration::from_secs(60), async { agent.ask("Go").await }).await;
+    let answer = answer.expect("the call has a time limit").unwrap();
+    let error = answer.tool_executions()[0].outcome().unwrap_err();
+    assert_eq!(error.kind(), tool_core::tool::ToolErrorKind::TimedOut);
+}
+
+#[tokio::test]
+async fn an_agent_that_is_to_undo_its_calls_apart_from_the_run_is_not_asked_again() {
+    let desk = Replies(&[&[("hotels", HOTELS)], &[("close", "{}")]], "");
+    let hotels = Replies(&[&[("book_room", ROME)]], "Booked.");
+    let (effects, states) = (Effects::default(), EveryState::default());
+    let agent = travel(desk, hotels, &effects).run_store(states.clone()).build().unwrap();
+    agent.ask("Go").await.unwrap_err();
+    assert_eq!(effects.take(), ["book Rome call_0_0", "cancel Rome undo_call_0_0"]);
+    let states = states.take();
+    let states = states.iter().map(|state| serde_json::from_str::<Run>(state).unwrap());
+    let (mut run, undo) = states
+        .filter_map(|mut run| match run.next(&Default::default()) {
+            Step::CallTools(calls) if calls[0].id.starts_with("undo_") => {
+                let undo = calls[0].clone();
+                Some((run, undo))
+            }
+            _ => None,
+        })
+        .next()
+        .expect("the run undoes the call of the agent");
+    let request = run.request_call(&undo.id).unwrap();
+    let never = tool_core::CancellationToken::new();
+    let execution = agent
+        .execute_request(
+            request,
+            &tool_core::ToolContext::new(),
+            &never,
+            tool_core::tool::Progress::default(),
+        )
+        .await;
+    let expected = "the call was not executed: only a driver of its run undoes the calls of an agent";
+    assert_eq!(execution.outcome().unwrap_err().to_string(), expected);
+    assert_eq!(effects.take(), [""; 0]);
+}
+
+#[tokio::test]
+async fn an_inner_run_whose_model_panics_undoes_its_calls() {
+    struct Panics;
+    impl ChatModel for Panics {
+        fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+            let has_booked = request.messages().iter().any(|one| one.as_assistant().is_some());
+            assert!(!has_booked, "the model is broken");
+            let calls = [ToolCall::new("call_0_0", "book_room", ROME)];
+            let reply = AssistantMessage::default().with_tool_calls(calls);
+            Box::pin(async move { Ok(ChatResponse::new(reply)) })
+        }
+    }
+    let effects = Effects::default();
+    let hotels = Agent::builder(Panics).tools(tools![book_room]).undo_tools(tools![cancel_room]);
+    let hotels = hotels.context(effects.clone()).build().unwrap().as_tool("hotels", "Books");
+    let agent = Agent::builder(Replies(&[&[("hotels", HOTELS)]], "Enjoy.")).tool(hotels).build().unwrap();
+    let answer = agent.ask("Go").await.unwrap();
+    assert_eq!(effects.take(), ["book Rome call_0_0", "cancel Rome undo_call_0_0"]);
+    assert_eq!(
+        answer.tool_executions()[0].outcome().unwrap_err().kind(),
+        tool_core::tool::ToolErrorKind::Panicked
+    );
+    assert_eq!(restored(answer.inner_runs()[0].run().clone()).undo_executions().len(), 1);
 }

@@ -3,8 +3,10 @@
 use std::any::{Any, TypeId};
 use std::fmt;
 use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -16,8 +18,8 @@ use crate::model::{ConversationId, ToolDefinition, ToolPolicy};
 use crate::run::{RunError, RunErrorKind, RunLimits, StopReason};
 use crate::schema::{arguments_schema, arguments_schema_for_providers};
 use crate::tool::{
-    Injection, Tool, ToolArguments, ToolContext, ToolError, ToolFuture, ToolOutput, arguments_contract,
-    decode_arguments,
+    Injection, Tool, ToolArguments, ToolContext, ToolError, ToolFuture, ToolOutput, Undone,
+    arguments_contract, decode_arguments,
 };
 
 impl Agent {
@@ -83,7 +85,9 @@ impl Agent {
     ///   [`Answer::inner_runs`](crate::Answer::inner_runs) has the messages, executions and tokens.
     ///
     /// Outside a run, for example over another protocol or if a caller executes the calls of a [`Run`](crate::run::Run) without a
-    /// [`RunDriver`], a call drives the inner run to its end and fails if it has to wait.
+    /// [`RunDriver`], a call drives the inner run to its end. If the run has to wait, the call fails, and those of the run are
+    /// undone. The same holds for a tool that calls this one in its own body: the run is no part of the outer run's.
+    /// Without a driver, the calls of a run that has ended are not undone.
     pub fn as_tool(&self, name: impl Into<String>, description: impl Into<String>) -> AgentTool {
         let tool = AgentTool {
             definition: Plain::definition(name.into()).with_description(description),
@@ -226,12 +230,18 @@ impl AgentTool {
 
     /// Asks the agent, or continues its run.
     async fn answer(&self, question: String, context: &ToolContext) -> Result<ToolOutput, ToolError> {
-        let delegation = context.delegation::<Delegation>().filter(|delegation| delegation.claim());
+        let delegation = context.delegation::<Delegation>();
         let continued = delegation.as_ref().and_then(|delegation| delegation.take_continued());
         if continued.is_none() && delegation.as_ref().is_some_and(|delegation| delegation.levels == 0) {
             return Err(ToolError::failed("agents are nested too deeply here; answer without this one"));
         }
         let is_undo = delegation.as_ref().is_some_and(|delegation| delegation.is_undo);
+        // The call that undoes one of an agent has the name of the undone call, and only the driver has the run to undo.
+        let undoes_itself =
+            |undone: &Undone| context.call().is_some_and(|call| call.name == undone.call.name);
+        if !is_undo && context.get::<Undone>().is_some_and(undoes_itself) {
+            return Err(ToolError::not_executed("only a driver of its run undoes the calls of an agent"));
+        }
         let is_new = continued.is_none();
         let types: Vec<_> = self.passed.iter().map(|(type_id, _)| *type_id).collect();
         let mut ask = match continued {
@@ -252,7 +262,16 @@ impl AgentTool {
             self.has_conversation,
             self.streams_text,
         );
-        match self.drive(&mut driver, parses_by_tool).await {
+        let driven = AssertUnwindSafe(self.drive(&mut driver, parses_by_tool)).catch_unwind().await;
+        let (driven, panic) = match driven {
+            Ok(driven) => (driven, None),
+            // The call fails, and nothing else undoes those of its run.
+            Err(panic) => (self.stop(&mut driver, parses_by_tool).await, Some(panic)),
+        };
+        if let (Ok(_), Some(panic)) = (&driven, panic) {
+            resume_unwind(panic);
+        }
+        match driven {
             Ok(output) if !is_undo => {
                 driver.finish_inner().map_err(|error| failure(&error))?;
                 Ok(output)
@@ -264,9 +283,19 @@ impl AgentTool {
                     Err(ToolError::not_executed("the agent waits"))
                 }
                 // Nobody could continue the run of a call that belongs to none.
-                None => Err(failure(&driver.into_error(kind))),
+                None => {
+                    // The reason why it waits is the one that the model reads.
+                    let _ = self.stop(&mut driver, parses_by_tool).await;
+                    Err(failure(&driver.into_error(kind)))
+                }
             },
         }
+    }
+
+    /// Stops the run and undoes its calls.
+    async fn stop(&self, driver: &mut RunDriver, parses_by_tool: bool) -> Result<ToolOutput, RunErrorKind> {
+        driver.cancel();
+        Box::pin(self.drive(driver, parses_by_tool)).await
     }
 
     /// Drives the run to its end. The output is empty if the run stopped without an answer.
@@ -350,6 +379,10 @@ impl Tool for AgentTool {
 
     fn origin(&self) -> Option<&str> {
         Some("an agent as a tool")
+    }
+
+    fn is_agent(&self) -> bool {
+        true
     }
 }
 

@@ -3,7 +3,6 @@
 //! The call drives the inner run, and the outer driver owns the state of which it is a part. Before each step with effects, the
 //! inner driver sends its state, and continues once the outer state is stored.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -27,7 +26,6 @@ pub(super) struct Delegation {
     states: mpsc::Sender<InnerState>,
     /// The run that the call continues.
     continued: Mutex<Option<Run>>,
-    is_used: AtomicBool,
     suspended: Mutex<Option<RunErrorKind>>,
 }
 
@@ -60,14 +58,8 @@ impl Delegation {
             emitter,
             states,
             continued: Mutex::new(continued),
-            is_used: AtomicBool::new(false),
             suspended: Mutex::new(None),
         }
-    }
-
-    /// Claims the connection for an agent. Returns `false` if the call has asked one before, because it can continue only one run.
-    pub(super) fn claim(&self) -> bool {
-        !self.is_used.swap(true, Ordering::Relaxed)
     }
 
     /// Takes the run that the call continues; `None` if it starts a new one.
@@ -77,11 +69,6 @@ impl Delegation {
 
     pub(super) fn continues(&self) -> bool {
         lock(&self.continued).is_some()
-    }
-
-    /// Returns `true` if the call asks an agent.
-    pub(super) fn is_used(&self) -> bool {
-        self.is_used.load(Ordering::Relaxed)
     }
 
     /// Makes the state of the inner run part of the outer one, and waits until that is stored.

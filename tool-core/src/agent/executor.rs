@@ -58,7 +58,13 @@ impl CallExecutor {
         delegation: Arc<Delegation>,
     ) -> Ending {
         let progress = self.emitter.progress_sink(&call).map(Progress::with_sink).unwrap_or_default();
-        self.execute_with(call, attempt, progress, Some(delegation)).await
+        let is_agent = self.tools.get(&call.name).map(|tool| tool.is_agent());
+        if is_agent == Some(false) && delegation.continues() {
+            // Another tool has the name now, and cannot continue the run.
+            return Ending::Executed(ToolExecution::new(call, Err(ToolError::interrupted())));
+        }
+        let delegation = Some(delegation).filter(|_| is_agent == Some(true));
+        self.execute_with(call, attempt, progress, delegation).await
     }
 
     /// Executes a call with this reporter of its progress. Without a delegation, an agent that it asks runs to its end.
@@ -116,7 +122,7 @@ impl CallExecutor {
         match tokio::time::timeout(timeout, execution.as_mut()).await {
             Ok(execution) => execution,
             // The run of an agent has this limit itself, because it undoes its calls when it stops.
-            Err(_) if delegation.is_some_and(Delegation::is_used) => execution.await,
+            Err(_) if delegation.is_some() => execution.await,
             Err(_) => ToolExecution::new(call, Err(ToolError::timed_out(timeout)))
                 .with_timing(started_at, clock.elapsed()),
         }

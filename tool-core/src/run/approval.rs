@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::call::{ApprovedFor, CallRecord, CallState};
+use super::inner::SEVERAL_CALLS;
 use super::state::Stage;
 use crate::content::Content;
 use crate::model::{Message, ToolCall};
@@ -171,11 +172,13 @@ impl Run {
     }
 
     pub(super) fn resolve_approval_at(&mut self, path: &[&str], approval: Approval) -> Result<(), StepError> {
-        let is_nested = |path: &str| self.awaiting_approval().any(|call| call.id == path);
         match path {
-            [id] if self.call_position(id).is_some() || !is_nested(id) => {
-                self.resolve_own_approval(id, approval)
-            }
+            [id] => match (self.has_own_open_call(id), self.awaits_inner_approval(id)) {
+                // Only in a state of an earlier version, which did not replace ids that look like paths.
+                (true, true) => Err(StepError(SEVERAL_CALLS)),
+                (false, true) => self.resolve_inner_approval(path, approval),
+                (_, false) => self.resolve_own_approval(id, approval),
+            },
             path => self.resolve_inner_approval(path, approval),
         }
     }

@@ -66,8 +66,9 @@ fn calls_of(messages: &[Message]) -> impl Iterator<Item = &ToolCall> {
 }
 
 impl Run {
-    /// Replaces every id that is blank or was used before, because an id ties a result to its call. Returns, by position,
-    /// the outcomes of calls that an id identifies as calls of an earlier turn.
+    /// Replaces every id that is blank or was used before, because an id ties a result to its call; also one that contains a `/`,
+    /// which separates the ids of a [path](crate::run::CallPath). Returns, by position, the outcomes of calls that an id identifies
+    /// as calls of an earlier turn.
     ///
     /// Two calls of one reply are two calls, whatever their ids. A repeated id of an earlier turn refers to that call: with
     /// the same arguments its outcome is reused, with others the call is refused. Some servers, however, count calls from
@@ -78,7 +79,8 @@ impl Run {
         let index = self.call_index.get_or_insert_default();
         index.update(&self.messages, &self.tool_executions);
         for (position, call) in message.tool_calls.iter_mut().enumerate() {
-            if !call.id.trim().is_empty() && !replaced.contains(&call.id) && index.insert_id(&call.id) {
+            let is_usable = !call.id.trim().is_empty() && !call.id.contains('/');
+            if is_usable && !replaced.contains(&call.id) && index.insert_id(&call.id) {
                 continue;
             }
             let identifies = !replaced.contains(&call.id) && call.id != call.name && !is_count(&call.id);

@@ -3,7 +3,8 @@
 /// The path of a call: its id; or, for a call of an agent that was [called as a tool](crate::Agent::as_tool), the calls of the
 /// agents that lead to it, followed by its id.
 ///
-/// A call of an agent is named by its id, or by the name of the agent's tool if only one call of that tool is open.
+/// A call of an agent is named by its id, or by the name of the agent's tool if only one call of that tool is open. A path that
+/// fits several calls is refused.
 /// The id of a nested call in [`Run::awaiting_approval`](crate::run::Run::awaiting_approval) is its whole path as one text.
 ///
 /// ```

@@ -1,5 +1,7 @@
 //! The runs of agents that calls of a run ask. Each is part of the state of the outer run.
 
+use std::collections::HashSet;
+
 use serde::{Deserialize, Serialize};
 
 use super::call::CallRecord;
@@ -8,6 +10,8 @@ use crate::model::{ToolCall, Usage};
 use crate::run::{Approval, Run, StepError, StopReason};
 use crate::tool::ToolExecution;
 use crate::transcript::Transcript;
+
+pub(super) const SEVERAL_CALLS: &str = "several calls have this path; begin it with the id of the outer call";
 
 /// The run of an agent that a call [asked](crate::Agent::as_tool), as part of the state of the outer run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -254,18 +258,23 @@ impl Run {
                 let by = |is_meant: &dyn Fn(&InnerRun) -> bool| -> Vec<usize> {
                     open.iter().filter(|(_, inner)| is_meant(inner)).map(|(position, _)| *position).collect()
                 };
-                let mut found = by(&|inner| inner.call_id == *first);
-                if found.is_empty() {
-                    found = by(&|inner| inner.agent == *first);
+                let by_id = by(&|inner| inner.call_id == *first);
+                let by_agent = by(&|inner| inner.agent == *first);
+                // The model chooses the ids. One that is the name of an agent must not stand for another's call.
+                if !by_id.is_empty() && by_agent.iter().any(|position| !by_id.contains(position)) {
+                    return Err(StepError(
+                        "the path begins with the id of one call and the agent of another; pass the path as one text, \
+                         as the run returns it",
+                    ));
                 }
-                (found, rest.to_vec())
+                (if by_id.is_empty() { by_agent } else { by_id }, rest.to_vec())
             }
             [] => return Err(StepError("the path of the call is empty")),
         };
         match &*found {
             [position] => Ok((*position, rest)),
             [] => Err(StepError("no call with this path is open")),
-            _ => Err(StepError("several calls have this path; begin it with the id of the outer call")),
+            _ => Err(StepError(SEVERAL_CALLS)),
         }
     }
 
@@ -287,10 +296,23 @@ impl Run {
         inner.resolve_approval(&rest, approval)
     }
 
+    /// Returns `true` if a call of this run itself is open and has this id.
+    pub(super) fn has_own_open_call(&self, id: &str) -> bool {
+        self.calls_with_records().any(|(call, record)| call.id == id && record.is_open())
+    }
+
+    fn open_inner_runs(&self) -> impl Iterator<Item = &InnerRun> {
+        self.calls_with_records().filter_map(|(_, record)| record.open_inner())
+    }
+
+    /// Returns `true` if a call of an inner run with this path awaits approval.
+    pub(super) fn awaits_inner_approval(&self, path: &str) -> bool {
+        self.open_inner_runs().flat_map(|inner| &inner.awaiting_approval).any(|call| call.id == path)
+    }
+
     /// Returns `true` if a call of an inner run with this path awaits a result of the caller.
     pub(super) fn awaits_inner_result(&self, path: &str) -> bool {
-        let inner = self.calls_with_records().filter_map(|(_, record)| record.open_inner());
-        inner.flat_map(|inner| &inner.awaiting_results).any(|call| call.id == path)
+        self.open_inner_runs().flat_map(|inner| &inner.awaiting_results).any(|call| call.id == path)
     }
 
     /// Records the result of a call of an inner run, which the caller supplies. The id of the call is its path.
@@ -306,23 +328,16 @@ impl Run {
 
     /// Returns `true` if the inner runs belong to calls of this run, and each call has at most one that can be undone.
     pub(super) fn has_consistent_inner_runs(&self) -> bool {
-        let is_known = |inner: &InnerRun| {
-            self.tool_executions
-                .iter()
-                .map(|one| &one.call.id)
-                .chain(self.calls().iter().map(|call| &call.id))
-                .any(|id| *id == inner.call_id)
-        };
-        let is_only = |inner: &InnerRun| {
-            let same = self.inner_runs().filter(|other| other.call_id == inner.call_id);
-            inner.is_ended() || same.filter(|other| !other.is_ended()).count() == 1
-        };
+        let finished = self.tool_executions.iter().map(|one| &one.call.id);
+        let known: HashSet<_> = finished.chain(self.calls().iter().map(|call| &call.id)).collect();
+        let mut not_ended = HashSet::new();
+        let mut is_only = |inner: &InnerRun| inner.is_ended() || not_ended.insert(inner.call_id.clone());
         let is_of_call = |(call, record): (&ToolCall, &CallRecord)| {
             record.inner.as_ref().is_none_or(|inner| {
                 inner.call_id == call.id && (record.has_begun() || record.outcome().is_some())
             })
         };
-        self.inner_runs().all(|inner| is_known(inner) && is_only(inner))
+        self.inner_runs().all(|inner| known.contains(&inner.call_id) && is_only(inner))
             && self.calls_with_records().all(is_of_call)
     }
 }

@@ -45,10 +45,14 @@ pub struct RunLimits {
     #[serde(rename = "wrong_answers")]
     pub max_wrong_answers: u32,
     /// The number of levels of agents that can be [called as tools](crate::Agent::as_tool) below each other in the run; 4 by
-    /// default. Calls of further agents fail, and the model reads why.
+    /// default, and 12 at most: a higher number counts as 12. Calls of further agents fail, and the model reads why.
     #[serde(rename = "depth", skip_serializing_if = "is_default_depth")]
     pub max_depth: u32,
 }
+
+/// The highest value of [`max_depth`](RunLimits#structfield.max_depth). Deeper runs could overflow the stack of a thread, and
+/// their states exceed the depth of JSON that is read.
+pub(crate) const MAX_DEPTH: u32 = 12;
 
 /// The default of [`max_depth`](RunLimits#structfield.max_depth).
 const DEFAULT_MAX_DEPTH: u32 = 4;

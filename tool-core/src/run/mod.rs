@@ -33,6 +33,7 @@ pub(crate) use self::handover::AgentSettings;
 pub use self::handover::Handover;
 pub use self::id::RunId;
 pub use self::inner::InnerRun;
+pub(crate) use self::limits::MAX_DEPTH;
 pub use self::limits::RunLimits;
 pub use self::revision::RunRevision;
 pub use self::state::{Run, StepError};

@@ -234,7 +234,7 @@ impl Run {
         if execution.is_suspended() {
             return Ok(());
         }
-        if self.awaits_inner_result(&execution.call.id) {
+        if !self.has_own_open_call(&execution.call.id) && self.awaits_inner_result(&execution.call.id) {
             return self.record_inner_result(execution);
         }
         let id = execution.call.id.clone();

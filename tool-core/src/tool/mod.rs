@@ -114,4 +114,11 @@ pub trait Tool: Send + Sync {
     fn origin(&self) -> Option<&str> {
         None
     }
+
+    /// Returns `true` for an agent as a tool, whose run belongs to the run of the call. A tool that asks an agent in its own body
+    /// has effects besides, so the run of that agent is its own.
+    #[doc(hidden)]
+    fn is_agent(&self) -> bool {
+        false
+    }
 }

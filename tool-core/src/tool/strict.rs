@@ -56,6 +56,10 @@ impl<T: AsRef<dyn Tool> + Send + Sync> Tool for StrictTool<T> {
     fn origin(&self) -> Option<&str> {
         self.tool.as_ref().origin()
     }
+
+    fn is_agent(&self) -> bool {
+        self.tool.as_ref().is_agent()
+    }
 }
 
 /// Removes each `null` that the strict form requires for an omitted argument. Returns `None` if there is none. `shape` is that of

@@ -22,7 +22,7 @@ use crate::agent::{Approver, Event, RunDriver, Turn};
 use crate::model::{
     ChatModel, ChatRequest, ChatResponse, Delta, Message, ModelError, ToolCall, ToolChoice, ToolPolicy,
 };
-use crate::run::{Approval, Run, RunErrorKind, Step};
+use crate::run::{Approval, MAX_DEPTH, Run, RunErrorKind, Step};
 use crate::tool::{Attempt, ToolExecution};
 
 impl RunDriver {
@@ -417,7 +417,11 @@ impl RunDriver {
         if !self.run.waits_only_for_own_limits() {
             return self.run_until_interrupted(next_progress(running, inner_states)).await;
         }
+        let was_in_turn = self.run.is_in_turn();
         self.update_elapsed();
+        if was_in_turn && !self.run.is_in_turn() {
+            return Err(Interruption::TimeLimit);
+        }
         let cancellation = self.external_cancellation.as_ref().filter(|_| !self.run.is_undoing());
         let progress = run_until_interrupted(next_progress(running, inner_states), cancellation, None).await;
         self.clock = Some(Instant::now());
@@ -447,7 +451,7 @@ impl RunDriver {
         delegation.timeout = timeout;
         delegation.levels = match &self.place {
             Place::Inside { delegation: Some(outer), .. } => outer.levels.saturating_sub(1),
-            _ => self.run.limits().max_depth,
+            _ => self.run.limits().max_depth.min(MAX_DEPTH),
         };
         Arc::new(delegation)
     }

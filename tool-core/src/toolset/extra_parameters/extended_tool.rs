@@ -96,6 +96,10 @@ impl Tool for ExtendedTool {
     fn origin(&self) -> Option<&str> {
         self.tool.get().origin()
     }
+
+    fn is_agent(&self) -> bool {
+        self.tool.get().is_agent()
+    }
 }
 
 impl Shared {
