@@ -385,3 +385,49 @@ async fn results_of_a_search_are_bounded() {
         Agent::builder(model).tools(doors()).tool_search(search).build().unwrap().ask("Open!").await.unwrap();
     }
 }
+
+fn system_messages(request: &ChatRequest<'_>) -> Vec<String> {
+    let system = request.messages().iter().filter(|one| matches!(one, Message::System(_)));
+    system.map(|one| one.text().into_owned()).collect()
+}
+
+#[tokio::test]
+async fn the_model_that_takes_over_reads_its_own_instructions() {
+    let build = || {
+        let model = ScriptedModel::new()
+            .expects(|request| system_messages(request) == ["You do billing."])
+            .expects(offers(&["sum", "search_tools", "call_tool"]))
+            .says("It is paid.");
+        let billing = agent(model, search().call_through()).instructions("You do billing.");
+        let desk = ScriptedModel::new().calls("call_tool", through("billing", &json!({})));
+        agent(desk, search().call_through()).instructions("You are the first.").hand_over_to(
+            "billing",
+            "Takes over invoices",
+            &billing.build().unwrap(),
+        )
+    };
+    assert_eq!(alike(build).await.unwrap().text(), "It is paid.");
+}
+
+#[tokio::test]
+async fn the_agent_that_takes_over_searches_its_own_tools() {
+    let build = || {
+        let model = ScriptedModel::new()
+            .calls("search_tools", query("archive a project"))
+            .expects(|request| {
+                let found = request.messages().last().unwrap().text().into_owned();
+                found.contains("archive") && !found.contains("old_files")
+            })
+            .says("Archived.");
+        let billing = Agent::builder(model).tools(tools![archive]).tool_search(ToolSearch::bm25());
+        let old = FunctionTool::new("old_files", || "nothing").with_description("Archives a project");
+        let desk =
+            ScriptedModel::new().calls("search_tools", query("archive a project")).calls("billing", "{}");
+        Agent::builder(desk)
+            .tool(old)
+            .tools(others(40))
+            .tool_search(ToolSearch::bm25().above(10))
+            .hand_over_to("billing", "Takes over", &billing.build().unwrap())
+    };
+    assert_eq!(alike(build).await.unwrap().text(), "Archived.");
+}
