@@ -1,12 +1,15 @@
 //! Tools found by search: what the model is offered, and that everything else is as without search.
 
+use std::future::{Future, IntoFuture, poll_fn};
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
 
 use serde_json::{Value, json};
 use tests::support::ways::{alike, in_all_ways, restored};
 use tool_core::agent::{AgentBuilder, BuildErrorKind, ToolSearch};
 use tool_core::model::{ChatRequest, ToolChoice};
-use tool_core::run::Run;
+use tool_core::run::{Run, Step};
 use tool_core::testing::ScriptedModel;
 use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
 use tool_core::{
@@ -430,4 +433,38 @@ async fn the_agent_that_takes_over_searches_its_own_tools() {
             .hand_over_to("billing", "Takes over", &billing.build().unwrap())
     };
     assert_eq!(alike(build).await.unwrap().text(), "Archived.");
+}
+
+#[test]
+fn a_search_does_not_block_the_thread_of_the_run() {
+    let build = || {
+        let model = ScriptedModel::new().calls("search_tools", query("weather forecast")).says("It rains.");
+        agent(model, search()).build().unwrap()
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
+    runtime.block_on(async {
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let busy = tokio::task::spawn_blocking(move || released.recv());
+        let agent = build();
+        let mut run = agent.start("Rain?");
+        let Step::CallModel(request) = run.next().await.unwrap() else { panic!("a request") };
+        let response = agent.model().chat(&request).await.unwrap();
+        run.record_response(response).await.unwrap();
+        let Step::CallTools(calls) = run.next().await.unwrap() else { panic!("a call") };
+        let mut execution = pin!(run.execute(calls[0].clone()));
+        // The search waits for the only thread for it, and the run's own goes on.
+        for _ in 0..10 {
+            assert!(poll_fn(|context| Poll::Ready(execution.as_mut().poll(context).is_pending())).await);
+            tokio::task::yield_now().await;
+        }
+        release.send(()).unwrap();
+        assert!(execution.await.unwrap().output().unwrap().to_string().contains("forecast"));
+        busy.await.unwrap().unwrap();
+    });
+    // Without a runtime there is no other thread.
+    let mut ask = pin!(build().ask("Rain?").into_future());
+    let Poll::Ready(answer) = ask.as_mut().poll(&mut Context::from_waker(Waker::noop())) else {
+        panic!("an answer")
+    };
+    assert_eq!(answer.unwrap().text(), "It rains.");
 }
