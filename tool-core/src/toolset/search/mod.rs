@@ -4,7 +4,7 @@
 //! frequencies that BM25 needs are summed up when a query comes in. Crates with full-text search (`tantivy`, `bm25`) index documents
 //! without fields, or files; a ranking of tools needs the fields, the names most of all.
 //!
-//! The texts of tools can come from untrusted servers. A tool gains nothing by long or repeated text: the terms per field are
+//! The texts of tools can come from untrusted servers. A tool gains nothing by long or repeated text: its terms are
 //! bounded, as are the occurrences of a term that count, and long fields weigh less.
 
 mod text;
