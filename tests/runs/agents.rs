@@ -6,7 +6,7 @@ use std::time::Duration;
 use tests::support::ways::{alike, await_it, in_all_ways, restored};
 use tool_core::agent::{AgentBuilder, AgentTool};
 use tool_core::memory::{InMemoryStore, RunStore, SaveOutcome, StoreFuture};
-use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ModelFuture, Usage};
+use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ModelFuture, ModelOptions, Usage};
 use tool_core::run::{Run, RunLimits, RunRevision, Step, StopReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{IdempotencyKey, ToolExecution, ToolFuture, Undone};
@@ -1326,4 +1326,85 @@ async fn an_inner_run_whose_model_panics_undoes_its_calls() {
         tool_core::tool::ToolErrorKind::Panicked
     );
     assert_eq!(restored(answer.inner_runs()[0].run().clone()).undo_executions().len(), 1);
+}
+
+#[tokio::test]
+async fn calls_after_a_handover_are_decided_by_the_agent_that_takes_over() {
+    let billing = || billing(ScriptedModel::new().calls("refund", r#"{"number": 7}"#).says("Refunded."));
+    let desk = |billing: AgentBuilder| {
+        let billing = billing.build().unwrap();
+        Agent::builder(ScriptedModel::new().calls("billing", "{}"))
+            .approver(|_: &ToolCall| Approval::Approve)
+            .execute_calls_if(|_, _| true)
+            .hand_over_to("billing", "Takes over", &billing)
+            .build()
+            .unwrap()
+    };
+    let denies = |_: &ToolCall| Approval::deny("not today");
+    let answer = desk(billing().approver(denies)).ask("Refund it").await.unwrap();
+    assert_eq!(answer.messages()[4].text(), "the call was denied: not today");
+    let error = desk(billing()).ask("Refund it").await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::ApprovalNeeded), "{error}");
+    let error = desk(billing().execute_calls_if(|_, _| false))
+        .ask("Refund it")
+        .approver(|_: &ToolCall| Approval::Approve);
+    let error = error.await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::ResultsNeeded), "{error}");
+    // The question's decide about the calls of every agent.
+    let agent = desk(billing().approver(denies).execute_calls_if(|_, _| false));
+    let ask = agent.ask("Refund it").approver(|_: &ToolCall| Approval::Approve);
+    let answer = ask.execute_calls_if(|_, _| true).await.unwrap();
+    assert_eq!(answer.messages()[4].text(), "refunded 7");
+}
+
+#[tokio::test]
+async fn instructions_and_options_of_the_question_outlive_a_handover() {
+    let options = |temperature: Option<f64>, max_output_tokens| {
+        let mut options = ModelOptions::default();
+        (options.temperature, options.max_output_tokens) = (temperature, max_output_tokens);
+        options
+    };
+    for first in [None, Some("You are the first.")] {
+        let is_billings = move |request: &ChatRequest<'_>| {
+            let is_system = |one: &&Message| matches!(one, Message::System(_));
+            let system: Vec<_> = request.messages().iter().filter(is_system).map(Message::text).collect();
+            system == ["Answer in French.\n\nYou answer for billing."]
+                && *request.options() == options(Some(0.5), Some(9))
+        };
+        let model = ScriptedModel::new()
+            .expects(is_billings)
+            .calls("find_invoice", r#"{"number": 7}"#)
+            .expects(is_billings)
+            .says("700 cents.");
+        let billing = billing(model).options(options(Some(0.1), Some(9))).build().unwrap();
+        let desk = Agent::builder(ScriptedModel::new().fails("offline").calls("billing", "{}"))
+            .options(options(None, Some(1)))
+            .hand_over_to("billing", "Takes over", &billing);
+        let desk = match first {
+            Some(text) => desk.instructions(text),
+            None => desk,
+        };
+        let agent = desk.build().unwrap();
+        let ask = agent.ask("What is invoice 7?").instructions("Answer in French.");
+        let error = ask.options(options(Some(0.5), None)).await.unwrap_err();
+        assert!(matches!(error.kind(), RunErrorKind::Model(_)), "{error}");
+        let answer = agent.resume(restored(error.into_run())).await.unwrap();
+        assert_eq!(answer.text(), "700 cents.");
+    }
+}
+
+#[tokio::test]
+async fn a_typed_question_with_tools_of_its_own_can_be_handed_over() {
+    let billing = ScriptedModel::new()
+        .expects(|request| {
+            let tools: Vec<_> = request.tools().iter().map(|tool| tool.name()).collect();
+            tools == ["find_invoice", "refund", "final_answer"]
+        })
+        .calls("final_answer", r#"{"answer": 700}"#);
+    let billing = self::billing(billing).build().unwrap();
+    let desk = ScriptedModel::new().calls("billing", "{}");
+    let agent = Agent::builder(desk).hand_over_to("billing", "Takes over", &billing).build().unwrap();
+    let over = agent.tools().clone().union(tools![pay]).unwrap();
+    let cents = agent.ask("What is invoice 7?").only_tools(over).context(Effects::default());
+    assert_eq!(cents.answer_as::<u32>().await.unwrap(), 700);
 }

@@ -1,12 +1,15 @@
 //! Tools found by search: what the model is offered, and that everything else is as without search.
 
+use std::future::{Future, IntoFuture, poll_fn};
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
 
 use serde_json::{Value, json};
 use tests::support::ways::{alike, in_all_ways, restored};
 use tool_core::agent::{AgentBuilder, BuildErrorKind, ToolSearch};
 use tool_core::model::{ChatRequest, ToolChoice};
-use tool_core::run::Run;
+use tool_core::run::{Run, Step};
 use tool_core::testing::ScriptedModel;
 use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
 use tool_core::{
@@ -384,4 +387,84 @@ async fn results_of_a_search_are_bounded() {
         let search = if call_through { search.call_through() } else { search };
         Agent::builder(model).tools(doors()).tool_search(search).build().unwrap().ask("Open!").await.unwrap();
     }
+}
+
+fn system_messages(request: &ChatRequest<'_>) -> Vec<String> {
+    let system = request.messages().iter().filter(|one| matches!(one, Message::System(_)));
+    system.map(|one| one.text().into_owned()).collect()
+}
+
+#[tokio::test]
+async fn the_model_that_takes_over_reads_its_own_instructions() {
+    let build = || {
+        let model = ScriptedModel::new()
+            .expects(|request| system_messages(request) == ["You do billing."])
+            .expects(offers(&["sum", "search_tools", "call_tool"]))
+            .says("It is paid.");
+        let billing = agent(model, search().call_through()).instructions("You do billing.");
+        let desk = ScriptedModel::new().calls("call_tool", through("billing", &json!({})));
+        agent(desk, search().call_through()).instructions("You are the first.").hand_over_to(
+            "billing",
+            "Takes over invoices",
+            &billing.build().unwrap(),
+        )
+    };
+    assert_eq!(alike(build).await.unwrap().text(), "It is paid.");
+}
+
+#[tokio::test]
+async fn the_agent_that_takes_over_searches_its_own_tools() {
+    let build = || {
+        let model = ScriptedModel::new()
+            .calls("search_tools", query("archive a project"))
+            .expects(|request| {
+                let found = request.messages().last().unwrap().text().into_owned();
+                found.contains("archive") && !found.contains("old_files")
+            })
+            .says("Archived.");
+        let billing = Agent::builder(model).tools(tools![archive]).tool_search(ToolSearch::bm25());
+        let old = FunctionTool::new("old_files", || "nothing").with_description("Archives a project");
+        let desk =
+            ScriptedModel::new().calls("search_tools", query("archive a project")).calls("billing", "{}");
+        Agent::builder(desk)
+            .tool(old)
+            .tools(others(40))
+            .tool_search(ToolSearch::bm25().above(10))
+            .hand_over_to("billing", "Takes over", &billing.build().unwrap())
+    };
+    assert_eq!(alike(build).await.unwrap().text(), "Archived.");
+}
+
+#[test]
+fn a_search_does_not_block_the_thread_of_the_run() {
+    let build = || {
+        let model = ScriptedModel::new().calls("search_tools", query("weather forecast")).says("It rains.");
+        agent(model, search()).build().unwrap()
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
+    runtime.block_on(async {
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let busy = tokio::task::spawn_blocking(move || released.recv());
+        let agent = build();
+        let mut run = agent.start("Rain?");
+        let Step::CallModel(request) = run.next().await.unwrap() else { panic!("a request") };
+        let response = agent.model().chat(&request).await.unwrap();
+        run.record_response(response).await.unwrap();
+        let Step::CallTools(calls) = run.next().await.unwrap() else { panic!("a call") };
+        let mut execution = pin!(run.execute(calls[0].clone()));
+        // The search waits for the only thread for it, and the run's own goes on.
+        for _ in 0..10 {
+            assert!(poll_fn(|context| Poll::Ready(execution.as_mut().poll(context).is_pending())).await);
+            tokio::task::yield_now().await;
+        }
+        release.send(()).unwrap();
+        assert!(execution.await.unwrap().output().unwrap().to_string().contains("forecast"));
+        busy.await.unwrap().unwrap();
+    });
+    // Without a runtime there is no other thread.
+    let mut ask = pin!(build().ask("Rain?").into_future());
+    let Poll::Ready(answer) = ask.as_mut().poll(&mut Context::from_waker(Waker::noop())) else {
+        panic!("an answer")
+    };
+    assert_eq!(answer.unwrap().text(), "It rains.");
 }

@@ -131,3 +131,27 @@ fn hostile_texts_are_indexed_and_searched_within_bounds() {
         let _ = tools.search(text, 5);
     }
 }
+
+#[test]
+fn a_query_compares_few_words_by_similarity() {
+    let tools = desk();
+    assert_eq!(found(&tools, "forcasts")[0], "weather");
+    let unknown: Vec<_> = ('a'..='p').map(|letter| format!("zzz{letter}{letter}qq")).collect();
+    let unknown = unknown.join(" ");
+    // Words of the tools come last, and repeated ones count once.
+    let first = format!("customer page money {} forcasts {unknown}", "zzzaaqq ".repeat(20));
+    assert!(found(&tools, &first).contains(&"weather".to_owned()));
+    assert!(found(&tools, &format!("{unknown} forcasts")).is_empty());
+}
+
+#[test]
+fn a_tool_has_a_bounded_number_of_terms() {
+    let letters = || 'b'..='k';
+    let words: Vec<_> =
+        letters().flat_map(|one| letters().map(move |other| format!("{one}ax{other}"))).collect();
+    let text = format!("{} {}", words.join(" ").repeat(2), "weather");
+    let tools = set([("long", &*text, json!({ "city": {} }))]);
+    assert_eq!(found(&tools, "baxb"), ["long"]);
+    assert!(found(&tools, "weather").is_empty());
+    assert!(found(&tools, "city").is_empty());
+}

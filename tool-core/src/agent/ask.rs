@@ -16,7 +16,7 @@ use super::run_tools::RunTools;
 use crate::agent::{Agent, Approver, Event, EventStream, RunDriver};
 use crate::content::Content;
 use crate::model::{ChatResponse, ConversationId, Message, ModelOptions, ResponseFormat};
-use crate::run::{Answer, Run, RunError, RunLimits};
+use crate::run::{Answer, QuestionSettings, Run, RunError, RunLimits};
 use crate::tool::ToolContext;
 use crate::toolset::{IntoToolSet, ToolSet, ToolSetError};
 
@@ -29,6 +29,8 @@ pub struct Ask {
     /// The tools of the question, in addition to the agent's or in place of them.
     tools: Result<ToolSet, ToolSetError>,
     replaces_tools: bool,
+    /// The tool that takes a typed answer. No other tools replace it.
+    answer_tool: ToolSet,
     limits: Option<RunLimits>,
     emitter: EventEmitter,
     cancellation_token: Option<CancellationToken>,
@@ -60,11 +62,12 @@ impl Ask {
             context: ToolContext::new(),
             tools: Ok(ToolSet::default()),
             replaces_tools: false,
+            answer_tool: ToolSet::default(),
             limits: None,
             emitter: EventEmitter::with_hooks(agent.0.hooks.clone()),
             cancellation_token: None,
-            approver: agent.0.approver.clone(),
-            execute_calls_if: agent.0.execute_calls_if.clone(),
+            approver: None,
+            execute_calls_if: None,
             response_format: None,
             options: ModelOptions::default(),
             question_error: None,
@@ -170,6 +173,9 @@ impl Ask {
     ///
     /// The run returns at once with [`RunErrorKind::Tools`](crate::RunErrorKind::Tools) if the agent's
     /// [tool choice](crate::agent::AgentBuilder::tool_choice) requires a tool that is not among them.
+    ///
+    /// If the agent [hands the run over](crate::agent::AgentBuilder::hand_over_to), the other agent has its own tools and none of
+    /// these.
     pub fn only_tools(mut self, tools: impl IntoToolSet) -> Self {
         self.tools = ToolSet::default().union(tools);
         self.replaces_tools = true;
@@ -242,7 +248,8 @@ impl Ask {
         self
     }
 
-    /// Sets the approver of this run, in place of the [agent's](crate::agent::AgentBuilder::approver).
+    /// Sets the approver of this run, in place of the [agent's](crate::agent::AgentBuilder::approver), also after a
+    /// [handover](crate::agent::AgentBuilder::hand_over_to).
     pub fn approver(mut self, approver: impl Approver + 'static) -> Self {
         self.approver = Some(Arc::new(approver));
         self
@@ -292,6 +299,12 @@ impl Ask {
         })
     }
 
+    /// Offers the tool that takes a typed answer.
+    pub(super) fn with_answer_tool(mut self, tool: ToolSet) -> Self {
+        self.answer_tool = tool;
+        self
+    }
+
     /// Returns `true` if tools may be offered to the model.
     pub(super) fn may_have_tools(&self) -> bool {
         let has_some = self.tools.as_ref().is_ok_and(|tools| !tools.is_empty());
@@ -323,11 +336,17 @@ impl Ask {
     /// Starts the run for a caller that drives it step by step; no request is sent yet. All settings of the agent and the
     /// question apply.
     pub fn start(self) -> RunDriver {
+        let mut of_question = QuestionSettings { instructions: None, options: self.options.clone() };
         let run = match self.start {
             Start::Question { instructions, question, history } => {
+                of_question.instructions.clone_from(&instructions);
                 self.agent.new_run(instructions, history, question)
             }
             Start::Run(run) => *run,
+        };
+        let run = match &*self.agent.0.hand_overs {
+            [] => run,
+            _ => run.with_question_settings(of_question),
         };
         let run = match self.limits {
             Some(limits) => run.with_limits(limits),
@@ -346,7 +365,8 @@ impl Ask {
         let conversation = conversation.unwrap_or_else(ConversationId::unique);
         let context = self.context.with(conversation.clone());
         let run = run.with_conversation(conversation);
-        let tools = RunTools::new(self.agent, context, self.tools, self.replaces_tools);
+        let tools = self.tools.and_then(|tools| tools.union(&self.answer_tool));
+        let tools = RunTools::new(self.agent, context, tools, self.replaces_tools, self.answer_tool);
         RunDriver::new(run, tools, self.emitter, self.cancellation_token, self.approver)
             .with_execute_calls_if(self.execute_calls_if)
             .resumed_by_its_agent()

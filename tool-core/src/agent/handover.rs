@@ -1,14 +1,16 @@
 //! Tools that hand a run over to another agent.
 
-use crate::agent::{Agent, AgentBuilder, Event, RunDriver};
+use crate::agent::{Agent, AgentBuilder, Event, RunDriver, join_instructions};
 use crate::model::{ToolDefinition, ToolPolicy};
 use crate::run::{AgentSettings, Handover, RunErrorKind};
 use crate::tool::{Tool, ToolContext, ToolFuture, ToolOutput};
 
 impl AgentBuilder {
     /// Offers a tool without arguments by which the model hands the run over to another agent for good: the rest of the run has
-    /// the other agent's model, instructions, tools, context and settings. What belongs to the question, such as its context, its
-    /// tools and its limits, and the memory and run store of this agent stay.
+    /// the other agent's model, instructions, tools, context, approver and settings. What belongs to the question stays: its context,
+    /// tools and limits, its approver, and its instructions and options, which precede those of the other agent. The memory and run
+    /// store of this agent stay, too. The tools of [`only_tools`](crate::agent::Ask::only_tools) are in place of this agent's, and go
+    /// with them.
     ///
     #[cfg_attr(feature = "testing", doc = "```")]
     #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
@@ -84,22 +86,22 @@ impl RunDriver {
                 return Err(RunErrorKind::tools(context, "the agent has no `hand_over_to` of this name"));
             };
             let tools = self.tools.handed_over_to(next);
+            let question = self.run.question_settings();
             self.run.enter_handover(
                 self.earlier_tools.len(),
-                before.0.instructions.is_some(),
+                before.0.instructions.is_some() || question.instructions.is_some(),
                 AgentSettings {
-                    instructions: next.0.instructions.clone(),
+                    instructions: join_instructions(question.instructions, next.0.instructions.clone()),
                     error_policies: next.0.error_policies.clone(),
                     tool_choice: next.0.tool_choice.clone(),
                     parallel_tool_calls: next.0.parallel_tool_calls,
-                    options: next.0.options.clone(),
+                    options: question.options.or(&next.0.options),
                 },
             );
             self.emitter.hooks.extend(next.0.hooks.iter().cloned());
-            self.approver = self.approver.take().or_else(|| next.0.approver.clone());
-            self.execute_calls_if = self.execute_calls_if.take().or_else(|| next.0.execute_calls_if.clone());
             self.earlier_tools.push(std::mem::replace(&mut self.tools, tools));
             self.offer = Default::default();
+            self.sent = None;
             if !is_entered {
                 self.has_unsaved_changes = true;
                 events.push(Event::HandedOver { agent });

@@ -266,12 +266,7 @@ impl Agent {
 
     /// Creates a run with the instructions, those of the question first, the history and the question.
     fn new_run(&self, instructions: Option<Content>, history: Vec<Message>, question: Content) -> Run {
-        // One message, because some models accept no second system message.
-        let instructions = match (instructions, self.0.instructions.clone()) {
-            (Some(first), Some(second)) => Some(join_paragraphs(first, second)),
-            (first, second) => first.or(second),
-        };
-        let instructions = instructions.map(Message::System);
+        let instructions = join_instructions(instructions, self.0.instructions.clone()).map(Message::System);
         let messages: Vec<_> =
             instructions.into_iter().chain(history).chain([Message::User(question)]).collect();
         Run::new(messages)
@@ -280,6 +275,15 @@ impl Agent {
             .with_tool_choice(self.0.tool_choice.clone())
             .with_parallel_tool_calls(self.0.parallel_tool_calls)
             .with_options(self.0.options.clone())
+    }
+}
+
+/// Joins the instructions of a question with those of an agent. The result is one message, because some models accept no second
+/// system message.
+fn join_instructions(question: Option<Content>, agent: Option<Content>) -> Option<Content> {
+    match (question, agent) {
+        (Some(first), Some(second)) => Some(join_paragraphs(first, second)),
+        (first, second) => first.or(second),
     }
 }
 

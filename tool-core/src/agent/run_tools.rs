@@ -24,6 +24,8 @@ pub(super) struct RunTools {
     question: Result<ToolSet, ToolSetError>,
     /// The tools of the question replace those of the agent and of its providers.
     replaces: bool,
+    /// The tool that takes a typed answer, which is among those of the question.
+    answer_tool: ToolSet,
     /// The agent's tools and those of the question, once they are joined.
     own: Option<ToolSet>,
     /// The same, with those of the providers that are asked once per run.
@@ -52,6 +54,7 @@ impl RunTools {
         question_context: ToolContext,
         question: Result<ToolSet, ToolSetError>,
         replaces: bool,
+        answer_tool: ToolSet,
     ) -> Self {
         let undo = agent.0.bound_undo_tools.clone();
         let context = question_context.clone().with_defaults(&agent.0.context);
@@ -61,6 +64,7 @@ impl RunTools {
             context,
             question,
             replaces,
+            answer_tool,
             own: None,
             with_static: None,
             fixed: Vec::new(),
@@ -74,8 +78,9 @@ impl RunTools {
 
     /// Returns the tools of a run that was handed over to this agent. Those that replace an agent's were for the agent before.
     pub(super) fn handed_over_to(&self, agent: &Agent) -> Self {
-        let question = if self.replaces { Ok(ToolSet::default()) } else { self.question.clone() };
-        Self::new(agent.clone(), self.question_context.clone(), question, false)
+        let answer_tool = self.answer_tool.clone();
+        let question = if self.replaces { Ok(answer_tool.clone()) } else { self.question.clone() };
+        Self::new(agent.clone(), self.question_context.clone(), question, false, answer_tool)
     }
 
     /// Returns the tools of the last turn, or those of the agent if there was none.

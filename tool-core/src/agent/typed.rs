@@ -177,7 +177,11 @@ impl<T: AnswerType> AnswerParser<T> {
             false => model.supports_response_format(),
         };
         let by_tool = requires_tool || !is_constrained;
-        let ask = if by_tool { ask.tools(self.final_tool()) } else { ask.response_format(self.format()) };
+        let ask = if by_tool {
+            ask.with_answer_tool(self.final_tool())
+        } else {
+            ask.response_format(self.format())
+        };
         (ask, by_tool)
     }
 

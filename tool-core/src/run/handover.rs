@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::state::is_default;
 use super::turn::Turn;
 use crate::content::Content;
 use crate::model::{Message, ModelOptions, ToolChoice, Usage};
@@ -44,6 +45,16 @@ impl Handover {
     }
 }
 
+/// The settings of a question that agents join with theirs when they take the run over.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct QuestionSettings {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) instructions: Option<Content>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub(crate) options: ModelOptions,
+}
+
 /// The settings of a run that are those of its agent.
 pub(crate) struct AgentSettings {
     pub(crate) instructions: Option<Content>,
@@ -68,6 +79,26 @@ impl Run {
     #[must_use]
     pub fn handovers(&self) -> &[Handover] {
         &self.handovers
+    }
+
+    /// Stores the settings of the question. Those that are unset here have the values that are stored already.
+    pub(crate) fn with_question_settings(mut self, question: QuestionSettings) -> Self {
+        let stored = self.question_settings();
+        let question = QuestionSettings {
+            instructions: question.instructions.or(stored.instructions),
+            options: question.options.or(&stored.options),
+        };
+        self.settings.question = (question != QuestionSettings::default()).then(|| Box::new(question));
+        self
+    }
+
+    pub(crate) fn question_settings(&self) -> QuestionSettings {
+        self.settings.question.as_deref().cloned().unwrap_or_default()
+    }
+
+    /// Returns the number of the executions before those of the present agent.
+    pub(super) fn executions_before_agent(&self) -> usize {
+        self.handovers.last().map_or(0, |handover| handover.executions)
     }
 
     /// Records that the call of this tool handed the run over.

@@ -13,7 +13,9 @@ use crate::model::{
     ConversationId, FinishReason, Message, ModelOptions, RequestCache, ResponseFormat, ToolCall, ToolChoice,
     Usage,
 };
-use crate::run::{ErrorPolicies, ErrorPolicy, Handover, InnerRun, RunId, RunLimits, StopReason};
+use crate::run::{
+    ErrorPolicies, ErrorPolicy, Handover, InnerRun, QuestionSettings, RunId, RunLimits, StopReason,
+};
 use crate::tool::{ToolErrorKind, ToolExecution};
 
 #[doc = include_str!("../../docs/run.md")]
@@ -62,12 +64,15 @@ pub(super) struct Settings {
     pub(super) options: ModelOptions,
     #[serde(rename = "answer_format", skip_serializing_if = "Option::is_none")]
     pub(super) response_format: Option<ResponseFormat>,
+    /// Stored only if an agent can hand the run over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) question: Option<Box<QuestionSettings>>,
     /// The number of answers that were rejected so far.
     #[serde(skip_serializing_if = "is_default")]
     pub(super) wrong_answers: u32,
 }
 
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 

@@ -103,7 +103,10 @@ impl Run {
         undo_policy: impl Fn(&str) -> Option<ToolPolicy>,
         in_flight: impl Fn(&str) -> bool,
     ) {
+        let before_agent = self.executions_before_agent();
         if let Stage::Calling(turn) = &mut self.stage {
+            // An agent that took over can have other tools of the same names.
+            let of_agent = self.tool_executions.get(before_agent..).unwrap_or_default();
             let calls = match self.messages.last() {
                 Some(Message::Assistant(message)) => &*message.tool_calls,
                 _ => &[],
@@ -111,7 +114,7 @@ impl Run {
             let mut stop_reason = None;
             let settles = |call: &ToolCall, record: &CallRecord| record.is_open() && !in_flight(&call.id);
             for (call, record) in calls.iter().zip(&mut turn.calls).filter(|(call, one)| settles(call, one)) {
-                if let Some(settled) = record.settle(call, tools, &self.tool_executions) {
+                if let Some(settled) = record.settle(call, tools, of_agent) {
                     let (settled, reason) = self.settings.error_policies.apply(settled);
                     record.finish(settled);
                     stop_reason = stop_reason.or(reason);

@@ -155,6 +155,16 @@ pub(super) fn blocking_call<'a>(
     })
 }
 
+/// Executes a function that takes long on tokio's pool of blocking threads, or at once if there is no runtime.
+pub(crate) async fn on_blocking_thread_if_any<T: Send + 'static>(
+    function: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, ToolError> {
+    match tokio::runtime::Handle::try_current() {
+        Ok(_) => on_blocking_thread(function).await,
+        Err(_) => Ok(function()),
+    }
+}
+
 async fn on_blocking_thread<T: Send + 'static>(
     function: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, ToolError> {

@@ -99,15 +99,17 @@ pub struct RunDriver {
     /// The token of the question, which cancels the run.
     external_cancellation: Option<CancellationToken>,
     cancel_on_drop: Option<DropGuard>,
-    pub(super) approver: Option<Arc<dyn Approver>>,
-    pub(super) execute_calls_if: Option<Arc<ExecuteCallsIf>>,
+    /// The approver of the question, which takes precedence over that of the present agent.
+    approver: Option<Arc<dyn Approver>>,
+    /// The predicate of the question, likewise.
+    execute_calls_if: Option<Arc<ExecuteCallsIf>>,
     /// Running unless the run awaits approval.
     clock: Option<Instant>,
     /// The turn of the last `TurnStarted` event.
     announced_turn: u32,
     pub(super) offer: Offer,
     /// The messages as they are sent, if tools are called through another one.
-    sent: Option<SentMessages>,
+    pub(super) sent: Option<SentMessages>,
     /// The open conversation, until the run has ended.
     conversation: Option<OpenConversation>,
     /// The attempts of calls that the caller has started and not executed yet.

@@ -108,7 +108,7 @@ impl RunDriver {
             if !self.run.is_blocked() {
                 break;
             }
-            if let Some(approver) = self.approver.clone()
+            if let Some(approver) = self.approver.clone().or_else(|| self.tools.agent().approver())
                 && self.ask_approver(&*approver).await?
             {
                 continue;
@@ -270,7 +270,9 @@ impl RunDriver {
         self.trace.record_response(&response);
         let copy = self.emitter.has_listeners().then(|| response.clone());
         let options = self.offer.changes.as_ref().map_or(self.run.options(), |changes| &changes.options);
-        let executes = self.execute_calls_if.as_ref().is_none_or(|execute| execute(&response, options));
+        let of_agent = self.tools.agent().0.execute_calls_if.as_ref();
+        let execute = self.execute_calls_if.as_ref().or(of_agent);
+        let executes = execute.is_none_or(|execute| execute(&response, options));
         self.has_unsaved_changes = true;
         self.run.record_response(response).map_err(RunErrorKind::Step)?;
         if !executes {

@@ -1,11 +1,14 @@
 //! The tools that the model is offered in place of those that it finds.
 
+use std::sync::Arc;
+
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{CALL_TOOL, SEARCH_TOOLS, ToolSearch};
 use crate::model::{ToolDefinition, ToolDefinitions};
+use crate::tool::future::on_blocking_thread_if_any;
 use crate::tool::{FunctionTool, ToolError, ToolOutput};
 use crate::toolset::{ToolSet, search};
 
@@ -38,14 +41,18 @@ struct Call {
 
 /// Creates the tool that searches in these sources, which together are `all`.
 pub(super) fn search_tools(settings: &ToolSearch, all: &ToolSet, sources: &[ToolSet]) -> FunctionTool {
-    let sources: Vec<ToolDefinitions> = sources.iter().map(|source| source.definitions().clone()).collect();
+    let sources: Arc<[ToolDefinitions]> = sources.iter().map(|source| source.definitions().clone()).collect();
     let (max_results, calls_through) = (settings.max_results, settings.calls_through);
     // The middle of a longer output would be left out.
     let max_bytes = all.output_limit().map_or(MAX_DEFINITION_BYTES, |limit| limit.min(MAX_DEFINITION_BYTES));
     let description = describe(all, calls_through);
     FunctionTool::new(SEARCH_TOOLS, move |Search { query }: Search| {
-        let found = search(&sources, &query, max_results);
-        if calls_through { show(&found, max_bytes) } else { list(&found, max_bytes) }
+        let sources = Arc::clone(&sources);
+        // Servers supply the texts, and the first search indexes them.
+        on_blocking_thread_if_any(move || {
+            let found = search(&*sources, &query, max_results);
+            if calls_through { show(&found, max_bytes) } else { list(&found, max_bytes) }
+        })
     })
     .with_description(description)
     .pure()

@@ -4,13 +4,13 @@
 //! frequencies that BM25 needs are summed up when a query comes in. Crates with full-text search (`tantivy`, `bm25`) index documents
 //! without fields, or files; a ranking of tools needs the fields, the names most of all.
 //!
-//! The texts of tools can come from untrusted servers. A tool gains nothing by long or repeated text: the terms per field are
+//! The texts of tools can come from untrusted servers. A tool gains nothing by long or repeated text: its terms are
 //! bounded, as are the occurrences of a term that count, and long fields weigh less.
 
 mod text;
 mod words;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use self::text::FIELDS;
 use crate::model::{ToolDefinition, ToolDefinitions};
@@ -34,6 +34,8 @@ const SIMILAR_WEIGHT: f64 = 0.3;
 const MIN_SIMILARITY: f64 = 0.65;
 /// In bytes.
 const MIN_SIMILAR_LENGTH: usize = 4;
+/// The words of a query for which similar terms are looked up.
+const MAX_COMPARED_WORDS: usize = 16;
 
 /// The weight of a synonym in place of the term of the query.
 const SYNONYM_WEIGHT: f64 = 0.25;
@@ -97,15 +99,14 @@ pub(crate) fn search<'a>(
 
 /// The index of a set of definitions.
 struct SearchIndex {
-    terms: HashMap<String, Term>,
+    terms: HashMap<String, Vec<Posting>>,
+    /// The terms that are compared by similarity, with the number of their grams.
+    compared: Vec<(String, u16)>,
+    /// The positions in `compared` of the terms with a gram.
+    grams: HashMap<Gram, Vec<u32>>,
     /// The tools whose name or description has these two terms as neighbours, and contains them in this order.
     pairs: HashMap<(String, String), Vec<usize>>,
     tools: Vec<IndexedTool>,
-}
-
-struct Term {
-    postings: Vec<Posting>,
-    grams: Vec<Gram>,
 }
 
 /// Three neighbouring letters of a term.
@@ -124,7 +125,8 @@ struct IndexedTool {
 
 impl SearchIndex {
     fn new(definitions: &[ToolDefinition]) -> Self {
-        let mut index = Self { terms: HashMap::new(), pairs: HashMap::new(), tools: Vec::new() };
+        let (terms, pairs, grams) = Default::default();
+        let mut index = Self { terms, compared: Vec::new(), grams, pairs, tools: Vec::new() };
         definitions.iter().for_each(|definition| index.add(definition));
         index
     }
@@ -136,8 +138,10 @@ impl SearchIndex {
         for (field, terms) in fields.iter().enumerate() {
             for term in terms {
                 lengths[field] += 1;
-                let entry = self.terms.entry(term.clone());
-                let postings = &mut entry.or_insert_with_key(|term| Term::new(term)).postings;
+                if !self.terms.contains_key(term) {
+                    self.add_compared(term);
+                }
+                let postings = self.terms.entry(term.clone()).or_default();
                 if postings.last().is_none_or(|last| last.tool != tool) {
                     postings.push(Posting { tool, counts: [0; FIELDS] });
                 }
@@ -157,12 +161,38 @@ impl SearchIndex {
         self.tools.push(IndexedTool { lengths, name: name.into_iter().collect() });
     }
 
+    fn add_compared(&mut self, term: &str) {
+        let Ok(position) = u32::try_from(self.compared.len()) else { return };
+        if term.len() >= MIN_SIMILAR_LENGTH {
+            let grams = grams(term);
+            self.compared.push((term.to_owned(), grams.len() as u16));
+            grams.into_iter().for_each(|gram| self.grams.entry(gram).or_default().push(position));
+        }
+    }
+
+    /// Returns the terms that are similar to a word, with their similarity: the share of groups of letters that they have in common,
+    /// Dice's coefficient.
+    fn similar(&self, word: &str) -> impl Iterator<Item = (&str, f64)> {
+        let grams = grams(word);
+        let mut common = vec![0_u16; self.compared.len()];
+        for position in grams.iter().filter_map(|gram| self.grams.get(gram)).flatten() {
+            common[*position as usize] += 1;
+        }
+        self.compared.iter().zip(common).filter(|(_, common)| *common > 0).filter_map(
+            move |((term, count), common)| {
+                let all = grams.len() + usize::from(*count);
+                let similarity = 2.0 * f64::from(common) / all as f64;
+                (similarity >= MIN_SIMILARITY).then_some((&**term, similarity))
+            },
+        )
+    }
+
     /// Returns the score of each tool, or `None` if nothing of the query matches.
     fn scores(&self, query: &Query, statistics: &Statistics<'_>) -> Vec<Option<f64>> {
         let mut scores = vec![None; self.tools.len()];
         let mut add = |tool: usize, score: f64| *scores[tool].get_or_insert(0.0) += score;
         for (term, weight) in &query.terms {
-            let Some(Term { postings, .. }) = self.terms.get(term) else { continue };
+            let Some(postings) = self.terms.get(term) else { continue };
             let rarity = statistics.rarity(term);
             for posting in postings {
                 let count = statistics.weighted_count(posting, &self.tools[posting.tool]);
@@ -204,7 +234,7 @@ impl<'a> Statistics<'a> {
 
     /// Returns the inverse document frequency of a term.
     fn rarity(&self, term: &str) -> f64 {
-        self.rarity_of(|index| index.terms.get(term).map_or(0, |term| term.postings.len()))
+        self.rarity_of(|index| index.terms.get(term).map_or(0, Vec::len))
     }
 
     fn pair_rarity(&self, pair: &(String, String)) -> f64 {
@@ -242,17 +272,19 @@ impl Query {
             let present = terms.entry(term).or_insert(0.0);
             *present = present.max(weight);
         };
-        for word in words.iter().collect::<BTreeSet<_>>() {
+        let mut distinct = HashSet::new();
+        let distinct: Vec<_> = words.iter().filter(|word| distinct.insert(*word)).collect();
+        for word in &distinct {
             words::synonyms(word).for_each(|synonym| add(synonym.to_owned(), SYNONYM_WEIGHT));
-            if word.len() < MIN_SIMILAR_LENGTH {
-                continue;
-            }
-            let grams = grams(word);
-            for (other, term) in statistics.indices.iter().flat_map(|index| &index.terms) {
-                let similarity = similarity(&grams, &term.grams);
-                if similarity >= MIN_SIMILARITY && other != word {
-                    add(other.clone(), SIMILAR_WEIGHT * similarity);
-                }
+        }
+        let long = distinct.into_iter().filter(|word| word.len() >= MIN_SIMILAR_LENGTH);
+        let is_known =
+            |word: &&String| statistics.indices.iter().any(|index| index.terms.contains_key(*word));
+        // Those that no tool has need it most.
+        let (known, unknown): (Vec<_>, Vec<_>) = long.partition(is_known);
+        for word in unknown.into_iter().chain(known).take(MAX_COMPARED_WORDS) {
+            for (other, similarity) in statistics.indices.iter().flat_map(|index| index.similar(word)) {
+                add(other.to_owned(), SIMILAR_WEIGHT * similarity);
             }
         }
         let pairs = words.windows(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect();
@@ -260,29 +292,11 @@ impl Query {
     }
 }
 
-impl Term {
-    fn new(term: &str) -> Self {
-        let is_compared = term.len() >= MIN_SIMILAR_LENGTH;
-        Self { postings: Vec::new(), grams: if is_compared { grams(term) } else { Vec::new() } }
-    }
-}
-
-/// Returns the sorted groups of three letters of a term, with its beginning and end.
+/// Returns the distinct groups of three letters of a term, with its beginning and end.
 fn grams(term: &str) -> Vec<Gram> {
     let chars: Vec<_> = ['^'].into_iter().chain(term.chars()).chain(['$']).collect();
     let mut grams: Vec<_> = chars.windows(3).map(|gram| [gram[0], gram[1], gram[2]]).collect();
     grams.sort_unstable();
     grams.dedup();
     grams
-}
-
-/// Returns the share of groups of letters that two terms have in common: Dice's coefficient.
-fn similarity(one: &[Gram], other: &[Gram]) -> f64 {
-    let all = one.len() + other.len();
-    // Most terms are of too different lengths.
-    if 2.0 * one.len().min(other.len()) as f64 <= MIN_SIMILARITY * all as f64 {
-        return 0.0;
-    }
-    let common = one.iter().filter(|gram| other.binary_search(gram).is_ok()).count();
-    2.0 * common as f64 / all as f64
 }

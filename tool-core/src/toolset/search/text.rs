@@ -1,5 +1,7 @@
 //! The text of a definition that is searched.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::words::terms;
@@ -8,8 +10,11 @@ use crate::model::ToolDefinition;
 /// The number of fields.
 pub(super) const FIELDS: usize = 3;
 
-/// The terms of a field that are indexed. No tool is found more often for having more text.
+/// The terms of a field that are read. No tool is found more often for having more text.
 const MAX_TERMS: usize = 300;
+
+/// The distinct terms of a tool that are indexed, which bounds the index.
+const MAX_DISTINCT_TERMS: usize = 100;
 
 /// The levels of a schema that are read.
 const MAX_DEPTH: usize = 16;
@@ -19,7 +24,17 @@ pub(super) fn fields(definition: &ToolDefinition) -> [Vec<String>; FIELDS] {
     let mut parameters = Vec::new();
     add_schema(definition.parameters(), MAX_DEPTH, &mut parameters);
     let description = terms(definition.description().unwrap_or_default());
-    [terms(definition.name()).take(MAX_TERMS).collect(), description.take(MAX_TERMS).collect(), parameters]
+    let mut fields: [Vec<_>; FIELDS] = [
+        terms(definition.name()).take(MAX_TERMS).collect(),
+        description.take(MAX_TERMS).collect(),
+        parameters,
+    ];
+    let mut distinct = HashSet::new();
+    let mut is_indexed = |term: &String| {
+        distinct.contains(term) || distinct.len() < MAX_DISTINCT_TERMS && distinct.insert(term.clone())
+    };
+    fields.iter_mut().for_each(|terms| terms.retain(&mut is_indexed));
+    fields
 }
 
 /// Adds the names of properties, and the descriptions and values at every level.
