@@ -157,7 +157,8 @@ impl Worker {
         self
     }
 
-    /// Executes the calls of the agents in the process of their run, all that are ready in one recorded step. A turn takes less than
+    /// Executes the calls of the agents in the process of their run, all that are ready in one recorded step, except for those of
+    /// [routed](Self::tools_at) tools. A turn takes less than
     /// half of the time, but a call is not visible by itself, a cancelled run waits for it, and if the process dies, all calls of
     /// the step are executed again under their keys, except those of `at_most_once` tools.
     pub fn local_calls(mut self) -> Self {
