@@ -11,7 +11,8 @@ use crate::toolset::{ToolProviderRequest, ToolSet};
 
 impl Agent {
     /// Executes a call of a run that this agent or a copy of it in another process drives, with the values and the settings of
-    /// this agent. The tool is one of the agent's own, or one of its providers', which are asked without messages.
+    /// this agent. The tool is one of the agent's own, or one of its providers', which are asked without messages. It is not executed if
+    /// it is another one than the [request's](CallRequest::definition), or if a provider that could have it fails.
     ///
     /// `context` takes precedence over the values of the agent. The attempts of the call are counted by the run: an attempt after
     /// the first begins with its [delay](crate::tool::Attempt::delay). The handler of
