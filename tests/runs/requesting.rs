@@ -124,3 +124,36 @@ fn an_approval_survives_serialization() {
         assert_eq!(serde_json::from_str::<Approval>(&text).unwrap(), approval, "{text}");
     }
 }
+
+/// A person approved the definition, and not whatever has its name later.
+#[tokio::test]
+async fn a_request_is_executed_only_by_the_tool_with_its_definition() {
+    #[tool("Reads the balance")]
+    fn balance() -> u32 {
+        500
+    }
+    let model = ScriptedModel::new().calls("balance", "{}");
+    let agent = Agent::builder(model).tools(tools![balance]).build().unwrap();
+    let mut driver = agent.start("Balance");
+    driver.advance().await.unwrap();
+    let request = driver.into_run().request_call("call_1_0").unwrap();
+    let own = agent.tools().get("balance").unwrap().definition().hash();
+    for (definition, expected) in [(None, Ok("500")), (Some(own), Ok("500")), (Some("other".into()), Err(()))]
+    {
+        let mut request = request.clone();
+        request.definition = definition;
+        let (context, never) = (ToolContext::new(), CancellationToken::new());
+        let by_agent = agent.execute_request(request.clone(), &context, &never, Progress::default()).await;
+        let by_set = agent.tools().execute_request(request, &context, &never, Progress::default()).await;
+        for execution in [by_agent, by_set] {
+            match expected {
+                Ok(text) => assert_eq!(execution.output().unwrap().to_string(), text),
+                Err(()) => {
+                    let expected =
+                        "the call was not executed: the tool was changed since it was offered; call it again";
+                    assert_eq!(execution.outcome().unwrap_err().to_string(), expected);
+                }
+            }
+        }
+    }
+}

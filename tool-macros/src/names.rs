@@ -97,6 +97,8 @@ pub(crate) const AGENT_METHODS: &[&str] = &[
     "clone",
     "execute_request",
     "has_approver",
+    "has_execute_calls_if",
+    "has_hand_overs",
     "has_run_store",
     "has_tool_search",
     "max_concurrent_calls",

@@ -3,13 +3,15 @@
 //! `cargo run --example durable` starts a Restate server, a worker with the agent and a worker with its tools. The server is the
 //! binary that RESTATE_SERVER names, `restate-server` of the PATH, or that of `npx`.
 
-use std::env;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
+use std::{env, fs};
 
 use tokio::net::TcpStream;
+use tokio::signal::unix::{SignalKind, signal};
 use tool_core::model::{AssistantMessage, ChatModel, ChatRequest, ChatResponse, ModelFuture};
 use tool_core::tool::IdempotencyKey;
 use tool_core::{Agent, Approval, Message, ToolCall, tool, tools};
@@ -61,19 +63,25 @@ async fn serve(part: &str, address: &str) -> Result<(), Box<dyn std::error::Erro
 }
 
 /// A process that ends with this one, together with the processes that it starts.
-struct Process(Child);
+struct Process {
+    child: Child,
+    program: String,
+}
 
 impl Process {
-    fn start(command: &mut Command) -> std::io::Result<Self> {
-        Ok(Self(command.process_group(0).spawn()?))
+    fn start(command: &mut Command) -> Result<Self, String> {
+        let program = format!("`{}`", command.get_program().to_string_lossy());
+        let started = command.process_group(0).spawn();
+        let child = started.map_err(|error| format!("{program} cannot be started: {error}"))?;
+        Ok(Self { child, program })
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let group = format!("-{}", self.0.id());
-        let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
-        let _ = self.0.wait();
+        let group = format!("-{}", self.child.id());
+        let _ = Command::new("kill").args(["-KILL", "--", &group]).stderr(Stdio::null()).status();
+        let _ = self.child.wait();
     }
 }
 
@@ -81,18 +89,44 @@ fn free_address() -> std::io::Result<SocketAddr> {
     TcpListener::bind("127.0.0.1:0")?.local_addr()
 }
 
-async fn wait_for(address: SocketAddr) {
-    while TcpStream::connect(address).await.is_err() {
-        tokio::time::sleep(Duration::from_millis(50)).await;
+/// A directory that is removed at the end.
+struct Directory(PathBuf);
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-fn start_worker(part: &str, address: SocketAddr) -> std::io::Result<Process> {
-    Process::start(Command::new(env::current_exe()?).args(["serve", part, &address.to_string()]))
+/// Waits until a process listens at the address. Fails with the end of its log if it has ended, or takes too long.
+async fn wait_for(process: &mut Process, address: SocketAddr, log: Option<&Path>) -> Result<(), String> {
+    // `npx` may have to fetch the server.
+    for _ in 0..2400 {
+        if TcpStream::connect(address).await.is_ok() {
+            return Ok(());
+        }
+        if let Ok(Some(status)) = process.child.try_wait() {
+            let log = log.and_then(|log| fs::read_to_string(log).ok()).unwrap_or_default();
+            let last: Vec<_> = log.lines().rev().take(10).collect();
+            let last: Vec<_> = last.into_iter().rev().collect();
+            return Err(format!("{} ended ({status}): {}", process.program, last.join("\n")));
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Err(format!("{} does not listen at {address}", process.program))
 }
 
-/// Starts the server, with data and ports of its own.
-fn start_server(ingress: SocketAddr, admin: SocketAddr) -> Result<Process, Box<dyn std::error::Error>> {
+fn start_worker(part: &str, address: SocketAddr) -> Result<Process, Box<dyn std::error::Error>> {
+    let mut command = Command::new(env::current_exe()?);
+    Ok(Process::start(command.args(["serve", part, &address.to_string()]))?)
+}
+
+/// Starts the server, with ports of its own and its data and its log in this directory.
+fn start_server(
+    ingress: SocketAddr,
+    admin: SocketAddr,
+    data: &Path,
+) -> Result<Process, Box<dyn std::error::Error>> {
     let exists =
         |program: &str| Command::new(program).arg("--version").stdout(Stdio::null()).status().is_ok();
     let mut command = match env::var("RESTATE_SERVER") {
@@ -110,9 +144,9 @@ fn start_server(ingress: SocketAddr, admin: SocketAddr) -> Result<Process, Box<d
             );
         }
     };
-    let data = env::temp_dir().join(format!("durable-{}", std::process::id()));
     let node = free_address()?.port().to_string();
-    command.arg("--no-logo").stdout(Stdio::null()).stderr(Stdio::null()).env("RESTATE_BASE_DIR", data);
+    let log = fs::File::create(data.join("log"))?;
+    command.arg("--no-logo").stdout(log.try_clone()?).stderr(log).env("RESTATE_BASE_DIR", data.join("data"));
     command.env("RESTATE_INGRESS__BIND_ADDRESS", ingress.to_string());
     command.env("RESTATE_ADMIN__BIND_ADDRESS", admin.to_string());
     command.env("RESTATE_BIND_PORT", node).env("RESTATE_LISTEN_MODE", "tcp");
@@ -133,12 +167,16 @@ async fn demonstrate(approves_itself: bool) -> Result<(), Box<dyn std::error::Er
     let (ingress, admin) = (free_address()?, free_address()?);
     let (agent, shop) = (free_address()?, free_address()?);
     println!("Starting a Restate server and two workers …");
-    let _server = start_server(ingress, admin)?;
+    let data = Directory(env::temp_dir().join(format!("durable-{}", std::process::id())));
+    fs::create_dir_all(&data.0)?;
+    let mut server = start_server(ingress, admin, &data.0)?;
     let mut worker_of_agent = start_worker("agent", agent)?;
     let mut worker_of_tools = start_worker("tools", shop)?;
-    for address in [ingress, admin, agent, shop] {
-        wait_for(address).await;
-    }
+    let log = data.0.join("log");
+    wait_for(&mut server, ingress, Some(&log)).await?;
+    wait_for(&mut server, admin, Some(&log)).await?;
+    wait_for(&mut worker_of_agent, agent, None).await?;
+    wait_for(&mut worker_of_tools, shop, None).await?;
     for worker in [agent, shop] {
         let admin = format!("http://{admin}");
         let mut attempts = 0;
@@ -193,13 +231,23 @@ async fn demonstrate(approves_itself: bool) -> Result<(), Box<dyn std::error::Er
     Ok(())
 }
 
+/// Ends the processes also if this one is interrupted.
+async fn demonstrate_until_interrupted(approves_itself: bool) -> Result<(), Box<dyn std::error::Error>> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        done = demonstrate(approves_itself) => done,
+        _ = tokio::signal::ctrl_c() => Err("interrupted".into()),
+        _ = terminate.recv() => Err("terminated".into()),
+    }
+}
+
 #[tokio::main]
 async fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match &*arguments {
-        [] => demonstrate(false).await,
-        ["--approve"] => demonstrate(true).await,
+        [] => demonstrate_until_interrupted(false).await,
+        ["--approve"] => demonstrate_until_interrupted(true).await,
         ["serve", part, address] => serve(part, address).await,
         ["approve", url, key] => approve(url, key).await,
         _ => Err("usage: durable [--approve] | durable approve URL KEY".into()),

@@ -9,7 +9,7 @@ use tool_core::tool::{Progress, ToolError, ToolExecution};
 use tool_core::{Agent, CancellationToken, ToolContext, ToolSet};
 
 use crate::context::ContextTypes;
-use crate::events::Publisher;
+use crate::events::{Publisher, Unfinished};
 use crate::limit::limited;
 use crate::names::CallInput;
 
@@ -22,17 +22,6 @@ pub(crate) enum Executor {
 }
 
 impl Executor {
-    /// Returns the hash of the definition that calls of this name have here, if the tool is known without asking providers.
-    fn definition(&self, name: &str, undoes: bool) -> Option<String> {
-        let tools = match self {
-            Self::Agent(agent) => {
-                agent.tools().get(name).or_else(|| agent.undo_tools().get(name).filter(|_| undoes))
-            }
-            Self::Tools(tools, _) => tools.get(name),
-        };
-        tools.map(|tool| tool.definition().hash())
-    }
-
     /// Executes a call. Its tool must be the one that the model was offered.
     pub(crate) async fn execute(
         &self,
@@ -40,6 +29,7 @@ impl Executor {
         types: &ContextTypes,
         cancellation: &CancellationToken,
         publisher: Option<&Publisher>,
+        unfinished: &Unfinished,
     ) -> ToolExecution {
         let publishing = publisher.zip(input.events.as_ref()).map(|(publisher, target)| {
             publisher.begin(target, format!("call-{}", input.request.call.id), None)
@@ -48,7 +38,7 @@ impl Executor {
         let progress = publishing.as_ref().map(|publishing| publishing.progress(id)).unwrap_or_default();
         let execution = self.execute_with(input, types, cancellation, progress).await;
         if let Some(publishing) = publishing {
-            publishing.finish().await;
+            unfinished.add(publishing);
         }
         execution
     }
@@ -60,22 +50,20 @@ impl Executor {
         cancellation: &CancellationToken,
         progress: Progress,
     ) -> ToolExecution {
-        let CallInput { request, definition, context, .. } = input;
-        let refuse =
-            |reason: &str| ToolExecution::new(request.call.clone(), Err(ToolError::not_executed(reason)));
-        let present = self.definition(&request.call.name, request.undone.is_some());
-        if let (Some(offered), Some(present)) = (&definition, &present)
-            && offered != present
-        {
-            return refuse("the tool was changed since it was offered; call it again");
+        let CallInput { mut request, definition, offered, context, .. } = input;
+        // The rules for approval and the like are those of the recorded definition: without it, there are none.
+        if definition.is_none() && request.undone.is_none() {
+            let error = ToolError::unknown_tool(&request.call.name, offered.iter().map(|name| &**name));
+            return ToolExecution::new(request.call, Err(error));
         }
+        request.definition = definition;
         let values = match self {
             Self::Agent(_) => ToolContext::new(),
             Self::Tools(_, values) => values.clone(),
         };
         let context = match types.apply_to_call(values, &context) {
             Ok(context) => context,
-            Err(reason) => return refuse(&reason),
+            Err(reason) => return ToolExecution::new(request.call, Err(ToolError::not_executed(&reason))),
         };
         match self {
             Self::Agent(agent) => agent.execute_request(request, &context, cancellation, progress).await,
@@ -122,18 +110,24 @@ impl CallsService for Calls {
             let (executor, types, max_bytes) =
                 (self.executor.clone(), Arc::clone(&self.types), self.max_bytes);
             let publisher = self.publisher.clone();
+            let unfinished = Unfinished::default();
+            let published = unfinished.clone();
             let execute = move || async move {
                 if input.at_most_once {
                     return Ok(Json(ToolExecution::new(call, Err(ToolError::outcome_unknown()))));
                 }
-                let execution =
-                    executor.execute(input, &types, &CancellationToken::new(), publisher.as_ref()).await;
+                let never = CancellationToken::new();
+                let execution = executor.execute(input, &types, &never, publisher.as_ref(), &published).await;
                 Ok(Json(limited(execution, max_bytes)))
             };
-            return Ok(ctx.run(execute).name(OUTCOME).await?);
+            let recorded = ctx.run(execute).name(OUTCOME).await;
+            unfinished.finish().await;
+            return Ok(recorded?);
         }
         let cancellation = CancellationToken::new();
-        let execution = self.executor.execute(input, &self.types, &cancellation, self.publisher.as_ref());
+        let unfinished = Unfinished::default();
+        let publisher = self.publisher.as_ref();
+        let execution = self.executor.execute(input, &self.types, &cancellation, publisher, &unfinished);
         let execution = if undoes {
             execution.await
         } else {
@@ -149,11 +143,13 @@ impl CallsService for Calls {
         };
         let execution = limited(execution, self.max_bytes);
         let outcome = execution.clone();
-        match ctx.run(move || ready(Ok(Json(outcome)))).name(OUTCOME).await {
-            Ok(recorded) => Ok(recorded),
+        let recorded = match ctx.run(move || ready(Ok(Json(outcome)))).name(OUTCOME).await {
+            Ok(recorded) => recorded,
             // Cancelled after it was executed.
-            Err(_) => Ok(ctx.run(move || ready(Ok(Json(execution)))).name(OUTCOME).await?),
-        }
+            Err(_) => ctx.run(move || ready(Ok(Json(execution)))).name(OUTCOME).await?,
+        };
+        unfinished.finish().await;
+        Ok(recorded)
     }
 }
 

@@ -305,7 +305,7 @@ impl Run {
     pub async fn wait(&self) -> Result<Outcome, Error> {
         let mut unreachable_since = None;
         loop {
-            match self.wait_once().await {
+            match self.wait_once(&mut unreachable_since).await {
                 Err(error) if error.is_transient() => {
                     let since = *unreachable_since.get_or_insert_with(Instant::now);
                     if since.elapsed() > PATIENCE {
@@ -318,10 +318,11 @@ impl Run {
         }
     }
 
-    async fn wait_once(&self) -> Result<Outcome, Error> {
+    async fn wait_once(&self, unreachable_since: &mut Option<Instant>) -> Result<Outcome, Error> {
         if let Some(ended) = self.peek().await? {
             return Ok(ended);
         }
+        *unreachable_since = None;
         let target = self.agent.target(&self.key, "wait");
         let response = self.agent.client.ingress.request::<(), Json<Stop>>(target, ()).call().await;
         let Json(stop) =

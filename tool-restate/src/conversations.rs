@@ -10,6 +10,7 @@ use restate_sdk::prelude::*;
 use tool_core::Message;
 use tool_core::memory::{Window, repair_history};
 
+use crate::limit;
 use crate::names::{Added, HoldRequest};
 
 /// The number of runs that added messages. Those of run `n` are at the key `n`.
@@ -18,6 +19,7 @@ const RUNS: &str = "runs";
 pub(crate) struct Conversations {
     pub(crate) agent: String,
     pub(crate) window: Option<Window>,
+    pub(crate) max_bytes: usize,
 }
 
 impl fmt::Debug for Conversations {
@@ -47,7 +49,14 @@ impl ConversationsService for Conversations {
             Some(window) => window.apply(history),
             None => history,
         };
-        ctx.invocation_handle(invocation).signal("history").resolve(Json(history));
+        let signal = ctx.invocation_handle(invocation).signal("history");
+        match limit::check("the history of the conversation", &history, self.max_bytes) {
+            Ok(()) => signal.resolve(Json(history)),
+            Err(reason) => signal.reject(TerminalError::new_with_code(
+                413,
+                format!("{reason}; limit it with `Worker::window`, or begin another conversation"),
+            )),
+        }
         let target = RequestTarget::workflow(&*self.agent, run, "first_stop");
         let added = ctx.request::<(), Json<Option<Added>>>(target, ()).call().await?;
         if let Json(Some(added)) = added {
@@ -70,6 +79,8 @@ impl ConversationsService for Conversations {
             let Json(added) = ctx.get::<Json<Added>>(&run.to_string()).await?.unwrap_or(Json(EMPTY));
             messages.extend(added.messages);
         }
+        limit::check("the conversation", &messages, self.max_bytes)
+            .map_err(|reason| TerminalError::new_with_code(413, reason))?;
         Ok(Json(messages))
     }
 }

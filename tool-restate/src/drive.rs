@@ -6,19 +6,19 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, ready};
+use futures_util::future::{BoxFuture, Either, OptionFuture, ready, select};
 use futures_util::{FutureExt, StreamExt, stream};
 use restate_sdk::context::{DurableFuture, RequestTarget};
 use restate_sdk::prelude::*;
 use tool_core::content::Content;
-use tool_core::model::{ConversationId, ToolDefinition, ToolDefinitions};
+use tool_core::model::{ConversationId, ToolDefinition, ToolDefinitions, ToolPolicy};
 use tool_core::run::{Run, RunErrorKind, Step, StopReason};
 use tool_core::tool::{ToolError, ToolErrorKind, ToolExecution};
 use tool_core::{Approval, CancellationToken, Message, ToolCall};
 
 use crate::calls::is_first_execution;
 use crate::clock::{Clock, micros};
-use crate::events::{EventTarget, RunEvent, events_service};
+use crate::events::{EventTarget, RunEvent, Unfinished, events_service};
 use crate::limit;
 use crate::names::{
     Added, CallInput, Decided, Ended, HoldRequest, JsonContext, Question, RunFailure, Stop, Waiting,
@@ -41,6 +41,10 @@ pub(crate) struct Drive<'c> {
     run: Run,
     /// The tools of the run's calls so far, by name.
     called: BTreeMap<String, CalledTool>,
+    /// The tools that undo the run's calls, by name, with the hashes of their definitions.
+    undoing: BTreeMap<String, (ToolPolicy, Option<String>)>,
+    /// The names of all tools of the last turn, if it called another one.
+    offered: Vec<String>,
     definitions: ToolDefinitions,
     /// The agent's tools when the run started.
     started_with: BTreeMap<String, String>,
@@ -50,6 +54,8 @@ pub(crate) struct Drive<'c> {
     /// The object that stores the events of the run and its steps, if there may be readers.
     events: Option<EventTarget>,
     unpublished: Vec<RunEvent>,
+    /// The calls that are known to wait for a person.
+    waiting: Vec<String>,
     /// The number of times that the run waited for a person.
     round: u32,
     /// The reason of a failure that is not one of the run's rules.
@@ -63,7 +69,8 @@ enum Arrived {
     Executed(ToolExecution),
     Decision(String, Decided<Approval>),
     Message(Decided<Content>),
-    TimeLimit,
+    /// The timer with this number is up.
+    TimeLimit(u32),
 }
 
 /// A call that another invocation executes.
@@ -79,6 +86,9 @@ struct Open<'c> {
     in_flight: BTreeMap<usize, InFlight>,
     /// The calls about which a person was asked.
     asked: HashSet<String>,
+    /// The number of timers that were set. Only the last one counts.
+    timers: u32,
+    /// The last timer was set for calls that are still in flight.
     has_timer: bool,
 }
 
@@ -89,23 +99,25 @@ impl<'c> Drive<'c> {
         question: Question,
     ) -> HandlerResult<Ended> {
         ctx.set(INVOCATION, ctx.invocation_id().to_owned());
+        let publishes = question.events;
         let history = match &question.conversation {
             Some(conversation) => match open_conversation(service, ctx, conversation).await {
                 Ok(history) => history,
                 Err(error) if is_cancellation(&error) => {
-                    return Ok(never_started(ctx, CANCELLED_MESSAGE));
+                    return Ok(never_started(service, ctx, publishes, CANCELLED_MESSAGE));
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => return Ok(never_started(service, ctx, publishes, error.message())),
             },
             None => Vec::new(),
         };
         let (context, conversation) = (question.context.clone(), question.conversation.clone());
-        let publishes = question.events;
         let start = move || ready(Ok(Json(service.model.start(question, history))));
         let started = match ctx.run(start).name("start").await {
             Ok(Json(Ok(started))) => started,
-            Ok(Json(Err(message))) => return Ok(never_started(ctx, &message)),
-            Err(error) if is_cancellation(&error) => return Ok(never_started(ctx, CANCELLED_MESSAGE)),
+            Ok(Json(Err(message))) => return Ok(never_started(service, ctx, publishes, &message)),
+            Err(error) if is_cancellation(&error) => {
+                return Ok(never_started(service, ctx, publishes, CANCELLED_MESSAGE));
+            }
             Err(error) => return Err(error.into()),
         };
         let Started { run, tools, at } = started;
@@ -119,7 +131,7 @@ impl<'c> Drive<'c> {
             // Awaited, because the steps publish on another way.
             let opened = ctx.request::<_, ()>(target, events.token.clone()).call().await;
             if opened.is_err_and(|error| is_cancellation(&error)) {
-                return Ok(never_started(ctx, CANCELLED_MESSAGE));
+                return Ok(never_started(service, ctx, publishes, CANCELLED_MESSAGE));
             }
         }
         let mut drive = Self {
@@ -127,6 +139,8 @@ impl<'c> Drive<'c> {
             ctx,
             run,
             called: BTreeMap::new(),
+            undoing: BTreeMap::new(),
+            offered: Vec::new(),
             definitions: ToolDefinitions::default(),
             started_with: tools,
             context,
@@ -134,6 +148,7 @@ impl<'c> Drive<'c> {
             clock: Clock::starting_at(at),
             events,
             unpublished: Vec::new(),
+            waiting: Vec::new(),
             round: 0,
             failure: None,
         };
@@ -165,17 +180,13 @@ impl<'c> Drive<'c> {
         }
     }
 
-    fn events_target(&self, handler: &str) -> RequestTarget {
-        RequestTarget::object(events_service(&self.service.name), self.ctx.key(), handler)
-    }
-
     /// Stores the events of the run itself, exactly once, and waits for it, so that those of the next step follow them.
     async fn flush_events(&mut self) -> Result<(), TerminalError> {
-        if self.unpublished.is_empty() {
-            return Ok(());
+        for events in batches(std::mem::take(&mut self.unpublished), self.service.model.max_bytes) {
+            let target = events_target(self.service, self.ctx, "add");
+            self.ctx.request::<_, ()>(target, Json(events)).call().await?;
         }
-        let events = std::mem::take(&mut self.unpublished);
-        self.ctx.request::<_, ()>(self.events_target("add"), Json(events)).call().await
+        Ok(())
     }
 
     /// Counts the time until this moment.
@@ -196,13 +207,18 @@ impl<'c> Drive<'c> {
         let (model, run, tools, context) =
             (&self.service.model, &self.run, &self.started_with, &self.context);
         let events = self.events.as_ref();
+        let unfinished = Unfinished::default();
+        let published = unfinished.clone();
         // Boxed, because the compiler cannot prove for every lifetime that the future is `Send`.
         let turn = move || -> BoxFuture<'_, HandlerResult<Json<TurnRecord>>> {
-            Box::pin(async move { Ok(Json(model.take_turn(run.clone(), tools, context, events).await?)) })
+            Box::pin(async move {
+                Ok(Json(model.take_turn(run.clone(), tools, context, events, &published).await?))
+            })
         };
         let policy = RunRetryPolicy::default().max_attempts(self.service.model_attempts);
         let name = format!("turn {}", self.run.turns() + 1);
         let taken = self.ctx.run(turn).name(name).retry_policy(policy).await;
+        unfinished.finish().await;
         match taken {
             Ok(Json(record)) => self.apply(record),
             Err(error) if is_cancellation(&error) => self.run.cancel(),
@@ -215,20 +231,11 @@ impl<'c> Drive<'c> {
         let TurnRecord { outcome, started, finished } = record;
         self.elapse(started);
         match outcome {
-            TurnOutcome::Response { response, tools, approvals } => {
-                for tool in tools {
-                    self.called.insert(tool.name.clone(), tool);
-                }
-                let mut definitions: Vec<ToolDefinition> = Vec::new();
-                for definition in self.called.values().flat_map(CalledTool::definitions) {
-                    if definitions.iter().all(|one| one.name() != definition.name()) {
-                        definitions.push(definition);
-                    }
-                }
-                self.definitions = definitions.into_iter().collect();
+            TurnOutcome::Response { response, tools, offered, approvals } => {
                 let text = response.message.text.clone();
                 // Fails if the time was up: the run has ended then.
                 if self.run.record_response(*response).is_ok() {
+                    self.offer(tools, offered);
                     let turn = self.run.turns();
                     // The calls have their final ids now.
                     let calls = self.run.current_calls().map(|(call, _)| call.clone()).collect();
@@ -244,12 +251,28 @@ impl<'c> Drive<'c> {
         self.elapse(finished);
     }
 
+    /// Takes over the tools of the calls of this turn. A tool that was not offered this time is none, also if an earlier turn called it.
+    fn offer(&mut self, tools: Vec<CalledTool>, offered: Vec<String>) {
+        self.run.current_calls().for_each(|(call, _)| drop(self.called.remove(&call.name)));
+        for tool in tools {
+            if let Some((undo, policy)) = &tool.undo {
+                self.undoing.insert(undo.clone(), (*policy, tool.undo_hash.clone()));
+            }
+            self.called.insert(tool.name.clone(), tool);
+        }
+        self.offered = offered;
+        let undoing = self.undoing.iter().filter(|(name, _)| !self.called.contains_key(*name));
+        let undoing = undoing.map(|(name, (policy, _))| ToolDefinition::new(&**name).with_policy(*policy));
+        self.definitions = self.called.values().map(CalledTool::definition).chain(undoing).collect();
+    }
+
     /// Executes calls until the run needs the model again or is done.
     async fn execute_calls(&mut self) -> HandlerResult<()> {
         let mut open = Open {
             pending: DurableFuturesUnordered::new(),
             in_flight: BTreeMap::new(),
             asked: HashSet::new(),
+            timers: 0,
             has_timer: false,
         };
         loop {
@@ -258,17 +281,24 @@ impl<'c> Drive<'c> {
             let ready = match self.run.next_beside(&self.definitions, |id| running.contains(id)) {
                 Step::CallTools(calls) => calls,
                 Step::NeedsApproval(_) => Vec::new(),
-                _ => return Ok(()),
+                _ => {
+                    self.ask_person(&mut open);
+                    return Ok(());
+                }
             };
+            let (routes, has_local_calls) = (&self.service.routes, self.service.has_local_calls);
+            let (mut local, remote): (Vec<_>, Vec<_>) =
+                ready.into_iter().partition(|call| has_local_calls && !routes.contains_key(&call.name));
             let mut flushed = self.flush_events().await;
-            if flushed.is_ok() && self.service.has_local_calls && !ready.is_empty() {
-                self.execute_locally(ready).await?;
-                continue;
-            }
             if flushed.is_ok() {
-                flushed = self.start_calls(&mut open, ready).await?;
+                flushed = self.start_calls(&mut open, remote, !local.is_empty()).await?;
             }
             self.ask_person(&mut open);
+            let room = self.room(&open);
+            if flushed.is_ok() && room > 0 && !local.is_empty() {
+                self.execute_locally(std::mem::take(&mut local), room).await?;
+                continue;
+            }
             self.limit_time(&mut open);
             if flushed.is_ok() {
                 flushed = self.flush_events().await;
@@ -304,17 +334,25 @@ impl<'c> Drive<'c> {
         });
     }
 
+    /// Returns the number of further calls that can be executed at the same time.
+    fn room(&self, open: &Open<'c>) -> usize {
+        self.service.model.agent.max_concurrent_calls().saturating_sub(open.in_flight.len())
+    }
+
     /// Starts calls up to the limit. Returns the cancellation if the run was cancelled meanwhile.
     async fn start_calls(
         &mut self,
         open: &mut Open<'c>,
         ready: Vec<ToolCall>,
+        has_others: bool,
     ) -> HandlerResult<Result<(), TerminalError>> {
-        let room = self.service.model.agent.max_concurrent_calls().saturating_sub(open.in_flight.len());
         // The handle takes another round trip, and only a call that others or the time can end needs it.
-        let needs_handle =
-            ready.len() > 1 || !open.in_flight.is_empty() || self.run.limits().max_time.is_some();
-        for call in ready.into_iter().take(room) {
+        let needs_handle = has_others
+            || ready.len() > 1
+            || !open.in_flight.is_empty()
+            || self.run.awaiting_approval().next().is_some()
+            || self.run.limits().max_time.is_some();
+        for call in ready.into_iter().take(self.room(open)) {
             let input = self.input(&call)?;
             let undoes = input.request.undone.is_some();
             let route = self.service.routes.get(&call.name).unwrap_or(&self.service.name);
@@ -342,19 +380,25 @@ impl<'c> Drive<'c> {
     /// Begins a call.
     fn input(&mut self, call: &ToolCall) -> Result<CallInput, TerminalError> {
         let request = self.run.request_call(&call.id).map_err(TerminalError::from_error)?;
-        let called = self.called.get(&call.name).filter(|_| request.undone.is_none());
+        let undoes = request.undone.is_some();
+        let called = self.called.get(&call.name).filter(|_| !undoes).map(|tool| tool.hash.clone());
+        let undoing = self.undoing.get(&call.name).filter(|_| undoes).and_then(|(_, hash)| hash.clone());
+        let is_unknown = !undoes && called.is_none();
         let policy = self.definitions.iter().find(|one| one.name() == call.name).map(ToolDefinition::policy);
         Ok(CallInput {
             request,
-            definition: called.map(|tool| tool.hash.clone()),
+            definition: called.or(undoing),
+            offered: if is_unknown { self.offered.clone() } else { Vec::new() },
             at_most_once: policy.is_some_and(|policy| policy.at_most_once),
             events: self.events.clone(),
             context: self.context.clone(),
         })
     }
 
-    /// Executes calls in this invocation, in one recorded step.
-    async fn execute_locally(&mut self, calls: Vec<ToolCall>) -> HandlerResult<()> {
+    /// Executes calls in this invocation, in one recorded step. It ends when the time of the run is up.
+    async fn execute_locally(&mut self, calls: Vec<ToolCall>, room: usize) -> HandlerResult<()> {
+        let started = calls.len();
+        let time_left = self.run.time_left();
         let inputs = calls.iter().map(|call| self.input(call)).collect::<Result<Vec<_>, _>>()?;
         let may_repeat = match inputs.iter().any(|input| input.at_most_once) {
             true => match is_first_execution!(self.ctx) {
@@ -370,22 +414,25 @@ impl<'c> Drive<'c> {
         // A cancelled step returns nothing to its caller, so the outcomes of its calls are left here.
         let done: Arc<Mutex<Vec<ToolExecution>>> = Arc::default();
         let service = self.service;
-        let limit = service.model.agent.max_concurrent_calls();
+        let unfinished = Unfinished::default();
+        let published = unfinished.clone();
         // The outcomes of all calls are one value.
         let max_bytes = service.model.max_bytes / inputs.len().max(1);
         let stash = Arc::clone(&done);
         let execute = move || -> BoxFuture<'_, HandlerResult<Json<Vec<ToolExecution>>>> {
             let executions = inputs.into_iter().map(move |input| {
-                let stash = Arc::clone(&stash);
+                let (stash, published) = (Arc::clone(&stash), published.clone());
                 let execution = async move {
                     let execution = if input.at_most_once && !may_repeat {
                         ToolExecution::new(input.request.call, Err(ToolError::outcome_unknown()))
                     } else {
-                        let never = CancellationToken::new();
-                        let executed = service
-                            .executor
-                            .execute(input, &service.model.types, &never, service.model.publisher.as_ref())
-                            .await;
+                        let cancellation = CancellationToken::new();
+                        // Also cancelled when the time is up and this future is dropped.
+                        let _cancels = cancellation.clone().drop_guard();
+                        let (types, publisher) = (&service.model.types, service.model.publisher.as_ref());
+                        let executor = &service.executor;
+                        let executed =
+                            executor.execute(input, types, &cancellation, publisher, &published).await;
                         limit::limited(executed, max_bytes)
                     };
                     stash.lock().unwrap_or_else(PoisonError::into_inner).push(execution.clone());
@@ -393,10 +440,27 @@ impl<'c> Drive<'c> {
                 };
                 execution.boxed()
             });
-            let all = stream::iter(executions).buffer_unordered(limit).collect::<Vec<_>>();
-            Box::pin(all.map(|executions| Ok(Json(executions))))
+            Box::pin(async move {
+                let mut executions = stream::iter(executions).buffer_unordered(room);
+                let time_is_up = OptionFuture::from(time_left.map(tokio::time::sleep));
+                let mut time_is_up = std::pin::pin!(async move {
+                    match time_is_up.await {
+                        Some(()) => {}
+                        None => std::future::pending().await,
+                    }
+                });
+                let mut executed = Vec::new();
+                while let Either::Left((Some(execution), _)) =
+                    select(executions.next(), &mut time_is_up).await
+                {
+                    executed.push(execution);
+                }
+                Ok(Json(executed))
+            })
         };
-        let executed = match self.ctx.run(execute).name("calls").await {
+        let executed = self.ctx.run(execute).name("calls").await;
+        unfinished.finish().await;
+        let executed = match executed {
             Ok(Json(executions)) => executions,
             Err(error) if is_cancellation(&error) => {
                 let take = || async move {
@@ -411,8 +475,12 @@ impl<'c> Drive<'c> {
             }
             Err(error) => return Err(error.into()),
         };
+        let is_time_up = executed.len() < started;
         for execution in executed {
             self.record(execution);
+        }
+        if is_time_up {
+            self.run.add_elapsed(self.run.time_left().unwrap_or_default());
         }
         Ok(())
     }
@@ -420,11 +488,17 @@ impl<'c> Drive<'c> {
     /// Publishes the calls that await approval, and waits for the decisions.
     fn ask_person(&mut self, open: &mut Open<'c>) {
         let waiting: Vec<ToolCall> = self.run.awaiting_approval().cloned().collect();
+        let ids: Vec<_> = waiting.iter().map(|call| call.id.clone()).collect();
         let new: Vec<_> = waiting.iter().filter(|call| !open.asked.contains(&call.id)).cloned().collect();
+        let turn = self.run.turns();
         if new.is_empty() {
+            if ids != self.waiting {
+                self.waiting.clone_from(&ids);
+                self.ctx.set(WAITING, Json(Waiting { turn, calls: ids, round: self.round }));
+            }
             return;
         }
-        let turn = self.run.turns();
+        self.waiting.clone_from(&ids);
         if open.asked.is_empty() {
             let message = self.ctx.signal::<Json<Decided<Content>>>(&message_signal(turn));
             open.pending.push(Box::pin(message.map_ok(|Json(message)| Arrived::Message(message))));
@@ -436,8 +510,7 @@ impl<'c> Drive<'c> {
             open.asked.insert(call.id);
         }
         self.round += 1;
-        let calls = waiting.iter().map(|call| call.id.clone()).collect();
-        self.ctx.set(WAITING, Json(Waiting { turn, calls, round: self.round }));
+        self.ctx.set(WAITING, Json(Waiting { turn, calls: ids, round: self.round }));
         if self.round == 1 {
             self.ctx.resolve_promise(FIRST_STOP, Json(None::<Added>));
         }
@@ -446,11 +519,15 @@ impl<'c> Drive<'c> {
     }
 
     fn limit_time(&mut self, open: &mut Open<'c>) {
+        // A timer that was set before the run only waited for a person has counted that time, too.
+        open.has_timer &= !open.in_flight.is_empty();
         if let Some(left) = self.run.time_left().filter(|_| !open.has_timer && !open.in_flight.is_empty()) {
             // The time of a person does not count, and the timer is not set for it.
             open.has_timer = true;
+            open.timers += 1;
+            let number = open.timers;
             let timer = self.ctx.sleep(left.max(Duration::from_millis(1)));
-            open.pending.push(Box::pin(timer.map_ok(|()| Arrived::TimeLimit)));
+            open.pending.push(Box::pin(timer.map_ok(move |()| Arrived::TimeLimit(number))));
         }
     }
 
@@ -470,7 +547,8 @@ impl<'c> Drive<'c> {
                 self.resume_clock(open, at);
                 let _ = self.run.push_user_message(value);
             }
-            Arrived::TimeLimit => {
+            Arrived::TimeLimit(number) if !open.has_timer || number != open.timers => {}
+            Arrived::TimeLimit(_) => {
                 open.has_timer = false;
                 if open.in_flight.values().any(|one| !one.undoes) {
                     self.run.add_elapsed(self.run.time_left().unwrap_or_default());
@@ -524,13 +602,7 @@ impl<'c> Drive<'c> {
     fn finish(mut self) -> Ended {
         self.publish(RunEvent::Ended);
         if self.events.is_some() {
-            let events = std::mem::take(&mut self.unpublished);
-            drop(self.ctx.request::<_, ()>(self.events_target("add"), Json(events)).send());
-            drop(
-                self.ctx
-                    .request::<(), ()>(self.events_target("clear"), ())
-                    .send_after(self.service.retention),
-            );
+            end_events(self.service, self.ctx, std::mem::take(&mut self.unpublished));
         }
         let Self { service, ctx, run, round, failure, conversation, .. } = self;
         let ended = match run.finish() {
@@ -545,12 +617,13 @@ impl<'c> Drive<'c> {
                     RunErrorKind::Stopped(reason) if failure.is_none() => Some(reason.clone()),
                     _ => None,
                 };
-                Ended::Failed(RunFailure {
+                let failure = RunFailure {
                     reason,
                     message: failure.unwrap_or_else(|| error.to_string()),
                     tool_executions: error.tool_executions().to_vec(),
                     undo_executions: error.run().undo_executions().to_vec(),
-                })
+                };
+                Ended::Failed(limit::limited_failure(failure, service.model.max_bytes))
             }
         };
         let added = match &ended {
@@ -574,6 +647,38 @@ fn is_interrupted(execution: &ToolExecution) -> bool {
     execution.outcome().is_err_and(|error| error.kind() == ToolErrorKind::OutcomeUnknown)
 }
 
+fn events_target(service: &Runs, ctx: &WorkflowContext<'_>, handler: &str) -> RequestTarget {
+    RequestTarget::object(events_service(&service.name), ctx.key(), handler)
+}
+
+/// Stores the last events of a run without waiting, and removes all of them later.
+fn end_events(service: &Runs, ctx: &WorkflowContext<'_>, events: Vec<RunEvent>) {
+    for events in batches(events, service.model.max_bytes) {
+        drop(ctx.request::<_, ()>(events_target(service, ctx, "add"), Json(events)).send());
+    }
+    let clear = ctx.request::<(), ()>(events_target(service, ctx, "clear"), ());
+    drop(clear.send_after(service.retention));
+}
+
+/// Divides events into requests that the engine takes.
+fn batches(events: Vec<RunEvent>, max_bytes: usize) -> Vec<Vec<RunEvent>> {
+    let (mut batches, mut bytes) = (Vec::<Vec<RunEvent>>::new(), 0);
+    for event in events {
+        let size = limit::size(&event) + 1;
+        match batches.last_mut() {
+            Some(batch) if bytes + size <= max_bytes => {
+                batch.push(event);
+                bytes += size;
+            }
+            _ => {
+                batches.push(vec![event]);
+                bytes = size;
+            }
+        }
+    }
+    batches
+}
+
 /// Waits until the conversation is free, and returns its messages.
 async fn open_conversation(
     service: &Runs,
@@ -588,7 +693,10 @@ async fn open_conversation(
 }
 
 /// Ends a run before its first turn.
-fn never_started(ctx: &WorkflowContext<'_>, message: &str) -> Ended {
+fn never_started(service: &Runs, ctx: &WorkflowContext<'_>, publishes: bool, message: &str) -> Ended {
+    if publishes {
+        end_events(service, ctx, vec![RunEvent::Ended]);
+    }
     let reason = (message == CANCELLED_MESSAGE).then_some(StopReason::Cancelled);
     ctx.resolve_promise(FIRST_STOP, Json(None::<Added>));
     ctx.resolve_promise(&stop(0), Json(Stop::Ended));

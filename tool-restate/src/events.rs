@@ -5,20 +5,22 @@
 //! that was given up is not mixed with those of the next.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use restate_sdk::ingress;
 use restate_sdk::prelude::*;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 use tokio_util::sync::DropGuard;
 use tool_core::tool::{Progress, ToolExecution, ToolProgress};
 use tool_core::{CancellationToken, ToolCall};
 
 use crate::client::Http;
 use crate::clock::now;
+use crate::limit;
 
 /// Returns the name of the objects that have the events of an agent's runs.
 pub(crate) fn events_service(agent: &str) -> String {
@@ -30,6 +32,18 @@ const BATCH_TIME: Duration = Duration::from_millis(50);
 
 /// The number of times that a batch is sent.
 const SEND_ATTEMPTS: u32 = 5;
+
+/// The longest time that one request takes.
+const SEND_TIME: Duration = Duration::from_secs(2);
+
+/// The longest time for which a run waits for the events of a step that it has recorded.
+const FINISH_TIME: Duration = Duration::from_secs(3);
+
+/// The number of events that wait to be sent. Further ones are dropped.
+const MAX_UNSENT: usize = 4096;
+
+/// The size of the events that a reader gets at once, in bytes of JSON, unless a single one is larger.
+const PAGE_BYTES: usize = 1024 * 1024;
 
 /// An event of a run that [publishes](crate::Question::events) them.
 #[derive(Clone, Serialize, Deserialize)]
@@ -204,10 +218,14 @@ impl EventsService for Events {
     async fn read(&self, ctx: SharedObjectContext<'_>, from: u32) -> HandlerResult<Json<Page>> {
         let length = ctx.get::<u32>(LENGTH).await?.unwrap_or_default();
         let next = length.min(from.saturating_add(PAGE));
-        let mut events = Vec::new();
+        let (mut events, mut bytes) = (Vec::new(), 0);
         for position in from..next {
             if let Some(Json(event)) = ctx.get::<Json<RunEvent>>(&position.to_string()).await? {
+                bytes += limit::size(&event);
                 events.push(event);
+            }
+            if bytes > PAGE_BYTES {
+                return Ok(Json(Page { events, next: position + 1 }));
             }
         }
         Ok(Json(Page { events, next: next.max(from) }))
@@ -230,7 +248,7 @@ pub(crate) struct Publisher(pub(crate) ingress::Client<Http>);
 
 /// The events of one attempt of a step.
 pub(crate) struct Publishing {
-    sender: mpsc::UnboundedSender<RunEvent>,
+    sender: mpsc::Sender<RunEvent>,
     /// Ends the task with the step, also if its tool has kept its reporter of progress.
     close: DropGuard,
     task: JoinHandle<()>,
@@ -239,7 +257,7 @@ pub(crate) struct Publishing {
 impl Publisher {
     /// Begins to publish an attempt of a step.
     pub(crate) fn begin(&self, target: &EventTarget, stream: String, turn: Option<u32>) -> Publishing {
-        let (sender, mut events) = mpsc::unbounded_channel();
+        let (sender, mut events) = mpsc::channel(MAX_UNSENT);
         let (client, target, attempt) = (self.0.clone(), target.clone(), now());
         let close = CancellationToken::new();
         let closed = close.clone();
@@ -269,8 +287,8 @@ impl Publisher {
 
 impl Publishing {
     pub(crate) fn emit(&self, event: RunEvent) {
-        // The task ends only after this sender.
-        let _ = self.sender.send(event);
+        // Dropped if the engine does not keep up: a step never waits for its readers.
+        let _ = self.sender.try_send(event);
     }
 
     /// Returns a reporter of the progress of a call.
@@ -278,15 +296,36 @@ impl Publishing {
         let (sender, id) = (self.sender.clone(), Arc::<str>::from(id));
         Progress::new(move |progress: ToolProgress| {
             let (id, text) = (id.to_string(), progress.text);
-            let _ =
-                sender.send(RunEvent::CallProgress { id, text, done: progress.done, total: progress.total });
+            let _ = sender.try_send(RunEvent::CallProgress {
+                id,
+                text,
+                done: progress.done,
+                total: progress.total,
+            });
         })
     }
+}
 
-    /// Waits until all events are stored.
+/// The events of steps that have ended. They are awaited only once the step is recorded, because an engine that cannot be reached
+/// on this way must not cost its outcome.
+#[derive(Clone, Default)]
+pub(crate) struct Unfinished(Arc<Mutex<Vec<JoinHandle<()>>>>);
+
+impl Unfinished {
+    /// Adds the events of a step, to which none are added any more.
+    pub(crate) fn add(&self, publishing: Publishing) {
+        let Publishing { close, task, .. } = publishing;
+        drop(close);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(task);
+    }
+
+    /// Waits until all events are stored, but not for long.
     pub(crate) async fn finish(self) {
-        drop(self.close);
-        let _ = self.task.await;
+        let tasks = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let aborts: Vec<_> = tasks.iter().map(JoinHandle::abort_handle).collect();
+        if tokio::time::timeout(FINISH_TIME, join_all(tasks)).await.is_err() {
+            aborts.iter().for_each(AbortHandle::abort);
+        }
     }
 }
 
@@ -305,7 +344,8 @@ fn join(batch: &mut Vec<RunEvent>, event: RunEvent) {
 async fn send(client: &ingress::Client<Http>, target: &EventTarget, batch: Batch) {
     let object = || ingress::RequestTarget::object(events_service(&target.agent), &*target.run, "publish");
     for attempt in 1..=SEND_ATTEMPTS {
-        if client.request::<_, ()>(object(), Json(batch.clone())).send().await.is_ok() {
+        let sent = client.request::<_, ()>(object(), Json(batch.clone())).send();
+        if matches!(tokio::time::timeout(SEND_TIME, sent).await, Ok(Ok(_))) {
             return;
         }
         tokio::time::sleep(Duration::from_millis(50) * attempt).await;

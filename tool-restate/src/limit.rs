@@ -5,6 +5,8 @@ use std::io::{self, Write};
 use serde::Serialize;
 use tool_core::tool::{ToolError, ToolExecution};
 
+use crate::names::RunFailure;
+
 /// The largest value by default. The server takes 32 MiB with what belongs to it.
 pub(crate) const MAX_BYTES: usize = 30 * 1024 * 1024;
 
@@ -18,6 +20,28 @@ pub(crate) fn check<T: Serialize>(what: &str, value: &T, max_bytes: usize) -> Re
         }
         Err(error) => Err(format!("{what} has no JSON form: {error}")),
     }
+}
+
+/// Returns the size of the JSON of a value, or 0 if it has none.
+pub(crate) fn size<T: Serialize>(value: &T) -> usize {
+    let mut bytes = Counter(0);
+    serde_json::to_writer(&mut bytes, value).map_or(0, |()| bytes.0)
+}
+
+/// Leaves the records out of a failure that is too large with them.
+pub(crate) fn limited_failure(mut failure: RunFailure, max_bytes: usize) -> RunFailure {
+    if size(&failure) > max_bytes {
+        failure.message.push_str(" (the records of the calls are too large and left out)");
+        failure.tool_executions.clear();
+    }
+    if size(&failure) > max_bytes {
+        failure.undo_executions.clear();
+    }
+    if size(&failure) > max_bytes {
+        failure.message = failure.message.chars().take(max_bytes / 16).collect();
+        failure.reason = None;
+    }
+    failure
 }
 
 /// Replaces an output that is too large by an error that the model reads.

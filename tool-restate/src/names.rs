@@ -53,6 +53,9 @@ pub(crate) struct CallInput {
     /// The hash of the definition that the model was offered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) definition: Option<String>,
+    /// The names of the tools that the model was offered, if the call's is not among them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) offered: Vec<String>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) at_most_once: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -119,7 +119,12 @@ impl RunsService for Runs {
     async fn say(&self, ctx: SharedWorkflowContext<'_>, Json(message): Json<Content>) -> HandlerResult<()> {
         let Json(waiting) = ctx.get::<Json<Waiting>>(WAITING).await?.unwrap_or(Json(Waiting::default()));
         let signal = message_signal(waiting.turn);
-        if waiting.calls.is_empty() || !claim(&ctx, &signal).await? {
+        let mut claimed = false;
+        // Nobody can decide any more about the calls that the message denies.
+        for call in undecided(&ctx, &waiting).await? {
+            claimed |= claim(&ctx, &decision_signal(&call.id)).await?;
+        }
+        if !claimed || !claim(&ctx, &signal).await? {
             let message = format!("the run `{}` does not wait for anybody; ask a new question", ctx.key());
             return Err(TerminalError::new_with_code(404, message).into());
         }
@@ -154,7 +159,11 @@ async fn undecided(
     if has_message || ctx.peek_promise::<bool>(CANCELLED).await?.is_some() {
         return Ok(undecided);
     }
-    if let Some(Json(Stop::NeedsApproval(calls))) = ctx.peek_promise::<Json<Stop>>(&stop(last)).await? {
+    if waiting.calls.is_empty() {
+        return Ok(undecided);
+    }
+    // It is resolved right after the calls were set.
+    if let Json(Stop::NeedsApproval(calls)) = ctx.promise::<Json<Stop>>(&stop(last)).await? {
         for call in calls.into_iter().filter(|call| waiting.calls.contains(&call.id)) {
             if ctx.peek_promise::<String>(&decision_signal(&call.id)).await?.is_none() {
                 undecided.push(call);

@@ -5,15 +5,16 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tool_core::Agent;
+use tool_core::agent::AgentTool;
 use tool_core::model::{ChatModel, ChatRequest, ChatResponse, Delta, ModelError, ToolDefinition, ToolPolicy};
 use tool_core::run::{Run, RunErrorKind, Step};
 
 use crate::clock::now;
 use crate::context::ContextTypes;
-use crate::events::{EventTarget, Publisher, Publishing, RunEvent};
+use crate::events::{EventTarget, Publisher, Publishing, RunEvent, Unfinished};
 use crate::limit;
 use crate::names::{JsonContext, Question};
-use crate::worker::ChangedTools;
+use crate::worker::{ChangedTools, agent_tool_refused};
 
 /// The beginning of a run.
 #[derive(Serialize, Deserialize)]
@@ -40,6 +41,9 @@ pub(crate) enum TurnOutcome {
         /// The tools that the response calls.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         tools: Vec<CalledTool>,
+        /// The names of all tools that were offered, if the response calls another one.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        offered: Vec<String>,
         /// The ids of the calls that need approval.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         approvals: Vec<String>,
@@ -58,19 +62,20 @@ pub(crate) struct CalledTool {
     pub(crate) policy: ToolPolicy,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) undo: Option<(String, ToolPolicy)>,
+    /// The hash of the tool that undoes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) undo_hash: Option<String>,
 }
 
 impl CalledTool {
-    /// Returns the definitions that the rules of a run need: without parameters, but bound to the hash of the tool's own.
-    pub(crate) fn definitions(&self) -> impl Iterator<Item = ToolDefinition> {
+    /// Returns the definition that the rules of a run need: without parameters, but bound to the hash of the tool's own.
+    pub(crate) fn definition(&self) -> ToolDefinition {
         let definition =
             ToolDefinition::new(&*self.name).with_description(&*self.hash).with_policy(self.policy);
-        let definition = match &self.undo {
+        match &self.undo {
             Some((undo, _)) => definition.with_undo(&**undo),
             None => definition,
-        };
-        let undo = self.undo.as_ref().map(|(name, policy)| ToolDefinition::new(&**name).with_policy(*policy));
-        [definition].into_iter().chain(undo)
+        }
     }
 }
 
@@ -114,6 +119,7 @@ impl Model {
         started_with: &BTreeMap<String, String>,
         context: &JsonContext,
         events: Option<&EventTarget>,
+        unfinished: &Unfinished,
     ) -> Result<TurnRecord, ModelError> {
         let started = now();
         let turn = run.turns() + 1;
@@ -122,7 +128,7 @@ impl Model {
             publisher.map(|(publisher, target)| publisher.begin(target, format!("turn-{turn}"), Some(turn)));
         let asked = self.ask_model(run, started_with, context, publishing.as_ref()).await;
         if let Some(publishing) = publishing {
-            publishing.finish().await;
+            unfinished.add(publishing);
         }
         let outcome = match asked {
             Ok(outcome) => match limit::check("the reply of the model", &outcome, self.max_bytes) {
@@ -172,6 +178,10 @@ impl Model {
             Ok(_) => return Ok(TurnOutcome::Refused("the run expects no turn of the model".into())),
             Err(error) => return Ok(TurnOutcome::Refused(error.to_string())),
         };
+        // The tools of a provider are known only now.
+        if let Some(tool) = driver.tools().iter().find(|tool| AgentTool::is_agent_tool(*tool)) {
+            return Ok(TurnOutcome::Refused(agent_tool_refused(tool.definition().name())));
+        }
         // Recorded in the copy of the run, which shows what the agent decides about the calls.
         if let Err(error) = driver.record_response(response.clone()).await {
             return Ok(TurnOutcome::Refused(error.to_string()));
@@ -180,18 +190,25 @@ impl Model {
         let mut names: Vec<_> = driver.run().current_calls().map(|(call, _)| call.name.clone()).collect();
         names.sort_unstable();
         names.dedup();
-        let tools = names.iter().filter_map(|name| self.called_tool(driver.tools(), name)).collect();
-        Ok(TurnOutcome::Response { response: Box::new(response), tools, approvals })
+        let tools: Vec<_> = names.iter().filter_map(|name| self.called_tool(driver.tools(), name)).collect();
+        let all = || driver.tools().definitions().iter().map(|one| one.name().to_owned()).collect();
+        let offered = if tools.len() < names.len() { all() } else { Vec::new() };
+        Ok(TurnOutcome::Response { response: Box::new(response), tools, offered, approvals })
     }
 
     fn called_tool(&self, offered: &tool_core::ToolSet, name: &str) -> Option<CalledTool> {
         let definition = offered.get(name)?.definition();
         let undo = definition.undo().and_then(|undo| {
             let tool = self.agent.undo_tools().get(undo).or_else(|| offered.get(undo))?;
-            Some((undo.to_owned(), tool.definition().policy()))
+            Some(tool.definition())
         });
-        let (name, hash, policy) = (name.to_owned(), definition.hash(), definition.policy());
-        Some(CalledTool { name, hash, policy, undo })
+        Some(CalledTool {
+            name: name.to_owned(),
+            hash: definition.hash(),
+            policy: definition.policy(),
+            undo: undo.map(|undo| (undo.name().to_owned(), undo.policy())),
+            undo_hash: undo.map(ToolDefinition::hash),
+        })
     }
 }
 

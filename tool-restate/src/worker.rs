@@ -11,6 +11,7 @@ use restate_sdk::service::macro_support::{ServiceBoxFuture, service_definition};
 use restate_sdk::service::{Discoverable, Service};
 use serde::de::DeserializeOwned;
 use tokio::net::{TcpListener, TcpSocket, ToSocketAddrs};
+use tool_core::agent::AgentTool;
 use tool_core::memory::Window;
 use tool_core::toolset::IntoToolSet;
 use tool_core::{Agent, ToolContext, ToolSet};
@@ -69,6 +70,7 @@ pub struct Worker {
     retention: Option<Duration>,
     max_value_bytes: usize,
     ingress_url: Option<String>,
+    identity_keys: Vec<String>,
 }
 
 /// The error of a worker that cannot serve.
@@ -87,6 +89,9 @@ pub enum WorkerError {
     /// The URL for events is invalid.
     #[error("{0}")]
     Url(String),
+    /// A key of the server is invalid.
+    #[error("{0}")]
+    IdentityKey(String),
     /// The address cannot be listened on.
     #[error("the worker cannot listen")]
     Listen(#[source] std::io::Error),
@@ -114,6 +119,7 @@ impl Worker {
             retention: None,
             max_value_bytes: MAX_BYTES,
             ingress_url: None,
+            identity_keys: Vec::new(),
         }
     }
 
@@ -151,7 +157,8 @@ impl Worker {
         self
     }
 
-    /// Executes the calls of the agents in the process of their run, all that are ready in one recorded step. A turn takes less than
+    /// Executes the calls of the agents in the process of their run, all that are ready in one recorded step, except for those of
+    /// [routed](Self::tools_at) tools. A turn takes less than
     /// half of the time, but a call is not visible by itself, a cancelled run waits for it, and if the process dies, all calls of
     /// the step are executed again under their keys, except those of `at_most_once` tools.
     pub fn local_calls(mut self) -> Self {
@@ -203,6 +210,13 @@ impl Worker {
     /// the server's ingress at this URL. Without it, readers get only the events of finished steps.
     pub fn publish_events(mut self, ingress_url: impl Into<String>) -> Self {
         self.ingress_url = Some(ingress_url.into());
+        self
+    }
+
+    /// Refuses requests that the server with this key has not signed, such as `publickeyv1_…`, as the server's log or its cloud shows it. By
+    /// default, anybody who reaches the worker's port can execute its tools, so it must be private. Several keys can be added.
+    pub fn identity_key(mut self, key: impl Into<String>) -> Self {
+        self.identity_keys.push(key.into());
         self
     }
 
@@ -277,8 +291,19 @@ impl Worker {
             names.push(name.to_owned());
             Ok(())
         };
+        for key in &self.identity_keys {
+            let invalid =
+                |error| WorkerError::IdentityKey(format!("invalid key of a server, `{key}`: {error}"));
+            builder = builder.identity_key(key).map_err(invalid)?;
+        }
         for (name, tools, context) in &self.tools {
             add_name(name)?;
+            if let Some(tool) = tools.iter().find(|tool| AgentTool::is_agent_tool(*tool)) {
+                let reason = agent_tool_refused(tool.definition().name());
+                return Err(WorkerError::Unsupported(format!(
+                    "the tools `{name}` cannot be executed: {reason}"
+                )));
+            }
             builder = builder.bind(calls(Executor::Tools(tools.clone(), context.clone()), name)?);
         }
         for agent in &self.agents {
@@ -286,7 +311,11 @@ impl Worker {
             let name = agent.name().unwrap_or_default().to_owned();
             add_name(&name)?;
             builder = builder.bind(calls(Executor::Agent(agent.clone()), &name)?);
-            let conversations = Conversations { agent: name.clone(), window: self.window.clone() };
+            let conversations = Conversations {
+                agent: name.clone(),
+                window: self.window.clone(),
+                max_bytes: self.max_value_bytes,
+            };
             let private = || HandlerOptions::new().ingress_private(true);
             let options = service_options().enable_lazy_state(true);
             let options =
@@ -398,7 +427,38 @@ fn check(agent: &Agent) -> Result<(), WorkerError> {
              and decide with `resolve_approval`",
         );
     }
+    if agent.has_tool_search() {
+        return unsupported(
+            "has a `tool_search`, whose finds are not recorded: leave it out, and offer fewer tools per question \
+             with `before_turn`",
+        );
+    }
+    if agent.has_hand_overs() {
+        return unsupported(
+            "has a `hand_over_to`, but durable runs stay with their agent: leave it out, and ask the other agent a question \
+             of its own",
+        );
+    }
+    if agent.has_execute_calls_if() {
+        return unsupported(
+            "has an `execute_calls_if`, but durable runs execute all calls: leave it out, and require approval \
+             with `needs_approval`",
+        );
+    }
+    let tools = agent.tools().iter().chain(agent.undo_tools().iter());
+    if let Some(tool) = tools.into_iter().find(|tool| AgentTool::is_agent_tool(*tool)) {
+        let reason = agent_tool_refused(tool.definition().name());
+        return Err(WorkerError::Unsupported(format!("the agent `{name}` cannot run durably: {reason}")));
+    }
     Ok(())
+}
+
+/// Describes why a tool that is an agent is refused.
+pub(crate) fn agent_tool_refused(tool: &str) -> String {
+    format!(
+        "the tool `{tool}` is an agent, whose calls would be neither recorded nor approved: leave it out, and give its tools \
+             to the outer agent"
+    )
 }
 
 impl fmt::Debug for Worker {

@@ -121,7 +121,16 @@ pub struct AgentTool {
     form: Arc<dyn Form>,
 }
 
+/// The origin of the tools that are agents.
+const ORIGIN: &str = "an agent as a tool";
+
 impl AgentTool {
+    /// Returns `true` if the tool is an agent, also if it was renamed since.
+    #[must_use]
+    pub fn is_agent_tool(tool: &dyn Tool) -> bool {
+        tool.origin() == Some(ORIGIN)
+    }
+
     /// Passes the value of this type in the outer run's context to the tools of the agent. No other value is passed. A run whose
     /// context lacks it is refused before a request is sent to the model, unless the agent has a value of its own.
     pub fn context<T: Any + Send + Sync>(mut self) -> Self {
@@ -378,7 +387,7 @@ impl Tool for AgentTool {
     }
 
     fn origin(&self) -> Option<&str> {
-        Some("an agent as a tool")
+        Some(ORIGIN)
     }
 
     fn is_agent(&self) -> bool {

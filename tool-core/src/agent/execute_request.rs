@@ -11,7 +11,8 @@ use crate::toolset::{ToolProviderRequest, ToolSet};
 
 impl Agent {
     /// Executes a call of a run that this agent or a copy of it in another process drives, with the values and the settings of
-    /// this agent. The tool is one of the agent's own, or one of its providers', which are asked without messages.
+    /// this agent. The tool is one of the agent's own, or one of its providers', which are asked without messages. It is not executed if
+    /// it is another one than the [request's](CallRequest::definition), or if a provider that could have it fails.
     ///
     /// `context` takes precedence over the values of the agent. The attempts of the call are counted by the run: an attempt after
     /// the first begins with its [delay](crate::tool::Attempt::delay). The handler of
@@ -54,12 +55,20 @@ impl Agent {
         cancellation: &CancellationToken,
         progress: Progress,
     ) -> ToolExecution {
-        let CallRequest { call, attempt, undone, conversation } = request;
         let mut context = context.clone().with_defaults(&self.0.context);
-        if let Some(conversation) = conversation {
+        if let Some(conversation) = request.conversation.clone() {
             context = context.with(conversation);
         }
-        let tools = self.tools_with(&call.name, undone.is_some(), &context).await;
+        let tools = match self.tools_with(&request.call.name, request.undone.is_some(), &context).await {
+            Ok(tools) => tools,
+            Err(error) => return ToolExecution::new(request.call, Err(error)),
+        };
+        if let Some(refused) =
+            request.refuse_other_tool(tools.get(&request.call.name).map(|tool| tool.definition()))
+        {
+            return refused;
+        }
+        let CallRequest { call, attempt, undone, .. } = request;
         let policy = tools.get(&call.name).map(|tool| tool.definition().policy());
         let executor = CallExecutor {
             // The arguments are those of the undone call; the tool that undoes it may take only some of them.
@@ -86,21 +95,27 @@ impl Agent {
         }
     }
 
-    /// Returns a set that contains the tool with this name, or the agent's own tools, whose error names them.
-    async fn tools_with(&self, name: &str, undoes: bool, context: &ToolContext) -> ToolSet {
+    /// Returns a set that contains the tool with this name, or the agent's own tools, whose error names them. Fails if a provider
+    /// does that could have the tool, because another one of this name must not take its place.
+    async fn tools_with(
+        &self,
+        name: &str,
+        undoes: bool,
+        context: &ToolContext,
+    ) -> Result<ToolSet, ToolError> {
         let agent = &self.0;
         let bound = agent.bound_undo_tools.set_with(name).filter(|_| undoes);
         if let Some(tools) = bound.or_else(|| agent.tools.get(name).map(|_| &agent.tools)) {
-            return tools.clone();
+            return Ok(tools.clone());
         }
         for provider in &agent.providers {
             let request = ToolProviderRequest::new(&[], context);
-            if let Ok(tools) = provider.tools(&request).await
-                && tools.get(name).is_some()
-            {
-                return tools;
+            let failed = |_| ToolError::not_executed("a provider of tools failed; call the tool again later");
+            let tools = provider.tools(&request).await.map_err(failed)?;
+            if tools.get(name).is_some() {
+                return Ok(tools);
             }
         }
-        agent.tools.clone()
+        Ok(agent.tools.clone())
     }
 }

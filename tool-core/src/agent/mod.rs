@@ -258,6 +258,18 @@ impl Agent {
         self.0.tool_search.is_some()
     }
 
+    /// Returns `true` if the agent [hands runs over](AgentBuilder::hand_over_to) to other agents.
+    #[must_use]
+    pub fn has_hand_overs(&self) -> bool {
+        !self.0.hand_overs.is_empty()
+    }
+
+    /// Returns `true` if the agent decides per response [whether it executes the calls](AgentBuilder::execute_calls_if).
+    #[must_use]
+    pub fn has_execute_calls_if(&self) -> bool {
+        self.0.execute_calls_if.is_some()
+    }
+
     /// Returns the number of calls of one turn that run [at the same time](AgentBuilder::max_concurrent_calls).
     #[must_use]
     pub fn max_concurrent_calls(&self) -> usize {

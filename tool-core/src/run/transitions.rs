@@ -219,7 +219,7 @@ impl Run {
         let undone = undo.and_then(|_| self.next_undone());
         let call = undo.or_else(|| self.calls().iter().find(|call| call.id == call_id));
         let call = call.cloned().ok_or(StepError("the current turn has no call with this id"))?;
-        Ok(CallRequest { call, attempt, undone, conversation: self.conversation.clone() })
+        Ok(CallRequest { call, attempt, undone, conversation: self.conversation.clone(), definition: None })
     }
 
     fn key(&self, call_id: &str) -> IdempotencyKey {

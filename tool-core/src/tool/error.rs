@@ -127,7 +127,9 @@ impl ToolError {
         Self::new(ToolErrorKind::InvalidArguments, message.into())
     }
 
-    pub(crate) fn unknown_tool<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> Self {
+    /// Creates the error of a call of a tool that was not offered. The message lists the known tools.
+    #[must_use]
+    pub fn unknown_tool<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> Self {
         let name: String = name.chars().take(MAX_NAME_CHARS).collect();
         let name = &*name;
         let mut message = format!("there is no tool `{name}`");

@@ -105,7 +105,12 @@ impl ToolSet {
         cancellation: &CancellationToken,
         progress: Progress,
     ) -> ToolExecution {
-        let CallRequest { call, attempt, undone, conversation } = request;
+        if let Some(refused) =
+            request.refuse_other_tool(self.get(&request.call.name).map(|tool| tool.definition()))
+        {
+            return refused;
+        }
+        let CallRequest { call, attempt, undone, conversation, .. } = request;
         if attempt.number > 1 {
             tokio::time::sleep(attempt.delay()).await;
         }

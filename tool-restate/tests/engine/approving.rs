@@ -1,9 +1,15 @@
 //! Calls that wait for a person.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::Notify;
 use tool_core::model::ChatRequest;
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, Approval, tool, tools};
-use tool_restate::{ErrorKind, Worker};
+use tool_core::tool::{FunctionTool, ToolErrorKind};
+use tool_core::toolset::ToolProviderRequest;
+use tool_core::{Agent, Approval, ToolSet, tool, tools};
+use tool_restate::{ErrorKind, Outcome, Worker};
 
 use crate::support::{Serving, agent, answer, serve, unique, waiting_calls};
 
@@ -130,4 +136,133 @@ async fn a_predicate_of_the_agent_requires_approval() {
     let calls = waiting_calls(&run).await;
     run.resolve_approval(&calls[0], Approval::Approve).await.unwrap();
     assert_eq!(answer(&run).await.text(), "500.");
+}
+
+/// The rules of a tool are those with which it was offered: without an offer, there are none.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn a_tool_that_was_not_offered_is_not_executed() {
+    for is_local in [false, true] {
+        let name = unique("clerk");
+        let model = pays_ada()
+            .expects(|request| results(request) == ["there is no tool `pay`; the tools are `balance`"])
+            .says("Not paid.");
+        let clerk = Agent::builder(model).name(&*name).tools(tools![pay, balance]);
+        let clerk =
+            clerk.before_turn(|turn| turn.tools = turn.tools.clone().filter(|one| one.name() != "pay"));
+        let worker = Worker::new().agent(clerk.build().unwrap());
+        let _worker = serve(if is_local { worker.local_calls() } else { worker }).await;
+        let answer = answer(&agent(&name).ask("Pay Ada").send().await.unwrap()).await;
+        assert_eq!(answer.tool_executions()[0].outcome().unwrap_err().kind(), ToolErrorKind::UnknownTool);
+    }
+}
+
+/// An earlier turn called the tool, whose definition is known therefore.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn a_tool_that_is_no_longer_offered_is_not_executed() {
+    let name = unique("clerk");
+    let model = ScriptedModel::new().calls("balance", "{}").calls("balance", "{}").says("Done.");
+    let clerk = Agent::builder(model).name(&*name).tools(tools![pay, balance]).before_turn(|turn| {
+        if turn.messages().len() > 1 {
+            turn.tools = turn.tools.clone().filter(|one| one.name() != "balance");
+        }
+    });
+    let _worker = serve(Worker::new().agent(clerk.build().unwrap())).await;
+    let answer = answer(&agent(&name).ask("Balance").send().await.unwrap()).await;
+    let executions = answer.tool_executions();
+    assert_eq!(executions[0].output().unwrap().to_string(), "500");
+    assert_eq!(executions[1].outcome().unwrap_err().kind(), ToolErrorKind::UnknownTool);
+}
+
+/// Returns an agent whose only tool comes from a provider, after which another provider comes.
+fn provided(name: &str, is_changed: Arc<AtomicBool>, fails: bool) -> Agent {
+    let tool = |text: &'static str| {
+        let tool = FunctionTool::new("clean", move || text).with_description(text).needs_approval();
+        ToolSet::default().with(tool).unwrap()
+    };
+    let changed = Arc::clone(&is_changed);
+    let first = move |_: &ToolProviderRequest<'_>| match changed.load(Ordering::SeqCst) {
+        false => Ok(tool("cleans")),
+        true if fails => Err(std::io::Error::other("the server is gone")),
+        true => Ok(tool("deletes")),
+    };
+    let second = move |_: &ToolProviderRequest<'_>| match is_changed.load(Ordering::SeqCst) && fails {
+        true => tool("cleans"),
+        false => ToolSet::default(),
+    };
+    let model = ScriptedModel::new().calls("clean", "{}").says("Done.");
+    Agent::builder(model).name(name).tool_provider(first).tool_provider(second).build().unwrap()
+}
+
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn an_approval_is_for_the_tool_that_was_offered_also_if_a_provider_has_it() {
+    let table = [
+        (false, false, Ok("cleans")),
+        (true, false, Err("the tool was changed since it was offered; call it again")),
+        (true, true, Err("a provider of tools failed; call the tool again later")),
+    ];
+    for (changes, fails, expected) in table {
+        let name = unique("clerk");
+        let is_changed = Arc::new(AtomicBool::new(false));
+        let clerk = provided(&name, Arc::clone(&is_changed), fails);
+        let _worker = serve(Worker::new().agent(clerk)).await;
+        let run = agent(&name).ask("Clean").send().await.unwrap();
+        let calls = waiting_calls(&run).await;
+        is_changed.store(changes, Ordering::SeqCst);
+        run.resolve_approval(&calls[0], Approval::Approve).await.unwrap();
+        match run.wait().await.unwrap() {
+            Outcome::Answer(answer) => {
+                let outcome = answer.tool_executions()[0].outcome();
+                match expected {
+                    Ok(text) => assert_eq!(outcome.unwrap().to_string(), text),
+                    Err(text) => {
+                        let error = outcome.unwrap_err();
+                        assert_eq!(error.kind(), ToolErrorKind::NotExecuted);
+                        assert_eq!(error.to_string(), format!("the call was not executed: {text}"));
+                    }
+                }
+            }
+            // The turn after the call asks the provider again.
+            Outcome::Failed(failure) if fails => {
+                assert_eq!(
+                    failure.tool_executions[0].outcome().unwrap_err().kind(),
+                    ToolErrorKind::NotExecuted
+                );
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+static GO_ON: Notify = Notify::const_new();
+
+#[tool("Waits for the test")]
+async fn hold() {
+    GO_ON.notified().await;
+}
+
+/// What a person sends to a run that does not wait for it must not be lost.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn a_message_or_decision_that_comes_too_late_is_refused() {
+    for says in [false, true] {
+        let name = unique("clerk");
+        let model = pays_ada().calls("hold", "{}").says("Done.");
+        let clerk = Agent::builder(model).name(&*name).tools(tools![pay, hold]).build().unwrap();
+        let _worker = serve(Worker::new().agent(clerk)).await;
+        let run = agent(&name).ask("Pay Ada").send().await.unwrap();
+        let calls = waiting_calls(&run).await;
+        let late = if says {
+            run.say("something else").await.unwrap();
+            run.resolve_approval(&calls[0], Approval::Approve).await.unwrap_err().kind()
+        } else {
+            run.resolve_approval(&calls[0], Approval::Approve).await.unwrap();
+            run.say("STOP").await.unwrap_err().kind()
+        };
+        assert_eq!(late, if says { ErrorKind::AlreadyDecided } else { ErrorKind::NotWaiting });
+        GO_ON.notify_one();
+        assert_eq!(answer(&run).await.text(), "Done.");
+    }
 }

@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 use tool_core::run::StopReason;
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{Attempt, IdempotencyKey};
-use tool_core::{Agent, tool, tools};
+use tool_core::{Agent, Approval, tool, tools};
 use tool_restate::Worker;
 
-use crate::support::{agent, answer, failure, serve, unique};
+use crate::support::{agent, answer, failure, serve, unique, waiting_calls};
 
 #[tool("Sums two numbers")]
 fn sum(a: f64, b: f64) -> f64 {
@@ -151,14 +151,45 @@ async fn stuck() -> String {
 #[tokio::test]
 #[ignore = "needs a Restate server"]
 async fn the_time_limit_ends_a_run_whose_call_never_returns() {
-    let name = unique("clerk");
-    let model = ScriptedModel::new().calls("stuck", "{}").says("Never said.");
-    let clerk = Agent::builder(model).name(&*name).tools(tools![stuck]).max_time(Duration::from_millis(300));
-    let _worker = serve(Worker::new().agent(clerk.build().unwrap())).await;
-    let failure = failure(&agent(&name).ask("Go").send().await.unwrap()).await;
-    assert!(matches!(failure.reason, Some(StopReason::MaxTime(_))), "{failure:?}");
-    // The call was cancelled, and its future dropped.
-    while SLOW_CANCELLED.load(Ordering::SeqCst) == 0 {
-        tokio::time::sleep(Duration::from_millis(10)).await;
+    for (is_local, cancelled) in [(false, 1), (true, 2)] {
+        let name = unique("clerk");
+        let model = ScriptedModel::new().calls("stuck", "{}").says("Never said.");
+        let limit = Duration::from_millis(300);
+        let clerk = Agent::builder(model).name(&*name).tools(tools![stuck]).max_time(limit).build().unwrap();
+        let worker = Worker::new().agent(clerk);
+        let _worker = serve(if is_local { worker.local_calls() } else { worker }).await;
+        let failure = failure(&agent(&name).ask("Go").send().await.unwrap()).await;
+        assert!(matches!(failure.reason, Some(StopReason::MaxTime(_))), "{failure:?}");
+        // The call was cancelled, and its future dropped.
+        while SLOW_CANCELLED.load(Ordering::SeqCst) < cancelled {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
+}
+
+#[tool("Reads the balance")]
+fn balance() -> u32 {
+    500
+}
+
+#[tool("Takes half a second", needs_approval)]
+async fn work() -> &'static str {
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    "worked"
+}
+
+/// A timer that was set for the first call is not up in the middle of the second.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn the_time_of_a_person_does_not_count() {
+    let name = unique("clerk");
+    let model = ScriptedModel::new().calls_all([("balance", "{}"), ("work", "{}")]).says("Done.");
+    let limit = Duration::from_secs(2);
+    let clerk = Agent::builder(model).name(&*name).tools(tools![balance, work]).max_time(limit);
+    let _worker = serve(Worker::new().agent(clerk.build().unwrap())).await;
+    let run = agent(&name).ask("Go").send().await.unwrap();
+    let calls = waiting_calls(&run).await;
+    tokio::time::sleep(Duration::from_millis(1800)).await;
+    run.resolve_approval(&calls[0], Approval::Approve).await.unwrap();
+    assert_eq!(answer(&run).await.text(), "Done.");
 }

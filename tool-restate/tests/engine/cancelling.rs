@@ -1,12 +1,13 @@
 //! Cancelled runs, and the calls that they undo.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Notify;
 use tool_core::run::StopReason;
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::Undone;
-use tool_core::{Agent, ToolError, tool, tools};
+use tool_core::{Agent, Approval, ToolError, tool, tools};
 use tool_restate::{Outcome, Worker};
 
 use crate::support::{agent, failure, serve, unique, waiting_calls};
@@ -97,6 +98,45 @@ async fn a_failure_undoes_what_was_done_also_with_local_calls() {
         let failure = failure(&agent(&name).ask("Book").send().await.unwrap()).await;
         assert!(matches!(failure.reason, Some(StopReason::ToolFailed { .. })), "{failure:?}");
         assert_eq!(unbooked(room), [format!("{room}: booking of {room}")]);
+    }
+}
+
+static LEFT: AtomicBool = AtomicBool::new(false);
+
+struct Leaves;
+
+impl Drop for Leaves {
+    fn drop(&mut self) {
+        LEFT.store(true, Ordering::SeqCst);
+    }
+}
+
+#[tool("Never returns")]
+async fn stuck() {
+    let _leaves = Leaves;
+    std::future::pending().await
+}
+
+#[tool("Fails for good, if a person allows it", needs_approval)]
+fn break_down_later() -> Result<(), ToolError> {
+    Err(ToolError::fatal("the key was revoked"))
+}
+
+/// The call in flight was started alone, beside one that waited for a person.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn a_failure_ends_a_call_in_flight_that_was_started_before_an_approval() {
+    let name = unique("clerk");
+    let model = ScriptedModel::new().calls_all([("stuck", "{}"), ("break_down_later", "{}")]);
+    let clerk = Agent::builder(model).name(&*name).tools(tools![stuck, break_down_later]).build().unwrap();
+    let _worker = serve(Worker::new().agent(clerk)).await;
+    let run = agent(&name).ask("Go").send().await.unwrap();
+    let calls = waiting_calls(&run).await;
+    run.resolve_approval(&calls[0], Approval::Approve).await.unwrap();
+    let failure = failure(&run).await;
+    assert!(matches!(failure.reason, Some(StopReason::ToolFailed { .. })), "{failure:?}");
+    while !LEFT.load(Ordering::SeqCst) {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
 }
 

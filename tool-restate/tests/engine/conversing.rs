@@ -3,7 +3,7 @@
 use tool_core::memory::Window;
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, Approval, tool, tools};
-use tool_restate::Worker;
+use tool_restate::{ErrorKind, Worker};
 
 use crate::support::{agent, answer, failure, serve, unique, waiting_calls};
 
@@ -64,4 +64,23 @@ async fn a_run_that_waits_for_a_person_does_not_lock_its_conversation() {
     let messages = clerk.conversation("user-7").await.unwrap();
     let texts: Vec<_> = messages.iter().map(|one| one.text().into_owned()).collect();
     assert_eq!(texts, ["What else?", "Meanwhile.", "May I?", "", "yes", "Allowed."]);
+}
+
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn a_history_that_is_too_large_fails_its_run() {
+    let name = unique("clerk");
+    let model = ScriptedModel::new().says("x".repeat(60_000)).says("Afresh.");
+    let worker = || Worker::new().agent(Agent::builder(model.clone()).name(&*name).build().unwrap());
+    let _first = serve(worker()).await;
+    let clerk = agent(&name);
+    answer(&clerk.ask("Go on").conversation("user-7").send().await.unwrap()).await;
+    let _second = serve(worker().max_value_bytes(50_000)).await;
+    let failed = failure(&clerk.ask("Go on").conversation("user-7").send().await.unwrap()).await;
+    assert!(failed.message.starts_with("the history of the conversation has 60"), "{}", failed.message);
+    assert!(failed.message.contains("limit it with `Worker::window`"), "{}", failed.message);
+    let error = clerk.conversation("user-7").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
+    let other = clerk.ask("Hello").conversation("user-8").send().await.unwrap();
+    assert_eq!(answer(&other).await.text(), "Afresh.");
 }

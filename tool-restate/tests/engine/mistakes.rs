@@ -1,12 +1,13 @@
 //! Bad input: each has one clear error, and nothing is lost.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tool_core::agent::ToolSearch;
 use tool_core::memory::{ChatMemory, InMemoryStore};
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, ToolCall, tool, tools};
-use tool_restate::{Client, ErrorKind, Worker};
+use tool_core::{Agent, ToolCall, ToolSet, tool, tools};
+use tool_restate::{Client, ErrorKind, Worker, register};
 
-use crate::support::{agent, client, failure, free_address, http, serve, unique};
+use crate::support::{admin, agent, client, failure, free_address, http, serve, serve_at, unique};
 
 fn builder() -> tool_core::agent::AgentBuilder {
     Agent::builder(ScriptedModel::new())
@@ -34,6 +35,26 @@ fn an_agent_that_cannot_run_durably_is_refused() {
             "the agent `clerk` has an `approver`, but durable runs wait for decisions without a process: leave it out, \
              and decide with `resolve_approval`",
         ),
+        (
+            clerk().tools(tools![long]).tool_search(ToolSearch::bm25()),
+            "the agent `clerk` has a `tool_search`, whose finds are not recorded: leave it out, and offer fewer tools per \
+             question with `before_turn`",
+        ),
+        (
+            clerk().hand_over_to("billing", "Bills", &builder().build().unwrap()),
+            "the agent `clerk` has a `hand_over_to`, but durable runs stay with their agent: leave it out, and ask the other \
+             agent a question of its own",
+        ),
+        (
+            clerk().execute_calls_if(|_, _| true),
+            "the agent `clerk` has an `execute_calls_if`, but durable runs execute all calls: leave it out, and require \
+             approval with `needs_approval`",
+        ),
+        (
+            clerk().tool(builder().build().unwrap().as_tool("billing", "Bills")),
+            "the agent `clerk` cannot run durably: the tool `billing` is an agent, whose calls would be neither recorded nor \
+             approved: leave it out, and give its tools to the outer agent",
+        ),
         (builder(), "a durable agent needs a name, by which clients ask it; set `.name(\"clerk\")`"),
         (
             builder().name("my clerk"),
@@ -44,6 +65,11 @@ fn an_agent_that_cannot_run_durably_is_refused() {
     for (agent, expected) in table {
         assert_eq!(refuse(agent), expected);
     }
+    let billing = ToolSet::default().with(builder().build().unwrap().as_tool("ask", "Bills")).unwrap();
+    let renamed = Worker::tools_only("shop", billing.prefix("billing_").unwrap());
+    let expected = "the tools `shop` cannot be executed: the tool `billing_ask` is an agent, whose calls would be neither \
+                    recorded nor approved: leave it out, and give its tools to the outer agent";
+    assert_eq!(renamed.endpoint().err().unwrap().to_string(), expected);
     let twice = Worker::new().agent(clerk().build().unwrap()).agent(clerk().build().unwrap());
     assert_eq!(twice.endpoint().err().unwrap().to_string(), "two parts of the worker have the name `clerk`");
     let empty = Worker::new().endpoint().err().unwrap().to_string();
@@ -173,4 +199,37 @@ async fn a_value_that_is_too_large_ends_its_run() {
         let failure = failure(&agent(&name).ask("x".repeat(200_000)).send().await.unwrap()).await;
         assert!(failure.message.starts_with("the run with its history has "), "{}", failure.message);
     }
+}
+
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn a_failure_that_is_too_large_leaves_its_records_out() {
+    let name = unique("clerk");
+    let long = |bytes| ("long", format!(r#"{{"bytes": {bytes}}}"#));
+    let model = ScriptedModel::new().calls_all([long(40_000), long(40_001), long(40_002)]).fails("dead");
+    let clerk = Agent::builder(model).name(&*name).tools(tools![long]).build().unwrap();
+    let _worker = serve(Worker::new().agent(clerk).max_value_bytes(100_000)).await;
+    let failure = failure(&agent(&name).ask("Go").events().send().await.unwrap()).await;
+    assert!(failure.message.contains("dead"), "{}", failure.message);
+    assert!(failure.message.ends_with("(the records of the calls are too large and left out)"));
+    assert!(failure.tool_executions.is_empty());
+}
+
+#[test]
+fn an_invalid_key_of_a_server_is_refused() {
+    let worker = Worker::new().agent(builder().name("clerk").build().unwrap()).identity_key("abc");
+    let error = worker.endpoint().err().unwrap().to_string();
+    assert!(error.starts_with("invalid key of a server, `abc`: "), "{error}");
+}
+
+/// The server of the tests signs nothing.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn a_worker_with_a_key_refuses_requests_that_are_not_signed() {
+    let key = "publickeyv1_w7YHemBctH5Ck2nQRQ47iBBqhNHy4FV7t2Usbye2A6f";
+    let worker = Worker::new().agent(builder().name(unique("clerk")).build().unwrap()).identity_key(key);
+    let worker = serve_at(worker, free_address()).await;
+    let error = register(&admin(), &format!("http://{}", worker.address)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Server);
+    assert!(error.to_string().contains("401"), "{error}");
 }

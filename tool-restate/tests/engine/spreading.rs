@@ -87,6 +87,39 @@ async fn a_worker_with_only_tools_executes_the_calls_routed_to_it() {
     assert_eq!(answer.tool_executions()[0].output().unwrap().to_string(), "there");
 }
 
+/// The route of a tool takes precedence, and its calls run beside the local ones.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn local_calls_leave_the_routed_ones_to_their_workers() {
+    let (name, gpu) = (unique("clerk"), unique("gpu"));
+    let calls = [("render", "{}"), ("meet_remotely", "{}"), ("meet_locally", "{}")];
+    let model = ScriptedModel::new().calls_all(calls).says("Rendered.");
+    let clerk = Agent::builder(model).name(&*name).tools(tools![render, meet_remotely, meet_locally]);
+    let clerk = clerk.context("here").build().unwrap();
+    let clerk = Worker::new().agent(clerk).local_calls().tools_at(&*gpu, ["render", "meet_remotely"]);
+    let _clerk = serve(clerk).await;
+    let tools = Worker::tools_only(&*gpu, tools![render, meet_remotely]);
+    let _gpu = serve(tools.tools_context(ToolContext::new().with("there"))).await;
+    let answer = answer(&agent(&name).ask("Render").send().await.unwrap()).await;
+    let outputs: Vec<_> =
+        answer.tool_executions().iter().map(|one| one.output().unwrap().to_string()).collect();
+    assert_eq!(outputs, ["there", "remote", "local"]);
+}
+
+static SIDES: LazyLock<Barrier> = LazyLock::new(|| Barrier::new(2));
+
+#[tool("Waits for the other")]
+async fn meet_remotely() -> &'static str {
+    SIDES.wait().await;
+    "remote"
+}
+
+#[tool("Waits for the other")]
+async fn meet_locally() -> &'static str {
+    SIDES.wait().await;
+    "local"
+}
+
 static TRIED: AtomicU32 = AtomicU32::new(0);
 
 #[tool("Takes effect at most once", at_most_once)]

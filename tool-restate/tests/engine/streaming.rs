@@ -141,3 +141,30 @@ async fn events_of_others_are_refused() {
     assert!(response.text().await.unwrap().contains("the run does not publish events here"));
     assert_eq!(read(&mut run.events(0), 99).await.len(), 2);
 }
+
+#[derive(serde::Serialize)]
+struct Unread;
+
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn the_events_of_a_run_that_never_started_end() {
+    let name = unique("clerk");
+    let clerk = Agent::builder(ScriptedModel::new()).name(&*name).build().unwrap();
+    let _worker = serve(Worker::new().agent(clerk)).await;
+    let run = agent(&name).ask("Go").context_json(&Unread).events().send().await.unwrap();
+    assert_eq!(read(&mut run.events(0), 99).await, ["ended"]);
+}
+
+/// The URL accepts connections and never answers.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn events_that_cannot_be_published_do_not_stop_a_run() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", silent.local_addr().unwrap());
+    let name = unique("clerk");
+    let clerk = Agent::builder(ScriptedModel::new().says("Done.")).name(&*name).build().unwrap();
+    let _worker = serve(Worker::new().agent(clerk).publish_events(url)).await;
+    let run = agent(&name).ask("Go").events().send().await.unwrap();
+    assert_eq!(answer(&run).await.text(), "Done.");
+    assert_eq!(read(&mut run.events(0), 99).await, ["1 finished Done. 0", "ended"]);
+}

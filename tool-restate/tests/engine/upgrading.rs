@@ -25,6 +25,11 @@ mod newer {
         format!("paid {cents} cents")
     }
 
+    #[tool("Transfers money", needs_approval)]
+    pub(crate) fn transfer() -> &'static str {
+        "transferred"
+    }
+
     #[tool("Searches")]
     pub(crate) fn search() {}
 }
@@ -92,4 +97,32 @@ async fn a_run_that_meets_other_tools_fails_with_the_difference_or_continues_wit
             assert!(failure.message.starts_with(expected), "{}", failure.message);
         }
     }
+}
+
+/// The new tool needs approval, which a call without a known definition would not await.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn a_run_that_continues_does_not_execute_the_new_program_s_tools() {
+    let name = unique("clerk");
+    let model =
+        ScriptedModel::new().calls("pay", r#"{"euros": 5}"#).calls("transfer", "{}").says("Not transferred.");
+    let address = free_address();
+    let dying = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let old = Worker::new().agent(clerk(&name, &model, tools![pay]));
+    let serving = dying.spawn(serve_at(old, address)).await.unwrap();
+    crate::support::register_at(address).await;
+    let run = agent(&name).ask("Pay").send().await.unwrap();
+    let calls = waiting_calls(&run).await;
+    drop(serving);
+    dying.shutdown_background();
+    while tokio::net::TcpListener::bind(address).await.is_err() {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    let new = clerk(&name, &model, tools![pay, newer::transfer]);
+    let _new = serve_at(Worker::new().agent(new).changed_tools(ChangedTools::Continue), address).await;
+    run.resolve_approval(&calls[0], Approval::Approve).await.unwrap();
+    let answer = answer(&run).await;
+    let error = answer.tool_executions()[1].outcome().unwrap_err();
+    assert_eq!(error.kind(), ToolErrorKind::UnknownTool);
+    assert_eq!(error.to_string(), "there is no tool `transfer`; the tools are `pay`");
 }
