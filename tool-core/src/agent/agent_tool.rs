@@ -367,6 +367,8 @@ fn undone(driver: &RunDriver) -> Result<ToolOutput, ToolError> {
     }
 }
 
+// Messages about types that are no tools name those that programs create most.
+#[diagnostic::do_not_recommend]
 impl Tool for AgentTool {
     fn definition(&self) -> &ToolDefinition {
         &self.definition
