@@ -4,6 +4,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tool_core::agent::ToolSearch;
 use tool_core::memory::{ChatMemory, InMemoryStore};
 use tool_core::testing::ScriptedModel;
+use tool_core::toolset::ToolProviderRequest;
 use tool_core::{Agent, ToolCall, ToolSet, tool, tools};
 use tool_restate::{Client, ErrorKind, Worker, register};
 
@@ -213,6 +214,21 @@ async fn a_failure_that_is_too_large_leaves_its_records_out() {
     assert!(failure.message.contains("dead"), "{}", failure.message);
     assert!(failure.message.ends_with("(the records of the calls are too large and left out)"));
     assert!(failure.tool_executions.is_empty());
+}
+
+/// Its tools are known only when the model is asked.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn a_provider_that_offers_an_agent_fails_the_run() {
+    let name = unique("clerk");
+    let provide = |_: &ToolProviderRequest<'_>| {
+        ToolSet::default().with(builder().build().unwrap().as_tool("billing", "Bills")).unwrap()
+    };
+    let model = ScriptedModel::new().calls("billing", r#"{"question": "Why?"}"#).says("Done.");
+    let clerk = Agent::builder(model).name(&*name).tool_provider(provide).build().unwrap();
+    let _worker = serve(Worker::new().agent(clerk)).await;
+    let failure = failure(&agent(&name).ask("Go").send().await.unwrap()).await;
+    assert!(failure.message.starts_with("the tool `billing` is an agent"), "{}", failure.message);
 }
 
 #[test]
