@@ -121,14 +121,11 @@ pub struct AgentTool {
     form: Arc<dyn Form>,
 }
 
-/// The origin of the tools that are agents.
-const ORIGIN: &str = "an agent as a tool";
-
 impl AgentTool {
     /// Returns `true` if the tool is an agent, also if it was renamed since.
     #[must_use]
     pub fn is_agent_tool(tool: &dyn Tool) -> bool {
-        tool.origin() == Some(ORIGIN)
+        tool.is_agent()
     }
 
     /// Passes the value of this type in the outer run's context to the tools of the agent. No other value is passed. A run whose
@@ -389,7 +386,7 @@ impl Tool for AgentTool {
     }
 
     fn origin(&self) -> Option<&str> {
-        Some(ORIGIN)
+        Some("an agent as a tool")
     }
 
     fn is_agent(&self) -> bool {
