@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tests::support::stores::EveryState;
 use tests::support::ways::{alike, await_it, in_all_ways, restored};
 use tool_core::agent::{AgentBuilder, AgentTool};
 use tool_core::memory::{InMemoryStore, RunStore, SaveOutcome, StoreFuture};
@@ -160,40 +161,6 @@ impl ChatModel for Replies {
         };
         let usage = Usage::new(7, 3);
         Box::pin(async move { Ok(ChatResponse::new(reply).with_usage(usage)) })
-    }
-}
-
-/// A run store that records every state.
-#[derive(Clone, Default)]
-struct EveryState(Arc<Mutex<Vec<String>>>);
-
-impl EveryState {
-    fn take(&self) -> Vec<String> {
-        std::mem::take(&mut *self.0.lock().unwrap())
-    }
-}
-
-impl RunStore for EveryState {
-    fn replace_run<'a>(
-        &'a self,
-        _id: &'a str,
-        _expected: Option<&'a RunRevision>,
-        run: &'a Run,
-    ) -> StoreFuture<'a, SaveOutcome> {
-        self.0.lock().unwrap().push(serde_json::to_string(run).unwrap());
-        Box::pin(async { Ok(SaveOutcome::Saved) })
-    }
-
-    fn load_run<'a>(&'a self, _id: &'a str) -> StoreFuture<'a, Option<Run>> {
-        Box::pin(async { Ok(None) })
-    }
-
-    fn remove_run<'a>(&'a self, _id: &'a str) -> StoreFuture<'a, ()> {
-        Box::pin(async { Ok(()) })
-    }
-
-    fn runs(&self) -> StoreFuture<'_, Vec<String>> {
-        Box::pin(async { Ok(Vec::new()) })
     }
 }
 

@@ -4,6 +4,7 @@ pub mod checked;
 pub mod mcp_served;
 pub mod sampling;
 pub mod schema;
+pub mod stores;
 pub mod ways;
 
 use std::net::SocketAddr;

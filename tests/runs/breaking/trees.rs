@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use tests::support::sampling::size;
+use tests::support::stores::EveryState;
 use tests::support::ways::{self, assert_valid, await_it, restored, summary};
 use tool_core::agent::AgentBuilder;
-use tool_core::memory::{RunStore, SaveOutcome, StoreFuture};
-use tool_core::run::{InnerRun, Run, RunRevision};
+use tool_core::run::InnerRun;
 use tool_core::tool::IdempotencyKey;
 use tool_core::{Agent, Approval, RunErrorKind, ToolCall, ToolError, tool, tools};
 
@@ -171,34 +171,6 @@ fn decide(call: &ToolCall) -> Approval {
     }
 }
 
-/// A run store that records every state.
-#[derive(Clone, Default)]
-struct States(Arc<Mutex<Vec<String>>>);
-
-impl RunStore for States {
-    fn replace_run<'a>(
-        &'a self,
-        _id: &'a str,
-        _expected: Option<&'a RunRevision>,
-        run: &'a Run,
-    ) -> StoreFuture<'a, SaveOutcome> {
-        self.0.lock().unwrap().push(serde_json::to_string(run).unwrap());
-        Box::pin(async { Ok(SaveOutcome::Saved) })
-    }
-
-    fn load_run<'a>(&'a self, _id: &'a str) -> StoreFuture<'a, Option<Run>> {
-        Box::pin(async { Ok(None) })
-    }
-
-    fn remove_run<'a>(&'a self, _id: &'a str) -> StoreFuture<'a, ()> {
-        Box::pin(async { Ok(()) })
-    }
-
-    fn runs(&self) -> StoreFuture<'_, Vec<String>> {
-        Box::pin(async { Ok(Vec::new()) })
-    }
-}
-
 fn assert_all_valid<'a>(inner: impl Iterator<Item = &'a InnerRun>) {
     for inner in inner {
         assert_valid(inner.run().messages());
@@ -224,12 +196,11 @@ async fn check(seed: u64) {
         assert_eq!((count("book"), count("cancel")), (3, expected), "seed {seed}, {id}");
     }
     // From each state, a run ends as the undisturbed one.
-    let states = States::default();
+    let states = EveryState::default();
     let agent = root.build(&log).run_store(states.clone()).build().unwrap();
     let undisturbed = summary(&await_it(&agent, "What now?", decide).await);
     let once = log.take();
-    let states = std::mem::take(&mut *states.0.lock().unwrap());
-    for state in states {
+    for state in states.take() {
         let agent = root.build(&log).build().unwrap();
         let mut outcome = agent.resume(serde_json::from_str(&state).unwrap()).await;
         while let Err(error) = &outcome
