@@ -157,3 +157,15 @@ async fn a_request_is_executed_only_by_the_tool_with_its_definition() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_request_of_an_approved_call_has_the_approved_definition() {
+    #[tool("Erases everything", needs_approval)]
+    fn erase() {}
+    let agent =
+        Agent::builder(ScriptedModel::new().calls("erase", "{}")).tools(tools![erase]).build().unwrap();
+    let mut run = agent.ask("Erase").await.unwrap_err().into_run();
+    run.resolve_approval("call_1_0", Approval::Approve).unwrap();
+    let definition = run.request_call("call_1_0").unwrap().definition;
+    assert_eq!(definition, Some(agent.tools().get("erase").unwrap().definition().hash()));
+}

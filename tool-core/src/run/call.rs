@@ -136,6 +136,14 @@ impl CallRecord {
         matches!(self.state, CallState::Running { .. }) && self.is_ready()
     }
 
+    /// Returns the hash of the definition that a person approved, if the call is in flight.
+    pub(super) fn approved_definition(&self) -> Option<&str> {
+        match &self.state {
+            CallState::Running { approved: Some(ApprovedFor::Definition(hash)), .. } => Some(hash),
+            _ => None,
+        }
+    }
+
     /// Returns the run of the agent that the call asked, if the call is open.
     pub(super) fn open_inner(&self) -> Option<&InnerRun> {
         self.inner.as_deref().filter(|_| self.is_open())

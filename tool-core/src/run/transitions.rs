@@ -219,7 +219,9 @@ impl Run {
         let undone = undo.and_then(|_| self.next_undone());
         let call = undo.or_else(|| self.calls().iter().find(|call| call.id == call_id));
         let call = call.cloned().ok_or(StepError("the current turn has no call with this id"))?;
-        Ok(CallRequest { call, attempt, undone, conversation: self.conversation.clone(), definition: None })
+        let record = self.calls_with_records().find(|(one, _)| one.id == call_id).map(|(_, record)| record);
+        let definition = record.and_then(CallRecord::approved_definition).map(str::to_owned);
+        Ok(CallRequest { call, attempt, undone, conversation: self.conversation.clone(), definition })
     }
 
     fn key(&self, call_id: &str) -> IdempotencyKey {

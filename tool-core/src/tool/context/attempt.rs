@@ -136,7 +136,8 @@ pub struct CallRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation: Option<ConversationId>,
     /// The [hash](crate::model::ToolDefinition::hash) of the definition that the model was offered and a person approved. A tool with
-    /// another definition is not executed. [`Run::request_call`](crate::run::Run::request_call) leaves it to its caller.
+    /// another definition is not executed. [`Run::request_call`](crate::run::Run::request_call) sets it for approved calls, and leaves
+    /// it to its caller for others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub definition: Option<String>,
 }
