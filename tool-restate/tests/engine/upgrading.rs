@@ -78,9 +78,7 @@ async fn a_run_that_meets_other_tools_fails_with_the_difference_or_continues_wit
         let calls = waiting_calls(&run).await;
         drop(serving);
         dying.shutdown_background();
-        while tokio::net::TcpListener::bind(address).await.is_err() {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
+        free(address).await;
         let new = clerk(&name, &model, tools![newer::pay, balance, newer::search]);
         let _new = serve_at(Worker::new().agent(new).changed_tools(changed_tools), address).await;
         run.resolve_approval(&calls[0], Approval::Approve).await.unwrap();
@@ -115,9 +113,7 @@ async fn a_run_that_continues_does_not_execute_the_new_program_s_tools() {
     let calls = waiting_calls(&run).await;
     drop(serving);
     dying.shutdown_background();
-    while tokio::net::TcpListener::bind(address).await.is_err() {
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-    }
+    free(address).await;
     let new = clerk(&name, &model, tools![pay, newer::transfer]);
     let _new = serve_at(Worker::new().agent(new).changed_tools(ChangedTools::Continue), address).await;
     run.resolve_approval(&calls[0], Approval::Approve).await.unwrap();
@@ -125,4 +121,11 @@ async fn a_run_that_continues_does_not_execute_the_new_program_s_tools() {
     let error = answer.tool_executions()[1].outcome().unwrap_err();
     assert_eq!(error.kind(), ToolErrorKind::UnknownTool);
     assert_eq!(error.to_string(), "there is no tool `transfer`; the tools are `pay`");
+}
+
+/// Waits until no worker listens on the address any more.
+async fn free(address: std::net::SocketAddr) {
+    while tokio::net::TcpListener::bind(address).await.is_err() {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
 }
