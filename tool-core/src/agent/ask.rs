@@ -15,7 +15,7 @@ use super::emitter::EventEmitter;
 use super::run_tools::RunTools;
 use crate::agent::{Agent, Approver, Event, EventStream, RunDriver};
 use crate::content::Content;
-use crate::model::{ChatResponse, ConversationId, Message, ModelOptions, ResponseFormat};
+use crate::model::{ChatResponse, ConversationId, Message, ModelOptions, ResponseFormat, ToolChoice};
 use crate::run::{Answer, QuestionSettings, Run, RunError, RunLimits};
 use crate::tool::ToolContext;
 use crate::toolset::{IntoToolSet, ToolSet, ToolSetError};
@@ -38,6 +38,7 @@ pub struct Ask {
     execute_calls_if: Option<Arc<ExecuteCallsIf>>,
     response_format: Option<ResponseFormat>,
     options: ModelOptions,
+    tool_choice: Option<ToolChoice>,
     question_error: Option<QuestionError>,
 }
 
@@ -70,6 +71,7 @@ impl Ask {
             execute_calls_if: None,
             response_format: None,
             options: ModelOptions::default(),
+            tool_choice: None,
             question_error: None,
             agent,
         }
@@ -215,6 +217,15 @@ impl Ask {
         self
     }
 
+    /// Sets whether the model may, must or must not call tools for this question, in place of the agent's
+    /// [choice](crate::agent::AgentBuilder::tool_choice).
+    ///
+    /// The run returns at once with [`RunErrorKind::Tools`](crate::RunErrorKind::Tools) if there is no tool that it requires.
+    pub fn tool_choice(mut self, choice: ToolChoice) -> Self {
+        self.tool_choice = Some(choice);
+        self
+    }
+
     pub(super) fn agent(&self) -> &Agent {
         &self.agent
     }
@@ -354,6 +365,10 @@ impl Ask {
         };
         let run = match self.response_format {
             Some(format) => run.with_response_format(format),
+            None => run,
+        };
+        let run = match self.tool_choice {
+            Some(choice) => run.with_tool_choice(choice),
             None => run,
         };
         let options = self.options.or(run.options());

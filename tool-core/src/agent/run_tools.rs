@@ -111,7 +111,7 @@ impl RunTools {
             Some(resolve) => resolve(self, run).await?,
             None => self.own_tools()?,
         };
-        if self.replaces {
+        if run.is_asking() {
             check_tool_choice(run.current_tool_choice(), &tools).map_err(invalid_tools)?;
         }
         if !self.resolved.as_ref().is_some_and(|resolved| resolved.is_shared_with(&tools)) {
@@ -249,7 +249,6 @@ pub(super) fn resolve_with_providers<'a>(tools: &'a mut RunTools, run: &'a Run) 
                 all
             }
         };
-        check_tool_choice(run.current_tool_choice(), &all).map_err(invalid_tools)?;
         (tools.with_static, tools.dynamic) = (Some(with_static), provided);
         Ok(all)
     })
