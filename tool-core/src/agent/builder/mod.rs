@@ -295,10 +295,10 @@ impl AgentBuilder {
             return Err(BuildErrorKind::Tools(error).into());
         }
         for more in &self.tools {
-            self.agent.tools = self.agent.tools.union(more).map_err(BuildErrorKind::Tools)?;
+            self.agent.tools = self.agent.tools.union(more)?;
         }
         for more in &self.undo_tools {
-            self.agent.undo_tools = self.agent.undo_tools.union(more).map_err(BuildErrorKind::Tools)?;
+            self.agent.undo_tools = self.agent.undo_tools.union(more)?;
         }
         if let Some(characters) = self.max_output_chars {
             self.agent.tools = self.agent.tools.max_output_chars(characters);
@@ -312,7 +312,7 @@ impl AgentBuilder {
         // The tools of providers are known only once a question is asked.
         if self.agent.providers.is_empty() {
             if let Some((search, _)) = &self.agent.tool_search {
-                search.check_always(&self.agent.tools).map_err(BuildErrorKind::Tools)?;
+                search.check_always(&self.agent.tools)?;
             }
             check_tool_choice(&self.agent.tool_choice, &self.agent.tools)?;
         }
