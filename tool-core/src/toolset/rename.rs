@@ -101,7 +101,12 @@ impl ToolSet {
     }
 }
 
-/// A tool with another definition: it has another name, is undone by a tool with another name, or is deferred.
+/// Returns the tool with another definition.
+pub(crate) fn redefined(tool: impl Tool + 'static, definition: ToolDefinition) -> impl Tool + 'static {
+    Redefined { tool: ToolRef::Shared(Arc::new(tool)), definition }
+}
+
+/// A tool with another definition: it has another name, is undone by a tool with another name, is deferred, or hands over.
 struct Redefined {
     tool: ToolRef,
     definition: ToolDefinition,
