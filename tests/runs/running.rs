@@ -308,7 +308,7 @@ async fn continues_a_conversation_from_its_messages() {
         .says("You are welcome.");
     let agent = agent(model).instructions("Be brief.").build().unwrap();
     let first = agent.ask("What is 1 + 2?").await.unwrap();
-    let second = agent.ask("Thanks!").history(first.into_messages()).await.unwrap();
+    let second = agent.ask("Thanks!").history(first.messages()).await.unwrap();
     assert_eq!(second.messages(), [Message::user("Thanks!"), Message::assistant("You are welcome.")]);
 }
 

@@ -175,7 +175,7 @@ async fn sends_arguments_as_changed_by_the_approver() {
 async fn continued_input(endpoint: Endpoint, messages: &[Message]) -> Vec<Value> {
     let server = server(&[vec![text_message("So.", "final_answer")]], false).await;
     let agent = Agent::builder(model_of(endpoint, &server)).build().unwrap();
-    agent.ask("And now?").history(messages.to_vec()).await.unwrap();
+    agent.ask("And now?").history(messages).await.unwrap();
     input(&bodies(&server)[0])
 }
 

@@ -77,10 +77,10 @@ impl Ask {
         }
     }
 
-    /// Adds earlier messages of the conversation, oldest first. Has no effect on a resumed run, which has its own.
-    pub fn history(mut self, messages: impl IntoIterator<Item = Message>) -> Self {
+    /// Adds earlier messages of the conversation, oldest first, by value or by reference. Has no effect on a resumed run, which has its own.
+    pub fn history(mut self, messages: impl IntoIterator<Item = impl Into<Message>>) -> Self {
         if let Start::Question { history, .. } = &mut self.start {
-            history.extend(messages);
+            history.extend(messages.into_iter().map(Into::into));
         }
         self
     }

@@ -85,6 +85,12 @@ impl Message {
     }
 }
 
+impl From<&Message> for Message {
+    fn from(message: &Message) -> Self {
+        message.clone()
+    }
+}
+
 impl From<AssistantMessage> for Message {
     fn from(message: AssistantMessage) -> Self {
         Self::Assistant(message)
