@@ -25,8 +25,7 @@ use crate::tool::{
 impl Agent {
     /// Turns the agent into a tool of another. Each call asks the agent a question, and its answer is the output of the call.
     ///
-    #[cfg_attr(feature = "testing", doc = "```")]
-    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// ```
     /// use tool_core::testing::ScriptedModel;
     /// use tool_core::{Agent, Approval, RunErrorKind, tool, tools};
     ///
@@ -191,8 +190,7 @@ impl AgentTool {
     /// Gives the tool arguments and a result of these types. The agent reads the arguments as JSON, and its answer is parsed as
     /// with [`Ask::answer_as`](crate::agent::Ask::answer_as).
     ///
-    #[cfg_attr(feature = "testing", doc = "```")]
-    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// ```
     /// use schemars::JsonSchema;
     /// use serde::{Deserialize, Serialize};
     /// use tool_core::Agent;

@@ -86,8 +86,7 @@ impl Ask {
     /// Sets instructions that precede the [agent's](crate::agent::AgentBuilder::instructions). Has no effect on a resumed run,
     /// which has its own. Questions of one conversation need the same instructions, or no prompt cache is hit.
     ///
-    #[cfg_attr(feature = "testing", doc = "```")]
-    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// ```
     /// use tool_core::Agent;
     /// use tool_core::testing::ScriptedModel;
     ///
@@ -116,8 +115,7 @@ impl Ask {
 
     /// Offers more tools to the model for this question, in addition to the agent's own. A resumed run needs them again.
     ///
-    #[cfg_attr(feature = "testing", doc = "```")]
-    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// ```
     /// use tool_core::testing::ScriptedModel;
     /// use tool_core::{Agent, tool, tools};
     ///
@@ -147,8 +145,7 @@ impl Ask {
     /// earlier ones of the question. Further calls of [`tools`](Self::tools) add more. A resumed run needs them again. The agent's
     /// settings for its tools remain, such as [`max_output_chars`](crate::agent::AgentBuilder::max_output_chars).
     ///
-    #[cfg_attr(feature = "testing", doc = "```")]
-    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// ```
     /// use tool_core::testing::ScriptedModel;
     /// use tool_core::{Agent, tool, tools};
     ///
@@ -185,8 +182,7 @@ impl Ask {
     /// Sets the conversation that the question belongs to. Tools can inject the id, and tool providers can choose tools by it.
     /// By default, a question has a conversation of its own, and a resumed run keeps its conversation.
     ///
-    #[cfg_attr(feature = "testing", doc = "```")]
-    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// ```
     /// use tool_core::testing::ScriptedModel;
     /// use tool_core::model::ConversationId;
     /// use tool_core::Agent;
@@ -268,8 +264,7 @@ impl Ask {
     /// Cancels the run once this token is cancelled. The run ends with an error that carries the work done so far, and its
     /// calls are undone if their tools support it.
     ///
-    #[cfg_attr(feature = "testing", doc = "```")]
-    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// ```
     /// use tool_core::testing::ScriptedModel;
     /// use tool_core::run::StopReason;
     /// use tool_core::{Agent, CancellationToken, RunErrorKind};

@@ -18,8 +18,7 @@ impl Agent {
     /// the first begins with its [delay](crate::tool::Attempt::delay). The handler of
     /// [failed calls](crate::agent::AgentBuilder::on_tool_error) is called if no further attempt follows.
     ///
-    #[cfg_attr(feature = "testing", doc = "```")]
-    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// ```
     /// use tool_core::run::Step;
     /// use tool_core::testing::ScriptedModel;
     /// use tool_core::tool::Progress;

@@ -12,8 +12,7 @@ impl AgentBuilder {
     /// store of this agent stay, too. The tools of [`only_tools`](crate::agent::Ask::only_tools) are in place of this agent's, and go
     /// with them.
     ///
-    #[cfg_attr(feature = "testing", doc = "```")]
-    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// ```
     /// use tool_core::Agent;
     /// use tool_core::testing::ScriptedModel;
     ///

@@ -45,8 +45,7 @@ use crate::toolset::{ToolProvider, ToolSet};
 
 /// A model with instructions and tools that answers questions. Clones share the same agent.
 ///
-#[cfg_attr(feature = "testing", doc = "```")]
-#[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+/// ```
 /// use tool_core::testing::ScriptedModel;
 /// use tool_core::{Agent, tool, tools};
 ///
@@ -141,8 +140,7 @@ impl Agent {
     /// Resumes a stored run with this agent's model and tools. Work that the run has recorded is not repeated. Await the
     /// result or stream it, as with [`ask`](Self::ask).
     ///
-    #[cfg_attr(feature = "testing", doc = "```")]
-    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// ```
     /// use tool_core::Agent;
     /// use tool_core::testing::ScriptedModel;
     ///
@@ -187,8 +185,7 @@ impl Agent {
     /// Returns the stored runs, ordered by id: those that were interrupted and those that wait for approvals or results. Empty
     /// for an agent without a [run store](AgentBuilder::run_store).
     ///
-    #[cfg_attr(feature = "testing", doc = "```")]
-    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// ```
     /// use tool_core::testing::ScriptedModel;
     /// use tool_core::memory::InMemoryStore;
     /// use tool_core::{Agent, Approval, RunErrorKind, tool, tools};

@@ -48,8 +48,7 @@ impl Ask {
     /// the answer. Mistakes of form whose meaning is clear are repaired, as in arguments. Any other wrong answer is sent back
     /// to the model with the mistakes found, at most [`max_wrong_answers`](crate::run::RunLimits::max_wrong_answers) times.
     ///
-    #[cfg_attr(feature = "testing", doc = "```")]
-    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// ```
     /// use schemars::JsonSchema;
     /// use serde::Deserialize;
     /// use tool_core::Agent;
@@ -218,7 +217,7 @@ impl Tool for FinalTool {
     }
 }
 
-#[cfg(all(test, feature = "testing"))]
+#[cfg(test)]
 mod tests {
     use crate::run::{RunErrorKind, StopReason};
 

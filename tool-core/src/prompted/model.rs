@@ -16,8 +16,7 @@ const DEFAULT_MAX_CORRECTIONS: u32 = 2;
 /// Adds tools to a model that has none in its API: the system prompt describes the tools, and calls are parsed from the
 /// model's text.
 ///
-#[cfg_attr(feature = "testing", doc = "```")]
-#[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+/// ```
 /// use tool_core::testing::ScriptedModel;
 /// use tool_core::{Agent, PromptedTools, tool, tools};
 ///

@@ -98,8 +98,7 @@ impl AgentBuilder {
 
     /// Offers one more tool to the model: a closure as a tool, or any other [`Tool`].
     ///
-    #[cfg_attr(feature = "testing", doc = "```")]
-    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// ```
     /// use tool_core::testing::ScriptedModel;
     /// use tool_core::{Agent, FunctionTool};
     ///
@@ -121,8 +120,7 @@ impl AgentBuilder {
 
     /// Offers the tools that a provider returns for each question, after the agent's own. Further calls add more providers.
     ///
-    #[cfg_attr(feature = "testing", doc = "```")]
-    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// ```
     /// use tool_core::testing::ScriptedModel;
     /// use tool_core::toolset::ToolProviderRequest;
     /// use tool_core::{Agent, tool, tools};
@@ -159,8 +157,7 @@ impl AgentBuilder {
     /// Offers the tools that a closure returns for each question, like [`tool_provider`](Self::tool_provider), which the type of
     /// its parameter would have to be written for. It returns a [`ToolSet`], an `Option` of one, or a `Result` of either.
     ///
-    #[cfg_attr(feature = "testing", doc = "```")]
-    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// ```
     /// use tool_core::testing::ScriptedModel;
     /// use tool_core::{Agent, tool, tools};
     ///
@@ -183,8 +180,7 @@ impl AgentBuilder {
     /// Offers the tools with these names, which the resolver looks up for each question. A name that it does not know ends the run
     /// with [`RunErrorKind::Tools`](crate::RunErrorKind::Tools); [`ToolSet::resolved`] finds that at once.
     ///
-    #[cfg_attr(feature = "testing", doc = "```")]
-    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// ```
     /// use tool_core::testing::ScriptedModel;
     /// use tool_core::{Agent, tool, tools};
     ///
@@ -218,8 +214,7 @@ impl AgentBuilder {
     /// Everything else is as without search: calls of tools that were not found yet are executed, and rules for tools hold
     /// for all of them. See the [guide](crate::guide::tool_search).
     ///
-    #[cfg_attr(feature = "testing", doc = "```")]
-    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// ```
     /// use tool_core::agent::ToolSearch;
     /// use tool_core::testing::ScriptedModel;
     /// use tool_core::{Agent, tool, tools};

@@ -90,8 +90,7 @@ impl AgentBuilder {
     /// Sets the policy for failed calls of one kind. Overrides the [default](Self::default_error_policy). Calls that were
     /// [not executed](ToolErrorKind::NotExecuted) are always reported to the model.
     ///
-    #[cfg_attr(feature = "testing", doc = "```")]
-    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// ```
     /// use tool_core::testing::ScriptedModel;
     /// use tool_core::run::ErrorPolicy;
     /// use tool_core::tool::ToolErrorKind;
@@ -134,8 +133,7 @@ impl AgentBuilder {
     /// Registers a handler that replaces the outcome of failed calls: with an output, which the model reads as the tool's,
     /// or with another error. `None` leaves the error as it is. The handler runs once per call, after its last attempt.
     ///
-    #[cfg_attr(feature = "testing", doc = "```")]
-    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// ```
     /// use tool_core::testing::ScriptedModel;
     /// use tool_core::tool::ToolErrorKind;
     /// use tool_core::{Agent, ToolOutput};
@@ -171,8 +169,7 @@ impl AgentBuilder {
     /// A call waits until the predicate has released it: if the predicate panics, the call awaits approval. A
     /// [resumed](crate::Agent::resume) run asks the predicate again about every call that has not begun and is not approved.
     ///
-    #[cfg_attr(feature = "testing", doc = "```")]
-    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// ```
     /// use tool_core::schemars::JsonSchema;
     /// use tool_core::testing::ScriptedModel;
     /// use tool_core::{Agent, RunErrorKind, tool, tools};
@@ -214,8 +211,7 @@ impl AgentBuilder {
     /// with the run. The call of `final_answer`, with which some models give a [typed answer](crate::agent::Ask::answer_as), is a
     /// call like any other.
     ///
-    #[cfg_attr(feature = "testing", doc = "```")]
-    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// ```
     /// use tool_core::testing::ScriptedModel;
     /// use tool_core::tool::ToolExecution;
     /// use tool_core::{Agent, RunErrorKind, ToolOutput, tool, tools};
@@ -294,8 +290,7 @@ impl AgentBuilder {
     /// [messages](Turn::messages_mut) for this turn. It runs again if the request is repeated, for example after a failure, and if a run is resumed in the middle of a turn, because the
     /// calls are looked up in the tools of the turn.
     ///
-    #[cfg_attr(feature = "testing", doc = "```")]
-    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// ```
     /// use tool_core::testing::ScriptedModel;
     /// use tool_core::agent::Turn;
     /// use tool_core::{Agent, ToolSet, tool, tools};
@@ -335,8 +330,7 @@ impl AgentBuilder {
     /// it, and the messages of the run are stored atomically once it has an answer. Two questions in the same conversation
     /// run one after the other.
     ///
-    #[cfg_attr(feature = "testing", doc = "```")]
-    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// ```
     /// use tool_core::testing::ScriptedModel;
     /// use tool_core::{Agent, ChatMemory};
     ///

@@ -35,8 +35,7 @@ use crate::toolset::ToolSet;
 ///
 /// Step by step, with the caller's own model requests and calls:
 ///
-#[cfg_attr(feature = "testing", doc = "```")]
-#[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+/// ```
 /// use tool_core::testing::ScriptedModel;
 /// use tool_core::run::Step;
 /// use tool_core::{Agent, tool, tools};
