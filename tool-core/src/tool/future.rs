@@ -109,6 +109,12 @@ impl<'a> ToolFuture<'a> {
         Self { pending: map(self.pending), repairs: self.repairs }
     }
 
+    /// Executes the call, and returns the outcome and the repairs.
+    pub(crate) async fn finish(mut self) -> (Outcome, Vec<Repair>) {
+        let outcome = (&mut self).await;
+        (outcome, self.take_repairs())
+    }
+
     /// Takes the repairs of the arguments. They are complete once the call has finished.
     pub(crate) fn take_repairs(&mut self) -> Vec<Repair> {
         std::mem::take(&mut self.repairs)
@@ -146,10 +152,7 @@ pub(super) fn blocking_call<'a>(
 ) -> ToolFuture<'a> {
     ToolFuture::wrapping(async move {
         match on_blocking_thread(function).await {
-            Ok(mut call) => {
-                let outcome = (&mut call).await;
-                (outcome, call.take_repairs())
-            }
+            Ok(call) => call.finish().await,
             Err(error) => (Err(error), Vec::new()),
         }
     })

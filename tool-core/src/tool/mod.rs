@@ -13,7 +13,6 @@ mod message;
 mod output;
 mod retry;
 mod settings;
-mod strict;
 pub(crate) mod timing;
 
 use std::panic::Location;
@@ -32,7 +31,6 @@ pub use self::execution::{Origin, ToolExecution};
 pub use self::future::ToolFuture;
 pub use self::output::{IntoToolOutput, Json, ToolOutput};
 pub(crate) use self::output::{truncate_outcome, write_outcome, write_output};
-pub(crate) use self::strict::StrictTool;
 use crate::model::ToolDefinition;
 
 /// The items of this module that generated code names.

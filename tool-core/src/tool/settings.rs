@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::future;
-use super::strict::remove_omitted;
+use crate::arguments::without_omitted_arguments;
 use crate::model::{ToolDefinition, ToolPolicy};
 use crate::schema::Shape;
 use crate::tool::{ToolError, ToolFuture, ToolOutput};
@@ -21,9 +21,9 @@ pub(super) struct Settings {
     /// The tool's own parameters and their form, if the model is sent the strict form of them.
     own: Option<Box<(Value, OnceLock<Shape>)>>,
     pub(super) is_blocking: bool,
-    timeout: Option<Duration>,
-    max_output_chars: Option<usize>,
-    convert: Option<Arc<Convert>>,
+    pub(super) timeout: Option<Duration>,
+    pub(super) max_output_chars: Option<usize>,
+    pub(super) convert: Option<Arc<Convert>>,
 }
 
 impl Settings {
@@ -46,7 +46,7 @@ impl Settings {
 
     /// Removes each `null` that the strict form requires for an omitted argument.
     pub(super) fn own_arguments<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        let removed = self.own.as_ref().and_then(|own| remove_omitted(&own.1, &own.0, text));
+        let removed = self.own.as_ref().and_then(|own| without_omitted_arguments(&own.1, &own.0, text));
         removed.map_or(Cow::Borrowed(text), Cow::Owned)
     }
 
@@ -66,18 +66,6 @@ impl Settings {
         })
     }
 
-    pub(super) fn set_description(&mut self, description: String) {
-        self.change(|definition| definition.with_description(description));
-    }
-
-    pub(super) fn set_undo(&mut self, tool: String) {
-        self.change(|definition| definition.with_undo(tool));
-    }
-
-    pub(super) fn set_deferred(&mut self) {
-        self.change(|definition| definition.with_deferred(true));
-    }
-
     pub(super) fn change_policy(&mut self, change: impl FnOnce(&mut ToolPolicy)) {
         let mut policy = self.definition.policy();
         change(&mut policy);
@@ -92,19 +80,7 @@ impl Settings {
         }
     }
 
-    pub(super) fn set_timeout(&mut self, timeout: Duration) {
-        self.timeout = Some(timeout);
-    }
-
-    pub(super) fn set_max_output_chars(&mut self, limit: usize) {
-        self.max_output_chars = Some(limit);
-    }
-
-    pub(super) fn set_convert(&mut self, convert: Arc<Convert>) {
-        self.convert = Some(convert);
-    }
-
-    fn change(&mut self, change: impl FnOnce(ToolDefinition) -> ToolDefinition) {
+    pub(super) fn change(&mut self, change: impl FnOnce(ToolDefinition) -> ToolDefinition) {
         let definition = std::mem::replace(&mut self.definition, ToolDefinition::new(""));
         self.definition = change(definition);
     }
@@ -118,7 +94,7 @@ macro_rules! impl_options {
             /// Returns this tool with a description for the model, which replaces an earlier one.
             #[must_use]
             pub fn with_description(mut self, description: impl Into<String>) -> Self {
-                self.settings.set_description(description.into());
+                self.settings.change(|definition| definition.with_description(description));
                 self
             }
 
@@ -181,7 +157,7 @@ macro_rules! impl_options {
             /// Names the tool that undoes a call of this one.
             #[must_use]
             pub fn undo(mut self, tool: impl Into<String>) -> Self {
-                self.settings.set_undo(tool.into());
+                self.settings.change(|definition| definition.with_undo(tool));
                 self
             }
 
@@ -189,7 +165,7 @@ macro_rules! impl_options {
             /// [search](crate::agent::AgentBuilder::tool_search).
             #[must_use]
             pub fn deferred(mut self) -> Self {
-                self.settings.set_deferred();
+                self.settings.change(|definition| definition.with_deferred(true));
                 self
             }
 
@@ -206,7 +182,7 @@ macro_rules! impl_options {
             /// tokio's timers.
             #[must_use]
             pub fn timeout(mut self, timeout: std::time::Duration) -> Self {
-                self.settings.set_timeout(timeout);
+                self.settings.timeout = Some(timeout);
                 self
             }
 
@@ -223,8 +199,8 @@ macro_rules! impl_options {
                 mut self,
                 convert: impl Fn($crate::tool::ToolOutput) -> R + Send + Sync + 'static,
             ) -> Self {
-                self.settings
-                    .set_convert(std::sync::Arc::new(move |output| convert(output).into_tool_output()));
+                self.settings.convert =
+                    Some(std::sync::Arc::new(move |output| convert(output).into_tool_output()));
                 self
             }
 
@@ -232,7 +208,7 @@ macro_rules! impl_options {
             /// [left out](crate::tool::ToolOutput::truncated).
             #[must_use]
             pub fn max_output_chars(mut self, limit: usize) -> Self {
-                self.settings.set_max_output_chars(limit);
+                self.settings.max_output_chars = Some(limit);
                 self
             }
         }

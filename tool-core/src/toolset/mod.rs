@@ -7,6 +7,7 @@ mod into_tool_set;
 mod missing_context;
 mod output_limit;
 mod provider;
+mod redefined;
 mod registry;
 mod rename;
 mod report;
