@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{ConversationId, ToolCall, ToolDefinition, unique_id};
+use crate::model::{ConversationId, ToolCall, ToolDefinition, impl_id, unique_id};
 use crate::tool::{ToolError, ToolExecution, ToolOutput, write_output};
 
 /// An attempt to execute a call. A run returns it when the call is started.
@@ -25,7 +25,7 @@ impl Attempt {
     /// Creates the first attempt of a call that does not belong to a run. Its key is unique.
     #[must_use]
     pub fn standalone(call_id: &str) -> Self {
-        Self { key: IdempotencyKey::unique(call_id), number: 1 }
+        Self { key: IdempotencyKey::new(&unique_id("run"), call_id), number: 1 }
     }
 }
 
@@ -52,11 +52,6 @@ impl IdempotencyKey {
         Self(format!("{run}/{call_id}").into())
     }
 
-    /// Creates the key of a call that does not belong to a run.
-    pub(crate) fn unique(call_id: &str) -> Self {
-        Self::new(&unique_id("run"), call_id)
-    }
-
     /// Returns the key as text. It consists of letters, digits, `_`, `/`, and the characters of the provider's call ids.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -64,29 +59,7 @@ impl IdempotencyKey {
     }
 }
 
-impl From<String> for IdempotencyKey {
-    fn from(key: String) -> Self {
-        Self(key.into())
-    }
-}
-
-impl From<IdempotencyKey> for String {
-    fn from(key: IdempotencyKey) -> Self {
-        key.as_str().to_owned()
-    }
-}
-
-impl fmt::Display for IdempotencyKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl fmt::Debug for IdempotencyKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("IdempotencyKey").field(&self.0).finish()
-    }
-}
+impl_id!(IdempotencyKey);
 
 /// The call that a tool is to undo. A tool that undoes another takes it with `#[inject] undone: &Undone`.
 ///
