@@ -3,7 +3,7 @@
 use tokio_util::sync::CancellationToken;
 
 use super::emitter::EventEmitter;
-use super::executor::{CallExecutor, Ending};
+use super::executor::CallExecutor;
 use super::trace::RunTrace;
 use crate::agent::Agent;
 use crate::tool::{CallRequest, Progress, ToolContext, ToolError, ToolExecution};
@@ -79,12 +79,7 @@ impl Agent {
             timeout: self.0.call_timeout,
             undone,
         };
-        let execution = match executor.execute_with(call, attempt.clone(), progress, None).await {
-            Ending::Executed(execution) => execution,
-            Ending::Suspended { call, .. } => {
-                ToolExecution::new(call, Err(ToolError::not_executed("the agent waits")))
-            }
-        };
+        let execution = executor.execute_with(call, attempt.clone(), progress, None).await;
         let Err(error) = execution.outcome() else { return execution };
         let retries = policy.is_some_and(|policy| policy.next_attempt(&attempt, error).is_some());
         let handler = self.0.on_tool_error.as_ref().filter(|_| !retries);

@@ -30,7 +30,6 @@ pub use self::builder::{AgentBuilder, BuildError, BuildErrorKind};
 pub use self::driver::RunDriver;
 use self::emitter::Hook;
 pub use self::event::{Event, EventStream};
-use self::run_tools::ResolveWithProviders;
 use self::tool_search::LastDivided;
 pub use self::tool_search::{IntoToolNames, ToolSearch};
 pub use self::turn::Turn;
@@ -80,7 +79,6 @@ struct Shared {
     instructions: Option<Content>,
     tools: ToolSet,
     providers: Vec<Box<dyn ToolProvider>>,
-    resolve_with_providers: Option<ResolveWithProviders>,
     context: ToolContext,
     tool_choice: ToolChoice,
     parallel_tool_calls: Option<bool>,

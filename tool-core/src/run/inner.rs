@@ -178,14 +178,15 @@ impl Run {
     /// # Errors
     ///
     /// Fails if no such call is open.
-    pub(crate) fn record_inner_run(&mut self, call_id: &str, inner: Box<InnerRun>) -> Result<(), StepError> {
-        if let Some(position) = self.undone_inner_run(call_id) {
+    pub(crate) fn record_inner_run(&mut self, inner: Box<InnerRun>) -> Result<(), StepError> {
+        if let Some(position) = self.undone_inner_run(&inner.call_id) {
             let present = &mut self.inner_runs[position];
             present.run = inner.run;
             present.update_awaiting();
             return Ok(());
         }
-        self.open_record(call_id)?.inner = Some(inner);
+        let record = self.open_record(&inner.call_id)?;
+        record.inner = Some(inner);
         if let Some(reason) = self.exceeded_limit() {
             self.stop(reason);
         }

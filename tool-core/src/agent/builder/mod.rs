@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 pub use self::error::{BuildError, BuildErrorKind};
 use super::Shared;
-use super::run_tools::resolve_with_providers;
 use super::tool_search::LastDivided;
 use super::trace;
 use super::undo_tools::{Source, UndoTools};
@@ -44,7 +43,6 @@ impl AgentBuilder {
             instructions: None,
             tools: ToolSet::default(),
             providers: Vec::new(),
-            resolve_with_providers: None,
             context: ToolContext::new(),
             tool_choice: ToolChoice::Auto,
             parallel_tool_calls: None,
@@ -150,7 +148,6 @@ impl AgentBuilder {
     #[must_use]
     pub fn tool_provider(mut self, provider: impl ToolProvider + 'static) -> Self {
         self.agent.providers.push(Box::new(provider));
-        self.agent.resolve_with_providers = Some(resolve_with_providers);
         self
     }
 

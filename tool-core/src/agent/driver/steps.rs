@@ -1,7 +1,7 @@
 //! The steps of a run: preparing, taking and recording them.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_channel::{mpsc, oneshot};
@@ -10,8 +10,8 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use tokio_util::sync::CancellationToken;
 
+use super::Offer;
 use super::interruption::{Interruption, run_until_interrupted};
-use super::{Offer, Place};
 use crate::agent::delegation::{Delegation, InnerState, InnerStates};
 use crate::agent::emitter::EventEmitter;
 use crate::agent::executor::{CallExecutor, Ending};
@@ -43,7 +43,7 @@ impl RunDriver {
                 let span = self.trace.enter_chat(self.tools.agent(), &request, is_streamed);
                 let response = span.instrument(call_model(model, &request, &mut self.emitter));
                 let response =
-                    run_until_interrupted(response, self.external_cancellation.as_ref(), time_left);
+                    run_until_interrupted(response, self.question.cancellation.as_ref(), time_left);
                 let events = match response.await {
                     Ok(Ok(response)) => self.apply_response(response)?,
                     Ok(Err(error)) => {
@@ -74,11 +74,11 @@ impl RunDriver {
 
     /// Prepares the next step: loads the history, resolves the tools, asks the approver and stores the run.
     pub(super) async fn prepare(&mut self) -> Result<(), RunErrorKind> {
-        if let Some(error) = &self.question_error {
+        if let Some(error) = &self.question.error {
             return Err(RunErrorKind::Question(Box::new(error.clone())));
         }
         self.update_elapsed();
-        if self.external_cancellation.as_ref().is_some_and(CancellationToken::is_cancelled) {
+        if self.question.cancellation.as_ref().is_some_and(CancellationToken::is_cancelled) {
             self.has_unsaved_changes |= !self.run.is_done();
             self.run.cancel();
         }
@@ -88,7 +88,7 @@ impl RunDriver {
             self.emit_all(events).await;
             // Calls are looked up in exactly the set that the model was offered.
             if self.run.is_asking() || !self.offer.is_resolved {
-                let (cancellation, time_left) = (self.external_cancellation.clone(), self.time_left());
+                let (cancellation, time_left) = (self.question.cancellation.clone(), self.time_left());
                 match run_until_interrupted(self.resolve_offer(), cancellation.as_ref(), time_left).await {
                     // The calls of a resumed run are subject to the agent's present rule.
                     Ok(resolved) => resolved.map(|()| self.require_approvals())?,
@@ -108,7 +108,7 @@ impl RunDriver {
             if !self.run.is_blocked() {
                 break;
             }
-            if let Some(approver) = self.approver.clone().or_else(|| self.tools.agent().approver())
+            if let Some(approver) = self.question.approver.clone().or_else(|| self.tools.agent().approver())
                 && self.ask_approver(&*approver).await?
             {
                 continue;
@@ -143,7 +143,7 @@ impl RunDriver {
         let mut has_decided = false;
         for call in calls {
             let decision = approver.approve(&call);
-            match run_until_interrupted(decision, self.external_cancellation.as_ref(), None).await {
+            match run_until_interrupted(decision, self.question.cancellation.as_ref(), None).await {
                 Ok(Approval::Defer) => {}
                 Ok(approval) => {
                     self.resolve_approval(&call.id, approval).map_err(RunErrorKind::Step)?;
@@ -220,13 +220,6 @@ impl RunDriver {
         Ok(())
     }
 
-    /// Replaces the calls through another tool by those of the tools themselves.
-    fn unwrap_calls(&self, response: &mut ChatResponse) {
-        if self.offer.searched.as_ref().is_some_and(|(divided, _)| divided.calls_through) {
-            unwrap_calls(response);
-        }
-    }
-
     /// Adds the tools that the model has called unsearched to those that it has found. It knows them, and may have mistaken their
     /// parameters.
     fn add_called_tools(&mut self) {
@@ -266,12 +259,14 @@ impl RunDriver {
 
     /// Records the response of the model and returns the events to emit.
     pub(super) fn apply_response(&mut self, mut response: ChatResponse) -> Result<Vec<Event>, RunErrorKind> {
-        self.unwrap_calls(&mut response);
+        if self.offer.searched.as_ref().is_some_and(|(divided, _)| divided.calls_through) {
+            unwrap_calls(&mut response);
+        }
         self.trace.record_response(&response);
         let copy = self.emitter.has_listeners().then(|| response.clone());
         let options = self.offer.changes.as_ref().map_or(self.run.options(), |changes| &changes.options);
         let of_agent = self.tools.agent().0.execute_calls_if.as_ref();
-        let execute = self.execute_calls_if.as_ref().or(of_agent);
+        let execute = self.question.execute_calls_if.as_ref().or(of_agent);
         let executes = execute.is_none_or(|execute| execute(&response, options));
         self.has_unsaved_changes = true;
         self.run.record_response(response).map_err(RunErrorKind::Step)?;
@@ -316,7 +311,7 @@ impl RunDriver {
         let max_concurrent = self.tools.agent().0.max_concurrent_calls;
         let mut queue = VecDeque::from(calls);
         let mut running = FuturesUnordered::new();
-        let (states, mut inner_states) = Delegation::channel();
+        let (states, mut inner_states) = mpsc::channel(0);
         let mut stored = None;
         // The first reason why a call has no outcome, other than that it waits.
         let mut failure = None;
@@ -390,7 +385,7 @@ impl RunDriver {
         attempt: Attempt,
     ) -> Result<Option<Ending>, RunErrorKind> {
         let executor = self.executor();
-        let (states, mut inner_states) = Delegation::channel();
+        let (states, mut inner_states) = mpsc::channel(0);
         let delegation = self.delegation(&call, &states, executor.timeout);
         let mut running = FuturesUnordered::from_iter([executor.execute(call, attempt, delegation).boxed()]);
         loop {
@@ -424,7 +419,7 @@ impl RunDriver {
         if was_in_turn && !self.run.is_in_turn() {
             return Err(Interruption::TimeLimit);
         }
-        let cancellation = self.external_cancellation.as_ref().filter(|_| !self.run.is_undoing());
+        let cancellation = self.question.cancellation.as_ref().filter(|_| !self.run.is_undoing());
         let progress = run_until_interrupted(next_progress(running, inner_states), cancellation, None).await;
         self.clock = Some(Instant::now());
         progress
@@ -434,7 +429,7 @@ impl RunDriver {
     fn record_inner_state(&mut self, state: InnerState) -> Result<Option<oneshot::Sender<()>>, RunErrorKind> {
         let was_undoing = self.run.is_undoing();
         self.has_unsaved_changes = true;
-        self.run.record_inner_run(&state.call_id, state.run).map_err(RunErrorKind::Step)?;
+        self.run.record_inner_run(state.run).map_err(RunErrorKind::Step)?;
         self.update_elapsed();
         let has_ended = self.run.is_done() || self.run.is_undoing() != was_undoing;
         Ok((!has_ended).then_some(state.stored))
@@ -447,15 +442,18 @@ impl RunDriver {
         states: &mpsc::Sender<InnerState>,
         timeout: Option<Duration>,
     ) -> Arc<Delegation> {
-        let continued = self.run.open_inner_run(&call.id).cloned();
-        let mut delegation = Delegation::new(call.clone(), states.clone(), self.emitter.clone(), continued);
-        delegation.is_undo = self.run.is_undoing();
-        delegation.timeout = timeout;
-        delegation.levels = match &self.place {
-            Place::Inside { delegation: Some(outer), .. } => outer.levels.saturating_sub(1),
-            _ => self.run.limits().max_depth.min(MAX_DEPTH),
-        };
-        Arc::new(delegation)
+        let outer = self.outer.as_ref().and_then(|outer| outer.delegation.as_ref());
+        Arc::new(Delegation {
+            call: call.clone(),
+            is_undo: self.run.is_undoing(),
+            levels: outer
+                .map_or(self.run.limits().max_depth.min(MAX_DEPTH), |outer| outer.levels.saturating_sub(1)),
+            timeout,
+            emitter: self.emitter.clone(),
+            states: states.clone(),
+            continued: Mutex::new(self.run.open_inner_run(&call.id).cloned()),
+            suspended: Mutex::default(),
+        })
     }
 
     /// Records the outcome of a call. Returns the call if it is to be retried, and the event to emit.
