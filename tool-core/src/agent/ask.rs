@@ -318,8 +318,8 @@ impl Ask {
         let mut of_question = QuestionSettings { instructions: None, options: options.clone() };
         let mut run = match start {
             Start::Question { instructions, question, history } => {
-                of_question.instructions.clone_from(&instructions);
-                agent.new_run(instructions, history, question)
+                of_question.instructions = instructions;
+                agent.new_run(of_question.clone(), history, question)
             }
             Start::Run(run) => *run,
         };

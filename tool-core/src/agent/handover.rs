@@ -1,8 +1,8 @@
 //! Tools that hand a run over to another agent.
 
-use crate::agent::{Agent, AgentBuilder, Event, RunDriver, join_instructions};
+use crate::agent::{Agent, AgentBuilder, Event, RunDriver};
 use crate::model::{ToolDefinition, ToolPolicy};
-use crate::run::{AgentSettings, Handover, RunErrorKind};
+use crate::run::{Handover, RunErrorKind};
 use crate::tool::{Tool, ToolContext, ToolFuture, ToolOutput};
 
 impl AgentBuilder {
@@ -86,17 +86,9 @@ impl RunDriver {
             };
             let tools = self.tools.handed_over_to(next);
             let question = self.run.question_settings();
-            self.run.enter_handover(
-                self.earlier_tools.len(),
-                before.0.instructions.is_some() || question.instructions.is_some(),
-                AgentSettings {
-                    instructions: join_instructions(question.instructions, next.0.instructions.clone()),
-                    error_policies: next.0.error_policies.clone(),
-                    tool_choice: next.0.tool_choice.clone(),
-                    parallel_tool_calls: next.0.parallel_tool_calls,
-                    options: question.options.or(&next.0.options),
-                },
-            );
+            let had_instructions = before.0.instructions.is_some() || question.instructions.is_some();
+            let settings = next.run_settings(question);
+            self.run.enter_handover(self.earlier_tools.len(), had_instructions, settings);
             self.emitter.hooks.extend(next.0.hooks.iter().cloned());
             self.earlier_tools.push(std::mem::replace(&mut self.tools, tools));
             self.offer = Default::default();

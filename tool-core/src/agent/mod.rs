@@ -38,7 +38,7 @@ use self::undo_tools::UndoTools;
 use crate::content::{Content, Part};
 use crate::memory::{ChatMemory, MemoryError, RunStore, StoredRuns};
 use crate::model::{ChatModel, ChatResponse, Message, ModelOptions, ToolCall, ToolChoice};
-use crate::run::{ErrorPolicies, Run, RunLimits};
+use crate::run::{AgentSettings, ErrorPolicies, QuestionSettings, Run, RunLimits};
 use crate::tool::{ToolContext, ToolError, ToolOutput};
 use crate::toolset::{ToolProvider, ToolSet};
 
@@ -271,17 +271,24 @@ impl Agent {
         self.0.max_concurrent_calls
     }
 
-    /// Creates a run with the instructions, those of the question first, the history and the question.
-    fn new_run(&self, instructions: Option<Content>, history: Vec<Message>, question: Content) -> Run {
-        let instructions = join_instructions(instructions, self.0.instructions.clone()).map(Message::System);
+    /// Creates a run with the instructions, the history and the question.
+    fn new_run(&self, settings: QuestionSettings, history: Vec<Message>, question: Content) -> Run {
+        let mut settings = self.run_settings(settings);
+        let instructions = settings.instructions.take().map(Message::System);
         let messages: Vec<_> =
             instructions.into_iter().chain(history).chain([Message::User(question)]).collect();
-        Run::new(messages)
-            .with_limits(self.0.limits.clone())
-            .with_error_policies(self.0.error_policies.clone())
-            .with_tool_choice(self.0.tool_choice.clone())
-            .with_parallel_tool_calls(self.0.parallel_tool_calls)
-            .with_options(self.0.options.clone())
+        Run::new(messages).with_limits(self.0.limits.clone()).with_agent_settings(settings)
+    }
+
+    /// Returns the settings of this agent's part of a run, with those of the question.
+    fn run_settings(&self, question: QuestionSettings) -> AgentSettings {
+        AgentSettings {
+            instructions: join_instructions(question.instructions, self.0.instructions.clone()),
+            error_policies: self.0.error_policies.clone(),
+            tool_choice: self.0.tool_choice.clone(),
+            parallel_tool_calls: self.0.parallel_tool_calls,
+            options: question.options.or(&self.0.options),
+        }
     }
 }
 

@@ -193,11 +193,6 @@ impl Run {
         self
     }
 
-    pub(crate) fn with_error_policies(mut self, policies: ErrorPolicies) -> Self {
-        self.settings.error_policies = policies;
-        self
-    }
-
     /// Inserts the history after the instructions and before the question. It is the part to be sent of a stored
     /// conversation of `stored_len` messages.
     pub(crate) fn insert_history(&mut self, history: &[Message], stored_len: usize) {

@@ -10,7 +10,6 @@ use std::sync::Arc;
 pub use self::error::{BuildError, BuildErrorKind};
 use super::Shared;
 use super::tool_search::LastDivided;
-use super::trace;
 use super::undo_tools::{Source, UndoTools};
 use crate::agent::{Agent, ToolSearch};
 use crate::content::Content;
@@ -28,11 +27,10 @@ const DEFAULT_MAX_CONCURRENT_CALLS: usize = 8;
 /// Builds an [`Agent`]; created by [`Agent::builder`].
 pub struct AgentBuilder {
     pub(super) agent: Shared,
-    tools: Vec<ToolSet>,
-    pub(super) undo_tools: Vec<ToolSet>,
+    /// The tools, or the first error, which `build` returns.
+    tools: Result<ToolSet, ToolSetError>,
+    pub(super) undo_tools: Result<ToolSet, ToolSetError>,
     max_output_chars: Option<usize>,
-    /// The error of the first invalid tool, which `build` returns.
-    tool_error: Option<ToolSetError>,
 }
 
 impl AgentBuilder {
@@ -64,13 +62,10 @@ impl AgentBuilder {
             run_store: None,
             call_timeout: None,
             max_concurrent_calls: DEFAULT_MAX_CONCURRENT_CALLS,
-            #[allow(
-                clippy::default_constructed_unit_structs,
-                reason = "it is not a unit struct with the feature `tracing`"
-            )]
-            trace: trace::Settings::default(),
+            trace: Default::default(),
         };
-        Self { agent, tools: Vec::new(), undo_tools: Vec::new(), max_output_chars: None, tool_error: None }
+        let (tools, undo_tools) = (Ok(ToolSet::default()), Ok(ToolSet::default()));
+        Self { agent, tools, undo_tools, max_output_chars: None }
     }
 
     /// Sets the name of the agent, which identifies it in traces. It is not sent to the model.
@@ -90,7 +85,7 @@ impl AgentBuilder {
     /// Offers tools to the model. Further calls add more.
     #[must_use]
     pub fn tools(mut self, tools: impl IntoToolSet) -> Self {
-        self.tools.push(tools.into_tool_set());
+        self.tools = self.tools.and_then(|earlier| earlier.union(tools));
         self
     }
 
@@ -109,10 +104,7 @@ impl AgentBuilder {
     /// ```
     #[must_use]
     pub fn tool(mut self, tool: impl Tool + 'static) -> Self {
-        match ToolSet::default().with(tool) {
-            Ok(set) => self.tools.push(set),
-            Err(error) => self.tool_error = self.tool_error.or(Some(error)),
-        }
+        self.tools = self.tools.and_then(|earlier| earlier.union(&ToolSet::default().with(tool)?));
         self
     }
 
@@ -283,15 +275,8 @@ impl AgentBuilder {
     /// [tool choice](Self::tool_choice) requires a tool that does not exist; also if a tool has the name of one of those that
     /// [search](Self::tool_search), or if one that is always offered does not exist.
     pub fn build(mut self) -> Result<Agent, BuildError> {
-        if let Some(error) = self.tool_error {
-            return Err(BuildErrorKind::Tools(error).into());
-        }
-        for more in &self.tools {
-            self.agent.tools = self.agent.tools.union(more).map_err(BuildErrorKind::Tools)?;
-        }
-        for more in &self.undo_tools {
-            self.agent.undo_tools = self.agent.undo_tools.union(more).map_err(BuildErrorKind::Tools)?;
-        }
+        self.agent.tools = self.tools.map_err(BuildErrorKind::Tools)?;
+        self.agent.undo_tools = self.undo_tools.map_err(BuildErrorKind::Tools)?;
         if let Some(characters) = self.max_output_chars {
             self.agent.tools = self.agent.tools.max_output_chars(characters);
         }

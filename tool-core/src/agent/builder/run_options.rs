@@ -262,7 +262,7 @@ impl AgentBuilder {
     /// [`RunErrorKind::Tools`](crate::RunErrorKind::Tools).
     #[must_use]
     pub fn undo_tools(mut self, tools: impl IntoToolSet) -> Self {
-        self.undo_tools.push(tools.into_tool_set());
+        self.undo_tools = self.undo_tools.and_then(|earlier| earlier.union(tools));
         self
     }
 
