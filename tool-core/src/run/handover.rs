@@ -153,7 +153,7 @@ impl Run {
 
     /// Returns the number of handovers before the call that the next call undoes.
     pub(crate) fn handovers_before_undone(&self) -> Option<usize> {
-        let position = self.undone_position()?;
+        let position = self.undoing()?.position;
         Some(self.handovers.iter().filter(|handover| handover.executions <= position).count())
     }
 

@@ -94,6 +94,24 @@ pub(super) enum Stage {
     Ended(StopReason),
 }
 
+impl Stage {
+    /// Returns the records of the calls of the current turn.
+    pub(super) fn records(&self) -> &[CallRecord] {
+        match self {
+            Self::Calling(turn) => &turn.calls,
+            _ => &[],
+        }
+    }
+}
+
+/// Returns the calls of the last message.
+pub(super) fn last_calls(messages: &[Message]) -> &[ToolCall] {
+    match messages.last() {
+        Some(Message::Assistant(message)) => &message.tool_calls,
+        _ => &[],
+    }
+}
+
 /// The error of recording an event that the run does not expect. The run is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unexpected step: {0}")]
@@ -342,21 +360,18 @@ impl Run {
         &self.undo_executions
     }
 
-    /// Returns the calls of the last message.
     pub(super) fn calls(&self) -> &[ToolCall] {
-        match self.messages.last() {
-            Some(Message::Assistant(message)) => &message.tool_calls,
-            _ => &[],
-        }
+        last_calls(&self.messages)
     }
 
     /// Returns the calls of the current turn with their records.
     pub(super) fn calls_with_records(&self) -> impl Iterator<Item = (&ToolCall, &CallRecord)> {
-        let records = match &self.stage {
-            Stage::Calling(turn) => &*turn.calls,
-            _ => &[],
-        };
-        self.calls().iter().zip(records)
+        self.calls().iter().zip(self.stage.records())
+    }
+
+    /// Returns the record of a call of the current turn.
+    pub(super) fn record(&self, call_id: &str) -> Option<&CallRecord> {
+        self.stage.records().get(self.call_position(call_id)?)
     }
 
     pub(super) fn call_position(&self, call_id: &str) -> Option<usize> {
