@@ -33,7 +33,6 @@ impl AgentBuilder {
     /// The run is handed over at the end of the turn, by the first such call that was executed. This is part of its state: a run that
     /// is [resumed](Agent::resume) by this agent continues with the other one, which can hand it over further. Calls are undone
     /// by the tools of the agent that executed them.
-    #[must_use]
     pub fn hand_over_to(
         mut self,
         name: impl Into<String>,
@@ -70,9 +69,6 @@ impl RunDriver {
     }
 
     /// Continues with the agents that the run was handed over to. Returns the events to emit.
-    ///
-    /// # Errors
-    ///
     /// Fails if an agent does not hand over to one that the state of the run names.
     pub(super) fn follow_handovers(&mut self) -> Result<Vec<Event>, RunErrorKind> {
         let mut events = Vec::new();

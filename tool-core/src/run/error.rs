@@ -157,7 +157,6 @@ impl RunError {
     }
 
     /// Converts the error into the run, which can be driven further if it [`is_resumable`](Self::is_resumable).
-    #[must_use]
     pub fn into_run(self) -> Run {
         *self.run
     }

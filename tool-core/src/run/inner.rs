@@ -141,9 +141,6 @@ impl Run {
 
     /// Records the present state of the run of an agent that an open call asked. The outer run stops if its limits are
     /// exceeded.
-    ///
-    /// # Errors
-    ///
     /// Fails if no such call is open.
     pub(crate) fn record_inner_run(&mut self, inner: Box<InnerRun>) -> Result<(), StepError> {
         if let Some(position) = self.undone_inner_run(&inner.call_id) {

@@ -18,6 +18,7 @@ use crate::tool::timing::optional_micros;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
+#[must_use]
 pub struct RunLimits {
     /// The number of model requests; 10 by default, and 0 counts as 1. Calls in the last reply are executed only if their
     /// output can be the [answer](crate::model::ReturnDirect).
@@ -64,7 +65,6 @@ fn is_default_depth(depth: &u32) -> bool {
 
 impl RunLimits {
     /// Returns the default limits.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
@@ -75,7 +75,6 @@ macro_rules! setters {
     ($($field:ident: $type:ty,)*) => {
         impl RunLimits {$(
             #[doc = concat!("Sets [`", stringify!($field), "`](Self#structfield.", stringify!($field), ").")]
-            #[must_use]
             pub fn $field(mut self, limit: $type) -> Self {
                 self.$field = limit.into();
                 self

@@ -20,6 +20,7 @@ use crate::tool::{ToolErrorKind, ToolExecution};
 
 #[doc = include_str!("../../docs/run.md")]
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct Run {
     pub(super) id: RunId,
     pub(super) messages: Vec<Message>,
@@ -120,7 +121,6 @@ pub struct StepError(pub(super) &'static str);
 impl Run {
     /// Creates a run over a conversation whose last message is the user's. The
     /// [`new_messages`](Self::new_messages) start with that one.
-    #[must_use]
     pub fn new(messages: impl Into<Vec<Message>>) -> Self {
         let messages = messages.into();
         Self {
@@ -147,14 +147,12 @@ impl Run {
     }
 
     /// Sets the limits of the run.
-    #[must_use]
     pub fn with_limits(mut self, limits: RunLimits) -> Self {
         self.settings.limits = limits;
         self
     }
 
     /// Limits the number of requests to the model; 10 by default, and 0 counts as 1.
-    #[must_use]
     pub fn max_turns(mut self, turns: u32) -> Self {
         self.settings.limits.max_turns = turns;
         self
@@ -162,21 +160,18 @@ impl Run {
 
     /// Sets whether the model may, must or must not call tools. A required call is required only until the run has
     /// executed one, so that the run can end.
-    #[must_use]
     pub fn with_tool_choice(mut self, choice: ToolChoice) -> Self {
         self.settings.tool_choice = choice;
         self
     }
 
     /// Sets whether the model may call several tools in one turn; by default the provider decides.
-    #[must_use]
     pub fn with_parallel_tool_calls(mut self, parallel: impl Into<Option<bool>>) -> Self {
         self.settings.parallel_tool_calls = parallel.into();
         self
     }
 
     /// Sets the options of the model, such as its temperature.
-    #[must_use]
     pub fn with_options(mut self, options: ModelOptions) -> Self {
         self.settings.options = options;
         self
@@ -184,28 +179,24 @@ impl Run {
 
     /// Sets the form of the answer. Only a model that [supports it](crate::ChatModel::supports_response_format) is
     /// constrained to it.
-    #[must_use]
     pub fn with_response_format(mut self, format: impl Into<Option<ResponseFormat>>) -> Self {
         self.settings.response_format = format.into();
         self
     }
 
     /// Sets the policy for failed calls of one kind. Overrides the [default](Self::default_error_policy).
-    #[must_use]
     pub fn error_policy(mut self, kind: ToolErrorKind, policy: ErrorPolicy) -> Self {
         self.settings.error_policies.set(kind, policy);
         self
     }
 
     /// Sets the policy for failed calls of every kind without a policy of its own; [`ErrorPolicy::Report`] by default.
-    #[must_use]
     pub fn default_error_policy(mut self, policy: ErrorPolicy) -> Self {
         self.settings.error_policies.set_default(policy);
         self
     }
 
     /// Sets the conversation that the run belongs to. [`Agent::resume`](crate::Agent::resume) passes it to the tools.
-    #[must_use]
     pub fn with_conversation(mut self, id: impl Into<ConversationId>) -> Self {
         self.conversation = Some(id.into());
         self
@@ -379,9 +370,6 @@ impl Run {
     }
 
     /// Returns `true` if the call is open and was started, and `false` if it is open and was not.
-    ///
-    /// # Errors
-    ///
     /// Fails if no such call is open, or if the run has it under other arguments, because only those were approved.
     pub(crate) fn is_started(&mut self, call: &ToolCall) -> Result<bool, StepError> {
         let is_started = matches!(self.open_record(&call.id)?.state, CallState::Running { .. });

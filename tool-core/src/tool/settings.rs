@@ -92,70 +92,60 @@ macro_rules! impl_options {
         /// The options that `#[tool(…)]` has for functions.
         impl $tool {
             /// Returns this tool with a description for the model, which replaces an earlier one.
-            #[must_use]
             pub fn with_description(mut self, description: impl Into<String>) -> Self {
                 self.settings.change(|definition| definition.with_description(description));
                 self
             }
 
             /// Returns this tool with a policy for its calls, which replaces all earlier options of that policy.
-            #[must_use]
             pub fn with_policy(mut self, policy: $crate::model::ToolPolicy) -> Self {
                 self.settings.change_policy(|present| *present = policy);
                 self
             }
 
             /// Makes the output the answer of the run, without another turn of the model, under this condition.
-            #[must_use]
             pub fn return_direct(mut self, condition: $crate::model::ReturnDirect) -> Self {
                 self.settings.change_policy(|policy| policy.return_direct = condition);
                 self
             }
 
             /// Requires that a person approves each call.
-            #[must_use]
             pub fn needs_approval(mut self) -> Self {
                 self.settings.change_policy(|policy| policy.needs_approval = true);
                 self
             }
 
             /// Leaves the calls to the caller of the run; see [`ToolPolicy::external`](crate::model::ToolPolicy::external).
-            #[must_use]
             pub fn external(mut self) -> Self {
                 self.settings.change_policy(|policy| policy.external = true);
                 self
             }
 
             /// Executes calls one at a time, with no other call running.
-            #[must_use]
             pub fn exclusive(mut self) -> Self {
                 self.settings.change_policy(|policy| policy.exclusive = true);
                 self
             }
 
             /// Never executes a call again whose outcome is unknown.
-            #[must_use]
             pub fn at_most_once(mut self) -> Self {
                 self.settings.change_policy(|policy| policy.at_most_once = true);
                 self
             }
 
             /// Promises that equal arguments give equal outputs and that a call has no effects.
-            #[must_use]
             pub fn pure(mut self) -> Self {
                 self.settings.change_policy(|policy| policy.pure = true);
                 self
             }
 
             /// Limits how often one call is executed if it fails or times out. 0 means 1.
-            #[must_use]
             pub fn attempts(mut self, attempts: u32) -> Self {
                 self.settings.change_policy(|policy| policy.attempts = attempts);
                 self
             }
 
             /// Names the tool that undoes a call of this one.
-            #[must_use]
             pub fn undo(mut self, tool: impl Into<String>) -> Self {
                 self.settings.change(|definition| definition.with_undo(tool));
                 self
@@ -163,7 +153,6 @@ macro_rules! impl_options {
 
             /// Offers the tool to the model only once it has been found by
             /// [search](crate::agent::AgentBuilder::tool_search).
-            #[must_use]
             pub fn deferred(mut self) -> Self {
                 self.settings.change(|definition| definition.with_deferred(true));
                 self
@@ -171,7 +160,6 @@ macro_rules! impl_options {
 
             /// Asks the provider to constrain the arguments to the schema, in its
             /// [strict form](crate::model::ToolDefinition::into_strict). A set with a tool that has no strict form is an error.
-            #[must_use]
             pub fn strict(mut self) -> Self {
                 self.settings.set_strict();
                 self
@@ -180,21 +168,18 @@ macro_rules! impl_options {
             /// Fails a call that takes longer. The function must return a future or be [`blocking`](Self::blocking), and a
             /// blocking one runs to its end in the background; calls of other functions are never interrupted. Requires
             /// tokio's timers.
-            #[must_use]
             pub fn timeout(mut self, timeout: std::time::Duration) -> Self {
                 self.settings.timeout = Some(timeout);
                 self
             }
 
             /// Runs the function on tokio's thread pool for blocking code.
-            #[must_use]
             pub fn blocking(mut self) -> Self {
                 self.settings.is_blocking = true;
                 self
             }
 
             /// Converts the output of each call that succeeds into another, or into an error.
-            #[must_use]
             pub fn convert<R: $crate::tool::IntoToolOutput>(
                 mut self,
                 convert: impl Fn($crate::tool::ToolOutput) -> R + Send + Sync + 'static,
@@ -206,7 +191,6 @@ macro_rules! impl_options {
 
             /// Limits the characters of an output or error that the model reads. The middle of a longer text is
             /// [left out](crate::tool::ToolOutput::truncated).
-            #[must_use]
             pub fn max_output_chars(mut self, limit: usize) -> Self {
                 self.settings.max_output_chars = Some(limit);
                 self

@@ -25,6 +25,7 @@ use crate::toolset::{
 const DEFAULT_MAX_CONCURRENT_CALLS: usize = 8;
 
 /// Builds an [`Agent`]; created by [`Agent::builder`].
+#[must_use = "no agent is created until `build` is called"]
 pub struct AgentBuilder {
     pub(super) agent: Shared,
     /// The tools, or the first error, which `build` returns.
@@ -69,21 +70,18 @@ impl AgentBuilder {
     }
 
     /// Sets the name of the agent, which identifies it in traces. It is not sent to the model.
-    #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.agent.name = Some(name.into());
         self
     }
 
     /// Sets the instructions that precede every conversation.
-    #[must_use]
     pub fn instructions(mut self, instructions: impl Into<Content>) -> Self {
         self.agent.instructions = Some(instructions.into());
         self
     }
 
     /// Offers tools to the model. Further calls add more.
-    #[must_use]
     pub fn tools(mut self, tools: impl IntoToolSet) -> Self {
         self.tools = self.tools.and_then(|earlier| earlier.union(tools));
         self
@@ -102,7 +100,6 @@ impl AgentBuilder {
     /// # Ok(())
     /// # }
     /// ```
-    #[must_use]
     pub fn tool(mut self, tool: impl Tool + 'static) -> Self {
         self.tools = self.tools.and_then(|earlier| earlier.union(&ToolSet::default().with(tool)?));
         self
@@ -137,7 +134,6 @@ impl AgentBuilder {
     /// # Ok(())
     /// # }
     /// ```
-    #[must_use]
     pub fn tool_provider(mut self, provider: impl ToolProvider + 'static) -> Self {
         self.agent.providers.push(Box::new(provider));
         self
@@ -158,7 +154,6 @@ impl AgentBuilder {
     ///     .build()?;
     /// # Ok::<_, tool_core::agent::BuildError>(())
     /// ```
-    #[must_use]
     pub fn provide_tools<R: ProvidedTools>(
         self,
         provide: impl Fn(&ToolProviderRequest<'_>) -> R + Send + Sync + 'static,
@@ -187,7 +182,6 @@ impl AgentBuilder {
     /// # Ok(())
     /// # }
     /// ```
-    #[must_use]
     pub fn named_tools(
         self,
         names: impl IntoIterator<Item = impl Into<String>>,
@@ -231,14 +225,12 @@ impl AgentBuilder {
     /// # Ok(())
     /// # }
     /// ```
-    #[must_use]
     pub fn tool_search(mut self, search: ToolSearch) -> Self {
         self.agent.tool_search = Some((search, LastDivided::default()));
         self
     }
 
     /// Passes a value to the tools of every run, through their [`ToolContext`].
-    #[must_use]
     pub fn context<T: Any + Send + Sync>(mut self, value: T) -> Self {
         self.agent.context = self.agent.context.with(value);
         self
@@ -246,14 +238,12 @@ impl AgentBuilder {
 
     /// Sets whether the model may, must or must not call tools. A required call is required only until the run has executed
     /// one.
-    #[must_use]
     pub fn tool_choice(mut self, choice: ToolChoice) -> Self {
         self.agent.tool_choice = choice;
         self
     }
 
     /// Sets whether the model may call several tools in one turn; by default the provider decides.
-    #[must_use]
     pub fn parallel_tool_calls(mut self, parallel: bool) -> Self {
         self.agent.parallel_tool_calls = Some(parallel);
         self
@@ -261,7 +251,6 @@ impl AgentBuilder {
 
     /// Limits the number of characters that the model reads of the output of one call; unlimited by default. See
     /// [`ToolSet::max_output_chars`].
-    #[must_use]
     pub fn max_output_chars(mut self, characters: usize) -> Self {
         self.max_output_chars = Some(characters);
         self

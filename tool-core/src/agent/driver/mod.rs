@@ -186,7 +186,6 @@ impl RunDriver {
     }
 
     /// Converts the driver into the run in its current state, which can be stored and [resumed](crate::Agent::resume).
-    #[must_use]
     pub fn into_run(mut self) -> Run {
         self.trace.pause();
         self.run

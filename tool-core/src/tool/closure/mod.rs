@@ -82,6 +82,7 @@ impl<T: DeserializeOwned + JsonSchema + 'static> ToolArguments for T {}
 ///     .timeout(Duration::from_secs(30));
 /// assert!(restart.definition().policy().needs_approval);
 /// ```
+#[must_use]
 pub struct FunctionTool {
     settings: Settings,
     declared_at: &'static Location<'static>,
@@ -103,7 +104,6 @@ impl FunctionTool {
     /// The arguments must be a struct or a map. Only the schema shows whether they are, so anything else, such as
     /// `|x: u32|`, is refused by [`ToolSet::new`](crate::ToolSet::new).
     #[track_caller]
-    #[must_use]
     pub fn new<Handler, Marker>(name: impl Into<String>, function: Handler) -> Self
     where
         Handler: ToolHandler<Marker>,

@@ -77,6 +77,7 @@ const MAX_PATTERN_BYTES: usize = 1 << 19;
 /// ```
 ///
 /// The options of `#[tool(…)]` are methods, such as [`needs_approval`](Self::needs_approval).
+#[must_use]
 pub struct DynamicTool {
     settings: Settings,
     declared_at: &'static Location<'static>,

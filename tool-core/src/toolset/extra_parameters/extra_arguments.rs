@@ -39,9 +39,6 @@ impl ExtraArguments {
     }
 
     /// Adds the parameters to a tool.
-    ///
-    /// # Errors
-    ///
     /// Returns why the tool cannot have these parameters, as the end of a sentence about it.
     pub(super) fn add_to(self: &Arc<Self>, tool: &ToolRef) -> Result<ToolRef, String> {
         let definition = tool.get().definition();

@@ -83,6 +83,7 @@ impl ToolSet {
 /// # Ok(())
 /// # }
 /// ```
+#[must_use]
 pub struct ExtraParameters<T> {
     /// `None` if `T` has no named fields.
     arguments: Option<ExtraArguments>,
@@ -95,7 +96,6 @@ impl<T: DeserializeOwned + JsonSchema + 'static> ExtraParameters<T> {
     ///
     /// The function runs in the task that executes the call, so it must not block. It is called even if the tool's own
     /// arguments are invalid.
-    #[must_use]
     pub fn new(handler: impl Fn(&ToolCall, T) + Send + Sync + 'static) -> Self {
         Self::validating(move |call, fields| {
             handler(call, fields);
@@ -117,7 +117,6 @@ impl<T: DeserializeOwned + JsonSchema + 'static> ExtraParameters<T> {
     ///     _ => Ok(()),
     /// });
     /// ```
-    #[must_use]
     pub fn validating(
         handler: impl Fn(&ToolCall, T) -> Result<(), ToolError> + Send + Sync + 'static,
     ) -> Self {
@@ -131,7 +130,6 @@ impl<T: DeserializeOwned + JsonSchema + 'static> ExtraParameters<T> {
 
     /// Passes the fields to the tool as well, together with its own arguments. This is for tools that accept them: a
     /// `#[tool]` function refuses arguments that it does not have.
-    #[must_use]
     pub fn pass_to_tool(mut self) -> Self {
         if let Some(arguments) = &mut self.arguments {
             arguments.passes_to_tool = true;
