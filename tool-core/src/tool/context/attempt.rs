@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{ConversationId, ToolCall, ToolDefinition, impl_id, unique_id};
-use crate::tool::{ToolError, ToolExecution, ToolOutput, write_output};
+use crate::model::{ConversationId, ToolCall, impl_id, unique_id};
+use crate::tool::{ToolOutput, write_output};
 
 /// An attempt to execute a call. A run returns it when the call is started.
 ///
@@ -113,18 +113,6 @@ pub struct CallRequest {
     /// it to its caller for others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub definition: Option<String>,
-}
-
-impl CallRequest {
-    /// Returns the execution that refuses the call, if this tool is another one than the model was offered.
-    pub(crate) fn refuse_other_tool(&self, found: Option<&ToolDefinition>) -> Option<ToolExecution> {
-        let (offered, found) = (self.definition.as_ref()?, found?);
-        let refuse = || {
-            let error = ToolError::not_executed("the tool was changed since it was offered; call it again");
-            ToolExecution::new(self.call.clone(), Err(error))
-        };
-        (found.hash() != *offered).then(refuse)
-    }
 }
 
 /// Omits arguments, which can be secret.
