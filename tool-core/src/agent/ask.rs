@@ -100,25 +100,6 @@ impl Ask {
 
     /// Offers more tools to the model for this question, in addition to the agent's own. A resumed run needs them again.
     ///
-    /// ```
-    /// use tool_core::testing::ScriptedModel;
-    /// use tool_core::{Agent, tool, tools};
-    ///
-    /// #[tool("Sums two numbers")]
-    /// fn sum(a: f64, b: f64) -> f64 {
-    ///     a + b
-    /// }
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let model = ScriptedModel::new().calls("sum", r#"{"a": 2, "b": 40}"#).says("It is 42.");
-    /// let agent = Agent::builder(model).build()?;
-    /// let answer = agent.ask("What is 2 + 40?").tools(tools![sum]).await?;
-    /// assert_eq!(answer.tool_executions().len(), 1);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
     /// If one of them has the name of another tool of the agent, or of a tool that undoes others, the run returns at once with
     /// [`RunErrorKind::Tools`](crate::RunErrorKind::Tools).
     pub fn tools(mut self, tools: impl IntoToolSet) -> Self {
@@ -166,19 +147,6 @@ impl Ask {
 
     /// Sets the conversation that the question belongs to. Tools can inject the id, and tool providers can choose tools by it.
     /// By default, a question has a conversation of its own, and a resumed run keeps its conversation.
-    ///
-    /// ```
-    /// use tool_core::testing::ScriptedModel;
-    /// use tool_core::model::ConversationId;
-    /// use tool_core::Agent;
-    ///
-    /// # fn main() -> Result<(), tool_core::agent::BuildError> {
-    /// let agent = Agent::builder(ScriptedModel::new()).build()?;
-    /// let run = agent.ask("Hello").conversation("user-7/support").start();
-    /// assert_eq!(run.run().conversation(), Some(&ConversationId::new("user-7/support")));
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn conversation(self, id: impl Into<ConversationId>) -> Self {
         self.context(id.into())
     }

@@ -11,13 +11,6 @@ use crate::run::{CallPath, Run, StepError};
 use crate::tool::{ToolError, ToolExecution};
 
 /// The decision about a call that awaits approval.
-///
-/// ```
-/// use tool_core::Approval;
-///
-/// let approval = Approval::deny("not on a Sunday");
-/// assert_eq!(approval, Approval::Deny(Some("not on a Sunday".into())));
-/// ```
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

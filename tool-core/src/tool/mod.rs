@@ -33,6 +33,9 @@ pub use self::output::{IntoToolOutput, Json, ToolOutput};
 pub(crate) use self::output::{truncate_outcome, write_outcome, write_output};
 use crate::model::ToolDefinition;
 
+/// The outcome of a call.
+pub(crate) type Outcome = Result<ToolOutput, ToolError>;
+
 /// The items of this module that generated code names.
 pub(crate) mod private {
     pub use super::context::{Injectable, InjectableByValue, for_call, look_up, missing_context};

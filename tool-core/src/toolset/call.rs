@@ -12,12 +12,10 @@ use tokio_util::sync::CancellationToken;
 use crate::arguments::Repair;
 use crate::model::ToolCall;
 use crate::tool::{
-    AttemptContext, CallRequest, Progress, ToolContext, ToolError, ToolExecution, ToolFuture, ToolOutput,
-    truncate_outcome,
+    AttemptContext, CallRequest, Outcome, Progress, ToolContext, ToolError, ToolExecution, ToolFuture,
+    ToolOutput, truncate_outcome,
 };
 use crate::toolset::ToolSet;
-
-type Outcome = Result<ToolOutput, ToolError>;
 
 impl ToolSet {
     /// Executes one call.

@@ -34,19 +34,6 @@ impl ToolSet {
     /// Adds a prefix to the names of all tools: `github_` turns `search` into `github_search`. References to tools that
     /// [undo](crate::model::ToolDefinition::undo) others are updated if these tools are in the set.
     ///
-    /// ```
-    /// use tool_core::{tool, tools};
-    ///
-    /// #[tool("Searches the issues")]
-    /// fn search(words: String) -> String {
-    ///     words
-    /// }
-    ///
-    /// let tools = tools![search].prefix("github_")?;
-    /// assert!(tools.get("github_search").is_some());
-    /// # Ok::<_, tool_core::toolset::ToolSetError>(())
-    /// ```
-    ///
     /// # Errors
     ///
     /// Fails if a name becomes longer than 64 characters, or if the prefix contains anything other than letters `a` to
@@ -57,15 +44,6 @@ impl ToolSet {
 
     /// Marks all tools as [deferred](crate::model::ToolDefinition::with_deferred): the model is offered them only once it has found them by
     /// [search](crate::agent::AgentBuilder::tool_search). For example, the tools of one server can be deferred, however few they are.
-    ///
-    /// ```
-    /// use tool_core::{tool, tools};
-    ///
-    /// #[tool("Archives a project")]
-    /// fn archive(project: String) {}
-    ///
-    /// assert!(tools![archive].deferred().definitions()[0].is_deferred());
-    /// ```
     #[must_use]
     pub fn deferred(self) -> Self {
         let defer = |tool: &ToolRef| {

@@ -105,35 +105,7 @@ impl AgentBuilder {
         self
     }
 
-    /// Offers the tools that a provider returns for each question, after the agent's own. Further calls add more providers.
-    ///
-    /// ```
-    /// use tool_core::testing::ScriptedModel;
-    /// use tool_core::toolset::ToolProviderRequest;
-    /// use tool_core::{Agent, tool, tools};
-    ///
-    /// #[tool("Reads a file")]
-    /// fn read_file(path: String) -> String {
-    ///     path
-    /// }
-    ///
-    /// #[tool("Deletes a file")]
-    /// fn delete_file(path: String) {}
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let model = ScriptedModel::new().expects(|request| request.tools().len() == 1).says("It says: hello");
-    /// let files = tools![read_file, delete_file];
-    /// let agent = Agent::builder(model)
-    ///     .tool_provider(move |request: &ToolProviderRequest<'_>| match request.question().contains("delete") {
-    ///         true => Ok(files.clone()),
-    ///         false => files.clone().without(["delete_file"]),
-    ///     })
-    ///     .build()?;
-    /// agent.ask("What is in notes.txt?").await?;
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// Offers the tools that a [`ToolProvider`] returns for each question, after the agent's own. Further calls add more providers.
     pub fn tool_provider(mut self, provider: impl ToolProvider + 'static) -> Self {
         self.agent.providers.push(Box::new(provider));
         self
