@@ -45,15 +45,9 @@ pub(crate) fn unique_id(prefix: &str) -> String {
     format!("{prefix}_{:016x}{:016x}", bits(), bits())
 }
 
-/// Implements the conversions of an id, which is an `Arc<str>`, and its forms as text.
+/// Implements the conversion of an id into a text, and its forms as one.
 macro_rules! impl_id {
     ($id:ident) => {
-        impl From<String> for $id {
-            fn from(id: String) -> Self {
-                Self(id.into())
-            }
-        }
-
         impl From<$id> for String {
             fn from(id: $id) -> Self {
                 id.as_str().into()
@@ -77,6 +71,12 @@ macro_rules! impl_id {
 pub(crate) use impl_id;
 
 impl_id!(ConversationId);
+
+impl From<String> for ConversationId {
+    fn from(id: String) -> Self {
+        Self(id.into())
+    }
+}
 
 impl From<&str> for ConversationId {
     fn from(id: &str) -> Self {

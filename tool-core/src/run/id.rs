@@ -24,3 +24,9 @@ impl RunId {
 }
 
 impl_id!(RunId);
+
+impl From<String> for RunId {
+    fn from(id: String) -> Self {
+        Self(id.into())
+    }
+}

@@ -23,6 +23,12 @@ impl RunRevision {
 
 impl_id!(RunRevision);
 
+impl From<String> for RunRevision {
+    fn from(revision: String) -> Self {
+        Self(revision.into())
+    }
+}
+
 /// The relation of a run to its stored state.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StoredState {

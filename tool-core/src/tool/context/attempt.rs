@@ -61,6 +61,12 @@ impl IdempotencyKey {
 
 impl_id!(IdempotencyKey);
 
+impl From<String> for IdempotencyKey {
+    fn from(key: String) -> Self {
+        Self(key.into())
+    }
+}
+
 /// The call that a tool is to undo. A tool that undoes another takes it with `#[inject] undone: &Undone`.
 ///
 /// The tool is called with the arguments of that call and can take any subset of them; all that it requires must be among

@@ -337,7 +337,7 @@ impl Plain {
         convert(value)
     }
 
-    pub fn convert<T: ToolReturn>(self, value: T) -> Outcome {
+    pub fn convert<T: ToolReturn>(self, value: T) -> Result<ToolOutput, ToolError> {
         value.into_output()
     }
 }
@@ -352,7 +352,7 @@ impl FallibleOption {
         convert(value)
     }
 
-    pub fn convert<T, E: ToolFailure>(self, value: Option<Result<T, E>>) -> Outcome
+    pub fn convert<T, E: ToolFailure>(self, value: Option<Result<T, E>>) -> Result<ToolOutput, ToolError>
     where
         Option<T>: ToolReturn,
     {
@@ -374,7 +374,10 @@ impl Fallible {
         value.map_err(ToolFailure::into_error).and_then(convert)
     }
 
-    pub fn convert<T: ToolReturn, E: ToolFailure>(self, value: Result<T, E>) -> Outcome {
+    pub fn convert<T: ToolReturn, E: ToolFailure>(
+        self,
+        value: Result<T, E>,
+    ) -> Result<ToolOutput, ToolError> {
         match value {
             Ok(value) => value.into_output(),
             Err(error) => Err(error.into_error()),
