@@ -2,7 +2,7 @@
 
 use crate::agent::{Agent, AgentBuilder, Event, RunDriver};
 use crate::model::{ToolDefinition, ToolPolicy};
-use crate::run::{Handover, RunErrorKind};
+use crate::run::RunErrorKind;
 use crate::tool::{Tool, ToolContext, ToolFuture, ToolOutput};
 
 impl AgentBuilder {
@@ -62,7 +62,7 @@ impl Tool for HandOver {
 impl RunDriver {
     /// Continues a restored run with the agent that it was handed over to. A step returns the error if there is no such agent.
     pub(super) fn resumed_by_its_agent(mut self) -> Self {
-        if self.run.handovers().iter().all(Handover::is_entered) {
+        if self.run.handovers().iter().all(|handover| handover.is_entered) {
             let _ = self.follow_handovers();
         }
         self
@@ -73,8 +73,8 @@ impl RunDriver {
     pub(super) fn follow_handovers(&mut self) -> Result<Vec<Event>, RunErrorKind> {
         let mut events = Vec::new();
         while let Some(handover) = self.run.handovers().get(self.earlier_tools.len()) {
-            let (agent, is_entered) = (handover.agent().to_owned(), handover.is_entered());
-            let before = self.tools.agent().clone();
+            let (agent, is_entered) = (handover.agent().to_owned(), handover.is_entered);
+            let before = self.tools.agent.clone();
             let found = before.0.hand_overs.iter().find(|(name, _)| *name == agent);
             let Some((_, next)) = found else {
                 let context = format!("the run was handed over to `{agent}`");

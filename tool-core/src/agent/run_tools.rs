@@ -36,10 +36,10 @@ impl Default for QuestionTools {
 
 /// The tools of one run: the agent's own, those of the question, and those of the [providers](ToolProvider).
 pub(super) struct RunTools {
-    agent: Agent,
+    pub(super) agent: Agent,
     question: QuestionTools,
     /// The context of the question, with the values of the agent.
-    context: ToolContext,
+    pub(super) context: ToolContext,
     /// The agent's tools and those of the question, once they are joined.
     own: Option<ToolSet>,
     /// The same, with those of the providers that are asked once per run.
@@ -50,7 +50,8 @@ pub(super) struct RunTools {
     dynamic: Vec<ToolSet>,
     /// All tools of this turn before a hook changed them.
     resolved: Option<ToolSet>,
-    undo: UndoTools,
+    /// The tools that undo the calls of the run.
+    pub(super) undo: UndoTools,
     divided: LastDivided,
     /// The definitions that were offered last, of these tools in addition to those that are always offered.
     offered: Option<(Arc<Divided>, Vec<String>, ToolDefinitions)>,
@@ -89,14 +90,6 @@ impl RunTools {
         self.resolved.clone().unwrap_or_else(|| self.agent.0.tools.clone())
     }
 
-    pub(super) fn agent(&self) -> &Agent {
-        &self.agent
-    }
-
-    pub(super) fn context(&self) -> &ToolContext {
-        &self.context
-    }
-
     /// Returns the tools for the next step: those to offer to the model if it is called, or those that it was offered if
     /// it has called some of them.
     pub(super) async fn resolve(&mut self, run: &Run) -> Result<ToolSet, RunErrorKind> {
@@ -125,11 +118,6 @@ impl RunTools {
             self.resolved = Some(tools.clone());
         }
         Ok(tools)
-    }
-
-    /// Returns the tools that undo the calls of this run.
-    pub(super) fn undo(&self) -> &UndoTools {
-        &self.undo
     }
 
     /// Checks the tools of a turn after a hook changed them.

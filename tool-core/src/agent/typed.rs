@@ -183,13 +183,9 @@ impl<T: AnswerType> AnswerParser<T> {
         let ask = if by_tool {
             ask.with_answer_tool(self.final_tool())
         } else {
-            ask.response_format(self.format())
+            ask.response_format(ResponseFormat::json_schema("answer", self.definition.parameters().clone()))
         };
         (ask, by_tool)
-    }
-
-    fn format(&self) -> ResponseFormat {
-        ResponseFormat::json_schema("answer", self.definition.parameters().clone())
     }
 
     fn final_tool(&self) -> ToolSet {

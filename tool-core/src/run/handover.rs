@@ -24,7 +24,7 @@ pub struct Handover {
     pub(super) earlier_usage: Usage,
     /// The run has the instructions and settings of the agent.
     #[serde(default)]
-    is_entered: bool,
+    pub(crate) is_entered: bool,
 }
 
 impl Handover {
@@ -38,10 +38,6 @@ impl Handover {
     #[must_use]
     pub fn turn(&self) -> u32 {
         self.turn
-    }
-
-    pub(crate) fn is_entered(&self) -> bool {
-        self.is_entered
     }
 }
 

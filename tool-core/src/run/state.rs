@@ -31,9 +31,9 @@ pub struct Run {
     /// The names of the tools that the model is offered because it found or called them, in the order of that.
     pub(super) found_tools: Vec<String>,
     /// The stored conversation was put before the question and need not be loaded again.
-    pub(super) has_loaded_history: bool,
+    pub(crate) has_loaded_history: bool,
     /// The length of the stored conversation at that time; the history may contain only a part of it.
-    pub(super) stored_conversation_len: Option<usize>,
+    pub(crate) stored_conversation_len: Option<usize>,
     pub(super) turns: u32,
     pub(super) usage: Usage,
     pub(super) elapsed: Duration,
@@ -229,14 +229,6 @@ impl Run {
             ToolChoice::Tool(name) => Some(name),
             _ => None,
         }
-    }
-
-    pub(crate) fn stored_conversation_len(&self) -> Option<usize> {
-        self.stored_conversation_len
-    }
-
-    pub(crate) fn has_loaded_history(&self) -> bool {
-        self.has_loaded_history
     }
 
     /// Returns `true` if the next step is a request to the model.

@@ -161,8 +161,8 @@ impl RunDriver {
         Self {
             announced_turn: 0,
             run,
-            trace: RunTrace::new(tools.agent().0.trace),
-            origin: tools.agent().clone(),
+            trace: RunTrace::new(tools.agent.0.trace),
+            origin: tools.agent.clone(),
             tools,
             earlier_tools: Vec::new(),
             emitter,
@@ -195,13 +195,13 @@ impl RunDriver {
     /// [handed over](crate::agent::AgentBuilder::hand_over_to) to.
     #[must_use]
     pub fn agent(&self) -> &Agent {
-        self.tools.agent()
+        &self.tools.agent
     }
 
     /// Returns the context of the tools, with the values of the agent and of the question.
     #[must_use]
     pub fn context(&self) -> &ToolContext {
-        self.tools.context()
+        &self.tools.context
     }
 
     /// Returns the tools of this step, in which the model's calls are looked up. The model is offered all of them unless the agent has a
@@ -217,12 +217,12 @@ impl RunDriver {
     ///
     /// Fails if the tools of the turn cannot be resolved, or if values that they take from the context are missing.
     pub async fn next(&mut self) -> Result<Step<'_>, RunError> {
-        let span = self.trace.enter_run(self.tools.agent(), &self.run);
+        let span = self.trace.enter_run(&self.tools.agent, &self.run);
         span.instrument(self.prepare()).await.map_err(|kind| self.error(kind))?;
         let step =
             next_step(&mut self.run, &self.offer, self.sent.as_ref(), (&self.tools, &self.earlier_tools));
         if let Step::CallModel(request) = &step {
-            self.trace.enter_chat(self.tools.agent(), request, false);
+            self.trace.enter_chat(&self.tools.agent, request, false);
         }
         Ok(step)
     }
@@ -365,7 +365,7 @@ impl RunDriver {
     ///
     /// Fails if the run stopped without an answer or is not done yet, or if its conversation cannot be stored.
     pub async fn finish(mut self) -> Result<Answer, RunError> {
-        let span = self.trace.enter_run(self.tools.agent(), &self.run);
+        let span = self.trace.enter_run(&self.tools.agent, &self.run);
         match span.instrument(self.commit()).await {
             Ok(()) => self.into_answer(),
             Err(kind) => Err(self.into_error(kind)),
@@ -404,7 +404,7 @@ impl RunDriver {
         async move {
             let driven = match driver.drive_to_end().await {
                 Ok(()) => {
-                    let span = driver.trace.enter_run(driver.tools.agent(), &driver.run);
+                    let span = driver.trace.enter_run(&driver.tools.agent, &driver.run);
                     span.instrument(driver.commit()).await
                 }
                 Err(kind) => Err(kind),

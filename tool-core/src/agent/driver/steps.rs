@@ -28,7 +28,7 @@ use crate::tool::{Attempt, ToolExecution};
 impl RunDriver {
     /// Takes the next step. Returns `false` if nothing is left to do.
     pub(super) async fn take_step(&mut self) -> Result<bool, RunErrorKind> {
-        let span = self.trace.enter_run(self.tools.agent(), &self.run);
+        let span = self.trace.enter_run(&self.tools.agent, &self.run);
         span.instrument(self.take_step_in_span()).await
     }
 
@@ -38,9 +38,9 @@ impl RunDriver {
         let tools = (&self.tools, &*self.earlier_tools);
         match next_step(&mut self.run, &self.offer, self.sent.as_ref(), tools) {
             Step::CallModel(request) => {
-                let model = &*self.tools.agent().0.model;
+                let model = &*self.tools.agent.0.model;
                 let is_streamed = self.emitter.streams_replies();
-                let span = self.trace.enter_chat(self.tools.agent(), &request, is_streamed);
+                let span = self.trace.enter_chat(&self.tools.agent, &request, is_streamed);
                 let response = span.instrument(call_model(model, &request, &mut self.emitter));
                 let response =
                     run_until_interrupted(response, self.question.cancellation.as_ref(), time_left);
@@ -108,7 +108,7 @@ impl RunDriver {
             if !self.run.is_blocked() {
                 break;
             }
-            if let Some(approver) = self.question.approver.clone().or_else(|| self.tools.agent().approver())
+            if let Some(approver) = self.question.approver.clone().or_else(|| self.tools.agent.approver())
                 && self.ask_approver(&*approver).await?
             {
                 continue;
@@ -166,11 +166,11 @@ impl RunDriver {
         self.offer.is_resolved = false;
         let tools = self.tools.resolve(&self.run).await?;
         self.offer = Offer { tools, searched: None, changes: None, is_resolved: true };
-        let agent = self.tools.agent().clone();
+        let agent = self.tools.agent.clone();
         let before_turn = agent.0.before_turn.as_ref();
         let is_changed = before_turn.is_some() || !agent.0.sends_earlier_turns;
         if is_changed && self.run.is_in_turn() {
-            let mut turn = Turn::new(&self.run, self.tools.context(), self.offer.tools.clone());
+            let mut turn = Turn::new(&self.run, &self.tools.context, self.offer.tools.clone());
             if !agent.0.sends_earlier_turns {
                 turn.remove_earlier_turns();
             }
@@ -233,7 +233,7 @@ impl RunDriver {
 
     /// Records the start of a call for a caller that drives step by step, and stores the run.
     pub(super) async fn begin_and_store(&mut self, call: &ToolCall) -> Result<Attempt, RunErrorKind> {
-        let span = self.trace.enter_run(self.tools.agent(), &self.run);
+        let span = self.trace.enter_run(&self.tools.agent, &self.run);
         span.instrument(async {
             // Prepares the turn first: to prepare it later would treat the started call as interrupted.
             if !self.offer.is_resolved {
@@ -265,7 +265,7 @@ impl RunDriver {
         self.trace.record_response(&response);
         let copy = self.emitter.has_listeners().then(|| response.clone());
         let options = self.offer.changes.as_ref().map_or(self.run.options(), |changes| &changes.options);
-        let of_agent = self.tools.agent().0.execute_calls_if.as_ref();
+        let of_agent = self.tools.agent.0.execute_calls_if.as_ref();
         let execute = self.question.execute_calls_if.as_ref().or(of_agent);
         let executes = execute.is_none_or(|execute| execute(&response, options));
         self.has_unsaved_changes = true;
@@ -297,7 +297,7 @@ impl RunDriver {
 
     /// Asks the agent's predicate which calls need approval, and binds these approvals to the definitions.
     fn require_approvals(&mut self) {
-        if let Some(needs_approval) = &self.tools.agent().0.needs_approval {
+        if let Some(needs_approval) = &self.tools.agent.0.needs_approval {
             self.run.require_approval_if(needs_approval);
             if self.offer.is_resolved {
                 self.settle();
@@ -308,7 +308,7 @@ impl RunDriver {
     /// Executes the calls concurrently, up to the limit, and records each outcome as soon as the call has finished.
     async fn execute_calls(&mut self, calls: Vec<ToolCall>) -> Result<(), RunErrorKind> {
         let executor = self.executor();
-        let max_concurrent = self.tools.agent().0.max_concurrent_calls;
+        let max_concurrent = self.tools.agent.0.max_concurrent_calls;
         let mut queue = VecDeque::from(calls);
         let mut running = FuturesUnordered::new();
         let (states, mut inner_states) = mpsc::channel(0);
@@ -463,7 +463,7 @@ impl RunDriver {
     ) -> Result<(Option<ToolCall>, Option<Event>), RunErrorKind> {
         self.has_unsaved_changes = true;
         let retry = self.run.will_retry(&execution).then(|| execution.call().clone());
-        let handler = self.tools.agent().0.on_tool_error.as_ref().filter(|_| retry.is_none());
+        let handler = self.tools.agent.0.on_tool_error.as_ref().filter(|_| retry.is_none());
         if let (Some(handler), Err(error)) = (handler, execution.outcome())
             && let Some(outcome) = handler(execution.call(), error)
         {
@@ -485,7 +485,7 @@ impl RunDriver {
             self.cancellation = CancellationToken::new();
             self.cancel_on_drop = Some(self.cancellation.clone().drop_guard());
         }
-        let agent = self.tools.agent();
+        let agent = &self.tools.agent;
         // The agent that executed a call undoes it.
         let undoing = self.run.handovers_before_undone().and_then(|before| self.earlier_tools.get(before));
         let tools_of_agent = undoing.unwrap_or(&self.tools);
@@ -496,7 +496,7 @@ impl RunDriver {
             },
             // The arguments are those of the undone call; the tool that undoes it may take only some of them.
             Some(undo) => tools_of_agent
-                .undo()
+                .undo
                 .set_with(&undo.name)
                 .cloned()
                 .unwrap_or_default()
@@ -505,7 +505,7 @@ impl RunDriver {
         };
         CallExecutor {
             tools,
-            context: tools_of_agent.context().clone(),
+            context: tools_of_agent.context.clone(),
             emitter: self.emitter.clone(),
             trace: self.trace.call_trace(),
             cancellation: self.cancellation.clone(),
@@ -533,7 +533,7 @@ impl RunDriver {
 
 /// Returns the policy of the tool with this name that undoes calls of one of the agents.
 fn undo_policy(tools: &RunTools, earlier: &[RunTools], name: &str) -> Option<ToolPolicy> {
-    earlier.iter().chain([tools]).find_map(|one| one.undo().policy(name))
+    earlier.iter().chain([tools]).find_map(|one| one.undo.policy(name))
 }
 
 /// Progress of the calls of a turn.
@@ -575,7 +575,7 @@ pub(super) fn next_step<'a>(
         request = request.with_tools(offered);
     }
     if let Some(sent) = sent {
-        request = request.with_other_messages(sent.messages(), Some(sent.cache()));
+        request = request.with_other_messages(&sent.messages, Some(&sent.cache));
     }
     if let Some(Changes { options, tool_choice, messages }) = &offer.changes {
         request = request.with_options(options.clone()).with_tool_choice(tool_choice.clone());
