@@ -463,7 +463,8 @@ impl RunDriver {
     ) -> Result<(Option<ToolCall>, Option<Event>), RunErrorKind> {
         self.has_unsaved_changes = true;
         let retry = self.run.will_retry(&execution).then(|| execution.call().clone());
-        let handler = self.tools.agent.0.on_tool_error.as_ref().filter(|_| retry.is_none());
+        let agent = &self.earlier_undoing().unwrap_or(&self.tools).agent;
+        let handler = agent.0.on_tool_error.as_ref().filter(|_| retry.is_none());
         if let (Some(handler), Err(error)) = (handler, execution.outcome())
             && let Some(outcome) = handler(execution.call(), error)
         {
@@ -479,18 +480,20 @@ impl RunDriver {
         Ok((retry, event))
     }
 
+    /// Returns the tools of the agent before a handover that undoes the next call: the agent that executed a call undoes it.
+    fn earlier_undoing(&self) -> Option<&RunTools> {
+        self.earlier_tools.get(self.run.handovers_before_undone()?)
+    }
+
     pub(super) fn executor(&mut self) -> CallExecutor {
         if self.run.is_undoing() {
             // Calls that undo others must not be cancelled together with them.
             self.cancellation = CancellationToken::new();
             self.cancel_on_drop = Some(self.cancellation.clone().drop_guard());
         }
-        let agent = &self.tools.agent;
-        // The agent that executed a call undoes it.
-        let undoing = self.run.handovers_before_undone().and_then(|before| self.earlier_tools.get(before));
-        let tools_of_agent = undoing.unwrap_or(&self.tools);
+        let tools_of_agent = self.earlier_undoing().unwrap_or(&self.tools);
         let tools = match self.run.next_undo_call() {
-            Some(_) if self.run.is_undoing_inner_run() => match undoing {
+            Some(_) if self.run.is_undoing_inner_run() => match self.earlier_undoing() {
                 Some(earlier) => earlier.last_resolved(),
                 None => self.offer.tools.clone(),
             },
@@ -509,7 +512,7 @@ impl RunDriver {
             emitter: self.emitter.clone(),
             trace: self.trace.call_trace(),
             cancellation: self.cancellation.clone(),
-            timeout: agent.0.call_timeout,
+            timeout: tools_of_agent.agent.0.call_timeout,
             undone: self.run.next_undone(),
         }
     }
